@@ -1,0 +1,2 @@
+//! The `ctrlz` command.
+fn main() {}

@@ -1,0 +1,169 @@
+//! Comparing: two trees → changes → text.
+//!
+//! Trees that share an id are not opened. Renames are not guessed: a file that moved is one
+//! deleted and one added.
+
+mod full;
+mod unified;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::git::{EntryKind, ObjectId, Tree, tree_order};
+use crate::path::{TreePath, join};
+use crate::store::Objects;
+
+pub use full::FileDiff;
+pub(crate) use full::file_diff;
+pub(crate) use unified::write_unified;
+
+/// No work tree has more files; a tree that expands beyond is built to exhaust memory.
+pub(crate) const MAX_PATHS: u64 = 2_000_000;
+
+/// How a path differs between two snapshots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// Only the later snapshot has it.
+    Added,
+    /// Only the earlier snapshot has it.
+    Deleted,
+    /// Both have it, with other bytes, another mode or another type.
+    Modified,
+}
+
+/// One file of a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) kind: EntryKind,
+    pub(crate) id: ObjectId,
+}
+
+/// A path that differs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The path, relative to the work tree.
+    pub path: TreePath,
+    pub(crate) before: Option<Entry>,
+    pub(crate) after: Option<Entry>,
+}
+
+impl Change {
+    /// How the path differs.
+    pub fn status(&self) -> Status {
+        match (&self.before, &self.after) {
+            (None, _) => Status::Added,
+            (_, None) => Status::Deleted,
+            (Some(_), Some(_)) => Status::Modified,
+        }
+    }
+}
+
+/// Every file that differs between two trees, sorted by path.
+pub(crate) fn changes(
+    objects: &Objects,
+    from: &ObjectId,
+    to: &ObjectId,
+) -> Result<Vec<Change>, Error> {
+    let mut found = Vec::new();
+    let mut work = vec![(Vec::new(), Some(*from), Some(*to))];
+    while let Some((path, before, after)) = work.pop() {
+        if before == after {
+            continue;
+        }
+        let load =
+            |id: Option<ObjectId>| id.map_or_else(|| Ok(Tree::empty()), |id| objects.tree(&id));
+        compare_trees(&path, &load(before)?, &load(after)?, &mut found, &mut work);
+        if (found.len() + work.len()) as u64 > MAX_PATHS {
+            return Err(Error::Bomb { id: *to, limit: MAX_PATHS, what: "paths" });
+        }
+    }
+    found.sort_unstable_by(|one: &Change, other| one.path.cmp(&other.path));
+    Ok(found)
+}
+
+type Pending = (Vec<u8>, Option<ObjectId>, Option<ObjectId>);
+
+fn compare_trees(
+    path: &[u8],
+    before: &Tree,
+    after: &Tree,
+    found: &mut Vec<Change>,
+    work: &mut Vec<Pending>,
+) {
+    let mut before = before.iter().peekable();
+    let mut after = after.iter().peekable();
+    loop {
+        let order = match (before.peek(), after.peek()) {
+            (None, None) => return,
+            (Some(_), None) => std::cmp::Ordering::Less,
+            (None, Some(_)) => std::cmp::Ordering::Greater,
+            (Some(one), Some(other)) => {
+                tree_order(one.name, one.kind.is_tree(), other.name, other.kind.is_tree())
+            }
+        };
+        let one = if order.is_le() { before.next() } else { None };
+        let other = if order.is_ge() { after.next() } else { None };
+        let name = one.or(other).map(|entry| entry.name).unwrap_or_default();
+        if one.map(|entry| (entry.kind, entry.id)) == other.map(|entry| (entry.kind, entry.id)) {
+            continue;
+        }
+        let path = join(path, name);
+        let is_tree = one.or(other).is_some_and(|entry| entry.kind.is_tree());
+        if is_tree {
+            work.push((path, one.map(|entry| entry.id), other.map(|entry| entry.id)));
+        } else {
+            let entry = |entry: crate::git::TreeEntry<'_>| Entry { kind: entry.kind, id: entry.id };
+            found.push(Change {
+                path: TreePath::from_scan(path),
+                before: one.map(entry),
+                after: other.map(entry),
+            });
+        }
+    }
+}
+
+/// What stands at `path` in a tree: a file, a link, or a directory.
+pub(crate) fn find(
+    objects: &Objects,
+    root: &ObjectId,
+    path: &TreePath,
+) -> Result<Option<Entry>, Error> {
+    let mut at = Entry { kind: EntryKind::Tree, id: *root };
+    for name in path.as_bytes().split(|byte| *byte == b'/') {
+        if !at.kind.is_tree() {
+            return Ok(None);
+        }
+        match objects.tree(&at.id)?.find(name) {
+            Some(entry) => at = Entry { kind: entry.kind, id: entry.id },
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(at))
+}
+
+/// Bytes that no line diff is made of: there is a NUL near the start.
+pub(crate) fn is_binary(bytes: &[u8]) -> bool {
+    bytes[..bytes.len().min(8000)].contains(&0)
+}
+
+/// Files above this size are shown like binary ones: no reader wants the rest, and the line diff
+/// of a file that is one giant line has no useful end.
+const MAX_TEXT_BYTES: u64 = 16 << 20;
+
+/// The bytes of one side of a change, or what to show instead.
+pub(crate) enum Side {
+    Absent,
+    Text(Vec<u8>),
+    Binary,
+}
+
+pub(crate) fn side(objects: &Objects, entry: Option<&Entry>) -> Result<Side, Error> {
+    let Some(entry) = entry else { return Ok(Side::Absent) };
+    match objects.header(&entry.id)? {
+        Some((_, bytes)) if bytes > MAX_TEXT_BYTES => return Ok(Side::Binary),
+        _ => (),
+    }
+    let bytes = objects.blob(&entry.id)?;
+    Ok(if is_binary(&bytes) { Side::Binary } else { Side::Text(bytes) })
+}

@@ -1,0 +1,299 @@
+//! What can go wrong, sorted by who can do something about it.
+
+use std::path::PathBuf;
+
+use crate::fs::FileError;
+use crate::git::{NotAHash, ObjectId, TreeProblem};
+use crate::path::{NotATreePath, TreePath, escape};
+
+/// Who can do something about an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The request names something that does not exist or makes no sense.
+    Caller,
+    /// The world is in the way for now: someone holds the lock, or files moved under a plan.
+    Conflict,
+    /// A safeguard said no; an explicit option overrides it.
+    Refused,
+    /// Snapshots are switched off here.
+    Disabled,
+    /// The machine, the disk or the store failed.
+    Machine,
+}
+
+/// Any failure of the engine. Nothing was changed unless the variant says so.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file operation failed.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A text that should be a hash is not.
+    #[error(transparent)]
+    NotAHash(#[from] NotAHash),
+    /// A path that cannot be inside the work tree.
+    #[error(transparent)]
+    NotATreePath(#[from] NotATreePath),
+    /// The store has no such snapshot.
+    #[error("no snapshot {id} in this store")]
+    UnknownSnapshot {
+        /// The hash that was asked for.
+        id: ObjectId,
+    },
+    /// The hash names something that is not a tree.
+    #[error("{id} is a {kind}, not a snapshot")]
+    NotASnapshot {
+        /// The hash that was asked for.
+        id: ObjectId,
+        /// What it names.
+        kind: &'static str,
+    },
+    /// The snapshot has no such file.
+    #[error("snapshot {id} has no {path}")]
+    NoSuchFile {
+        /// The snapshot.
+        id: ObjectId,
+        /// The path that was asked for.
+        path: TreePath,
+    },
+    /// A tree in the store must not be used.
+    #[error("tree {id} cannot be used: {why}")]
+    HostileTree {
+        /// The tree.
+        id: ObjectId,
+        /// What is wrong with it.
+        why: TreeProblem,
+    },
+    /// A snapshot expands to more than any work tree holds.
+    #[error("snapshot {id} has more than {limit} {what}")]
+    Bomb {
+        /// The snapshot.
+        id: ObjectId,
+        /// The limit that was passed.
+        limit: u64,
+        /// What there is too much of.
+        what: &'static str,
+    },
+    /// An object is missing or its bytes do not have the hash they should.
+    #[error("object {id} is damaged: {why}")]
+    Damaged {
+        /// The object.
+        id: ObjectId,
+        /// What was found.
+        why: String,
+    },
+    /// Someone else holds the lock.
+    #[error("{} is busy: {holder} has held it for {waited_seconds} s", path.display())]
+    Busy {
+        /// The locked file.
+        path: PathBuf,
+        /// Who holds it, as they wrote it down.
+        holder: String,
+        /// How long we waited.
+        waited_seconds: u64,
+    },
+    /// A directory that is too dangerous to track.
+    #[error("refusing to protect {}: {why}", path.display())]
+    DangerousRoot {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        why: &'static str,
+    },
+    /// `require_git` is on and the directory is in no git repository.
+    #[error("{} is not in a git repository, and require_git is on", path.display())]
+    NotGit {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Snapshots are switched off by configuration.
+    #[error("snapshots are disabled for {}", path.display())]
+    Disabled {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The store was written by a newer version.
+    #[error("the store at {} has format {found}; this version knows {known}", path.display())]
+    NewerFormat {
+        /// The store.
+        path: PathBuf,
+        /// The format it has.
+        found: u32,
+        /// The newest format we know.
+        known: u32,
+    },
+    /// The store's directory belongs to someone else or is not a directory.
+    #[error("the store at {} cannot be trusted: {why}", path.display())]
+    UntrustedStore {
+        /// The store.
+        path: PathBuf,
+        /// Why.
+        why: &'static str,
+    },
+    /// The snapshot would be too large.
+    #[error("the snapshot would hold {found} {what}, more than {limit}{}", largest_text(largest))]
+    OverBudget {
+        /// What there is too much of: `files` or `bytes`.
+        what: &'static str,
+        /// How much there is, at least.
+        found: u64,
+        /// The limit.
+        limit: u64,
+        /// What takes the most room.
+        largest: Vec<(Vec<u8>, u64)>,
+    },
+    /// A disk has too little room.
+    #[error("{} has {free_bytes} bytes free, and {needed_bytes} are needed", path.display())]
+    NoSpace {
+        /// Where.
+        path: PathBuf,
+        /// Needed there.
+        needed_bytes: u64,
+        /// Free there.
+        free_bytes: u64,
+    },
+    /// Restoring would change an unusual share of the work tree.
+    #[error("this would remove {removed} of {files} files")]
+    MassChange {
+        /// Files that would go.
+        removed: u64,
+        /// Files there are.
+        files: u64,
+    },
+    /// A file changed between planning and writing; everything was put back.
+    #[error("{path} changed meanwhile; nothing was restored")]
+    Moved {
+        /// The file.
+        path: TreePath,
+    },
+    /// Writing failed; everything was put back.
+    #[error("nothing was restored, everything is as it was")]
+    RolledBack {
+        /// What failed.
+        #[source]
+        cause: Box<Error>,
+    },
+    /// Writing failed, and so did putting back. The next command tries again.
+    #[error("the restore stopped half-way and will be finished by the next command")]
+    Interrupted {
+        /// What failed.
+        #[source]
+        cause: Box<Error>,
+    },
+    /// The caller asked to stop.
+    #[error("cancelled")]
+    Cancelled,
+    /// A plan was made for a different state.
+    #[error("the files moved since the plan was made; make a new one")]
+    StalePlan,
+}
+
+fn largest_text(largest: &[(Vec<u8>, u64)]) -> String {
+    if largest.is_empty() {
+        return String::new();
+    }
+    let items: Vec<String> =
+        largest.iter().map(|(path, size)| format!("{} ({size})", escape(path))).collect();
+    format!("; largest: {}", items.join(", "))
+}
+
+impl Error {
+    /// Sorts the error for the interfaces.
+    pub fn fault(&self) -> Fault {
+        match self {
+            Error::NotAHash(_)
+            | Error::NotATreePath(_)
+            | Error::UnknownSnapshot { .. }
+            | Error::NotASnapshot { .. }
+            | Error::NoSuchFile { .. } => Fault::Caller,
+            Error::Busy { .. } | Error::Moved { .. } | Error::StalePlan | Error::Cancelled => {
+                Fault::Conflict
+            }
+            Error::DangerousRoot { .. }
+            | Error::NotGit { .. }
+            | Error::OverBudget { .. }
+            | Error::MassChange { .. }
+            | Error::HostileTree { .. }
+            | Error::Bomb { .. } => Fault::Refused,
+            Error::Disabled { .. } => Fault::Disabled,
+            Error::RolledBack { cause } => match cause.fault() {
+                Fault::Conflict => Fault::Conflict,
+                Fault::Caller | Fault::Refused | Fault::Disabled | Fault::Machine => Fault::Machine,
+            },
+            Error::File(_)
+            | Error::Damaged { .. }
+            | Error::NewerFormat { .. }
+            | Error::UntrustedStore { .. }
+            | Error::NoSpace { .. }
+            | Error::Interrupted { .. } => Fault::Machine,
+        }
+    }
+
+    /// What the user can do next, where there is something to say.
+    pub fn hint(&self) -> Option<String> {
+        let text = match self {
+            Error::UnknownSnapshot { .. } => {
+                "`ctrlz status` shows the store this directory uses and its newest snapshot"
+            }
+            Error::NotAHash(_) => "`ctrlz track` prints the hash of a new snapshot",
+            Error::NotASnapshot { .. } => {
+                "a snapshot is named by the hash that `ctrlz track` printed"
+            }
+            Error::NotATreePath(_) => {
+                "paths are relative to the current directory and stay inside the work tree"
+            }
+            Error::NoSuchFile { .. } => "`ctrlz ls HASH` lists the files of a snapshot",
+            Error::Busy { .. } => "wait for the other command, or try again",
+            Error::DangerousRoot { .. } => {
+                "run it inside a project, or pass --force-root if you mean it"
+            }
+            Error::NotGit { .. } => "run `git init`, or set require_git = false",
+            Error::OverBudget { .. } => {
+                "ignore what is large with `exclude`, or raise max_files / max_snapshot_bytes"
+            }
+            Error::NoSpace { .. } => "free some space and run the command again",
+            Error::MassChange { .. } => "look at it with --dry-run, then pass --yes",
+            Error::Damaged { .. } => {
+                "other snapshots are not affected; `ctrlz doctor` checks the whole store"
+            }
+            Error::Moved { .. } | Error::StalePlan => "run the command again",
+            Error::Interrupted { .. } => "run any ctrlz command, for example `ctrlz status`",
+            Error::NewerFormat { .. } => "update ctrlz",
+            Error::Disabled { .. } => "set enabled = true in the configuration",
+            Error::UntrustedStore { .. } => "choose another place with --data-dir",
+            Error::RolledBack { cause } => return cause.hint(),
+            Error::File(error) => return error.hint(),
+            Error::HostileTree { .. } | Error::Bomb { .. } | Error::Cancelled => return None,
+        };
+        Some(text.to_owned())
+    }
+
+    /// A short, stable name for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Error::File(_) => "file",
+            Error::NotAHash(_) => "not_a_hash",
+            Error::NotATreePath(_) => "not_a_tree_path",
+            Error::UnknownSnapshot { .. } => "unknown_snapshot",
+            Error::NotASnapshot { .. } => "not_a_snapshot",
+            Error::NoSuchFile { .. } => "no_such_file",
+            Error::HostileTree { .. } => "hostile_tree",
+            Error::Bomb { .. } => "bomb",
+            Error::Damaged { .. } => "damaged",
+            Error::Busy { .. } => "busy",
+            Error::DangerousRoot { .. } => "dangerous_root",
+            Error::NotGit { .. } => "not_git",
+            Error::Disabled { .. } => "disabled",
+            Error::NewerFormat { .. } => "newer_format",
+            Error::UntrustedStore { .. } => "untrusted_store",
+            Error::OverBudget { .. } => "over_budget",
+            Error::NoSpace { .. } => "no_space",
+            Error::MassChange { .. } => "mass_change",
+            Error::Moved { .. } => "moved",
+            Error::RolledBack { .. } => "rolled_back",
+            Error::Interrupted { .. } => "interrupted",
+            Error::StalePlan => "stale_plan",
+            Error::Cancelled => "cancelled",
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! A directory handle: calls relative to it, never through a symlink.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, ResolveFlags, StatxFlags};
+use rustix::io::{Errno, retry_on_intr};
+
+use super::stat::{FsTrust, Stat};
+use super::{FileError, Named};
+
+/// Linux refuses paths of 4096 bytes and more in one call; longer ones are opened in pieces.
+const MAX_CALL_BYTES: usize = 4000;
+
+/// An open directory. The path is for messages only.
+#[derive(Debug)]
+pub(crate) struct Dir {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+fn os(name: &[u8]) -> &OsStr {
+    OsStr::from_bytes(name)
+}
+
+impl Dir {
+    /// Opens a directory by its path, whose own symlinks are the caller's business.
+    pub(crate) fn open(path: &Path) -> Result<Dir, FileError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))
+            .named("open the directory", path)?;
+        Ok(Dir { fd, path: path.to_owned() })
+    }
+
+    pub(crate) fn path_of(&self, name: &[u8]) -> PathBuf {
+        if name.is_empty() { self.path.clone() } else { self.path.join(os(name)) }
+    }
+
+    /// Opens the directory at `path` below this one; an empty path opens it anew.
+    ///
+    /// Fails with `CrossesDevices` at a mount point and `FilesystemLoop` or `NotADirectory` at a
+    /// symlink.
+    pub(crate) fn open_below(&self, path: &[u8]) -> Result<Dir, FileError> {
+        let full = self.path_of(path);
+        if path.is_empty() {
+            let fd = open_step(&self.fd, b".").named("open the directory", &full)?;
+            return Ok(Dir { fd, path: full });
+        }
+        let mut at: Option<OwnedFd> = None;
+        for piece in pieces(path) {
+            let from = at.as_ref().unwrap_or(&self.fd);
+            at = Some(open_piece(from, piece).named("open the directory", &full)?);
+        }
+        let fd = at.expect("a path that is not empty has a piece");
+        Ok(Dir { fd, path: full })
+    }
+
+    /// Metadata of `name`, or `None` if there is nothing.
+    pub(crate) fn stat(&self, name: &[u8]) -> Result<Option<Stat>, FileError> {
+        match statx(&self.fd, os(name), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error).named("look at", &self.path_of(name)),
+        }
+    }
+
+    /// Metadata of this directory itself.
+    pub(crate) fn stat_self(&self) -> Result<Stat, FileError> {
+        statx(&self.fd, OsStr::new(""), AtFlags::EMPTY_PATH).named("look at", &self.path)
+    }
+
+    pub(crate) fn trust(&self) -> Result<FsTrust, FileError> {
+        let stat = rustix::fs::fstatfs(&self.fd).named("look at the file system of", &self.path)?;
+        Ok(FsTrust::of_magic(stat.f_type as u64))
+    }
+
+    /// The names in this directory, in no order, without `.` and `..`.
+    pub(crate) fn names(&self) -> Result<Vec<Vec<u8>>, FileError> {
+        let mut names = Vec::new();
+        let mut buffer = [MaybeUninit::uninit(); 32 * 1024];
+        let mut entries = rustix::fs::RawDir::new(&self.fd, &mut buffer);
+        while let Some(entry) = entries.next() {
+            match entry {
+                Ok(entry) => match entry.file_name().to_bytes() {
+                    b"." | b".." => (),
+                    name => names.push(name.to_vec()),
+                },
+                Err(Errno::INTR) => (),
+                Err(error) => return Err(error).named("list", &self.path),
+            }
+        }
+        Ok(names)
+    }
+
+    /// Opens a file for reading. Never waits for the other end of a fifo.
+    pub(crate) fn open_file(&self, name: &[u8]) -> Result<File, FileError> {
+        let flags =
+            OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        retry_on_intr(|| rustix::fs::openat(&self.fd, os(name), flags, Mode::empty()))
+            .map(File::from)
+            .named("open", &self.path_of(name))
+    }
+
+    /// The target of a symlink.
+    pub(crate) fn read_link(&self, name: &[u8]) -> Result<Vec<u8>, FileError> {
+        retry_on_intr(|| rustix::fs::readlinkat(&self.fd, os(name), Vec::new()))
+            .map(std::ffi::CString::into_bytes)
+            .named("read the link", &self.path_of(name))
+    }
+
+    /// Creates a file that only we can read. Fails if the name is taken.
+    pub(crate) fn create_file(&self, name: &[u8]) -> Result<File, FileError> {
+        let flags =
+            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        retry_on_intr(|| rustix::fs::openat(&self.fd, os(name), flags, Mode::from(0o600)))
+            .map(File::from)
+            .named("create", &self.path_of(name))
+    }
+
+    pub(crate) fn create_dir(&self, name: &[u8]) -> Result<(), FileError> {
+        retry_on_intr(|| rustix::fs::mkdirat(&self.fd, os(name), Mode::from(0o700)))
+            .named("create the directory", &self.path_of(name))
+    }
+
+    pub(crate) fn create_symlink(&self, target: &[u8], name: &[u8]) -> Result<(), FileError> {
+        retry_on_intr(|| rustix::fs::symlinkat(os(target), &self.fd, os(name)))
+            .named("create the link", &self.path_of(name))
+    }
+
+    pub(crate) fn remove_file(&self, name: &[u8]) -> Result<(), FileError> {
+        retry_on_intr(|| rustix::fs::unlinkat(&self.fd, os(name), AtFlags::empty()))
+            .named("remove", &self.path_of(name))
+    }
+
+    /// Removes an empty directory.
+    pub(crate) fn remove_dir(&self, name: &[u8]) -> Result<(), FileError> {
+        retry_on_intr(|| rustix::fs::unlinkat(&self.fd, os(name), AtFlags::REMOVEDIR))
+            .named("remove the directory", &self.path_of(name))
+    }
+
+    /// Renames inside this directory; fails if `to` is taken.
+    pub(crate) fn rename_new(&self, from: &[u8], to: &[u8]) -> Result<(), FileError> {
+        self.rename(from, to, RenameFlags::NOREPLACE)
+    }
+
+    /// Swaps two names of this directory in one step.
+    pub(crate) fn exchange(&self, one: &[u8], other: &[u8]) -> Result<(), FileError> {
+        self.rename(one, other, RenameFlags::EXCHANGE)
+    }
+
+    fn rename(&self, from: &[u8], to: &[u8], flags: RenameFlags) -> Result<(), FileError> {
+        retry_on_intr(|| rustix::fs::renameat_with(&self.fd, os(from), &self.fd, os(to), flags))
+            .named("rename", &self.path_of(to))
+    }
+
+    pub(crate) fn set_mode_of_dir(&self, mode: u32) -> Result<(), FileError> {
+        set_mode(&self.fd, mode).named("set the permissions of", &self.path)
+    }
+
+    pub(crate) fn set_owner(&self, uid: u32, gid: u32) -> Result<(), FileError> {
+        set_owner(&self.fd, uid, gid).named("set the owner of", &self.path)
+    }
+
+    /// Makes the names in this directory durable.
+    pub(crate) fn sync(&self) -> Result<(), FileError> {
+        rustix::fs::fsync(&self.fd).named("flush", &self.path)
+    }
+
+    /// Makes everything on this file system durable.
+    pub(crate) fn sync_file_system(&self) -> Result<(), FileError> {
+        rustix::fs::syncfs(&self.fd).named("flush", &self.path)
+    }
+}
+
+/// Metadata of an open file.
+pub(crate) fn stat_file(file: &File, path: &Path) -> Result<Stat, FileError> {
+    statx(file, OsStr::new(""), AtFlags::EMPTY_PATH).named("look at", path)
+}
+
+pub(crate) fn set_mode(fd: impl AsFd, mode: u32) -> io::Result<()> {
+    Ok(retry_on_intr(|| rustix::fs::fchmod(&fd, Mode::from(mode & 0o777)))?)
+}
+
+/// Gives an open file to another owner; only root may.
+pub(crate) fn set_owner(fd: impl AsFd, uid: u32, gid: u32) -> io::Result<()> {
+    let (uid, gid) = (rustix::fs::Uid::from_raw(uid), rustix::fs::Gid::from_raw(gid));
+    Ok(retry_on_intr(|| rustix::fs::fchown(&fd, Some(uid), Some(gid)))?)
+}
+
+fn statx(fd: impl AsFd, name: &OsStr, flags: AtFlags) -> Result<Stat, Errno> {
+    let flags = flags | AtFlags::NO_AUTOMOUNT;
+    let stat = retry_on_intr(|| rustix::fs::statx(&fd, name, flags, StatxFlags::BASIC_STATS))?;
+    Ok(Stat::from_statx(&stat))
+}
+
+/// Cuts a path at slashes into pieces that one system call accepts.
+fn pieces(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = path;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        if rest.len() <= MAX_CALL_BYTES {
+            return Some(std::mem::take(&mut rest));
+        }
+        let cut =
+            rest[..MAX_CALL_BYTES].iter().rposition(|byte| *byte == b'/').unwrap_or(rest.len());
+        let piece = &rest[..cut];
+        rest = rest.get(cut + 1..).unwrap_or_default();
+        Some(piece)
+    })
+}
+
+const OPEN_DIR: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+fn open_piece(from: &OwnedFd, path: &[u8]) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::BENEATH
+        | ResolveFlags::NO_SYMLINKS
+        | ResolveFlags::NO_MAGICLINKS
+        | ResolveFlags::NO_XDEV;
+    let opened =
+        retry_on_intr(|| rustix::fs::openat2(from, os(path), OPEN_DIR, Mode::empty(), resolve));
+    match opened {
+        // An old kernel or a sandbox without openat2: the same guarantee, one part at a time.
+        Err(Errno::NOSYS | Errno::PERM) => open_stepwise(from, path),
+        // A rename raced with the resolution; the kernel asks for another try.
+        Err(Errno::AGAIN) => open_stepwise(from, path),
+        other => other,
+    }
+}
+
+fn open_step(from: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+    retry_on_intr(|| rustix::fs::openat(from, os(name), OPEN_DIR, Mode::empty()))
+}
+
+fn open_stepwise(from: &OwnedFd, path: &[u8]) -> Result<OwnedFd, Errno> {
+    let device = |fd: &OwnedFd| -> Result<(u32, u32), Errno> {
+        let stat = statx(fd, OsStr::new(""), AtFlags::EMPTY_PATH)?;
+        Ok(stat.device)
+    };
+    let home = device(from)?;
+    let mut at: Option<OwnedFd> = None;
+    for name in path.split(|byte| *byte == b'/') {
+        let next = open_step(at.as_ref().unwrap_or(from), name)?;
+        if device(&next)? != home {
+            return Err(Errno::XDEV);
+        }
+        at = Some(next);
+    }
+    at.ok_or(Errno::NOENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_paths_are_cut_at_slashes() {
+        let path = vec![b"x".repeat(200).as_slice(); 50].join(&b'/');
+        let cut: Vec<&[u8]> = pieces(&path).collect();
+        assert!(cut.iter().all(|piece| piece.len() <= MAX_CALL_BYTES));
+        assert_eq!(cut.join(&b'/'), path);
+    }
+}

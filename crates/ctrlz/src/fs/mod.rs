@@ -1,0 +1,84 @@
+//! The file system, as the engine sees it.
+//!
+//! [`Dir`] is a directory handle: every call on it is relative to the handle and follows no
+//! symlink, so a name cannot lead out of a work tree even if someone swaps directories meanwhile.
+//! [`private`](mod@private) writes the store's own files. Every error names the path.
+
+mod dir;
+pub(crate) mod private;
+mod stat;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub(crate) use dir::{Dir, set_mode, set_owner, stat_file};
+pub(crate) use stat::{FileKind, FsTrust, Stat, Time};
+
+/// An I/O failure, and the file it happened to.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {verb} {}", crate::path::escape(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str())))]
+pub struct FileError {
+    /// What was tried, as in "cannot read".
+    pub verb: &'static str,
+    /// The file.
+    pub path: PathBuf,
+    /// Why it failed.
+    pub source: io::Error,
+}
+
+impl FileError {
+    pub(crate) fn kind(&self) -> io::ErrorKind {
+        self.source.kind()
+    }
+
+    /// What the user can do about it, for the failures that have a usual cause.
+    pub fn hint(&self) -> Option<String> {
+        let text = match self.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                "free some space and run the command again"
+            }
+            io::ErrorKind::PermissionDenied => "check who owns it and its permissions",
+            io::ErrorKind::ReadOnlyFilesystem => "remount the file system for writing",
+            io::ErrorKind::NotFound => "check that the directory still exists",
+            _ => return None,
+        };
+        Some(text.to_owned())
+    }
+}
+
+/// Adds the path to an I/O result.
+pub(crate) trait Named<T> {
+    fn named(self, verb: &'static str, path: &Path) -> Result<T, FileError>;
+}
+
+impl<T, E: Into<io::Error>> Named<T> for Result<T, E> {
+    fn named(self, verb: &'static str, path: &Path) -> Result<T, FileError> {
+        self.map_err(|source| FileError { verb, path: path.to_owned(), source: source.into() })
+    }
+}
+
+/// Sixteen hexadecimal digits that nobody can guess.
+pub(crate) fn random_name() -> String {
+    let mut bytes = [0; 8];
+    fill_random(&mut bytes);
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Fills `bytes` from the kernel.
+pub(crate) fn fill_random(bytes: &mut [u8]) {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        let flags = rustix::rand::GetRandomFlags::empty();
+        match rustix::rand::getrandom(&mut bytes[filled..], flags) {
+            Ok(count) => filled += count,
+            Err(rustix::io::Errno::INTR) => (),
+            Err(error) => panic!("the kernel gives no random bytes: {error}"),
+        }
+    }
+}
+
+/// Bytes free for us on the file system of `path`.
+pub(crate) fn free_bytes(path: &Path) -> Result<u64, FileError> {
+    let stat = rustix::fs::statvfs(path).named("measure the free space at", path)?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}

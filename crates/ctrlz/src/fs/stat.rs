@@ -1,0 +1,124 @@
+//! What `statx` says of a file, and how far a file system's answers can be trusted.
+
+use rustix::fs::{FileType, Statx, StatxAttributes};
+
+/// A point in time as file systems keep it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) struct Time {
+    pub(crate) seconds: i64,
+    pub(crate) nanos: u32,
+}
+
+impl Time {
+    /// The coarse clock that stamps files. Taken *before* a stat, it bounds what the stat saw.
+    pub(crate) fn now() -> Time {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+        Time { seconds: now.tv_sec, nanos: now.tv_nsec as u32 }
+    }
+
+    pub(crate) fn minus_millis(self, millis: i64) -> Time {
+        let total = i128::from(self.seconds) * 1_000_000_000 + i128::from(self.nanos)
+            - i128::from(millis) * 1_000_000;
+        Time {
+            seconds: total.div_euclid(1_000_000_000) as i64,
+            nanos: total.rem_euclid(1_000_000_000) as u32,
+        }
+    }
+}
+
+/// What kind of thing a name stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    File,
+    Dir,
+    Symlink,
+    /// A fifo, socket or device. Never opened.
+    Special,
+}
+
+/// One file's metadata, taken without following a symlink.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stat {
+    pub(crate) kind: FileKind,
+    /// Permission bits, including set-user-id and its kin.
+    pub(crate) mode: u32,
+    pub(crate) bytes: u64,
+    pub(crate) mtime: Time,
+    pub(crate) ctime: Time,
+    pub(crate) inode: u64,
+    pub(crate) links: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) device: (u32, u32),
+    /// Another file system, or another part of this one, is mounted here.
+    pub(crate) mount_root: bool,
+}
+
+impl Stat {
+    pub(crate) fn is_executable(&self) -> bool {
+        self.mode & 0o100 != 0
+    }
+
+    /// Whether both were taken of the same, unmodified file.
+    pub(crate) fn same_file_and_content(&self, other: &Stat) -> bool {
+        self.kind == other.kind
+            && self.inode == other.inode
+            && self.bytes == other.bytes
+            && self.mtime == other.mtime
+            && self.ctime == other.ctime
+    }
+
+    pub(crate) fn from_statx(stat: &Statx) -> Stat {
+        let time =
+            |time: &rustix::fs::StatxTimestamp| Time { seconds: time.tv_sec, nanos: time.tv_nsec };
+        Stat {
+            kind: match FileType::from_raw_mode(u32::from(stat.stx_mode)) {
+                FileType::RegularFile => FileKind::File,
+                FileType::Directory => FileKind::Dir,
+                FileType::Symlink => FileKind::Symlink,
+                _ => FileKind::Special,
+            },
+            mode: u32::from(stat.stx_mode) & 0o7777,
+            bytes: stat.stx_size,
+            mtime: time(&stat.stx_mtime),
+            ctime: time(&stat.stx_ctime),
+            inode: stat.stx_ino,
+            links: stat.stx_nlink,
+            uid: stat.stx_uid,
+            gid: stat.stx_gid,
+            device: (stat.stx_dev_major, stat.stx_dev_minor),
+            mount_root: stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
+        }
+    }
+}
+
+/// How far the metadata of a file system proves that a file did not change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FsTrust {
+    /// Change times move with every change, so equal metadata means equal content.
+    pub(crate) stat: bool,
+    /// Inode numbers stay the same while a file lives.
+    pub(crate) inode: bool,
+}
+
+impl FsTrust {
+    /// Trust for a file system's magic number: known local ones only.
+    pub(crate) fn of_magic(magic: u64) -> FsTrust {
+        const EXT: u64 = 0xef53;
+        const XFS: u64 = 0x5846_5342;
+        const BTRFS: u64 = 0x9123_683e;
+        const TMPFS: u64 = 0x0102_1994;
+        const ZFS: u64 = 0x2fc1_2fc1;
+        const F2FS: u64 = 0xf2f5_2010;
+        const BCACHEFS: u64 = 0xca45_1a4e;
+        const OVERLAY: u64 = 0x794c_7630;
+        match magic {
+            EXT | XFS | BTRFS | TMPFS | ZFS | F2FS | BCACHEFS => {
+                FsTrust { stat: true, inode: true }
+            }
+            // A file copied up from a lower layer changes its inode number and nothing else.
+            OVERLAY => FsTrust { stat: true, inode: false },
+            _ => FsTrust { stat: false, inode: false },
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Object ids: SHA-1 with collision detection, as git computes them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::object::Kind;
+
+/// The id of a git object: twenty bytes, written as forty hexadecimal digits.
+///
+/// A snapshot's public id is the id of its tree.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectId(pub(crate) [u8; 20]);
+
+/// A text that is not forty lower-case hexadecimal digits.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not a snapshot hash: expected 40 hexadecimal digits")]
+pub struct NotAHash {
+    /// What was given, cut to a printable length.
+    pub text: String,
+}
+
+impl ObjectId {
+    /// The tree without entries, which every git knows.
+    pub const EMPTY_TREE: ObjectId = ObjectId([
+        0x4b, 0x82, 0x5d, 0xc6, 0x42, 0xcb, 0x6e, 0xb9, 0xa0, 0x60, 0xe5, 0x4b, 0xf8, 0xd6, 0x92,
+        0x88, 0xfb, 0xee, 0x49, 0x04,
+    ]);
+
+    pub(crate) const NULL: ObjectId = ObjectId([0; 20]);
+
+    /// The id made of exactly these bytes.
+    pub fn from_bytes(bytes: [u8; 20]) -> ObjectId {
+        ObjectId(bytes)
+    }
+
+    /// The twenty bytes.
+    pub fn as_bytes(&self) -> &[u8; 20] {
+        &self.0
+    }
+
+    pub(crate) fn from_slice(bytes: &[u8]) -> Option<ObjectId> {
+        bytes.try_into().ok().map(ObjectId)
+    }
+
+    pub(crate) fn to_gix(self) -> gix_hash::ObjectId {
+        gix_hash::ObjectId::from_bytes_or_panic(&self.0)
+    }
+}
+
+impl FromStr for ObjectId {
+    type Err = NotAHash;
+
+    fn from_str(text: &str) -> Result<ObjectId, NotAHash> {
+        let refuse = || NotAHash { text: text.chars().take(60).collect() };
+        let digits = text.as_bytes();
+        if digits.len() != 40 {
+            return Err(refuse());
+        }
+        let mut bytes = [0; 20];
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte =
+                (nibble(pair[0]).ok_or_else(refuse)? << 4) | nibble(pair[1]).ok_or_else(refuse)?;
+        }
+        Ok(ObjectId(bytes))
+    }
+}
+
+fn nibble(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
+    }
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl serde::Serialize for ObjectId {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for ObjectId {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<ObjectId, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// Hashes bytes as they pass by.
+pub(crate) struct Hasher(gix_hash::Hasher);
+
+impl Hasher {
+    /// A hasher over raw bytes, as pack and index trailers use it.
+    pub(crate) fn raw() -> Hasher {
+        Hasher(gix_hash::hasher(gix_hash::Kind::Sha1))
+    }
+
+    /// A hasher for an object of `bytes` bytes; its header is already hashed.
+    pub(crate) fn object(kind: Kind, bytes: u64) -> Hasher {
+        let mut hasher = Hasher::raw();
+        hasher.update(format!("{} {bytes}\0", kind.name()).as_bytes());
+        hasher
+    }
+
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The id, or `None` if the bytes are one half of a known SHA-1 collision attack.
+    pub(crate) fn finish(self) -> Option<ObjectId> {
+        ObjectId::from_slice(self.0.try_finalize().ok()?.as_slice())
+    }
+}
+
+/// The id of an object, or `None` for bytes that attack SHA-1.
+pub(crate) fn hash_object(kind: Kind, bytes: &[u8]) -> Option<ObjectId> {
+    let mut hasher = Hasher::object(kind, bytes.len() as u64);
+    hasher.update(bytes);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_empty_tree_hashes_to_its_constant() {
+        assert_eq!(hash_object(Kind::Tree, b""), Some(ObjectId::EMPTY_TREE));
+    }
+
+    #[test]
+    fn text_that_is_no_hash_is_refused() {
+        for text in ["", "abc", &"g".repeat(40), &"a".repeat(41), "-", "../../x"] {
+            assert!(text.parse::<ObjectId>().is_err(), "{text}");
+        }
+    }
+}

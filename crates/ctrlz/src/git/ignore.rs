@@ -1,0 +1,201 @@
+//! Ignore rules: an immutable chain, one link per directory that has a `.gitignore`.
+//!
+//! Precedence, strongest first: the configuration's `include_ignored`, its `exclude`, the
+//! `.gitignore` files from the deepest directory up, `info/exclude`, the global excludes file.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use gix_glob::pattern::Case;
+use gix_ignore::{Search, search::Ignore};
+
+use super::id::Hasher;
+
+/// What the rules say of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// No rule, or a negated one.
+    Plain,
+    /// A rule ignores it.
+    Ignored,
+    /// The configuration includes it although a rule may ignore it.
+    Included,
+}
+
+/// The rules in force in one directory.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    parent: Option<Arc<Rules>>,
+    /// Bytes of a path that lie before the part these patterns see.
+    prefix_bytes: usize,
+    search: Search,
+    overrides: Arc<Overrides>,
+    /// Changes whenever any pattern up to the root changes.
+    fingerprint: u64,
+}
+
+#[derive(Debug, Default)]
+struct Overrides {
+    include: Search,
+    exclude: Search,
+    /// `include` as written, to find directories that must be entered to reach a path.
+    include_text: Vec<Vec<u8>>,
+}
+
+impl Rules {
+    /// The rules that hold everywhere: `lists` go from the weakest to the strongest.
+    pub(crate) fn base(lists: &[&[u8]], exclude: &[String], include: &[String]) -> Arc<Rules> {
+        let mut search = Search::default();
+        for list in lists {
+            add(&mut search, list);
+        }
+        let mut overrides = Overrides::default();
+        add(&mut overrides.exclude, exclude.join("\n").as_bytes());
+        add(&mut overrides.include, include.join("\n").as_bytes());
+        overrides.include_text = include.iter().map(|text| text.clone().into_bytes()).collect();
+        let mut texts: Vec<&[u8]> = lists.to_vec();
+        let (exclude, include) = (exclude.join("\n"), include.join("\n"));
+        texts.extend([exclude.as_bytes(), include.as_bytes()]);
+        Arc::new(Rules {
+            parent: None,
+            prefix_bytes: 0,
+            search,
+            overrides: Arc::new(overrides),
+            fingerprint: fingerprint(0, &texts),
+        })
+    }
+
+    /// These rules plus the `.gitignore` of `directory`, a path without a trailing slash.
+    pub(crate) fn child(self: &Arc<Rules>, directory: &[u8], text: &[u8]) -> Arc<Rules> {
+        let mut search = Search::default();
+        add(&mut search, text);
+        Arc::new(Rules {
+            parent: Some(Arc::clone(self)),
+            prefix_bytes: if directory.is_empty() { 0 } else { directory.len() + 1 },
+            search,
+            overrides: Arc::clone(&self.overrides),
+            fingerprint: fingerprint(self.fingerprint, &[directory, text]),
+        })
+    }
+
+    pub(crate) fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    /// Judges `path`, whose parent directories are known not to be ignored.
+    pub(crate) fn verdict(&self, path: &[u8], is_dir: bool) -> Verdict {
+        match matches(&self.overrides.include, path, is_dir) {
+            Some(true) => return Verdict::Included,
+            Some(false) | None => (),
+        }
+        match matches(&self.overrides.exclude, path, is_dir) {
+            Some(true) => return Verdict::Ignored,
+            Some(false) => return Verdict::Plain,
+            None => (),
+        }
+        let mut link = Some(self);
+        while let Some(rules) = link {
+            match matches(&rules.search, &path[rules.prefix_bytes..], is_dir) {
+                Some(true) => return Verdict::Ignored,
+                Some(false) => return Verdict::Plain,
+                None => link = rules.parent.as_deref(),
+            }
+        }
+        Verdict::Plain
+    }
+
+    /// Whether `path` or any directory above it is ignored.
+    pub(crate) fn ignores_or_above(&self, path: &[u8], is_dir: bool) -> bool {
+        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+        let ends: Vec<usize> = ends.collect();
+        let reach = |link: &Rules, len: usize| link.prefix_bytes <= len;
+        let mut ignored = false;
+        for end in ends.into_iter().chain([path.len()]) {
+            let is_dir = is_dir || end < path.len();
+            let mut link = self;
+            // A `.gitignore` says nothing about the directories above it.
+            while !reach(link, end) {
+                match link.parent.as_deref() {
+                    Some(parent) => link = parent,
+                    None => break,
+                }
+            }
+            match link.verdict(&path[..end], is_dir) {
+                Verdict::Ignored => ignored = true,
+                Verdict::Included => return false,
+                Verdict::Plain => (),
+            }
+        }
+        ignored
+    }
+
+    /// Whether the configuration includes something inside the ignored directory `path`.
+    pub(crate) fn includes_below(&self, path: &[u8]) -> bool {
+        self.overrides.include_text.iter().any(|text| {
+            let text = text.strip_prefix(b"/").unwrap_or(text);
+            text.len() > path.len() && text.starts_with(path) && text[path.len()] == b'/'
+        })
+    }
+}
+
+fn add(search: &mut Search, text: &[u8]) {
+    search
+        .add_patterns_buffer(text, PathBuf::new(), None, Ignore::default())
+        .expect("a buffer without a root cannot fail");
+}
+
+/// `Some(true)`: ignored; `Some(false)`: a negated pattern matched; `None`: nothing did.
+fn matches(search: &Search, path: &[u8], is_dir: bool) -> Option<bool> {
+    if search.patterns.is_empty() {
+        return None;
+    }
+    search
+        .pattern_matching_relative_path(path.into(), Some(is_dir), Case::Sensitive)
+        .map(|found| !found.pattern.is_negative())
+}
+
+fn fingerprint(parent: u64, texts: &[&[u8]]) -> u64 {
+    let mut hasher = Hasher::raw();
+    hasher.update(&parent.to_le_bytes());
+    for text in texts {
+        hasher.update(&(text.len() as u64).to_le_bytes());
+        hasher.update(text);
+    }
+    let id = hasher.finish().map_or([0; 20], |id| id.0);
+    u64::from_le_bytes(id[..8].try_into().expect("eight of twenty bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_deepest_file_wins() {
+        let base = Rules::base(&[b"*.log"], &[], &[]);
+        let root = base.child(b"", b"*.tmp\n!keep.log");
+        let sub = root.child(b"sub", b"!x.tmp\n/only-here");
+        assert_eq!(root.verdict(b"a.log", false), Verdict::Ignored);
+        assert_eq!(root.verdict(b"keep.log", false), Verdict::Plain);
+        assert_eq!(sub.verdict(b"sub/x.tmp", false), Verdict::Plain);
+        assert_eq!(sub.verdict(b"sub/y.tmp", false), Verdict::Ignored);
+        assert_eq!(sub.verdict(b"sub/only-here", false), Verdict::Ignored);
+    }
+
+    #[test]
+    fn the_configuration_is_stronger_than_files() {
+        let include = ["dist/keep.js".to_owned()];
+        let base = Rules::base(&[], &["secret".to_owned()], &include);
+        let root = base.child(b"", b"dist/\n!secret");
+        assert_eq!(root.verdict(b"secret", false), Verdict::Ignored);
+        assert_eq!(root.verdict(b"dist", true), Verdict::Ignored);
+        assert!(root.includes_below(b"dist"));
+        assert_eq!(root.verdict(b"dist/keep.js", false), Verdict::Included);
+    }
+
+    #[test]
+    fn a_path_below_an_ignored_directory_is_ignored() {
+        let root = Rules::base(&[], &[], &[]).child(b"", b"data/\n");
+        assert!(root.ignores_or_above(b"data/a/b", false));
+        assert!(!root.ignores_or_above(b"other/a", false));
+    }
+}

@@ -1,0 +1,96 @@
+//! The user's own index: which files their git tracks, and the blob ids it already knows.
+
+use std::path::Path;
+
+use gix_index::entry::{Flags, Mode, Stage};
+
+use super::id::ObjectId;
+
+/// The part of a file's stat data that an index entry repeats.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seed {
+    pub(crate) is_symlink: bool,
+    pub(crate) executable: bool,
+    pub(crate) bytes: u64,
+    pub(crate) mtime: (i64, u32),
+    pub(crate) ctime: (i64, u32),
+    pub(crate) inode: u64,
+}
+
+/// A decoded index.
+pub(crate) struct IndexFile {
+    state: gix_index::File,
+    written: (i64, u32),
+}
+
+impl IndexFile {
+    /// Reads the index at `path`; `None` if it cannot be understood.
+    ///
+    /// `sha256` tells which hash the repository uses when that is known. Otherwise the checksum
+    /// decides, because a wrong guess would decode into nonsense.
+    pub(crate) fn read(path: &Path, sha256: Option<bool>) -> Option<IndexFile> {
+        let options = || gix_index::decode::Options {
+            thread_limit: Some(1),
+            alloc_limit_bytes: Some(1 << 30),
+            ..Default::default()
+        };
+        let kinds: &[gix_hash::Kind] = match sha256 {
+            Some(false) => &[gix_hash::Kind::Sha1],
+            Some(true) => &[gix_hash::Kind::Sha256],
+            None => &[gix_hash::Kind::Sha1, gix_hash::Kind::Sha256],
+        };
+        let state = kinds
+            .iter()
+            .find_map(|kind| gix_index::File::at(path, *kind, sha256.is_some(), options()).ok())?;
+        let time = state.timestamp();
+        let written = (time.unix_seconds(), time.nanoseconds());
+        Some(IndexFile { state, written })
+    }
+
+    /// Whether the user's git tracks exactly this path, in whatever stage.
+    pub(crate) fn tracks(&self, path: &[u8]) -> bool {
+        self.state.entry_range(path.into()).is_some()
+    }
+
+    /// Whether the user's git tracks anything inside this directory.
+    pub(crate) fn tracks_below(&self, directory: &[u8]) -> bool {
+        let prefix = [directory, b"/"].concat();
+        self.state.prefixed_entries(prefix.as_slice().into()).is_some_and(|found| !found.is_empty())
+    }
+
+    /// The blob id of `path`, if the entry's stat data proves that the file still has it.
+    ///
+    /// Declined: anything but a plain stage-zero entry, flags that tell git not to look
+    /// (assume-unchanged, skip-worktree, intent-to-add), and entries as young as the index.
+    pub(crate) fn blob(&self, path: &[u8], file: &Seed) -> Option<ObjectId> {
+        if self.state.object_hash() != gix_hash::Kind::Sha1 {
+            return None;
+        }
+        let entry = self.state.entry_by_path_and_stage(path.into(), Stage::Unconflicted)?;
+        let unusable = Flags::ASSUME_VALID | Flags::SKIP_WORKTREE | Flags::INTENT_TO_ADD;
+        if entry.flags.intersects(unusable) || file.bytes >= u64::from(u32::MAX) {
+            return None;
+        }
+        let kind_agrees = match entry.mode {
+            Mode::FILE => !file.is_symlink && !file.executable,
+            Mode::FILE_EXECUTABLE => !file.is_symlink && file.executable,
+            Mode::SYMLINK => file.is_symlink,
+            _ => false,
+        };
+        let stat = &entry.stat;
+        let agrees = kind_agrees
+            && u64::from(stat.size) == file.bytes
+            && same_time((stat.mtime.secs, stat.mtime.nsecs), file.mtime)
+            && same_time((stat.ctime.secs, stat.ctime.nsecs), file.ctime)
+            && stat.ino == file.inode as u32
+            // Git's own rule: an entry as young as the index may have changed after it was read.
+            && file.mtime < self.written
+            && file.ctime < self.written;
+        agrees.then(|| ObjectId::from_slice(entry.id.as_slice())).flatten()
+    }
+}
+
+/// The index keeps 32 bits of the seconds.
+fn same_time(index: (u32, u32), file: (i64, u32)) -> bool {
+    index.0 == file.0 as u32 && index.1 == file.1
+}

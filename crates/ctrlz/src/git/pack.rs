@@ -1,0 +1,176 @@
+//! Reading packs, one at a time, with every size checked before memory is reserved.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use gix_pack::data::decode::entry::ResolvedBase;
+
+use super::id::ObjectId;
+use super::object::Kind;
+
+/// A pack and its index, known to belong together and to be complete in length.
+pub(crate) struct PackFile {
+    path: PathBuf,
+    index: gix_pack::index::File,
+    data: gix_pack::data::File,
+}
+
+/// What is wrong with a pack.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct PackProblem(pub(crate) String);
+
+fn problem(error: impl std::fmt::Display) -> PackProblem {
+    PackProblem(error.to_string())
+}
+
+impl PackFile {
+    /// Opens the pack that `index_path` (`….idx`) describes.
+    ///
+    /// The two trailers must agree: that catches a truncated or replaced pack without reading it.
+    /// No allocation for a single object exceeds `max_object_bytes`.
+    pub(crate) fn open(index_path: &Path, max_object_bytes: u64) -> Result<PackFile, PackProblem> {
+        let data_path = index_path.with_extension("pack");
+        for path in [index_path, &data_path] {
+            // Opening a fifo would wait for ever.
+            let meta = path.symlink_metadata().map_err(problem)?;
+            if !meta.is_file() {
+                return Err(PackProblem("not a regular file".into()));
+            }
+        }
+        let sha1 = gix_hash::Kind::Sha1;
+        let index = gix_pack::index::File::at(index_path, sha1).map_err(problem)?;
+        let limit = usize::try_from(max_object_bytes).unwrap_or(usize::MAX);
+        let data = gix_pack::data::File::at(&data_path, sha1)
+            .map_err(problem)?
+            .with_alloc_limit_bytes(Some(limit));
+        if index.pack_checksum() != data.checksum() || index.num_objects() != data.num_objects() {
+            return Err(PackProblem("pack and index do not belong together".into()));
+        }
+        Ok(PackFile { path: data_path, index, data })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn contains(&self, id: &ObjectId) -> bool {
+        self.index.lookup(id.to_gix()).is_some()
+    }
+
+    /// Every entry with its compressed bytes; `None` if one is a delta or does not verify.
+    pub(crate) fn whole_entries(&self) -> Option<Vec<(ObjectId, &[u8])>> {
+        let mut ends = self.index.sorted_offsets();
+        ends.push(self.data.pack_end() as u64);
+        let mut entries = Vec::with_capacity(ends.len());
+        for at in 0..self.index.num_objects() {
+            let start = self.index.pack_offset_at_index(at);
+            let next = ends.partition_point(|end| *end <= start);
+            let entry = self.data.entry(start).ok()?;
+            let bytes = self.data.entry_slice(start..*ends.get(next)?)?;
+            let intact = self.index.crc32_at_index(at) == Some(crc32fast::hash(bytes));
+            if entry.header.is_delta() || !intact {
+                return None;
+            }
+            entries.push((ObjectId::from_slice(self.index.oid_at_index(at).as_bytes())?, bytes));
+        }
+        Some(entries)
+    }
+
+    fn entry(&self, id: &ObjectId) -> Result<Option<gix_pack::data::Entry>, PackProblem> {
+        let Some(at) = self.index.lookup(id.to_gix()) else { return Ok(None) };
+        let offset = self.index.pack_offset_at_index(at);
+        if offset >= self.data.pack_end() as u64 {
+            return Err(PackProblem("an entry lies beyond the end of its pack".into()));
+        }
+        self.data.entry(offset).map(Some).map_err(problem)
+    }
+
+    /// The kind and size of an object, without reading all of it.
+    pub(crate) fn header(&self, id: &ObjectId) -> Result<Option<(Kind, u64)>, PackProblem> {
+        let Some(entry) = self.entry(id)? else { return Ok(None) };
+        let mut inflate = gix_zlib::Inflate::default();
+        let resolve = |base: &gix_hash::oid| {
+            let Some(at) = self.index.lookup(base) else { return Ok(None) };
+            let entry = self.data.entry(self.index.pack_offset_at_index(at))?;
+            Ok(Some(gix_pack::data::decode::header::ResolvedBase::InPack(entry)))
+        };
+        let header = self.data.decode_header(entry, &mut inflate, &resolve).map_err(problem)?;
+        Ok(Some((kind_of(header.kind), header.object_size)))
+    }
+
+    /// The whole object. The caller checks the hash.
+    pub(crate) fn read(&self, id: &ObjectId) -> Result<Option<(Kind, Vec<u8>)>, PackProblem> {
+        let Some(entry) = self.entry(id)? else { return Ok(None) };
+        let mut out = Vec::new();
+        let outcome = self
+            .data
+            .decode_entry(
+                entry,
+                &mut out,
+                &mut gix_zlib::Inflate::default(),
+                &|base, _| {
+                    let Some(at) = self.index.lookup(base) else { return Ok(None) };
+                    let entry = self.data.entry(self.index.pack_offset_at_index(at))?;
+                    Ok(Some(ResolvedBase::InPack(entry)))
+                },
+                &mut gix_pack::cache::Never,
+            )
+            .map_err(problem)?;
+        Ok(Some((kind_of(outcome.kind), out)))
+    }
+
+    /// A reader over an object's bytes if it is stored whole; `None` if it is absent or a delta.
+    pub(crate) fn stream(&self, id: &ObjectId) -> Result<Option<impl Read + '_>, PackProblem> {
+        let Some(entry) = self.entry(id)? else { return Ok(None) };
+        if entry.header.is_delta() {
+            return Ok(None);
+        }
+        let range = entry.data_offset..self.data.pack_end() as u64;
+        let bytes = self
+            .data
+            .entry_slice(range)
+            .ok_or_else(|| PackProblem("an entry lies beyond the end of its pack".into()))?;
+        Ok(Some(flate2::bufread::ZlibDecoder::new(bytes).take(entry.decompressed_size)))
+    }
+}
+
+fn kind_of(kind: gix_object::Kind) -> Kind {
+    match kind {
+        gix_object::Kind::Tree => Kind::Tree,
+        gix_object::Kind::Blob => Kind::Blob,
+        gix_object::Kind::Commit => Kind::Commit,
+        gix_object::Kind::Tag => Kind::Tag,
+    }
+}
+
+/// Decodes a loose object's file, refusing one that would need more than `max_bytes`.
+pub(crate) fn inflate_loose(file: &[u8], max_bytes: u64) -> Result<(Kind, Vec<u8>), PackProblem> {
+    let mut inflated = flate2::bufread::ZlibDecoder::new(file);
+    let mut header = Vec::with_capacity(32);
+    loop {
+        let mut byte = [0];
+        inflated.read_exact(&mut byte).map_err(problem)?;
+        if byte[0] == 0 {
+            break;
+        }
+        header.push(byte[0]);
+        if header.len() > 32 {
+            return Err(PackProblem("the object's header is malformed".into()));
+        }
+    }
+    let malformed = || PackProblem("the object's header is malformed".into());
+    let space = header.iter().position(|byte| *byte == b' ').ok_or_else(malformed)?;
+    let kind = Kind::from_name(&header[..space]).ok_or_else(malformed)?;
+    let size = std::str::from_utf8(&header[space + 1..]).ok().and_then(|text| text.parse().ok());
+    let size: u64 = size.ok_or_else(malformed)?;
+    if size > max_bytes {
+        return Err(PackProblem(format!("the object has {size} bytes, more than can be read")));
+    }
+    let mut bytes = Vec::new();
+    inflated.take(size + 1).read_to_end(&mut bytes).map_err(problem)?;
+    if bytes.len() as u64 != size {
+        return Err(PackProblem("the object is shorter or longer than it says".into()));
+    }
+    Ok((kind, bytes))
+}

@@ -1,0 +1,61 @@
+//! Ctrl-Z for coding agents: snapshots of a working directory, and the way back.
+//!
+//! A [`Workspace`] is a directory under protection. [`Workspace::track`] records its state in a git
+//! repository of our own and gives the state's hash; [`Workspace::restore`] brings a state back,
+//! after recording the present one, so that nothing is ever lost:
+//!
+//! ```
+//! use ctrlz::{Options, Progress, RestoreOptions, TrackOptions, Workspace};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let project = tempfile::tempdir()?;
+//! # let data = tempfile::tempdir()?;
+//! # std::fs::write(project.path().join("main.rs"), "fn main() {}")?;
+//! let workspace = Workspace::open(project.path(), Options::new(data.path()))?;
+//! let progress = Progress::default();
+//!
+//! let before = workspace.track(&TrackOptions::default(), &progress)?;
+//!
+//! // An agent works, or rather does not.
+//! std::fs::remove_file(project.path().join("main.rs"))?;
+//!
+//! let report = workspace.restore(&before.hash, &RestoreOptions::default(), &progress)?;
+//! assert!(report.is_complete());
+//! assert_eq!(std::fs::read_to_string(project.path().join("main.rs"))?, "fn main() {}");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The engine is synchronous, starts no process, and reads neither the environment nor a
+//! configuration file: whoever calls it decides through [`Options`]. It never writes inside a
+//! `.git` directory but its own store's, never follows a symlink, and says what it could not
+//! capture ([`Snapshot::skipped`]) instead of pretending.
+//!
+//! Data flows one way through the modules: `git` and `fs` read formats and files, `scan` lists the
+//! work tree, `store` turns the listing into a snapshot, `compare` finds what changed, `restore`
+//! plans and writes, and the workspace is the front door to all of them.
+
+#![forbid(unsafe_code)]
+
+mod compare;
+mod error;
+mod fs;
+mod git;
+mod path;
+mod restore;
+mod scan;
+mod store;
+mod workspace;
+
+pub use compare::{Change, FileDiff, Status as ChangeStatus};
+pub use error::{Error, Fault};
+pub use fs::FileError;
+pub use git::{NotAHash, ObjectId, TreeProblem};
+pub use path::{NotATreePath, PathText, TreePath, escape};
+pub use restore::{Action, Kept, KeptReason, Plan};
+pub use scan::{Progress, SkipReason, Skipped};
+pub use store::{Operation, OperationKind};
+pub use workspace::{
+    Diffs, ListedFile, Options, Patch, PatchToRevert, Presence, Problem, RestoreOptions,
+    RestoreReport, Snapshot, Status, TrackOptions, Verification, Workspace, find_work_tree,
+};

@@ -1,0 +1,590 @@
+//! Planning: what is there and what is wanted → what to do. Touches nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use crate::compare::Entry;
+use crate::fs::FileKind;
+use crate::git::{EntryKind, Hasher, ObjectId};
+use crate::path::{TreePath, is_within, join, split};
+use crate::scan::{Content, EntryStat, ListedDir, Listing, SkipReason};
+
+/// What a path should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// A file or a link; `mode` are a file's permissions.
+    Entry { entry: Entry, mode: u32 },
+    /// Proven not to have existed.
+    Absent,
+}
+
+/// Everything a restore asks for.
+#[derive(Debug, Default)]
+pub(crate) struct Request {
+    pub(crate) wanted: BTreeMap<Vec<u8>, Wanted>,
+    /// Directories that must exist even if nothing is in them, with their permissions.
+    pub(crate) dirs: BTreeMap<Vec<u8>, u32>,
+    /// Files and directories whose content is right and whose permissions are not.
+    pub(crate) modes: Vec<ModeChange>,
+    /// Directories to remove if they end up empty.
+    pub(crate) emptied: BTreeSet<Vec<u8>>,
+    /// Permissions for directories that have to be made.
+    pub(crate) dir_modes: BTreeMap<Vec<u8>, u32>,
+    pub(crate) common_dir_mode: u32,
+    /// Whether a file may give way to a directory without being named itself.
+    pub(crate) files_give_way: bool,
+    /// What was already found to be left alone.
+    pub(crate) kept: Vec<Kept>,
+}
+
+/// A change of permissions alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ModeChange {
+    pub(crate) path: Vec<u8>,
+    pub(crate) from: u32,
+    pub(crate) to: u32,
+    pub(crate) is_dir: bool,
+}
+
+/// Why a path is left as it is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case", tag = "reason")]
+#[non_exhaustive]
+pub enum KeptReason {
+    /// The snapshot does not have it, and only `exact` removes such files.
+    CreatedSince,
+    /// When the snapshot was taken the path was ignored, so it may have existed.
+    IgnoredThen,
+    /// When the snapshot was taken the path was skipped, so it may have existed.
+    SkippedThen {
+        /// Why it was skipped.
+        why: String,
+    },
+    /// No record says what the snapshot covered, so nothing is proven absent.
+    NoRecord,
+    /// What is there now could not be saved first.
+    CannotBeSaved {
+        /// Why not.
+        why: String,
+    },
+    /// A directory in its place holds files that no snapshot has.
+    DirectoryInTheWay,
+    /// A file stands where its directory was, and the request does not name it.
+    FileInTheWay,
+}
+
+impl KeptReason {
+    /// Whether the request is not fully met because of it.
+    pub fn is_failure(&self) -> bool {
+        match self {
+            KeptReason::CreatedSince | KeptReason::IgnoredThen => false,
+            KeptReason::SkippedThen { .. }
+            | KeptReason::NoRecord
+            | KeptReason::CannotBeSaved { .. }
+            | KeptReason::DirectoryInTheWay
+            | KeptReason::FileInTheWay => true,
+        }
+    }
+
+    /// One line for people.
+    pub fn describe(&self) -> String {
+        match self {
+            KeptReason::CreatedSince => "created since the snapshot".into(),
+            KeptReason::IgnoredThen => "was ignored when the snapshot was taken".into(),
+            KeptReason::SkippedThen { why } => format!("was not captured then: {why}"),
+            KeptReason::NoRecord => "nothing records what the snapshot covered".into(),
+            KeptReason::CannotBeSaved { why } => format!("cannot be saved first: {why}"),
+            KeptReason::DirectoryInTheWay => {
+                "a directory in its place holds files that no snapshot has".into()
+            }
+            KeptReason::FileInTheWay => "a file stands where its directory was".into(),
+        }
+    }
+}
+
+/// A path that stays as it is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Kept {
+    /// The path.
+    pub path: TreePath,
+    /// Why.
+    #[serde(flatten)]
+    pub reason: KeptReason,
+}
+
+/// What a plan does to one path.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case", tag = "action")]
+pub enum Action {
+    /// Creates a file or link.
+    Create {
+        /// The path.
+        path: TreePath,
+    },
+    /// Replaces what is there.
+    Overwrite {
+        /// The path.
+        path: TreePath,
+    },
+    /// Removes a file or link.
+    Remove {
+        /// The path.
+        path: TreePath,
+    },
+    /// Changes permissions and nothing else.
+    SetMode {
+        /// The path.
+        path: TreePath,
+        /// The new permissions.
+        mode: u32,
+    },
+    /// Creates an empty directory.
+    CreateDirectory {
+        /// The path.
+        path: TreePath,
+    },
+}
+
+impl Action {
+    /// The path it is about.
+    pub fn path(&self) -> &TreePath {
+        match self {
+            Action::Create { path }
+            | Action::Overwrite { path }
+            | Action::Remove { path }
+            | Action::SetMode { path, .. }
+            | Action::CreateDirectory { path } => path,
+        }
+    }
+}
+
+/// Exactly what a restore will do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Plan {
+    /// One entry per path, sorted.
+    pub actions: Vec<Action>,
+    /// What stays as it is although the request touches it.
+    pub kept: Vec<Kept>,
+    /// Names this plan: the paths, what is there, and what will be.
+    pub hash: ObjectId,
+    #[serde(skip)]
+    pub(crate) units: Vec<Unit>,
+    #[serde(skip)]
+    pub(crate) modes: Vec<PlannedMode>,
+    #[serde(skip)]
+    pub(crate) emptied: Vec<Vec<u8>>,
+}
+
+impl Plan {
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.actions.is_empty()
+    }
+
+    /// Every blob it needs.
+    pub(crate) fn blobs(&self) -> impl Iterator<Item = ObjectId> + '_ {
+        self.units.iter().flat_map(|unit| match &unit.new {
+            Some(NewThing::Leaf { entry, .. }) => vec![entry.id],
+            Some(NewThing::Dir { files, .. }) => {
+                files.iter().map(|(_, entry, _)| entry.id).collect()
+            }
+            None => Vec::new(),
+        })
+    }
+
+    /// How many files it removes.
+    pub fn removed_files(&self) -> usize {
+        self.actions.iter().filter(|action| matches!(action, Action::Remove { .. })).count()
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PlannedMode {
+    pub(crate) path: Vec<u8>,
+    pub(crate) from: u32,
+    pub(crate) to: u32,
+    pub(crate) is_dir: bool,
+}
+
+/// One rename of the plan, in a directory that exists and stays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unit {
+    pub(crate) path: Vec<u8>,
+    pub(crate) new: Option<NewThing>,
+    pub(crate) old: Option<OldThing>,
+}
+
+/// What will stand at a unit's path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NewThing {
+    Leaf {
+        entry: Entry,
+        mode: u32,
+    },
+    /// A directory with everything in it; paths are relative to it, parents first.
+    Dir {
+        mode: u32,
+        dirs: Vec<(Vec<u8>, u32)>,
+        files: Vec<(Vec<u8>, Entry, u32)>,
+    },
+}
+
+/// What stands there now, as the safety snapshot saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum OldThing {
+    Leaf(EntryStat),
+    /// A directory; every file in it, relative to it.
+    Dir {
+        files: Vec<(Vec<u8>, EntryStat)>,
+        dirs: Vec<Vec<u8>>,
+    },
+}
+
+/// What stands at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NowAt {
+    Nothing,
+    File {
+        stat: EntryStat,
+        entry: Entry,
+    },
+    Dir,
+    /// Something that no snapshot holds.
+    Unsaved(String),
+}
+
+/// The work tree as the safety snapshot saw it.
+pub(crate) struct Now<'a> {
+    pub(crate) listing: &'a Listing,
+    /// Paths that were captured although the rules leave them out.
+    pub(crate) forced: BTreeMap<Vec<u8>, (EntryStat, Entry)>,
+}
+
+impl Now<'_> {
+    pub(crate) fn at(&self, path: &[u8]) -> NowAt {
+        if let Some((stat, entry)) = self.forced.get(path) {
+            return NowAt::File { stat: *stat, entry: *entry };
+        }
+        if path.is_empty() {
+            return NowAt::Dir;
+        }
+        let (parent, name) = split(path);
+        let Some(dir) = self.dir(parent) else { return NowAt::Nothing };
+        let Ok(at) = dir.entries.binary_search_by(|entry| (*entry.name).cmp(name)) else {
+            return NowAt::Nothing;
+        };
+        let entry = &dir.entries[at];
+        match &entry.content {
+            Content::Known(id) => match entry_kind(&entry.stat) {
+                Some(kind) => NowAt::File { stat: entry.stat, entry: Entry { kind, id: *id } },
+                None => NowAt::Unsaved("an unknown type".into()),
+            },
+            Content::Directory => NowAt::Dir,
+            Content::Ignored if entry.stat.kind == FileKind::Dir => NowAt::Dir,
+            Content::Ignored => NowAt::Unsaved("ignored".into()),
+            Content::Skipped(reason @ SkipReason::OtherMount) => NowAt::Unsaved(reason.describe()),
+            Content::Skipped(reason) => NowAt::Unsaved(reason.describe()),
+            Content::ToRead => NowAt::Unsaved("not read".into()),
+        }
+    }
+
+    fn dir(&self, path: &[u8]) -> Option<&ListedDir> {
+        let dirs = &self.listing.dirs;
+        dirs.binary_search_by(|dir| dir.path.as_slice().cmp(path)).ok().map(|at| &dirs[at])
+    }
+
+    pub(crate) fn dir_mode(&self, path: &[u8]) -> Option<u32> {
+        self.dir(path).map(|dir| dir.stat.mode & 0o777)
+    }
+
+    /// Everything below a directory, if all of it is saved.
+    fn saved_below(&self, path: &[u8]) -> Option<OldThing> {
+        let start = self.listing.dirs.partition_point(|dir| dir.path.as_slice() < path);
+        let within = self.listing.dirs[start..].iter().filter(|dir| is_within(&dir.path, path));
+        let (mut files, mut dirs) = (Vec::new(), Vec::new());
+        let relative = |full: &[u8]| full[path.len() + 1..].to_vec();
+        let mut entered = BTreeSet::new();
+        let mut seen = Vec::new();
+        for dir in within {
+            entered.insert(dir.path.clone());
+            for entry in &dir.entries {
+                let full = join(&dir.path, &entry.name);
+                match &entry.content {
+                    Content::Known(_) => files.push((relative(&full), entry.stat)),
+                    Content::Directory => {
+                        dirs.push(relative(&full));
+                        seen.push(full);
+                    }
+                    _ => match self.forced.get(&full) {
+                        Some((stat, _)) => files.push((relative(&full), *stat)),
+                        None => return None,
+                    },
+                }
+            }
+        }
+        // A directory that was not entered may hold anything.
+        let complete = entered.contains(path) && seen.iter().all(|dir| entered.contains(dir));
+        complete.then_some(OldThing::Dir { files, dirs })
+    }
+}
+
+/// What a tree calls a file with this metadata.
+pub(crate) fn entry_kind(stat: &EntryStat) -> Option<EntryKind> {
+    match stat.kind {
+        FileKind::File if stat.mode & 0o100 != 0 => Some(EntryKind::Executable),
+        FileKind::File => Some(EntryKind::File),
+        FileKind::Symlink => Some(EntryKind::Symlink),
+        FileKind::Dir | FileKind::Special => None,
+    }
+}
+
+/// Works out what turns `now` into what `request` wants.
+pub(crate) fn plan(now: &Now<'_>, request: Request) -> Plan {
+    let mut planner = Planner {
+        now,
+        request: &request,
+        dirs: BTreeSet::from([Vec::new()]),
+        made: BTreeSet::new(),
+        units: BTreeMap::new(),
+        actions: Vec::new(),
+        kept: request.kept.clone(),
+    };
+    for (path, wanted) in &request.wanted {
+        if let Wanted::Entry { entry, mode } = wanted {
+            planner.entry(path, *entry, *mode);
+        }
+    }
+    for (path, mode) in &request.dirs {
+        planner.directory(path, *mode);
+    }
+    for (path, wanted) in &request.wanted {
+        if *wanted == Wanted::Absent {
+            planner.absence(path);
+        }
+    }
+    let modes = planner.modes();
+    let Planner { units, mut actions, mut kept, .. } = planner;
+    actions.sort_unstable();
+    kept.sort_unstable();
+    kept.dedup();
+    let units: Vec<Unit> = units.into_values().collect();
+    // Deepest first, so that a directory is empty by the time its turn comes.
+    let emptied = request.emptied.iter().rev().cloned().collect();
+    let hash = plan_hash(&units, &modes, &emptied);
+    Plan { actions, kept, hash, units, modes, emptied }
+}
+
+struct Planner<'a> {
+    now: &'a Now<'a>,
+    request: &'a Request,
+    /// Paths known to be directories that stay.
+    dirs: BTreeSet<Vec<u8>>,
+    /// Directories inside units that will be made.
+    made: BTreeSet<Vec<u8>>,
+    units: BTreeMap<Vec<u8>, Unit>,
+    actions: Vec<Action>,
+    kept: Vec<Kept>,
+}
+
+fn tree_path(path: &[u8]) -> TreePath {
+    TreePath::from_scan(path.to_vec())
+}
+
+impl Planner<'_> {
+    fn keep(&mut self, path: &[u8], reason: KeptReason) {
+        self.kept.push(Kept { path: tree_path(path), reason });
+    }
+
+    /// The topmost part of `path` that is not a directory on disk; `None` if all of it is.
+    fn first_missing(&mut self, path: &[u8]) -> Option<Vec<u8>> {
+        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+        for end in ends.chain([path.len()]) {
+            let part = &path[..end];
+            if self.dirs.contains(part) {
+                continue;
+            }
+            if self.now.at(part) != NowAt::Dir {
+                return Some(part.to_vec());
+            }
+            self.dirs.insert(part.to_vec());
+        }
+        None
+    }
+
+    fn entry(&mut self, path: &[u8], entry: Entry, mode: u32) {
+        let parent = split(path).0;
+        let top = if parent.is_empty() { None } else { self.first_missing(parent) };
+        if let Some(top) = top {
+            let mode_of_entry = mode;
+            return self.below(&top, path, |new, relative| {
+                if let NewThing::Dir { files, .. } = new {
+                    files.push((relative, entry, mode_of_entry));
+                }
+            });
+        }
+        let new = Some(NewThing::Leaf { entry, mode });
+        let old = match self.now.at(path) {
+            NowAt::Nothing => None,
+            NowAt::File { entry: there, stat } if there == entry => {
+                return self.mode_only(path, &stat, entry, mode);
+            }
+            NowAt::File { stat, .. } => Some(OldThing::Leaf(stat)),
+            NowAt::Dir => match self.now.saved_below(path) {
+                Some(old) => Some(old),
+                None => return self.keep(path, KeptReason::DirectoryInTheWay),
+            },
+            NowAt::Unsaved(why) => return self.keep(path, KeptReason::CannotBeSaved { why }),
+        };
+        let path_text = tree_path(path);
+        self.actions.push(match old {
+            None => Action::Create { path: path_text },
+            Some(_) => Action::Overwrite { path: path_text },
+        });
+        self.units.insert(path.to_vec(), Unit { path: path.to_vec(), new, old });
+    }
+
+    /// Adds something to the directory that will be made at `top`.
+    fn below(&mut self, top: &[u8], path: &[u8], put: impl FnOnce(&mut NewThing, Vec<u8>)) {
+        let old = match self.now.at(top) {
+            NowAt::Nothing => None,
+            NowAt::File { stat, .. } => {
+                let named = self.request.wanted.get(top) == Some(&Wanted::Absent);
+                if !named && !self.request.files_give_way {
+                    return self.keep(path, KeptReason::FileInTheWay);
+                }
+                Some(OldThing::Leaf(stat))
+            }
+            NowAt::Unsaved(why) => return self.keep(path, KeptReason::CannotBeSaved { why }),
+            NowAt::Dir => return self.keep(path, KeptReason::DirectoryInTheWay),
+        };
+        let made = |request: &Request, dir: &[u8]| {
+            request.dir_modes.get(dir).copied().unwrap_or(request.common_dir_mode)
+        };
+        if !self.units.contains_key(top) && old.is_some() {
+            self.actions.push(Action::Overwrite { path: tree_path(top) });
+        }
+        let request = self.request;
+        let unit = self.units.entry(top.to_vec()).or_insert_with(|| Unit {
+            path: top.to_vec(),
+            new: Some(NewThing::Dir { mode: made(request, top), dirs: vec![], files: vec![] }),
+            old,
+        });
+        let Some(NewThing::Dir { dirs, .. }) = &mut unit.new else { return };
+        // Every directory between the top and the path, parents first.
+        let parent = split(path).0;
+        let mut dir = parent;
+        let mut missing = Vec::new();
+        while dir.len() > top.len() {
+            missing.push(dir);
+            dir = split(dir).0;
+        }
+        for dir in missing.into_iter().rev() {
+            if self.made.insert(dir.to_vec()) {
+                dirs.push((dir[top.len() + 1..].to_vec(), made(request, dir)));
+            }
+        }
+        if path.len() > top.len()
+            && let Some(new) = &mut unit.new
+        {
+            put(new, path[top.len() + 1..].to_vec());
+        }
+        self.actions.push(Action::Create { path: tree_path(path) });
+    }
+
+    fn directory(&mut self, path: &[u8], mode: u32) {
+        let Some(top) = self.first_missing(path) else { return };
+        if matches!(self.now.at(&top), NowAt::File { .. }) && self.units.contains_key(&top) {
+            // The unit at `top` is a file that the snapshot wants there.
+            let is_dir = self
+                .units
+                .get(&top)
+                .is_some_and(|unit| matches!(unit.new, Some(NewThing::Dir { .. })));
+            if !is_dir {
+                return;
+            }
+        }
+        if self.made.contains(path) {
+            return;
+        }
+        let before = self.actions.len();
+        self.below(&top, path, |new, relative| {
+            if let NewThing::Dir { dirs, .. } = new {
+                dirs.push((relative, mode));
+            }
+        });
+        self.made.insert(path.to_vec());
+        // What `below` calls a file is a directory here.
+        for action in &mut self.actions[before..] {
+            if let Action::Create { path } = action {
+                *action = Action::CreateDirectory { path: path.clone() };
+            }
+        }
+        if top == path
+            && let Some(Unit { new: Some(NewThing::Dir { mode: made, .. }), .. }) =
+                self.units.get_mut(&top)
+        {
+            *made = mode;
+        }
+    }
+
+    fn absence(&mut self, path: &[u8]) {
+        if self.is_replaced(path) {
+            return;
+        }
+        let NowAt::File { stat, .. } = self.now.at(path) else { return };
+        self.actions.push(Action::Remove { path: tree_path(path) });
+        let unit = Unit { path: path.to_vec(), new: None, old: Some(OldThing::Leaf(stat)) };
+        self.units.insert(path.to_vec(), unit);
+    }
+
+    /// Whether something above or at the path is replaced as a whole, and this goes with it.
+    fn is_replaced(&self, path: &[u8]) -> bool {
+        let mut part = path;
+        while !part.is_empty() {
+            if self.units.contains_key(part) {
+                return true;
+            }
+            part = split(part).0;
+        }
+        false
+    }
+
+    fn mode_only(&mut self, path: &[u8], stat: &EntryStat, entry: Entry, mode: u32) {
+        if entry.kind.is_file() && stat.mode & 0o777 != mode {
+            self.actions.push(Action::SetMode { path: tree_path(path), mode });
+        }
+    }
+
+    fn modes(&mut self) -> Vec<PlannedMode> {
+        let mut modes = Vec::new();
+        for (path, wanted) in &self.request.wanted {
+            if let Wanted::Entry { entry, mode } = wanted
+                && let NowAt::File { stat, entry: there } = self.now.at(path)
+                && there == *entry
+                && entry.kind.is_file()
+                && stat.mode & 0o777 != *mode
+                && !self.units.contains_key(path)
+            {
+                let from = stat.mode & 0o777;
+                modes.push(PlannedMode { path: path.clone(), from, to: *mode, is_dir: false });
+            }
+        }
+        for ModeChange { path, from, to, is_dir } in &self.request.modes {
+            if !self.is_replaced(path) && !self.request.wanted.contains_key(path) {
+                self.actions.push(Action::SetMode { path: tree_path(path), mode: *to });
+                let (path, is_dir) = (path.clone(), *is_dir);
+                modes.push(PlannedMode { path, from: *from, to: *to, is_dir });
+            }
+        }
+        modes
+    }
+}
+
+/// Covers the planned paths, what is expected there, and what will be there; nothing else.
+fn plan_hash(units: &[Unit], modes: &[PlannedMode], emptied: &Vec<Vec<u8>>) -> ObjectId {
+    let mut hasher = Hasher::raw();
+    let text = format!("{units:?}\n{modes:?}\n{emptied:?}");
+    hasher.update(text.as_bytes());
+    hasher.finish().unwrap_or(ObjectId::NULL)
+}

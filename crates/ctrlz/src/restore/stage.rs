@@ -1,0 +1,163 @@
+//! Staging: new content under temporary names, checked before anything visible changes.
+
+use std::fs::File;
+use std::io::{BufReader, Read, Seek};
+
+use crate::compare::Entry;
+use crate::error::Error;
+use crate::fs::{Dir, FileKind, Named, set_mode, set_owner, stat_file};
+use crate::git::{EntryKind, Hasher, Kind, ObjectId};
+use crate::path::split;
+use crate::store::Objects;
+
+use super::plan::NewThing;
+
+/// Whether each file is flushed on its own or all of them at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flush {
+    Each,
+    Later,
+}
+
+/// Who owns what is written; only root gives files away.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Owner {
+    uid: u32,
+    gid: u32,
+}
+
+impl Owner {
+    /// The owner that a new file in `dir` should have: that of what it replaces, else of the
+    /// directory, so that root working in a user's tree leaves no files of root's.
+    fn of(dir: &Dir, replaced: Option<(u32, u32)>) -> Result<Option<Owner>, Error> {
+        if rustix::process::geteuid().as_raw() != 0 {
+            return Ok(None);
+        }
+        let (uid, gid) = match replaced {
+            Some(owner) => owner,
+            None => {
+                let stat = dir.stat_self()?;
+                (stat.uid, stat.gid)
+            }
+        };
+        Ok(Some(Owner { uid, gid }))
+    }
+}
+
+/// Writes `new` as `temporary` in `dir` and gives its inode.
+pub(crate) fn stage(
+    objects: &Objects,
+    dir: &Dir,
+    name: &[u8],
+    temporary: &[u8],
+    new: &NewThing,
+    flush: Flush,
+) -> Result<u64, Error> {
+    let replaced = dir.stat(name)?.filter(|stat| stat.kind == FileKind::File);
+    let owner = Owner::of(dir, replaced.map(|stat| (stat.uid, stat.gid)))?;
+    match new {
+        NewThing::Leaf { entry, mode } => {
+            stage_leaf(objects, dir, temporary, entry, *mode, owner, flush)?;
+        }
+        NewThing::Dir { mode, dirs, files } => {
+            stage_dir(objects, dir, temporary, (*mode, dirs, files), owner, flush)?;
+        }
+    }
+    if flush == Flush::Each {
+        dir.sync()?;
+    }
+    match dir.stat(temporary)? {
+        Some(stat) => Ok(stat.inode),
+        None => Err(Error::Moved { path: crate::path::TreePath::from_scan(name.to_vec()) }),
+    }
+}
+
+fn stage_leaf(
+    objects: &Objects,
+    dir: &Dir,
+    name: &[u8],
+    entry: &Entry,
+    mode: u32,
+    owner: Option<Owner>,
+    flush: Flush,
+) -> Result<(), Error> {
+    if entry.kind == EntryKind::Symlink {
+        let target = objects.blob(&entry.id)?;
+        return Ok(dir.create_symlink(&target, name)?);
+    }
+    let path = dir.path_of(name);
+    let mut file = dir.create_file(name)?;
+    objects.copy_blob(&entry.id, &mut file)?;
+    check_written(&mut file, &entry.id, &path)?;
+    if let Some(owner) = owner {
+        set_owner(&file, owner.uid, owner.gid).named("set the owner of", &path)?;
+    }
+    // After the owner: changing it may drop bits.
+    set_mode(&file, mode).named("set the permissions of", &path)?;
+    if flush == Flush::Each {
+        file.sync_all().named("flush", &path)?;
+    }
+    Ok(())
+}
+
+/// Reads the file back: what is renamed over the user's bytes must have the right hash as a file,
+/// not only as an object.
+fn check_written(file: &mut File, id: &ObjectId, path: &std::path::Path) -> Result<(), Error> {
+    let bytes = stat_file(file, path)?.bytes;
+    file.rewind().named("read back", path)?;
+    let mut hasher = Hasher::object(Kind::Blob, bytes);
+    let mut reader = BufReader::with_capacity(128 * 1024, file);
+    let mut buffer = vec![0; 128 * 1024];
+    loop {
+        match reader.read(&mut buffer).named("read back", path)? {
+            0 => break,
+            count => hasher.update(&buffer[..count]),
+        }
+    }
+    if hasher.finish() == Some(*id) {
+        return Ok(());
+    }
+    Err(Error::Damaged { id: *id, why: "it was not written correctly".into() })
+}
+
+type DirParts<'a> = (u32, &'a [(Vec<u8>, u32)], &'a [(Vec<u8>, Entry, u32)]);
+
+fn stage_dir(
+    objects: &Objects,
+    parent: &Dir,
+    name: &[u8],
+    (mode, dirs, files): DirParts<'_>,
+    owner: Option<Owner>,
+    flush: Flush,
+) -> Result<(), Error> {
+    parent.create_dir(name)?;
+    let top = parent.open_below(name)?;
+    for (path, _) in dirs {
+        let (above, name) = split(path);
+        top.open_below(above)?.create_dir(name)?;
+    }
+    for (path, entry, mode) in files {
+        let (above, name) = split(path);
+        let dir = top.open_below(above)?;
+        stage_leaf(objects, &dir, name, entry, *mode, owner, flush)?;
+        if flush == Flush::Each {
+            dir.sync()?;
+        }
+    }
+    // Permissions last and inside out: a directory without write permission cannot be filled.
+    for (path, mode) in dirs.iter().rev() {
+        finish_dir(&top.open_below(path)?, *mode, owner, flush)?;
+    }
+    finish_dir(&top, mode, owner, flush)
+}
+
+fn finish_dir(dir: &Dir, mode: u32, owner: Option<Owner>, flush: Flush) -> Result<(), Error> {
+    if let Some(owner) = owner {
+        dir.set_owner(owner.uid, owner.gid)?;
+    }
+    dir.set_mode_of_dir(mode)?;
+    if flush == Flush::Each {
+        dir.sync()?;
+    }
+    Ok(())
+}

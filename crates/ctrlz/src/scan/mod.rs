@@ -1,0 +1,299 @@
+//! Scanning: work tree → listing.
+//!
+//! [`list`] walks the work tree once and says of every path what it is and whether its content is
+//! already known; [`read`](read::read) then reads the rest into a [`Keep`]. Between the two, the
+//! caller can look at the totals and stop before anything is stored.
+//!
+//! Scanning only reads, follows no symlink, leaves no mount, and never enters a repository's own
+//! directory.
+
+mod cache;
+mod jobs;
+mod read;
+mod walk;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::fs::{FsTrust, Stat, Time};
+use crate::git::{IndexFile, ObjectId, Rules, Verdict};
+use crate::path::{PathText, escape};
+
+pub(crate) use cache::StatCache;
+pub(crate) use jobs::run_jobs;
+pub(crate) use read::{Outcome as ReadOutcome, read_entry, read_listing};
+pub(crate) use walk::{filter_patterns, list, list_from, rules_above};
+
+/// Files above this size are read as a stream, not into memory.
+pub(crate) const LARGE_FILE_BYTES: u64 = 8 << 20;
+
+/// Why a path is not in a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "reason")]
+#[non_exhaustive]
+pub enum SkipReason {
+    /// A new file above `max_new_file_bytes`.
+    TooLarge {
+        /// Its size.
+        bytes: u64,
+    },
+    /// The file could not be read.
+    Unreadable {
+        /// What the operating system said.
+        error: String,
+    },
+    /// The directory could not be listed; nothing is known of what it holds.
+    UnreadableDirectory {
+        /// What the operating system said.
+        error: String,
+    },
+    /// The file changed every time it was read.
+    Unstable,
+    /// A fifo, socket or device.
+    Special,
+    /// Another file system is mounted there.
+    OtherMount,
+    /// The name could be taken for a repository's own directory.
+    ProtectedName,
+    /// A repository inside the work tree, and `nested_repos` is off.
+    NestedRepository,
+    /// The bytes are one half of an attack on SHA-1.
+    HashCollision,
+    /// The ignore file is too large to apply; its rules were not used.
+    IgnoreFileTooLarge {
+        /// Its size.
+        bytes: u64,
+    },
+}
+
+impl SkipReason {
+    /// Whether the path should have been captured and was not, as opposed to left out by policy.
+    pub fn is_failure(&self) -> bool {
+        match self {
+            SkipReason::Unreadable { .. }
+            | SkipReason::UnreadableDirectory { .. }
+            | SkipReason::Unstable
+            | SkipReason::HashCollision
+            | SkipReason::IgnoreFileTooLarge { .. } => true,
+            SkipReason::TooLarge { .. }
+            | SkipReason::Special
+            | SkipReason::OtherMount
+            | SkipReason::ProtectedName
+            | SkipReason::NestedRepository => false,
+        }
+    }
+
+    /// One line for people.
+    pub fn describe(&self) -> String {
+        match self {
+            SkipReason::TooLarge { bytes } => format!("new and large ({bytes} bytes)"),
+            SkipReason::Unreadable { error } => format!("unreadable: {error}"),
+            SkipReason::UnreadableDirectory { error } => format!("unreadable directory: {error}"),
+            SkipReason::Unstable => "changed while it was read".into(),
+            SkipReason::Special => "a fifo, socket or device".into(),
+            SkipReason::OtherMount => "another file system is mounted there".into(),
+            SkipReason::ProtectedName => "its name could be taken for a repository".into(),
+            SkipReason::NestedRepository => "a nested repository".into(),
+            SkipReason::HashCollision => "its bytes attack SHA-1".into(),
+            SkipReason::IgnoreFileTooLarge { bytes } => {
+                format!("an ignore file of {bytes} bytes, whose rules were not applied")
+            }
+        }
+    }
+}
+
+/// A path that a snapshot does not hold. Everything inside it is just as unknown.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Skipped {
+    /// The path, relative to the work tree.
+    #[serde(with = "path_text")]
+    pub path: Vec<u8>,
+    /// Why it was left out.
+    #[serde(flatten)]
+    pub reason: SkipReason,
+}
+
+impl std::fmt::Display for Skipped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", escape(&self.path), self.reason.describe())
+    }
+}
+
+mod path_text {
+    use super::PathText;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(path: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        PathText::from_bytes(path).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+        Ok(PathText::deserialize(from)?.into_bytes())
+    }
+}
+
+/// How long work has come; shared with whoever shows it. Also the way to cancel it.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Files looked at.
+    pub files: AtomicU64,
+    /// Files that have to be read; known once the walk is over.
+    pub files_to_read: AtomicU64,
+    /// Files read so far.
+    pub files_read: AtomicU64,
+    /// Set to stop at the next file.
+    pub cancelled: AtomicBool,
+}
+
+impl Progress {
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.cancelled.load(Ordering::Relaxed) { Err(Error::Cancelled) } else { Ok(()) }
+    }
+
+    pub(crate) fn add(counter: &AtomicU64, count: usize) {
+        counter.fetch_add(count as u64, Ordering::Relaxed);
+    }
+}
+
+/// What a walk needs to know.
+pub(crate) struct ListInput<'a> {
+    /// Rules from outside the work tree.
+    pub(crate) rules: Arc<Rules>,
+    /// Directories never entered: the store, when it lies inside the work tree.
+    pub(crate) forbidden: Vec<Vec<u8>>,
+    /// What the last scan saw.
+    pub(crate) cache: &'a StatCache,
+    /// The user's index, if there is one.
+    pub(crate) index: Option<&'a IndexFile>,
+    /// Whether blob ids may be taken from the user's index.
+    pub(crate) seed: Seeding,
+    pub(crate) trust: FsTrust,
+    pub(crate) max_new_file_bytes: u64,
+    pub(crate) nested_repos: bool,
+    /// Read every file, whatever the metadata says.
+    pub(crate) rehash: bool,
+    pub(crate) threads: usize,
+}
+
+/// Whether, and except where, blob ids may be taken from the user's index.
+#[derive(Clone, Debug)]
+pub(crate) enum Seeding {
+    Off,
+    /// Paths that match these patterns go through a filter, so the blob is not the file.
+    Except(Arc<Rules>),
+}
+
+/// Where a scan asks about and leaves content. Implemented by the store.
+pub(crate) trait Keep: Sync {
+    /// Stores the bytes of a file or a link.
+    fn blob(&self, bytes: &[u8]) -> Result<Option<ObjectId>, Error>;
+
+    /// Stores a large file while it is read. `None` if `source` does not have `bytes` bytes or
+    /// attacks the hash.
+    fn large(
+        &self,
+        bytes: u64,
+        source: &mut dyn std::io::Read,
+    ) -> Result<Result<ObjectId, LargeProblem>, Error>;
+
+    /// Whether the object is in the store, so that a remembered id may be used.
+    fn has(&self, id: &ObjectId) -> bool;
+
+    /// Whether the user's repository has this blob with this size; if so, it will be copied.
+    fn borrow(&self, id: &ObjectId, bytes: u64) -> bool;
+
+    /// Whether the previous snapshot held this path.
+    fn held_before(&self, path: &[u8]) -> bool;
+}
+
+/// Why a large file could not be stored.
+pub(crate) enum LargeProblem {
+    Changed,
+    Collision,
+    Read(std::io::Error),
+}
+
+/// What is known of an entry's content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    Known(ObjectId),
+    ToRead,
+    /// Listed, so that its fate can be looked up without listing again.
+    Ignored,
+    Directory,
+    Skipped(SkipReason),
+}
+
+/// One name in a directory.
+#[derive(Clone, Debug)]
+pub(crate) struct ListedEntry {
+    pub(crate) name: Box<[u8]>,
+    pub(crate) stat: EntryStat,
+    pub(crate) content: Content,
+    /// What the ignore rules say of it.
+    pub(crate) verdict: Verdict,
+    /// The metadata is too young to prove anything next time.
+    pub(crate) racy: bool,
+}
+
+/// The metadata that is remembered of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EntryStat {
+    pub(crate) kind: crate::fs::FileKind,
+    pub(crate) mode: u32,
+    pub(crate) bytes: u64,
+    pub(crate) mtime: Time,
+    pub(crate) ctime: Time,
+    pub(crate) inode: u64,
+}
+
+impl From<&Stat> for EntryStat {
+    fn from(stat: &Stat) -> EntryStat {
+        let &Stat { kind, mode, bytes, mtime, ctime, inode, .. } = stat;
+        EntryStat { kind, mode, bytes, mtime, ctime, inode }
+    }
+}
+
+/// One directory of the work tree.
+#[derive(Clone, Debug)]
+pub(crate) struct ListedDir {
+    /// Relative to the work tree; empty for the work tree itself.
+    pub(crate) path: Vec<u8>,
+    pub(crate) stat: EntryStat,
+    /// Whether the listing is old enough that an unchanged stamp proves it complete.
+    pub(crate) settled: bool,
+    /// Fingerprint of the ignore rules the entries were judged by.
+    pub(crate) rules: u64,
+    /// Sorted by name.
+    pub(crate) entries: Vec<ListedEntry>,
+}
+
+/// Everything one scan found.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    /// Sorted by path.
+    pub(crate) dirs: Vec<ListedDir>,
+    /// What was left out, each with its reason. Never dropped in silence.
+    pub(crate) skipped: Vec<Skipped>,
+    /// Ignore files that are themselves ignored, so that no snapshot holds them.
+    pub(crate) hidden_rules: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Whether the cache no longer says what is here.
+    pub(crate) changed: bool,
+}
+
+/// Timestamps younger than this may not show the next change.
+const SLACK_MILLIS: i64 = 20;
+/// The same for file systems that keep whole seconds (or two, as FAT does).
+const COARSE_SLACK_MILLIS: i64 = 2_050;
+
+/// Whether a file that changed again right now could keep the same change time.
+///
+/// `before` was taken before the stat. A change time without a fraction of a second is a sign of
+/// a file system that has none.
+pub(crate) fn is_racy(ctime: Time, before: Time) -> bool {
+    let slack = if ctime.nanos == 0 { COARSE_SLACK_MILLIS } else { SLACK_MILLIS };
+    ctime >= before.minus_millis(slack)
+}

@@ -1,0 +1,303 @@
+//! Reading: every entry whose content is not known yet goes into a [`Keep`].
+
+use std::fs::File;
+use std::io::Read;
+use std::sync::Mutex;
+
+use crate::error::Error;
+use crate::fs::{Dir, FileKind, Stat, Time, stat_file};
+use crate::git::ObjectId;
+use crate::path::join;
+
+use super::walk::unreadable;
+use super::{
+    Content, EntryStat, Keep, LARGE_FILE_BYTES, LargeProblem, ListedDir, ListedEntry, Listing,
+    Progress, SkipReason, Skipped, is_racy, run_jobs,
+};
+
+/// How often a file that keeps changing is read before it is reported instead.
+const TRIES: usize = 4;
+
+/// Reads what [`Content::ToRead`] marks, replacing it by what was found.
+///
+/// A file that cannot be read, or is never the same twice, ends up in [`Listing::skipped`]. Only
+/// a failure of `keep` stops the reading.
+pub(crate) fn read_listing(
+    root: &Dir,
+    listing: &mut Listing,
+    keep: &dyn Keep,
+    threads: usize,
+    progress: &Progress,
+) -> Result<(), Error> {
+    let jobs: Vec<&mut ListedDir> = listing
+        .dirs
+        .iter_mut()
+        .filter(|dir| dir.entries.iter().any(|entry| entry.content == Content::ToRead))
+        .collect();
+    let chunks = split_large(jobs);
+    let failure: Mutex<Option<Error>> = Mutex::new(None);
+    let skipped = run_jobs(threads, chunks, |(path, entries), _| {
+        let stop = failure.lock().is_ok_and(|failure| failure.is_some());
+        if stop || progress.check().is_err() {
+            return Vec::new();
+        }
+        let mut skipped = Vec::new();
+        if let Err(error) = read_dir_entries(root, path, entries, keep, progress, &mut skipped) {
+            failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get_or_insert(error);
+        }
+        skipped
+    });
+    if let Some(error) = failure.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
+        return Err(error);
+    }
+    progress.check()?;
+    for dir in &mut listing.dirs {
+        dir.entries.retain(|entry| entry.content != Content::ToRead);
+    }
+    listing.skipped.extend(skipped.into_iter().flatten());
+    listing.skipped.sort_unstable();
+    Ok(())
+}
+
+/// One directory with very many files would keep one core busy and the others idle.
+fn split_large(dirs: Vec<&mut ListedDir>) -> Vec<(&[u8], &mut [ListedEntry])> {
+    const ENTRIES_PER_JOB: usize = 256;
+    let mut jobs = Vec::new();
+    for dir in dirs {
+        let path = dir.path.as_slice();
+        jobs.extend(dir.entries.chunks_mut(ENTRIES_PER_JOB).map(|entries| (path, entries)));
+    }
+    jobs
+}
+
+fn read_dir_entries(
+    root: &Dir,
+    path: &[u8],
+    entries: &mut [ListedEntry],
+    keep: &dyn Keep,
+    progress: &Progress,
+    skipped: &mut Vec<Skipped>,
+) -> Result<(), Error> {
+    if entries.iter().all(|entry| entry.content != Content::ToRead) {
+        return Ok(());
+    }
+    let dir = match root.open_below(path) {
+        Ok(dir) => dir,
+        Err(error) => {
+            // The whole directory went away or was replaced since it was listed.
+            for entry in entries.iter().filter(|entry| entry.content == Content::ToRead) {
+                if error.kind() != std::io::ErrorKind::NotFound {
+                    skipped.push(unreadable(join(path, &entry.name), &error));
+                }
+            }
+            return Ok(());
+        }
+    };
+    for entry in entries.iter_mut().filter(|entry| entry.content == Content::ToRead) {
+        match read_entry(&dir, &entry.name, entry.stat.kind, keep)? {
+            Outcome::Read { stat, id, racy } => {
+                entry.stat = stat;
+                entry.content = Content::Known(id);
+                entry.racy = racy;
+            }
+            Outcome::Gone => (),
+            Outcome::Skip(reason) => {
+                entry.content = Content::Skipped(reason.clone());
+                skipped.push(Skipped { path: join(path, &entry.name), reason });
+            }
+        }
+        Progress::add(&progress.files_read, 1);
+        progress.check()?;
+    }
+    Ok(())
+}
+
+/// What became of one file.
+pub(crate) enum Outcome {
+    Read {
+        stat: EntryStat,
+        id: ObjectId,
+        racy: bool,
+    },
+    /// Deleted since it was listed.
+    Gone,
+    Skip(SkipReason),
+}
+
+/// Reads one file or link until two looks at it agree.
+pub(crate) fn read_entry(
+    dir: &Dir,
+    name: &[u8],
+    kind: FileKind,
+    keep: &dyn Keep,
+) -> Result<Outcome, Error> {
+    let mut kind = kind;
+    for _ in 0..TRIES {
+        let outcome = match kind {
+            FileKind::Symlink => read_link_once(dir, name, keep)?,
+            FileKind::File => read_file_once(dir, name, keep)?,
+            FileKind::Dir => return Ok(Outcome::Skip(SkipReason::Unstable)),
+            FileKind::Special => return Ok(Outcome::Skip(SkipReason::Special)),
+        };
+        match outcome {
+            Once::Stable(outcome) => return Ok(outcome),
+            Once::Changed => (),
+        }
+        kind = match dir.stat(name) {
+            Ok(Some(stat)) => stat.kind,
+            Ok(None) => return Ok(Outcome::Gone),
+            Err(error) => return Ok(Outcome::Skip(unreadable(Vec::new(), &error).reason)),
+        };
+    }
+    Ok(Outcome::Skip(SkipReason::Unstable))
+}
+
+enum Once {
+    Stable(Outcome),
+    Changed,
+}
+
+fn unreadable_now(error: &crate::fs::FileError) -> Once {
+    Once::Stable(match error.kind() {
+        std::io::ErrorKind::NotFound => Outcome::Gone,
+        _ => Outcome::Skip(unreadable(Vec::new(), error).reason),
+    })
+}
+
+fn read_link_once(dir: &Dir, name: &[u8], keep: &dyn Keep) -> Result<Once, Error> {
+    let before = Time::now();
+    let look = || -> Result<(Option<Stat>, Vec<u8>, Option<Stat>), crate::fs::FileError> {
+        let first = dir.stat(name)?;
+        if first.is_none_or(|stat| stat.kind != FileKind::Symlink) {
+            return Ok((None, Vec::new(), None));
+        }
+        Ok((first, dir.read_link(name)?, dir.stat(name)?))
+    };
+    let (Some(first), target, Some(second)) = (match look() {
+        Ok(seen) => seen,
+        Err(error) => return Ok(unreadable_now(&error)),
+    }) else {
+        return Ok(Once::Changed);
+    };
+    if !first.same_file_and_content(&second) {
+        return Ok(Once::Changed);
+    }
+    let Some(id) = keep.blob(&target)? else {
+        return Ok(Once::Stable(Outcome::Skip(SkipReason::HashCollision)));
+    };
+    let racy = is_racy(second.ctime, before);
+    Ok(Once::Stable(Outcome::Read { stat: EntryStat::from(&second), id, racy }))
+}
+
+fn read_file_once(dir: &Dir, name: &[u8], keep: &dyn Keep) -> Result<Once, Error> {
+    let before = Time::now();
+    let mut file = match dir.open_file(name) {
+        Ok(file) => file,
+        // A link took its place.
+        Err(error) if is_loop(&error) => return Ok(Once::Changed),
+        Err(error) => return Ok(unreadable_now(&error)),
+    };
+    let path = dir.path_of(name);
+    let first = match stat_file(&file, &path) {
+        Ok(stat) => stat,
+        Err(error) => return Ok(unreadable_now(&error)),
+    };
+    if first.kind != FileKind::File {
+        return Ok(Once::Changed);
+    }
+    let id = if first.bytes > LARGE_FILE_BYTES {
+        match keep.large(first.bytes, &mut file)? {
+            Ok(id) => id,
+            Err(LargeProblem::Changed) => return Ok(Once::Changed),
+            Err(LargeProblem::Collision) => {
+                return Ok(Once::Stable(Outcome::Skip(SkipReason::HashCollision)));
+            }
+            Err(LargeProblem::Read(error)) => return Ok(Once::Stable(unreadable_io(&error))),
+        }
+    } else {
+        let bytes = match read_twice_if_young(&mut file, &first, before) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Ok(Once::Changed),
+            Err(error) => return Ok(Once::Stable(unreadable_io(&error))),
+        };
+        let unchanged = stat_file(&file, &path).is_ok_and(|now| first.same_file_and_content(&now));
+        if !unchanged {
+            // Nothing of a mixed read may reach the store.
+            return Ok(Once::Changed);
+        }
+        match keep.blob(&bytes)? {
+            Some(id) => id,
+            None => return Ok(Once::Stable(Outcome::Skip(SkipReason::HashCollision))),
+        }
+    };
+    let last = match stat_file(&file, &path) {
+        Ok(stat) => stat,
+        Err(error) => return Ok(unreadable_now(&error)),
+    };
+    if !first.same_file_and_content(&last) {
+        return Ok(Once::Changed);
+    }
+    let racy = is_racy(last.ctime, before);
+    Ok(Once::Stable(Outcome::Read { stat: EntryStat::from(&last), id, racy }))
+}
+
+fn is_loop(error: &crate::fs::FileError) -> bool {
+    rustix::io::Errno::from_io_error(&error.source) == Some(rustix::io::Errno::LOOP)
+}
+
+fn unreadable_io(error: &std::io::Error) -> Outcome {
+    Outcome::Skip(SkipReason::Unreadable { error: error.to_string() })
+}
+
+/// Reads the file; where its timestamp is too young to betray a writer, reads it twice.
+///
+/// `None` if the two differ or the size is not the one `stat` says.
+fn read_twice_if_young(
+    file: &mut File,
+    stat: &Stat,
+    before: Time,
+) -> std::io::Result<Option<Vec<u8>>> {
+    let bytes = read_sized(file, stat.bytes)?;
+    if bytes.len() as u64 != stat.bytes {
+        return Ok(None);
+    }
+    if is_racy(stat.ctime, before) {
+        std::io::Seek::rewind(file)?;
+        if read_sized(file, stat.bytes)? != bytes {
+            return Ok(None);
+        }
+    }
+    Ok(Some(bytes))
+}
+
+fn read_sized(file: &mut File, bytes: u64) -> std::io::Result<Vec<u8>> {
+    // One byte more than expected, so that a file that grew is noticed.
+    let mut content = Vec::with_capacity(bytes as usize + 1);
+    file.take(bytes + 1).read_to_end(&mut content)?;
+    Ok(content)
+}
+
+/// What reading a small file for our own use found.
+pub(crate) enum SmallFile {
+    Read(Vec<u8>),
+    TooLarge(u64),
+    NotAFile,
+    Unreadable,
+}
+
+/// Reads a rule file of at most `limit` bytes.
+pub(crate) fn read_stable_small(dir: &Dir, name: &[u8], limit: u64) -> SmallFile {
+    let Ok(file) = dir.open_file(name) else { return SmallFile::NotAFile };
+    let Ok(stat) = stat_file(&file, &dir.path_of(name)) else { return SmallFile::Unreadable };
+    if stat.kind != FileKind::File {
+        return SmallFile::NotAFile;
+    }
+    if stat.bytes > limit {
+        return SmallFile::TooLarge(stat.bytes);
+    }
+    let mut bytes = Vec::new();
+    match (&file).take(limit + 1).read_to_end(&mut bytes) {
+        Ok(_) => SmallFile::Read(bytes),
+        Err(_) => SmallFile::Unreadable,
+    }
+}

@@ -1,0 +1,529 @@
+//! The walk: one job per directory, in parallel.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use crate::error::Error;
+use crate::fs::{Dir, FileError, FileKind, Stat, Time};
+use crate::git::{Rules, Seed, Verdict, is_protected_name};
+use crate::path::join;
+
+use super::cache::{CachedDir, CachedEntry};
+use super::read::{SmallFile, read_stable_small};
+use super::{
+    Content, EntryStat, Keep, ListInput, ListedDir, ListedEntry, Listing, Progress, Seeding,
+    SkipReason, Skipped, is_racy, run_jobs,
+};
+
+/// Ignore files above this size are reported and not applied.
+const MAX_RULES_BYTES: u64 = 1 << 20;
+
+struct Job {
+    path: Vec<u8>,
+    rules: Arc<Rules>,
+    filters: Seeding,
+    /// The directory is ignored: only what the user's git tracks or the configuration includes
+    /// counts in here.
+    ignored: bool,
+}
+
+/// What one job found.
+#[derive(Default)]
+struct Found {
+    dir: Option<ListedDir>,
+    skipped: Vec<Skipped>,
+    hidden_rules: Vec<(Vec<u8>, Vec<u8>)>,
+    cancelled: bool,
+    changed: bool,
+}
+
+/// Lists everything under `root`.
+///
+/// A directory that cannot be read is put into [`Listing::skipped`] and the walk goes on; only an
+/// unreadable `root` is an error.
+pub(crate) fn list(
+    root: &Dir,
+    input: &ListInput<'_>,
+    keep: &dyn Keep,
+    progress: &Progress,
+) -> Result<Listing, Error> {
+    list_from(root, input, keep, progress, b"", Arc::clone(&input.rules))
+}
+
+/// Lists what is under `start`, a directory for whose parents `rules` hold.
+pub(crate) fn list_from(
+    root: &Dir,
+    input: &ListInput<'_>,
+    keep: &dyn Keep,
+    progress: &Progress,
+    start: &[u8],
+    rules: Arc<Rules>,
+) -> Result<Listing, Error> {
+    let first = Job { path: start.to_vec(), rules, filters: input.seed.clone(), ignored: false };
+    // A root that cannot be opened is an error, not an empty work tree.
+    root.open_below(start)?.names()?;
+    let walk = Walk { root, input, keep };
+    let found = run_jobs(input.threads, vec![first], |job, more| {
+        if progress.check().is_err() {
+            return Found { cancelled: true, ..Found::default() };
+        }
+        let found = walk.visit(&job, more);
+        Progress::add(&progress.files, found.dir.as_ref().map_or(0, |dir| dir.entries.len()));
+        found
+    });
+    progress.check()?;
+    let mut listing = Listing::default();
+    for mut job in found {
+        debug_assert!(!job.cancelled, "checked above");
+        listing.changed |= job.changed;
+        listing.dirs.extend(job.dir);
+        listing.skipped.append(&mut job.skipped);
+        listing.hidden_rules.append(&mut job.hidden_rules);
+    }
+    listing.dirs.sort_unstable_by(|one, other| one.path.cmp(&other.path));
+    listing.skipped.sort_unstable();
+    listing.hidden_rules.sort_unstable();
+    Ok(listing)
+}
+
+/// The rules that hold in the directory `path`, from the ignore files on the way to it.
+pub(crate) fn rules_above(root: &Dir, base: &Arc<Rules>, path: &[u8]) -> Arc<Rules> {
+    let mut rules = Arc::clone(base);
+    let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+    for end in std::iter::once(0).chain(ends) {
+        let dir = &path[..end];
+        if let Ok(handle) = root.open_below(dir)
+            && let SmallFile::Read(text) =
+                read_stable_small(&handle, b".gitignore", MAX_RULES_BYTES)
+        {
+            rules = rules.child(dir, &text);
+        }
+    }
+    rules
+}
+
+struct Walk<'a> {
+    root: &'a Dir,
+    input: &'a ListInput<'a>,
+    keep: &'a dyn Keep,
+}
+
+impl Walk<'_> {
+    fn visit(&self, job: &Job, more: &mut Vec<Job>) -> Found {
+        // Before any stat: whatever happens after this instant is not covered by what we see.
+        let before = Time::now();
+        let opened = self.root.open_below(&job.path).and_then(|dir| {
+            let stat = dir.stat_self()?;
+            Ok((dir, stat))
+        });
+        let mut found = Found::default();
+        let (dir, stat) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                found.skipped.extend(why_not_opened(&job.path, &error));
+                return found;
+            }
+        };
+        let cached = self.input.cache.dir(&job.path);
+        let known = cached.as_ref().filter(|cached| self.listing_holds(cached, &stat));
+        let names = match known {
+            Some(cached) => Ok(cached.entries().map(|entry| entry.name.to_vec()).collect()),
+            None => dir.names(),
+        };
+        let mut names: Vec<Vec<u8>> = match names {
+            Ok(names) => names,
+            Err(error) => {
+                found.skipped.push(unreadable_dir(&job.path, &error));
+                return found;
+            }
+        };
+        names.sort_unstable();
+        let mut visit = Visit {
+            walk: self,
+            job,
+            dir: &dir,
+            before,
+            listing_known: known.is_some(),
+            rules_known: false,
+            rules: Arc::clone(&job.rules),
+            filters: job.filters.clone(),
+            found: &mut found,
+            more,
+        };
+        if visit.is_unwanted_repository(&names) {
+            found.skipped.push(skip(job.path.clone(), SkipReason::NestedRepository));
+            return found;
+        }
+        visit.take_rules(&names);
+        visit.rules_known =
+            cached.as_ref().is_some_and(|cached| cached.rules == visit.rules.fingerprint());
+        let rules = visit.rules.fingerprint();
+        let same = visit.listing_known && visit.rules_known;
+        let entries = visit.entries(names, cached.as_ref());
+        found.changed = !same;
+        found.dir = Some(ListedDir {
+            path: job.path.clone(),
+            stat: EntryStat::from(&stat),
+            settled: !is_racy(stat.ctime, before),
+            rules,
+            entries,
+        });
+        found
+    }
+
+    /// Whether the directory's stamp proves that no name came or went since it was listed.
+    fn listing_holds(&self, cached: &CachedDir<'_>, now: &Stat) -> bool {
+        self.input.trust.stat
+            && cached.settled
+            && cached.stat.mtime == now.mtime
+            && cached.stat.ctime == now.ctime
+            && (!self.input.trust.inode || cached.stat.inode == now.inode)
+    }
+
+    /// Whether a remembered entry still describes the file.
+    fn entry_holds(&self, cached: &CachedEntry<'_>, now: &Stat) -> bool {
+        let now = EntryStat::from(now);
+        let same_inode = !self.input.trust.inode || cached.stat.inode == now.inode;
+        let same = EntryStat { inode: now.inode, ..cached.stat } == now;
+        self.input.trust.stat && !self.input.rehash && !cached.racy && same_inode && same
+    }
+}
+
+/// The state of one directory's visit.
+struct Visit<'a, 'b> {
+    walk: &'a Walk<'a>,
+    job: &'a Job,
+    dir: &'a Dir,
+    before: Time,
+    /// The names come from the cache, so kinds have not changed either.
+    listing_known: bool,
+    /// Remembered verdicts still hold.
+    rules_known: bool,
+    rules: Arc<Rules>,
+    filters: Seeding,
+    found: &'b mut Found,
+    more: &'b mut Vec<Job>,
+}
+
+impl Visit<'_, '_> {
+    fn is_unwanted_repository(&self, names: &[Vec<u8>]) -> bool {
+        !self.walk.input.nested_repos && !self.job.path.is_empty() && has(names, b".git")
+    }
+
+    /// Adds this directory's `.gitignore` and `.gitattributes` to the rules.
+    fn take_rules(&mut self, names: &[Vec<u8>]) {
+        if has(names, b".gitignore")
+            && let Some(text) = self.rule_file(b".gitignore")
+        {
+            self.rules = self.rules.child(&self.job.path, &text);
+            let path = join(&self.job.path, b".gitignore");
+            // Judging a later snapshot's absences needs the rules of this one.
+            let hidden = self.job.ignored || self.rules.verdict(&path, false) == Verdict::Ignored;
+            if hidden && !self.tracked(&path) {
+                self.found.hidden_rules.push((path, text));
+            }
+        }
+        if let Seeding::Except(filters) = self.filters.clone()
+            && has(names, b".gitattributes")
+        {
+            let patterns =
+                self.rule_file(b".gitattributes").and_then(|text| filter_patterns(&text));
+            self.filters = match patterns {
+                Some(patterns) if patterns.is_empty() => Seeding::Except(filters),
+                Some(patterns) => Seeding::Except(filters.child(&self.job.path, &patterns)),
+                None => Seeding::Off,
+            };
+        }
+    }
+
+    fn rule_file(&mut self, name: &[u8]) -> Option<Vec<u8>> {
+        match read_stable_small(self.dir, name, MAX_RULES_BYTES) {
+            SmallFile::Read(bytes) => Some(bytes),
+            SmallFile::TooLarge(bytes) => {
+                let reason = SkipReason::IgnoreFileTooLarge { bytes };
+                self.found.skipped.push(skip(join(&self.job.path, name), reason));
+                None
+            }
+            // As git does: a link, a directory or nothing there is no rule file. One that cannot
+            // be read is reported when its turn as a file comes.
+            SmallFile::NotAFile | SmallFile::Unreadable => None,
+        }
+    }
+
+    fn entries(&mut self, names: Vec<Vec<u8>>, cached: Option<&CachedDir<'_>>) -> Vec<ListedEntry> {
+        let mut remembered: BTreeMap<&[u8], CachedEntry<'_>> = BTreeMap::new();
+        let mut in_order = cached.map(|cached| cached.entries().peekable());
+        if !self.listing_known {
+            remembered
+                .extend(in_order.take().into_iter().flatten().map(|entry| (entry.name, entry)));
+        }
+        let mut entries = Vec::with_capacity(names.len());
+        for name in names {
+            let entry = match &mut in_order {
+                Some(cached) => cached.next(),
+                None => remembered.get(name.as_slice()).copied(),
+            };
+            entries.extend(self.entry(name, entry));
+        }
+        entries
+    }
+
+    fn entry(&mut self, name: Vec<u8>, cached: Option<CachedEntry<'_>>) -> Option<ListedEntry> {
+        let path = join(&self.job.path, &name);
+        if self.walk.input.forbidden.contains(&path) {
+            return None;
+        }
+        if is_protected_name(&name) {
+            if !is_repository_dir(&name) {
+                self.found.skipped.push(skip(path, SkipReason::ProtectedName));
+            }
+            return Some(unseen_entry(name, SkipReason::ProtectedName));
+        }
+        if self.listing_known
+            && let Some(cached) = cached
+        {
+            // The directory's stamp says that nothing was renamed or created here, so an ignored
+            // entry or a sub-directory is still what it was, and neither needs a stat.
+            let kind = cached.stat.kind;
+            let verdict = self.verdict(&path, kind, Some(cached));
+            if kind == FileKind::Dir || self.is_left_out(&path, verdict, kind) {
+                return Some(self.settle(name, path, cached.stat, None, verdict, None));
+            }
+        }
+        match self.dir.stat(&name) {
+            Ok(None) => None,
+            Ok(Some(stat)) => {
+                let verdict = self.verdict(&path, stat.kind, cached);
+                Some(self.settle(name, path, EntryStat::from(&stat), Some(stat), verdict, cached))
+            }
+            Err(error) => {
+                let skipped = unreadable(path, &error);
+                self.found.skipped.push(skipped.clone());
+                Some(unseen_entry(name, skipped.reason))
+            }
+        }
+    }
+
+    /// The remembered verdict, if it was made by the same rules for the same kind of entry.
+    fn verdict(&self, path: &[u8], kind: FileKind, cached: Option<CachedEntry<'_>>) -> Verdict {
+        let is_dir = kind == FileKind::Dir;
+        cached
+            .filter(|cached| self.rules_known && (cached.stat.kind == FileKind::Dir) == is_dir)
+            .map_or_else(|| self.rules.verdict(path, is_dir), |cached| cached.verdict)
+    }
+
+    fn tracked(&self, path: &[u8]) -> bool {
+        self.walk.input.index.is_some_and(|index| index.tracks(path))
+    }
+
+    fn is_ignored(&self, verdict: Verdict) -> bool {
+        match verdict {
+            Verdict::Ignored => true,
+            Verdict::Included => false,
+            Verdict::Plain => self.job.ignored,
+        }
+    }
+
+    /// Whether an ignored path stays out of the snapshot.
+    fn is_left_out(&self, path: &[u8], verdict: Verdict, kind: FileKind) -> bool {
+        let ignored = self.is_ignored(verdict);
+        let wanted = if kind == FileKind::Dir {
+            self.walk.input.index.is_some_and(|index| index.tracks_below(path))
+                || self.rules.includes_below(path)
+        } else {
+            self.tracked(path)
+        };
+        ignored && !wanted
+    }
+
+    /// Decides what becomes of one entry. `stat` is missing where the cache vouches for it.
+    fn settle(
+        &mut self,
+        name: Vec<u8>,
+        path: Vec<u8>,
+        entry_stat: EntryStat,
+        stat: Option<Stat>,
+        verdict: Verdict,
+        cached: Option<CachedEntry<'_>>,
+    ) -> ListedEntry {
+        let racy = is_racy(entry_stat.ctime, self.before);
+        let done = |content| ListedEntry {
+            name: name.clone().into_boxed_slice(),
+            stat: entry_stat,
+            content,
+            verdict,
+            racy,
+        };
+        if self.is_left_out(&path, verdict, entry_stat.kind) {
+            return done(Content::Ignored);
+        }
+        if entry_stat.kind == FileKind::Dir {
+            if stat.is_some_and(|stat| stat.mount_root) {
+                self.found.skipped.push(skip(path, SkipReason::OtherMount));
+                return done(Content::Skipped(SkipReason::OtherMount));
+            }
+            self.more.push(Job {
+                path,
+                rules: Arc::clone(&self.rules),
+                filters: self.filters.clone(),
+                ignored: self.is_ignored(verdict),
+            });
+            return done(Content::Directory);
+        }
+        let Some(stat) = stat else { return done(Content::Ignored) };
+        match self.content(&path, &stat, cached) {
+            Content::Skipped(reason) => {
+                self.found.skipped.push(skip(path, reason.clone()));
+                done(Content::Skipped(reason))
+            }
+            Content::Known(id) if cached.is_some_and(|cached| cached.id == Some(id)) => {
+                // The content was read under the remembered stamp, which is not racy.
+                ListedEntry { racy: false, ..done(Content::Known(id)) }
+            }
+            content => done(content),
+        }
+    }
+
+    fn content(&self, path: &[u8], stat: &Stat, cached: Option<CachedEntry<'_>>) -> Content {
+        if stat.kind == FileKind::Special {
+            return Content::Skipped(SkipReason::Special);
+        }
+        if stat.mount_root {
+            return Content::Skipped(SkipReason::OtherMount);
+        }
+        let walk = self.walk;
+        let remembered = cached
+            .filter(|cached| walk.entry_holds(cached, stat))
+            .and_then(|cached| cached.id)
+            .filter(|id| walk.keep.has(id));
+        if let Some(id) = remembered {
+            return Content::Known(id);
+        }
+        let limit = walk.input.max_new_file_bytes;
+        if stat.kind == FileKind::File
+            && stat.bytes > limit
+            && !self.tracked(path)
+            && !walk.keep.held_before(path)
+        {
+            return Content::Skipped(SkipReason::TooLarge { bytes: stat.bytes });
+        }
+        match self.seeded(path, stat) {
+            Some(id) => Content::Known(id),
+            None => Content::ToRead,
+        }
+    }
+
+    /// The blob id from the user's index, where it provably is the file's.
+    fn seeded(&self, path: &[u8], stat: &Stat) -> Option<crate::git::ObjectId> {
+        let Seeding::Except(filters) = &self.filters else { return None };
+        let input = self.walk.input;
+        if input.rehash || !input.trust.stat || is_racy(stat.ctime, self.before) {
+            return None;
+        }
+        let seed = Seed {
+            is_symlink: stat.kind == FileKind::Symlink,
+            executable: stat.kind == FileKind::File && stat.is_executable(),
+            bytes: stat.bytes,
+            mtime: (stat.mtime.seconds, stat.mtime.nanos),
+            ctime: (stat.ctime.seconds, stat.ctime.nanos),
+            inode: stat.inode,
+        };
+        let id = input.index?.blob(path, &seed)?;
+        if filters.verdict(path, false) == Verdict::Ignored {
+            return None;
+        }
+        self.walk.keep.borrow(&id, stat.bytes).then_some(id)
+    }
+}
+
+/// An entry that was not looked at, kept so that the remembered listing stays complete.
+fn unseen_entry(name: Vec<u8>, reason: SkipReason) -> ListedEntry {
+    let time = Time::default();
+    ListedEntry {
+        name: name.into_boxed_slice(),
+        stat: EntryStat {
+            kind: FileKind::Special,
+            mode: 0,
+            bytes: 0,
+            mtime: time,
+            ctime: time,
+            inode: 0,
+        },
+        content: Content::Skipped(reason),
+        verdict: Verdict::Plain,
+        racy: true,
+    }
+}
+
+fn has(names: &[Vec<u8>], name: &[u8]) -> bool {
+    names.binary_search_by(|probe| probe.as_slice().cmp(name)).is_ok()
+}
+
+/// Names that everybody expects to be left alone, so that reporting them would be noise.
+fn is_repository_dir(name: &[u8]) -> bool {
+    [&b".git"[..], b".jj", b".hg", b".svn", b".sl"].contains(&name)
+}
+
+fn skip(path: Vec<u8>, reason: SkipReason) -> Skipped {
+    Skipped { path, reason }
+}
+
+pub(super) fn unreadable(path: Vec<u8>, error: &FileError) -> Skipped {
+    skip(path, SkipReason::Unreadable { error: error.source.to_string() })
+}
+
+fn unreadable_dir(path: &[u8], error: &FileError) -> Skipped {
+    let reason = SkipReason::UnreadableDirectory { error: error.source.to_string() };
+    skip(path.to_vec(), reason)
+}
+
+fn why_not_opened(path: &[u8], error: &FileError) -> Option<Skipped> {
+    let reason = match Errno::from_io_error(&error.source) {
+        Some(Errno::XDEV) => SkipReason::OtherMount,
+        // It was a directory when its parent was listed; now a file or a link stands there.
+        Some(Errno::LOOP | Errno::NOTDIR) => SkipReason::Unstable,
+        _ if error.kind() == io::ErrorKind::NotFound => return None,
+        _ => return Some(unreadable_dir(path, error)),
+    };
+    Some(skip(path.to_vec(), reason))
+}
+
+/// The patterns of an attributes file whose files are not stored as they are on disk.
+///
+/// `None` if a macro makes that undecidable here. Line-end conversion is not in the list: it
+/// changes the size, and a blob of another size is never borrowed.
+pub(crate) fn filter_patterns(text: &[u8]) -> Option<Vec<u8>> {
+    let mut patterns = Vec::new();
+    for line in text.split(|byte| *byte == b'\n') {
+        let line = line.trim_ascii();
+        let risky = line.split(|byte| byte.is_ascii_whitespace()).skip(1).any(|attribute| {
+            let name = attribute.split(|byte| *byte == b'=').next().unwrap_or_default();
+            [&b"filter"[..], b"ident", b"working-tree-encoding"].contains(&name)
+        });
+        if line.starts_with(b"#") || !risky {
+            continue;
+        }
+        if line.starts_with(b"[attr]") || line.starts_with(b"\"") {
+            return None;
+        }
+        let pattern = line.split(|byte| byte.is_ascii_whitespace()).next().unwrap_or_default();
+        patterns.extend_from_slice(pattern);
+        patterns.push(b'\n');
+    }
+    Some(patterns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_filters_stop_a_loan() {
+        let text = b"* text=auto\n*.bin filter=lfs -text\n# *.x filter=y\n*.c ident\n";
+        assert_eq!(filter_patterns(text).unwrap(), b"*.bin\n*.c\n");
+        assert_eq!(filter_patterns(b"[attr]crypt filter=crypt\n"), None);
+    }
+}

@@ -1,0 +1,285 @@
+//! Where everything lies in a store, and how one comes into being.
+
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+use crate::fs::private::{self, Durable, read_small};
+use crate::fs::{Named, random_name};
+use crate::git::{Kind, ObjectId, Tree};
+
+use super::lock::{Lock, Sharing};
+use super::log::{self, Operation};
+use super::objects::Objects;
+use super::pack_writer::TEMPORARY;
+use super::refs::Refs;
+
+const FORMAT: u32 = 1;
+
+/// Keeps plain git, run by hand, from converting, executing or publishing anything.
+const CONFIG: &str = "\
+[core]
+\trepositoryformatversion = 0
+\tbare = true
+\tfilemode = true
+\tsharedRepository = 0600
+\tlogAllRefUpdates = false
+\tautocrlf = false
+\tsymlinks = true
+\tfsmonitor = false
+\thooksPath = /dev/null
+\tattributesFile = /dev/null
+[gc]
+\tauto = 0
+[maintenance]
+\tauto = false
+[log]
+\tdiffMerges = first-parent
+[fsck]
+\tgitmodulesBlob = ignore
+\tgitmodulesLarge = ignore
+\tgitmodulesMissing = ignore
+\tgitmodulesName = ignore
+\tgitmodulesParse = ignore
+\tgitmodulesPath = ignore
+\tgitmodulesSymlink = ignore
+\tgitmodulesUpdate = ignore
+\tgitmodulesUrl = ignore
+\tgitattributesBlob = ignore
+\tgitattributesLarge = ignore
+\tgitattributesLineLength = ignore
+\tgitattributesMissing = ignore
+\tgitattributesSymlink = ignore
+\tlargePathname = ignore
+";
+
+/// Overrides every `.gitattributes` of a snapshot, so that plain git checks out raw bytes.
+const ATTRIBUTES: &str = "* -text -ident -filter -working-tree-encoding -diff -merge\n";
+
+/// A git repository that belongs to us.
+pub(crate) struct Store {
+    git_dir: PathBuf,
+    pub(crate) objects: Objects,
+    pub(crate) refs: Refs,
+    ref_prefix: String,
+}
+
+impl Store {
+    /// Opens the store at `git_dir`; `None` if there is none.
+    pub(crate) fn open(git_dir: &Path, ref_prefix: &str) -> Result<Option<Store>, Error> {
+        if !git_dir.join("ctrlz").is_dir() {
+            return Ok(None);
+        }
+        check_owner(git_dir)?;
+        check_format(git_dir)?;
+        mend(git_dir)?;
+        let objects = Objects::open(&git_dir.join("objects"))?;
+        let store = Store {
+            git_dir: git_dir.to_owned(),
+            objects,
+            refs: Refs::new(git_dir),
+            ref_prefix: ref_prefix.to_owned(),
+        };
+        store.sweep()?;
+        Ok(Some(store))
+    }
+
+    /// Opens the store at `git_dir`, creating it whole or not at all.
+    ///
+    /// `exclude` becomes the store's `info/exclude`.
+    pub(crate) fn open_or_create(
+        git_dir: &Path,
+        ref_prefix: &str,
+        exclude: &str,
+    ) -> Result<Store, Error> {
+        if let Some(store) = Store::open(git_dir, ref_prefix)? {
+            return Ok(store);
+        }
+        let parent = git_dir.parent().unwrap_or(Path::new("/"));
+        private::create_dirs(parent)?;
+        let foreign = std::fs::read_dir(git_dir).is_ok_and(|mut entries| entries.next().is_some());
+        if foreign {
+            let why = "the directory is not empty and holds no store";
+            return Err(Error::UntrustedStore { path: git_dir.to_owned(), why });
+        }
+        let fresh = parent.join(format!("{TEMPORARY}{}", random_name()));
+        let made = build(&fresh, exclude);
+        if let Err(error) = made {
+            // Only what `build` made a moment ago, under a name nobody else knows.
+            drop(std::fs::remove_dir_all(&fresh));
+            return Err(error);
+        }
+        if let Err(error) = std::fs::rename(&fresh, git_dir) {
+            drop(std::fs::remove_dir_all(&fresh));
+            // Another process was faster, or the place cannot be written.
+            if let Some(store) = Store::open(git_dir, ref_prefix)? {
+                return Ok(store);
+            }
+            return Ok(Err(error).named("create the store", git_dir)?);
+        }
+        private::sync_dir(parent)?;
+        Store::open(git_dir, ref_prefix)?.ok_or_else(|| Error::UntrustedStore {
+            path: git_dir.to_owned(),
+            why: "it vanished while it was made",
+        })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.git_dir
+    }
+
+    pub(crate) fn objects_dir(&self) -> PathBuf {
+        self.git_dir.join("objects")
+    }
+
+    pub(crate) fn lock_path(&self) -> PathBuf {
+        self.git_dir.join("ctrlz").join("store.lock")
+    }
+
+    pub(crate) fn work_tree_dir(&self, id: &str) -> PathBuf {
+        self.git_dir.join("ctrlz").join("wt").join(id)
+    }
+
+    pub(crate) fn ref_prefix(&self) -> &str {
+        &self.ref_prefix
+    }
+
+    /// The exclude list of the store itself.
+    pub(crate) fn exclude(&self) -> Result<Vec<u8>, Error> {
+        Ok(read_small(&self.git_dir.join("info").join("exclude"), 1 << 20)?.unwrap_or_default())
+    }
+
+    /// Checks that `id` names a tree.
+    pub(crate) fn snapshot(&self, id: &ObjectId) -> Result<Tree, Error> {
+        if *id == ObjectId::EMPTY_TREE {
+            return Ok(Tree::empty());
+        }
+        match self.objects.read(id)? {
+            Some((Kind::Tree, _)) => self.objects.tree(id),
+            Some((kind, _)) => Err(Error::NotASnapshot { id: *id, kind: kind.name() }),
+            None => Err(Error::UnknownSnapshot { id: *id }),
+        }
+    }
+
+    /// Every recorded operation of every work tree whose snapshot is `id`.
+    pub(crate) fn records_of(&self, id: &ObjectId) -> Result<Vec<Operation>, Error> {
+        let mut records = Vec::new();
+        for (_, head) in self.refs.list(&self.ref_prefix)? {
+            for operation in self.history(head) {
+                let operation = operation?;
+                if operation.snapshot == *id {
+                    records.push(operation);
+                }
+            }
+        }
+        Ok(records)
+    }
+
+    /// The operations from `head` back to the first.
+    pub(crate) fn history(
+        &self,
+        head: ObjectId,
+    ) -> impl Iterator<Item = Result<Operation, Error>> + '_ {
+        let mut next = Some(head);
+        std::iter::from_fn(move || {
+            let operation = log::read(&self.objects, &next?);
+            next = operation.as_ref().ok().and_then(|operation| operation.parent);
+            Some(operation)
+        })
+    }
+
+    /// Removes what killed writers left. Whoever writes holds the store's lock shared, so if we
+    /// get it alone, every temporary file is an orphan.
+    fn sweep(&self) -> Result<(), Error> {
+        let pack_dir = self.objects_dir().join("pack");
+        let is_orphan = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with(TEMPORARY);
+        let list = || -> Result<Vec<PathBuf>, Error> {
+            let entries = std::fs::read_dir(&pack_dir).named("list", &pack_dir)?;
+            let names = entries.filter_map(|entry| entry.ok().map(|entry| entry.file_name()));
+            Ok(names.filter(|name| is_orphan(name)).map(|name| pack_dir.join(name)).collect())
+        };
+        if list()?.is_empty() {
+            return Ok(());
+        }
+        let Some(_alone) = Lock::try_take(&self.lock_path(), Sharing::Exclusive)? else {
+            return Ok(());
+        };
+        for path in list()? {
+            std::fs::remove_file(&path).named("remove", &path)?;
+        }
+        Ok(())
+    }
+}
+
+fn check_owner(git_dir: &Path) -> Result<(), Error> {
+    let refuse = |why| Err(Error::UntrustedStore { path: git_dir.to_owned(), why });
+    let meta = git_dir.symlink_metadata().named("look at", git_dir)?;
+    let me = rustix::process::geteuid().as_raw();
+    if meta.is_symlink() && meta.uid() != me {
+        return refuse("it is a link that somebody else made");
+    }
+    let meta = git_dir.metadata().named("look at", git_dir)?;
+    if meta.uid() != me {
+        return refuse("it belongs to another user");
+    }
+    if meta.mode() & 0o077 != 0 {
+        let private = Permissions::from_mode(0o700);
+        std::fs::set_permissions(git_dir, private).named("set the permissions of", git_dir)?;
+    }
+    Ok(())
+}
+
+fn check_format(git_dir: &Path) -> Result<(), Error> {
+    let path = git_dir.join("ctrlz").join("format");
+    let text = read_small(&path, 64)?.unwrap_or_default();
+    match String::from_utf8_lossy(&text).trim().parse::<u32>() {
+        Ok(found) if found > FORMAT => {
+            Err(Error::NewerFormat { path: git_dir.to_owned(), found, known: FORMAT })
+        }
+        Ok(_) => Ok(()),
+        // Torn by something that is not us; there has been no other format yet.
+        Err(_) => Ok(private::replace(&path, format!("{FORMAT}\n").as_bytes(), Durable::Yes)?),
+    }
+}
+
+/// Files that plain git needs. Each can be written again at any time.
+fn skeleton() -> [(&'static str, String); 4] {
+    [
+        ("HEAD", "ref: refs/heads/main\n".into()),
+        ("config", CONFIG.into()),
+        ("info/attributes", ATTRIBUTES.into()),
+        ("ctrlz/format", format!("{FORMAT}\n")),
+    ]
+}
+
+/// Puts back what a damaged store lacks, so that one bad file never disables a project.
+fn mend(git_dir: &Path) -> Result<(), Error> {
+    for dir in ["info", "objects/info", "objects/pack", "refs", "ctrlz/wt"] {
+        private::create_dirs(&git_dir.join(dir))?;
+    }
+    for (name, text) in skeleton() {
+        let path = git_dir.join(name);
+        let good = match name {
+            // The user may add to the configuration, but a torn one would stop git.
+            "config" => read_small(&path, 1 << 20)?
+                .is_some_and(|bytes| bytes.starts_with(b"[core]") && !bytes.contains(&0)),
+            "HEAD" => read_small(&path, 4096)?.is_some_and(|bytes| bytes.starts_with(b"ref: ")),
+            _ => path.is_file(),
+        };
+        if !good {
+            private::replace(&path, text.as_bytes(), Durable::Yes)?;
+        }
+    }
+    Ok(())
+}
+
+fn build(git_dir: &Path, exclude: &str) -> Result<(), Error> {
+    private::create_dirs(git_dir)?;
+    mend(git_dir)?;
+    private::replace(&git_dir.join("info/exclude"), exclude.as_bytes(), Durable::Yes)?;
+    for dir in ["objects", "refs", "ctrlz", "."] {
+        private::sync_dir(&git_dir.join(dir))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,201 @@
+//! Borrowing: the first snapshot of a git project takes blobs from the user's repository.
+//!
+//! A borrowed object is readable at once through git's `alternates`, and is copied into the store
+//! as soon as possible, because the user's own `git gc` may drop it. Nothing in the user's
+//! repository is linked or changed.
+
+use std::collections::BTreeSet;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::fs::private::{self, Durable, read_small};
+use crate::fs::{FileError, Named};
+use crate::git::{Kind, ObjectId};
+
+use super::layout::Store;
+use super::lock::{Lock, Sharing};
+use super::objects::Objects;
+use super::pack_writer::PackWriter;
+
+/// The user's objects during one scan.
+pub(crate) struct Lender {
+    dir: PathBuf,
+    objects: Objects,
+    lent: Mutex<BTreeSet<ObjectId>>,
+}
+
+impl Lender {
+    pub(crate) fn open(objects_dir: &Path) -> Result<Lender, FileError> {
+        let dir = objects_dir.canonicalize().named("open", objects_dir)?;
+        let objects = Objects::open(&dir)?;
+        Ok(Lender { dir, objects, lent: Mutex::default() })
+    }
+
+    /// Whether it has this blob with exactly this size; if so, it is noted as lent.
+    pub(crate) fn lend(&self, id: &ObjectId, bytes: u64) -> bool {
+        let has = matches!(self.objects.header(id), Ok(Some((Kind::Blob, size))) if size == bytes);
+        if has {
+            self.lent.lock().unwrap_or_else(PoisonError::into_inner).insert(*id);
+        }
+        has
+    }
+
+    /// What was lent and is not in the store.
+    pub(crate) fn into_borrowed(self, store: &Store) -> Borrowed {
+        let lent = self.lent.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let ids = lent.into_iter().filter(|id| !store.objects.holds(id)).collect();
+        Borrowed { lender: self.dir, ids }
+    }
+}
+
+/// Objects that snapshots refer to and the store does not hold yet.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Borrowed {
+    lender: PathBuf,
+    ids: BTreeSet<ObjectId>,
+}
+
+/// How a round of copying went.
+#[derive(Debug, Default)]
+pub(crate) struct Absorbed {
+    pub(crate) objects: u64,
+    pub(crate) left: u64,
+    /// Objects the lender no longer has.
+    pub(crate) lost: BTreeSet<ObjectId>,
+}
+
+impl Borrowed {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.ids.len() as u64
+    }
+
+    /// Reads the list at `path`.
+    pub(crate) fn load(path: &Path) -> Result<Borrowed, Error> {
+        let Some(bytes) = read_small(path, 1 << 30)? else { return Ok(Borrowed::default()) };
+        let Some(end) = bytes.iter().position(|byte| *byte == 0) else {
+            return Ok(Borrowed::default());
+        };
+        let lender = PathBuf::from(std::ffi::OsString::from_vec(bytes[..end].to_vec()));
+        let ids = bytes[end + 1..].chunks_exact(20).filter_map(ObjectId::from_slice).collect();
+        Ok(Borrowed { lender, ids })
+    }
+
+    /// Makes the loan durable: the list for us, `alternates` for git. Before any ref needs it.
+    pub(crate) fn save(&self, store: &Store, path: &Path) -> Result<(), Error> {
+        let mut bytes = self.lender.as_os_str().as_bytes().to_vec();
+        bytes.push(0);
+        bytes.extend(self.ids.iter().flat_map(|id| id.as_bytes()));
+        private::replace(path, &bytes, Durable::Yes)?;
+        let _lock = lock_lenders(store)?;
+        let mut lenders = lenders(store)?;
+        if lenders.insert(self.lender.as_os_str().as_bytes().to_vec()) {
+            write_lenders(store, &lenders)?;
+        }
+        Ok(())
+    }
+
+    /// Copies up to `max_bytes` of content into the store and shortens the list.
+    ///
+    /// The caller holds the work tree's lock and the store's.
+    pub(crate) fn absorb(
+        mut self,
+        store: &Store,
+        path: &Path,
+        max_bytes: u64,
+    ) -> Result<Absorbed, Error> {
+        let mut outcome = Absorbed::default();
+        let pack = PackWriter::new(&store.objects_dir());
+        let mut bytes = 0;
+        let mut left = BTreeSet::new();
+        for id in std::mem::take(&mut self.ids) {
+            if bytes >= max_bytes {
+                left.insert(id);
+                continue;
+            }
+            if store.objects.holds(&id) {
+                continue;
+            }
+            match store.objects.read(&id) {
+                Ok(Some((kind, content))) => {
+                    bytes += content.len() as u64;
+                    pack.add(kind, &content, |_| false)?;
+                    outcome.objects += 1;
+                }
+                Ok(None) | Err(Error::Damaged { .. }) => drop(outcome.lost.insert(id)),
+                Err(error) => return Err(error),
+            }
+        }
+        pack.publish()?;
+        outcome.left = left.len() as u64;
+        self.ids = left;
+        if self.ids.is_empty() {
+            self.settle(store, path)?;
+        } else {
+            self.save(store, path)?;
+        }
+        store.objects.refresh()?;
+        Ok(outcome)
+    }
+
+    /// Ends the loan. Another work tree may still borrow from the same lender.
+    fn settle(&self, store: &Store, path: &Path) -> Result<(), Error> {
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).named("remove", path)?;
+            }
+            _ => (),
+        }
+        let _lock = lock_lenders(store)?;
+        let mut lenders = lenders(store)?;
+        if !others_borrow_from(store, &self.lender)?
+            && lenders.remove(self.lender.as_os_str().as_bytes())
+        {
+            write_lenders(store, &lenders)?;
+        }
+        Ok(())
+    }
+}
+
+fn others_borrow_from(store: &Store, lender: &Path) -> Result<bool, Error> {
+    let dir = store.path().join("ctrlz").join("wt");
+    for entry in std::fs::read_dir(&dir).named("list", &dir)? {
+        let path = entry.named("list", &dir)?.path().join("borrowed");
+        let other = Borrowed::load(&path)?;
+        if other.lender == lender && !other.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Several work trees may change the list of lenders at once.
+fn lock_lenders(store: &Store) -> Result<Lock, Error> {
+    let path = store.path().join("ctrlz").join("lenders.lock");
+    Lock::take(&path, Sharing::Exclusive, Duration::from_secs(10))
+}
+
+fn alternates(store: &Store) -> PathBuf {
+    store.objects_dir().join("info").join("alternates")
+}
+
+fn lenders(store: &Store) -> Result<BTreeSet<Vec<u8>>, Error> {
+    let text = read_small(&alternates(store), 1 << 20)?.unwrap_or_default();
+    let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    Ok(lines.map(<[u8]>::to_vec).collect())
+}
+
+fn write_lenders(store: &Store, lenders: &BTreeSet<Vec<u8>>) -> Result<(), Error> {
+    let mut text = Vec::new();
+    for lender in lenders {
+        text.extend_from_slice(lender);
+        text.push(b'\n');
+    }
+    Ok(private::replace(&alternates(store), &text, Durable::Yes)?)
+}

@@ -1,0 +1,106 @@
+//! Kernel locks: released by the kernel when their holder dies, however it dies.
+
+use std::fs::{File, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::error::Error;
+use crate::fs::{Named, private};
+
+/// A held lock; dropping it lets go.
+#[derive(Debug)]
+#[must_use = "the lock is held as long as this value lives"]
+pub(crate) struct Lock {
+    _file: File,
+}
+
+/// Who may hold a lock at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    Shared,
+    Exclusive,
+}
+
+impl Lock {
+    /// Takes the lock at `path`, waiting at most `patience`.
+    pub(crate) fn take(path: &Path, sharing: Sharing, patience: Duration) -> Result<Lock, Error> {
+        let mut file = private::open_or_create(path)?;
+        let start = Instant::now();
+        let mut pause = Duration::from_micros(200);
+        while !try_lock(&file, sharing, path)? {
+            let waited = start.elapsed();
+            if waited >= patience {
+                return Err(Error::Busy {
+                    path: path.to_owned(),
+                    holder: holder(&mut file),
+                    waited_seconds: waited.as_secs(),
+                });
+            }
+            std::thread::sleep(pause);
+            // Short enough that nobody starves, long enough that waiting costs no core.
+            pause = (pause * 2).min(Duration::from_millis(4));
+        }
+        if sharing == Sharing::Exclusive {
+            // Only for the message above; a failure to write it does not matter.
+            drop(write_holder(&mut file));
+        }
+        Ok(Lock { _file: file })
+    }
+
+    /// Takes the lock only if nobody holds it.
+    pub(crate) fn try_take(path: &Path, sharing: Sharing) -> Result<Option<Lock>, Error> {
+        let file = private::open_or_create(path)?;
+        Ok(try_lock(&file, sharing, path)?.then_some(Lock { _file: file }))
+    }
+}
+
+fn try_lock(file: &File, sharing: Sharing, path: &Path) -> Result<bool, Error> {
+    let tried = match sharing {
+        Sharing::Shared => file.try_lock_shared(),
+        Sharing::Exclusive => file.try_lock(),
+    };
+    match tried {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) if error.kind() == std::io::ErrorKind::Interrupted => {
+            Ok(false)
+        }
+        Err(TryLockError::Error(error)) => Ok(Err(error).named("lock", path)?),
+    }
+}
+
+fn write_holder(file: &mut File) -> std::io::Result<()> {
+    file.set_len(0)?;
+    file.rewind()?;
+    write!(file, "process {}", std::process::id())
+}
+
+fn holder(file: &mut File) -> String {
+    let mut text = String::new();
+    let read = file.rewind().and_then(|()| file.take(200).read_to_string(&mut text));
+    match read {
+        Ok(_) if !text.is_empty() => text,
+        _ => "another process".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_held_lock_names_its_holder() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let held = Lock::take(&path, Sharing::Exclusive, Duration::ZERO).unwrap();
+        match Lock::take(&path, Sharing::Exclusive, Duration::from_millis(5)) {
+            Err(Error::Busy { holder, .. }) => {
+                assert_eq!(holder, format!("process {}", std::process::id()));
+            }
+            other => panic!("{other:?}"),
+        }
+        drop(held);
+        drop(Lock::take(&path, Sharing::Exclusive, Duration::ZERO).unwrap());
+    }
+}

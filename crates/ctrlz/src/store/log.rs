@@ -1,0 +1,220 @@
+//! The log: one chain of commits per work tree, each an operation whose tree is the snapshot.
+//!
+//! What happened is structured data in an extra commit header, never text to be parsed. Data too
+//! large for a header goes into a blob that a second parent keeps reachable, so that `git gc`,
+//! `clone` and `push` carry it along.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::fs::fill_random;
+use crate::git::{
+    Commit, EntryKind, Kind, ObjectId, TreeEntry, encode_commit, encode_tree, parse_commit,
+};
+
+use super::meta::Meta;
+use super::objects::Objects;
+use super::pack_writer::PackWriter;
+
+const VERSION: u32 = 1;
+const MAX_INLINE_BYTES: usize = 2048;
+const META_NAME: &[u8] = b"meta.json";
+
+/// Why a snapshot was recorded. Stored as data, so that undo never has to read a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum OperationKind {
+    /// The first snapshot of the work tree.
+    Baseline,
+    /// What changed since the last operation, credited to nobody.
+    Outside,
+    /// A whole snapshot was put back.
+    Restore,
+    /// Single files were put back.
+    Revert,
+}
+
+impl OperationKind {
+    fn subject(self) -> &'static str {
+        match self {
+            OperationKind::Baseline => "baseline",
+            OperationKind::Outside => "changes by nobody we know",
+            OperationKind::Restore => "restore",
+            OperationKind::Revert => "revert",
+        }
+    }
+}
+
+/// An entry of a work tree's log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// The operation's own id, a ULID: sortable by time, never a hash.
+    pub id: String,
+    /// What happened.
+    pub kind: OperationKind,
+    /// The snapshot after it.
+    pub snapshot: ObjectId,
+    /// Milliseconds since 1970.
+    pub at_millis: u64,
+    pub(crate) commit: ObjectId,
+    pub(crate) parent: Option<ObjectId>,
+    pub(crate) meta: Meta,
+}
+
+/// The extra header.
+#[derive(Debug, Serialize, Deserialize)]
+struct Header {
+    v: u32,
+    id: String,
+    kind: OperationKind,
+    at: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    meta: Option<Meta>,
+    /// The commit, our second parent, whose tree holds the data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    meta_in: Option<ObjectId>,
+}
+
+/// A new entry, before it has a commit.
+pub(crate) struct NewOperation {
+    pub(crate) kind: OperationKind,
+    pub(crate) snapshot: ObjectId,
+    pub(crate) meta: Meta,
+    pub(crate) parent: Option<ObjectId>,
+}
+
+/// Writes the operation's objects into `pack`. It is not in the log until a ref names its commit.
+pub(crate) fn write(
+    pack: &PackWriter,
+    new: NewOperation,
+    exists: &dyn Fn(&ObjectId) -> bool,
+) -> Result<Operation, Error> {
+    let NewOperation { kind, snapshot, meta, parent } = new;
+    let at_millis = now_millis();
+    let id = new_id(at_millis);
+    let json = serde_json::to_string(&meta).expect("plain data has a JSON form");
+    let spilled = match json.len() > MAX_INLINE_BYTES {
+        true => Some(spill(pack, json.as_bytes(), exists)?),
+        false => None,
+    };
+    let header = Header {
+        v: VERSION,
+        id: id.clone(),
+        kind,
+        at: at_millis,
+        meta: spilled.is_none().then(|| meta.clone()),
+        meta_in: spilled,
+    };
+    let commit = Commit {
+        tree: snapshot,
+        parents: parent.into_iter().chain(spilled).collect(),
+        author: "ctrlz".into(),
+        seconds: (at_millis / 1000) as i64,
+        data: serde_json::to_string(&header).expect("plain data has a JSON form"),
+        message: kind.subject().into(),
+    };
+    let commit = add(pack, Kind::Commit, &encode_commit(&commit), exists)?;
+    Ok(Operation { id, kind, snapshot, at_millis, commit, parent, meta })
+}
+
+/// Stores `json` in a commit that depends on nothing else, so that equal data is stored once.
+fn spill(
+    pack: &PackWriter,
+    json: &[u8],
+    exists: &dyn Fn(&ObjectId) -> bool,
+) -> Result<ObjectId, Error> {
+    let blob = add(pack, Kind::Blob, json, exists)?;
+    let entry = TreeEntry { name: META_NAME, kind: EntryKind::File, id: blob };
+    let tree = add(pack, Kind::Tree, &encode_tree(std::iter::once(entry)), exists)?;
+    let commit = Commit {
+        tree,
+        parents: Vec::new(),
+        author: "ctrlz".into(),
+        seconds: 0,
+        data: String::new(),
+        message: "what a tree cannot say".into(),
+    };
+    add(pack, Kind::Commit, &encode_commit(&commit), exists)
+}
+
+pub(crate) fn add(
+    pack: &PackWriter,
+    kind: Kind,
+    bytes: &[u8],
+    exists: &dyn Fn(&ObjectId) -> bool,
+) -> Result<ObjectId, Error> {
+    pack.add(kind, bytes, exists)?.ok_or_else(|| Error::Damaged {
+        id: ObjectId::NULL,
+        why: format!("a {} of ours attacks the hash", kind.name()),
+    })
+}
+
+/// Reads the operation whose commit is `id`.
+pub(crate) fn read(objects: &Objects, id: &ObjectId) -> Result<Operation, Error> {
+    let damaged = |why: &str| Error::Damaged { id: *id, why: why.into() };
+    let (kind, bytes) = objects.read(id)?.ok_or_else(|| damaged("it is missing"))?;
+    if kind != Kind::Commit {
+        return Err(damaged("it is not a commit"));
+    }
+    let commit = parse_commit(&bytes).ok_or_else(|| damaged("it is not a commit"))?;
+    let header: Header = serde_json::from_str(&commit.data)
+        .map_err(|error| damaged(&format!("its data cannot be read: {error}")))?;
+    let (meta, parents) = match (header.meta, header.meta_in) {
+        (Some(meta), _) => (meta, commit.parents.as_slice()),
+        (None, Some(spilled)) => {
+            let rest = commit.parents.strip_suffix(&[spilled]);
+            let parents = rest.ok_or_else(|| damaged("its data is not among its parents"))?;
+            (read_spilled(objects, &spilled)?, parents)
+        }
+        (None, None) => (Meta::default(), commit.parents.as_slice()),
+    };
+    Ok(Operation {
+        id: header.id,
+        kind: header.kind,
+        snapshot: commit.tree,
+        at_millis: header.at,
+        commit: *id,
+        parent: parents.first().copied(),
+        meta,
+    })
+}
+
+fn read_spilled(objects: &Objects, id: &ObjectId) -> Result<Meta, Error> {
+    let damaged = |why: String| Error::Damaged { id: *id, why };
+    let commit = objects
+        .read(id)?
+        .and_then(|(_, bytes)| parse_commit(&bytes))
+        .ok_or_else(|| damaged("it is missing".into()))?;
+    let tree = objects.tree(&commit.tree)?;
+    let entry = tree.find(META_NAME).ok_or_else(|| damaged("it holds no data".into()))?;
+    let json = objects.blob(&entry.id)?;
+    serde_json::from_slice(&json).map_err(|error| damaged(format!("unreadable data: {error}")))
+}
+
+fn now_millis() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |since| since.as_millis() as u64)
+}
+
+/// A ULID: 48 bits of milliseconds and 80 random ones, in Crockford's base 32.
+pub(crate) fn new_id(at_millis: u64) -> String {
+    const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+    let mut random = [0; 16];
+    fill_random(&mut random[6..]);
+    let value = (u128::from(at_millis) << 80) | u128::from_be_bytes(random);
+    (0..26).rev().map(|at| char::from(DIGITS[(value >> (at * 5)) as usize & 31])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_sort_by_time() {
+        let (early, late) = (new_id(1_000), new_id(2_000));
+        assert_eq!(early.len(), 26);
+        assert!(early < late);
+        assert_ne!(new_id(5), new_id(5));
+    }
+}

@@ -1,0 +1,183 @@
+//! What a git tree cannot say: coverage, exact permissions, empty directories, ignore rules.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::fs::FileKind;
+use crate::git::Rules;
+use crate::path::{PathText, TreePath, is_within, split};
+use crate::scan::{Content, Listing, Skipped};
+
+/// Beside the tree, everything a snapshot knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Meta {
+    /// What was not captured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) skipped: Vec<Skipped>,
+    /// Permissions that most files have, so that only the others are listed.
+    #[serde(default)]
+    pub(crate) common: CommonModes,
+    /// Permissions of the files and directories that differ from the common ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) modes: Vec<(PathText, u32)>,
+    /// Directories that hold nothing a tree would show.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) empty_dirs: Vec<TreePath>,
+    /// The ignore rules that are not files of the snapshot.
+    #[serde(default)]
+    pub(crate) rules: OuterRules,
+}
+
+/// The most frequent permissions of each kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CommonModes {
+    pub(crate) file: u32,
+    pub(crate) executable: u32,
+    pub(crate) dir: u32,
+}
+
+impl Default for CommonModes {
+    fn default() -> CommonModes {
+        CommonModes { file: 0o644, executable: 0o755, dir: 0o755 }
+    }
+}
+
+/// Ignore rules from outside the snapshot's tree.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct OuterRules {
+    /// Texts of the global excludes file and its kin, from the weakest to the strongest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) lists: Vec<PathText>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) exclude: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) include: Vec<String>,
+    /// Ignore files that are themselves ignored, with their text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) hidden: Vec<(PathText, PathText)>,
+}
+
+impl OuterRules {
+    pub(crate) fn new(lists: &[Vec<u8>], exclude: &[String], include: &[String]) -> OuterRules {
+        OuterRules {
+            lists: lists
+                .iter()
+                .filter(|list| !list.is_empty())
+                .map(|list| PathText::from_bytes(list))
+                .collect(),
+            exclude: exclude.to_vec(),
+            include: include.to_vec(),
+            hidden: Vec::new(),
+        }
+    }
+
+    /// The rules as they are applied at the top of the work tree.
+    pub(crate) fn base(&self) -> Arc<Rules> {
+        let lists: Vec<Vec<u8>> = self.lists.iter().cloned().map(PathText::into_bytes).collect();
+        let lists: Vec<&[u8]> = lists.iter().map(Vec::as_slice).collect();
+        Rules::base(&lists, &self.exclude, &self.include)
+    }
+}
+
+impl Meta {
+    /// What a listing says beside its tree.
+    pub(crate) fn of_listing(listing: &Listing, rules: &OuterRules) -> Meta {
+        Meta::of_listing_with(listing, rules, common_modes(listing))
+    }
+
+    /// The same, with common permissions that are already decided.
+    pub(crate) fn of_listing_with(
+        listing: &Listing,
+        rules: &OuterRules,
+        common: CommonModes,
+    ) -> Meta {
+        let mut modes = Vec::new();
+        let mut dirs_with_files: BTreeSet<&[u8]> = BTreeSet::new();
+        for dir in &listing.dirs {
+            if !dir.path.is_empty() && dir.stat.mode & 0o777 != common.dir {
+                modes.push((PathText::from_bytes(&dir.path), dir.stat.mode & 0o777));
+            }
+            for entry in &dir.entries {
+                if !matches!(entry.content, Content::Known(_)) {
+                    continue;
+                }
+                mark_with_parents(&mut dirs_with_files, &dir.path);
+                let mode = entry.stat.mode & 0o777;
+                if entry.stat.kind == FileKind::File && mode != common.of_file(mode) {
+                    let path = crate::path::join(&dir.path, &entry.name);
+                    modes.push((PathText::from_bytes(&path), mode));
+                }
+            }
+        }
+        modes.sort_by(|one, other| one.0.clone().into_bytes().cmp(&other.0.clone().into_bytes()));
+        let empty_dirs = empty_dirs(listing, &dirs_with_files);
+        let hidden = listing
+            .hidden_rules
+            .iter()
+            .map(|(path, text)| (PathText::from_bytes(path), PathText::from_bytes(text)))
+            .collect();
+        let rules = OuterRules { hidden, ..rules.clone() };
+        Meta { skipped: listing.skipped.clone(), common, modes, empty_dirs, rules }
+    }
+
+    /// Permissions by path, for those that differ from the common ones.
+    pub(crate) fn mode_map(&self) -> HashMap<Vec<u8>, u32> {
+        self.modes.iter().map(|(path, mode)| (path.clone().into_bytes(), *mode)).collect()
+    }
+}
+
+impl CommonModes {
+    pub(crate) fn of_file(&self, mode: u32) -> u32 {
+        if mode & 0o100 != 0 { self.executable } else { self.file }
+    }
+}
+
+fn mark_with_parents<'a>(marked: &mut BTreeSet<&'a [u8]>, dir: &'a [u8]) {
+    let mut dir = dir;
+    while marked.insert(dir) && !dir.is_empty() {
+        dir = split(dir).0;
+    }
+}
+
+/// Directories without captured files, deepest only: their parents follow from them.
+fn empty_dirs(listing: &Listing, with_files: &BTreeSet<&[u8]>) -> Vec<TreePath> {
+    let mut parents: BTreeSet<&[u8]> = BTreeSet::new();
+    let mut empty: Vec<&[u8]> = Vec::new();
+    for dir in listing.dirs.iter().rev() {
+        if dir.path.is_empty() || with_files.contains(dir.path.as_slice()) {
+            continue;
+        }
+        if !parents.contains(dir.path.as_slice()) {
+            empty.push(&dir.path);
+        }
+        mark_with_parents(&mut parents, split(&dir.path).0);
+    }
+    empty.reverse();
+    empty.into_iter().map(|path| TreePath::from_scan(path.to_vec())).collect()
+}
+
+fn common_modes(listing: &Listing) -> CommonModes {
+    let mut counts: [BTreeMap<u32, usize>; 3] = Default::default();
+    for dir in &listing.dirs {
+        *counts[2].entry(dir.stat.mode & 0o777).or_default() += 1;
+        for entry in &dir.entries {
+            if entry.stat.kind == FileKind::File && matches!(entry.content, Content::Known(_)) {
+                let mode = entry.stat.mode & 0o777;
+                *counts[usize::from(mode & 0o100 != 0)].entry(mode).or_default() += 1;
+            }
+        }
+    }
+    let default = CommonModes::default();
+    let most = |counts: &BTreeMap<u32, usize>, usual: u32| {
+        // Ties go to the usual one, so that a tree of two files does not flip back and forth.
+        let best = counts.iter().max_by_key(|(mode, count)| (**count, **mode == usual));
+        best.map_or(usual, |(mode, _)| *mode)
+    };
+    CommonModes {
+        file: most(&counts[0], default.file),
+        executable: most(&counts[1], default.executable),
+        dir: most(&counts[2], default.dir),
+    }
+}

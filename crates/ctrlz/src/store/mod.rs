@@ -1,0 +1,39 @@
+//! The store: listing → snapshot, in a real git repository of our own.
+//!
+//! ```text
+//! HEAD config info/ objects/ refs/        what plain git reads
+//! ctrlz/format                            version of the layout
+//! ctrlz/store.lock                        shared: writers; exclusive: whoever removes packs
+//! ctrlz/wt/<id>/lock                      one command per work tree at a time
+//! ctrlz/wt/<id>/stat                      stat cache, disposable
+//! ctrlz/wt/<id>/restore.journal           there while files are being put back
+//! ctrlz/wt/<id>/borrowed                  objects still to be copied from the user's repository
+//! ```
+
+mod layout;
+mod lender;
+mod lock;
+mod log;
+mod merge;
+mod meta;
+mod objects;
+mod pack_writer;
+mod project;
+mod refs;
+mod trees;
+mod user_repo;
+mod work_tree;
+
+pub use log::{Operation, OperationKind};
+
+pub(crate) use layout::Store;
+pub(crate) use lender::{Borrowed, Lender};
+pub(crate) use lock::{Lock, Sharing};
+pub(crate) use log::NewOperation;
+pub(crate) use meta::{Meta, OuterRules};
+pub(crate) use objects::Objects;
+pub(crate) use pack_writer::{PackWriter, Published};
+pub(crate) use project::{Project, check_root, known_work_tree};
+pub(crate) use trees::{Change as TreeChange, build as build_tree, edit as edit_tree};
+pub(crate) use user_repo::UserRepo;
+pub(crate) use work_tree::WorkTree;

@@ -1,0 +1,279 @@
+//! Reading objects: packs first, then loose ones, then what the user's repository lends.
+//!
+//! Every object that is handed out has been checked against its id.
+
+use std::collections::HashSet;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::error::Error;
+use crate::fs::private::read_small;
+use crate::fs::{FileError, Named};
+use crate::git::{Hasher, Kind, ObjectId, PackFile, Tree, hash_object, inflate_loose, parse_tree};
+
+/// No object of the store is read into memory above this size.
+const MAX_OBJECT_BYTES: u64 = 1 << 30;
+/// Git's own depth of borrowing from borrowers.
+const MAX_LENDER_DEPTH: usize = 5;
+
+/// An object directory, as git lays it out.
+pub(crate) struct Objects {
+    dir: PathBuf,
+    packs: RwLock<Packs>,
+    lenders: RwLock<Vec<Objects>>,
+}
+
+#[derive(Default)]
+struct Packs {
+    open: Vec<Arc<PackFile>>,
+    /// Names of packs that are incomplete or do not fit their index.
+    damaged: Vec<(PathBuf, String)>,
+}
+
+impl Objects {
+    /// Opens an object directory and the ones it borrows from.
+    pub(crate) fn open(dir: &Path) -> Result<Objects, FileError> {
+        Objects::open_at_depth(dir, 0)
+    }
+
+    fn open_at_depth(dir: &Path, depth: usize) -> Result<Objects, FileError> {
+        let packs = RwLock::new(open_packs(dir, &[])?);
+        let lenders = if depth < MAX_LENDER_DEPTH { lenders_of(dir, depth)? } else { Vec::new() };
+        Ok(Objects { dir: dir.to_owned(), packs, lenders: RwLock::new(lenders) })
+    }
+
+    /// Looks again: another process may have added packs or replaced them.
+    pub(crate) fn refresh(&self) -> Result<(), FileError> {
+        let open = self.packs().clone();
+        let fresh = open_packs(&self.dir, &open)?;
+        *self.packs.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        let lenders = lenders_of(&self.dir, 0)?;
+        *self.lenders.write().unwrap_or_else(PoisonError::into_inner) = lenders;
+        Ok(())
+    }
+
+    fn packs(&self) -> Vec<Arc<PackFile>> {
+        self.packs.read().unwrap_or_else(PoisonError::into_inner).open.clone()
+    }
+
+    pub(crate) fn open_packs(&self) -> Vec<Arc<PackFile>> {
+        self.packs()
+    }
+
+    /// The names of all usable packs.
+    pub(crate) fn pack_names(&self) -> Vec<String> {
+        let name = |pack: &Arc<PackFile>| {
+            pack.path().file_stem().map(|stem| stem.to_string_lossy().into_owned())
+        };
+        self.packs().iter().filter_map(name).collect()
+    }
+
+    /// Packs that cannot be used, and why.
+    pub(crate) fn damaged_packs(&self) -> Vec<(PathBuf, String)> {
+        self.packs.read().unwrap_or_else(PoisonError::into_inner).damaged.clone()
+    }
+
+    /// Whether this directory itself, without lenders, holds the object whole.
+    ///
+    /// A loose object counts only if its content has the right hash: after a power cut there are
+    /// empty ones, and taking those for the real thing would make the damage permanent.
+    pub(crate) fn holds(&self, id: &ObjectId) -> bool {
+        let packs = self.packs.read().unwrap_or_else(PoisonError::into_inner);
+        packs.open.iter().any(|pack| pack.contains(id))
+            || self.read_loose(id).is_ok_and(|found| {
+                found.is_some_and(|(kind, bytes)| hash_object(kind, &bytes) == Some(*id))
+            })
+    }
+
+    /// The kind and size of an object.
+    pub(crate) fn header(&self, id: &ObjectId) -> Result<Option<(Kind, u64)>, Error> {
+        for pack in self.packs() {
+            if let Some(header) = pack.header(id).map_err(|why| damaged(id, why))? {
+                return Ok(Some(header));
+            }
+        }
+        if let Some((kind, bytes)) = self.read_loose(id)? {
+            return Ok(Some((kind, bytes.len() as u64)));
+        }
+        self.first_lender(|lender| lender.header(id))
+    }
+
+    fn first_lender<T>(
+        &self,
+        ask: impl Fn(&Objects) -> Result<Option<T>, Error>,
+    ) -> Result<Option<T>, Error> {
+        let lenders = self.lenders.read().unwrap_or_else(PoisonError::into_inner);
+        for lender in lenders.iter() {
+            if let Some(found) = ask(lender)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    fn read_loose(&self, id: &ObjectId) -> Result<Option<(Kind, Vec<u8>)>, Error> {
+        let hex = id.to_string();
+        let path = self.dir.join(&hex[..2]).join(&hex[2..]);
+        let Some(file) = read_small(&path, MAX_OBJECT_BYTES)? else { return Ok(None) };
+        inflate_loose(&file, MAX_OBJECT_BYTES).map(Some).map_err(|why| damaged(id, why))
+    }
+
+    fn find(&self, id: &ObjectId) -> Result<Option<(Kind, Vec<u8>)>, Error> {
+        let mut problem = None;
+        for pack in self.packs() {
+            match pack.read(id) {
+                Ok(Some((kind, bytes))) if hash_object(kind, &bytes) == Some(*id) => {
+                    return Ok(Some((kind, bytes)));
+                }
+                Ok(Some(_)) => problem = Some(damaged(id, "its bytes do not have this hash")),
+                Ok(None) => (),
+                Err(why) => problem = Some(damaged(id, why)),
+            }
+        }
+        // A damaged copy does not matter while a good one is left.
+        match self.read_loose(id) {
+            Ok(Some((kind, bytes))) if hash_object(kind, &bytes) == Some(*id) => {
+                return Ok(Some((kind, bytes)));
+            }
+            Ok(Some(_)) => problem = Some(damaged(id, "its bytes do not have this hash")),
+            Ok(None) => (),
+            Err(error) => problem = Some(error),
+        }
+        if let Some(found) = self.first_lender(|lender| lender.find(id))? {
+            return Ok(Some(found));
+        }
+        problem.map_or(Ok(None), Err)
+    }
+
+    /// Reads an object, verified; looks for new packs once before giving up.
+    pub(crate) fn read(&self, id: &ObjectId) -> Result<Option<(Kind, Vec<u8>)>, Error> {
+        match self.find(id) {
+            Ok(Some(found)) => Ok(Some(found)),
+            Ok(None) | Err(_) => {
+                self.refresh()?;
+                self.find(id)
+            }
+        }
+    }
+
+    /// Reads an object, verified, from what was there when this was opened.
+    pub(crate) fn read_known(&self, id: &ObjectId) -> Result<Option<(Kind, Vec<u8>)>, Error> {
+        self.find(id)
+    }
+
+    /// Reads a blob that must be there.
+    pub(crate) fn blob(&self, id: &ObjectId) -> Result<Vec<u8>, Error> {
+        match self.read(id)? {
+            Some((Kind::Blob, bytes)) => Ok(bytes),
+            Some((kind, _)) => Err(damaged(id, format!("it is a {}, not a blob", kind.name()))),
+            None => Err(damaged(id, "it is missing")),
+        }
+    }
+
+    /// Reads a tree that must be there.
+    pub(crate) fn tree(&self, id: &ObjectId) -> Result<Tree, Error> {
+        if *id == ObjectId::EMPTY_TREE {
+            return Ok(Tree::empty());
+        }
+        match self.read(id)? {
+            Some((Kind::Tree, bytes)) => {
+                parse_tree(bytes).map_err(|why| Error::HostileTree { id: *id, why })
+            }
+            Some((kind, _)) => Err(damaged(id, format!("it is a {}, not a tree", kind.name()))),
+            None => Err(damaged(id, "it is missing")),
+        }
+    }
+
+    /// Writes a blob to `out`, in pieces where the pack allows it, and checks its hash at the end.
+    pub(crate) fn copy_blob(&self, id: &ObjectId, out: &mut dyn Write) -> Result<u64, Error> {
+        let size = match self.header(id)? {
+            Some((Kind::Blob, size)) => size,
+            Some((kind, _)) => return Err(damaged(id, format!("it is a {}", kind.name()))),
+            None => self.blob(id)?.len() as u64,
+        };
+        if size > crate::scan::LARGE_FILE_BYTES {
+            for pack in self.packs() {
+                if let Some(mut source) = pack.stream(id).map_err(|why| damaged(id, why))? {
+                    return copy_checked(id, size, &mut source, out);
+                }
+            }
+        }
+        let bytes = self.blob(id)?;
+        out.write_all(&bytes).named("write", Path::new("the restored file"))?;
+        Ok(bytes.len() as u64)
+    }
+}
+
+fn copy_checked(
+    id: &ObjectId,
+    size: u64,
+    source: &mut dyn Read,
+    out: &mut dyn Write,
+) -> Result<u64, Error> {
+    let mut hasher = Hasher::object(Kind::Blob, size);
+    let mut buffer = vec![0; 256 * 1024];
+    let mut copied = 0;
+    loop {
+        let count = source.read(&mut buffer).map_err(|why| damaged(id, why))?;
+        if count == 0 {
+            break;
+        }
+        hasher.update(&buffer[..count]);
+        out.write_all(&buffer[..count]).named("write", Path::new("the restored file"))?;
+        copied += count as u64;
+    }
+    if copied != size || hasher.finish() != Some(*id) {
+        return Err(damaged(id, "its bytes do not have this hash"));
+    }
+    Ok(copied)
+}
+
+fn damaged(id: &ObjectId, why: impl std::fmt::Display) -> Error {
+    Error::Damaged { id: *id, why: why.to_string() }
+}
+
+fn open_packs(dir: &Path, known: &[Arc<PackFile>]) -> Result<Packs, FileError> {
+    let pack_dir = dir.join("pack");
+    let mut packs = Packs::default();
+    let entries = match std::fs::read_dir(&pack_dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(packs),
+        Err(error) => return Err(error).named("list", &pack_dir),
+    };
+    for entry in entries {
+        let path = entry.named("list", &pack_dir)?.path();
+        if path.extension().is_none_or(|extension| extension != "idx") {
+            continue;
+        }
+        let data = path.with_extension("pack");
+        if let Some(pack) = known.iter().find(|pack| pack.path() == data) {
+            packs.open.push(Arc::clone(pack));
+            continue;
+        }
+        match PackFile::open(&path, MAX_OBJECT_BYTES) {
+            Ok(pack) => packs.open.push(Arc::new(pack)),
+            Err(why) => packs.damaged.push((path, why.to_string())),
+        }
+    }
+    // Newer packs are larger in number and smaller in size; the order does not matter for
+    // correctness, but a fixed one makes every run alike.
+    packs.open.sort_by(|one, other| one.path().cmp(other.path()));
+    Ok(packs)
+}
+
+/// The object directories that `dir` borrows from.
+fn lenders_of(dir: &Path, depth: usize) -> Result<Vec<Objects>, FileError> {
+    let list = dir.join("info").join("alternates");
+    let Some(text) = read_small(&list, 1 << 16)? else { return Ok(Vec::new()) };
+    let mut seen = HashSet::new();
+    let mut lenders = Vec::new();
+    for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        let line = std::os::unix::ffi::OsStrExt::from_bytes(line);
+        let path = dir.join(Path::new::<std::ffi::OsStr>(line));
+        if path.is_dir() && seen.insert(path.clone()) {
+            lenders.push(Objects::open_at_depth(&path, depth + 1)?);
+        }
+    }
+    Ok(lenders)
+}

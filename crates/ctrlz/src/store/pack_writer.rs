@@ -1,0 +1,418 @@
+//! Writing objects: one pack per snapshot, durable before anyone can see it.
+//!
+//! Order: pack and index are written under temporary names and flushed, then renamed (the pack
+//! first, because git looks for indexes), then their directory is flushed. Only after that may a
+//! ref name what is inside.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use flate2::{Compress, Compression, FlushCompress, Status};
+
+use crate::error::Error;
+use crate::fs::{FileError, Named, private, random_name};
+use crate::git::{Hasher, Kind, ObjectId, hash_object};
+use crate::scan::LargeProblem;
+
+/// Compressed bytes kept in memory before a pack is written out. The pack's header holds the
+/// number of entries, so they must be counted before the first one is written.
+const MAX_BUFFER_BYTES: usize = 64 << 20;
+
+/// The prefix of everything that is not published yet.
+pub(crate) const TEMPORARY: &str = "tmp_ctrlz_";
+
+/// Collects new objects. Dropped without [`PackWriter::publish`], it leaves nothing behind.
+pub(crate) struct PackWriter {
+    pack_dir: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    seen: HashSet<ObjectId>,
+    entries: Vec<Entry>,
+    buffer: Vec<u8>,
+    finished: Vec<TemporaryPack>,
+    bytes: u64,
+}
+
+struct Entry {
+    id: ObjectId,
+    crc: u32,
+    /// Relative to the first entry of its pack.
+    offset: u64,
+}
+
+/// A pack that is complete but not published.
+struct TemporaryPack {
+    path: PathBuf,
+    entries: Vec<Entry>,
+    checksum: ObjectId,
+}
+
+/// What publishing wrote.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Published {
+    pub(crate) objects: u64,
+    pub(crate) bytes: u64,
+}
+
+impl PackWriter {
+    /// A writer for the object directory `objects`.
+    pub(crate) fn new(objects: &Path) -> PackWriter {
+        PackWriter { pack_dir: objects.join("pack"), state: Mutex::default() }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this writer already has the object.
+    pub(crate) fn has(&self, id: &ObjectId) -> bool {
+        self.state().seen.contains(id)
+    }
+
+    /// Adds an object unless `exists` knows it. `None` if its bytes attack the hash.
+    pub(crate) fn add(
+        &self,
+        kind: Kind,
+        bytes: &[u8],
+        exists: impl Fn(&ObjectId) -> bool,
+    ) -> Result<Option<ObjectId>, Error> {
+        let Some(id) = hash_object(kind, bytes) else { return Ok(None) };
+        if self.has(&id) || exists(&id) {
+            return Ok(Some(id));
+        }
+        let mut packed = Vec::with_capacity(bytes.len() / 2 + 32);
+        put_entry_header(&mut packed, kind, bytes.len() as u64);
+        deflate(bytes, &mut packed);
+        let mut state = self.state();
+        // Another thread may have been faster.
+        if state.seen.insert(id) {
+            state.push(id, &packed);
+            if state.buffer.len() > MAX_BUFFER_BYTES {
+                self.flush(&mut state)?;
+            }
+        }
+        Ok(Some(id))
+    }
+
+    /// Adds an entry that is already compressed, copied from another pack.
+    pub(crate) fn add_raw(&self, id: ObjectId, packed: &[u8]) -> Result<(), Error> {
+        let mut state = self.state();
+        if state.seen.insert(id) {
+            state.push(id, packed);
+            if state.buffer.len() > MAX_BUFFER_BYTES {
+                self.flush(&mut state)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a blob of `bytes` bytes while it is read, as a pack of its own.
+    pub(crate) fn add_large(
+        &self,
+        bytes: u64,
+        source: &mut dyn Read,
+        exists: impl Fn(&ObjectId) -> bool,
+    ) -> Result<Result<ObjectId, LargeProblem>, Error> {
+        let (path, file) = self.temporary()?;
+        let guard = RemoveOnDrop(Some(path.clone()));
+        let mut out = HashedFile::start(file, &path, 1)?;
+        let mut header = Vec::new();
+        put_entry_header(&mut header, Kind::Blob, bytes);
+        let mut crc = crc32fast::Hasher::new();
+        crc.update(&header);
+        out.write(&header)?;
+        let id = match stream_deflated(bytes, source, &mut out, &mut crc)? {
+            Ok(id) => id,
+            Err(problem) => return Ok(Err(problem)),
+        };
+        if self.has(&id) || exists(&id) {
+            return Ok(Ok(id));
+        }
+        let checksum = out.finish()?;
+        let mut state = self.state();
+        if state.seen.insert(id) {
+            let entries = vec![Entry { id, crc: crc.finalize(), offset: 0 }];
+            state.finished.push(TemporaryPack { path, entries, checksum });
+            state.bytes += bytes;
+            guard.keep();
+        }
+        Ok(Ok(id))
+    }
+
+    fn temporary(&self) -> Result<(PathBuf, File), FileError> {
+        let path = self.pack_dir.join(format!("{TEMPORARY}{}", random_name()));
+        let file = private::create(&path)?;
+        Ok((path, file))
+    }
+
+    /// Writes the buffered entries as one temporary pack.
+    fn flush(&self, state: &mut State) -> Result<(), Error> {
+        if state.entries.is_empty() {
+            return Ok(());
+        }
+        let (path, file) = self.temporary()?;
+        let guard = RemoveOnDrop(Some(path.clone()));
+        let mut out = HashedFile::start(file, &path, state.entries.len() as u32)?;
+        out.write(&state.buffer)?;
+        let checksum = out.finish()?;
+        let entries = std::mem::take(&mut state.entries);
+        state.buffer.clear();
+        state.finished.push(TemporaryPack { path, entries, checksum });
+        guard.keep();
+        Ok(())
+    }
+
+    /// Makes everything durable and visible. Nothing may refer to the objects before this returns.
+    pub(crate) fn publish(self) -> Result<Published, Error> {
+        let mut state = std::mem::take(&mut *self.state());
+        let flushed = self.flush(&mut state);
+        let mut packs: Vec<RemovePack> = state.finished.drain(..).map(RemovePack).collect();
+        flushed?;
+        let mut published = Published { objects: 0, bytes: 0 };
+        for RemovePack(pack) in &packs {
+            write_index(pack)?;
+            File::open(&pack.path).and_then(|file| file.sync_all()).named("flush", &pack.path)?;
+            published.objects += pack.entries.len() as u64;
+        }
+        for pack in packs.drain(..) {
+            published.bytes += pack.rename_into(&self.pack_dir)?;
+        }
+        if published.objects > 0 {
+            private::sync_dir(&self.pack_dir)?;
+        }
+        Ok(published)
+    }
+}
+
+impl Drop for PackWriter {
+    fn drop(&mut self) {
+        let finished = std::mem::take(&mut self.state().finished);
+        drop(finished.into_iter().map(RemovePack).collect::<Vec<_>>());
+    }
+}
+
+impl State {
+    fn push(&mut self, id: ObjectId, packed: &[u8]) {
+        let offset = self.buffer.len() as u64;
+        self.entries.push(Entry { id, crc: crc32fast::hash(packed), offset });
+        self.buffer.extend_from_slice(packed);
+        self.bytes += packed.len() as u64;
+    }
+}
+
+/// Removes a temporary pack and its index unless they were published.
+struct RemovePack(TemporaryPack);
+
+impl RemovePack {
+    /// Renames pack and index to their final names; gives the bytes they take.
+    fn rename_into(self, pack_dir: &Path) -> Result<u64, FileError> {
+        let name = format!("pack-{}", self.0.checksum);
+        let mut bytes = 0;
+        for extension in ["pack", "idx"] {
+            let from = temporary_file(&self.0.path, extension);
+            let to = pack_dir.join(&name).with_extension(extension);
+            bytes += from.metadata().map_or(0, |meta| meta.len());
+            std::fs::rename(&from, &to).named("publish", &to)?;
+        }
+        Ok(bytes)
+    }
+}
+
+impl Drop for RemovePack {
+    fn drop(&mut self) {
+        for extension in ["pack", "idx"] {
+            // Absent after publishing; otherwise swept by a later command if this fails.
+            drop(std::fs::remove_file(temporary_file(&self.0.path, extension)));
+        }
+    }
+}
+
+struct RemoveOnDrop(Option<PathBuf>);
+
+impl RemoveOnDrop {
+    fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for RemoveOnDrop {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            drop(std::fs::remove_file(path));
+        }
+    }
+}
+
+fn temporary_file(path: &Path, extension: &str) -> PathBuf {
+    match extension {
+        "pack" => path.to_owned(),
+        _ => path.with_extension("idx"),
+    }
+}
+
+/// A file whose bytes are hashed as they are written.
+struct HashedFile<'a> {
+    file: File,
+    path: &'a Path,
+    hasher: Hasher,
+}
+
+impl HashedFile<'_> {
+    fn start(file: File, path: &Path, entries: u32) -> Result<HashedFile<'_>, FileError> {
+        let mut out = HashedFile { file, path, hasher: Hasher::raw() };
+        let mut header = b"PACK\0\0\0\x02".to_vec();
+        header.extend(entries.to_be_bytes());
+        out.write(&header)?;
+        Ok(out)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), FileError> {
+        self.hasher.update(bytes);
+        self.file.write_all(bytes).named("write", self.path)
+    }
+
+    /// Writes the trailing checksum.
+    fn finish(mut self) -> Result<ObjectId, Error> {
+        let checksum = self.hasher.finish().ok_or_else(|| Error::Damaged {
+            id: ObjectId::NULL,
+            why: "the pack attacks its own checksum".into(),
+        })?;
+        self.file.write_all(checksum.as_bytes()).named("write", self.path)?;
+        Ok(checksum)
+    }
+}
+
+/// The header of a pack entry: kind and size, seven bits at a time.
+fn put_entry_header(out: &mut Vec<u8>, kind: Kind, bytes: u64) {
+    let mut byte = (kind.pack_number() << 4) | (bytes & 0x0f) as u8;
+    let mut rest = bytes >> 4;
+    while rest > 0 {
+        out.push(byte | 0x80);
+        byte = (rest & 0x7f) as u8;
+        rest >>= 7;
+    }
+    out.push(byte);
+}
+
+thread_local! {
+    // Setting up a compressor costs as much as compressing a small file.
+    static COMPRESSOR: RefCell<Compress> = RefCell::new(Compress::new(Compression::new(1), true));
+}
+
+fn deflate(bytes: &[u8], out: &mut Vec<u8>) {
+    COMPRESSOR.with_borrow_mut(|compressor| {
+        compressor.reset();
+        let mut done = 0;
+        loop {
+            out.reserve(((bytes.len() - done) / 2).max(256));
+            let status = compressor
+                .compress_vec(&bytes[done..], out, FlushCompress::Finish)
+                .expect("compressing into memory cannot fail");
+            done = compressor.total_in() as usize;
+            if status == Status::StreamEnd {
+                return;
+            }
+        }
+    });
+}
+
+/// Compresses `source` into `out`, and gives the blob's id if it had exactly `bytes` bytes.
+fn stream_deflated(
+    bytes: u64,
+    source: &mut dyn Read,
+    out: &mut HashedFile<'_>,
+    crc: &mut crc32fast::Hasher,
+) -> Result<Result<ObjectId, LargeProblem>, Error> {
+    let mut hasher = Hasher::object(Kind::Blob, bytes);
+    let mut compressor = Compress::new(Compression::new(1), true);
+    let mut buffer = vec![0; 256 * 1024];
+    let mut total = 0;
+    loop {
+        let count = match source.read(&mut buffer) {
+            Ok(count) => count,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => return Ok(Err(LargeProblem::Read(error))),
+        };
+        total += count as u64;
+        if total > bytes {
+            return Ok(Err(LargeProblem::Changed));
+        }
+        hasher.update(&buffer[..count]);
+        let flush = if count == 0 { FlushCompress::Finish } else { FlushCompress::None };
+        let mut rest = &buffer[..count];
+        let mut packed = Vec::with_capacity(256 * 1024);
+        loop {
+            packed.clear();
+            let before = compressor.total_in();
+            let status = compressor
+                .compress_vec(rest, &mut packed, flush)
+                .expect("compressing into memory cannot fail");
+            rest = &rest[(compressor.total_in() - before) as usize..];
+            crc.update(&packed);
+            out.write(&packed)?;
+            let over = match flush {
+                FlushCompress::Finish => status == Status::StreamEnd,
+                _ => rest.is_empty() && packed.len() < packed.capacity(),
+            };
+            if over {
+                break;
+            }
+        }
+        if count == 0 {
+            break;
+        }
+    }
+    if total != bytes {
+        return Ok(Err(LargeProblem::Changed));
+    }
+    Ok(hasher.finish().ok_or(LargeProblem::Collision))
+}
+
+/// Writes and flushes the version 2 index beside a temporary pack.
+fn write_index(pack: &TemporaryPack) -> Result<(), Error> {
+    const PACK_HEADER_BYTES: u64 = 12;
+    let mut entries: Vec<&Entry> = pack.entries.iter().collect();
+    entries.sort_unstable_by_key(|entry| entry.id);
+    let mut bytes = b"\xfftOc\0\0\0\x02".to_vec();
+    let mut counts = [0_u32; 256];
+    for entry in &entries {
+        counts[usize::from(entry.id.as_bytes()[0])] += 1;
+    }
+    let mut total = 0_u32;
+    for count in counts {
+        total += count;
+        bytes.extend(total.to_be_bytes());
+    }
+    for entry in &entries {
+        bytes.extend(entry.id.as_bytes());
+    }
+    for entry in &entries {
+        bytes.extend(entry.crc.to_be_bytes());
+    }
+    for entry in &entries {
+        // A buffer is far below two gigabytes, and a large blob is alone in its pack.
+        let offset = u32::try_from(entry.offset + PACK_HEADER_BYTES)
+            .expect("packs are rotated long before their offsets overflow");
+        bytes.extend(offset.to_be_bytes());
+    }
+    bytes.extend(pack.checksum.as_bytes());
+    let mut hasher = Hasher::raw();
+    hasher.update(&bytes);
+    let sum = hasher.finish().ok_or_else(|| Error::Damaged {
+        id: ObjectId::NULL,
+        why: "the pack's index attacks its own checksum".into(),
+    })?;
+    bytes.extend(sum.as_bytes());
+    let path = temporary_file(&pack.path, "idx");
+    let mut file = private::create(&path)?;
+    file.write_all(&bytes).named("write", &path)?;
+    file.sync_all().named("flush", &path)?;
+    Ok(())
+}

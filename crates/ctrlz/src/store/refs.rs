@@ -1,0 +1,157 @@
+//! Refs: reading them as git does, writing them under our lock and git's.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::error::Error;
+use crate::fs::private::{self, read_small};
+use crate::fs::{FileError, Named};
+use crate::git::ObjectId;
+
+/// A lock file of git's that is older than this has lost its owner: git holds them for
+/// milliseconds.
+const STALE: Duration = Duration::from_secs(10);
+
+/// The refs of a repository.
+#[derive(Debug)]
+pub(crate) struct Refs {
+    git_dir: PathBuf,
+}
+
+impl Refs {
+    pub(crate) fn new(git_dir: &Path) -> Refs {
+        Refs { git_dir: git_dir.to_owned() }
+    }
+
+    /// The value of a ref, loose or packed.
+    pub(crate) fn read(&self, name: &str) -> Result<Option<ObjectId>, FileError> {
+        if let Some(bytes) = read_small(&self.git_dir.join(name), 4096)?
+            && let Some(id) = parse_hex(&bytes)
+        {
+            return Ok(Some(id));
+        }
+        Ok(self.packed()?.into_iter().find(|(packed, _)| packed == name).map(|(_, id)| id))
+    }
+
+    /// Every ref whose name starts with `prefix`, sorted by name.
+    pub(crate) fn list(&self, prefix: &str) -> Result<Vec<(String, ObjectId)>, FileError> {
+        let mut found: std::collections::BTreeMap<String, ObjectId> =
+            self.packed()?.into_iter().filter(|(name, _)| name.starts_with(prefix)).collect();
+        let mut dirs = vec![PathBuf::from(prefix.trim_end_matches('/'))];
+        while let Some(dir) = dirs.pop() {
+            let full = self.git_dir.join(&dir);
+            let entries = match std::fs::read_dir(&full) {
+                Ok(entries) => entries,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(error).named("list", &full),
+            };
+            for entry in entries {
+                let entry = entry.named("list", &full)?;
+                let relative = dir.join(entry.file_name());
+                if entry.file_type().named("look at", &entry.path())?.is_dir() {
+                    dirs.push(relative);
+                } else if let Some(name) = relative.to_str()
+                    && !name.ends_with(".lock")
+                    && let Some(bytes) = read_small(&entry.path(), 4096)?
+                    && let Some(id) = parse_hex(&bytes)
+                {
+                    found.insert(name.to_owned(), id);
+                }
+            }
+        }
+        Ok(found.into_iter().collect())
+    }
+
+    fn packed(&self) -> Result<Vec<(String, ObjectId)>, FileError> {
+        let bytes = read_small(&self.git_dir.join("packed-refs"), 64 << 20)?.unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
+        let parse = |line: &str| {
+            let (id, name) = line.split_once(' ')?;
+            Some((name.to_owned(), id.parse().ok()?))
+        };
+        Ok(text.lines().filter(|line| !line.starts_with(['#', '^'])).filter_map(parse).collect())
+    }
+
+    /// Sets a ref, durably. The caller holds our lock on whatever owns the ref.
+    ///
+    /// `scratch` is a file of ours, on the same file system, that nobody else uses at this time.
+    pub(crate) fn write(&self, name: &str, id: &ObjectId, scratch: &Path) -> Result<(), Error> {
+        let path = self.git_dir.join(name);
+        let lock = self.git_dir.join(format!("{name}.lock"));
+        let parent = path.parent().unwrap_or(&self.git_dir);
+        private::create_dirs(parent)?;
+        self.break_own_lock(&lock, scratch)?;
+        remove_if_there(scratch)?;
+        let mut file = private::create(scratch)?;
+        file.write_all(format!("{id}\n").as_bytes()).named("write", scratch)?;
+        file.sync_all().named("flush", scratch)?;
+        self.take_git_lock(&lock, scratch)?;
+        let moved = std::fs::rename(&lock, &path).named("update", &path);
+        if moved.is_err() {
+            remove_if_there(&lock)?;
+        }
+        moved?;
+        remove_if_there(scratch)?;
+        private::sync_dir(parent)?;
+        Ok(())
+    }
+
+    /// Links our finished file to git's lock name, which only one process can do.
+    fn take_git_lock(&self, lock: &Path, scratch: &Path) -> Result<(), Error> {
+        let start = Instant::now();
+        loop {
+            match std::fs::hard_link(scratch, lock) {
+                Ok(()) => return Ok(()),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => (),
+                Err(error) => return Ok(Err(error).named("lock", lock)?),
+            }
+            if is_stale(lock) {
+                remove_if_there(lock)?;
+            } else if start.elapsed() > STALE {
+                return Err(Error::Busy {
+                    path: lock.to_owned(),
+                    holder: "a git process".into(),
+                    waited_seconds: start.elapsed().as_secs(),
+                });
+            } else {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    }
+
+    /// Removes the lock that an earlier, killed writer of ours left: it is the same file as
+    /// `scratch`. We hold the lock under which it was made, so its maker is gone.
+    fn break_own_lock(&self, lock: &Path, scratch: &Path) -> Result<(), FileError> {
+        use std::os::unix::fs::MetadataExt;
+        let (Ok(lock_meta), Ok(own)) = (lock.symlink_metadata(), scratch.symlink_metadata()) else {
+            return Ok(());
+        };
+        if lock_meta.ino() == own.ino() && lock_meta.dev() == own.dev() {
+            remove_if_there(lock)?;
+        }
+        Ok(())
+    }
+}
+
+fn is_stale(lock: &Path) -> bool {
+    let age = lock
+        .symlink_metadata()
+        .and_then(|meta| meta.modified())
+        .ok()
+        .and_then(|time| SystemTime::now().duration_since(time).ok());
+    age.is_some_and(|age| age > STALE)
+}
+
+fn remove_if_there(path: &Path) -> Result<(), FileError> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).named("remove", path)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn parse_hex(bytes: &[u8]) -> Option<ObjectId> {
+    std::str::from_utf8(bytes).ok()?.trim_end().parse().ok()
+}

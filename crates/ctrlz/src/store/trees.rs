@@ -1,0 +1,122 @@
+//! Building trees: bottom-up from a listing, or by changing a few paths of an existing one.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::error::Error;
+use crate::fs::FileKind;
+use crate::git::{EntryKind, Kind, ObjectId, TreeEntry, encode_tree, tree_order};
+use crate::path::join;
+use crate::scan::{Content, ListedDir, ListedEntry, Listing};
+
+use super::log::add;
+use super::objects::Objects;
+use super::pack_writer::PackWriter;
+
+type Exists<'a> = &'a dyn Fn(&ObjectId) -> bool;
+
+/// Writes the trees of a listing and gives the root's id.
+pub(crate) fn build(
+    listing: &Listing,
+    pack: &PackWriter,
+    exists: Exists<'_>,
+) -> Result<ObjectId, Error> {
+    let mut made: HashMap<&[u8], ObjectId> = HashMap::new();
+    // A directory sorts before everything in it, so backwards is bottom-up.
+    for dir in listing.dirs.iter().rev() {
+        let entries = entries_of(dir, &made);
+        if !entries.is_empty() || dir.path.is_empty() {
+            made.insert(&dir.path, write(entries, pack, exists)?);
+        }
+    }
+    made.get(&b""[..]).copied().map_or_else(|| write(Vec::new(), pack, exists), Ok)
+}
+
+fn entries_of<'a>(dir: &'a ListedDir, made: &HashMap<&[u8], ObjectId>) -> Vec<TreeEntry<'a>> {
+    let entry = |entry: &'a ListedEntry| {
+        let (kind, id) = match &entry.content {
+            Content::Known(id) => (kind_of(entry)?, *id),
+            Content::Directory => {
+                (EntryKind::Tree, *made.get(join(&dir.path, &entry.name).as_slice())?)
+            }
+            Content::ToRead | Content::Ignored | Content::Skipped(_) => return None,
+        };
+        Some(TreeEntry { name: &entry.name, kind, id })
+    };
+    dir.entries.iter().filter_map(entry).collect()
+}
+
+fn kind_of(entry: &ListedEntry) -> Option<EntryKind> {
+    match entry.stat.kind {
+        FileKind::File if entry.stat.mode & 0o100 != 0 => Some(EntryKind::Executable),
+        FileKind::File => Some(EntryKind::File),
+        FileKind::Symlink => Some(EntryKind::Symlink),
+        FileKind::Dir | FileKind::Special => None,
+    }
+}
+
+fn write(
+    mut entries: Vec<TreeEntry<'_>>,
+    pack: &PackWriter,
+    exists: Exists<'_>,
+) -> Result<ObjectId, Error> {
+    entries.sort_unstable_by(|one, other| {
+        tree_order(one.name, one.kind.is_tree(), other.name, other.kind.is_tree())
+    });
+    add(pack, Kind::Tree, &encode_tree(entries.into_iter()), exists)
+}
+
+/// A path's new entry, or `None` to remove it.
+pub(crate) type Change = Option<(EntryKind, ObjectId)>;
+
+/// Writes the tree that results from changing some paths of `root`.
+pub(crate) fn edit(
+    objects: &Objects,
+    pack: &PackWriter,
+    root: ObjectId,
+    changes: &BTreeMap<Vec<u8>, Change>,
+) -> Result<ObjectId, Error> {
+    let exists = |id: &ObjectId| objects.holds(id);
+    let changes: Vec<(&[u8], &Change)> =
+        changes.iter().map(|(path, change)| (path.as_slice(), change)).collect();
+    let made = edit_level(objects, pack, Some(root), &changes, &exists)?;
+    made.map_or_else(|| write(Vec::new(), pack, &exists), Ok)
+}
+
+fn edit_level(
+    objects: &Objects,
+    pack: &PackWriter,
+    tree: Option<ObjectId>,
+    changes: &[(&[u8], &Change)],
+    exists: Exists<'_>,
+) -> Result<Option<ObjectId>, Error> {
+    let mut entries: BTreeMap<Vec<u8>, (EntryKind, ObjectId)> = BTreeMap::new();
+    if let Some(id) = tree {
+        let tree = objects.tree(&id)?;
+        entries.extend(tree.iter().map(|entry| (entry.name.to_vec(), (entry.kind, entry.id))));
+    }
+    let mut below: BTreeMap<&[u8], Vec<(&[u8], &Change)>> = BTreeMap::new();
+    for (path, change) in changes {
+        match path.iter().position(|byte| *byte == b'/') {
+            Some(at) => below.entry(&path[..at]).or_default().push((&path[at + 1..], change)),
+            None => match change {
+                Some(entry) => drop(entries.insert(path.to_vec(), *entry)),
+                None => drop(entries.remove(*path)),
+            },
+        }
+    }
+    for (name, changes) in below {
+        let old = entries.get(name).filter(|(kind, _)| kind.is_tree()).map(|(_, id)| *id);
+        match edit_level(objects, pack, old, &changes, exists)? {
+            Some(id) => drop(entries.insert(name.to_vec(), (EntryKind::Tree, id))),
+            None if old.is_some() => drop(entries.remove(name)),
+            // Nothing was there, or a file that has just taken the directory's place.
+            None => (),
+        }
+    }
+    if entries.is_empty() {
+        return Ok(None);
+    }
+    let entries =
+        entries.iter().map(|(name, (kind, id))| TreeEntry { name, kind: *kind, id: *id }).collect();
+    write(entries, pack, exists).map(Some)
+}

@@ -1,0 +1,134 @@
+//! The user's own repository, read only and without its configuration.
+
+use std::collections::HashSet;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+use crate::fs::private::read_small;
+use crate::git::{IndexFile, Kind, ObjectId, parse_commit};
+
+use super::objects::Objects;
+
+/// Longer first-parent histories are identified by their path instead.
+const MAX_HISTORY: usize = 200_000;
+
+/// Where the parts of the user's repository are.
+#[derive(Clone, Debug)]
+pub(crate) struct UserRepo {
+    git_dir: PathBuf,
+    common_dir: PathBuf,
+}
+
+impl UserRepo {
+    /// The repository whose work tree is exactly `root`, if there is a usable one.
+    pub(crate) fn at(root: &Path) -> Result<Option<UserRepo>, Error> {
+        let dot_git = root.join(".git");
+        let git_dir = if dot_git.is_dir() {
+            dot_git
+        } else {
+            let Some(text) = read_small(&dot_git, 8192)? else { return Ok(None) };
+            let Some(target) = text.trim_ascii_end().strip_prefix(b"gitdir: ") else {
+                return Ok(None);
+            };
+            root.join(Path::new(std::ffi::OsStr::from_bytes(target)))
+        };
+        let common_dir = match read_small(&git_dir.join("commondir"), 8192)? {
+            Some(text) => {
+                git_dir.join(Path::new(std::ffi::OsStr::from_bytes(text.trim_ascii_end())))
+            }
+            None => git_dir.clone(),
+        };
+        let usable = git_dir.join("HEAD").is_file() && common_dir.join("objects").is_dir();
+        Ok(usable.then_some(UserRepo { git_dir, common_dir }))
+    }
+
+    pub(crate) fn objects_dir(&self) -> PathBuf {
+        self.common_dir.join("objects")
+    }
+
+    pub(crate) fn info_exclude(&self) -> PathBuf {
+        self.common_dir.join("info").join("exclude")
+    }
+
+    pub(crate) fn info_attributes(&self) -> PathBuf {
+        self.common_dir.join("info").join("attributes")
+    }
+
+    /// The decoded index; `None` if there is none or it cannot be understood.
+    pub(crate) fn index(&self) -> Result<Option<IndexFile>, Error> {
+        let path = self.git_dir.join("index");
+        if !path.symlink_metadata().is_ok_and(|meta| meta.is_file() && meta.len() > 0) {
+            return Ok(None);
+        }
+        let sha256 = self.head()?.map(|hex| hex.len() == 64);
+        Ok(IndexFile::read(&path, sha256))
+    }
+
+    /// The commit HEAD leads to, as hexadecimal digits of either hash.
+    fn head(&self) -> Result<Option<String>, Error> {
+        let mut name = PathBuf::from("HEAD");
+        for _ in 0..5 {
+            let Some(text) = self.read_ref(&name)? else { return Ok(None) };
+            match text.strip_prefix("ref: ") {
+                Some(target) => name = PathBuf::from(target),
+                None => {
+                    let is_hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
+                    return Ok((is_hex && [40, 64].contains(&text.len())).then_some(text));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn read_ref(&self, name: &Path) -> Result<Option<String>, Error> {
+        let climbs =
+            |part: std::path::Component<'_>| !matches!(part, std::path::Component::Normal(_));
+        if name.components().any(climbs) {
+            return Ok(None);
+        }
+        for dir in [&self.git_dir, &self.common_dir] {
+            if let Some(bytes) = read_small(&dir.join(name), 4096)? {
+                return Ok(Some(String::from_utf8_lossy(bytes.trim_ascii_end()).into_owned()));
+            }
+        }
+        let packed =
+            read_small(&self.common_dir.join("packed-refs"), 64 << 20)?.unwrap_or_default();
+        let packed = String::from_utf8_lossy(&packed);
+        let wanted = name.to_string_lossy();
+        let found = packed.lines().find_map(|line| {
+            let (id, found) = line.split_once(' ')?;
+            (found == wanted).then(|| id.to_owned())
+        });
+        Ok(found)
+    }
+
+    /// The first commit of the first-parent history.
+    ///
+    /// `None` where that cannot identify the project: no commit yet, a shallow or partial clone,
+    /// another hash, or a history that is too long to walk.
+    pub(crate) fn root_commit(&self) -> Result<Option<ObjectId>, Error> {
+        let Some(Ok(mut id)) = self.head()?.map(|hex| hex.parse::<ObjectId>()) else {
+            return Ok(None);
+        };
+        let shallow = read_small(&self.common_dir.join("shallow"), 64 << 20)?.unwrap_or_default();
+        let shallow: HashSet<ObjectId> = String::from_utf8_lossy(&shallow)
+            .lines()
+            .filter_map(|line| line.parse().ok())
+            .collect();
+        let objects = Objects::open(&self.objects_dir())?;
+        for _ in 0..MAX_HISTORY {
+            if shallow.contains(&id) {
+                return Ok(None);
+            }
+            // A repository that cannot be read is no reason to refuse a snapshot.
+            let Ok(Some((Kind::Commit, bytes))) = objects.read_known(&id) else { return Ok(None) };
+            let Some(commit) = parse_commit(&bytes) else { return Ok(None) };
+            match commit.parents.first() {
+                Some(parent) => id = *parent,
+                None => return Ok(Some(id)),
+            }
+        }
+        Ok(None)
+    }
+}

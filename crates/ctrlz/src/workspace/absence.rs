@@ -1,0 +1,152 @@
+//! Absence: when "not in the tree" means "did not exist".
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::compare::find;
+use crate::error::Error;
+use crate::git::{ObjectId, Rules};
+use crate::path::{PathText, TreePath, join, split};
+use crate::restore::KeptReason;
+use crate::store::{Meta, Store};
+
+/// What the records of a snapshot say about paths it does not hold.
+pub(super) struct Absence<'a> {
+    store: &'a Store,
+    snapshot: ObjectId,
+    records: Vec<Record>,
+}
+
+struct Record {
+    meta: Arc<Meta>,
+    hidden: HashMap<Vec<u8>, Vec<u8>>,
+    base: Arc<Rules>,
+    rules: HashMap<Vec<u8>, Arc<Rules>>,
+}
+
+impl<'a> Absence<'a> {
+    /// Gathers every record of `snapshot`, of whatever work tree.
+    pub(super) fn of(store: &'a Store, snapshot: ObjectId) -> Result<Absence<'a>, Error> {
+        let records = store.records_of(&snapshot)?.into_iter().map(|operation| {
+            let hidden = operation.meta.rules.hidden.iter().cloned();
+            Record {
+                hidden: hidden
+                    .map(|(path, text)| (path.into_bytes(), PathText::into_bytes(text)))
+                    .collect(),
+                base: operation.meta.rules.base(),
+                meta: Arc::new(operation.meta),
+                rules: HashMap::new(),
+            }
+        });
+        Ok(Absence { store, snapshot, records: records.collect() })
+    }
+
+    /// The newest record, for permissions and empty directories.
+    pub(super) fn meta(&self) -> Option<Arc<Meta>> {
+        self.records.first().map(|record| Arc::clone(&record.meta))
+    }
+
+    /// Why `path`, which the snapshot does not hold, may have existed; `None` if it did not.
+    pub(super) fn doubt(&mut self, path: &TreePath) -> Result<Option<KeptReason>, Error> {
+        if self.records.is_empty() {
+            return Ok(Some(KeptReason::NoRecord));
+        }
+        for record in &mut self.records {
+            let skipped = record
+                .meta
+                .skipped
+                .iter()
+                .find(|skipped| crate::path::is_within(path.as_bytes(), &skipped.path));
+            if let Some(skipped) = skipped {
+                let why = skipped.reason.describe();
+                return Ok(Some(KeptReason::SkippedThen { why }));
+            }
+            let rules = record.rules_in(self.store, &self.snapshot, path.parent_bytes())?;
+            if rules.ignores_or_above(path.as_bytes(), false) {
+                return Ok(Some(KeptReason::IgnoredThen));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Record {
+    /// The rules that held in a directory when the snapshot was taken.
+    fn rules_in(
+        &mut self,
+        store: &Store,
+        snapshot: &ObjectId,
+        dir: &[u8],
+    ) -> Result<Arc<Rules>, Error> {
+        if let Some(rules) = self.rules.get(dir) {
+            return Ok(Arc::clone(rules));
+        }
+        // From the top down, without recursion: a path may have thousands of parts.
+        let ends = dir.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+        let mut parts: Vec<&[u8]> = ends.map(|end| &dir[..end]).collect();
+        if !dir.is_empty() {
+            parts.insert(0, b"");
+        }
+        parts.push(dir);
+        let mut rules = Arc::clone(&self.base);
+        for part in parts {
+            rules = match self.rules.get(part) {
+                Some(known) => Arc::clone(known),
+                None => {
+                    let made = match self.ignore_file(store, snapshot, part)? {
+                        Some(text) => rules.child(part, &text),
+                        None => rules,
+                    };
+                    self.rules.insert(part.to_vec(), Arc::clone(&made));
+                    made
+                }
+            };
+        }
+        Ok(rules)
+    }
+
+    fn ignore_file(
+        &self,
+        store: &Store,
+        snapshot: &ObjectId,
+        dir: &[u8],
+    ) -> Result<Option<Vec<u8>>, Error> {
+        let path = join(dir, b".gitignore");
+        if let Some(text) = self.hidden.get(&path) {
+            return Ok(Some(text.clone()));
+        }
+        let path = TreePath::from_scan(path);
+        match find(&store.objects, snapshot, &path)? {
+            Some(entry) if entry.kind.is_file() => store.objects.blob(&entry.id).map(Some),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// The directories of a snapshot: above every file, and the empty ones.
+pub(super) fn is_dir_of(
+    store: &Store,
+    snapshot: &ObjectId,
+    meta: Option<&Meta>,
+    dir: &[u8],
+) -> Result<bool, Error> {
+    if dir.is_empty() {
+        return Ok(true);
+    }
+    let path = TreePath::from_scan(dir.to_vec());
+    if find(&store.objects, snapshot, &path)?.is_some_and(|entry| entry.kind.is_tree()) {
+        return Ok(true);
+    }
+    let empty = meta.map(|meta| meta.empty_dirs.as_slice()).unwrap_or_default();
+    Ok(empty.iter().any(|empty| empty.is_within(&path)))
+}
+
+/// Every directory above `path`, deepest first, without the root.
+pub(super) fn parents(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut dir = split(path).0;
+    std::iter::from_fn(move || {
+        let here = dir;
+        dir = split(dir).0;
+        (!here.is_empty()).then_some(here)
+    })
+}

@@ -1,0 +1,283 @@
+//! The engine's front door: one work tree, its store, and what can be done with them.
+
+mod absence;
+mod put_back;
+mod read;
+mod status;
+mod track;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::fs::private::read_small;
+use crate::fs::{Dir, Named};
+use crate::git::ObjectId;
+use crate::path::TreePath;
+use crate::restore::{Journal, recover};
+use crate::scan::Progress;
+use crate::store::{
+    Lock, OperationKind, OuterRules, Project, Sharing, Store, UserRepo, WorkTree, check_root,
+    known_work_tree,
+};
+
+pub use put_back::{PatchToRevert, RestoreOptions, RestoreReport};
+pub use read::{Diffs, ListedFile, Patch, Presence};
+pub use status::{Problem, Status, Verification};
+pub use track::{Snapshot, TrackOptions};
+
+/// Everything that can be decided about a work tree. The engine reads no environment and no
+/// configuration file; whoever calls it does.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where stores lie, unless `store` names one.
+    pub data_dir: PathBuf,
+    /// A store at a place of the caller's choice, also inside the work tree. Default: none.
+    pub store: Option<PathBuf>,
+    /// Whether snapshots are taken at all. Default: yes.
+    pub enabled: bool,
+    /// Whether only git work trees are protected. Default: no.
+    pub require_git: bool,
+    /// New files above this size are skipped and reported. Default: 10 MiB.
+    pub max_new_file_bytes: u64,
+    /// Patterns, as in `.gitignore`, to leave out beyond what is ignored. Default: none.
+    pub exclude: Vec<String>,
+    /// Patterns to capture although they are ignored. Default: none.
+    pub include_ignored: Vec<String>,
+    /// Whether files of repositories inside the work tree are captured. Default: yes.
+    pub nested_repos: bool,
+    /// More files than this are refused before anything is stored. Default: 2,000,000.
+    pub max_files: u64,
+    /// More new bytes than this in one snapshot are refused. Default: 20 GiB.
+    pub max_snapshot_bytes: u64,
+    /// Free space that must remain where the store is. Default: 64 MiB.
+    pub min_free_bytes: u64,
+    /// The user's global excludes file. Default: none.
+    pub excludes_file: Option<PathBuf>,
+    /// The user's global attributes file, read only to see which blobs cannot be borrowed.
+    pub attributes_file: Option<PathBuf>,
+    /// The user's home directory, which is refused as a work tree. Default: none.
+    pub home: Option<PathBuf>,
+    /// Allows directories that are refused for safety. Default: no.
+    pub allow_dangerous_root: bool,
+    /// Whether the first snapshot may take blobs from the user's repository. Default: yes.
+    pub seed: bool,
+    /// Threads to work with; one makes every run do the same in the same order. Default: all cores.
+    pub threads: usize,
+    /// How long to wait for another command on the same work tree. Default: 30 seconds.
+    pub patience: Duration,
+    /// Where the log's refs lie in the store. Default: `refs/ctrlz`.
+    pub ref_prefix: String,
+}
+
+impl Options {
+    /// The defaults, with stores under `data_dir`.
+    pub fn new(data_dir: impl Into<PathBuf>) -> Options {
+        Options {
+            data_dir: data_dir.into(),
+            store: None,
+            enabled: true,
+            require_git: false,
+            max_new_file_bytes: 10 << 20,
+            exclude: Vec::new(),
+            include_ignored: Vec::new(),
+            nested_repos: true,
+            max_files: crate::compare::MAX_PATHS,
+            max_snapshot_bytes: 20 << 30,
+            min_free_bytes: 64 << 20,
+            excludes_file: None,
+            attributes_file: None,
+            home: None,
+            allow_dangerous_root: false,
+            seed: true,
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            patience: Duration::from_secs(30),
+            ref_prefix: "refs/ctrlz".into(),
+        }
+    }
+}
+
+/// The work tree that `dir` belongs to: the nearest directory above it with a `.git`, else the
+/// nearest one that is already known under `data_dir`, else `dir` itself.
+pub fn find_work_tree(dir: &Path, data_dir: &Path) -> Result<PathBuf, Error> {
+    let dir = dir.canonicalize().named("open the directory", dir)?;
+    for above in dir.ancestors() {
+        if UserRepo::at(above)?.is_some() {
+            return Ok(above.to_owned());
+        }
+    }
+    Ok(known_work_tree(data_dir, &dir).unwrap_or(dir))
+}
+
+/// A directory under protection.
+pub struct Workspace {
+    root: PathBuf,
+    options: Options,
+    repo: Option<UserRepo>,
+}
+
+impl Workspace {
+    /// Protects the directory `root`.
+    ///
+    /// Nothing is created until the first snapshot. Directories that are far more than a project,
+    /// such as a home, are refused.
+    pub fn open(root: &Path, options: Options) -> Result<Workspace, Error> {
+        let root = root.canonicalize().named("open the directory", root)?;
+        if !root.is_dir() {
+            let error = std::io::Error::from(std::io::ErrorKind::NotADirectory);
+            Err(error).named("open the directory", &root)?;
+        }
+        if !options.allow_dangerous_root {
+            check_root(&root, options.home.as_deref())?;
+            let holds_stores =
+                options.store.is_none() && absolute(&options.data_dir).starts_with(&root);
+            if holds_stores {
+                let why = "it holds the directory where snapshots are stored";
+                return Err(Error::DangerousRoot { path: root, why });
+            }
+        }
+        let repo = UserRepo::at(&root)?;
+        if options.require_git && repo.is_none() {
+            return Err(Error::NotGit { path: root });
+        }
+        Ok(Workspace { root, options, repo })
+    }
+
+    /// The work tree's canonical path.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The options it was opened with.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Where the store is or will be; `None` before the first snapshot has decided it.
+    pub fn store_path(&self) -> Result<Option<PathBuf>, Error> {
+        match &self.options.store {
+            Some(path) => Ok(Some(self.root.join(path))),
+            None => {
+                let project = Project::recorded(&self.options.data_dir, &self.root)?;
+                Ok(project.map(|project| project.store_path(&self.options.data_dir)))
+            }
+        }
+    }
+
+    /// The store, if there is one.
+    fn existing(&self) -> Result<Option<(Store, WorkTree)>, Error> {
+        let Some(path) = self.store_path()? else { return Ok(None) };
+        let Some(store) = Store::open(&path, &self.options.ref_prefix)? else { return Ok(None) };
+        let work_tree = WorkTree::of(&store, &self.root);
+        Ok(Some((store, work_tree)))
+    }
+
+    /// The store for reading; a snapshot asked for where there is none is unknown.
+    fn for_reading(&self, id: &ObjectId) -> Result<Store, Error> {
+        match self.existing()? {
+            Some((store, _)) => Ok(store),
+            None => Err(Error::UnknownSnapshot { id: *id }),
+        }
+    }
+
+    /// The store for writing, created if there is none.
+    fn for_writing(&self) -> Result<(Store, WorkTree), Error> {
+        if !self.options.enabled {
+            return Err(Error::Disabled { path: self.root.clone() });
+        }
+        let path = match &self.options.store {
+            Some(path) => self.root.join(path),
+            None => {
+                crate::fs::private::create_dirs(&self.options.data_dir)?;
+                Project::of(&self.options.data_dir, &self.root, self.repo.as_ref())?
+                    .store_path(&self.options.data_dir)
+            }
+        };
+        let store =
+            Store::open_or_create(&path, &self.options.ref_prefix, &self.store_exclude(&path))?;
+        let work_tree = WorkTree::of(&store, &self.root);
+        work_tree.create(&self.root)?;
+        Ok((store, work_tree))
+    }
+
+    /// What the store's own `info/exclude` says: the agent's directory that holds the store.
+    fn store_exclude(&self, store: &Path) -> String {
+        let inside = absolute(store).strip_prefix(&self.root).ok().map(Path::to_owned);
+        let top = inside.as_deref().and_then(|inside| inside.components().next());
+        match top.map(|top| top.as_os_str().to_string_lossy().into_owned()) {
+            Some(top) if top.starts_with('.') => format!("/{top}/\n"),
+            _ => String::new(),
+        }
+    }
+
+    /// The store's directory relative to the work tree, if it lies inside.
+    fn forbidden(&self, store: &Store) -> Vec<Vec<u8>> {
+        let inside = absolute(store.path());
+        match inside.strip_prefix(&self.root) {
+            Ok(inside) => vec![std::os::unix::ffi::OsStrExt::as_bytes(inside.as_os_str()).to_vec()],
+            Err(_) => Vec::new(),
+        }
+    }
+
+    /// The ignore rules that are not in the work tree, from the weakest to the strongest.
+    fn outer_rules(&self, store: &Store) -> Result<OuterRules, Error> {
+        const MAX_RULES_BYTES: u64 = 1 << 20;
+        let mut lists = Vec::new();
+        let files =
+            [self.options.excludes_file.clone(), self.repo.as_ref().map(UserRepo::info_exclude)];
+        for file in files.into_iter().flatten() {
+            // One that cannot be read must not stop a snapshot; git ignores it as well.
+            lists.push(read_small(&file, MAX_RULES_BYTES).ok().flatten().unwrap_or_default());
+        }
+        lists.push(store.exclude()?);
+        let Options { exclude, include_ignored, .. } = &self.options;
+        Ok(OuterRules::new(&lists, exclude, include_ignored))
+    }
+
+    /// Takes the work tree's lock and finishes what a killed command left.
+    fn begin(&self) -> Result<Session, Error> {
+        let (store, work_tree) = self.for_writing()?;
+        let lock = work_tree.lock(self.options.patience)?;
+        let shared = Lock::take(&store.lock_path(), Sharing::Shared, self.options.patience)?;
+        store.objects.refresh()?;
+        let root = Dir::open(&self.root)?;
+        let session = Session { store, work_tree, root, _lock: lock, _shared: shared };
+        self.finish_interrupted(&session)?;
+        Ok(session)
+    }
+
+    fn finish_interrupted(&self, session: &Session) -> Result<(), Error> {
+        let path = session.work_tree.journal_path();
+        let Some(journal) = Journal::load(&path)? else { return Ok(()) };
+        recover(&session.root, &journal, &path)?;
+        let options = TrackOptions::default();
+        self.track_locked(session, &options, OperationKind::Restore, &Progress::default())?;
+        Ok(())
+    }
+}
+
+/// One command's hold on a work tree.
+struct Session {
+    store: Store,
+    work_tree: WorkTree,
+    root: Dir,
+    _lock: Lock,
+    _shared: Lock,
+}
+
+/// A path without symlinks where it exists, and as it is written below that.
+fn absolute(path: &Path) -> PathBuf {
+    let mut rest = Vec::new();
+    for above in path.ancestors() {
+        if let Ok(real) = above.canonicalize() {
+            return rest.iter().rev().fold(real, |path, name| path.join(name));
+        }
+        rest.extend(above.file_name().map(std::ffi::OsStr::to_owned));
+    }
+    path.to_owned()
+}
+
+/// Whether `path` is asked for: `paths` is empty, or one of them is it or above it.
+fn is_asked_for(path: &TreePath, paths: &[TreePath]) -> bool {
+    paths.is_empty() || paths.iter().any(|asked| path.is_within(asked))
+}

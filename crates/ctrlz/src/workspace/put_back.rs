@@ -1,0 +1,587 @@
+//! Restoring and reverting: a safety snapshot, a plan, the plan applied, a report.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::compare::{Change, Entry, changes, find};
+use crate::error::Error;
+use crate::fs::{FileKind, free_bytes};
+use crate::git::{EntryKind, ObjectId};
+use crate::path::TreePath;
+use crate::restore::{
+    Action, Kept, KeptReason, ModeChange, Now, NowAt, Plan, Request, Wanted, apply, plan,
+};
+use crate::scan::{EntryStat, Progress, ReadOutcome};
+use crate::store::{Meta, NewOperation, OperationKind, PackWriter, TreeChange, edit_tree};
+
+use super::absence::{Absence, is_dir_of, parents};
+use super::track::{StoreKeep, Tracked, capture};
+use super::{Session, TrackOptions, Workspace, is_asked_for};
+
+/// How to put a snapshot back.
+#[derive(Clone, Debug, Default)]
+pub struct RestoreOptions {
+    /// Also removes files created since, where the snapshot proves that they did not exist.
+    /// Default: no.
+    pub exact: bool,
+    /// Only these paths and what is below them. Default: everything.
+    pub paths: Vec<TreePath>,
+    /// Allows removing an unusual share of the files. Default: no.
+    pub allow_mass_removal: bool,
+    /// Refuses if the plan is no longer the one with this hash. Default: none.
+    pub expected_plan: Option<ObjectId>,
+}
+
+/// Files to take back to the state they had in a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PatchToRevert {
+    /// The snapshot.
+    pub hash: ObjectId,
+    /// The files, relative to the work tree.
+    pub files: Vec<TreePath>,
+}
+
+/// What a restore did, path by path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RestoreReport {
+    /// The snapshot taken before anything changed: restoring it undoes this.
+    pub safety: ObjectId,
+    /// The snapshot taken afterwards.
+    pub after: ObjectId,
+    /// What was done.
+    pub done: Vec<Action>,
+    /// What stays as it is although the request touches it.
+    pub kept: Vec<Kept>,
+    /// Replaced things that were changed by somebody else at the last moment and still lie under
+    /// these names.
+    pub left: Vec<String>,
+}
+
+impl RestoreReport {
+    /// Whether everything that was asked for was done.
+    pub fn is_complete(&self) -> bool {
+        self.left.is_empty() && !self.kept.iter().any(|kept| kept.reason.is_failure())
+    }
+}
+
+/// What a plan is made from.
+struct Prepared {
+    plan: Plan,
+    safety: ObjectId,
+    files: u64,
+}
+
+impl Workspace {
+    /// What [`Workspace::restore`] would do now. Takes a snapshot, changes no file.
+    pub fn plan_restore(
+        &self,
+        hash: &ObjectId,
+        options: &RestoreOptions,
+        progress: &Progress,
+    ) -> Result<Plan, Error> {
+        self.for_reading(hash)?.snapshot(hash)?;
+        let session = self.begin()?;
+        Ok(self.prepare_restore(&session, hash, options, progress)?.plan)
+    }
+
+    /// Brings the work tree back to a snapshot.
+    ///
+    /// Takes a snapshot first, so this can itself be undone. Only files that differ are written.
+    /// Files created since stay, unless `exact` asks to remove them; ignored and skipped files
+    /// always stay.
+    pub fn restore(
+        &self,
+        hash: &ObjectId,
+        options: &RestoreOptions,
+        progress: &Progress,
+    ) -> Result<RestoreReport, Error> {
+        self.for_reading(hash)?.snapshot(hash)?;
+        let session = self.begin()?;
+        let prepared = self.prepare_restore(&session, hash, options, progress)?;
+        self.carry_out(&session, prepared, Some(*hash), options, OperationKind::Restore, progress)
+    }
+
+    /// What [`Workspace::revert`] would do now.
+    pub fn plan_revert(
+        &self,
+        patches: &[PatchToRevert],
+        progress: &Progress,
+    ) -> Result<Plan, Error> {
+        let Some(wanted) = self.wanted_by(patches)? else { return Ok(empty_plan()) };
+        let session = self.begin()?;
+        Ok(self.prepare_revert(&session, &wanted, progress)?.plan)
+    }
+
+    /// Takes single files back. Where several patches name a file, the first one counts.
+    ///
+    /// A file that its snapshot proves absent is removed; one that it cannot speak of is kept.
+    pub fn revert(
+        &self,
+        patches: &[PatchToRevert],
+        options: &RestoreOptions,
+        progress: &Progress,
+    ) -> Result<RestoreReport, Error> {
+        let wanted = self.wanted_by(patches)?.unwrap_or_default();
+        let session = self.begin()?;
+        let prepared = self.prepare_revert(&session, &wanted, progress)?;
+        self.carry_out(&session, prepared, None, options, OperationKind::Revert, progress)
+    }
+
+    /// Which snapshot decides about which file; every snapshot is known to exist.
+    fn wanted_by(
+        &self,
+        patches: &[PatchToRevert],
+    ) -> Result<Option<BTreeMap<TreePath, ObjectId>>, Error> {
+        let mut wanted = BTreeMap::new();
+        for patch in patches {
+            self.for_reading(&patch.hash)?.snapshot(&patch.hash)?;
+            for file in &patch.files {
+                wanted.entry(file.clone()).or_insert(patch.hash);
+            }
+        }
+        Ok((!wanted.is_empty()).then_some(wanted))
+    }
+
+    fn prepare_restore(
+        &self,
+        session: &Session,
+        hash: &ObjectId,
+        options: &RestoreOptions,
+        progress: &Progress,
+    ) -> Result<Prepared, Error> {
+        let store = &session.store;
+        store.snapshot(hash)?;
+        let tracked = self.track_before(session, progress)?;
+        let mut absence = Absence::of(store, *hash)?;
+        let meta = absence.meta();
+        let modes = Modes::of(meta.as_deref());
+        let mut request = request_with(meta.as_deref(), true);
+        for change in changes(&store.objects, &tracked.operation.snapshot, hash)? {
+            if !is_asked_for(&change.path, &options.paths) {
+                continue;
+            }
+            match change.after {
+                Some(entry) => want(&mut request, &modes, &change, entry),
+                None if !options.exact => {
+                    let Change { path, .. } = change;
+                    request.kept.push(Kept { path, reason: KeptReason::CreatedSince });
+                }
+                None => match absence.doubt(&change.path)? {
+                    Some(reason) => request.kept.push(Kept { path: change.path, reason }),
+                    None => {
+                        request.wanted.insert(change.path.as_bytes().to_vec(), Wanted::Absent);
+                    }
+                },
+            }
+        }
+        if let Some(meta) = meta.as_deref() {
+            want_dirs(&mut request, meta, options);
+            want_modes(&mut request, session, &tracked, meta, hash, options)?;
+        }
+        if options.exact {
+            empty_out(&mut request, session, &tracked, hash, meta.as_deref(), options)?;
+        }
+        self.plan_from(session, tracked, request)
+    }
+
+    fn prepare_revert(
+        &self,
+        session: &Session,
+        wanted: &BTreeMap<TreePath, ObjectId>,
+        progress: &Progress,
+    ) -> Result<Prepared, Error> {
+        let store = &session.store;
+        let tracked = self.track_before(session, progress)?;
+        let mut sources: BTreeMap<ObjectId, (Absence<'_>, Option<Arc<Meta>>)> = BTreeMap::new();
+        for hash in wanted.values() {
+            if !sources.contains_key(hash) {
+                let absence = Absence::of(store, *hash)?;
+                let meta = absence.meta();
+                sources.insert(*hash, (absence, meta));
+            }
+        }
+        let metas: BTreeMap<ObjectId, Option<Arc<Meta>>> =
+            sources.iter().map(|(hash, (_, meta))| (*hash, meta.clone())).collect();
+        let modes: BTreeMap<ObjectId, Modes<'_>> =
+            metas.iter().map(|(hash, meta)| (*hash, Modes::of(meta.as_deref()))).collect();
+        let mut request = request_with(None, false);
+        for (path, hash) in wanted {
+            let (Some((absence, meta)), Some(modes)) = (sources.get_mut(hash), modes.get(hash))
+            else {
+                continue;
+            };
+            request.common_dir_mode = meta.as_deref().map_or(0o755, |meta| meta.common.dir);
+            let before = find(&store.objects, &tracked.operation.snapshot, path)?;
+            match find(&store.objects, hash, path)? {
+                Some(entry) if !entry.kind.is_tree() => {
+                    let change = Change { path: path.clone(), before, after: Some(entry) };
+                    want(&mut request, modes, &change, entry);
+                }
+                // A directory then: its files are named themselves, the path was no file.
+                Some(_) => drop(request.wanted.insert(path.as_bytes().to_vec(), Wanted::Absent)),
+                None => match absence.doubt(path)? {
+                    Some(reason) => request.kept.push(Kept { path: path.clone(), reason }),
+                    None => {
+                        request.wanted.insert(path.as_bytes().to_vec(), Wanted::Absent);
+                        for dir in parents(path.as_bytes()) {
+                            if !is_dir_of(store, hash, meta.as_deref(), dir)? {
+                                request.emptied.insert(dir.to_vec());
+                            }
+                        }
+                    }
+                },
+            }
+        }
+        self.plan_from(session, tracked, request)
+    }
+
+    fn track_before(&self, session: &Session, progress: &Progress) -> Result<Tracked, Error> {
+        let options = TrackOptions::default();
+        self.track_locked(session, &options, OperationKind::Outside, progress)
+    }
+
+    /// Saves what would be overwritten and is in no snapshot yet, then plans.
+    fn plan_from(
+        &self,
+        session: &Session,
+        tracked: Tracked,
+        mut request: Request,
+    ) -> Result<Prepared, Error> {
+        let forced = self.save_unsaved(session, &tracked, &mut request)?;
+        let safety = self.record_forced(session, &tracked, &forced)?;
+        let files = tracked.snapshot.files + forced.len() as u64;
+        let now = Now { listing: &tracked.listing, forced };
+        Ok(Prepared { plan: plan(&now, request), safety, files })
+    }
+
+    /// Captures every file that stands in the way of the request and that the rules leave out.
+    fn save_unsaved(
+        &self,
+        session: &Session,
+        tracked: &Tracked,
+        request: &mut Request,
+    ) -> Result<BTreeMap<Vec<u8>, (EntryStat, Entry)>, Error> {
+        let now = Now { listing: &tracked.listing, forced: BTreeMap::new() };
+        let mut in_the_way: BTreeSet<Vec<u8>> = BTreeSet::new();
+        let mut unclear: BTreeMap<Vec<u8>, KeptReason> = BTreeMap::new();
+        let paths: Vec<Vec<u8>> =
+            request.wanted.keys().chain(request.dirs.keys()).cloned().collect();
+        for path in paths {
+            let whole = std::iter::once(path.as_slice());
+            for part in whole.chain(parents(&path)) {
+                match self.stands_at(session, &now, part)? {
+                    Standing::Saved => (),
+                    Standing::Unsaved => drop(in_the_way.insert(part.to_vec())),
+                    Standing::Blocked(reason) => drop(unclear.insert(path.clone(), reason)),
+                }
+            }
+        }
+        let mut forced = BTreeMap::new();
+        let pack = PackWriter::new(&session.store.objects_dir());
+        let keep = StoreKeep {
+            store: &session.store,
+            pack: &pack,
+            lender: None,
+            previous: None,
+            doubt: true,
+        };
+        for path in in_the_way {
+            let kind = super::track::look(&session.root, &path)?;
+            let outcome = match kind {
+                Some(kind) => capture(&session.root, &path, kind, &keep)?,
+                None => ReadOutcome::Gone,
+            };
+            match outcome {
+                ReadOutcome::Read { stat, id, .. } => {
+                    if let Some(kind) = crate::restore::entry_kind(&stat) {
+                        forced.insert(path, (stat, Entry { kind, id }));
+                    }
+                }
+                ReadOutcome::Gone => (),
+                ReadOutcome::Skip(reason) => {
+                    let reason = KeptReason::CannotBeSaved { why: reason.describe() };
+                    for wanted in request.wanted.keys().chain(request.dirs.keys()) {
+                        if crate::path::is_within(wanted, &path) {
+                            unclear.insert(wanted.clone(), reason.clone());
+                        }
+                    }
+                }
+            }
+        }
+        pack.publish()?;
+        session.store.objects.refresh()?;
+        for (path, reason) in unclear {
+            request.wanted.remove(&path);
+            request.dirs.remove(&path);
+            request.kept.push(Kept { path: TreePath::from_scan(path), reason });
+        }
+        Ok(forced)
+    }
+
+    /// Whether what stands at `path` on disk is in the safety snapshot.
+    fn stands_at(&self, session: &Session, now: &Now<'_>, path: &[u8]) -> Result<Standing, Error> {
+        if matches!(now.at(path), NowAt::File { .. }) {
+            return Ok(Standing::Saved);
+        }
+        let kind = match super::track::look(&session.root, path) {
+            Ok(kind) => kind,
+            Err(error) => {
+                let why = error.to_string();
+                return Ok(Standing::Blocked(KeptReason::CannotBeSaved { why }));
+            }
+        };
+        Ok(match kind {
+            None => Standing::Saved,
+            Some(FileKind::File | FileKind::Symlink) => Standing::Unsaved,
+            // A directory is looked into when the plan wants to replace it.
+            Some(FileKind::Dir) => Standing::Saved,
+            Some(FileKind::Special) => Standing::Blocked(KeptReason::CannotBeSaved {
+                why: "a fifo, socket or device".into(),
+            }),
+        })
+    }
+
+    /// Records a snapshot that also holds the forced files; gives the safety snapshot.
+    fn record_forced(
+        &self,
+        session: &Session,
+        tracked: &Tracked,
+        forced: &BTreeMap<Vec<u8>, (EntryStat, Entry)>,
+    ) -> Result<ObjectId, Error> {
+        let last = &tracked.operation;
+        if forced.is_empty() {
+            return Ok(last.snapshot);
+        }
+        let changes: BTreeMap<Vec<u8>, TreeChange> = forced
+            .iter()
+            .map(|(path, (_, entry))| (path.clone(), Some((entry.kind, entry.id))))
+            .collect();
+        let pack = PackWriter::new(&session.store.objects_dir());
+        let tree = edit_tree(&session.store.objects, &pack, last.snapshot, &changes)?;
+        let mut meta = last.meta.clone();
+        for (path, (stat, entry)) in forced {
+            let mode = stat.mode & 0o777;
+            meta.skipped.retain(|skipped| skipped.path != *path);
+            if entry.kind.is_file() && mode != meta.common.of_file(mode) {
+                meta.modes.push((crate::path::PathText::from_bytes(path), mode));
+            }
+        }
+        let new = NewOperation {
+            kind: OperationKind::Outside,
+            snapshot: tree,
+            meta,
+            parent: Some(last.commit),
+        };
+        let (operation, _) = session.work_tree.append(&session.store, pack, new)?;
+        Ok(operation.snapshot)
+    }
+
+    fn carry_out(
+        &self,
+        session: &Session,
+        prepared: Prepared,
+        target: Option<ObjectId>,
+        options: &RestoreOptions,
+        kind: OperationKind,
+        progress: &Progress,
+    ) -> Result<RestoreReport, Error> {
+        let Prepared { plan, safety, files } = prepared;
+        if options.expected_plan.is_some_and(|expected| expected != plan.hash) {
+            return Err(Error::StalePlan);
+        }
+        check_mass_removal(&plan, files, options)?;
+        let mut report = RestoreReport {
+            safety,
+            after: safety,
+            done: plan.actions.clone(),
+            kept: plan.kept.clone(),
+            left: Vec::new(),
+        };
+        if plan.units.is_empty() && plan.modes.is_empty() && plan.emptied.is_empty() {
+            return Ok(report);
+        }
+        self.check_room(session, &plan)?;
+        let applied = apply(
+            &session.root,
+            &session.store.objects,
+            &plan,
+            &session.work_tree.journal_path(),
+            (target, safety),
+            self.options.threads.max(1),
+        )?;
+        report.left = applied.left.iter().map(|path| crate::path::escape(path)).collect();
+        let tracked = self.track_locked(session, &TrackOptions::default(), kind, progress)?;
+        report.after = tracked.operation.snapshot;
+        Ok(report)
+    }
+
+    /// Checks that every blob is there and that the new files fit beside the old ones.
+    fn check_room(&self, session: &Session, plan: &Plan) -> Result<(), Error> {
+        let mut needed = 0;
+        for id in plan.blobs() {
+            match session.store.objects.header(&id)? {
+                Some((_, bytes)) => needed += bytes,
+                None => return Err(Error::Damaged { id, why: "it is missing".into() }),
+            }
+        }
+        let free = free_bytes(&self.root)?;
+        if needed > free {
+            let path = self.root.clone();
+            return Err(Error::NoSpace { path, needed_bytes: needed, free_bytes: free });
+        }
+        Ok(())
+    }
+}
+
+enum Standing {
+    Saved,
+    Unsaved,
+    Blocked(KeptReason),
+}
+
+fn empty_plan() -> Plan {
+    plan(
+        &Now { listing: &crate::scan::Listing::default(), forced: BTreeMap::new() },
+        Request::default(),
+    )
+}
+
+/// Refuses to remove so much that a mistake is more likely than a wish.
+fn check_mass_removal(plan: &Plan, files: u64, options: &RestoreOptions) -> Result<(), Error> {
+    let removed = plan.removed_files() as u64;
+    let unusual = removed >= 50 || (removed >= 10 && removed * 5 > files);
+    if unusual && !options.allow_mass_removal {
+        return Err(Error::MassChange { removed, files });
+    }
+    Ok(())
+}
+
+/// Permissions as a snapshot's newest record has them.
+struct Modes<'a> {
+    meta: Option<&'a Meta>,
+    listed: std::collections::HashMap<Vec<u8>, u32>,
+}
+
+impl Modes<'_> {
+    fn of(meta: Option<&Meta>) -> Modes<'_> {
+        Modes { meta, listed: meta.map(Meta::mode_map).unwrap_or_default() }
+    }
+
+    fn of_file(&self, path: &[u8], kind: EntryKind) -> u32 {
+        let plain = if kind == EntryKind::Executable { 0o755 } else { 0o644 };
+        match self.meta {
+            Some(meta) => {
+                self.listed.get(path).copied().unwrap_or_else(|| meta.common.of_file(plain))
+            }
+            None => plain,
+        }
+    }
+}
+
+fn request_with(meta: Option<&Meta>, files_give_way: bool) -> Request {
+    Request {
+        common_dir_mode: meta.map_or(0o755, |meta| meta.common.dir),
+        dir_modes: meta.map(|meta| meta.mode_map().into_iter().collect()).unwrap_or_default(),
+        files_give_way,
+        ..Request::default()
+    }
+}
+
+fn want(request: &mut Request, modes: &Modes<'_>, change: &Change, entry: Entry) {
+    let path = change.path.as_bytes();
+    let mode = modes.of_file(path, entry.kind);
+    request.wanted.insert(path.to_vec(), Wanted::Entry { entry, mode });
+}
+
+/// Empty directories of the snapshot that are to exist again.
+fn want_dirs(request: &mut Request, meta: &Meta, options: &RestoreOptions) {
+    let modes = meta.mode_map();
+    for dir in &meta.empty_dirs {
+        if is_asked_for(dir, &options.paths) {
+            let mode = modes.get(dir.as_bytes()).copied().unwrap_or(meta.common.dir);
+            request.dirs.insert(dir.as_bytes().to_vec(), mode);
+        }
+    }
+}
+
+/// Permissions that changed where the content did not.
+fn want_modes(
+    request: &mut Request,
+    session: &Session,
+    tracked: &Tracked,
+    then: &Meta,
+    hash: &ObjectId,
+    options: &RestoreOptions,
+) -> Result<(), Error> {
+    let now_meta = &tracked.operation.meta;
+    if now_meta.common == then.common && now_meta.modes == then.modes {
+        return Ok(());
+    }
+    let objects = &session.store.objects;
+    let modes = Modes::of(Some(then));
+    let now = Now { listing: &tracked.listing, forced: BTreeMap::new() };
+    let paths: BTreeSet<Vec<u8>> = if now_meta.common == then.common {
+        let both = now_meta.modes.iter().chain(&then.modes);
+        both.map(|(path, _)| path.clone().into_bytes()).collect()
+    } else {
+        let all = changes(objects, &ObjectId::EMPTY_TREE, hash)?;
+        let files = all.into_iter().map(|change| change.path.as_bytes().to_vec());
+        let dirs = tracked.listing.dirs.iter().map(|dir| dir.path.clone());
+        files.chain(dirs.filter(|dir| !dir.is_empty())).collect()
+    };
+    for bytes in paths {
+        let Ok(path) = TreePath::parse(&bytes) else { continue };
+        if !is_asked_for(&path, &options.paths) {
+            continue;
+        }
+        match (now.at(&bytes), find(objects, hash, &path)?) {
+            (NowAt::File { stat, entry: there }, Some(entry))
+                if there == entry && entry.kind.is_file() =>
+            {
+                let (from, to) = (stat.mode & 0o777, modes.of_file(&bytes, entry.kind));
+                if from != to {
+                    request.modes.push(ModeChange { path: bytes, from, to, is_dir: false });
+                }
+            }
+            (NowAt::Dir, Some(entry)) if entry.kind.is_tree() => {
+                let to = modes.listed.get(&bytes).copied().unwrap_or(then.common.dir);
+                if let Some(from) = now.dir_mode(&bytes)
+                    && from != to
+                {
+                    request.modes.push(ModeChange { path: bytes, from, to, is_dir: true });
+                }
+            }
+            _ => (),
+        }
+    }
+    Ok(())
+}
+
+/// Directories that the snapshot does not have, to be removed if nothing is left in them.
+fn empty_out(
+    request: &mut Request,
+    session: &Session,
+    tracked: &Tracked,
+    hash: &ObjectId,
+    meta: Option<&Meta>,
+    options: &RestoreOptions,
+) -> Result<(), Error> {
+    if meta.is_none() {
+        return Ok(());
+    }
+    let now_empty = tracked.operation.meta.empty_dirs.iter().map(|dir| dir.as_bytes().to_vec());
+    let mut candidates: BTreeSet<Vec<u8>> = now_empty.collect();
+    let absent = request.wanted.iter().filter(|(_, wanted)| **wanted == Wanted::Absent);
+    for path in absent.map(|(path, _)| path).chain(&candidates.clone()) {
+        candidates.extend(parents(path).map(<[u8]>::to_vec));
+    }
+    for dir in candidates {
+        let asked = is_asked_for(&TreePath::from_scan(dir.clone()), &options.paths);
+        if asked && !is_dir_of(&session.store, hash, meta, &dir)? {
+            request.emptied.insert(dir);
+        }
+    }
+    Ok(())
+}

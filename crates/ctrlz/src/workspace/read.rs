@@ -1,0 +1,242 @@
+//! Reading snapshots: what changed, what a file was, what there is.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::compare::{Change, FileDiff, Status, changes, file_diff, find, write_unified};
+use crate::error::Error;
+use crate::fs::FileKind;
+use crate::git::{EntryKind, Hasher, Kind, ObjectId};
+use crate::path::TreePath;
+use crate::scan::Progress;
+use crate::store::{Operation, Store};
+
+use super::absence::Absence;
+use super::track::look;
+use super::{TrackOptions, Workspace, is_asked_for};
+
+/// The files that changed since a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Patch {
+    /// The snapshot they are compared with.
+    pub hash: ObjectId,
+    /// The changed files, relative to the work tree, sorted.
+    pub files: Vec<TreePath>,
+    /// The work tree.
+    pub root: PathBuf,
+}
+
+impl Patch {
+    /// The changed files as absolute paths.
+    pub fn absolute(&self) -> impl Iterator<Item = PathBuf> + '_ {
+        self.files.iter().map(|file| self.root.join(file.as_path()))
+    }
+}
+
+/// Whether a snapshot has a path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Presence {
+    /// It holds the file.
+    Present,
+    /// It proves that there was none.
+    Absent,
+    /// The path was ignored or skipped then, so nobody can tell.
+    Unknown,
+}
+
+/// One file of a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ListedFile {
+    /// The path, relative to the work tree.
+    pub path: TreePath,
+    /// Git's mode: `100644`, `100755` or `120000`.
+    pub mode: &'static str,
+    /// The id of its content.
+    pub id: ObjectId,
+}
+
+impl Workspace {
+    /// Takes a snapshot and lists what changed since `hash`, without guessing renames.
+    ///
+    /// A path that one of the two does not cover is not called changed, unless the file on disk
+    /// proves it.
+    pub fn patch(&self, hash: &ObjectId, progress: &Progress) -> Result<Patch, Error> {
+        // Before anything else: an unknown hash must not cost a snapshot.
+        self.for_reading(hash)?.snapshot(hash)?;
+        let session = self.begin()?;
+        let options = TrackOptions::default();
+        let kind = crate::store::OperationKind::Outside;
+        let tracked = self.track_locked(&session, &options, kind, progress)?;
+        let store = &session.store;
+        let now = tracked.operation.snapshot;
+        let mut covered = Absence::of(store, now)?;
+        let mut files = Vec::new();
+        for change in changes(&store.objects, hash, &now)? {
+            let listed = match change.status() {
+                Status::Added | Status::Modified => true,
+                Status::Deleted if covered.doubt(&change.path)?.is_none() => true,
+                // Now ignored or skipped: only the disk can tell.
+                Status::Deleted => !self.is_unchanged_on_disk(&session.root, &change)?,
+            };
+            if listed {
+                files.push(change.path);
+            }
+        }
+        Ok(Patch { hash: *hash, files, root: self.root.clone() })
+    }
+
+    /// Whether the file on disk still is what `change` had before.
+    fn is_unchanged_on_disk(&self, root: &crate::fs::Dir, change: &Change) -> Result<bool, Error> {
+        let Some(before) = change.before else { return Ok(true) };
+        let path = change.path.as_bytes();
+        let dir = match root.open_below(change.path.parent_bytes()) {
+            Ok(dir) => dir,
+            Err(_) => return Ok(false),
+        };
+        let bytes = match look(root, path)? {
+            Some(FileKind::Symlink) if before.kind == EntryKind::Symlink => {
+                dir.read_link(change.path.name())?
+            }
+            Some(FileKind::File) if before.kind.is_file() => {
+                let mut file = dir.open_file(change.path.name())?;
+                return Ok(hash_file(&mut file).is_some_and(|id| id == before.id));
+            }
+            Some(_) | None => return Ok(false),
+        };
+        Ok(crate::git::hash_object(Kind::Blob, &bytes) == Some(before.id))
+    }
+
+    /// What differs between two snapshots.
+    ///
+    /// A file that the later one lacks only because it was ignored or skipped is left out.
+    pub fn changes(&self, from: &ObjectId, to: &ObjectId) -> Result<Vec<Change>, Error> {
+        let store = self.for_reading(from)?;
+        covered_changes(&store, from, to)
+    }
+
+    /// Writes the difference between two snapshots as text that `git apply` accepts.
+    pub fn diff(
+        &self,
+        from: &ObjectId,
+        to: &ObjectId,
+        paths: &[TreePath],
+        out: &mut dyn Write,
+    ) -> Result<(), Error> {
+        let store = self.for_reading(from)?;
+        for change in covered_changes(&store, from, to)? {
+            if is_asked_for(&change.path, paths) {
+                write_unified(&store.objects, &change, out)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Every changed file with its texts, one at a time, so that memory stays bounded.
+    pub fn diff_full(
+        &self,
+        from: &ObjectId,
+        to: &ObjectId,
+        paths: &[TreePath],
+    ) -> Result<Diffs, Error> {
+        let store = self.for_reading(from)?;
+        let mut changes = covered_changes(&store, from, to)?;
+        changes.retain(|change| is_asked_for(&change.path, paths));
+        Ok(Diffs { store, changes: changes.into_iter() })
+    }
+
+    /// The bytes of a file (or the target of a link) in a snapshot.
+    pub fn file_at(&self, hash: &ObjectId, path: &TreePath) -> Result<Vec<u8>, Error> {
+        let store = self.for_reading(hash)?;
+        store.snapshot(hash)?;
+        match find(&store.objects, hash, path)? {
+            Some(entry) if !entry.kind.is_tree() => store.objects.blob(&entry.id),
+            _ => Err(Error::NoSuchFile { id: *hash, path: path.clone() }),
+        }
+    }
+
+    /// Whether a snapshot has a file.
+    pub fn file_exists_at(&self, hash: &ObjectId, path: &TreePath) -> Result<Presence, Error> {
+        let store = self.for_reading(hash)?;
+        store.snapshot(hash)?;
+        if find(&store.objects, hash, path)?.is_some_and(|entry| !entry.kind.is_tree()) {
+            return Ok(Presence::Present);
+        }
+        let doubt = Absence::of(&store, *hash)?.doubt(path)?;
+        Ok(if doubt.is_some() { Presence::Unknown } else { Presence::Absent })
+    }
+
+    /// The files of a snapshot, sorted by path.
+    pub fn files(&self, hash: &ObjectId) -> Result<Vec<ListedFile>, Error> {
+        let store = self.for_reading(hash)?;
+        store.snapshot(hash)?;
+        let all = changes(&store.objects, &ObjectId::EMPTY_TREE, hash)?;
+        let listed = |change: Change| {
+            let entry = change.after?;
+            Some(ListedFile { path: change.path, mode: entry.kind.mode(), id: entry.id })
+        };
+        Ok(all.into_iter().filter_map(listed).collect())
+    }
+
+    /// The work tree's operations, newest first, at most `limit`.
+    pub fn log(&self, limit: usize) -> Result<Vec<Operation>, Error> {
+        let Some((store, work_tree)) = self.existing()? else { return Ok(Vec::new()) };
+        match store.refs.read(work_tree.ref_name())? {
+            Some(head) => store.history(head).take(limit).collect(),
+            None => Ok(Vec::new()),
+        }
+    }
+}
+
+fn hash_file(file: &mut std::fs::File) -> Option<ObjectId> {
+    use std::io::Read;
+    let bytes = file.metadata().ok()?.len();
+    let mut hasher = Hasher::object(Kind::Blob, bytes);
+    let mut buffer = vec![0; 128 * 1024];
+    loop {
+        match file.read(&mut buffer).ok()? {
+            0 => return hasher.finish(),
+            count => hasher.update(&buffer[..count]),
+        }
+    }
+}
+
+pub(super) fn covered_changes(
+    store: &Store,
+    from: &ObjectId,
+    to: &ObjectId,
+) -> Result<Vec<Change>, Error> {
+    store.snapshot(from)?;
+    store.snapshot(to)?;
+    let all = changes(&store.objects, from, to)?;
+    let mut covered = Absence::of(store, *to)?;
+    let mut kept = Vec::with_capacity(all.len());
+    for change in all {
+        let doubtful = change.status() == Status::Deleted
+            && covered.doubt(&change.path)?.is_some_and(|doubt| {
+                // A tree that nobody recorded is taken at its word here: nothing is deleted.
+                doubt != crate::restore::KeptReason::NoRecord
+            });
+        if !doubtful {
+            kept.push(change);
+        }
+    }
+    Ok(kept)
+}
+
+/// The changed files of [`Workspace::diff_full`], read as they are asked for.
+pub struct Diffs {
+    store: Store,
+    changes: std::vec::IntoIter<Change>,
+}
+
+impl Iterator for Diffs {
+    type Item = Result<FileDiff, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let change = self.changes.next()?;
+        Some(file_diff(&self.store.objects, &change))
+    }
+}

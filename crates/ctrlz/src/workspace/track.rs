@@ -1,0 +1,501 @@
+//! Tracking: one consistent pass over the work tree, recorded.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::fs::{FileKind, free_bytes};
+use crate::git::{Kind, ObjectId, Rules};
+use crate::path::{PathText, TreePath, is_within, join, split};
+use crate::scan::{
+    Content, Keep, LargeProblem, ListInput, Listing, Progress, ReadOutcome, Seeding, SkipReason,
+    Skipped, StatCache, filter_patterns, list, list_from, read_entry, read_listing, rules_above,
+};
+use crate::store::{
+    Borrowed, Lender, Meta, NewOperation, Operation, OperationKind, PackWriter, Store, TreeChange,
+    build_tree, edit_tree,
+};
+
+use super::{Session, Workspace};
+
+/// How to take a snapshot.
+#[derive(Clone, Debug, Default)]
+pub struct TrackOptions {
+    /// Only these paths are looked at; everything else is taken from the previous snapshot.
+    /// A file named here is captured even if it is ignored or large. Default: everything.
+    pub paths: Vec<TreePath>,
+    /// Reads every file instead of trusting timestamps. Default: no.
+    pub rehash: bool,
+}
+
+/// A recorded state of the work tree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Snapshot {
+    /// Its hash: the id of a git tree.
+    pub hash: ObjectId,
+    /// The operation that recorded it.
+    pub operation: String,
+    /// Whether anything differs from the previous snapshot.
+    pub changed: bool,
+    /// Files it holds.
+    pub files: u64,
+    /// Files that had to be read.
+    pub files_read: u64,
+    /// Objects that were new to the store.
+    pub objects_written: u64,
+    /// Bytes the store grew by.
+    pub bytes_written: u64,
+    /// Blobs that the user's repository still has to lend.
+    pub borrowed: u64,
+    /// What it does not hold, and why.
+    pub skipped: Vec<Skipped>,
+}
+
+impl Snapshot {
+    /// Whether everything that should be in it is.
+    pub fn is_complete(&self) -> bool {
+        !self.skipped.iter().any(|skipped| skipped.reason.is_failure())
+    }
+}
+
+/// A snapshot together with what the scan saw.
+pub(super) struct Tracked {
+    pub(super) snapshot: Snapshot,
+    pub(super) operation: Operation,
+    pub(super) listing: Listing,
+}
+
+/// The store as a scan sees it.
+pub(super) struct StoreKeep<'a> {
+    pub(super) store: &'a Store,
+    pub(super) pack: &'a PackWriter,
+    pub(super) lender: Option<&'a Lender>,
+    pub(super) previous: Option<ObjectId>,
+    /// Objects went missing, so remembered ids prove nothing.
+    pub(super) doubt: bool,
+}
+
+impl Keep for StoreKeep<'_> {
+    fn blob(&self, bytes: &[u8]) -> Result<Option<ObjectId>, Error> {
+        self.pack.add(Kind::Blob, bytes, |id| self.store.objects.holds(id))
+    }
+
+    fn large(
+        &self,
+        bytes: u64,
+        source: &mut dyn std::io::Read,
+    ) -> Result<Result<ObjectId, LargeProblem>, Error> {
+        self.pack.add_large(bytes, source, |id| self.store.objects.holds(id))
+    }
+
+    fn has(&self, id: &ObjectId) -> bool {
+        !self.doubt || self.store.objects.holds(id)
+    }
+
+    fn borrow(&self, id: &ObjectId, bytes: u64) -> bool {
+        self.lender.is_some_and(|lender| lender.lend(id, bytes))
+    }
+
+    fn held_before(&self, path: &[u8]) -> bool {
+        let Some(previous) = self.previous else { return false };
+        let path = TreePath::from_scan(path.to_vec());
+        let found = crate::compare::find(&self.store.objects, &previous, &path);
+        found.is_ok_and(|entry| entry.is_some_and(|entry| !entry.kind.is_tree()))
+    }
+}
+
+impl Workspace {
+    /// Takes a snapshot.
+    ///
+    /// Unchanged files are not read, and if nothing changed nothing is written. What could not be
+    /// captured is listed in the result; only a failure of the store or an unreadable work tree is
+    /// an error, and then no hash is returned.
+    pub fn track(&self, options: &TrackOptions, progress: &Progress) -> Result<Snapshot, Error> {
+        let session = self.begin()?;
+        let tracked = self.track_locked(&session, options, OperationKind::Outside, progress)?;
+        drop(session._shared);
+        // Small packs pile up, one per snapshot; a moment when nobody else writes is enough.
+        session.store.merge_small_packs()?;
+        Ok(tracked.snapshot)
+    }
+
+    /// Copies what earlier snapshots borrow from the user's repository, at most `max_bytes` of
+    /// it; gives the number of blobs still borrowed.
+    pub fn absorb(&self, max_bytes: u64) -> Result<u64, Error> {
+        let session = self.begin()?;
+        let path = session.work_tree.borrowed_path();
+        let borrowed = Borrowed::load(&path)?;
+        if borrowed.is_empty() {
+            return Ok(0);
+        }
+        Ok(borrowed.absorb(&session.store, &path, max_bytes)?.left)
+    }
+
+    pub(super) fn track_locked(
+        &self,
+        session: &Session,
+        options: &TrackOptions,
+        kind: OperationKind,
+        progress: &Progress,
+    ) -> Result<Tracked, Error> {
+        let last = session.work_tree.last(&session.store)?;
+        match last {
+            Some(last) if !options.paths.is_empty() => {
+                self.track_paths(session, options, kind, last, progress)
+            }
+            // Without a previous snapshot there is nothing to take the other paths from.
+            last => self.track_all(session, options, kind, last, progress),
+        }
+    }
+
+    fn track_all(
+        &self,
+        session: &Session,
+        options: &TrackOptions,
+        kind: OperationKind,
+        last: Option<Operation>,
+        progress: &Progress,
+    ) -> Result<Tracked, Error> {
+        let store = &session.store;
+        let lost = self.settle_loans(session)?;
+        let cache = StatCache::load(&session.work_tree.cache_path());
+        let packs = store.objects.pack_names();
+        let packs_lost = !cache.packs().iter().all(|pack| packs.contains(pack));
+        let doubt = packs_lost || lost || cache.is_empty();
+        let lender = self.lender(cache.is_empty() && last.is_none())?;
+        let pack = PackWriter::new(&store.objects_dir());
+        let keep = StoreKeep {
+            store,
+            pack: &pack,
+            lender: lender.as_ref(),
+            previous: last.as_ref().map(|last| last.snapshot),
+            doubt,
+        };
+        let rules = self.outer_rules(store)?;
+        let input = self.list_input(session, &cache, rules.base(), lender.is_some(), options)?;
+        let index = self.repo.as_ref().map(|repo| repo.index()).transpose()?.flatten();
+        let input = ListInput { index: index.as_ref(), ..input };
+        let mut listing = list(&session.root, &input, &keep, progress)?;
+        let files_read = self.check_budget(session, &listing, progress)?;
+        read_listing(&session.root, &mut listing, &keep, input.threads, progress)?;
+        let known = |id: &ObjectId| store.objects.holds(id);
+        let tree = build_tree(&listing, &pack, &known)?;
+        let meta = Meta::of_listing(&listing, &rules);
+        let save_cache = |store: &Store| {
+            let path = session.work_tree.cache_path();
+            StatCache::save(&path, &listing, &store.objects.pack_names())
+        };
+        let same = last.as_ref().filter(|last| last.snapshot == tree && last.meta == meta);
+        if let Some(operation) = same.cloned() {
+            // Objects that had gone missing are put back even if the snapshot is the same.
+            let published = pack.publish()?;
+            store.objects.refresh()?;
+            if files_read > 0 || cache.is_empty() || doubt || listing.changed {
+                save_cache(store)?;
+            }
+            let snapshot = snapshot(&operation, false, &listing, files_read, published, 0);
+            return Ok(Tracked { snapshot, operation, listing });
+        }
+        let borrowed = match lender {
+            Some(lender) => lender.into_borrowed(store),
+            None => Borrowed::default(),
+        };
+        if !borrowed.is_empty() {
+            borrowed.save(store, &session.work_tree.borrowed_path())?;
+        }
+        let kind = if last.is_none() { OperationKind::Baseline } else { kind };
+        let parent = last.map(|last| last.commit);
+        let new = NewOperation { kind, snapshot: tree, meta, parent };
+        let (operation, published) = session.work_tree.append(store, pack, new)?;
+        save_cache(store)?;
+        let lent = borrowed.len();
+        let snapshot = snapshot(&operation, true, &listing, files_read, published, lent);
+        Ok(Tracked { snapshot, operation, listing })
+    }
+
+    fn list_input<'a>(
+        &self,
+        session: &Session,
+        cache: &'a StatCache,
+        rules: std::sync::Arc<Rules>,
+        seeded: bool,
+        options: &TrackOptions,
+    ) -> Result<ListInput<'a>, Error> {
+        Ok(ListInput {
+            rules,
+            forbidden: self.forbidden(&session.store),
+            cache,
+            index: None,
+            seed: if seeded { self.seeding()? } else { Seeding::Off },
+            trust: session.root.trust()?,
+            max_new_file_bytes: self.options.max_new_file_bytes,
+            nested_repos: self.options.nested_repos,
+            rehash: options.rehash,
+            threads: self.options.threads.max(1),
+        })
+    }
+
+    /// Finishes copying what earlier snapshots borrowed; whether some of it is lost.
+    fn settle_loans(&self, session: &Session) -> Result<bool, Error> {
+        let path = session.work_tree.borrowed_path();
+        let borrowed = Borrowed::load(&path)?;
+        if borrowed.is_empty() {
+            return Ok(false);
+        }
+        Ok(!borrowed.absorb(&session.store, &path, u64::MAX)?.lost.is_empty())
+    }
+
+    fn lender(&self, first_snapshot: bool) -> Result<Option<Lender>, Error> {
+        match &self.repo {
+            // A repository that cannot be read lends nothing; the files are read instead.
+            Some(repo) if first_snapshot && self.options.seed => {
+                Ok(Lender::open(&repo.objects_dir()).ok())
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Which blobs may be borrowed, as far as attributes outside the work tree say.
+    fn seeding(&self) -> Result<Seeding, Error> {
+        let none = Rules::base(&[], &[], &[]);
+        let files = [
+            self.options.attributes_file.clone(),
+            self.repo.as_ref().map(|repo| repo.info_attributes()),
+        ];
+        let mut patterns = Vec::new();
+        for file in files.into_iter().flatten() {
+            let text = crate::fs::private::read_small(&file, 1 << 20).ok().flatten();
+            match filter_patterns(&text.unwrap_or_default()) {
+                Some(found) => patterns.extend(found),
+                None => return Ok(Seeding::Off),
+            }
+        }
+        Ok(Seeding::Except(none.child(b"", &patterns)))
+    }
+
+    /// Stops before anything is stored if the snapshot would be too large; counts what to read.
+    fn check_budget(
+        &self,
+        session: &Session,
+        listing: &Listing,
+        progress: &Progress,
+    ) -> Result<u64, Error> {
+        let (mut files, mut to_read, mut bytes) = (0, 0, 0);
+        for entry in listing.dirs.iter().flat_map(|dir| &dir.entries) {
+            files += u64::from(matches!(entry.content, Content::Known(_) | Content::ToRead));
+            if entry.content == Content::ToRead {
+                to_read += 1;
+                bytes += entry.stat.bytes;
+            }
+        }
+        progress.files_to_read.store(to_read, std::sync::atomic::Ordering::Relaxed);
+        let over = |what, found, limit, measure: fn(u64) -> u64| Error::OverBudget {
+            what,
+            found,
+            limit,
+            largest: largest(listing, measure),
+        };
+        if files > self.options.max_files {
+            return Err(over("files", files, self.options.max_files, |_| 1));
+        }
+        if bytes > self.options.max_snapshot_bytes {
+            return Err(over("new bytes", bytes, self.options.max_snapshot_bytes, |bytes| bytes));
+        }
+        if bytes > 0 {
+            let free = free_bytes(session.store.path())?;
+            // Text shrinks to about a quarter; less than that cannot be enough.
+            let needed = bytes / 4 + self.options.min_free_bytes.min(free / 10);
+            if needed > free {
+                let path = session.store.path().to_owned();
+                return Err(Error::NoSpace { path, needed_bytes: needed, free_bytes: free });
+            }
+        }
+        Ok(to_read)
+    }
+
+    /// The previous snapshot with some paths looked at again.
+    fn track_paths(
+        &self,
+        session: &Session,
+        options: &TrackOptions,
+        kind: OperationKind,
+        last: Operation,
+        progress: &Progress,
+    ) -> Result<Tracked, Error> {
+        let store = &session.store;
+        let pack = PackWriter::new(&store.objects_dir());
+        let keep = StoreKeep {
+            store,
+            pack: &pack,
+            lender: None,
+            previous: Some(last.snapshot),
+            doubt: true,
+        };
+        let cache = StatCache::default();
+        let rules = self.outer_rules(store)?.base();
+        let index = self.repo.as_ref().map(|repo| repo.index()).transpose()?.flatten();
+        let input = self.list_input(session, &cache, rules, false, options)?;
+        let input = ListInput { index: index.as_ref(), ..input };
+        let mut edit = Edit { changes: BTreeMap::new(), meta: last.meta.clone(), read: 0 };
+        let mut listing = Listing::default();
+        for path in &options.paths {
+            edit.forget(path.as_bytes());
+            match look(&session.root, path.as_bytes())? {
+                Some(FileKind::Dir) => {
+                    let above = rules_above(&session.root, &input.rules, path.as_bytes());
+                    let mut part =
+                        list_from(&session.root, &input, &keep, progress, path.as_bytes(), above)?;
+                    edit.read += self.check_budget(session, &part, progress)?;
+                    read_listing(&session.root, &mut part, &keep, input.threads, progress)?;
+                    edit.take_listing(&part);
+                    listing.dirs.append(&mut part.dirs);
+                }
+                Some(kind) => {
+                    let outcome = capture(&session.root, path.as_bytes(), kind, &keep)?;
+                    edit.take_file(path.as_bytes(), outcome);
+                }
+                None => (),
+            }
+        }
+        let tree = edit_tree(&store.objects, &pack, last.snapshot, &edit.changes)?;
+        edit.meta.skipped.sort_unstable();
+        let files_read = edit.read;
+        if tree == last.snapshot && edit.meta == last.meta {
+            let published = pack.publish()?;
+            store.objects.refresh()?;
+            let snapshot = snapshot(&last, false, &listing, files_read, published, 0);
+            return Ok(Tracked { snapshot, operation: last, listing });
+        }
+        let new = NewOperation { kind, snapshot: tree, meta: edit.meta, parent: Some(last.commit) };
+        let (operation, published) = session.work_tree.append(store, pack, new)?;
+        let snapshot = snapshot(&operation, true, &listing, files_read, published, 0);
+        Ok(Tracked { snapshot, operation, listing })
+    }
+}
+
+/// What stands at `path`, without following a link on the way.
+pub(super) fn look(root: &crate::fs::Dir, path: &[u8]) -> Result<Option<FileKind>, Error> {
+    let (parent, name) = split(path);
+    match root.open_below(parent) {
+        Ok(dir) => Ok(dir.stat(name)?.map(|stat| stat.kind)),
+        // No directory there, so nothing in it.
+        Err(error)
+            if [std::io::ErrorKind::NotFound, std::io::ErrorKind::NotADirectory]
+                .contains(&error.kind())
+                || rustix::io::Errno::from_io_error(&error.source)
+                    == Some(rustix::io::Errno::LOOP) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Reads one named file or link, whatever its size or the rules.
+pub(super) fn capture(
+    root: &crate::fs::Dir,
+    path: &[u8],
+    kind: FileKind,
+    keep: &StoreKeep<'_>,
+) -> Result<ReadOutcome, Error> {
+    let (parent, name) = split(path);
+    let dir = root.open_below(parent)?;
+    read_entry(&dir, name, kind, keep)
+}
+
+/// A snapshot being changed path by path.
+struct Edit {
+    changes: BTreeMap<Vec<u8>, TreeChange>,
+    meta: Meta,
+    read: u64,
+}
+
+impl Edit {
+    /// Drops everything known of `path` and what is below it.
+    fn forget(&mut self, path: &[u8]) {
+        self.changes.insert(path.to_vec(), None);
+        self.meta.skipped.retain(|skipped| !is_within(&skipped.path, path));
+        self.meta.modes.retain(|(known, _)| !is_within(&known.clone().into_bytes(), path));
+        self.meta.empty_dirs.retain(|dir| !is_within(dir.as_bytes(), path));
+    }
+
+    fn take_file(&mut self, path: &[u8], outcome: ReadOutcome) {
+        match outcome {
+            ReadOutcome::Read { stat, id, .. } => {
+                self.read += 1;
+                let Some(kind) = crate::restore::entry_kind(&stat) else { return };
+                self.changes.insert(path.to_vec(), Some((kind, id)));
+                let mode = stat.mode & 0o777;
+                if kind.is_file() && mode != self.meta.common.of_file(mode) {
+                    self.meta.modes.push((PathText::from_bytes(path), mode));
+                }
+            }
+            ReadOutcome::Gone => (),
+            ReadOutcome::Skip(reason) => self.skip(path, reason),
+        }
+    }
+
+    fn skip(&mut self, path: &[u8], reason: SkipReason) {
+        self.meta.skipped.push(Skipped { path: path.to_vec(), reason });
+    }
+
+    fn take_listing(&mut self, listing: &Listing) {
+        let outer = self.meta.rules.clone();
+        let part = Meta::of_listing_with(listing, &outer, self.meta.common);
+        self.meta.skipped.extend(part.skipped);
+        self.meta.modes.extend(part.modes);
+        self.meta.empty_dirs.extend(part.empty_dirs);
+        self.meta.empty_dirs.sort_unstable();
+        for dir in &listing.dirs {
+            for entry in &dir.entries {
+                if let Content::Known(id) = entry.content
+                    && let Some(kind) = crate::restore::entry_kind(&entry.stat)
+                {
+                    self.changes.insert(join(&dir.path, &entry.name), Some((kind, id)));
+                }
+            }
+        }
+    }
+}
+
+fn snapshot(
+    operation: &Operation,
+    changed: bool,
+    listing: &Listing,
+    files_read: u64,
+    published: crate::store::Published,
+    borrowed: u64,
+) -> Snapshot {
+    let known = |content: &Content| matches!(content, Content::Known(_));
+    let entries = listing.dirs.iter().flat_map(|dir| &dir.entries);
+    Snapshot {
+        hash: operation.snapshot,
+        operation: operation.id.clone(),
+        changed,
+        files: entries.filter(|entry| known(&entry.content)).count() as u64,
+        files_read,
+        objects_written: published.objects,
+        bytes_written: published.bytes,
+        borrowed,
+        skipped: operation.meta.skipped.clone(),
+    }
+}
+
+/// The five largest things directly below the work tree, by some measure of their files.
+fn largest(listing: &Listing, measure: fn(u64) -> u64) -> Vec<(Vec<u8>, u64)> {
+    let mut sizes: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
+    for dir in &listing.dirs {
+        for entry in &dir.entries {
+            if matches!(entry.content, Content::Known(_) | Content::ToRead) {
+                let path = join(&dir.path, &entry.name);
+                let top = path.split(|byte| *byte == b'/').next().unwrap_or_default();
+                *sizes.entry(top.to_vec()).or_default() += measure(entry.stat.bytes);
+            }
+        }
+    }
+    let mut sizes: Vec<(Vec<u8>, u64)> = sizes.into_iter().collect();
+    sizes.sort_by_key(|(_, size)| std::cmp::Reverse(*size));
+    sizes.truncate(5);
+    sizes
+}
