@@ -40,6 +40,12 @@ pub enum Error {
         /// The hash that was asked for.
         id: ObjectId,
     },
+    /// The work tree's log has no such operation.
+    #[error("no operation {id} in this work tree's log")]
+    UnknownOperation {
+        /// The id that was asked for.
+        id: String,
+    },
     /// The hash names something that is not a tree.
     #[error("{id} is a {kind}, not a snapshot")]
     NotASnapshot {
@@ -204,6 +210,7 @@ impl Error {
             Error::NotAHash(_)
             | Error::NotATreePath(_)
             | Error::UnknownSnapshot { .. }
+            | Error::UnknownOperation { .. }
             | Error::NotASnapshot { .. }
             | Error::NoSuchFile { .. } => Fault::Caller,
             Error::Busy { .. } | Error::Moved { .. } | Error::StalePlan | Error::Cancelled => {
@@ -232,7 +239,7 @@ impl Error {
     /// What the user can do next, where there is something to say.
     pub fn hint(&self) -> Option<String> {
         let text = match self {
-            Error::UnknownSnapshot { .. } => {
+            Error::UnknownSnapshot { .. } | Error::UnknownOperation { .. } => {
                 "`ctrlz status` shows the store this directory uses and its newest snapshot"
             }
             Error::NotAHash(_) => "`ctrlz track` prints the hash of a new snapshot",
@@ -275,6 +282,7 @@ impl Error {
             Error::NotAHash(_) => "not_a_hash",
             Error::NotATreePath(_) => "not_a_tree_path",
             Error::UnknownSnapshot { .. } => "unknown_snapshot",
+            Error::UnknownOperation { .. } => "unknown_operation",
             Error::NotASnapshot { .. } => "not_a_snapshot",
             Error::NoSuchFile { .. } => "no_such_file",
             Error::HostileTree { .. } => "hostile_tree",

@@ -55,7 +55,7 @@ const CONFIG: &str = "\
 ";
 
 /// Overrides every `.gitattributes` of a snapshot, so that plain git checks out raw bytes.
-const ATTRIBUTES: &str = "* -text -ident -filter -working-tree-encoding -diff -merge\n";
+const ATTRIBUTES: &str = "* -text -ident -filter -working-tree-encoding !diff !merge\n";
 
 /// A git repository that belongs to us.
 pub(crate) struct Store {

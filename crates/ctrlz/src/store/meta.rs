@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fs::FileKind;
 use crate::git::Rules;
-use crate::path::{PathText, TreePath, is_within, split};
+use crate::path::{PathText, TreePath, split};
 use crate::scan::{Content, Listing, Skipped};
 
 /// Beside the tree, everything a snapshot knows.

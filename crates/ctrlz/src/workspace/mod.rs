@@ -21,7 +21,7 @@ use crate::store::{
     known_work_tree,
 };
 
-pub use put_back::{PatchToRevert, RestoreOptions, RestoreReport};
+pub use put_back::{PatchToRevert, Point, RestoreOptions, RestoreReport};
 pub use read::{Diffs, ListedFile, Patch, Presence};
 pub use status::{Problem, Status, Verification};
 pub use track::{Snapshot, TrackOptions};

@@ -14,7 +14,9 @@ use crate::restore::{
     Action, Kept, KeptReason, ModeChange, Now, NowAt, Plan, Request, Wanted, apply, plan,
 };
 use crate::scan::{EntryStat, Progress, ReadOutcome};
-use crate::store::{Meta, NewOperation, OperationKind, PackWriter, TreeChange, edit_tree};
+use crate::store::{
+    Meta, NewOperation, Operation, OperationKind, PackWriter, TreeChange, edit_tree,
+};
 
 use super::absence::{Absence, is_dir_of, parents};
 use super::track::{StoreKeep, Tracked, capture};
@@ -43,11 +45,53 @@ pub struct PatchToRevert {
     pub files: Vec<TreePath>,
 }
 
+/// A state to bring back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Point {
+    /// A snapshot. Where several records share its hash, the newest decides about permissions and
+    /// empty directories, which a hash does not cover.
+    Snapshot(ObjectId),
+    /// What one operation recorded, permissions and empty directories included.
+    Operation(String),
+}
+
+impl From<&ObjectId> for Point {
+    fn from(id: &ObjectId) -> Point {
+        Point::Snapshot(*id)
+    }
+}
+
+impl From<ObjectId> for Point {
+    fn from(id: ObjectId) -> Point {
+        Point::Snapshot(id)
+    }
+}
+
+impl std::str::FromStr for Point {
+    type Err = crate::git::NotAHash;
+
+    fn from_str(text: &str) -> Result<Point, Self::Err> {
+        let is_operation = text.len() == 26 && text.bytes().all(|b| b.is_ascii_alphanumeric());
+        match is_operation {
+            true => Ok(Point::Operation(text.to_ascii_uppercase())),
+            false => text.parse().map(Point::Snapshot),
+        }
+    }
+}
+
+/// A point that was found in the store.
+struct Target {
+    hash: ObjectId,
+    meta: Option<Arc<Meta>>,
+}
+
 /// What a restore did, path by path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RestoreReport {
-    /// The snapshot taken before anything changed: restoring it undoes this.
+    /// The snapshot taken before anything changed.
     pub safety: ObjectId,
+    /// The operation that recorded it: restoring this undoes everything, permissions included.
+    pub safety_operation: String,
     /// The snapshot taken afterwards.
     pub after: ObjectId,
     /// What was done.
@@ -69,7 +113,7 @@ impl RestoreReport {
 /// What a plan is made from.
 struct Prepared {
     plan: Plan,
-    safety: ObjectId,
+    safety: Operation,
     files: u64,
 }
 
@@ -77,13 +121,39 @@ impl Workspace {
     /// What [`Workspace::restore`] would do now. Takes a snapshot, changes no file.
     pub fn plan_restore(
         &self,
-        hash: &ObjectId,
+        to: impl Into<Point>,
         options: &RestoreOptions,
         progress: &Progress,
     ) -> Result<Plan, Error> {
-        self.for_reading(hash)?.snapshot(hash)?;
+        let target = self.find_point(&to.into())?;
         let session = self.begin()?;
-        Ok(self.prepare_restore(&session, hash, options, progress)?.plan)
+        Ok(self.prepare_restore(&session, &target, options, progress)?.plan)
+    }
+
+    /// Looks a point up before anything is recorded: the safety snapshot may have the same hash.
+    fn find_point(&self, point: &Point) -> Result<Target, Error> {
+        match point {
+            Point::Snapshot(hash) => {
+                let store = self.for_reading(hash)?;
+                store.snapshot(hash)?;
+                let meta = Absence::of(&store, *hash)?.meta();
+                Ok(Target { hash: *hash, meta })
+            }
+            Point::Operation(id) => {
+                let unknown = || Error::UnknownOperation { id: id.clone() };
+                let (store, work_tree) = self.existing()?.ok_or_else(unknown)?;
+                let head = store.refs.read(work_tree.ref_name())?.ok_or_else(unknown)?;
+                for operation in store.history(head) {
+                    let operation = operation?;
+                    if operation.id == *id {
+                        store.snapshot(&operation.snapshot)?;
+                        let meta = Some(Arc::new(operation.meta));
+                        return Ok(Target { hash: operation.snapshot, meta });
+                    }
+                }
+                Err(unknown())
+            }
+        }
     }
 
     /// Brings the work tree back to a snapshot.
@@ -93,14 +163,15 @@ impl Workspace {
     /// always stay.
     pub fn restore(
         &self,
-        hash: &ObjectId,
+        to: impl Into<Point>,
         options: &RestoreOptions,
         progress: &Progress,
     ) -> Result<RestoreReport, Error> {
-        self.for_reading(hash)?.snapshot(hash)?;
+        let target = self.find_point(&to.into())?;
         let session = self.begin()?;
-        let prepared = self.prepare_restore(&session, hash, options, progress)?;
-        self.carry_out(&session, prepared, Some(*hash), options, OperationKind::Restore, progress)
+        let prepared = self.prepare_restore(&session, &target, options, progress)?;
+        let hash = Some(target.hash);
+        self.carry_out(&session, prepared, hash, options, OperationKind::Restore, progress)
     }
 
     /// What [`Workspace::revert`] would do now.
@@ -147,15 +218,14 @@ impl Workspace {
     fn prepare_restore(
         &self,
         session: &Session,
-        hash: &ObjectId,
+        target: &Target,
         options: &RestoreOptions,
         progress: &Progress,
     ) -> Result<Prepared, Error> {
         let store = &session.store;
-        store.snapshot(hash)?;
+        let Target { hash, meta } = target;
         let tracked = self.track_before(session, progress)?;
         let mut absence = Absence::of(store, *hash)?;
-        let meta = absence.meta();
         let modes = Modes::of(meta.as_deref());
         let mut request = request_with(meta.as_deref(), true);
         for change in changes(&store.objects, &tracked.operation.snapshot, hash)? {
@@ -349,10 +419,10 @@ impl Workspace {
         session: &Session,
         tracked: &Tracked,
         forced: &BTreeMap<Vec<u8>, (EntryStat, Entry)>,
-    ) -> Result<ObjectId, Error> {
+    ) -> Result<Operation, Error> {
         let last = &tracked.operation;
         if forced.is_empty() {
-            return Ok(last.snapshot);
+            return Ok(last.clone());
         }
         let changes: BTreeMap<Vec<u8>, TreeChange> = forced
             .iter()
@@ -374,8 +444,7 @@ impl Workspace {
             meta,
             parent: Some(last.commit),
         };
-        let (operation, _) = session.work_tree.append(&session.store, pack, new)?;
-        Ok(operation.snapshot)
+        Ok(session.work_tree.append(&session.store, pack, new)?.0)
     }
 
     fn carry_out(
@@ -388,13 +457,15 @@ impl Workspace {
         progress: &Progress,
     ) -> Result<RestoreReport, Error> {
         let Prepared { plan, safety, files } = prepared;
+        let safety_snapshot = safety.snapshot;
         if options.expected_plan.is_some_and(|expected| expected != plan.hash) {
             return Err(Error::StalePlan);
         }
         check_mass_removal(&plan, files, options)?;
         let mut report = RestoreReport {
-            safety,
-            after: safety,
+            safety: safety.snapshot,
+            safety_operation: safety.id,
+            after: safety.snapshot,
             done: plan.actions.clone(),
             kept: plan.kept.clone(),
             left: Vec::new(),
@@ -408,7 +479,7 @@ impl Workspace {
             &session.store.objects,
             &plan,
             &session.work_tree.journal_path(),
-            (target, safety),
+            (target, safety_snapshot),
             self.options.threads.max(1),
         )?;
         report.left = applied.left.iter().map(|path| crate::path::escape(path)).collect();

@@ -1,0 +1,27 @@
+//! Tests of the engine through its public API, with plain git as the oracle.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+// The harness: a work tree, a store, real git, and manifests to compare.
+mod lab;
+
+// What a snapshot holds: hashes equal git's, ignore rules, coverage, partial tracking.
+mod coverage;
+mod ignored;
+mod oracle;
+mod partial;
+// What comes back: every transition, modes, empty directories, exactness, rolling back.
+mod revert;
+mod restore;
+mod text;
+// Random sequences against a naive copy.
+mod model;
+// What must not happen: hostile trees, names, environments, damage.
+mod damage;
+mod hostile;
+mod names;
+// Several clones, several processes, the user's repository.
+mod seeding;
+mod sharing;
+// Layering and forbidden calls.
+mod tidy;

@@ -1,0 +1,306 @@
+//! Bringing a snapshot back.
+
+use std::os::unix::fs::MetadataExt;
+
+use ctrlz::{Action, Error, KeptReason, ObjectId, Point, Progress, RestoreOptions};
+
+use crate::lab::{Lab, assert_fsck_clean, exact, tree_path};
+
+/// What can stand at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Thing {
+    Missing,
+    File,
+    Link,
+    Dir,
+}
+
+const THINGS: [Thing; 4] = [Thing::Missing, Thing::File, Thing::Link, Thing::Dir];
+
+fn make(lab: &Lab, thing: Thing, text: &str) {
+    if lab.exists("x") {
+        lab.remove("x");
+    }
+    match thing {
+        Thing::Missing => (),
+        Thing::File => lab.write("x", text),
+        Thing::Link => lab.link(text, "x"),
+        Thing::Dir => {
+            lab.write("x/inner/file", text);
+            lab.write("x/other", text);
+            lab.chmod("x", 0o750);
+        }
+    }
+}
+
+#[test]
+fn every_change_of_type_is_taken_back_and_the_undo_too() {
+    for then in THINGS {
+        for now in THINGS {
+            let lab = Lab::new();
+            lab.write("bystander", "stays");
+            make(&lab, then, "then");
+            let before = lab.manifest();
+            let hash = lab.hash();
+            make(&lab, now, "now");
+            let after = lab.manifest();
+            let report = lab.restore_exact(hash);
+            assert!(report.is_complete(), "{then:?} <- {now:?}: {report:?}");
+            assert_eq!(lab.manifest(), before, "{then:?} <- {now:?}");
+            let undone = lab.restore_exact(report.safety);
+            assert!(undone.is_complete(), "{then:?} -> {now:?}: {undone:?}");
+            assert_eq!(lab.manifest(), after, "undo of {then:?} <- {now:?}");
+            assert_fsck_clean(&lab.store());
+        }
+    }
+}
+
+#[test]
+fn files_created_since_stay_unless_exact() {
+    let lab = Lab::new();
+    lab.write("a", "one");
+    let hash = lab.hash();
+    lab.write("a", "two");
+    lab.write("new/b", "user's");
+    let report = lab.restore(hash);
+    assert_eq!(lab.read("a"), "one");
+    assert_eq!(lab.read("new/b"), "user's");
+    assert_eq!(report.kept.len(), 1);
+    assert_eq!(report.kept[0].reason, KeptReason::CreatedSince);
+    assert!(report.is_complete());
+    let report = lab.restore_exact(hash);
+    assert!(!lab.exists("new"), "the directory it leaves empty goes too");
+    assert_eq!(report.done, [Action::Remove { path: tree_path("new/b") }]);
+}
+
+#[test]
+fn restoring_the_present_state_writes_nothing() {
+    let lab = Lab::new();
+    lab.write("a", "one");
+    let hash = lab.hash();
+    let before = lab.path("a").metadata().unwrap();
+    let report = lab.restore_exact(hash);
+    let after = lab.path("a").metadata().unwrap();
+    assert_eq!(report.done, []);
+    assert_eq!((before.ino(), before.ctime_nsec()), (after.ino(), after.ctime_nsec()));
+}
+
+#[test]
+fn untouched_files_keep_their_inode_and_time() {
+    let lab = Lab::new();
+    lab.write("touched", "one");
+    lab.write("untouched", "same");
+    let hash = lab.hash();
+    lab.write("touched", "two");
+    let before = lab.path("untouched").metadata().unwrap();
+    lab.restore(hash);
+    let after = lab.path("untouched").metadata().unwrap();
+    assert_eq!(lab.read("touched"), "one");
+    assert_eq!((before.ino(), before.mtime_nsec()), (after.ino(), after.mtime_nsec()));
+}
+
+#[test]
+fn permissions_come_back_exactly() {
+    let lab = Lab::new();
+    for (path, mode) in [("secret", 0o600), ("shared", 0o664), ("run", 0o755), ("own", 0o700), ("ro", 0o444)] {
+        lab.write(path, "x");
+        lab.chmod(path, mode);
+    }
+    lab.write("private/f", "x");
+    lab.chmod("private", 0o700);
+    let before = lab.manifest();
+    let hash = lab.hash();
+    for path in ["secret", "run", "ro", "private"] {
+        lab.remove(path);
+    }
+    lab.chmod("shared", 0o600);
+    lab.chmod("own", 0o644);
+    let report = lab.restore(hash);
+    assert!(report.is_complete(), "{report:?}");
+    assert_eq!(lab.manifest(), before);
+}
+
+#[test]
+fn set_user_id_is_never_set() {
+    let lab = Lab::new();
+    lab.write("tool", "x");
+    lab.chmod("tool", 0o4755);
+    let hash = lab.hash();
+    lab.remove("tool");
+    lab.restore(hash);
+    assert_eq!(lab.mode("tool"), 0o755);
+}
+
+#[test]
+fn a_common_change_of_permissions_is_taken_back() {
+    let lab = Lab::new();
+    for name in ["a", "b", "c"] {
+        lab.write(name, "x");
+    }
+    let before = lab.manifest();
+    let hash = lab.hash();
+    for name in ["a", "b", "c"] {
+        lab.chmod(name, 0o666);
+    }
+    let report = lab.restore(hash);
+    assert_eq!(lab.manifest(), before);
+    assert_eq!(report.done.len(), 3);
+    let undo = Point::Operation(report.safety_operation);
+    lab.workspace().restore(undo, &exact(), &Progress::default()).unwrap();
+    assert_eq!(lab.mode("b"), 0o666, "an operation remembers what a hash cannot");
+}
+
+#[test]
+fn empty_directories_come_back() {
+    let lab = Lab::new();
+    std::fs::create_dir_all(lab.path("a/b/c")).unwrap();
+    std::fs::create_dir(lab.path("d")).unwrap();
+    lab.chmod("d", 0o700);
+    lab.write("e/f", "x");
+    let before = lab.manifest();
+    let hash = lab.hash();
+    lab.remove("a");
+    lab.remove("d");
+    lab.remove("e");
+    lab.restore(hash);
+    assert_eq!(lab.manifest(), before);
+    std::fs::create_dir_all(lab.path("new/empty")).unwrap();
+    lab.restore_exact(hash);
+    assert_eq!(lab.manifest(), before, "empty directories made since go with exact");
+}
+
+#[test]
+fn only_the_asked_paths_are_touched() {
+    let lab = Lab::new();
+    lab.write("sub/a", "one");
+    lab.write("subway", "one");
+    lab.write("other/b", "one");
+    let hash = lab.hash();
+    for path in ["sub/a", "subway", "other/b", "sub/new"] {
+        lab.write(path, "two");
+    }
+    let options = RestoreOptions { paths: vec![tree_path("sub")], ..exact() };
+    lab.try_restore(hash, &options).unwrap();
+    assert_eq!(lab.read("sub/a"), "one");
+    assert!(!lab.exists("sub/new"));
+    assert_eq!((lab.read("subway"), lab.read("other/b")), ("two".into(), "two".into()));
+}
+
+#[test]
+fn a_plan_is_what_happens_and_a_stale_one_is_refused() {
+    let lab = Lab::new();
+    lab.write("a", "one");
+    lab.write("b", "one");
+    let hash = lab.hash();
+    lab.write("a", "two");
+    lab.remove("b");
+    let plan =
+        lab.workspace().plan_restore(&hash, &exact(), &Progress::default()).unwrap();
+    let manifest = lab.manifest();
+    assert_eq!(
+        plan.actions,
+        [Action::Create { path: tree_path("b") }, Action::Overwrite { path: tree_path("a") }]
+    );
+    assert_eq!(lab.manifest(), manifest, "planning changes nothing");
+    lab.write("a", "three");
+    let options = RestoreOptions { expected_plan: Some(plan.hash), ..exact() };
+    assert!(matches!(lab.try_restore(hash, &options), Err(Error::StalePlan)));
+    assert_eq!(lab.read("a"), "three");
+    lab.write("unrelated", "new");
+    let plan = lab.workspace().plan_restore(&hash, &exact(), &Progress::default()).unwrap();
+    let options = RestoreOptions { expected_plan: Some(plan.hash), ..exact() };
+    let report = lab.try_restore(hash, &options).unwrap();
+    assert_eq!(report.done, plan.actions);
+}
+
+#[test]
+fn removing_most_files_needs_a_yes() {
+    let lab = Lab::new();
+    lab.write("only", "x");
+    let hash = lab.hash();
+    for number in 0..60 {
+        lab.write(&format!("new{number}"), "x");
+    }
+    let options = RestoreOptions { exact: true, ..RestoreOptions::default() };
+    assert!(matches!(lab.try_restore(hash, &options), Err(Error::MassChange { removed: 60, .. })));
+    assert!(lab.exists("new59"));
+    lab.restore_exact(hash);
+    assert!(!lab.exists("new59"));
+}
+
+#[test]
+fn an_unknown_hash_touches_nothing() {
+    let lab = Lab::new();
+    lab.write("a", "one");
+    lab.track();
+    let before = lab.manifest();
+    let unknown: ObjectId = "00112233445566778899aabbccddeeff00112233".parse().unwrap();
+    assert!(matches!(lab.try_restore(unknown, &exact()), Err(Error::UnknownSnapshot { .. })));
+    assert_eq!(lab.manifest(), before);
+}
+
+#[test]
+fn a_commit_or_a_blob_is_no_snapshot() {
+    let lab = Lab::new();
+    lab.write("a", "one");
+    let hash = lab.hash();
+    let log = lab.store_git(&["for-each-ref", "--format=%(objectname)"]);
+    let commit: ObjectId = log.trim().parse().unwrap();
+    let blob: ObjectId = lab.workspace().files(&hash).unwrap()[0].id;
+    for id in [commit, blob] {
+        assert!(matches!(lab.try_restore(id, &exact()), Err(Error::NotASnapshot { .. })));
+    }
+    assert_eq!(lab.read("a"), "one");
+}
+
+#[test]
+fn a_hard_link_elsewhere_keeps_its_content() {
+    let lab = Lab::new();
+    lab.write("a", "one");
+    let hash = lab.hash();
+    lab.write("a", "two");
+    std::fs::hard_link(lab.path("a"), lab.dir().join("outside")).unwrap();
+    lab.restore(hash);
+    assert_eq!(lab.read("a"), "one");
+    assert_eq!(std::fs::read(lab.dir().join("outside")).unwrap(), b"two");
+}
+
+#[test]
+fn names_of_the_maximum_length_are_restored() {
+    let lab = Lab::new();
+    let name = "n".repeat(255);
+    lab.write(&name, "one");
+    let hash = lab.hash();
+    lab.write(&name, "two");
+    lab.restore(hash);
+    assert_eq!(lab.read(&name), "one");
+}
+
+#[test]
+fn the_log_records_what_happened_as_data() {
+    let lab = Lab::new();
+    lab.write("a", "one");
+    let hash = lab.hash();
+    lab.write("a", "two");
+    lab.restore(hash);
+    let kinds: Vec<_> = lab.workspace().log(10).unwrap().iter().map(|op| op.kind).collect();
+    use ctrlz::OperationKind::{Baseline, Outside, Restore};
+    assert_eq!(kinds, [Restore, Outside, Baseline]);
+    let shown = lab.store_git(&["log", "--format=%s", "--all"]);
+    assert_eq!(shown, "restore\nchanges by nobody we know\nbaseline\n");
+}
+
+#[test]
+fn large_files_come_back_in_pieces() {
+    let mut lab = Lab::new();
+    let big: Vec<u8> = (0..12_000_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    lab.write("small", "x");
+    lab.options.max_new_file_bytes = 64 << 20;
+    lab.write("big", &big);
+    let hash = lab.hash();
+    lab.write("big", "gone");
+    let report = lab.restore(hash);
+    assert!(report.is_complete());
+    assert!(std::fs::read(lab.path("big")).unwrap() == big);
+    assert_fsck_clean(&lab.store());
+}
