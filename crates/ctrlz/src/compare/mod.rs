@@ -6,6 +6,9 @@
 mod full;
 mod unified;
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -18,7 +21,7 @@ pub(crate) use full::file_diff;
 pub(crate) use unified::write_unified;
 
 /// No work tree has more files; a tree that expands beyond is built to exhaust memory.
-pub(crate) const MAX_PATHS: u64 = 2_000_000;
+pub(crate) const MAX_PATHS: u64 = 1_500_000;
 
 /// How a path differs between two snapshots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,20 +69,47 @@ pub(crate) fn changes(
     to: &ObjectId,
 ) -> Result<Vec<Change>, Error> {
     let mut found = Vec::new();
+    let mut trees = Trees::new(objects);
     let mut work = vec![(Vec::new(), Some(*from), Some(*to))];
     while let Some((path, before, after)) = work.pop() {
         if before == after {
             continue;
         }
-        let load =
-            |id: Option<ObjectId>| id.map_or_else(|| Ok(Tree::empty()), |id| objects.tree(&id));
-        compare_trees(&path, &load(before)?, &load(after)?, &mut found, &mut work);
+        let (before, after) = (trees.load(before)?, trees.load(after)?);
+        compare_trees(&path, &before, &after, &mut found, &mut work);
         if (found.len() + work.len()) as u64 > MAX_PATHS {
             return Err(Error::Bomb { id: *to, limit: MAX_PATHS, what: "paths" });
         }
     }
     found.sort_unstable_by(|one: &Change, other| one.path.cmp(&other.path));
     Ok(found)
+}
+
+/// Trees that were read a moment ago. A tree that stands in many places is read once.
+struct Trees<'a> {
+    objects: &'a Objects,
+    recent: HashMap<ObjectId, Arc<Tree>>,
+    empty: Arc<Tree>,
+}
+
+impl Trees<'_> {
+    fn new(objects: &Objects) -> Trees<'_> {
+        Trees { objects, recent: HashMap::new(), empty: Arc::new(Tree::empty()) }
+    }
+
+    fn load(&mut self, id: Option<ObjectId>) -> Result<Arc<Tree>, Error> {
+        const MAX_RECENT: usize = 256;
+        let Some(id) = id else { return Ok(Arc::clone(&self.empty)) };
+        if let Some(tree) = self.recent.get(&id) {
+            return Ok(Arc::clone(tree));
+        }
+        if self.recent.len() >= MAX_RECENT {
+            self.recent.clear();
+        }
+        let tree = Arc::new(self.objects.tree(&id)?);
+        self.recent.insert(id, Arc::clone(&tree));
+        Ok(tree)
+    }
 }
 
 type Pending = (Vec<u8>, Option<ObjectId>, Option<ObjectId>);

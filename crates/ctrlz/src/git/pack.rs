@@ -58,6 +58,11 @@ impl PackFile {
         self.index.lookup(id.to_gix()).is_some()
     }
 
+    pub(crate) fn ids(&self) -> impl Iterator<Item = ObjectId> + '_ {
+        (0..self.index.num_objects())
+            .filter_map(|at| ObjectId::from_slice(self.index.oid_at_index(at).as_bytes()))
+    }
+
     /// Every entry with its compressed bytes; `None` if one is a delta or does not verify.
     pub(crate) fn whole_entries(&self) -> Option<Vec<(ObjectId, &[u8])>> {
         let mut ends = self.index.sorted_offsets();

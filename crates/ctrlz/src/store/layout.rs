@@ -166,12 +166,9 @@ impl Store {
     pub(crate) fn records_of(&self, id: &ObjectId) -> Result<Vec<Operation>, Error> {
         let mut records = Vec::new();
         for (_, head) in self.refs.list(&self.ref_prefix)? {
-            for operation in self.history(head) {
-                let operation = operation?;
-                if operation.snapshot == *id {
-                    records.push(operation);
-                }
-            }
+            // What lies behind a damaged operation is lost, and says nothing against this one.
+            let readable = self.history(head).map_while(Result::ok);
+            records.extend(readable.filter(|operation| operation.snapshot == *id));
         }
         Ok(records)
     }

@@ -66,6 +66,9 @@ pub struct Operation {
 #[derive(Debug, Serialize, Deserialize)]
 struct Header {
     v: u32,
+    /// The work tree whose log this is, so that a lost ref can be found again.
+    #[serde(default)]
+    work_tree: String,
     id: String,
     kind: OperationKind,
     at: u64,
@@ -78,6 +81,7 @@ struct Header {
 
 /// A new entry, before it has a commit.
 pub(crate) struct NewOperation {
+    pub(crate) work_tree: String,
     pub(crate) kind: OperationKind,
     pub(crate) snapshot: ObjectId,
     pub(crate) meta: Meta,
@@ -90,7 +94,7 @@ pub(crate) fn write(
     new: NewOperation,
     exists: &dyn Fn(&ObjectId) -> bool,
 ) -> Result<Operation, Error> {
-    let NewOperation { kind, snapshot, meta, parent } = new;
+    let NewOperation { work_tree, kind, snapshot, meta, parent } = new;
     let at_millis = now_millis();
     let id = new_id(at_millis);
     let json = serde_json::to_string(&meta).expect("plain data has a JSON form");
@@ -100,6 +104,7 @@ pub(crate) fn write(
     };
     let header = Header {
         v: VERSION,
+        work_tree,
         id: id.clone(),
         kind,
         at: at_millis,
@@ -190,6 +195,23 @@ fn read_spilled(objects: &Objects, id: &ObjectId) -> Result<Meta, Error> {
     let entry = tree.find(META_NAME).ok_or_else(|| damaged("it holds no data".into()))?;
     let json = objects.blob(&entry.id)?;
     serde_json::from_slice(&json).map_err(|error| damaged(format!("unreadable data: {error}")))
+}
+
+/// The newest readable operation of a work tree, found without its ref.
+///
+/// Reads every commit of the store: slow, and only needed after damage.
+pub(crate) fn salvage(objects: &Objects, work_tree: &str) -> Result<Option<ObjectId>, Error> {
+    let mut newest: Option<(String, ObjectId)> = None;
+    for id in objects.packed_commits() {
+        let Ok(Some((_, bytes))) = objects.read_known(&id) else { continue };
+        let Some(commit) = parse_commit(&bytes) else { continue };
+        let Ok(header) = serde_json::from_str::<Header>(&commit.data) else { continue };
+        let newer = newest.as_ref().is_none_or(|(known, _)| *known < header.id);
+        if header.work_tree == work_tree && newer && read(objects, &id).is_ok() {
+            newest = Some((header.id, id));
+        }
+    }
+    Ok(newest.map(|(_, id)| id))
 }
 
 fn now_millis() -> u64 {

@@ -162,6 +162,16 @@ impl Objects {
         self.find(id)
     }
 
+    /// Every commit in the packs of this directory.
+    pub(crate) fn packed_commits(&self) -> Vec<ObjectId> {
+        let is_commit = |pack: &PackFile, id: &ObjectId| {
+            matches!(pack.header(id), Ok(Some((Kind::Commit, _))))
+        };
+        let packs = self.packs();
+        let ids = packs.iter().flat_map(|pack| pack.ids().filter(|id| is_commit(pack, id)));
+        ids.collect()
+    }
+
     /// Reads a blob that must be there.
     pub(crate) fn blob(&self, id: &ObjectId) -> Result<Vec<u8>, Error> {
         match self.read(id)? {

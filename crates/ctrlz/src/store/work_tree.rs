@@ -16,6 +16,7 @@ use super::project::path_hash;
 /// The files and refs that belong to one work tree.
 #[derive(Debug)]
 pub(crate) struct WorkTree {
+    id: String,
     dir: PathBuf,
     ref_name: String,
 }
@@ -25,7 +26,7 @@ impl WorkTree {
     pub(crate) fn of(store: &Store, root: &Path) -> WorkTree {
         let id = path_hash(root)[..16].to_owned();
         let ref_name = format!("{}/{id}/log", store.ref_prefix());
-        WorkTree { dir: store.work_tree_dir(&id), ref_name }
+        WorkTree { dir: store.work_tree_dir(&id), ref_name, id }
     }
 
     /// Makes its directory, and records which path it is for.
@@ -59,12 +60,38 @@ impl WorkTree {
         &self.ref_name
     }
 
-    /// The newest operation.
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The newest operation, as the ref says.
     pub(crate) fn last(&self, store: &Store) -> Result<Option<Operation>, Error> {
         match store.refs.read(&self.ref_name)? {
             Some(head) => log::read(&store.objects, &head).map(Some),
             None => Ok(None),
         }
+    }
+
+    /// The newest operation; if the ref or its commit is lost, the newest that can still be read,
+    /// which the ref then names again.
+    ///
+    /// The caller holds the work tree's lock.
+    pub(crate) fn last_or_salvaged(&self, store: &Store) -> Result<Option<Operation>, Error> {
+        match self.last(store) {
+            Ok(Some(last)) => return Ok(Some(last)),
+            // There never was a log.
+            Ok(None) if !self.marker().exists() => return Ok(None),
+            Ok(None) | Err(Error::Damaged { .. } | Error::HostileTree { .. }) => (),
+            Err(error) => return Err(error),
+        }
+        let Some(head) = log::salvage(&store.objects, &self.id)? else { return Ok(None) };
+        self.point_at(store, &head)?;
+        log::read(&store.objects, &head).map(Some)
+    }
+
+    /// Exists once there is a log, so that a lost ref is told from a first snapshot.
+    fn marker(&self) -> PathBuf {
+        self.dir.join("logged")
     }
 
     /// Appends an operation: its objects become durable, then visible, then the log names it.
@@ -79,6 +106,9 @@ impl WorkTree {
         let operation = log::write(&pack, new, &|id| store.objects.holds(id))?;
         let published = pack.publish()?;
         self.point_at(store, &operation.commit)?;
+        if operation.parent.is_none() {
+            private::replace(&self.marker(), b"", Durable::Yes)?;
+        }
         store.objects.refresh()?;
         Ok((operation, published))
     }

@@ -46,7 +46,7 @@ pub struct Options {
     pub include_ignored: Vec<String>,
     /// Whether files of repositories inside the work tree are captured. Default: yes.
     pub nested_repos: bool,
-    /// More files than this are refused before anything is stored. Default: 2,000,000.
+    /// More files than this are refused before anything is stored. Default: 1,500,000.
     pub max_files: u64,
     /// More new bytes than this in one snapshot are refused. Default: 20 GiB.
     pub max_snapshot_bytes: u64,

@@ -439,6 +439,7 @@ impl Workspace {
             }
         }
         let new = NewOperation {
+            work_tree: session.work_tree.id().to_owned(),
             kind: OperationKind::Outside,
             snapshot: tree,
             meta,

@@ -139,7 +139,7 @@ impl Workspace {
         kind: OperationKind,
         progress: &Progress,
     ) -> Result<Tracked, Error> {
-        let last = session.work_tree.last(&session.store)?;
+        let last = session.work_tree.last_or_salvaged(&session.store)?;
         match last {
             Some(last) if !options.paths.is_empty() => {
                 self.track_paths(session, options, kind, last, progress)
@@ -206,7 +206,13 @@ impl Workspace {
         }
         let kind = if last.is_none() { OperationKind::Baseline } else { kind };
         let parent = last.map(|last| last.commit);
-        let new = NewOperation { kind, snapshot: tree, meta, parent };
+        let new = NewOperation {
+            work_tree: session.work_tree.id().to_owned(),
+            kind,
+            snapshot: tree,
+            meta,
+            parent,
+        };
         let (operation, published) = session.work_tree.append(store, pack, new)?;
         save_cache(store)?;
         let lent = borrowed.len();
@@ -367,7 +373,13 @@ impl Workspace {
             let snapshot = snapshot(&last, false, &listing, files_read, published, 0);
             return Ok(Tracked { snapshot, operation: last, listing });
         }
-        let new = NewOperation { kind, snapshot: tree, meta: edit.meta, parent: Some(last.commit) };
+        let new = NewOperation {
+            work_tree: session.work_tree.id().to_owned(),
+            kind,
+            snapshot: tree,
+            meta: edit.meta,
+            parent: Some(last.commit),
+        };
         let (operation, published) = session.work_tree.append(store, pack, new)?;
         let snapshot = snapshot(&operation, true, &listing, files_read, published, 0);
         Ok(Tracked { snapshot, operation, listing })

@@ -1,1 +1,262 @@
-//! To come.
+//! Trees made to do harm, and repositories made to run code.
+
+use std::io::Write;
+use std::process::Stdio;
+
+use ctrlz::{Error, ObjectId, Progress, TrackOptions};
+
+use crate::lab::{Lab, assert_same, exact, git, git_command};
+
+/// Writes an object into the store as it is, without git's checks.
+fn plant(lab: &Lab, kind: &str, bytes: &[u8]) -> ObjectId {
+    let mut child = git_command(
+        &lab.store(),
+        &["hash-object", "-t", kind, "-w", "--literally", "--stdin"],
+    )
+    .stdin(Stdio::piped())
+    .stdout(Stdio::piped())
+    .spawn()
+    .unwrap();
+    child.stdin.take().unwrap().write_all(bytes).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
+}
+
+fn entry(mode: &str, name: &[u8], id: ObjectId) -> Vec<u8> {
+    [mode.as_bytes(), b" ", name, b"\0", id.as_bytes()].concat()
+}
+
+#[test]
+fn hostile_trees_are_refused_before_the_first_write() {
+    let lab = Lab::new();
+    lab.write("a", "x");
+    lab.track();
+    let blob = plant(&lab, "blob", b"evil");
+    let tree = plant(&lab, "tree", &entry("100644", b"f", blob));
+    let names: [&[u8]; 22] = [
+        b".", b"..", b".git", b".GIT", b".gIt", ".g\u{200c}it".as_bytes(), b"git~1", b"GIT~1",
+        b".git ", b".git.", b".git::$INDEX_ALLOCATION", b".git...:x", b"../outside",
+        b"a/../../x", b"/abs", b"", b"a/b", b".git/hooks/x", b".hg", b".jj", b".svn", b".git\\x",
+    ];
+    let before = lab.manifest();
+    let guard = crate::lab::manifest(lab.dir().join("work").parent().unwrap());
+    for name in names {
+        for (mode, id) in [("100644", blob), ("100755", blob), ("120000", blob), ("40000", tree), ("160000", blob)] {
+            let leaf = plant(&lab, "tree", &entry(mode, name, id));
+            let below = plant(&lab, "tree", &entry("40000", b"sub", leaf));
+            for hash in [leaf, below] {
+                let result = lab.try_restore(hash, &exact());
+                assert!(
+                    matches!(result, Err(Error::HostileTree { .. })),
+                    "{mode} {:?}: {result:?}",
+                    String::from_utf8_lossy(name)
+                );
+            }
+        }
+    }
+    assert_same(&lab.manifest(), &before, "nothing was written");
+    let mut after = crate::lab::manifest(lab.dir());
+    after.0.retain(|path, _| !path.starts_with(b"data"));
+    let mut guard = guard;
+    guard.0.retain(|path, _| !path.starts_with(b"data"));
+    assert_same(&after, &guard, "not outside either");
+}
+
+#[test]
+fn contradictory_trees_are_refused() {
+    let lab = Lab::new();
+    lab.write("a", "x");
+    lab.track();
+    let blob = plant(&lab, "blob", b"evil");
+    let tree = plant(&lab, "tree", &entry("100644", b"f", blob));
+    let link = plant(&lab, "blob", b".git/hooks");
+    let cases = [
+        [entry("100644", b"x", blob), entry("100644", b"x", blob)].concat(),
+        [entry("100644", b"x", blob), entry("40000", b"x", tree)].concat(),
+        [entry("120000", b"x", link), entry("40000", b"x", tree)].concat(),
+        [entry("100644", b"b", blob), entry("100644", b"a", blob)].concat(),
+        entry("100666", b"x", blob),
+        b"100644 x\0short".to_vec(),
+    ];
+    for case in cases {
+        let hash = plant(&lab, "tree", &case);
+        let result = lab.try_restore(hash, &exact());
+        assert!(matches!(result, Err(Error::HostileTree { .. })), "{result:?}");
+    }
+    assert_eq!(lab.read("a"), "x");
+}
+
+#[test]
+fn a_missing_object_stops_a_restore_before_the_first_write() {
+    let lab = Lab::new();
+    lab.write("a", "x");
+    lab.write("z", "x");
+    lab.track();
+    let missing: ObjectId = "1234567890123456789012345678901234567890".parse().unwrap();
+    let blob = plant(&lab, "blob", b"new");
+    let hash = plant(
+        &lab,
+        "tree",
+        &[entry("100644", b"a", blob), entry("100644", b"z", missing)].concat(),
+    );
+    let result = lab.try_restore(hash, &exact());
+    assert!(matches!(result, Err(Error::Damaged { .. })), "{result:?}");
+    assert_eq!(lab.read("a"), "x");
+}
+
+#[test]
+fn a_tree_that_expands_without_end_is_refused() {
+    let lab = Lab::new();
+    lab.write("a", "x");
+    lab.track();
+    let blob = plant(&lab, "blob", b"x");
+    let mut tree = plant(&lab, "tree", &ten(&|name| entry("100644", name, blob)));
+    for _ in 0..9 {
+        let inner = tree;
+        tree = plant(&lab, "tree", &ten(&|name| entry("40000", name, inner)));
+    }
+    let result = lab.try_restore(tree, &exact());
+    assert!(matches!(result, Err(Error::Bomb { .. })), "{result:?}");
+    assert_eq!(lab.manifest().0.len(), 1);
+}
+
+fn ten(make: &dyn Fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
+    (0..10).flat_map(|digit| make(format!("{digit}").as_bytes())).collect()
+}
+
+#[test]
+fn a_compressed_bomb_is_refused_without_memory() {
+    let lab = Lab::new();
+    lab.write("a", "x");
+    lab.track();
+    // A loose object whose header promises three gigabytes.
+    let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(b"blob 3221225472\0").unwrap();
+    encoder.write_all(&vec![0; 1 << 20]).unwrap();
+    let id: ObjectId = "00000000000000000000000000000000000000aa".parse().unwrap();
+    let dir = lab.store().join("objects/00");
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::write(dir.join("000000000000000000000000000000000000aa"), encoder.finish().unwrap()).unwrap();
+    let hash = plant(&lab, "tree", &entry("100644", b"bomb", id));
+    let result = lab.try_restore(hash, &exact());
+    assert!(matches!(result, Err(Error::Damaged { .. })), "{result:?}");
+    assert!(!lab.exists("bomb"));
+}
+
+#[test]
+fn nothing_of_a_hostile_repository_is_run_or_read() {
+    let lab = Lab::with_git(&[("a.txt", "one\r\n"), ("b", "x")]);
+    let pwned = lab.dir().join("pwned");
+    let touch = format!("touch {}", pwned.display());
+    lab.write(
+        ".gitattributes",
+        "* filter=x diff=x merge=x text eol=crlf working-tree-encoding=UTF-16 ident export-subst\n",
+    );
+    lab.write(
+        ".git/config",
+        format!(
+            "[core]\n\tfsmonitor = {touch}\n\thooksPath = hooks\n\tworktree = /\n\tbare = true\n\
+             \tsshCommand = {touch}\n\tpager = {touch}\n[filter \"x\"]\n\tclean = {touch}\n\
+             \tsmudge = {touch}\n[diff \"x\"]\n\ttextconv = {touch}\n[include]\n\tpath = /dev/zero\n"
+        ),
+    );
+    lab.write(".git/hooks/post-checkout", format!("#!/bin/sh\n{touch}\n"));
+    lab.chmod(".git/hooks/post-checkout", 0o755);
+    let snapshot = lab.track();
+    assert_eq!(snapshot.skipped, []);
+    lab.write("a.txt", "two\r\n");
+    lab.restore(snapshot.hash);
+    assert_eq!(lab.read("a.txt"), "one\r\n", "raw bytes");
+    assert!(!pwned.exists());
+    let hooks = std::fs::read_dir(lab.store()).unwrap().any(|e| e.unwrap().file_name() == "hooks");
+    assert!(!hooks, "no hook is copied into the store");
+}
+
+#[test]
+fn odd_things_named_dot_git_are_survived() {
+    let cases: [&dyn Fn(&Lab); 6] = [
+        &|lab| lab.write(".git", "gitdir: /etc\n"),
+        &|lab| lab.write(".git", "gitdir: ../../..\n"),
+        &|lab| drop(crate::lab::run(&lab.root(), "mkfifo", &[".git".as_ref()])),
+        &|lab| lab.link(".git", ".git"),
+        &|lab| lab.write(".git", "x".repeat(1 << 20)),
+        &|lab| {
+            lab.write(".git/HEAD", "ref: ../../etc/passwd\n");
+            std::fs::create_dir_all(lab.path(".git/objects/info")).unwrap();
+            let fifo = lab.path(".git/objects/info/alternates");
+            crate::lab::run(&lab.root(), "mkfifo", &[fifo.as_os_str()]);
+            lab.write(".git/index", "DIRC garbage");
+        },
+    ];
+    for (number, make) in cases.iter().enumerate() {
+        let lab = Lab::new();
+        lab.write("a", "x");
+        make(&lab);
+        let snapshot = lab.track();
+        assert_eq!(snapshot.files, 1, "case {number}");
+    }
+}
+
+#[test]
+fn a_link_in_the_place_of_a_directory_is_not_scanned() {
+    let lab = Lab::new();
+    let outside = lab.dir().join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    std::fs::write(outside.join("secret"), "do not store me").unwrap();
+    lab.link(outside.to_str().unwrap(), "d");
+    lab.link("/proc/self/root", "root");
+    lab.link("b", "loop");
+    lab.link("loop", "b");
+    lab.link(&"x".repeat(4000), "long");
+    let snapshot = lab.track();
+    assert_eq!(snapshot.files, 5);
+    for file in lab.workspace().files(&snapshot.hash).unwrap() {
+        let bytes = lab.workspace().file_at(&snapshot.hash, &file.path).unwrap();
+        assert!(!bytes.starts_with(b"do not"), "{}", file.path);
+    }
+}
+
+#[test]
+fn the_collision_pair_of_sha1_is_not_mixed_up() {
+    // The first 320 bytes of the two published colliding files differ and hash alike.
+    let (one, two) = crate::hostile::shattered();
+    let lab = Lab::new();
+    lab.write("good", "x");
+    lab.write("one", one);
+    lab.write("two", two);
+    let snapshot = lab.track();
+    let reasons: Vec<_> = snapshot.skipped.iter().map(|skipped| &skipped.reason).collect();
+    assert_eq!(snapshot.files + reasons.len() as u64, 3);
+    let before = lab.manifest();
+    lab.restore_exact(snapshot.hash);
+    assert_same(&lab.manifest(), &before, "neither became the other");
+}
+
+/// Prefixes of the SHAttered files, which make any equal suffix collide as raw SHA-1.
+fn shattered() -> (Vec<u8>, Vec<u8>) {
+    const COMMON: &str = "255044462d312e330a25e2e3cfd30a0a0a312030206f626a0a3c3c2f57696474682032203020522f4865696768742033203020522f547970652034203020522f537562747970652035203020522f46696c7465722036203020522f436f6c6f7253706163652037203020522f4c656e6774682038203020522f42697473506572436f6d706f6e656e7420383e3e0a73747265616d0affd8fffe00245348412d3120697320646561642121212121852fec092339759c39b1a1c63c4c97e1fffe01";
+    const ONE: &str = "7f46dc93a6b67e013b029aaa1db2560b45ca67d688c7f84b8c4c791fe02b3df614f86db1690901c56b45c1530afedfb76038e972722fe7ad728f0e4904e046c230570fe9d41398abe12ef5bc942be33542a4802d98b5d70f2a332ec37fac3514e74ddc0f2cc1a874cd0c78305a21566461309789606bd0bf3f98cda8044629a1";
+    const TWO: &str = "7346dc9166b67e118f029ab621b2560ff9ca67cca8c7f85ba84c79030c2b3de218f86db3a90901d5df45c14f26fedfb3dc38e96ac22fe7bd728f0e45bce046d23c570feb141398bb552ef5a0a82be331fea48037b8b5d71f0e332edf93ac3500eb4ddc0decc1a864790c782c76215660dd309791d06bd0af3f98cda4bc4629b1";
+    let bytes = |hex: &str| -> Vec<u8> {
+        (0..hex.len() / 2).map(|at| u8::from_str_radix(&hex[at * 2..at * 2 + 2], 16).unwrap()).collect()
+    };
+    ([bytes(COMMON), bytes(ONE)].concat(), [bytes(COMMON), bytes(TWO)].concat())
+}
+
+#[test]
+fn the_users_repository_is_never_written() {
+    let lab = Lab::with_git(&[("a", "one"), ("dir/b", "two"), (".gitignore", "*.log\n")]);
+    let before = crate::lab::manifest(&lab.path(".git"));
+    let hash = lab.hash();
+    lab.write("a", "changed");
+    lab.write("new", "x");
+    lab.remove("dir");
+    lab.restore_exact(hash);
+    lab.workspace().patch(&hash, &Progress::default()).unwrap();
+    lab.workspace().absorb(u64::MAX).unwrap();
+    lab.workspace().verify(&Progress::default()).unwrap();
+    lab.workspace().track(&TrackOptions { rehash: true, ..Default::default() }, &Progress::default()).unwrap();
+    assert_same(&crate::lab::manifest(&lab.path(".git")), &before, "byte for byte");
+    assert_eq!(git(&lab.root(), &["status", "--porcelain"]), "");
+}

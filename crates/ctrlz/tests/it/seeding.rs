@@ -1,1 +1,218 @@
-//! To come.
+//! Borrowing from the user's repository: fast, and never at the cost of the right bytes.
+
+use std::time::Duration;
+
+use ctrlz::{ObjectId, Progress, TrackOptions};
+
+use crate::lab::{Lab, assert_fsck_clean, git};
+
+/// A repository whose index is old enough to prove something.
+fn settled(files: &[(&str, &str)]) -> Lab {
+    let lab = Lab::new();
+    lab.git(&["init", "-q", "-b", "main"]);
+    for (path, text) in files {
+        lab.write(path, text);
+    }
+    settle(&lab);
+    lab
+}
+
+/// Adds everything, with pauses that make timestamps tell before from after.
+fn settle(lab: &Lab) {
+    std::thread::sleep(Duration::from_millis(40));
+    lab.git(&["add", "-A", "-f"]);
+    lab.git(&["commit", "-q", "-m", "x", "--allow-empty"]);
+    std::thread::sleep(Duration::from_millis(40));
+}
+
+/// The hash without borrowing, from a store of its own.
+fn honest_hash(lab: &Lab) -> ObjectId {
+    let mut options = lab.options.clone();
+    options.seed = false;
+    options.data_dir = lab.dir().join("honest");
+    let workspace = ctrlz::Workspace::open(&lab.root(), options).unwrap();
+    workspace.track(&TrackOptions::default(), &Progress::default()).unwrap().hash
+}
+
+#[test]
+fn unchanged_files_are_borrowed_and_changed_ones_read() {
+    let lab = settled(&[("a", "one"), ("dir/b", "two"), ("c", "three")]);
+    lab.link("a", "link");
+    settle(&lab);
+    lab.write("c", "changed");
+    lab.write("new", "x");
+    let snapshot = lab.track();
+    assert_eq!((snapshot.borrowed, snapshot.files_read), (3, 2));
+    assert_eq!(snapshot.hash, honest_hash(&lab));
+    assert_fsck_clean(&lab.store());
+}
+
+#[test]
+fn a_loan_survives_the_users_history_rewrite_and_gc() {
+    let lab = settled(&[("a", "only in this commit"), ("b", "x")]);
+    let snapshot = lab.track();
+    assert!(snapshot.borrowed > 0);
+    assert_eq!(lab.workspace().absorb(u64::MAX).unwrap(), 0);
+    assert_eq!(lab.workspace().status().unwrap().borrowed, 0);
+    lab.write("a", "rewritten");
+    lab.git(&["commit", "-q", "-a", "--amend", "-m", "y"]);
+    lab.git(&["reflog", "expire", "--expire=now", "--all"]);
+    lab.git(&["gc", "-q", "--prune=now"]);
+    lab.restore(snapshot.hash);
+    assert_eq!(lab.read("a"), "only in this commit");
+    std::fs::remove_dir_all(lab.path(".git")).unwrap();
+    assert_fsck_clean(&lab.store());
+}
+
+#[test]
+fn the_next_snapshot_ends_a_loan_that_was_cut_off() {
+    let lab = settled(&[("a", "one"), ("b", "two")]);
+    assert_eq!(lab.track().borrowed, 2);
+    assert_eq!(lab.workspace().absorb(1).unwrap(), 1, "as much as it may");
+    lab.track();
+    assert_eq!(lab.workspace().status().unwrap().borrowed, 0);
+    let alternates = lab.store().join("objects/info/alternates");
+    assert_eq!(std::fs::read(alternates).unwrap(), b"");
+    std::fs::remove_dir_all(lab.path(".git")).unwrap();
+    assert_fsck_clean(&lab.store());
+}
+
+#[test]
+fn a_lender_that_forgot_is_replaced_by_the_work_tree() {
+    let lab = settled(&[("a", "one"), ("b", "two")]);
+    let first = lab.track();
+    assert!(first.borrowed > 0);
+    std::fs::remove_dir_all(lab.path(".git/objects")).unwrap();
+    std::fs::create_dir(lab.path(".git/objects")).unwrap();
+    let again = lab.track();
+    assert_eq!(again.hash, first.hash);
+    lab.write("a", "broken");
+    lab.restore(first.hash);
+    assert_eq!(lab.read("a"), "one", "read from disk when the loan could not be paid");
+    assert_fsck_clean(&lab.store());
+}
+
+#[test]
+fn filters_and_attributes_never_reach_a_snapshot() {
+    for attributes in [
+        "* text=auto\n", "* eol=crlf\n", "* ident\n", "a filter=rot13\n",
+        "* working-tree-encoding=UTF-16\n", "[attr]secret filter=rot13\na secret\n",
+    ] {
+        let lab = Lab::new();
+        lab.git(&["init", "-q"]);
+        lab.git(&["config", "filter.rot13.clean", "tr a-z n-za-m"]);
+        lab.git(&["config", "filter.rot13.smudge", "tr a-z n-za-m"]);
+        lab.git(&["config", "core.autocrlf", "input"]);
+        let text = if attributes.contains("UTF-16") { "\u{feff}x\n" } else { "abc $Id$\r\n" };
+        lab.write("a", if attributes.contains("rot13") { "abc\n" } else { text });
+        if !attributes.contains("UTF-16") {
+            lab.write(".gitattributes", attributes);
+        }
+        settle(&lab);
+        lab.write(".gitattributes", attributes);
+        let snapshot = lab.track();
+        let bytes = lab.workspace().file_at(&snapshot.hash, &crate::lab::tree_path("a")).unwrap();
+        assert_eq!(bytes, std::fs::read(lab.path("a")).unwrap(), "{attributes:?}");
+        assert_eq!(snapshot.hash, honest_hash(&lab), "{attributes:?}");
+    }
+}
+
+#[test]
+fn flags_that_hide_changes_from_git_do_not_hide_them_from_us() {
+    let lab = settled(&[("assumed", "one"), ("skipped", "one"), ("intended", "one")]);
+    lab.git(&["update-index", "--assume-unchanged", "assumed"]);
+    lab.git(&["update-index", "--skip-worktree", "skipped"]);
+    lab.git(&["rm", "-q", "--cached", "intended"]);
+    lab.git(&["add", "-N", "intended"]);
+    lab.write("assumed", "two");
+    lab.write("skipped", "two");
+    std::thread::sleep(Duration::from_millis(40));
+    let snapshot = lab.track();
+    let read = |path| lab.workspace().file_at(&snapshot.hash, &crate::lab::tree_path(path)).unwrap();
+    assert_eq!((read("assumed"), read("skipped"), read("intended")), (b"two".to_vec(), b"two".to_vec(), b"one".to_vec()));
+    assert_eq!(snapshot.hash, honest_hash(&lab));
+}
+
+#[test]
+fn unusual_indexes_are_understood_or_declined() {
+    let variants: [(&str, &[&[&str]]); 5] = [
+        ("split", &[&["update-index", "--split-index"]]),
+        ("v4", &[&["update-index", "--index-version", "4"]]),
+        ("untracked cache", &[&["update-index", "--untracked-cache"]]),
+        ("unmerged", &[]),
+        ("skip hash", &[&["-c", "index.skipHash=true", "update-index", "--force-write-index"]]),
+    ];
+    for (name, commands) in variants {
+        let lab = settled(&[("a", "one"), ("dir/b", "two"), (".gitignore", "ignored\n"), ("ignored", "but tracked")]);
+        for command in commands {
+            lab.git(command);
+        }
+        if name == "unmerged" {
+            let id = lab.git(&["hash-object", "-w", "a"]);
+            let id = id.trim();
+            let lines = format!("0 {} 0\tc\n100644 {id} 1\tc\n100644 {id} 2\tc\n", "0".repeat(40));
+            let file = lab.dir().join("lines");
+            std::fs::write(&file, lines).unwrap();
+            let script = format!("git update-index --index-info < {}", file.display());
+            crate::lab::run(&lab.root(), "bash", &["-c".as_ref(), script.as_ref()]);
+            lab.write("c", "conflict");
+        }
+        let snapshot = lab.track();
+        assert_eq!(snapshot.hash, honest_hash(&lab), "{name}");
+        let files = lab.workspace().files(&snapshot.hash).unwrap();
+        assert!(files.iter().any(|file| file.path.to_string() == "ignored"), "{name}");
+    }
+}
+
+#[test]
+fn a_sha256_repository_is_protected_too() {
+    let lab = Lab::new();
+    lab.git(&["init", "-q", "--object-format=sha256"]);
+    lab.write(".gitignore", "ignored\n");
+    lab.write("ignored", "but tracked");
+    lab.write("a", "one");
+    settle(&lab);
+    let snapshot = lab.track();
+    assert_eq!((snapshot.files, snapshot.borrowed), (3, 0));
+    lab.write("a", "two");
+    lab.restore(snapshot.hash);
+    assert_eq!(lab.read("a"), "one");
+}
+
+#[test]
+fn a_sparse_checkout_is_not_filled() {
+    let lab = settled(&[("in/a", "one"), ("out/b", "two")]);
+    lab.git(&["sparse-checkout", "set", "in"]);
+    assert!(!lab.exists("out"));
+    let snapshot = lab.track();
+    assert_eq!(snapshot.files, 1);
+    lab.write("in/a", "changed");
+    lab.restore_exact(snapshot.hash);
+    assert!(!lab.exists("out"));
+}
+
+#[test]
+fn packed_and_delta_compressed_repositories_lend_as_well() {
+    let lab = settled(&[("a", &"line\n".repeat(500)), ("b", &format!("{}end\n", "line\n".repeat(500)))]);
+    lab.git(&["gc", "-q", "--aggressive"]);
+    let snapshot = lab.track();
+    assert_eq!(snapshot.borrowed, 2);
+    lab.workspace().absorb(u64::MAX).unwrap();
+    std::fs::remove_dir_all(lab.path(".git")).unwrap();
+    lab.write("a", "x");
+    lab.restore(snapshot.hash);
+    assert_eq!(lab.read("a"), "line\n".repeat(500));
+    assert_fsck_clean(&lab.store());
+}
+
+#[test]
+fn a_clone_that_borrows_itself_lends_as_well() {
+    let lab = settled(&[("a", "one")]);
+    let clone = lab.dir().join("clone");
+    git(lab.dir(), &["clone", "-q", "--shared", "work", "clone"]);
+    std::thread::sleep(Duration::from_millis(40));
+    let workspace = ctrlz::Workspace::open(&clone, lab.options.clone()).unwrap();
+    let snapshot = workspace.track(&TrackOptions::default(), &Progress::default()).unwrap();
+    assert_eq!(workspace.absorb(u64::MAX).unwrap(), 0);
+    assert_eq!(workspace.file_at(&snapshot.hash, &crate::lab::tree_path("a")).unwrap(), b"one");
+}
