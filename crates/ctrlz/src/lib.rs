@@ -56,6 +56,7 @@ pub use restore::{Action, Kept, KeptReason, Plan};
 pub use scan::{Progress, SkipReason, Skipped};
 pub use store::{Operation, OperationKind};
 pub use workspace::{
-    Diffs, ListedFile, Options, Patch, PatchToRevert, Point, Presence, Problem, RestoreOptions,
-    RestoreReport, Snapshot, Status, TrackOptions, Verification, Workspace, find_work_tree,
+    Diffs, ListedFile, Options, Patch, PatchToRevert, Point, Presence, Problem, Recovery,
+    RestoreOptions, RestoreReport, Snapshot, Status, TrackOptions, Verification, Workspace,
+    find_work_tree,
 };

@@ -84,9 +84,8 @@ impl Rules {
 
     /// Judges `path`, whose parent directories are known not to be ignored.
     pub(crate) fn verdict(&self, path: &[u8], is_dir: bool) -> Verdict {
-        match matches(&self.overrides.include, path, is_dir) {
-            Some(true) => return Verdict::Included,
-            Some(false) | None => (),
+        if matches(&self.overrides.include, path, is_dir) == Some(true) {
+            return Verdict::Included;
         }
         match matches(&self.overrides.exclude, path, is_dir) {
             Some(true) => return Verdict::Ignored,

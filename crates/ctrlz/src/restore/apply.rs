@@ -188,12 +188,13 @@ fn swap(root: &Dir, unit: &UnitRecord) -> Result<(), Error> {
 
 fn swap_back(dir: &Dir, name: &[u8], unit: &UnitRecord) -> Result<(), Error> {
     let temporary = unit.temporary.as_bytes();
-    Ok(match (&unit.old, unit.has_new) {
+    match (&unit.old, unit.has_new) {
         (None, true) => dir.rename_new(name, temporary)?,
         (Some(_), true) => dir.exchange(temporary, name)?,
         (Some(_), false) => dir.rename_new(temporary, name)?,
         (None, false) => (),
-    })
+    }
+    Ok(())
 }
 
 /// Whether what stands at `name` is exactly what was recorded, directories with all they hold.

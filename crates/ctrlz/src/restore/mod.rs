@@ -19,5 +19,5 @@ mod stage;
 pub use plan::{Action, Kept, KeptReason, Plan};
 
 pub(crate) use apply::{apply, recover};
-pub(crate) use journal::Journal;
+pub(crate) use journal::{Journal, Phase};
 pub(crate) use plan::{ModeChange, Now, NowAt, Request, Wanted, entry_kind, plan};

@@ -340,10 +340,10 @@ pub(crate) fn entry_kind(stat: &EntryStat) -> Option<EntryKind> {
 }
 
 /// Works out what turns `now` into what `request` wants.
-pub(crate) fn plan(now: &Now<'_>, request: Request) -> Plan {
+pub(crate) fn plan(now: &Now<'_>, request: &Request) -> Plan {
     let mut planner = Planner {
         now,
-        request: &request,
+        request,
         dirs: BTreeSet::from([Vec::new()]),
         made: BTreeSet::new(),
         units: BTreeMap::new(),

@@ -166,27 +166,25 @@ fn unreadable_now(error: &crate::fs::FileError) -> Once {
 
 fn read_link_once(dir: &Dir, name: &[u8], keep: &dyn Keep) -> Result<Once, Error> {
     let before = Time::now();
-    let look = || -> Result<(Option<Stat>, Vec<u8>, Option<Stat>), crate::fs::FileError> {
-        let first = dir.stat(name)?;
-        if first.is_none_or(|stat| stat.kind != FileKind::Symlink) {
-            return Ok((None, Vec::new(), None));
-        }
-        Ok((first, dir.read_link(name)?, dir.stat(name)?))
-    };
-    let (Some(first), target, Some(second)) = (match look() {
-        Ok(seen) => seen,
+    let (target, second) = match look_at_link(dir, name) {
+        Ok(Some(seen)) => seen,
+        Ok(None) => return Ok(Once::Changed),
         Err(error) => return Ok(unreadable_now(&error)),
-    }) else {
-        return Ok(Once::Changed);
     };
-    if !first.same_file_and_content(&second) {
-        return Ok(Once::Changed);
-    }
     let Some(id) = keep.blob(&target)? else {
         return Ok(Once::Stable(Outcome::Skip(SkipReason::HashCollision)));
     };
     let racy = is_racy(second.ctime, before);
     Ok(Once::Stable(Outcome::Read { stat: EntryStat::from(&second), id, racy }))
+}
+
+/// The target of a link that did not change while it was read.
+fn look_at_link(dir: &Dir, name: &[u8]) -> Result<Option<(Vec<u8>, Stat)>, crate::fs::FileError> {
+    let is_link = |stat: &Stat| stat.kind == FileKind::Symlink;
+    let Some(first) = dir.stat(name)?.filter(is_link) else { return Ok(None) };
+    let target = dir.read_link(name)?;
+    let second = dir.stat(name)?.filter(|second| first.same_file_and_content(second));
+    Ok(second.map(|second| (target, second)))
 }
 
 fn read_file_once(dir: &Dir, name: &[u8], keep: &dyn Keep) -> Result<Once, Error> {

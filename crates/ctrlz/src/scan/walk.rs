@@ -290,14 +290,14 @@ impl Visit<'_, '_> {
             let kind = cached.stat.kind;
             let verdict = self.verdict(&path, kind, Some(cached));
             if kind == FileKind::Dir || self.is_left_out(&path, verdict, kind) {
-                return Some(self.settle(name, path, cached.stat, None, verdict, None));
+                return Some(self.settle(&name, path, cached.stat, None, verdict, None));
             }
         }
         match self.dir.stat(&name) {
             Ok(None) => None,
             Ok(Some(stat)) => {
                 let verdict = self.verdict(&path, stat.kind, cached);
-                Some(self.settle(name, path, EntryStat::from(&stat), Some(stat), verdict, cached))
+                Some(self.settle(&name, path, EntryStat::from(&stat), Some(stat), verdict, cached))
             }
             Err(error) => {
                 let skipped = unreadable(path, &error);
@@ -342,7 +342,7 @@ impl Visit<'_, '_> {
     /// Decides what becomes of one entry. `stat` is missing where the cache vouches for it.
     fn settle(
         &mut self,
-        name: Vec<u8>,
+        name: &[u8],
         path: Vec<u8>,
         entry_stat: EntryStat,
         stat: Option<Stat>,
@@ -350,13 +350,8 @@ impl Visit<'_, '_> {
         cached: Option<CachedEntry<'_>>,
     ) -> ListedEntry {
         let racy = is_racy(entry_stat.ctime, self.before);
-        let done = |content| ListedEntry {
-            name: name.clone().into_boxed_slice(),
-            stat: entry_stat,
-            content,
-            verdict,
-            racy,
-        };
+        let done =
+            |content| ListedEntry { name: name.into(), stat: entry_stat, content, verdict, racy };
         if self.is_left_out(&path, verdict, entry_stat.kind) {
             return done(Content::Ignored);
         }

@@ -111,7 +111,7 @@ impl Meta {
                 }
             }
         }
-        modes.sort_by(|one, other| one.0.clone().into_bytes().cmp(&other.0.clone().into_bytes()));
+        modes.sort_by_cached_key(|(path, _)| path.clone().into_bytes());
         let empty_dirs = empty_dirs(listing, &dirs_with_files);
         let hidden = listing
             .hidden_rules

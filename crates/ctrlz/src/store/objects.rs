@@ -164,9 +164,8 @@ impl Objects {
 
     /// Every commit in the packs of this directory.
     pub(crate) fn packed_commits(&self) -> Vec<ObjectId> {
-        let is_commit = |pack: &PackFile, id: &ObjectId| {
-            matches!(pack.header(id), Ok(Some((Kind::Commit, _))))
-        };
+        let is_commit =
+            |pack: &PackFile, id: &ObjectId| matches!(pack.header(id), Ok(Some((Kind::Commit, _))));
         let packs = self.packs();
         let ids = packs.iter().flat_map(|pack| pack.ids().filter(|id| is_commit(pack, id)));
         ids.collect()

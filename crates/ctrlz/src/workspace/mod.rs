@@ -9,12 +9,14 @@ mod track;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::error::Error;
 use crate::fs::private::read_small;
 use crate::fs::{Dir, Named};
 use crate::git::ObjectId;
-use crate::path::TreePath;
-use crate::restore::{Journal, recover};
+use crate::path::{TreePath, escape};
+use crate::restore::{Journal, Phase, recover};
 use crate::scan::Progress;
 use crate::store::{
     Lock, OperationKind, OuterRules, Project, Sharing, Store, UserRepo, WorkTree, check_root,
@@ -241,19 +243,38 @@ impl Workspace {
         let shared = Lock::take(&store.lock_path(), Sharing::Shared, self.options.patience)?;
         store.objects.refresh()?;
         let root = Dir::open(&self.root)?;
-        let session = Session { store, work_tree, root, _lock: lock, _shared: shared };
-        self.finish_interrupted(&session)?;
+        let mut session =
+            Session { store, work_tree, root, recovered: None, _lock: lock, _shared: shared };
+        session.recovered = self.finish_interrupted(&session)?;
         Ok(session)
     }
 
-    fn finish_interrupted(&self, session: &Session) -> Result<(), Error> {
+    fn finish_interrupted(&self, session: &Session) -> Result<Option<Recovery>, Error> {
         let path = session.work_tree.journal_path();
-        let Some(journal) = Journal::load(&path)? else { return Ok(()) };
-        recover(&session.root, &journal, &path)?;
+        let Some(journal) = Journal::load(&path)? else { return Ok(None) };
+        let applied = recover(&session.root, &journal, &path)?;
         let options = TrackOptions::default();
         self.track_locked(session, &options, OperationKind::Restore, &Progress::default())?;
-        Ok(())
+        Ok(Some(Recovery {
+            files: journal.units.len() as u64,
+            finished: journal.phase == Phase::Swapping,
+            kept: applied.kept.iter().map(|path| escape(path)).collect(),
+            left: applied.left.iter().map(|path| escape(path)).collect(),
+        }))
     }
+}
+
+/// What became of a restore that a killed process left half-done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Recovery {
+    /// Paths it was about.
+    pub files: u64,
+    /// Whether it was finished; otherwise no file had changed yet, and none has.
+    pub finished: bool,
+    /// Paths that somebody changed in between, which stay as they are.
+    pub kept: Vec<String>,
+    /// Replaced things that are not what was saved, and still lie under these names.
+    pub left: Vec<String>,
 }
 
 /// One command's hold on a work tree.
@@ -261,6 +282,7 @@ struct Session {
     store: Store,
     work_tree: WorkTree,
     root: Dir,
+    recovered: Option<Recovery>,
     _lock: Lock,
     _shared: Lock,
 }

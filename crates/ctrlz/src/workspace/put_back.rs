@@ -20,7 +20,7 @@ use crate::store::{
 
 use super::absence::{Absence, is_dir_of, parents};
 use super::track::{StoreKeep, Tracked, capture};
-use super::{Session, TrackOptions, Workspace, is_asked_for};
+use super::{Recovery, Session, TrackOptions, Workspace, is_asked_for};
 
 /// How to put a snapshot back.
 #[derive(Clone, Debug, Default)]
@@ -101,6 +101,8 @@ pub struct RestoreReport {
     /// Replaced things that were changed by somebody else at the last moment and still lie under
     /// these names.
     pub left: Vec<String>,
+    /// A restore that had been cut off and was finished before this one.
+    pub recovered: Option<Recovery>,
 }
 
 impl RestoreReport {
@@ -253,7 +255,7 @@ impl Workspace {
         if options.exact {
             empty_out(&mut request, session, &tracked, hash, meta.as_deref(), options)?;
         }
-        self.plan_from(session, tracked, request)
+        self.plan_from(session, &tracked, request)
     }
 
     fn prepare_revert(
@@ -304,7 +306,7 @@ impl Workspace {
                 },
             }
         }
-        self.plan_from(session, tracked, request)
+        self.plan_from(session, &tracked, request)
     }
 
     fn track_before(&self, session: &Session, progress: &Progress) -> Result<Tracked, Error> {
@@ -316,14 +318,14 @@ impl Workspace {
     fn plan_from(
         &self,
         session: &Session,
-        tracked: Tracked,
+        tracked: &Tracked,
         mut request: Request,
     ) -> Result<Prepared, Error> {
-        let forced = self.save_unsaved(session, &tracked, &mut request)?;
-        let safety = self.record_forced(session, &tracked, &forced)?;
+        let forced = self.save_unsaved(session, tracked, &mut request)?;
+        let safety = self.record_forced(session, tracked, &forced)?;
         let files = tracked.snapshot.files + forced.len() as u64;
         let now = Now { listing: &tracked.listing, forced };
-        Ok(Prepared { plan: plan(&now, request), safety, files })
+        Ok(Prepared { plan: plan(&now, &request), safety, files })
     }
 
     /// Captures every file that stands in the way of the request and that the rules leave out.
@@ -470,6 +472,7 @@ impl Workspace {
             done: plan.actions.clone(),
             kept: plan.kept.clone(),
             left: Vec::new(),
+            recovered: session.recovered.clone(),
         };
         if plan.units.is_empty() && plan.modes.is_empty() && plan.emptied.is_empty() {
             return Ok(report);
@@ -516,7 +519,7 @@ enum Standing {
 fn empty_plan() -> Plan {
     plan(
         &Now { listing: &crate::scan::Listing::default(), forced: BTreeMap::new() },
-        Request::default(),
+        &Request::default(),
     )
 }
 

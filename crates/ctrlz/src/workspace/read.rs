@@ -92,10 +92,7 @@ impl Workspace {
     fn is_unchanged_on_disk(&self, root: &crate::fs::Dir, change: &Change) -> Result<bool, Error> {
         let Some(before) = change.before else { return Ok(true) };
         let path = change.path.as_bytes();
-        let dir = match root.open_below(change.path.parent_bytes()) {
-            Ok(dir) => dir,
-            Err(_) => return Ok(false),
-        };
+        let Ok(dir) = root.open_below(change.path.parent_bytes()) else { return Ok(false) };
         let bytes = match look(root, path)? {
             Some(FileKind::Symlink) if before.kind == EntryKind::Symlink => {
                 dir.read_link(change.path.name())?

@@ -17,7 +17,7 @@ use crate::store::{
     build_tree, edit_tree,
 };
 
-use super::{Session, Workspace};
+use super::{Recovery, Session, Workspace};
 
 /// How to take a snapshot.
 #[derive(Clone, Debug, Default)]
@@ -50,6 +50,8 @@ pub struct Snapshot {
     pub borrowed: u64,
     /// What it does not hold, and why.
     pub skipped: Vec<Skipped>,
+    /// A restore that had been cut off and was finished first.
+    pub recovered: Option<Recovery>,
 }
 
 impl Snapshot {
@@ -113,7 +115,8 @@ impl Workspace {
     /// an error, and then no hash is returned.
     pub fn track(&self, options: &TrackOptions, progress: &Progress) -> Result<Snapshot, Error> {
         let session = self.begin()?;
-        let tracked = self.track_locked(&session, options, OperationKind::Outside, progress)?;
+        let mut tracked = self.track_locked(&session, options, OperationKind::Outside, progress)?;
+        tracked.snapshot.recovered = session.recovered;
         drop(session._shared);
         // Small packs pile up, one per snapshot; a moment when nobody else writes is enough.
         session.store.merge_small_packs()?;
@@ -491,6 +494,7 @@ fn snapshot(
         bytes_written: published.bytes,
         borrowed,
         skipped: operation.meta.skipped.clone(),
+        recovered: None,
     }
 }
 

@@ -172,7 +172,8 @@ fn other_systems_metadata_is_never_entered() {
 fn dangerous_roots_are_refused() {
     let lab = Lab::new();
     let open = |path: &std::path::Path, options: &Options| Workspace::open(path, options.clone());
-    let refused = |result: Result<Workspace, Error>| matches!(result, Err(Error::DangerousRoot { .. }));
+    let refused =
+        |result: Result<Workspace, Error>| matches!(result, Err(Error::DangerousRoot { .. }));
     for path in ["/", "/etc", "/usr", "/tmp", "/home"] {
         assert!(refused(open(path.as_ref(), &lab.options)), "{path}");
     }
@@ -370,8 +371,7 @@ fn an_unreadable_root_is_an_error_not_an_empty_snapshot() {
         lab.track();
         lab.chmod("", 0o000);
         let opened = Workspace::open(&lab.root(), lab.options.clone());
-        let result =
-            opened.and_then(|w| w.track(&TrackOptions::default(), &Progress::default()));
+        let result = opened.and_then(|w| w.track(&TrackOptions::default(), &Progress::default()));
         lab.chmod("", 0o755);
         assert!(result.is_err(), "{result:?}");
     });

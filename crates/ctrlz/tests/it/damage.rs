@@ -90,9 +90,9 @@ fn any_store_file_may_be_truncated_or_lost() {
         .map(|path| path.strip_prefix(lab.store()).unwrap().to_owned())
         .collect();
     // Packs have other names each time, so files are found by their place in the list.
-    for at in 0..names.len() {
+    for (at, name) in names.iter().enumerate() {
         for cut in 0..5 {
-            check_damage(&format!("{:?} cut {cut}", names[at]), &|store| {
+            check_damage(&format!("{name:?} cut {cut}"), &|store| {
                 let path = &store_files(store)[at];
                 let bytes = std::fs::read(path).unwrap();
                 let keep = match cut {

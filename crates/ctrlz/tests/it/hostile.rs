@@ -9,14 +9,12 @@ use crate::lab::{Lab, assert_same, exact, git, git_command};
 
 /// Writes an object into the store as it is, without git's checks.
 fn plant(lab: &Lab, kind: &str, bytes: &[u8]) -> ObjectId {
-    let mut child = git_command(
-        &lab.store(),
-        &["hash-object", "-t", kind, "-w", "--literally", "--stdin"],
-    )
-    .stdin(Stdio::piped())
-    .stdout(Stdio::piped())
-    .spawn()
-    .unwrap();
+    let mut child =
+        git_command(&lab.store(), &["hash-object", "-t", kind, "-w", "--literally", "--stdin"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
     child.stdin.take().unwrap().write_all(bytes).unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success());
@@ -35,14 +33,39 @@ fn hostile_trees_are_refused_before_the_first_write() {
     let blob = plant(&lab, "blob", b"evil");
     let tree = plant(&lab, "tree", &entry("100644", b"f", blob));
     let names: [&[u8]; 22] = [
-        b".", b"..", b".git", b".GIT", b".gIt", ".g\u{200c}it".as_bytes(), b"git~1", b"GIT~1",
-        b".git ", b".git.", b".git::$INDEX_ALLOCATION", b".git...:x", b"../outside",
-        b"a/../../x", b"/abs", b"", b"a/b", b".git/hooks/x", b".hg", b".jj", b".svn", b".git\\x",
+        b".",
+        b"..",
+        b".git",
+        b".GIT",
+        b".gIt",
+        ".g\u{200c}it".as_bytes(),
+        b"git~1",
+        b"GIT~1",
+        b".git ",
+        b".git.",
+        b".git::$INDEX_ALLOCATION",
+        b".git...:x",
+        b"../outside",
+        b"a/../../x",
+        b"/abs",
+        b"",
+        b"a/b",
+        b".git/hooks/x",
+        b".hg",
+        b".jj",
+        b".svn",
+        b".git\\x",
     ];
     let before = lab.manifest();
     let guard = crate::lab::manifest(lab.dir().join("work").parent().unwrap());
     for name in names {
-        for (mode, id) in [("100644", blob), ("100755", blob), ("120000", blob), ("40000", tree), ("160000", blob)] {
+        for (mode, id) in [
+            ("100644", blob),
+            ("100755", blob),
+            ("120000", blob),
+            ("40000", tree),
+            ("160000", blob),
+        ] {
             let leaf = plant(&lab, "tree", &entry(mode, name, id));
             let below = plant(&lab, "tree", &entry("40000", b"sub", leaf));
             for hash in [leaf, below] {
@@ -137,7 +160,8 @@ fn a_compressed_bomb_is_refused_without_memory() {
     let id: ObjectId = "00000000000000000000000000000000000000aa".parse().unwrap();
     let dir = lab.store().join("objects/00");
     std::fs::create_dir_all(&dir).unwrap();
-    std::fs::write(dir.join("000000000000000000000000000000000000aa"), encoder.finish().unwrap()).unwrap();
+    std::fs::write(dir.join("000000000000000000000000000000000000aa"), encoder.finish().unwrap())
+        .unwrap();
     let hash = plant(&lab, "tree", &entry("100644", b"bomb", id));
     let result = lab.try_restore(hash, &exact());
     assert!(matches!(result, Err(Error::Damaged { .. })), "{result:?}");
@@ -239,7 +263,9 @@ fn shattered() -> (Vec<u8>, Vec<u8>) {
     const ONE: &str = "7f46dc93a6b67e013b029aaa1db2560b45ca67d688c7f84b8c4c791fe02b3df614f86db1690901c56b45c1530afedfb76038e972722fe7ad728f0e4904e046c230570fe9d41398abe12ef5bc942be33542a4802d98b5d70f2a332ec37fac3514e74ddc0f2cc1a874cd0c78305a21566461309789606bd0bf3f98cda8044629a1";
     const TWO: &str = "7346dc9166b67e118f029ab621b2560ff9ca67cca8c7f85ba84c79030c2b3de218f86db3a90901d5df45c14f26fedfb3dc38e96ac22fe7bd728f0e45bce046d23c570feb141398bb552ef5a0a82be331fea48037b8b5d71f0e332edf93ac3500eb4ddc0decc1a864790c782c76215660dd309791d06bd0af3f98cda4bc4629b1";
     let bytes = |hex: &str| -> Vec<u8> {
-        (0..hex.len() / 2).map(|at| u8::from_str_radix(&hex[at * 2..at * 2 + 2], 16).unwrap()).collect()
+        (0..hex.len() / 2)
+            .map(|at| u8::from_str_radix(&hex[at * 2..at * 2 + 2], 16).unwrap())
+            .collect()
     };
     ([bytes(COMMON), bytes(ONE)].concat(), [bytes(COMMON), bytes(TWO)].concat())
 }
@@ -256,7 +282,9 @@ fn the_users_repository_is_never_written() {
     lab.workspace().patch(&hash, &Progress::default()).unwrap();
     lab.workspace().absorb(u64::MAX).unwrap();
     lab.workspace().verify(&Progress::default()).unwrap();
-    lab.workspace().track(&TrackOptions { rehash: true, ..Default::default() }, &Progress::default()).unwrap();
+    lab.workspace()
+        .track(&TrackOptions { rehash: true, ..Default::default() }, &Progress::default())
+        .unwrap();
     assert_same(&crate::lab::manifest(&lab.path(".git")), &before, "byte for byte");
     assert_eq!(git(&lab.root(), &["status", "--porcelain"]), "");
 }

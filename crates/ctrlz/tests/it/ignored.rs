@@ -20,14 +20,33 @@ fn rules_of_every_level_are_honoured() {
     lab.write(".gitignore", "*.log\n!keep.log\nbuild/\n/top\n*.kept\n");
     lab.write("sub/.gitignore", "!*.log\nlocal\n");
     for path in [
-        "a", "a.global", "a.conf", "a.info", "a.log", "keep.log", "build/x", "build/keep", "top",
-        "sub/top", "sub/b.log", "sub/local", "local", "x.kept",
+        "a",
+        "a.global",
+        "a.conf",
+        "a.info",
+        "a.log",
+        "keep.log",
+        "build/x",
+        "build/keep",
+        "top",
+        "sub/top",
+        "sub/b.log",
+        "sub/local",
+        "local",
+        "x.kept",
     ] {
         lab.write(path, "x");
     }
     let wanted = [
-        ".gitignore", "a", "build/keep", "keep.log", "local", "sub/.gitignore", "sub/b.log",
-        "sub/top", "x.kept",
+        ".gitignore",
+        "a",
+        "build/keep",
+        "keep.log",
+        "local",
+        "sub/.gitignore",
+        "sub/b.log",
+        "sub/top",
+        "x.kept",
     ];
     assert_eq!(files(&lab), wanted);
     assert_eq!(files(&lab), wanted, "the second time from the cache");
@@ -36,11 +55,28 @@ fn rules_of_every_level_are_honoured() {
 #[test]
 fn git_agrees_on_what_is_ignored() {
     let lab = Lab::with_git(&[]);
-    lab.write(".gitignore", "*.o\n**/deep/*.c\nfoo/**/bar\n!important.o\n\\#hash\ndoc/*.txt\n#c\n\n  \ntrailing\\ \n");
+    lab.write(
+        ".gitignore",
+        "*.o\n**/deep/*.c\nfoo/**/bar\n!important.o\n\\#hash\ndoc/*.txt\n#c\n\n  \ntrailing\\ \n",
+    );
     lab.write("a/.gitignore", "/x\n*.y\n!z.y\n");
     for path in [
-        "m.o", "important.o", "a/m.o", "x/deep/f.c", "deep/f.c", "foo/bar", "foo/a/b/bar", "#hash",
-        "doc/a.txt", "doc/sub/a.txt", "a/x", "a/b/x", "a/q.y", "a/z.y", "trailing ", "c",
+        "m.o",
+        "important.o",
+        "a/m.o",
+        "x/deep/f.c",
+        "deep/f.c",
+        "foo/bar",
+        "foo/a/b/bar",
+        "#hash",
+        "doc/a.txt",
+        "doc/sub/a.txt",
+        "a/x",
+        "a/b/x",
+        "a/q.y",
+        "a/z.y",
+        "trailing ",
+        "c",
     ] {
         lab.write(path, "x");
     }

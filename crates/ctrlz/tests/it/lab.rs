@@ -101,7 +101,7 @@ impl Lab {
         hash: ObjectId,
         options: &RestoreOptions,
     ) -> Result<RestoreReport, ctrlz::Error> {
-        self.workspace().restore(&hash, options, &Progress::default())
+        self.workspace().restore(hash, options, &Progress::default())
     }
 
     pub(crate) fn restore(&self, hash: ObjectId) -> RestoreReport {
@@ -182,7 +182,10 @@ pub(crate) fn assert_same(now: &Manifest, wanted: &Manifest, what: &str) {
         lines.map(|(path, thing)| format!("{}: {thing}", ctrlz::escape(path))).collect()
     };
     let (extra, missing) = (differs(now, wanted), differs(wanted, now));
-    assert!(extra.is_empty() && missing.is_empty(), "{what}\nis: {extra:#?}\nshould be: {missing:#?}");
+    assert!(
+        extra.is_empty() && missing.is_empty(),
+        "{what}\nis: {extra:#?}\nshould be: {missing:#?}"
+    );
 }
 
 /// Every path below `root` except repositories' own directories.

@@ -11,8 +11,8 @@ mod ignored;
 mod oracle;
 mod partial;
 // What comes back: every transition, modes, empty directories, exactness, rolling back.
-mod revert;
 mod restore;
+mod revert;
 mod text;
 // Random sequences against a naive copy.
 mod model;

@@ -82,7 +82,12 @@ fn edit(lab: &Lab, step: &Step) {
 /// Files and links of a manifest, without directories.
 fn leaves(manifest: &Manifest) -> BTreeMap<Vec<u8>, String> {
     let is_leaf = |thing: &String| !thing.starts_with("dir");
-    manifest.0.iter().filter(|(_, thing)| is_leaf(thing)).map(|(p, t)| (p.clone(), t.clone())).collect()
+    manifest
+        .0
+        .iter()
+        .filter(|(_, thing)| is_leaf(thing))
+        .map(|(p, t)| (p.clone(), t.clone()))
+        .collect()
 }
 
 /// A snapshot's hash as a fresh store computes it, reading every file.
@@ -134,8 +139,12 @@ fn check_sequence(steps: &[Step]) {
                 }
                 for (path, thing) in before.iter().filter(|(path, _)| !wanted.contains_key(*path)) {
                     let gave_way = wanted.keys().any(|wanted| {
-                        ctrlz::TreePath::parse(wanted).unwrap().is_within(&ctrlz::TreePath::parse(path).unwrap())
-                            || ctrlz::TreePath::parse(path).unwrap().is_within(&ctrlz::TreePath::parse(wanted).unwrap())
+                        ctrlz::TreePath::parse(wanted)
+                            .unwrap()
+                            .is_within(&ctrlz::TreePath::parse(path).unwrap())
+                            || ctrlz::TreePath::parse(path)
+                                .unwrap()
+                                .is_within(&ctrlz::TreePath::parse(wanted).unwrap())
                     });
                     assert!(gave_way || after.get(path) == Some(thing), "{}", ctrlz::escape(path));
                 }
@@ -156,7 +165,12 @@ fn check_sequence(steps: &[Step]) {
                 for at in paths {
                     let path = PATHS[*at].as_bytes();
                     if report.kept.iter().all(|kept| kept.path.as_bytes() != path) {
-                        assert_eq!(content(after.get(path)), content(wanted.get(path)), "{}", PATHS[*at]);
+                        assert_eq!(
+                            content(after.get(path)),
+                            content(wanted.get(path)),
+                            "{}",
+                            PATHS[*at]
+                        );
                     }
                 }
                 for (path, thing) in &before {

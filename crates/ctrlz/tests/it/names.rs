@@ -30,11 +30,36 @@ fn check_round_trip(lab: &Lab) {
 fn odd_names_survive() {
     let lab = Lab::new();
     let names: [&[u8]; 30] = [
-        b"new\nline", b"tab\t", b"quote\"", b"back\\slash", b"$(id)", b"`id`", b"*", b"?", b"<>|",
-        b" lead", b"trail ", b"dot.", b"-rf", b"--help", b"\x1b[31m", b"\x07", b"\xe2\x80\xae",
-        b"\xff\xfe\x80", b"CON", b"aux.c", b"a:b", b"...", b"HEAD", b"index.lock",
-        b".ctrlz-0011223344556677-0", "日本".as_bytes(), "e\u{301}".as_bytes(), "é".as_bytes(),
-        b":(top)x", b"Foo",
+        b"new\nline",
+        b"tab\t",
+        b"quote\"",
+        b"back\\slash",
+        b"$(id)",
+        b"`id`",
+        b"*",
+        b"?",
+        b"<>|",
+        b" lead",
+        b"trail ",
+        b"dot.",
+        b"-rf",
+        b"--help",
+        b"\x1b[31m",
+        b"\x07",
+        b"\xe2\x80\xae",
+        b"\xff\xfe\x80",
+        b"CON",
+        b"aux.c",
+        b"a:b",
+        b"...",
+        b"HEAD",
+        b"index.lock",
+        b".ctrlz-0011223344556677-0",
+        "日本".as_bytes(),
+        "e\u{301}".as_bytes(),
+        "é".as_bytes(),
+        b":(top)x",
+        b"Foo",
     ];
     for name in names {
         std::fs::write(lab.root().join(OsStr::from_bytes(name)), name).unwrap();
@@ -54,8 +79,10 @@ fn random_names_survive() {
     let count = if std::env::var_os("RUN_SLOW_TESTS").is_some() { 10_000 } else { 1_000 };
     let mut made = 0;
     while made < count {
-        let name: Vec<u8> =
-            (0..next() % 200 + 1).map(|_| (next() % 255 + 1) as u8).filter(|b| *b != b'/').collect();
+        let name: Vec<u8> = (0..next() % 200 + 1)
+            .map(|_| (next() % 255 + 1) as u8)
+            .filter(|b| *b != b'/')
+            .collect();
         let usable = ctrlz::TreePath::parse(&name).is_ok() && name != b".gitignore";
         if usable && std::fs::write(lab.root().join(OsStr::from_bytes(&name)), "x").is_ok() {
             made += 1;
@@ -73,7 +100,8 @@ fn paths_longer_than_the_system_allows_in_one_call_survive() {
     crate::lab::run(&lab.root(), "bash", &["-c".as_ref(), script.as_ref()]);
     let first = lab.track();
     assert_eq!((first.files, first.skipped.len()), (2, 0));
-    let change = "for i in $(seq 40); do cd $(printf '%0200d' $i); done; echo changed > file; rm other";
+    let change =
+        "for i in $(seq 40); do cd $(printf '%0200d' $i); done; echo changed > file; rm other";
     crate::lab::run(&lab.root(), "bash", &["-c".as_ref(), change.as_ref()]);
     assert_ne!(lab.hash(), first.hash);
     let report = lab.restore(first.hash);

@@ -50,9 +50,10 @@ fn materialise(root: &Path, tree: &[(Vec<Vec<u8>>, Leaf)]) {
         }
         // A file or a link may stand where a directory is needed.
         let parent = path.parent().unwrap();
-        let blocked = parent.ancestors().take_while(|above| *above != root).any(|above| {
-            above.symlink_metadata().is_ok_and(|meta| !meta.is_dir())
-        });
+        let blocked = parent
+            .ancestors()
+            .take_while(|above| *above != root)
+            .any(|above| above.symlink_metadata().is_ok_and(|meta| !meta.is_dir()));
         if blocked || std::fs::create_dir_all(parent).is_err() {
             continue;
         }
@@ -96,7 +97,8 @@ proptest! {
 /// Source trees that every machine which can run these tests has.
 fn installed_sources() -> Vec<PathBuf> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
-    let home = home.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo")));
+    let home =
+        home.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo")));
     let registry = home.map(|home| home.join("registry/src")).unwrap_or_default();
     let index = std::fs::read_dir(&registry).into_iter().flatten().flatten().next();
     let crates = index.map(|index| index.path()).unwrap_or_default();
@@ -112,9 +114,10 @@ fn installed_sources() -> Vec<PathBuf> {
         })
         .collect();
     let perl = std::fs::read_dir("/usr/share/perl").into_iter().flatten().flatten();
-    found.extend(perl.map(|entry| entry.path()).filter(|path| {
-        path.symlink_metadata().is_ok_and(|meta| meta.is_dir())
-    }));
+    found.extend(
+        perl.map(|entry| entry.path())
+            .filter(|path| path.symlink_metadata().is_ok_and(|meta| meta.is_dir())),
+    );
     found.sort();
     found
 }

@@ -35,9 +35,15 @@ fn only_the_named_paths_are_looked_at() {
         lab.write(path, "2");
     }
     lab.remove("d/y");
-    assert_eq!(files(&lab, &track_paths(&lab, &["a"])), pairs(&[("a", "2"), ("b", "1"), ("d/x", "1"), ("d/y", "1")]));
+    assert_eq!(
+        files(&lab, &track_paths(&lab, &["a"])),
+        pairs(&[("a", "2"), ("b", "1"), ("d/x", "1"), ("d/y", "1")])
+    );
     let snapshot = track_paths(&lab, &["d"]);
-    assert_eq!(files(&lab, &snapshot), pairs(&[("a", "2"), ("b", "1"), ("d/new", "2"), ("d/x", "2")]));
+    assert_eq!(
+        files(&lab, &snapshot),
+        pairs(&[("a", "2"), ("b", "1"), ("d/new", "2"), ("d/x", "2")])
+    );
     lab.remove("b");
     let last = track_paths(&lab, &["b"]);
     assert_eq!(last.hash, lab.hash(), "everything was named by now");

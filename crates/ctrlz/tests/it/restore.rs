@@ -102,7 +102,9 @@ fn untouched_files_keep_their_inode_and_time() {
 #[test]
 fn permissions_come_back_exactly() {
     let lab = Lab::new();
-    for (path, mode) in [("secret", 0o600), ("shared", 0o664), ("run", 0o755), ("own", 0o700), ("ro", 0o444)] {
+    for (path, mode) in
+        [("secret", 0o600), ("shared", 0o664), ("run", 0o755), ("own", 0o700), ("ro", 0o444)]
+    {
         lab.write(path, "x");
         lab.chmod(path, mode);
     }
@@ -194,8 +196,7 @@ fn a_plan_is_what_happens_and_a_stale_one_is_refused() {
     let hash = lab.hash();
     lab.write("a", "two");
     lab.remove("b");
-    let plan =
-        lab.workspace().plan_restore(&hash, &exact(), &Progress::default()).unwrap();
+    let plan = lab.workspace().plan_restore(hash, &exact(), &Progress::default()).unwrap();
     let manifest = lab.manifest();
     assert_eq!(
         plan.actions,
@@ -207,7 +208,7 @@ fn a_plan_is_what_happens_and_a_stale_one_is_refused() {
     assert!(matches!(lab.try_restore(hash, &options), Err(Error::StalePlan)));
     assert_eq!(lab.read("a"), "three");
     lab.write("unrelated", "new");
-    let plan = lab.workspace().plan_restore(&hash, &exact(), &Progress::default()).unwrap();
+    let plan = lab.workspace().plan_restore(hash, &exact(), &Progress::default()).unwrap();
     let options = RestoreOptions { expected_plan: Some(plan.hash), ..exact() };
     let report = lab.try_restore(hash, &options).unwrap();
     assert_eq!(report.done, plan.actions);
@@ -293,7 +294,8 @@ fn the_log_records_what_happened_as_data() {
 #[test]
 fn large_files_come_back_in_pieces() {
     let mut lab = Lab::new();
-    let big: Vec<u8> = (0..12_000_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let big: Vec<u8> =
+        (0..12_000_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     lab.write("small", "x");
     lab.options.max_new_file_bytes = 64 << 20;
     lab.write("big", &big);

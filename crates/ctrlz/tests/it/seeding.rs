@@ -95,8 +95,12 @@ fn a_lender_that_forgot_is_replaced_by_the_work_tree() {
 #[test]
 fn filters_and_attributes_never_reach_a_snapshot() {
     for attributes in [
-        "* text=auto\n", "* eol=crlf\n", "* ident\n", "a filter=rot13\n",
-        "* working-tree-encoding=UTF-16\n", "[attr]secret filter=rot13\na secret\n",
+        "* text=auto\n",
+        "* eol=crlf\n",
+        "* ident\n",
+        "a filter=rot13\n",
+        "* working-tree-encoding=UTF-16\n",
+        "[attr]secret filter=rot13\na secret\n",
     ] {
         let lab = Lab::new();
         lab.git(&["init", "-q"]);
@@ -128,8 +132,12 @@ fn flags_that_hide_changes_from_git_do_not_hide_them_from_us() {
     lab.write("skipped", "two");
     std::thread::sleep(Duration::from_millis(40));
     let snapshot = lab.track();
-    let read = |path| lab.workspace().file_at(&snapshot.hash, &crate::lab::tree_path(path)).unwrap();
-    assert_eq!((read("assumed"), read("skipped"), read("intended")), (b"two".to_vec(), b"two".to_vec(), b"one".to_vec()));
+    let read =
+        |path| lab.workspace().file_at(&snapshot.hash, &crate::lab::tree_path(path)).unwrap();
+    assert_eq!(
+        (read("assumed"), read("skipped"), read("intended")),
+        (b"two".to_vec(), b"two".to_vec(), b"one".to_vec())
+    );
     assert_eq!(snapshot.hash, honest_hash(&lab));
 }
 
@@ -143,7 +151,12 @@ fn unusual_indexes_are_understood_or_declined() {
         ("skip hash", &[&["-c", "index.skipHash=true", "update-index", "--force-write-index"]]),
     ];
     for (name, commands) in variants {
-        let lab = settled(&[("a", "one"), ("dir/b", "two"), (".gitignore", "ignored\n"), ("ignored", "but tracked")]);
+        let lab = settled(&[
+            ("a", "one"),
+            ("dir/b", "two"),
+            (".gitignore", "ignored\n"),
+            ("ignored", "but tracked"),
+        ]);
         for command in commands {
             lab.git(command);
         }
@@ -193,7 +206,8 @@ fn a_sparse_checkout_is_not_filled() {
 
 #[test]
 fn packed_and_delta_compressed_repositories_lend_as_well() {
-    let lab = settled(&[("a", &"line\n".repeat(500)), ("b", &format!("{}end\n", "line\n".repeat(500)))]);
+    let lab =
+        settled(&[("a", &"line\n".repeat(500)), ("b", &format!("{}end\n", "line\n".repeat(500)))]);
     lab.git(&["gc", "-q", "--aggressive"]);
     let snapshot = lab.track();
     assert_eq!(snapshot.borrowed, 2);

@@ -95,7 +95,8 @@ fn a_busy_work_tree_says_who_holds_it() {
     lab.write("a", "x");
     lab.track();
     let wt = std::fs::read_dir(lab.store().join("ctrlz/wt")).unwrap().next().unwrap().unwrap();
-    let file = std::fs::File::options().write(true).read(true).open(wt.path().join("lock")).unwrap();
+    let file =
+        std::fs::File::options().write(true).read(true).open(wt.path().join("lock")).unwrap();
     file.lock().unwrap();
     lab.options.patience = Duration::from_millis(20);
     let result = lab.workspace().track(&TrackOptions::default(), &Progress::default());

@@ -21,27 +21,29 @@ fn check_applies(before: &dyn Fn(&Lab), after: &dyn Fn(&Lab)) {
     before(&lab);
     let from = lab.hash();
     let copy = tempfile::tempdir().unwrap();
-    crate::lab::run(
-        &lab.root(),
-        "cp",
-        &["-a".as_ref(), ".".as_ref(), copy.path().as_os_str()],
-    );
+    crate::lab::run(&lab.root(), "cp", &["-a".as_ref(), ".".as_ref(), copy.path().as_os_str()]);
     after(&lab);
     let to = lab.hash();
     let patch = diff(&lab, from, to);
     let file = lab.dir().join("patch");
     std::fs::write(&file, &patch).unwrap();
     if !patch.is_empty() {
-        let output = git_command(copy.path(), &["apply", "--whitespace=nowarn", file.to_str().unwrap()])
-            .output()
-            .unwrap();
+        let output =
+            git_command(copy.path(), &["apply", "--whitespace=nowarn", file.to_str().unwrap()])
+                .output()
+                .unwrap();
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{error}\n{}", String::from_utf8_lossy(&patch));
     }
     assert_same(&manifest(copy.path()), &lab.manifest(), "after git apply");
     let numstat = lab.store_git(&[
-        "diff", "--no-renames", "--numstat", "-z", "--diff-algorithm=histogram",
-        &from.to_string(), &to.to_string(),
+        "diff",
+        "--no-renames",
+        "--numstat",
+        "-z",
+        "--diff-algorithm=histogram",
+        &from.to_string(),
+        &to.to_string(),
     ]);
     let mut theirs: Vec<(usize, usize, String)> = numstat
         .split('\0')
