@@ -1,2 +1,69 @@
-//! The `ctrlz` command.
-fn main() {}
+//! The `ctrlz` command: what was typed → what was decided → one engine call → what is shown.
+//!
+//! Data goes to standard output and everything else to standard error. A reader that closes the
+//! pipe early is no failure; every other outcome has a documented exit code.
+
+mod args;
+mod commands;
+mod config;
+mod failure;
+mod git_config;
+mod place;
+mod progress;
+mod render;
+mod small_file;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command};
+use commands::Done;
+use config::Environment;
+use failure::Failure;
+use place::Place;
+use render::Output;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(message) => return show_usage(&message),
+    };
+    let mut out = Output::new(cli.global.json);
+    let outcome = run(&cli, &mut out).and_then(|done| out.finish().map(|()| done));
+    match outcome {
+        Ok(done) => ExitCode::from(done.exit_code()),
+        // Whoever reads has seen enough.
+        Err(_) if out.is_closed() => ExitCode::SUCCESS,
+        Err(failure) => {
+            render::failure(&mut out, &failure);
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn run(cli: &Cli, out: &mut Output) -> Result<Done, Failure> {
+    let place = || Place::find(config::decide(&cli.global, &Environment::read())?);
+    match &cli.command {
+        Command::Track(args) => commands::track::run(&place()?, args, out),
+        Command::Patch(args) => commands::patch::run(&place()?, args, out),
+        Command::Diff(args) => commands::diff::run(&place()?, args, out),
+        Command::Show(args) => commands::show::run(&place()?, args, out),
+        Command::Ls(args) => commands::ls::run(&place()?, args, out),
+        Command::Restore(args) => commands::restore::run(&place()?, args, out),
+        Command::Revert(args) => commands::revert::run(&place()?, args, out),
+        Command::Status(args) => commands::status::run(&place()?, args, out),
+        Command::Doctor(args) => commands::doctor::run(&place()?, args, out),
+        Command::Absorb(args) => commands::absorb::run(&place()?, args),
+        // These two describe the command itself and need no work tree.
+        Command::Completions(args) => commands::completions::run(args, out),
+        Command::Man(args) => commands::man::run(args, out),
+    }
+}
+
+/// Shows clap's message: help and version on standard output, wrong usage on standard error.
+fn show_usage(message: &clap::Error) -> ExitCode {
+    // Nobody is left to tell if this cannot be written either.
+    message.print().ok();
+    if message.use_stderr() { ExitCode::from(failure::WRONG_USAGE) } else { ExitCode::SUCCESS }
+}

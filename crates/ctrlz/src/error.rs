@@ -89,7 +89,7 @@ pub enum Error {
         why: String,
     },
     /// Someone else holds the lock.
-    #[error("{} is busy: {holder} has held it for {waited_seconds} s", path.display())]
+    #[error("{} is busy: {holder} has held it for {waited_seconds} s", shown(path))]
     Busy {
         /// The locked file.
         path: PathBuf,
@@ -99,7 +99,7 @@ pub enum Error {
         waited_seconds: u64,
     },
     /// A directory that is too dangerous to track.
-    #[error("refusing to protect {}: {why}", path.display())]
+    #[error("refusing to protect {}: {why}", shown(path))]
     DangerousRoot {
         /// The directory.
         path: PathBuf,
@@ -107,19 +107,19 @@ pub enum Error {
         why: &'static str,
     },
     /// `require_git` is on and the directory is in no git repository.
-    #[error("{} is not in a git repository, and require_git is on", path.display())]
+    #[error("{} is not in a git repository, and require_git is on", shown(path))]
     NotGit {
         /// The directory.
         path: PathBuf,
     },
     /// Snapshots are switched off by configuration.
-    #[error("snapshots are disabled for {}", path.display())]
+    #[error("snapshots are disabled for {}", shown(path))]
     Disabled {
         /// The directory.
         path: PathBuf,
     },
     /// The store was written by a newer version.
-    #[error("the store at {} has format {found}; this version knows {known}", path.display())]
+    #[error("the store at {} has format {found}; this version knows {known}", shown(path))]
     NewerFormat {
         /// The store.
         path: PathBuf,
@@ -129,7 +129,7 @@ pub enum Error {
         known: u32,
     },
     /// The store's directory belongs to someone else or is not a directory.
-    #[error("the store at {} cannot be trusted: {why}", path.display())]
+    #[error("the store at {} cannot be trusted: {why}", shown(path))]
     UntrustedStore {
         /// The store.
         path: PathBuf,
@@ -149,7 +149,7 @@ pub enum Error {
         largest: Vec<(Vec<u8>, u64)>,
     },
     /// A disk has too little room.
-    #[error("{} has {free_bytes} bytes free, and {needed_bytes} are needed", path.display())]
+    #[error("{} has {free_bytes} bytes free, and {needed_bytes} are needed", shown(path))]
     NoSpace {
         /// Where.
         path: PathBuf,
@@ -192,6 +192,11 @@ pub enum Error {
     /// A plan was made for a different state.
     #[error("the files moved since the plan was made; make a new one")]
     StalePlan,
+}
+
+/// A path as it may be printed.
+fn shown(path: &std::path::Path) -> String {
+    escape(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()))
 }
 
 fn largest_text(largest: &[(Vec<u8>, u64)]) -> String {

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{FileError, Named, random_name};
 
@@ -56,28 +56,98 @@ pub(crate) enum Durable {
     No,
 }
 
+/// The prefix of every file that is not finished.
+const TEMPORARY: &str = "tmp_";
+
+/// A file that nobody knows yet. It is locked while we live, which tells [`sweep`] to let it be.
+struct Temporary {
+    path: PathBuf,
+    file: File,
+}
+
+impl Temporary {
+    fn create(dir: &Path) -> Result<Temporary, FileError> {
+        loop {
+            let path = dir.join(format!("{TEMPORARY}{}", random_name()));
+            let file = create(&path)?;
+            // A sweeper may come between the two calls; then another name is tried.
+            if file.try_lock().is_ok() && path.symlink_metadata().is_ok() {
+                return Ok(Temporary { path, file });
+            }
+        }
+    }
+
+    fn fill(&mut self, bytes: &[u8], durable: Durable) -> Result<(), FileError> {
+        self.file.write_all(bytes).named("write", &self.path)?;
+        if durable == Durable::Yes {
+            self.file.sync_all().named("flush", &self.path)?;
+        }
+        Ok(())
+    }
+}
+
+/// Creates a directory that nobody knows yet, 0700. [`sweep`] lets it be while the handle lives.
+pub(crate) fn create_temporary_dir(parent: &Path) -> Result<(PathBuf, File), FileError> {
+    loop {
+        let path = parent.join(format!("{TEMPORARY}{}", random_name()));
+        std::fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .named("create the directory", &path)?;
+        // A sweeper may come before the lock; then another name is tried.
+        let Ok(dir) = File::open(&path) else { continue };
+        if dir.try_lock().is_ok() && path.symlink_metadata().is_ok() {
+            super::dir::set_mode(&dir, 0o700).named("set the permissions of", &path)?;
+            return Ok((path, dir));
+        }
+    }
+}
+
+/// Removes unfinished files and directories whose makers are gone.
+pub(crate) fn sweep(dir: &Path) -> Result<(), FileError> {
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error).named("list", dir),
+    };
+    for entry in entries {
+        let entry = entry.named("list", dir)?;
+        let path = entry.path();
+        if !entry.file_name().as_encoded_bytes().starts_with(TEMPORARY.as_bytes()) {
+            continue;
+        }
+        // It may be finished and renamed by now, or belong to somebody who is still at it.
+        let Ok(orphan) = File::open(&path) else { continue };
+        if orphan.try_lock().is_err() {
+            continue;
+        }
+        let removed = match entry.file_type() {
+            Ok(kind) if kind.is_dir() => std::fs::remove_dir_all(&path),
+            _ => std::fs::remove_file(&path),
+        };
+        match removed {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(error).named("remove", &path);
+            }
+            _ => (),
+        }
+    }
+    Ok(())
+}
+
 /// Replaces `path` with `bytes` in one step: readers see the old file or the new one.
 pub(crate) fn replace(path: &Path, bytes: &[u8], durable: Durable) -> Result<(), FileError> {
     let parent = path.parent().unwrap_or(Path::new("."));
-    let temporary = parent.join(format!("tmp_{}", random_name()));
-    let written = write_new(&temporary, bytes, durable).and_then(|()| {
-        std::fs::rename(&temporary, path).named("replace", path)?;
+    let mut temporary = Temporary::create(parent)?;
+    let written = temporary.fill(bytes, durable).and_then(|()| {
+        std::fs::rename(&temporary.path, path).named("replace", path)?;
         if durable == Durable::Yes { sync_dir(parent) } else { Ok(()) }
     });
     if written.is_err() {
         // The first error is the one to report; a left-over is swept later.
-        drop(std::fs::remove_file(&temporary));
+        drop(std::fs::remove_file(&temporary.path));
     }
     written
-}
-
-fn write_new(path: &Path, bytes: &[u8], durable: Durable) -> Result<(), FileError> {
-    let mut file = create(path)?;
-    file.write_all(bytes).named("write", path)?;
-    if durable == Durable::Yes {
-        file.sync_all().named("flush", path)?;
-    }
-    Ok(())
 }
 
 /// Makes the names in a directory durable.
@@ -118,15 +188,15 @@ fn is_absence(error: &io::Error) -> bool {
 /// decides; `false` if that was somebody else.
 pub(crate) fn create_once(path: &Path, bytes: &[u8]) -> Result<bool, FileError> {
     let parent = path.parent().unwrap_or(Path::new("."));
-    let temporary = parent.join(format!("tmp_{}", random_name()));
-    let made = write_new(&temporary, bytes, Durable::Yes).and_then(|()| {
-        match std::fs::hard_link(&temporary, path) {
+    let mut temporary = Temporary::create(parent)?;
+    let made = temporary.fill(bytes, Durable::Yes).and_then(|()| {
+        match std::fs::hard_link(&temporary.path, path) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
             Err(error) => Err(error).named("create", path),
         }
     });
-    drop(std::fs::remove_file(&temporary));
+    drop(std::fs::remove_file(&temporary.path));
     if made? {
         sync_dir(parent)?;
         return Ok(true);

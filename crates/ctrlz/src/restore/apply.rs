@@ -104,11 +104,11 @@ fn journal_of(plan: &Plan, target: Option<ObjectId>, safety: ObjectId) -> Journa
 
 fn old_record(old: &OldThing) -> OldRecord {
     match old {
-        OldThing::Leaf(stat) => OldRecord::Leaf(stat.into()),
+        OldThing::Leaf { stat, .. } => OldRecord::Leaf(stat.into()),
         OldThing::Dir { files, dirs } => OldRecord::Dir {
             files: files
                 .iter()
-                .map(|(path, stat)| (PathText::from_bytes(path), stat.into()))
+                .map(|(path, _, stat)| (PathText::from_bytes(path), stat.into()))
                 .collect(),
             dirs: dirs.iter().map(|path| PathText::from_bytes(path)).collect(),
         },

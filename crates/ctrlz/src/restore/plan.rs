@@ -233,10 +233,13 @@ pub(crate) enum NewThing {
 /// What stands there now, as the safety snapshot saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum OldThing {
-    Leaf(EntryStat),
+    Leaf {
+        entry: Entry,
+        stat: EntryStat,
+    },
     /// A directory; every file in it, relative to it.
     Dir {
-        files: Vec<(Vec<u8>, EntryStat)>,
+        files: Vec<(Vec<u8>, Entry, EntryStat)>,
         dirs: Vec<Vec<u8>>,
     },
 }
@@ -311,13 +314,16 @@ impl Now<'_> {
             for entry in &dir.entries {
                 let full = join(&dir.path, &entry.name);
                 match &entry.content {
-                    Content::Known(_) => files.push((relative(&full), entry.stat)),
+                    Content::Known(id) => {
+                        let kind = entry_kind(&entry.stat)?;
+                        files.push((relative(&full), Entry { kind, id: *id }, entry.stat));
+                    }
                     Content::Directory => {
                         dirs.push(relative(&full));
                         seen.push(full);
                     }
                     _ => match self.forced.get(&full) {
-                        Some((stat, _)) => files.push((relative(&full), *stat)),
+                        Some((stat, entry)) => files.push((relative(&full), *entry, *stat)),
                         None => return None,
                     },
                 }
@@ -365,12 +371,13 @@ pub(crate) fn plan(now: &Now<'_>, request: &Request) -> Plan {
     }
     let modes = planner.modes();
     let Planner { units, mut actions, mut kept, .. } = planner;
-    actions.sort_unstable();
+    actions
+        .sort_unstable_by(|one, other| one.path().cmp(other.path()).then_with(|| one.cmp(other)));
     kept.sort_unstable();
     kept.dedup();
     let units: Vec<Unit> = units.into_values().collect();
     // Deepest first, so that a directory is empty by the time its turn comes.
-    let emptied = request.emptied.iter().rev().cloned().collect();
+    let emptied: Vec<Vec<u8>> = request.emptied.iter().rev().cloned().collect();
     let hash = plan_hash(&units, &modes, &emptied);
     Plan { actions, kept, hash, units, modes, emptied }
 }
@@ -429,7 +436,7 @@ impl Planner<'_> {
             NowAt::File { entry: there, stat } if there == entry => {
                 return self.mode_only(path, &stat, entry, mode);
             }
-            NowAt::File { stat, .. } => Some(OldThing::Leaf(stat)),
+            NowAt::File { stat, entry: there } => Some(OldThing::Leaf { entry: there, stat }),
             NowAt::Dir => match self.now.saved_below(path) {
                 Some(old) => Some(old),
                 None => return self.keep(path, KeptReason::DirectoryInTheWay),
@@ -448,12 +455,12 @@ impl Planner<'_> {
     fn below(&mut self, top: &[u8], path: &[u8], put: impl FnOnce(&mut NewThing, Vec<u8>)) {
         let old = match self.now.at(top) {
             NowAt::Nothing => None,
-            NowAt::File { stat, .. } => {
+            NowAt::File { stat, entry } => {
                 let named = self.request.wanted.get(top) == Some(&Wanted::Absent);
                 if !named && !self.request.files_give_way {
                     return self.keep(path, KeptReason::FileInTheWay);
                 }
-                Some(OldThing::Leaf(stat))
+                Some(OldThing::Leaf { entry, stat })
             }
             NowAt::Unsaved(why) => return self.keep(path, KeptReason::CannotBeSaved { why }),
             NowAt::Dir => return self.keep(path, KeptReason::DirectoryInTheWay),
@@ -532,9 +539,10 @@ impl Planner<'_> {
         if self.is_replaced(path) {
             return;
         }
-        let NowAt::File { stat, .. } = self.now.at(path) else { return };
+        let NowAt::File { stat, entry } = self.now.at(path) else { return };
         self.actions.push(Action::Remove { path: tree_path(path) });
-        let unit = Unit { path: path.to_vec(), new: None, old: Some(OldThing::Leaf(stat)) };
+        let unit =
+            Unit { path: path.to_vec(), new: None, old: Some(OldThing::Leaf { entry, stat }) };
         self.units.insert(path.to_vec(), unit);
     }
 
@@ -582,9 +590,45 @@ impl Planner<'_> {
 }
 
 /// Covers the planned paths, what is expected there, and what will be there; nothing else.
-fn plan_hash(units: &[Unit], modes: &[PlannedMode], emptied: &Vec<Vec<u8>>) -> ObjectId {
+fn plan_hash(units: &[Unit], modes: &[PlannedMode], emptied: &[Vec<u8>]) -> ObjectId {
     let mut hasher = Hasher::raw();
-    let text = format!("{units:?}\n{modes:?}\n{emptied:?}");
-    hasher.update(text.as_bytes());
+    let mut put = |bytes: &[u8]| {
+        hasher.update(&(bytes.len() as u64).to_le_bytes());
+        hasher.update(bytes);
+    };
+    let leaf = |put: &mut dyn FnMut(&[u8]), entry: &Entry, mode: u32| {
+        put(entry.kind.mode().as_bytes());
+        put(entry.id.as_bytes());
+        put(&mode.to_le_bytes());
+    };
+    for unit in units {
+        put(&unit.path);
+        match &unit.old {
+            None => put(b"nothing"),
+            Some(OldThing::Leaf { entry, stat }) => leaf(&mut put, entry, stat.mode),
+            Some(OldThing::Dir { files, .. }) => {
+                for (path, entry, stat) in files {
+                    put(path);
+                    leaf(&mut put, entry, stat.mode);
+                }
+            }
+        }
+        match &unit.new {
+            None => put(b"nothing"),
+            Some(NewThing::Leaf { entry, mode }) => leaf(&mut put, entry, *mode),
+            Some(NewThing::Dir { files, dirs, .. }) => {
+                for (path, entry, mode) in files {
+                    put(path);
+                    leaf(&mut put, entry, *mode);
+                }
+                dirs.iter().for_each(|(path, _)| put(path));
+            }
+        }
+    }
+    for PlannedMode { path, from, to, .. } in modes {
+        put(path);
+        put(&[from.to_le_bytes(), to.to_le_bytes()].concat());
+    }
+    emptied.iter().for_each(|path| put(path));
     hasher.finish().unwrap_or(ObjectId::NULL)
 }

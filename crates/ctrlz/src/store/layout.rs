@@ -5,8 +5,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
+use crate::fs::Named;
 use crate::fs::private::{self, Durable, read_small};
-use crate::fs::{Named, random_name};
 use crate::git::{Kind, ObjectId, Tree};
 
 use super::lock::{Lock, Sharing};
@@ -82,6 +82,9 @@ impl Store {
             ref_prefix: ref_prefix.to_owned(),
         };
         store.sweep()?;
+        for dir in [".", "ctrlz", "info", "objects/info"] {
+            private::sweep(&git_dir.join(dir))?;
+        }
         Ok(Some(store))
     }
 
@@ -98,12 +101,14 @@ impl Store {
         }
         let parent = git_dir.parent().unwrap_or(Path::new("/"));
         private::create_dirs(parent)?;
+        private::sweep(parent)?;
         let foreign = std::fs::read_dir(git_dir).is_ok_and(|mut entries| entries.next().is_some());
         if foreign {
             let why = "the directory is not empty and holds no store";
             return Err(Error::UntrustedStore { path: git_dir.to_owned(), why });
         }
-        let fresh = parent.join(format!("{TEMPORARY}{}", random_name()));
+        // The handle is held until the store has its name, so that nobody sweeps it away.
+        let (fresh, _building) = private::create_temporary_dir(parent)?;
         let made = build(&fresh, exclude);
         if let Err(error) = made {
             // Only what `build` made a moment ago, under a name nobody else knows.

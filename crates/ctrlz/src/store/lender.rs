@@ -20,6 +20,9 @@ use super::lock::{Lock, Sharing};
 use super::objects::Objects;
 use super::pack_writer::PackWriter;
 
+/// Larger blobs are not borrowed.
+const MAX_LOAN_BYTES: u64 = 64 << 20;
+
 /// The user's objects during one scan.
 pub(crate) struct Lender {
     dir: PathBuf,
@@ -36,7 +39,9 @@ impl Lender {
 
     /// Whether it has this blob with exactly this size; if so, it is noted as lent.
     pub(crate) fn lend(&self, id: &ObjectId, bytes: u64) -> bool {
-        let has = matches!(self.objects.header(id), Ok(Some((Kind::Blob, size))) if size == bytes);
+        // Copying holds a blob in memory, so a very large file is read from disk instead.
+        let has = bytes <= MAX_LOAN_BYTES
+            && matches!(self.objects.header(id), Ok(Some((Kind::Blob, size))) if size == bytes);
         if has {
             self.lent.lock().unwrap_or_else(PoisonError::into_inner).insert(*id);
         }

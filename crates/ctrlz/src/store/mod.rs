@@ -27,7 +27,7 @@ mod work_tree;
 pub use log::{Operation, OperationKind};
 
 pub(crate) use layout::Store;
-pub(crate) use lender::{Borrowed, Lender};
+pub(crate) use lender::{Absorbed, Borrowed, Lender};
 pub(crate) use lock::{Lock, Sharing};
 pub(crate) use log::NewOperation;
 pub(crate) use meta::{Meta, OuterRules};

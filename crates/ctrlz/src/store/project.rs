@@ -31,6 +31,7 @@ impl Project {
             return Ok(project);
         }
         private::create_dirs(&data_dir.join("paths"))?;
+        private::sweep(&data_dir.join("paths"))?;
         let root_commit = match repo {
             Some(repo) => repo.root_commit()?,
             None => None,

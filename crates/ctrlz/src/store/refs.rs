@@ -81,8 +81,7 @@ impl Refs {
         let lock = self.git_dir.join(format!("{name}.lock"));
         let parent = path.parent().unwrap_or(&self.git_dir);
         private::create_dirs(parent)?;
-        self.break_own_lock(&lock, scratch)?;
-        remove_if_there(scratch)?;
+        self.clear_own_lock(name, scratch)?;
         let mut file = private::create(scratch)?;
         file.write_all(format!("{id}\n").as_bytes()).named("write", scratch)?;
         file.sync_all().named("flush", scratch)?;
@@ -122,15 +121,17 @@ impl Refs {
 
     /// Removes the lock that an earlier, killed writer of ours left: it is the same file as
     /// `scratch`. We hold the lock under which it was made, so its maker is gone.
-    fn break_own_lock(&self, lock: &Path, scratch: &Path) -> Result<(), FileError> {
+    pub(crate) fn clear_own_lock(&self, name: &str, scratch: &Path) -> Result<(), FileError> {
         use std::os::unix::fs::MetadataExt;
-        let (Ok(lock_meta), Ok(own)) = (lock.symlink_metadata(), scratch.symlink_metadata()) else {
-            return Ok(());
-        };
-        if lock_meta.ino() == own.ino() && lock_meta.dev() == own.dev() {
-            remove_if_there(lock)?;
+        let Ok(own) = scratch.symlink_metadata() else { return Ok(()) };
+        let lock = self.git_dir.join(format!("{name}.lock"));
+        let is_own = lock
+            .symlink_metadata()
+            .is_ok_and(|meta| meta.ino() == own.ino() && meta.dev() == own.dev());
+        if is_own {
+            remove_if_there(&lock)?;
         }
-        Ok(())
+        remove_if_there(scratch)
     }
 }
 

@@ -40,8 +40,17 @@ impl WorkTree {
         Ok(())
     }
 
-    pub(crate) fn lock(&self, patience: Duration) -> Result<Lock, Error> {
-        Lock::take(&self.dir.join("lock"), Sharing::Exclusive, patience)
+    /// Takes the lock, and clears away what a killed holder left.
+    pub(crate) fn lock(&self, store: &Store, patience: Duration) -> Result<Lock, Error> {
+        let lock = Lock::take(&self.dir.join("lock"), Sharing::Exclusive, patience)?;
+        private::sweep(&self.dir)?;
+        store.refs.clear_own_lock(&self.ref_name, &self.scratch())?;
+        Ok(lock)
+    }
+
+    /// Where a ref's new value is written before it takes the ref's name.
+    fn scratch(&self) -> PathBuf {
+        self.dir.join("ref.new")
     }
 
     pub(crate) fn cache_path(&self) -> PathBuf {
@@ -114,6 +123,6 @@ impl WorkTree {
     }
 
     fn point_at(&self, store: &Store, commit: &ObjectId) -> Result<(), Error> {
-        store.refs.write(&self.ref_name, commit, &self.dir.join("ref.new"))
+        store.refs.write(&self.ref_name, commit, &self.scratch())
     }
 }

@@ -101,10 +101,13 @@ impl Options {
 
 /// The work tree that `dir` belongs to: the nearest directory above it with a `.git`, else the
 /// nearest one that is already known under `data_dir`, else `dir` itself.
-pub fn find_work_tree(dir: &Path, data_dir: &Path) -> Result<PathBuf, Error> {
+///
+/// A repository around a whole home directory, as some keep for their settings, is passed over.
+pub fn find_work_tree(dir: &Path, data_dir: &Path, home: Option<&Path>) -> Result<PathBuf, Error> {
     let dir = dir.canonicalize().named("open the directory", dir)?;
     for above in dir.ancestors() {
-        if UserRepo::at(above)?.is_some() {
+        let usable = above == dir || check_root(above, home).is_ok();
+        if usable && UserRepo::at(above)?.is_some() {
             return Ok(above.to_owned());
         }
     }
@@ -239,7 +242,7 @@ impl Workspace {
     /// Takes the work tree's lock and finishes what a killed command left.
     fn begin(&self) -> Result<Session, Error> {
         let (store, work_tree) = self.for_writing()?;
-        let lock = work_tree.lock(self.options.patience)?;
+        let lock = work_tree.lock(&store, self.options.patience)?;
         let shared = Lock::take(&store.lock_path(), Sharing::Shared, self.options.patience)?;
         store.objects.refresh()?;
         let root = Dir::open(&self.root)?;

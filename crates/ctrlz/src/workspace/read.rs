@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::fs::FileKind;
 use crate::git::{EntryKind, Hasher, Kind, ObjectId};
 use crate::path::TreePath;
-use crate::scan::Progress;
+use crate::scan::{Progress, Skipped};
 use crate::store::{Operation, Store};
 
 use super::absence::Absence;
@@ -26,6 +26,8 @@ pub struct Patch {
     pub files: Vec<TreePath>,
     /// The work tree.
     pub root: PathBuf,
+    /// What the present snapshot does not hold.
+    pub skipped: Vec<Skipped>,
 }
 
 impl Patch {
@@ -65,7 +67,7 @@ impl Workspace {
     /// proves it.
     pub fn patch(&self, hash: &ObjectId, progress: &Progress) -> Result<Patch, Error> {
         // Before anything else: an unknown hash must not cost a snapshot.
-        self.for_reading(hash)?.snapshot(hash)?;
+        self.check_snapshot(hash)?;
         let session = self.begin()?;
         let options = TrackOptions::default();
         let kind = crate::store::OperationKind::Outside;
@@ -85,7 +87,8 @@ impl Workspace {
                 files.push(change.path);
             }
         }
-        Ok(Patch { hash: *hash, files, root: self.root.clone() })
+        let skipped = tracked.snapshot.skipped;
+        Ok(Patch { hash: *hash, files, root: self.root.clone(), skipped })
     }
 
     /// Whether the file on disk still is what `change` had before.
@@ -104,6 +107,11 @@ impl Workspace {
             Some(_) | None => return Ok(false),
         };
         Ok(crate::git::hash_object(Kind::Blob, &bytes) == Some(before.id))
+    }
+
+    /// Checks that the store has a snapshot with this hash.
+    pub fn check_snapshot(&self, hash: &ObjectId) -> Result<(), Error> {
+        self.for_reading(hash)?.snapshot(hash).map(drop)
     }
 
     /// What differs between two snapshots.

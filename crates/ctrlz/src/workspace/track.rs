@@ -13,8 +13,8 @@ use crate::scan::{
     Skipped, StatCache, filter_patterns, list, list_from, read_entry, read_listing, rules_above,
 };
 use crate::store::{
-    Borrowed, Lender, Meta, NewOperation, Operation, OperationKind, PackWriter, Store, TreeChange,
-    build_tree, edit_tree,
+    Absorbed, Borrowed, Lender, Meta, NewOperation, Operation, OperationKind, PackWriter, Store,
+    TreeChange, build_tree, edit_tree,
 };
 
 use super::{Recovery, Session, Workspace};
@@ -161,11 +161,11 @@ impl Workspace {
         progress: &Progress,
     ) -> Result<Tracked, Error> {
         let store = &session.store;
-        let lost = self.settle_loans(session)?;
+        let loans = self.settle_loans(session)?;
         let cache = StatCache::load(&session.work_tree.cache_path());
         let packs = store.objects.pack_names();
         let packs_lost = !cache.packs().iter().all(|pack| packs.contains(pack));
-        let doubt = packs_lost || lost || cache.is_empty();
+        let doubt = packs_lost || !loans.lost.is_empty() || cache.is_empty();
         let lender = self.lender(cache.is_empty() && last.is_none())?;
         let pack = PackWriter::new(&store.objects_dir());
         let keep = StoreKeep {
@@ -197,7 +197,7 @@ impl Workspace {
             if files_read > 0 || cache.is_empty() || doubt || listing.changed {
                 save_cache(store)?;
             }
-            let snapshot = snapshot(&operation, false, &listing, files_read, published, 0);
+            let snapshot = snapshot(&operation, false, &listing, files_read, published, loans.left);
             return Ok(Tracked { snapshot, operation, listing });
         }
         let borrowed = match lender {
@@ -218,7 +218,7 @@ impl Workspace {
         };
         let (operation, published) = session.work_tree.append(store, pack, new)?;
         save_cache(store)?;
-        let lent = borrowed.len();
+        let lent = borrowed.len() + loans.left;
         let snapshot = snapshot(&operation, true, &listing, files_read, published, lent);
         Ok(Tracked { snapshot, operation, listing })
     }
@@ -245,14 +245,15 @@ impl Workspace {
         })
     }
 
-    /// Finishes copying what earlier snapshots borrowed; whether some of it is lost.
-    fn settle_loans(&self, session: &Session) -> Result<bool, Error> {
+    /// Goes on copying what earlier snapshots borrowed, as far as a snapshot may be delayed.
+    fn settle_loans(&self, session: &Session) -> Result<Absorbed, Error> {
+        const MAX_BYTES: u64 = 16 << 20;
         let path = session.work_tree.borrowed_path();
         let borrowed = Borrowed::load(&path)?;
         if borrowed.is_empty() {
-            return Ok(false);
+            return Ok(Absorbed::default());
         }
-        Ok(!borrowed.absorb(&session.store, &path, u64::MAX)?.lost.is_empty())
+        borrowed.absorb(&session.store, &path, MAX_BYTES)
     }
 
     fn lender(&self, first_snapshot: bool) -> Result<Option<Lender>, Error> {

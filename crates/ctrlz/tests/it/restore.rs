@@ -200,7 +200,7 @@ fn a_plan_is_what_happens_and_a_stale_one_is_refused() {
     let manifest = lab.manifest();
     assert_eq!(
         plan.actions,
-        [Action::Create { path: tree_path("b") }, Action::Overwrite { path: tree_path("a") }]
+        [Action::Overwrite { path: tree_path("a") }, Action::Create { path: tree_path("b") }]
     );
     assert_eq!(lab.manifest(), manifest, "planning changes nothing");
     lab.write("a", "three");

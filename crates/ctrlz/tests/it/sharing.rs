@@ -76,9 +76,9 @@ fn many_writers_on_one_work_tree_all_succeed() {
         let trackers: Vec<_> = (0..12)
             .map(|_| scope.spawn(|| (0..5).map(|_| lab.track()).collect::<Vec<_>>()))
             .collect();
-        let done: Vec<_> = trackers.into_iter().flat_map(|t| t.join().unwrap()).collect();
+        let done: Vec<_> = trackers.into_iter().map(|tracker| tracker.join()).collect();
         stop.store(true, Ordering::Relaxed);
-        done
+        done.into_iter().flat_map(|tracked| tracked.unwrap()).collect::<Vec<_>>()
     });
     assert_eq!(hashes.len(), 60);
     for snapshot in &hashes {

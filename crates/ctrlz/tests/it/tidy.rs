@@ -53,9 +53,10 @@ fn nothing_starts_a_process_or_reads_the_environment() {
         for forbidden in ["process::Command", "std::env::", "println!", "eprintln!"] {
             assert!(!text.contains(forbidden), "{path:?} has {forbidden}");
         }
-        // The one exception removes what it made a moment ago under a name nobody knows.
+        // The exceptions remove unfinished stores, under names that nobody else uses.
         let recursive = text.contains("remove_dir_all");
-        assert!(!recursive || path.ends_with("store/layout.rs"), "{path:?}");
+        let allowed = path.ends_with("store/layout.rs") || path.ends_with("fs/private.rs");
+        assert!(!recursive || allowed, "{path:?}");
     }
 }
 

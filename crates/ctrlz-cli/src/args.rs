@@ -1,0 +1,81 @@
+//! What was typed. Nothing is decided here; see `config.rs`.
+
+use std::path::PathBuf;
+
+use crate::commands::{
+    absorb::AbsorbArgs, completions::CompletionsArgs, diff::DiffArgs, doctor::DoctorArgs,
+    ls::LsArgs, man::ManArgs, patch::PatchArgs, restore::RestoreArgs, revert::RevertArgs,
+    show::ShowArgs, status::StatusArgs, track::TrackArgs,
+};
+
+const AFTER_HELP: &str = "\
+Exit codes:
+  0  done
+  1  the machine, the disk or the store failed
+  2  wrong usage, or a configuration that makes no sense
+  3  done, but incomplete: something could not be captured or put back
+  4  no such thing: an unknown snapshot, a path outside the work tree
+  5  busy, or the files changed meanwhile; try again
+  6  refused by a safeguard; the hint names the option that overrides it
+  7  snapshots are disabled here
+
+Configuration is read from $XDG_CONFIG_HOME/ctrlz/config.toml, never from the project.
+Snapshots lie under $CTRLZ_DATA_DIR, else $XDG_DATA_HOME/ctrlz, else ~/.local/share/ctrlz.";
+
+/// Ctrl-Z for coding agents
+///
+/// Records the state of a working directory and brings any recorded state back, without touching
+/// your own git. Every restore records the present state first, so it can itself be undone.
+#[derive(clap::Parser, Debug)]
+#[command(name = "ctrlz", version, after_help = AFTER_HELP, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: GlobalArgs,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options that every command takes.
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct GlobalArgs {
+    /// Act in DIR instead of the current directory
+    #[arg(short = 'C', value_name = "DIR", global = true)]
+    pub(crate) directory: Option<PathBuf>,
+    /// Keep snapshots under DIR
+    #[arg(long, value_name = "DIR", global = true)]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Use the store at DIR; a relative DIR starts at the work tree
+    #[arg(long, value_name = "DIR", global = true)]
+    pub(crate) store: Option<PathBuf>,
+    /// Read the configuration from FILE
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) config: Option<PathBuf>,
+    /// Print JSON; paths that are not UTF-8 become {"bytes": [...]}
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Allow directories that are far more than a project, such as a home
+    #[arg(long, global = true)]
+    pub(crate) force_root: bool,
+    /// Work with N threads
+    #[arg(long, value_name = "N", global = true, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
+}
+
+/// One variant per command; what it does is said where it is done.
+#[derive(clap::Subcommand, Debug)]
+pub(crate) enum Command {
+    Track(TrackArgs),
+    Patch(PatchArgs),
+    Diff(DiffArgs),
+    Show(ShowArgs),
+    Ls(LsArgs),
+    Restore(RestoreArgs),
+    Revert(RevertArgs),
+    Status(StatusArgs),
+    Doctor(DoctorArgs),
+    #[command(hide = true)]
+    Absorb(AbsorbArgs),
+    Completions(CompletionsArgs),
+    Man(ManArgs),
+}

@@ -1,0 +1,67 @@
+//! `ctrlz absorb`: copies what the first snapshot borrowed from the user's repository.
+//!
+//! `track` starts it. It is cut off without harm: every later command finishes it.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::Done;
+use crate::failure::Failure;
+use crate::place::Place;
+
+/// What is copied before the command ends; more than this is left to a process of its own.
+const AT_ONCE_BYTES: u64 = 32 << 20;
+/// What is copied in one go: the work tree is locked meanwhile.
+const SLICE_BYTES: u64 = 128 << 20;
+/// Long enough for a command that waits for the lock to get it.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Copy what snapshots still borrow from the user's repository
+#[derive(clap::Args, Debug)]
+pub(crate) struct AbsorbArgs {}
+
+pub(crate) fn run(place: &Place, args: &AbsorbArgs) -> Result<Done, Failure> {
+    let AbsorbArgs {} = args;
+    let mut left = u64::MAX;
+    loop {
+        let now = place.workspace.absorb(SLICE_BYTES)?;
+        // Fewer every time, unless new loans come in as fast; then the next command goes on.
+        if now == 0 || now >= left {
+            return Ok(Done::Complete);
+        }
+        left = now;
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Copies a little now, and leaves the rest to a detached process.
+///
+/// The snapshot is already recorded, so nothing here is worth a failure: what is not copied now
+/// is copied by the next command, and `status` shows it until then.
+pub(crate) fn begin(place: &Place) {
+    if place.workspace.absorb(AT_ONCE_BYTES).is_ok_and(|left| left > 0) {
+        detach(place).ok();
+    }
+}
+
+/// Starts `ctrlz absorb` so that neither a closed terminal nor Ctrl-C ends it.
+#[expect(clippy::disallowed_methods, reason = "the only process that is started is ctrlz itself")]
+fn detach(place: &Place) -> io::Result<()> {
+    let options = place.workspace.options();
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("-C").arg(place.root()).arg("--data-dir").arg(&options.data_dir);
+    if let Some(store) = &options.store {
+        command.arg("--store").arg(store);
+    }
+    if let Some(config) = &place.config {
+        command.arg("--config").arg(config);
+    }
+    if options.allow_dangerous_root {
+        command.arg("--force-root");
+    }
+    command.arg("absorb").process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().map(drop)
+}

@@ -1,0 +1,116 @@
+//! `ctrlz doctor`: proves that snapshots work here.
+
+use ctrlz::{Problem, Snapshot, Status, TrackOptions, Verification, escape};
+use serde::Serialize;
+use serde_json::json;
+
+use super::Done;
+use super::status::shown;
+use crate::failure::Failure;
+use crate::place::Place;
+use crate::progress::watched;
+use crate::render::{self, Output};
+
+/// Check that snapshots work here, and that every recorded one is intact
+///
+/// Takes a snapshot, then reads every object of every snapshot and checks its hash. Prints one
+/// line per check; exits with 0 if all is well and with 1 if there is a problem.
+#[derive(clap::Args, Debug)]
+pub(crate) struct DoctorArgs {}
+
+/// One line of the checklist.
+#[derive(Debug, Serialize)]
+struct Check {
+    name: &'static str,
+    ok: bool,
+    detail: String,
+}
+
+pub(crate) fn run(place: &Place, args: &DoctorArgs, out: &mut Output) -> Result<Done, Failure> {
+    let DoctorArgs {} = args;
+    let mut checks = Vec::new();
+    // Before the capture: it finishes an interrupted restore, which is worth knowing of.
+    let before = place.workspace.status();
+    let captured = watched(|progress| place.workspace.track(&TrackOptions::default(), progress));
+    judge(&mut checks, "status", before, |status, checks| check_status(place, status, checks));
+    judge(&mut checks, "capture", captured, check_capture);
+    let verified = watched(|progress| place.workspace.verify(progress));
+    judge(&mut checks, "objects", verified, check_objects);
+    let ok = checks.iter().all(|check| check.ok);
+    if out.is_json() {
+        out.json(&json!({ "ok": ok, "checks": checks }))?;
+    } else {
+        for Check { name, ok, detail } in &checks {
+            let sign = if *ok { "ok" } else { "problem" };
+            out.line(&format!("{sign:<7}  {name}: {detail}"))?;
+        }
+    }
+    Ok(if ok { Done::Complete } else { Done::Unhealthy })
+}
+
+/// Adds the checks that an outcome allows, or one that failed.
+fn judge<T>(
+    checks: &mut Vec<Check>,
+    name: &'static str,
+    outcome: Result<T, ctrlz::Error>,
+    add: impl FnOnce(&T, &mut Vec<Check>),
+) {
+    match outcome {
+        Ok(outcome) => add(&outcome, checks),
+        Err(error) => {
+            let hint = error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
+            let message = render::message(&error);
+            checks.push(Check { name, ok: false, detail: format!("{message}{hint}") });
+        }
+    }
+}
+
+fn check_status(place: &Place, status: &Status, checks: &mut Vec<Check>) {
+    let mut add = |name, ok, detail| checks.push(Check { name, ok, detail });
+    let git = if status.git { "a git work tree" } else { "not in a git repository" };
+    add("work tree", true, format!("{}, {git}", shown(&status.root)));
+    // The first capture, which has run meanwhile, decides where the store is.
+    let store = status.store.clone().or_else(|| place.workspace.store_path().ok().flatten());
+    match store {
+        Some(store) => add("store", true, shown(&store)),
+        None => add("store", false, "none could be made".into()),
+    }
+    if !status.enabled {
+        add("enabled", false, "snapshots are switched off by configuration".into());
+    }
+    match status.interrupted_files {
+        Some(files) => {
+            let files = render::files(usize::try_from(files).unwrap_or(usize::MAX));
+            add("restores", true, format!("one of {files} had been cut off and was finished"));
+        }
+        None => add("restores", true, "none was cut off".into()),
+    }
+}
+
+fn check_capture(snapshot: &Snapshot, checks: &mut Vec<Check>) {
+    let mut add = |name, ok, detail| checks.push(Check { name, ok, detail });
+    let files = render::files(usize::try_from(snapshot.files).unwrap_or(usize::MAX));
+    add("capture", true, format!("{files}, snapshot {}", snapshot.hash));
+    for skipped in &snapshot.skipped {
+        add("skipped", !skipped.reason.is_failure(), skipped.to_string());
+    }
+    if snapshot.borrowed > 0 {
+        add("borrowed", true, format!("{} objects still to copy", snapshot.borrowed));
+    }
+}
+
+fn check_objects(found: &Verification, checks: &mut Vec<Check>) {
+    let Verification { snapshots, objects, problems } = found;
+    let detail = format!("{objects} in {snapshots} snapshots have the right hash");
+    checks.push(Check { name: "objects", ok: problems.is_empty(), detail });
+    for Problem { snapshot, path, what } in problems {
+        let mut detail = escape(what.as_bytes());
+        if let Some(path) = path {
+            detail.push_str(&format!(", at {path}"));
+        }
+        if let Some(snapshot) = snapshot {
+            detail.push_str(&format!(", in snapshot {snapshot}"));
+        }
+        checks.push(Check { name: "damage", ok: false, detail });
+    }
+}

@@ -1,0 +1,41 @@
+//! One file per command: its arguments, one engine call, and what is shown of the outcome.
+
+pub(crate) mod absorb;
+pub(crate) mod completions;
+pub(crate) mod diff;
+pub(crate) mod doctor;
+pub(crate) mod ls;
+pub(crate) mod man;
+pub(crate) mod patch;
+pub(crate) mod restore;
+pub(crate) mod revert;
+pub(crate) mod show;
+pub(crate) mod status;
+pub(crate) mod track;
+
+/// How a command ended that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Done {
+    /// Everything that was asked for was done.
+    Complete,
+    /// Something could not be captured or put back, and was named.
+    Incomplete,
+    /// A check found a problem.
+    Unhealthy,
+}
+
+impl Done {
+    /// Whether everything was done, as a command reports it.
+    pub(crate) fn of(complete: bool) -> Done {
+        if complete { Done::Complete } else { Done::Incomplete }
+    }
+
+    /// The documented exit code.
+    pub(crate) fn exit_code(self) -> u8 {
+        match self {
+            Done::Complete => 0,
+            Done::Unhealthy => 1,
+            Done::Incomplete => 3,
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! `ctrlz status`: how the work tree and its store are doing.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use ctrlz::{ObjectId, PathText, Skipped, Status, escape};
+use serde::Serialize;
+
+use super::Done;
+use crate::failure::Failure;
+use crate::place::Place;
+use crate::render::{self, Output};
+
+/// Show where snapshots are stored and how they are doing
+///
+/// Changes nothing and takes no lock.
+#[derive(clap::Args, Debug)]
+pub(crate) struct StatusArgs {}
+
+/// A [`Status`] whose paths survive JSON whatever their bytes.
+#[derive(Serialize)]
+pub(super) struct StatusJson {
+    root: PathText,
+    enabled: bool,
+    git: bool,
+    store: Option<PathText>,
+    store_bytes: u64,
+    last: Option<ObjectId>,
+    last_at_millis: Option<u64>,
+    skipped: Vec<Skipped>,
+    borrowed: u64,
+    interrupted_files: Option<u64>,
+    damaged_packs: Vec<DamagedPackJson>,
+}
+
+#[derive(Serialize)]
+struct DamagedPackJson {
+    path: PathText,
+    why: String,
+}
+
+pub(crate) fn run(place: &Place, args: &StatusArgs, out: &mut Output) -> Result<Done, Failure> {
+    let StatusArgs {} = args;
+    let status = place.workspace.status()?;
+    if out.is_json() {
+        out.json(&StatusJson::from(status))?;
+    } else {
+        for line in lines(&status) {
+            out.line(&line)?;
+        }
+    }
+    Ok(Done::Complete)
+}
+
+impl From<Status> for StatusJson {
+    fn from(status: Status) -> StatusJson {
+        let packs = status.damaged_packs.into_iter();
+        StatusJson {
+            root: path_text(&status.root),
+            enabled: status.enabled,
+            git: status.git,
+            store: status.store.as_deref().map(path_text),
+            store_bytes: status.store_bytes,
+            last: status.last,
+            last_at_millis: status.last_at_millis,
+            skipped: status.skipped,
+            borrowed: status.borrowed,
+            interrupted_files: status.interrupted_files,
+            damaged_packs: packs
+                .map(|(path, why)| DamagedPackJson { path: path_text(&path), why })
+                .collect(),
+        }
+    }
+}
+
+fn path_text(path: &Path) -> PathText {
+    PathText::from_bytes(path.as_os_str().as_bytes())
+}
+
+/// A path as text that is safe to print.
+pub(super) fn shown(path: &Path) -> String {
+    escape(path.as_os_str().as_bytes())
+}
+
+fn lines(status: &Status) -> Vec<String> {
+    let mut lines = vec![format!("work tree  {}", shown(&status.root))];
+    if !status.enabled {
+        lines.push("enabled    no".into());
+    }
+    lines.push(match &status.store {
+        Some(store) => format!("store      {}, {}", shown(store), render::size(status.store_bytes)),
+        None => "store      none yet".into(),
+    });
+    lines.push(match (&status.last, status.last_at_millis) {
+        (Some(last), Some(at)) => format!("snapshot   {last}, {}", render::age(at)),
+        (Some(last), None) => format!("snapshot   {last}"),
+        (None, _) => "snapshot   none yet; `ctrlz track` takes one".into(),
+    });
+    lines.extend(status.skipped.iter().map(|skipped| format!("skipped    {skipped}")));
+    if status.borrowed > 0 {
+        lines.push(format!("borrowed   {} objects still to copy", status.borrowed));
+    }
+    if let Some(files) = status.interrupted_files {
+        lines.push(format!(
+            "interrupted  a restore of {files} files; the next command that writes finishes it"
+        ));
+    }
+    for (path, why) in &status.damaged_packs {
+        lines.push(format!("damaged    {}: {}", shown(path), escape(why.as_bytes())));
+    }
+    lines
+}

@@ -1,0 +1,55 @@
+//! `ctrlz track`: records the work tree and prints the snapshot's hash.
+
+use std::path::PathBuf;
+
+use ctrlz::{Snapshot, TrackOptions};
+use serde::Serialize;
+
+use super::{Done, absorb};
+use crate::failure::Failure;
+use crate::place::Place;
+use crate::progress::watched;
+use crate::render::{self, Output};
+
+/// Record the work tree and print the snapshot's hash
+///
+/// Prints the hash alone on standard output. Unchanged files are not read again, and if nothing
+/// changed the hash is the same and nothing is written. What is left out is listed on standard
+/// error with the reason: files that policy leaves out (new and very large ones, devices) end in
+/// exit code 0, files that could not be read in exit code 3.
+#[derive(clap::Args, Debug)]
+pub(crate) struct TrackArgs {
+    /// Read every file instead of trusting timestamps
+    #[arg(long)]
+    rehash: bool,
+    /// Look only at these paths and take the rest from the previous snapshot
+    ///
+    /// A file named here is captured even if it is ignored or large.
+    #[arg(last = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct TrackJson<'a> {
+    #[serde(flatten)]
+    snapshot: &'a Snapshot,
+    complete: bool,
+}
+
+pub(crate) fn run(place: &Place, args: &TrackArgs, out: &mut Output) -> Result<Done, Failure> {
+    let options = TrackOptions { paths: place.paths(&args.paths)?, rehash: args.rehash };
+    let snapshot = watched(|progress| place.workspace.track(&options, progress))?;
+    let complete = snapshot.is_complete();
+    render::skipped(&snapshot.skipped);
+    if out.is_json() {
+        out.json(&TrackJson { snapshot: &snapshot, complete })?;
+    } else {
+        out.line(&snapshot.hash.to_string())?;
+    }
+    // Whoever waits for the hash need not wait for the copying.
+    out.finish()?;
+    if snapshot.borrowed > 0 {
+        absorb::begin(place);
+    }
+    Ok(Done::of(complete))
+}

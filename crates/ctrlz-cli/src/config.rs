@@ -1,0 +1,392 @@
+//! What was decided: a flag over the environment over the configuration file over the default.
+//!
+//! The configuration belongs to the user and is never read from the project: a repository that
+//! was just cloned must not be able to switch its own protection off.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use ctrlz::{Options, find_work_tree};
+use serde::Deserialize;
+
+use crate::args::GlobalArgs;
+use crate::failure::Failure;
+use crate::{git_config, small_file};
+
+/// Everything a command needs to know before it opens a work tree.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) options: Options,
+    /// The work tree.
+    pub(crate) root: PathBuf,
+    /// The directory the command acts in, at or below `root`, without symlinks.
+    pub(crate) dir: PathBuf,
+    /// The configuration file that was named, for a process that carries on.
+    pub(crate) config: Option<PathBuf>,
+}
+
+/// The variables that are looked at. There are no others.
+#[derive(Debug, Default)]
+pub(crate) struct Environment {
+    data_dir: Option<PathBuf>,
+    data_home: Option<PathBuf>,
+    config_home: Option<PathBuf>,
+    home: Option<PathBuf>,
+}
+
+impl Environment {
+    /// Reads the process's environment. An empty variable counts as unset; of those that the XDG
+    /// specification wants absolute, a relative one does too.
+    pub(crate) fn read() -> Environment {
+        let given = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let absolute =
+            |value: OsString| Some(PathBuf::from(value)).filter(|path| path.is_absolute());
+        Environment {
+            data_dir: given("CTRLZ_DATA_DIR").map(PathBuf::from),
+            data_home: given("XDG_DATA_HOME").and_then(absolute),
+            config_home: given("XDG_CONFIG_HOME").and_then(absolute),
+            home: given("HOME").and_then(absolute),
+        }
+    }
+
+    fn config_dir(&self) -> Option<PathBuf> {
+        self.config_home.clone().or_else(|| Some(self.home.as_ref()?.join(".config")))
+    }
+
+    fn default_data_dir(&self) -> Option<PathBuf> {
+        let home = || Some(self.home.as_ref()?.join(".local/share"));
+        self.data_home.clone().or_else(home).map(|dir| dir.join("ctrlz"))
+    }
+}
+
+/// Decides everything.
+pub(crate) fn decide(args: &GlobalArgs, environment: &Environment) -> Result<Settings, Failure> {
+    let file = ConfigFile::load(args.config.as_deref(), environment)?;
+    let dir = acting_directory(args.directory.as_deref())?;
+    // Which work tree it is may depend on where data lies, and that in turn on the work tree.
+    let common = data_dir(args, environment, file.common.data_dir.as_deref())?;
+    let home = environment.home.as_deref();
+    let root = work_tree(&dir, &common, home, args.store.as_deref())?;
+    let keys = file.for_project(&root, environment.home.as_deref());
+    let default = Options::new(data_dir(args, environment, keys.data_dir.as_deref())?);
+    let global =
+        git_config::global_files(environment.config_dir().as_deref(), environment.home.as_deref());
+    let options = Options {
+        store: args.store.clone(),
+        enabled: keys.enabled.unwrap_or(default.enabled),
+        require_git: keys.require_git.unwrap_or(default.require_git),
+        max_new_file_bytes: keys.max_new_file_bytes.unwrap_or(default.max_new_file_bytes),
+        exclude: keys.exclude.unwrap_or_default(),
+        include_ignored: keys.include_ignored.unwrap_or_default(),
+        nested_repos: keys.nested_repos.unwrap_or(default.nested_repos),
+        max_files: keys.max_files.unwrap_or(default.max_files),
+        max_snapshot_bytes: keys.max_snapshot_bytes.unwrap_or(default.max_snapshot_bytes),
+        min_free_bytes: keys.min_free_bytes.unwrap_or(default.min_free_bytes),
+        ref_prefix: keys.ref_prefix.unwrap_or(default.ref_prefix),
+        excludes_file: global.excludes,
+        attributes_file: global.attributes,
+        home: environment.home.clone(),
+        allow_dangerous_root: args.force_root,
+        threads: args.threads.map_or(default.threads, usize::from),
+        data_dir: default.data_dir,
+        seed: default.seed,
+        patience: default.patience,
+    };
+    Ok(Settings { options, root, dir, config: args.config.clone() })
+}
+
+/// The directory the command acts in, as the kernel knows it.
+fn acting_directory(typed: Option<&Path>) -> Result<PathBuf, Failure> {
+    match typed {
+        Some(dir) => {
+            dir.canonicalize().map_err(|error| Failure::file("open the directory", dir, error))
+        }
+        None => std::env::current_dir()
+            .and_then(|dir| dir.canonicalize())
+            .map_err(Failure::CurrentDirectory),
+    }
+}
+
+/// Where stores lie. Without any hint there is no fallback: guessing would write to `/` or into
+/// the project.
+fn data_dir(
+    args: &GlobalArgs,
+    environment: &Environment,
+    configured: Option<&Path>,
+) -> Result<PathBuf, Failure> {
+    let typed = args.data_dir.as_deref().or(environment.data_dir.as_deref());
+    if let Some(dir) = typed {
+        return std::path::absolute(dir).map_err(Failure::CurrentDirectory);
+    }
+    configured
+        .map(Path::to_owned)
+        .or_else(|| environment.default_data_dir())
+        // A named store makes the data dir superfluous; nothing is written there.
+        .or_else(|| args.store.clone())
+        .ok_or(Failure::NoDataDir)
+}
+
+/// The work tree that `dir` belongs to.
+///
+/// A store inside the project is known to nobody but the project, so without a repository the
+/// nearest directory that holds the named store counts.
+fn work_tree(
+    dir: &Path,
+    data_dir: &Path,
+    home: Option<&Path>,
+    store: Option<&Path>,
+) -> Result<PathBuf, Failure> {
+    let root = find_work_tree(dir, data_dir, home)?;
+    match store {
+        Some(store) if store.is_relative() && root == dir && !root.join(".git").exists() => {
+            let holds_store = |above: &&Path| above.join(store).is_dir();
+            Ok(root.ancestors().find(holds_store).unwrap_or(&root).to_owned())
+        }
+        Some(_) | None => Ok(root),
+    }
+}
+
+/// The keys of the configuration, for every work tree or for one.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Keys {
+    enabled: Option<bool>,
+    require_git: Option<bool>,
+    data_dir: Option<PathBuf>,
+    max_new_file_bytes: Option<u64>,
+    exclude: Option<Vec<String>>,
+    include_ignored: Option<Vec<String>>,
+    nested_repos: Option<bool>,
+    max_files: Option<u64>,
+    max_snapshot_bytes: Option<u64>,
+    min_free_bytes: Option<u64>,
+    ref_prefix: Option<String>,
+}
+
+/// The configuration file, checked.
+#[derive(Debug, Default)]
+struct ConfigFile {
+    common: Keys,
+    projects: BTreeMap<String, Keys>,
+}
+
+/// Keys that are part of the configuration but that this version does nothing with yet.
+const LATER: [&str; 9] = [
+    "ignored",
+    "keep_days",
+    "keep_sessions",
+    "keep_checkpoints",
+    "max_store_bytes",
+    "max_total_bytes",
+    "max_ignored_bytes",
+    "watch",
+    "durability",
+];
+
+impl ConfigFile {
+    /// Reads the file that was named, which must exist, or the usual one, which need not.
+    fn load(named: Option<&Path>, environment: &Environment) -> Result<ConfigFile, Failure> {
+        let usual = || Some(environment.config_dir()?.join("ctrlz/config.toml"));
+        let Some(path) = named.map(Path::to_owned).or_else(usual) else {
+            return Ok(ConfigFile::default());
+        };
+        let refuse = |why| Failure::Configuration { path: path.clone(), why };
+        let bytes = match small_file::read(&path) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) if named.is_none() => return Ok(ConfigFile::default()),
+            Ok(None) => return Err(refuse("there is no such file".into())),
+            // It may say `enabled = false`, so going on without it would be wrong.
+            Err(error) => return Err(refuse(error.to_string())),
+        };
+        let text = String::from_utf8(bytes).map_err(|error| refuse(error.to_string()))?;
+        ConfigFile::parse(&text, environment.home.as_deref()).map_err(refuse)
+    }
+
+    fn parse(text: &str, home: Option<&Path>) -> Result<ConfigFile, String> {
+        let mut table: toml::Table = text.parse().map_err(|error| syntax_error(text, &error))?;
+        let projects = match table.remove("project") {
+            None => toml::Table::new(),
+            Some(toml::Value::Table(projects)) => projects,
+            Some(_) => return Err("`project` is not a table".into()),
+        };
+        let mut file = ConfigFile { common: Keys::parse(table, home)?, ..ConfigFile::default() };
+        for (path, keys) in projects {
+            let within = |why: String| format!("{why}, in [project.{path:?}]");
+            if !expand(Path::new(&path), home).is_absolute() {
+                return Err(within("a project is named by its absolute path".into()));
+            }
+            let toml::Value::Table(keys) = keys else {
+                return Err(within("not a table".into()));
+            };
+            let keys = Keys::parse(keys, home).map_err(within)?;
+            file.projects.insert(path, keys);
+        }
+        Ok(file)
+    }
+
+    /// The keys that hold for the work tree `root`.
+    fn for_project(self, root: &Path, home: Option<&Path>) -> Keys {
+        let is_root = |path: &String| {
+            let path = expand(Path::new(path), home);
+            path == root || path.canonicalize().is_ok_and(|path| path == root)
+        };
+        let own = self.projects.into_iter().find(|(path, _)| is_root(path));
+        own.map(|(_, keys)| keys).unwrap_or_default().over(self.common)
+    }
+}
+
+impl Keys {
+    fn parse(mut table: toml::Table, home: Option<&Path>) -> Result<Keys, String> {
+        for key in LATER {
+            drop(table.remove(key));
+        }
+        let mut keys: Keys = table.try_into().map_err(|error: toml::de::Error| {
+            // Its text goes on with an empty line.
+            error.to_string().trim().replace('\n', " ")
+        })?;
+        if let Some(dir) = keys.data_dir.take() {
+            let dir = expand(&dir, home);
+            if !dir.is_absolute() {
+                return Err("`data_dir` is not an absolute path".into());
+            }
+            keys.data_dir = Some(dir);
+        }
+        if keys.ref_prefix.as_deref().is_some_and(|prefix| !is_ref_prefix(prefix)) {
+            return Err("`ref_prefix` is not a ref below refs/".into());
+        }
+        Ok(keys)
+    }
+
+    /// These keys, and where they say nothing those of `base`.
+    fn over(self, base: Keys) -> Keys {
+        Keys {
+            enabled: self.enabled.or(base.enabled),
+            require_git: self.require_git.or(base.require_git),
+            data_dir: self.data_dir.or(base.data_dir),
+            max_new_file_bytes: self.max_new_file_bytes.or(base.max_new_file_bytes),
+            exclude: self.exclude.or(base.exclude),
+            include_ignored: self.include_ignored.or(base.include_ignored),
+            nested_repos: self.nested_repos.or(base.nested_repos),
+            max_files: self.max_files.or(base.max_files),
+            max_snapshot_bytes: self.max_snapshot_bytes.or(base.max_snapshot_bytes),
+            min_free_bytes: self.min_free_bytes.or(base.min_free_bytes),
+            ref_prefix: self.ref_prefix.or(base.ref_prefix),
+        }
+    }
+}
+
+/// What toml says in several lines with a drawing, in one.
+fn syntax_error(text: &str, error: &toml::de::Error) -> String {
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let line = before.matches('\n').count() + 1;
+    format!("{}, on line {line}", error.message())
+}
+
+/// `~/` means the home directory.
+fn expand(path: &Path, home: Option<&Path>) -> PathBuf {
+    match (path.strip_prefix("~"), home) {
+        (Ok(rest), Some(home)) => home.join(rest),
+        (Ok(_) | Err(_), _) => path.to_owned(),
+    }
+}
+
+/// Whether git takes it for a ref's name, and the file system for a plain path.
+fn is_ref_prefix(prefix: &str) -> bool {
+    let is_plain = |part: &str| {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        !part.is_empty()
+            && part.bytes().all(allowed)
+            && !part.starts_with(['.', '-'])
+            && !part.ends_with('.')
+            && !part.ends_with(".lock")
+            && !part.contains("..")
+    };
+    prefix.strip_prefix("refs/").is_some_and(|rest| rest.split('/').all(is_plain))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOME: &str = "/home/someone";
+
+    fn parse(text: &str) -> Result<ConfigFile, String> {
+        ConfigFile::parse(text, Some(Path::new(HOME)))
+    }
+
+    #[track_caller]
+    fn check_refused(text: &str, part: &str) {
+        let why = parse(text).unwrap_err();
+        assert!(why.contains(part), "{why}");
+    }
+
+    #[test]
+    fn a_misspelt_key_is_named() {
+        check_refused("enbled = true", "enbled");
+        check_refused("[project.\"/p\"]\nexclud = []", "exclud");
+        check_refused("[project.\"/p\"]\nexclud = []", "/p");
+    }
+
+    #[test]
+    fn values_that_make_no_sense_are_refused() {
+        check_refused("max_files = -1", "max_files");
+        check_refused("enabled = \"no\"", "enabled");
+        check_refused("data_dir = \"here\"", "data_dir");
+        check_refused("project = 1", "project");
+        check_refused("[project.here]", "here");
+        for prefix in ["heads", "refs/", "refs/a..b", "refs/../x", "refs/a/", "refs/.a", "refs/a b"]
+        {
+            check_refused(&format!("ref_prefix = {prefix:?}"), "ref_prefix");
+        }
+        check_refused("= 1", "line 1");
+    }
+
+    #[test]
+    fn keys_of_later_versions_are_accepted() {
+        for key in LATER {
+            parse(&format!("{key} = 7")).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_project_overrides_only_what_it_names() {
+        let file = parse(
+            "max_files = 5\nexclude = [\"a\"]\n[project.\"~/p\"]\nmax_files = 6\n[project.\"/q\"]\n",
+        );
+        let keys = file.unwrap().for_project(&Path::new(HOME).join("p"), Some(Path::new(HOME)));
+        assert_eq!(keys.max_files, Some(6));
+        assert_eq!(keys.exclude, Some(vec!["a".to_owned()]));
+    }
+
+    #[test]
+    fn the_data_dir_is_a_flag_then_a_variable_then_configured_then_a_default() {
+        #[derive(clap::Parser)]
+        struct Typed {
+            #[command(flatten)]
+            global: GlobalArgs,
+        }
+        let typed = |words: &[&str]| <Typed as clap::Parser>::parse_from(words).global;
+        let mut environment = Environment {
+            data_dir: Some("/variable".into()),
+            data_home: Some("/data".into()),
+            config_home: None,
+            home: Some(HOME.into()),
+        };
+        let configured = Some(Path::new("/configured"));
+        let with = |environment: &Environment, words: &[&str], configured| {
+            data_dir(&typed(words), environment, configured).ok()
+        };
+        let flag = ["ctrlz", "--data-dir", "/flag"];
+        assert_eq!(with(&environment, &flag, configured), Some("/flag".into()));
+        assert_eq!(with(&environment, &["ctrlz"], configured), Some("/variable".into()));
+        environment.data_dir = None;
+        assert_eq!(with(&environment, &["ctrlz"], configured), Some("/configured".into()));
+        assert_eq!(with(&environment, &["ctrlz"], None), Some("/data/ctrlz".into()));
+        environment.data_home = None;
+        let home = format!("{HOME}/.local/share/ctrlz");
+        assert_eq!(with(&environment, &["ctrlz"], None), Some(home.into()));
+        environment.home = None;
+        assert_eq!(with(&environment, &["ctrlz"], None), None);
+    }
+}

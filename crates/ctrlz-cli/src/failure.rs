@@ -1,0 +1,110 @@
+//! Why a command failed, and the exit code that says so.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use ctrlz::{Fault, FileError, NotATreePath};
+
+/// The exit code of wrong usage, as clap has it.
+pub(crate) const WRONG_USAGE: u8 = 2;
+
+/// Any failure of a command.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The engine failed, or refused.
+    #[error(transparent)]
+    Engine(#[from] ctrlz::Error),
+    /// The environment says nowhere where snapshots could be kept.
+    #[error("there is no place for snapshots: HOME is not set")]
+    NoDataDir,
+    /// The current directory was removed, or cannot be reached.
+    #[error("cannot tell the current directory")]
+    CurrentDirectory(#[source] io::Error),
+    /// The configuration cannot be used.
+    #[error("the configuration {} cannot be used: {why}", path.display())]
+    Configuration { path: PathBuf, why: String },
+    /// The patches to revert cannot be read.
+    #[error("the patches cannot be read: {why}")]
+    Patches { why: String },
+    /// Standard output does not take our data.
+    #[error("cannot write the output")]
+    Output(#[from] io::Error),
+    /// A value has no JSON form.
+    #[error("cannot write JSON")]
+    Json(#[source] serde_json::Error),
+}
+
+impl Failure {
+    /// A failed operation on a file.
+    pub(crate) fn file(verb: &'static str, path: &Path, source: io::Error) -> Failure {
+        Failure::Engine(FileError { verb, path: path.to_owned(), source }.into())
+    }
+
+    /// A path that cannot be meant; `why` is the rest of a sentence that starts with it.
+    pub(crate) fn path(path: &[u8], why: &'static str) -> Failure {
+        Failure::Engine(NotATreePath { path: path.to_vec(), why }.into())
+    }
+
+    /// The documented exit code.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Failure::Engine(error) => match error.fault() {
+                Fault::Machine => 1,
+                Fault::Caller => 4,
+                Fault::Conflict => 5,
+                Fault::Refused => 6,
+                Fault::Disabled => 7,
+            },
+            Failure::NoDataDir | Failure::Configuration { .. } | Failure::Patches { .. } => {
+                WRONG_USAGE
+            }
+            Failure::CurrentDirectory(_) | Failure::Output(_) | Failure::Json(_) => 1,
+        }
+    }
+
+    /// A short, stable name for programs.
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            Failure::Engine(error) => error.code(),
+            Failure::NoDataDir => "no_data_dir",
+            Failure::CurrentDirectory(_) => "current_directory",
+            Failure::Configuration { .. } => "configuration",
+            Failure::Patches { .. } => "patches",
+            Failure::Output(_) => "output",
+            Failure::Json(_) => "json",
+        }
+    }
+
+    /// What the user can do next, where there is something to say.
+    pub(crate) fn hint(&self) -> Option<String> {
+        let text = match self {
+            Failure::Engine(error) => return error.hint(),
+            Failure::NoDataDir => "pass --data-dir DIR, or set CTRLZ_DATA_DIR",
+            Failure::CurrentDirectory(_) => "change to a directory that exists, or pass -C DIR",
+            Failure::Patches { .. } => {
+                "pass a JSON array of {\"hash\": …, \"files\": […]}, as `ctrlz patch --json` prints"
+            }
+            Failure::Configuration { .. } | Failure::Output(_) | Failure::Json(_) => return None,
+        };
+        Some(text.to_owned())
+    }
+}
+
+impl From<ctrlz::NotAHash> for Failure {
+    fn from(error: ctrlz::NotAHash) -> Failure {
+        Failure::Engine(error.into())
+    }
+}
+
+impl From<NotATreePath> for Failure {
+    fn from(error: NotATreePath) -> Failure {
+        Failure::Engine(error.into())
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Failure {
+        // A closed pipe shows up here when JSON is streamed.
+        if error.is_io() { Failure::Output(error.into()) } else { Failure::Json(error) }
+    }
+}

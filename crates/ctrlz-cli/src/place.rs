@@ -1,0 +1,83 @@
+//! Where a command acts: the work tree, and the directory inside it that paths start from.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use ctrlz::{ObjectId, TreePath, Workspace};
+
+use crate::config::Settings;
+use crate::failure::Failure;
+
+/// An opened work tree, seen from a directory inside it.
+pub(crate) struct Place {
+    pub(crate) workspace: Workspace,
+    /// The directory the command acts in: the work tree or one below it.
+    dir: PathBuf,
+    /// The configuration file that was named, for a process that carries on.
+    pub(crate) config: Option<PathBuf>,
+}
+
+impl Place {
+    /// Opens the work tree that was decided on.
+    pub(crate) fn find(settings: Settings) -> Result<Place, Failure> {
+        let Settings { options, root, dir, config } = settings;
+        Ok(Place { workspace: Workspace::open(&root, options)?, dir, config })
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        self.workspace.root()
+    }
+
+    /// The paths that were named; empty if none was, or if one is the whole work tree.
+    pub(crate) fn paths(&self, named: &[PathBuf]) -> Result<Vec<TreePath>, Failure> {
+        let located: Vec<Option<TreePath>> =
+            named.iter().map(|path| self.locate(path)).collect::<Result<_, _>>()?;
+        if located.contains(&None) {
+            return Ok(Vec::new());
+        }
+        Ok(located.into_iter().flatten().collect())
+    }
+
+    /// A single file, relative to the directory the command acts in.
+    pub(crate) fn file(&self, path: &[u8]) -> Result<TreePath, Failure> {
+        self.locate(Path::new(OsStr::from_bytes(path)))?
+            .ok_or_else(|| Failure::path(path, "is the work tree itself"))
+    }
+
+    /// A single file, relative to the work tree wherever the command acts.
+    pub(crate) fn file_of_root(&self, path: &[u8]) -> Result<TreePath, Failure> {
+        let as_path = Path::new(OsStr::from_bytes(path));
+        TreePath::locate(self.root(), self.root(), as_path)?
+            .ok_or_else(|| Failure::path(path, "is the work tree itself"))
+    }
+
+    /// The sub-directory that the command is limited to, unless it acts in the whole work tree.
+    pub(crate) fn scope(&self) -> Result<Option<TreePath>, Failure> {
+        Ok(TreePath::locate(self.root(), self.root(), &self.dir)?)
+    }
+
+    fn locate(&self, path: &Path) -> Result<Option<TreePath>, Failure> {
+        let by_name = TreePath::locate(self.root(), &self.dir, path);
+        match by_name {
+            Ok(found) => Ok(found),
+            // The way to the work tree may lead through a symlink; the file itself is not followed.
+            Err(error) => match real_path(path) {
+                Some(real) => TreePath::locate(self.root(), &self.dir, &real)
+                    .map_err(|_| Failure::from(error)),
+                None => Err(error.into()),
+            },
+        }
+    }
+}
+
+/// An absolute path whose directory is spelled without symlinks.
+fn real_path(path: &Path) -> Option<PathBuf> {
+    let (parent, name) = (path.parent()?, path.file_name()?);
+    path.is_absolute().then(|| parent.canonicalize().ok().map(|parent| parent.join(name)))?
+}
+
+/// The hash of a snapshot as it was typed.
+pub(crate) fn hash(text: &OsStr) -> Result<ObjectId, Failure> {
+    Ok(text.to_string_lossy().parse()?)
+}

@@ -1,0 +1,221 @@
+//! The only code that writes to the terminal: data to standard output, the rest to standard error.
+
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ctrlz::{Skipped, escape};
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// Standard output, which remembers whether its reader has gone.
+pub(crate) struct Output {
+    stdout: BufWriter<StdoutLock<'static>>,
+    closed: bool,
+    json: bool,
+}
+
+impl Output {
+    pub(crate) fn new(json: bool) -> Output {
+        Output { stdout: BufWriter::new(io::stdout().lock()), closed: false, json }
+    }
+
+    /// Whether JSON was asked for.
+    pub(crate) fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Whether the reader closed the pipe.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Writes one line of text.
+    pub(crate) fn line(&mut self, text: &str) -> Result<(), Failure> {
+        Ok(writeln!(self, "{text}")?)
+    }
+
+    /// Writes a value as one line of JSON.
+    pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+        serde_json::to_writer(&mut *self, value)?;
+        self.line("")
+    }
+
+    /// Writes one path of a list: as it is, so that programs can use it, but never such that it
+    /// could steer a terminal.
+    pub(crate) fn path(&mut self, path: &[u8], ending: Ending) -> Result<(), Failure> {
+        match ending {
+            Ending::Nul => {
+                self.write_all(path)?;
+                self.write_all(b"\0")?;
+            }
+            Ending::Line if io::stdout().is_terminal() => self.line(&escape(path))?,
+            Ending::Line => {
+                self.write_all(path)?;
+                self.write_all(b"\n")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands everything written so far to the reader.
+    pub(crate) fn finish(&mut self) -> Result<(), Failure> {
+        Ok(self.flush()?)
+    }
+
+    fn noting<T>(&mut self, outcome: io::Result<T>) -> io::Result<T> {
+        if let Err(error) = &outcome {
+            self.closed |= error.kind() == io::ErrorKind::BrokenPipe;
+        }
+        outcome
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.stdout.write(bytes);
+        self.noting(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let flushed = self.stdout.flush();
+        self.noting(flushed)
+    }
+}
+
+/// What separates the paths of a list.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ending {
+    Line,
+    Nul,
+}
+
+impl Ending {
+    /// NUL where `-z` was given.
+    pub(crate) fn of(nul: bool) -> Ending {
+        if nul { Ending::Nul } else { Ending::Line }
+    }
+}
+
+/// Says something on standard error.
+pub(crate) fn note(text: &str) {
+    // If standard error is gone too, nobody is left to tell.
+    writeln!(io::stderr().lock(), "{}", printable(text)).ok();
+}
+
+/// Says what a snapshot does not hold, one line per path.
+pub(crate) fn skipped(skipped: &[Skipped]) {
+    for skipped in skipped {
+        note(&format!("skipped {skipped}"));
+    }
+    let failed = skipped.iter().filter(|skipped| skipped.reason.is_failure()).count();
+    match (skipped.len(), failed) {
+        (0, _) => (),
+        (all, 0) => note(&format!("{} left out of the snapshot", paths(all))),
+        (all, failed) => note(&format!(
+            "{} left out of the snapshot, {failed} of them because they could not be captured",
+            paths(all)
+        )),
+    }
+}
+
+/// Says why a command failed, and to programs also on standard output.
+pub(crate) fn failure(out: &mut Output, failure: &Failure) {
+    let (message, hint) = (message(failure), failure.hint());
+    note(&format!("ctrlz: {message}"));
+    if let Some(hint) = &hint {
+        note(&format!("hint: {hint}"));
+    }
+    if out.is_json() {
+        let error = ErrorJson { code: failure.code(), message: &message, hint: hint.as_deref() };
+        // The exit code says it as well, so a failure to write it is no further failure.
+        out.json(&serde_json::json!({ "error": error })).and_then(|()| out.finish()).ok();
+    }
+}
+
+/// An error with everything that led to it, on one line.
+pub(crate) fn message(error: &dyn std::error::Error) -> String {
+    let mut message = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        message.push_str(": ");
+        message.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    printable(&message)
+}
+
+#[derive(Serialize)]
+struct ErrorJson<'a> {
+    code: &'a str,
+    message: &'a str,
+    hint: Option<&'a str>,
+}
+
+/// A count of paths in words.
+pub(crate) fn paths(count: usize) -> String {
+    if count == 1 { "1 path".into() } else { format!("{count} paths") }
+}
+
+/// A count of files in words.
+pub(crate) fn files(count: usize) -> String {
+    if count == 1 { "1 file".into() } else { format!("{count} files") }
+}
+
+/// A size for people.
+pub(crate) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    if bytes < 1024 {
+        return format!("{bytes} bytes");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+/// How long ago a time in milliseconds since 1970 was.
+pub(crate) fn age(at_millis: u64) -> String {
+    let then = UNIX_EPOCH + Duration::from_millis(at_millis);
+    let seconds = SystemTime::now().duration_since(then).unwrap_or_default().as_secs();
+    let (count, unit) = match seconds {
+        0..60 => (seconds, "second"),
+        60..3_600 => (seconds / 60, "minute"),
+        3_600..86_400 => (seconds / 3_600, "hour"),
+        _ => (seconds / 86_400, "day"),
+    };
+    format!("{count} {unit}{} ago", if count == 1 { "" } else { "s" })
+}
+
+/// Text in which nothing steers a terminal or starts a new line. Unlike `ctrlz::escape`, it
+/// leaves backslashes alone: the names in it may be escaped already.
+fn printable(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\\' => safe.push(c),
+            c => safe.push_str(&escape(c.encode_utf8(&mut [0; 4]).as_bytes())),
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_read_well() {
+        assert_eq!(size(0), "0 bytes");
+        assert_eq!(size(1536), "1.5 KiB");
+        assert_eq!(size(3 << 40), "3.0 TiB");
+    }
+
+    #[test]
+    fn messages_are_escaped_once() {
+        assert_eq!(printable("a\\nb\x1b[1m\nc"), "a\\nb\\u{1b}[1m\\nc");
+    }
+}

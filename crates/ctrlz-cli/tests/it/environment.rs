@@ -1,0 +1,106 @@
+//! What the environment and the user's git configuration may, and may not, change.
+
+use crate::bench::{Bench, finish, is_hash};
+
+#[test]
+fn without_a_home_a_data_dir_must_be_named() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    let run = |words: &[&str]| {
+        let mut command = bench.command(words);
+        command.env_remove("HOME").env_remove("CTRLZ_DATA_DIR");
+        finish(&mut command)
+    };
+    let ran = run(&["track"]);
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert!(ran.stderr.contains("--data-dir"), "{ran:?}");
+    assert_eq!(std::fs::read_dir(&bench.project).unwrap().count(), 1, "nothing is written");
+    let ran = run(&["--data-dir", bench.data.to_str().unwrap(), "track"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let ran = run(&["--store", ".agent/snapshots", "track"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+}
+
+#[test]
+fn data_lies_where_xdg_says() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    let run = |value: &str| {
+        let mut command = bench.command(&["--json", "status"]);
+        command.env_remove("CTRLZ_DATA_DIR").env("XDG_DATA_HOME", value);
+        let ran = finish(command.arg("--data-dir").arg(&bench.data));
+        assert_eq!(ran.code, 0, "{ran:?}");
+        let mut command = bench.command(&["track"]);
+        finish(command.env_remove("CTRLZ_DATA_DIR").env("XDG_DATA_HOME", value));
+    };
+    let xdg = bench.home.join("xdg");
+    run(xdg.to_str().unwrap());
+    assert!(xdg.join("ctrlz/snapshot").is_dir());
+    // The specification says to pass over a relative one.
+    run("relative");
+    assert!(bench.home.join(".local/share/ctrlz/snapshot").is_dir());
+    assert!(!bench.project.join("relative").exists());
+}
+
+#[test]
+fn a_broken_git_configuration_has_no_effect() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    let hash = bench.track();
+    for text in ["[core\n\"", "[core]\nexcludesFile = \"open\n", "\0\u{1}[[", "= = ="] {
+        bench.write_home(".gitconfig", text);
+        assert_eq!(bench.track(), hash, "{text:?}");
+    }
+    std::fs::remove_file(bench.home.join(".gitconfig")).unwrap();
+    std::fs::create_dir(bench.home.join(".gitconfig")).unwrap();
+    assert_eq!(bench.track(), hash);
+}
+
+#[test]
+fn the_global_ignore_file_is_honoured() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    bench.write("a.log", "one\n");
+    bench.write("a.tmp", "one\n");
+    bench.write_home(".config/git/ignore", "*.log\n");
+    let hash = bench.track();
+    assert_eq!(bench.ok(&["ls", &hash]), "a.tmp\na.txt");
+    bench.write_home(".gitconfig", "[core]\n\texcludesFile = ~/my ignore # note\n");
+    bench.write_home("my ignore", "*.tmp\n");
+    let hash = bench.track();
+    assert_eq!(bench.ok(&["ls", &hash]), "a.log\na.txt");
+}
+
+#[test]
+fn variables_of_git_have_no_effect() {
+    let bench = Bench::new();
+    bench.git(&["init", "-q"]);
+    bench.write("a.txt", "one\n");
+    let hash = bench.track();
+    let mut command = bench.command(&["track"]);
+    for name in ["GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE", "GIT_OBJECT_DIRECTORY"] {
+        command.env(name, "/nonexistent");
+    }
+    command.env("GIT_CONFIG_COUNT", "1").env("GIT_CONFIG_GLOBAL", "/nonexistent");
+    command.env("GIT_CONFIG_KEY_0", "core.excludesFile").env("GIT_CONFIG_VALUE_0", "/x");
+    let ran = finish(&mut command);
+    assert_eq!((ran.code, ran.text().trim_end()), (0, hash.as_str()), "{ran:?}");
+}
+
+#[test]
+fn a_configuration_that_would_block_is_refused() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    bench.fails(&["--config", "/dev/zero", "track"], 2, "regular file");
+    bench.fails(&["--config", "missing.toml", "track"], 2, "no such file");
+}
+
+#[test]
+fn a_directory_that_is_gone_is_an_error() {
+    let bench = Bench::new();
+    bench.fails(&["-C", "missing", "track"], 1, "missing");
+    let ran = bench.shell("mkdir gone && cd gone && /bin/rmdir ../gone && $CTRLZ track");
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.stderr.contains("ctrlz: cannot tell the current directory"), "{ran:?}");
+    assert!(is_hash(&bench.track()), "an empty directory has a snapshot too");
+}

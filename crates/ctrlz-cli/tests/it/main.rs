@@ -1,0 +1,10 @@
+//! The `ctrlz` command from end to end: what it prints, how it exits, what it leaves behind.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod bench;
+mod environment;
+mod output;
+mod reading;
+mod restoring;
+mod tracking;

@@ -1,0 +1,149 @@
+//! What every command has in common: help, JSON, escapes, closed pipes.
+
+use std::os::unix::ffi::OsStrExt;
+
+use crate::bench::{Bench, finish_into};
+
+#[test]
+fn help_never_acts() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    let top = bench.ok(&["--help"]);
+    assert!(top.contains("Exit codes:") && top.contains("7  snapshots are disabled"), "{top}");
+    for command in ["track", "patch", "diff", "show", "ls", "restore", "revert", "status", "doctor"]
+    {
+        assert!(top.contains(command));
+        assert!(bench.ok(&[command, "--help"]).contains("Usage:"));
+    }
+    assert!(!top.contains("absorb"), "it is not for people");
+    assert!(!bench.data.exists());
+}
+
+#[test]
+fn wrong_usage_has_its_own_code() {
+    let bench = Bench::new();
+    for words in [&["trak"][..], &["restore"], &["track", "--nope"], &[], &["ls", "a", "b"]] {
+        assert_eq!(bench.run(words).code, 2, "{words:?}");
+    }
+}
+
+#[test]
+fn names_are_escaped_for_people_and_lossless_for_programs() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    let hash = bench.track();
+    let name = b"b\x1b[31m\n\xff";
+    std::fs::write(bench.project.join(std::ffi::OsStr::from_bytes(name)), "x").unwrap();
+    let plan = bench.ok(&["restore", "--exact", "--dry-run", &hash]);
+    assert!(plan.contains("- remove     b\\u{1b}[31m\\n\\xff\n"), "{plan}");
+    let json = bench.json(&["restore", "--exact", "--dry-run", &hash]);
+    assert_eq!(json["actions"][0]["path"], serde_json::json!({ "bytes": name }));
+    let patch = bench.run(&["patch", "--relative", "-z", &hash]);
+    assert_eq!(patch.stdout, [&name[..], b"\0"].concat());
+    let ran = bench.fails(&["show", &format!("{hash}:\u{1b}[2J")], 4, "\\u{1b}[2J");
+    assert!(!ran.stderr.contains('\u{1b}'), "{ran:?}");
+    let ran = bench.fails(&["show", "\u{1b}[2J"], 4, "not a snapshot hash");
+    assert!(!ran.stderr.contains('\u{1b}'), "{ran:?}");
+}
+
+#[test]
+fn errors_are_json_too() {
+    let bench = Bench::new();
+    let ran = bench.fails(&["--json", "show", "nonsense"], 4, "hint: ");
+    let json: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+    assert_eq!(json["error"]["code"], "not_a_hash");
+    assert!(json["error"]["message"].as_str().unwrap().contains("nonsense"));
+    assert!(json["error"]["hint"].is_string());
+}
+
+#[test]
+fn every_command_has_json() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    let snapshot = bench.json(&["track"]);
+    let hash = snapshot["hash"].as_str().unwrap();
+    assert_eq!(snapshot["complete"], true);
+    assert_eq!(bench.json(&["ls", hash])["files"][0]["mode"], "100644");
+    for words in [
+        &["status"][..],
+        &["doctor"],
+        &["patch", hash],
+        &["diff", hash],
+        &["diff", "--full", hash],
+        &["show", hash],
+        &["show", &format!("{hash}:a.txt")],
+        &["restore", "--dry-run", hash],
+        &["restore", hash],
+    ] {
+        bench.json(words);
+    }
+}
+
+#[test]
+fn a_closed_pipe_is_no_failure() {
+    let bench = Bench::new();
+    let hash = bench.track();
+    for index in 0..500 {
+        bench.write(&format!("file-{index}"), &"some text\n".repeat(50));
+    }
+    let at_now = bench.track();
+    for words in [
+        &["diff", &hash][..],
+        &["diff", "--full", "--json", &hash],
+        &["patch", &hash],
+        &["ls", &at_now],
+        &["--json", "ls", &at_now],
+        &["show", "nonsense", "--json"],
+        &["completions", "bash"],
+        &["man"],
+        &["--help"],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let ran = finish_into(&mut bench.command(words), writer);
+        assert!(!ran.stderr.contains("panic"), "{words:?}: {ran:?}");
+        let expected = if words.contains(&"nonsense") { 4 } else { 0 };
+        assert_eq!(ran.code, expected, "{words:?}: {ran:?}");
+    }
+}
+
+#[test]
+fn closed_standard_streams_are_no_failure() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    let hash = bench.track();
+    for closed in ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"] {
+        assert_eq!(bench.shell(&format!("$CTRLZ track {closed}")).code, 0, "{closed}");
+        assert_eq!(bench.shell(&format!("$CTRLZ ls nonsense {closed}")).code, 4, "{closed}");
+    }
+    assert_eq!(bench.track(), hash);
+}
+
+#[test]
+fn a_full_disk_behind_standard_output_is_a_failure() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let ran = finish_into(&mut bench.command(&["track"]), full);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.stderr.contains("cannot write the output"), "{ran:?}");
+}
+
+#[test]
+fn manual_pages_and_completions_are_made_anywhere() {
+    let bench = Bench::new();
+    let bare = |words: &[&str]| {
+        let mut command = bench.command(words);
+        let ran = crate::bench::finish(command.env_remove("HOME").env_remove("CTRLZ_DATA_DIR"));
+        assert_eq!(ran.code, 0, "{words:?}: {ran:?}");
+        ran.text()
+    };
+    assert!(bare(&["man"]).contains(".TH ctrlz"));
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(bare(&["completions", shell]).contains("restore"), "{shell}");
+    }
+    let dir = bench.home.join("man");
+    std::fs::create_dir(&dir).unwrap();
+    bare(&["man", "--dir", dir.to_str().unwrap()]);
+    assert!(dir.join("ctrlz-restore.1").is_file());
+}

@@ -1,0 +1,169 @@
+//! `ctrlz track`, and which work tree and store it uses.
+
+use std::os::unix::fs::PermissionsExt;
+
+use crate::bench::{Bench, contents, is_hash};
+
+#[test]
+fn track_prints_a_hash_and_nothing_else() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    let ran = bench.run(&["track"]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    let text = ran.text();
+    assert!(is_hash(text.strip_suffix('\n').unwrap()), "{text:?}");
+}
+
+#[test]
+fn an_unchanged_work_tree_has_the_same_hash() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    let first = bench.track();
+    assert_eq!(bench.track(), first);
+    assert_eq!(bench.ok(&["track", "--rehash"]), first);
+    bench.write("a.txt", "two\n");
+    assert_ne!(bench.track(), first);
+}
+
+#[test]
+fn only_named_paths_are_looked_at() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    bench.write("b.txt", "one\n");
+    bench.track();
+    bench.write("a.txt", "two\n");
+    bench.write("b.txt", "two\n");
+    let hash = bench.ok(&["track", "--", "a.txt"]);
+    assert_eq!(bench.ok(&["show", &format!("{hash}:a.txt")]), "two");
+    assert_eq!(bench.ok(&["show", &format!("{hash}:b.txt")]), "one");
+}
+
+#[test]
+fn what_policy_leaves_out_is_listed_and_no_failure() {
+    let bench = Bench::new();
+    bench.write("small", "one\n");
+    bench.write("large", &"x".repeat(2000));
+    bench.write_home(".config/ctrlz/config.toml", "max_new_file_bytes = 1000\n");
+    let ran = bench.run(&["track"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(ran.stderr.contains("skipped large: new and large (2000 bytes)"), "{ran:?}");
+    assert!(ran.stderr.contains("1 path left out"), "{ran:?}");
+}
+
+#[test]
+fn what_could_not_be_captured_makes_it_incomplete() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    bench.write("sub/.gitignore", &"# long\n".repeat(1 << 20));
+    let ran = bench.run(&["track"]);
+    assert_eq!(ran.code, 3, "{ran:?}");
+    assert!(is_hash(ran.text().trim_end()));
+    assert!(ran.stderr.contains("skipped sub/.gitignore: an ignore file of"), "{ran:?}");
+    assert!(ran.stderr.contains("1 of them because"), "{ran:?}");
+    assert_eq!(bench.run(&["diff", ran.text().trim_end()]).code, 3);
+    // Permissions do not bind root, so this part is for everyone else.
+    bench.write("locked", "secret\n");
+    let locked = bench.project.join("locked");
+    std::fs::set_permissions(&locked, std::fs::Permissions::from_mode(0o000)).unwrap();
+    if std::fs::read(&locked).is_err() {
+        let ran = bench.run(&["track"]);
+        assert!(ran.stderr.contains("skipped locked: unreadable"), "{ran:?}");
+    }
+}
+
+#[test]
+fn a_sub_directory_tracks_the_whole_work_tree() {
+    let bench = Bench::new();
+    bench.git(&["init", "-q"]);
+    bench.write("a.txt", "one\n");
+    bench.write("sub/b.txt", "one\n");
+    let hash = bench.track();
+    assert_eq!(bench.ok(&["-C", "sub", "track"]), hash);
+    assert_eq!(bench.ok(&["track", "-C", "sub"]), hash);
+}
+
+#[test]
+fn a_git_project_is_borrowed_from_and_then_owned() {
+    let bench = Bench::new();
+    bench.git(&["init", "-q"]);
+    bench.write("a.txt", "one\n");
+    bench.git(&["add", "-A"]);
+    bench.git(&["commit", "-q", "-m", "first"]);
+    let before = contents(&bench.project.join(".git"));
+    let hash = bench.track();
+    assert_eq!(bench.json(&["status"])["borrowed"], 0);
+    assert_eq!(contents(&bench.project.join(".git")), before, "the user's git is untouched");
+    std::fs::remove_dir_all(bench.project.join(".git")).unwrap();
+    assert_eq!(bench.ok(&["show", &format!("{hash}:a.txt")]), "one");
+}
+
+#[test]
+fn a_store_inside_the_project_is_not_tracked_itself() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    bench.write(".agent/notes.txt", "mine\n");
+    bench.write("sub/b.txt", "one\n");
+    let store = ["--store", ".agent/snapshots"];
+    let with = |words: &[&str]| bench.ok(&[&store, words].concat());
+    let hash = with(&["track"]);
+    assert_eq!(with(&["ls", &hash]), "a.txt\nsub/b.txt");
+    assert_eq!(with(&["track"]), hash);
+    assert!(bench.project.join(".agent/snapshots/objects").is_dir());
+    assert!(!bench.data.exists());
+    // From below, the store leads to the work tree.
+    assert_eq!(with(&["-C", "sub", "track"]), hash);
+}
+
+#[test]
+fn a_disabled_project_says_so() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    bench.write_home(".config/ctrlz/config.toml", "enabled = false\n");
+    bench.fails(&["track"], 7, "disabled");
+    assert!(!bench.data.exists());
+    let project = bench.project.to_str().unwrap();
+    let text = format!("enabled = false\n[project.{project:?}]\nenabled = true\n");
+    bench.write_home(".config/ctrlz/config.toml", &text);
+    assert!(is_hash(&bench.track()));
+}
+
+#[test]
+fn a_misspelt_configuration_is_refused_with_its_name() {
+    let bench = Bench::new();
+    bench.write_home(".config/ctrlz/config.toml", "enbled = false\n");
+    let ran = bench.fails(&["track"], 2, "enbled");
+    assert!(ran.stderr.contains("config.toml"), "{ran:?}");
+}
+
+#[test]
+fn a_project_cannot_configure_itself() {
+    let bench = Bench::new();
+    for name in ["config.toml", "ctrlz.toml", ".ctrlz.toml", ".config/ctrlz/config.toml"] {
+        bench.write(name, "enabled = false\n");
+    }
+    assert!(is_hash(&bench.track()));
+}
+
+#[test]
+fn a_home_and_the_root_are_refused() {
+    let bench = Bench::new();
+    let home = bench.home.to_str().unwrap();
+    bench.fails(&["-C", home, "track"], 6, "--force-root");
+    bench.fails(&["-C", "/", "track"], 6, "--force-root");
+    assert!(!bench.data.exists());
+    bench.write_home("a.txt", "one\n");
+    assert!(is_hash(&bench.ok(&["-C", home, "--force-root", "track"])));
+}
+
+#[test]
+fn a_closed_pipe_still_records() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    let mut command = bench.command(&["track"]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let ran = crate::bench::finish_into(&mut command, writer);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    let last = bench.json(&["status"])["last"].as_str().unwrap().to_owned();
+    assert_eq!(bench.track(), last);
+}
