@@ -275,3 +275,16 @@ pub(crate) fn assert_fsck_clean(store: &Path) {
         output.lines().filter(|line| !line.starts_with("notice:")).collect();
     assert!(complaints.is_empty(), "{output}");
 }
+
+/// Runs cargo on this workspace, with the caller's own home: its registry is there.
+pub(crate) fn cargo(args: &[&str]) -> Vec<u8> {
+    let mut command = command(env!("CARGO"));
+    for name in ["HOME", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN"] {
+        if let Some(value) = std::env::var_os(name) {
+            command.env(name, value);
+        }
+    }
+    let output = command.args(args).current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}

@@ -20,6 +20,8 @@ mod model;
 mod damage;
 mod hostile;
 mod names;
+// Defects of the original and of its peers that must not come back.
+mod field_failures;
 // Several clones, several processes, the user's repository.
 mod seeding;
 mod sharing;

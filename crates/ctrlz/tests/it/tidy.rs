@@ -66,3 +66,89 @@ fn every_file_says_what_it_is_for() {
         assert!(text.starts_with("//! "), "{path:?}");
     }
 }
+
+/// What `cargo deny` would say without a network: licences, sources and minimum versions.
+#[test]
+fn dependencies_are_licensed_pinned_and_new_enough() {
+    let output = crate::lab::cargo(&["metadata", "--format-version", "1", "--locked", "--offline"]);
+    let metadata: serde_json::Value = serde_json::from_slice(&output).unwrap();
+    let packages = metadata["packages"].as_array().unwrap();
+    assert!(packages.len() > 50);
+    for package in packages {
+        let text = |key: &str| package[key].as_str().unwrap_or_default().to_owned();
+        let (name, version, license) = (text("name"), text("version"), text("license"));
+        assert!(is_allowed(&license), "{name} is licensed {license:?}");
+        let source = text("source");
+        let registry = "registry+https://github.com/rust-lang/crates.io-index";
+        assert!(source.is_empty() || source == registry, "{name} comes from {source}");
+        if let Some((_, minimum)) = MINIMUMS.iter().find(|(known, _)| *known == name) {
+            assert!(numbers(&version) >= numbers(minimum), "{name} {version} is below {minimum}");
+        }
+    }
+}
+
+/// Versions below have published holes.
+const MINIMUMS: [(&str, &str); 8] = [
+    ("gix-fs", "0.21.1"),
+    ("gix-features", "0.41.0"),
+    ("gix-date", "0.12.0"),
+    ("gix-path", "0.10.11"),
+    ("gix-index", "0.58.0"),
+    ("gix-validate", "0.13.0"),
+    ("memmap2", "0.9.11"),
+    ("gix-attributes", "0.22.3"),
+];
+
+fn numbers(version: &str) -> Vec<u64> {
+    version.split(['.', '-', '+']).map_while(|part| part.parse().ok()).collect()
+}
+
+/// Whether one of the alternatives, with all its parts, is among the licences we accept.
+fn is_allowed(license: &str) -> bool {
+    const ALLOWED: [&str; 7] = [
+        "MIT",
+        "Apache-2.0",
+        "Apache-2.0 WITH LLVM-exception",
+        "Unlicense",
+        "Zlib",
+        "Unicode-3.0",
+        "BSD-3-Clause",
+    ];
+    let plain = license.replace(['(', ')'], "");
+    plain.split(" AND ").all(|part| {
+        part.split(" OR ")
+            .flat_map(|part| part.split('/'))
+            .any(|license| ALLOWED.contains(&license.trim()))
+    })
+}
+
+/// The document that says which test proves what names only tests that exist.
+#[test]
+fn the_evidence_names_real_tests() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let evidence = std::fs::read_to_string(root.join("docs/evidence.md")).unwrap();
+    let mut code = String::new();
+    for dir in [
+        "crates/ctrlz/tests/it",
+        "crates/ctrlz-cli/tests/it",
+        "crates/ctrlz-cli/tests/torture",
+        "crates/ctrlz/src/git",
+    ] {
+        for entry in std::fs::read_dir(root.join(dir)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "rs") {
+                code.push_str(&std::fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    let mut named = 0;
+    for quoted in evidence.split('`').skip(1).step_by(2) {
+        let is_test = quoted.contains('_')
+            && quoted.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+        if is_test {
+            named += 1;
+            assert!(code.contains(&format!("fn {quoted}(")), "no test is called {quoted}");
+        }
+    }
+    assert!(named > 60, "{named}");
+}
