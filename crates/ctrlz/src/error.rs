@@ -46,6 +46,24 @@ pub enum Error {
         /// The id that was asked for.
         id: String,
     },
+    /// No such step is open or recorded.
+    #[error("no step {step:?}")]
+    NoSuchStep {
+        /// The id that was asked for.
+        step: String,
+    },
+    /// No recorded step belongs to this message.
+    #[error("no step of a message {message:?}")]
+    NoSuchMessage {
+        /// The id that was asked for.
+        message: String,
+    },
+    /// Everything is taken back already, or nothing was ever done.
+    #[error("nothing to undo")]
+    NothingToUndo,
+    /// No undo is left to be taken back.
+    #[error("nothing to redo")]
+    NothingToRedo,
     /// The hash names something that is not a tree.
     #[error("{id} is a {kind}, not a snapshot")]
     NotASnapshot {
@@ -216,6 +234,10 @@ impl Error {
             | Error::NotATreePath(_)
             | Error::UnknownSnapshot { .. }
             | Error::UnknownOperation { .. }
+            | Error::NoSuchStep { .. }
+            | Error::NoSuchMessage { .. }
+            | Error::NothingToUndo
+            | Error::NothingToRedo
             | Error::NotASnapshot { .. }
             | Error::NoSuchFile { .. } => Fault::Caller,
             Error::Busy { .. } | Error::Moved { .. } | Error::StalePlan | Error::Cancelled => {
@@ -247,6 +269,9 @@ impl Error {
             Error::UnknownSnapshot { .. } | Error::UnknownOperation { .. } => {
                 "`ctrlz status` shows the store this directory uses and its newest snapshot"
             }
+            Error::NoSuchStep { .. } | Error::NoSuchMessage { .. } => "`ctrlz log` lists the steps",
+            Error::NothingToUndo => "`ctrlz log` shows what was done and what is taken back",
+            Error::NothingToRedo => "`ctrlz redo` takes back an undo, and there is none left",
             Error::NotAHash(_) => "`ctrlz track` prints the hash of a new snapshot",
             Error::NotASnapshot { .. } => {
                 "a snapshot is named by the hash that `ctrlz track` printed"
@@ -288,6 +313,10 @@ impl Error {
             Error::NotATreePath(_) => "not_a_tree_path",
             Error::UnknownSnapshot { .. } => "unknown_snapshot",
             Error::UnknownOperation { .. } => "unknown_operation",
+            Error::NoSuchStep { .. } => "no_such_step",
+            Error::NoSuchMessage { .. } => "no_such_message",
+            Error::NothingToUndo => "nothing_to_undo",
+            Error::NothingToRedo => "nothing_to_redo",
             Error::NotASnapshot { .. } => "not_a_snapshot",
             Error::NoSuchFile { .. } => "no_such_file",
             Error::HostileTree { .. } => "hostile_tree",

@@ -44,6 +44,7 @@ mod git;
 mod path;
 mod restore;
 mod scan;
+mod session;
 mod store;
 mod workspace;
 
@@ -54,7 +55,11 @@ pub use git::{NotAHash, ObjectId, TreeProblem};
 pub use path::{NotATreePath, PathText, TreePath, escape};
 pub use restore::{Action, Kept, KeptReason, Plan};
 pub use scan::{Progress, SkipReason, Skipped};
-pub use store::{Operation, OperationKind};
+pub use session::{
+    Conflict, SessionInfo, StepBegun, StepEnded, StepRecord, StepStart, UndoOptions, UndoReport,
+    UndoScope,
+};
+pub use store::{Credit, Details, Head, Operation, OperationKind, StepInfo};
 pub use workspace::{
     Diffs, ListedFile, Options, Patch, PatchToRevert, Point, Presence, Problem, Recovery,
     RestoreOptions, RestoreReport, Snapshot, Status, TrackOptions, Verification, Workspace,

@@ -4,6 +4,7 @@
 //! deleted and one added.
 
 mod full;
+mod merge;
 mod unified;
 
 use std::collections::HashMap;
@@ -18,6 +19,7 @@ use crate::store::Objects;
 
 pub use full::FileDiff;
 pub(crate) use full::file_diff;
+pub(crate) use merge::merge_lines;
 pub(crate) use unified::write_unified;
 
 /// No work tree has more files; a tree that expands beyond is built to exhaust memory.

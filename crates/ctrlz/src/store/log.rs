@@ -12,6 +12,8 @@ use crate::git::{
     Commit, EntryKind, Kind, ObjectId, TreeEntry, encode_commit, encode_tree, parse_commit,
 };
 
+use crate::path::TreePath;
+
 use super::meta::Meta;
 use super::objects::Objects;
 use super::pack_writer::PackWriter;
@@ -27,21 +29,33 @@ const META_NAME: &[u8] = b"meta.json";
 pub enum OperationKind {
     /// The first snapshot of the work tree.
     Baseline,
+    /// What changed while steps were open; [`Details::credits`] says whose it is.
+    Step,
     /// What changed since the last operation, credited to nobody.
     Outside,
     /// A whole snapshot was put back.
     Restore,
     /// Single files were put back.
     Revert,
+    /// Steps were taken back.
+    Undo,
+    /// An undo was taken back.
+    Redo,
+    /// A named state.
+    Checkpoint,
 }
 
 impl OperationKind {
     fn subject(self) -> &'static str {
         match self {
             OperationKind::Baseline => "baseline",
+            OperationKind::Step => "a step",
             OperationKind::Outside => "changes by nobody we know",
             OperationKind::Restore => "restore",
             OperationKind::Revert => "revert",
+            OperationKind::Undo => "undo",
+            OperationKind::Redo => "redo",
+            OperationKind::Checkpoint => "checkpoint",
         }
     }
 }
@@ -57,9 +71,98 @@ pub struct Operation {
     pub snapshot: ObjectId,
     /// Milliseconds since 1970.
     pub at_millis: u64,
+    /// Who did it, and what it takes back.
+    pub details: Details,
     pub(crate) commit: ObjectId,
     pub(crate) parent: Option<ObjectId>,
     pub(crate) meta: Meta,
+}
+
+/// What an operation knows beyond its snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Details {
+    /// The steps whose changes it holds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub credits: Vec<Credit>,
+    /// Paths that changed while several steps were open and that none of them named.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub shared: Vec<TreePath>,
+    /// Steps that an undo took back.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub undone: Vec<String>,
+    /// The operation that a redo takes back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub takes_back: Option<String>,
+    /// A name for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// The session it belongs to, where no credit says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// Never removed by retention.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub pinned: bool,
+    /// Where the user's own git stood.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head: Option<Head>,
+}
+
+/// Changes that a step is credited with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Credit {
+    /// The step.
+    #[serde(flatten)]
+    pub step: StepInfo,
+    /// The paths; `None` for everything the operation changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paths: Option<Vec<TreePath>>,
+    /// The step was not closed by its agent, so its end is a guess.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub inferred: bool,
+}
+
+/// What is known of a step: one tool call, or one turn.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StepInfo {
+    /// The step's own id.
+    pub step: String,
+    /// The session it belongs to.
+    pub session: String,
+    /// The message (turn) it belongs to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// The part of the message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub part: Option<String>,
+    /// The tool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    /// What it is about, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// The agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub who: Option<String>,
+}
+
+impl StepInfo {
+    /// The turn it belongs to: its message, or itself if it has none.
+    pub fn turn(&self) -> &str {
+        self.message.as_deref().unwrap_or(&self.step)
+    }
+}
+
+/// Where the user's git stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// The branch, unless HEAD is detached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch: Option<String>,
+    /// The commit, unless there is none yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
 }
 
 /// The extra header.
@@ -72,11 +175,17 @@ struct Header {
     id: String,
     kind: OperationKind,
     at: u64,
+    #[serde(default, skip_serializing_if = "is_default")]
+    details: Details,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     meta: Option<Meta>,
     /// The commit, our second parent, whose tree holds the data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     meta_in: Option<ObjectId>,
+}
+
+fn is_default(details: &Details) -> bool {
+    *details == Details::default()
 }
 
 /// A new entry, before it has a commit.
@@ -85,6 +194,7 @@ pub(crate) struct NewOperation {
     pub(crate) kind: OperationKind,
     pub(crate) snapshot: ObjectId,
     pub(crate) meta: Meta,
+    pub(crate) details: Details,
     pub(crate) parent: Option<ObjectId>,
 }
 
@@ -94,9 +204,9 @@ pub(crate) fn write(
     new: NewOperation,
     exists: &dyn Fn(&ObjectId) -> bool,
 ) -> Result<Operation, Error> {
-    let NewOperation { work_tree, kind, snapshot, meta, parent } = new;
+    let NewOperation { work_tree, kind, snapshot, meta, details, parent } = new;
     let at_millis = now_millis();
-    let id = new_id(at_millis);
+    let id = id_at(at_millis);
     let json = serde_json::to_string(&meta).expect("plain data has a JSON form");
     let spilled = match json.len() > MAX_INLINE_BYTES {
         true => Some(spill(pack, json.as_bytes(), exists)?),
@@ -108,19 +218,38 @@ pub(crate) fn write(
         id: id.clone(),
         kind,
         at: at_millis,
+        details: details.clone(),
         meta: spilled.is_none().then(|| meta.clone()),
         meta_in: spilled,
     };
     let commit = Commit {
         tree: snapshot,
         parents: parent.into_iter().chain(spilled).collect(),
-        author: "ctrlz".into(),
+        author: author_of(&details),
         seconds: (at_millis / 1000) as i64,
         data: serde_json::to_string(&header).expect("plain data has a JSON form"),
-        message: kind.subject().into(),
+        message: subject_of(kind, &details),
     };
     let commit = add(pack, Kind::Commit, &encode_commit(&commit), exists)?;
-    Ok(Operation { id, kind, snapshot, at_millis, commit, parent, meta })
+    Ok(Operation { id, kind, snapshot, at_millis, details, commit, parent, meta })
+}
+
+/// Who `git log` names: the agent, or the user.
+fn author_of(details: &Details) -> String {
+    let who = details.credits.first().and_then(|credit| credit.step.who.clone());
+    who.unwrap_or_else(|| if details.credits.is_empty() { "you" } else { "an agent" }.into())
+}
+
+/// What `git log` shows: for people only, never read back.
+fn subject_of(kind: OperationKind, details: &Details) -> String {
+    let step = details.credits.first().map(|credit| &credit.step);
+    let label = step.and_then(|step| step.label.clone().or_else(|| step.tool.clone()));
+    let label = label.or_else(|| details.label.clone());
+    let first_line = label.as_deref().and_then(|label| label.lines().next());
+    match first_line {
+        Some(label) => label.chars().take(100).collect(),
+        None => kind.subject().into(),
+    }
 }
 
 /// Stores `json` in a commit that depends on nothing else, so that equal data is stored once.
@@ -179,6 +308,7 @@ pub(crate) fn read(objects: &Objects, id: &ObjectId) -> Result<Operation, Error>
         kind: header.kind,
         snapshot: commit.tree,
         at_millis: header.at,
+        details: header.details,
         commit: *id,
         parent: parents.first().copied(),
         meta,
@@ -214,13 +344,18 @@ pub(crate) fn salvage(objects: &Objects, work_tree: &str) -> Result<Option<Objec
     Ok(newest.map(|(_, id)| id))
 }
 
+/// A new id: sortable by time, and nobody else's.
+pub(crate) fn new_id() -> String {
+    id_at(now_millis())
+}
+
 fn now_millis() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map_or(0, |since| since.as_millis() as u64)
 }
 
 /// A ULID: 48 bits of milliseconds and 80 random ones, in Crockford's base 32.
-pub(crate) fn new_id(at_millis: u64) -> String {
+fn id_at(at_millis: u64) -> String {
     const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
     let mut random = [0; 16];
     fill_random(&mut random[6..]);
@@ -234,9 +369,9 @@ mod tests {
 
     #[test]
     fn ids_sort_by_time() {
-        let (early, late) = (new_id(1_000), new_id(2_000));
+        let (early, late) = (id_at(1_000), id_at(2_000));
         assert_eq!(early.len(), 26);
         assert!(early < late);
-        assert_ne!(new_id(5), new_id(5));
+        assert_ne!(id_at(5), id_at(5));
     }
 }

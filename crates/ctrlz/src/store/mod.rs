@@ -20,20 +20,22 @@ mod objects;
 mod pack_writer;
 mod project;
 mod refs;
+mod steps;
 mod trees;
 mod user_repo;
 mod work_tree;
 
-pub use log::{Operation, OperationKind};
+pub use log::{Credit, Details, Head, Operation, OperationKind, StepInfo};
 
 pub(crate) use layout::Store;
 pub(crate) use lender::{Absorbed, Borrowed, Lender};
 pub(crate) use lock::{Lock, Sharing};
-pub(crate) use log::NewOperation;
+pub(crate) use log::{NewOperation, new_id};
 pub(crate) use meta::{Meta, OuterRules};
 pub(crate) use objects::Objects;
 pub(crate) use pack_writer::{PackWriter, Published};
 pub(crate) use project::{Project, check_root, known_work_tree};
+pub(crate) use steps::{OpenStep, load as load_steps, save as save_steps};
 pub(crate) use trees::{Change as TreeChange, build as build_tree, edit as edit_tree};
 pub(crate) use user_repo::UserRepo;
 pub(crate) use work_tree::WorkTree;

@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::fs::private::read_small;
 use crate::git::{IndexFile, Kind, ObjectId, parse_commit};
 
+use super::log::Head;
 use super::objects::Objects;
 
 /// Longer first-parent histories are identified by their path instead.
@@ -63,6 +64,13 @@ impl UserRepo {
         }
         let sha256 = self.head()?.map(|hex| hex.len() == 64);
         Ok(IndexFile::read(&path, sha256))
+    }
+
+    /// Where HEAD stands, for the record.
+    pub(crate) fn standing(&self) -> Result<Head, Error> {
+        let text = self.read_ref(Path::new("HEAD"))?.unwrap_or_default();
+        let branch = text.strip_prefix("ref: refs/heads/").map(str::to_owned);
+        Ok(Head { branch, commit: self.head()? })
     }
 
     /// The commit HEAD leads to, as hexadecimal digits of either hash.

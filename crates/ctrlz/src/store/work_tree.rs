@@ -61,6 +61,10 @@ impl WorkTree {
         self.dir.join("restore.journal")
     }
 
+    pub(crate) fn steps_path(&self) -> PathBuf {
+        self.dir.join("steps")
+    }
+
     pub(crate) fn borrowed_path(&self) -> PathBuf {
         self.dir.join("borrowed")
     }

@@ -8,10 +8,10 @@ use crate::error::Error;
 use crate::git::{ObjectId, Rules};
 use crate::path::{PathText, TreePath, join, split};
 use crate::restore::KeptReason;
-use crate::store::{Meta, Store};
+use crate::store::{Meta, Operation, Store};
 
 /// What the records of a snapshot say about paths it does not hold.
-pub(super) struct Absence<'a> {
+pub(crate) struct Absence<'a> {
     store: &'a Store,
     snapshot: ObjectId,
     records: Vec<Record>,
@@ -26,28 +26,27 @@ struct Record {
 
 impl<'a> Absence<'a> {
     /// Gathers every record of `snapshot`, of whatever work tree.
-    pub(super) fn of(store: &'a Store, snapshot: ObjectId) -> Result<Absence<'a>, Error> {
-        let records = store.records_of(&snapshot)?.into_iter().map(|operation| {
-            let hidden = operation.meta.rules.hidden.iter().cloned();
-            Record {
-                hidden: hidden
-                    .map(|(path, text)| (path.into_bytes(), PathText::into_bytes(text)))
-                    .collect(),
-                base: operation.meta.rules.base(),
-                meta: Arc::new(operation.meta),
-                rules: HashMap::new(),
-            }
-        });
-        Ok(Absence { store, snapshot, records: records.collect() })
+    pub(crate) fn of(store: &'a Store, snapshot: ObjectId) -> Result<Absence<'a>, Error> {
+        let records = store.records_of(&snapshot)?.into_iter().map(Record::of).collect();
+        Ok(Absence { store, snapshot, records })
+    }
+
+    /// What one operation says, and no other.
+    pub(crate) fn of_operation(store: &'a Store, operation: &Operation) -> Absence<'a> {
+        Absence {
+            store,
+            snapshot: operation.snapshot,
+            records: vec![Record::of(operation.clone())],
+        }
     }
 
     /// The newest record, for permissions and empty directories.
-    pub(super) fn meta(&self) -> Option<Arc<Meta>> {
+    pub(crate) fn meta(&self) -> Option<Arc<Meta>> {
         self.records.first().map(|record| Arc::clone(&record.meta))
     }
 
     /// Why `path`, which the snapshot does not hold, may have existed; `None` if it did not.
-    pub(super) fn doubt(&mut self, path: &TreePath) -> Result<Option<KeptReason>, Error> {
+    pub(crate) fn doubt(&mut self, path: &TreePath) -> Result<Option<KeptReason>, Error> {
         if self.records.is_empty() {
             return Ok(Some(KeptReason::NoRecord));
         }
@@ -71,6 +70,18 @@ impl<'a> Absence<'a> {
 }
 
 impl Record {
+    fn of(operation: Operation) -> Record {
+        let hidden = operation.meta.rules.hidden.iter().cloned();
+        Record {
+            hidden: hidden
+                .map(|(path, text)| (path.into_bytes(), PathText::into_bytes(text)))
+                .collect(),
+            base: operation.meta.rules.base(),
+            meta: Arc::new(operation.meta),
+            rules: HashMap::new(),
+        }
+    }
+
     /// The rules that held in a directory when the snapshot was taken.
     fn rules_in(
         &mut self,
@@ -124,7 +135,7 @@ impl Record {
 }
 
 /// The directories of a snapshot: above every file, and the empty ones.
-pub(super) fn is_dir_of(
+pub(crate) fn is_dir_of(
     store: &Store,
     snapshot: &ObjectId,
     meta: Option<&Meta>,
@@ -142,7 +153,7 @@ pub(super) fn is_dir_of(
 }
 
 /// Every directory above `path`, deepest first, without the root.
-pub(super) fn parents(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(crate) fn parents(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut dir = split(path).0;
     std::iter::from_fn(move || {
         let here = dir;

@@ -1,6 +1,7 @@
 //! The engine's front door: one work tree, its store, and what can be done with them.
 
 mod absence;
+mod credit;
 mod put_back;
 mod read;
 mod status;
@@ -19,14 +20,20 @@ use crate::path::{TreePath, escape};
 use crate::restore::{Journal, Phase, recover};
 use crate::scan::Progress;
 use crate::store::{
-    Lock, OperationKind, OuterRules, Project, Sharing, Store, UserRepo, WorkTree, check_root,
-    known_work_tree,
+    Details, Head, Lock, OpenStep, OperationKind, OuterRules, Project, Sharing, Store, UserRepo,
+    WorkTree, check_root, known_work_tree, load_steps, save_steps,
 };
 
 pub use put_back::{PatchToRevert, Point, RestoreOptions, RestoreReport};
 pub use read::{Diffs, ListedFile, Patch, Presence};
 pub use status::{Problem, Status, Verification};
 pub use track::{Snapshot, TrackOptions};
+
+pub(crate) use absence::{Absence, parents as dirs_above};
+pub(crate) use put_back::{Modes, Prepared};
+pub(crate) use track::Tracked;
+
+pub(crate) use crate::compare::is_binary;
 
 /// Everything that can be decided about a work tree. The engine reads no environment and no
 /// configuration file; whoever calls it does.
@@ -170,7 +177,7 @@ impl Workspace {
     }
 
     /// The store, if there is one.
-    fn existing(&self) -> Result<Option<(Store, WorkTree)>, Error> {
+    pub(crate) fn existing(&self) -> Result<Option<(Store, WorkTree)>, Error> {
         let Some(path) = self.store_path()? else { return Ok(None) };
         let Some(store) = Store::open(&path, &self.options.ref_prefix)? else { return Ok(None) };
         let work_tree = WorkTree::of(&store, &self.root);
@@ -240,24 +247,26 @@ impl Workspace {
     }
 
     /// Takes the work tree's lock and finishes what a killed command left.
-    fn begin(&self) -> Result<Session, Error> {
+    pub(crate) fn begin(&self) -> Result<Hold, Error> {
         let (store, work_tree) = self.for_writing()?;
         let lock = work_tree.lock(&store, self.options.patience)?;
         let shared = Lock::take(&store.lock_path(), Sharing::Shared, self.options.patience)?;
         store.objects.refresh()?;
         let root = Dir::open(&self.root)?;
-        let mut session =
-            Session { store, work_tree, root, recovered: None, _lock: lock, _shared: shared };
-        session.recovered = self.finish_interrupted(&session)?;
-        Ok(session)
+        let head = self.repo.as_ref().and_then(|repo| repo.standing().ok());
+        let mut hold =
+            Hold { store, work_tree, root, head, recovered: None, _lock: lock, _shared: shared };
+        hold.recovered = self.finish_interrupted(&hold)?;
+        Ok(hold)
     }
 
-    fn finish_interrupted(&self, session: &Session) -> Result<Option<Recovery>, Error> {
-        let path = session.work_tree.journal_path();
+    fn finish_interrupted(&self, hold: &Hold) -> Result<Option<Recovery>, Error> {
+        let path = hold.work_tree.journal_path();
         let Some(journal) = Journal::load(&path)? else { return Ok(None) };
-        let applied = recover(&session.root, &journal, &path)?;
+        let applied = recover(&hold.root, &journal, &path)?;
         let options = TrackOptions::default();
-        self.track_locked(session, &options, OperationKind::Restore, &Progress::default())?;
+        let cause = Cause::of(OperationKind::Restore);
+        self.track_locked(hold, &options, &cause, &Progress::default())?;
         Ok(Some(Recovery {
             files: journal.units.len() as u64,
             finished: journal.phase == Phase::Swapping,
@@ -280,14 +289,45 @@ pub struct Recovery {
     pub left: Vec<String>,
 }
 
+/// Why a snapshot is recorded.
+#[derive(Clone, Debug)]
+pub(crate) struct Cause {
+    pub(crate) kind: OperationKind,
+    pub(crate) details: Details,
+    /// Record it even if nothing changed.
+    pub(crate) always: bool,
+}
+
+impl Cause {
+    pub(crate) fn of(kind: OperationKind) -> Cause {
+        Cause { kind, details: Details::default(), always: false }
+    }
+
+    /// Something changed, and only open steps can say whose it is.
+    pub(crate) fn outside() -> Cause {
+        Cause::of(OperationKind::Outside)
+    }
+}
+
 /// One command's hold on a work tree.
-struct Session {
-    store: Store,
-    work_tree: WorkTree,
-    root: Dir,
+pub(crate) struct Hold {
+    pub(crate) store: Store,
+    pub(crate) work_tree: WorkTree,
+    pub(crate) root: Dir,
+    pub(crate) head: Option<Head>,
     recovered: Option<Recovery>,
     _lock: Lock,
     _shared: Lock,
+}
+
+impl Hold {
+    pub(crate) fn open_steps(&self) -> Result<Vec<OpenStep>, Error> {
+        load_steps(&self.work_tree.steps_path())
+    }
+
+    pub(crate) fn save_steps(&self, steps: &[OpenStep]) -> Result<(), Error> {
+        save_steps(&self.work_tree.steps_path(), steps)
+    }
 }
 
 /// A path without symlinks where it exists, and as it is written below that.

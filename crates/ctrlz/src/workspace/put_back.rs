@@ -15,12 +15,12 @@ use crate::restore::{
 };
 use crate::scan::{EntryStat, Progress, ReadOutcome};
 use crate::store::{
-    Meta, NewOperation, Operation, OperationKind, PackWriter, TreeChange, edit_tree,
+    Details, Meta, NewOperation, Operation, OperationKind, PackWriter, TreeChange, edit_tree,
 };
 
 use super::absence::{Absence, is_dir_of, parents};
 use super::track::{StoreKeep, Tracked, capture};
-use super::{Recovery, Session, TrackOptions, Workspace, is_asked_for};
+use super::{Cause, Hold, Recovery, TrackOptions, Workspace, is_asked_for};
 
 /// How to put a snapshot back.
 #[derive(Clone, Debug, Default)]
@@ -113,8 +113,8 @@ impl RestoreReport {
 }
 
 /// What a plan is made from.
-struct Prepared {
-    plan: Plan,
+pub(crate) struct Prepared {
+    pub(crate) plan: Plan,
     safety: Operation,
     files: u64,
 }
@@ -128,8 +128,8 @@ impl Workspace {
         progress: &Progress,
     ) -> Result<Plan, Error> {
         let target = self.find_point(&to.into())?;
-        let session = self.begin()?;
-        Ok(self.prepare_restore(&session, &target, options, progress)?.plan)
+        let hold = self.begin()?;
+        Ok(self.prepare_restore(&hold, &target, options, progress)?.plan)
     }
 
     /// Looks a point up before anything is recorded: the safety snapshot may have the same hash.
@@ -170,10 +170,10 @@ impl Workspace {
         progress: &Progress,
     ) -> Result<RestoreReport, Error> {
         let target = self.find_point(&to.into())?;
-        let session = self.begin()?;
-        let prepared = self.prepare_restore(&session, &target, options, progress)?;
+        let hold = self.begin()?;
+        let prepared = self.prepare_restore(&hold, &target, options, progress)?;
         let hash = Some(target.hash);
-        self.carry_out(&session, prepared, hash, options, OperationKind::Restore, progress)
+        self.carry_out(&hold, prepared, hash, options, &Cause::of(OperationKind::Restore), progress)
     }
 
     /// What [`Workspace::revert`] would do now.
@@ -183,8 +183,8 @@ impl Workspace {
         progress: &Progress,
     ) -> Result<Plan, Error> {
         let Some(wanted) = self.wanted_by(patches)? else { return Ok(empty_plan()) };
-        let session = self.begin()?;
-        Ok(self.prepare_revert(&session, &wanted, progress)?.plan)
+        let hold = self.begin()?;
+        Ok(self.prepare_revert(&hold, &wanted, progress)?.plan)
     }
 
     /// Takes single files back. Where several patches name a file, the first one counts.
@@ -197,9 +197,9 @@ impl Workspace {
         progress: &Progress,
     ) -> Result<RestoreReport, Error> {
         let wanted = self.wanted_by(patches)?.unwrap_or_default();
-        let session = self.begin()?;
-        let prepared = self.prepare_revert(&session, &wanted, progress)?;
-        self.carry_out(&session, prepared, None, options, OperationKind::Revert, progress)
+        let hold = self.begin()?;
+        let prepared = self.prepare_revert(&hold, &wanted, progress)?;
+        self.carry_out(&hold, prepared, None, options, &Cause::of(OperationKind::Revert), progress)
     }
 
     /// Which snapshot decides about which file; every snapshot is known to exist.
@@ -219,14 +219,14 @@ impl Workspace {
 
     fn prepare_restore(
         &self,
-        session: &Session,
+        hold: &Hold,
         target: &Target,
         options: &RestoreOptions,
         progress: &Progress,
     ) -> Result<Prepared, Error> {
-        let store = &session.store;
+        let store = &hold.store;
         let Target { hash, meta } = target;
-        let tracked = self.track_before(session, progress)?;
+        let tracked = self.track_before(hold, progress)?;
         let mut absence = Absence::of(store, *hash)?;
         let modes = Modes::of(meta.as_deref());
         let mut request = request_with(meta.as_deref(), true);
@@ -250,22 +250,22 @@ impl Workspace {
         }
         if let Some(meta) = meta.as_deref() {
             want_dirs(&mut request, meta, options);
-            want_modes(&mut request, session, &tracked, meta, hash, options)?;
+            want_modes(&mut request, hold, &tracked, meta, hash, options)?;
         }
         if options.exact {
-            empty_out(&mut request, session, &tracked, hash, meta.as_deref(), options)?;
+            empty_out(&mut request, hold, &tracked, hash, meta.as_deref(), options)?;
         }
-        self.plan_from(session, &tracked, request)
+        self.plan_from(hold, &tracked, request)
     }
 
     fn prepare_revert(
         &self,
-        session: &Session,
+        hold: &Hold,
         wanted: &BTreeMap<TreePath, ObjectId>,
         progress: &Progress,
     ) -> Result<Prepared, Error> {
-        let store = &session.store;
-        let tracked = self.track_before(session, progress)?;
+        let store = &hold.store;
+        let tracked = self.track_before(hold, progress)?;
         let mut sources: BTreeMap<ObjectId, (Absence<'_>, Option<Arc<Meta>>)> = BTreeMap::new();
         for hash in wanted.values() {
             if !sources.contains_key(hash) {
@@ -306,23 +306,23 @@ impl Workspace {
                 },
             }
         }
-        self.plan_from(session, &tracked, request)
+        self.plan_from(hold, &tracked, request)
     }
 
-    fn track_before(&self, session: &Session, progress: &Progress) -> Result<Tracked, Error> {
+    fn track_before(&self, hold: &Hold, progress: &Progress) -> Result<Tracked, Error> {
         let options = TrackOptions::default();
-        self.track_locked(session, &options, OperationKind::Outside, progress)
+        self.track_locked(hold, &options, &Cause::outside(), progress)
     }
 
     /// Saves what would be overwritten and is in no snapshot yet, then plans.
-    fn plan_from(
+    pub(crate) fn plan_from(
         &self,
-        session: &Session,
+        hold: &Hold,
         tracked: &Tracked,
         mut request: Request,
     ) -> Result<Prepared, Error> {
-        let forced = self.save_unsaved(session, tracked, &mut request)?;
-        let safety = self.record_forced(session, tracked, &forced)?;
+        let forced = self.save_unsaved(hold, tracked, &mut request)?;
+        let safety = self.record_forced(hold, tracked, &forced)?;
         let files = tracked.snapshot.files + forced.len() as u64;
         let now = Now { listing: &tracked.listing, forced };
         Ok(Prepared { plan: plan(&now, &request), safety, files })
@@ -331,7 +331,7 @@ impl Workspace {
     /// Captures every file that stands in the way of the request and that the rules leave out.
     fn save_unsaved(
         &self,
-        session: &Session,
+        hold: &Hold,
         tracked: &Tracked,
         request: &mut Request,
     ) -> Result<BTreeMap<Vec<u8>, (EntryStat, Entry)>, Error> {
@@ -343,7 +343,7 @@ impl Workspace {
         for path in paths {
             let whole = std::iter::once(path.as_slice());
             for part in whole.chain(parents(&path)) {
-                match self.stands_at(session, &now, part)? {
+                match self.stands_at(hold, &now, part)? {
                     Standing::Saved => (),
                     Standing::Unsaved => drop(in_the_way.insert(part.to_vec())),
                     Standing::Blocked(reason) => drop(unclear.insert(path.clone(), reason)),
@@ -351,18 +351,18 @@ impl Workspace {
             }
         }
         let mut forced = BTreeMap::new();
-        let pack = PackWriter::new(&session.store.objects_dir());
+        let pack = PackWriter::new(&hold.store.objects_dir());
         let keep = StoreKeep {
-            store: &session.store,
+            store: &hold.store,
             pack: &pack,
             lender: None,
             previous: None,
             doubt: true,
         };
         for path in in_the_way {
-            let kind = super::track::look(&session.root, &path)?;
+            let kind = super::track::look(&hold.root, &path)?;
             let outcome = match kind {
-                Some(kind) => capture(&session.root, &path, kind, &keep)?,
+                Some(kind) => capture(&hold.root, &path, kind, &keep)?,
                 None => ReadOutcome::Gone,
             };
             match outcome {
@@ -383,7 +383,7 @@ impl Workspace {
             }
         }
         pack.publish()?;
-        session.store.objects.refresh()?;
+        hold.store.objects.refresh()?;
         for (path, reason) in unclear {
             request.wanted.remove(&path);
             request.dirs.remove(&path);
@@ -393,11 +393,11 @@ impl Workspace {
     }
 
     /// Whether what stands at `path` on disk is in the safety snapshot.
-    fn stands_at(&self, session: &Session, now: &Now<'_>, path: &[u8]) -> Result<Standing, Error> {
+    fn stands_at(&self, hold: &Hold, now: &Now<'_>, path: &[u8]) -> Result<Standing, Error> {
         if matches!(now.at(path), NowAt::File { .. }) {
             return Ok(Standing::Saved);
         }
-        let kind = match super::track::look(&session.root, path) {
+        let kind = match super::track::look(&hold.root, path) {
             Ok(kind) => kind,
             Err(error) => {
                 let why = error.to_string();
@@ -418,7 +418,7 @@ impl Workspace {
     /// Records a snapshot that also holds the forced files; gives the safety snapshot.
     fn record_forced(
         &self,
-        session: &Session,
+        hold: &Hold,
         tracked: &Tracked,
         forced: &BTreeMap<Vec<u8>, (EntryStat, Entry)>,
     ) -> Result<Operation, Error> {
@@ -430,8 +430,8 @@ impl Workspace {
             .iter()
             .map(|(path, (_, entry))| (path.clone(), Some((entry.kind, entry.id))))
             .collect();
-        let pack = PackWriter::new(&session.store.objects_dir());
-        let tree = edit_tree(&session.store.objects, &pack, last.snapshot, &changes)?;
+        let pack = PackWriter::new(&hold.store.objects_dir());
+        let tree = edit_tree(&hold.store.objects, &pack, last.snapshot, &changes)?;
         let mut meta = last.meta.clone();
         for (path, (stat, entry)) in forced {
             let mode = stat.mode & 0o777;
@@ -441,22 +441,24 @@ impl Workspace {
             }
         }
         let new = NewOperation {
-            work_tree: session.work_tree.id().to_owned(),
+            work_tree: hold.work_tree.id().to_owned(),
             kind: OperationKind::Outside,
             snapshot: tree,
             meta,
+            details: Details::default(),
             parent: Some(last.commit),
         };
-        Ok(session.work_tree.append(&session.store, pack, new)?.0)
+        Ok(hold.work_tree.append(&hold.store, pack, new)?.0)
     }
 
-    fn carry_out(
+    /// Applies a plan and records the result.
+    pub(crate) fn carry_out(
         &self,
-        session: &Session,
+        hold: &Hold,
         prepared: Prepared,
         target: Option<ObjectId>,
         options: &RestoreOptions,
-        kind: OperationKind,
+        cause: &Cause,
         progress: &Progress,
     ) -> Result<RestoreReport, Error> {
         let Prepared { plan, safety, files } = prepared;
@@ -472,31 +474,34 @@ impl Workspace {
             done: plan.actions.clone(),
             kept: plan.kept.clone(),
             left: Vec::new(),
-            recovered: session.recovered.clone(),
+            recovered: hold.recovered.clone(),
         };
         if plan.units.is_empty() && plan.modes.is_empty() && plan.emptied.is_empty() {
+            if cause.always {
+                self.track_locked(hold, &TrackOptions::default(), cause, progress)?;
+            }
             return Ok(report);
         }
-        self.check_room(session, &plan)?;
+        self.check_room(hold, &plan)?;
         let applied = apply(
-            &session.root,
-            &session.store.objects,
+            &hold.root,
+            &hold.store.objects,
             &plan,
-            &session.work_tree.journal_path(),
+            &hold.work_tree.journal_path(),
             (target, safety_snapshot),
             self.options.threads.max(1),
         )?;
         report.left = applied.left.iter().map(|path| crate::path::escape(path)).collect();
-        let tracked = self.track_locked(session, &TrackOptions::default(), kind, progress)?;
+        let tracked = self.track_locked(hold, &TrackOptions::default(), cause, progress)?;
         report.after = tracked.operation.snapshot;
         Ok(report)
     }
 
     /// Checks that every blob is there and that the new files fit beside the old ones.
-    fn check_room(&self, session: &Session, plan: &Plan) -> Result<(), Error> {
+    fn check_room(&self, hold: &Hold, plan: &Plan) -> Result<(), Error> {
         let mut needed = 0;
         for id in plan.blobs() {
-            match session.store.objects.header(&id)? {
+            match hold.store.objects.header(&id)? {
                 Some((_, bytes)) => needed += bytes,
                 None => return Err(Error::Damaged { id, why: "it is missing".into() }),
             }
@@ -534,17 +539,17 @@ fn check_mass_removal(plan: &Plan, files: u64, options: &RestoreOptions) -> Resu
 }
 
 /// Permissions as a snapshot's newest record has them.
-struct Modes<'a> {
+pub(crate) struct Modes<'a> {
     meta: Option<&'a Meta>,
     listed: std::collections::HashMap<Vec<u8>, u32>,
 }
 
 impl Modes<'_> {
-    fn of(meta: Option<&Meta>) -> Modes<'_> {
+    pub(crate) fn of(meta: Option<&Meta>) -> Modes<'_> {
         Modes { meta, listed: meta.map(Meta::mode_map).unwrap_or_default() }
     }
 
-    fn of_file(&self, path: &[u8], kind: EntryKind) -> u32 {
+    pub(crate) fn of_file(&self, path: &[u8], kind: EntryKind) -> u32 {
         let plain = if kind == EntryKind::Executable { 0o755 } else { 0o644 };
         match self.meta {
             Some(meta) => {
@@ -584,7 +589,7 @@ fn want_dirs(request: &mut Request, meta: &Meta, options: &RestoreOptions) {
 /// Permissions that changed where the content did not.
 fn want_modes(
     request: &mut Request,
-    session: &Session,
+    hold: &Hold,
     tracked: &Tracked,
     then: &Meta,
     hash: &ObjectId,
@@ -594,7 +599,7 @@ fn want_modes(
     if now_meta.common == then.common && now_meta.modes == then.modes {
         return Ok(());
     }
-    let objects = &session.store.objects;
+    let objects = &hold.store.objects;
     let modes = Modes::of(Some(then));
     let now = Now { listing: &tracked.listing, forced: BTreeMap::new() };
     let paths: BTreeSet<Vec<u8>> = if now_meta.common == then.common {
@@ -637,7 +642,7 @@ fn want_modes(
 /// Directories that the snapshot does not have, to be removed if nothing is left in them.
 fn empty_out(
     request: &mut Request,
-    session: &Session,
+    hold: &Hold,
     tracked: &Tracked,
     hash: &ObjectId,
     meta: Option<&Meta>,
@@ -654,7 +659,7 @@ fn empty_out(
     }
     for dir in candidates {
         let asked = is_asked_for(&TreePath::from_scan(dir.clone()), &options.paths);
-        if asked && !is_dir_of(&session.store, hash, meta, &dir)? {
+        if asked && !is_dir_of(&hold.store, hash, meta, &dir)? {
             request.emptied.insert(dir);
         }
     }

@@ -15,7 +15,7 @@ use crate::store::{Operation, Store};
 
 use super::absence::Absence;
 use super::track::look;
-use super::{TrackOptions, Workspace, is_asked_for};
+use super::{Cause, TrackOptions, Workspace, is_asked_for};
 
 /// The files that changed since a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,11 +68,10 @@ impl Workspace {
     pub fn patch(&self, hash: &ObjectId, progress: &Progress) -> Result<Patch, Error> {
         // Before anything else: an unknown hash must not cost a snapshot.
         self.check_snapshot(hash)?;
-        let session = self.begin()?;
+        let hold = self.begin()?;
         let options = TrackOptions::default();
-        let kind = crate::store::OperationKind::Outside;
-        let tracked = self.track_locked(&session, &options, kind, progress)?;
-        let store = &session.store;
+        let tracked = self.track_locked(&hold, &options, &Cause::outside(), progress)?;
+        let store = &hold.store;
         let now = tracked.operation.snapshot;
         let mut covered = Absence::of(store, now)?;
         let mut files = Vec::new();
@@ -81,7 +80,7 @@ impl Workspace {
                 Status::Added | Status::Modified => true,
                 Status::Deleted if covered.doubt(&change.path)?.is_none() => true,
                 // Now ignored or skipped: only the disk can tell.
-                Status::Deleted => !self.is_unchanged_on_disk(&session.root, &change)?,
+                Status::Deleted => !self.is_unchanged_on_disk(&hold.root, &change)?,
             };
             if listed {
                 files.push(change.path);

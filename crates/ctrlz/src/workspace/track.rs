@@ -13,11 +13,11 @@ use crate::scan::{
     Skipped, StatCache, filter_patterns, list, list_from, read_entry, read_listing, rules_above,
 };
 use crate::store::{
-    Absorbed, Borrowed, Lender, Meta, NewOperation, Operation, OperationKind, PackWriter, Store,
-    TreeChange, build_tree, edit_tree,
+    Absorbed, Borrowed, Lender, Meta, NewOperation, Operation, PackWriter, Store, TreeChange,
+    build_tree, edit_tree,
 };
 
-use super::{Recovery, Session, Workspace};
+use super::{Cause, Hold, Recovery, Workspace};
 
 /// How to take a snapshot.
 #[derive(Clone, Debug, Default)]
@@ -62,10 +62,10 @@ impl Snapshot {
 }
 
 /// A snapshot together with what the scan saw.
-pub(super) struct Tracked {
-    pub(super) snapshot: Snapshot,
-    pub(super) operation: Operation,
-    pub(super) listing: Listing,
+pub(crate) struct Tracked {
+    pub(crate) snapshot: Snapshot,
+    pub(crate) operation: Operation,
+    pub(crate) listing: Listing,
 }
 
 /// The store as a scan sees it.
@@ -114,55 +114,55 @@ impl Workspace {
     /// captured is listed in the result; only a failure of the store or an unreadable work tree is
     /// an error, and then no hash is returned.
     pub fn track(&self, options: &TrackOptions, progress: &Progress) -> Result<Snapshot, Error> {
-        let session = self.begin()?;
-        let mut tracked = self.track_locked(&session, options, OperationKind::Outside, progress)?;
-        tracked.snapshot.recovered = session.recovered;
-        drop(session._shared);
+        let hold = self.begin()?;
+        let mut tracked = self.track_locked(&hold, options, &Cause::outside(), progress)?;
+        tracked.snapshot.recovered = hold.recovered;
+        drop(hold._shared);
         // Small packs pile up, one per snapshot; a moment when nobody else writes is enough.
-        session.store.merge_small_packs()?;
+        hold.store.merge_small_packs()?;
         Ok(tracked.snapshot)
     }
 
     /// Copies what earlier snapshots borrow from the user's repository, at most `max_bytes` of
     /// it; gives the number of blobs still borrowed.
     pub fn absorb(&self, max_bytes: u64) -> Result<u64, Error> {
-        let session = self.begin()?;
-        let path = session.work_tree.borrowed_path();
+        let hold = self.begin()?;
+        let path = hold.work_tree.borrowed_path();
         let borrowed = Borrowed::load(&path)?;
         if borrowed.is_empty() {
             return Ok(0);
         }
-        Ok(borrowed.absorb(&session.store, &path, max_bytes)?.left)
+        Ok(borrowed.absorb(&hold.store, &path, max_bytes)?.left)
     }
 
-    pub(super) fn track_locked(
+    pub(crate) fn track_locked(
         &self,
-        session: &Session,
+        hold: &Hold,
         options: &TrackOptions,
-        kind: OperationKind,
+        cause: &Cause,
         progress: &Progress,
     ) -> Result<Tracked, Error> {
-        let last = session.work_tree.last_or_salvaged(&session.store)?;
+        let last = hold.work_tree.last_or_salvaged(&hold.store)?;
         match last {
             Some(last) if !options.paths.is_empty() => {
-                self.track_paths(session, options, kind, last, progress)
+                self.track_paths(hold, options, cause, last, progress)
             }
             // Without a previous snapshot there is nothing to take the other paths from.
-            last => self.track_all(session, options, kind, last, progress),
+            last => self.track_all(hold, options, cause, last, progress),
         }
     }
 
     fn track_all(
         &self,
-        session: &Session,
+        hold: &Hold,
         options: &TrackOptions,
-        kind: OperationKind,
+        cause: &Cause,
         last: Option<Operation>,
         progress: &Progress,
     ) -> Result<Tracked, Error> {
-        let store = &session.store;
-        let loans = self.settle_loans(session)?;
-        let cache = StatCache::load(&session.work_tree.cache_path());
+        let store = &hold.store;
+        let loans = self.settle_loans(hold)?;
+        let cache = StatCache::load(&hold.work_tree.cache_path());
         let packs = store.objects.pack_names();
         let packs_lost = !cache.packs().iter().all(|pack| packs.contains(pack));
         let doubt = packs_lost || !loans.lost.is_empty() || cache.is_empty();
@@ -176,20 +176,22 @@ impl Workspace {
             doubt,
         };
         let rules = self.outer_rules(store)?;
-        let input = self.list_input(session, &cache, rules.base(), lender.is_some(), options)?;
+        let input = self.list_input(hold, &cache, rules.base(), lender.is_some(), options)?;
         let index = self.repo.as_ref().map(|repo| repo.index()).transpose()?.flatten();
         let input = ListInput { index: index.as_ref(), ..input };
-        let mut listing = list(&session.root, &input, &keep, progress)?;
-        let files_read = self.check_budget(session, &listing, progress)?;
-        read_listing(&session.root, &mut listing, &keep, input.threads, progress)?;
+        let mut listing = list(&hold.root, &input, &keep, progress)?;
+        let files_read = self.check_budget(hold, &listing, progress)?;
+        read_listing(&hold.root, &mut listing, &keep, input.threads, progress)?;
         let known = |id: &ObjectId| store.objects.holds(id);
         let tree = build_tree(&listing, &pack, &known)?;
         let meta = Meta::of_listing(&listing, &rules);
         let save_cache = |store: &Store| {
-            let path = session.work_tree.cache_path();
+            let path = hold.work_tree.cache_path();
             StatCache::save(&path, &listing, &store.objects.pack_names())
         };
-        let same = last.as_ref().filter(|last| last.snapshot == tree && last.meta == meta);
+        let same = last
+            .as_ref()
+            .filter(|last| !cause.always && last.snapshot == tree && last.meta == meta);
         if let Some(operation) = same.cloned() {
             // Objects that had gone missing are put back even if the snapshot is the same.
             let published = pack.publish()?;
@@ -205,18 +207,20 @@ impl Workspace {
             None => Borrowed::default(),
         };
         if !borrowed.is_empty() {
-            borrowed.save(store, &session.work_tree.borrowed_path())?;
+            borrowed.save(store, &hold.work_tree.borrowed_path())?;
         }
-        let kind = if last.is_none() { OperationKind::Baseline } else { kind };
+        let before = last.as_ref().map(|last| &last.snapshot);
+        let (kind, details, pack) = hold.credited(cause, pack, before, &tree)?;
         let parent = last.map(|last| last.commit);
         let new = NewOperation {
-            work_tree: session.work_tree.id().to_owned(),
+            work_tree: hold.work_tree.id().to_owned(),
             kind,
             snapshot: tree,
             meta,
+            details,
             parent,
         };
-        let (operation, published) = session.work_tree.append(store, pack, new)?;
+        let (operation, published) = hold.work_tree.append(store, pack, new)?;
         save_cache(store)?;
         let lent = borrowed.len() + loans.left;
         let snapshot = snapshot(&operation, true, &listing, files_read, published, lent);
@@ -225,7 +229,7 @@ impl Workspace {
 
     fn list_input<'a>(
         &self,
-        session: &Session,
+        hold: &Hold,
         cache: &'a StatCache,
         rules: std::sync::Arc<Rules>,
         seeded: bool,
@@ -233,11 +237,11 @@ impl Workspace {
     ) -> Result<ListInput<'a>, Error> {
         Ok(ListInput {
             rules,
-            forbidden: self.forbidden(&session.store),
+            forbidden: self.forbidden(&hold.store),
             cache,
             index: None,
             seed: if seeded { self.seeding()? } else { Seeding::Off },
-            trust: session.root.trust()?,
+            trust: hold.root.trust()?,
             max_new_file_bytes: self.options.max_new_file_bytes,
             nested_repos: self.options.nested_repos,
             rehash: options.rehash,
@@ -246,14 +250,14 @@ impl Workspace {
     }
 
     /// Goes on copying what earlier snapshots borrowed, as far as a snapshot may be delayed.
-    fn settle_loans(&self, session: &Session) -> Result<Absorbed, Error> {
+    fn settle_loans(&self, hold: &Hold) -> Result<Absorbed, Error> {
         const MAX_BYTES: u64 = 16 << 20;
-        let path = session.work_tree.borrowed_path();
+        let path = hold.work_tree.borrowed_path();
         let borrowed = Borrowed::load(&path)?;
         if borrowed.is_empty() {
             return Ok(Absorbed::default());
         }
-        borrowed.absorb(&session.store, &path, MAX_BYTES)
+        borrowed.absorb(&hold.store, &path, MAX_BYTES)
     }
 
     fn lender(&self, first_snapshot: bool) -> Result<Option<Lender>, Error> {
@@ -287,7 +291,7 @@ impl Workspace {
     /// Stops before anything is stored if the snapshot would be too large; counts what to read.
     fn check_budget(
         &self,
-        session: &Session,
+        hold: &Hold,
         listing: &Listing,
         progress: &Progress,
     ) -> Result<u64, Error> {
@@ -313,11 +317,11 @@ impl Workspace {
             return Err(over("new bytes", bytes, self.options.max_snapshot_bytes, |bytes| bytes));
         }
         if bytes > 0 {
-            let free = free_bytes(session.store.path())?;
+            let free = free_bytes(hold.store.path())?;
             // Text shrinks to about a quarter; less than that cannot be enough.
             let needed = bytes / 4 + self.options.min_free_bytes.min(free / 10);
             if needed > free {
-                let path = session.store.path().to_owned();
+                let path = hold.store.path().to_owned();
                 return Err(Error::NoSpace { path, needed_bytes: needed, free_bytes: free });
             }
         }
@@ -327,13 +331,13 @@ impl Workspace {
     /// The previous snapshot with some paths looked at again.
     fn track_paths(
         &self,
-        session: &Session,
+        hold: &Hold,
         options: &TrackOptions,
-        kind: OperationKind,
+        cause: &Cause,
         last: Operation,
         progress: &Progress,
     ) -> Result<Tracked, Error> {
-        let store = &session.store;
+        let store = &hold.store;
         let pack = PackWriter::new(&store.objects_dir());
         let keep = StoreKeep {
             store,
@@ -345,24 +349,24 @@ impl Workspace {
         let cache = StatCache::default();
         let rules = self.outer_rules(store)?.base();
         let index = self.repo.as_ref().map(|repo| repo.index()).transpose()?.flatten();
-        let input = self.list_input(session, &cache, rules, false, options)?;
+        let input = self.list_input(hold, &cache, rules, false, options)?;
         let input = ListInput { index: index.as_ref(), ..input };
         let mut edit = Edit { changes: BTreeMap::new(), meta: last.meta.clone(), read: 0 };
         let mut listing = Listing::default();
         for path in &options.paths {
             edit.forget(path.as_bytes());
-            match look(&session.root, path.as_bytes())? {
+            match look(&hold.root, path.as_bytes())? {
                 Some(FileKind::Dir) => {
-                    let above = rules_above(&session.root, &input.rules, path.as_bytes());
+                    let above = rules_above(&hold.root, &input.rules, path.as_bytes());
                     let mut part =
-                        list_from(&session.root, &input, &keep, progress, path.as_bytes(), above)?;
-                    edit.read += self.check_budget(session, &part, progress)?;
-                    read_listing(&session.root, &mut part, &keep, input.threads, progress)?;
+                        list_from(&hold.root, &input, &keep, progress, path.as_bytes(), above)?;
+                    edit.read += self.check_budget(hold, &part, progress)?;
+                    read_listing(&hold.root, &mut part, &keep, input.threads, progress)?;
                     edit.take_listing(&part);
                     listing.dirs.append(&mut part.dirs);
                 }
                 Some(kind) => {
-                    let outcome = capture(&session.root, path.as_bytes(), kind, &keep)?;
+                    let outcome = capture(&hold.root, path.as_bytes(), kind, &keep)?;
                     edit.take_file(path.as_bytes(), outcome);
                 }
                 None => (),
@@ -371,20 +375,22 @@ impl Workspace {
         let tree = edit_tree(&store.objects, &pack, last.snapshot, &edit.changes)?;
         edit.meta.skipped.sort_unstable();
         let files_read = edit.read;
-        if tree == last.snapshot && edit.meta == last.meta {
+        if !cause.always && tree == last.snapshot && edit.meta == last.meta {
             let published = pack.publish()?;
             store.objects.refresh()?;
             let snapshot = snapshot(&last, false, &listing, files_read, published, 0);
             return Ok(Tracked { snapshot, operation: last, listing });
         }
+        let (kind, details, pack) = hold.credited(cause, pack, Some(&last.snapshot), &tree)?;
         let new = NewOperation {
-            work_tree: session.work_tree.id().to_owned(),
+            work_tree: hold.work_tree.id().to_owned(),
             kind,
             snapshot: tree,
             meta: edit.meta,
+            details,
             parent: Some(last.commit),
         };
-        let (operation, published) = session.work_tree.append(store, pack, new)?;
+        let (operation, published) = hold.work_tree.append(store, pack, new)?;
         let snapshot = snapshot(&operation, true, &listing, files_read, published, 0);
         Ok(Tracked { snapshot, operation, listing })
     }

@@ -14,6 +14,8 @@ mod partial;
 mod restore;
 mod revert;
 mod text;
+// Steps, undo and redo, several sessions and a user.
+mod sessions;
 // Random sequences against a naive copy.
 mod model;
 // What must not happen: hostile trees, names, environments, damage.

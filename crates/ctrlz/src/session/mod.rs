@@ -1,0 +1,19 @@
+//! Sessions: operations over time.
+//!
+//! A *step* is what happens between [`Workspace::begin_step`](crate::Workspace::begin_step) and
+//! [`Workspace::end_step`](crate::Workspace::end_step); a *turn* is all steps of one message. What
+//! changes while no step is open is *outside* and credited to nobody.
+//!
+//! Taking a step back never puts an old tree over the present one. Each file it changed is merged
+//! three ways, from what the step left, what is there now and what was there before, so that later
+//! edits of the user and of other sessions stay. What cannot be merged stays as it is and is
+//! reported.
+
+mod history;
+mod inverse;
+mod steps;
+mod undo;
+
+pub use history::{SessionInfo, StepRecord};
+pub use steps::{StepBegun, StepEnded, StepStart};
+pub use undo::{Conflict, UndoOptions, UndoReport, UndoScope};
