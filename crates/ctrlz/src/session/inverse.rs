@@ -6,7 +6,7 @@ use crate::compare::{Change, Entry, changes, find, merge_lines};
 use crate::error::Error;
 use crate::git::{EntryKind, Kind, ObjectId};
 use crate::path::TreePath;
-use crate::restore::{KeptReason, ModeChange, Now, NowAt, Request, Wanted};
+use crate::restore::{ModeChange, Now, NowAt, Request, Wanted};
 use crate::store::{PackWriter, Store};
 use crate::workspace::{Absence, Modes, dirs_above, is_binary};
 
@@ -103,7 +103,8 @@ impl Inverter<'_> {
             if change.before.is_none() && wanted == change.after {
                 let doubt = Absence::of_operation(self.store, piece.before).doubt(path)?;
                 if let Some(reason) = doubt {
-                    return self.keep(path, reason);
+                    self.conflicts.push(Conflict { path: path.clone(), why: reason.describe() });
+                    return Ok(());
                 }
             }
             match self.merge(wanted, change)? {
@@ -131,11 +132,6 @@ impl Inverter<'_> {
             }
         };
         self.request.wanted.insert(path.as_bytes().to_vec(), wanted);
-        Ok(())
-    }
-
-    fn keep(&mut self, path: &TreePath, reason: KeptReason) -> Result<(), Error> {
-        self.conflicts.push(Conflict { path: path.clone(), why: reason.describe() });
         Ok(())
     }
 

@@ -73,7 +73,7 @@ impl Workspace {
         let tracked = self.track_locked(&hold, &options, &Cause::outside(), progress)?;
         let store = &hold.store;
         let now = tracked.operation.snapshot;
-        let mut covered = Absence::of(store, now)?;
+        let mut covered = Absence::of_operation(store, &tracked.operation);
         let mut files = Vec::new();
         for change in changes(&store.objects, hash, &now)? {
             let listed = match change.status() {
@@ -215,6 +215,10 @@ pub(super) fn covered_changes(
     store.snapshot(from)?;
     store.snapshot(to)?;
     let all = changes(&store.objects, from, to)?;
+    if all.iter().all(|change| change.status() != Status::Deleted) {
+        // Only a deletion can be in doubt, and finding the records means reading the log.
+        return Ok(all);
+    }
     let mut covered = Absence::of(store, *to)?;
     let mut kept = Vec::with_capacity(all.len());
     for change in all {
