@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use crate::commands::{
-    absorb::AbsorbArgs, completions::CompletionsArgs, diff::DiffArgs, doctor::DoctorArgs,
-    ls::LsArgs, man::ManArgs, patch::PatchArgs, restore::RestoreArgs, revert::RevertArgs,
-    show::ShowArgs, status::StatusArgs, track::TrackArgs,
+    absorb::AbsorbArgs, completions::CompletionsArgs, demo::DemoArgs, diff::DiffArgs,
+    doctor::DoctorArgs, guard::GuardArgs, log::LogArgs, ls::LsArgs, man::ManArgs, patch::PatchArgs,
+    redo::RedoArgs, restore::RestoreArgs, revert::RevertArgs, run::RunArgs, sessions::SessionsArgs,
+    show::ShowArgs, status::StatusArgs, track::TrackArgs, undo::UndoArgs,
 };
 
 const AFTER_HELP: &str = "\
@@ -14,10 +15,11 @@ Exit codes:
   1  the machine, the disk or the store failed
   2  wrong usage, or a configuration that makes no sense
   3  done, but incomplete: something could not be captured or put back
-  4  no such thing: an unknown snapshot, a path outside the work tree
+  4  no such thing: an unknown snapshot or step, a path outside the work tree, nothing to undo
   5  busy, or the files changed meanwhile; try again
   6  refused by a safeguard; the hint names the option that overrides it
   7  snapshots are disabled here
+`run` and `guard` exit like the command they ran; 126 and 127 mean that it could not be started.
 
 Configuration is read from $XDG_CONFIG_HOME/ctrlz/config.toml, never from the project.
 Snapshots lie under $CTRLZ_DATA_DIR, else $XDG_DATA_HOME/ctrlz, else ~/.local/share/ctrlz.";
@@ -25,7 +27,9 @@ Snapshots lie under $CTRLZ_DATA_DIR, else $XDG_DATA_HOME/ctrlz, else ~/.local/sh
 /// Ctrl-Z for coding agents
 ///
 /// Records the state of a working directory and brings any recorded state back, without touching
-/// your own git. Every restore records the present state first, so it can itself be undone.
+/// your own git. `run` makes any command a step, `undo` takes the last one back and keeps what
+/// you did since, `redo` brings it back, and `log` shows it all; `demo` shows it in ten seconds.
+/// Every restore records the present state first, so it can itself be undone.
 #[derive(clap::Parser, Debug)]
 #[command(name = "ctrlz", version, after_help = AFTER_HELP, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -65,6 +69,13 @@ pub(crate) struct GlobalArgs {
 /// One variant per command; what it does is said where it is done.
 #[derive(clap::Subcommand, Debug)]
 pub(crate) enum Command {
+    Undo(UndoArgs),
+    Redo(RedoArgs),
+    Log(LogArgs),
+    Sessions(SessionsArgs),
+    Run(RunArgs),
+    Guard(GuardArgs),
+    Demo(DemoArgs),
     Track(TrackArgs),
     Patch(PatchArgs),
     Diff(DiffArgs),

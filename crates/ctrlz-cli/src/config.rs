@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use crate::args::GlobalArgs;
 use crate::failure::Failure;
+use crate::render::Charset;
 use crate::{git_config, small_file};
 
 /// Everything a command needs to know before it opens a work tree.
@@ -33,6 +34,8 @@ pub(crate) struct Environment {
     data_home: Option<PathBuf>,
     config_home: Option<PathBuf>,
     home: Option<PathBuf>,
+    /// The locale's name.
+    locale: Option<OsString>,
 }
 
 impl Environment {
@@ -47,6 +50,16 @@ impl Environment {
             data_home: given("XDG_DATA_HOME").and_then(absolute),
             config_home: given("XDG_CONFIG_HOME").and_then(absolute),
             home: given("HOME").and_then(absolute),
+            locale: given("LC_ALL").or_else(|| given("LC_CTYPE")).or_else(|| given("LANG")),
+        }
+    }
+
+    /// What the terminal can show. Without a locale it is ASCII, as POSIX has it.
+    pub(crate) fn charset(&self) -> Charset {
+        let locale = self.locale.as_ref().map(|name| name.to_string_lossy().to_ascii_lowercase());
+        match locale {
+            Some(name) if name.contains("utf-8") || name.contains("utf8") => Charset::Utf8,
+            Some(_) | None => Charset::Ascii,
         }
     }
 
@@ -372,6 +385,7 @@ mod tests {
             data_home: Some("/data".into()),
             config_home: None,
             home: Some(HOME.into()),
+            locale: None,
         };
         let configured = Some(Path::new("/configured"));
         let with = |environment: &Environment, words: &[&str], configured| {

@@ -1,5 +1,6 @@
 //! Why a command failed, and the exit code that says so.
 
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -7,6 +8,9 @@ use ctrlz::{Fault, FileError, NotATreePath};
 
 /// The exit code of wrong usage, as clap has it.
 pub(crate) const WRONG_USAGE: u8 = 2;
+/// What shells exit with for a command that is there but cannot be run, and for one that is not.
+const NOT_EXECUTABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
 
 /// Any failure of a command.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +30,15 @@ pub(crate) enum Failure {
     /// The patches to revert cannot be read.
     #[error("the patches cannot be read: {why}")]
     Patches { why: String },
+    /// No step of the work tree belongs to this session.
+    #[error("no session {session:?} has changed anything here")]
+    NoSuchSession { session: String },
+    /// The command to run could not be started.
+    #[error("cannot run {program:?}")]
+    NotStarted { program: OsString, source: io::Error },
+    /// Signals cannot be caught, so Ctrl-C would cut a step off.
+    #[error("cannot catch signals")]
+    Signals(#[source] io::Error),
     /// Standard output does not take our data.
     #[error("cannot write the output")]
     Output(#[from] io::Error),
@@ -58,7 +71,15 @@ impl Failure {
             Failure::NoDataDir | Failure::Configuration { .. } | Failure::Patches { .. } => {
                 WRONG_USAGE
             }
-            Failure::CurrentDirectory(_) | Failure::Output(_) | Failure::Json(_) => 1,
+            Failure::NoSuchSession { .. } => 4,
+            Failure::NotStarted { source, .. } => match source.kind() {
+                io::ErrorKind::NotFound => NOT_FOUND,
+                _ => NOT_EXECUTABLE,
+            },
+            Failure::CurrentDirectory(_)
+            | Failure::Signals(_)
+            | Failure::Output(_)
+            | Failure::Json(_) => 1,
         }
     }
 
@@ -70,6 +91,9 @@ impl Failure {
             Failure::CurrentDirectory(_) => "current_directory",
             Failure::Configuration { .. } => "configuration",
             Failure::Patches { .. } => "patches",
+            Failure::NoSuchSession { .. } => "no_such_session",
+            Failure::NotStarted { .. } => "not_started",
+            Failure::Signals(_) => "signals",
             Failure::Output(_) => "output",
             Failure::Json(_) => "json",
         }
@@ -84,7 +108,12 @@ impl Failure {
             Failure::Patches { .. } => {
                 "pass a JSON array of {\"hash\": …, \"files\": […]}, as `ctrlz patch --json` prints"
             }
-            Failure::Configuration { .. } | Failure::Output(_) | Failure::Json(_) => return None,
+            Failure::NoSuchSession { .. } => "`ctrlz sessions` lists them",
+            Failure::Configuration { .. }
+            | Failure::NotStarted { .. }
+            | Failure::Signals(_)
+            | Failure::Output(_)
+            | Failure::Json(_) => return None,
         };
         Some(text.to_owned())
     }

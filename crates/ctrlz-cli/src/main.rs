@@ -8,6 +8,7 @@ mod commands;
 mod config;
 mod failure;
 mod git_config;
+mod interrupts;
 mod place;
 mod progress;
 mod render;
@@ -43,8 +44,17 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli, out: &mut Output) -> Result<Done, Failure> {
-    let place = || Place::find(config::decide(&cli.global, &Environment::read())?);
+    let environment = Environment::read();
+    let place = || Place::find(config::decide(&cli.global, &environment)?);
     match &cli.command {
+        Command::Undo(args) => commands::undo::run(&place()?, args, out),
+        Command::Redo(args) => commands::redo::run(&place()?, args, out),
+        Command::Log(args) => commands::log::run(&place()?, args, environment.charset(), out),
+        Command::Sessions(args) => commands::sessions::run(&place()?, args, out),
+        // These two may go on where no snapshot can be taken.
+        Command::Run(args) => commands::run::run(place(), args),
+        Command::Guard(args) => commands::guard::run(place(), args),
+        Command::Demo(args) => commands::demo::run(args, out),
         Command::Track(args) => commands::track::run(&place()?, args, out),
         Command::Patch(args) => commands::patch::run(&place()?, args, out),
         Command::Diff(args) => commands::diff::run(&place()?, args, out),

@@ -29,6 +29,11 @@ impl Place {
         self.workspace.root()
     }
 
+    /// The directory the command acts in.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// The paths that were named; empty if none was, or if one is the whole work tree.
     pub(crate) fn paths(&self, named: &[PathBuf]) -> Result<Vec<TreePath>, Failure> {
         let located: Vec<Option<TreePath>> =

@@ -3,7 +3,7 @@
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ctrlz::{Skipped, escape};
+use ctrlz::{Skipped, StepInfo, escape};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -162,6 +162,37 @@ pub(crate) fn files(count: usize) -> String {
     if count == 1 { "1 file".into() } else { format!("{count} files") }
 }
 
+/// A count of steps in words.
+pub(crate) fn steps(count: usize) -> String {
+    if count == 1 { "1 step".into() } else { format!("{count} steps") }
+}
+
+/// What a step did, on one short line: its tool and its label.
+pub(crate) fn step(info: &StepInfo) -> String {
+    let text = match (&info.tool, &info.label) {
+        (Some(tool), Some(label)) => format!("{tool}: {label}"),
+        (Some(text), None) | (None, Some(text)) => text.clone(),
+        (None, None) => "a step".into(),
+    };
+    clipped(&text)
+}
+
+/// The first line of a text, as far as a table has room for it.
+fn clipped(text: &str) -> String {
+    const MAX_CHARS: usize = 50;
+    let first = text.lines().next().unwrap_or_default();
+    let short: String = first.chars().take(MAX_CHARS).collect();
+    let cut = short.len() < text.trim_end().len();
+    format!("{}{}", printable(&short), if cut { "..." } else { "" })
+}
+
+/// What the terminal can show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Charset {
+    Utf8,
+    Ascii,
+}
+
 /// A size for people.
 pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
@@ -192,7 +223,7 @@ pub(crate) fn age(at_millis: u64) -> String {
 
 /// Text in which nothing steers a terminal or starts a new line. Unlike `ctrlz::escape`, it
 /// leaves backslashes alone: the names in it may be escaped already.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -212,6 +243,19 @@ mod tests {
         assert_eq!(size(0), "0 bytes");
         assert_eq!(size(1536), "1.5 KiB");
         assert_eq!(size(3 << 40), "3.0 TiB");
+    }
+
+    #[test]
+    fn steps_fit_on_a_line() {
+        let step = |tool: Option<&str>, label: Option<&str>| {
+            let (tool, label) = (tool.map(Into::into), label.map(Into::into));
+            step(&StepInfo { tool, label, ..StepInfo::default() })
+        };
+        assert_eq!(step(None, None), "a step");
+        assert_eq!(step(Some("bash"), Some("make\n")), "bash: make");
+        assert_eq!(step(None, Some("one\ntwo")), "one...");
+        assert_eq!(step(Some(&"x".repeat(99)), None), format!("{}...", "x".repeat(50)));
+        assert_eq!(step(Some("\x1b[2J"), None), "\\u{1b}[2J");
     }
 
     #[test]

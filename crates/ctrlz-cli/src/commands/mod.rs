@@ -2,16 +2,23 @@
 
 pub(crate) mod absorb;
 pub(crate) mod completions;
+pub(crate) mod demo;
 pub(crate) mod diff;
 pub(crate) mod doctor;
+pub(crate) mod guard;
+pub(crate) mod log;
 pub(crate) mod ls;
 pub(crate) mod man;
 pub(crate) mod patch;
+pub(crate) mod redo;
 pub(crate) mod restore;
 pub(crate) mod revert;
+pub(crate) mod run;
+pub(crate) mod sessions;
 pub(crate) mod show;
 pub(crate) mod status;
 pub(crate) mod track;
+pub(crate) mod undo;
 
 /// How a command ended that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +29,8 @@ pub(crate) enum Done {
     Incomplete,
     /// A check found a problem.
     Unhealthy,
+    /// The command that was run ended with this code.
+    Ran(u8),
 }
 
 impl Done {
@@ -36,6 +45,7 @@ impl Done {
             Done::Complete => 0,
             Done::Unhealthy => 1,
             Done::Incomplete => 3,
+            Done::Ran(code) => code,
         }
     }
 }

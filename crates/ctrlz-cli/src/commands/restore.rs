@@ -110,7 +110,8 @@ pub(super) fn show_plan(plan: &Plan, detail: Detail, out: &mut Output) -> Result
     Ok(Done::Complete)
 }
 
-fn action_line(action: &Action) -> String {
+/// One line per path, the same for every command that changes files.
+pub(super) fn action_line(action: &Action) -> String {
     match action {
         Action::Create { path } => format!("+ create     {path}"),
         Action::Overwrite { path } => format!("~ overwrite  {path}"),

@@ -7,4 +7,5 @@ mod environment;
 mod output;
 mod reading;
 mod restoring;
+mod sessions;
 mod tracking;

@@ -10,8 +10,10 @@ fn help_never_acts() {
     bench.write("a.txt", "one\n");
     let top = bench.ok(&["--help"]);
     assert!(top.contains("Exit codes:") && top.contains("7  snapshots are disabled"), "{top}");
-    for command in ["track", "patch", "diff", "show", "ls", "restore", "revert", "status", "doctor"]
-    {
+    for command in [
+        "undo", "redo", "log", "sessions", "run", "guard", "demo", "track", "patch", "diff",
+        "show", "ls", "restore", "revert", "status", "doctor",
+    ] {
         assert!(top.contains(command));
         assert!(bench.ok(&[command, "--help"]).contains("Usage:"));
     }
@@ -22,7 +24,17 @@ fn help_never_acts() {
 #[test]
 fn wrong_usage_has_its_own_code() {
     let bench = Bench::new();
-    for words in [&["trak"][..], &["restore"], &["track", "--nope"], &[], &["ls", "a", "b"]] {
+    for words in [
+        &["trak"][..],
+        &["restore"],
+        &["track", "--nope"],
+        &[],
+        &["ls", "a", "b"],
+        &["run"],
+        &["run", "true"],
+        &["undo", "--all", "--last-step"],
+        &["log", "-n", "0"],
+    ] {
         assert_eq!(bench.run(words).code, 2, "{words:?}");
     }
 }
@@ -72,6 +84,8 @@ fn every_command_has_json() {
         &["diff", "--full", hash],
         &["show", hash],
         &["show", &format!("{hash}:a.txt")],
+        &["log"],
+        &["sessions"],
         &["restore", "--dry-run", hash],
         &["restore", hash],
     ] {

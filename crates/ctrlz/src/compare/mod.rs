@@ -88,15 +88,34 @@ pub(crate) fn changes(
 }
 
 /// Trees that were read a moment ago. A tree that stands in many places is read once.
-struct Trees<'a> {
+pub(crate) struct Trees<'a> {
     objects: &'a Objects,
     recent: HashMap<ObjectId, Arc<Tree>>,
     empty: Arc<Tree>,
 }
 
 impl Trees<'_> {
-    fn new(objects: &Objects) -> Trees<'_> {
+    pub(crate) fn new(objects: &Objects) -> Trees<'_> {
         Trees { objects, recent: HashMap::new(), empty: Arc::new(Tree::empty()) }
+    }
+
+    /// What stands at `path` in the tree `root`.
+    pub(crate) fn find(
+        &mut self,
+        root: &ObjectId,
+        path: &TreePath,
+    ) -> Result<Option<Entry>, Error> {
+        let mut at = Entry { kind: EntryKind::Tree, id: *root };
+        for name in path.as_bytes().split(|byte| *byte == b'/') {
+            if !at.kind.is_tree() {
+                return Ok(None);
+            }
+            match self.load(Some(at.id))?.find(name) {
+                Some(entry) => at = Entry { kind: entry.kind, id: entry.id },
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(at))
     }
 
     fn load(&mut self, id: Option<ObjectId>) -> Result<Arc<Tree>, Error> {
@@ -161,17 +180,7 @@ pub(crate) fn find(
     root: &ObjectId,
     path: &TreePath,
 ) -> Result<Option<Entry>, Error> {
-    let mut at = Entry { kind: EntryKind::Tree, id: *root };
-    for name in path.as_bytes().split(|byte| *byte == b'/') {
-        if !at.kind.is_tree() {
-            return Ok(None);
-        }
-        match objects.tree(&at.id)?.find(name) {
-            Some(entry) => at = Entry { kind: entry.kind, id: entry.id },
-            None => return Ok(None),
-        }
-    }
-    Ok(Some(at))
+    Trees::new(objects).find(root, path)
 }
 
 /// Bytes that no line diff is made of: there is a NUL near the start.

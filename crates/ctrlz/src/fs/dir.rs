@@ -158,8 +158,20 @@ impl Dir {
             .named("rename", &self.path_of(to))
     }
 
+    /// Sets this directory's permissions and leaves its set-group-id and sticky bits alone.
     pub(crate) fn set_mode_of_dir(&self, mode: u32) -> Result<(), FileError> {
-        set_mode(&self.fd, mode).named("set the permissions of", &self.path)
+        let special = self.stat_self()?.mode & 0o7000;
+        let mode = Mode::from(special | (mode & 0o777));
+        retry_on_intr(|| rustix::fs::fchmod(&self.fd, mode))
+            .named("set the permissions of", &self.path)
+    }
+
+    /// Gives a file or link in this directory to another owner, without following it.
+    pub(crate) fn set_owner_of(&self, name: &[u8], uid: u32, gid: u32) -> Result<(), FileError> {
+        let (uid, gid) = (rustix::fs::Uid::from_raw(uid), rustix::fs::Gid::from_raw(gid));
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        retry_on_intr(|| rustix::fs::chownat(&self.fd, os(name), Some(uid), Some(gid), flags))
+            .named("set the owner of", &self.path_of(name))
     }
 
     pub(crate) fn set_owner(&self, uid: u32, gid: u32) -> Result<(), FileError> {

@@ -77,6 +77,12 @@ pub(crate) fn fill_random(bytes: &mut [u8]) {
     }
 }
 
+/// Bytes that the file system of `path` has in all.
+pub(crate) fn total_bytes(path: &Path) -> Result<u64, FileError> {
+    let stat = rustix::fs::statvfs(path).named("measure the space at", path)?;
+    Ok(stat.f_blocks.saturating_mul(stat.f_frsize))
+}
+
 /// Bytes free for us on the file system of `path`.
 pub(crate) fn free_bytes(path: &Path) -> Result<u64, FileError> {
     let stat = rustix::fs::statvfs(path).named("measure the free space at", path)?;

@@ -18,7 +18,9 @@ pub(crate) fn create_dirs(path: &Path) -> Result<(), FileError> {
     match std::fs::DirBuilder::new().mode(0o700).create(path) {
         Ok(()) => {
             let mode = Permissions::from_mode(0o700);
-            std::fs::set_permissions(path, mode).named("set the permissions of", path)
+            std::fs::set_permissions(path, mode).named("set the permissions of", path)?;
+            // What is put inside must not vanish with the directory's name.
+            path.parent().map_or(Ok(()), sync_dir)
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(error).named("create the directory", path),
@@ -70,9 +72,13 @@ impl Temporary {
         loop {
             let path = dir.join(format!("{TEMPORARY}{}", random_name()));
             let file = create(&path)?;
-            // A sweeper may come between the two calls; then another name is tried.
-            if file.try_lock().is_ok() && path.symlink_metadata().is_ok() {
-                return Ok(Temporary { path, file });
+            match hold(&file, &path) {
+                Ok(true) => return Ok(Temporary { path, file }),
+                Ok(false) => (),
+                Err(error) => {
+                    drop(std::fs::remove_file(&path));
+                    return Err(error);
+                }
             }
         }
     }
@@ -86,53 +92,106 @@ impl Temporary {
     }
 }
 
-/// Creates a directory that nobody knows yet, 0700. [`sweep`] lets it be while the handle lives.
-pub(crate) fn create_temporary_dir(parent: &Path) -> Result<(PathBuf, File), FileError> {
+/// Locks what we just made; `false` if a sweeper took it for an orphan between the two calls.
+fn hold(file: &File, path: &Path) -> Result<bool, FileError> {
+    match file.try_lock() {
+        Ok(()) => Ok(path.symlink_metadata().is_ok()),
+        Err(std::fs::TryLockError::WouldBlock) => Ok(false),
+        Err(std::fs::TryLockError::Error(error)) => Err(error).named("lock", path),
+    }
+}
+
+/// The prefix of a store that is being built, beside where it will be.
+const BUILDING: &str = ".ctrlz-store-";
+
+/// Whether `name` is `prefix` and sixteen hexadecimal digits: nobody else's by chance.
+fn is_ours(name: &std::ffi::OsStr, prefix: &str) -> bool {
+    name.as_encoded_bytes()
+        .strip_prefix(prefix.as_bytes())
+        .is_some_and(|rest| rest.len() == 16 && rest.iter().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+/// Creates a directory that nobody knows yet, 0700. [`sweep_builds`] lets it be while the handle
+/// lives.
+pub(crate) fn create_build_dir(parent: &Path) -> Result<(PathBuf, File), FileError> {
     loop {
-        let path = parent.join(format!("{TEMPORARY}{}", random_name()));
+        let path = parent.join(format!("{BUILDING}{}", random_name()));
         std::fs::DirBuilder::new()
             .mode(0o700)
             .create(&path)
             .named("create the directory", &path)?;
-        // A sweeper may come before the lock; then another name is tried.
-        let Ok(dir) = File::open(&path) else { continue };
-        if dir.try_lock().is_ok() && path.symlink_metadata().is_ok() {
-            super::dir::set_mode(&dir, 0o700).named("set the permissions of", &path)?;
-            return Ok((path, dir));
+        // Whatever the umask left of the permissions, we must be able to open it. A sweeper may
+        // take it for an orphan before it is locked; then another name is tried.
+        let mode = Permissions::from_mode(0o700);
+        let opened = std::fs::set_permissions(&path, mode).and_then(|()| File::open(&path));
+        let dir = match opened {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            other => other.named("open", &path)?,
+        };
+        match hold(&dir, &path) {
+            Ok(true) => return Ok((path, dir)),
+            Ok(false) => (),
+            Err(error) => {
+                drop(std::fs::remove_dir(&path));
+                return Err(error);
+            }
         }
     }
 }
 
-/// Removes unfinished files and directories whose makers are gone.
-pub(crate) fn sweep(dir: &Path) -> Result<(), FileError> {
-    let entries = match std::fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error).named("list", dir),
-    };
-    for entry in entries {
-        let entry = entry.named("list", dir)?;
-        let path = entry.path();
-        if !entry.file_name().as_encoded_bytes().starts_with(TEMPORARY.as_bytes()) {
-            continue;
-        }
-        // It may be finished and renamed by now, or belong to somebody who is still at it.
-        let Ok(orphan) = File::open(&path) else { continue };
-        if orphan.try_lock().is_err() {
-            continue;
-        }
-        let removed = match entry.file_type() {
-            Ok(kind) if kind.is_dir() => std::fs::remove_dir_all(&path),
-            _ => std::fs::remove_file(&path),
-        };
-        match removed {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(error).named("remove", &path);
-            }
-            _ => (),
+/// Removes unfinished stores in `parent`, which may be anybody's directory, whose makers are gone.
+///
+/// Only names that [`create_build_dir`] makes, and only if they hold nothing or a store's parts.
+pub(crate) fn sweep_builds(parent: &Path) -> Result<(), FileError> {
+    for (path, _) in orphans(parent, BUILDING, |kind| kind.is_dir())? {
+        let is_empty = std::fs::read_dir(&path).is_ok_and(|mut inside| inside.next().is_none());
+        if is_empty || path.join("ctrlz").is_dir() {
+            absent_is_fine(std::fs::remove_dir_all(&path)).named("remove", &path)?;
         }
     }
     Ok(())
+}
+
+/// Removes unfinished files in a directory of the store whose makers are gone.
+pub(crate) fn sweep(dir: &Path) -> Result<(), FileError> {
+    for (path, _) in orphans(dir, TEMPORARY, |kind| kind.is_file())? {
+        absent_is_fine(std::fs::remove_file(&path)).named("remove", &path)?;
+    }
+    Ok(())
+}
+
+fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// Unfinished things that nobody holds, each with the lock that proves it.
+fn orphans(
+    dir: &Path,
+    prefix: &str,
+    is_kind: fn(&std::fs::FileType) -> bool,
+) -> Result<Vec<(PathBuf, File)>, FileError> {
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error).named("list", dir),
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry.named("list", dir)?;
+        let right_kind = entry.file_type().is_ok_and(|kind| is_kind(&kind));
+        if !is_ours(&entry.file_name(), prefix) || !right_kind {
+            continue;
+        }
+        // It may be finished and renamed by now, or belong to somebody who is still at it.
+        let Ok(orphan) = File::open(entry.path()) else { continue };
+        if orphan.try_lock().is_ok() {
+            found.push((entry.path(), orphan));
+        }
+    }
+    Ok(found)
 }
 
 /// Replaces `path` with `bytes` in one step: readers see the old file or the new one.

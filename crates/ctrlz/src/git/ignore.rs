@@ -121,7 +121,7 @@ impl Rules {
             }
             match link.verdict(&path[..end], is_dir) {
                 Verdict::Ignored => ignored = true,
-                Verdict::Included => return false,
+                Verdict::Included => ignored = false,
                 Verdict::Plain => (),
             }
         }

@@ -220,21 +220,31 @@ fn check_entry_name(name: &[u8]) -> Result<(), TreeProblem> {
 }
 
 fn check_order(tree: &Tree) -> Result<(), TreeProblem> {
-    let mut names = std::collections::HashSet::with_capacity(tree.spans.len());
     let mut previous: Option<TreeEntry<'_>> = None;
     for entry in tree.iter() {
-        if !names.insert(entry.name) {
-            return Err(TreeProblem::Duplicate { name: lossy(entry.name) });
-        }
-        if let Some(before) = previous
-            && tree_order(before.name, before.kind.is_tree(), entry.name, entry.kind.is_tree())
-                .is_ge()
-        {
-            return Err(TreeProblem::Unsorted { name: lossy(entry.name) });
+        if let Some(before) = previous {
+            if before.name == entry.name {
+                return Err(TreeProblem::Duplicate { name: lossy(entry.name) });
+            }
+            let is_tree = |entry: &TreeEntry<'_>| entry.kind.is_tree();
+            if tree_order(before.name, is_tree(&before), entry.name, is_tree(&entry)).is_ge() {
+                return Err(TreeProblem::Unsorted { name: lossy(entry.name) });
+            }
         }
         previous = Some(entry);
     }
-    Ok(())
+    // A file and a directory of one name need not be neighbours.
+    let is_file = |name: &[u8]| {
+        let order = |span: &(u32, u32, EntryKind)| {
+            let entry = tree.entry(span);
+            tree_order(entry.name, entry.kind.is_tree(), name, false)
+        };
+        tree.spans.binary_search_by(order).is_ok()
+    };
+    match tree.iter().find(|entry| entry.kind.is_tree() && is_file(entry.name)) {
+        Some(entry) => Err(TreeProblem::Duplicate { name: lossy(entry.name) }),
+        None => Ok(()),
+    }
 }
 
 /// Encodes entries that are already in [`tree_order`].

@@ -1,16 +1,18 @@
 //! Applying a plan, undoing it half-way, and finishing what a killed process began.
 
 use std::collections::BTreeSet;
+use std::io::Read;
 use std::path::Path;
 
+use crate::compare::Entry;
 use crate::error::Error;
-use crate::fs::{Dir, FileError, FileKind, Named, random_name, set_mode};
-use crate::git::ObjectId;
+use crate::fs::{Dir, FileError, FileKind, Named, Stat, random_name, set_mode};
+use crate::git::{Hasher, Kind, ObjectId};
 use crate::path::{PathText, TreePath, join, split};
-use crate::scan::run_jobs;
+use crate::scan::{EntryStat, run_jobs};
 use crate::store::Objects;
 
-use super::journal::{Journal, ModeRecord, OldRecord, Phase, Renamed, StatRecord, UnitRecord};
+use super::journal::{Journal, ModeRecord, Phase, Renamed, StatRecord, Thing, UnitRecord};
 use super::plan::{OldThing, Plan, Unit};
 use super::stage::{Flush, stage};
 
@@ -26,6 +28,9 @@ pub(crate) struct Applied {
     pub(crate) kept: Vec<Vec<u8>>,
 }
 
+/// Saves a file that is in no snapshot yet: a directory, the name in it, and the path it belongs to.
+pub(crate) type Rescue<'a> = &'a dyn Fn(&Dir, &[u8], &[u8]) -> Result<(), Error>;
+
 /// Carries out `plan`. On any failure everything is put back.
 pub(crate) fn apply(
     root: &Dir,
@@ -34,30 +39,29 @@ pub(crate) fn apply(
     journal_path: &Path,
     (target, safety): (Option<ObjectId>, ObjectId),
     threads: usize,
+    rescue: Rescue<'_>,
 ) -> Result<Applied, Error> {
     let mut journal = journal_of(plan, target, safety);
     journal.save(journal_path)?;
     let flush = flush_for(plan);
     if let Err(cause) = stage_all(root, objects, plan, &mut journal, flush, threads) {
-        return Err(roll_back(root, &journal, journal_path, 0, 0, cause));
+        return Err(roll_back(root, &mut journal, journal_path, rescue, cause));
     }
     journal.phase = Phase::Swapping;
     if let Err(cause) = journal.save(journal_path) {
-        return Err(roll_back(root, &journal, journal_path, 0, 0, cause));
+        return Err(roll_back(root, &mut journal, journal_path, rescue, cause));
     }
-    for (done, unit) in journal.units.iter().enumerate() {
-        if let Err(cause) = swap(root, unit) {
-            return Err(roll_back(root, &journal, journal_path, done, 0, cause));
-        }
-    }
-    for (done, change) in journal.modes.iter().enumerate() {
-        if let Err(cause) = change_mode(root, change, change.from, change.to) {
-            let units = journal.units.len();
-            return Err(roll_back(root, &journal, journal_path, units, done, cause));
-        }
+    let swapped = journal.units.iter().try_for_each(|unit| swap(root, unit)).and_then(|()| {
+        journal
+            .modes
+            .iter()
+            .try_for_each(|change| change_mode(root, change, change.from, change.to))
+    });
+    if let Err(cause) = swapped {
+        return Err(roll_back(root, &mut journal, journal_path, rescue, cause));
     }
     // From here on the new state stands; a failure leaves the journal for the next command.
-    finish(root, &journal, journal_path, flush)
+    finish(root, &journal, journal_path, (flush, OnFailure::Stop), rescue)
         .map_err(|cause| Error::Interrupted { cause: Box::new(cause) })
 }
 
@@ -102,17 +106,26 @@ fn journal_of(plan: &Plan, target: Option<ObjectId>, safety: ObjectId) -> Journa
     }
 }
 
-fn old_record(old: &OldThing) -> OldRecord {
+fn old_record(old: &OldThing) -> Thing {
     match old {
-        OldThing::Leaf { stat, .. } => OldRecord::Leaf(stat.into()),
-        OldThing::Dir { files, dirs } => OldRecord::Dir {
+        OldThing::Leaf { entry, stat, racy } => Thing::Leaf(record(entry, stat, *racy)),
+        OldThing::Dir { inode, files, dirs } => Thing::Dir {
+            inode: *inode,
             files: files
                 .iter()
-                .map(|(path, _, stat)| (PathText::from_bytes(path), stat.into()))
+                .map(|(path, entry, stat, racy)| {
+                    (PathText::from_bytes(path), record(entry, stat, *racy))
+                })
                 .collect(),
             dirs: dirs.iter().map(|path| PathText::from_bytes(path)).collect(),
         },
     }
+}
+
+/// Metadata that is too young to prove anything is backed by the content itself.
+fn record(entry: &Entry, stat: &EntryStat, racy: bool) -> StatRecord {
+    let content = (racy && entry.kind.is_file()).then_some(entry.id);
+    StatRecord::from(stat).backed_by(content)
 }
 
 fn stage_all(
@@ -179,35 +192,20 @@ fn swap(root: &Dir, unit: &UnitRecord) -> Result<(), Error> {
             if is_as_recorded(&dir, temporary, old, Renamed::Perhaps)? {
                 return Ok(());
             }
-            swap_back(&dir, &name, unit)?;
+            // Rolling back puts it right.
             Err(moved(&path))
         }
         (None, false) => Ok(()),
     }
 }
 
-fn swap_back(dir: &Dir, name: &[u8], unit: &UnitRecord) -> Result<(), Error> {
-    let temporary = unit.temporary.as_bytes();
-    match (&unit.old, unit.has_new) {
-        (None, true) => dir.rename_new(name, temporary)?,
-        (Some(_), true) => dir.exchange(temporary, name)?,
-        (Some(_), false) => dir.rename_new(temporary, name)?,
-        (None, false) => (),
-    }
-    Ok(())
-}
-
 /// Whether what stands at `name` is exactly what was recorded, directories with all they hold.
-fn is_as_recorded(
-    dir: &Dir,
-    name: &[u8],
-    old: &OldRecord,
-    renamed: Renamed,
-) -> Result<bool, Error> {
+fn is_as_recorded(dir: &Dir, name: &[u8], old: &Thing, renamed: Renamed) -> Result<bool, Error> {
     let Some(stat) = dir.stat(name)? else { return Ok(false) };
     let (files, dirs) = match old {
-        OldRecord::Leaf(record) => return Ok(record.is(&stat, renamed)),
-        OldRecord::Dir { files, dirs } => (files, dirs),
+        Thing::Leaf(record) => return leaf_is(dir, name, record, &stat, renamed),
+        Thing::Dir { inode, files, dirs } if stat.inode == *inode => (files, dirs),
+        Thing::Dir { .. } => return Ok(false),
     };
     if stat.kind != FileKind::Dir {
         return Ok(false);
@@ -240,8 +238,34 @@ fn is_as_recorded(
 
 fn file_is(top: &Dir, path: &[u8], record: &StatRecord) -> Result<bool, Error> {
     let (parent, name) = split(path);
-    let stat = top.open_below(parent)?.stat(name)?;
-    Ok(stat.is_some_and(|stat| record.is(&stat, Renamed::No)))
+    let dir = top.open_below(parent)?;
+    match dir.stat(name)? {
+        Some(stat) => leaf_is(&dir, name, record, &stat, Renamed::No),
+        None => Ok(false),
+    }
+}
+
+/// Whether a file is the recorded one; its content is read only if its metadata is too young.
+fn leaf_is(
+    dir: &Dir,
+    name: &[u8],
+    record: &StatRecord,
+    stat: &Stat,
+    renamed: Renamed,
+) -> Result<bool, Error> {
+    if !record.is(stat, renamed) {
+        return Ok(false);
+    }
+    let Some(id) = record.content else { return Ok(true) };
+    let mut file = dir.open_file(name)?;
+    let mut hasher = Hasher::object(Kind::Blob, stat.bytes);
+    let mut buffer = vec![0; 128 * 1024];
+    loop {
+        match file.read(&mut buffer).named("read", &dir.path_of(name))? {
+            0 => return Ok(hasher.finish() == Some(id)),
+            count => hasher.update(&buffer[..count]),
+        }
+    }
 }
 
 fn change_mode(root: &Dir, change: &ModeRecord, from: u32, to: u32) -> Result<(), Error> {
@@ -260,28 +284,21 @@ fn change_mode(root: &Dir, change: &ModeRecord, from: u32, to: u32) -> Result<()
     Ok(set_mode(&file, to).named("set the permissions of", &dir.path_of(&name))?)
 }
 
-/// Puts back the first `units` units and `modes` modes, and removes what was staged.
+/// Puts everything back that was changed, and removes what was staged.
 fn roll_back(
     root: &Dir,
-    journal: &Journal,
-    journal_path: &Path,
-    units: usize,
-    modes: usize,
+    journal: &mut Journal,
+    path: &Path,
+    rescue: Rescue<'_>,
     cause: Error,
 ) -> Error {
-    let undone = || -> Result<(), Error> {
-        for change in journal.modes[..modes].iter().rev() {
-            change_mode(root, change, change.to, change.from)?;
+    let mut undone = || -> Result<(), Error> {
+        if journal.phase == Phase::Swapping {
+            // Killed from here on, the next command must not roll forward again.
+            journal.phase = Phase::RollingBack;
+            journal.save(path)?;
         }
-        for unit in journal.units[..units].iter().rev() {
-            let Place { dir, name, .. } = place(root, &unit.path)?;
-            swap_back(&dir, &name, unit)?;
-        }
-        for unit in &journal.units {
-            remove_staged(root, unit)?;
-        }
-        sync_places(root, journal)?;
-        Journal::remove(journal_path)
+        undo_all(root, journal, path, rescue).map(drop)
     };
     match undone() {
         Ok(()) => Error::RolledBack { cause: Box::new(cause) },
@@ -289,17 +306,114 @@ fn roll_back(
     }
 }
 
-fn remove_staged(root: &Dir, unit: &UnitRecord) -> Result<(), Error> {
-    if !unit.has_new {
-        return Ok(());
+/// Undoes what a journal describes; gives the paths that somebody changed meanwhile, which stay.
+fn undo_all(
+    root: &Dir,
+    journal: &Journal,
+    path: &Path,
+    rescue: Rescue<'_>,
+) -> Result<Vec<Vec<u8>>, Error> {
+    let mut kept = Vec::new();
+    for change in journal.modes.iter().rev() {
+        // Not changed yet, or changed by somebody else: either way it is not ours to set.
+        drop(change_mode(root, change, change.to, change.from));
     }
-    let dir = match place(root, &unit.path) {
-        Ok(place) => place.dir,
-        // Its directory is gone, and the temporary file with it.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error.into()),
+    for unit in journal.units.iter().rev() {
+        if !undo_unit(root, unit, rescue).unwrap_or(false) {
+            kept.push(unit.path.clone().into_bytes());
+        }
+    }
+    sync_places(root, journal)?;
+    Journal::remove(path)?;
+    Ok(kept)
+}
+
+/// Puts one path back if it is in its new state; whether it is in its old one.
+///
+/// What somebody else put there since stays, and the old content is in the safety snapshot.
+fn undo_unit(root: &Dir, unit: &UnitRecord, rescue: Rescue<'_>) -> Result<bool, Error> {
+    let Place { dir, name, path } = place(root, &unit.path)?;
+    let temporary = unit.temporary.as_bytes();
+    let is = |name: &[u8], thing: &Option<Thing>| match thing {
+        Some(thing) => is_as_recorded(&dir, name, thing, Renamed::Perhaps),
+        None => Ok(dir.stat(name)?.is_none()),
     };
-    remove_own(&dir, unit.temporary.as_bytes())
+    let new_is_here = unit.has_new && unit.staged.is_some() && is(&name, &unit.staged)?;
+    let old_is_there = unit.old.is_some() && is(temporary, &unit.old)?;
+    match (&unit.old, unit.has_new) {
+        (None, true) if new_is_here => dir.rename_new(&name, temporary)?,
+        (Some(_), true) if new_is_here && old_is_there => dir.exchange(temporary, &name)?,
+        (Some(_), false) if old_is_there && dir.stat(&name)?.is_none() => {
+            dir.rename_new(temporary, &name)?;
+        }
+        _ => (),
+    }
+    let is_back = is(&name, &unit.old)?;
+    discard(&dir, &path, unit, rescue)?;
+    Ok(is_back)
+}
+
+/// Removes what lies under a unit's temporary name; what is in no snapshot yet is saved first.
+fn discard(dir: &Dir, path: &[u8], unit: &UnitRecord, rescue: Rescue<'_>) -> Result<(), Error> {
+    let temporary = unit.temporary.as_bytes();
+    let Some(stat) = dir.stat(temporary)? else { return Ok(()) };
+    // Without a record it is something that we had begun to write.
+    if unit.has_new && unit.staged.is_none() {
+        return remove_own(dir, temporary);
+    }
+    for thing in [&unit.staged, &unit.old].into_iter().flatten() {
+        match thing {
+            Thing::Dir { inode, .. } if stat.inode == *inode => {
+                return remove_known(dir, temporary, thing);
+            }
+            Thing::Dir { .. } => (),
+            Thing::Leaf(_) => {
+                if is_as_recorded(dir, temporary, thing, Renamed::Perhaps)? {
+                    return Ok(dir.remove_file(temporary)?);
+                }
+            }
+        }
+    }
+    // Bytes that somebody wrote at the last moment.
+    rescue(dir, temporary, path)?;
+    Ok(dir.remove_file(temporary)?)
+}
+
+/// Removes a directory's recorded content, and the directory if nothing else is in it.
+fn remove_known(dir: &Dir, name: &[u8], thing: &Thing) -> Result<(), Error> {
+    let Thing::Dir { files, dirs, .. } = thing else { return Ok(()) };
+    let top = dir.open_below(name)?;
+    let mut dirs: Vec<Vec<u8>> = dirs.iter().cloned().map(PathText::into_bytes).collect();
+    dirs.sort_unstable();
+    for path in std::iter::once(&Vec::new()).chain(&dirs) {
+        match top.open_below(path) {
+            // It goes anyway, and without write permission nothing in it could.
+            Ok(inside) => drop(inside.set_mode_of_dir(0o700)),
+            Err(error) if is_elsewhere(&error) => (),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    for (file, record) in files {
+        let file = file.clone().into_bytes();
+        let (parent, name) = split(&file);
+        let inside = match top.open_below(parent) {
+            Ok(inside) => inside,
+            Err(error) if is_elsewhere(&error) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        if inside.stat(name)?.is_some_and(|stat| record.is(&stat, Renamed::No)) {
+            inside.remove_file(name)?;
+        }
+    }
+    for path in dirs.iter().rev() {
+        let (parent, name) = split(path);
+        match top.open_below(parent) {
+            Ok(parent) => ignore_not_empty(parent.remove_dir(name))?,
+            Err(error) if is_elsewhere(&error) => (),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(ignore_not_empty(dir.remove_dir(name))?)
 }
 
 /// Removes something that only we know the name of and only we have put content into.
@@ -332,22 +446,56 @@ fn remove_own(dir: &Dir, name: &[u8]) -> Result<(), Error> {
     Ok(dir.remove_dir(name)?)
 }
 
+/// What to do when something that was replaced cannot be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OnFailure {
+    /// Leave the journal, so that the next command tries again.
+    Stop,
+    /// That was the next command: tell where it lies and close the journal.
+    GoOn,
+}
+
 /// Makes the swap durable, removes what it replaced, and closes the journal.
-fn finish(root: &Dir, journal: &Journal, path: &Path, flush: Flush) -> Result<Applied, Error> {
+fn finish(
+    root: &Dir,
+    journal: &Journal,
+    path: &Path,
+    (flush, on_failure): (Flush, OnFailure),
+    rescue: Rescue<'_>,
+) -> Result<Applied, Error> {
     sync_all(root, journal, flush)?;
     let mut applied = Applied::default();
     for unit in &journal.units {
-        if let Some(left) = remove_old(root, unit)? {
-            applied.left.push(left);
+        match remove_old(root, unit, rescue) {
+            Ok(None) => (),
+            Ok(Some(left)) => applied.left.push(left),
+            Err(error) if on_failure == OnFailure::Stop => return Err(error),
+            Err(_) => {
+                let path = unit.path.clone().into_bytes();
+                applied.left.push(join(split(&path).0, unit.temporary.as_bytes()));
+            }
         }
     }
     for emptied in &journal.emptied {
-        remove_if_empty(root, &emptied.clone().into_bytes())?;
+        let dir = emptied.clone().into_bytes();
+        match remove_if_empty(root, &dir) {
+            Ok(()) => (),
+            Err(error) if on_failure == OnFailure::Stop && !is_refusal(&error) => {
+                return Err(error.into());
+            }
+            Err(_) => applied.left.push(dir),
+        }
     }
     // The removals must not come undone after the journal is gone.
     sync_all(root, journal, flush)?;
     Journal::remove(path)?;
     Ok(applied)
+}
+
+/// Whether trying again would give the same answer.
+fn is_refusal(error: &FileError) -> bool {
+    use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+    [PermissionDenied, ReadOnlyFilesystem].contains(&error.kind())
 }
 
 fn sync_all(root: &Dir, journal: &Journal, flush: Flush) -> Result<(), Error> {
@@ -373,69 +521,39 @@ fn sync_places(root: &Dir, journal: &Journal) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes what a unit replaced, if it is what the safety snapshot holds; otherwise tells where
-/// it is.
-fn remove_old(root: &Dir, unit: &UnitRecord) -> Result<Option<Vec<u8>>, Error> {
-    let Some(old) = &unit.old else { return Ok(None) };
+/// Removes what a unit replaced; tells where it lies if that is not possible.
+fn remove_old(root: &Dir, unit: &UnitRecord, rescue: Rescue<'_>) -> Result<Option<Vec<u8>>, Error> {
     let Place { dir, path, .. } = match place(root, &unit.path) {
         Ok(place) => place,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if is_elsewhere(&error) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let temporary = unit.temporary.as_bytes();
-    if dir.stat(temporary)?.is_none() {
-        return Ok(None);
+    match discard(&dir, &path, unit, rescue) {
+        Ok(()) => (),
+        // It changes all the time, or is of a kind that nobody can save.
+        Err(Error::Moved { .. }) => (),
+        Err(error) => return Err(error),
     }
-    let files = match old {
-        OldRecord::Leaf(_) => {
-            if !is_as_recorded(&dir, temporary, old, Renamed::Perhaps)? {
-                return Ok(Some(join(split(&path).0, temporary)));
-            }
-            dir.remove_file(temporary)?;
-            return Ok(None);
-        }
-        OldRecord::Dir { files, .. } => files,
-    };
-    let top = dir.open_below(temporary)?;
-    for (file, record) in files {
-        let file = file.clone().into_bytes();
-        let (parent, name) = split(&file);
-        let inside = match top.open_below(parent) {
-            Ok(inside) => inside,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(error.into()),
-        };
-        if inside.stat(name)?.is_some_and(|stat| record.is(&stat, Renamed::No)) {
-            inside.remove_file(name)?;
-        }
-    }
-    remove_empty_dirs(&dir, &top, temporary, old)?;
-    let left = dir.stat(temporary)?.is_some();
-    Ok(left.then(|| join(split(&path).0, temporary)))
+    let left = dir.stat(unit.temporary.as_bytes())?.is_some();
+    Ok(left.then(|| join(split(&path).0, unit.temporary.as_bytes())))
 }
 
-fn remove_empty_dirs(dir: &Dir, top: &Dir, name: &[u8], old: &OldRecord) -> Result<(), Error> {
-    let OldRecord::Dir { dirs, .. } = old else { return Ok(()) };
-    let mut dirs: Vec<Vec<u8>> = dirs.iter().cloned().map(PathText::into_bytes).collect();
-    dirs.sort_unstable();
-    for path in dirs.iter().rev() {
-        let (parent, name) = split(path);
-        match top.open_below(parent) {
-            Ok(parent) => ignore_not_empty(parent.remove_dir(name))?,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => (),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(ignore_not_empty(dir.remove_dir(name))?)
-}
-
-fn remove_if_empty(root: &Dir, path: &[u8]) -> Result<(), Error> {
+/// Removes a directory if nothing is in it.
+fn remove_if_empty(root: &Dir, path: &[u8]) -> Result<(), FileError> {
     let (parent, name) = split(path);
     match root.open_below(parent) {
-        Ok(parent) => Ok(ignore_not_empty(parent.remove_dir(name))?),
-        // Whatever stands there now is not a directory we emptied.
-        Err(_) => Ok(()),
+        Ok(parent) => ignore_not_empty(parent.remove_dir(name)),
+        // Whatever stands there now is not a directory that we emptied.
+        Err(error) if is_elsewhere(&error) => Ok(()),
+        Err(error) => Err(error),
     }
+}
+
+/// Whether a directory is gone, or something else stands in its place.
+fn is_elsewhere(error: &FileError) -> bool {
+    use std::io::ErrorKind::{NotADirectory, NotFound};
+    [NotADirectory, NotFound].contains(&error.kind())
+        || rustix::io::Errno::from_io_error(&error.source) == Some(rustix::io::Errno::LOOP)
 }
 
 fn ignore_not_empty(removed: Result<(), FileError>) -> Result<(), FileError> {
@@ -452,67 +570,64 @@ fn ignore_not_empty(removed: Result<(), FileError>) -> Result<(), FileError> {
 }
 
 /// Finishes a restore that was cut off: back if nothing had changed yet, forward otherwise.
-pub(crate) fn recover(root: &Dir, journal: &Journal, path: &Path) -> Result<Applied, Error> {
+///
+/// Nothing that happened to single paths since can stop it: what is no longer as it was stays as it
+/// is and is told.
+pub(crate) fn recover(
+    root: &Dir,
+    journal: &Journal,
+    path: &Path,
+    rescue: Rescue<'_>,
+) -> Result<Applied, Error> {
     match journal.phase {
-        Phase::Staging => {
-            for unit in &journal.units {
-                remove_staged(root, unit)?;
-            }
-            sync_places(root, journal)?;
-            Journal::remove(path)?;
-            Ok(Applied::default())
+        Phase::Staging | Phase::RollingBack => {
+            let kept = undo_all(root, journal, path, rescue)?;
+            let kept = if journal.phase == Phase::Staging { Vec::new() } else { kept };
+            Ok(Applied { kept, left: Vec::new() })
         }
         Phase::Swapping => {
             let mut kept = Vec::new();
             for unit in &journal.units {
-                if !roll_forward(root, unit)? {
+                if !roll_forward(root, unit, rescue).unwrap_or(false) {
                     kept.push(unit.path.clone().into_bytes());
                 }
             }
             for change in &journal.modes {
-                match change_mode(root, change, change.from, change.to) {
-                    Err(Error::Moved { .. }) => kept.push(change.path.clone().into_bytes()),
-                    other => other?,
+                if change_mode(root, change, change.from, change.to).is_err() {
+                    kept.push(change.path.clone().into_bytes());
                 }
             }
-            let applied = finish(root, journal, path, Flush::Later)?;
+            let applied = finish(root, journal, path, (Flush::Later, OnFailure::GoOn), rescue)?;
             Ok(Applied { kept, ..applied })
         }
     }
 }
 
 /// Brings one path to its new state if nobody changed it since the crash; whether it is there.
-fn roll_forward(root: &Dir, unit: &UnitRecord) -> Result<bool, Error> {
-    let Place { dir, name, .. } = match place(root, &unit.path) {
-        Ok(place) => place,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(error.into()),
-    };
+fn roll_forward(root: &Dir, unit: &UnitRecord, rescue: Rescue<'_>) -> Result<bool, Error> {
+    let Place { dir, name, path } = place(root, &unit.path)?;
     let temporary = unit.temporary.as_bytes();
-    let here = dir.stat(&name)?;
-    let there = dir.stat(temporary)?;
-    let is_staged = |stat: Option<crate::fs::Stat>| {
-        unit.staged.is_some() && stat.map(|stat| stat.inode) == unit.staged
+    let is = |name: &[u8], thing: &Option<Thing>| match thing {
+        Some(thing) => is_as_recorded(&dir, name, thing, Renamed::Perhaps),
+        None => Ok(dir.stat(name)?.is_none()),
     };
-    if unit.has_new && is_staged(here) {
+    if unit.has_new && is(&name, &unit.staged)? {
         return Ok(true);
     }
-    let untouched = match &unit.old {
-        None => here.is_none(),
-        Some(old) => here.is_some() && is_as_recorded(&dir, &name, old, Renamed::Perhaps)?,
-    };
+    let untouched = is(&name, &unit.old)?;
+    let staged_waits = unit.has_new && unit.staged.is_some() && is(temporary, &unit.staged)?;
     match (&unit.old, unit.has_new) {
-        (None, true) if untouched && is_staged(there) => dir.rename_new(temporary, &name)?,
-        (Some(_), true) if untouched && is_staged(there) => dir.exchange(temporary, &name)?,
-        (Some(_), false) if untouched && there.is_none() => dir.rename_new(&name, temporary)?,
+        (None, true) if untouched && staged_waits => dir.rename_new(temporary, &name)?,
+        (Some(_), true) if untouched && staged_waits => dir.exchange(temporary, &name)?,
+        (Some(_), false) if untouched && dir.stat(temporary)?.is_none() => {
+            dir.rename_new(&name, temporary)?;
+        }
         // Removed before the crash, or by somebody since.
-        (Some(_), false) if here.is_none() => (),
+        (Some(_), false) if dir.stat(&name)?.is_none() => (),
         (None, false) => (),
         _ => {
             // Somebody wrote here after the crash. Their bytes stay; ours are in the store.
-            if unit.has_new && is_staged(there) {
-                remove_own(&dir, temporary)?;
-            }
+            discard(&dir, &path, unit, rescue)?;
             return Ok(false);
         }
     }

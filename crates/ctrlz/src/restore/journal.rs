@@ -18,6 +18,8 @@ pub(crate) enum Phase {
     Staging,
     /// All temporary files are on disk; paths are being swapped.
     Swapping,
+    /// Something failed; paths are being swapped back.
+    RollingBack,
 }
 
 /// A restore in progress.
@@ -40,17 +42,18 @@ pub(crate) struct UnitRecord {
     pub(crate) path: PathText,
     /// The temporary name, in the same directory.
     pub(crate) temporary: String,
-    /// The inode of the staged content; absent if the path is only removed.
-    pub(crate) staged: Option<u64>,
+    /// The staged content; absent while it is written, or if the path is only removed.
+    pub(crate) staged: Option<Thing>,
     pub(crate) has_new: bool,
-    pub(crate) old: Option<OldRecord>,
+    /// What the path held before, which the safety snapshot has.
+    pub(crate) old: Option<Thing>,
 }
 
-/// What a path held before.
+/// A file or link, or a directory with all it holds, as its metadata tells it from any other.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum OldRecord {
+pub(crate) enum Thing {
     Leaf(StatRecord),
-    Dir { files: Vec<(PathText, StatRecord)>, dirs: Vec<PathText> },
+    Dir { inode: u64, files: Vec<(PathText, StatRecord)>, dirs: Vec<PathText> },
 }
 
 /// Permissions that change.
@@ -71,6 +74,15 @@ pub(crate) struct StatRecord {
     mtime: (i64, u32),
     ctime: (i64, u32),
     inode: u64,
+    /// The content, where the metadata is too young to prove it.
+    #[serde(default)]
+    pub(crate) content: Option<ObjectId>,
+}
+
+impl StatRecord {
+    pub(crate) fn backed_by(self, content: Option<ObjectId>) -> StatRecord {
+        StatRecord { content, ..self }
+    }
 }
 
 impl From<&EntryStat> for StatRecord {
@@ -83,6 +95,7 @@ impl From<&EntryStat> for StatRecord {
             mtime: pair(stat.mtime),
             ctime: pair(stat.ctime),
             inode: stat.inode,
+            content: None,
         }
     }
 }
@@ -115,13 +128,29 @@ const MAX_JOURNAL_BYTES: u64 = 2 << 30;
 impl Journal {
     pub(crate) const VERSION: u32 = VERSION;
 
-    /// The journal at `path`, if a restore was cut off.
-    pub(crate) fn load(path: &Path) -> Result<Option<Journal>, Error> {
+    /// The journal at `path`, if a restore was cut off. Looks, and changes nothing.
+    pub(crate) fn peek(path: &Path) -> Result<Option<Journal>, Error> {
         let Some(bytes) = read_small(path, MAX_JOURNAL_BYTES)? else { return Ok(None) };
+        Ok(serde_json::from_slice::<Journal>(&bytes).ok())
+    }
+
+    /// The journal at `path`, to be finished. The caller holds the work tree's lock.
+    pub(crate) fn load(path: &Path) -> Result<Option<Journal>, Error> {
+        #[derive(Deserialize)]
+        struct Version {
+            version: u32,
+        }
+        let Some(bytes) = read_small(path, MAX_JOURNAL_BYTES)? else { return Ok(None) };
+        let version = serde_json::from_slice::<Version>(&bytes).map(|found| found.version);
+        if let Ok(found) = version
+            && found > VERSION
+        {
+            return Err(Error::NewerFormat { path: path.to_owned(), found, known: VERSION });
+        }
         match serde_json::from_slice::<Journal>(&bytes) {
-            Ok(journal) if journal.version == VERSION => Ok(Some(journal)),
+            Ok(journal) => Ok(Some(journal)),
             // It is written in one step, so this is not ours; keep it for whoever wants to look.
-            _ => {
+            Err(_) => {
                 let aside = path.with_extension("damaged");
                 std::fs::rename(path, &aside).named("set aside", path)?;
                 Ok(None)

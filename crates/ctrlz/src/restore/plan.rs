@@ -32,8 +32,6 @@ pub(crate) struct Request {
     /// Permissions for directories that have to be made.
     pub(crate) dir_modes: BTreeMap<Vec<u8>, u32>,
     pub(crate) common_dir_mode: u32,
-    /// Whether a file may give way to a directory without being named itself.
-    pub(crate) files_give_way: bool,
     /// What was already found to be left alone.
     pub(crate) kept: Vec<Kept>,
 }
@@ -236,12 +234,11 @@ pub(crate) enum OldThing {
     Leaf {
         entry: Entry,
         stat: EntryStat,
+        /// The metadata is too young to prove the content.
+        racy: bool,
     },
     /// A directory; every file in it, relative to it.
-    Dir {
-        files: Vec<(Vec<u8>, Entry, EntryStat)>,
-        dirs: Vec<Vec<u8>>,
-    },
+    Dir { inode: u64, files: Vec<(Vec<u8>, Entry, EntryStat, bool)>, dirs: Vec<Vec<u8>> },
 }
 
 /// What stands at a path.
@@ -251,6 +248,7 @@ pub(crate) enum NowAt {
     File {
         stat: EntryStat,
         entry: Entry,
+        racy: bool,
     },
     Dir,
     /// Something that no snapshot holds.
@@ -262,12 +260,23 @@ pub(crate) struct Now<'a> {
     pub(crate) listing: &'a Listing,
     /// Paths that were captured although the rules leave them out.
     pub(crate) forced: BTreeMap<Vec<u8>, (EntryStat, Entry)>,
+    /// Directories that are there although the scan did not enter what they are in.
+    pub(crate) dirs: BTreeSet<Vec<u8>>,
+}
+
+impl<'a> Now<'a> {
+    pub(crate) fn of(listing: &'a Listing) -> Now<'a> {
+        Now { listing, forced: BTreeMap::new(), dirs: BTreeSet::new() }
+    }
 }
 
 impl Now<'_> {
     pub(crate) fn at(&self, path: &[u8]) -> NowAt {
         if let Some((stat, entry)) = self.forced.get(path) {
-            return NowAt::File { stat: *stat, entry: *entry };
+            return NowAt::File { stat: *stat, entry: *entry, racy: true };
+        }
+        if self.dirs.contains(path) {
+            return NowAt::Dir;
         }
         if path.is_empty() {
             return NowAt::Dir;
@@ -280,7 +289,11 @@ impl Now<'_> {
         let entry = &dir.entries[at];
         match &entry.content {
             Content::Known(id) => match entry_kind(&entry.stat) {
-                Some(kind) => NowAt::File { stat: entry.stat, entry: Entry { kind, id: *id } },
+                Some(kind) => NowAt::File {
+                    stat: entry.stat,
+                    entry: Entry { kind, id: *id },
+                    racy: entry.racy,
+                },
                 None => NowAt::Unsaved("an unknown type".into()),
             },
             Content::Directory => NowAt::Dir,
@@ -316,14 +329,15 @@ impl Now<'_> {
                 match &entry.content {
                     Content::Known(id) => {
                         let kind = entry_kind(&entry.stat)?;
-                        files.push((relative(&full), Entry { kind, id: *id }, entry.stat));
+                        let there = Entry { kind, id: *id };
+                        files.push((relative(&full), there, entry.stat, entry.racy));
                     }
                     Content::Directory => {
                         dirs.push(relative(&full));
                         seen.push(full);
                     }
                     _ => match self.forced.get(&full) {
-                        Some((stat, entry)) => files.push((relative(&full), *entry, *stat)),
+                        Some((stat, entry)) => files.push((relative(&full), *entry, *stat, true)),
                         None => return None,
                     },
                 }
@@ -331,7 +345,8 @@ impl Now<'_> {
         }
         // A directory that was not entered may hold anything.
         let complete = entered.contains(path) && seen.iter().all(|dir| entered.contains(dir));
-        complete.then_some(OldThing::Dir { files, dirs })
+        let inode = self.dir(path)?.stat.inode;
+        complete.then_some(OldThing::Dir { inode, files, dirs })
     }
 }
 
@@ -433,11 +448,13 @@ impl Planner<'_> {
         let new = Some(NewThing::Leaf { entry, mode });
         let old = match self.now.at(path) {
             NowAt::Nothing => None,
-            NowAt::File { entry: there, stat } if there == entry => {
+            NowAt::File { entry: there, stat, .. } if there == entry => {
                 return self.mode_only(path, &stat, entry, mode);
             }
-            NowAt::File { stat, entry: there } => Some(OldThing::Leaf { entry: there, stat }),
-            NowAt::Dir => match self.now.saved_below(path) {
+            NowAt::File { stat, entry: there, racy } => {
+                Some(OldThing::Leaf { entry: there, stat, racy })
+            }
+            NowAt::Dir => match self.replaceable(path) {
                 Some(old) => Some(old),
                 None => return self.keep(path, KeptReason::DirectoryInTheWay),
             },
@@ -451,16 +468,31 @@ impl Planner<'_> {
         self.units.insert(path.to_vec(), Unit { path: path.to_vec(), new, old });
     }
 
+    /// A directory that may be replaced: everything in it is saved, and is to go.
+    fn replaceable(&mut self, path: &[u8]) -> Option<OldThing> {
+        let old = self.now.saved_below(path)?;
+        let OldThing::Dir { files, .. } = &old else { return None };
+        let full = |file: &[u8]| join(path, file);
+        let goes = |file: &[u8]| self.request.wanted.get(&full(file)) == Some(&Wanted::Absent);
+        if !files.iter().all(|(file, _, _, _)| goes(file)) {
+            return None;
+        }
+        let removals =
+            files.iter().map(|(file, _, _, _)| Action::Remove { path: tree_path(&full(file)) });
+        self.actions.extend(removals);
+        Some(old)
+    }
+
     /// Adds something to the directory that will be made at `top`.
     fn below(&mut self, top: &[u8], path: &[u8], put: impl FnOnce(&mut NewThing, Vec<u8>)) {
         let old = match self.now.at(top) {
             NowAt::Nothing => None,
-            NowAt::File { stat, entry } => {
-                let named = self.request.wanted.get(top) == Some(&Wanted::Absent);
-                if !named && !self.request.files_give_way {
+            NowAt::File { stat, entry, racy } => {
+                // Only a file that is itself to go may give way.
+                if self.request.wanted.get(top) != Some(&Wanted::Absent) {
                     return self.keep(path, KeptReason::FileInTheWay);
                 }
-                Some(OldThing::Leaf { entry, stat })
+                Some(OldThing::Leaf { entry, stat, racy })
             }
             NowAt::Unsaved(why) => return self.keep(path, KeptReason::CannotBeSaved { why }),
             NowAt::Dir => return self.keep(path, KeptReason::DirectoryInTheWay),
@@ -539,10 +571,13 @@ impl Planner<'_> {
         if self.is_replaced(path) {
             return;
         }
-        let NowAt::File { stat, entry } = self.now.at(path) else { return };
+        let NowAt::File { stat, entry, racy } = self.now.at(path) else { return };
         self.actions.push(Action::Remove { path: tree_path(path) });
-        let unit =
-            Unit { path: path.to_vec(), new: None, old: Some(OldThing::Leaf { entry, stat }) };
+        let unit = Unit {
+            path: path.to_vec(),
+            new: None,
+            old: Some(OldThing::Leaf { entry, stat, racy }),
+        };
         self.units.insert(path.to_vec(), unit);
     }
 
@@ -568,7 +603,7 @@ impl Planner<'_> {
         let mut modes = Vec::new();
         for (path, wanted) in &self.request.wanted {
             if let Wanted::Entry { entry, mode } = wanted
-                && let NowAt::File { stat, entry: there } = self.now.at(path)
+                && let NowAt::File { stat, entry: there, .. } = self.now.at(path)
                 && there == *entry
                 && entry.kind.is_file()
                 && stat.mode & 0o777 != *mode
@@ -605,9 +640,9 @@ fn plan_hash(units: &[Unit], modes: &[PlannedMode], emptied: &[Vec<u8>]) -> Obje
         put(&unit.path);
         match &unit.old {
             None => put(b"nothing"),
-            Some(OldThing::Leaf { entry, stat }) => leaf(&mut put, entry, stat.mode),
+            Some(OldThing::Leaf { entry, stat, .. }) => leaf(&mut put, entry, stat.mode),
             Some(OldThing::Dir { files, .. }) => {
-                for (path, entry, stat) in files {
+                for (path, entry, stat, _) in files {
                     put(path);
                     leaf(&mut put, entry, stat.mode);
                 }

@@ -7,9 +7,11 @@ use crate::compare::Entry;
 use crate::error::Error;
 use crate::fs::{Dir, FileKind, Named, set_mode, set_owner, stat_file};
 use crate::git::{EntryKind, Hasher, Kind, ObjectId};
-use crate::path::split;
+use crate::path::{PathText, join, split};
+use crate::scan::EntryStat;
 use crate::store::Objects;
 
+use super::journal::{StatRecord, Thing};
 use super::plan::NewThing;
 
 /// Whether each file is flushed on its own or all of them at the end.
@@ -44,7 +46,7 @@ impl Owner {
     }
 }
 
-/// Writes `new` as `temporary` in `dir` and gives its inode.
+/// Writes `new` as `temporary` in `dir` and says what it looks like there.
 pub(crate) fn stage(
     objects: &Objects,
     dir: &Dir,
@@ -52,7 +54,7 @@ pub(crate) fn stage(
     temporary: &[u8],
     new: &NewThing,
     flush: Flush,
-) -> Result<u64, Error> {
+) -> Result<Thing, Error> {
     let replaced = dir.stat(name)?.filter(|stat| stat.kind == FileKind::File);
     let owner = Owner::of(dir, replaced.map(|stat| (stat.uid, stat.gid)))?;
     match new {
@@ -66,10 +68,34 @@ pub(crate) fn stage(
     if flush == Flush::Each {
         dir.sync()?;
     }
-    match dir.stat(temporary)? {
-        Some(stat) => Ok(stat.inode),
-        None => Err(Error::Moved { path: crate::path::TreePath::from_scan(name.to_vec()) }),
+    look_at(dir, temporary)
+}
+
+/// What stands at `name`, with everything in it.
+fn look_at(dir: &Dir, name: &[u8]) -> Result<Thing, Error> {
+    let gone = || Error::Moved { path: crate::path::TreePath::from_scan(name.to_vec()) };
+    let stat = dir.stat(name)?.ok_or_else(gone)?;
+    if stat.kind != FileKind::Dir {
+        return Ok(Thing::Leaf(StatRecord::from(&EntryStat::from(&stat))));
     }
+    let top = dir.open_below(name)?;
+    let (mut files, mut dirs) = (Vec::new(), Vec::new());
+    let mut waiting = vec![Vec::new()];
+    while let Some(path) = waiting.pop() {
+        let inside = top.open_below(&path)?;
+        for name in inside.names()? {
+            let full = join(&path, &name);
+            let stat = inside.stat(&name)?.ok_or_else(gone)?;
+            if stat.kind == FileKind::Dir {
+                dirs.push(PathText::from_bytes(&full));
+                waiting.push(full);
+            } else {
+                let record = StatRecord::from(&EntryStat::from(&stat));
+                files.push((PathText::from_bytes(&full), record));
+            }
+        }
+    }
+    Ok(Thing::Dir { inode: stat.inode, files, dirs })
 }
 
 fn stage_leaf(
@@ -83,7 +109,11 @@ fn stage_leaf(
 ) -> Result<(), Error> {
     if entry.kind == EntryKind::Symlink {
         let target = objects.blob(&entry.id)?;
-        return Ok(dir.create_symlink(&target, name)?);
+        dir.create_symlink(&target, name)?;
+        if let Some(owner) = owner {
+            dir.set_owner_of(name, owner.uid, owner.gid)?;
+        }
+        return Ok(());
     }
     let path = dir.path_of(name);
     let mut file = dir.create_file(name)?;

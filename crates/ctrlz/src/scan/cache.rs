@@ -84,6 +84,11 @@ impl StatCache {
         Ok(private::replace(path, &encode(listing, packs), Durable::No)?)
     }
 
+    /// What a cache of `listing` would say, without a file.
+    pub(crate) fn of(listing: &Listing) -> StatCache {
+        StatCache::decode(encode(listing, &[])).unwrap_or_default()
+    }
+
     pub(crate) fn packs(&self) -> &[String] {
         &self.packs
     }

@@ -25,7 +25,7 @@ use crate::path::{PathText, escape};
 pub(crate) use cache::StatCache;
 pub(crate) use jobs::run_jobs;
 pub(crate) use read::{Outcome as ReadOutcome, read_entry, read_listing};
-pub(crate) use walk::{filter_patterns, list, list_from, rules_above};
+pub(crate) use walk::{filter_patterns, list, list_from, rule_text, rules_above};
 
 /// Files above this size are read as a stream, not into memory.
 pub(crate) const LARGE_FILE_BYTES: u64 = 8 << 20;
@@ -62,6 +62,8 @@ pub enum SkipReason {
     NestedRepository,
     /// The bytes are one half of an attack on SHA-1.
     HashCollision,
+    /// The user's index could not be understood, so tracked files that are ignored are missing.
+    UnreadableIndex,
     /// The ignore file is too large to apply; its rules were not used.
     IgnoreFileTooLarge {
         /// Its size.
@@ -77,6 +79,7 @@ impl SkipReason {
             | SkipReason::UnreadableDirectory { .. }
             | SkipReason::Unstable
             | SkipReason::HashCollision
+            | SkipReason::UnreadableIndex
             | SkipReason::IgnoreFileTooLarge { .. } => true,
             SkipReason::TooLarge { .. }
             | SkipReason::Special
@@ -98,6 +101,7 @@ impl SkipReason {
             SkipReason::ProtectedName => "its name could be taken for a repository".into(),
             SkipReason::NestedRepository => "a nested repository".into(),
             SkipReason::HashCollision => "its bytes attack SHA-1".into(),
+            SkipReason::UnreadableIndex => "the index of git cannot be understood".into(),
             SkipReason::IgnoreFileTooLarge { bytes } => {
                 format!("an ignore file of {bytes} bytes, whose rules were not applied")
             }
@@ -159,6 +163,7 @@ impl Progress {
 }
 
 /// What a walk needs to know.
+#[derive(Clone)]
 pub(crate) struct ListInput<'a> {
     /// Rules from outside the work tree.
     pub(crate) rules: Arc<Rules>,
@@ -278,8 +283,11 @@ pub(crate) struct Listing {
     pub(crate) dirs: Vec<ListedDir>,
     /// What was left out, each with its reason. Never dropped in silence.
     pub(crate) skipped: Vec<Skipped>,
-    /// Ignore files that are themselves ignored, so that no snapshot holds them.
+    /// Ignore files whose text, as it was applied, is not what the snapshot holds: they are
+    /// ignored themselves, or changed during the scan.
     pub(crate) hidden_rules: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Paths that were listed and then gone: deleted, or renamed to where we had looked already.
+    pub(crate) vanished: Vec<Vec<u8>>,
     /// Whether the cache no longer says what is here.
     pub(crate) changed: bool,
 }

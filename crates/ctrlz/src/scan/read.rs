@@ -52,11 +52,30 @@ pub(crate) fn read_listing(
     }
     progress.check()?;
     for dir in &mut listing.dirs {
+        let gone = dir.entries.iter().filter(|entry| entry.content == Content::ToRead);
+        listing.vanished.extend(gone.map(|entry| join(&dir.path, &entry.name)));
         dir.entries.retain(|entry| entry.content != Content::ToRead);
     }
+    forget_captured_rules(listing);
     listing.skipped.extend(skipped.into_iter().flatten());
     listing.skipped.sort_unstable();
     Ok(())
+}
+
+/// Leaves only those rule texts that no file of the snapshot repeats.
+fn forget_captured_rules(listing: &mut Listing) {
+    let Listing { dirs, hidden_rules, .. } = listing;
+    hidden_rules.retain(|(path, text)| {
+        let (parent, name) = crate::path::split(path);
+        let dir = dirs.binary_search_by(|dir| dir.path.as_slice().cmp(parent)).ok();
+        let entries = dir.map(|at| dirs[at].entries.as_slice()).unwrap_or_default();
+        let entry = entries.iter().find(|entry| *entry.name == *name);
+        let captured = entry.is_some_and(|entry| {
+            let id = crate::git::hash_object(crate::git::Kind::Blob, text);
+            id.is_some_and(|id| entry.content == Content::Known(id))
+        });
+        !captured
+    });
 }
 
 /// One directory with very many files would keep one core busy and the others idle.
@@ -85,10 +104,10 @@ fn read_dir_entries(
         Ok(dir) => dir,
         Err(error) => {
             // The whole directory went away or was replaced since it was listed.
-            for entry in entries.iter().filter(|entry| entry.content == Content::ToRead) {
-                if error.kind() != std::io::ErrorKind::NotFound {
-                    skipped.push(unreadable(join(path, &entry.name), &error));
-                }
+            for entry in entries.iter_mut().filter(|entry| entry.content == Content::ToRead) {
+                let skip = unreadable(join(path, &entry.name), &error);
+                entry.content = Content::Skipped(skip.reason.clone());
+                skipped.push(skip);
             }
             return Ok(());
         }

@@ -35,7 +35,8 @@ struct Job {
 struct Found {
     dir: Option<ListedDir>,
     skipped: Vec<Skipped>,
-    hidden_rules: Vec<(Vec<u8>, Vec<u8>)>,
+    rules_used: Vec<(Vec<u8>, Vec<u8>)>,
+    vanished: Option<Vec<u8>>,
     cancelled: bool,
     changed: bool,
 }
@@ -81,12 +82,23 @@ pub(crate) fn list_from(
         listing.changed |= job.changed;
         listing.dirs.extend(job.dir);
         listing.skipped.append(&mut job.skipped);
-        listing.hidden_rules.append(&mut job.hidden_rules);
+        // All of them for now; reading sorts out those that the snapshot holds.
+        listing.hidden_rules.append(&mut job.rules_used);
+        listing.vanished.extend(job.vanished);
     }
     listing.dirs.sort_unstable_by(|one, other| one.path.cmp(&other.path));
     listing.skipped.sort_unstable();
     listing.hidden_rules.sort_unstable();
     Ok(listing)
+}
+
+/// The text of the ignore file in the directory `path`.
+pub(crate) fn rule_text(root: &Dir, path: &[u8]) -> Option<Vec<u8>> {
+    let dir = root.open_below(path).ok()?;
+    match read_stable_small(&dir, b".gitignore", MAX_RULES_BYTES) {
+        SmallFile::Read(text) => Some(text),
+        SmallFile::TooLarge(_) | SmallFile::NotAFile | SmallFile::Unreadable => None,
+    }
 }
 
 /// The rules that hold in the directory `path`, from the ignore files on the way to it.
@@ -95,10 +107,7 @@ pub(crate) fn rules_above(root: &Dir, base: &Arc<Rules>, path: &[u8]) -> Arc<Rul
     let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
     for end in std::iter::once(0).chain(ends) {
         let dir = &path[..end];
-        if let Ok(handle) = root.open_below(dir)
-            && let SmallFile::Read(text) =
-                read_stable_small(&handle, b".gitignore", MAX_RULES_BYTES)
-        {
+        if let Some(text) = rule_text(root, dir) {
             rules = rules.child(dir, &text);
         }
     }
@@ -123,7 +132,10 @@ impl Walk<'_> {
         let (dir, stat) = match opened {
             Ok(opened) => opened,
             Err(error) => {
-                found.skipped.extend(why_not_opened(&job.path, &error));
+                match why_not_opened(&job.path, &error) {
+                    Some(skipped) => found.skipped.push(skipped),
+                    None => found.vanished = Some(job.path.clone()),
+                }
                 return found;
             }
         };
@@ -219,12 +231,8 @@ impl Visit<'_, '_> {
             && let Some(text) = self.rule_file(b".gitignore")
         {
             self.rules = self.rules.child(&self.job.path, &text);
-            let path = join(&self.job.path, b".gitignore");
             // Judging a later snapshot's absences needs the rules of this one.
-            let hidden = self.job.ignored || self.rules.verdict(&path, false) == Verdict::Ignored;
-            if hidden && !self.tracked(&path) {
-                self.found.hidden_rules.push((path, text));
-            }
+            self.found.rules_used.push((join(&self.job.path, b".gitignore"), text));
         }
         if let Seeding::Except(filters) = self.filters.clone()
             && has(names, b".gitattributes")
@@ -311,7 +319,12 @@ impl Visit<'_, '_> {
     fn verdict(&self, path: &[u8], kind: FileKind, cached: Option<CachedEntry<'_>>) -> Verdict {
         let is_dir = kind == FileKind::Dir;
         cached
-            .filter(|cached| self.rules_known && (cached.stat.kind == FileKind::Dir) == is_dir)
+            .filter(|cached| {
+                // An entry that could not be looked at has no inode and no verdict either.
+                self.rules_known
+                    && cached.stat.inode != 0
+                    && (cached.stat.kind == FileKind::Dir) == is_dir
+            })
             .map_or_else(|| self.rules.verdict(path, is_dir), |cached| cached.verdict)
     }
 

@@ -40,7 +40,7 @@ pub(super) fn invert(
         store,
         now,
         on_conflict,
-        request: Request { common_dir_mode: 0o755, files_give_way: false, ..Request::default() },
+        request: Request { common_dir_mode: 0o755, ..Request::default() },
         conflicts: Vec::new(),
         pack: PackWriter::new(&store.objects_dir()),
     };
@@ -235,7 +235,7 @@ impl Inverter<'_> {
         for (text, _) in listed {
             let bytes = text.clone().into_bytes();
             let Ok(path) = TreePath::parse(&bytes) else { continue };
-            let NowAt::File { stat, entry } = self.now.at(&bytes) else { continue };
+            let NowAt::File { stat, entry, .. } = self.now.at(&bytes) else { continue };
             let from = stat.mode & 0o777;
             let (was, to) = (left.of_file(&bytes, entry.kind), then.of_file(&bytes, entry.kind));
             let known = self.request.modes.iter().any(|change| change.path == bytes);

@@ -51,6 +51,7 @@ impl Workspace {
     /// Beginning the same step twice is beginning it once. Steps of the same session that belong
     /// to an earlier turn and were never ended are closed and marked as inferred.
     pub fn begin_step(&self, start: StepStart, progress: &Progress) -> Result<StepBegun, Error> {
+        self.check_enabled()?;
         let hold = self.begin()?;
         let StepStart { mut info, paths } = start;
         let open = hold.open_steps()?;

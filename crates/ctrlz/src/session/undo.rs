@@ -169,10 +169,7 @@ impl Workspace {
         options: &UndoOptions,
     ) -> Result<(Prepared, Vec<Conflict>), Error> {
         let on_conflict = if options.force { OnConflict::TakeTheirs } else { OnConflict::Keep };
-        let now = crate::restore::Now {
-            listing: &tracked.listing,
-            forced: std::collections::BTreeMap::new(),
-        };
+        let now = crate::restore::Now::of(&tracked.listing);
         let (request, conflicts) = invert(&hold.store, &now, pieces, &options.paths, on_conflict)?;
         let prepared = self.plan_from(hold, tracked, request)?;
         Ok((prepared, conflicts))

@@ -101,14 +101,18 @@ impl Store {
         }
         let parent = git_dir.parent().unwrap_or(Path::new("/"));
         private::create_dirs(parent)?;
-        private::sweep(parent)?;
+        private::sweep_builds(parent)?;
         let foreign = std::fs::read_dir(git_dir).is_ok_and(|mut entries| entries.next().is_some());
         if foreign {
+            // Another process may have put its store there a moment ago.
+            if let Some(store) = Store::open(git_dir, ref_prefix)? {
+                return Ok(store);
+            }
             let why = "the directory is not empty and holds no store";
             return Err(Error::UntrustedStore { path: git_dir.to_owned(), why });
         }
         // The handle is held until the store has its name, so that nobody sweeps it away.
-        let (fresh, _building) = private::create_temporary_dir(parent)?;
+        let (fresh, _building) = private::create_build_dir(parent)?;
         let made = build(&fresh, exclude);
         if let Err(error) = made {
             // Only what `build` made a moment ago, under a name nobody else knows.
@@ -172,8 +176,14 @@ impl Store {
         let mut records = Vec::new();
         for (_, head) in self.refs.list(&self.ref_prefix)? {
             // What lies behind a damaged operation is lost, and says nothing against this one.
-            let readable = self.history(head).map_while(Result::ok);
-            records.extend(readable.filter(|operation| operation.snapshot == *id));
+            let mut next = Some(head);
+            while let Some(commit) = next {
+                let Ok((snapshot, parent)) = log::glance(&self.objects, &commit) else { break };
+                if snapshot == *id {
+                    records.extend(log::read(&self.objects, &commit).ok());
+                }
+                next = parent;
+            }
         }
         Ok(records)
     }
@@ -198,8 +208,15 @@ impl Store {
         let is_orphan = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with(TEMPORARY);
         let list = || -> Result<Vec<PathBuf>, Error> {
             let entries = std::fs::read_dir(&pack_dir).named("list", &pack_dir)?;
-            let names = entries.filter_map(|entry| entry.ok().map(|entry| entry.file_name()));
-            Ok(names.filter(|name| is_orphan(name)).map(|name| pack_dir.join(name)).collect())
+            let names: std::collections::HashSet<_> =
+                entries.filter_map(|entry| entry.ok().map(|entry| entry.file_name())).collect();
+            let orphans = names.iter().filter(|name| {
+                let path = Path::new(name);
+                let lonely = path.extension().is_some_and(|extension| extension == "pack")
+                    && !names.contains(path.with_extension("idx").as_os_str());
+                is_orphan(name) || (lonely && is_old(&pack_dir.join(name)))
+            });
+            Ok(orphans.map(|name| pack_dir.join(name)).collect())
         };
         if list()?.is_empty() {
             return Ok(());
@@ -212,6 +229,13 @@ impl Store {
         }
         Ok(())
     }
+}
+
+/// Whether a file is older than any git command that might still be writing its index.
+fn is_old(path: &Path) -> bool {
+    let modified = path.symlink_metadata().and_then(|meta| meta.modified()).ok();
+    let age = modified.and_then(|time| std::time::SystemTime::now().duration_since(time).ok());
+    age.is_some_and(|age| age > std::time::Duration::from_secs(3600))
 }
 
 fn check_owner(git_dir: &Path) -> Result<(), Error> {
@@ -257,7 +281,8 @@ fn skeleton() -> [(&'static str, String); 4] {
 
 /// Puts back what a damaged store lacks, so that one bad file never disables a project.
 fn mend(git_dir: &Path) -> Result<(), Error> {
-    for dir in ["info", "objects/info", "objects/pack", "refs", "ctrlz/wt"] {
+    // The directory that marks a store as ours comes first.
+    for dir in ["ctrlz/wt", "info", "objects/info", "objects/pack", "refs"] {
         private::create_dirs(&git_dir.join(dir))?;
     }
     for (name, text) in skeleton() {

@@ -19,6 +19,7 @@ use super::layout::Store;
 use super::lock::{Lock, Sharing};
 use super::objects::Objects;
 use super::pack_writer::PackWriter;
+use super::work_tree::WorkTree;
 
 /// Larger blobs are not borrowed.
 const MAX_LOAN_BYTES: u64 = 64 << 20;
@@ -112,15 +113,17 @@ impl Borrowed {
     pub(crate) fn absorb(
         mut self,
         store: &Store,
-        path: &Path,
+        work_tree: &WorkTree,
         max_bytes: u64,
+        max_objects: u64,
     ) -> Result<Absorbed, Error> {
+        let path = &work_tree.borrowed_path();
         let mut outcome = Absorbed::default();
         let pack = PackWriter::new(&store.objects_dir());
         let mut bytes = 0;
         let mut left = BTreeSet::new();
         for id in std::mem::take(&mut self.ids) {
-            if bytes >= max_bytes {
+            if bytes >= max_bytes || outcome.objects >= max_objects {
                 left.insert(id);
                 continue;
             }
@@ -138,6 +141,10 @@ impl Borrowed {
             }
         }
         pack.publish()?;
+        if !outcome.lost.is_empty() {
+            // The next scan must not trust ids that nobody holds: it reads those files again.
+            work_tree.forget_cache()?;
+        }
         outcome.left = left.len() as u64;
         self.ids = left;
         if self.ids.is_empty() {

@@ -73,6 +73,7 @@ pub struct Operation {
     pub at_millis: u64,
     /// Who did it, and what it takes back.
     pub details: Details,
+    pub(crate) work_tree: String,
     pub(crate) commit: ObjectId,
     pub(crate) parent: Option<ObjectId>,
     pub(crate) meta: Meta,
@@ -214,7 +215,7 @@ pub(crate) fn write(
     };
     let header = Header {
         v: VERSION,
-        work_tree,
+        work_tree: work_tree.clone(),
         id: id.clone(),
         kind,
         at: at_millis,
@@ -231,7 +232,7 @@ pub(crate) fn write(
         message: subject_of(kind, &details),
     };
     let commit = add(pack, Kind::Commit, &encode_commit(&commit), exists)?;
-    Ok(Operation { id, kind, snapshot, at_millis, details, commit, parent, meta })
+    Ok(Operation { id, kind, snapshot, at_millis, details, work_tree, commit, parent, meta })
 }
 
 /// Who `git log` names: the agent, or the user.
@@ -309,6 +310,7 @@ pub(crate) fn read(objects: &Objects, id: &ObjectId) -> Result<Operation, Error>
         snapshot: commit.tree,
         at_millis: header.at,
         details: header.details,
+        work_tree: header.work_tree,
         commit: *id,
         parent: parents.first().copied(),
         meta,
@@ -325,6 +327,25 @@ fn read_spilled(objects: &Objects, id: &ObjectId) -> Result<Meta, Error> {
     let entry = tree.find(META_NAME).ok_or_else(|| damaged("it holds no data".into()))?;
     let json = objects.blob(&entry.id)?;
     serde_json::from_slice(&json).map_err(|error| damaged(format!("unreadable data: {error}")))
+}
+
+/// An operation's snapshot and what came before it, without the rest.
+pub(crate) fn glance(
+    objects: &Objects,
+    id: &ObjectId,
+) -> Result<(ObjectId, Option<ObjectId>), Error> {
+    #[derive(Deserialize)]
+    struct Glance {
+        #[serde(default)]
+        meta_in: Option<ObjectId>,
+    }
+    let damaged = |why: &str| Error::Damaged { id: *id, why: why.into() };
+    let (_, bytes) = objects.read(id)?.ok_or_else(|| damaged("it is missing"))?;
+    let commit = parse_commit(&bytes).ok_or_else(|| damaged("it is not a commit"))?;
+    let header: Glance =
+        serde_json::from_str(&commit.data).map_err(|_| damaged("its data cannot be read"))?;
+    let parent = commit.parents.first().copied().filter(|first| Some(*first) != header.meta_in);
+    Ok((commit.tree, parent))
 }
 
 /// The newest readable operation of a work tree, found without its ref.

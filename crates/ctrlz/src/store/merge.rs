@@ -49,8 +49,9 @@ impl Store {
         if gone.len() < 2 {
             return Ok(());
         }
-        merged.publish()?;
-        for path in gone {
+        // Merging again after a crash gives the same pack, which must not be taken for an old one.
+        let made = merged.publish()?.packs;
+        for path in gone.into_iter().filter(|path| !made.contains(path)) {
             // The index first: without it nobody looks for the pack.
             for file in [path.with_extension("idx"), path] {
                 std::fs::remove_file(&file).named("remove", &file)?;

@@ -122,6 +122,28 @@ impl Meta {
         Meta { skipped: listing.skipped.clone(), common, modes, empty_dirs, rules }
     }
 
+    /// Brings lists that were added to back into their order.
+    pub(crate) fn sort(&mut self) {
+        self.skipped.sort_unstable();
+        self.modes.sort_by_cached_key(|(path, _)| path.clone().into_bytes());
+        self.empty_dirs.sort_unstable();
+    }
+
+    /// Whether both say the same. How large a skipped file is, or in which words its reading
+    /// failed, makes no difference: a growing log would make every snapshot a new one.
+    pub(crate) fn says_the_same_as(&self, other: &Meta) -> bool {
+        let alike = |one: &Skipped, other: &Skipped| {
+            one.path == other.path
+                && std::mem::discriminant(&one.reason) == std::mem::discriminant(&other.reason)
+        };
+        self.skipped.len() == other.skipped.len()
+            && self.skipped.iter().zip(&other.skipped).all(|(one, other)| alike(one, other))
+            && self.common == other.common
+            && self.modes == other.modes
+            && self.empty_dirs == other.empty_dirs
+            && self.rules == other.rules
+    }
+
     /// Permissions by path, for those that differ from the common ones.
     pub(crate) fn mode_map(&self) -> HashMap<Vec<u8>, u32> {
         self.modes.iter().map(|(path, mode)| (path.clone().into_bytes(), *mode)).collect()

@@ -2,7 +2,7 @@
 //!
 //! Every object that is handed out has been checked against its id.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -86,14 +86,23 @@ impl Objects {
             })
     }
 
+    /// Whether this directory itself holds the object and its bytes have the right hash.
+    pub(crate) fn holds_intact(&self, id: &ObjectId) -> bool {
+        let intact = |found: Option<(Kind, Vec<u8>)>| {
+            found.is_some_and(|(kind, bytes)| hash_object(kind, &bytes) == Some(*id))
+        };
+        self.packs().iter().any(|pack| pack.read(id).is_ok_and(intact))
+            || self.read_loose(id).is_ok_and(intact)
+    }
+
     /// The kind and size of an object.
     pub(crate) fn header(&self, id: &ObjectId) -> Result<Option<(Kind, u64)>, Error> {
-        for pack in self.packs() {
-            if let Some(header) = pack.header(id).map_err(|why| damaged(id, why))? {
-                return Ok(Some(header));
-            }
+        // A damaged copy does not matter while a good one is left.
+        let good = self.packs().iter().find_map(|pack| pack.header(id).ok().flatten());
+        if good.is_some() {
+            return Ok(good);
         }
-        if let Some((kind, bytes)) = self.read_loose(id)? {
+        if let Ok(Some((kind, bytes))) = self.read_loose(id) {
             return Ok(Some((kind, bytes.len() as u64)));
         }
         self.first_lender(|lender| lender.header(id))
@@ -203,7 +212,7 @@ impl Objects {
         };
         if size > crate::scan::LARGE_FILE_BYTES {
             for pack in self.packs() {
-                if let Some(mut source) = pack.stream(id).map_err(|why| damaged(id, why))? {
+                if let Ok(Some(mut source)) = pack.stream(id) {
                     return copy_checked(id, size, &mut source, out);
                 }
             }
@@ -245,6 +254,8 @@ fn damaged(id: &ObjectId, why: impl std::fmt::Display) -> Error {
 fn open_packs(dir: &Path, known: &[Arc<PackFile>]) -> Result<Packs, FileError> {
     let pack_dir = dir.join("pack");
     let mut packs = Packs::default();
+    let known: HashMap<&Path, &Arc<PackFile>> =
+        known.iter().map(|pack| (pack.path(), pack)).collect();
     let entries = match std::fs::read_dir(&pack_dir) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(packs),
@@ -256,8 +267,13 @@ fn open_packs(dir: &Path, known: &[Arc<PackFile>]) -> Result<Packs, FileError> {
             continue;
         }
         let data = path.with_extension("pack");
-        if let Some(pack) = known.iter().find(|pack| pack.path() == data) {
+        if let Some(pack) = known.get(data.as_path()) {
             packs.open.push(Arc::clone(pack));
+            continue;
+        }
+        // A pack that cannot be opened just now is not a damaged one.
+        if !is_openable(&path)? || !is_openable(&data)? {
+            packs.damaged.push((path, "its pack or its index is missing".into()));
             continue;
         }
         match PackFile::open(&path, MAX_OBJECT_BYTES) {
@@ -269,6 +285,17 @@ fn open_packs(dir: &Path, known: &[Arc<PackFile>]) -> Result<Packs, FileError> {
     // correctness, but a fixed one makes every run alike.
     packs.open.sort_by(|one, other| one.path().cmp(other.path()));
     Ok(packs)
+}
+
+/// Whether a file is there; a failure to open one that is there is an error.
+fn is_openable(path: &Path) -> Result<bool, FileError> {
+    let is_file = path.symlink_metadata().is_ok_and(|meta| meta.is_file());
+    match is_file.then(|| std::fs::File::open(path)) {
+        None => Ok(false),
+        Some(Ok(_)) => Ok(true),
+        Some(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Some(Err(error)) => Err(error).named("open", path),
+    }
 }
 
 /// The object directories that `dir` borrows from.

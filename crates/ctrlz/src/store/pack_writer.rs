@@ -28,6 +28,8 @@ pub(crate) const TEMPORARY: &str = "tmp_ctrlz_";
 /// Collects new objects. Dropped without [`PackWriter::publish`], it leaves nothing behind.
 pub(crate) struct PackWriter {
     pack_dir: PathBuf,
+    /// Free space that writing must leave.
+    reserve_bytes: u64,
     state: Mutex<State>,
 }
 
@@ -55,16 +57,39 @@ struct TemporaryPack {
 }
 
 /// What publishing wrote.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Published {
     pub(crate) objects: u64,
     pub(crate) bytes: u64,
+    /// The packs, by their final path. One of them may have existed before.
+    pub(crate) packs: Vec<PathBuf>,
 }
 
 impl PackWriter {
     /// A writer for the object directory `objects`.
     pub(crate) fn new(objects: &Path) -> PackWriter {
-        PackWriter { pack_dir: objects.join("pack"), state: Mutex::default() }
+        PackWriter { pack_dir: objects.join("pack"), reserve_bytes: 0, state: Mutex::default() }
+    }
+
+    /// The same, leaving at least `bytes` free on the disk.
+    pub(crate) fn leaving(mut self, bytes: u64) -> PackWriter {
+        self.reserve_bytes = bytes;
+        self
+    }
+
+    fn check_space(&self, needed_bytes: u64) -> Result<(), Error> {
+        if self.reserve_bytes == 0 {
+            return Ok(());
+        }
+        let free_bytes = crate::fs::free_bytes(&self.pack_dir)?;
+        // A small disk cannot spare as much as a large one.
+        let reserve = self.reserve_bytes.min(crate::fs::total_bytes(&self.pack_dir)? / 50);
+        let needed_bytes = needed_bytes.saturating_add(reserve);
+        if needed_bytes > free_bytes {
+            let path = self.pack_dir.clone();
+            return Err(Error::NoSpace { path, needed_bytes, free_bytes });
+        }
+        Ok(())
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -120,6 +145,8 @@ impl PackWriter {
         source: &mut dyn Read,
         exists: impl Fn(&ObjectId) -> bool,
     ) -> Result<Result<ObjectId, LargeProblem>, Error> {
+        // What does not compress takes its full size.
+        self.check_space(bytes)?;
         let (path, file) = self.temporary()?;
         let guard = RemoveOnDrop(Some(path.clone()));
         let mut out = HashedFile::start(file, &path, 1)?;
@@ -157,6 +184,7 @@ impl PackWriter {
         if state.entries.is_empty() {
             return Ok(());
         }
+        self.check_space(state.buffer.len() as u64)?;
         let (path, file) = self.temporary()?;
         let guard = RemoveOnDrop(Some(path.clone()));
         let mut out = HashedFile::start(file, &path, state.entries.len() as u32)?;
@@ -175,14 +203,16 @@ impl PackWriter {
         let flushed = self.flush(&mut state);
         let mut packs: Vec<RemovePack> = state.finished.drain(..).map(RemovePack).collect();
         flushed?;
-        let mut published = Published { objects: 0, bytes: 0 };
+        let mut published = Published::default();
         for RemovePack(pack) in &packs {
             write_index(pack)?;
             File::open(&pack.path).and_then(|file| file.sync_all()).named("flush", &pack.path)?;
             published.objects += pack.entries.len() as u64;
         }
         for pack in packs.drain(..) {
-            published.bytes += pack.rename_into(&self.pack_dir)?;
+            let (path, bytes) = pack.rename_into(&self.pack_dir)?;
+            published.packs.push(path);
+            published.bytes += bytes;
         }
         if published.objects > 0 {
             private::sync_dir(&self.pack_dir)?;
@@ -211,8 +241,8 @@ impl State {
 struct RemovePack(TemporaryPack);
 
 impl RemovePack {
-    /// Renames pack and index to their final names; gives the bytes they take.
-    fn rename_into(self, pack_dir: &Path) -> Result<u64, FileError> {
+    /// Renames pack and index to their final names; gives the pack and the bytes both take.
+    fn rename_into(self, pack_dir: &Path) -> Result<(PathBuf, u64), FileError> {
         let name = format!("pack-{}", self.0.checksum);
         let mut bytes = 0;
         for extension in ["pack", "idx"] {
@@ -221,7 +251,7 @@ impl RemovePack {
             bytes += from.metadata().map_or(0, |meta| meta.len());
             std::fs::rename(&from, &to).named("publish", &to)?;
         }
-        Ok(bytes)
+        Ok((pack_dir.join(&name).with_extension("pack"), bytes))
     }
 }
 

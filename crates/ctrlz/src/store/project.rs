@@ -27,11 +27,12 @@ impl Project {
         repo: Option<&UserRepo>,
     ) -> Result<Project, Error> {
         let record = record_path(data_dir, root);
+        private::sweep(&data_dir.join("paths"))?;
+        private::sweep_builds(&data_dir.join("snapshot"))?;
         if let Some(project) = read_record(&record)? {
             return Ok(project);
         }
         private::create_dirs(&data_dir.join("paths"))?;
-        private::sweep(&data_dir.join("paths"))?;
         let root_commit = match repo {
             Some(repo) => repo.root_commit()?,
             None => None,

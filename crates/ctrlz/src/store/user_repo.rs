@@ -44,6 +44,12 @@ impl UserRepo {
         Ok(usable.then_some(UserRepo { git_dir, common_dir }))
     }
 
+    /// The directories that are the repository itself, wherever they lie.
+    pub(crate) fn own_dirs(&self) -> Vec<PathBuf> {
+        let real = |dir: &PathBuf| dir.canonicalize().ok();
+        [&self.git_dir, &self.common_dir].into_iter().filter_map(real).collect()
+    }
+
     pub(crate) fn objects_dir(&self) -> PathBuf {
         self.common_dir.join("objects")
     }
@@ -56,14 +62,16 @@ impl UserRepo {
         self.common_dir.join("info").join("attributes")
     }
 
-    /// The decoded index; `None` if there is none or it cannot be understood.
-    pub(crate) fn index(&self) -> Result<Option<IndexFile>, Error> {
+    /// The decoded index, if there is one, and whether it could be understood.
+    pub(crate) fn index(&self) -> Result<(Option<IndexFile>, bool), Error> {
         let path = self.git_dir.join("index");
         if !path.symlink_metadata().is_ok_and(|meta| meta.is_file() && meta.len() > 0) {
-            return Ok(None);
+            return Ok((None, true));
         }
         let sha256 = self.head()?.map(|hex| hex.len() == 64);
-        Ok(IndexFile::read(&path, sha256))
+        let index = IndexFile::read(&path, sha256);
+        let is_readable = index.is_some();
+        Ok((index, is_readable))
     }
 
     /// Where HEAD stands, for the record.

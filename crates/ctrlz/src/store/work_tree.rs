@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::fs::Named;
 use crate::fs::private::{self, Durable};
 use crate::git::ObjectId;
 
@@ -57,6 +58,17 @@ impl WorkTree {
         self.dir.join("stat")
     }
 
+    /// Makes the next scan read every file.
+    pub(crate) fn forget_cache(&self) -> Result<(), Error> {
+        let path = self.cache_path();
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Ok(Err(error).named("remove", &path)?)
+            }
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) fn journal_path(&self) -> PathBuf {
         self.dir.join("restore.journal")
     }
@@ -96,6 +108,11 @@ impl WorkTree {
             Ok(None) if !self.marker().exists() => return Ok(None),
             Ok(None) | Err(Error::Damaged { .. } | Error::HostileTree { .. }) => (),
             Err(error) => return Err(error),
+        }
+        if let Some(lost) = store.refs.read(&self.ref_name)? {
+            // Kept for whoever finds the missing pack again; git must not trip over it.
+            let note = self.dir.join(format!("lost-{}", log::new_id()));
+            private::replace(&note, format!("{lost}\n").as_bytes(), Durable::Yes)?;
         }
         let Some(head) = log::salvage(&store.objects, &self.id)? else { return Ok(None) };
         self.point_at(store, &head)?;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::compare::find;
+use crate::compare::{Trees, find};
 use crate::error::Error;
 use crate::git::{ObjectId, Rules};
 use crate::path::{PathText, TreePath, join, split};
@@ -18,6 +18,9 @@ pub(crate) struct Absence<'a> {
 }
 
 struct Record {
+    work_tree: String,
+    commit: ObjectId,
+    at_millis: u64,
     meta: Arc<Meta>,
     hidden: HashMap<Vec<u8>, Vec<u8>>,
     base: Arc<Rules>,
@@ -40,9 +43,16 @@ impl<'a> Absence<'a> {
         }
     }
 
-    /// The newest record, for permissions and empty directories.
-    pub(crate) fn meta(&self) -> Option<Arc<Meta>> {
-        self.records.first().map(|record| Arc::clone(&record.meta))
+    /// The record that decides about permissions and empty directories, which a hash does not.
+    ///
+    /// The newest one of this work tree, but not the present state's own: who asks for a hash that
+    /// the work tree already has wants what it was before. Other work trees come last.
+    pub(crate) fn meta_for(&self, work_tree: &str, head: Option<ObjectId>) -> Option<Arc<Meta>> {
+        let rank = |record: &&Record| {
+            let own = record.work_tree == work_tree;
+            (own && Some(record.commit) != head, own, record.at_millis)
+        };
+        self.records.iter().max_by_key(rank).map(|record| Arc::clone(&record.meta))
     }
 
     /// Why `path`, which the snapshot does not hold, may have existed; `None` if it did not.
@@ -73,6 +83,9 @@ impl Record {
     fn of(operation: Operation) -> Record {
         let hidden = operation.meta.rules.hidden.iter().cloned();
         Record {
+            work_tree: operation.work_tree.clone(),
+            commit: operation.commit,
+            at_millis: operation.at_millis,
             hidden: hidden
                 .map(|(path, text)| (path.into_bytes(), PathText::into_bytes(text)))
                 .collect(),
@@ -136,7 +149,7 @@ impl Record {
 
 /// The directories of a snapshot: above every file, and the empty ones.
 pub(crate) fn is_dir_of(
-    store: &Store,
+    trees: &mut Trees<'_>,
     snapshot: &ObjectId,
     meta: Option<&Meta>,
     dir: &[u8],
@@ -145,7 +158,7 @@ pub(crate) fn is_dir_of(
         return Ok(true);
     }
     let path = TreePath::from_scan(dir.to_vec());
-    if find(&store.objects, snapshot, &path)?.is_some_and(|entry| entry.kind.is_tree()) {
+    if trees.find(snapshot, &path)?.is_some_and(|entry| entry.kind.is_tree()) {
         return Ok(true);
     }
     let empty = meta.map(|meta| meta.empty_dirs.as_slice()).unwrap_or_default();

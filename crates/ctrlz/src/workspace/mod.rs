@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::error::Error;
 use crate::fs::private::read_small;
 use crate::fs::{Dir, Named};
-use crate::git::ObjectId;
+use crate::git::{ObjectId, is_protected_name};
 use crate::path::{TreePath, escape};
 use crate::restore::{Journal, Phase, recover};
 use crate::scan::Progress;
@@ -139,8 +139,20 @@ impl Workspace {
             let error = std::io::Error::from(std::io::ErrorKind::NotADirectory);
             Err(error).named("open the directory", &root)?;
         }
+        let in_repository = root.components().any(|part| {
+            is_protected_name(std::os::unix::ffi::OsStrExt::as_bytes(part.as_os_str()))
+        });
+        if in_repository {
+            // No option allows this: nothing inside a repository is ever ours to change.
+            let why = "it lies inside a repository's own directory";
+            return Err(Error::DangerousRoot { path: root, why });
+        }
         if !options.allow_dangerous_root {
             check_root(&root, options.home.as_deref())?;
+            if root.starts_with(absolute(&options.data_dir)) {
+                let why = "it lies where snapshots are stored";
+                return Err(Error::DangerousRoot { path: root, why });
+            }
             let holds_stores =
                 options.store.is_none() && absolute(&options.data_dir).starts_with(&root);
             if holds_stores {
@@ -194,9 +206,6 @@ impl Workspace {
 
     /// The store for writing, created if there is none.
     fn for_writing(&self) -> Result<(Store, WorkTree), Error> {
-        if !self.options.enabled {
-            return Err(Error::Disabled { path: self.root.clone() });
-        }
         let path = match &self.options.store {
             Some(path) => self.root.join(path),
             None => {
@@ -222,13 +231,16 @@ impl Workspace {
         }
     }
 
-    /// The store's directory relative to the work tree, if it lies inside.
-    fn forbidden(&self, store: &Store) -> Vec<Vec<u8>> {
-        let inside = absolute(store.path());
-        match inside.strip_prefix(&self.root) {
-            Ok(inside) => vec![std::os::unix::ffi::OsStrExt::as_bytes(inside.as_os_str()).to_vec()],
-            Err(_) => Vec::new(),
-        }
+    /// Directories inside the work tree that are none of its files: the store, and the user's
+    /// repository where it is not called `.git`.
+    pub(crate) fn forbidden(&self, store: &Store) -> Vec<Vec<u8>> {
+        let own = self.repo.as_ref().map(UserRepo::own_dirs).unwrap_or_default();
+        let inside = |dir: PathBuf| {
+            let inside = dir.strip_prefix(&self.root).ok()?;
+            Some(std::os::unix::ffi::OsStrExt::as_bytes(inside.as_os_str()).to_vec())
+        };
+        let dirs = own.into_iter().chain([absolute(store.path())]);
+        dirs.filter_map(inside).filter(|path| !path.is_empty()).collect()
     }
 
     /// The ignore rules that are not in the work tree, from the weakest to the strongest.
@@ -263,7 +275,8 @@ impl Workspace {
     fn finish_interrupted(&self, hold: &Hold) -> Result<Option<Recovery>, Error> {
         let path = hold.work_tree.journal_path();
         let Some(journal) = Journal::load(&path)? else { return Ok(None) };
-        let applied = recover(&hold.root, &journal, &path)?;
+        let rescue = |dir: &Dir, name: &[u8], path: &[u8]| self.rescue(hold, dir, name, path);
+        let applied = recover(&hold.root, &journal, &path, &rescue)?;
         let options = TrackOptions::default();
         let cause = Cause::of(OperationKind::Restore);
         self.track_locked(hold, &options, &cause, &Progress::default())?;

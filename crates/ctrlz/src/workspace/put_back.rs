@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::compare::{Change, Entry, changes, find};
+use crate::compare::{Change, Entry, Trees, changes};
 use crate::error::Error;
 use crate::fs::{FileKind, free_bytes};
 use crate::git::{EntryKind, ObjectId};
@@ -15,7 +15,8 @@ use crate::restore::{
 };
 use crate::scan::{EntryStat, Progress, ReadOutcome};
 use crate::store::{
-    Details, Meta, NewOperation, Operation, OperationKind, PackWriter, TreeChange, edit_tree,
+    Details, Meta, NewOperation, Operation, OperationKind, PackWriter, TreeChange, WorkTree,
+    edit_tree,
 };
 
 use super::absence::{Absence, is_dir_of, parents};
@@ -103,14 +104,21 @@ pub struct RestoreReport {
     pub left: Vec<String>,
     /// A restore that had been cut off and was finished before this one.
     pub recovered: Option<Recovery>,
+    /// Why the state afterwards could not be recorded, if so; the files are as `done` says.
+    pub not_recorded: Option<String>,
 }
 
 impl RestoreReport {
     /// Whether everything that was asked for was done.
     pub fn is_complete(&self) -> bool {
-        self.left.is_empty() && !self.kept.iter().any(|kept| kept.reason.is_failure())
+        self.left.is_empty()
+            && self.not_recorded.is_none()
+            && !self.kept.iter().any(|kept| kept.reason.is_failure())
     }
 }
+
+/// Files that were captured although the rules leave them out.
+type Forced = BTreeMap<Vec<u8>, (EntryStat, Entry)>;
 
 /// What a plan is made from.
 pub(crate) struct Prepared {
@@ -138,7 +146,9 @@ impl Workspace {
             Point::Snapshot(hash) => {
                 let store = self.for_reading(hash)?;
                 store.snapshot(hash)?;
-                let meta = Absence::of(&store, *hash)?.meta();
+                let work_tree = WorkTree::of(&store, &self.root);
+                let head = store.refs.read(work_tree.ref_name())?;
+                let meta = Absence::of(&store, *hash)?.meta_for(work_tree.id(), head);
                 Ok(Target { hash: *hash, meta })
             }
             Point::Operation(id) => {
@@ -229,7 +239,7 @@ impl Workspace {
         let tracked = self.track_before(hold, progress)?;
         let mut absence = Absence::of(store, *hash)?;
         let modes = Modes::of(meta.as_deref());
-        let mut request = request_with(meta.as_deref(), true);
+        let mut request = request_with(meta.as_deref());
         for change in changes(&store.objects, &tracked.operation.snapshot, hash)? {
             if !is_asked_for(&change.path, &options.paths) {
                 continue;
@@ -270,7 +280,8 @@ impl Workspace {
         for hash in wanted.values() {
             if !sources.contains_key(hash) {
                 let absence = Absence::of(store, *hash)?;
-                let meta = absence.meta();
+                let head = Some(tracked.operation.commit);
+                let meta = absence.meta_for(hold.work_tree.id(), head);
                 sources.insert(*hash, (absence, meta));
             }
         }
@@ -278,15 +289,16 @@ impl Workspace {
             sources.iter().map(|(hash, (_, meta))| (*hash, meta.clone())).collect();
         let modes: BTreeMap<ObjectId, Modes<'_>> =
             metas.iter().map(|(hash, meta)| (*hash, Modes::of(meta.as_deref()))).collect();
-        let mut request = request_with(None, false);
+        let mut request = request_with(None);
+        let mut trees = Trees::new(&store.objects);
         for (path, hash) in wanted {
             let (Some((absence, meta)), Some(modes)) = (sources.get_mut(hash), modes.get(hash))
             else {
                 continue;
             };
             request.common_dir_mode = meta.as_deref().map_or(0o755, |meta| meta.common.dir);
-            let before = find(&store.objects, &tracked.operation.snapshot, path)?;
-            match find(&store.objects, hash, path)? {
+            let before = trees.find(&tracked.operation.snapshot, path)?;
+            match trees.find(hash, path)? {
                 Some(entry) if !entry.kind.is_tree() => {
                     let change = Change { path: path.clone(), before, after: Some(entry) };
                     want(&mut request, modes, &change, entry);
@@ -298,7 +310,7 @@ impl Workspace {
                     None => {
                         request.wanted.insert(path.as_bytes().to_vec(), Wanted::Absent);
                         for dir in parents(path.as_bytes()) {
-                            if !is_dir_of(store, hash, meta.as_deref(), dir)? {
+                            if !is_dir_of(&mut trees, hash, meta.as_deref(), dir)? {
                                 request.emptied.insert(dir.to_vec());
                             }
                         }
@@ -321,11 +333,29 @@ impl Workspace {
         tracked: &Tracked,
         mut request: Request,
     ) -> Result<Prepared, Error> {
-        let forced = self.save_unsaved(hold, tracked, &mut request)?;
+        self.leave_store_alone(hold, &mut request);
+        leave_unreadable_alone(tracked, &mut request);
+        let (forced, dirs) = self.save_unsaved(hold, tracked, &mut request)?;
         let safety = self.record_forced(hold, tracked, &forced)?;
         let files = tracked.snapshot.files + forced.len() as u64;
-        let now = Now { listing: &tracked.listing, forced };
+        let now = Now { listing: &tracked.listing, forced, dirs };
         Ok(Prepared { plan: plan(&now, &request), safety, files })
+    }
+
+    /// A store inside the work tree is never part of a plan, whoever names it.
+    fn leave_store_alone(&self, hold: &Hold, request: &mut Request) {
+        let forbidden = self.forbidden(&hold.store);
+        let ours = |path: &[u8]| forbidden.iter().any(|dir| crate::path::is_within(path, dir));
+        let why = || KeptReason::CannotBeSaved { why: "it belongs to a repository".into() };
+        let named: Vec<Vec<u8>> =
+            request.wanted.keys().filter(|path| ours(path)).cloned().collect();
+        for path in named {
+            request.wanted.remove(&path);
+            request.kept.push(Kept { path: TreePath::from_scan(path), reason: why() });
+        }
+        request.dirs.retain(|path, _| !ours(path));
+        request.emptied.retain(|path| !ours(path));
+        request.modes.retain(|change| !ours(&change.path));
     }
 
     /// Captures every file that stands in the way of the request and that the rules leave out.
@@ -334,8 +364,10 @@ impl Workspace {
         hold: &Hold,
         tracked: &Tracked,
         request: &mut Request,
-    ) -> Result<BTreeMap<Vec<u8>, (EntryStat, Entry)>, Error> {
-        let now = Now { listing: &tracked.listing, forced: BTreeMap::new() };
+    ) -> Result<(Forced, BTreeSet<Vec<u8>>), Error> {
+        let now = Now::of(&tracked.listing);
+        let mut dirs: BTreeSet<Vec<u8>> = BTreeSet::new();
+        let mut clear: BTreeSet<Vec<u8>> = BTreeSet::new();
         let mut in_the_way: BTreeSet<Vec<u8>> = BTreeSet::new();
         let mut unclear: BTreeMap<Vec<u8>, KeptReason> = BTreeMap::new();
         let paths: Vec<Vec<u8>> =
@@ -343,8 +375,15 @@ impl Workspace {
         for path in paths {
             let whole = std::iter::once(path.as_slice());
             for part in whole.chain(parents(&path)) {
-                match self.stands_at(hold, &now, part)? {
-                    Standing::Saved => (),
+                if clear.contains(part) {
+                    continue;
+                }
+                match self.stands_at(hold, &now, part) {
+                    Standing::Saved => drop(clear.insert(part.to_vec())),
+                    Standing::Dir => {
+                        dirs.insert(part.to_vec());
+                        clear.insert(part.to_vec());
+                    }
                     Standing::Unsaved => drop(in_the_way.insert(part.to_vec())),
                     Standing::Blocked(reason) => drop(unclear.insert(path.clone(), reason)),
                 }
@@ -358,6 +397,7 @@ impl Workspace {
             lender: None,
             previous: None,
             doubt: true,
+            rehash: false,
         };
         for path in in_the_way {
             let kind = super::track::look(&hold.root, &path)?;
@@ -389,30 +429,30 @@ impl Workspace {
             request.dirs.remove(&path);
             request.kept.push(Kept { path: TreePath::from_scan(path), reason });
         }
-        Ok(forced)
+        Ok((forced, dirs))
     }
 
     /// Whether what stands at `path` on disk is in the safety snapshot.
-    fn stands_at(&self, hold: &Hold, now: &Now<'_>, path: &[u8]) -> Result<Standing, Error> {
+    fn stands_at(&self, hold: &Hold, now: &Now<'_>, path: &[u8]) -> Standing {
         if matches!(now.at(path), NowAt::File { .. }) {
-            return Ok(Standing::Saved);
+            return Standing::Saved;
         }
         let kind = match super::track::look(&hold.root, path) {
             Ok(kind) => kind,
             Err(error) => {
                 let why = error.to_string();
-                return Ok(Standing::Blocked(KeptReason::CannotBeSaved { why }));
+                return Standing::Blocked(KeptReason::CannotBeSaved { why });
             }
         };
-        Ok(match kind {
+        match kind {
             None => Standing::Saved,
             Some(FileKind::File | FileKind::Symlink) => Standing::Unsaved,
             // A directory is looked into when the plan wants to replace it.
-            Some(FileKind::Dir) => Standing::Saved,
+            Some(FileKind::Dir) => Standing::Dir,
             Some(FileKind::Special) => Standing::Blocked(KeptReason::CannotBeSaved {
                 why: "a fifo, socket or device".into(),
             }),
-        })
+        }
     }
 
     /// Records a snapshot that also holds the forced files; gives the safety snapshot.
@@ -420,7 +460,7 @@ impl Workspace {
         &self,
         hold: &Hold,
         tracked: &Tracked,
-        forced: &BTreeMap<Vec<u8>, (EntryStat, Entry)>,
+        forced: &Forced,
     ) -> Result<Operation, Error> {
         let last = &tracked.operation;
         if forced.is_empty() {
@@ -440,6 +480,7 @@ impl Workspace {
                 meta.modes.push((crate::path::PathText::from_bytes(path), mode));
             }
         }
+        meta.sort();
         let new = NewOperation {
             work_tree: hold.work_tree.id().to_owned(),
             kind: OperationKind::Outside,
@@ -475,6 +516,7 @@ impl Workspace {
             kept: plan.kept.clone(),
             left: Vec::new(),
             recovered: hold.recovered.clone(),
+            not_recorded: None,
         };
         if plan.units.is_empty() && plan.modes.is_empty() && plan.emptied.is_empty() {
             if cause.always {
@@ -490,11 +532,53 @@ impl Workspace {
             &hold.work_tree.journal_path(),
             (target, safety_snapshot),
             self.options.threads.max(1),
+            &|dir, name, path| self.rescue(hold, dir, name, path),
         )?;
         report.left = applied.left.iter().map(|path| crate::path::escape(path)).collect();
-        let tracked = self.track_locked(hold, &TrackOptions::default(), cause, progress)?;
-        report.after = tracked.operation.snapshot;
+        // The files are changed; failing to record that must not look like a failed restore.
+        match self.track_locked(hold, &TrackOptions::default(), cause, progress) {
+            Ok(tracked) => report.after = tracked.operation.snapshot,
+            Err(error) => report.not_recorded = Some(error.to_string()),
+        }
         Ok(report)
+    }
+
+    /// Records a file that somebody wrote at the last moment, as it belongs at `path`.
+    pub(crate) fn rescue(
+        &self,
+        hold: &Hold,
+        dir: &crate::fs::Dir,
+        name: &[u8],
+        path: &[u8],
+    ) -> Result<(), Error> {
+        let moved = || Error::Moved { path: TreePath::from_scan(path.to_vec()) };
+        let last = hold.work_tree.last(&hold.store)?.ok_or_else(moved)?;
+        let pack = PackWriter::new(&hold.store.objects_dir());
+        let keep = StoreKeep {
+            store: &hold.store,
+            pack: &pack,
+            lender: None,
+            previous: None,
+            doubt: true,
+            rehash: false,
+        };
+        let kind = dir.stat(name)?.ok_or_else(moved)?.kind;
+        let ReadOutcome::Read { stat, id, .. } = crate::scan::read_entry(dir, name, kind, &keep)?
+        else {
+            return Err(moved());
+        };
+        let kind = crate::restore::entry_kind(&stat).ok_or_else(moved)?;
+        let changes = BTreeMap::from([(path.to_vec(), Some((kind, id)))]);
+        let tree = edit_tree(&hold.store.objects, &pack, last.snapshot, &changes)?;
+        let new = NewOperation {
+            work_tree: hold.work_tree.id().to_owned(),
+            kind: OperationKind::Outside,
+            snapshot: tree,
+            meta: last.meta,
+            details: Details::default(),
+            parent: Some(last.commit),
+        };
+        hold.work_tree.append(&hold.store, pack, new).map(drop)
     }
 
     /// Checks that every blob is there and that the new files fit beside the old ones.
@@ -515,17 +599,28 @@ impl Workspace {
     }
 }
 
+/// What the present snapshot failed to read is not touched, and the report says so.
+fn leave_unreadable_alone(tracked: &Tracked, request: &mut Request) {
+    for skipped in tracked.snapshot.skipped.iter().filter(|skipped| skipped.reason.is_failure()) {
+        let Ok(path) = TreePath::parse(&skipped.path) else { continue };
+        let inside = |other: &[u8]| crate::path::is_within(other, &skipped.path);
+        request.wanted.retain(|wanted, _| !inside(wanted));
+        request.dirs.retain(|dir, _| !inside(dir));
+        request.emptied.retain(|dir| !inside(dir));
+        let why = skipped.reason.describe();
+        request.kept.push(Kept { path, reason: KeptReason::CannotBeSaved { why } });
+    }
+}
+
 enum Standing {
     Saved,
+    Dir,
     Unsaved,
     Blocked(KeptReason),
 }
 
 fn empty_plan() -> Plan {
-    plan(
-        &Now { listing: &crate::scan::Listing::default(), forced: BTreeMap::new() },
-        &Request::default(),
-    )
+    plan(&Now::of(&crate::scan::Listing::default()), &Request::default())
 }
 
 /// Refuses to remove so much that a mistake is more likely than a wish.
@@ -560,11 +655,10 @@ impl Modes<'_> {
     }
 }
 
-fn request_with(meta: Option<&Meta>, files_give_way: bool) -> Request {
+fn request_with(meta: Option<&Meta>) -> Request {
     Request {
         common_dir_mode: meta.map_or(0o755, |meta| meta.common.dir),
         dir_modes: meta.map(|meta| meta.mode_map().into_iter().collect()).unwrap_or_default(),
-        files_give_way,
         ..Request::default()
     }
 }
@@ -601,7 +695,8 @@ fn want_modes(
     }
     let objects = &hold.store.objects;
     let modes = Modes::of(Some(then));
-    let now = Now { listing: &tracked.listing, forced: BTreeMap::new() };
+    let mut trees = Trees::new(objects);
+    let now = Now::of(&tracked.listing);
     let paths: BTreeSet<Vec<u8>> = if now_meta.common == then.common {
         let both = now_meta.modes.iter().chain(&then.modes);
         both.map(|(path, _)| path.clone().into_bytes()).collect()
@@ -616,8 +711,8 @@ fn want_modes(
         if !is_asked_for(&path, &options.paths) {
             continue;
         }
-        match (now.at(&bytes), find(objects, hash, &path)?) {
-            (NowAt::File { stat, entry: there }, Some(entry))
+        match (now.at(&bytes), trees.find(hash, &path)?) {
+            (NowAt::File { stat, entry: there, .. }, Some(entry))
                 if there == entry && entry.kind.is_file() =>
             {
                 let (from, to) = (stat.mode & 0o777, modes.of_file(&bytes, entry.kind));
@@ -652,6 +747,7 @@ fn empty_out(
         return Ok(());
     }
     let now_empty = tracked.operation.meta.empty_dirs.iter().map(|dir| dir.as_bytes().to_vec());
+    let mut trees = Trees::new(&hold.store.objects);
     let mut candidates: BTreeSet<Vec<u8>> = now_empty.collect();
     let absent = request.wanted.iter().filter(|(_, wanted)| **wanted == Wanted::Absent);
     for path in absent.map(|(path, _)| path).chain(&candidates.clone()) {
@@ -659,7 +755,7 @@ fn empty_out(
     }
     for dir in candidates {
         let asked = is_asked_for(&TreePath::from_scan(dir.clone()), &options.paths);
-        if asked && !is_dir_of(&hold.store, hash, meta, &dir)? {
+        if asked && !is_dir_of(&mut trees, hash, meta, &dir)? {
             request.emptied.insert(dir);
         }
     }

@@ -85,7 +85,7 @@ impl Workspace {
         status.store_bytes = disk_use(store.path())?;
         status.damaged_packs = store.objects.damaged_packs();
         status.borrowed = Borrowed::load(&work_tree.borrowed_path())?.len();
-        let journal = Journal::load(&work_tree.journal_path())?;
+        let journal = Journal::peek(&work_tree.journal_path())?;
         status.interrupted_files = journal.map(|journal| journal.units.len() as u64);
         if let Some(last) = work_tree.last(&store)? {
             status.last = Some(last.snapshot);

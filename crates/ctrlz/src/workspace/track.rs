@@ -7,14 +7,15 @@ use serde::Serialize;
 use crate::error::Error;
 use crate::fs::{FileKind, free_bytes};
 use crate::git::{Kind, ObjectId, Rules};
-use crate::path::{PathText, TreePath, is_within, join, split};
+use crate::path::{NotATreePath, PathText, TreePath, is_within, join, split};
 use crate::scan::{
     Content, Keep, LargeProblem, ListInput, Listing, Progress, ReadOutcome, Seeding, SkipReason,
-    Skipped, StatCache, filter_patterns, list, list_from, read_entry, read_listing, rules_above,
+    Skipped, StatCache, filter_patterns, list, list_from, read_entry, read_listing, rule_text,
+    rules_above,
 };
 use crate::store::{
-    Absorbed, Borrowed, Lender, Meta, NewOperation, Operation, PackWriter, Store, TreeChange,
-    build_tree, edit_tree,
+    Absorbed, Borrowed, Lender, Meta, NewOperation, Operation, OuterRules, PackWriter, Store,
+    TreeChange, build_tree, edit_tree,
 };
 
 use super::{Cause, Hold, Recovery, Workspace};
@@ -38,7 +39,7 @@ pub struct Snapshot {
     pub operation: String,
     /// Whether anything differs from the previous snapshot.
     pub changed: bool,
-    /// Files it holds.
+    /// Files it holds; of a partial snapshot, files that were looked at.
     pub files: u64,
     /// Files that had to be read.
     pub files_read: u64,
@@ -76,11 +77,17 @@ pub(super) struct StoreKeep<'a> {
     pub(super) previous: Option<ObjectId>,
     /// Objects went missing, so remembered ids prove nothing.
     pub(super) doubt: bool,
+    /// Everything is read again and compared with what the store holds.
+    pub(super) rehash: bool,
 }
 
 impl Keep for StoreKeep<'_> {
     fn blob(&self, bytes: &[u8]) -> Result<Option<ObjectId>, Error> {
-        self.pack.add(Kind::Blob, bytes, |id| self.store.objects.holds(id))
+        self.pack.add(Kind::Blob, bytes, |id| match self.rehash {
+            // Whoever asks to read everything again also wants damaged copies replaced.
+            true => self.store.objects.holds_intact(id),
+            false => self.store.objects.holds(id),
+        })
     }
 
     fn large(
@@ -114,13 +121,23 @@ impl Workspace {
     /// captured is listed in the result; only a failure of the store or an unreadable work tree is
     /// an error, and then no hash is returned.
     pub fn track(&self, options: &TrackOptions, progress: &Progress) -> Result<Snapshot, Error> {
+        self.check_enabled()?;
         let hold = self.begin()?;
         let mut tracked = self.track_locked(&hold, options, &Cause::outside(), progress)?;
         tracked.snapshot.recovered = hold.recovered;
         drop(hold._shared);
-        // Small packs pile up, one per snapshot; a moment when nobody else writes is enough.
-        hold.store.merge_small_packs()?;
+        // Small packs pile up, one per snapshot; a moment when nobody else writes is enough. The
+        // snapshot is recorded, so a failure to tidy up is none of its.
+        drop(hold.store.merge_small_packs());
         Ok(tracked.snapshot)
+    }
+
+    /// Disabled means no new snapshots; what was recorded can still be brought back.
+    pub(crate) fn check_enabled(&self) -> Result<(), Error> {
+        if self.options.enabled {
+            return Ok(());
+        }
+        Err(Error::Disabled { path: self.root.clone() })
     }
 
     /// Copies what earlier snapshots borrow from the user's repository, at most `max_bytes` of
@@ -132,7 +149,7 @@ impl Workspace {
         if borrowed.is_empty() {
             return Ok(0);
         }
-        Ok(borrowed.absorb(&hold.store, &path, max_bytes)?.left)
+        Ok(borrowed.absorb(&hold.store, &hold.work_tree, max_bytes, u64::MAX)?.left)
     }
 
     pub(crate) fn track_locked(
@@ -144,12 +161,46 @@ impl Workspace {
     ) -> Result<Tracked, Error> {
         let last = hold.work_tree.last_or_salvaged(&hold.store)?;
         match last {
-            Some(last) if !options.paths.is_empty() => {
+            Some(last) if !options.paths.is_empty() && self.rules_hold(hold, options, &last)? => {
                 self.track_paths(hold, options, cause, last, progress)
             }
             // Without a previous snapshot there is nothing to take the other paths from.
             last => self.track_all(hold, options, cause, last, progress),
         }
+    }
+
+    /// Whether the ignore rules above the named directories are those of the previous snapshot.
+    ///
+    /// Otherwise a part of the new snapshot would be judged by rules that it does not record, and
+    /// "not there" could be read as "did not exist".
+    fn rules_hold(
+        &self,
+        hold: &Hold,
+        options: &TrackOptions,
+        last: &Operation,
+    ) -> Result<bool, Error> {
+        let outer = self.outer_rules(&hold.store)?;
+        let mut then = last.meta.rules.clone();
+        then.hidden.clear();
+        if outer != then {
+            return Ok(false);
+        }
+        for path in &options.paths {
+            if look(&hold.root, path.as_bytes())? != Some(FileKind::Dir) {
+                continue;
+            }
+            let dirs = super::absence::parents(path.as_bytes()).chain([&b""[..]]);
+            for dir in dirs {
+                let file = TreePath::from_scan(join(dir, b".gitignore"));
+                let then = crate::compare::find(&hold.store.objects, &last.snapshot, &file)?;
+                let now = rule_text(&hold.root, dir);
+                let now = now.and_then(|text| crate::git::hash_object(Kind::Blob, &text));
+                if then.filter(|entry| entry.kind.is_file()).map(|entry| entry.id) != now {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
     }
 
     fn track_all(
@@ -167,39 +218,53 @@ impl Workspace {
         let packs_lost = !cache.packs().iter().all(|pack| packs.contains(pack));
         let doubt = packs_lost || !loans.lost.is_empty() || cache.is_empty();
         let lender = self.lender(cache.is_empty() && last.is_none())?;
-        let pack = PackWriter::new(&store.objects_dir());
+        let pack =
+            PackWriter::new(&store.objects_dir()).leaving(self.options.min_free_bytes.min(1 << 30));
         let keep = StoreKeep {
             store,
             pack: &pack,
             lender: lender.as_ref(),
             previous: last.as_ref().map(|last| last.snapshot),
             doubt,
+            rehash: options.rehash,
         };
         let rules = self.outer_rules(store)?;
         let input = self.list_input(hold, &cache, rules.base(), lender.is_some(), options)?;
-        let index = self.repo.as_ref().map(|repo| repo.index()).transpose()?.flatten();
+        let (index, index_is_readable) = match &self.repo {
+            Some(repo) => repo.index()?,
+            None => (None, true),
+        };
         let input = ListInput { index: index.as_ref(), ..input };
         let mut listing = list(&hold.root, &input, &keep, progress)?;
         let files_read = self.check_budget(hold, &listing, progress)?;
         read_listing(&hold.root, &mut listing, &keep, input.threads, progress)?;
+        let listing = self.look_again(hold, listing, &input, &keep, progress)?;
+        let mut listing = listing;
+        if !index_is_readable {
+            let (path, reason) = (b".git/index".to_vec(), SkipReason::UnreadableIndex);
+            listing.skipped.push(Skipped { path, reason });
+            listing.skipped.sort_unstable();
+        }
         let known = |id: &ObjectId| store.objects.holds(id);
         let tree = build_tree(&listing, &pack, &known)?;
         let meta = Meta::of_listing(&listing, &rules);
+        // Losing the cache costs a slower scan, so failing to write it fails nothing.
         let save_cache = |store: &Store| {
             let path = hold.work_tree.cache_path();
-            StatCache::save(&path, &listing, &store.objects.pack_names())
+            drop(StatCache::save(&path, &listing, &store.objects.pack_names()));
         };
-        let same = last
-            .as_ref()
-            .filter(|last| !cause.always && last.snapshot == tree && last.meta == meta);
+        let same = last.as_ref().filter(|last| {
+            !cause.always && last.snapshot == tree && last.meta.says_the_same_as(&meta)
+        });
         if let Some(operation) = same.cloned() {
             // Objects that had gone missing are put back even if the snapshot is the same.
             let published = pack.publish()?;
             store.objects.refresh()?;
             if files_read > 0 || cache.is_empty() || doubt || listing.changed {
-                save_cache(store)?;
+                save_cache(store);
             }
-            let snapshot = snapshot(&operation, false, &listing, files_read, published, loans.left);
+            let snapshot =
+                snapshot(&operation, false, &listing, files_read, &published, loans.left);
             return Ok(Tracked { snapshot, operation, listing });
         }
         let borrowed = match lender {
@@ -221,10 +286,36 @@ impl Workspace {
             parent,
         };
         let (operation, published) = hold.work_tree.append(store, pack, new)?;
-        save_cache(store)?;
+        save_cache(store);
         let lent = borrowed.len() + loans.left;
-        let snapshot = snapshot(&operation, true, &listing, files_read, published, lent);
+        let snapshot = snapshot(&operation, true, &listing, files_read, &published, lent);
         Ok(Tracked { snapshot, operation, listing })
+    }
+
+    /// Scans again what vanished during the scan: it may have been renamed to a place that had
+    /// been looked at before. What keeps vanishing is reported.
+    fn look_again(
+        &self,
+        hold: &Hold,
+        mut listing: Listing,
+        input: &ListInput<'_>,
+        keep: &StoreKeep<'_>,
+        progress: &Progress,
+    ) -> Result<Listing, Error> {
+        for _ in 0..3 {
+            if listing.vanished.is_empty() {
+                return Ok(listing);
+            }
+            let cache = StatCache::of(&listing);
+            let input = ListInput { cache: &cache, rehash: false, ..input.clone() };
+            listing = list(&hold.root, &input, keep, progress)?;
+            read_listing(&hold.root, &mut listing, keep, input.threads, progress)?;
+        }
+        let lost = std::mem::take(&mut listing.vanished);
+        let unstable = |path| Skipped { path, reason: SkipReason::Unstable };
+        listing.skipped.extend(lost.into_iter().map(unstable));
+        listing.skipped.sort_unstable();
+        Ok(listing)
     }
 
     fn list_input<'a>(
@@ -252,12 +343,13 @@ impl Workspace {
     /// Goes on copying what earlier snapshots borrowed, as far as a snapshot may be delayed.
     fn settle_loans(&self, hold: &Hold) -> Result<Absorbed, Error> {
         const MAX_BYTES: u64 = 16 << 20;
+        const MAX_OBJECTS: u64 = 1_000;
         let path = hold.work_tree.borrowed_path();
         let borrowed = Borrowed::load(&path)?;
         if borrowed.is_empty() {
             return Ok(Absorbed::default());
         }
-        borrowed.absorb(&hold.store, &path, MAX_BYTES)
+        borrowed.absorb(&hold.store, &hold.work_tree, MAX_BYTES, MAX_OBJECTS)
     }
 
     fn lender(&self, first_snapshot: bool) -> Result<Option<Lender>, Error> {
@@ -345,15 +437,23 @@ impl Workspace {
             lender: None,
             previous: Some(last.snapshot),
             doubt: true,
+            rehash: options.rehash,
         };
         let cache = StatCache::default();
         let rules = self.outer_rules(store)?.base();
-        let index = self.repo.as_ref().map(|repo| repo.index()).transpose()?.flatten();
+        let index = match &self.repo {
+            Some(repo) => repo.index()?.0,
+            None => None,
+        };
         let input = self.list_input(hold, &cache, rules, false, options)?;
         let input = ListInput { index: index.as_ref(), ..input };
         let mut edit = Edit { changes: BTreeMap::new(), meta: last.meta.clone(), read: 0 };
         let mut listing = Listing::default();
         for path in &options.paths {
+            if input.forbidden.iter().any(|dir| is_within(path.as_bytes(), dir)) {
+                let why = "belongs to a repository";
+                return Err(NotATreePath { path: path.as_bytes().to_vec(), why }.into());
+            }
             edit.forget(path.as_bytes());
             match look(&hold.root, path.as_bytes())? {
                 Some(FileKind::Dir) => {
@@ -373,12 +473,12 @@ impl Workspace {
             }
         }
         let tree = edit_tree(&store.objects, &pack, last.snapshot, &edit.changes)?;
-        edit.meta.skipped.sort_unstable();
+        edit.meta.sort();
         let files_read = edit.read;
-        if !cause.always && tree == last.snapshot && edit.meta == last.meta {
+        if !cause.always && tree == last.snapshot && edit.meta.says_the_same_as(&last.meta) {
             let published = pack.publish()?;
             store.objects.refresh()?;
-            let snapshot = snapshot(&last, false, &listing, files_read, published, 0);
+            let snapshot = snapshot(&last, false, &listing, files_read, &published, 0);
             return Ok(Tracked { snapshot, operation: last, listing });
         }
         let (kind, details, pack) = hold.credited(cause, pack, Some(&last.snapshot), &tree)?;
@@ -391,7 +491,7 @@ impl Workspace {
             parent: Some(last.commit),
         };
         let (operation, published) = hold.work_tree.append(store, pack, new)?;
-        let snapshot = snapshot(&operation, true, &listing, files_read, published, 0);
+        let snapshot = snapshot(&operation, true, &listing, files_read, &published, 0);
         Ok(Tracked { snapshot, operation, listing })
     }
 }
@@ -440,6 +540,7 @@ impl Edit {
         self.meta.skipped.retain(|skipped| !is_within(&skipped.path, path));
         self.meta.modes.retain(|(known, _)| !is_within(&known.clone().into_bytes(), path));
         self.meta.empty_dirs.retain(|dir| !is_within(dir.as_bytes(), path));
+        self.meta.rules.hidden.retain(|(file, _)| !is_within(&file.clone().into_bytes(), path));
     }
 
     fn take_file(&mut self, path: &[u8], outcome: ReadOutcome) {
@@ -463,11 +564,12 @@ impl Edit {
     }
 
     fn take_listing(&mut self, listing: &Listing) {
-        let outer = self.meta.rules.clone();
+        let outer = OuterRules { hidden: Vec::new(), ..self.meta.rules.clone() };
         let part = Meta::of_listing_with(listing, &outer, self.meta.common);
         self.meta.skipped.extend(part.skipped);
         self.meta.modes.extend(part.modes);
         self.meta.empty_dirs.extend(part.empty_dirs);
+        self.meta.rules.hidden.extend(part.rules.hidden);
         self.meta.empty_dirs.sort_unstable();
         for dir in &listing.dirs {
             for entry in &dir.entries {
@@ -486,7 +588,7 @@ fn snapshot(
     changed: bool,
     listing: &Listing,
     files_read: u64,
-    published: crate::store::Published,
+    published: &crate::store::Published,
     borrowed: u64,
 ) -> Snapshot {
     let known = |content: &Content| matches!(content, Content::Known(_));

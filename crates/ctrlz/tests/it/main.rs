@@ -24,6 +24,8 @@ mod hostile;
 mod names;
 // Defects of the original and of its peers that must not come back.
 mod field_failures;
+// Mistakes that a review of the engine found.
+mod reviewed;
 // Several clones, several processes, the user's repository.
 mod seeding;
 mod sharing;

@@ -1,0 +1,73 @@
+//! `ctrlz guard`: a command whose changes stay only if it succeeds.
+
+use ctrlz::{Error, UndoOptions, UndoReport, UndoScope};
+
+use super::Done;
+use super::run::{Ran, StepArgs, exit_code, run_as_step};
+use super::undo::kept_lines;
+use crate::failure::Failure;
+use crate::place::Place;
+use crate::progress::watched;
+use crate::render;
+
+/// Run a command, and undo what it changed if it fails
+///
+/// Like `run`; but if the command exits with anything but 0 or is killed, its changes are taken
+/// back, except where somebody else changed the same lines meanwhile. `ctrlz redo` brings them
+/// back. The exit code is the command's either way.
+#[derive(clap::Args, Debug)]
+pub(crate) struct GuardArgs {
+    #[command(flatten)]
+    step: StepArgs,
+}
+
+pub(crate) fn run(place: Result<Place, Failure>, args: &GuardArgs) -> Result<Done, Failure> {
+    let Ran { status, step } = run_as_step(place, &args.step)?;
+    let code = exit_code(status);
+    match step {
+        Some((_, ended)) if status.success() => {
+            let files = render::files(ended.files.len());
+            render::note(&format!("ctrlz: the command succeeded; {files} changed"));
+        }
+        Some((place, ended)) => take_back(&place, &ended.step, code),
+        None if !status.success() => {
+            render::note("ctrlz: the command failed, and its changes were not undone");
+        }
+        None => (),
+    }
+    Ok(Done::Ran(code))
+}
+
+/// Takes the step back, and says what became of it: the exit code is the command's.
+fn take_back(place: &Place, step: &str, code: u8) {
+    // The command made those files; who guards it has agreed to their removal.
+    let options = UndoOptions { allow_mass_removal: true, ..UndoOptions::default() };
+    let scope = UndoScope::Step(step.to_owned());
+    let failed = format!("ctrlz: the command failed with {code}");
+    match watched(|progress| place.workspace.undo(&scope, &options, progress)) {
+        Ok(report) => say(&failed, &report),
+        Err(Error::NothingToUndo | Error::NoSuchStep { .. }) => {
+            render::note(&format!("{failed}; it changed nothing"));
+        }
+        Err(error) => {
+            let why = render::message(&error);
+            render::note(&format!("{failed}, and its changes could not be undone: {why}"));
+        }
+    }
+}
+
+fn say(failed: &str, report: &UndoReport) {
+    for line in kept_lines(report) {
+        render::note(&line);
+    }
+    match report.after {
+        Some(_) => {
+            let paths = render::paths(report.done.len());
+            render::note(&format!("{failed}; {paths} put back; redo: ctrlz redo"));
+        }
+        None => render::note(&format!("{failed}, and nothing of it could be undone")),
+    }
+    if let Some(hint) = &report.git_hint {
+        render::note(&format!("your git moved too; to move it back: {hint}"));
+    }
+}

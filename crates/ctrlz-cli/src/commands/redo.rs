@@ -1,0 +1,55 @@
+//! `ctrlz redo`: takes the last undo back.
+
+use ctrlz::{StepRecord, UndoOptions, UndoReport};
+
+use super::Done;
+use super::undo::show;
+use crate::failure::Failure;
+use crate::place::Place;
+use crate::progress::watched;
+use crate::render::Output;
+
+/// Bring back what the last undo took back
+///
+/// Again brings back the undo before it. Works also after new work: what was changed since is
+/// merged by line, and a file whose changes do not merge stays as it is and is marked with !.
+/// Exit code 3 means that something stayed.
+#[derive(clap::Args, Debug)]
+pub(crate) struct RedoArgs {
+    /// Take the version of before the undo where changes do not merge
+    #[arg(long)]
+    force: bool,
+    /// Allow removing an unusual share of the files
+    #[arg(long)]
+    yes: bool,
+}
+
+pub(crate) fn run(place: &Place, args: &RedoArgs, out: &mut Output) -> Result<Done, Failure> {
+    let options =
+        UndoOptions { force: args.force, allow_mass_removal: args.yes, ..UndoOptions::default() };
+    let report = watched(|progress| place.workspace.redo(&options, progress))?;
+    show(place, "redo", &report, out)?;
+    if !out.is_json() {
+        out.line(&way_back(&place.workspace.steps()?, &report))?;
+    }
+    Ok(Done::of(report.is_complete()))
+}
+
+/// The command that takes exactly this redo back.
+fn way_back(steps: &[StepRecord], report: &UndoReport) -> String {
+    let Some(safety) = report.safety_operation.as_ref().filter(|_| report.after.is_some()) else {
+        return "nothing was redone; --force takes the versions of before the undo".into();
+    };
+    let left = || steps.iter().filter(|step| !step.undone).map(|step| &step.info);
+    let is_last_turn = left().next_back().is_some_and(|newest| {
+        let same = |info: &&ctrlz::StepInfo| {
+            info.session == newest.session && info.turn() == newest.turn()
+        };
+        left().filter(same).all(|info| report.steps.contains(&info.step))
+            && report.steps.iter().all(|step| left().filter(same).any(|info| info.step == *step))
+    });
+    match is_last_turn {
+        true => "undo: ctrlz undo".into(),
+        false => format!("undo: ctrlz restore --exact {safety}"),
+    }
+}

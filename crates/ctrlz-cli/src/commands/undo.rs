@@ -1,0 +1,164 @@
+//! `ctrlz undo`: takes back what an agent did, and keeps what others did since.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use ctrlz::{Action, StepRecord, UndoOptions, UndoReport, UndoScope};
+use serde::Serialize;
+
+use super::Done;
+use super::restore::action_line;
+use crate::failure::Failure;
+use crate::place::{Place, hash};
+use crate::progress::watched;
+use crate::render::{self, Output, printable};
+
+/// Take back what was done last, and keep what you did since
+///
+/// Without options, takes back the last turn: every step of the newest message that is not taken
+/// back yet. Again goes further back. Where a file was changed since, the changes are merged by
+/// line; where they do not merge, the file stays as it is and is marked with !. Exit code 3 means
+/// that something stayed. `ctrlz redo` brings everything back.
+#[derive(clap::Args, Debug)]
+pub(crate) struct UndoArgs {
+    /// Take back one step, and keep later ones
+    #[arg(long, value_name = "ID", group = "scope")]
+    step: Option<String>,
+    /// Take back one message, and keep later ones
+    #[arg(long, value_name = "M", group = "scope")]
+    message: Option<String>,
+    /// Take back a message and everything its session did after it
+    #[arg(long, value_name = "MESSAGE", group = "scope")]
+    to: Option<String>,
+    /// Take back the newest step alone
+    #[arg(long, group = "scope")]
+    last_step: bool,
+    /// Take back everything the session did
+    #[arg(long, group = "scope")]
+    all: bool,
+    /// Look only at session ID; by default, at the one that worked last
+    #[arg(long, value_name = "ID")]
+    session: Option<String>,
+    /// Show the plan, and change no file
+    #[arg(long)]
+    dry_run: bool,
+    /// Take the earlier version of a file where changes do not merge
+    #[arg(long)]
+    force: bool,
+    /// Allow removing an unusual share of the files
+    #[arg(long)]
+    yes: bool,
+    /// Go on only if the plan still is the one that --dry-run named
+    #[arg(long, value_name = "HASH")]
+    plan: Option<OsString>,
+    /// Take back only these paths and what is below them
+    #[arg(last = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+}
+
+pub(crate) fn run(place: &Place, args: &UndoArgs, out: &mut Output) -> Result<Done, Failure> {
+    let scope = scope(args);
+    let options = UndoOptions {
+        session: args.session.clone(),
+        paths: place.paths(&args.paths)?,
+        force: args.force,
+        allow_mass_removal: args.yes,
+        expected_plan: args.plan.as_deref().map(hash).transpose()?,
+    };
+    if args.dry_run {
+        let report = watched(|progress| place.workspace.plan_undo(&scope, &options, progress))?;
+        if options.expected_plan.is_some_and(|expected| expected != report.plan) {
+            return Err(ctrlz::Error::StalePlan.into());
+        }
+        show(place, "would undo", &report, out)?;
+        if !out.is_json() {
+            out.line(&format!("plan {}", report.plan))?;
+        }
+        return Ok(Done::Complete);
+    }
+    let report = watched(|progress| place.workspace.undo(&scope, &options, progress))?;
+    show(place, "undo", &report, out)?;
+    if !out.is_json() {
+        out.line(match report.after {
+            Some(_) => "redo: ctrlz redo",
+            None => "nothing was undone; --force takes the earlier versions",
+        })?;
+    }
+    Ok(Done::of(report.is_complete()))
+}
+
+fn scope(args: &UndoArgs) -> UndoScope {
+    match args {
+        UndoArgs { step: Some(step), .. } => UndoScope::Step(step.clone()),
+        UndoArgs { message: Some(message), .. } => UndoScope::Message(message.clone()),
+        UndoArgs { to: Some(message), .. } => UndoScope::From(message.clone()),
+        UndoArgs { last_step: true, .. } => UndoScope::LastStep,
+        UndoArgs { all: true, .. } => UndoScope::Session,
+        UndoArgs { .. } => UndoScope::LastTurn,
+    }
+}
+
+#[derive(Serialize)]
+struct ReportJson<'a> {
+    #[serde(flatten)]
+    report: &'a UndoReport,
+    complete: bool,
+}
+
+/// Shows which steps it is about and what becomes of every file.
+pub(super) fn show(
+    place: &Place,
+    verb: &str,
+    report: &UndoReport,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    if out.is_json() {
+        return out.json(&ReportJson { report, complete: report.is_complete() });
+    }
+    for line in step_lines(&place.workspace.steps()?, report) {
+        out.line(&format!("{verb} {line}"))?;
+    }
+    let mut actions: Vec<&Action> = report.done.iter().collect();
+    actions.sort_by_key(|action| action.path());
+    for action in actions {
+        out.line(&action_line(action))?;
+    }
+    let kept = kept_lines(report);
+    for line in &kept {
+        out.line(line)?;
+    }
+    if report.done.is_empty() && kept.is_empty() {
+        out.line("no file to change")?;
+    }
+    if let Some(hint) = &report.git_hint {
+        out.line(&format!("your git moved too; to move it back: {}", printable(hint)))?;
+    }
+    Ok(())
+}
+
+/// One line per step, in the order of the report; a step may be recorded in several pieces.
+fn step_lines(steps: &[StepRecord], report: &UndoReport) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let named = steps.iter().map(|step| &step.info);
+    named
+        .filter(|info| report.steps.contains(&info.step) && seen.insert(&info.step))
+        .map(|info| {
+            let who = info.who.as_deref().map(|who| format!("{who}, ")).unwrap_or_default();
+            let whose = printable(&format!("({who}session {})", info.session));
+            format!("{} {whose}", render::step(info))
+        })
+        .collect()
+}
+
+/// What stays as it is, and why; marked with `!` where it should not have.
+pub(super) fn kept_lines(report: &UndoReport) -> Vec<String> {
+    let conflicts = report.conflicts.iter();
+    let conflicts =
+        conflicts.map(|kept| format!("! kept       {}: {}", kept.path, printable(&kept.why)));
+    let kept = report.kept.iter().map(|kept| {
+        let sign = if kept.reason.is_failure() { '!' } else { '=' };
+        format!("{sign} kept       {}: {}", kept.path, printable(&kept.reason.describe()))
+    });
+    conflicts.chain(kept).collect()
+}

@@ -1,0 +1,159 @@
+//! Every call that changes a file system fails once: disk full, I/O error, and the rest.
+
+use crate::disk::Mount;
+use crate::lab::{Lab, find, has, is_root, run, sized};
+use crate::scene::Scene;
+use crate::strace::{Call, Fault, MUTATING, calls, injecting, run_with};
+
+/// Lets each call fail in turn with each error.
+fn check_failing_everywhere(scene: &Scene) {
+    if !has("strace") {
+        return;
+    }
+    scene.reset();
+    let calls = calls(&scene.lab, MUTATING, &scene.args());
+    scene.reset();
+    let right = scene.run().ok().hash();
+    let errors = sized(
+        &["ENOSPC", "EIO"][..],
+        &["ENOSPC", "EIO", "EDQUOT", "EACCES", "EROFS", "EMFILE", "EINTR"][..],
+    );
+    for error in errors {
+        for (at, call) in calls.iter().enumerate() {
+            check_failed_once(scene, error, call, right.as_deref(), at);
+        }
+    }
+}
+
+fn check_failed_once(scene: &Scene, error: &str, call: &Call, right: Option<&str>, at: usize) {
+    scene.reset();
+    let when = format!("{} with {error} at {call:?}, its call {at}", scene.args[0]);
+    let ended = run_with(&scene.lab, &Fault::error(error, call), &scene.args());
+    assert!(ended.code().is_some(), "{when}: {ended:?}");
+    assert!(ended.code() != Some(101), "{when}: panicked\n{}", ended.stderr);
+    if ended.code() == Some(0) {
+        scene.lab.manifest().assert_is(&scene.after, &format!("{when}, said to be done"));
+        assert_eq!(ended.hash().as_deref(), right, "{when}, said to be done");
+    }
+    scene.assert_atomic(&when);
+    let again = scene.run().is(&[0], &format!("{when}, and again"));
+    if again.hash().as_deref() != right {
+        let hash = again.hash().unwrap_or_default();
+        let holds = scene.lab.store_git(&["ls-tree", "-r", "-t", &hash]).stdout;
+        panic!("{when}: first {ended:?}, again {again:?}, which holds\n{holds}");
+    }
+    scene.lab.manifest().assert_is(&scene.after, &format!("{when}, and again"));
+    scene.lab.assert_no_leftovers(&when);
+    if at.is_multiple_of(sized(12, 1)) {
+        // Exit code 3 gives a hash, and says that it is incomplete.
+        let complete = ended.hash().filter(|_| ended.code() != Some(3));
+        let acked = complete.map(|hash| (hash, scene.before.clone()));
+        scene.assert_acked(acked, &when);
+    }
+}
+
+/// Lets every flush fail; whatever is asked, the answer cannot be that it is done.
+fn check_flushes_failing(scene: &Scene) {
+    if !has("strace") {
+        return;
+    }
+    scene.reset();
+    let fault = Fault::always("fsync,fdatasync,syncfs", "error=EIO");
+    let ended = run_with(&scene.lab, &fault, &scene.args());
+    assert!(ended.code().is_some_and(|code| code != 0), "{ended:?}");
+    assert_eq!(ended.hash(), None, "a hash was given that may be lost");
+    scene.assert_atomic("every flush failed");
+    scene.run().ok();
+    scene.lab.manifest().assert_is(&scene.after, "every flush failed, and again");
+    scene.assert_acked(None, "every flush failed, and again");
+}
+
+#[test]
+fn a_failing_call_never_makes_a_wrong_first_snapshot() {
+    check_failing_everywhere(&Scene::first_track());
+}
+
+#[test]
+fn a_failing_call_never_makes_a_wrong_snapshot() {
+    check_failing_everywhere(&Scene::second_track());
+}
+
+#[test]
+fn a_failing_call_never_makes_half_a_restore() {
+    check_failing_everywhere(&Scene::restore());
+}
+
+#[test]
+fn a_failing_flush_is_never_success() {
+    check_flushes_failing(&Scene::first_track());
+    check_flushes_failing(&Scene::second_track());
+    check_flushes_failing(&Scene::restore());
+}
+
+/// A file that could not be opened is missing from the snapshot, so the answer cannot be that all
+/// is well; and no restore may take its absence for the truth.
+#[test]
+fn a_failing_open_is_never_silent() {
+    if !has("strace") {
+        return;
+    }
+    const OPENS: &str = "openat,openat2";
+    for (scene, stride) in [(Scene::second_track(), 3), (Scene::restore(), 7)] {
+        scene.reset();
+        let calls = calls(&scene.lab, OPENS, &scene.args());
+        scene.reset();
+        let right = scene.run().ok().hash();
+        for error in sized(&["EMFILE"][..], &["EMFILE", "EIO", "EACCES", "ENOMEM"][..]) {
+            for (at, call) in calls.iter().enumerate().step_by(sized(stride, 1)) {
+                check_failed_once(&scene, error, call, right.as_deref(), at);
+            }
+        }
+    }
+}
+
+/// What could not be read once is reported once; the next snapshot has it, although the directory
+/// has not changed since.
+#[test]
+fn a_directory_that_could_not_be_opened_once_is_whole_in_the_next_snapshot() {
+    if !has("strace") {
+        return;
+    }
+    let lab = Lab::new();
+    lab.write("beside", "calm");
+    lab.track();
+    lab.write("made/file", "new");
+    lab.write("also/file", "new");
+    // Old enough that the listing of the directories is trusted.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let opens = 6;
+    for number in 1..=opens {
+        let fault = Fault::at("openat2", "error=EMFILE", number);
+        let first = run_with(&lab, &fault, &["track"]);
+        let again = lab.ctrlz(&["track"]).ok().hash().unwrap();
+        let listed = lab.store_git(&["ls-tree", "-r", "--name-only", &again]).ok().stdout;
+        assert_eq!(listed, "also/file\nbeside\nmade/file\n", "open {number}: first {first:?}");
+        crate::lab::remove(&lab.data);
+    }
+}
+
+/// Some network file systems have no locks. That is an error to report, not a reason to try for
+/// ever with one more file each time.
+#[test]
+fn a_file_system_without_locks_is_reported_and_not_filled() {
+    if !has("strace") || !is_root() {
+        return;
+    }
+    let lab = Lab::new();
+    let mount = Mount::new(&["-t", "tmpfs", "-o", "nr_inodes=2000", "tmpfs"], &lab.data);
+    let lab = lab.mounted(mount);
+    lab.write("file", "text");
+    let fault = Fault::always("flock", "error=ENOLCK");
+    let mut before = ["timeout", "-s", "KILL", "20"].map(str::to_owned).to_vec();
+    before.extend(injecting(&[fault]));
+    let ended = run(&mut lab.wrapped(&before, &["track"]));
+    assert!(ended.code().is_some_and(|code| code != 0), "{ended:?}");
+    let made = find(&lab.data, &|path| path.is_file());
+    assert!(made.len() < 20, "it made {} files: {ended:?}", made.len());
+    lab.track();
+    lab.assert_tidy("locks again");
+}

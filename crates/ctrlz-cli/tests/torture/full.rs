@@ -1,0 +1,175 @@
+//! Disks that are full, by bytes or by inodes.
+
+use crate::disk::{Disk, Kind, Mount, can_mount};
+use crate::lab::{Ended, Lab, fresh_dir, is_root, noise};
+
+const MB: usize = 1 << 20;
+
+#[track_caller]
+fn assert_refused(ended: &Ended) {
+    assert!(ended.code().is_some_and(|code| code != 0 && code != 101), "{ended:?}");
+    assert_eq!(ended.hash(), None);
+}
+
+/// A disk for the store that is too small: refused, old snapshots valid, fine once there is room.
+fn check_small_store(lab: &Lab, make_large: impl Fn(), make_small: impl Fn()) {
+    lab.write("small", "fits");
+    let old = (lab.track(), lab.manifest());
+    make_large();
+    let large = lab.manifest();
+    assert_refused(&lab.ctrlz(&["track"]));
+    lab.manifest().assert_is(&large, "a refused track");
+    lab.assert_tidy("the disk is full");
+    make_small();
+    lab.assert_restores(&old.0, &old.1, "after the disk was full");
+    lab.write("small", "changed");
+    let new = (lab.track(), lab.manifest());
+    lab.assert_tidy("there is room again");
+    lab.assert_restores(&old.0, &old.1, "there is room again");
+    lab.assert_restores(&new.0, &new.1, "there is room again");
+}
+
+#[test]
+fn a_full_disk_under_the_store_refuses_the_snapshot_and_keeps_the_others() {
+    if !can_mount(Kind::Ext4) {
+        return;
+    }
+    let dir = fresh_dir();
+    let disk = Disk::new(Kind::Ext4, "8M", &dir.path().join("disk"));
+    let (work, data) = (dir.path().join("work"), disk.path().join("data"));
+    let lab = Lab::with(dir, work, data).on(vec![disk]);
+    let make_large = || {
+        for at in 0..10 {
+            lab.write(&format!("large/{at}"), noise(at, 2 * MB));
+        }
+    };
+    check_small_store(&lab, make_large, || lab.remove("large"));
+}
+
+/// The estimate lets it pass, so the disk becomes full while the pack is written.
+#[test]
+fn a_disk_that_becomes_full_while_a_pack_is_written_keeps_the_other_snapshots() {
+    if !can_mount(Kind::Ext4) {
+        return;
+    }
+    let dir = fresh_dir();
+    let disk = Disk::new(Kind::Ext4, "8M", &dir.path().join("disk"));
+    let (work, data) = (dir.path().join("work"), disk.path().join("data"));
+    let lab = Lab::with(dir, work, data).on(vec![disk]);
+    let make_large = || lab.write("large", noise(1, 9 * MB));
+    check_small_store(&lab, make_large, || lab.remove("large"));
+}
+
+#[test]
+fn a_store_without_inodes_refuses_the_snapshot_and_keeps_the_others() {
+    if !is_root() {
+        return;
+    }
+    let dir = fresh_dir();
+    let at = dir.path().join("disk");
+    let mount = Mount::new(&["-t", "tmpfs", "-o", "nr_inodes=40,size=8m", "tmpfs"], &at);
+    let (work, data) = (dir.path().join("work"), at.join("data"));
+    let lab = Lab::with(dir, work, data).mounted(mount);
+    let make_large = || {
+        lab.write("more", "to record");
+        for name in 0.. {
+            if std::fs::write(at.join(format!("filler{name}")), "").is_err() {
+                return;
+            }
+        }
+    };
+    let make_small = || {
+        lab.remove("more");
+        for entry in std::fs::read_dir(&at).unwrap().flatten() {
+            if entry.file_name().to_string_lossy().starts_with("filler") {
+                std::fs::remove_file(entry.path()).unwrap();
+            }
+        }
+    };
+    check_small_store(&lab, make_large, make_small);
+}
+
+/// A tiny file system with room for inodes, where not even a first store fits.
+#[test]
+fn a_first_store_without_inodes_leaves_nothing_behind() {
+    if !is_root() {
+        return;
+    }
+    let dir = fresh_dir();
+    let at = dir.path().join("disk");
+    let mount = Mount::new(&["-t", "tmpfs", "-o", "nr_inodes=12,size=8m", "tmpfs"], &at);
+    let (work, data) = (dir.path().join("work"), at.join("data"));
+    let lab = Lab::with(dir, work, data).mounted(mount);
+    lab.write("file", "text");
+    assert_refused(&lab.ctrlz(&["track"]));
+    lab.assert_no_leftovers("no inodes for a store");
+    crate::lab::must("mount", &["-o", "remount,nr_inodes=200", at.to_str().unwrap()]);
+    lab.track();
+    lab.assert_tidy("inodes again");
+}
+
+#[test]
+fn a_full_disk_under_the_work_tree_refuses_the_restore() {
+    if !can_mount(Kind::Ext4) {
+        return;
+    }
+    let dir = fresh_dir();
+    let disk = Disk::new(Kind::Ext4, "8M", &dir.path().join("disk"));
+    let (work, data) = (disk.path().join("work"), dir.path().join("data"));
+    let lab = Lab::with(dir, work, data).on(vec![disk]);
+    for at in 0..3 {
+        lab.write(&format!("large{at}"), noise(at, MB));
+    }
+    lab.write("edited", "then");
+    let old = (lab.track(), lab.manifest());
+    for at in 0..3 {
+        lab.remove(&format!("large{at}"));
+    }
+    lab.write("edited", "now");
+    lab.track();
+    let now = lab.manifest();
+    // Another program takes what is left, outside the work tree.
+    let filler = lab.disks[0].path().join("filler");
+    let full = std::fs::write(&filler, noise(9, 16 * MB));
+    assert!(full.is_err());
+    let ended = lab.ctrlz(&["restore", "--exact", &old.0]);
+    assert!(ended.code().is_some_and(|code| code != 0), "{ended:?}");
+    lab.manifest().assert_is(&now, "a restore without room");
+    lab.assert_tidy("a restore without room");
+    std::fs::remove_file(&filler).unwrap();
+    lab.assert_restores(&old.0, &old.1, "there is room again");
+}
+
+#[test]
+fn a_work_tree_without_inodes_rolls_the_restore_back() {
+    if !is_root() {
+        return;
+    }
+    let dir = fresh_dir();
+    let at = dir.path().join("disk");
+    let mount = Mount::new(&["-t", "tmpfs", "-o", "nr_inodes=40,size=8m", "tmpfs"], &at);
+    let (work, data) = (at.join("work"), dir.path().join("data"));
+    let lab = Lab::with(dir, work, data).mounted(mount);
+    for name in 0..20 {
+        lab.write(&format!("d{}/{name}", name % 3), format!("file {name}"));
+    }
+    let old = (lab.track(), lab.manifest());
+    lab.remove("d0");
+    lab.remove("d1");
+    lab.write("d2/2", "edited");
+    lab.track();
+    let now = lab.manifest();
+    let filler = |name: usize| at.join(format!("filler{name}"));
+    let fillers = (0..).take_while(|name| std::fs::write(filler(*name), "").is_ok()).count();
+    for name in 0..fillers.min(6) {
+        std::fs::remove_file(filler(name)).unwrap();
+    }
+    let ended = lab.ctrlz(&["restore", &old.0]);
+    assert!(ended.code().is_some_and(|code| code != 0), "{ended:?}");
+    lab.manifest().assert_is(&now, "a restore without inodes");
+    lab.assert_tidy("a restore without inodes");
+    for name in 6..fillers {
+        std::fs::remove_file(filler(name)).unwrap();
+    }
+    lab.assert_restores(&old.0, &old.1, "inodes again");
+}

@@ -1,0 +1,70 @@
+//! kill -9 at every call that changes a file system.
+
+use crate::lab::{has, sized};
+use crate::scene::Scene;
+use crate::strace::{Fault, MUTATING, calls, run_with};
+
+/// Kills the command at each of its calls in turn, and checks each time.
+fn check_killed_everywhere(scene: &Scene) {
+    if !has("strace") {
+        return;
+    }
+    scene.reset();
+    let calls = calls(&scene.lab, MUTATING, &scene.args());
+    scene.lab.manifest().assert_is(&scene.after, "not killed");
+    for (at, call) in calls.iter().enumerate() {
+        scene.reset();
+        let when = format!("{} killed at {call:?}, its call {at}", scene.args[0]);
+        let ended = run_with(&scene.lab, &Fault::kill(call), &scene.args());
+        assert!(ended.is_killed(), "{when}: {ended:?}");
+        // Printed is acknowledged, even if the process died tidying up.
+        let acked = ended.hash().map(|hash| (hash, scene.before.clone()));
+        check_survived(scene, acked, at, &when);
+    }
+    assert!(calls.len() > 20, "too few calls: {calls:?}");
+}
+
+fn check_survived(
+    scene: &Scene,
+    acked: Option<(String, crate::manifest::Manifest)>,
+    at: usize,
+    when: &str,
+) {
+    scene.assert_atomic(when);
+    // The next command is the same one, or another.
+    if at.is_multiple_of(2) || scene.is_track() {
+        let next = scene.run().is(&[0], &format!("{when}, and again"));
+        scene.lab.manifest().assert_is(&scene.after, when);
+        if let (Some((acked, _)), Some(again)) = (&acked, next.hash()) {
+            assert_eq!(*acked, again, "{when}");
+        }
+    } else {
+        scene.lab.ctrlz(&["track"]).is(&[0], &format!("{when}, then track"));
+        scene.assert_all_or_nothing(when);
+    }
+    scene.lab.assert_no_leftovers(when);
+    // The whole history is looked at now and then; it costs more than the rest together.
+    if at.is_multiple_of(sized(6, 1)) || acked.is_some() {
+        scene.assert_acked(acked, when);
+    }
+}
+
+#[test]
+fn a_killed_first_track_leaves_nothing_in_the_way() {
+    check_killed_everywhere(&Scene::first_track());
+}
+
+#[test]
+fn a_killed_track_loses_no_snapshot() {
+    check_killed_everywhere(&Scene::second_track());
+}
+
+#[test]
+fn a_killed_restore_is_done_wholly_or_not_at_all() {
+    check_killed_everywhere(&Scene::restore());
+}
+
+#[test]
+fn a_killed_revert_is_done_wholly_or_not_at_all() {
+    check_killed_everywhere(&Scene::revert());
+}

@@ -1,0 +1,389 @@
+//! A work tree, a data directory, and the commands that run on them.
+
+use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use crate::disk::{Disk, Mount};
+use crate::manifest::{Manifest, is_temporary};
+
+/// Whether full sizes were asked for.
+pub(crate) fn slow() -> bool {
+    std::env::var_os("RUN_SLOW_TESTS").is_some()
+}
+
+/// `smoke`, or `full` if full sizes were asked for.
+pub(crate) fn sized<T>(smoke: T, full: T) -> T {
+    if slow() { full } else { smoke }
+}
+
+/// Whether the test runs as root; says so if it does not.
+pub(crate) fn is_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("needs root: not run");
+    }
+    root
+}
+
+/// Whether a program is installed; says so if it is not.
+pub(crate) fn has(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|dir| dir.join(program).exists());
+    if !found {
+        eprintln!("needs {program}: not run");
+    }
+    found
+}
+
+/// A command that sees nothing of this process's environment but where programs are.
+#[expect(clippy::disallowed_methods, reason = "the one place where these tests start a process")]
+pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command.env("LC_ALL", "C").env("GIT_CONFIG_GLOBAL", "/dev/null");
+    command.env("GIT_CONFIG_SYSTEM", "/dev/null").stdin(Stdio::null());
+    command
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Ended {
+    pub(crate) fn code(&self) -> Option<i32> {
+        self.status.code()
+    }
+
+    pub(crate) fn is_killed(&self) -> bool {
+        self.status.signal() == Some(9)
+    }
+
+    /// The hash that was printed, if it was.
+    pub(crate) fn hash(&self) -> Option<String> {
+        let line = self.stdout.lines().next()?;
+        let is_hash = line.len() == 40 && line.bytes().all(|byte| byte.is_ascii_hexdigit());
+        (is_hash && self.stdout.ends_with('\n')).then(|| line.to_owned())
+    }
+
+    #[track_caller]
+    pub(crate) fn ok(self) -> Ended {
+        self.is(&[0], "")
+    }
+
+    #[track_caller]
+    pub(crate) fn is(self, codes: &[i32], when: &str) -> Ended {
+        let fine = self.code().is_some_and(|code| codes.contains(&code));
+        assert!(fine, "{when}: ended with {}\n{}{}", self.status, self.stdout, self.stderr);
+        self
+    }
+}
+
+/// Runs a command to its end.
+pub(crate) fn run(command: &mut Command) -> Ended {
+    let output = command.output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Ended { status: output.status, stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// Starts a command whose output is kept.
+pub(crate) fn start(command: &mut Command) -> Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Waits for a started command.
+pub(crate) fn ended(child: Child) -> Ended {
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Ended { status: output.status, stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// Runs a program that has to succeed.
+#[track_caller]
+pub(crate) fn must(program: &str, args: &[&str]) -> String {
+    run(command(program).args(args)).is(&[0], program).stdout
+}
+
+/// A fresh directory, in memory where possible: thousands of flushes are made in it.
+pub(crate) fn fresh_dir() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    let made = tempfile::Builder::new().prefix("ctrlz-torture-").tempdir_in(memory);
+    made.unwrap_or_else(|_| tempfile::tempdir().unwrap())
+}
+
+/// A work tree under protection.
+pub(crate) struct Lab {
+    pub(crate) work: PathBuf,
+    pub(crate) data: PathBuf,
+    home: PathBuf,
+    /// What stands before `ctrlz` on the command line.
+    wrapper: Vec<String>,
+    binary: PathBuf,
+    /// Before the directory they are mounted in, so that they are unmounted first.
+    pub(crate) disks: Vec<Disk>,
+    mounts: Vec<Mount>,
+    dir: tempfile::TempDir,
+}
+
+impl Lab {
+    pub(crate) fn new() -> Lab {
+        let dir = fresh_dir();
+        let (work, data) = (dir.path().join("work"), dir.path().join("data"));
+        Lab::with(dir, work, data)
+    }
+
+    /// A lab whose work tree and data directory lie elsewhere, on other file systems perhaps.
+    pub(crate) fn with(dir: tempfile::TempDir, work: PathBuf, data: PathBuf) -> Lab {
+        let home = dir.path().join("home");
+        for dir in [&work, &home, &dir.path().join("outside")] {
+            std::fs::create_dir_all(dir).unwrap();
+        }
+        std::fs::write(dir.path().join("outside/neighbour"), "not yours").unwrap();
+        let binary = env!("CARGO_BIN_EXE_ctrlz").into();
+        let (wrapper, disks, mounts) = (Vec::new(), Vec::new(), Vec::new());
+        Lab { work, data, home, wrapper, binary, disks, mounts, dir }
+    }
+
+    /// The lab, with disks that live as long as it does.
+    pub(crate) fn on(mut self, disks: Vec<Disk>) -> Lab {
+        self.disks = disks;
+        self
+    }
+
+    /// The lab, with something mounted as long as it lives.
+    pub(crate) fn mounted(mut self, mount: Mount) -> Lab {
+        self.mounts.push(mount);
+        self
+    }
+
+    /// Unmounts what was mounted.
+    pub(crate) fn unmount(&mut self) {
+        self.mounts.clear();
+    }
+
+    /// Lets every command run as somebody who is not root, in a place they can reach.
+    pub(crate) fn run_by_nobody(mut self) -> Lab {
+        let everybody = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(self.dir.path(), everybody).unwrap();
+        let binary = self.dir.path().join("ctrlz");
+        std::fs::copy(&self.binary, &binary).unwrap();
+        self.binary = binary;
+        std::fs::create_dir_all(&self.data).unwrap();
+        for dir in [&self.work, &self.data, &self.home] {
+            std::os::unix::fs::chown(dir, Some(65534), Some(65534)).unwrap();
+        }
+        self.wrapper = as_nobody();
+        self
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The command line of `ctrlz` with `args`, for wrappers such as strace or a shell.
+    pub(crate) fn line(&self, args: &[&str]) -> Vec<String> {
+        let mut line = self.wrapper.clone();
+        let path = |path: &Path| path.to_str().unwrap().to_owned();
+        line.extend([path(&self.binary), "-C".into(), path(&self.work)]);
+        line.extend(["--data-dir".into(), path(&self.data), "--threads".into(), "1".into()]);
+        line.extend(args.iter().map(|arg| (*arg).to_owned()));
+        line
+    }
+
+    /// `before`, followed by `ctrlz` with `args`.
+    pub(crate) fn wrapped(&self, before: &[String], args: &[&str]) -> Command {
+        let line: Vec<String> = before.iter().cloned().chain(self.line(args)).collect();
+        let mut command = command(&line[0]);
+        command.args(&line[1..]).env("HOME", &self.home).current_dir(&self.work);
+        command
+    }
+
+    /// `ctrlz` with `args` as the last words of a shell script, which says `"$@"` for them.
+    pub(crate) fn scripted(&self, script: &str, args: &[&str]) -> Ended {
+        let shell = ["sh", "-c", script, "sh"].map(str::to_owned);
+        run(&mut self.wrapped(&shell, args))
+    }
+
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        self.wrapped(&[], args)
+    }
+
+    pub(crate) fn ctrlz(&self, args: &[&str]) -> Ended {
+        run(&mut self.command(args))
+    }
+
+    /// Records the work tree, completely.
+    #[track_caller]
+    pub(crate) fn track(&self) -> String {
+        self.ctrlz(&["track"]).ok().hash().unwrap()
+    }
+
+    /// Records the work tree; gives the operation, which tells more apart than the hash.
+    #[track_caller]
+    pub(crate) fn track_operation(&self) -> String {
+        let json = self.ctrlz(&["track", "--json"]).ok().stdout;
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        json["operation"].as_str().unwrap().to_owned()
+    }
+
+    #[track_caller]
+    pub(crate) fn restore(&self, hash: &str) {
+        self.ctrlz(&["restore", "--exact", "--yes", hash]).ok();
+    }
+
+    /// Restores an acknowledged hash and compares it with what it was a hash of.
+    #[track_caller]
+    pub(crate) fn assert_restores(&self, hash: &str, expected: &Manifest, when: &str) {
+        let ended = self.ctrlz(&["restore", "--exact", "--yes", hash]);
+        ended.is(&[0], &format!("{when}: restore of {hash}"));
+        self.manifest().assert_is(expected, &format!("{when}: restored {hash}"));
+    }
+
+    pub(crate) fn manifest(&self) -> Manifest {
+        Manifest::of(&self.work)
+    }
+
+    /// Everything beside the work tree and the data directory.
+    pub(crate) fn surroundings(&self) -> Manifest {
+        let mut manifest = Manifest::of(self.dir.path());
+        let ours = |path: &str| path.split('/').next().is_some_and(is_ours);
+        manifest.0.retain(|path, _| !ours(path));
+        manifest
+    }
+
+    pub(crate) fn write(&self, path: &str, text: impl AsRef<[u8]>) {
+        let path = self.work.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    pub(crate) fn link(&self, target: &str, path: &str) {
+        std::os::unix::fs::symlink(target, self.work.join(path)).unwrap();
+    }
+
+    pub(crate) fn chmod(&self, path: &str, mode: u32) {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(self.work.join(path), mode).unwrap();
+    }
+
+    /// Removes whatever is at `path`.
+    pub(crate) fn remove(&self, path: &str) {
+        remove(&self.work.join(path));
+    }
+
+    /// The only store below the data directory.
+    pub(crate) fn store(&self) -> PathBuf {
+        let found = find(&self.data, &|path| path.join("ctrlz/format").exists());
+        assert_eq!(found.len(), 1, "{found:?}");
+        found[0].clone()
+    }
+
+    pub(crate) fn store_git(&self, args: &[&str]) -> Ended {
+        run(command("git").arg("--git-dir").arg(self.store()).args(args))
+    }
+
+    /// Asserts what holds after every command that came to its end: no left-overs, a store that
+    /// plain git finds nothing wrong with.
+    #[track_caller]
+    pub(crate) fn assert_tidy(&self, when: &str) {
+        self.assert_no_leftovers(when);
+        let fsck = self.store_git(&["fsck", "--strict", "--no-dangling", "--no-progress"]);
+        assert!(
+            fsck.code() == Some(0) && !fsck.stderr.contains("error"),
+            "{when}: fsck says\n{}{}",
+            fsck.stdout,
+            fsck.stderr
+        );
+    }
+
+    #[track_caller]
+    pub(crate) fn assert_no_leftovers(&self, when: &str) {
+        let manifest = self.manifest();
+        let in_work: Vec<_> = manifest.0.keys().filter(|path| is_temporary(path)).collect();
+        assert!(in_work.is_empty(), "{when}: left in the work tree: {in_work:?}");
+        let unfinished = find(&self.data, &|path| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("tmp_"))
+        });
+        assert!(unfinished.is_empty(), "{when}: left in the store: {unfinished:?}");
+    }
+
+    /// Every byte of every object in the store, reachable or not.
+    pub(crate) fn all_objects(&self) -> Vec<u8> {
+        let args = ["cat-file", "--batch-all-objects", "--batch", "--unordered"];
+        let output = command("git").arg("--git-dir").arg(self.store()).args(args).output().unwrap();
+        assert!(output.status.success());
+        output.stdout
+    }
+}
+
+/// What runs the command after it as somebody who is not root.
+pub(crate) fn as_nobody() -> Vec<String> {
+    ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"].map(str::to_owned).into()
+}
+
+fn is_ours(name: &str) -> bool {
+    ["work", "data", "saved", "ctrlz", "disk"].iter().any(|ours| name.starts_with(ours))
+}
+
+/// Whether `needle` occurs in `bytes`.
+pub(crate) fn contains(bytes: &[u8], needle: &[u8]) -> bool {
+    bytes.windows(needle.len()).any(|window| window == needle)
+}
+
+/// All paths below `dir`, and itself, that `wanted` accepts.
+pub(crate) fn find(dir: &Path, wanted: &dyn Fn(&Path) -> bool) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = wanted(dir).then(|| dir.to_owned()).into_iter().collect();
+    if dir.symlink_metadata().is_ok_and(|meta| meta.is_dir()) {
+        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+            found.extend(find(&entry.path(), wanted));
+        }
+    }
+    found
+}
+
+/// Removes a file or a directory with all it holds, if there is one.
+pub(crate) fn remove(path: &Path) {
+    match path.symlink_metadata() {
+        Ok(meta) if meta.is_dir() => std::fs::remove_dir_all(path).unwrap(),
+        Ok(_) => std::fs::remove_file(path).unwrap(),
+        Err(_) => (),
+    }
+}
+
+/// Copies a directory with permissions and links.
+pub(crate) fn copy_tree(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let from = entry.unwrap().path();
+        let to = to.join(from.file_name().unwrap());
+        let meta = from.symlink_metadata().unwrap();
+        if meta.is_dir() {
+            copy_tree(&from, &to);
+        } else if meta.is_symlink() {
+            std::os::unix::fs::symlink(std::fs::read_link(&from).unwrap(), &to).unwrap();
+        } else {
+            std::fs::copy(&from, &to).unwrap();
+        }
+    }
+    std::fs::set_permissions(to, from.metadata().unwrap().permissions()).unwrap();
+}
+
+/// Bytes that do not compress, the same for the same seed.
+pub(crate) fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut noise = Vec::with_capacity(bytes + 8);
+    while noise.len() < bytes {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        noise.extend(state.to_le_bytes());
+    }
+    noise.truncate(bytes);
+    noise
+}

@@ -1,0 +1,128 @@
+//! Changes that timestamps hide.
+
+use std::time::{Duration, SystemTime};
+
+use crate::disk::{Disk, Kind, can_mount};
+use crate::lab::{Lab, fresh_dir, must, sized};
+
+/// Asserts that a fresh snapshot holds exactly what the work tree holds.
+#[track_caller]
+fn assert_seen(lab: &Lab, path: &str, when: &str) {
+    let hash = lab.track();
+    let shown = lab.ctrlz(&["show", &format!("{hash}:{path}")]);
+    let shown = if shown.code() == Some(0) {
+        shown.stdout
+    } else {
+        lab.store_git(&["cat-file", "blob", &format!("{hash}:{path}")]).ok().stdout
+    };
+    let now = std::fs::read_to_string(lab.work.join(path)).unwrap();
+    assert_eq!(shown, now, "{when}: the snapshot has other bytes than the file");
+}
+
+/// Runs `check` on a disk whose timestamps count whole seconds, then on a usual one.
+fn on_coarse_and_fine_clocks(check: impl Fn(&Lab)) {
+    if can_mount(Kind::Ext4Coarse) {
+        let dir = fresh_dir();
+        let disk = Disk::new(Kind::Ext4Coarse, "64M", &dir.path().join("disk"));
+        let (work, data) = (disk.path().join("work"), dir.path().join("data"));
+        check(&Lab::with(dir, work, data).on(vec![disk]));
+    }
+    check(&Lab::new());
+}
+
+#[test]
+fn a_rewrite_of_the_same_size_within_a_tick_is_seen() {
+    on_coarse_and_fine_clocks(|lab| {
+        lab.write("other", "calm");
+        for round in 0..sized(30, 2000) {
+            lab.write("file", format!("round {round:06} a"));
+            assert_seen(lab, "file", &format!("round {round}, written"));
+            lab.write("file", format!("round {round:06} b"));
+            assert_seen(lab, "file", &format!("round {round}, rewritten"));
+        }
+    });
+}
+
+#[test]
+fn a_copy_with_the_same_size_and_time_is_seen() {
+    on_coarse_and_fine_clocks(|lab| {
+        lab.write("file", "one");
+        lab.track();
+        let other = lab.dir().join("saved-other");
+        std::fs::write(&other, "two").unwrap();
+        let (file, other) = (lab.work.join("file"), other.to_str().unwrap().to_owned());
+        let file = file.to_str().unwrap();
+        must("touch", &["-r", file, &other]);
+        must("cp", &["-p", &other, file]);
+        assert_seen(lab, "file", "cp -p");
+        std::fs::write(file, "six").unwrap();
+        must("touch", &["-r", &other, file]);
+        assert_seen(lab, "file", "touch -r");
+    });
+}
+
+#[test]
+fn two_files_that_swap_names_are_seen() {
+    on_coarse_and_fine_clocks(|lab| {
+        lab.write("a", "one");
+        lab.write("b", "two");
+        let path = |name: &str| lab.work.join(name);
+        let time = std::fs::metadata(path("a")).unwrap().modified().unwrap();
+        std::fs::File::open(path("b")).unwrap().set_modified(time).unwrap();
+        lab.track();
+        for (from, to) in [("a", "t"), ("b", "a"), ("t", "b")] {
+            std::fs::rename(path(from), path(to)).unwrap();
+        }
+        assert_seen(lab, "a", "swapped");
+        assert_seen(lab, "b", "swapped");
+    });
+}
+
+#[test]
+fn strange_times_hide_nothing() {
+    on_coarse_and_fine_clocks(|lab| {
+        let epoch = SystemTime::UNIX_EPOCH;
+        let day = Duration::from_secs(86400);
+        for time in [epoch, epoch - day * 365, SystemTime::now() + day * 365, epoch + day * 24_000]
+        {
+            for text in ["one", "two", "six"] {
+                lab.write("file", text);
+                // A file system that cannot hold the time takes the nearest.
+                std::fs::File::open(lab.work.join("file")).unwrap().set_modified(time).unwrap();
+                assert_seen(lab, "file", &format!("{time:?}"));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_change_of_permissions_or_of_a_links_target_alone_is_seen() {
+    on_coarse_and_fine_clocks(|lab| {
+        lab.write("tool", "#!/bin/sh");
+        lab.link("aaaa", "link");
+        let first = (lab.track(), lab.manifest());
+        lab.chmod("tool", 0o755);
+        let second = (lab.track(), lab.manifest());
+        lab.remove("link");
+        lab.link("bbbb", "link");
+        let third = (lab.track(), lab.manifest());
+        assert!(first.0 != second.0 && second.0 != third.0, "a change was not seen");
+        for (hash, manifest) in [first, third, second] {
+            lab.assert_restores(&hash, &manifest, "permissions and links");
+        }
+    });
+}
+
+#[test]
+fn a_directory_that_becomes_a_file_within_a_tick_is_seen() {
+    on_coarse_and_fine_clocks(|lab| {
+        for round in 0..sized(5, 50) {
+            lab.write("thing/in", format!("{round}"));
+            assert_seen(lab, "thing/in", "a directory");
+            lab.remove("thing");
+            lab.write("thing", format!("{round}"));
+            assert_seen(lab, "thing", "a file");
+            lab.remove("thing");
+        }
+    });
+}

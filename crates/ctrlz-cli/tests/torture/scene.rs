@@ -1,0 +1,198 @@
+//! A scene: two recorded states of a work tree, and a command that is about to go wrong.
+
+use crate::lab::{Ended, Lab, copy_tree, remove};
+use crate::manifest::Manifest;
+
+/// A work tree with a history, which can be set up again and again.
+pub(crate) struct Scene {
+    pub(crate) lab: Lab,
+    /// The command under test.
+    pub(crate) args: Vec<String>,
+    /// What the work tree holds before the command, and after it has succeeded.
+    pub(crate) before: Manifest,
+    pub(crate) after: Manifest,
+    /// Every hash that was printed, and what it is a hash of.
+    pub(crate) acked: Vec<(String, Manifest)>,
+    surroundings: Manifest,
+}
+
+impl Scene {
+    /// The very first `track`.
+    pub(crate) fn first_track() -> Scene {
+        let lab = Lab::new();
+        first_state(&lab);
+        Scene::of(lab, &["track"], Vec::new())
+    }
+
+    /// A `track` of changes.
+    pub(crate) fn second_track() -> Scene {
+        let lab = Lab::new();
+        first_state(&lab);
+        let acked = vec![(lab.track(), lab.manifest())];
+        second_state(&lab);
+        Scene::of(lab, &["track"], acked)
+    }
+
+    /// An exact restore with every kind of change.
+    pub(crate) fn restore() -> Scene {
+        Scene::restore_of(Lab::track)
+    }
+
+    fn restore_of(record: fn(&Lab) -> String) -> Scene {
+        let lab = Lab::new();
+        first_state(&lab);
+        let first = (record(&lab), lab.manifest());
+        second_state(&lab);
+        let second = (record(&lab), lab.manifest());
+        let args = ["restore", "--exact", "--yes", &first.0.clone()].map(str::to_owned);
+        let after = first.1.clone();
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        Scene { after, ..Scene::of(lab, &args, vec![first, second]) }
+    }
+
+    /// A revert of everything that changed.
+    ///
+    /// It makes a state with the first one's hash but other permissions and empty directories, so
+    /// the states are known by their operations.
+    pub(crate) fn revert() -> Scene {
+        let scene = Scene::restore_of(Lab::track_operation);
+        let patches = scene.lab.dir().join("saved-patches");
+        let hash = scene.lab.store_git(&["log", "--all", "--reverse", "--format=%T"]).ok().stdout;
+        let first = hash.lines().next().unwrap();
+        let json = scene.lab.ctrlz(&["patch", "--json", first]).ok().stdout;
+        std::fs::write(&patches, json).unwrap();
+        let args = ["revert", "--yes", "--patches", patches.to_str().unwrap()].map(str::to_owned);
+        let mut scene = Scene { args: args.into(), ..scene };
+        // A revert speaks of files only, so what it gives is found out by a run without faults.
+        scene.run().ok();
+        scene.after = scene.lab.manifest();
+        scene.reset();
+        scene
+    }
+
+    fn of(lab: Lab, args: &[&str], acked: Vec<(String, Manifest)>) -> Scene {
+        copy_tree(&lab.work, &lab.dir().join("saved-work"));
+        if lab.data.exists() {
+            copy_tree(&lab.data, &lab.dir().join("saved-data"));
+        }
+        let (before, surroundings) = (lab.manifest(), lab.surroundings());
+        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+        Scene { args, after: before.clone(), before, acked, surroundings, lab }
+    }
+
+    /// Sets everything up as it was before the command.
+    pub(crate) fn reset(&self) {
+        for (saved, place) in [("saved-work", &self.lab.work), ("saved-data", &self.lab.data)] {
+            let saved = self.lab.dir().join(saved);
+            remove(place);
+            if saved.exists() {
+                copy_tree(&saved, place);
+            }
+        }
+    }
+
+    pub(crate) fn args(&self) -> Vec<&str> {
+        self.args.iter().map(String::as_str).collect()
+    }
+
+    /// Runs the command without a fault.
+    pub(crate) fn run(&self) -> Ended {
+        self.lab.ctrlz(&self.args())
+    }
+
+    pub(crate) fn is_track(&self) -> bool {
+        self.args[0] == "track"
+    }
+
+    /// Asserts what holds at any moment: every path is its old or its new version, and nothing
+    /// beside the work tree has changed.
+    #[track_caller]
+    pub(crate) fn assert_atomic(&self, when: &str) {
+        let now = Manifest::of_user_files(&self.lab.work);
+        now.assert_between(&self.before, &self.after, when);
+        self.lab.surroundings().assert_is(&self.surroundings, when);
+    }
+
+    /// Asserts that the work tree is wholly as before or wholly as after.
+    #[track_caller]
+    pub(crate) fn assert_all_or_nothing(&self, when: &str) {
+        let now = self.lab.manifest();
+        assert!(
+            now == self.before || now == self.after,
+            "{when}: neither before nor after; against before:\n{}\nagainst after:\n{}",
+            now.difference(&self.before),
+            now.difference(&self.after)
+        );
+    }
+
+    /// Asserts that everything acknowledged can be had back, and `more` besides.
+    #[track_caller]
+    pub(crate) fn assert_acked(&self, more: Option<(String, Manifest)>, when: &str) {
+        self.lab.assert_tidy(when);
+        for (hash, manifest) in self.acked.iter().cloned().chain(more) {
+            self.lab.assert_restores(&hash, &manifest, when);
+        }
+        self.lab.surroundings().assert_is(&self.surroundings, when);
+    }
+}
+
+fn first_state(lab: &Lab) {
+    for (path, text) in [
+        ("keep.txt", "the same"),
+        ("over.txt", "old"),
+        ("gone.txt", "only then"),
+        ("mode.sh", "#!/bin/sh"),
+        ("private.key", "secret"),
+        ("file_to_dir", "a file"),
+        ("file_to_link", "a file"),
+        ("dir_to_file/a", "1"),
+        ("dir_to_file/sub/b", "2"),
+        ("dir_to_link/a", "3"),
+        ("sub/deep/x", "deep and old"),
+        ("sub/deep/same", "deep and the same"),
+    ] {
+        lab.write(path, text);
+    }
+    for (target, path) in
+        [("keep.txt", "link"), ("keep.txt", "link_to_file"), ("keep.txt", "link_to_dir")]
+    {
+        lab.link(target, path);
+    }
+    lab.chmod("private.key", 0o600);
+    std::fs::create_dir(lab.work.join("empty_then")).unwrap();
+    std::fs::create_dir(lab.work.join("restyled")).unwrap();
+    lab.write("restyled/in", "x");
+}
+
+fn second_state(lab: &Lab) {
+    for path in
+        ["gone.txt", "file_to_dir", "file_to_link", "dir_to_file", "dir_to_link", "empty_then"]
+    {
+        lab.remove(path);
+    }
+    for path in ["link", "link_to_file", "link_to_dir"] {
+        lab.remove(path);
+    }
+    for (path, text) in [
+        ("over.txt", "new"),
+        ("file_to_dir/a", "4"),
+        ("file_to_dir/sub/b", "5"),
+        ("dir_to_file", "now a file"),
+        ("link_to_file", "now a file"),
+        ("link_to_dir/a", "6"),
+        ("sub/deep/x", "deep and new"),
+        ("sub/made", "created since"),
+        ("made/deep/y", "created since"),
+    ] {
+        lab.write(path, text);
+    }
+    for (target, path) in
+        [("over.txt", "link"), ("keep.txt", "file_to_link"), ("keep.txt", "dir_to_link")]
+    {
+        lab.link(target, path);
+    }
+    lab.chmod("mode.sh", 0o755);
+    lab.chmod("private.key", 0o644);
+    lab.chmod("restyled", 0o700);
+    std::fs::create_dir(lab.work.join("empty_now")).unwrap();
+}

@@ -1,0 +1,288 @@
+//! Other users, other permissions, fewer resources.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+use crate::disk::Mount;
+use crate::lab::{Lab, command, find, has, is_root, must, noise, run};
+use crate::manifest::Manifest;
+
+fn nobodys_lab() -> Option<Lab> {
+    (is_root() && has("setpriv")).then(|| Lab::new().run_by_nobody())
+}
+
+/// Writes a file in the work tree that belongs to nobody.
+fn write_as_nobody(lab: &Lab, path: &str, text: impl AsRef<[u8]>) {
+    lab.write(path, text);
+    for part in
+        std::path::Path::new(path).ancestors().filter(|part| *part != std::path::Path::new(""))
+    {
+        std::os::unix::fs::chown(lab.work.join(part), Some(65534), Some(65534)).unwrap();
+    }
+}
+
+#[test]
+fn a_store_is_private_whatever_the_umask() {
+    for umask in ["000", "077", "0777"] {
+        if !is_root() || !has("setpriv") {
+            return;
+        }
+        // Little room, so that a mistake does not fill the machine.
+        let lab = Lab::new();
+        let mount = Mount::new(&["-t", "tmpfs", "-o", "nr_inodes=900", "tmpfs"], &lab.data);
+        let lab = lab.mounted(mount).run_by_nobody();
+        let script = format!("umask {umask}; exec \"$@\"");
+        write_as_nobody(&lab, "dir/file", "then");
+        let then = lab.scripted(&script, &["track"]).is(&[0], umask).hash().unwrap();
+        let before = lab.manifest();
+        write_as_nobody(&lab, "dir/file", "now");
+        write_as_nobody(&lab, "made/since", "now");
+        lab.scripted(&script, &["track"]).is(&[0], umask);
+        lab.scripted(&script, &["restore", "--exact", &then]).is(&[0], umask);
+        lab.manifest().assert_is(&before, &format!("umask {umask}"));
+        let open = find(&lab.data, &|path| {
+            let meta = path.symlink_metadata().unwrap();
+            let mode = meta.mode() & 0o777;
+            path != lab.data && mode != if meta.is_dir() { 0o700 } else { 0o600 }
+        });
+        let packs_are_read_only = |path: &std::path::PathBuf| {
+            path.extension().is_some_and(|end| end == "pack" || end == "idx")
+                && path.metadata().unwrap().mode() & 0o077 == 0
+        };
+        let open: Vec<_> = open.into_iter().filter(|path| !packs_are_read_only(path)).collect();
+        assert!(open.is_empty(), "umask {umask}: {open:?}");
+    }
+}
+
+#[test]
+fn an_unreadable_file_is_reported_and_survives_a_restore() {
+    let Some(lab) = nobodys_lab() else { return };
+    write_as_nobody(&lab, "file", "then");
+    write_as_nobody(&lab, "secret", "then");
+    let then = lab.track();
+    lab.chmod("secret", 0o000);
+    write_as_nobody(&lab, "file", "now");
+    let ended = lab.ctrlz(&["track"]).is(&[3], "an unreadable file");
+    assert!(ended.stderr.contains("secret"), "{ended:?}");
+    lab.ctrlz(&["restore", "--exact", &then]).is(&[0, 3], "an unreadable file");
+    assert_eq!(std::fs::read(lab.work.join("secret")).unwrap(), b"then");
+    assert_eq!(std::fs::read(lab.work.join("file")).unwrap(), b"then");
+    lab.assert_tidy("an unreadable file");
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_rolls_the_restore_back() {
+    let Some(lab) = nobodys_lab() else { return };
+    for path in ["a", "locked/b", "z"] {
+        write_as_nobody(&lab, path, "then");
+    }
+    let then = lab.track();
+    for path in ["a", "locked/b", "z"] {
+        write_as_nobody(&lab, path, "now");
+    }
+    lab.chmod("locked", 0o555);
+    lab.track();
+    let now = lab.manifest();
+    let ended = lab.ctrlz(&["restore", "--exact", &then]);
+    assert!(ended.code().is_some_and(|code| code != 0), "{ended:?}");
+    lab.manifest().assert_is(&now, "a locked directory");
+    lab.assert_tidy("a locked directory");
+}
+
+#[test]
+fn an_immutable_file_rolls_the_restore_back() {
+    if !is_root() || !has("chattr") {
+        return;
+    }
+    // Attributes need a real disk.
+    let dir = tempfile::tempdir().unwrap();
+    let (work, data) = (dir.path().join("work"), dir.path().join("data"));
+    let lab = Lab::with(dir, work, data);
+    for path in ["a", "dir/fixed", "z"] {
+        lab.write(path, "then");
+    }
+    let then = (lab.track(), lab.manifest());
+    for path in ["a", "dir/fixed", "z"] {
+        lab.write(path, "now");
+    }
+    lab.track();
+    let now = lab.manifest();
+    let fixed = lab.work.join("dir/fixed");
+    let attribute = |what: &str| run(command("chattr").arg(what).arg(&fixed)).code() == Some(0);
+    if !attribute("+i") {
+        eprintln!("needs a file system with attributes: not run");
+        return;
+    }
+    let ended = lab.ctrlz(&["restore", "--exact", &then.0]);
+    let found = lab.manifest();
+    assert!(attribute("-i"));
+    assert!(ended.code().is_some_and(|code| code != 0), "{ended:?}");
+    found.assert_is(&now, "an immutable file");
+    lab.assert_tidy("an immutable file");
+    lab.assert_restores(&then.0, &then.1, "no longer immutable");
+}
+
+#[test]
+fn a_read_only_work_tree_is_recorded_and_left_alone() {
+    if !is_root() {
+        return;
+    }
+    let mut lab = Lab::new();
+    lab.write("file", "then");
+    let then = lab.track();
+    lab.write("file", "now");
+    let work = lab.work.to_str().unwrap().to_owned();
+    let mount = Mount::new(&["--bind", &work], &lab.work);
+    lab = lab.mounted(mount);
+    must("mount", &["-o", "remount,bind,ro", &work]);
+    lab.track();
+    let now = lab.manifest();
+    let ended = lab.ctrlz(&["restore", "--exact", &then]);
+    assert!(ended.code().is_some_and(|code| code != 0 && code != 101), "{ended:?}");
+    lab.manifest().assert_is(&now, "a read-only work tree");
+    lab.unmount();
+    lab.restore(&then);
+    assert_eq!(std::fs::read(lab.work.join("file")).unwrap(), b"then");
+    lab.assert_tidy("a read-only work tree");
+}
+
+#[test]
+fn roots_restore_gives_files_to_the_owner_of_the_work_tree() {
+    if !is_root() {
+        return;
+    }
+    let lab = Lab::new();
+    for path in ["file", "dir/sub/deep", "gone/file", "linked"] {
+        write_as_nobody(&lab, path, "then");
+    }
+    std::os::unix::fs::chown(&lab.work, Some(65534), Some(65534)).unwrap();
+    lab.remove("linked");
+    lab.link("file", "linked");
+    std::os::unix::fs::lchown(lab.work.join("linked"), Some(65534), Some(65534)).unwrap();
+    let then = lab.track();
+    write_as_nobody(&lab, "file", "now");
+    for path in ["gone", "dir/sub", "linked"] {
+        lab.remove(path);
+    }
+    lab.restore(&then);
+    let not_theirs = find(&lab.work, &|path| path.symlink_metadata().unwrap().uid() != 65534);
+    assert!(not_theirs.is_empty(), "belongs to root now: {not_theirs:?}");
+}
+
+#[test]
+fn a_mount_inside_the_work_tree_is_skipped_and_reported() {
+    if !is_root() {
+        return;
+    }
+    let lab = Lab::new();
+    lab.write("file", "then");
+    let then = lab.track();
+    let mount = Mount::new(&["-t", "tmpfs", "-o", "size=1m", "tmpfs"], &lab.work.join("mounted"));
+    let lab = lab.mounted(mount);
+    lab.write("mounted/foreign", "not part of the project");
+    lab.write("file", "now");
+    let ended = lab.ctrlz(&["track"]).is(&[0, 3], "a mount inside");
+    assert!(ended.stderr.contains("mounted"), "{ended:?}");
+    assert!(!crate::lab::contains(&lab.all_objects(), b"not part of the project"));
+    lab.ctrlz(&["restore", "--exact", &then]).is(&[0, 3], "a mount inside");
+    assert_eq!(std::fs::read(lab.work.join("file")).unwrap(), b"then");
+    assert!(lab.work.join("mounted/foreign").exists(), "a restore reached into a mount");
+    lab.assert_tidy("a mount inside");
+}
+
+#[test]
+fn closed_standard_streams_never_damage_the_store() {
+    let lab = Lab::new();
+    lab.write("file", "then");
+    let then = (lab.track(), lab.manifest());
+    for (at, streams) in
+        ["<&-", ">&-", "2>&-", "<&- >&- 2>&-", ">/dev/full", "<&- >&-"].iter().enumerate()
+    {
+        for args in [&["track"][..], &["diff", &then.0], &["restore", "--exact", &then.0]] {
+            lab.write("file", format!("round {at}"));
+            lab.write("made", format!("round {at}"));
+            // To a file, because the shell's own streams are ours.
+            let ended = lab.scripted(&format!("exec \"$@\" {streams}"), args);
+            assert!(ended.code().is_some_and(|code| code != 101), "{streams} {args:?}: {ended:?}");
+            lab.track();
+            lab.assert_tidy(&format!("{streams} {args:?}"));
+        }
+    }
+    lab.assert_restores(&then.0, &then.1, "closed streams");
+}
+
+/// Few descriptors: it works, or it says that it does not.
+#[test]
+fn few_file_descriptors_never_make_a_wrong_snapshot() {
+    let lab = Lab::new();
+    for at in 0..60 {
+        lab.write(&format!("a{}/b{}/c{at}", at % 4, at % 7), noise(at, 50));
+    }
+    let right = (lab.track(), lab.manifest());
+    for limit in [8, 10, 12, 14, 16, 20, 24, 32] {
+        crate::lab::remove(&lab.data);
+        let script = format!("ulimit -n {limit}; exec \"$@\"");
+        let ended = lab.scripted(&script, &["track"]);
+        assert!(ended.code().is_some_and(|code| code != 101), "{limit}: {ended:?}");
+        if ended.code() == Some(0) {
+            assert_eq!(ended.hash().as_ref(), Some(&right.0), "{limit} descriptors");
+        }
+        assert_eq!(lab.track(), right.0, "after {limit} descriptors");
+        lab.assert_tidy(&format!("{limit} descriptors"));
+        lab.remove("a0");
+        lab.track();
+        let before = lab.manifest();
+        let ended = lab.scripted(&script, &["restore", "--exact", &right.0]);
+        // Too few even to roll back: what was staged stays until the next command.
+        let found = Manifest::of_user_files(&lab.work);
+        match ended.code() {
+            Some(0) => found.assert_is(&right.1, &format!("{limit} descriptors")),
+            _ => found.assert_is(&before, &format!("{limit} descriptors, refused")),
+        }
+        lab.assert_restores(&right.0, &right.1, &format!("after {limit} descriptors"));
+        lab.assert_tidy(&format!("after {limit} descriptors"));
+    }
+}
+
+/// A limit on file sizes kills with a signal or fails the write; either way nothing is torn.
+#[test]
+fn a_limit_on_file_sizes_never_damages_the_store() {
+    let lab = Lab::new();
+    lab.write("small", "then");
+    let then = (lab.track(), lab.manifest());
+    lab.write("large", noise(1, 200_000));
+    for ignore in ["", "trap '' XFSZ; "] {
+        let script = format!("{ignore}ulimit -f 8; exec \"$@\"");
+        let ended = lab.scripted(&script, &["track"]);
+        assert!(ended.code() != Some(0) && ended.code() != Some(101), "{ended:?}");
+        assert_eq!(ended.hash(), None);
+        lab.ctrlz(&["status"]).ok();
+        lab.store_git(&["fsck", "--strict", "--no-dangling"]).ok();
+    }
+    let now = (lab.track(), lab.manifest());
+    lab.assert_tidy("a limit on file sizes");
+    lab.remove("large");
+    lab.track();
+    let before = lab.manifest();
+    let script = "trap '' XFSZ; ulimit -f 8; exec \"$@\"";
+    let ended = lab.scripted(script, &["restore", &now.0]);
+    assert!(ended.code() != Some(0), "{ended:?}");
+    lab.manifest().assert_is(&before, "a limit on file sizes");
+    lab.assert_restores(&now.0, &now.1, "no limit");
+    lab.assert_restores(&then.0, &then.1, "no limit");
+}
+
+/// Somebody else's store is not used, and not touched.
+#[test]
+fn a_store_of_another_user_is_refused() {
+    let Some(lab) = nobodys_lab() else { return };
+    write_as_nobody(&lab, "file", "then");
+    lab.track();
+    let before = Manifest::of(&lab.data);
+    let store = lab.store();
+    must("chown", &["-R", "12345:12345", store.to_str().unwrap()]);
+    std::fs::set_permissions(&store, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let ended = lab.ctrlz(&["track"]);
+    assert!(ended.code().is_some_and(|code| code != 0 && code != 101), "{ended:?}");
+    std::fs::set_permissions(&store, std::fs::Permissions::from_mode(0o700)).unwrap();
+    Manifest::of(&lab.data).assert_is(&before, "a store of another user");
+}

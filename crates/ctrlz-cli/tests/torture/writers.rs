@@ -1,0 +1,80 @@
+//! Somebody keeps writing a file while restores run over it.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::lab::{Lab, command, sized};
+
+/// One version of the file: long enough that a torn one would show.
+fn version(number: u64) -> Vec<u8> {
+    format!("version {number:08}\n").repeat(600).into_bytes()
+}
+
+/// Replaces the file again and again. Gives the versions that something other than the writer
+/// took away: those must be in the store.
+fn keep_writing(lab: &Lab, go_on: &AtomicBool) -> Vec<u64> {
+    let (file, beside) = (lab.work.join("file"), lab.dir().join("saved-by-the-writer"));
+    let mut taken = Vec::new();
+    for number in 1000.. {
+        if !go_on.load(Ordering::Relaxed) {
+            break;
+        }
+        std::fs::write(&beside, version(number)).unwrap();
+        std::fs::rename(&beside, &file).unwrap();
+        std::thread::sleep(Duration::from_millis(number % 40));
+        let now = std::fs::read(&file).unwrap();
+        let first = now.split(|byte| *byte == b'\n').next().unwrap();
+        assert!(now == [first, b"\n"].concat().repeat(600), "a torn file");
+        if now != version(number) {
+            taken.push(number);
+        }
+    }
+    taken
+}
+
+/// The ids of everything in the store.
+fn stored_ids(lab: &Lab) -> HashSet<String> {
+    let format = "--batch-check=%(objectname)";
+    let listed = lab.store_git(&["cat-file", "--batch-all-objects", format]).ok().stdout;
+    listed.lines().map(str::to_owned).collect()
+}
+
+fn blob_id(lab: &Lab, bytes: &[u8]) -> String {
+    let path = lab.dir().join("saved-to-hash");
+    std::fs::write(&path, bytes).unwrap();
+    let args = ["hash-object", "--no-filters"];
+    crate::lab::run(command("git").args(args).arg(&path)).ok().stdout.trim().to_owned()
+}
+
+#[test]
+fn a_version_that_a_restore_overwrites_is_always_in_a_snapshot() {
+    let lab = Lab::new();
+    lab.write("file", version(1));
+    lab.write("calm", "then");
+    let one = lab.track();
+    lab.write("file", version(2));
+    lab.write("calm", "now");
+    let two = lab.track();
+    let go_on = AtomicBool::new(true);
+    let (taken, done) = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| keep_writing(&lab, &go_on));
+        let begun = Instant::now();
+        let mut done = 0;
+        while begun.elapsed() < Duration::from_secs(sized(6, 60)) {
+            let hash = if done % 2 == 0 { &one } else { &two };
+            let ended = lab.ctrlz(&["restore", hash]).is(&[0, 3, 5], "restore while writing");
+            done += u64::from(ended.code() == Some(0));
+        }
+        go_on.store(false, Ordering::Relaxed);
+        (writer.join().unwrap(), done)
+    });
+    lab.track();
+    lab.assert_tidy("restores under a writer");
+    assert!(done > 0 && !taken.is_empty(), "nothing happened: {done} restores, {taken:?}");
+    let stored = stored_ids(&lab);
+    for number in taken {
+        let id = blob_id(&lab, &version(number));
+        assert!(stored.contains(&id), "version {number} was overwritten and is in no snapshot");
+    }
+}
