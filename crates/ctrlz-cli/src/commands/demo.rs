@@ -127,7 +127,7 @@ impl Stage {
             ..StepInfo::default()
         };
         let progress = Progress::default();
-        let start = StepStart { info, paths: Vec::new() };
+        let start = StepStart { info, ..StepStart::default() };
         let step = self.workspace.begin_step(start, &progress)?.step;
         work()?;
         self.workspace.end_step(&step, &progress)?;

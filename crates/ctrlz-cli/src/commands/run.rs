@@ -121,7 +121,7 @@ fn begin(place: &Place, args: &StepArgs) -> Result<StepBegun, Failure> {
         who: args.who.clone(),
         ..StepInfo::default()
     };
-    let start = StepStart { info, paths: Vec::new() };
+    let start = StepStart { info, owner: Some(std::process::id()), ..StepStart::default() };
     let begun = watched(|progress| place.workspace.begin_step(start, progress))?;
     warn_of(&begun.skipped);
     // Before the command runs: it may remove the repository that was borrowed from.

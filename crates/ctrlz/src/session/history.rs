@@ -1,6 +1,6 @@
 //! Reading the log as sessions, turns and steps.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Serialize;
 
@@ -52,7 +52,17 @@ pub struct StepRecord {
 /// The whole log, oldest first, with what is taken back.
 pub(super) struct History {
     pub(super) operations: Vec<Operation>,
-    pub(super) undone: HashSet<String>,
+    taken: HashMap<String, Taken>,
+}
+
+/// How far a step is taken back.
+#[derive(Default)]
+struct Taken {
+    /// All of it, except what did not merge.
+    whole: bool,
+    conflicts: Vec<TreePath>,
+    /// Some of its paths, because only they were asked for.
+    paths: Vec<TreePath>,
 }
 
 impl History {
@@ -62,19 +72,43 @@ impl History {
             None => Vec::new(),
         };
         operations.reverse();
-        let mut undone = HashSet::new();
-        for operation in &operations {
-            match operation.kind {
-                OperationKind::Undo => undone.extend(operation.details.undone.iter().cloned()),
-                OperationKind::Redo => {
-                    for step in &operation.details.undone {
-                        undone.remove(step);
-                    }
+        let redone: HashSet<&str> =
+            operations.iter().filter_map(|op| op.details.takes_back.as_deref()).collect();
+        let mut taken: HashMap<String, Taken> = HashMap::new();
+        let undos = operations
+            .iter()
+            .filter(|op| op.kind == OperationKind::Undo && !redone.contains(op.id.as_str()));
+        for undo in undos {
+            for step in &undo.details.undone {
+                let taken = taken.entry(step.clone()).or_default();
+                if undo.details.undone_only.is_empty() {
+                    taken.whole = true;
+                    taken.conflicts = undo.details.conflicts.clone();
+                } else {
+                    let merged = |path: &&TreePath| !undo.details.conflicts.contains(path);
+                    taken.paths.extend(undo.details.undone_only.iter().filter(merged).cloned());
                 }
-                _ => (),
             }
         }
-        Ok(History { operations, undone })
+        Ok(History { operations, taken })
+    }
+
+    /// Whether a step is taken back, apart from what did not merge.
+    pub(super) fn is_undone(&self, step: &str) -> bool {
+        self.taken.get(step).is_some_and(|taken| taken.whole)
+    }
+
+    /// Whether there is something of a step that a forced undo could still take back.
+    pub(super) fn has_conflicts(&self, step: &str) -> bool {
+        self.taken.get(step).is_some_and(|taken| !taken.conflicts.is_empty())
+    }
+
+    /// Whether a step's change of `path` is taken back already.
+    pub(super) fn is_path_undone(&self, step: &str, path: &TreePath) -> bool {
+        self.taken.get(step).is_some_and(|taken| {
+            (taken.whole && !taken.conflicts.contains(path))
+                || taken.paths.iter().any(|only| path.is_within(only))
+        })
     }
 
     /// Every piece of every step, oldest first.
@@ -121,7 +155,7 @@ impl Workspace {
         let record = |piece: &Piece<'_>| {
             let info = piece.info?.clone();
             Some(StepRecord {
-                undone: history.undone.contains(&info.step),
+                undone: history.is_undone(&info.step),
                 info,
                 operation: piece.after.id.clone(),
                 at_millis: piece.after.at_millis,

@@ -10,7 +10,7 @@ use crate::restore::{ModeChange, Now, NowAt, Request, Wanted};
 use crate::store::{PackWriter, Store};
 use crate::workspace::{Absence, Modes, dirs_above, is_binary};
 
-use super::history::Piece;
+use super::history::{History, Piece};
 use super::undo::Conflict;
 
 /// What to do about a file that was changed since in a way that does not merge.
@@ -32,6 +32,7 @@ struct Track<'a> {
 pub(super) fn invert(
     store: &Store,
     now: &Now<'_>,
+    history: Option<&History>,
     pieces: &[Piece<'_>],
     limit: &[TreePath],
     on_conflict: OnConflict,
@@ -44,11 +45,12 @@ pub(super) fn invert(
         conflicts: Vec::new(),
         pack: PackWriter::new(&store.objects_dir()),
     };
-    let tracks = gather(store, pieces, limit)?;
+    let tracks = gather(store, history, pieces, limit, on_conflict)?;
+    inverter.shared(pieces, limit);
     for (path, track) in &tracks {
         inverter.path(path, track)?;
     }
-    inverter.modes_and_dirs(pieces, limit);
+    inverter.modes_and_dirs(pieces, limit)?;
     let Inverter { request, conflicts, pack, .. } = inverter;
     // Merged texts are new objects; the plan needs them readable.
     pack.publish()?;
@@ -59,8 +61,10 @@ pub(super) fn invert(
 /// Every path the pieces changed, with its changes newest first.
 fn gather<'a>(
     store: &Store,
+    history: Option<&History>,
     pieces: &[Piece<'a>],
     limit: &[TreePath],
+    on_conflict: OnConflict,
 ) -> Result<BTreeMap<TreePath, Track<'a>>, Error> {
     let mut tracks: BTreeMap<TreePath, Track<'a>> = BTreeMap::new();
     for piece in pieces.iter().rev() {
@@ -69,7 +73,13 @@ fn gather<'a>(
             let asked = limit.is_empty() || limit.iter().any(|path| change.path.is_within(path));
             // Left out afterwards is not deleted.
             let hidden = change.after.is_none() && covered.doubt(&change.path)?.is_some();
-            if asked && !hidden && piece.owns(&change.path) {
+            let forced = on_conflict == OnConflict::TakeTheirs;
+            let own = piece.owns(&change.path)
+                || (forced && piece.after.details.shared.contains(&change.path));
+            let done = history
+                .zip(piece.info)
+                .is_some_and(|(history, info)| history.is_path_undone(&info.step, &change.path));
+            if asked && !hidden && own && !done {
                 let track = tracks.entry(change.path.clone()).or_insert(Track { changes: vec![] });
                 track.changes.push((change, *piece));
             }
@@ -133,6 +143,21 @@ impl Inverter<'_> {
         };
         self.request.wanted.insert(path.as_bytes().to_vec(), wanted);
         Ok(())
+    }
+
+    /// What changed while several steps were open is nobody's, and is only told.
+    fn shared(&mut self, pieces: &[Piece<'_>], limit: &[TreePath]) {
+        if self.on_conflict == OnConflict::TakeTheirs {
+            return;
+        }
+        let shared: BTreeSet<&TreePath> =
+            pieces.iter().flat_map(|piece| &piece.after.details.shared).collect();
+        for path in shared {
+            if limit.is_empty() || limit.iter().any(|limit| path.is_within(limit)) {
+                let why = "it changed while several steps were open; --force takes it back".into();
+                self.conflicts.push(Conflict { path: path.clone(), why });
+            }
+        }
     }
 
     /// Directories that the changes made go when their last file goes.
@@ -203,7 +228,7 @@ impl Inverter<'_> {
     }
 
     /// Permissions and empty directories, which a tree does not hold.
-    fn modes_and_dirs(&mut self, pieces: &[Piece<'_>], limit: &[TreePath]) {
+    fn modes_and_dirs(&mut self, pieces: &[Piece<'_>], limit: &[TreePath]) -> Result<(), Error> {
         let asked = |path: &TreePath| limit.is_empty() || limit.iter().any(|l| path.is_within(l));
         for piece in pieces.iter().rev() {
             let (before, after) = (&piece.before.meta, &piece.after.meta);
@@ -221,19 +246,26 @@ impl Inverter<'_> {
                     self.request.emptied.extend(dirs_above(dir.as_bytes()).map(<[u8]>::to_vec));
                 }
             }
-            self.modes(piece, &asked);
+            self.modes(piece, &asked)?;
         }
+        Ok(())
     }
 
-    fn modes(&mut self, piece: &Piece<'_>, asked: &dyn Fn(&TreePath) -> bool) {
+    fn modes(&mut self, piece: &Piece<'_>, asked: &dyn Fn(&TreePath) -> bool) -> Result<(), Error> {
         let (before, after) = (&piece.before.meta, &piece.after.meta);
         if before.modes == after.modes && before.common == after.common {
-            return;
+            return Ok(());
         }
         let (then, left) = (Modes::of(Some(before)), Modes::of(Some(after)));
-        let listed = before.modes.iter().chain(&after.modes);
-        for (text, _) in listed {
-            let bytes = text.clone().into_bytes();
+        let paths: BTreeSet<Vec<u8>> = if before.common == after.common {
+            let listed = before.modes.iter().chain(&after.modes);
+            listed.map(|(text, _)| text.clone().into_bytes()).collect()
+        } else {
+            // What most files have has changed, so every file may have.
+            let all = changes(&self.store.objects, &ObjectId::EMPTY_TREE, &piece.after.snapshot)?;
+            all.into_iter().map(|change| change.path.as_bytes().to_vec()).collect()
+        };
+        for bytes in paths {
             let Ok(path) = TreePath::parse(&bytes) else { continue };
             let NowAt::File { stat, entry, .. } = self.now.at(&bytes) else { continue };
             let from = stat.mode & 0o777;
@@ -243,5 +275,6 @@ impl Inverter<'_> {
                 self.request.modes.push(ModeChange { path: bytes, from, to, is_dir: false });
             }
         }
+        Ok(())
     }
 }

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::git::ObjectId;
 use crate::path::TreePath;
 use crate::scan::{Progress, Skipped};
-use crate::store::{OpenStep, StepInfo, new_id};
+use crate::store::{OpenStep, ProcessId, StepInfo, new_id};
 use crate::workspace::{Cause, Hold, TrackOptions, Workspace};
 
 /// What an agent says about a step before it begins.
@@ -17,6 +17,9 @@ pub struct StepStart {
     pub info: StepInfo,
     /// Paths the tool says it will change. The strongest evidence when several steps overlap.
     pub paths: Vec<TreePath>,
+    /// The process that will end the step. If it dies, the step is closed and marked as inferred.
+    /// Default: none, as where every call comes from another process.
+    pub owner: Option<u32>,
 }
 
 /// A step that began.
@@ -53,7 +56,7 @@ impl Workspace {
     pub fn begin_step(&self, start: StepStart, progress: &Progress) -> Result<StepBegun, Error> {
         self.check_enabled()?;
         let hold = self.begin()?;
-        let StepStart { mut info, paths } = start;
+        let StepStart { mut info, paths, owner } = start;
         let open = hold.open_steps()?;
         if let Some(known) = open.iter().find(|step| step.info.step == info.step) {
             let before = known.before;
@@ -66,10 +69,11 @@ impl Workspace {
         let options = TrackOptions::default();
         let tracked = self.track_locked(&hold, &options, &Cause::outside(), progress)?;
         let mut open: Vec<OpenStep> = open.into_iter().filter(|step| !step.abandoned).collect();
+        let owner = owner.and_then(ProcessId::of);
         let step = info.step.clone();
         let before = tracked.operation.snapshot;
         let before_operation = tracked.operation.id;
-        open.push(OpenStep { info, paths, before, before_operation, abandoned: false });
+        open.push(OpenStep { info, paths, before, before_operation, owner, abandoned: false });
         hold.save_steps(&open)?;
         Ok(StepBegun { step, before, skipped: tracked.snapshot.skipped })
     }
@@ -108,7 +112,7 @@ fn abandon_earlier_turns(
     let mut marked = false;
     for step in &mut open {
         let earlier = step.info.session == next.session && step.info.turn() != next.turn();
-        if earlier && !step.abandoned {
+        if earlier && !step.abandoned && !step.is_owned() {
             step.abandoned = true;
             marked = true;
         }

@@ -74,6 +74,8 @@ pub struct UndoReport {
     pub safety_operation: Option<String>,
     /// The snapshot afterwards; `None` if nothing was changed.
     pub after: Option<ObjectId>,
+    /// Replaced things that could not be removed and still lie under these names.
+    pub left: Vec<String>,
     /// A command that moves the user's own git back; never run by us.
     pub git_hint: Option<String>,
 }
@@ -81,7 +83,9 @@ pub struct UndoReport {
 impl UndoReport {
     /// Whether everything was taken back.
     pub fn is_complete(&self) -> bool {
-        self.conflicts.is_empty() && !self.kept.iter().any(|kept| kept.reason.is_failure())
+        self.conflicts.is_empty()
+            && self.left.is_empty()
+            && !self.kept.iter().any(|kept| kept.reason.is_failure())
     }
 }
 
@@ -115,7 +119,12 @@ impl Workspace {
     ) -> Result<UndoReport, Error> {
         let hold = self.begin()?;
         let chosen = self.choose_undo(&hold, scope, options, progress)?;
-        let details = Details { undone: chosen.steps.clone(), ..Details::default() };
+        let details = Details {
+            undone: chosen.steps.clone(),
+            undone_only: options.paths.clone(),
+            conflicts: chosen.conflicts.iter().map(|conflict| conflict.path.clone()).collect(),
+            ..Details::default()
+        };
         self.carry_through(&hold, chosen, OperationKind::Undo, details, options, progress)
     }
 
@@ -127,7 +136,7 @@ impl Workspace {
         let history = History::read(&hold.store, &hold.work_tree)?;
         let pieces = last_undo(&history).ok_or(Error::NothingToRedo)?;
         let undo = pieces.after;
-        let (prepared, conflicts) = self.plan_inverse(&hold, &tracked, &[pieces], options)?;
+        let (prepared, conflicts) = self.plan_inverse(&hold, &tracked, None, &[pieces], options)?;
         let steps = undo.details.undone.clone();
         let details = Details {
             undone: steps.clone(),
@@ -157,7 +166,8 @@ impl Workspace {
             }
         }
         let git_hint = git_hint(hold, &chosen);
-        let (prepared, conflicts) = self.plan_inverse(hold, &tracked, &chosen, options)?;
+        let (prepared, conflicts) =
+            self.plan_inverse(hold, &tracked, Some(&history), &chosen, options)?;
         Ok(Chosen { steps, prepared, conflicts, git_hint })
     }
 
@@ -165,12 +175,14 @@ impl Workspace {
         &self,
         hold: &Hold,
         tracked: &Tracked,
+        history: Option<&History>,
         pieces: &[Piece<'_>],
         options: &UndoOptions,
     ) -> Result<(Prepared, Vec<Conflict>), Error> {
         let on_conflict = if options.force { OnConflict::TakeTheirs } else { OnConflict::Keep };
         let now = crate::restore::Now::of(&tracked.listing);
-        let (request, conflicts) = invert(&hold.store, &now, pieces, &options.paths, on_conflict)?;
+        let (request, conflicts) =
+            invert(&hold.store, &now, history, pieces, &options.paths, on_conflict)?;
         let prepared = self.plan_from(hold, tracked, request)?;
         Ok((prepared, conflicts))
     }
@@ -206,6 +218,7 @@ impl Workspace {
             plan: hash,
             safety_operation: Some(report.safety_operation),
             after: Some(report.after),
+            left: report.left,
             git_hint,
         })
     }
@@ -221,6 +234,7 @@ fn preview(chosen: Chosen) -> UndoReport {
         kept: plan.kept,
         safety_operation: None,
         after: None,
+        left: Vec::new(),
         git_hint: chosen.git_hint,
     }
 }
@@ -234,7 +248,7 @@ fn choose<'a>(
 ) -> Result<Vec<Piece<'a>>, Error> {
     let open = |piece: &Piece<'a>| {
         piece.info.is_some_and(|info| {
-            !history.undone.contains(&info.step)
+            (!history.is_undone(&info.step) || (options.force && history.has_conflicts(&info.step)))
                 && options.session.as_ref().is_none_or(|session| info.session == *session)
         })
     };
@@ -298,8 +312,19 @@ fn git_hint(hold: &Hold, pieces: &[Piece<'_>]) -> Option<String> {
     }
     let commit = then.commit.as_deref()?;
     Some(match (&then.branch, &now.branch) {
-        (Some(branch), now) if Some(branch) != now.as_ref() => format!("git switch {branch}"),
+        (Some(branch), now) if Some(branch) != now.as_ref() => {
+            format!("git switch {}", shell_word(branch))
+        }
         (Some(_), _) => format!("git reset --soft {commit}"),
         (None, _) => format!("git switch --detach {commit}"),
     })
+}
+
+/// A word that a shell takes as it is, whatever it holds.
+fn shell_word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._/-".contains(c);
+    match text.chars().all(plain) && !text.starts_with('-') {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', "'\\''")),
+    }
 }

@@ -92,6 +92,12 @@ pub struct Details {
     /// Steps that an undo took back.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub undone: Vec<String>,
+    /// The only paths that an undo was asked for; empty if it was asked for all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub undone_only: Vec<TreePath>,
+    /// Paths that an undo left because they did not merge.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conflicts: Vec<TreePath>,
     /// The operation that a redo takes back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub takes_back: Option<String>,

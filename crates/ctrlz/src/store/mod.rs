@@ -35,7 +35,7 @@ pub(crate) use meta::{Meta, OuterRules};
 pub(crate) use objects::Objects;
 pub(crate) use pack_writer::{PackWriter, Published};
 pub(crate) use project::{Project, check_root, known_work_tree};
-pub(crate) use steps::{OpenStep, load as load_steps, save as save_steps};
+pub(crate) use steps::{OpenStep, ProcessId, load as load_steps, save as save_steps};
 pub(crate) use trees::{Change as TreeChange, build as build_tree, edit as edit_tree};
 pub(crate) use user_repo::UserRepo;
 pub(crate) use work_tree::WorkTree;

@@ -23,9 +23,47 @@ pub(crate) struct OpenStep {
     pub(crate) before: ObjectId,
     /// The operation that recorded it.
     pub(crate) before_operation: String,
+    /// The process that will close it, where one process does.
+    #[serde(default)]
+    pub(crate) owner: Option<ProcessId>,
     /// Nobody will close it any more.
     #[serde(default)]
     pub(crate) abandoned: bool,
+}
+
+/// A process, told from a later one with the same number by when it started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ProcessId {
+    number: u32,
+    started: u64,
+}
+
+impl ProcessId {
+    /// The process with this number, if it is alive.
+    pub(crate) fn of(number: u32) -> Option<ProcessId> {
+        let stat = read_small(Path::new(&format!("/proc/{number}/stat")), 4096).ok().flatten()?;
+        // The name may hold anything, also blanks and brackets; the fields follow its last one.
+        let end = stat.iter().rposition(|byte| *byte == b')')?;
+        let text = String::from_utf8_lossy(&stat[end + 1..]).into_owned();
+        let started = text.split_whitespace().nth(19)?.parse().ok()?;
+        Some(ProcessId { number, started })
+    }
+
+    fn is_alive(self) -> bool {
+        ProcessId::of(self.number) == Some(self)
+    }
+}
+
+impl OpenStep {
+    /// Whether its owner is known to be at it still.
+    pub(crate) fn is_owned(&self) -> bool {
+        self.owner.is_some_and(ProcessId::is_alive)
+    }
+
+    /// Whether its owner is known to be gone.
+    pub(crate) fn is_orphan(&self) -> bool {
+        self.owner.is_some() && !self.is_owned()
+    }
 }
 
 /// Reads the open steps; a torn file means none.

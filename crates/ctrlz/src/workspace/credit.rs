@@ -23,13 +23,13 @@ impl Hold {
         before: Option<&ObjectId>,
         after: &ObjectId,
     ) -> Result<(OperationKind, Details, PackWriter), Error> {
-        let (Some(before), OperationKind::Outside) = (before, cause.kind) else {
-            let kind = if before.is_none() { OperationKind::Baseline } else { cause.kind };
-            return Ok((kind, cause.details.clone(), pack));
-        };
-        let open = self.open_steps()?;
         let mut details = cause.details.clone();
         details.head = self.head.clone();
+        let (Some(before), OperationKind::Outside) = (before, cause.kind) else {
+            let kind = if before.is_none() { OperationKind::Baseline } else { cause.kind };
+            return Ok((kind, details, pack));
+        };
+        let open = self.open_steps()?;
         match open.as_slice() {
             [] => Ok((OperationKind::Outside, details, pack)),
             [only] => {

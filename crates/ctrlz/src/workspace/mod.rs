@@ -334,8 +334,23 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
+    /// The steps in progress; those whose process died are marked.
     pub(crate) fn open_steps(&self) -> Result<Vec<OpenStep>, Error> {
-        load_steps(&self.work_tree.steps_path())
+        let mut open = load_steps(&self.work_tree.steps_path())?;
+        for step in &mut open {
+            step.abandoned |= step.is_orphan();
+        }
+        Ok(open)
+    }
+
+    /// Forgets steps that nobody will close, once a snapshot has credited them.
+    pub(crate) fn drop_abandoned(&self) -> Result<(), Error> {
+        let open = self.open_steps()?;
+        if open.iter().any(|step| step.abandoned) {
+            let open: Vec<OpenStep> = open.into_iter().filter(|step| !step.abandoned).collect();
+            self.save_steps(&open)?;
+        }
+        Ok(())
     }
 
     pub(crate) fn save_steps(&self, steps: &[OpenStep]) -> Result<(), Error> {

@@ -160,13 +160,15 @@ impl Workspace {
         progress: &Progress,
     ) -> Result<Tracked, Error> {
         let last = hold.work_tree.last_or_salvaged(&hold.store)?;
-        match last {
+        let tracked = match last {
             Some(last) if !options.paths.is_empty() && self.rules_hold(hold, options, &last)? => {
                 self.track_paths(hold, options, cause, last, progress)
             }
             // Without a previous snapshot there is nothing to take the other paths from.
             last => self.track_all(hold, options, cause, last, progress),
-        }
+        }?;
+        hold.drop_abandoned()?;
+        Ok(tracked)
     }
 
     /// Whether the ignore rules above the named directories are those of the previous snapshot.

@@ -18,7 +18,7 @@ fn start(session: &str, message: &str, step: &str) -> StepStart {
             who: Some("agent".into()),
             ..StepInfo::default()
         },
-        paths: Vec::new(),
+        ..StepStart::default()
     }
 }
 
@@ -192,6 +192,67 @@ fn a_conflict_keeps_the_users_bytes_and_force_takes_the_old() {
 }
 
 #[test]
+fn what_is_left_of_a_step_can_be_taken_back_later() {
+    let lab = Lab::new();
+    lab.write("f", "one\n");
+    lab.write("g", "one\n");
+    lab.step("s", "m", "1", |lab| {
+        lab.write("f", "agent\n");
+        lab.write("g", "agent\n");
+        lab.write("h", "agent\n");
+    });
+    let only = |path: &str| UndoOptions { paths: vec![tree_path(path)], ..UndoOptions::default() };
+    lab.undo_with(&UndoScope::LastTurn, &only("h")).unwrap();
+    assert!(!lab.exists("h") && lab.read("g") == "agent\n");
+    lab.write("f", "user\n");
+    let report = lab.undo();
+    assert_eq!((report.conflicts.len(), lab.read("g")), (1, "one\n".to_owned()));
+    let result = lab.undo_with(&UndoScope::LastTurn, &UndoOptions::default());
+    assert!(matches!(result, Err(Error::NothingToUndo)), "it walks on");
+    let force = UndoOptions { force: true, ..UndoOptions::default() };
+    lab.undo_with(&UndoScope::LastTurn, &force).unwrap();
+    assert_eq!(lab.read("f"), "one\n", "the rest, when forced");
+    assert!(matches!(lab.undo_with(&UndoScope::LastTurn, &force), Err(Error::NothingToUndo)));
+}
+
+#[test]
+fn a_step_of_a_dead_process_is_closed_and_holds_nobody_up() {
+    let lab = Lab::new();
+    let mut dead = start("dead", "m", "d");
+    // Below, its start time is changed, as if the number now belonged to another process.
+    dead.owner = Some(std::process::id());
+    lab.begin(dead);
+    let wt = std::fs::read_dir(lab.store().join("ctrlz/wt")).unwrap().next().unwrap().unwrap();
+    let steps = wt.path().join("steps");
+    let text = std::fs::read_to_string(&steps).unwrap();
+    let at = text.find("\"started\":").unwrap() + 10;
+    std::fs::write(&steps, format!("{}9{}", &text[..at], &text[at..])).unwrap();
+    lab.write("by-the-dead", "x\n");
+    lab.step("alive", "m", "1", |lab| lab.write("y", "1\n"));
+    let report = lab.undo();
+    assert!(report.is_complete(), "{report:?}");
+    assert!(!lab.exists("y") && lab.exists("by-the-dead"));
+    let steps = lab.workspace().steps().unwrap();
+    assert!(steps[0].inferred && steps[0].info.session == "dead");
+}
+
+#[test]
+fn permissions_that_all_files_share_are_taken_back_too() {
+    let lab = Lab::new();
+    for name in ["a", "b", "c"] {
+        lab.write(name, "x\n");
+    }
+    let before = lab.manifest();
+    lab.step("s", "m", "1", |lab| {
+        for name in ["a", "b", "c"] {
+            lab.chmod(name, 0o600);
+        }
+    });
+    lab.undo();
+    assert_same(&lab.manifest(), &before, "0644 again");
+}
+
+#[test]
 fn only_conflicts_is_not_taken_back_and_says_so() {
     let lab = Lab::new();
     lab.write("f", "one\n");
@@ -262,9 +323,10 @@ fn overlapping_steps_are_told_apart_by_what_they_name() {
     }
     lab.end("a1");
     lab.end("b1");
-    lab.undo_with(&UndoScope::Session, &of("a")).unwrap();
+    let report = lab.undo_with(&UndoScope::Session, &of("a")).unwrap();
+    assert_eq!(report.conflicts[0].path, tree_path("z"), "shared work is told");
     let read = || (lab.read("x"), lab.read("y"), lab.read("z"));
-    assert_eq!(read(), ("0\n".into(), "1\n".into(), "1\n".into()), "shared work stays");
+    assert_eq!(read(), ("0\n".into(), "1\n".into(), "1\n".into()), "and stays");
     lab.undo_with(&UndoScope::Session, &of("b")).unwrap();
     assert_eq!(read(), ("0\n".into(), "0\n".into(), "1\n".into()));
 }
