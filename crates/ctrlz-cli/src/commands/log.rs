@@ -15,7 +15,7 @@ use crate::render::{self, Charset, Output, printable};
 ///
 /// One line per operation: how long ago, what, the files and lines it changed, and at the end the
 /// session, the message and the id that `undo --step` takes, or the operation that `restore`
-/// takes. [undone] steps are taken back at present; of [inferred] ones, the agent never said
+/// takes. `[undone]` steps are taken back at present; of `[inferred]` ones, the agent never said
 /// where they end.
 #[derive(clap::Args, Debug)]
 pub(crate) struct LogArgs {
