@@ -114,7 +114,9 @@ impl TreePath {
 }
 
 pub(crate) fn is_within(path: &[u8], directory: &[u8]) -> bool {
-    path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+    // Everything lies within the work tree itself.
+    directory.is_empty()
+        || path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
 /// Splits a path into its directory (empty at the top) and its name.

@@ -52,6 +52,9 @@ pub enum SkipReason {
     },
     /// The file changed every time it was read.
     Unstable,
+    /// Names came and went in this directory all through the scan. What is captured of it is right,
+    /// but a file that was moved there meanwhile may be missing.
+    Restless,
     /// A fifo, socket or device.
     Special,
     /// Another file system is mounted there.
@@ -82,6 +85,7 @@ impl SkipReason {
             | SkipReason::UnreadableIndex
             | SkipReason::IgnoreFileTooLarge { .. } => true,
             SkipReason::TooLarge { .. }
+            | SkipReason::Restless
             | SkipReason::Special
             | SkipReason::OtherMount
             | SkipReason::ProtectedName
@@ -96,6 +100,9 @@ impl SkipReason {
             SkipReason::Unreadable { error } => format!("unreadable: {error}"),
             SkipReason::UnreadableDirectory { error } => format!("unreadable directory: {error}"),
             SkipReason::Unstable => "changed while it was read".into(),
+            SkipReason::Restless => {
+                "names came and went in it during the scan; one moved there may be missing".into()
+            }
             SkipReason::Special => "a fifo, socket or device".into(),
             SkipReason::OtherMount => "another file system is mounted there".into(),
             SkipReason::ProtectedName => "its name could be taken for a repository".into(),
@@ -288,6 +295,8 @@ pub(crate) struct Listing {
     pub(crate) hidden_rules: Vec<(Vec<u8>, Vec<u8>)>,
     /// Paths that were listed and then gone: deleted, or renamed to where we had looked already.
     pub(crate) vanished: Vec<Vec<u8>>,
+    /// Directories that changed after they were listed.
+    pub(crate) moved: Vec<Vec<u8>>,
     /// Whether the cache no longer says what is here.
     pub(crate) changed: bool,
 }

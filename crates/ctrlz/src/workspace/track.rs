@@ -305,7 +305,8 @@ impl Workspace {
         progress: &Progress,
     ) -> Result<Listing, Error> {
         for _ in 0..3 {
-            if listing.vanished.is_empty() {
+            self.note_moved_dirs(hold, &mut listing);
+            if listing.vanished.is_empty() && listing.moved.is_empty() {
                 return Ok(listing);
             }
             let cache = StatCache::of(&listing);
@@ -313,11 +314,29 @@ impl Workspace {
             listing = list(&hold.root, &input, keep, progress)?;
             read_listing(&hold.root, &mut listing, keep, input.threads, progress)?;
         }
-        let lost = std::mem::take(&mut listing.vanished);
+        self.note_moved_dirs(hold, &mut listing);
+        let Listing { vanished, moved, .. } = &mut listing;
         let unstable = |path| Skipped { path, reason: SkipReason::Unstable };
-        listing.skipped.extend(lost.into_iter().map(unstable));
+        let restless = |path| Skipped { path, reason: SkipReason::Restless };
+        let lost = vanished.drain(..).map(unstable).chain(moved.drain(..).map(restless));
+        let lost: Vec<Skipped> = lost.collect();
+        listing.skipped.extend(lost);
         listing.skipped.sort_unstable();
         Ok(listing)
+    }
+
+    /// Adds directories that changed since they were listed: a name may have come to one that was
+    /// looked at before. Only a scan that found something new can have missed a rename, so the
+    /// others need not look.
+    fn note_moved_dirs(&self, hold: &Hold, listing: &mut Listing) {
+        if !listing.changed {
+            return;
+        }
+        let moved = listing.dirs.iter().filter(|dir| {
+            let now = hold.root.open_below(&dir.path).and_then(|dir| dir.stat_self());
+            now.is_ok_and(|now| now.mtime != dir.stat.mtime || now.ctime != dir.stat.ctime)
+        });
+        listing.moved = moved.map(|dir| dir.path.clone()).collect();
     }
 
     fn list_input<'a>(

@@ -297,3 +297,39 @@ fn taking_back_permissions_of_many_files_is_not_quadratic() {
     assert!(start.elapsed() < std::time::Duration::from_secs(20), "{:?}", start.elapsed());
     assert!(report.kept.iter().all(|kept| kept.reason != KeptReason::NoRecord));
 }
+
+#[test]
+fn a_file_that_moves_during_the_scan_is_captured_or_reported() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let lab = Lab::new();
+    for number in 0..200 {
+        lab.write(&format!("a{number:03}/f"), "x");
+    }
+    lab.write("a000/mover", "the one");
+    lab.write("z/f", "x");
+    let stop = AtomicBool::new(false);
+    let missed = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                for (from, to) in [("a000/mover", "z/mover"), ("z/mover", "a000/mover")] {
+                    std::fs::rename(lab.path(from), lab.path(to)).unwrap();
+                    std::thread::sleep(std::time::Duration::from_millis(30));
+                }
+            }
+        });
+        let missed = (0..40)
+            .filter(|_| {
+                let snapshot = lab.track();
+                let has = |path| {
+                    lab.workspace().file_exists_at(&snapshot.hash, &tree_path(path)).unwrap()
+                        != Presence::Absent
+                };
+                // Found in one place, or not proven absent in either.
+                !has("a000/mover") && !has("z/mover")
+            })
+            .count();
+        stop.store(true, Ordering::Relaxed);
+        missed
+    });
+    assert_eq!(missed, 0);
+}
