@@ -298,7 +298,7 @@ fn roll_back(
             journal.phase = Phase::RollingBack;
             journal.save(path)?;
         }
-        undo_all(root, journal, path, rescue).map(drop)
+        undo_all(root, journal, path, OnFailure::Stop, rescue).map(drop)
     };
     match undone() {
         Ok(()) => Error::RolledBack { cause: Box::new(cause) },
@@ -311,17 +311,30 @@ fn undo_all(
     root: &Dir,
     journal: &Journal,
     path: &Path,
+    on_failure: OnFailure,
     rescue: Rescue<'_>,
 ) -> Result<Vec<Vec<u8>>, Error> {
     let mut kept = Vec::new();
+    let mut failure = None;
     for change in journal.modes.iter().rev() {
         // Not changed yet, or changed by somebody else: either way it is not ours to set.
         drop(change_mode(root, change, change.to, change.from));
     }
     for unit in journal.units.iter().rev() {
-        if !undo_unit(root, unit, rescue).unwrap_or(false) {
-            kept.push(unit.path.clone().into_bytes());
+        match undo_unit(root, unit, rescue) {
+            Ok(true) => (),
+            Ok(false) | Err(Error::Moved { .. }) => kept.push(unit.path.clone().into_bytes()),
+            Err(error) => {
+                kept.push(unit.path.clone().into_bytes());
+                failure.get_or_insert(error);
+            }
         }
+    }
+    // A path that could not be put back must not be called put back: the next command tries again.
+    if let Some(error) = failure
+        && on_failure == OnFailure::Stop
+    {
+        return Err(error);
     }
     sync_places(root, journal)?;
     Journal::remove(path)?;
@@ -339,7 +352,9 @@ fn undo_unit(root: &Dir, unit: &UnitRecord, rescue: Rescue<'_>) -> Result<bool, 
         None => Ok(dir.stat(name)?.is_none()),
     };
     let new_is_here = unit.has_new && unit.staged.is_some() && is(&name, &unit.staged)?;
-    let old_is_there = unit.old.is_some() && is(temporary, &unit.old)?;
+    // Also if it is not what was saved: then somebody wrote it just before the swap, and it belongs
+    // where it was.
+    let old_is_there = unit.old.is_some() && dir.stat(temporary)?.is_some();
     match (&unit.old, unit.has_new) {
         (None, true) if new_is_here => dir.rename_new(&name, temporary)?,
         (Some(_), true) if new_is_here && old_is_there => dir.exchange(temporary, &name)?,
@@ -401,7 +416,8 @@ fn remove_known(dir: &Dir, name: &[u8], thing: &Thing) -> Result<(), Error> {
             Err(error) if is_elsewhere(&error) => continue,
             Err(error) => return Err(error.into()),
         };
-        if inside.stat(name)?.is_some_and(|stat| record.is(&stat, Renamed::No)) {
+        let Some(stat) = inside.stat(name)? else { continue };
+        if leaf_is(&inside, name, record, &stat, Renamed::No)? {
             inside.remove_file(name)?;
         }
     }
@@ -581,7 +597,7 @@ pub(crate) fn recover(
 ) -> Result<Applied, Error> {
     match journal.phase {
         Phase::Staging | Phase::RollingBack => {
-            let kept = undo_all(root, journal, path, rescue)?;
+            let kept = undo_all(root, journal, path, OnFailure::GoOn, rescue)?;
             let kept = if journal.phase == Phase::Staging { Vec::new() } else { kept };
             Ok(Applied { kept, left: Vec::new() })
         }

@@ -76,6 +76,8 @@ pub struct UndoReport {
     pub after: Option<ObjectId>,
     /// Replaced things that could not be removed and still lie under these names.
     pub left: Vec<String>,
+    /// Why the undo could not be recorded, if so; the files are as `done` says.
+    pub not_recorded: Option<String>,
     /// A command that moves the user's own git back; never run by us.
     pub git_hint: Option<String>,
 }
@@ -85,6 +87,7 @@ impl UndoReport {
     pub fn is_complete(&self) -> bool {
         self.conflicts.is_empty()
             && self.left.is_empty()
+            && self.not_recorded.is_none()
             && !self.kept.iter().any(|kept| kept.reason.is_failure())
     }
 }
@@ -219,6 +222,7 @@ impl Workspace {
             safety_operation: Some(report.safety_operation),
             after: Some(report.after),
             left: report.left,
+            not_recorded: report.not_recorded,
             git_hint,
         })
     }
@@ -235,6 +239,7 @@ fn preview(chosen: Chosen) -> UndoReport {
         safety_operation: None,
         after: None,
         left: Vec::new(),
+        not_recorded: None,
         git_hint: chosen.git_hint,
     }
 }
