@@ -144,6 +144,9 @@ pub(super) fn show_report(
     for left in &report.left {
         out.line(&format!("left {left}: it was changed at the last moment"))?;
     }
+    if let Some(why) = &report.not_recorded {
+        out.line(&format!("the files are as listed, but that could not be recorded: {why}"))?;
+    }
     if report.after != report.safety || !report.done.is_empty() {
         // The operation, not the hash: the restore may have changed nothing but permissions.
         out.line(&format!("before: {}", report.safety))?;

@@ -160,5 +160,9 @@ pub(super) fn kept_lines(report: &UndoReport) -> Vec<String> {
         let sign = if kept.reason.is_failure() { '!' } else { '=' };
         format!("{sign} kept       {}: {}", kept.path, printable(&kept.reason.describe()))
     });
-    conflicts.chain(kept).collect()
+    let left = report.left.iter().map(|name| format!("! left       {name}"));
+    let unrecorded = report.not_recorded.iter().map(|why| {
+        format!("! the files are as listed, but that could not be recorded: {}", printable(why))
+    });
+    conflicts.chain(kept).chain(left).chain(unrecorded).collect()
 }
