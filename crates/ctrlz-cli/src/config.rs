@@ -92,6 +92,8 @@ pub(crate) fn decide(args: &GlobalArgs, environment: &Environment) -> Result<Set
         max_new_file_bytes: keys.max_new_file_bytes.unwrap_or(default.max_new_file_bytes),
         exclude: keys.exclude.unwrap_or_default(),
         include_ignored: keys.include_ignored.unwrap_or_default(),
+        ignored: keys.ignored.unwrap_or(default.ignored),
+        max_ignored_bytes: keys.max_ignored_bytes.unwrap_or(default.max_ignored_bytes),
         nested_repos: keys.nested_repos.unwrap_or(default.nested_repos),
         max_files: keys.max_files.unwrap_or(default.max_files),
         max_snapshot_bytes: keys.max_snapshot_bytes.unwrap_or(default.max_snapshot_bytes),
@@ -170,6 +172,8 @@ struct Keys {
     max_new_file_bytes: Option<u64>,
     exclude: Option<Vec<String>>,
     include_ignored: Option<Vec<String>>,
+    ignored: Option<ctrlz::IgnoredFiles>,
+    max_ignored_bytes: Option<u64>,
     nested_repos: Option<bool>,
     max_files: Option<u64>,
     max_snapshot_bytes: Option<u64>,
@@ -185,14 +189,12 @@ struct ConfigFile {
 }
 
 /// Keys that are part of the configuration but that this version does nothing with yet.
-const LATER: [&str; 9] = [
-    "ignored",
+const LATER: [&str; 7] = [
     "keep_days",
     "keep_sessions",
     "keep_checkpoints",
     "max_store_bytes",
     "max_total_bytes",
-    "max_ignored_bytes",
     "watch",
     "durability",
 ];
@@ -280,6 +282,8 @@ impl Keys {
             max_new_file_bytes: self.max_new_file_bytes.or(base.max_new_file_bytes),
             exclude: self.exclude.or(base.exclude),
             include_ignored: self.include_ignored.or(base.include_ignored),
+            ignored: self.ignored.or(base.ignored),
+            max_ignored_bytes: self.max_ignored_bytes.or(base.max_ignored_bytes),
             nested_repos: self.nested_repos.or(base.nested_repos),
             max_files: self.max_files.or(base.max_files),
             max_snapshot_bytes: self.max_snapshot_bytes.or(base.max_snapshot_bytes),

@@ -58,6 +58,66 @@ pub enum Error {
         /// The id that was asked for.
         message: String,
     },
+    /// The message has no such part, as far as steps tell.
+    #[error("message {message:?} has no step of a part {part:?}")]
+    NoSuchPart {
+        /// The message.
+        message: String,
+        /// The part that was asked for.
+        part: String,
+    },
+    /// The session is not reverted, or the revert has become final.
+    #[error("session {session:?} has no revert to take back")]
+    NothingReverted {
+        /// The session.
+        session: String,
+    },
+    /// The session is at work.
+    #[error("session {session:?} is busy: {holder} is at step {step}")]
+    SessionBusy {
+        /// The session.
+        session: String,
+        /// The open step.
+        step: String,
+        /// Who is at it.
+        holder: String,
+    },
+    /// No such session is recorded.
+    #[error("no session {session:?}")]
+    NoSuchSession {
+        /// The id that was asked for.
+        session: String,
+    },
+    /// No such plan was made, or it is forgotten.
+    #[error("no plan {id}")]
+    UnknownPlan {
+        /// The hash that was asked for.
+        id: ObjectId,
+    },
+    /// No such checkpoint.
+    #[error("no checkpoint {name:?}")]
+    NoSuchCheckpoint {
+        /// The name that was asked for.
+        name: String,
+    },
+    /// No snapshot has lost this.
+    #[error("{path} is not lost: no snapshot has a file there that is missing now")]
+    NothingLost {
+        /// The path that was asked for.
+        path: TreePath,
+    },
+    /// The file is binary, so it has no lines.
+    #[error("{path} is binary")]
+    Binary {
+        /// The file.
+        path: TreePath,
+    },
+    /// A directory that should be made new has something in it.
+    #[error("{} is not empty", shown(path))]
+    NotEmpty {
+        /// The directory.
+        path: PathBuf,
+    },
     /// Everything is taken back already, or nothing was ever done.
     #[error("nothing to undo")]
     NothingToUndo,
@@ -238,15 +298,25 @@ impl Error {
             | Error::NoSuchMessage { .. }
             | Error::NothingToUndo
             | Error::NothingToRedo
+            | Error::NoSuchPart { .. }
+            | Error::NoSuchSession { .. }
+            | Error::NoSuchCheckpoint { .. }
+            | Error::NothingReverted { .. }
+            | Error::UnknownPlan { .. }
+            | Error::NothingLost { .. }
+            | Error::Binary { .. }
             | Error::NotASnapshot { .. }
             | Error::NoSuchFile { .. } => Fault::Caller,
-            Error::Busy { .. } | Error::Moved { .. } | Error::StalePlan | Error::Cancelled => {
-                Fault::Conflict
-            }
+            Error::Busy { .. }
+            | Error::SessionBusy { .. }
+            | Error::Moved { .. }
+            | Error::StalePlan
+            | Error::Cancelled => Fault::Conflict,
             Error::DangerousRoot { .. }
             | Error::NotGit { .. }
             | Error::OverBudget { .. }
             | Error::MassChange { .. }
+            | Error::NotEmpty { .. }
             | Error::HostileTree { .. }
             | Error::Bomb { .. } => Fault::Refused,
             Error::Disabled { .. } => Fault::Disabled,
@@ -269,7 +339,20 @@ impl Error {
             Error::UnknownSnapshot { .. } | Error::UnknownOperation { .. } => {
                 "`ctrlz status` shows the store this directory uses and its newest snapshot"
             }
-            Error::NoSuchStep { .. } | Error::NoSuchMessage { .. } => "`ctrlz log` lists the steps",
+            Error::NoSuchStep { .. } | Error::NoSuchMessage { .. } | Error::NoSuchPart { .. } => {
+                "`ctrlz log` lists the steps"
+            }
+            Error::NoSuchSession { .. } | Error::NothingReverted { .. } => {
+                "`ctrlz sessions` lists the sessions and what is taken back"
+            }
+            Error::SessionBusy { .. } => {
+                "wait for the step to end, or pass --interrupt if its agent is gone"
+            }
+            Error::UnknownPlan { .. } => "make a plan with --dry-run; it prints the plan's hash",
+            Error::NoSuchCheckpoint { .. } => "`ctrlz checkpoint --list` lists them",
+            Error::NothingLost { .. } => "`ctrlz log --lost` lists files that disappeared",
+            Error::Binary { .. } => "`ctrlz recover --list PATH` lists its versions",
+            Error::NotEmpty { .. } => "name a directory that does not exist yet",
             Error::NothingToUndo => "`ctrlz log` shows what was done and what is taken back",
             Error::NothingToRedo => "`ctrlz redo` takes back an undo, and there is none left",
             Error::NotAHash(_) => "`ctrlz track` prints the hash of a new snapshot",
@@ -315,6 +398,15 @@ impl Error {
             Error::UnknownOperation { .. } => "unknown_operation",
             Error::NoSuchStep { .. } => "no_such_step",
             Error::NoSuchMessage { .. } => "no_such_message",
+            Error::NoSuchPart { .. } => "no_such_part",
+            Error::NoSuchSession { .. } => "no_such_session",
+            Error::NoSuchCheckpoint { .. } => "no_such_checkpoint",
+            Error::NothingReverted { .. } => "nothing_reverted",
+            Error::SessionBusy { .. } => "session_busy",
+            Error::UnknownPlan { .. } => "unknown_plan",
+            Error::NothingLost { .. } => "nothing_lost",
+            Error::NotEmpty { .. } => "not_empty",
+            Error::Binary { .. } => "binary",
             Error::NothingToUndo => "nothing_to_undo",
             Error::NothingToRedo => "nothing_to_redo",
             Error::NotASnapshot { .. } => "not_a_snapshot",

@@ -56,12 +56,16 @@ pub use path::{NotATreePath, PathText, TreePath, escape};
 pub use restore::{Action, Kept, KeptReason, Plan};
 pub use scan::{Progress, SkipReason, Skipped};
 pub use session::{
-    Conflict, SessionInfo, StepBegun, StepEnded, StepRecord, StepStart, UndoOptions, UndoReport,
-    UndoScope,
+    BlameLine, Checkpoint, CheckpointOptions, Conflict, Deeds, Fork, ForkOptions, LostFile, Origin,
+    RevertState, Rewind, SessionInfo, StepBegun, StepEnded, StepRecord, StepStart, TimelineEntry,
+    TimelineFile, TimelineQuery, TimelineStep, UndoOptions, UndoReport, UndoScope, Version,
+    WalkBack,
 };
-pub use store::{Credit, Details, Head, Operation, OperationKind, StepInfo};
+pub use store::{
+    Boundary, Credit, Details, Forked, Head, Operation, OperationKind, ParentTurn, StepInfo,
+};
 pub use workspace::{
-    Diffs, ListedFile, Options, Patch, PatchToRevert, Point, Presence, Problem, Recovery,
-    RestoreOptions, RestoreReport, Snapshot, Status, TrackOptions, Verification, Workspace,
-    find_work_tree,
+    Diffs, IgnoredFiles, ListedFile, Options, Patch, PatchToRevert, Point, Presence, Problem,
+    Recovery, RestoreOptions, RestoreReport, Snapshot, Status, TrackOptions, Verification,
+    Workspace, find_work_tree,
 };

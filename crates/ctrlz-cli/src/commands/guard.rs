@@ -42,7 +42,7 @@ pub(crate) fn run(place: Result<Place, Failure>, args: &GuardArgs) -> Result<Don
 fn take_back(place: &Place, step: &str, code: u8) {
     // The command made those files; who guards it has agreed to their removal.
     let options = UndoOptions { allow_mass_removal: true, ..UndoOptions::default() };
-    let scope = UndoScope::Step(step.to_owned());
+    let scope = UndoScope::Step { step: step.to_owned() };
     let failed = format!("ctrlz: the command failed with {code}");
     match watched(|progress| place.workspace.undo(&scope, &options, progress)) {
         Ok(report) => say(&failed, &report),

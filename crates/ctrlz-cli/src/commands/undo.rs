@@ -46,6 +46,9 @@ pub(crate) struct UndoArgs {
     /// Take the earlier version of a file where changes do not merge
     #[arg(long)]
     force: bool,
+    /// Also take back changes of ignored files that no tool named
+    #[arg(long)]
+    ignored: bool,
     /// Allow removing an unusual share of the files
     #[arg(long)]
     yes: bool,
@@ -63,8 +66,10 @@ pub(crate) fn run(place: &Place, args: &UndoArgs, out: &mut Output) -> Result<Do
         session: args.session.clone(),
         paths: place.paths(&args.paths)?,
         force: args.force,
+        ignored: args.ignored,
         allow_mass_removal: args.yes,
         expected_plan: args.plan.as_deref().map(hash).transpose()?,
+        ..UndoOptions::default()
     };
     if args.dry_run {
         let report = watched(|progress| place.workspace.plan_undo(&scope, &options, progress))?;
@@ -90,9 +95,11 @@ pub(crate) fn run(place: &Place, args: &UndoArgs, out: &mut Output) -> Result<Do
 
 fn scope(args: &UndoArgs) -> UndoScope {
     match args {
-        UndoArgs { step: Some(step), .. } => UndoScope::Step(step.clone()),
-        UndoArgs { message: Some(message), .. } => UndoScope::Message(message.clone()),
-        UndoArgs { to: Some(message), .. } => UndoScope::From(message.clone()),
+        UndoArgs { step: Some(step), .. } => UndoScope::Step { step: step.clone() },
+        UndoArgs { message: Some(message), .. } => UndoScope::Message { message: message.clone() },
+        UndoArgs { to: Some(message), .. } => {
+            UndoScope::From { message: message.clone(), part: None }
+        }
         UndoArgs { last_step: true, .. } => UndoScope::LastStep,
         UndoArgs { all: true, .. } => UndoScope::Session,
         UndoArgs { .. } => UndoScope::LastTurn,

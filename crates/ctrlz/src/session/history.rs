@@ -1,57 +1,23 @@
-//! Reading the log as sessions, turns and steps.
+//! The log as sessions, turns and steps, read from its newest end as far as needed.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-
-use serde::Serialize;
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 
 use crate::error::Error;
-use crate::git::ObjectId;
 use crate::path::TreePath;
-use crate::store::{Operation, OperationKind, StepInfo, Store, WorkTree};
-use crate::workspace::Workspace;
+use crate::store::{
+    Credit, LogEntry, LogIndex, Operation, OperationKind, StepInfo, Store, WorkTree, read_operation,
+};
 
-/// One session as the log has it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct SessionInfo {
-    /// The session's id.
-    pub session: String,
-    /// The agent, if it said so.
-    pub who: Option<String>,
-    /// Steps that changed something.
-    pub steps: usize,
-    /// Steps that are taken back at present.
-    pub undone: usize,
-    /// When its first and its last change were recorded, in milliseconds since 1970.
-    pub first_at_millis: u64,
-    /// When its last change was recorded.
-    pub last_at_millis: u64,
-}
-
-/// What one step changed in one operation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct StepRecord {
-    /// The step.
-    #[serde(flatten)]
-    pub info: StepInfo,
-    /// The operation.
-    pub operation: String,
-    /// When it was recorded, in milliseconds since 1970.
-    pub at_millis: u64,
-    /// The snapshot before.
-    pub before: ObjectId,
-    /// The snapshot after.
-    pub after: ObjectId,
-    /// Its paths; `None` for all that differ.
-    pub paths: Option<Vec<TreePath>>,
-    /// Its agent did not close it.
-    pub inferred: bool,
-    /// It is taken back at present.
-    pub undone: bool,
-}
-
-/// The whole log, oldest first, with what is taken back.
-pub(super) struct History {
-    pub(super) operations: Vec<Operation>,
+/// A work tree's log, newest first.
+pub(super) struct History<'a> {
+    store: &'a Store,
+    path: PathBuf,
+    log: Option<LogIndex>,
+    /// What has been read so far.
+    pub(super) entries: Vec<LogEntry>,
+    /// Undos and reverts that were taken back.
+    redone: HashSet<String>,
     taken: HashMap<String, Taken>,
 }
 
@@ -65,32 +31,91 @@ struct Taken {
     paths: Vec<TreePath>,
 }
 
-impl History {
-    pub(super) fn read(store: &Store, work_tree: &WorkTree) -> Result<History, Error> {
-        let mut operations = match store.refs.read(work_tree.ref_name())? {
-            Some(head) => store.history(head).collect::<Result<Vec<_>, Error>>()?,
-            None => Vec::new(),
+/// One step's part of one operation, by its place in [`History::entries`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) entry: usize,
+    credit: usize,
+}
+
+/// A change that belongs together: one operation, or one step's part of it.
+pub(super) struct Span {
+    pub(super) before: Operation,
+    pub(super) after: Operation,
+    pub(super) info: Option<StepInfo>,
+    pub(super) paths: Option<Vec<TreePath>>,
+    /// Ignored files that are its own.
+    pub(super) named: Vec<TreePath>,
+}
+
+impl Span {
+    /// Whether this span's change of `path` is its own.
+    pub(super) fn owns(&self, path: &TreePath) -> bool {
+        self.paths.as_ref().is_none_or(|paths| paths.contains(path))
+    }
+}
+
+impl<'a> History<'a> {
+    /// The log of a work tree; nothing of it is read yet.
+    pub(super) fn open(store: &'a Store, work_tree: &WorkTree) -> Result<History<'a>, Error> {
+        let path = work_tree.index_path();
+        let log = match store.refs.read(work_tree.ref_name())? {
+            Some(head) => Some(LogIndex::open(store, &path, head)?),
+            None => None,
         };
-        operations.reverse();
-        let redone: HashSet<&str> =
-            operations.iter().filter_map(|op| op.details.takes_back.as_deref()).collect();
-        let mut taken: HashMap<String, Taken> = HashMap::new();
-        let undos = operations
-            .iter()
-            .filter(|op| op.kind == OperationKind::Undo && !redone.contains(op.id.as_str()));
-        for undo in undos {
-            for step in &undo.details.undone {
-                let taken = taken.entry(step.clone()).or_default();
-                if undo.details.undone_only.is_empty() {
-                    taken.whole = true;
-                    taken.conflicts = undo.details.conflicts.clone();
-                } else {
-                    let merged = |path: &&TreePath| !undo.details.conflicts.contains(path);
-                    taken.paths.extend(undo.details.undone_only.iter().filter(merged).cloned());
-                }
+        let (entries, redone, taken) = Default::default();
+        Ok(History { store, path, log, entries, redone, taken })
+    }
+
+    /// The whole log.
+    pub(super) fn read(store: &'a Store, work_tree: &WorkTree) -> Result<History<'a>, Error> {
+        let mut history = History::open(store, work_tree)?;
+        while history.pull()? {}
+        Ok(history)
+    }
+
+    /// Regards an undo or revert as taken back, as a plan does that takes it back.
+    pub(super) fn without(mut self, operation: &str) -> History<'a> {
+        self.redone.insert(operation.to_owned());
+        self
+    }
+
+    /// Reads one more operation; `false` at the beginning of the log.
+    pub(super) fn pull(&mut self) -> Result<bool, Error> {
+        let Some(log) = &mut self.log else { return Ok(false) };
+        let Some(entry) = log.next(self.store, &self.path)? else { return Ok(false) };
+        self.note(&entry);
+        self.entries.push(entry);
+        Ok(true)
+    }
+
+    /// What takes back comes after what it takes back, so the newest word is heard first.
+    fn note(&mut self, entry: &LogEntry) {
+        let details = &entry.details;
+        self.redone.extend(details.takes_back.clone());
+        if !takes_steps_back(entry) || self.redone.contains(&entry.id) {
+            return;
+        }
+        for step in &details.undone {
+            let taken = self.taken.entry(step.clone()).or_default();
+            if !details.undone_only.is_empty() {
+                let merged = |path: &&TreePath| !details.conflicts.contains(path);
+                taken.paths.extend(details.undone_only.iter().filter(merged).cloned());
+            } else if !taken.whole {
+                taken.whole = true;
+                taken.conflicts = details.conflicts.clone();
             }
         }
-        Ok(History { operations, taken })
+    }
+
+    /// Whether an undo or revert is in force.
+    pub(super) fn is_in_force(&self, entry: &LogEntry) -> bool {
+        takes_steps_back(entry) && !self.redone.contains(&entry.id)
+    }
+
+    /// Whether an operation was taken back.
+    pub(super) fn is_redone(&self, operation: &str) -> bool {
+        self.redone.contains(operation)
     }
 
     /// Whether a step is taken back, apart from what did not merge.
@@ -111,86 +136,98 @@ impl History {
         })
     }
 
-    /// Every piece of every step, oldest first.
-    pub(super) fn pieces(&self) -> Vec<Piece<'_>> {
-        let mut pieces = Vec::new();
-        for pair in self.operations.windows(2) {
-            let (before, after) = (&pair[0], &pair[1]);
-            for credit in &after.details.credits {
-                pieces.push(Piece {
-                    before,
-                    after,
-                    info: Some(&credit.step),
-                    paths: credit.paths.as_deref(),
-                    inferred: credit.inferred,
-                });
+    /// The pieces of one operation that has been read.
+    pub(super) fn pieces_of(&self, entry: usize) -> impl Iterator<Item = Piece> + use<> {
+        (0..self.entries[entry].details.credits.len()).map(move |credit| Piece { entry, credit })
+    }
+
+    /// Every piece that has been read and whose operation before is read too, oldest first.
+    pub(super) fn pieces(&self) -> Vec<Piece> {
+        let complete = 0..self.entries.len().saturating_sub(1);
+        complete.rev().flat_map(|entry| self.pieces_of(entry)).collect()
+    }
+
+    pub(super) fn credit(&self, piece: Piece) -> &Credit {
+        &self.entries[piece.entry].details.credits[piece.credit]
+    }
+
+    pub(super) fn info(&self, piece: Piece) -> &StepInfo {
+        &self.credit(piece).step
+    }
+
+    /// The operation before an entry. Pulls it if it has not been read.
+    pub(super) fn before(&mut self, entry: usize) -> Result<Option<&LogEntry>, Error> {
+        while self.entries.len() <= entry + 1 {
+            if !self.pull()? {
+                return Ok(None);
             }
         }
-        pieces
+        Ok(self.entries.get(entry + 1))
     }
-}
 
-/// A change that belongs together: one operation, or one step's part of it.
-#[derive(Clone, Copy)]
-pub(super) struct Piece<'a> {
-    pub(super) before: &'a Operation,
-    pub(super) after: &'a Operation,
-    pub(super) info: Option<&'a StepInfo>,
-    pub(super) paths: Option<&'a [TreePath]>,
-    pub(super) inferred: bool,
-}
-
-impl Piece<'_> {
-    /// Whether this piece's change of `path` is its own.
-    pub(super) fn owns(&self, path: &TreePath) -> bool {
-        self.paths.is_none_or(|paths| paths.contains(path))
+    /// An undo or revert, and the reverts it moved on from, oldest first: taken back together,
+    /// they give the state before the first of them.
+    pub(super) fn chain(&mut self, at: usize) -> Result<Vec<Span>, Error> {
+        let mut spans = Vec::new();
+        let mut next = Some(at);
+        while let Some(at) = next {
+            self.before(at)?;
+            spans.push(self.span_of(at)?);
+            next = self.moved_from(at)?;
+        }
+        spans.reverse();
+        Ok(spans)
     }
-}
 
-impl Workspace {
-    /// The steps of the work tree, oldest first.
-    pub fn steps(&self) -> Result<Vec<StepRecord>, Error> {
-        let Some((store, work_tree)) = self.existing()? else { return Ok(Vec::new()) };
-        let history = History::read(&store, &work_tree)?;
-        let record = |piece: &Piece<'_>| {
-            let info = piece.info?.clone();
-            Some(StepRecord {
-                undone: history.is_undone(&info.step),
-                info,
-                operation: piece.after.id.clone(),
-                at_millis: piece.after.at_millis,
-                before: piece.before.snapshot,
-                after: piece.after.snapshot,
-                paths: piece.paths.map(<[TreePath]>::to_vec),
-                inferred: piece.inferred,
-            })
+    /// The oldest operation of [`History::chain`].
+    pub(super) fn first_of_chain(&mut self, at: usize) -> Result<usize, Error> {
+        let mut first = at;
+        while let Some(older) = self.moved_from(first)? {
+            first = older;
+        }
+        Ok(first)
+    }
+
+    /// The revert that a revert took the place of.
+    fn moved_from(&mut self, at: usize) -> Result<Option<usize>, Error> {
+        let entry = &self.entries[at];
+        if entry.kind != OperationKind::Revert {
+            return Ok(None);
+        }
+        let Some(older) = entry.details.takes_back.clone() else { return Ok(None) };
+        let mut at = at + 1;
+        while self.before(at)?.is_some() {
+            if self.entries[at].id == older {
+                return Ok(Some(at));
+            }
+            at += 1;
+        }
+        Ok(None)
+    }
+
+    /// A piece with all that its operations know.
+    pub(super) fn span(&self, piece: Piece) -> Result<Span, Error> {
+        let credit = self.credit(piece);
+        let span = self.span_of(piece.entry)?;
+        let named = credit.named.clone();
+        Ok(Span { info: Some(credit.step.clone()), paths: credit.paths.clone(), named, ..span })
+    }
+
+    /// A whole operation as one change.
+    pub(super) fn span_of(&self, entry: usize) -> Result<Span, Error> {
+        let read = |entry: &LogEntry| read_operation(&self.store.objects, &entry.commit);
+        let after = read(&self.entries[entry])?;
+        let before = match self.entries.get(entry + 1) {
+            Some(before) => read(before)?,
+            // What came before has expired; nothing is known to have changed.
+            None => after.clone(),
         };
-        Ok(history.pieces().iter().filter_map(record).collect())
+        let named = after.details.ignored.clone();
+        Ok(Span { before, after, info: None, paths: None, named })
     }
+}
 
-    /// The sessions of the work tree, the one that worked last at the end.
-    pub fn sessions(&self) -> Result<Vec<SessionInfo>, Error> {
-        let mut sessions: BTreeMap<String, SessionInfo> = BTreeMap::new();
-        let mut seen = HashSet::new();
-        for step in self.steps()? {
-            let session =
-                sessions.entry(step.info.session.clone()).or_insert_with(|| SessionInfo {
-                    session: step.info.session.clone(),
-                    who: None,
-                    steps: 0,
-                    undone: 0,
-                    first_at_millis: step.at_millis,
-                    last_at_millis: step.at_millis,
-                });
-            session.who = session.who.take().or(step.info.who);
-            session.last_at_millis = session.last_at_millis.max(step.at_millis);
-            if seen.insert(step.info.step) {
-                session.steps += 1;
-                session.undone += usize::from(step.undone);
-            }
-        }
-        let mut sessions: Vec<SessionInfo> = sessions.into_values().collect();
-        sessions.sort_by_key(|session| session.last_at_millis);
-        Ok(sessions)
-    }
+fn takes_steps_back(entry: &LogEntry) -> bool {
+    let kind = matches!(entry.kind, OperationKind::Undo | OperationKind::Revert);
+    kind && !entry.details.undone.is_empty()
 }

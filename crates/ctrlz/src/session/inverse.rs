@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::compare::{Change, Entry, changes, find, merge_lines};
+use crate::compare::{Change, Entry, Status, changes, find, merge_lines};
 use crate::error::Error;
-use crate::git::{EntryKind, Kind, ObjectId};
+use crate::git::{EntryKind, Kind, ObjectId, diff_lines};
 use crate::path::TreePath;
 use crate::restore::{ModeChange, Now, NowAt, Request, Wanted};
-use crate::store::{PackWriter, Store};
+use crate::store::{Companion, PackWriter, Store, read_companion};
 use crate::workspace::{Absence, Modes, dirs_above, is_binary};
 
-use super::history::{History, Piece};
+use super::history::{History, Span};
 use super::undo::Conflict;
 
 /// What to do about a file that was changed since in a way that does not merge.
@@ -24,105 +24,163 @@ pub(super) enum OnConflict {
 
 /// A path's way back.
 struct Track<'a> {
-    /// Newest first: the change, and the piece it is part of.
-    changes: Vec<(Change, Piece<'a>)>,
+    /// Newest first: the change, and the span it is part of.
+    changes: Vec<(Change, &'a Span)>,
 }
 
-/// Works out what taking `pieces` (oldest first) back asks for.
+/// What to invert, and how.
+pub(super) struct Inversion<'a> {
+    /// What was taken back already; `None` for redo, which takes back all of it.
+    pub(super) history: Option<&'a History<'a>>,
+    /// Oldest first.
+    pub(super) spans: &'a [Span],
+    /// Only these paths; all if empty.
+    pub(super) limit: &'a [TreePath],
+    pub(super) on_conflict: OnConflict,
+    /// Whether changes of ignored files that no tool named are taken back too.
+    pub(super) ignored: bool,
+    /// The companion of the present state.
+    pub(super) companion: Option<ObjectId>,
+}
+
+/// What an inversion asks for.
+#[derive(Default)]
+pub(super) struct Inverted {
+    pub(super) request: Request,
+    pub(super) conflicts: Vec<Conflict>,
+    /// Ignored files among what is asked for.
+    pub(super) ignored: Vec<TreePath>,
+    /// Changes of ignored files that stay.
+    pub(super) ignored_left: Vec<Conflict>,
+}
+
+impl Inversion<'_> {
+    fn is_asked_for(&self, path: &TreePath) -> bool {
+        self.limit.is_empty() || self.limit.iter().any(|limit| path.is_within(limit))
+    }
+
+    fn is_done(&self, span: &Span, path: &TreePath) -> bool {
+        let step = self.history.zip(span.info.as_ref());
+        step.is_some_and(|(history, info)| history.is_path_undone(&info.step, path))
+    }
+}
+
+/// Works out what taking the spans back asks for.
 pub(super) fn invert(
     store: &Store,
     now: &Now<'_>,
-    history: Option<&History>,
-    pieces: &[Piece<'_>],
-    limit: &[TreePath],
-    on_conflict: OnConflict,
-) -> Result<(Request, Vec<Conflict>), Error> {
+    inversion: &Inversion<'_>,
+) -> Result<Inverted, Error> {
     let mut inverter = Inverter {
         store,
         now,
-        on_conflict,
-        request: Request { common_dir_mode: 0o755, ..Request::default() },
-        conflicts: Vec::new(),
+        inversion,
+        out: Inverted {
+            request: Request { common_dir_mode: 0o755, ..Request::default() },
+            ..Inverted::default()
+        },
         pack: PackWriter::new(&store.objects_dir()),
     };
-    let tracks = gather(store, history, pieces, limit, on_conflict)?;
-    inverter.shared(pieces, limit);
+    let (mut tracks, hidden) = gather(store, inversion)?;
+    inverter.shared();
+    inverter.follow_renames(&mut tracks)?;
     for (path, track) in &tracks {
-        inverter.path(path, track)?;
+        inverter.path(path, track, None)?;
     }
-    inverter.modes_and_dirs(pieces, limit)?;
-    let Inverter { request, conflicts, pack, .. } = inverter;
+    inverter.modes_and_dirs()?;
+    inverter.ignored_files(&hidden)?;
+    let Inverter { out, pack, .. } = inverter;
     // Merged texts are new objects; the plan needs them readable.
     pack.publish()?;
     store.objects.refresh()?;
-    Ok((request, conflicts))
+    Ok(out)
 }
 
-/// Every path the pieces changed, with its changes newest first.
+/// A path that a snapshot no longer holds because it is ignored or skipped now.
+struct Hidden<'a> {
+    change: Change,
+    span: &'a Span,
+}
+
+/// Every path the spans changed, with its changes newest first, and what they hid.
 fn gather<'a>(
     store: &Store,
-    history: Option<&History>,
-    pieces: &[Piece<'a>],
-    limit: &[TreePath],
-    on_conflict: OnConflict,
-) -> Result<BTreeMap<TreePath, Track<'a>>, Error> {
+    inversion: &Inversion<'a>,
+) -> Result<(BTreeMap<TreePath, Track<'a>>, Vec<Hidden<'a>>), Error> {
     let mut tracks: BTreeMap<TreePath, Track<'a>> = BTreeMap::new();
-    for piece in pieces.iter().rev() {
-        let mut covered = Absence::of_operation(store, piece.after);
-        for change in changes(&store.objects, &piece.before.snapshot, &piece.after.snapshot)? {
-            let asked = limit.is_empty() || limit.iter().any(|path| change.path.is_within(path));
+    let mut hidden = Vec::new();
+    let forced = inversion.on_conflict == OnConflict::TakeTheirs;
+    for span in inversion.spans.iter().rev() {
+        let mut covered = Absence::of_operation(store, &span.after);
+        let aside = span.before.meta.companion.map(|id| read_companion(&store.objects, &id));
+        let aside = aside.and_then(Result::ok);
+        for mut change in changes(&store.objects, &span.before.snapshot, &span.after.snapshot)? {
+            let own = span.owns(&change.path)
+                || (forced && span.after.details.shared.contains(&change.path));
+            if !own || !inversion.is_asked_for(&change.path) {
+                continue;
+            }
+            if inversion.is_done(span, &change.path) {
+                continue;
+            }
+            if let (None, Some(aside)) = (change.before, &aside) {
+                // It was ignored before, and is not any more.
+                change.before = find(&store.objects, &aside.tree, &change.path)?;
+            }
             // Left out afterwards is not deleted.
-            let hidden = change.after.is_none() && covered.doubt(&change.path)?.is_some();
-            let forced = on_conflict == OnConflict::TakeTheirs;
-            let own = piece.owns(&change.path)
-                || (forced && piece.after.details.shared.contains(&change.path));
-            let done = history
-                .zip(piece.info)
-                .is_some_and(|(history, info)| history.is_path_undone(&info.step, &change.path));
-            if asked && !hidden && own && !done {
+            if change.after.is_none() && covered.doubt(&change.path)?.is_some() {
+                hidden.push(Hidden { change, span });
+            } else {
                 let track = tracks.entry(change.path.clone()).or_insert(Track { changes: vec![] });
-                track.changes.push((change, *piece));
+                track.changes.push((change, span));
             }
         }
     }
-    Ok(tracks)
+    Ok((tracks, hidden))
 }
 
 struct Inverter<'a> {
     store: &'a Store,
     now: &'a Now<'a>,
-    on_conflict: OnConflict,
-    request: Request,
-    conflicts: Vec<Conflict>,
+    inversion: &'a Inversion<'a>,
+    out: Inverted,
     pack: PackWriter,
 }
 
 impl Inverter<'_> {
-    /// Takes one path's changes back, newest first.
-    fn path(&mut self, path: &TreePath, track: &Track<'_>) -> Result<(), Error> {
+    /// Takes one path's changes back, newest first, from what is there or from `merged`, which an
+    /// edit of the file under another name left.
+    fn path(
+        &mut self,
+        path: &TreePath,
+        track: &Track<'_>,
+        merged: Option<Entry>,
+    ) -> Result<(), Error> {
         let ours = match self.now.at(path.as_bytes()) {
             NowAt::File { entry, .. } => Some(entry),
             NowAt::Nothing | NowAt::Dir => None,
             NowAt::Unsaved(why) => {
-                self.conflicts.push(Conflict { path: path.clone(), why });
+                self.conflict(path, why);
                 return Ok(());
             }
         };
-        let mut wanted = ours;
-        for (change, piece) in &track.changes {
+        let mut wanted = merged.or(ours);
+        for (change, span) in track.changes.iter().skip(usize::from(merged.is_some())) {
             if change.before.is_none() && wanted == change.after {
-                let doubt = Absence::of_operation(self.store, piece.before).doubt(path)?;
+                let doubt = Absence::of_operation(self.store, &span.before).doubt(path)?;
                 if let Some(reason) = doubt {
-                    self.conflicts.push(Conflict { path: path.clone(), why: reason.describe() });
+                    self.conflict(path, reason.describe());
                     return Ok(());
                 }
             }
             match self.merge(wanted, change)? {
                 Some(merged) => wanted = merged,
-                None if self.on_conflict == OnConflict::TakeTheirs => wanted = change.before,
+                None if self.inversion.on_conflict == OnConflict::TakeTheirs => {
+                    wanted = change.before;
+                }
                 None => {
-                    let why = "it was changed since, and the changes do not merge".into();
-                    self.conflicts.push(Conflict { path: path.clone(), why });
+                    let why = "it was changed since, and the changes do not merge";
+                    self.conflict(path, why.into());
                     return Ok(());
                 }
             }
@@ -130,9 +188,9 @@ impl Inverter<'_> {
         if wanted == ours {
             return Ok(());
         }
-        let mode = track.changes.last().map_or(0o644, |(_, piece)| {
+        let mode = track.changes.last().map_or(0o644, |(_, span)| {
             let kind = wanted.map_or(EntryKind::File, |entry| entry.kind);
-            Modes::of(Some(&piece.before.meta)).of_file(path.as_bytes(), kind)
+            Modes::of(Some(&span.before.meta)).of_file(path.as_bytes(), kind)
         });
         let wanted = match wanted {
             Some(entry) => Wanted::Entry { entry, mode },
@@ -141,23 +199,223 @@ impl Inverter<'_> {
                 Wanted::Absent
             }
         };
-        self.request.wanted.insert(path.as_bytes().to_vec(), wanted);
+        self.out.request.wanted.insert(path.as_bytes().to_vec(), wanted);
         Ok(())
     }
 
-    /// What changed while several steps were open is nobody's, and is only told.
-    fn shared(&mut self, pieces: &[Piece<'_>], limit: &[TreePath]) {
-        if self.on_conflict == OnConflict::TakeTheirs {
-            return;
-        }
-        let shared: BTreeSet<&TreePath> =
-            pieces.iter().flat_map(|piece| &piece.after.details.shared).collect();
-        for path in shared {
-            if limit.is_empty() || limit.iter().any(|limit| path.is_within(limit)) {
-                let why = "it changed while several steps were open; --force takes it back".into();
-                self.conflicts.push(Conflict { path: path.clone(), why });
+    fn conflict(&mut self, path: &TreePath, why: String) {
+        self.out.conflicts.push(Conflict { path: path.clone(), why });
+    }
+
+    /// Takes edits of a file that the changes renamed back to its old name, where they merge.
+    fn follow_renames(&mut self, tracks: &mut BTreeMap<TreePath, Track<'_>>) -> Result<(), Error> {
+        let edited: Vec<(TreePath, Entry)> = tracks
+            .iter()
+            .filter_map(|(path, track)| {
+                let [(change, _)] = track.changes.as_slice() else { return None };
+                let NowAt::File { entry: ours, .. } = self.now.at(path.as_bytes()) else {
+                    return None;
+                };
+                let is_edited = change.before.is_none() && change.after != Some(ours);
+                is_edited.then(|| (path.clone(), ours))
+            })
+            .collect();
+        for (new_name, ours) in edited {
+            let Some(old_name) = self.old_name(&new_name, tracks)? else { continue };
+            let (made, gone) = (&tracks[&new_name], &tracks[&old_name]);
+            let renamed = Change {
+                path: old_name.clone(),
+                before: gone.changes[0].0.before,
+                after: made.changes[0].0.after,
+            };
+            if let Some(Some(merged)) = self.merge(Some(ours), &renamed)? {
+                self.empty_out(&new_name, made)?;
+                self.out.request.wanted.insert(new_name.as_bytes().to_vec(), Wanted::Absent);
+                self.path(&old_name, gone, Some(merged))?;
+                tracks.remove(&new_name);
+                tracks.remove(&old_name);
             }
         }
+        Ok(())
+    }
+
+    /// The name that a new file had before: one that the same span removed, with the same or
+    /// nearly the same text, and that nobody has made again.
+    fn old_name(
+        &self,
+        new_name: &TreePath,
+        tracks: &BTreeMap<TreePath, Track<'_>>,
+    ) -> Result<Option<TreePath>, Error> {
+        const MAX_CANDIDATES: usize = 100;
+        let (made, span) = &tracks[new_name].changes[0];
+        let Some(made) = made.after.filter(|entry| entry.kind.is_file()) else { return Ok(None) };
+        let gone: Vec<(&TreePath, Entry)> = tracks
+            .iter()
+            .filter_map(|(path, track)| {
+                let (change, other) = track.changes.first()?;
+                let same_span = std::ptr::eq(*other, *span);
+                let is_free = matches!(self.now.at(path.as_bytes()), NowAt::Nothing);
+                let entry = change.before.filter(|entry| entry.kind.is_file())?;
+                (same_span && is_free && change.after.is_none()).then_some((path, entry))
+            })
+            .collect();
+        if let Some((path, _)) = gone.iter().find(|(_, entry)| entry.id == made.id) {
+            return Ok(Some((*path).clone()));
+        }
+        let text = self.store.objects.blob(&made.id)?;
+        let mut best: Option<(f64, &TreePath)> = None;
+        for (path, entry) in gone.into_iter().take(MAX_CANDIDATES) {
+            let alike = similarity(&self.store.objects.blob(&entry.id)?, &text);
+            if alike >= 0.5 && best.is_none_or(|(other, _)| alike > other) {
+                best = Some((alike, path));
+            }
+        }
+        Ok(best.map(|(_, path)| path.clone()))
+    }
+
+    /// What changed while several steps were open is nobody's, and is only told.
+    fn shared(&mut self) {
+        if self.inversion.on_conflict == OnConflict::TakeTheirs {
+            return;
+        }
+        let spans = self.inversion.spans;
+        let shared: BTreeSet<&TreePath> =
+            spans.iter().flat_map(|span| &span.after.details.shared).collect();
+        for path in shared {
+            if self.inversion.is_asked_for(path) {
+                let why = "it changed while several steps were open; --force takes it back";
+                self.conflict(path, why.into());
+            }
+        }
+    }
+
+    /// Ignored files: what was deleted comes back, what a tool named is taken back like any other
+    /// file, the rest only when asked.
+    fn ignored_files(&mut self, hidden: &[Hidden<'_>]) -> Result<(), Error> {
+        let objects = &self.store.objects;
+        let open = |id: Option<ObjectId>| id.map(|id| read_companion(objects, &id)).transpose();
+        let now = open(self.inversion.companion)?;
+        let mut tracks: BTreeMap<TreePath, Vec<(Change, u32)>> = BTreeMap::new();
+        for span in self.inversion.spans.iter().rev() {
+            let (was, is) = (span.before.meta.companion, span.after.meta.companion);
+            if was == is {
+                continue;
+            }
+            let (Ok(was), Ok(is)) = (open(was), open(is)) else { continue };
+            self.newly_ignored(span, hidden, is.as_ref(), &mut tracks)?;
+            let tree = |companion: &Option<Companion>| {
+                companion.as_ref().map_or(ObjectId::EMPTY_TREE, |companion| companion.tree)
+            };
+            for change in changes(objects, &tree(&was), &tree(&is))? {
+                let path = &change.path;
+                // What the snapshots themselves speak of is taken back there.
+                let crossed = find(objects, &span.before.snapshot, path)?.is_some()
+                    || find(objects, &span.after.snapshot, path)?.is_some();
+                if !self.inversion.is_asked_for(path)
+                    || self.inversion.is_done(span, path)
+                    || crossed
+                {
+                    continue;
+                }
+                let named = span.named.contains(path);
+                let unknown = was.as_ref().is_some_and(|was| was.is_unknown(path.as_bytes()));
+                let why = match change.status() {
+                    Status::Deleted => None,
+                    Status::Modified if named || self.inversion.ignored => None,
+                    Status::Added if named && !unknown => None,
+                    Status::Modified => Some("an ignored file was changed"),
+                    Status::Added => Some("an ignored file was made"),
+                };
+                match why {
+                    Some(why) => {
+                        let left = Conflict { path: path.clone(), why: why.into() };
+                        self.out.ignored_left.push(left);
+                    }
+                    None => {
+                        let usual = change.before.map_or(0o644, |entry| usual_mode(entry.kind));
+                        let mode =
+                            was.as_ref().map_or(usual, |was| was.mode_of(path.as_bytes(), usual));
+                        tracks.entry(path.clone()).or_default().push((change, mode));
+                    }
+                }
+            }
+        }
+        for (path, track) in tracks {
+            self.ignored_file(&path, &track, now.as_ref())?;
+        }
+        Ok(())
+    }
+
+    /// Files that the span changed and that are ignored since: the companion says what it left.
+    fn newly_ignored(
+        &self,
+        span: &Span,
+        hidden: &[Hidden<'_>],
+        is: Option<&Companion>,
+        tracks: &mut BTreeMap<TreePath, Vec<(Change, u32)>>,
+    ) -> Result<(), Error> {
+        let Some(is) = is else { return Ok(()) };
+        for Hidden { change, .. } in hidden.iter().filter(|other| std::ptr::eq(other.span, span)) {
+            let Some(before) = change.before else { continue };
+            let path = &change.path;
+            let after = find(&self.store.objects, &is.tree, path)?;
+            if after.is_none_or(|after| after == before) {
+                continue;
+            }
+            let modes = Modes::of(Some(&span.before.meta));
+            let mode = modes.of_file(path.as_bytes(), before.kind);
+            let change = Change { path: path.clone(), before: Some(before), after };
+            tracks.entry(path.clone()).or_default().push((change, mode));
+        }
+        Ok(())
+    }
+
+    fn ignored_file(
+        &mut self,
+        path: &TreePath,
+        track: &[(Change, u32)],
+        now: Option<&Companion>,
+    ) -> Result<(), Error> {
+        let objects = &self.store.objects;
+        let kept = match now {
+            Some(now) => find(objects, &now.tree, path)?,
+            None => None,
+        };
+        let ours = match (self.now.at(path.as_bytes()), kept) {
+            (NowAt::Nothing, _) => None,
+            (_, Some(entry)) => Some(entry),
+            (NowAt::File { .. }, None) => {
+                // No longer ignored, so the snapshots themselves say what became of it.
+                return Ok(());
+            }
+            (NowAt::Dir | NowAt::Unsaved(_), None) => {
+                self.conflict(path, "it is ignored, and what is there now is not kept".into());
+                return Ok(());
+            }
+        };
+        let mut wanted = ours;
+        let mut mode = 0o644;
+        for (change, then) in track {
+            match self.merge(wanted, change)? {
+                Some(merged) => wanted = merged,
+                None if self.inversion.on_conflict == OnConflict::TakeTheirs => {
+                    wanted = change.before;
+                }
+                None => {
+                    let why = "it was changed since, and the changes do not merge";
+                    self.conflict(path, why.into());
+                    return Ok(());
+                }
+            }
+            mode = *then;
+        }
+        if wanted == ours {
+            return Ok(());
+        }
+        let wanted = wanted.map_or(Wanted::Absent, |entry| Wanted::Entry { entry, mode });
+        self.out.request.wanted.insert(path.as_bytes().to_vec(), wanted);
+        self.out.ignored.push(path.clone());
+        Ok(())
     }
 
     /// Directories that the changes made go when their last file goes.
@@ -170,7 +428,7 @@ impl Inverter<'_> {
             let was_empty =
                 oldest.before.meta.empty_dirs.iter().any(|empty| empty.is_within(&parent));
             if !was_dir && !was_empty {
-                self.request.emptied.insert(dir.to_vec());
+                self.out.request.emptied.insert(dir.to_vec());
             }
         }
         Ok(())
@@ -228,31 +486,32 @@ impl Inverter<'_> {
     }
 
     /// Permissions and empty directories, which a tree does not hold.
-    fn modes_and_dirs(&mut self, pieces: &[Piece<'_>], limit: &[TreePath]) -> Result<(), Error> {
-        let asked = |path: &TreePath| limit.is_empty() || limit.iter().any(|l| path.is_within(l));
-        for piece in pieces.iter().rev() {
-            let (before, after) = (&piece.before.meta, &piece.after.meta);
+    fn modes_and_dirs(&mut self) -> Result<(), Error> {
+        let inversion = self.inversion;
+        let asked = |path: &TreePath| inversion.is_asked_for(path);
+        for span in inversion.spans.iter().rev() {
+            let (before, after) = (&span.before.meta, &span.after.meta);
             let made: BTreeSet<&TreePath> = after.empty_dirs.iter().collect();
             for dir in before.empty_dirs.iter().filter(|dir| !made.contains(dir)) {
-                if asked(dir) && piece.paths.is_none() {
+                if asked(dir) && span.paths.is_none() {
                     let mode = before.mode_map().get(dir.as_bytes()).copied();
                     let mode = mode.unwrap_or(before.common.dir);
-                    self.request.dirs.insert(dir.as_bytes().to_vec(), mode);
+                    self.out.request.dirs.insert(dir.as_bytes().to_vec(), mode);
                 }
             }
             for dir in after.empty_dirs.iter().filter(|dir| !before.empty_dirs.contains(dir)) {
-                if asked(dir) && piece.paths.is_none() {
-                    self.request.emptied.insert(dir.as_bytes().to_vec());
-                    self.request.emptied.extend(dirs_above(dir.as_bytes()).map(<[u8]>::to_vec));
+                if asked(dir) && span.paths.is_none() {
+                    self.out.request.emptied.insert(dir.as_bytes().to_vec());
+                    self.out.request.emptied.extend(dirs_above(dir.as_bytes()).map(<[u8]>::to_vec));
                 }
             }
-            self.modes(piece, &asked)?;
+            self.modes(span, &asked)?;
         }
         Ok(())
     }
 
-    fn modes(&mut self, piece: &Piece<'_>, asked: &dyn Fn(&TreePath) -> bool) -> Result<(), Error> {
-        let (before, after) = (&piece.before.meta, &piece.after.meta);
+    fn modes(&mut self, span: &Span, asked: &dyn Fn(&TreePath) -> bool) -> Result<(), Error> {
+        let (before, after) = (&span.before.meta, &span.after.meta);
         if before.modes == after.modes && before.common == after.common {
             return Ok(());
         }
@@ -262,7 +521,7 @@ impl Inverter<'_> {
             listed.map(|(text, _)| text.clone().into_bytes()).collect()
         } else {
             // What most files have has changed, so every file may have.
-            let all = changes(&self.store.objects, &ObjectId::EMPTY_TREE, &piece.after.snapshot)?;
+            let all = changes(&self.store.objects, &ObjectId::EMPTY_TREE, &span.after.snapshot)?;
             all.into_iter().map(|change| change.path.as_bytes().to_vec()).collect()
         };
         for bytes in paths {
@@ -270,11 +529,27 @@ impl Inverter<'_> {
             let NowAt::File { stat, entry, .. } = self.now.at(&bytes) else { continue };
             let from = stat.mode & 0o777;
             let (was, to) = (left.of_file(&bytes, entry.kind), then.of_file(&bytes, entry.kind));
-            let known = self.request.modes.iter().any(|change| change.path == bytes);
-            if asked(&path) && piece.owns(&path) && from == was && from != to && !known {
-                self.request.modes.push(ModeChange { path: bytes, from, to, is_dir: false });
+            let known = self.out.request.modes.iter().any(|change| change.path == bytes);
+            if asked(&path) && span.owns(&path) && from == was && from != to && !known {
+                self.out.request.modes.push(ModeChange { path: bytes, from, to, is_dir: false });
             }
         }
         Ok(())
     }
+}
+
+fn usual_mode(kind: EntryKind) -> u32 {
+    if kind == EntryKind::Executable { 0o755 } else { 0o644 }
+}
+
+/// The share of lines that two texts have in common.
+fn similarity(one: &[u8], other: &[u8]) -> f64 {
+    if is_binary(one) || is_binary(other) {
+        return 0.0;
+    }
+    let lines = |text: &[u8]| text.iter().filter(|byte| **byte == b'\n').count() + 1;
+    let diff = diff_lines(one, other);
+    let (before, after) = (lines(one), lines(other));
+    let common = before.saturating_sub(diff.deletions);
+    common as f64 / before.max(after) as f64
 }

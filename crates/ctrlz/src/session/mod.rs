@@ -9,11 +9,29 @@
 //! edits of the user and of other sessions stay. What cannot be merged stays as it is and is
 //! reported.
 
+mod blame;
+mod checkpoint;
+mod choose;
+mod fork;
 mod history;
 mod inverse;
+mod lost;
+mod plans;
+mod reading;
+mod revert;
 mod steps;
 mod undo;
 
-pub use history::{SessionInfo, StepRecord};
+pub use blame::{BlameLine, Origin};
+pub use checkpoint::{Checkpoint, CheckpointOptions};
+pub use choose::UndoScope;
+pub use fork::{Fork, ForkOptions};
+pub use lost::{LostFile, Version};
+pub use plans::Rewind;
+pub use reading::{
+    Deeds, SessionInfo, StepRecord, TimelineEntry, TimelineFile, TimelineQuery, TimelineStep,
+    WalkBack,
+};
+pub use revert::RevertState;
 pub use steps::{StepBegun, StepEnded, StepStart};
-pub use undo::{Conflict, UndoOptions, UndoReport, UndoScope};
+pub use undo::{Conflict, UndoOptions, UndoReport};

@@ -7,7 +7,10 @@ use crate::error::Error;
 use crate::git::ObjectId;
 use crate::path::TreePath;
 use crate::scan::{Progress, Skipped};
-use crate::store::{OpenStep, ProcessId, StepInfo, new_id};
+use crate::store::{
+    Credit, Details, NewOperation, OpenStep, Operation, OperationKind, PackWriter, ParentTurn,
+    ProcessId, StepInfo, new_id,
+};
 use crate::workspace::{Cause, Hold, TrackOptions, Workspace};
 
 /// What an agent says about a step before it begins.
@@ -66,8 +69,10 @@ impl Workspace {
             info.step = new_id();
         }
         let open = abandon_earlier_turns(&hold, open, &info)?;
+        info.parent = parent_turn(&open, &info);
         let options = TrackOptions::default();
-        let tracked = self.track_locked(&hold, &options, &Cause::outside(), progress)?;
+        let cause = Cause { named: paths.clone(), ..Cause::outside() };
+        let tracked = self.track_locked(&hold, &options, &cause, progress)?;
         let mut open: Vec<OpenStep> = open.into_iter().filter(|step| !step.abandoned).collect();
         let owner = owner.and_then(ProcessId::of);
         let step = info.step.clone();
@@ -89,9 +94,13 @@ impl Workspace {
         };
         let options = TrackOptions::default();
         let tracked = self.track_locked(&hold, &options, &Cause::outside(), progress)?;
-        let OpenStep { before, .. } = open.remove(at);
-        hold.save_steps(&open)?;
+        let ended = open.remove(at);
+        let before = ended.before;
         let after = tracked.operation.snapshot;
+        if !tracked.snapshot.changed {
+            mark_turn(&hold, &tracked.operation, &ended)?;
+        }
+        hold.save_steps(&open)?;
         let changed = changes(&hold.store.objects, &before, &after)?;
         Ok(StepEnded {
             step: step.to_owned(),
@@ -101,6 +110,53 @@ impl Workspace {
             skipped: tracked.snapshot.skipped,
         })
     }
+}
+
+/// The turn that a sub-agent's step works for, as far as open steps of its parent tell.
+fn parent_turn(open: &[OpenStep], info: &StepInfo) -> Option<ParentTurn> {
+    let parent = info.parent.clone()?;
+    let waiting = open.iter().rev().find(|step| step.info.session == parent.session);
+    match waiting {
+        // A sub-agent of a sub-agent works for whoever started the first.
+        Some(step) if step.info.parent.is_some() => step.info.parent.clone(),
+        Some(step) if parent.message.is_none() => {
+            Some(ParentTurn { message: Some(step.info.turn().to_owned()), ..parent })
+        }
+        _ => Some(parent),
+    }
+}
+
+/// Records a step that changed nothing if it is the first of its message, so that the message is
+/// known and can be gone back to.
+fn mark_turn(hold: &Hold, last: &Operation, step: &OpenStep) -> Result<(), Error> {
+    if step.info.message.is_none() {
+        return Ok(());
+    }
+    let known = hold.work_tree.newest_of(&hold.store, &step.info.session)?;
+    let is_known = known.is_some_and(|known| {
+        let credits = &known.details.credits;
+        credits.iter().any(|credit| credit.step.message == step.info.message)
+    });
+    if is_known {
+        return Ok(());
+    }
+    let credit = Credit {
+        step: step.info.clone(),
+        paths: Some(Vec::new()),
+        inferred: false,
+        named: Vec::new(),
+        begun: step.before_operation.clone(),
+    };
+    let details = Details { credits: vec![credit], head: hold.head.clone(), ..Details::default() };
+    let new = NewOperation {
+        kind: OperationKind::Step,
+        snapshot: last.snapshot,
+        meta: last.meta.clone(),
+        details,
+        companion: None,
+    };
+    let pack = PackWriter::new(&hold.store.objects_dir());
+    hold.work_tree.append(&hold.store, pack, Some(last), new).map(drop)
 }
 
 /// Marks what the same session left open in an earlier turn: its agent was interrupted.

@@ -1,40 +1,25 @@
 //! Undo and redo: three-way, file by file, as one plan.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::git::ObjectId;
 use crate::path::TreePath;
 use crate::restore::{Action, Kept};
 use crate::scan::Progress;
-use crate::store::{Details, OperationKind};
+use crate::store::{Details, LogEntry, OperationKind};
 use crate::workspace::{Cause, Hold, Prepared, RestoreOptions, TrackOptions, Tracked, Workspace};
 
-use super::history::{History, Piece};
-use super::inverse::{OnConflict, invert};
-
-/// What to take back.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum UndoScope {
-    /// The newest turn that is not taken back yet.
-    #[default]
-    LastTurn,
-    /// The newest step that is not taken back yet.
-    LastStep,
-    /// One step, keeping later ones.
-    Step(String),
-    /// One message, keeping later ones.
-    Message(String),
-    /// A message and everything its session did after it.
-    From(String),
-    /// Everything the session did.
-    Session,
-}
+use super::choose::{UndoScope, choose};
+use super::history::{History, Piece, Span};
+use super::inverse::{Inversion, OnConflict, invert};
+use super::plans::{Rewind, remember};
 
 /// How to take it back.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct UndoOptions {
     /// The session; default: the one that worked last and still has something to take back.
     pub session: Option<String>,
@@ -42,6 +27,10 @@ pub struct UndoOptions {
     pub paths: Vec<TreePath>,
     /// Takes the old version where changes do not merge. Default: the present one stays.
     pub force: bool,
+    /// Also takes back changes of ignored files that no tool named. Default: no.
+    pub ignored: bool,
+    /// Closes the session's open steps instead of calling it busy. Default: no.
+    pub interrupt: bool,
     /// Allows removing an unusual share of the files. Default: no.
     pub allow_mass_removal: bool,
     /// Refuses if the plan is no longer the one with this hash. Default: none.
@@ -66,6 +55,8 @@ pub struct UndoReport {
     pub done: Vec<Action>,
     /// Files that stay because changes made since do not merge.
     pub conflicts: Vec<Conflict>,
+    /// Changes of ignored files that stay, because nobody asked for them.
+    pub ignored: Vec<Conflict>,
     /// Files that stay for other reasons.
     pub kept: Vec<Kept>,
     /// Names the plan.
@@ -92,11 +83,14 @@ impl UndoReport {
     }
 }
 
-/// What an undo or a redo is made from.
-struct Chosen {
-    steps: Vec<String>,
+/// What an undo, redo, revert or unrevert is made from.
+pub(super) struct Chosen {
+    pub(super) steps: Vec<String>,
     prepared: Prepared,
     conflicts: Vec<Conflict>,
+    /// Ignored files that will be written or removed.
+    ignored: Vec<TreePath>,
+    ignored_left: Vec<Conflict>,
     git_hint: Option<String>,
 }
 
@@ -110,7 +104,8 @@ impl Workspace {
     ) -> Result<UndoReport, Error> {
         let hold = self.begin()?;
         let chosen = self.choose_undo(&hold, scope, options, progress)?;
-        Ok(preview(chosen))
+        let rewind = Rewind::Undo { scope: scope.clone(), options: options.clone() };
+        remember(&hold, &rewind, preview(chosen))
     }
 
     /// Takes steps back, keeping everything that others did since.
@@ -125,29 +120,58 @@ impl Workspace {
         let details = Details {
             undone: chosen.steps.clone(),
             undone_only: options.paths.clone(),
-            conflicts: chosen.conflicts.iter().map(|conflict| conflict.path.clone()).collect(),
             ..Details::default()
         };
         self.carry_through(&hold, chosen, OperationKind::Undo, details, options, progress)
     }
 
-    /// Takes the newest undo back that is not taken back yet.
+    /// What [`Workspace::redo`] would do now.
+    pub fn plan_redo(
+        &self,
+        options: &UndoOptions,
+        progress: &Progress,
+    ) -> Result<UndoReport, Error> {
+        let hold = self.begin()?;
+        let (chosen, _) = self.choose_redo(&hold, options, progress)?;
+        remember(&hold, &Rewind::Redo { options: options.clone() }, preview(chosen))
+    }
+
+    /// Takes the newest undo or revert back that is not taken back yet.
     pub fn redo(&self, options: &UndoOptions, progress: &Progress) -> Result<UndoReport, Error> {
         let hold = self.begin()?;
-        let tracked =
-            self.track_locked(&hold, &TrackOptions::default(), &Cause::outside(), progress)?;
-        let history = History::read(&hold.store, &hold.work_tree)?;
-        let pieces = last_undo(&history).ok_or(Error::NothingToRedo)?;
-        let undo = pieces.after;
-        let (prepared, conflicts) = self.plan_inverse(&hold, &tracked, None, &[pieces], options)?;
-        let steps = undo.details.undone.clone();
+        let (chosen, undo) = self.choose_redo(&hold, options, progress)?;
         let details = Details {
-            undone: steps.clone(),
-            takes_back: Some(undo.id.clone()),
+            undone: chosen.steps.clone(),
+            takes_back: Some(undo.id),
+            session: undo.details.session,
             ..Details::default()
         };
-        let chosen = Chosen { steps, prepared, conflicts, git_hint: None };
         self.carry_through(&hold, chosen, OperationKind::Redo, details, options, progress)
+    }
+
+    fn choose_redo(
+        &self,
+        hold: &Hold,
+        options: &UndoOptions,
+        progress: &Progress,
+    ) -> Result<(Chosen, LogEntry), Error> {
+        let tracked = self.track_present(hold, progress)?;
+        let mut history = History::open(&hold.store, &hold.work_tree)?;
+        let mut at = 0;
+        while history.before(at)?.is_some() {
+            let entry = &history.entries[at];
+            let asked = options.session.as_ref();
+            let own = asked.is_none_or(|asked| entry.details.session.as_ref() == Some(asked));
+            if history.is_in_force(entry) && own {
+                let entry = entry.clone();
+                let spans = history.chain(at)?;
+                let steps = entry.details.undone.clone();
+                let chosen = self.plan_inverse(hold, &tracked, None, &spans, steps, options)?;
+                return Ok((chosen, entry));
+            }
+            at += 1;
+        }
+        Err(Error::NothingToRedo)
     }
 
     fn choose_undo(
@@ -157,40 +181,74 @@ impl Workspace {
         options: &UndoOptions,
         progress: &Progress,
     ) -> Result<Chosen, Error> {
-        let tracked =
-            self.track_locked(hold, &TrackOptions::default(), &Cause::outside(), progress)?;
-        let history = History::read(&hold.store, &hold.work_tree)?;
-        let pieces = history.pieces();
-        let chosen = choose(&history, &pieces, scope, options)?;
-        let mut steps: Vec<String> = Vec::new();
-        for step in chosen.iter().filter_map(|piece| piece.info) {
-            if !steps.contains(&step.step) {
-                steps.push(step.step.clone());
-            }
-        }
-        let git_hint = git_hint(hold, &chosen);
-        let (prepared, conflicts) =
-            self.plan_inverse(hold, &tracked, Some(&history), &chosen, options)?;
-        Ok(Chosen { steps, prepared, conflicts, git_hint })
+        let tracked = self.track_present(hold, progress)?;
+        let mut history = History::open(&hold.store, &hold.work_tree)?;
+        let pieces = choose(&hold.store, &mut history, scope, options)?;
+        self.plan_pieces(hold, &tracked, &history, &pieces, Vec::new(), options)
     }
 
-    fn plan_inverse(
+    /// Records what is there now, whoever made it.
+    pub(super) fn track_present(&self, hold: &Hold, progress: &Progress) -> Result<Tracked, Error> {
+        self.track_locked(hold, &TrackOptions::default(), &Cause::outside(), progress)
+    }
+
+    /// Plans to take pieces back, after `first`, operations that are newer than all of them.
+    pub(super) fn plan_pieces(
         &self,
         hold: &Hold,
         tracked: &Tracked,
-        history: Option<&History>,
-        pieces: &[Piece<'_>],
+        history: &History<'_>,
+        pieces: &[Piece],
+        first: Vec<Span>,
         options: &UndoOptions,
-    ) -> Result<(Prepared, Vec<Conflict>), Error> {
-        let on_conflict = if options.force { OnConflict::TakeTheirs } else { OnConflict::Keep };
-        let now = crate::restore::Now::of(&tracked.listing);
-        let (request, conflicts) =
-            invert(&hold.store, &now, history, pieces, &options.paths, on_conflict)?;
-        let prepared = self.plan_from(hold, tracked, request)?;
-        Ok((prepared, conflicts))
+    ) -> Result<Chosen, Error> {
+        let mut steps: Vec<String> = Vec::new();
+        let mut seen = HashSet::new();
+        let mut spans = Vec::new();
+        for piece in pieces {
+            let step = &history.info(*piece).step;
+            if seen.insert(step.clone()) {
+                steps.push(step.clone());
+            }
+            spans.push(history.span(*piece)?);
+        }
+        spans.extend(first);
+        let mut chosen = self.plan_inverse(hold, tracked, Some(history), &spans, steps, options)?;
+        chosen.git_hint = git_hint(hold, &spans);
+        Ok(chosen)
     }
 
-    fn carry_through(
+    pub(super) fn plan_inverse(
+        &self,
+        hold: &Hold,
+        tracked: &Tracked,
+        history: Option<&History<'_>>,
+        spans: &[Span],
+        steps: Vec<String>,
+        options: &UndoOptions,
+    ) -> Result<Chosen, Error> {
+        let inversion = Inversion {
+            history,
+            spans,
+            limit: &options.paths,
+            on_conflict: if options.force { OnConflict::TakeTheirs } else { OnConflict::Keep },
+            ignored: options.ignored,
+            companion: tracked.operation.meta.companion,
+        };
+        let now = crate::restore::Now::of(&tracked.listing);
+        let inverted = invert(&hold.store, &now, &inversion)?;
+        let prepared = self.plan_from(hold, tracked, inverted.request)?;
+        Ok(Chosen {
+            steps,
+            prepared,
+            conflicts: inverted.conflicts,
+            ignored: inverted.ignored,
+            ignored_left: inverted.ignored_left,
+            git_hint: None,
+        })
+    }
+
+    pub(super) fn carry_through(
         &self,
         hold: &Hold,
         chosen: Chosen,
@@ -200,23 +258,29 @@ impl Workspace {
         progress: &Progress,
     ) -> Result<UndoReport, Error> {
         let nothing_possible = chosen.prepared.plan.is_empty() && !chosen.conflicts.is_empty();
-        if nothing_possible {
+        if nothing_possible && details.boundary.is_none() && details.takes_back.is_none() {
             // Not recorded as taken back: it is not.
             return Ok(preview(chosen));
         }
-        let cause = Cause { kind, details, always: true };
+        let details = Details {
+            conflicts: chosen.conflicts.iter().map(|conflict| conflict.path.clone()).collect(),
+            ignored: chosen.ignored.clone(),
+            ..details
+        };
+        let cause = Cause { details, always: true, ..Cause::of(kind) };
         let restore = RestoreOptions {
             allow_mass_removal: options.allow_mass_removal,
             expected_plan: options.expected_plan,
             ..RestoreOptions::default()
         };
-        let Chosen { steps, prepared, conflicts, git_hint } = chosen;
+        let Chosen { steps, prepared, conflicts, ignored_left, git_hint, .. } = chosen;
         let hash = prepared.plan.hash;
         let report = self.carry_out(hold, prepared, None, &restore, &cause, progress)?;
         Ok(UndoReport {
             steps,
             done: report.done,
             conflicts,
+            ignored: ignored_left,
             kept: report.kept,
             plan: hash,
             safety_operation: Some(report.safety_operation),
@@ -228,11 +292,12 @@ impl Workspace {
     }
 }
 
-fn preview(chosen: Chosen) -> UndoReport {
+pub(super) fn preview(chosen: Chosen) -> UndoReport {
     let plan = chosen.prepared.plan;
     UndoReport {
         steps: chosen.steps,
         conflicts: chosen.conflicts,
+        ignored: chosen.ignored_left,
         plan: plan.hash,
         done: plan.actions,
         kept: plan.kept,
@@ -244,73 +309,9 @@ fn preview(chosen: Chosen) -> UndoReport {
     }
 }
 
-/// The pieces to take back, oldest first.
-fn choose<'a>(
-    history: &History,
-    pieces: &[Piece<'a>],
-    scope: &UndoScope,
-    options: &UndoOptions,
-) -> Result<Vec<Piece<'a>>, Error> {
-    let open = |piece: &Piece<'a>| {
-        piece.info.is_some_and(|info| {
-            (!history.is_undone(&info.step) || (options.force && history.has_conflicts(&info.step)))
-                && options.session.as_ref().is_none_or(|session| info.session == *session)
-        })
-    };
-    let left: Vec<Piece<'a>> = pieces.iter().copied().filter(open).collect();
-    let Some(newest) = left.last().and_then(|piece| piece.info) else {
-        return Err(Error::NothingToUndo);
-    };
-    let session = newest.session.as_str();
-    let of = |wanted: &dyn Fn(&crate::store::StepInfo) -> bool| -> Vec<Piece<'a>> {
-        left.iter().copied().filter(|piece| piece.info.is_some_and(wanted)).collect()
-    };
-    let chosen = match scope {
-        UndoScope::LastTurn => of(&|info| info.session == session && info.turn() == newest.turn()),
-        UndoScope::LastStep => of(&|info| info.step == newest.step),
-        UndoScope::Step(step) => of(&|info| info.step == *step),
-        UndoScope::Message(message) => of(&|info| info.message.as_deref() == Some(message)),
-        UndoScope::From(message) => {
-            let first = left.iter().position(|piece| {
-                piece.info.is_some_and(|info| info.message.as_deref() == Some(message))
-            });
-            let Some(first) = first else {
-                return Err(Error::NoSuchMessage { message: message.clone() });
-            };
-            let session = left[first].info.map(|info| info.session.clone()).unwrap_or_default();
-            let after = &left[first..];
-            let same = |piece: &&Piece<'a>| piece.info.is_some_and(|info| info.session == session);
-            after.iter().filter(same).copied().collect()
-        }
-        UndoScope::Session => of(&|info| info.session == session),
-    };
-    match (chosen.is_empty(), scope) {
-        (false, _) => Ok(chosen),
-        (true, UndoScope::Step(step)) => Err(Error::NoSuchStep { step: step.clone() }),
-        (true, UndoScope::Message(message)) => {
-            Err(Error::NoSuchMessage { message: message.clone() })
-        }
-        (true, _) => Err(Error::NothingToUndo),
-    }
-}
-
-/// The newest undo that no redo took back.
-fn last_undo(history: &History) -> Option<Piece<'_>> {
-    let taken_back: BTreeSet<&str> = history
-        .operations
-        .iter()
-        .filter_map(|operation| operation.details.takes_back.as_deref())
-        .collect();
-    history.operations.windows(2).rev().find_map(|pair| {
-        let (before, after) = (&pair[0], &pair[1]);
-        let open = after.kind == OperationKind::Undo && !taken_back.contains(after.id.as_str());
-        open.then_some(Piece { before, after, info: None, paths: None, inferred: false })
-    })
-}
-
 /// How the user would move their own git back, if the steps moved it.
-fn git_hint(hold: &Hold, pieces: &[Piece<'_>]) -> Option<String> {
-    let then = pieces.first()?.before.details.head.as_ref()?;
+fn git_hint(hold: &Hold, spans: &[Span]) -> Option<String> {
+    let then = spans.first()?.before.details.head.as_ref()?;
     let now = hold.head.as_ref()?;
     if then == now {
         return None;

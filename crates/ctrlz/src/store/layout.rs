@@ -11,6 +11,7 @@ use crate::git::{Kind, ObjectId, Tree};
 
 use super::lock::{Lock, Sharing};
 use super::log::{self, Operation};
+use super::log_index::LogIndex;
 use super::objects::Objects;
 use super::pack_writer::TEMPORARY;
 use super::refs::Refs;
@@ -174,29 +175,78 @@ impl Store {
     /// Every recorded operation of every work tree whose snapshot is `id`.
     pub(crate) fn records_of(&self, id: &ObjectId) -> Result<Vec<Operation>, Error> {
         let mut records = Vec::new();
-        for (_, head) in self.refs.list(&self.ref_prefix)? {
-            // What lies behind a damaged operation is lost, and says nothing against this one.
-            let mut next = Some(head);
-            while let Some(commit) = next {
-                let Ok((snapshot, parent)) = log::glance(&self.objects, &commit) else { break };
-                if snapshot == *id {
-                    records.extend(log::read(&self.objects, &commit).ok());
+        for (name, head) in self.segments()? {
+            // Where every operation of the log is in its index, the older segments are too.
+            let Some(work_tree) = self.log_of(&name) else { continue };
+            let index = self.work_tree_dir(work_tree).join("log.index");
+            let Ok(mut log) = LogIndex::open(self, &index, head) else {
+                self.records_in(head, id, &mut records);
+                continue;
+            };
+            loop {
+                match log.next(self, &index) {
+                    Ok(Some(entry)) if entry.snapshot == *id => {
+                        records.extend(log::read(&self.objects, &entry.commit).ok());
+                    }
+                    Ok(Some(_)) => (),
+                    // What lies behind a damaged operation is lost, and says nothing against
+                    // this one.
+                    Ok(None) | Err(_) => break,
                 }
-                next = parent;
             }
         }
         Ok(records)
     }
 
-    /// The operations from `head` back to the first.
+    /// The same, commit by commit, as far as they can be read.
+    fn records_in(&self, head: ObjectId, id: &ObjectId, records: &mut Vec<Operation>) {
+        let mut next = Some(head);
+        while let Some(commit) = next {
+            let Ok((snapshot, parent)) = log::glance(&self.objects, &commit) else { break };
+            if snapshot == *id {
+                records.extend(log::read(&self.objects, &commit).ok());
+            }
+            next = parent;
+        }
+    }
+
+    /// The newest commit of every segment of every log: between them they hold each operation once.
+    pub(crate) fn segments(&self) -> Result<Vec<(String, ObjectId)>, Error> {
+        let is_segment = |(name, _): &(String, ObjectId)| {
+            self.log_of(name).is_some() || matches!(self.parts(name).as_slice(), [_, "past", _])
+        };
+        Ok(self.refs.list(&self.ref_prefix)?.into_iter().filter(is_segment).collect())
+    }
+
+    /// The work tree whose log a ref is.
+    fn log_of<'a>(&self, name: &'a str) -> Option<&'a str> {
+        match self.parts(name).as_slice() {
+            [work_tree, "log"] => Some(work_tree),
+            _ => None,
+        }
+    }
+
+    fn parts<'a>(&self, name: &'a str) -> Vec<&'a str> {
+        let rest = name.strip_prefix(&self.ref_prefix).unwrap_or_default();
+        rest.trim_start_matches('/').split('/').collect()
+    }
+
+    /// The operations from `head` back to the oldest that is kept.
     pub(crate) fn history(
         &self,
         head: ObjectId,
     ) -> impl Iterator<Item = Result<Operation, Error>> + '_ {
         let mut next = Some(head);
+        let mut at_border = false;
         std::iter::from_fn(move || {
-            let operation = log::read(&self.objects, &next?);
+            let id = next?;
+            if at_border && !self.objects.holds(&id) {
+                // The older segment was dropped, which is not damage.
+                return None;
+            }
+            let operation = log::read(&self.objects, &id);
             next = operation.as_ref().ok().and_then(|operation| operation.parent);
+            at_border = operation.as_ref().is_ok_and(|operation| operation.segment.place == 0);
             Some(operation)
         })
     }

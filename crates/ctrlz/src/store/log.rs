@@ -4,6 +4,8 @@
 //! large for a header goes into a blob that a second parent keeps reachable, so that `git gc`,
 //! `clone` and `push` carry it along.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -14,6 +16,7 @@ use crate::git::{
 
 use crate::path::TreePath;
 
+use super::companion::{self, NewCompanion};
 use super::meta::Meta;
 use super::objects::Objects;
 use super::pack_writer::PackWriter;
@@ -21,6 +24,11 @@ use super::pack_writer::PackWriter;
 const VERSION: u32 = 1;
 const MAX_INLINE_BYTES: usize = 2048;
 const META_NAME: &[u8] = b"meta.json";
+
+/// A segment is cut when it holds this many operations, so that old ones can be dropped whole.
+const MAX_SEGMENT: u32 = 256;
+/// And when its first operation is this old.
+const MAX_SEGMENT_MILLIS: u64 = 24 * 3600 * 1000;
 
 /// Why a snapshot was recorded. Stored as data, so that undo never has to read a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,14 +43,18 @@ pub enum OperationKind {
     Outside,
     /// A whole snapshot was put back.
     Restore,
-    /// Single files were put back.
+    /// Single files were put back, or a session was taken back to a message.
     Revert,
+    /// A session's revert was taken back.
+    Unrevert,
     /// Steps were taken back.
     Undo,
     /// An undo was taken back.
     Redo,
     /// A named state.
     Checkpoint,
+    /// A session that goes on from an earlier state of another one.
+    Fork,
 }
 
 impl OperationKind {
@@ -53,9 +65,11 @@ impl OperationKind {
             OperationKind::Outside => "changes by nobody we know",
             OperationKind::Restore => "restore",
             OperationKind::Revert => "revert",
+            OperationKind::Unrevert => "unrevert",
             OperationKind::Undo => "undo",
             OperationKind::Redo => "redo",
             OperationKind::Checkpoint => "checkpoint",
+            OperationKind::Fork => "fork",
         }
     }
 }
@@ -75,8 +89,30 @@ pub struct Operation {
     pub details: Details,
     pub(crate) work_tree: String,
     pub(crate) commit: ObjectId,
+    /// The commit of the operation before it, also where a new segment begins.
     pub(crate) parent: Option<ObjectId>,
+    pub(crate) segment: Segment,
     pub(crate) meta: Meta,
+}
+
+/// An operation's place in its part of the chain.
+///
+/// Within a segment commits are linked as git's parents are. The first of a segment only names
+/// the commit before it, so that dropping the older segment's ref lets git forget it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Segment {
+    /// Operations before this one in the segment.
+    pub(crate) place: u32,
+    /// When the segment's first operation was recorded.
+    pub(crate) began: u64,
+}
+
+impl Segment {
+    /// Whether the next operation begins a new segment.
+    pub(crate) fn is_full(self) -> bool {
+        self.place + 1 >= MAX_SEGMENT
+            || now_millis().saturating_sub(self.began) >= MAX_SEGMENT_MILLIS
+    }
 }
 
 /// What an operation knows beyond its snapshot.
@@ -98,9 +134,21 @@ pub struct Details {
     /// Paths that an undo left because they did not merge.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<TreePath>,
-    /// The operation that a redo takes back.
+    /// The undo or revert that this operation takes back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub takes_back: Option<String>,
+    /// Ignored files that an undo or redo wrote or removed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ignored: Vec<TreePath>,
+    /// The message that a session was taken back to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub boundary: Option<Boundary>,
+    /// The revert that became final, so that no unrevert takes it back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub commits: Option<String>,
+    /// Where a fork comes from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forked: Option<Forked>,
     /// A name for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
@@ -115,6 +163,28 @@ pub struct Details {
     pub head: Option<Head>,
 }
 
+/// The first thing of a session that a revert takes back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Boundary {
+    /// The message.
+    pub message: String,
+    /// The part of it, if what comes before it in the message stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<String>,
+}
+
+/// Where a forked session comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forked {
+    /// The session it shares history with.
+    pub session: String,
+    /// The first message that it does not share; `None` if it shares all there was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// The last operation that it shares.
+    pub operation: String,
+}
+
 /// Changes that a step is credited with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credit {
@@ -127,6 +197,12 @@ pub struct Credit {
     /// The step was not closed by its agent, so its end is a guess.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub inferred: bool,
+    /// Ignored files that the tool named, which are therefore its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub named: Vec<TreePath>,
+    /// The operation that recorded the state when the step began.
+    #[serde(default)]
+    pub begun: String,
 }
 
 /// What is known of a step: one tool call, or one turn.
@@ -152,9 +228,39 @@ pub struct StepInfo {
     /// The agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
+    /// The turn of another session that this one works for, as a sub-agent does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent: Option<ParentTurn>,
+}
+
+/// A turn that other sessions work for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ParentTurn {
+    /// The session.
+    pub session: String,
+    /// Its message; found by itself while that session has a step open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 
 impl StepInfo {
+    /// Whether it is part of what `session` did, itself or through a sub-agent.
+    pub fn belongs_to(&self, session: &str) -> bool {
+        self.session == session || self.parent.as_ref().is_some_and(|turn| turn.session == session)
+    }
+
+    /// The session that people think of: the one that started the others.
+    pub fn root_session(&self) -> &str {
+        self.parent.as_ref().map_or(&self.session, |turn| &turn.session)
+    }
+
+    /// The turn of [`StepInfo::root_session`] that it belongs to.
+    pub fn root_turn(&self) -> &str {
+        let parent = self.parent.as_ref().and_then(|turn| turn.message.as_deref());
+        parent.unwrap_or_else(|| self.turn())
+    }
+
     /// The turn it belongs to: its message, or itself if it has none.
     pub fn turn(&self) -> &str {
         self.message.as_deref().unwrap_or(&self.step)
@@ -184,6 +290,17 @@ struct Header {
     at: u64,
     #[serde(default, skip_serializing_if = "is_default")]
     details: Details,
+    /// Operations before it in its segment, and when that began.
+    #[serde(default)]
+    place: u32,
+    #[serde(default)]
+    began: u64,
+    /// The commit before it, where a new segment begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    continues: Option<ObjectId>,
+    /// For each session it belongs to, the newest commit before it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    previous: BTreeMap<String, ObjectId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     meta: Option<Meta>,
     /// The commit, our second parent, whose tree holds the data.
@@ -197,48 +314,111 @@ fn is_default(details: &Details) -> bool {
 
 /// A new entry, before it has a commit.
 pub(crate) struct NewOperation {
-    pub(crate) work_tree: String,
     pub(crate) kind: OperationKind,
     pub(crate) snapshot: ObjectId,
     pub(crate) meta: Meta,
     pub(crate) details: Details,
-    pub(crate) parent: Option<ObjectId>,
+    /// Small ignored files, if they are other than before.
+    pub(crate) companion: Option<NewCompanion>,
+}
+
+/// Where a new entry goes.
+pub(crate) struct Place<'a> {
+    pub(crate) work_tree: &'a str,
+    pub(crate) last: Option<&'a Operation>,
+    /// Whether it begins a new segment.
+    pub(crate) cut: bool,
+    /// The newest commit of each session it belongs to.
+    pub(crate) previous: BTreeMap<String, ObjectId>,
+    /// The newest companion.
+    pub(crate) last_companion: Option<ObjectId>,
+}
+
+impl NewOperation {
+    /// The sessions it belongs to.
+    pub(crate) fn sessions(&self) -> BTreeSet<&str> {
+        sessions_of(&self.details)
+    }
+}
+
+pub(crate) fn sessions_of(details: &Details) -> BTreeSet<&str> {
+    let credited = details.credits.iter().map(|credit| credit.step.session.as_str());
+    credited.chain(details.session.as_deref()).filter(|session| !session.is_empty()).collect()
 }
 
 /// Writes the operation's objects into `pack`. It is not in the log until a ref names its commit.
 pub(crate) fn write(
+    objects: &Objects,
     pack: &PackWriter,
     new: NewOperation,
-    exists: &dyn Fn(&ObjectId) -> bool,
+    place: Place<'_>,
 ) -> Result<Operation, Error> {
-    let NewOperation { work_tree, kind, snapshot, meta, details, parent } = new;
+    let exists = &|id: &ObjectId| objects.holds(id);
+    let NewOperation { kind, snapshot, mut meta, details, companion } = new;
+    let Place { work_tree, last, cut, previous, last_companion } = place;
     let at_millis = now_millis();
-    let id = id_at(at_millis);
+    let id = id_after(last.map(|last| last.id.as_str()), at_millis);
+    meta.companion = match companion {
+        Some(companion) => {
+            let before = last_companion.filter(|_| !cut);
+            Some(companion::write(pack, &companion, before, at_millis, exists)?)
+        }
+        // Each segment keeps its own companions, so that dropping one takes nothing from another.
+        None if cut => match meta.companion {
+            Some(id) => {
+                let companion = companion::read(objects, &id)?.into_new();
+                Some(companion::write(pack, &companion, None, at_millis, exists)?)
+            }
+            None => None,
+        },
+        None => meta.companion,
+    };
     let json = serde_json::to_string(&meta).expect("plain data has a JSON form");
     let spilled = match json.len() > MAX_INLINE_BYTES {
         true => Some(spill(pack, json.as_bytes(), exists)?),
         false => None,
     };
+    let segment = match last {
+        Some(last) if !cut => Segment { place: last.segment.place + 1, began: last.segment.began },
+        _ => Segment { place: 0, began: at_millis },
+    };
+    let parent = last.map(|last| last.commit);
     let header = Header {
         v: VERSION,
-        work_tree: work_tree.clone(),
+        work_tree: work_tree.to_owned(),
         id: id.clone(),
         kind,
         at: at_millis,
         details: details.clone(),
+        place: segment.place,
+        began: segment.began,
+        continues: parent.filter(|_| cut),
+        previous,
         meta: spilled.is_none().then(|| meta.clone()),
         meta_in: spilled,
     };
     let commit = Commit {
         tree: snapshot,
-        parents: parent.into_iter().chain(spilled).collect(),
+        parents: parent.filter(|_| !cut).into_iter().chain(spilled).collect(),
         author: author_of(&details),
         seconds: (at_millis / 1000) as i64,
         data: serde_json::to_string(&header).expect("plain data has a JSON form"),
         message: subject_of(kind, &details),
     };
     let commit = add(pack, Kind::Commit, &encode_commit(&commit), exists)?;
-    Ok(Operation { id, kind, snapshot, at_millis, details, work_tree, commit, parent, meta })
+    let work_tree = work_tree.to_owned();
+    Ok(Operation {
+        id,
+        kind,
+        snapshot,
+        at_millis,
+        details,
+        work_tree,
+        commit,
+        parent,
+        segment,
+        meta,
+    })
 }
 
 /// Who `git log` names: the agent, or the user.
@@ -318,7 +498,8 @@ pub(crate) fn read(objects: &Objects, id: &ObjectId) -> Result<Operation, Error>
         details: header.details,
         work_tree: header.work_tree,
         commit: *id,
-        parent: parents.first().copied(),
+        parent: parents.first().copied().or(header.continues),
+        segment: Segment { place: header.place, began: header.began },
         meta,
     })
 }
@@ -335,7 +516,7 @@ fn read_spilled(objects: &Objects, id: &ObjectId) -> Result<Meta, Error> {
     serde_json::from_slice(&json).map_err(|error| damaged(format!("unreadable data: {error}")))
 }
 
-/// An operation's snapshot and what came before it, without the rest.
+/// An operation's snapshot and what came before it in its segment, without the rest.
 pub(crate) fn glance(
     objects: &Objects,
     id: &ObjectId,
@@ -381,13 +562,31 @@ fn now_millis() -> u64 {
     now.map_or(0, |since| since.as_millis() as u64)
 }
 
+/// An id that sorts after the one before it, also if the clock was set back or stood still.
+fn id_after(last: Option<&str>, at_millis: u64) -> String {
+    let id = id_at(at_millis);
+    match last.and_then(number_of) {
+        Some(last) if id.as_str() <= text_of(last).as_str() => text_of(last.wrapping_add(1)),
+        _ => id,
+    }
+}
+
 /// A ULID: 48 bits of milliseconds and 80 random ones, in Crockford's base 32.
 fn id_at(at_millis: u64) -> String {
-    const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
     let mut random = [0; 16];
     fill_random(&mut random[6..]);
-    let value = (u128::from(at_millis) << 80) | u128::from_be_bytes(random);
+    text_of((u128::from(at_millis) << 80) | u128::from_be_bytes(random))
+}
+
+const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+
+fn text_of(value: u128) -> String {
     (0..26).rev().map(|at| char::from(DIGITS[(value >> (at * 5)) as usize & 31])).collect()
+}
+
+fn number_of(id: &str) -> Option<u128> {
+    let digit = |byte: u8| DIGITS.iter().position(|digit| *digit == byte);
+    id.bytes().try_fold(0u128, |value, byte| Some((value << 5) | digit(byte)? as u128))
 }
 
 #[cfg(test)]
@@ -400,5 +599,7 @@ mod tests {
         assert_eq!(early.len(), 26);
         assert!(early < late);
         assert_ne!(id_at(5), id_at(5));
+        let last = id_at(9_000);
+        assert!(id_after(Some(&last), 1_000) > last, "the clock was set back");
     }
 }

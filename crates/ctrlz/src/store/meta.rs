@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::fs::FileKind;
-use crate::git::Rules;
+use crate::git::{ObjectId, Rules};
 use crate::path::{PathText, TreePath, split};
 use crate::scan::{Content, Listing, Skipped};
 
@@ -28,6 +28,9 @@ pub(crate) struct Meta {
     /// The ignore rules that are not files of the snapshot.
     #[serde(default)]
     pub(crate) rules: OuterRules,
+    /// The commit of the companion, if small ignored files are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) companion: Option<ObjectId>,
 }
 
 /// The most frequent permissions of each kind.
@@ -119,7 +122,7 @@ impl Meta {
             .map(|(path, text)| (PathText::from_bytes(path), PathText::from_bytes(text)))
             .collect();
         let rules = OuterRules { hidden, ..rules.clone() };
-        Meta { skipped: listing.skipped.clone(), common, modes, empty_dirs, rules }
+        Meta { skipped: listing.skipped.clone(), common, modes, empty_dirs, rules, companion: None }
     }
 
     /// Brings lists that were added to back into their order.
@@ -142,6 +145,7 @@ impl Meta {
             && self.modes == other.modes
             && self.empty_dirs == other.empty_dirs
             && self.rules == other.rules
+            && self.companion == other.companion
     }
 
     /// Permissions by path, for those that differ from the common ones.

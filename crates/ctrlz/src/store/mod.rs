@@ -6,14 +6,18 @@
 //! ctrlz/store.lock                        shared: writers; exclusive: whoever removes packs
 //! ctrlz/wt/<id>/lock                      one command per work tree at a time
 //! ctrlz/wt/<id>/stat                      stat cache, disposable
+//! ctrlz/wt/<id>/log.index                 the log in one file, disposable
+//! ctrlz/wt/<id>/steps                     steps that have begun and not ended
 //! ctrlz/wt/<id>/restore.journal           there while files are being put back
 //! ctrlz/wt/<id>/borrowed                  objects still to be copied from the user's repository
 //! ```
 
+mod companion;
 mod layout;
 mod lender;
 mod lock;
 mod log;
+mod log_index;
 mod merge;
 mod meta;
 mod objects;
@@ -25,17 +29,23 @@ mod trees;
 mod user_repo;
 mod work_tree;
 
-pub use log::{Credit, Details, Head, Operation, OperationKind, StepInfo};
+pub use log::{
+    Boundary, Credit, Details, Forked, Head, Operation, OperationKind, ParentTurn, StepInfo,
+};
 
+pub(crate) use companion::{
+    Companion, Data as CompanionData, NewCompanion, read as read_companion,
+};
 pub(crate) use layout::Store;
 pub(crate) use lender::{Absorbed, Borrowed, Lender};
 pub(crate) use lock::{Lock, Sharing};
-pub(crate) use log::{NewOperation, new_id};
+pub(crate) use log::{NewOperation, new_id, read as read_operation};
+pub(crate) use log_index::{LogEntry, LogIndex};
 pub(crate) use meta::{Meta, OuterRules};
 pub(crate) use objects::Objects;
 pub(crate) use pack_writer::{PackWriter, Published};
-pub(crate) use project::{Project, check_root, known_work_tree};
+pub(crate) use project::{Project, adopt_project, check_root, known_work_tree};
 pub(crate) use steps::{OpenStep, ProcessId, load as load_steps, save as save_steps};
 pub(crate) use trees::{Change as TreeChange, build as build_tree, edit as edit_tree};
 pub(crate) use user_repo::UserRepo;
-pub(crate) use work_tree::WorkTree;
+pub(crate) use work_tree::{WorkTree, ref_part};

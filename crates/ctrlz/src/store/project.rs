@@ -63,6 +63,24 @@ impl Project {
     }
 }
 
+/// Records that `root` belongs to the project of `other`.
+pub(crate) fn adopt_project(data_dir: &Path, other: &Path, root: &Path) -> Result<(), Error> {
+    let Some(project) = Project::recorded(data_dir, other)? else { return Ok(()) };
+    let record = record_path(data_dir, root);
+    if let Some(known) = read_record(&record)? {
+        return match known.id == project.id {
+            true => Ok(()),
+            false => {
+                let why = "snapshots of another project were taken at this path";
+                Err(Error::DangerousRoot { path: root.to_owned(), why })
+            }
+        };
+    }
+    let project = Project { path: PathText::from_bytes(root.as_os_str().as_bytes()), ..project };
+    let json = serde_json::to_vec(&project).expect("plain data has a JSON form");
+    Ok(private::replace(&record, &json, private::Durable::Yes)?)
+}
+
 /// The nearest directory at or above `dir` that is known as a work tree.
 pub(crate) fn known_work_tree(data_dir: &Path, dir: &Path) -> Option<PathBuf> {
     dir.ancestors().find(|dir| record_path(data_dir, dir).is_file()).map(Path::to_owned)

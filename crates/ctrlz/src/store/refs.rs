@@ -96,6 +96,13 @@ impl Refs {
         Ok(())
     }
 
+    /// Removes a ref. The caller holds our lock on whatever owns it.
+    ///
+    /// A name that git has packed stays until git packs again; ours are only packed by hand.
+    pub(crate) fn delete(&self, name: &str) -> Result<(), Error> {
+        Ok(remove_if_there(&self.git_dir.join(name))?)
+    }
+
     /// Links our finished file to git's lock name, which only one process can do.
     fn take_git_lock(&self, lock: &Path, scratch: &Path) -> Result<(), Error> {
         let start = Instant::now();

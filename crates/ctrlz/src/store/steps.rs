@@ -60,6 +60,16 @@ impl OpenStep {
         self.owner.is_some_and(ProcessId::is_alive)
     }
 
+    /// Who is at it, as far as that is known.
+    pub(crate) fn holder(&self) -> Option<String> {
+        let process = self.owner.map(|owner| format!("process {}", owner.number));
+        let who = self.info.who.clone();
+        match (who, process) {
+            (Some(who), Some(process)) => Some(format!("{who}, {process}")),
+            (who, process) => who.or(process),
+        }
+    }
+
     /// Whether its owner is known to be gone.
     pub(crate) fn is_orphan(&self) -> bool {
         self.owner.is_some() && !self.is_owned()

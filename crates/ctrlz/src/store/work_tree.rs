@@ -1,5 +1,6 @@
 //! One work tree's part of a store: its lock, its cache, its log.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -8,11 +9,16 @@ use crate::fs::Named;
 use crate::fs::private::{self, Durable};
 use crate::git::ObjectId;
 
+use super::companion;
 use super::layout::Store;
 use super::lock::{Lock, Sharing};
-use super::log::{self, NewOperation, Operation};
+use super::log::{self, NewOperation, Operation, Place};
+use super::log_index;
 use super::pack_writer::{PackWriter, Published};
 use super::project::path_hash;
+
+/// The beginning of the names of files that will become refs.
+const SCRATCH: &str = "ref.";
 
 /// The files and refs that belong to one work tree.
 #[derive(Debug)]
@@ -45,13 +51,25 @@ impl WorkTree {
     pub(crate) fn lock(&self, store: &Store, patience: Duration) -> Result<Lock, Error> {
         let lock = Lock::take(&self.dir.join("lock"), Sharing::Exclusive, patience)?;
         private::sweep(&self.dir)?;
-        store.refs.clear_own_lock(&self.ref_name, &self.scratch())?;
+        self.clear_ref_locks(store)?;
         Ok(lock)
     }
 
+    /// Removes the ref locks of a killed holder; each has left the file that says which it was.
+    fn clear_ref_locks(&self, store: &Store) -> Result<(), Error> {
+        for entry in std::fs::read_dir(&self.dir).named("list", &self.dir)? {
+            let entry = entry.named("list", &self.dir)?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if let Some(name) = name.strip_prefix(SCRATCH).and_then(unescape) {
+                store.refs.clear_own_lock(&name, &entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
     /// Where a ref's new value is written before it takes the ref's name.
-    fn scratch(&self) -> PathBuf {
-        self.dir.join("ref.new")
+    fn scratch(&self, ref_name: &str) -> PathBuf {
+        self.dir.join(format!("{SCRATCH}{}", escaped(ref_name)))
     }
 
     pub(crate) fn cache_path(&self) -> PathBuf {
@@ -124,26 +142,167 @@ impl WorkTree {
         self.dir.join("logged")
     }
 
-    /// Appends an operation: its objects become durable, then visible, then the log names it.
+    /// Appends an operation after `last`: its objects become durable, then visible, then the log
+    /// names it, then its sessions do.
     ///
     /// The caller holds the work tree's lock and the store's.
     pub(crate) fn append(
         &self,
         store: &Store,
         pack: PackWriter,
+        last: Option<&Operation>,
         new: NewOperation,
     ) -> Result<(Operation, Published), Error> {
-        let operation = log::write(&pack, new, &|id| store.objects.holds(id))?;
+        if let Some(last) = last {
+            self.point_sessions(store, last)?;
+        }
+        let cut = last.is_some_and(|last| last.segment.is_full());
+        let mut previous = BTreeMap::new();
+        for session in new.sessions() {
+            if let Some(commit) = store.refs.read(&self.session_ref(session))? {
+                previous.insert(session.to_owned(), commit);
+            }
+        }
+        let last_companion = store.refs.read(&self.companion_ref())?;
+        let place = Place { work_tree: &self.id, last, cut, previous, last_companion };
+        let operation = log::write(&store.objects, &pack, new, place)?;
         let published = pack.publish()?;
+        if let Some(last) = last.filter(|_| cut) {
+            self.keep_segment(store, last)?;
+        }
+        // The companion first: an operation that is in the log has its companion.
+        if let Some(companion) = operation.meta.companion
+            && last_companion != Some(companion)
+        {
+            self.set_ref(store, &self.companion_ref(), &companion)?;
+        }
         self.point_at(store, &operation.commit)?;
         if operation.parent.is_none() {
             private::replace(&self.marker(), b"", Durable::Yes)?;
         }
+        self.point_sessions(store, &operation)?;
+        log_index::append(&self.index_path(), &operation);
         store.objects.refresh()?;
         Ok((operation, published))
     }
 
+    /// Gives the segment that ends with `last` a ref of its own.
+    fn keep_segment(&self, store: &Store, last: &Operation) -> Result<(), Error> {
+        let past = format!("{}/{}/past/{}", store.ref_prefix(), self.id, last.id);
+        self.set_ref(store, &past, &last.commit)?;
+        if let Some(companion) = store.refs.read(&self.companion_ref())? {
+            let past = format!("{}/{}/past/{}", companion::PREFIX, self.id, last.id);
+            self.set_ref(store, &past, &companion)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the refs of an operation's sessions name it, if they do not.
+    ///
+    /// A process that was killed after it moved the log's ref has left this undone.
+    fn point_sessions(&self, store: &Store, operation: &Operation) -> Result<(), Error> {
+        for session in log::sessions_of(&operation.details) {
+            let name = self.session_ref(session);
+            if store.refs.read(&name)? != Some(operation.commit) {
+                self.set_ref(store, &name, &operation.commit)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A session's newest operation.
+    pub(crate) fn newest_of(
+        &self,
+        store: &Store,
+        session: &str,
+    ) -> Result<Option<Operation>, Error> {
+        match store.refs.read(&self.session_ref(session))? {
+            Some(commit) => log::read(&store.objects, &commit).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn session_ref(&self, session: &str) -> String {
+        let parent = self.ref_name.trim_end_matches("/log");
+        format!("{parent}/session/{}", ref_part(session))
+    }
+
+    pub(crate) fn companion_ref(&self) -> String {
+        format!("{}/{}/log", companion::PREFIX, self.id)
+    }
+
+    pub(crate) fn index_path(&self) -> PathBuf {
+        self.dir.join("log.index")
+    }
+
+    /// What is remembered of ignored files that are kept, disposable.
+    pub(crate) fn aside_path(&self) -> PathBuf {
+        self.dir.join("aside")
+    }
+
+    pub(crate) fn plans_dir(&self) -> PathBuf {
+        self.dir.join("plans")
+    }
+
     fn point_at(&self, store: &Store, commit: &ObjectId) -> Result<(), Error> {
-        store.refs.write(&self.ref_name, commit, &self.scratch())
+        self.set_ref(store, &self.ref_name, commit)
+    }
+
+    /// Sets a ref that belongs to this work tree. The caller holds the lock.
+    pub(crate) fn set_ref(&self, store: &Store, name: &str, to: &ObjectId) -> Result<(), Error> {
+        store.refs.write(name, to, &self.scratch(name))
+    }
+}
+
+/// A text as one part of a ref's name.
+pub(crate) fn ref_part(text: &str) -> String {
+    // File names end at 255 bytes; ours for a ref's new value holds the whole name, and more.
+    match escaped(text) {
+        short if short.len() <= 100 => short,
+        _ => format!("%{}", path_hash(Path::new(text))),
+    }
+}
+
+/// What git refuses in a ref's name, and `%` itself, written as `%XX`.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::new();
+    for byte in text.bytes() {
+        match byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-' {
+            true => escaped.push(char::from(byte)),
+            false => escaped.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    escaped
+}
+
+/// The text that [`escaped`] made this from.
+fn unescape(text: &str) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((first, more)) = rest.split_first() {
+        rest = more;
+        match first {
+            b'%' => {
+                let digits = std::str::from_utf8(more.get(..2)?).ok()?;
+                bytes.push(u8::from_str_radix(digits, 16).ok()?);
+                rest = &more[2..];
+            }
+            plain => bytes.push(*plain),
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_session_name_becomes_one_part_of_a_ref() {
+        for text in ["abc-1_2", "a/b..c.lock", "%41", "ä\u{1}\n~^:?*[\\", "@{", ""] {
+            assert_eq!(unescape(&escaped(text)).as_deref(), Some(text));
+            assert!(!escaped(text).contains(['/', '.', '~', '^', ':', ' ', '\\', '@']));
+        }
+        assert_ne!(ref_part(&"a".repeat(300)), ref_part(&"a".repeat(301)));
     }
 }

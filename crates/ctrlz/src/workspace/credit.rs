@@ -9,6 +9,7 @@ use crate::git::ObjectId;
 use crate::path::TreePath;
 use crate::store::{Credit, Details, OpenStep, OperationKind, PackWriter, Store};
 
+use super::companion::Kept;
 use super::{Cause, Hold};
 
 impl Hold {
@@ -22,6 +23,7 @@ impl Hold {
         pack: PackWriter,
         before: Option<&ObjectId>,
         after: &ObjectId,
+        kept: &Kept,
     ) -> Result<(OperationKind, Details, PackWriter), Error> {
         let mut details = cause.details.clone();
         details.head = self.head.clone();
@@ -29,17 +31,18 @@ impl Hold {
             let kind = if before.is_none() { OperationKind::Baseline } else { cause.kind };
             return Ok((kind, details, pack));
         };
-        let open = self.open_steps()?;
+        let open = at_work(self.open_steps()?);
+        let named = |step: &OpenStep| kept.among(self, &step.paths);
         match open.as_slice() {
             [] => Ok((OperationKind::Outside, details, pack)),
             [only] => {
-                details.credits = vec![credit(only, None)];
+                details.credits = vec![credit(only, None, named(only))];
                 Ok((OperationKind::Step, details, pack))
             }
             several => {
                 pack.publish()?;
                 self.store.objects.refresh()?;
-                share_out(&self.store, several, before, after, &mut details)?;
+                share_out(&self.store, several, before, after, &mut details, &named)?;
                 let pack = PackWriter::new(&self.store.objects_dir());
                 Ok((OperationKind::Step, details, pack))
             }
@@ -47,8 +50,23 @@ impl Hold {
     }
 }
 
-fn credit(step: &OpenStep, paths: Option<Vec<TreePath>>) -> Credit {
-    Credit { step: step.info.clone(), paths, inferred: step.abandoned }
+/// The steps that can have changed something: while a sub-agent works, the tool call that
+/// started it only waits.
+fn at_work(open: Vec<OpenStep>) -> Vec<OpenStep> {
+    let waits = |step: &OpenStep| {
+        open.iter().any(|other| {
+            let parent = other.info.parent.as_ref();
+            other.info.session != step.info.session
+                && parent.is_some_and(|turn| turn.session == step.info.session)
+        })
+    };
+    let waiting: Vec<bool> = open.iter().map(waits).collect();
+    open.into_iter().zip(waiting).filter(|(_, waits)| !waits).map(|(step, _)| step).collect()
+}
+
+fn credit(step: &OpenStep, paths: Option<Vec<TreePath>>, named: Vec<TreePath>) -> Credit {
+    let begun = step.before_operation.clone();
+    Credit { step: step.info.clone(), paths, inferred: step.abandoned, named, begun }
 }
 
 /// Deals the changed paths out to the steps that named them.
@@ -58,6 +76,7 @@ fn share_out(
     before: &ObjectId,
     after: &ObjectId,
     details: &mut Details,
+    ignored: &dyn Fn(&OpenStep) -> Vec<TreePath>,
 ) -> Result<(), Error> {
     let mut named: Vec<Vec<TreePath>> = vec![Vec::new(); open.len()];
     for change in changes(&store.objects, before, after)? {
@@ -70,7 +89,7 @@ fn share_out(
     }
     for (step, paths) in open.iter().zip(named) {
         // Also a step without a path of its own is listed: it may share in the rest.
-        details.credits.push(credit(step, Some(paths)));
+        details.credits.push(credit(step, Some(paths), ignored(step)));
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! The engine's front door: one work tree, its store, and what can be done with them.
 
 mod absence;
+mod companion;
 mod credit;
 mod put_back;
 mod read;
@@ -24,6 +25,7 @@ use crate::store::{
     WorkTree, check_root, known_work_tree, load_steps, save_steps,
 };
 
+pub use companion::IgnoredFiles;
 pub use put_back::{PatchToRevert, Point, RestoreOptions, RestoreReport};
 pub use read::{Diffs, ListedFile, Patch, Presence};
 pub use status::{Problem, Status, Verification};
@@ -53,6 +55,10 @@ pub struct Options {
     pub exclude: Vec<String>,
     /// Patterns to capture although they are ignored. Default: none.
     pub include_ignored: Vec<String>,
+    /// Which ignored files are kept beside a snapshot. Default: small ones.
+    pub ignored: IgnoredFiles,
+    /// No more bytes of small ignored files than this are kept. Default: 4 MiB.
+    pub max_ignored_bytes: u64,
     /// Whether files of repositories inside the work tree are captured. Default: yes.
     pub nested_repos: bool,
     /// More files than this are refused before anything is stored. Default: 1,500,000.
@@ -90,6 +96,8 @@ impl Options {
             max_new_file_bytes: 10 << 20,
             exclude: Vec::new(),
             include_ignored: Vec::new(),
+            ignored: IgnoredFiles::Small,
+            max_ignored_bytes: 4 << 20,
             nested_repos: true,
             max_files: crate::compare::MAX_PATHS,
             max_snapshot_bytes: 20 << 30,
@@ -309,11 +317,13 @@ pub(crate) struct Cause {
     pub(crate) details: Details,
     /// Record it even if nothing changed.
     pub(crate) always: bool,
+    /// Paths that a tool is about to change, to be kept even if they are ignored.
+    pub(crate) named: Vec<TreePath>,
 }
 
 impl Cause {
     pub(crate) fn of(kind: OperationKind) -> Cause {
-        Cause { kind, details: Details::default(), always: false }
+        Cause { kind, details: Details::default(), always: false, named: Vec::new() }
     }
 
     /// Something changed, and only open steps can say whose it is.

@@ -15,8 +15,8 @@ use crate::restore::{
 };
 use crate::scan::{EntryStat, Progress, ReadOutcome};
 use crate::store::{
-    Details, Meta, NewOperation, Operation, OperationKind, PackWriter, TreeChange, WorkTree,
-    edit_tree,
+    Details, LogIndex, Meta, NewOperation, Operation, OperationKind, PackWriter, TreeChange,
+    WorkTree, edit_tree, read_operation,
 };
 
 use super::absence::{Absence, is_dir_of, parents};
@@ -54,6 +54,13 @@ pub enum Point {
     Snapshot(ObjectId),
     /// What one operation recorded, permissions and empty directories included.
     Operation(String),
+    /// The same, of another work tree that shares the store.
+    OperationOf {
+        /// The other work tree.
+        root: std::path::PathBuf,
+        /// The operation.
+        id: String,
+    },
 }
 
 impl From<&ObjectId> for Point {
@@ -151,16 +158,20 @@ impl Workspace {
                 let meta = Absence::of(&store, *hash)?.meta_for(work_tree.id(), head);
                 Ok(Target { hash: *hash, meta })
             }
-            Point::Operation(id) => {
+            Point::Operation(id) | Point::OperationOf { id, .. } => {
                 let unknown = || Error::UnknownOperation { id: id.clone() };
-                let (store, work_tree) = self.existing()?.ok_or_else(unknown)?;
+                let (store, mut work_tree) = self.existing()?.ok_or_else(unknown)?;
+                if let Point::OperationOf { root, .. } = point {
+                    work_tree = WorkTree::of(&store, root);
+                }
                 let head = store.refs.read(work_tree.ref_name())?.ok_or_else(unknown)?;
-                for operation in store.history(head) {
-                    let operation = operation?;
-                    if operation.id == *id {
-                        store.snapshot(&operation.snapshot)?;
-                        let meta = Some(Arc::new(operation.meta));
-                        return Ok(Target { hash: operation.snapshot, meta });
+                let path = work_tree.index_path();
+                let mut log = LogIndex::open(&store, &path, head)?;
+                while let Some(entry) = log.next(&store, &path)? {
+                    if entry.id == *id {
+                        store.snapshot(&entry.snapshot)?;
+                        let meta = read_operation(&store.objects, &entry.commit)?.meta;
+                        return Ok(Target { hash: entry.snapshot, meta: Some(Arc::new(meta)) });
                     }
                 }
                 Err(unknown())
@@ -482,14 +493,13 @@ impl Workspace {
         }
         meta.sort();
         let new = NewOperation {
-            work_tree: hold.work_tree.id().to_owned(),
             kind: OperationKind::Outside,
             snapshot: tree,
             meta,
             details: Details::default(),
-            parent: Some(last.commit),
+            companion: None,
         };
-        Ok(hold.work_tree.append(&hold.store, pack, new)?.0)
+        Ok(hold.work_tree.append(&hold.store, pack, Some(last), new)?.0)
     }
 
     /// Applies a plan and records the result.
@@ -571,14 +581,13 @@ impl Workspace {
         let changes = BTreeMap::from([(path.to_vec(), Some((kind, id)))]);
         let tree = edit_tree(&hold.store.objects, &pack, last.snapshot, &changes)?;
         let new = NewOperation {
-            work_tree: hold.work_tree.id().to_owned(),
             kind: OperationKind::Outside,
             snapshot: tree,
-            meta: last.meta,
+            meta: last.meta.clone(),
             details: Details::default(),
-            parent: Some(last.commit),
+            companion: None,
         };
-        hold.work_tree.append(&hold.store, pack, new).map(drop)
+        hold.work_tree.append(&hold.store, pack, Some(&last), new).map(drop)
     }
 
     /// Checks that every blob is there and that the new files fit beside the old ones.

@@ -240,6 +240,12 @@ pub struct Diffs {
     changes: std::vec::IntoIter<Change>,
 }
 
+impl Diffs {
+    pub(crate) fn of(store: Store, changes: Vec<Change>) -> Diffs {
+        Diffs { store, changes: changes.into_iter() }
+    }
+}
+
 impl Iterator for Diffs {
     type Item = Result<FileDiff, Error>;
 

@@ -18,6 +18,7 @@ use crate::store::{
     TreeChange, build_tree, edit_tree,
 };
 
+use super::companion::Kept;
 use super::{Cause, Hold, Recovery, Workspace};
 
 /// How to take a snapshot.
@@ -165,7 +166,7 @@ impl Workspace {
                 self.track_paths(hold, options, cause, last, progress)
             }
             // Without a previous snapshot there is nothing to take the other paths from.
-            last => self.track_all(hold, options, cause, last, progress),
+            last => self.track_all(hold, options, cause, last.as_ref(), progress),
         }?;
         hold.drop_abandoned()?;
         Ok(tracked)
@@ -210,7 +211,7 @@ impl Workspace {
         hold: &Hold,
         options: &TrackOptions,
         cause: &Cause,
-        last: Option<Operation>,
+        last: Option<&Operation>,
         progress: &Progress,
     ) -> Result<Tracked, Error> {
         let store = &hold.store;
@@ -226,7 +227,7 @@ impl Workspace {
             store,
             pack: &pack,
             lender: lender.as_ref(),
-            previous: last.as_ref().map(|last| last.snapshot),
+            previous: last.map(|last| last.snapshot),
             doubt,
             rehash: options.rehash,
         };
@@ -249,14 +250,18 @@ impl Workspace {
         }
         let known = |id: &ObjectId| store.objects.holds(id);
         let tree = build_tree(&listing, &pack, &known)?;
-        let meta = Meta::of_listing(&listing, &rules);
+        let kept = self.keep_ignored(hold, &listing, cause, last, &pack)?;
+        let meta = Meta { companion: kept.same, ..Meta::of_listing(&listing, &rules) };
         // Losing the cache costs a slower scan, so failing to write it fails nothing.
         let save_cache = |store: &Store| {
             let path = hold.work_tree.cache_path();
             drop(StatCache::save(&path, &listing, &store.objects.pack_names()));
         };
-        let same = last.as_ref().filter(|last| {
-            !cause.always && last.snapshot == tree && last.meta.says_the_same_as(&meta)
+        let same = last.filter(|last| {
+            !cause.always
+                && kept.new.is_none()
+                && last.snapshot == tree
+                && last.meta.says_the_same_as(&meta)
         });
         if let Some(operation) = same.cloned() {
             // Objects that had gone missing are put back even if the snapshot is the same.
@@ -276,18 +281,10 @@ impl Workspace {
         if !borrowed.is_empty() {
             borrowed.save(store, &hold.work_tree.borrowed_path())?;
         }
-        let before = last.as_ref().map(|last| &last.snapshot);
-        let (kind, details, pack) = hold.credited(cause, pack, before, &tree)?;
-        let parent = last.map(|last| last.commit);
-        let new = NewOperation {
-            work_tree: hold.work_tree.id().to_owned(),
-            kind,
-            snapshot: tree,
-            meta,
-            details,
-            parent,
-        };
-        let (operation, published) = hold.work_tree.append(store, pack, new)?;
+        let before = last.map(|last| &last.snapshot);
+        let (kind, details, pack) = hold.credited(cause, pack, before, &tree, &kept)?;
+        let new = NewOperation { kind, snapshot: tree, meta, details, companion: kept.new };
+        let (operation, published) = hold.work_tree.append(store, pack, last, new)?;
         save_cache(store);
         let lent = borrowed.len() + loans.left;
         let snapshot = snapshot(&operation, true, &listing, files_read, &published, lent);
@@ -502,16 +499,12 @@ impl Workspace {
             let snapshot = snapshot(&last, false, &listing, files_read, &published, 0);
             return Ok(Tracked { snapshot, operation: last, listing });
         }
-        let (kind, details, pack) = hold.credited(cause, pack, Some(&last.snapshot), &tree)?;
-        let new = NewOperation {
-            work_tree: hold.work_tree.id().to_owned(),
-            kind,
-            snapshot: tree,
-            meta: edit.meta,
-            details,
-            parent: Some(last.commit),
+        let (kind, details, pack) = {
+            let kept = Kept::default();
+            hold.credited(cause, pack, Some(&last.snapshot), &tree, &kept)?
         };
-        let (operation, published) = hold.work_tree.append(store, pack, new)?;
+        let new = NewOperation { kind, snapshot: tree, meta: edit.meta, details, companion: None };
+        let (operation, published) = hold.work_tree.append(store, pack, Some(&last), new)?;
         let snapshot = snapshot(&operation, true, &listing, files_read, &published, 0);
         Ok(Tracked { snapshot, operation, listing })
     }

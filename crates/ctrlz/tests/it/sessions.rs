@@ -271,7 +271,7 @@ fn a_step_in_the_middle_is_taken_out() {
     lab.step("s", "m1", "1", |lab| lab.write("a", "1\n"));
     lab.step("s", "m2", "2", |lab| lab.write("b", "2\n"));
     lab.step("s", "m3", "3", |lab| lab.write("c", "3\n"));
-    lab.undo_with(&UndoScope::Step("2".into()), &UndoOptions::default()).unwrap();
+    lab.undo_with(&UndoScope::Step { step: "2".into() }, &UndoOptions::default()).unwrap();
     assert!(!lab.exists("b") && lab.exists("c"));
     assert_eq!(lab.read("a"), "1\n");
     assert_eq!(lab.undo().steps, ["3"]);
@@ -287,10 +287,14 @@ fn a_message_and_everything_after_it_goes() {
     lab.step("s", "m2", "2", |lab| lab.write("a", "2\n"));
     lab.step("other", "x", "o", |lab| lab.write("o", "other\n"));
     lab.step("s", "m3", "3", |lab| lab.write("a", "3\n"));
-    lab.undo_with(&UndoScope::From("m2".into()), &UndoOptions::default()).unwrap();
+    lab.undo_with(&UndoScope::From { message: "m2".into(), part: None }, &UndoOptions::default())
+        .unwrap();
     assert_eq!((lab.read("a"), lab.read("o")), ("1\n".into(), "other\n".into()));
     drop(kept);
-    let result = lab.undo_with(&UndoScope::From("nope".into()), &UndoOptions::default());
+    let result = lab.undo_with(
+        &UndoScope::From { message: "nope".into(), part: None },
+        &UndoOptions::default(),
+    );
     assert!(matches!(result, Err(Error::NoSuchMessage { .. })));
 }
 

@@ -1,0 +1,168 @@
+//! Blame: which step, of which prompt, wrote a line.
+
+use serde::Serialize;
+
+use crate::compare::{Entry, changes, find};
+use crate::error::Error;
+use crate::git::{ObjectId, diff_lines, split_lines};
+use crate::path::TreePath;
+use crate::store::{LogEntry, OperationKind, StepInfo, Store};
+use crate::workspace::{Workspace, is_binary};
+
+use super::history::History;
+
+/// A line and where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BlameLine {
+    /// The line, without its end; bytes that are not UTF-8 are replaced.
+    pub text: String,
+    /// Who wrote it.
+    pub origin: Origin,
+}
+
+/// The operation that brought a line into a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Origin {
+    /// The operation.
+    pub operation: String,
+    /// What happened.
+    pub kind: OperationKind,
+    /// When, in milliseconds since 1970.
+    pub at_millis: u64,
+    /// The step, if it was one.
+    pub step: Option<StepInfo>,
+    /// The name the file had then.
+    pub path: TreePath,
+}
+
+impl Workspace {
+    /// Says of each line of a file, as the newest snapshot has it, which operation wrote it.
+    ///
+    /// Files that were renamed without a change are followed. A binary file is an error.
+    pub fn blame(&self, path: &TreePath) -> Result<Vec<BlameLine>, Error> {
+        let none = || Error::NoSuchFile { id: ObjectId::EMPTY_TREE, path: path.clone() };
+        let (store, work_tree) = self.existing()?.ok_or_else(none)?;
+        let mut history = History::open(&store, &work_tree)?;
+        history.before(0)?;
+        let newest = history.entries.first().ok_or_else(none)?.snapshot;
+        let missing = || Error::NoSuchFile { id: newest, path: path.clone() };
+        let entry = find(&store.objects, &newest, path)?
+            .filter(|entry| entry.kind.is_file())
+            .ok_or_else(missing)?;
+        let text = store.objects.blob(&entry.id)?;
+        if is_binary(&text) {
+            return Err(Error::Binary { path: path.clone() });
+        }
+        let mut blamer = Blamer::of(&store, path, entry, text);
+        let mut at = 0;
+        while !blamer.open.is_empty() {
+            let before = history.before(at)?.cloned();
+            let Some(after) = history.entries.get(at).cloned() else { break };
+            blamer.step_back(before.as_ref(), &after)?;
+            at += 1;
+        }
+        Ok(blamer.into_lines())
+    }
+}
+
+struct Blamer<'a> {
+    store: &'a Store,
+    path: TreePath,
+    /// The file in the operation that is looked at.
+    entry: Entry,
+    text: Vec<u8>,
+    lines: Vec<(Vec<u8>, Option<Origin>)>,
+    /// Lines nobody is found for yet: where they are in `text`, and where in `lines`.
+    open: Vec<(usize, usize)>,
+}
+
+impl<'a> Blamer<'a> {
+    fn of(store: &'a Store, path: &TreePath, entry: Entry, text: Vec<u8>) -> Blamer<'a> {
+        let lines: Vec<_> =
+            split_lines(&text).into_iter().map(|line| (line.to_vec(), None)).collect();
+        let open = (0..lines.len()).map(|at| (at, at)).collect();
+        Blamer { store, path: path.clone(), entry, text, lines, open }
+    }
+
+    /// Finds the lines that `after` brought, and goes on with the file as `before` has it.
+    fn step_back(&mut self, before: Option<&LogEntry>, after: &LogEntry) -> Result<(), Error> {
+        let objects = &self.store.objects;
+        let Some(before) = before else {
+            self.give_rest(after);
+            return Ok(());
+        };
+        if before.snapshot == after.snapshot {
+            return Ok(());
+        }
+        let mut old_path = self.path.clone();
+        let mut old = find(objects, &before.snapshot, &self.path)?;
+        if old.is_none() {
+            let renamed = changes(objects, &before.snapshot, &after.snapshot)?
+                .into_iter()
+                .find(|change| change.after.is_none() && change.before == Some(self.entry));
+            if let Some(change) = renamed {
+                old = change.before;
+                old_path = change.path;
+            }
+        }
+        match old.filter(|old| old.kind.is_file()) {
+            Some(old) if old.id == self.entry.id => self.entry = old,
+            Some(old) => {
+                let text = objects.blob(&old.id)?;
+                self.compare(&text, after);
+                self.entry = old;
+                self.text = text;
+            }
+            None => self.give_rest(after),
+        }
+        self.path = old_path;
+        Ok(())
+    }
+
+    fn compare(&mut self, old: &[u8], after: &LogEntry) {
+        let hunks = diff_lines(old, &self.text).hunks;
+        let origin = origin_of(after, &self.path);
+        let mut still_open = Vec::new();
+        for (at, line) in std::mem::take(&mut self.open) {
+            let earlier = hunks.iter().take_while(|hunk| hunk.after.end <= at);
+            let (added, removed) = earlier.fold((0, 0), |(added, removed), hunk| {
+                (added + hunk.after.len(), removed + hunk.before.len())
+            });
+            let is_new = hunks.iter().any(|hunk| hunk.after.contains(&at));
+            match is_new {
+                true => self.lines[line].1 = Some(origin.clone()),
+                false => still_open.push((at + removed - added, line)),
+            }
+        }
+        self.open = still_open;
+    }
+
+    fn give_rest(&mut self, after: &LogEntry) {
+        let origin = origin_of(after, &self.path);
+        for (_, line) in std::mem::take(&mut self.open) {
+            self.lines[line].1 = Some(origin.clone());
+        }
+    }
+
+    fn into_lines(self) -> Vec<BlameLine> {
+        let line = |(bytes, origin): (Vec<u8>, Option<Origin>)| {
+            let bytes = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+            Some(BlameLine { text: String::from_utf8_lossy(bytes).into_owned(), origin: origin? })
+        };
+        self.lines.into_iter().filter_map(line).collect()
+    }
+}
+
+fn origin_of(entry: &LogEntry, path: &TreePath) -> Origin {
+    let credits = &entry.details.credits;
+    let owner = credits
+        .iter()
+        .find(|credit| credit.paths.as_ref().is_none_or(|paths| paths.contains(path)));
+    Origin {
+        operation: entry.id.clone(),
+        kind: entry.kind,
+        at_millis: entry.at_millis,
+        step: owner.map(|credit| credit.step.clone()),
+        path: path.clone(),
+    }
+}

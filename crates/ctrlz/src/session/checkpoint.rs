@@ -1,0 +1,205 @@
+//! Checkpoints: states with a name, which plain git can read by it.
+//!
+//! ```text
+//! <prefix>/<work tree>/latest                         the newest checkpoint
+//! <prefix>/<work tree>/resume                         the newest one of the kind `resume`
+//! <prefix>/<work tree>/checkpoint-<kind>-<time>-<n>   the last ones of each, and pinned ones
+//! ```
+
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::git::ObjectId;
+use crate::scan::{Progress, Skipped};
+use crate::store::{Details, Operation, OperationKind, Store, WorkTree, read_operation, ref_part};
+use crate::workspace::{Cause, TrackOptions, Workspace};
+
+/// How to make a checkpoint.
+#[derive(Clone, Debug)]
+pub struct CheckpointOptions {
+    /// A name for people. Default: none.
+    pub label: Option<String>,
+    /// Why it is made: `manual`, `turn`, `resume`, …; part of its ref's name. Default: `manual`.
+    pub kind: String,
+    /// Never removed by pruning or retention. Default: no.
+    pub pinned: bool,
+    /// The session it belongs to. Default: none.
+    pub session: Option<String>,
+    /// Checkpoints that are not pinned are pruned to this many. Default: 100.
+    pub keep: usize,
+}
+
+impl Default for CheckpointOptions {
+    fn default() -> CheckpointOptions {
+        CheckpointOptions {
+            label: None,
+            kind: "manual".into(),
+            pinned: false,
+            session: None,
+            keep: 100,
+        }
+    }
+}
+
+/// A named state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Checkpoint {
+    /// The ref that names it in the store.
+    pub name: String,
+    /// What somebody called it.
+    pub label: Option<String>,
+    /// Never removed by pruning or retention.
+    pub pinned: bool,
+    /// The session it belongs to.
+    pub session: Option<String>,
+    /// The snapshot.
+    pub snapshot: ObjectId,
+    /// The operation.
+    pub operation: String,
+    /// When it was made, in milliseconds since 1970.
+    pub at_millis: u64,
+    /// What the snapshot does not hold; empty in a listing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub skipped: Vec<Skipped>,
+}
+
+impl Workspace {
+    /// Records the present state under a name of its own.
+    pub fn checkpoint(
+        &self,
+        options: &CheckpointOptions,
+        progress: &Progress,
+    ) -> Result<Checkpoint, Error> {
+        self.check_enabled()?;
+        let hold = self.begin()?;
+        // First what others did, so that the checkpoint itself changes nothing.
+        self.track_present(&hold, progress)?;
+        let details = Details {
+            label: options.label.clone(),
+            pinned: options.pinned,
+            session: options.session.clone(),
+            ..Details::default()
+        };
+        let cause = Cause { details, always: true, ..Cause::of(OperationKind::Checkpoint) };
+        let tracked = self.track_locked(&hold, &TrackOptions::default(), &cause, progress)?;
+        let operation = tracked.operation;
+        let dir = checkpoint_dir(&hold.store, &hold.work_tree);
+        let kind = ref_part(&options.kind);
+        // The time in the name is for people; the operation's id tells two of one second apart.
+        let name = format!("{dir}/checkpoint-{kind}-{}-{}", stamp(&operation), operation.id);
+        hold.work_tree.set_ref(&hold.store, &name, &operation.commit)?;
+        hold.work_tree.set_ref(&hold.store, &format!("{dir}/latest"), &operation.commit)?;
+        if options.kind == "resume" {
+            hold.work_tree.set_ref(&hold.store, &format!("{dir}/resume"), &operation.commit)?;
+        }
+        prune(&hold.store, &dir, options.keep)?;
+        let skipped = tracked.snapshot.skipped;
+        Ok(Checkpoint { skipped, ..of_operation(name, &operation) })
+    }
+
+    /// The checkpoints of the work tree, oldest first.
+    pub fn checkpoints(&self) -> Result<Vec<Checkpoint>, Error> {
+        let Some((store, work_tree)) = self.existing()? else { return Ok(Vec::new()) };
+        let mut found = Vec::new();
+        for (name, commit) in listed(&store, &checkpoint_dir(&store, &work_tree))? {
+            // One that cannot be read must not hide the others.
+            if let Ok(operation) = read_operation(&store.objects, &commit) {
+                found.push(of_operation(name, &operation));
+            }
+        }
+        found.sort_by(|one, other| one.operation.cmp(&other.operation));
+        Ok(found)
+    }
+
+    /// The checkpoint that a name means: its ref or the end of it, `latest`, `resume`, its
+    /// operation, or the newest one with that label.
+    pub fn find_checkpoint(&self, name: &str) -> Result<Checkpoint, Error> {
+        let unknown = || Error::NoSuchCheckpoint { name: name.to_owned() };
+        let (store, work_tree) = self.existing()?.ok_or_else(unknown)?;
+        let dir = checkpoint_dir(&store, &work_tree);
+        if ["latest", "resume"].contains(&name)
+            && let Some(commit) = store.refs.read(&format!("{dir}/{name}"))?
+        {
+            let operation = read_operation(&store.objects, &commit)?;
+            return Ok(of_operation(format!("{dir}/{name}"), &operation));
+        }
+        let is_meant = |checkpoint: &Checkpoint| {
+            checkpoint.label.as_deref() == Some(name)
+                || checkpoint.operation == name
+                || checkpoint.name == name
+                || checkpoint.name.strip_prefix(&format!("{dir}/")) == Some(name)
+        };
+        self.checkpoints()?.into_iter().rev().find(is_meant).ok_or_else(unknown)
+    }
+}
+
+fn checkpoint_dir(store: &Store, work_tree: &WorkTree) -> String {
+    format!("{}/{}", store.ref_prefix(), work_tree.id())
+}
+
+fn listed(store: &Store, dir: &str) -> Result<Vec<(String, ObjectId)>, Error> {
+    let start = format!("{dir}/checkpoint-");
+    let all = store.refs.list(dir)?;
+    Ok(all.into_iter().filter(|(name, _)| name.starts_with(&start)).collect())
+}
+
+/// Removes the refs of old checkpoints. What they name stays in the log as long as that is kept.
+fn prune(store: &Store, dir: &str, keep: usize) -> Result<(), Error> {
+    let mut loose = Vec::new();
+    for (name, commit) in listed(store, dir)? {
+        let Ok(operation) = read_operation(&store.objects, &commit) else { continue };
+        if !operation.details.pinned {
+            loose.push((operation.id, name));
+        }
+    }
+    loose.sort();
+    let surplus = loose.len().saturating_sub(keep);
+    loose.iter().take(surplus).try_for_each(|(_, name)| store.refs.delete(name))
+}
+
+fn of_operation(name: String, operation: &Operation) -> Checkpoint {
+    Checkpoint {
+        name,
+        label: operation.details.label.clone(),
+        pinned: operation.details.pinned,
+        session: operation.details.session.clone(),
+        snapshot: operation.snapshot,
+        operation: operation.id.clone(),
+        at_millis: operation.at_millis,
+        skipped: Vec::new(),
+    }
+}
+
+/// The time of an operation, as `20260131T235959Z`.
+fn stamp(operation: &Operation) -> String {
+    let seconds = operation.at_millis / 1000;
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = civil(days as i64);
+    format!("{year:04}{month:02}{day:02}T{:02}{:02}{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+/// Year, month and day of a count of days since 1970, in the Gregorian calendar.
+fn civil(days: i64) -> (i64, i64, i64) {
+    // Years here begin in March, so that a leap day is a year's last.
+    let days = days + 719_468;
+    let era = days.div_euclid(146_097);
+    let day_of_era = days.rem_euclid(146_097);
+    let year = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (year + era * 400 + i64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::civil;
+
+    #[test]
+    fn days_become_dates() {
+        assert_eq!(civil(0), (1970, 1, 1));
+        assert_eq!(civil(11_016), (2000, 2, 29));
+        assert_eq!(civil(20_453), (2025, 12, 31));
+    }
+}

@@ -1,0 +1,318 @@
+//! Which steps a scope means, reading the log back no further than needed.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::compare::find;
+use crate::error::Error;
+use crate::path::TreePath;
+use crate::store::{Boundary, StepInfo, Store};
+
+use super::history::{History, Piece};
+use super::undo::UndoOptions;
+
+/// What to take back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "scope")]
+pub enum UndoScope {
+    /// The newest turn that is not taken back yet, sub-agents included.
+    #[default]
+    LastTurn,
+    /// The newest step that is not taken back yet.
+    LastStep,
+    /// One step, keeping later ones.
+    Step {
+        /// Its id.
+        step: String,
+    },
+    /// One message, keeping later ones.
+    Message {
+        /// Its id.
+        message: String,
+    },
+    /// A message, or the rest of it from a part on, and everything its session did after it.
+    From {
+        /// The message's id.
+        message: String,
+        /// The part's id; the parts before it stay.
+        #[serde(default)]
+        part: Option<String>,
+    },
+    /// Everything the session and its sub-agents did.
+    Session,
+}
+
+/// The steps to take back, oldest first.
+pub(super) fn choose(
+    store: &Store,
+    history: &mut History<'_>,
+    scope: &UndoScope,
+    options: &UndoOptions,
+) -> Result<Vec<Piece>, Error> {
+    if let UndoScope::From { message, part } = scope {
+        let boundary = Boundary { message: message.clone(), part: part.clone() };
+        let chosen = choose_from(store, history, &boundary, options)?;
+        return if chosen.is_empty() { Err(Error::NothingToUndo) } else { Ok(chosen) };
+    }
+    let mut chooser = Chooser::new(store, scope, options);
+    let mut at = 0;
+    while history.before(at)?.is_some() {
+        chooser.lineage.pass(history, at);
+        let done = chooser.visit(history, at)?;
+        at += 1;
+        if done {
+            break;
+        }
+    }
+    let Chooser { mut chosen, known, .. } = chooser;
+    chosen.reverse();
+    match (chosen.is_empty(), scope) {
+        (false, _) => Ok(chosen),
+        // The message is there, and nothing of it is left to take back.
+        (true, _) if known => Err(Error::NothingToUndo),
+        (true, UndoScope::Step { step }) => Err(Error::NoSuchStep { step: step.clone() }),
+        (true, UndoScope::Message { message } | UndoScope::From { message, .. }) => {
+            Err(Error::NoSuchMessage { message: message.clone() })
+        }
+        (true, UndoScope::LastTurn | UndoScope::LastStep | UndoScope::Session) => {
+            Err(Error::NothingToUndo)
+        }
+    }
+}
+
+/// What a session did from a boundary on and what is not taken back yet, oldest first.
+///
+/// Empty if the boundary is known and nothing came after it.
+pub(super) fn choose_from(
+    store: &Store,
+    history: &mut History<'_>,
+    boundary: &Boundary,
+    options: &UndoOptions,
+) -> Result<Vec<Piece>, Error> {
+    let Boundary { message, part } = boundary;
+    let mut lineage = Lineage::of(options.session.as_deref());
+    let mut read: Vec<Piece> = Vec::new();
+    // The session, and the oldest piece of what is named so far.
+    let mut found: Option<(String, usize)> = None;
+    let mut is_known = false;
+    let mut at = 0;
+    while history.before(at)?.is_some() {
+        lineage.pass(history, at);
+        let mut passed = false;
+        for piece in history.pieces_of(at).collect::<Vec<_>>().into_iter().rev() {
+            let info = history.info(piece);
+            if !lineage.includes(info) {
+                continue;
+            }
+            read.push(piece);
+            let of_message = info.message.as_deref() == Some(message);
+            is_known |= of_message;
+            if of_message && part.as_ref().is_none_or(|part| info.part.as_ref() == Some(part)) {
+                found = Some((info.session.clone(), read.len()));
+            } else if let Some((session, _)) = &found {
+                passed |= info.session == *session && !of_message;
+            }
+        }
+        if passed {
+            break;
+        }
+        at += 1;
+    }
+    let Some((session, end)) = found else {
+        return Err(match part {
+            Some(part) if is_known => {
+                Error::NoSuchPart { message: message.clone(), part: part.clone() }
+            }
+            _ => Error::NoSuchMessage { message: message.clone() },
+        });
+    };
+    read.truncate(end);
+    let chooser = Chooser::new(store, &UndoScope::Session, options);
+    let mut chosen = Vec::new();
+    for piece in read.into_iter().rev() {
+        let info = history.info(piece);
+        let own = info.belongs_to(&session) || !lineage.any;
+        if own && chooser.is_open(history, piece) && chooser.touches(history, piece)? {
+            chosen.push(piece);
+        }
+    }
+    Ok(chosen)
+}
+
+/// The sessions whose steps count: the one asked for and, before its fork, the one it comes from.
+struct Lineage {
+    sessions: Vec<String>,
+    /// The session that joins once this operation is reached.
+    joins: Vec<(String, String)>,
+    any: bool,
+}
+
+impl Lineage {
+    fn of(session: Option<&str>) -> Lineage {
+        let sessions = session.map(str::to_owned).into_iter().collect();
+        Lineage { sessions, joins: Vec::new(), any: session.is_none() }
+    }
+
+    fn pass(&mut self, history: &History<'_>, at: usize) {
+        let entry = &history.entries[at];
+        if let (Some(forked), Some(session)) = (&entry.details.forked, &entry.details.session)
+            && self.sessions.contains(session)
+        {
+            self.joins.push((forked.operation.clone(), forked.session.clone()));
+        }
+        let reached = |(operation, _): &(String, String)| entry.id <= *operation;
+        for at in (0..self.joins.len()).rev() {
+            if reached(&self.joins[at]) {
+                self.sessions.push(self.joins.remove(at).1);
+            }
+        }
+    }
+
+    fn includes(&self, info: &StepInfo) -> bool {
+        self.any || self.sessions.iter().any(|session| info.belongs_to(session))
+    }
+}
+
+/// What the newest step that counts decides.
+struct Target {
+    session: String,
+    turn: String,
+    step: String,
+}
+
+struct Chooser<'a> {
+    store: &'a Store,
+    scope: &'a UndoScope,
+    options: &'a UndoOptions,
+    lineage: Lineage,
+    target: Option<Target>,
+    /// Newest first.
+    chosen: Vec<Piece>,
+    /// Operations at which chosen steps began, not reached yet.
+    to_begin: BTreeSet<String>,
+    /// What the scope names was seen, also if it is taken back already.
+    known: bool,
+}
+
+impl<'a> Chooser<'a> {
+    fn new(store: &'a Store, scope: &'a UndoScope, options: &'a UndoOptions) -> Chooser<'a> {
+        Chooser {
+            store,
+            scope,
+            options,
+            lineage: Lineage::of(options.session.as_deref()),
+            target: None,
+            chosen: Vec::new(),
+            to_begin: BTreeSet::new(),
+            known: false,
+        }
+    }
+
+    /// Looks at one operation; `true` once nothing older can count.
+    fn visit(&mut self, history: &History<'_>, at: usize) -> Result<bool, Error> {
+        self.to_begin.remove(&history.entries[at].id);
+        let mut passed = false;
+        let pieces: Vec<Piece> = history.pieces_of(at).collect();
+        for piece in pieces.into_iter().rev() {
+            let info = history.info(piece);
+            if !self.lineage.includes(info) {
+                continue;
+            }
+            self.aim(history, piece)?;
+            if self.is_meant(info) {
+                self.known = true;
+                if self.is_open(history, piece) && self.touches(history, piece)? {
+                    self.to_begin.insert(history.credit(piece).begun.clone());
+                    self.chosen.push(piece);
+                }
+            } else {
+                passed |= self.is_past(info);
+            }
+        }
+        let whole_log = *self.scope == UndoScope::Session;
+        Ok(passed && self.known && self.to_begin.is_empty() && !whole_log)
+    }
+
+    /// The first step that counts says whose turn and which step is meant.
+    fn aim(&mut self, history: &History<'_>, piece: Piece) -> Result<(), Error> {
+        let info = history.info(piece);
+        let named = match self.scope {
+            UndoScope::Message { message } => info.message.as_deref() == Some(message),
+            UndoScope::Step { step } => info.step == *step,
+            UndoScope::LastTurn
+            | UndoScope::LastStep
+            | UndoScope::From { .. }
+            | UndoScope::Session => self.is_open(history, piece) && self.touches(history, piece)?,
+        };
+        if self.target.is_none() && named {
+            self.target = Some(Target {
+                session: match self.scope {
+                    UndoScope::LastTurn | UndoScope::Session => info.root_session().to_owned(),
+                    _ => info.session.clone(),
+                },
+                turn: info.root_turn().to_owned(),
+                step: info.step.clone(),
+            });
+        }
+        Ok(())
+    }
+
+    fn is_meant(&self, info: &StepInfo) -> bool {
+        let Some(target) = &self.target else { return false };
+        match self.scope {
+            UndoScope::LastTurn => {
+                info.belongs_to(&target.session) && info.root_turn() == target.turn
+            }
+            UndoScope::LastStep | UndoScope::Step { .. } => info.step == target.step,
+            UndoScope::Message { message } => {
+                info.message.as_deref() == Some(message) || works_for(info, message)
+            }
+            UndoScope::From { .. } | UndoScope::Session => {
+                info.belongs_to(&target.session) || !self.lineage.any
+            }
+        }
+    }
+
+    /// Whether a step is older than everything that is meant.
+    fn is_past(&self, info: &StepInfo) -> bool {
+        let Some(target) = &self.target else { return false };
+        match self.scope {
+            UndoScope::LastStep | UndoScope::Step { .. } => true,
+            UndoScope::LastTurn | UndoScope::Message { .. } => info.session == target.session,
+            UndoScope::From { .. } | UndoScope::Session => false,
+        }
+    }
+
+    fn is_open(&self, history: &History<'_>, piece: Piece) -> bool {
+        let credit = history.credit(piece);
+        let step = &credit.step.step;
+        // A step that changed nothing only marks its message.
+        let shared = &history.entries[piece.entry].details.shared;
+        let is_empty = credit.paths.as_ref().is_some_and(Vec::is_empty)
+            && credit.named.is_empty()
+            && shared.is_empty();
+        let is_open =
+            !history.is_undone(step) || (self.options.force && history.has_conflicts(step));
+        is_open && !is_empty
+    }
+
+    /// Whether the operation changed one of the paths asked for, or any if none is.
+    fn touches(&self, history: &History<'_>, piece: Piece) -> Result<bool, Error> {
+        let paths: &[TreePath] = &self.options.paths;
+        let entry = &history.entries[piece.entry];
+        let Some(before) = history.entries.get(piece.entry + 1) else { return Ok(false) };
+        let named = &history.credit(piece).named;
+        for path in paths {
+            let was = find(&self.store.objects, &before.snapshot, path)?;
+            if was != find(&self.store.objects, &entry.snapshot, path)? || named.contains(path) {
+                return Ok(true);
+            }
+        }
+        Ok(paths.is_empty())
+    }
+}
+
+fn works_for(info: &StepInfo, message: &str) -> bool {
+    info.parent.as_ref().is_some_and(|turn| turn.message.as_deref() == Some(message))
+}

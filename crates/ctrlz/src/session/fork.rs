@@ -1,0 +1,193 @@
+//! Forks: a session that goes on from an earlier state of another one.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::fs::Named;
+use crate::git::ObjectId;
+use crate::scan::Progress;
+use crate::store::{
+    Details, Forked, NewOperation, OperationKind, PackWriter, adopt_project, new_id,
+};
+use crate::workspace::{Hold, Options, Point, RestoreOptions, RestoreReport, Workspace};
+
+use super::history::History;
+
+/// How to fork a session.
+#[derive(Clone, Debug, Default)]
+pub struct ForkOptions {
+    /// The first message that the fork does not share. Default: it shares all there is.
+    pub at: Option<String>,
+    /// The id of the new session. Default: a new one.
+    pub session: Option<String>,
+    /// Brings the state into this directory, which must not exist or be empty. Default: nowhere;
+    /// no file is touched.
+    pub into: Option<PathBuf>,
+}
+
+/// A session that shares history with another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Fork {
+    /// The new session.
+    pub session: String,
+    /// Where it comes from.
+    pub forked: Forked,
+    /// The snapshot it goes on from.
+    pub snapshot: ObjectId,
+    /// Where the files are, if they were asked for.
+    pub into: Option<PathBuf>,
+    /// What became of the files there.
+    pub report: Option<RestoreReport>,
+}
+
+impl Workspace {
+    /// Makes a session that shares the history of `session` up to a message.
+    ///
+    /// Undo in the new session goes on into what it shares, and never touches what the other one
+    /// did after the fork. No file of this work tree changes.
+    pub fn fork(
+        &self,
+        session: &str,
+        options: &ForkOptions,
+        progress: &Progress,
+    ) -> Result<Fork, Error> {
+        let hold = self.begin()?;
+        self.track_present(&hold, progress)?;
+        let (operation, snapshot) = fork_point(
+            &mut History::open(&hold.store, &hold.work_tree)?,
+            session,
+            options.at.as_deref(),
+        )?;
+        let forked = Forked {
+            session: session.to_owned(),
+            message: options.at.clone(),
+            operation: operation.clone(),
+        };
+        let new_session = options.session.clone().unwrap_or_else(new_id);
+        if let Some(into) = &options.into {
+            check_free(into)?;
+        }
+        record(&hold, &new_session, &forked)?;
+        drop(hold);
+        let mut fork = Fork { session: new_session, forked, snapshot, into: None, report: None };
+        if let Some(into) = &options.into {
+            let (there, report) = self.materialise(into, &operation, progress)?;
+            record(&there.begin()?, &fork.session, &fork.forked)?;
+            fork.into = Some(there.root().to_owned());
+            fork.report = Some(report);
+        }
+        Ok(fork)
+    }
+
+    /// Brings a recorded state into another directory, as a work tree of the same project.
+    ///
+    /// Every file is a copy of its own. Killed half-way, the next command there finishes it.
+    fn materialise(
+        &self,
+        into: &Path,
+        operation: &str,
+        progress: &Progress,
+    ) -> Result<(Workspace, RestoreReport), Error> {
+        std::fs::create_dir_all(into).named("create the directory", into)?;
+        let into = into.canonicalize().named("open the directory", into)?;
+        let store = self.store_path()?;
+        let options = match &self.options().store {
+            // The store stays where it is; both work trees use it.
+            Some(_) => Options { store, ..self.options().clone() },
+            None => {
+                adopt_project(&self.options().data_dir, self.root(), &into)?;
+                self.options().clone()
+            }
+        };
+        let there = Workspace::open(&into, options)?;
+        let restore = RestoreOptions::default();
+        let point = Point::OperationOf { root: self.root().to_owned(), id: operation.to_owned() };
+        let report = there.restore(point, &restore, progress)?;
+        Ok((there, report))
+    }
+}
+
+/// Writes the fork into a work tree's log. No file changes.
+fn record(hold: &Hold, session: &str, forked: &Forked) -> Result<(), Error> {
+    let Some(last) = hold.work_tree.last_or_salvaged(&hold.store)? else { return Ok(()) };
+    let new = NewOperation {
+        kind: OperationKind::Fork,
+        snapshot: last.snapshot,
+        meta: last.meta.clone(),
+        details: Details {
+            session: Some(session.to_owned()),
+            forked: Some(forked.clone()),
+            head: hold.head.clone(),
+            ..Details::default()
+        },
+        companion: None,
+    };
+    let pack = PackWriter::new(&hold.store.objects_dir());
+    hold.work_tree.append(&hold.store, pack, Some(&last), new).map(drop)
+}
+
+/// The newest operation that a fork shares, and its snapshot.
+fn fork_point(
+    history: &mut History<'_>,
+    session: &str,
+    at: Option<&str>,
+) -> Result<(String, ObjectId), Error> {
+    let mut found = None;
+    let mut known = false;
+    let mut place = 0;
+    loop {
+        history.before(place)?;
+        let Some(entry) = history.entries.get(place) else { break };
+        for credit in &entry.details.credits {
+            if !credit.step.belongs_to(session) {
+                continue;
+            }
+            known = true;
+            if at.is_some() && credit.step.message.as_deref() == at {
+                found = Some(credit.begun.clone());
+            }
+        }
+        known |= entry.details.session.as_deref() == Some(session);
+        let passed = found.is_some()
+            && entry.details.credits.iter().any(|credit| {
+                credit.step.session == session && credit.step.message.as_deref() != at
+            });
+        if passed || (known && at.is_none()) {
+            break;
+        }
+        place += 1;
+    }
+    if !known {
+        return Err(Error::NoSuchSession { session: session.to_owned() });
+    }
+    let operation = match at {
+        None => history.entries.first().map(|entry| entry.id.clone()),
+        Some(message) => {
+            let unknown = || Error::NoSuchMessage { message: message.to_owned() };
+            Some(found.ok_or_else(unknown)?)
+        }
+    };
+    let mut place = 0;
+    loop {
+        history.before(place)?;
+        let Some(entry) = history.entries.get(place) else { break };
+        if Some(&entry.id) == operation.as_ref() {
+            return Ok((entry.id.clone(), entry.snapshot));
+        }
+        place += 1;
+    }
+    Err(Error::UnknownOperation { id: operation.unwrap_or_default() })
+}
+
+fn check_free(into: &Path) -> Result<(), Error> {
+    match std::fs::read_dir(into) {
+        Ok(mut entries) => match entries.next() {
+            Some(_) => Err(Error::NotEmpty { path: into.to_owned() }),
+            None => Ok(()),
+        },
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Ok(Err(error).named("look into", into)?),
+    }
+}

@@ -1,0 +1,134 @@
+//! Files that disappeared, and the way to have them again.
+
+use std::collections::{BTreeMap, HashSet};
+
+use serde::Serialize;
+
+use crate::compare::{Trees, find};
+use crate::error::Error;
+use crate::git::ObjectId;
+use crate::path::TreePath;
+use crate::scan::Progress;
+use crate::store::StepInfo;
+use crate::workspace::{PatchToRevert, RestoreOptions, RestoreReport, Workspace};
+
+use super::history::History;
+use super::reading::real_changes;
+
+/// A file that some snapshot has and the newest one has not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LostFile {
+    /// The path.
+    pub path: TreePath,
+    /// The last snapshot that has it.
+    pub snapshot: ObjectId,
+    /// The operation after which it was gone.
+    pub operation: String,
+    /// When that was recorded, in milliseconds since 1970.
+    pub at_millis: u64,
+    /// The step that removed it, if it was one.
+    pub step: Option<StepInfo>,
+}
+
+/// A version of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Version {
+    /// The id of its content; `None` where the file was deleted.
+    pub content: Option<ObjectId>,
+    /// The snapshot that has it first.
+    pub snapshot: ObjectId,
+    /// The operation that recorded it.
+    pub operation: String,
+    /// When, in milliseconds since 1970.
+    pub at_millis: u64,
+    /// The step that made it, if it was one.
+    pub step: Option<StepInfo>,
+}
+
+impl Workspace {
+    /// Files that disappeared and have not come back, the last lost first.
+    pub fn lost(&self) -> Result<Vec<LostFile>, Error> {
+        let Some((store, work_tree)) = self.existing()? else { return Ok(Vec::new()) };
+        let mut history = History::open(&store, &work_tree)?;
+        let mut seen: HashSet<TreePath> = HashSet::new();
+        let mut lost = Vec::new();
+        let mut at = 0;
+        let mut trees = Trees::new(&store.objects);
+        let mut newest = None;
+        while let Some(before) = history.before(at)?.cloned() {
+            let after = history.entries[at].clone();
+            let newest = *newest.get_or_insert(after.snapshot);
+            for change in real_changes(&store, &before, &after)? {
+                let is_first = seen.insert(change.path.clone());
+                let is_there = trees.find(&newest, &change.path)?.is_some();
+                if change.after.is_none() && is_first && !is_there {
+                    let by = after.details.credits.iter().find(|credit| {
+                        credit.paths.as_ref().is_none_or(|paths| paths.contains(&change.path))
+                    });
+                    lost.push(LostFile {
+                        path: change.path,
+                        snapshot: before.snapshot,
+                        operation: after.id.clone(),
+                        at_millis: after.at_millis,
+                        step: by.map(|credit| credit.step.clone()),
+                    });
+                }
+            }
+            at += 1;
+        }
+        Ok(lost)
+    }
+
+    /// Brings back what was lost at `path` or below it, each file as it was last.
+    pub fn recover(
+        &self,
+        path: &TreePath,
+        options: &RestoreOptions,
+        progress: &Progress,
+    ) -> Result<RestoreReport, Error> {
+        // What vanished a moment ago is lost as well.
+        self.track(&crate::workspace::TrackOptions::default(), progress)?;
+        let mut patches: BTreeMap<ObjectId, Vec<TreePath>> = BTreeMap::new();
+        for lost in self.lost()?.into_iter().filter(|lost| lost.path.is_within(path)) {
+            patches.entry(lost.snapshot).or_default().push(lost.path);
+        }
+        if patches.is_empty() {
+            return Err(Error::NothingLost { path: path.clone() });
+        }
+        let patches: Vec<PatchToRevert> =
+            patches.into_iter().map(|(hash, files)| PatchToRevert { hash, files }).collect();
+        self.revert(&patches, options, progress)
+    }
+
+    /// The versions of a file, newest first.
+    pub fn versions(&self, path: &TreePath) -> Result<Vec<Version>, Error> {
+        let Some((store, work_tree)) = self.existing()? else { return Ok(Vec::new()) };
+        let mut history = History::open(&store, &work_tree)?;
+        let mut versions = Vec::new();
+        let mut at = 0;
+        loop {
+            let before = history.before(at)?.cloned();
+            let Some(after) = history.entries.get(at) else { break };
+            let now = find(&store.objects, &after.snapshot, path)?;
+            let was = match &before {
+                Some(before) => find(&store.objects, &before.snapshot, path)?,
+                None => None,
+            };
+            if now != was {
+                let by =
+                    after.details.credits.iter().find(|credit| {
+                        credit.paths.as_ref().is_none_or(|paths| paths.contains(path))
+                    });
+                versions.push(Version {
+                    content: now.map(|entry| entry.id),
+                    snapshot: after.snapshot,
+                    operation: after.id.clone(),
+                    at_millis: after.at_millis,
+                    step: by.map(|credit| credit.step.clone()),
+                });
+            }
+            at += 1;
+        }
+        Ok(versions)
+    }
+}

@@ -1,0 +1,129 @@
+//! Plans that were shown and may be applied later, by their hash.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::fs::private::{self, Durable, read_small};
+use crate::git::ObjectId;
+use crate::scan::Progress;
+use crate::store::Boundary;
+use crate::workspace::{Hold, Workspace};
+
+use super::choose::UndoScope;
+use super::undo::{UndoOptions, UndoReport};
+
+/// Older ones are forgotten.
+const MAX_PLANS: usize = 200;
+
+/// A way back: everything that can be planned first and applied later.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "rewind")]
+pub enum Rewind {
+    /// [`Workspace::undo`].
+    Undo {
+        /// What.
+        #[serde(flatten)]
+        scope: UndoScope,
+        /// How.
+        options: UndoOptions,
+    },
+    /// [`Workspace::redo`].
+    Redo {
+        /// How.
+        options: UndoOptions,
+    },
+    /// [`Workspace::revert_to`].
+    RevertTo {
+        /// The session.
+        session: String,
+        /// The first thing to take back.
+        boundary: Boundary,
+        /// How.
+        options: UndoOptions,
+    },
+    /// [`Workspace::unrevert`].
+    Unrevert {
+        /// The session.
+        session: String,
+        /// How.
+        options: UndoOptions,
+    },
+}
+
+impl Rewind {
+    fn options_mut(&mut self) -> &mut UndoOptions {
+        match self {
+            Rewind::Undo { options, .. }
+            | Rewind::Redo { options }
+            | Rewind::RevertTo { options, .. }
+            | Rewind::Unrevert { options, .. } => options,
+        }
+    }
+}
+
+impl Workspace {
+    /// Plans without changing a file; [`Workspace::apply`] takes the plan's hash.
+    pub fn plan(&self, rewind: &Rewind, progress: &Progress) -> Result<UndoReport, Error> {
+        match rewind {
+            Rewind::Undo { scope, options } => self.plan_undo(scope, options, progress),
+            Rewind::Redo { options } => self.plan_redo(options, progress),
+            Rewind::RevertTo { session, boundary, options } => {
+                self.plan_revert_to(session, boundary, options, progress)
+            }
+            Rewind::Unrevert { session, options } => self.plan_unrevert(session, options, progress),
+        }
+    }
+
+    /// Carries out what was planned, if it would still do exactly the same.
+    pub fn apply(
+        &self,
+        plan: &ObjectId,
+        allow_mass_removal: bool,
+        progress: &Progress,
+    ) -> Result<UndoReport, Error> {
+        let unknown = || Error::UnknownPlan { id: *plan };
+        let (_, work_tree) = self.existing()?.ok_or_else(unknown)?;
+        let path = work_tree.plans_dir().join(plan.to_string());
+        let bytes = read_small(&path, 16 << 20)?.ok_or_else(unknown)?;
+        let mut rewind: Rewind = serde_json::from_slice(&bytes).map_err(|_| unknown())?;
+        let options = rewind.options_mut();
+        options.expected_plan = Some(*plan);
+        options.allow_mass_removal |= allow_mass_removal;
+        match &rewind {
+            Rewind::Undo { scope, options } => self.undo(scope, options, progress),
+            Rewind::Redo { options } => self.redo(options, progress),
+            Rewind::RevertTo { session, boundary, options } => {
+                self.revert_to(session, boundary, options, progress)
+            }
+            Rewind::Unrevert { session, options } => self.unrevert(session, options, progress),
+        }
+    }
+}
+
+/// Keeps what a plan was made for under the plan's hash.
+pub(super) fn remember(
+    hold: &Hold,
+    rewind: &Rewind,
+    report: UndoReport,
+) -> Result<UndoReport, Error> {
+    let dir = hold.work_tree.plans_dir();
+    private::create_dirs(&dir)?;
+    let bytes = serde_json::to_vec(rewind).expect("plain data has a JSON form");
+    private::replace(&dir.join(report.plan.to_string()), &bytes, Durable::No)?;
+    // Forgetting too few does no harm.
+    drop(forget_old(&dir));
+    Ok(report)
+}
+
+fn forget_old(dir: &std::path::Path) -> std::io::Result<()> {
+    let mut plans = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        plans.push((entry.metadata()?.modified()?, entry.path()));
+    }
+    plans.sort();
+    for (_, path) in plans.iter().rev().skip(MAX_PLANS) {
+        std::fs::remove_file(path)?;
+    }
+    Ok(())
+}

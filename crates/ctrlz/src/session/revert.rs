@@ -1,0 +1,278 @@
+//! Reverting a session to a message: the files go back at once, the messages only when work goes
+//! on or the caller commits.
+//!
+//! The boundary can move both ways until then: a second revert takes the first one back and its own
+//! range with it in one plan. Unrevert takes the revert back, merging with what was edited since.
+
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::git::ObjectId;
+use crate::scan::Progress;
+use crate::store::{Boundary, Details, NewOperation, OperationKind, PackWriter};
+use crate::workspace::{Hold, Workspace};
+
+use super::choose::choose_from;
+use super::history::History;
+use super::plans::{Rewind, remember};
+use super::undo::{Chosen, UndoOptions, UndoReport, preview};
+
+/// A revert that can still be moved or taken back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RevertState {
+    /// The session.
+    pub session: String,
+    /// The first thing that is taken back.
+    pub boundary: Boundary,
+    /// The operation that took it back.
+    pub operation: String,
+    /// The snapshot before the revert.
+    pub before: ObjectId,
+    /// The snapshot after it.
+    pub after: ObjectId,
+    /// The steps that are taken back, oldest first.
+    pub steps: Vec<String>,
+    /// The messages they belong to, oldest first: what a commit removes.
+    pub messages: Vec<String>,
+}
+
+impl Workspace {
+    /// Takes a session back to before a message, or to before a part of it.
+    ///
+    /// Nothing is forgotten: until [`Workspace::commit_revert`] or new work of the session, another
+    /// call moves the boundary and [`Workspace::unrevert`] takes it back. A message that no step
+    /// belongs to is an error, and so is a session that is at work.
+    pub fn revert_to(
+        &self,
+        session: &str,
+        boundary: &Boundary,
+        options: &UndoOptions,
+        progress: &Progress,
+    ) -> Result<UndoReport, Error> {
+        let hold = self.begin()?;
+        check_idle(&hold, session, options)?;
+        let (chosen, moved) = self.choose_revert(&hold, session, boundary, options, progress)?;
+        let details = Details {
+            undone: chosen.steps.clone(),
+            session: Some(session.to_owned()),
+            boundary: Some(boundary.clone()),
+            takes_back: moved.map(|state| state.operation),
+            ..Details::default()
+        };
+        self.carry_through(&hold, chosen, OperationKind::Revert, details, options, progress)
+    }
+
+    /// What [`Workspace::revert_to`] would do now.
+    pub fn plan_revert_to(
+        &self,
+        session: &str,
+        boundary: &Boundary,
+        options: &UndoOptions,
+        progress: &Progress,
+    ) -> Result<UndoReport, Error> {
+        let hold = self.begin()?;
+        let (chosen, _) = self.choose_revert(&hold, session, boundary, options, progress)?;
+        let rewind = Rewind::RevertTo {
+            session: session.to_owned(),
+            boundary: boundary.clone(),
+            options: options.clone(),
+        };
+        remember(&hold, &rewind, preview(chosen))
+    }
+
+    fn choose_revert(
+        &self,
+        hold: &Hold,
+        session: &str,
+        boundary: &Boundary,
+        options: &UndoOptions,
+        progress: &Progress,
+    ) -> Result<(Chosen, Option<RevertState>), Error> {
+        let tracked = self.track_present(hold, progress)?;
+        let pending = pending(hold, session)?;
+        let mut history = History::open(&hold.store, &hold.work_tree)?;
+        let options = &UndoOptions { session: Some(session.to_owned()), ..options.clone() };
+        let mut first = Vec::new();
+        if let Some((at, state)) = &pending {
+            first = history.chain(*at)?;
+            history = History::open(&hold.store, &hold.work_tree)?.without(&state.operation);
+        }
+        let pieces = choose_from(&hold.store, &mut history, boundary, options)?;
+        let chosen = self.plan_pieces(hold, &tracked, &history, &pieces, first, options)?;
+        Ok((chosen, pending.map(|(_, state)| state)))
+    }
+
+    /// Takes a session's revert back: the exact state before it if nothing changed since, else
+    /// merged with what did.
+    pub fn unrevert(
+        &self,
+        session: &str,
+        options: &UndoOptions,
+        progress: &Progress,
+    ) -> Result<UndoReport, Error> {
+        let hold = self.begin()?;
+        check_idle(&hold, session, options)?;
+        let (chosen, state) = self.choose_unrevert(&hold, session, options, progress)?;
+        let details = Details {
+            undone: chosen.steps.clone(),
+            session: Some(session.to_owned()),
+            takes_back: Some(state.operation),
+            ..Details::default()
+        };
+        self.carry_through(&hold, chosen, OperationKind::Unrevert, details, options, progress)
+    }
+
+    /// What [`Workspace::unrevert`] would do now.
+    pub fn plan_unrevert(
+        &self,
+        session: &str,
+        options: &UndoOptions,
+        progress: &Progress,
+    ) -> Result<UndoReport, Error> {
+        let hold = self.begin()?;
+        let (chosen, _) = self.choose_unrevert(&hold, session, options, progress)?;
+        let rewind = Rewind::Unrevert { session: session.to_owned(), options: options.clone() };
+        remember(&hold, &rewind, preview(chosen))
+    }
+
+    fn choose_unrevert(
+        &self,
+        hold: &Hold,
+        session: &str,
+        options: &UndoOptions,
+        progress: &Progress,
+    ) -> Result<(Chosen, RevertState), Error> {
+        let tracked = self.track_present(hold, progress)?;
+        let nothing = || Error::NothingReverted { session: session.to_owned() };
+        let (at, state) = pending(hold, session)?.ok_or_else(nothing)?;
+        let mut history = History::open(&hold.store, &hold.work_tree)?;
+        let spans = history.chain(at)?;
+        let steps = state.steps.clone();
+        let chosen = self.plan_inverse(hold, &tracked, None, &spans, steps, options)?;
+        Ok((chosen, state))
+    }
+
+    /// A session's revert, as long as it can be moved or taken back.
+    pub fn revert_state(&self, session: &str) -> Result<Option<RevertState>, Error> {
+        let Some((store, work_tree)) = self.existing()? else { return Ok(None) };
+        let mut history = History::open(&store, &work_tree)?;
+        Ok(find_pending(&mut history, session)?.map(|(_, state)| state))
+    }
+
+    /// Makes a session's revert final, as work that goes on does by itself.
+    ///
+    /// Gives what became final, so that the caller can drop those messages; `None` if nothing was
+    /// reverted. The files can still be brought back with redo.
+    pub fn commit_revert(&self, session: &str) -> Result<Option<RevertState>, Error> {
+        let hold = self.begin()?;
+        let Some((_, state)) = pending(&hold, session)? else { return Ok(None) };
+        let Some(last) = hold.work_tree.last_or_salvaged(&hold.store)? else { return Ok(None) };
+        let details = Details {
+            session: Some(session.to_owned()),
+            commits: Some(state.operation.clone()),
+            head: hold.head.clone(),
+            ..Details::default()
+        };
+        let new = NewOperation {
+            kind: OperationKind::Revert,
+            snapshot: last.snapshot,
+            meta: last.meta.clone(),
+            details,
+            companion: None,
+        };
+        let pack = PackWriter::new(&hold.store.objects_dir());
+        hold.work_tree.append(&hold.store, pack, Some(&last), new)?;
+        Ok(Some(state))
+    }
+}
+
+/// Refuses while the session is at work; with `interrupt`, its open steps are closed instead.
+fn check_idle(hold: &Hold, session: &str, options: &UndoOptions) -> Result<(), Error> {
+    let mut open = hold.open_steps()?;
+    let mut busy = None;
+    for step in open.iter_mut().filter(|step| step.info.belongs_to(session)) {
+        if step.abandoned {
+            continue;
+        }
+        if !options.interrupt {
+            let tool = step.info.tool.clone().or_else(|| step.info.label.clone());
+            busy = Some((step.info.step.clone(), tool, step.holder()));
+            break;
+        }
+        step.abandoned = true;
+    }
+    if let Some((step, tool, holder)) = busy {
+        let holder = holder.or(tool).unwrap_or_else(|| "an open step".into());
+        return Err(Error::SessionBusy { session: session.to_owned(), step, holder });
+    }
+    if options.interrupt {
+        hold.save_steps(&open)?;
+    }
+    Ok(())
+}
+
+fn pending(hold: &Hold, session: &str) -> Result<Option<(usize, RevertState)>, Error> {
+    find_pending(&mut History::open(&hold.store, &hold.work_tree)?, session)
+}
+
+/// The session's newest revert that is in force, and no work of the session came after it.
+fn find_pending(
+    history: &mut History<'_>,
+    session: &str,
+) -> Result<Option<(usize, RevertState)>, Error> {
+    let mut at = 0;
+    while history.before(at)?.is_some() {
+        let entry = history.entries[at].clone();
+        let worked = entry.details.credits.iter().any(|credit| credit.step.belongs_to(session));
+        let own = entry.details.session.as_deref() == Some(session);
+        if worked || (own && entry.details.commits.is_some()) {
+            return Ok(None);
+        }
+        if own && entry.details.boundary.is_some() {
+            let in_force = history.is_in_force(&entry) || entry.details.undone.is_empty();
+            return match in_force && !history.is_redone(&entry.id) {
+                true => state_of(history, at).map(|state| Some((at, state))),
+                false => Ok(None),
+            };
+        }
+        at += 1;
+    }
+    Ok(None)
+}
+
+fn state_of(history: &mut History<'_>, at: usize) -> Result<RevertState, Error> {
+    let entry = history.entries[at].clone();
+    let details = &entry.details;
+    let first = history.first_of_chain(at)?;
+    let before = history.before(first)?.map_or(entry.snapshot, |before| before.snapshot);
+    let boundary = details.boundary.clone().expect("the caller checked that it is there");
+    let steps = details.undone.clone();
+    // The messages of the steps, found by walking back until all of them were seen.
+    let mut missing: std::collections::HashSet<&str> = steps.iter().map(String::as_str).collect();
+    let mut messages: Vec<String> = Vec::new();
+    let mut at = 0;
+    while !missing.is_empty() && history.before(at)?.is_some() {
+        for piece in history.pieces_of(at).collect::<Vec<_>>().into_iter().rev() {
+            let info = history.info(piece);
+            if steps.contains(&info.step) {
+                if let Some(message) = &info.message
+                    && !messages.contains(message)
+                {
+                    messages.push(message.clone());
+                }
+                missing.remove(info.step.as_str());
+            }
+        }
+        at += 1;
+    }
+    messages.reverse();
+    Ok(RevertState {
+        session: details.session.clone().unwrap_or_default(),
+        boundary,
+        operation: entry.id.clone(),
+        before,
+        after: entry.snapshot,
+        steps,
+        messages,
+    })
+}

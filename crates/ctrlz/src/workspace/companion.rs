@@ -1,0 +1,302 @@
+//! Ignored files worth keeping: small ones beside tracked files, and those that a tool names.
+//!
+//! Ignored directories are never entered. What is kept lies in the snapshot's companion and
+//! changes neither its tree nor its hash.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::compare::find;
+use crate::error::Error;
+use crate::fs::private::{self, Durable, read_small};
+use crate::fs::{FileKind, FsTrust, Time};
+use crate::git::{ObjectId, Verdict};
+use crate::path::{PathText, TreePath, is_within, join, split};
+use crate::scan::{Content, EntryStat, Listing, ReadOutcome, is_racy};
+use crate::store::{
+    Companion, CompanionData, NewCompanion, Operation, PackWriter, TreeChange, edit_tree,
+    read_companion,
+};
+
+use super::track::{StoreKeep, capture, look};
+use super::{Cause, Hold, Workspace};
+
+/// Ignored files above this size are kept only if a tool names them.
+const MAX_SMALL_BYTES: u64 = 256 << 10;
+/// More are counted, not kept.
+const MAX_FILES: usize = 2_000;
+
+/// Which ignored files are kept beside a snapshot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IgnoredFiles {
+    /// Small ones in directories that are not ignored themselves, and those that a tool names.
+    #[default]
+    Small,
+    /// Those that a tool names.
+    Named,
+    /// None.
+    None,
+}
+
+/// What was kept beside a snapshot.
+#[derive(Default)]
+pub(super) struct Kept {
+    /// The companion, if it is another one than before.
+    pub(super) new: Option<NewCompanion>,
+    /// The one from before, if it is the same.
+    pub(super) same: Option<ObjectId>,
+    paths: BTreeSet<Vec<u8>>,
+    before: Option<ObjectId>,
+}
+
+/// A file that was kept, so that it need not be read again while its metadata is the same.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Remembered {
+    path: PathText,
+    named: bool,
+    mode: u32,
+    bytes: u64,
+    mtime: (i64, u32),
+    ctime: (i64, u32),
+    inode: u64,
+    /// `None` if the metadata was too young to prove anything.
+    id: Option<ObjectId>,
+}
+
+/// A file to keep.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Candidate {
+    named: bool,
+    bytes: u64,
+}
+
+type Candidates = BTreeMap<Vec<u8>, Candidate>;
+
+impl Kept {
+    /// Those of a step's paths that are kept here now or were before: ignored, yet its own.
+    pub(super) fn among(&self, hold: &Hold, paths: &[TreePath]) -> Vec<TreePath> {
+        let was_kept = |path: &TreePath| {
+            let found = self.before.map(|tree| find(&hold.store.objects, &tree, path));
+            found.is_some_and(|found| found.is_ok_and(|entry| entry.is_some()))
+        };
+        let kept = |path: &&TreePath| self.paths.contains(path.as_bytes()) || was_kept(path);
+        paths.iter().filter(kept).cloned().collect()
+    }
+}
+
+impl Workspace {
+    /// Captures the ignored files that are kept beside the snapshot.
+    pub(super) fn keep_ignored(
+        &self,
+        hold: &Hold,
+        listing: &Listing,
+        cause: &Cause,
+        last: Option<&Operation>,
+        pack: &PackWriter,
+    ) -> Result<Kept, Error> {
+        let last_id = last.and_then(|last| last.meta.companion);
+        if self.options.ignored == IgnoredFiles::None {
+            return Ok(Kept::default());
+        }
+        let known = recall(hold);
+        let (mut candidates, unknown) = self.named(hold, listing, cause, &known)?;
+        if self.options.ignored == IgnoredFiles::Small {
+            add_small(listing, &mut candidates);
+        }
+        let last = match last_id {
+            Some(id) => read_companion(&hold.store.objects, &id).ok(),
+            None => None,
+        };
+        if candidates.is_empty() && unknown.is_empty() && last.is_none() {
+            return Ok(Kept::default());
+        }
+        let (chosen, left_out) = self.within_bounds(candidates);
+        let data = CompanionData { left_out, unknown, ..CompanionData::default() };
+        let mut made = Gathered { data, ..Gathered::default() };
+        for (path, named) in chosen {
+            self.gather(hold, &path, named, &known, pack, &mut made)?;
+        }
+        // Failing to remember costs reading them again.
+        drop(private::replace(&hold.work_tree.aside_path(), &made.remembered(), Durable::No));
+        let tree = edit_tree(&hold.store.objects, pack, ObjectId::EMPTY_TREE, &made.entries)?;
+        let companion = Companion { tree, data: made.data };
+        let paths = made.entries.into_keys().collect();
+        let before = last.as_ref().map(|last| last.tree);
+        let kept = Kept { new: None, same: None, paths, before };
+        Ok(match last.as_ref() == Some(&companion) {
+            true => Kept { same: last_id, ..kept },
+            false => Kept { new: Some(companion.into_new()), ..kept },
+        })
+    }
+
+    /// What open steps name, and what earlier ones named, as far as the snapshot does not hold it.
+    fn named(
+        &self,
+        hold: &Hold,
+        listing: &Listing,
+        cause: &Cause,
+        known: &BTreeMap<Vec<u8>, Remembered>,
+    ) -> Result<(Candidates, Vec<PathText>), Error> {
+        let forbidden = self.forbidden(&hold.store);
+        let steps = hold.open_steps()?;
+        let from_steps = steps.iter().flat_map(|step| &step.paths).chain(&cause.named);
+        let earlier =
+            known.iter().filter(|(_, known)| known.named && known.bytes <= MAX_SMALL_BYTES);
+        let paths: BTreeSet<&[u8]> = from_steps
+            .map(TreePath::as_bytes)
+            .chain(earlier.map(|(path, _)| path.as_slice()))
+            .collect();
+        let now = crate::restore::Now::of(listing);
+        let (mut named, mut unknown) = (BTreeMap::new(), Vec::new());
+        for path in paths {
+            if forbidden.iter().any(|dir| is_within(path, dir)) {
+                continue;
+            }
+            if matches!(now.at(path), crate::restore::NowAt::File { .. }) {
+                continue;
+            }
+            if let Ok(Some(FileKind::File | FileKind::Symlink)) = look(&hold.root, path) {
+                let (parent, name) = split(path);
+                let stat = hold.root.open_below(parent).and_then(|dir| dir.stat(name));
+                let bytes = stat.ok().flatten().map_or(0, |stat| stat.bytes);
+                match bytes <= self.options.max_new_file_bytes {
+                    true => drop(named.insert(path.to_vec(), Candidate { named: true, bytes })),
+                    false => unknown.push(PathText::from_bytes(path)),
+                }
+            }
+        }
+        Ok((named, unknown))
+    }
+
+    /// The files that fit, named ones first, then from the top of the work tree down; and how
+    /// many do not fit.
+    fn within_bounds(&self, candidates: Candidates) -> (Vec<(Vec<u8>, bool)>, u64) {
+        let mut order: Vec<(Vec<u8>, Candidate)> = candidates.into_iter().collect();
+        let depth = |path: &[u8]| path.iter().filter(|byte| **byte == b'/').count();
+        order.sort_by_cached_key(|(path, candidate)| (!candidate.named, depth(path), path.clone()));
+        let (mut chosen, mut total, mut left_out) = (Vec::new(), 0, 0);
+        for (path, Candidate { named, bytes }) in order {
+            let fits = total + bytes <= self.options.max_ignored_bytes && chosen.len() < MAX_FILES;
+            match named || fits {
+                true => {
+                    total += if named { 0 } else { bytes };
+                    chosen.push((path, named));
+                }
+                false => left_out += 1,
+            }
+        }
+        (chosen, left_out)
+    }
+
+    fn gather(
+        &self,
+        hold: &Hold,
+        path: &[u8],
+        named: bool,
+        known: &BTreeMap<Vec<u8>, Remembered>,
+        pack: &PackWriter,
+        made: &mut Gathered,
+    ) -> Result<(), Error> {
+        let before = Time::now();
+        let (parent, name) = split(path);
+        let Ok(dir) = hold.root.open_below(parent) else { return Ok(()) };
+        let Ok(Some(stat)) = dir.stat(name) else { return Ok(()) };
+        let trust = hold.root.trust()?;
+        let remembered =
+            known.get(path).and_then(|known| known.holds(&EntryStat::from(&stat), trust));
+        let (stat, id) = match remembered.filter(|id| hold.store.objects.holds(id)) {
+            Some(id) => (EntryStat::from(&stat), id),
+            None => {
+                let keep = StoreKeep {
+                    store: &hold.store,
+                    pack,
+                    lender: None,
+                    previous: None,
+                    doubt: true,
+                    rehash: false,
+                };
+                match capture(&hold.root, path, stat.kind, &keep)? {
+                    ReadOutcome::Read { stat, id, .. } => (stat, id),
+                    ReadOutcome::Gone => return Ok(()),
+                    // Unreadable or restless: nothing is known of it.
+                    ReadOutcome::Skip(_) => {
+                        made.data.unknown.push(PathText::from_bytes(path));
+                        return Ok(());
+                    }
+                }
+            }
+        };
+        let Some(kind) = crate::restore::entry_kind(&stat) else { return Ok(()) };
+        let mode = stat.mode & 0o777;
+        let usual = if mode & 0o100 != 0 { 0o755 } else { 0o644 };
+        if kind.is_file() && mode != usual {
+            made.data.modes.push((PathText::from_bytes(path), mode));
+        }
+        made.entries.insert(path.to_vec(), Some((kind, id)));
+        let settled = !is_racy(stat.ctime, before);
+        made.seen.push(Remembered::of(path, named, &stat, settled.then_some(id)));
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct Gathered {
+    entries: BTreeMap<Vec<u8>, TreeChange>,
+    data: CompanionData,
+    seen: Vec<Remembered>,
+}
+
+impl Gathered {
+    fn remembered(&self) -> Vec<u8> {
+        serde_json::to_vec(&self.seen).expect("plain data has a JSON form")
+    }
+}
+
+impl Remembered {
+    fn of(path: &[u8], named: bool, stat: &EntryStat, id: Option<ObjectId>) -> Remembered {
+        Remembered {
+            path: PathText::from_bytes(path),
+            named,
+            mode: stat.mode,
+            bytes: stat.bytes,
+            mtime: (stat.mtime.seconds, stat.mtime.nanos),
+            ctime: (stat.ctime.seconds, stat.ctime.nanos),
+            inode: stat.inode,
+            id,
+        }
+    }
+
+    /// The content's id, if the metadata proves that it is still the same.
+    fn holds(&self, now: &EntryStat, trust: FsTrust) -> Option<ObjectId> {
+        let now = Remembered::of(b"", self.named, now, self.id);
+        let same = self.mode == now.mode
+            && self.bytes == now.bytes
+            && self.mtime == now.mtime
+            && self.ctime == now.ctime
+            && (!trust.inode || self.inode == now.inode);
+        self.id.filter(|_| trust.stat && same)
+    }
+}
+
+fn recall(hold: &Hold) -> BTreeMap<Vec<u8>, Remembered> {
+    let bytes = read_small(&hold.work_tree.aside_path(), 16 << 20).ok().flatten();
+    let known: Vec<Remembered> =
+        serde_json::from_slice(&bytes.unwrap_or_default()).unwrap_or_default();
+    known.into_iter().map(|known| (known.path.clone().into_bytes(), known)).collect()
+}
+
+/// Small files that the rules ignore by name, in directories that they do not.
+fn add_small(listing: &Listing, candidates: &mut Candidates) {
+    for dir in &listing.dirs {
+        for entry in &dir.entries {
+            let is_file = matches!(entry.stat.kind, FileKind::File | FileKind::Symlink);
+            let ignored = entry.content == Content::Ignored && entry.verdict == Verdict::Ignored;
+            if is_file && ignored && entry.stat.bytes <= MAX_SMALL_BYTES {
+                let candidate = Candidate { named: false, bytes: entry.stat.bytes };
+                candidates.entry(join(&dir.path, &entry.name)).or_insert(candidate);
+            }
+        }
+    }
+}
