@@ -166,6 +166,12 @@ pub enum Error {
         /// What was found.
         why: String,
     },
+    /// A log's ref is gone or cannot be read, so nothing can be called garbage.
+    #[error("{} is missing or cannot be read", shown(path))]
+    LostRef {
+        /// The ref.
+        path: PathBuf,
+    },
     /// Someone else holds the lock.
     #[error("{} is busy: {holder} has held it for {waited_seconds} s", shown(path))]
     Busy {
@@ -326,6 +332,7 @@ impl Error {
             },
             Error::File(_)
             | Error::Damaged { .. }
+            | Error::LostRef { .. }
             | Error::NewerFormat { .. }
             | Error::UntrustedStore { .. }
             | Error::NoSpace { .. }
@@ -373,6 +380,7 @@ impl Error {
             }
             Error::NoSpace { .. } => "free some space and run the command again",
             Error::MassChange { .. } => "look at it with --dry-run, then pass --yes",
+            Error::LostRef { .. } => "`ctrlz track` in that work tree finds its log again",
             Error::Damaged { .. } => {
                 "other snapshots are not affected; `ctrlz doctor` checks the whole store"
             }
@@ -414,6 +422,7 @@ impl Error {
             Error::HostileTree { .. } => "hostile_tree",
             Error::Bomb { .. } => "bomb",
             Error::Damaged { .. } => "damaged",
+            Error::LostRef { .. } => "lost_ref",
             Error::Busy { .. } => "busy",
             Error::DangerousRoot { .. } => "dangerous_root",
             Error::NotGit { .. } => "not_git",

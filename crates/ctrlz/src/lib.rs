@@ -37,6 +37,7 @@
 
 #![forbid(unsafe_code)]
 
+mod care;
 mod compare;
 mod error;
 mod fs;
@@ -48,6 +49,7 @@ mod session;
 mod store;
 mod workspace;
 
+pub use care::{CareReport, LostMessage, Retention};
 pub use compare::{Change, FileDiff, Status as ChangeStatus};
 pub use error::{Error, Fault};
 pub use fs::FileError;
@@ -62,7 +64,8 @@ pub use session::{
     WalkBack,
 };
 pub use store::{
-    Boundary, Credit, Details, Forked, Head, Operation, OperationKind, ParentTurn, StepInfo,
+    Boundary, Credit, Details, Forked, GcReport, Head, Operation, OperationKind, ParentTurn,
+    StepInfo,
 };
 pub use workspace::{
     Diffs, IgnoredFiles, ListedFile, Options, Patch, PatchToRevert, Point, Presence, Problem,

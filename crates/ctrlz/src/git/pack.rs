@@ -15,6 +15,15 @@ pub(crate) struct PackFile {
     data: gix_pack::data::File,
 }
 
+/// An entry as a pack stores it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum RawEntry<'a> {
+    /// Header and compressed bytes, to be copied as they are.
+    Whole { packed: &'a [u8] },
+    /// The compressed bytes of a delta, which has `size` bytes.
+    Delta { base: ObjectId, size: u64, packed: &'a [u8] },
+}
+
 /// What is wrong with a pack.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -63,23 +72,48 @@ impl PackFile {
             .filter_map(|at| ObjectId::from_slice(self.index.oid_at_index(at).as_bytes()))
     }
 
-    /// Every entry with its compressed bytes; `None` if one is a delta or does not verify.
-    pub(crate) fn whole_entries(&self) -> Option<Vec<(ObjectId, &[u8])>> {
+    /// Every intact entry as it is stored. One whose bytes do not fit their checksum, or whose
+    /// base is not in this pack, is left out.
+    pub(crate) fn raw_entries(&self) -> Vec<(ObjectId, RawEntry<'_>)> {
         let mut ends = self.index.sorted_offsets();
         ends.push(self.data.pack_end() as u64);
-        let mut entries = Vec::with_capacity(ends.len());
-        for at in 0..self.index.num_objects() {
+        let by_offset: std::collections::HashMap<u64, ObjectId> = (0..self.index.num_objects())
+            .filter_map(|at| {
+                let id = ObjectId::from_slice(self.index.oid_at_index(at).as_bytes())?;
+                Some((self.index.pack_offset_at_index(at), id))
+            })
+            .collect();
+        let one = |at: u32| {
             let start = self.index.pack_offset_at_index(at);
-            let next = ends.partition_point(|end| *end <= start);
-            let entry = self.data.entry(start).ok()?;
-            let bytes = self.data.entry_slice(start..*ends.get(next)?)?;
-            let intact = self.index.crc32_at_index(at) == Some(crc32fast::hash(bytes));
-            if entry.header.is_delta() || !intact {
+            let end = *ends.get(ends.partition_point(|end| *end <= start))?;
+            let bytes = self.data.entry_slice(start..end)?;
+            if self.index.crc32_at_index(at) != Some(crc32fast::hash(bytes)) {
                 return None;
             }
-            entries.push((ObjectId::from_slice(self.index.oid_at_index(at).as_bytes())?, bytes));
-        }
-        Some(entries)
+            let entry = self.data.entry(start).ok()?;
+            let packed = || self.data.entry_slice(entry.data_offset..end);
+            let base = match entry.header {
+                gix_pack::data::entry::Header::OfsDelta { base_distance } => {
+                    Some(*by_offset.get(&start.checked_sub(base_distance)?)?)
+                }
+                gix_pack::data::entry::Header::RefDelta { base_id } => {
+                    Some(ObjectId::from_slice(base_id.as_bytes())?)
+                }
+                _ => None,
+            };
+            let raw = match base {
+                Some(base) => {
+                    RawEntry::Delta { base, size: entry.decompressed_size, packed: packed()? }
+                }
+                None => RawEntry::Whole { packed: bytes },
+            };
+            Some((*by_offset.get(&start)?, raw))
+        };
+        (0..self.index.num_objects()).filter_map(one).collect()
+    }
+
+    pub(crate) fn object_count(&self) -> u32 {
+        self.index.num_objects()
     }
 
     fn entry(&self, id: &ObjectId) -> Result<Option<gix_pack::data::Entry>, PackProblem> {

@@ -237,18 +237,30 @@ impl Store {
         head: ObjectId,
     ) -> impl Iterator<Item = Result<Operation, Error>> + '_ {
         let mut next = Some(head);
-        let mut at_border = false;
         std::iter::from_fn(move || {
-            let id = next?;
-            if at_border && !self.objects.holds(&id) {
-                // The older segment was dropped, which is not damage.
-                return None;
-            }
-            let operation = log::read(&self.objects, &id);
-            next = operation.as_ref().ok().and_then(|operation| operation.parent);
-            at_border = operation.as_ref().is_ok_and(|operation| operation.segment.place == 0);
+            let operation = log::read(&self.objects, &next?);
+            next = match &operation {
+                Ok(operation) => self.before(operation),
+                Err(_) => None,
+            };
             Some(operation)
         })
+    }
+
+    /// The commit of the operation before; `None` if there is none or its segment was dropped.
+    pub(crate) fn before(&self, operation: &Operation) -> Option<ObjectId> {
+        match &operation.follows {
+            None => operation.parent,
+            Some(id) => {
+                let past = self.past_ref(&operation.work_tree, id);
+                self.refs.read(&past).ok().flatten()
+            }
+        }
+    }
+
+    /// The ref of the segment that ends with the operation `id`.
+    pub(crate) fn past_ref(&self, work_tree: &str, id: &str) -> String {
+        format!("{}/{work_tree}/past/{id}", self.ref_prefix)
     }
 
     /// Removes what killed writers left. Whoever writes holds the store's lock shared, so if we

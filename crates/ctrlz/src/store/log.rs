@@ -91,6 +91,9 @@ pub struct Operation {
     pub(crate) commit: ObjectId,
     /// The commit of the operation before it, also where a new segment begins.
     pub(crate) parent: Option<ObjectId>,
+    /// The last operation of the segment before, if this one begins a segment. Its ref says which
+    /// commit that is now, and whether the segment is kept at all.
+    pub(crate) follows: Option<String>,
     pub(crate) segment: Segment,
     pub(crate) meta: Meta,
 }
@@ -295,9 +298,9 @@ struct Header {
     place: u32,
     #[serde(default)]
     began: u64,
-    /// The commit before it, where a new segment begins.
+    /// What came before it, where a new segment begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    continues: Option<ObjectId>,
+    continues: Option<Continues>,
     /// For each session it belongs to, the newest commit before it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     previous: BTreeMap<String, ObjectId>,
@@ -306,6 +309,13 @@ struct Header {
     /// The commit, our second parent, whose tree holds the data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     meta_in: Option<ObjectId>,
+}
+
+/// The end of the segment before.
+#[derive(Debug, Serialize, Deserialize)]
+struct Continues {
+    commit: ObjectId,
+    id: String,
 }
 
 fn is_default(details: &Details) -> bool {
@@ -392,7 +402,9 @@ pub(crate) fn write(
         details: details.clone(),
         place: segment.place,
         began: segment.began,
-        continues: parent.filter(|_| cut),
+        continues: last
+            .filter(|_| cut)
+            .map(|last| Continues { commit: last.commit, id: last.id.clone() }),
         previous,
         meta: spilled.is_none().then(|| meta.clone()),
         meta_in: spilled,
@@ -416,6 +428,7 @@ pub(crate) fn write(
         work_tree,
         commit,
         parent,
+        follows: last.filter(|_| cut).map(|last| last.id.clone()),
         segment,
         meta,
     })
@@ -498,7 +511,8 @@ pub(crate) fn read(objects: &Objects, id: &ObjectId) -> Result<Operation, Error>
         details: header.details,
         work_tree: header.work_tree,
         commit: *id,
-        parent: parents.first().copied().or(header.continues),
+        parent: parents.first().copied().or(header.continues.as_ref().map(|end| end.commit)),
+        follows: header.continues.map(|end| end.id),
         segment: Segment { place: header.place, began: header.began },
         meta,
     })

@@ -83,12 +83,20 @@ impl LogIndex {
     }
 
     fn rebuild(store: &Store, path: &Path, head: ObjectId) -> Result<LogIndex, Error> {
-        let mut lines = Vec::new();
+        let mut entries: Vec<LogEntry> = Vec::new();
         for operation in store.history(head) {
-            lines.push(line_of(&LogEntry::from(&operation?)));
+            let entry = LogEntry::from(&operation?);
+            if let Some(newer) = entries.last_mut() {
+                // A segment may have been rewritten since the one after it named its end.
+                newer.parent = Some(entry.commit);
+            }
+            entries.push(entry);
         }
-        lines.reverse();
-        let bytes = lines.concat();
+        if let Some(oldest) = entries.last_mut() {
+            // What came before was dropped, if there was anything.
+            oldest.parent = None;
+        }
+        let bytes: Vec<u8> = entries.iter().rev().flat_map(line_of).collect();
         drop(private::replace(path, &bytes, Durable::No));
         let end = bytes.len();
         Ok(LogIndex { bytes, end, next: Some(head) })
@@ -98,12 +106,6 @@ impl LogIndex {
     pub(crate) fn next(&mut self, store: &Store, path: &Path) -> Result<Option<LogEntry>, Error> {
         let Some(wanted) = self.next else { return Ok(None) };
         if self.peek().is_none() {
-            let at_border = self.end == 0 && !store.objects.holds(&wanted);
-            if at_border {
-                // What came before was dropped with its segment.
-                self.next = None;
-                return Ok(None);
-            }
             *self = LogIndex::rebuild(store, path, wanted)?;
         }
         let Some((start, entry)) = self.peek() else { return Ok(None) };

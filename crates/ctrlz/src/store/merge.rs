@@ -1,20 +1,20 @@
-//! Merging: many small packs become one, entries copied as they are.
+//! Merging: many small packs become one, older versions as deltas against newer ones.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::error::Error;
-use crate::fs::{Named, private};
-use crate::git::PackFile;
+use crate::git::{ObjectId, PackFile};
 
+use super::gc::remove_packs;
 use super::layout::Store;
 use super::lock::{Lock, Sharing};
-use super::pack_writer::PackWriter;
+use super::log;
+use super::repack::{Versions, repack};
 
 /// This many small packs are merged. Every snapshot opens all packs, so their number is a cost.
 const MANY: usize = 50;
 /// Larger packs are left alone.
-const SMALL_BYTES: u64 = 4 << 20;
+pub(super) const SMALL_BYTES: u64 = 4 << 20;
 
 impl Store {
     /// Merges the small packs if there are many and nobody else is writing.
@@ -22,43 +22,51 @@ impl Store {
     /// The caller holds no lock on the store. The merged pack is durable before the first of the
     /// old ones goes.
     pub(crate) fn merge_small_packs(&self) -> Result<(), Error> {
-        let small = |pack: &Arc<PackFile>| {
-            let is_ours = pack.path().with_extension("keep").symlink_metadata().is_err();
-            is_ours && pack.path().metadata().is_ok_and(|meta| meta.len() < SMALL_BYTES)
-        };
-        if self.objects.open_packs().iter().filter(|pack| small(pack)).count() < MANY {
+        if self.objects.open_packs().iter().filter(|pack| is_small(pack)).count() < MANY {
             return Ok(());
         }
         let Some(_alone) = Lock::try_take(&self.lock_path(), Sharing::Exclusive)? else {
             return Ok(());
         };
         self.objects.refresh()?;
-        let old: Vec<Arc<PackFile>> =
-            self.objects.open_packs().into_iter().filter(|pack| small(pack)).collect();
-        let merged = PackWriter::new(&self.objects_dir());
-        let mut gone: Vec<PathBuf> = Vec::new();
-        for pack in &old {
-            // A pack with deltas came from git; it is not worth taking apart.
-            if let Some(entries) = pack.whole_entries() {
-                for (id, bytes) in entries {
-                    merged.add_raw(id, bytes)?;
-                }
-                gone.push(pack.path().to_owned());
-            }
-        }
-        if gone.len() < 2 {
+        let small: Vec<Arc<PackFile>> =
+            self.objects.open_packs().into_iter().filter(is_small).collect();
+        if small.len() < 2 {
             return Ok(());
         }
-        // Merging again after a crash gives the same pack, which must not be taken for an old one.
-        let made = merged.publish()?.packs;
-        for path in gone.into_iter().filter(|path| !made.contains(path)) {
-            // The index first: without it nobody looks for the pack.
-            for file in [path.with_extension("idx"), path] {
-                std::fs::remove_file(&file).named("remove", &file)?;
+        let versions = self.versions_in(&small);
+        let made = repack(self, &small, &|_| true, &versions)?;
+        remove_packs(self, &small, &made, &|_| true)
+    }
+
+    /// Which objects of some packs are versions of each other, as the operations in them tell.
+    fn versions_in(&self, packs: &[Arc<PackFile>]) -> Versions {
+        let mut operations: Vec<(String, String, (ObjectId, ObjectId))> = Vec::new();
+        for pack in packs {
+            for id in pack.ids() {
+                if let Ok(Some((crate::git::Kind::Commit, _))) = pack.header(&id)
+                    && let Ok(operation) = log::read(&self.objects, &id)
+                {
+                    let link = (operation.commit, operation.snapshot);
+                    operations.push((operation.work_tree, operation.id, link));
+                }
             }
         }
-        private::sync_dir(&self.objects_dir().join("pack"))?;
-        self.objects.refresh()?;
-        Ok(())
+        operations.sort_by(|one, other| (&other.0, &other.1).cmp(&(&one.0, &one.1)));
+        let mut versions = Versions::default();
+        for chain in operations.chunk_by(|one, other| one.0 == other.0) {
+            let links: Vec<(ObjectId, ObjectId)> = chain.iter().map(|(_, _, link)| *link).collect();
+            versions.follow(self, &links);
+        }
+        versions
     }
+}
+
+pub(super) fn is_small(pack: &Arc<PackFile>) -> bool {
+    is_ours(pack) && pack.path().metadata().is_ok_and(|meta| meta.len() < SMALL_BYTES)
+}
+
+/// Whether a pack may be replaced: nobody asked git to keep it.
+pub(super) fn is_ours(pack: &Arc<PackFile>) -> bool {
+    pack.path().with_extension("keep").symlink_metadata().is_err()
 }

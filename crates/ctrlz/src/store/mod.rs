@@ -13,6 +13,8 @@
 //! ```
 
 mod companion;
+mod delta;
+mod gc;
 mod layout;
 mod lender;
 mod lock;
@@ -24,11 +26,13 @@ mod objects;
 mod pack_writer;
 mod project;
 mod refs;
+mod repack;
 mod steps;
 mod trees;
 mod user_repo;
 mod work_tree;
 
+pub use gc::GcReport;
 pub use log::{
     Boundary, Credit, Details, Forked, Head, Operation, OperationKind, ParentTurn, StepInfo,
 };
@@ -36,6 +40,7 @@ pub use log::{
 pub(crate) use companion::{
     Companion, Data as CompanionData, NewCompanion, read as read_companion,
 };
+pub(crate) use gc::GcOptions;
 pub(crate) use layout::Store;
 pub(crate) use lender::{Absorbed, Borrowed, Lender};
 pub(crate) use lock::{Lock, Sharing};

@@ -5,7 +5,7 @@
 //! ref name what is inside.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -37,6 +37,8 @@ pub(crate) struct PackWriter {
 struct State {
     seen: HashSet<ObjectId>,
     entries: Vec<Entry>,
+    /// Where the entries of the pack being written begin, for deltas against them.
+    places: HashMap<ObjectId, u64>,
     buffer: Vec<u8>,
     finished: Vec<TemporaryPack>,
     bytes: u64,
@@ -138,6 +140,31 @@ impl PackWriter {
         Ok(())
     }
 
+    /// Adds an entry as a compressed delta; `false` if its base is not in the pack being written.
+    pub(crate) fn add_delta(
+        &self,
+        id: ObjectId,
+        base: ObjectId,
+        delta_bytes: u64,
+        packed: &[u8],
+    ) -> Result<bool, Error> {
+        const OFFSET_DELTA: u8 = 6;
+        let mut state = self.state();
+        let Some(base_at) = state.places.get(&base).copied() else { return Ok(false) };
+        if !state.seen.insert(id) {
+            return Ok(true);
+        }
+        let mut entry = Vec::with_capacity(packed.len() + 16);
+        put_header(&mut entry, OFFSET_DELTA, delta_bytes);
+        put_offset(&mut entry, state.buffer.len() as u64 - base_at);
+        entry.extend_from_slice(packed);
+        state.push(id, &entry);
+        if state.buffer.len() > MAX_BUFFER_BYTES {
+            self.flush(&mut state)?;
+        }
+        Ok(true)
+    }
+
     /// Adds a blob of `bytes` bytes while it is read, as a pack of its own.
     pub(crate) fn add_large(
         &self,
@@ -192,6 +219,7 @@ impl PackWriter {
         let checksum = out.finish()?;
         let entries = std::mem::take(&mut state.entries);
         state.buffer.clear();
+        state.places.clear();
         state.finished.push(TemporaryPack { path, entries, checksum });
         guard.keep();
         Ok(())
@@ -232,6 +260,7 @@ impl State {
     fn push(&mut self, id: ObjectId, packed: &[u8]) {
         let offset = self.buffer.len() as u64;
         self.entries.push(Entry { id, crc: crc32fast::hash(packed), offset });
+        self.places.insert(id, offset);
         self.buffer.extend_from_slice(packed);
         self.bytes += packed.len() as u64;
     }
@@ -321,7 +350,11 @@ impl HashedFile<'_> {
 
 /// The header of a pack entry: kind and size, seven bits at a time.
 fn put_entry_header(out: &mut Vec<u8>, kind: Kind, bytes: u64) {
-    let mut byte = (kind.pack_number() << 4) | (bytes & 0x0f) as u8;
+    put_header(out, kind.pack_number(), bytes);
+}
+
+fn put_header(out: &mut Vec<u8>, number: u8, bytes: u64) {
+    let mut byte = (number << 4) | (bytes & 0x0f) as u8;
     let mut rest = bytes >> 4;
     while rest > 0 {
         out.push(byte | 0x80);
@@ -329,6 +362,25 @@ fn put_entry_header(out: &mut Vec<u8>, kind: Kind, bytes: u64) {
         rest >>= 7;
     }
     out.push(byte);
+}
+
+/// How far back a delta's base begins, as git writes it.
+fn put_offset(out: &mut Vec<u8>, distance: u64) {
+    let mut bytes = vec![(distance & 0x7f) as u8];
+    let mut rest = distance >> 7;
+    while rest > 0 {
+        rest -= 1;
+        bytes.push(0x80 | (rest & 0x7f) as u8);
+        rest >>= 7;
+    }
+    out.extend(bytes.iter().rev());
+}
+
+/// Compresses bytes that are in memory.
+pub(super) fn deflated(bytes: &[u8]) -> Vec<u8> {
+    let mut packed = Vec::new();
+    deflate(bytes, &mut packed);
+    packed
 }
 
 thread_local! {

@@ -96,11 +96,73 @@ impl Refs {
         Ok(())
     }
 
-    /// Removes a ref. The caller holds our lock on whatever owns it.
-    ///
-    /// A name that git has packed stays until git packs again; ours are only packed by hand.
+    /// Removes a ref, also where git has packed it. The caller holds our lock on whatever owns it.
     pub(crate) fn delete(&self, name: &str) -> Result<(), Error> {
+        if self.packed()?.iter().any(|(packed, _)| packed == name) {
+            self.unpack(name)?;
+        }
         Ok(remove_if_there(&self.git_dir.join(name))?)
+    }
+
+    /// Writes the list of packed refs without one of them, under git's own lock.
+    fn unpack(&self, name: &str) -> Result<(), Error> {
+        let path = self.git_dir.join("packed-refs");
+        let lock = self.git_dir.join("packed-refs.lock");
+        let scratch = self.git_dir.join(format!("ctrlz/tmp_{}", crate::fs::random_name()));
+        drop(private::create(&scratch)?);
+        let taken = self.take_git_lock(&lock, &scratch);
+        remove_if_there(&scratch)?;
+        taken?;
+        let written = self.packed_without(name).and_then(|text| {
+            std::fs::write(&lock, text).named("write", &lock)?;
+            std::fs::File::open(&lock).and_then(|file| file.sync_all()).named("flush", &lock)?;
+            std::fs::rename(&lock, &path).named("update", &path)
+        });
+        if written.is_err() {
+            remove_if_there(&lock)?;
+        }
+        Ok(written?)
+    }
+
+    fn packed_without(&self, name: &str) -> Result<Vec<u8>, FileError> {
+        let bytes = read_small(&self.git_dir.join("packed-refs"), 64 << 20)?.unwrap_or_default();
+        let mut kept = Vec::with_capacity(bytes.len());
+        let mut is_gone = false;
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            // A line with `^` says more about the one before it.
+            is_gone = match line.first() {
+                Some(b'^') => is_gone,
+                _ => line.trim_ascii_end().ends_with(format!(" {name}").as_bytes()),
+            };
+            if !is_gone {
+                kept.extend_from_slice(line);
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Every ref there is. One that cannot be read is an error: what it named must not be taken
+    /// for garbage.
+    pub(crate) fn all(&self) -> Result<Vec<(String, ObjectId)>, Error> {
+        let found = self.list("refs")?;
+        let mut dirs = vec![self.git_dir.join("refs")];
+        while let Some(dir) = dirs.pop() {
+            for entry in std::fs::read_dir(&dir).named("list", &dir)? {
+                let entry = entry.named("list", &dir)?;
+                let path = entry.path();
+                if entry.file_type().named("look at", &path)?.is_dir() {
+                    dirs.push(path);
+                    continue;
+                }
+                let relative = path.strip_prefix(&self.git_dir).unwrap_or(&path);
+                let name = relative.to_string_lossy();
+                let is_known = found.binary_search_by(|(known, _)| (**known).cmp(&name)).is_ok();
+                if !name.ends_with(".lock") && !is_known {
+                    return Err(Error::LostRef { path });
+                }
+            }
+        }
+        Ok(found)
     }
 
     /// Links our finished file to git's lock name, which only one process can do.

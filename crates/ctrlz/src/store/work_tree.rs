@@ -1,6 +1,6 @@
 //! One work tree's part of a store: its lock, its cache, its log.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -188,7 +188,7 @@ impl WorkTree {
 
     /// Gives the segment that ends with `last` a ref of its own.
     fn keep_segment(&self, store: &Store, last: &Operation) -> Result<(), Error> {
-        let past = format!("{}/{}/past/{}", store.ref_prefix(), self.id, last.id);
+        let past = store.past_ref(&self.id, &last.id);
         self.set_ref(store, &past, &last.commit)?;
         if let Some(companion) = store.refs.read(&self.companion_ref())? {
             let past = format!("{}/{}/past/{}", companion::PREFIX, self.id, last.id);
@@ -220,6 +220,52 @@ impl WorkTree {
             Some(commit) => log::read(&store.objects, &commit).map(Some),
             None => Ok(None),
         }
+    }
+
+    /// The past segments: the id of the last operation of each, and its commit.
+    pub(crate) fn past(&self, store: &Store) -> Result<Vec<(String, ObjectId)>, Error> {
+        let dir = store.past_ref(&self.id, "");
+        let all = store.refs.list(dir.trim_end_matches('/'))?;
+        Ok(all
+            .into_iter()
+            .filter_map(|(name, id)| Some((name.strip_prefix(&dir)?.to_owned(), id)))
+            .collect())
+    }
+
+    /// Drops a past segment and its companions. What only they reach is garbage from then on.
+    pub(crate) fn drop_segment(&self, store: &Store, id: &str) -> Result<(), Error> {
+        store.refs.delete(&format!("{}/{}/past/{id}", companion::PREFIX, self.id))?;
+        store.refs.delete(&store.past_ref(&self.id, id))
+    }
+
+    /// Removes the refs of sessions whose newest operation is one of `commits`.
+    pub(crate) fn forget_sessions(
+        &self,
+        store: &Store,
+        commits: &HashSet<ObjectId>,
+    ) -> Result<(), Error> {
+        let dir = self.session_ref("");
+        for (name, commit) in store.refs.list(dir.trim_end_matches('/'))? {
+            if commits.contains(&commit) {
+                store.refs.delete(&name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the next reader build the index of the log again.
+    pub(crate) fn forget_index(&self) -> Result<(), Error> {
+        match std::fs::remove_file(self.index_path()) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Ok(Err(error).named("remove", &self.index_path())?)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Sessions that need not be kept any more.
+    pub(crate) fn released_path(&self) -> PathBuf {
+        self.dir.join("released")
     }
 
     fn session_ref(&self, session: &str) -> String {

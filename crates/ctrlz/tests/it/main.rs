@@ -16,6 +16,8 @@ mod revert;
 mod text;
 // Steps, undo and redo, several sessions and a user.
 mod sessions;
+// Garbage, retention, quota.
+mod care;
 // Random sequences against a naive copy.
 mod model;
 // What must not happen: hostile trees, names, environments, damage.

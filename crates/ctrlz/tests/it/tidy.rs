@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 /// The flow of data, first to last. A module may use those before it, never those after.
-const FLOW: [&str; 9] =
-    ["git", "path", "fs", "scan", "store", "compare", "restore", "workspace", "session"];
+const FLOW: [&str; 10] =
+    ["git", "path", "fs", "scan", "store", "compare", "restore", "workspace", "session", "care"];
 
 fn sources() -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");

@@ -1,0 +1,336 @@
+//! Collecting garbage: what no ref reaches is dropped, what is reached is never lost.
+//!
+//! Two phases. *Mark and copy* runs beside writers: it finds what every ref reaches and copies the
+//! live part of wasteful packs into new ones. *Remove* runs alone and shortly: refs that moved
+//! meanwhile are marked as well, whatever they brought back to life is copied too, and only then
+//! the old packs go. A writer holds the store's lock from before its first object until its ref is
+//! written, so nothing is ever half-way between the two. Killed at any point, there are merely two
+//! copies of something.
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::fs::{Named, free_bytes, private};
+use crate::git::{Kind, ObjectId, PackFile, parse_commit};
+use crate::scan::Progress;
+
+use super::layout::Store;
+use super::lock::{Lock, Sharing};
+use super::merge::{SMALL_BYTES, is_ours};
+use super::pack_writer::Published;
+use super::repack::{Versions, repack};
+
+/// A pack is rewritten when this share of its objects is dead, in percent.
+const WASTEFUL_PERCENT: u64 = 20;
+/// No round copies more than this share of the store, in percent, so that little extra room is
+/// needed.
+const ROUND_PERCENT: u64 = 10;
+/// And no less than this, or small stores would need many rounds.
+const MIN_ROUND_BYTES: u64 = 64 << 20;
+
+/// How to collect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct GcOptions {
+    /// Rewrites every pack that has anything dead in it, and merges all small ones.
+    pub(crate) thorough: bool,
+}
+
+/// What collecting did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct GcReport {
+    /// Bytes the packs took before.
+    pub bytes_before: u64,
+    /// Bytes they take now.
+    pub bytes_after: u64,
+    /// Packs before.
+    pub packs_before: usize,
+    /// Packs now.
+    pub packs_after: usize,
+    /// Objects that something reaches.
+    pub live_objects: u64,
+    /// Objects that were dropped.
+    pub dropped_objects: u64,
+    /// Why less was done than there was to do, if so.
+    pub note: Option<String>,
+}
+
+/// What the refs reach.
+#[derive(Default)]
+pub(crate) struct Live {
+    objects: HashSet<ObjectId>,
+    /// Commits of each chain with their trees, newest first, for finding versions.
+    chains: Vec<Vec<(ObjectId, ObjectId)>>,
+}
+
+impl Live {
+    pub(crate) fn contains(&self, id: &ObjectId) -> bool {
+        self.objects.contains(id)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.objects.len()
+    }
+}
+
+impl Store {
+    /// Drops what nothing reaches. The caller holds no lock on the store.
+    pub(crate) fn collect(
+        &self,
+        options: GcOptions,
+        patience: Duration,
+        progress: &Progress,
+    ) -> Result<GcReport, Error> {
+        let shared = Lock::take(&self.lock_path(), Sharing::Shared, patience)?;
+        self.objects.refresh()?;
+        let mut report = GcReport::default();
+        let packs = self.objects.open_packs();
+        (report.packs_before, report.bytes_before) = (packs.len(), total_bytes(&packs));
+        let heads = self.roots()?;
+        let mut live = Live::default();
+        self.mark(&heads, &mut live, progress)?;
+        report.live_objects = live.len() as u64;
+        let mut versions = Versions::default();
+        for chain in &live.chains {
+            versions.follow(self, chain);
+        }
+        drop(shared);
+        let budget = (report.bytes_before * ROUND_PERCENT / 100).max(MIN_ROUND_BYTES);
+        for round in rounds(&packs, &live, options, budget) {
+            progress.check()?;
+            if !self.replace(&round, &heads, &mut live, &versions, patience, progress)? {
+                report.note = Some("other commands were busy; the next run goes on".into());
+                break;
+            }
+        }
+        self.objects.refresh()?;
+        let left = self.objects.open_packs();
+        (report.packs_after, report.bytes_after) = (left.len(), total_bytes(&left));
+        let count = |packs: &[Arc<PackFile>]| {
+            packs.iter().map(|pack| u64::from(pack.object_count())).sum::<u64>()
+        };
+        report.dropped_objects = count(&packs).saturating_sub(count(&left));
+        Ok(report)
+    }
+
+    /// One round: the live part of some packs is copied, then the packs go. `false` if others
+    /// were writing all the time.
+    fn replace(
+        &self,
+        packs: &[Arc<PackFile>],
+        heads: &HashMap<String, ObjectId>,
+        live: &mut Live,
+        versions: &Versions,
+        patience: Duration,
+        progress: &Progress,
+    ) -> Result<bool, Error> {
+        let shared = Lock::take(&self.lock_path(), Sharing::Shared, patience)?;
+        let is_copy_needed = packs.iter().any(|pack| pack.ids().any(|id| live.contains(&id)));
+        let copied = match is_copy_needed {
+            true if free_bytes(&self.objects_dir())? < total_bytes(packs) => {
+                // A full disk: only what is wholly dead can go.
+                return Ok(true);
+            }
+            true => repack(self, packs, &|id| live.contains(id), versions)?,
+            false => Published::default(),
+        };
+        drop(shared);
+        let Some(_alone) = take_alone(self, patience)? else { return Ok(false) };
+        self.objects.refresh()?;
+        let now = self.roots()?;
+        let moved: HashMap<String, ObjectId> =
+            now.into_iter().filter(|(name, id)| heads.get(name) != Some(id)).collect();
+        let before = live.len();
+        self.mark(&moved, live, progress)?;
+        if live.len() > before {
+            // A new snapshot may have found an object here that was dead a moment ago.
+            let kept: HashSet<PathBuf> = copied.packs.iter().cloned().collect();
+            let elsewhere = |id: &ObjectId| {
+                self.objects.open_packs().iter().any(|pack| {
+                    let goes = packs.iter().any(|old| old.path() == pack.path());
+                    (!goes || kept.contains(pack.path())) && pack.contains(id)
+                })
+            };
+            let revived = |id: &ObjectId| live.contains(id) && !elsewhere(id);
+            if packs.iter().any(|pack| pack.ids().any(|id| revived(&id))) {
+                repack(self, packs, &revived, &Versions::default())?;
+                self.objects.refresh()?;
+            }
+        }
+        remove_packs(self, packs, &copied, &|id| live.contains(id))?;
+        Ok(true)
+    }
+
+    /// Everything that a ref names, by the ref.
+    ///
+    /// A store that has logs and shows no ref has lost them, or they cannot be read: nothing is
+    /// garbage then.
+    pub(crate) fn roots(&self) -> Result<HashMap<String, ObjectId>, Error> {
+        let roots: HashMap<String, ObjectId> = self.refs.all()?.into_iter().collect();
+        let dir = self.path().join("ctrlz").join("wt");
+        for entry in std::fs::read_dir(&dir).named("list", &dir)? {
+            let entry = entry.named("list", &dir)?;
+            let id = entry.file_name().to_string_lossy().into_owned();
+            let log = format!("{}/{id}/log", self.ref_prefix());
+            if entry.path().join("logged").exists() && !roots.contains_key(&log) {
+                let path = self.path().join(log);
+                return Err(Error::LostRef { path });
+            }
+        }
+        Ok(roots)
+    }
+
+    /// Adds everything that `roots` reach. An object that cannot be read is an error: what it
+    /// would have reached must not be taken for garbage.
+    pub(crate) fn mark(
+        &self,
+        roots: &HashMap<String, ObjectId>,
+        live: &mut Live,
+        progress: &Progress,
+    ) -> Result<(), Error> {
+        let mut names: Vec<&String> = roots.keys().collect();
+        names.sort();
+        for name in names {
+            let mut chain = Vec::new();
+            let mut commits = vec![roots[name]];
+            while let Some(id) = commits.pop() {
+                if !live.objects.insert(id) {
+                    continue;
+                }
+                progress.check()?;
+                let damaged = |why: &str| Error::Damaged { id, why: why.into() };
+                let found = self.objects.read(&id)?;
+                let (kind, bytes) = found.ok_or_else(|| damaged("it is missing"))?;
+                if kind != Kind::Commit {
+                    return Err(damaged("it is not a commit"));
+                }
+                let commit = parse_commit(&bytes).ok_or_else(|| damaged("it is not a commit"))?;
+                chain.push((id, commit.tree));
+                self.mark_tree(commit.tree, live)?;
+                commits.extend(commit.parents.iter().rev());
+            }
+            live.chains.push(chain);
+        }
+        Ok(())
+    }
+
+    fn mark_tree(&self, tree: ObjectId, live: &mut Live) -> Result<(), Error> {
+        let mut work = vec![tree];
+        while let Some(id) = work.pop() {
+            if id == ObjectId::EMPTY_TREE || !live.objects.insert(id) {
+                continue;
+            }
+            for entry in self.objects.tree(&id)?.iter() {
+                match entry.kind.is_tree() {
+                    true => work.push(entry.id),
+                    false => drop(live.objects.insert(entry.id)),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The packs worth rewriting, in groups that need little room at a time.
+fn rounds(
+    packs: &[Arc<PackFile>],
+    live: &Live,
+    options: GcOptions,
+    budget: u64,
+) -> Vec<Vec<Arc<PackFile>>> {
+    let mut dead = Vec::new();
+    let mut wasteful = Vec::new();
+    let mut small = Vec::new();
+    for pack in packs.iter().filter(|pack| is_ours(pack)) {
+        let total = u64::from(pack.object_count());
+        let alive = pack.ids().filter(|id| live.contains(id)).count() as u64;
+        let bytes = pack.path().metadata().map_or(0, |meta| meta.len());
+        let waste = (total - alive) * 100 / total.max(1);
+        if alive == 0 {
+            dead.push(Arc::clone(pack));
+        } else if waste >= WASTEFUL_PERCENT || (options.thorough && alive < total) {
+            wasteful.push((bytes, Arc::clone(pack)));
+        } else if bytes < SMALL_BYTES {
+            small.push((bytes, Arc::clone(pack)));
+        }
+    }
+    const MANY_SMALL: usize = 8;
+    if options.thorough || small.len() >= MANY_SMALL {
+        wasteful.append(&mut small);
+    }
+    // What costs nothing goes first: on a full disk nothing else can.
+    let mut rounds = vec![dead];
+    let (mut round, mut size) = (Vec::new(), 0);
+    for (bytes, pack) in wasteful {
+        if size > 0 && size + bytes > budget {
+            rounds.push(std::mem::take(&mut round));
+            size = 0;
+        }
+        size += bytes;
+        round.push(pack);
+    }
+    rounds.push(round);
+    let lonely = |round: &Vec<Arc<PackFile>>| match round.as_slice() {
+        [] => true,
+        // Rewriting a single pack without waste gives the same pack.
+        [one] => one.ids().all(|id| live.contains(&id)),
+        _ => false,
+    };
+    rounds.retain(|round| !lonely(round));
+    rounds
+}
+
+/// Removes packs of which everything wanted is in another pack, which is durable.
+///
+/// The caller holds the store's lock alone.
+pub(super) fn remove_packs(
+    store: &Store,
+    packs: &[Arc<PackFile>],
+    made: &Published,
+    wanted: &dyn Fn(&ObjectId) -> bool,
+) -> Result<(), Error> {
+    store.objects.refresh()?;
+    let going: HashSet<PathBuf> = packs
+        .iter()
+        .map(|pack| pack.path().to_owned())
+        .filter(|path| !made.packs.contains(path))
+        .collect();
+    let staying: Vec<Arc<PackFile>> = store
+        .objects
+        .open_packs()
+        .into_iter()
+        .filter(|pack| !going.contains(pack.path()))
+        .collect();
+    let is_safe = |id: ObjectId| !wanted(&id) || staying.iter().any(|pack| pack.contains(&id));
+    for pack in packs.iter().filter(|pack| going.contains(pack.path())) {
+        if !pack.ids().all(is_safe) {
+            // One of its objects is damaged and could not be copied: nothing of it is touched.
+            continue;
+        }
+        // The index first: without it nobody looks for the pack.
+        for file in [pack.path().with_extension("idx"), pack.path().to_owned()] {
+            std::fs::remove_file(&file).named("remove", &file)?;
+        }
+    }
+    private::sync_dir(&store.objects_dir().join("pack"))?;
+    store.objects.refresh()?;
+    Ok(())
+}
+
+fn total_bytes(packs: &[Arc<PackFile>]) -> u64 {
+    let size = |path: &std::path::Path| path.metadata().map_or(0, |meta| meta.len());
+    packs.iter().map(|pack| size(pack.path()) + size(&pack.path().with_extension("idx"))).sum()
+}
+
+/// The store's lock for removing, as soon as nobody writes.
+fn take_alone(store: &Store, patience: Duration) -> Result<Option<Lock>, Error> {
+    match Lock::take(&store.lock_path(), Sharing::Exclusive, patience) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(Error::Busy { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

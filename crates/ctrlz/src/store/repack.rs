@@ -1,0 +1,206 @@
+//! Repacking: what is wanted of some packs goes into new ones, older versions as deltas.
+//!
+//! Bytes that are compressed already are copied. A version that is older than another in the same
+//! pack is stored as a delta against the newer one, so the newest is always whole, and dropping
+//! old versions takes nothing from new ones.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::git::{Kind, ObjectId, PackFile, RawEntry};
+
+use super::delta::{MAX_BYTES, delta};
+use super::layout::Store;
+use super::pack_writer::{PackWriter, Published};
+
+/// No object needs more deltas than this to be read.
+const MAX_DEPTH: usize = 40;
+
+/// Which object is a newer version of which, newest first.
+#[derive(Default)]
+pub(super) struct Versions {
+    /// An older version's id, and the newer one's.
+    newer: HashMap<ObjectId, ObjectId>,
+    /// In this order nothing comes before what is newer.
+    order: Vec<ObjectId>,
+    seen: HashSet<ObjectId>,
+}
+
+impl Versions {
+    /// Notes one object, and the newer version of the same path if there is one.
+    fn note(&mut self, id: ObjectId, newer: Option<ObjectId>) {
+        if self.seen.insert(id) {
+            self.order.push(id);
+            // Only what was noted before can be a base, so no two objects need each other.
+            if let Some(newer) = newer.filter(|newer| *newer != id && self.seen.contains(newer)) {
+                self.newer.insert(id, newer);
+            }
+        }
+    }
+
+    /// Follows consecutive commits and their trees, newest first. Trees that cannot be read are
+    /// passed over: they are copied as they are.
+    pub(super) fn follow(&mut self, store: &Store, chain: &[(ObjectId, ObjectId)]) {
+        let mut newer: Option<&(ObjectId, ObjectId)> = None;
+        for link @ (commit, tree) in chain {
+            self.note(*commit, newer.map(|(commit, _)| *commit));
+            self.pair(store, *tree, newer.map(|(_, tree)| *tree));
+            newer = Some(link);
+        }
+    }
+
+    fn pair(&mut self, store: &Store, tree: ObjectId, newer: Option<ObjectId>) {
+        let mut work = vec![(tree, newer)];
+        while let Some((tree, newer)) = work.pop() {
+            if Some(tree) == newer || self.seen.contains(&tree) {
+                continue;
+            }
+            self.note(tree, newer);
+            let Ok(old) = store.objects.tree(&tree) else { continue };
+            let new = newer.and_then(|newer| store.objects.tree(&newer).ok());
+            for entry in old.iter() {
+                let beside = new.as_ref().and_then(|new| new.find(entry.name));
+                let beside = beside.filter(|beside| beside.kind.is_tree() == entry.kind.is_tree());
+                let beside = beside.map(|beside| beside.id);
+                match entry.kind.is_tree() {
+                    true if beside != Some(entry.id) => work.push((entry.id, beside)),
+                    true => (),
+                    false => self.note(entry.id, beside),
+                }
+            }
+        }
+    }
+}
+
+/// An object of the old packs.
+struct Old<'a> {
+    pack: &'a PackFile,
+    raw: RawEntry<'a>,
+}
+
+/// Writes what is `wanted` of some packs into new ones.
+pub(super) fn repack(
+    store: &Store,
+    packs: &[Arc<PackFile>],
+    wanted: &dyn Fn(&ObjectId) -> bool,
+    versions: &Versions,
+) -> Result<Published, Error> {
+    let mut old: HashMap<ObjectId, Old<'_>> = HashMap::new();
+    for pack in packs {
+        for (id, raw) in pack.raw_entries() {
+            if wanted(&id) {
+                old.entry(id).or_insert(Old { pack, raw });
+            }
+        }
+    }
+    let mut repacker = Repacker {
+        old: &old,
+        versions,
+        writer: PackWriter::new(&store.objects_dir()),
+        depth: HashMap::new(),
+    };
+    for id in versions.order.iter().filter(|id| old.contains_key(id)) {
+        repacker.write(*id)?;
+    }
+    let mut rest: Vec<ObjectId> =
+        old.keys().filter(|id| !versions.seen.contains(id)).copied().collect();
+    rest.sort_unstable();
+    for id in rest {
+        repacker.write(id)?;
+    }
+    repacker.writer.publish()
+}
+
+struct Repacker<'a> {
+    old: &'a HashMap<ObjectId, Old<'a>>,
+    versions: &'a Versions,
+    writer: PackWriter,
+    /// How many deltas reading an object takes that was written.
+    depth: HashMap<ObjectId, usize>,
+}
+
+impl Repacker<'_> {
+    fn write(&mut self, id: ObjectId) -> Result<(), Error> {
+        if self.writer.has(&id) {
+            return Ok(());
+        }
+        let old = &self.old[&id];
+        match old.raw {
+            RawEntry::Delta { base, size, packed } => {
+                // What has a base already keeps it, if that is in the same new pack.
+                if self.old.contains_key(&base) && !self.writer.has(&base) {
+                    self.write(base)?;
+                }
+                if let Some(depth) = self.next_depth(&base)
+                    && self.writer.add_delta(id, base, size, packed)?
+                {
+                    self.depth.insert(id, depth);
+                    return Ok(());
+                }
+                self.write_again(id)
+            }
+            RawEntry::Whole { packed } => {
+                let newer = self.versions.newer.get(&id).copied();
+                if let Some(base) = newer
+                    && self.write_delta(id, base, packed.len())?
+                {
+                    return Ok(());
+                }
+                self.writer.add_raw(id, packed)
+            }
+        }
+    }
+
+    fn next_depth(&self, base: &ObjectId) -> Option<usize> {
+        let depth = self.depth.get(base).copied().unwrap_or(0) + 1;
+        (depth <= MAX_DEPTH).then_some(depth)
+    }
+
+    /// Writes an object as a delta if that is smaller; `false` if it is not.
+    fn write_delta(&mut self, id: ObjectId, base: ObjectId, whole: usize) -> Result<bool, Error> {
+        let (Some(depth), Some(base_at)) = (self.next_depth(&base), self.old.get(&base)) else {
+            return Ok(false);
+        };
+        if !self.writer.has(&base) {
+            return Ok(false);
+        }
+        let (Some((kind, bytes)), Some((base_kind, base_bytes))) =
+            (self.read(&self.old[&id], &id)?, self.read(base_at, &base)?)
+        else {
+            return Ok(false);
+        };
+        if kind != base_kind {
+            return Ok(false);
+        }
+        let Some(delta) = delta(kind, &base_bytes, &bytes) else { return Ok(false) };
+        let size = delta.len() as u64;
+        let packed = super::pack_writer::deflated(&delta);
+        if packed.len() >= whole || !self.writer.add_delta(id, base, size, &packed)? {
+            return Ok(false);
+        }
+        self.depth.insert(id, depth);
+        Ok(true)
+    }
+
+    fn read(&self, old: &Old<'_>, id: &ObjectId) -> Result<Option<(Kind, Vec<u8>)>, Error> {
+        let size = old.pack.header(id).ok().flatten().map_or(u64::MAX, |(_, size)| size);
+        if size > MAX_BYTES as u64 {
+            return Ok(None);
+        }
+        let damaged = |why| Error::Damaged { id: *id, why };
+        old.pack.read(id).map_err(|problem| damaged(problem.0))
+    }
+
+    /// Writes an object whole that was a delta.
+    fn write_again(&mut self, id: ObjectId) -> Result<(), Error> {
+        let damaged = |why: String| Error::Damaged { id, why };
+        let old = &self.old[&id];
+        let found = old.pack.read(&id).map_err(|problem| damaged(problem.0))?;
+        let (kind, bytes) = found.ok_or_else(|| damaged("it is missing".into()))?;
+        match self.writer.add(kind, &bytes, |_| false)? {
+            Some(written) if written == id => Ok(()),
+            _ => Err(damaged("its bytes do not have this hash".into())),
+        }
+    }
+}
