@@ -40,6 +40,20 @@ pub enum Error {
         /// The hash that was asked for.
         id: ObjectId,
     },
+    /// Something was purged from the snapshot, so it has another hash now.
+    #[error("snapshot {id} was purged; what is left of it is {replacement}")]
+    Purged {
+        /// The hash that was asked for.
+        id: ObjectId,
+        /// The snapshot without what was purged.
+        replacement: ObjectId,
+    },
+    /// No snapshot has this path.
+    #[error("no snapshot has {path}")]
+    NothingToPurge {
+        /// The path that was asked for.
+        path: TreePath,
+    },
     /// The work tree's log has no such operation.
     #[error("no operation {id} in this work tree's log")]
     UnknownOperation {
@@ -299,6 +313,8 @@ impl Error {
             Error::NotAHash(_)
             | Error::NotATreePath(_)
             | Error::UnknownSnapshot { .. }
+            | Error::Purged { .. }
+            | Error::NothingToPurge { .. }
             | Error::UnknownOperation { .. }
             | Error::NoSuchStep { .. }
             | Error::NoSuchMessage { .. }
@@ -346,6 +362,8 @@ impl Error {
             Error::UnknownSnapshot { .. } | Error::UnknownOperation { .. } => {
                 "`ctrlz status` shows the store this directory uses and its newest snapshot"
             }
+            Error::Purged { .. } => "use the other hash",
+            Error::NothingToPurge { .. } => "`ctrlz log --lost` and `ctrlz ls HASH` list files",
             Error::NoSuchStep { .. } | Error::NoSuchMessage { .. } | Error::NoSuchPart { .. } => {
                 "`ctrlz log` lists the steps"
             }
@@ -403,6 +421,8 @@ impl Error {
             Error::NotAHash(_) => "not_a_hash",
             Error::NotATreePath(_) => "not_a_tree_path",
             Error::UnknownSnapshot { .. } => "unknown_snapshot",
+            Error::Purged { .. } => "purged",
+            Error::NothingToPurge { .. } => "nothing_to_purge",
             Error::UnknownOperation { .. } => "unknown_operation",
             Error::NoSuchStep { .. } => "no_such_step",
             Error::NoSuchMessage { .. } => "no_such_message",

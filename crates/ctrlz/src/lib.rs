@@ -49,7 +49,7 @@ mod session;
 mod store;
 mod workspace;
 
-pub use care::{CareReport, LostMessage, Retention};
+pub use care::{CareReport, LostMessage, PurgeOptions, PurgeReport, Retention};
 pub use compare::{Change, FileDiff, Status as ChangeStatus};
 pub use error::{Error, Fault};
 pub use fs::FileError;

@@ -2,6 +2,10 @@
 //!
 //! Nothing here is needed for a snapshot or an undo; all of it keeps them possible for years.
 
+mod purge;
 mod retention;
+mod rewrite;
+mod thin;
 
+pub use purge::{PurgeOptions, PurgeReport};
 pub use retention::{CareReport, LostMessage, Retention};

@@ -11,8 +11,14 @@ use crate::error::Error;
 use crate::fs::private::{self, Durable, read_small};
 use crate::git::ObjectId;
 use crate::scan::Progress;
-use crate::store::{GcOptions, GcReport, Operation, Store, WorkTree, read_operation};
+use crate::store::{
+    GcOptions, GcReport, Lock, Operation, Sharing, Store, WorkTree, read_operation,
+};
 use crate::workspace::Workspace;
+
+use super::thin::thin;
+
+const DAY_MILLIS: u64 = 24 * 3600 * 1000;
 
 /// What is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,13 +27,15 @@ pub struct Retention {
     pub keep_days: u64,
     /// Beyond that, what one of this many sessions that worked last did. Default: none.
     pub keep_sessions: Option<usize>,
+    /// Beyond `keep_days`, one state a day stays for this many days more. Default: none does.
+    pub thin_days: u64,
     /// Rewrites every pack that has anything dead in it. Default: only wasteful ones.
     pub thorough: bool,
 }
 
 impl Default for Retention {
     fn default() -> Retention {
-        Retention { keep_days: 7, keep_sessions: None, thorough: false }
+        Retention { keep_days: 7, keep_sessions: None, thin_days: 0, thorough: false }
     }
 }
 
@@ -91,7 +99,12 @@ impl Workspace {
         let mut report = CareReport::default();
         expire(&hold.store, &hold.work_tree, retention, &mut report)?;
         drop(hold);
-        if let Some((store, _)) = self.existing()? {
+        if let Some((store, work_tree)) = self.existing()? {
+            if retention.thin_days > 0 {
+                let patience = self.options().patience;
+                let _alone = Lock::take(&store.lock_path(), Sharing::Exclusive, patience)?;
+                thin_out(&store, &work_tree, retention, &mut report)?;
+            }
             let options = GcOptions { thorough: retention.thorough };
             report.gc = store.collect(options, self.options().patience, progress)?;
         }
@@ -124,12 +137,12 @@ fn expire(
     retention: &Retention,
     report: &mut CareReport,
 ) -> Result<(), Error> {
-    const DAY_MILLIS: u64 = 24 * 3600 * 1000;
     let Some(newest) = work_tree.last(store)? else { return Ok(()) };
     let segments = past_segments(store, work_tree)?;
     let current: Vec<Operation> = operations_of(store, newest.commit)?;
     let kept_sessions = kept_sessions(&segments, &current, retention, &released(work_tree)?);
-    let horizon = newest.at_millis.saturating_sub(retention.keep_days.saturating_mul(DAY_MILLIS));
+    let kept_days = retention.keep_days.saturating_add(retention.thin_days);
+    let horizon = newest.at_millis.saturating_sub(kept_days.saturating_mul(DAY_MILLIS));
     let is_expired = |segment: &&PastSegment| {
         let old = segment.ended_at() < horizon;
         let wanted = segment.sessions().iter().any(|session| kept_sessions.contains(*session));
@@ -155,6 +168,31 @@ fn expire(
     work_tree.forget_index()
 }
 
+/// Leaves one operation a day of the segments that are old but not dropped.
+///
+/// The caller holds the store's lock alone.
+fn thin_out(
+    store: &Store,
+    work_tree: &WorkTree,
+    retention: &Retention,
+    report: &mut CareReport,
+) -> Result<(), Error> {
+    let Some(newest) = work_tree.last(store)? else { return Ok(()) };
+    let horizon = newest.at_millis.saturating_sub(retention.keep_days.saturating_mul(DAY_MILLIS));
+    let segments = past_segments(store, work_tree)?;
+    let old = segments.iter().filter(|segment| segment.ended_at() < horizon);
+    let gone = thin(store, old.map(|segment| segment.operations.as_slice()))?;
+    let lost: HashSet<&str> = gone.iter().map(|operation| operation.id.as_str()).collect();
+    let current = operations_of(store, newest.commit)?;
+    let all = segments.iter().flat_map(|segment| &segment.operations).chain(&current);
+    let kept: Vec<&Operation> =
+        all.filter(|operation| !lost.contains(operation.id.as_str())).collect();
+    if !gone.is_empty() {
+        tell(&gone, &kept, report);
+    }
+    Ok(())
+}
+
 /// Says what is lost: messages and sessions that only dropped operations belong to.
 fn tell(gone: &[&Operation], kept: &[&Operation], report: &mut CareReport) {
     let kept_messages: BTreeSet<LostMessage> =
@@ -165,10 +203,10 @@ fn tell(gone: &[&Operation], kept: &[&Operation], report: &mut CareReport) {
         kept.iter().flat_map(|operation| sessions_of(operation)).collect();
     let gone_sessions: BTreeSet<&str> =
         gone.iter().flat_map(|operation| sessions_of(operation)).collect();
-    report.dropped_operations = gone.len() as u64;
-    report.lost_messages = gone_messages.difference(&kept_messages).cloned().collect();
-    report.dropped_sessions =
-        gone_sessions.difference(&kept_sessions).map(|session| (*session).to_owned()).collect();
+    report.dropped_operations += gone.len() as u64;
+    report.lost_messages.extend(gone_messages.difference(&kept_messages).cloned());
+    let lost = gone_sessions.difference(&kept_sessions);
+    report.dropped_sessions.extend(lost.map(|session| (*session).to_owned()));
 }
 
 /// The sessions that keep their segments.

@@ -63,6 +63,8 @@ pub enum SkipReason {
     ProtectedName,
     /// A repository inside the work tree, and `nested_repos` is off.
     NestedRepository,
+    /// It was captured, and purged later.
+    Purged,
     /// The bytes are one half of an attack on SHA-1.
     HashCollision,
     /// The user's index could not be understood, so tracked files that are ignored are missing.
@@ -89,6 +91,7 @@ impl SkipReason {
             | SkipReason::Special
             | SkipReason::OtherMount
             | SkipReason::ProtectedName
+            | SkipReason::Purged
             | SkipReason::NestedRepository => false,
         }
     }
@@ -107,6 +110,7 @@ impl SkipReason {
             SkipReason::OtherMount => "another file system is mounted there".into(),
             SkipReason::ProtectedName => "its name could be taken for a repository".into(),
             SkipReason::NestedRepository => "a nested repository".into(),
+            SkipReason::Purged => "purged".into(),
             SkipReason::HashCollision => "its bytes attack SHA-1".into(),
             SkipReason::UnreadableIndex => "the index of git cannot be understood".into(),
             SkipReason::IgnoreFileTooLarge { bytes } => {

@@ -221,7 +221,7 @@ impl Store {
     fn mark_tree(&self, tree: ObjectId, live: &mut Live) -> Result<(), Error> {
         let mut work = vec![tree];
         while let Some(id) = work.pop() {
-            if id == ObjectId::EMPTY_TREE || !live.objects.insert(id) {
+            if !live.objects.insert(id) || id == ObjectId::EMPTY_TREE {
                 continue;
             }
             for entry in self.objects.tree(&id)?.iter() {
@@ -305,20 +305,44 @@ pub(super) fn remove_packs(
         .into_iter()
         .filter(|pack| !going.contains(pack.path()))
         .collect();
+    forget_summaries(store)?;
     let is_safe = |id: ObjectId| !wanted(&id) || staying.iter().any(|pack| pack.contains(&id));
     for pack in packs.iter().filter(|pack| going.contains(pack.path())) {
         if !pack.ids().all(is_safe) {
             // One of its objects is damaged and could not be copied: nothing of it is touched.
             continue;
         }
-        // The index first: without it nobody looks for the pack.
-        for file in [pack.path().with_extension("idx"), pack.path().to_owned()] {
-            std::fs::remove_file(&file).named("remove", &file)?;
+        // The index first: without it nobody looks for the pack. The others are git's.
+        for extension in ["idx", "bitmap", "rev", "mtimes", "pack"] {
+            remove_if_there(&pack.path().with_extension(extension))?;
         }
     }
     private::sync_dir(&store.objects_dir().join("pack"))?;
     store.objects.refresh()?;
     Ok(())
+}
+
+/// Removes what a `git gc` by hand wrote about objects that may go; git does without it.
+fn forget_summaries(store: &Store) -> Result<(), Error> {
+    let objects = store.objects_dir();
+    remove_if_there(&objects.join("info/commit-graph"))?;
+    remove_if_there(&objects.join("pack/multi-pack-index"))?;
+    let graphs = objects.join("info/commit-graphs");
+    match std::fs::remove_dir_all(&graphs) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Ok(Err(error).named("remove", &graphs)?)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn remove_if_there(path: &std::path::Path) -> Result<(), Error> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Ok(Err(error).named("remove", path)?)
+        }
+        _ => Ok(()),
+    }
 }
 
 fn total_bytes(packs: &[Arc<PackFile>]) -> u64 {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 use crate::fs::Named;
 use crate::fs::private::{self, Durable, read_small};
+use crate::fs::random_name;
 use crate::git::{Kind, ObjectId, Tree};
 
 use super::lock::{Lock, Sharing};
@@ -168,7 +169,67 @@ impl Store {
         match self.objects.read(id)? {
             Some((Kind::Tree, _)) => self.objects.tree(id),
             Some((kind, _)) => Err(Error::NotASnapshot { id: *id, kind: kind.name() }),
-            None => Err(Error::UnknownSnapshot { id: *id }),
+            None => match self.purged()?.get(&id.to_string()) {
+                Some(replacement) => {
+                    Err(Error::Purged { id: *id, replacement: replacement.parse()? })
+                }
+                None => Err(Error::UnknownSnapshot { id: *id }),
+            },
+        }
+    }
+
+    /// Snapshots from which something was purged, and what is left of each.
+    pub(crate) fn purged(&self) -> Result<std::collections::BTreeMap<String, String>, Error> {
+        let path = self.git_dir.join("ctrlz").join("purged");
+        let bytes = read_small(&path, 1 << 30)?.unwrap_or_default();
+        Ok(serde_json::from_slice(&bytes).unwrap_or_default())
+    }
+
+    /// Remembers what is left of snapshots, before the snapshots go.
+    pub(crate) fn note_purged(
+        &self,
+        trees: impl Iterator<Item = (ObjectId, ObjectId)>,
+    ) -> Result<(), Error> {
+        let mut purged = self.purged()?;
+        purged.extend(trees.map(|(old, new)| (old.to_string(), new.to_string())));
+        let bytes = serde_json::to_vec(&purged).expect("plain data has a JSON form");
+        let path = self.git_dir.join("ctrlz").join("purged");
+        Ok(private::replace(&path, &bytes, Durable::Yes)?)
+    }
+
+    /// Sets any ref. The caller holds the store's lock alone.
+    pub(crate) fn set_ref_alone(&self, name: &str, id: &ObjectId) -> Result<(), Error> {
+        let scratch = self.git_dir.join("ctrlz").join(format!("tmp_{}", random_name()));
+        self.refs.write(name, id, &scratch)
+    }
+
+    /// The directories of the work trees that use the store.
+    pub(crate) fn work_tree_dirs(&self) -> Result<Vec<PathBuf>, Error> {
+        let dir = self.git_dir.join("ctrlz").join("wt");
+        let mut dirs = Vec::new();
+        for entry in std::fs::read_dir(&dir).named("list", &dir)? {
+            dirs.push(entry.named("list", &dir)?.path());
+        }
+        dirs.sort();
+        Ok(dirs)
+    }
+
+    /// The parents of a commit.
+    pub(crate) fn parents_of(&self, id: &ObjectId) -> Result<Vec<ObjectId>, Error> {
+        let damaged = || Error::Damaged { id: *id, why: "it is missing or no commit".into() };
+        let (_, bytes) = self.objects.read(id)?.ok_or_else(damaged)?;
+        Ok(crate::git::parse_commit(&bytes).ok_or_else(damaged)?.parents)
+    }
+
+    /// Removes an object that lies outside any pack.
+    pub(crate) fn remove_loose(&self, id: &ObjectId) -> Result<(), Error> {
+        let hex = id.to_string();
+        let path = self.objects_dir().join(&hex[..2]).join(&hex[2..]);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Ok(Err(error).named("remove", &path)?)
+            }
+            _ => Ok(()),
         }
     }
 

@@ -93,6 +93,20 @@ impl Borrowed {
         Ok(Borrowed { lender, ids })
     }
 
+    /// Writes a list at `path` again without some of its objects; `alternates` stay as they are.
+    pub(crate) fn forget(path: &Path, ids: &BTreeSet<ObjectId>) -> Result<(), Error> {
+        let mut borrowed = Borrowed::load(path)?;
+        let before = borrowed.ids.len();
+        borrowed.ids.retain(|id| !ids.contains(id));
+        if borrowed.ids.len() < before {
+            let mut bytes = borrowed.lender.as_os_str().as_bytes().to_vec();
+            bytes.push(0);
+            bytes.extend(borrowed.ids.iter().flat_map(|id| id.as_bytes()));
+            private::replace(path, &bytes, Durable::Yes)?;
+        }
+        Ok(())
+    }
+
     /// Makes the loan durable: the list for us, `alternates` for git. Before any ref needs it.
     pub(crate) fn save(&self, store: &Store, path: &Path) -> Result<(), Error> {
         let mut bytes = self.lender.as_os_str().as_bytes().to_vec();

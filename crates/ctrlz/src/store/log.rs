@@ -530,6 +530,70 @@ fn read_spilled(objects: &Objects, id: &ObjectId) -> Result<Meta, Error> {
     serde_json::from_slice(&json).map_err(|error| damaged(format!("unreadable data: {error}")))
 }
 
+/// How a commit of the store is written again.
+pub(crate) struct Rewriting<'a> {
+    pub(crate) objects: &'a Objects,
+    pub(crate) pack: &'a PackWriter,
+    /// The new ids of commits that were written again.
+    pub(crate) commits: &'a BTreeMap<ObjectId, ObjectId>,
+}
+
+/// What becomes of an operation that is written again.
+pub(crate) struct Rewritten {
+    pub(crate) snapshot: ObjectId,
+    /// What to say of it beside its tree; `None` for what it said before.
+    pub(crate) meta: Option<Meta>,
+    /// Credit, kind and label go: it stands for several operations from now on.
+    pub(crate) stands_for: Option<String>,
+}
+
+impl Rewriting<'_> {
+    fn moved(&self, id: ObjectId) -> ObjectId {
+        self.commits.get(&id).copied().unwrap_or(id)
+    }
+
+    /// Writes an operation's commit again, with what it names under its new ids.
+    pub(crate) fn write(&self, operation: &Operation, new: Rewritten) -> Result<ObjectId, Error> {
+        let damaged = || Error::Damaged { id: operation.commit, why: "it is no operation".into() };
+        let exists = &|id: &ObjectId| self.objects.holds(id);
+        let (_, bytes) = self.objects.read(&operation.commit)?.ok_or_else(damaged)?;
+        let old = parse_commit(&bytes).ok_or_else(damaged)?;
+        let mut header: Header = serde_json::from_str(&old.data).map_err(|_| damaged())?;
+        let mut meta = new.meta.unwrap_or_else(|| operation.meta.clone());
+        meta.companion = meta.companion.map(|companion| self.moved(companion));
+        let json = serde_json::to_string(&meta).expect("plain data has a JSON form");
+        header.meta_in = match json.len() > MAX_INLINE_BYTES {
+            true => Some(spill(self.pack, json.as_bytes(), exists)?),
+            false => None,
+        };
+        header.meta = header.meta_in.is_none().then_some(meta);
+        for commit in header.previous.values_mut() {
+            *commit = self.moved(*commit);
+        }
+        if let Some(end) = &mut header.continues {
+            end.commit = self.moved(end.commit);
+        }
+        let mut message = old.message;
+        let mut author = old.author;
+        if let Some(label) = new.stands_for {
+            header.kind = OperationKind::Outside;
+            header.details = Details { label: Some(label.clone()), ..Details::default() };
+            header.previous.clear();
+            (message, author) = (label, "ctrlz".into());
+        }
+        let parent = operation.parent.filter(|_| operation.follows.is_none());
+        let commit = Commit {
+            tree: new.snapshot,
+            parents: parent.map(|id| self.moved(id)).into_iter().chain(header.meta_in).collect(),
+            author,
+            seconds: old.seconds,
+            data: serde_json::to_string(&header).expect("plain data has a JSON form"),
+            message,
+        };
+        add(self.pack, Kind::Commit, &encode_commit(&commit), exists)
+    }
+}
+
 /// An operation's snapshot and what came before it in its segment, without the rest.
 pub(crate) fn glance(
     objects: &Objects,

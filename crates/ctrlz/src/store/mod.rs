@@ -39,18 +39,21 @@ pub use log::{
 
 pub(crate) use companion::{
     Companion, Data as CompanionData, NewCompanion, read as read_companion,
+    write as write_companion,
 };
 pub(crate) use gc::GcOptions;
 pub(crate) use layout::Store;
 pub(crate) use lender::{Absorbed, Borrowed, Lender};
 pub(crate) use lock::{Lock, Sharing};
-pub(crate) use log::{NewOperation, new_id, read as read_operation};
+pub(crate) use log::{NewOperation, Rewriting, Rewritten, new_id, read as read_operation};
 pub(crate) use log_index::{LogEntry, LogIndex};
 pub(crate) use meta::{Meta, OuterRules};
 pub(crate) use objects::Objects;
 pub(crate) use pack_writer::{PackWriter, Published};
 pub(crate) use project::{Project, adopt_project, check_root, known_work_tree};
 pub(crate) use steps::{OpenStep, ProcessId, load as load_steps, save as save_steps};
-pub(crate) use trees::{Change as TreeChange, build as build_tree, edit as edit_tree};
+pub(crate) use trees::{
+    Change as TreeChange, build as build_tree, edit as edit_tree, write as write_tree,
+};
 pub(crate) use user_repo::UserRepo;
 pub(crate) use work_tree::{WorkTree, ref_part};

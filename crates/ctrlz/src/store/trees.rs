@@ -54,7 +54,7 @@ fn kind_of(entry: &ListedEntry) -> Option<EntryKind> {
     }
 }
 
-fn write(
+pub(crate) fn write(
     mut entries: Vec<TreeEntry<'_>>,
     pack: &PackWriter,
     exists: Exists<'_>,

@@ -91,6 +91,113 @@ fn old_segments_go_with_what_only_they_reach() {
 }
 
 #[test]
+fn of_old_days_one_state_each_is_left() {
+    let lab = Lab::new();
+    let hashes = versions(&lab, 560);
+    let policy = Retention { keep_days: 0, thin_days: 30, ..thorough() };
+    let report = lab.care(&policy);
+    // Two past segments, of which the two ends stay, and midnight may fall between them.
+    assert!((504..=508).contains(&report.dropped_operations), "{}", report.dropped_operations);
+    let left = lab.workspace().log(1000).unwrap();
+    assert_eq!(left.len() as u64, 560 - report.dropped_operations);
+    for operation in &left {
+        lab.workspace().check_snapshot(&operation.snapshot).unwrap();
+    }
+    assert_eq!(left.last().unwrap().snapshot, hashes[0]);
+    assert!(lab.workspace().check_snapshot(&hashes[100]).is_err());
+    assert_fsck_clean(&lab.store());
+    assert_eq!(lab.care(&policy).dropped_operations, 0, "thinning again changes nothing");
+    lab.restore(hashes[0]);
+    assert_eq!(lab.read("src/dir3/changing.txt"), version(0));
+}
+
+/// Whether any object of the store, or any of its other files, holds `canary`.
+fn holds_canary(lab: &Lab, canary: &str) -> bool {
+    let objects = lab.store_git(&["cat-file", "--batch-all-objects", "--batch-check"]);
+    let in_objects = objects.lines().any(|line| {
+        let (id, kind) = line.split_once(' ').unwrap();
+        let kind = kind.split(' ').next().unwrap();
+        lab.store_git(&["cat-file", kind, id]).contains(canary)
+    });
+    let mut dirs = vec![lab.store()];
+    let mut in_files = false;
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                dirs.push(path);
+            } else {
+                let bytes = std::fs::read(&path).unwrap();
+                in_files |= bytes.windows(canary.len()).any(|part| part == canary.as_bytes());
+            }
+        }
+    }
+    in_objects || in_files
+}
+
+#[test]
+fn what_is_purged_is_nowhere_any_more() {
+    let lab = Lab::with_git(&[(".gitignore", ".env\n"), ("a.txt", "a\n")]);
+    let canary = "CANARY-7c1f0e";
+    lab.write("deep/secret.txt", format!("{canary}\n").repeat(30));
+    lab.write(".env", format!("KEY={canary}\n"));
+    let old = lab.hash();
+    for number in 0..5 {
+        lab.write("deep/secret.txt", format!("{canary} {number}\n").repeat(30 + number));
+        lab.write("a.txt", format!("{number}\n"));
+        lab.hash();
+    }
+    lab.store_git(&["gc", "-q"]);
+    lab.remove("deep/secret.txt");
+    lab.remove(".env");
+    let last = lab.hash();
+    assert!(holds_canary(&lab, canary));
+    let purge = |path: &str| {
+        let path = crate::lab::tree_path(path);
+        lab.workspace().purge(&path, ctrlz::PurgeOptions::default(), &Progress::default())
+    };
+    let report = purge("deep").unwrap();
+    assert_eq!(report.contents, 6);
+    assert!(!report.still_there && report.same_content.is_empty());
+    assert!(holds_canary(&lab, canary), "the ignored file is still kept");
+    purge(".env").unwrap();
+    assert!(!holds_canary(&lab, canary));
+    assert_fsck_clean(&lab.store());
+    let replacement = report.snapshots[&old];
+    match lab.workspace().check_snapshot(&old) {
+        Err(Error::Purged { replacement: named, .. }) => assert_eq!(named, replacement),
+        other => panic!("{other:?}"),
+    }
+    lab.workspace().check_snapshot(&last).unwrap();
+    lab.restore_exact(replacement);
+    assert_eq!(lab.read("a.txt"), "a\n");
+    assert!(matches!(purge("deep"), Err(Error::NothingToPurge { .. })));
+}
+
+#[test]
+fn the_same_content_elsewhere_is_told_and_goes_when_asked() {
+    let lab = Lab::new();
+    lab.write("secret", "CANARY-9d2 is long enough to be found\n");
+    lab.write("copy/of/it", "CANARY-9d2 is long enough to be found\n");
+    lab.hash();
+    lab.remove("secret");
+    lab.remove("copy");
+    lab.hash();
+    let path = crate::lab::tree_path("secret");
+    let purge = |everywhere| {
+        let options = ctrlz::PurgeOptions { everywhere };
+        lab.workspace().purge(&path, options, &Progress::default()).unwrap()
+    };
+    assert_eq!(purge(false).same_content, [crate::lab::tree_path("copy/of/it")]);
+    assert!(holds_canary(&lab, "CANARY-9d2"));
+    let everywhere = ctrlz::PurgeOptions { everywhere: true };
+    let copy = crate::lab::tree_path("copy/of/it");
+    lab.workspace().purge(&copy, everywhere, &Progress::default()).unwrap();
+    assert!(!holds_canary(&lab, "CANARY-9d2"));
+    assert_fsck_clean(&lab.store());
+}
+
+#[test]
 fn nothing_is_garbage_when_a_ref_cannot_be_read() {
     let lab = Lab::new();
     versions(&lab, 10);

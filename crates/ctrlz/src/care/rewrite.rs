@@ -1,0 +1,173 @@
+//! Writing history again: every commit that a ref reaches, oldest first, under new ids.
+
+use std::collections::{BTreeMap, HashSet};
+
+use crate::error::Error;
+use crate::fs::Named;
+use crate::git::{Kind, ObjectId, parse_commit};
+use crate::store::{
+    Companion, Operation, PackWriter, Rewriting, Rewritten, Store, read_companion, read_operation,
+    write_companion,
+};
+
+/// What becomes of a commit.
+pub(super) enum Fate {
+    /// It stays, apart from the ids of what it names.
+    Keep,
+    /// It gets another tree, and an operation says other things beside it.
+    Change(Box<Rewritten>),
+    /// It goes; what came after it follows what came before it.
+    Drop,
+}
+
+/// Decides about every commit.
+pub(super) trait Editor {
+    fn operation(&mut self, operation: &Operation) -> Result<Fate, Error>;
+
+    /// The tree that a companion's becomes.
+    fn companion(&mut self, companion: &Companion) -> Result<ObjectId, Error>;
+}
+
+/// The new ids of commits, published in `pack` and not named by any ref yet.
+pub(super) struct History {
+    pub(super) commits: BTreeMap<ObjectId, ObjectId>,
+    pub(super) pack: PackWriter,
+}
+
+/// Writes again what `roots` reach, as far as `editor` changes it.
+///
+/// The caller holds the store's lock alone. Nothing is visible until refs are set.
+pub(super) fn rewrite(
+    store: &Store,
+    roots: impl Iterator<Item = ObjectId>,
+    editor: &mut dyn Editor,
+) -> Result<History, Error> {
+    let mut history =
+        History { commits: BTreeMap::new(), pack: PackWriter::new(&store.objects_dir()) };
+    let mut done: HashSet<ObjectId> = HashSet::new();
+    // A commit waits below what it depends on: parents, and an operation's companion.
+    let mut work: Vec<ObjectId> = roots.collect();
+    while let Some(id) = work.last().copied() {
+        if done.contains(&id) {
+            work.pop();
+            continue;
+        }
+        let needs = dependencies(store, &id)?;
+        let missing: Vec<ObjectId> =
+            needs.into_iter().filter(|need| !done.contains(need)).collect();
+        if missing.is_empty() {
+            history.visit(store, id, editor)?;
+            done.insert(id);
+            work.pop();
+        } else {
+            work.extend(missing);
+        }
+    }
+    Ok(history)
+}
+
+fn dependencies(store: &Store, id: &ObjectId) -> Result<Vec<ObjectId>, Error> {
+    let damaged = || Error::Damaged { id: *id, why: "it is missing or no commit".into() };
+    let (kind, bytes) = store.objects.read(id)?.ok_or_else(damaged)?;
+    if kind != Kind::Commit {
+        return Err(damaged());
+    }
+    let mut needs = parse_commit(&bytes).ok_or_else(damaged)?.parents;
+    if let Ok(operation) = read_operation(&store.objects, id) {
+        needs.extend(operation.meta.companion);
+    }
+    Ok(needs)
+}
+
+impl History {
+    fn moved(&self, id: ObjectId) -> ObjectId {
+        self.commits.get(&id).copied().unwrap_or(id)
+    }
+
+    fn visit(&mut self, store: &Store, id: ObjectId, editor: &mut dyn Editor) -> Result<(), Error> {
+        if let Ok(operation) = read_operation(&store.objects, &id) {
+            return self.operation(store, &operation, editor);
+        }
+        // A companion, or data that an operation spilled, which never changes.
+        let Ok(companion) = read_companion(&store.objects, &id) else { return Ok(()) };
+        self.companion(store, id, companion, editor)
+    }
+
+    fn operation(
+        &mut self,
+        store: &Store,
+        operation: &Operation,
+        editor: &mut dyn Editor,
+    ) -> Result<(), Error> {
+        let parent = operation.parent.filter(|_| operation.follows.is_none());
+        let new = match editor.operation(operation)? {
+            Fate::Drop => {
+                if let Some(parent) = parent {
+                    let before = self.moved(parent);
+                    self.commits.insert(operation.commit, before);
+                }
+                return Ok(());
+            }
+            Fate::Change(new) => *new,
+            Fate::Keep => {
+                let named = parent.into_iter().chain(operation.meta.companion);
+                if named.into_iter().all(|id| self.moved(id) == id) {
+                    return Ok(());
+                }
+                Rewritten { snapshot: operation.snapshot, meta: None, stands_for: None }
+            }
+        };
+        let rewriting =
+            Rewriting { objects: &store.objects, pack: &self.pack, commits: &self.commits };
+        let commit = rewriting.write(operation, new)?;
+        self.commits.insert(operation.commit, commit);
+        Ok(())
+    }
+
+    fn companion(
+        &mut self,
+        store: &Store,
+        id: ObjectId,
+        companion: Companion,
+        editor: &mut dyn Editor,
+    ) -> Result<(), Error> {
+        let tree = editor.companion(&companion)?;
+        let damaged = || Error::Damaged { id, why: "it is missing or no commit".into() };
+        let (_, bytes) = store.objects.read(&id)?.ok_or_else(damaged)?;
+        let commit = parse_commit(&bytes).ok_or_else(damaged)?;
+        let parent = commit.parents.first().copied();
+        let moved = parent.map(|parent| self.moved(parent));
+        if tree == companion.tree && parent == moved {
+            return Ok(());
+        }
+        let new = Companion { tree, ..companion }.into_new();
+        let millis = u64::try_from(commit.seconds).unwrap_or(0) * 1000;
+        let exists = |id: &ObjectId| store.objects.holds(id);
+        let written = write_companion(&self.pack, &new, moved, millis, &exists)?;
+        self.commits.insert(id, written);
+        Ok(())
+    }
+}
+
+/// Points every ref at what its commit became. The caller holds the store's lock alone.
+pub(super) fn move_refs(
+    store: &Store,
+    commits: &BTreeMap<ObjectId, ObjectId>,
+) -> Result<(), Error> {
+    for (name, id) in store.refs.all()? {
+        if let Some(new) = commits.get(&id) {
+            store.set_ref_alone(&name, new)?;
+        }
+    }
+    // Indexes name commits; they are made again by whoever reads next.
+    for dir in store.work_tree_dirs()? {
+        let index = dir.join("log.index");
+        match std::fs::remove_file(&index) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).named("remove", &index)?;
+            }
+            _ => (),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,101 @@
+//! Thinning: of days long past, one state each is enough.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::error::Error;
+use crate::git::ObjectId;
+use crate::store::{Companion, Operation, Rewritten, Store};
+
+use super::rewrite::{Editor, Fate, move_refs, rewrite};
+
+const DAY_MILLIS: u64 = 24 * 3600 * 1000;
+
+/// What becomes of each operation that does not simply stay.
+enum Thinned {
+    Gone,
+    /// It stands for this many operations before it, and is nobody's step any more.
+    StandsFor(u64),
+}
+
+struct Thinner {
+    fates: HashMap<ObjectId, Thinned>,
+}
+
+impl Editor for Thinner {
+    fn operation(&mut self, operation: &Operation) -> Result<Fate, Error> {
+        Ok(match self.fates.get(&operation.commit) {
+            None => Fate::Keep,
+            Some(Thinned::Gone) => Fate::Drop,
+            Some(Thinned::StandsFor(count)) => Fate::Change(Box::new(Rewritten {
+                snapshot: operation.snapshot,
+                meta: None,
+                stands_for: Some(format!("the last state of a day with {count} more operations")),
+            })),
+        })
+    }
+
+    fn companion(&mut self, companion: &Companion) -> Result<ObjectId, Error> {
+        Ok(companion.tree)
+    }
+}
+
+/// Leaves one operation a day of each segment; gives those that went.
+///
+/// The caller holds the store's lock alone. What a ref names, what is pinned and the two ends of a
+/// segment stay.
+pub(super) fn thin<'a>(
+    store: &Store,
+    segments: impl Iterator<Item = &'a [Operation]>,
+) -> Result<Vec<&'a Operation>, Error> {
+    let named: HashSet<ObjectId> = store.refs.all()?.into_iter().map(|(_, id)| id).collect();
+    let mut thinner = Thinner { fates: HashMap::new() };
+    let mut gone = Vec::new();
+    let mut heads = Vec::new();
+    for operations in segments {
+        let went = fates_of(operations, &named, &mut thinner.fates);
+        if !went.is_empty() {
+            heads.extend(operations.last().map(|operation| operation.commit));
+        }
+        gone.extend(went);
+    }
+    if gone.is_empty() {
+        return Ok(gone);
+    }
+    let history = rewrite(store, heads.into_iter(), &mut thinner)?;
+    history.pack.publish()?;
+    store.objects.refresh()?;
+    move_refs(store, &history.commits)?;
+    Ok(gone)
+}
+
+/// Decides about one segment, oldest operation first.
+fn fates_of<'a>(
+    operations: &'a [Operation],
+    named: &HashSet<ObjectId>,
+    fates: &mut HashMap<ObjectId, Thinned>,
+) -> Vec<&'a Operation> {
+    let mut gone = Vec::new();
+    let mut waiting = 0;
+    for (at, operation) in operations.iter().enumerate() {
+        let day = |operation: &Operation| operation.at_millis / DAY_MILLIS;
+        let is_last_of_day = operations.get(at + 1).is_none_or(|next| day(next) != day(operation));
+        let stays = at == 0
+            || is_last_of_day
+            || operation.details.pinned
+            || named.contains(&operation.commit);
+        match (stays, waiting) {
+            (false, _) => {
+                fates.insert(operation.commit, Thinned::Gone);
+                gone.push(operation);
+                waiting += 1;
+            }
+            (true, 0) => (),
+            (true, count) => {
+                // Its difference to what is before it now is the work of many.
+                fates.insert(operation.commit, Thinned::StandsFor(count));
+                waiting = 0;
+            }
+        }
+    }
+    gone
+}
