@@ -93,8 +93,9 @@ pub(super) fn choose_from(
     let Boundary { message, part } = boundary;
     let mut lineage = Lineage::of(options.session.as_deref());
     let mut read: Vec<Piece> = Vec::new();
-    // The session, and the oldest piece of what is named so far.
-    let mut found: Option<(String, usize)> = None;
+    // The session, and the operation at which the oldest of what is named so far began.
+    let mut found: Option<(String, String)> = None;
+    let mut end = 0;
     let mut is_known = false;
     let mut at = 0;
     while history.before(at)?.is_some() {
@@ -109,9 +110,13 @@ pub(super) fn choose_from(
             let of_message = info.message.as_deref() == Some(message);
             is_known |= of_message;
             if of_message && part.as_ref().is_none_or(|part| info.part.as_ref() == Some(part)) {
-                found = Some((info.session.clone(), read.len()));
-            } else if let Some((session, _)) = &found {
+                found = Some((info.session.clone(), history.credit(piece).begun.clone()));
+                end = read.len();
+            } else if let Some((session, begun)) = &found {
                 passed |= info.session == *session && !of_message;
+                // A sub-agent's work is recorded before the step that waits for it ends.
+                let since = info.session != *session && history.entries[at].id > *begun;
+                end = if since && info.belongs_to(session) { read.len() } else { end };
             }
         }
         if passed {
@@ -119,7 +124,7 @@ pub(super) fn choose_from(
         }
         at += 1;
     }
-    let Some((session, end)) = found else {
+    let Some((session, _)) = found else {
         return Err(match part {
             Some(part) if is_known => {
                 Error::NoSuchPart { message: message.clone(), part: part.clone() }
@@ -292,8 +297,9 @@ impl<'a> Chooser<'a> {
         let is_empty = credit.paths.as_ref().is_some_and(Vec::is_empty)
             && credit.named.is_empty()
             && shared.is_empty();
-        let is_open =
-            !history.is_undone(step) || (self.options.force && history.has_conflicts(step));
+        let is_open = !history.is_undone(step)
+            || (self.options.force && history.has_conflicts(step))
+            || (self.options.ignored && history.has_ignored_left(step));
         is_open && !is_empty
     }
 

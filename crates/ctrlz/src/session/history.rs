@@ -24,11 +24,25 @@ pub(super) struct History<'a> {
 /// How far a step is taken back.
 #[derive(Default)]
 struct Taken {
-    /// All of it, except what did not merge.
-    whole: bool,
+    /// All of it, except what was left.
+    whole: Option<Left>,
+    /// Some of its paths, because only they were asked for, and what of them was left.
+    paths: Vec<(Vec<TreePath>, Left)>,
+}
+
+/// What an undo did not take back.
+#[derive(Default)]
+struct Left {
+    /// What did not merge.
     conflicts: Vec<TreePath>,
-    /// Some of its paths, because only they were asked for.
-    paths: Vec<TreePath>,
+    /// Ignored files that nobody asked for.
+    ignored: Vec<TreePath>,
+}
+
+impl Left {
+    fn contains(&self, path: &TreePath) -> bool {
+        self.conflicts.contains(path) || self.ignored.contains(path)
+    }
 }
 
 /// One step's part of one operation, by its place in [`History::entries`].
@@ -98,12 +112,14 @@ impl<'a> History<'a> {
         }
         for step in &details.undone {
             let taken = self.taken.entry(step.clone()).or_default();
+            let left = Left {
+                conflicts: details.conflicts.clone(),
+                ignored: details.ignored_left.clone(),
+            };
             if !details.undone_only.is_empty() {
-                let merged = |path: &&TreePath| !details.conflicts.contains(path);
-                taken.paths.extend(details.undone_only.iter().filter(merged).cloned());
-            } else if !taken.whole {
-                taken.whole = true;
-                taken.conflicts = details.conflicts.clone();
+                taken.paths.push((details.undone_only.clone(), left));
+            } else if taken.whole.is_none() {
+                taken.whole = Some(left);
             }
         }
     }
@@ -120,19 +136,29 @@ impl<'a> History<'a> {
 
     /// Whether a step is taken back, apart from what did not merge.
     pub(super) fn is_undone(&self, step: &str) -> bool {
-        self.taken.get(step).is_some_and(|taken| taken.whole)
+        self.taken.get(step).is_some_and(|taken| taken.whole.is_some())
     }
 
     /// Whether there is something of a step that a forced undo could still take back.
     pub(super) fn has_conflicts(&self, step: &str) -> bool {
-        self.taken.get(step).is_some_and(|taken| !taken.conflicts.is_empty())
+        self.left_of(step).is_some_and(|left| !left.conflicts.is_empty())
+    }
+
+    /// Whether changes of ignored files were left when a step was taken back.
+    pub(super) fn has_ignored_left(&self, step: &str) -> bool {
+        self.left_of(step).is_some_and(|left| !left.ignored.is_empty())
+    }
+
+    fn left_of(&self, step: &str) -> Option<&Left> {
+        self.taken.get(step)?.whole.as_ref()
     }
 
     /// Whether a step's change of `path` is taken back already.
     pub(super) fn is_path_undone(&self, step: &str, path: &TreePath) -> bool {
         self.taken.get(step).is_some_and(|taken| {
-            (taken.whole && !taken.conflicts.contains(path))
-                || taken.paths.iter().any(|only| path.is_within(only))
+            let asked = |only: &[TreePath]| only.iter().any(|only| path.is_within(only));
+            taken.whole.as_ref().is_some_and(|left| !left.contains(path))
+                || taken.paths.iter().any(|(only, left)| asked(only) && !left.contains(path))
         })
     }
 

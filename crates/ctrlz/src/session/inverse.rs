@@ -167,8 +167,10 @@ impl Inverter<'_> {
         let mut wanted = merged.or(ours);
         for (change, span) in track.changes.iter().skip(usize::from(merged.is_some())) {
             if change.before.is_none() && wanted == change.after {
+                // What an operation of ours made was not there; the plan has looked.
+                let is_ours = span.info.is_none() && span.named.contains(path);
                 let doubt = Absence::of_operation(self.store, &span.before).doubt(path)?;
-                if let Some(reason) = doubt {
+                if let Some(reason) = doubt.filter(|_| !is_ours) {
                     self.conflict(path, reason.describe());
                     return Ok(());
                 }
@@ -188,10 +190,11 @@ impl Inverter<'_> {
         if wanted == ours {
             return Ok(());
         }
-        let mode = track.changes.last().map_or(0o644, |(_, span)| {
-            let kind = wanted.map_or(EntryKind::File, |entry| entry.kind);
-            Modes::of(Some(&span.before.meta)).of_file(path.as_bytes(), kind)
-        });
+        let kind = wanted.map_or(EntryKind::File, |entry| entry.kind);
+        let mode = match track.changes.last() {
+            Some((_, span)) => self.mode_before(span, path, kind)?,
+            None => 0o644,
+        };
         let wanted = match wanted {
             Some(entry) => Wanted::Entry { entry, mode },
             None => {
@@ -201,6 +204,18 @@ impl Inverter<'_> {
         };
         self.out.request.wanted.insert(path.as_bytes().to_vec(), wanted);
         Ok(())
+    }
+
+    /// The permissions that a file had before a span, also where it was ignored then.
+    fn mode_before(&self, span: &Span, path: &TreePath, kind: EntryKind) -> Result<u32, Error> {
+        let objects = &self.store.objects;
+        if let Some(aside) = span.before.meta.companion
+            && let Ok(aside) = read_companion(objects, &aside)
+            && find(objects, &aside.tree, path)?.is_some()
+        {
+            return Ok(aside.mode_of(path.as_bytes(), usual_mode(kind)));
+        }
+        Ok(Modes::of(Some(&span.before.meta)).of_file(path.as_bytes(), kind))
     }
 
     fn conflict(&mut self, path: &TreePath, why: String) {
@@ -298,11 +313,12 @@ impl Inverter<'_> {
         let mut tracks: BTreeMap<TreePath, Vec<(Change, u32)>> = BTreeMap::new();
         for span in self.inversion.spans.iter().rev() {
             let (was, is) = (span.before.meta.companion, span.after.meta.companion);
+            let (Ok(was), Ok(is)) = (open(was), open(is)) else { continue };
+            self.newly_ignored(span, hidden, is.as_ref(), &mut tracks)?;
             if was == is {
                 continue;
             }
-            let (Ok(was), Ok(is)) = (open(was), open(is)) else { continue };
-            self.newly_ignored(span, hidden, is.as_ref(), &mut tracks)?;
+            self.ignored_modes(span, was.as_ref(), is.as_ref(), now.as_ref())?;
             let tree = |companion: &Option<Companion>| {
                 companion.as_ref().map_or(ObjectId::EMPTY_TREE, |companion| companion.tree)
             };
@@ -354,18 +370,58 @@ impl Inverter<'_> {
         is: Option<&Companion>,
         tracks: &mut BTreeMap<TreePath, Vec<(Change, u32)>>,
     ) -> Result<(), Error> {
-        let Some(is) = is else { return Ok(()) };
         for Hidden { change, .. } in hidden.iter().filter(|other| std::ptr::eq(other.span, span)) {
             let Some(before) = change.before else { continue };
             let path = &change.path;
-            let after = find(&self.store.objects, &is.tree, path)?;
-            if after.is_none_or(|after| after == before) {
+            let after = match is {
+                Some(is) => find(&self.store.objects, &is.tree, path)?,
+                None => None,
+            };
+            // Nothing kept and nothing there: it was deleted and not only hidden.
+            let is_gone = after.is_none() && self.now.is_absent(path.as_bytes());
+            if after == Some(before) || (after.is_none() && !is_gone) {
                 continue;
             }
             let modes = Modes::of(Some(&span.before.meta));
             let mode = modes.of_file(path.as_bytes(), before.kind);
             let change = Change { path: path.clone(), before: Some(before), after };
             tracks.entry(path.clone()).or_default().push((change, mode));
+        }
+        Ok(())
+    }
+
+    /// Permissions of ignored files whose content stayed the same.
+    fn ignored_modes(
+        &mut self,
+        span: &Span,
+        was: Option<&Companion>,
+        is: Option<&Companion>,
+        now: Option<&Companion>,
+    ) -> Result<(), Error> {
+        let (Some(was), Some(is), Some(now)) = (was, is, now) else { return Ok(()) };
+        let objects = &self.store.objects;
+        let listed = was.data.modes.iter().chain(&is.data.modes);
+        let paths: BTreeSet<Vec<u8>> = listed.map(|(text, _)| text.clone().into_bytes()).collect();
+        for bytes in paths {
+            let Ok(path) = TreePath::parse(&bytes) else { continue };
+            let Some(entry) = find(objects, &is.tree, &path)? else { continue };
+            let kept = find(objects, &was.tree, &path)? == Some(entry)
+                && find(objects, &now.tree, &path)?.is_some();
+            let usual = usual_mode(entry.kind);
+            let mode = |companion: &Companion| companion.mode_of(&bytes, usual);
+            let (to, from) = (mode(was), mode(is));
+            let own = self.inversion.is_asked_for(&path) && !self.inversion.is_done(span, &path);
+            if to == from || mode(now) != from || !kept || !own {
+                continue;
+            }
+            if span.named.contains(&path) || self.inversion.ignored {
+                self.out.ignored.push(path);
+                let change = ModeChange { path: bytes, from, to, is_dir: false };
+                self.out.request.modes.push(change);
+            } else {
+                let why = "an ignored file's permissions were changed".into();
+                self.out.ignored_left.push(Conflict { path, why });
+            }
         }
         Ok(())
     }

@@ -10,7 +10,9 @@ use crate::path::TreePath;
 use crate::restore::{Action, Kept};
 use crate::scan::Progress;
 use crate::store::{Details, LogEntry, OperationKind};
-use crate::workspace::{Cause, Hold, Prepared, RestoreOptions, TrackOptions, Tracked, Workspace};
+use crate::workspace::{
+    Cause, Hold, Prepared, RestoreOptions, SaveIgnored, TrackOptions, Tracked, Workspace,
+};
 
 use super::choose::{UndoScope, choose};
 use super::history::{History, Piece, Span};
@@ -86,6 +88,8 @@ impl UndoReport {
 /// What an undo, redo, revert or unrevert is made from.
 pub(super) struct Chosen {
     pub(super) steps: Vec<String>,
+    /// Whose steps they are, if all are one session's.
+    session: Option<String>,
     prepared: Prepared,
     conflicts: Vec<Conflict>,
     /// Ignored files that will be written or removed.
@@ -120,6 +124,7 @@ impl Workspace {
         let details = Details {
             undone: chosen.steps.clone(),
             undone_only: options.paths.clone(),
+            session: options.session.clone().or_else(|| chosen.session.clone()),
             ..Details::default()
         };
         self.carry_through(&hold, chosen, OperationKind::Undo, details, options, progress)
@@ -215,6 +220,7 @@ impl Workspace {
         spans.extend(first);
         let mut chosen = self.plan_inverse(hold, tracked, Some(history), &spans, steps, options)?;
         chosen.git_hint = git_hint(hold, &spans);
+        chosen.session = only_session(history, pieces);
         Ok(chosen)
     }
 
@@ -237,9 +243,10 @@ impl Workspace {
         };
         let now = crate::restore::Now::of(&tracked.listing);
         let inverted = invert(&hold.store, &now, &inversion)?;
-        let prepared = self.plan_from(hold, tracked, inverted.request)?;
+        let prepared = self.plan_from(hold, tracked, inverted.request, SaveIgnored::Beside)?;
         Ok(Chosen {
             steps,
+            session: None,
             prepared,
             conflicts: inverted.conflicts,
             ignored: inverted.ignored,
@@ -265,6 +272,7 @@ impl Workspace {
         let details = Details {
             conflicts: chosen.conflicts.iter().map(|conflict| conflict.path.clone()).collect(),
             ignored: chosen.ignored.clone(),
+            ignored_left: chosen.ignored_left.iter().map(|left| left.path.clone()).collect(),
             ..details
         };
         let cause = Cause { details, always: true, ..Cause::of(kind) };
@@ -290,6 +298,12 @@ impl Workspace {
             git_hint,
         })
     }
+}
+
+fn only_session(history: &History<'_>, pieces: &[Piece]) -> Option<String> {
+    let mut sessions = pieces.iter().map(|piece| history.info(*piece).root_session());
+    let first = sessions.next()?;
+    sessions.all(|session| session == first).then(|| first.to_owned())
 }
 
 pub(super) fn preview(chosen: Chosen) -> UndoReport {

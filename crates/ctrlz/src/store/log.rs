@@ -143,6 +143,9 @@ pub struct Details {
     /// Ignored files that an undo or redo wrote or removed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ignored: Vec<TreePath>,
+    /// Changes of ignored files that an undo left because nobody asked for them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ignored_left: Vec<TreePath>,
     /// The message that a session was taken back to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub boundary: Option<Boundary>,

@@ -32,7 +32,7 @@ pub use status::{Problem, Status, Verification};
 pub use track::{Snapshot, TrackOptions};
 
 pub(crate) use absence::{Absence, parents as dirs_above};
-pub(crate) use put_back::{Modes, Prepared};
+pub(crate) use put_back::{Modes, Prepared, SaveIgnored};
 pub(crate) use track::Tracked;
 
 pub(crate) use crate::compare::is_binary;

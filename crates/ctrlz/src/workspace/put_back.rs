@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::compare::{Change, Entry, Trees, changes};
+use crate::compare::{Change, Entry, Trees, changes, find};
 use crate::error::Error;
 use crate::fs::{FileKind, free_bytes};
 use crate::git::{EntryKind, ObjectId};
@@ -16,7 +16,7 @@ use crate::restore::{
 use crate::scan::{EntryStat, Progress, ReadOutcome};
 use crate::store::{
     Details, LogIndex, Meta, NewOperation, Operation, OperationKind, PackWriter, TreeChange,
-    WorkTree, edit_tree, read_operation,
+    WorkTree, edit_tree, read_companion, read_operation,
 };
 
 use super::absence::{Absence, is_dir_of, parents};
@@ -125,6 +125,15 @@ impl RestoreReport {
 }
 
 /// Files that were captured although the rules leave them out.
+/// Where an ignored file is saved before it is overwritten or removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SaveIgnored {
+    /// In the safety snapshot itself: restoring that brings it back.
+    InTheSnapshot,
+    /// In its companion, if it is there already: it is private, and redo knows it.
+    Beside,
+}
+
 type Forced = BTreeMap<Vec<u8>, (EntryStat, Entry)>;
 
 /// What a plan is made from.
@@ -276,7 +285,7 @@ impl Workspace {
         if options.exact {
             empty_out(&mut request, hold, &tracked, hash, meta.as_deref(), options)?;
         }
-        self.plan_from(hold, &tracked, request)
+        self.plan_from(hold, &tracked, request, SaveIgnored::InTheSnapshot)
     }
 
     fn prepare_revert(
@@ -329,7 +338,7 @@ impl Workspace {
                 },
             }
         }
-        self.plan_from(hold, &tracked, request)
+        self.plan_from(hold, &tracked, request, SaveIgnored::InTheSnapshot)
     }
 
     fn track_before(&self, hold: &Hold, progress: &Progress) -> Result<Tracked, Error> {
@@ -343,11 +352,18 @@ impl Workspace {
         hold: &Hold,
         tracked: &Tracked,
         mut request: Request,
+        ignored: SaveIgnored,
     ) -> Result<Prepared, Error> {
         self.leave_store_alone(hold, &mut request);
         leave_unreadable_alone(tracked, &mut request);
         let (forced, dirs) = self.save_unsaved(hold, tracked, &mut request)?;
-        let safety = self.record_forced(hold, tracked, &forced)?;
+        let safety = match ignored {
+            SaveIgnored::InTheSnapshot => self.record_forced(hold, tracked, &forced)?,
+            SaveIgnored::Beside => {
+                let unkept = not_kept(hold, tracked, &forced)?;
+                self.record_forced(hold, tracked, &unkept)?
+            }
+        };
         let files = tracked.snapshot.files + forced.len() as u64;
         let now = Now { listing: &tracked.listing, forced, dirs };
         Ok(Prepared { plan: plan(&now, &request), safety, files })
@@ -769,4 +785,18 @@ fn empty_out(
         }
     }
     Ok(())
+}
+
+/// The forced files that the companion does not hold as they are.
+fn not_kept(hold: &Hold, tracked: &Tracked, forced: &Forced) -> Result<Forced, Error> {
+    let Some(companion) = tracked.operation.meta.companion else { return Ok(forced.clone()) };
+    let companion = read_companion(&hold.store.objects, &companion)?;
+    let mut left = Forced::new();
+    for (path, (stat, entry)) in forced {
+        let kept = find(&hold.store.objects, &companion.tree, &TreePath::from_scan(path.clone()))?;
+        if kept != Some(*entry) {
+            left.insert(path.clone(), (*stat, *entry));
+        }
+    }
+    Ok(left)
 }

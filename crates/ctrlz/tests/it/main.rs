@@ -18,6 +18,9 @@ mod text;
 mod sessions;
 // Garbage, retention, quota.
 mod care;
+// A session taken back to a message; ignored files; a long log; forks and what came before.
+mod companions;
+mod reverting;
 // Random sequences against a naive copy.
 mod model;
 // What must not happen: hostile trees, names, environments, damage.

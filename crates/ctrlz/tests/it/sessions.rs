@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use crate::lab::{Lab, assert_fsck_clean, assert_same, tree_path};
 
-fn start(session: &str, message: &str, step: &str) -> StepStart {
+pub(crate) fn start(session: &str, message: &str, step: &str) -> StepStart {
     StepStart {
         info: StepInfo {
             step: step.into(),
@@ -23,35 +23,39 @@ fn start(session: &str, message: &str, step: &str) -> StepStart {
 }
 
 impl Lab {
-    fn begin(&self, start: StepStart) {
+    pub(crate) fn begin(&self, start: StepStart) {
         self.workspace().begin_step(start, &Progress::default()).unwrap();
     }
 
-    fn end(&self, step: &str) -> Vec<TreePath> {
+    pub(crate) fn end(&self, step: &str) -> Vec<TreePath> {
         self.workspace().end_step(step, &Progress::default()).unwrap().files
     }
 
     /// One tool call from beginning to end.
-    fn step(&self, session: &str, message: &str, step: &str, work: impl FnOnce(&Lab)) {
+    pub(crate) fn step(&self, session: &str, message: &str, step: &str, work: impl FnOnce(&Lab)) {
         self.begin(start(session, message, step));
         work(self);
         self.end(step);
     }
 
-    fn undo(&self) -> UndoReport {
+    pub(crate) fn undo(&self) -> UndoReport {
         self.undo_with(&UndoScope::LastTurn, &UndoOptions::default()).unwrap()
     }
 
-    fn undo_with(&self, scope: &UndoScope, options: &UndoOptions) -> Result<UndoReport, Error> {
+    pub(crate) fn undo_with(
+        &self,
+        scope: &UndoScope,
+        options: &UndoOptions,
+    ) -> Result<UndoReport, Error> {
         self.workspace().undo(scope, options, &Progress::default())
     }
 
-    fn redo(&self) -> UndoReport {
+    pub(crate) fn redo(&self) -> UndoReport {
         self.workspace().redo(&UndoOptions::default(), &Progress::default()).unwrap()
     }
 }
 
-fn of(session: &str) -> UndoOptions {
+pub(crate) fn of(session: &str) -> UndoOptions {
     UndoOptions { session: Some(session.into()), ..UndoOptions::default() }
 }
 
@@ -213,6 +217,24 @@ fn what_is_left_of_a_step_can_be_taken_back_later() {
     lab.undo_with(&UndoScope::LastTurn, &force).unwrap();
     assert_eq!(lab.read("f"), "one\n", "the rest, when forced");
     assert!(matches!(lab.undo_with(&UndoScope::LastTurn, &force), Err(Error::NothingToUndo)));
+}
+
+#[test]
+fn a_conflict_below_an_asked_directory_can_be_forced_later() {
+    let lab = Lab::new();
+    lab.write("dir/f", "one\n");
+    lab.write("dir/g", "one\n");
+    lab.step("s", "m", "1", |lab| {
+        lab.write("dir/f", "agent\n");
+        lab.write("dir/g", "agent\n");
+    });
+    lab.write("dir/f", "user\n");
+    let only = UndoOptions { paths: vec![tree_path("dir")], ..UndoOptions::default() };
+    let report = lab.undo_with(&UndoScope::LastTurn, &only).unwrap();
+    assert_eq!((report.conflicts.len(), lab.read("dir/g")), (1, "one\n".to_owned()));
+    let force = UndoOptions { force: true, ..only };
+    lab.undo_with(&UndoScope::LastTurn, &force).unwrap();
+    assert_eq!(lab.read("dir/f"), "one\n");
 }
 
 #[test]

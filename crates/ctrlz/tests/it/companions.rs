@@ -1,0 +1,363 @@
+//! Ignored files: small ones and those that a tool names are kept beside the snapshots.
+
+use ctrlz::{Error, IgnoredFiles, Progress, StepStart, UndoOptions, UndoScope};
+
+use crate::lab::{Lab, assert_fsck_clean, assert_same, run, tree_path};
+use crate::sessions::start;
+
+/// A lab with an ignored, private `.env`.
+fn with_env() -> Lab {
+    let lab = Lab::new();
+    lab.write(".gitignore", ".env*\n*.log\n/target/\nnode_modules\n");
+    lab.write(".env", "KEY=old\n");
+    lab.chmod(".env", 0o600);
+    lab.write("code", "1\n");
+    lab
+}
+
+fn naming(path: &str) -> StepStart {
+    StepStart { paths: vec![tree_path(path)], ..start("s", "m1", "1") }
+}
+
+fn bash(lab: &Lab, script: &str) {
+    run(&lab.root(), "bash", &["-c".as_ref(), script.as_ref()]);
+}
+
+impl Lab {
+    fn naming_step(&self, path: &str, work: impl FnOnce(&Lab)) {
+        self.begin(naming(path));
+        work(self);
+        self.end("1");
+    }
+
+    fn undo_ignored(&self) -> ctrlz::UndoReport {
+        let options = UndoOptions { ignored: true, ..UndoOptions::default() };
+        self.undo_with(&UndoScope::LastTurn, &options).unwrap()
+    }
+
+    /// The files that are kept beside the newest snapshot.
+    fn kept(&self) -> Vec<String> {
+        let refs = self.store_git(&["for-each-ref", "--format=%(refname)", "refs/ctrlz-private"]);
+        let Some(name) = refs.lines().find(|name| name.ends_with("/log")) else {
+            return Vec::new();
+        };
+        let files = self.store_git(&["ls-tree", "-r", "--name-only", name]);
+        files.lines().map(str::to_owned).collect()
+    }
+}
+
+#[test]
+fn an_ignored_file_that_a_tool_overwrites_comes_back_with_its_permissions() {
+    let lab = with_env();
+    let before = lab.manifest();
+    lab.naming_step(".env", |lab| bash(lab, "rm .env; echo KEY=new > .env; chmod 644 .env"));
+    let after = lab.manifest();
+    let report = lab.undo();
+    assert!(report.is_complete() && report.ignored.is_empty(), "{report:?}");
+    assert_same(&lab.manifest(), &before, "content and 0600");
+    lab.redo();
+    assert_same(&lab.manifest(), &after, "and forth");
+    lab.undo();
+    assert_same(&lab.manifest(), &before, "and back");
+}
+
+#[test]
+fn an_ignored_file_that_a_script_deletes_comes_back() {
+    let lab = with_env();
+    lab.write("sub/.env.local", "deep\n");
+    let before = lab.manifest();
+    lab.step("s", "m1", "1", |lab| bash(lab, "git clean -fdxq . 2>/dev/null; rm -rf .env sub"));
+    let after = lab.manifest();
+    lab.undo();
+    assert_same(&lab.manifest(), &before, "an opaque script is undone too");
+    lab.redo();
+    assert_same(&lab.manifest(), &after, "redo deletes it again");
+}
+
+#[test]
+fn an_ignored_file_that_is_only_changed_is_listed_and_taken_back_when_asked() {
+    let lab = with_env();
+    let before = lab.manifest();
+    lab.step("s", "m1", "1", |lab| {
+        lab.write(".env", "KEY=changed by a script\n");
+        lab.write("code", "2\n");
+    });
+    let after = lab.manifest();
+    let report = lab.undo();
+    let told: Vec<_> = report.ignored.iter().map(|left| &left.path).collect();
+    assert_eq!(told, [&tree_path(".env")]);
+    assert_eq!(
+        (lab.read(".env"), lab.read("code")),
+        ("KEY=changed by a script\n".into(), "1\n".into())
+    );
+    let report = lab.undo_ignored();
+    assert_eq!(report.steps, ["1"], "asking afterwards takes the rest of the same step");
+    assert_same(&lab.manifest(), &before, "when asked");
+    lab.redo();
+    lab.redo();
+    assert_same(&lab.manifest(), &after, "both are taken back one by one");
+    assert!(lab.undo_ignored().is_complete());
+    assert_same(&lab.manifest(), &before, "at once, when asked at once");
+    lab.redo();
+    assert_same(&lab.manifest(), &after, "and forth");
+}
+
+#[test]
+fn a_step_that_only_touched_ignored_files_is_walked_past_and_can_be_asked_for() {
+    let lab = with_env();
+    lab.step("s", "m1", "1", |lab| lab.write("code", "2\n"));
+    lab.step("s", "m2", "2", |lab| lab.write(".env", "KEY=changed\n"));
+    assert_eq!(lab.undo().steps, ["2"]);
+    assert_eq!(lab.read(".env"), "KEY=changed\n");
+    assert_eq!(lab.undo().steps, ["1"], "it does not stand in the way");
+    assert_eq!(lab.undo_ignored().steps, ["2"]);
+    assert_eq!(lab.read(".env"), "KEY=old\n");
+}
+
+#[test]
+fn an_ignored_file_that_is_made_stays() {
+    let lab = with_env();
+    lab.step("s", "m1", "1", |lab| {
+        lab.write("build.log", "made\n");
+        lab.write("code", "2\n");
+    });
+    let report = lab.undo();
+    assert_eq!(report.ignored[0].path, tree_path("build.log"), "listed");
+    assert!(lab.exists("build.log") && lab.read("code") == "1\n");
+    let lab = with_env();
+    lab.naming_step("build.log", |lab| lab.write("build.log", "made\n"));
+    lab.undo();
+    assert!(!lab.exists("build.log"), "a tool that names what it makes is taken back");
+    lab.redo();
+    assert_eq!(lab.read("build.log"), "made\n");
+}
+
+#[test]
+fn bounds_hold_for_what_is_kept_and_named_files_come_first() {
+    let mut lab = with_env();
+    lab.options.max_ignored_bytes = 100;
+    lab.write(".env.a", "x".repeat(60));
+    lab.write(".env.b", "x".repeat(60));
+    lab.write("huge.log", "x".repeat(300 << 10));
+    lab.track();
+    assert_eq!(lab.kept(), [".env", ".env.a"], "as many bytes as fit");
+    lab.naming_step("huge.log", |lab| lab.write("huge.log", "gone\n"));
+    assert!(lab.kept().contains(&"huge.log".into()));
+    lab.undo();
+    assert_eq!(lab.read("huge.log").len(), 300 << 10, "named, so kept whatever its size");
+    let lab = with_env();
+    for number in 0..2_050 {
+        lab.write(&format!("sub/{number}.log"), "");
+    }
+    lab.track();
+    assert_eq!(lab.kept().len(), 2_000, "and as many files");
+    assert!(lab.kept().contains(&".env".into()), "from the top down");
+}
+
+#[test]
+fn ignored_directories_are_never_entered() {
+    let lab = with_env();
+    for number in 0..500 {
+        lab.write(&format!("node_modules/p{number}/index.js"), "x\n");
+    }
+    lab.write("target/canary", "t\n");
+    // Whoever lists it changes when it was last read.
+    let root = |path: &str| {
+        use std::os::unix::fs::MetadataExt;
+        let meta = lab.path(path).metadata().unwrap();
+        (meta.atime(), meta.atime_nsec())
+    };
+    let dirs = ["node_modules", "node_modules/p7", "target"];
+    let before = dirs.map(root);
+    lab.track();
+    lab.step("s", "m1", "1", |lab| lab.write("code", "2\n"));
+    lab.undo();
+    assert_eq!(dirs.map(root), before);
+    assert_eq!(lab.kept(), [".env"]);
+}
+
+#[test]
+fn the_public_hash_is_the_same_with_and_without() {
+    let hashes = [IgnoredFiles::Small, IgnoredFiles::Named, IgnoredFiles::None].map(|ignored| {
+        let mut lab = with_env();
+        lab.options.ignored = ignored;
+        lab.begin(naming(".env"));
+        lab.write(".env", "KEY=new\n");
+        lab.end("1");
+        assert_eq!(lab.kept().is_empty(), ignored == IgnoredFiles::None);
+        assert_eq!(lab.hash().to_string(), lab.git_tree());
+        lab.hash()
+    });
+    assert!(hashes.iter().all(|hash| *hash == hashes[0]));
+}
+
+#[test]
+fn only_named_files_are_kept_where_that_is_asked_for() {
+    let mut lab = with_env();
+    lab.options.ignored = IgnoredFiles::Named;
+    lab.write(".env.other", "o\n");
+    let before = lab.manifest();
+    lab.naming_step(".env", |lab| bash(lab, "echo x > .env; rm .env.other"));
+    lab.undo();
+    assert_eq!((lab.read(".env"), lab.mode(".env")), ("KEY=old\n".into(), 0o600));
+    assert!(!lab.exists(".env.other"), "nobody kept it");
+    lab.write(".env.other", "o\n");
+    assert_same(&lab.manifest(), &before, "and all else is as it was");
+    let mut lab = with_env();
+    lab.options.ignored = IgnoredFiles::None;
+    lab.naming_step(".env", |lab| lab.write(".env", "new\n"));
+    let result = lab.undo_with(&UndoScope::LastTurn, &UndoOptions::default());
+    assert!(matches!(result, Err(Error::NothingToUndo)), "{result:?}");
+    assert_eq!(lab.read(".env"), "new\n");
+}
+
+#[test]
+fn companions_are_private_and_plain_git_finds_nothing_wrong() {
+    let lab = with_env();
+    let before = lab.manifest();
+    for number in 0..3 {
+        lab.step("s", &format!("m{number}"), &format!("{number}"), |lab| {
+            lab.write(".env", format!("KEY=secret{number}\n"));
+            lab.write("code", format!("{number}\n"));
+        });
+    }
+    lab.step("s", "m3", "3", |lab| lab.remove(".env"));
+    lab.undo();
+    lab.undo_ignored();
+    lab.redo();
+    lab.redo();
+    let public = lab.store_git(&["for-each-ref", "--format=%(refname)", "refs/ctrlz"]);
+    assert!(!public.is_empty());
+    for name in public.lines() {
+        let objects = lab.store_git(&["log", "-p", name]);
+        assert!(!objects.contains("KEY="), "{name} must not lead to an ignored file");
+    }
+    assert_eq!(lab.kept(), [".gitignore"; 0]);
+    assert_fsck_clean(&lab.store());
+    lab.store_git(&["gc", "-q", "--prune=now"]);
+    assert_fsck_clean(&lab.store());
+    lab.undo();
+    assert_eq!(lab.read(".env"), "KEY=secret2\n", "gc lost nothing");
+    let options = UndoOptions { ignored: true, ..UndoOptions::default() };
+    lab.undo_with(&UndoScope::Session, &options).unwrap();
+    assert_same(&lab.manifest(), &before, "not even the oldest version");
+}
+
+#[test]
+fn a_file_that_stops_being_ignored_in_the_step_is_taken_back() {
+    let lab = with_env();
+    let before = lab.manifest();
+    lab.step("s", "m1", "1", |lab| {
+        lab.write(".gitignore", "nothing\n");
+        lab.write(".env", "KEY=new\n");
+    });
+    let after = lab.manifest();
+    lab.undo();
+    assert_eq!(lab.read(".env"), "KEY=old\n");
+    assert_same(&lab.manifest(), &before, "with its permissions");
+    lab.redo();
+    assert_same(&lab.manifest(), &after, "and forth");
+}
+
+#[test]
+fn a_file_that_becomes_ignored_and_is_deleted_in_the_step_comes_back() {
+    let lab = Lab::new();
+    lab.write("config", "the user's\n");
+    lab.chmod("config", 0o600);
+    let before = lab.manifest();
+    lab.step("s", "m1", "1", |lab| {
+        lab.write(".gitignore", "config\n");
+        lab.remove("config");
+    });
+    let after = lab.manifest();
+    lab.undo();
+    assert_same(&lab.manifest(), &before, "back");
+    lab.redo();
+    assert_same(&lab.manifest(), &after, "and forth");
+}
+
+#[test]
+fn a_file_that_becomes_ignored_and_is_rewritten_later_is_taken_back_over_both_steps() {
+    let lab = Lab::new();
+    lab.write("config", "one\n");
+    let before = lab.manifest();
+    lab.step("s", "m1", "1", |lab| lab.write(".gitignore", "config\n"));
+    let between = lab.manifest();
+    lab.begin(StepStart { paths: vec![tree_path("config")], ..start("s", "m2", "2") });
+    lab.write("config", "two\n");
+    lab.end("2");
+    let after = lab.manifest();
+    lab.undo();
+    assert_same(&lab.manifest(), &between, "the second step");
+    lab.undo();
+    assert_same(&lab.manifest(), &before, "the first");
+    lab.redo();
+    lab.redo();
+    assert_same(&lab.manifest(), &after, "and forth");
+    lab.undo_with(&UndoScope::Session, &UndoOptions::default()).unwrap();
+    assert_same(&lab.manifest(), &before, "both at once");
+}
+
+#[test]
+fn the_users_later_edit_of_an_ignored_file_survives() {
+    let lab = with_env();
+    let text = "A=1\nB=2\nC=3\nD=4\nE=5\nF=6\nG=7\n";
+    lab.write(".env.merges", text);
+    lab.begin(StepStart {
+        paths: vec![tree_path(".env"), tree_path(".env.merges")],
+        ..start("s", "m1", "1")
+    });
+    lab.write(".env", "KEY=agent\n");
+    lab.write(".env.merges", text.replace("A=1", "A=agent"));
+    lab.end("1");
+    lab.write(".env", "KEY=user\n");
+    lab.write(".env.merges", text.replace("A=1", "A=agent").replace("G=7", "G=user"));
+    let report = lab.undo();
+    assert_eq!(lab.read(".env"), "KEY=user\n");
+    assert_eq!(report.conflicts[0].path, tree_path(".env"), "told");
+    assert_eq!(lab.read(".env.merges"), text.replace("G=7", "G=user"), "merged");
+    let force = UndoOptions { force: true, ..UndoOptions::default() };
+    lab.undo_with(&UndoScope::LastTurn, &force).unwrap();
+    assert_eq!(lab.read(".env"), "KEY=old\n", "when forced");
+    lab.redo();
+    assert_eq!(lab.read(".env"), "KEY=user\n", "and a forced undo is taken back exactly");
+}
+
+#[test]
+fn an_ignored_file_of_another_sessions_step_stays() {
+    let lab = with_env();
+    lab.step("s", "m1", "1", |lab| lab.write("code", "2\n"));
+    lab.begin(StepStart { paths: vec![tree_path(".env")], ..start("other", "x", "o") });
+    lab.write(".env", "KEY=other's\n");
+    lab.end("o");
+    let options = UndoOptions { ignored: true, ..crate::sessions::of("s") };
+    lab.undo_with(&UndoScope::Session, &options).unwrap();
+    assert_eq!((lab.read(".env"), lab.read("code")), ("KEY=other's\n".into(), "1\n".into()));
+}
+
+#[test]
+fn permissions_alone_of_a_named_ignored_file_are_taken_back() {
+    let lab = with_env();
+    let before = lab.manifest();
+    lab.naming_step(".env", |lab| lab.chmod(".env", 0o644));
+    let after = lab.manifest();
+    lab.undo();
+    assert_same(&lab.manifest(), &before, "0600 again");
+    lab.redo();
+    assert_same(&lab.manifest(), &after, "and forth");
+}
+
+#[test]
+fn a_revert_takes_ignored_files_back_and_unrevert_brings_them_again() {
+    let lab = with_env();
+    let before = lab.manifest();
+    lab.naming_step(".env", |lab| lab.write(".env", "KEY=new\n"));
+    lab.step("s", "m2", "2", |lab| lab.remove(".env"));
+    let after = lab.manifest();
+    let boundary = ctrlz::Boundary { message: "m1".into(), part: None };
+    let (options, progress) = (UndoOptions::default(), Progress::default());
+    lab.workspace().revert_to("s", &boundary, &options, &progress).unwrap();
+    assert_same(&lab.manifest(), &before, "reverted");
+    lab.workspace().unrevert("s", &options, &progress).unwrap();
+    assert_same(&lab.manifest(), &after, "and forth");
+}
