@@ -146,7 +146,7 @@ pub(super) fn choose_from(
 }
 
 /// The sessions whose steps count: the one asked for and, before its fork, the one it comes from.
-struct Lineage {
+pub(super) struct Lineage {
     sessions: Vec<String>,
     /// The session that joins once this operation is reached.
     joins: Vec<(String, String)>,
@@ -154,12 +154,13 @@ struct Lineage {
 }
 
 impl Lineage {
-    fn of(session: Option<&str>) -> Lineage {
+    pub(super) fn of(session: Option<&str>) -> Lineage {
         let sessions = session.map(str::to_owned).into_iter().collect();
         Lineage { sessions, joins: Vec::new(), any: session.is_none() }
     }
 
-    fn pass(&mut self, history: &History<'_>, at: usize) {
+    /// Goes on to an older operation.
+    pub(super) fn pass(&mut self, history: &History<'_>, at: usize) {
         let entry = &history.entries[at];
         if let (Some(forked), Some(session)) = (&entry.details.forked, &entry.details.session)
             && self.sessions.contains(session)
@@ -174,7 +175,7 @@ impl Lineage {
         }
     }
 
-    fn includes(&self, info: &StepInfo) -> bool {
+    pub(super) fn includes(&self, info: &StepInfo) -> bool {
         self.any || self.sessions.iter().any(|session| info.belongs_to(session))
     }
 }

@@ -12,6 +12,7 @@ use crate::path::TreePath;
 use crate::store::{Forked, LogEntry, OperationKind, StepInfo, Store};
 use crate::workspace::{Absence, Diffs, Workspace};
 
+use super::choose::Lineage;
 use super::history::{History, Piece};
 
 /// One session as the log has it.
@@ -409,16 +410,19 @@ impl Workspace {
     /// The nearest snapshot at or before a message.
     ///
     /// `messages` is the way back as the client knows it: the message first, then the ones before
-    /// it. The first one counts by its beginning, an earlier one by its end.
+    /// it. The first one counts by its beginning, an earlier one by its end. A fork shares the
+    /// messages before it.
     pub fn walk_back(&self, session: &str, messages: &[String]) -> Result<WalkBack, Error> {
         let Some((store, work_tree)) = self.existing()? else { return Ok(WalkBack::Nothing) };
         let history = History::read(&store, &work_tree)?;
         // For each message the operation before its first piece, and its last piece.
         let mut known: HashMap<&str, (usize, usize)> = HashMap::new();
+        let mut lineage = Lineage::of(Some(session));
         for (at, entry) in history.entries.iter().enumerate() {
+            lineage.pass(&history, at);
             for credit in &entry.details.credits {
                 if let (true, Some(message)) =
-                    (credit.step.belongs_to(session), credit.step.message.as_deref())
+                    (lineage.includes(&credit.step), credit.step.message.as_deref())
                 {
                     let span = known.entry(message).or_insert((at, at));
                     let begun =

@@ -264,6 +264,9 @@ impl Workspace {
         options: &UndoOptions,
         progress: &Progress,
     ) -> Result<UndoReport, Error> {
+        if options.expected_plan.is_some_and(|expected| expected != chosen.prepared.plan.hash) {
+            return Err(Error::StalePlan);
+        }
         let nothing_possible = chosen.prepared.plan.is_empty() && !chosen.conflicts.is_empty();
         if nothing_possible && details.boundary.is_none() && details.takes_back.is_none() {
             // Not recorded as taken back: it is not.

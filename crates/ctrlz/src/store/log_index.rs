@@ -31,6 +31,9 @@ pub(crate) struct LogEntry {
     pub(crate) commit: ObjectId,
     #[serde(default)]
     pub(crate) parent: Option<ObjectId>,
+    /// It begins a segment, so that what came before may have been dropped.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    begins: bool,
 }
 
 impl From<&Operation> for LogEntry {
@@ -43,6 +46,7 @@ impl From<&Operation> for LogEntry {
             details: operation.details.clone(),
             commit: operation.commit,
             parent: operation.parent,
+            begins: operation.segment.place == 0,
         }
     }
 }
@@ -110,7 +114,8 @@ impl LogIndex {
         }
         let Some((start, entry)) = self.peek() else { return Ok(None) };
         self.end = start;
-        self.next = entry.parent;
+        // What came before may be gone with its segment; the index does not know that.
+        self.next = entry.parent.filter(|parent| !entry.begins || store.objects.holds(parent));
         Ok(Some(entry))
     }
 

@@ -20,7 +20,9 @@ mod sessions;
 mod care;
 // A session taken back to a message; ignored files; a long log; forks and what came before.
 mod companions;
+mod lineage;
 mod reverting;
+mod segments;
 // Random sequences against a naive copy.
 mod model;
 // What must not happen: hostile trees, names, environments, damage.

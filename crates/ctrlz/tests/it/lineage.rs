@@ -1,0 +1,451 @@
+//! Where work comes from and where it went: forks, checkpoints, sub-agents, plans, blame, files
+//! that were lost or renamed.
+
+use std::os::unix::fs::MetadataExt;
+
+use ctrlz::{
+    BlameLine, CheckpointOptions, Error, Fork, ForkOptions, OperationKind, Options, ParentTurn,
+    Progress, RestoreOptions, Rewind, StepStart, UndoOptions, UndoScope, WalkBack, Workspace,
+};
+
+use crate::lab::{Lab, assert_fsck_clean, assert_same, git, manifest, tree_path};
+use crate::sessions::{of, start};
+
+impl Lab {
+    fn fork(&self, session: &str, at: Option<&str>, name: &str) -> Fork {
+        let options =
+            ForkOptions { at: at.map(str::to_owned), session: Some(name.into()), into: None };
+        self.workspace().fork(session, &options, &Progress::default()).unwrap()
+    }
+
+    /// A step of a sub-agent that works for session `parent`.
+    fn begin_child(&self, parent: &str, child: &str, message: &str, step: &str) {
+        let mut begun: StepStart = start(child, message, step);
+        begun.info.parent = Some(ParentTurn { session: parent.into(), message: None });
+        self.begin(begun);
+    }
+
+    fn blame(&self, path: &str) -> Vec<(String, String)> {
+        let who = |line: &BlameLine| match &line.origin.step {
+            Some(step) => step.session.clone(),
+            None => format!("{:?}", line.origin.kind).to_lowercase(),
+        };
+        let lines = self.workspace().blame(&tree_path(path)).unwrap();
+        lines.iter().map(|line| (line.text.clone(), who(line))).collect()
+    }
+
+    fn walk(&self, session: &str, messages: &[&str]) -> WalkBack {
+        let messages: Vec<String> = messages.iter().map(|message| (*message).to_owned()).collect();
+        self.workspace().walk_back(session, &messages).unwrap()
+    }
+}
+
+#[test]
+fn undo_in_a_fork_goes_on_into_shared_history_and_not_into_the_originals_later_steps() {
+    let lab = Lab::new();
+    for number in 1..=3 {
+        lab.step("s", &format!("m{number}"), &format!("{number}"), |lab| {
+            lab.write(&format!("f{number}"), "x\n");
+        });
+    }
+    let fork = lab.fork("s", Some("m3"), "f");
+    assert_eq!(fork.snapshot, lab.workspace().step("2").unwrap()[0].after);
+    assert!(lab.exists("f3"), "no file of this work tree changes");
+    lab.step("f", "g1", "4", |lab| lab.write("f4", "x\n"));
+    lab.step("s", "m4", "5", |lab| lab.write("f5", "x\n"));
+    let undone: Vec<String> = (0..3)
+        .map(|_| lab.undo_with(&UndoScope::LastTurn, &of("f")).unwrap().steps.concat())
+        .collect();
+    assert_eq!(undone, ["4", "2", "1"]);
+    let result = lab.undo_with(&UndoScope::LastTurn, &of("f"));
+    assert!(matches!(result, Err(Error::NothingToUndo)), "{result:?}");
+    assert!(lab.exists("f3") && lab.exists("f5"), "the original's own work stays");
+    assert_eq!(lab.undo_with(&UndoScope::LastTurn, &of("s")).unwrap().steps, ["5"]);
+    let sessions = lab.workspace().sessions().unwrap();
+    let forked = sessions.iter().find(|session| session.session == "f").unwrap();
+    assert_eq!(forked.forked.as_ref().unwrap().session, "s");
+}
+
+#[test]
+fn a_fork_of_a_fork_shares_what_both_share() {
+    let lab = Lab::new();
+    lab.step("s", "m1", "1", |lab| lab.write("f1", "x\n"));
+    lab.fork("s", None, "f");
+    lab.step("s", "m2", "2", |lab| lab.write("f2", "x\n"));
+    lab.step("f", "g1", "3", |lab| lab.write("f3", "x\n"));
+    lab.fork("f", None, "g");
+    lab.step("f", "g2", "4", |lab| lab.write("f4", "x\n"));
+    let undone: Vec<String> = (0..2)
+        .map(|_| lab.undo_with(&UndoScope::LastTurn, &of("g")).unwrap().steps.concat())
+        .collect();
+    assert_eq!(undone, ["3", "1"]);
+    assert!(lab.exists("f2") && lab.exists("f4"));
+    let unknown = lab.workspace().fork("nobody", &ForkOptions::default(), &Progress::default());
+    assert!(matches!(unknown, Err(Error::NoSuchSession { .. })));
+    let at = ForkOptions { at: Some("nope".into()), ..ForkOptions::default() };
+    let unknown = lab.workspace().fork("s", &at, &Progress::default());
+    assert!(matches!(unknown, Err(Error::NoSuchMessage { .. })));
+}
+
+fn check_fork_into(lab: &Lab, at: &str, wanted: &crate::lab::Manifest) -> Workspace {
+    let into = lab.dir().join("into/deep");
+    let options =
+        ForkOptions { at: Some(at.into()), session: Some("f".into()), into: Some(into.clone()) };
+    let fork = lab.workspace().fork("s", &options, &Progress::default()).unwrap();
+    assert!(fork.report.unwrap().is_complete());
+    assert_same(&manifest(&into), wanted, "the files as they were");
+    let there = Workspace::open(&fork.into.unwrap(), lab.options.clone()).unwrap();
+    assert_eq!(there.store_path().unwrap().unwrap(), lab.store(), "the same project");
+    there
+}
+
+#[test]
+fn a_fork_into_a_directory_is_a_work_tree_of_the_same_project() {
+    let lab = Lab::new();
+    lab.write("dir/a", "0\n");
+    lab.write("tool", "#!/bin/sh\n");
+    lab.chmod("tool", 0o755);
+    lab.write("secret", "s\n");
+    lab.chmod("secret", 0o600);
+    lab.link("tool", "link");
+    std::fs::create_dir(lab.path("empty")).unwrap();
+    lab.step("s", "m1", "1", |lab| lab.write("dir/a", "1\n"));
+    let wanted = lab.manifest();
+    lab.step("s", "m2", "2", |lab| {
+        lab.write("dir/a", "2\n");
+        lab.remove("secret");
+    });
+    let after = lab.manifest();
+    let there = check_fork_into(&lab, "m2", &wanted);
+    assert_same(&lab.manifest(), &after, "here nothing changes");
+    for file in ["dir/a", "tool"] {
+        let meta = there.root().join(file).metadata().unwrap();
+        assert_eq!(meta.nlink(), 1, "{file} is a copy of its own");
+    }
+    // Work there is undone there, and nowhere else.
+    let progress = Progress::default();
+    there.begin_step(start("f", "g1", "3"), &progress).unwrap();
+    std::fs::write(there.root().join("dir/a"), "there\n").unwrap();
+    there.end_step("3", &progress).unwrap();
+    there.undo(&UndoScope::LastTurn, &UndoOptions::default(), &progress).unwrap();
+    assert_same(&manifest(there.root()), &wanted, "undone there");
+    assert_same(&lab.manifest(), &after, "and not here");
+    lab.undo();
+    assert_same(&lab.manifest(), &wanted, "the log here goes on");
+    assert_fsck_clean(&lab.store());
+}
+
+#[test]
+fn a_fork_never_goes_into_a_directory_that_holds_something() {
+    let lab = Lab::new();
+    lab.step("s", "m1", "1", |lab| lab.write("a", "1\n"));
+    let into = lab.dir().join("taken");
+    std::fs::create_dir(&into).unwrap();
+    std::fs::write(into.join("mine"), "x\n").unwrap();
+    let operations = lab.workspace().log(100).unwrap().len();
+    let options = ForkOptions { into: Some(into.clone()), ..ForkOptions::default() };
+    let result = lab.workspace().fork("s", &options, &Progress::default());
+    assert!(matches!(result, Err(Error::NotEmpty { .. })), "{result:?}");
+    assert_eq!(manifest(&into).0.len(), 1);
+    assert_eq!(lab.workspace().log(100).unwrap().len(), operations, "and no fork is recorded");
+}
+
+#[test]
+fn a_fork_with_a_store_of_the_callers_choice_shares_it() {
+    let mut lab = Lab::new();
+    lab.options = Options { store: Some(lab.dir().join("here")), ..lab.options.clone() };
+    lab.write("a", "0\n");
+    let wanted = lab.manifest();
+    lab.step("s", "m1", "1", |lab| lab.write("a", "1\n"));
+    check_fork_into(&lab, "m1", &wanted);
+}
+
+#[test]
+fn the_way_back_finds_the_nearest_snapshot_that_is_still_there() {
+    let lab = Lab::new();
+    lab.write("a", "0\n");
+    let base = lab.hash();
+    lab.step("s", "m1", "1", |lab| lab.write("a", "1\n"));
+    let first = lab.hash();
+    lab.write("a", "user\n");
+    let edited = lab.hash();
+    lab.step("s", "m2", "2", |lab| lab.write("a", "2\n"));
+    let found = |walk: WalkBack| match walk {
+        WalkBack::Found { message, snapshot, .. } => (message, snapshot),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(found(lab.walk("s", &["m2"])), ("m2".into(), edited), "its own beginning");
+    assert_eq!(found(lab.walk("s", &["talk", "m1"])), ("m1".into(), first), "an earlier one's end");
+    assert_eq!(found(lab.walk("s", &["m1"])), ("m1".into(), base));
+    assert_eq!(lab.walk("s", &["x", "y"]), WalkBack::Nothing);
+    assert_eq!(lab.walk("other", &["m1"]), WalkBack::Nothing);
+    lab.fork("s", Some("m2"), "f");
+    assert_eq!(found(lab.walk("f", &["m1"])), ("m1".into(), base), "a fork shares it");
+    assert_eq!(lab.walk("f", &["m2"]), WalkBack::Nothing, "but not what came after");
+}
+
+#[test]
+fn checkpoints_are_named_labelled_pinned_and_pruned() {
+    let lab = Lab::new();
+    let make = |kind: &str, label: Option<&str>, pinned: bool, keep: usize| {
+        let label = label.map(str::to_owned);
+        let kind = kind.to_owned();
+        let options =
+            CheckpointOptions { kind, label, pinned, keep, ..CheckpointOptions::default() };
+        lab.workspace().checkpoint(&options, &Progress::default()).unwrap()
+    };
+    lab.write("a", "0\n");
+    let resume = make("resume", None, false, 100);
+    lab.write("a", "1\n");
+    let pinned = make("turn", Some("before the big change"), true, 100);
+    lab.write("a", "2\n");
+    let mut last = make("turn", Some("odd / name ~^:"), false, 100);
+    let checkpoint = |name: &str| lab.workspace().find_checkpoint(name);
+    assert_eq!(checkpoint("latest").unwrap().operation, last.operation);
+    assert_eq!(checkpoint("resume").unwrap().operation, resume.operation);
+    assert_eq!(checkpoint("before the big change").unwrap().snapshot, pinned.snapshot);
+    assert_eq!(checkpoint(&last.name.clone()).unwrap().operation, last.operation);
+    assert!(matches!(checkpoint("nope"), Err(Error::NoSuchCheckpoint { .. })));
+    for number in 0..4 {
+        lab.write("a", format!("more {number}\n"));
+        last = make("turn", None, false, 3);
+    }
+    let left = lab.workspace().checkpoints().unwrap();
+    assert_eq!(left.len(), 4, "three, and the pinned one: {left:?}");
+    assert!(left.iter().any(|checkpoint| checkpoint.operation == pinned.operation));
+    assert_eq!(left.last().unwrap().operation, last.operation, "oldest first");
+    assert_eq!(checkpoint("resume").unwrap().operation, resume.operation, "still named");
+    assert_fsck_clean(&lab.store());
+}
+
+#[test]
+fn plain_git_checks_a_checkpoint_out() {
+    let lab = Lab::new();
+    lab.write("dir/a", "0\n");
+    lab.write("tool", "x\n");
+    lab.chmod("tool", 0o755);
+    let wanted = lab.manifest();
+    let made =
+        lab.workspace().checkpoint(&CheckpointOptions::default(), &Progress::default()).unwrap();
+    lab.write("dir/a", "1\n");
+    lab.track();
+    let there = lab.dir().join("there");
+    std::fs::create_dir(&there).unwrap();
+    let store = lab.store();
+    let dir = ["--git-dir", store.to_str().unwrap(), "--work-tree", there.to_str().unwrap()];
+    for args in [vec!["read-tree", &made.name], vec!["checkout-index", "-a", "-f"]] {
+        git(&there, &[&dir[..], &["-c", "core.bare=false"], &args].concat());
+    }
+    assert_same(&manifest(&there), &wanted, "without ctrlz");
+    lab.undo_checkpoint(&made.operation);
+    assert_same(&lab.manifest(), &wanted, "and with it");
+}
+
+impl Lab {
+    fn undo_checkpoint(&self, operation: &str) {
+        let point = ctrlz::Point::Operation(operation.into());
+        let progress = Progress::default();
+        self.workspace().restore(point, &RestoreOptions::default(), &progress).unwrap();
+    }
+}
+
+#[test]
+fn a_sub_agents_work_is_its_own_and_part_of_its_parents_turn() {
+    let lab = Lab::new();
+    lab.write("a", "0\n");
+    let before = lab.manifest();
+    lab.begin(start("s", "m1", "own"));
+    lab.write("own", "x\n");
+    lab.end("own");
+    lab.begin(start("s", "m1", "task"));
+    lab.begin_child("s", "child", "c1", "c1");
+    lab.write("one", "x\n");
+    lab.end("c1");
+    lab.begin_child("s", "child", "c2", "c2");
+    lab.write("two", "x\n");
+    lab.end("c2");
+    lab.end("task");
+    let all = lab.manifest();
+    let steps = lab.workspace().steps().unwrap();
+    let by: Vec<_> = steps.iter().map(|step| step.info.session.as_str()).collect();
+    assert_eq!(by, ["s", "child", "child"], "credited to the child, not to the waiting parent");
+    let report = lab.undo();
+    assert_eq!(report.steps, ["own", "c1", "c2"], "one plan for the parent's turn");
+    assert_same(&lab.manifest(), &before, "all of it");
+    lab.redo();
+    assert_same(&lab.manifest(), &all, "and forth");
+    let report = lab.undo_with(&UndoScope::LastTurn, &of("child")).unwrap();
+    assert!(report.steps.iter().all(|step| step.starts_with('c')), "{report:?}");
+    assert!(lab.exists("own"), "the child alone");
+    let session = lab.workspace().sessions().unwrap();
+    let child = session.iter().find(|session| session.session == "child").unwrap();
+    assert_eq!(child.parent.as_deref(), Some("s"));
+}
+
+#[test]
+fn two_sub_agents_at_once_are_told_apart_by_what_they_name() {
+    let lab = Lab::new();
+    lab.begin(start("s", "m1", "task"));
+    for (child, path) in [("c1", "one"), ("c2", "two")] {
+        let mut begun = start(child, "m", child);
+        begun.info.parent = Some(ParentTurn { session: "s".into(), message: None });
+        begun.paths = vec![tree_path(path)];
+        lab.begin(begun);
+    }
+    lab.write("one", "x\n");
+    lab.write("two", "x\n");
+    lab.end("c1");
+    lab.end("c2");
+    lab.end("task");
+    lab.undo_with(&UndoScope::Session, &of("c1")).unwrap();
+    assert!(!lab.exists("one") && lab.exists("two"));
+    lab.undo_with(&UndoScope::Session, &of("s")).unwrap();
+    assert!(!lab.exists("two"), "the rest of the turn");
+}
+
+#[test]
+fn a_plan_is_applied_by_its_hash_and_refused_once_the_world_moved() {
+    let lab = Lab::new();
+    lab.write("a", "0\n");
+    lab.write("elsewhere", "0\n");
+    let before = lab.manifest();
+    lab.step("s", "m1", "1", |lab| lab.write("a", "1\n"));
+    let (workspace, progress) = (lab.workspace(), Progress::default());
+    let undo = Rewind::Undo { scope: UndoScope::LastTurn, options: UndoOptions::default() };
+    let plan = workspace.plan(&undo, &progress).unwrap();
+    lab.write("a", "1\nmoved\n");
+    let stale = workspace.apply(&plan.plan, false, &progress);
+    assert!(matches!(stale, Err(Error::StalePlan)), "{stale:?}");
+    assert_eq!(lab.read("a"), "1\nmoved\n");
+    lab.write("a", "1\n");
+    lab.write("elsewhere", "1\n");
+    let done = workspace.apply(&plan.plan, false, &progress).unwrap();
+    assert_eq!(done.done, plan.done, "what the plan does not speak of may move");
+    lab.write("elsewhere", "0\n");
+    assert_same(&lab.manifest(), &before, "applied");
+    let unknown = workspace.apply(&lab.hash(), false, &progress);
+    assert!(matches!(unknown, Err(Error::UnknownPlan { .. })));
+}
+
+#[test]
+fn taking_nearly_everything_away_needs_an_explicit_yes() {
+    let lab = Lab::new();
+    lab.write("a", "0\n");
+    lab.step("s", "m1", "1", |lab| {
+        for number in 0..200 {
+            lab.write(&format!("made/{number}"), "x\n");
+        }
+    });
+    let (workspace, progress) = (lab.workspace(), Progress::default());
+    let undo = Rewind::Undo { scope: UndoScope::LastTurn, options: UndoOptions::default() };
+    let plan = workspace.plan(&undo, &progress).unwrap();
+    let refused = workspace.apply(&plan.plan, false, &progress);
+    assert!(matches!(refused, Err(Error::MassChange { .. })), "{refused:?}");
+    assert!(lab.exists("made/199"));
+    workspace.apply(&plan.plan, true, &progress).unwrap();
+    assert!(!lab.exists("made"));
+}
+
+#[test]
+fn every_line_is_blamed_on_who_wrote_it_also_through_a_rename() {
+    let lab = Lab::new();
+    lab.write("old", "base\nx\nx\nx\n");
+    lab.track();
+    lab.step("one", "m", "1", |lab| lab.write("old", "base\nby one\nx\nx\nx\n"));
+    lab.write("old", "base\nby one\nx\nx\nx\nby the user\n");
+    lab.step("two", "m", "2", |lab| {
+        lab.write("dir/keep", "");
+        std::fs::rename(lab.path("old"), lab.path("dir/new")).unwrap();
+    });
+    lab.step("two", "m", "3", |lab| {
+        lab.write("dir/new", "by two\nbase\nby one\nx\nx\nx\nby the user\n");
+    });
+    let expected = [
+        ("by two", "two"),
+        ("base", "baseline"),
+        ("by one", "one"),
+        ("x", "baseline"),
+        ("x", "baseline"),
+        ("x", "baseline"),
+        ("by the user", "outside"),
+    ];
+    let expected = expected.map(|(text, who)| (text.to_owned(), who.to_owned()));
+    assert_eq!(lab.blame("dir/new"), expected);
+    let lines = lab.workspace().blame(&tree_path("dir/new")).unwrap();
+    assert_eq!(lines[2].origin.path, tree_path("old"), "the name it had then");
+    assert!(lab.workspace().blame(&tree_path("old")).is_err());
+    lab.write("binary", b"\0\0\0");
+    lab.track();
+    let result = lab.workspace().blame(&tree_path("binary"));
+    assert!(matches!(result, Err(Error::Binary { .. })));
+}
+
+#[test]
+fn lost_files_are_listed_and_recovered_as_they_were_last() {
+    let lab = Lab::new();
+    lab.write("dir/a", "1\n");
+    lab.write("dir/b", "1\n");
+    lab.write("keep", "1\n");
+    lab.chmod("dir/a", 0o600);
+    lab.track();
+    lab.write("dir/a", "2\n");
+    lab.step("s", "m", "1", |lab| lab.remove("dir"));
+    lab.write("dir/b", "made again\n");
+    lab.track();
+    let lost = lab.workspace().lost().unwrap();
+    let paths: Vec<String> = lost.iter().map(|lost| lost.path.to_string()).collect();
+    assert_eq!(paths, ["dir/a"], "what came back is not lost");
+    assert_eq!(lost[0].step.as_ref().unwrap().step, "1");
+    let (options, progress) = (RestoreOptions::default(), Progress::default());
+    lab.workspace().recover(&tree_path("dir"), &options, &progress).unwrap();
+    assert_eq!((lab.read("dir/a"), lab.mode("dir/a")), ("2\n".into(), 0o600));
+    assert_eq!(lab.read("dir/b"), "made again\n");
+    assert!(lab.workspace().lost().unwrap().is_empty());
+    let nothing = lab.workspace().recover(&tree_path("keep"), &options, &progress);
+    assert!(matches!(nothing, Err(Error::NothingLost { .. })));
+    lab.remove("keep");
+    lab.workspace().recover(&tree_path("keep"), &options, &progress).unwrap();
+    assert!(lab.exists("keep"), "also what vanished a moment ago");
+    let versions = lab.workspace().versions(&tree_path("dir/a")).unwrap();
+    let seen: Vec<_> = versions.iter().map(|version| version.content.is_some()).collect();
+    assert_eq!(seen, [true, false, true, true], "newest first, the deletion among them");
+}
+
+#[test]
+fn edits_of_a_renamed_file_follow_it_back_where_they_merge() {
+    let text = "1\n2\n3\n4\n5\n6\n7\n8\n9\n";
+    let lab = Lab::new();
+    lab.write("old", text);
+    lab.step("s", "m", "1", |lab| {
+        std::fs::rename(lab.path("old"), lab.path("new")).unwrap();
+    });
+    lab.write("new", text.replace("9\n", "nine\n"));
+    let after = lab.manifest();
+    let report = lab.undo();
+    assert!(report.is_complete(), "{report:?}");
+    assert_eq!(lab.read("old"), text.replace("9\n", "nine\n"), "the user's edit is in it");
+    assert!(!lab.exists("new"));
+    lab.redo();
+    assert_same(&lab.manifest(), &after, "and forth");
+}
+
+#[test]
+fn edits_of_a_renamed_file_that_do_not_merge_leave_both_files() {
+    let lab = Lab::new();
+    let text = "1\n2\n3\n4\n5\n6\n";
+    lab.write("old", text);
+    lab.step("s", "m", "1", |lab| {
+        lab.remove("old");
+        lab.write("new", text.replace("1\n", "agent\n"));
+    });
+    lab.write("new", text.replace("1\n", "user\n"));
+    let report = lab.undo();
+    assert_eq!(report.conflicts[0].path, tree_path("new"));
+    assert_eq!(lab.read("new"), text.replace("1\n", "user\n"), "the user's stays");
+    assert_eq!(lab.read("old"), text, "and the old one is back");
+    let kinds: Vec<_> = lab.workspace().log(1).unwrap().iter().map(|op| op.kind).collect();
+    assert_eq!(kinds, [OperationKind::Undo]);
+    lab.redo();
+    assert!(!lab.exists("old"));
+    assert_eq!(lab.read("new"), text.replace("1\n", "user\n"));
+}
