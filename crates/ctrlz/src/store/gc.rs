@@ -328,12 +328,11 @@ fn forget_summaries(store: &Store) -> Result<(), Error> {
     remove_if_there(&objects.join("info/commit-graph"))?;
     remove_if_there(&objects.join("pack/multi-pack-index"))?;
     let graphs = objects.join("info/commit-graphs");
-    match std::fs::remove_dir_all(&graphs) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Ok(Err(error).named("remove", &graphs)?)
-        }
-        _ => Ok(()),
+    let Ok(entries) = std::fs::read_dir(&graphs) else { return Ok(()) };
+    for entry in entries {
+        remove_if_there(&entry.named("list", &graphs)?.path())?;
     }
+    Ok(())
 }
 
 fn remove_if_there(path: &std::path::Path) -> Result<(), Error> {
