@@ -102,6 +102,12 @@ pub enum Error {
         /// The id that was asked for.
         session: String,
     },
+    /// A new session was given an id that is taken.
+    #[error("there is a session {session:?} already")]
+    SessionExists {
+        /// The id that was asked for.
+        session: String,
+    },
     /// No such plan was made, or it is forgotten.
     #[error("no plan {id}")]
     UnknownPlan {
@@ -129,6 +135,12 @@ pub enum Error {
     /// A directory that should be made new has something in it.
     #[error("{} is not empty", shown(path))]
     NotEmpty {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A directory that should be a work tree of its own lies in this one.
+    #[error("{} lies inside the work tree", shown(path))]
+    InsideWorkTree {
         /// The directory.
         path: PathBuf,
     },
@@ -339,6 +351,8 @@ impl Error {
             | Error::OverBudget { .. }
             | Error::MassChange { .. }
             | Error::NotEmpty { .. }
+            | Error::InsideWorkTree { .. }
+            | Error::SessionExists { .. }
             | Error::HostileTree { .. }
             | Error::Bomb { .. } => Fault::Refused,
             Error::Disabled { .. } => Fault::Disabled,
@@ -378,9 +392,14 @@ impl Error {
             Error::NothingLost { .. } => "`ctrlz log --lost` lists files that disappeared",
             Error::Binary { .. } => "`ctrlz recover --list PATH` lists its versions",
             Error::NotEmpty { .. } => "name a directory that does not exist yet",
+            Error::InsideWorkTree { .. } => "name a directory outside the work tree",
+            Error::SessionExists { .. } => "choose another id; `ctrlz sessions` lists those taken",
             Error::NothingToUndo => "`ctrlz log` shows what was done and what is taken back",
             Error::NothingToRedo => "`ctrlz redo` takes back an undo, and there is none left",
-            Error::NotAHash(_) => "`ctrlz track` prints the hash of a new snapshot",
+            Error::NotAHash(_) => {
+                "`ctrlz track` prints the hash of a new snapshot, `ctrlz log` lists operations, \
+                 `ctrlz checkpoint --list` names"
+            }
             Error::NotASnapshot { .. } => {
                 "a snapshot is named by the hash that `ctrlz track` printed"
             }
@@ -434,6 +453,8 @@ impl Error {
             Error::UnknownPlan { .. } => "unknown_plan",
             Error::NothingLost { .. } => "nothing_lost",
             Error::NotEmpty { .. } => "not_empty",
+            Error::InsideWorkTree { .. } => "inside_work_tree",
+            Error::SessionExists { .. } => "session_exists",
             Error::Binary { .. } => "binary",
             Error::NothingToUndo => "nothing_to_undo",
             Error::NothingToRedo => "nothing_to_redo",

@@ -66,8 +66,12 @@ impl Workspace {
             operation: operation.clone(),
         };
         let new_session = options.session.clone().unwrap_or_else(new_id);
+        if hold.work_tree.newest_of(&hold.store, &new_session)?.is_some() {
+            return Err(Error::SessionExists { session: new_session });
+        }
         if let Some(into) = &options.into {
             check_free(into)?;
+            self.check_outside(into)?;
         }
         record(&hold, &new_session, &forked)?;
         drop(hold);
@@ -79,6 +83,16 @@ impl Workspace {
             fork.report = Some(report);
         }
         Ok(fork)
+    }
+
+    /// A work tree within this one would be captured with it, and found as a part of it.
+    fn check_outside(&self, into: &Path) -> Result<(), Error> {
+        let absolute = std::path::absolute(into).named("tell the place of", into)?;
+        let known = absolute.ancestors().find_map(|above| above.canonicalize().ok());
+        match known.is_some_and(|known| known.starts_with(self.root())) {
+            true => Err(Error::InsideWorkTree { path: into.to_owned() }),
+            false => Ok(()),
+        }
     }
 
     /// Brings a recorded state into another directory, as a work tree of the same project.

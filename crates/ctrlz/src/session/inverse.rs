@@ -438,8 +438,9 @@ impl Inverter<'_> {
             None => None,
         };
         let ours = match (self.now.at(path.as_bytes()), kept) {
-            (NowAt::Nothing, _) => None,
+            // What is in an ignored directory is seen by nobody but the companion.
             (_, Some(entry)) => Some(entry),
+            (NowAt::Nothing, None) => None,
             (NowAt::File { .. }, None) => {
                 // No longer ignored, so the snapshots themselves say what became of it.
                 return Ok(());

@@ -8,9 +8,10 @@ use crate::compare::{Trees, find};
 use crate::error::Error;
 use crate::git::ObjectId;
 use crate::path::TreePath;
+use crate::restore::Plan;
 use crate::scan::Progress;
-use crate::store::StepInfo;
-use crate::workspace::{PatchToRevert, RestoreOptions, RestoreReport, Workspace};
+use crate::store::{OperationKind, StepInfo};
+use crate::workspace::{PatchToRevert, RestoreOptions, RestoreReport, TrackOptions, Workspace};
 
 use super::history::History;
 use super::reading::real_changes;
@@ -24,6 +25,8 @@ pub struct LostFile {
     pub snapshot: ObjectId,
     /// The operation after which it was gone.
     pub operation: String,
+    /// What happened then.
+    pub kind: OperationKind,
     /// When that was recorded, in milliseconds since 1970.
     pub at_millis: u64,
     /// The step that removed it, if it was one.
@@ -39,6 +42,8 @@ pub struct Version {
     pub snapshot: ObjectId,
     /// The operation that recorded it.
     pub operation: String,
+    /// What happened then.
+    pub kind: OperationKind,
     /// When, in milliseconds since 1970.
     pub at_millis: u64,
     /// The step that made it, if it was one.
@@ -69,6 +74,7 @@ impl Workspace {
                         path: change.path,
                         snapshot: before.snapshot,
                         operation: after.id.clone(),
+                        kind: after.kind,
                         at_millis: after.at_millis,
                         step: by.map(|credit| credit.step.clone()),
                     });
@@ -86,8 +92,20 @@ impl Workspace {
         options: &RestoreOptions,
         progress: &Progress,
     ) -> Result<RestoreReport, Error> {
+        let patches = self.lost_at(path, progress)?;
+        self.revert(&patches, options, progress)
+    }
+
+    /// What [`Workspace::recover`] would do now.
+    pub fn plan_recover(&self, path: &TreePath, progress: &Progress) -> Result<Plan, Error> {
+        let patches = self.lost_at(path, progress)?;
+        self.plan_revert(&patches, progress)
+    }
+
+    /// What is lost at `path` or below it, by the last snapshot that has it.
+    fn lost_at(&self, path: &TreePath, progress: &Progress) -> Result<Vec<PatchToRevert>, Error> {
         // What vanished a moment ago is lost as well.
-        self.track(&crate::workspace::TrackOptions::default(), progress)?;
+        self.track(&TrackOptions::default(), progress)?;
         let mut patches: BTreeMap<ObjectId, Vec<TreePath>> = BTreeMap::new();
         for lost in self.lost()?.into_iter().filter(|lost| lost.path.is_within(path)) {
             patches.entry(lost.snapshot).or_default().push(lost.path);
@@ -95,9 +113,8 @@ impl Workspace {
         if patches.is_empty() {
             return Err(Error::NothingLost { path: path.clone() });
         }
-        let patches: Vec<PatchToRevert> =
-            patches.into_iter().map(|(hash, files)| PatchToRevert { hash, files }).collect();
-        self.revert(&patches, options, progress)
+        let patch = |(hash, files)| PatchToRevert { hash, files };
+        Ok(patches.into_iter().map(patch).collect())
     }
 
     /// The versions of a file, newest first.
@@ -123,6 +140,7 @@ impl Workspace {
                     content: now.map(|entry| entry.id),
                     snapshot: after.snapshot,
                     operation: after.id.clone(),
+                    kind: after.kind,
                     at_millis: after.at_millis,
                     step: by.map(|credit| credit.step.clone()),
                 });

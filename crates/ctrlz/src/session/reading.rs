@@ -9,11 +9,12 @@ use crate::compare::{Change, Entry, changes, write_unified};
 use crate::error::Error;
 use crate::git::ObjectId;
 use crate::path::TreePath;
-use crate::store::{Forked, LogEntry, OperationKind, StepInfo, Store};
+use crate::store::{Boundary, Forked, Head, LogEntry, OperationKind, StepInfo, Store};
 use crate::workspace::{Absence, Diffs, Workspace};
 
 use super::choose::Lineage;
 use super::history::{History, Piece};
+use super::revert::{RevertState, all_pending};
 
 /// One session as the log has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -34,6 +35,8 @@ pub struct SessionInfo {
     pub first_at_millis: u64,
     /// When its last change was recorded.
     pub last_at_millis: u64,
+    /// Its revert, as long as that can be moved or taken back.
+    pub reverted: Option<RevertState>,
 }
 
 /// What one step changed in one operation.
@@ -122,6 +125,22 @@ pub struct TimelineEntry {
     pub more_files: usize,
     /// Never removed by retention.
     pub pinned: bool,
+    /// The snapshot before it; `None` for the first one.
+    pub before: Option<ObjectId>,
+    /// Its snapshots cannot be read, so `files` says nothing.
+    pub damaged: bool,
+    /// Paths of several steps at once.
+    pub shared: Vec<TreePath>,
+    /// The undo or revert that it took back.
+    pub takes_back: Option<String>,
+    /// The message that a session was taken back to.
+    pub boundary: Option<Boundary>,
+    /// The revert that it made final.
+    pub commits: Option<String>,
+    /// Where a fork comes from.
+    pub forked: Option<Forked>,
+    /// Where the user's own git stood.
+    pub head: Option<Head>,
 }
 
 /// A step in the timeline.
@@ -189,6 +208,23 @@ impl Workspace {
         Ok(found)
     }
 
+    /// One operation of the log, for people, with at most `files` files.
+    pub fn find_operation(&self, id: &str, files: usize) -> Result<TimelineEntry, Error> {
+        let unknown = || Error::UnknownOperation { id: id.to_owned() };
+        let (store, work_tree) = self.existing()?.ok_or_else(unknown)?;
+        let mut history = History::open(&store, &work_tree)?;
+        let mut at = 0;
+        loop {
+            history.before(at)?;
+            let Some(entry) = history.entries.get(at) else { return Err(unknown()) };
+            if entry.id == id {
+                let entry = entry.clone();
+                return timeline_entry(&store, &mut history, at, &entry, files);
+            }
+            at += 1;
+        }
+    }
+
     /// The steps of the work tree, oldest first.
     pub fn steps(&self) -> Result<Vec<StepRecord>, Error> {
         let Some((store, work_tree)) = self.existing()? else { return Ok(Vec::new()) };
@@ -209,7 +245,8 @@ impl Workspace {
     /// The sessions of the work tree, the one that worked last at the end.
     pub fn sessions(&self) -> Result<Vec<SessionInfo>, Error> {
         let Some((store, work_tree)) = self.existing()? else { return Ok(Vec::new()) };
-        let history = History::read(&store, &work_tree)?;
+        let mut history = History::read(&store, &work_tree)?;
+        let mut reverts = all_pending(&mut history)?;
         let mut sessions: BTreeMap<String, SessionInfo> = BTreeMap::new();
         let mut seen = HashSet::new();
         let fresh = |session: &str, at: u64| SessionInfo {
@@ -221,6 +258,7 @@ impl Workspace {
             undone: 0,
             first_at_millis: at,
             last_at_millis: at,
+            reverted: None,
         };
         for entry in history.entries.iter().rev() {
             if let (Some(forked), Some(id)) = (&entry.details.forked, &entry.details.session) {
@@ -241,6 +279,9 @@ impl Workspace {
                     session.undone += usize::from(history.is_undone(&info.step));
                 }
             }
+        }
+        for (id, session) in &mut sessions {
+            session.reverted = reverts.remove(id);
         }
         let mut sessions: Vec<SessionInfo> = sessions.into_values().collect();
         sessions.sort_by_key(|session| session.last_at_millis);
@@ -349,20 +390,10 @@ fn timeline_entry(
     max_files: usize,
 ) -> Result<TimelineEntry, Error> {
     let before = history.before(at)?.cloned();
-    let changed = match &before {
-        Some(before) => real_changes(store, before, entry)?,
-        None => Vec::new(),
-    };
-    let mut files = Vec::new();
-    for change in changed.iter().take(max_files) {
-        let diff = crate::compare::file_diff(&store.objects, change)?;
-        files.push(TimelineFile {
-            path: change.path.clone(),
-            status: change.status(),
-            additions: diff.additions,
-            deletions: diff.deletions,
-        });
-    }
+    // A damaged snapshot must not hide the log, which may be what helps.
+    let counted = timeline_files(store, before.as_ref(), entry, max_files);
+    let damaged = counted.is_err();
+    let (files, more_files) = counted.unwrap_or_default();
     let steps = entry.details.credits.iter().map(|credit| TimelineStep {
         undone: history.is_undone(&credit.step.step),
         info: credit.step.clone(),
@@ -378,10 +409,43 @@ fn timeline_entry(
         session: entry.details.session.clone(),
         undone: entry.details.undone.clone(),
         taken_back: history.is_redone(&entry.id),
-        more_files: changed.len() - files.len(),
+        more_files,
         files,
         pinned: entry.details.pinned,
+        before: before.map(|before| before.snapshot),
+        damaged,
+        shared: entry.details.shared.clone(),
+        takes_back: entry.details.takes_back.clone(),
+        boundary: entry.details.boundary.clone(),
+        commits: entry.details.commits.clone(),
+        forked: entry.details.forked.clone(),
+        head: entry.details.head.clone(),
     })
+}
+
+/// The first files that an operation changed, and how many more there are.
+fn timeline_files(
+    store: &Store,
+    before: Option<&LogEntry>,
+    after: &LogEntry,
+    max: usize,
+) -> Result<(Vec<TimelineFile>, usize), Error> {
+    let changed = match before {
+        Some(before) => real_changes(store, before, after)?,
+        None => Vec::new(),
+    };
+    let mut files = Vec::new();
+    for change in changed.iter().take(max) {
+        let diff = crate::compare::file_diff(&store.objects, change)?;
+        files.push(TimelineFile {
+            path: change.path.clone(),
+            status: change.status(),
+            additions: diff.additions,
+            deletions: diff.deletions,
+        });
+    }
+    let more = changed.len() - files.len();
+    Ok((files, more))
 }
 
 /// Where a session stood when a message came.

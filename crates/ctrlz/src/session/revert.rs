@@ -4,12 +4,14 @@
 //! The boundary can move both ways until then: a second revert takes the first one back and its own
 //! range with it in one plan. Unrevert takes the revert back, merging with what was edited since.
 
+use std::collections::{BTreeMap, HashSet};
+
 use serde::Serialize;
 
 use crate::error::Error;
 use crate::git::ObjectId;
 use crate::scan::Progress;
-use crate::store::{Boundary, Details, NewOperation, OperationKind, PackWriter};
+use crate::store::{Boundary, Details, LogEntry, NewOperation, OperationKind, PackWriter};
 use crate::workspace::{Hold, Workspace};
 
 use super::choose::choose_from;
@@ -187,7 +189,7 @@ impl Workspace {
 }
 
 /// Refuses while the session is at work; with `interrupt`, its open steps are closed instead.
-fn check_idle(hold: &Hold, session: &str, options: &UndoOptions) -> Result<(), Error> {
+pub(super) fn check_idle(hold: &Hold, session: &str, options: &UndoOptions) -> Result<(), Error> {
     let mut open = hold.open_steps()?;
     let mut busy = None;
     for step in open.iter_mut().filter(|step| step.info.belongs_to(session)) {
@@ -229,8 +231,7 @@ fn find_pending(
             return Ok(None);
         }
         if own && entry.details.boundary.is_some() {
-            let in_force = history.is_in_force(&entry) || entry.details.undone.is_empty();
-            return match in_force && !history.is_redone(&entry.id) {
+            return match is_pending(history, &entry) {
                 true => state_of(history, at).map(|state| Some((at, state))),
                 false => Ok(None),
             };
@@ -238,6 +239,38 @@ fn find_pending(
         at += 1;
     }
     Ok(None)
+}
+
+/// The reverts of all sessions that can be moved or taken back, in one pass over the log.
+pub(super) fn all_pending(
+    history: &mut History<'_>,
+) -> Result<BTreeMap<String, RevertState>, Error> {
+    // Sessions whose newest word has been heard.
+    let mut settled: HashSet<String> = HashSet::new();
+    let mut found = BTreeMap::new();
+    let mut at = 0;
+    while history.before(at)?.is_some() {
+        let entry = history.entries[at].clone();
+        for credit in &entry.details.credits {
+            settled.insert(credit.step.session.clone());
+            settled.extend(credit.step.parent.iter().map(|turn| turn.session.clone()));
+        }
+        if let Some(session) = &entry.details.session
+            && (entry.details.commits.is_some() || entry.details.boundary.is_some())
+            && settled.insert(session.clone())
+            && is_pending(history, &entry)
+        {
+            found.insert(session.clone(), state_of(history, at)?);
+        }
+        at += 1;
+    }
+    Ok(found)
+}
+
+/// Whether a session's newest revert is neither final nor taken back.
+fn is_pending(history: &History<'_>, entry: &LogEntry) -> bool {
+    let in_force = history.is_in_force(entry) || entry.details.undone.is_empty();
+    entry.details.boundary.is_some() && in_force && !history.is_redone(&entry.id)
 }
 
 fn state_of(history: &mut History<'_>, at: usize) -> Result<RevertState, Error> {
@@ -248,7 +281,7 @@ fn state_of(history: &mut History<'_>, at: usize) -> Result<RevertState, Error> 
     let boundary = details.boundary.clone().expect("the caller checked that it is there");
     let steps = details.undone.clone();
     // The messages of the steps, found by walking back until all of them were seen.
-    let mut missing: std::collections::HashSet<&str> = steps.iter().map(String::as_str).collect();
+    let mut missing: HashSet<&str> = steps.iter().map(String::as_str).collect();
     let mut messages: Vec<String> = Vec::new();
     let mut at = 0;
     while !missing.is_empty() && history.before(at)?.is_some() {

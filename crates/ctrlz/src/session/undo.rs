@@ -18,6 +18,7 @@ use super::choose::{UndoScope, choose};
 use super::history::{History, Piece, Span};
 use super::inverse::{Inversion, OnConflict, invert};
 use super::plans::{Rewind, remember};
+use super::revert::check_idle;
 
 /// How to take it back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,6 +121,7 @@ impl Workspace {
         progress: &Progress,
     ) -> Result<UndoReport, Error> {
         let hold = self.begin()?;
+        interrupt(&hold, options)?;
         let chosen = self.choose_undo(&hold, scope, options, progress)?;
         let details = Details {
             undone: chosen.steps.clone(),
@@ -269,6 +271,9 @@ impl Workspace {
         }
         let nothing_possible = chosen.prepared.plan.is_empty() && !chosen.conflicts.is_empty();
         if nothing_possible && details.boundary.is_none() && details.takes_back.is_none() {
+            if options.expected_plan.is_some_and(|expected| expected != chosen.prepared.plan.hash) {
+                return Err(Error::StalePlan);
+            }
             // Not recorded as taken back: it is not.
             return Ok(preview(chosen));
         }
@@ -307,6 +312,18 @@ fn only_session(history: &History<'_>, pieces: &[Piece]) -> Option<String> {
     let mut sessions = pieces.iter().map(|piece| history.info(*piece).root_session());
     let first = sessions.next()?;
     sessions.all(|session| session == first).then(|| first.to_owned())
+}
+
+/// Closes the open steps of the session that was asked for, or else of the one that began last.
+fn interrupt(hold: &Hold, options: &UndoOptions) -> Result<(), Error> {
+    if !options.interrupt {
+        return Ok(());
+    }
+    let newest = || Some(hold.open_steps().ok()?.last()?.info.root_session().to_owned());
+    match options.session.clone().or_else(newest) {
+        Some(session) => check_idle(hold, &session, options),
+        None => Ok(()),
+    }
 }
 
 pub(super) fn preview(chosen: Chosen) -> UndoReport {

@@ -15,6 +15,7 @@ mod restore;
 mod revert;
 mod text;
 // Steps, undo and redo, several sessions and a user.
+mod session_choices;
 mod sessions;
 // Garbage, retention, quota.
 mod care;

@@ -1,0 +1,152 @@
+//! What a session's undo, redo, plan and fork may be asked for, and what is refused.
+
+use ctrlz::{
+    Error, ForkOptions, OperationKind, Progress, StepInfo, StepStart, TimelineQuery, UndoOptions,
+    UndoScope,
+};
+
+use crate::lab::{Lab, tree_path};
+
+impl Lab {
+    fn does(&self, session: &str, step: &str, paths: &[&str], work: impl FnOnce()) {
+        let info = StepInfo {
+            session: session.into(),
+            message: Some(step.into()),
+            step: step.into(),
+            ..StepInfo::default()
+        };
+        let paths = paths.iter().copied().map(tree_path).collect();
+        let start = StepStart { info, paths, owner: None };
+        self.workspace().begin_step(start, &Progress::default()).unwrap();
+        work();
+        self.workspace().end_step(step, &Progress::default()).unwrap();
+    }
+}
+
+fn of(session: &str) -> UndoOptions {
+    UndoOptions { session: Some(session.into()), ..UndoOptions::default() }
+}
+
+#[test]
+fn the_undo_of_a_session_is_redone_by_its_name() {
+    let lab = Lab::new();
+    let progress = Progress::default();
+    lab.does("s", "1", &[], || lab.write("a", "x"));
+    lab.does("t", "2", &[], || lab.write("b", "x"));
+    lab.workspace().undo(&UndoScope::LastTurn, &of("s"), &progress).unwrap();
+    lab.workspace().undo(&UndoScope::LastTurn, &of("t"), &progress).unwrap();
+    let redone = lab.workspace().redo(&of("s"), &progress).unwrap();
+    assert_eq!(redone.steps, ["1"]);
+    assert!(lab.exists("a") && !lab.exists("b"));
+    let again = lab.workspace().redo(&of("s"), &progress);
+    assert!(matches!(again, Err(Error::NothingToRedo)), "{again:?}");
+    let query = TimelineQuery { session: Some("t".into()), ..TimelineQuery::default() };
+    let kinds: Vec<_> =
+        lab.workspace().timeline(&query).unwrap().iter().map(|entry| entry.kind).collect();
+    assert_eq!(kinds, [OperationKind::Undo, OperationKind::Step]);
+}
+
+#[test]
+fn a_plan_that_would_do_nothing_any_more_is_stale_too() {
+    let lab = Lab::new();
+    let progress = Progress::default();
+    lab.write("f", "one\n");
+    lab.does("s", "1", &[], || lab.write("f", "two\n"));
+    let plan = lab.workspace().plan_undo(&UndoScope::LastTurn, &of("s"), &progress).unwrap().plan;
+    lab.write("f", "mine\n");
+    let applied = lab.workspace().apply(&plan, false, &progress);
+    assert!(matches!(applied, Err(Error::StalePlan)), "{applied:?}");
+    assert_eq!(lab.read("f"), "mine\n");
+}
+
+#[test]
+fn a_named_file_in_an_ignored_directory_is_taken_back() {
+    let lab = Lab::new();
+    lab.write(".gitignore", "/out/\n");
+    lab.write("out/f", "one\n");
+    lab.does("s", "1", &["out/f", "out/new"], || {
+        lab.write("out/f", "two\n");
+        lab.write("out/new", "new\n");
+    });
+    let report =
+        lab.workspace().undo(&UndoScope::LastTurn, &of("s"), &Progress::default()).unwrap();
+    assert!(report.is_complete(), "{report:?}");
+    assert_eq!(lab.read("out/f"), "one\n");
+    assert!(!lab.exists("out/new"));
+    lab.workspace().redo(&UndoOptions::default(), &Progress::default()).unwrap();
+    assert_eq!(lab.read("out/f"), "two\n");
+}
+
+#[test]
+fn an_undo_that_interrupts_closes_the_open_step() {
+    let lab = Lab::new();
+    let progress = Progress::default();
+    let info = StepInfo { session: "s".into(), step: "1".into(), ..StepInfo::default() };
+    let start = StepStart { info, ..StepStart::default() };
+    lab.workspace().begin_step(start, &progress).unwrap();
+    lab.write("a", "x");
+    let options = UndoOptions { interrupt: true, ..UndoOptions::default() };
+    lab.workspace().undo(&UndoScope::LastTurn, &options, &progress).unwrap();
+    assert!(!lab.exists("a"));
+    assert!(lab.workspace().step("1").unwrap().iter().all(|record| record.inferred));
+    let ended = lab.workspace().end_step("1", &progress);
+    assert!(matches!(ended, Err(Error::NoSuchStep { .. })), "{ended:?}");
+}
+
+#[test]
+fn a_fork_needs_an_id_and_a_place_of_its_own() {
+    let lab = Lab::new();
+    lab.does("s", "1", &[], || lab.write("a", "x"));
+    let fork = |options| lab.workspace().fork("s", &options, &Progress::default());
+    let named = |id: &str| ForkOptions { session: Some(id.into()), ..ForkOptions::default() };
+    let into = |path| ForkOptions { into: Some(path), ..ForkOptions::default() };
+    assert!(matches!(fork(named("s")), Err(Error::SessionExists { .. })));
+    fork(named("t")).unwrap();
+    assert!(matches!(fork(named("t")), Err(Error::SessionExists { .. })));
+    for path in [lab.path("sub"), lab.path("sub/../other/deep")] {
+        assert!(matches!(fork(into(path)), Err(Error::InsideWorkTree { .. })));
+    }
+    assert!(!lab.exists("sub"));
+}
+
+#[test]
+fn a_damaged_snapshot_does_not_hide_the_timeline() {
+    let lab = Lab::new();
+    lab.write("a", "one");
+    lab.track();
+    lab.write("a", "two");
+    lab.track();
+    lab.write("a", "three");
+    let lost = lab.track();
+    lab.write("a", "four");
+    lab.track();
+    // Only the blobs are missed: their packs' other objects are still needed.
+    let packs = lab.store().join("objects/pack");
+    let damaged = std::fs::read_dir(&packs).unwrap().map(|entry| entry.unwrap().path());
+    let blob = lab.store_git(&["rev-parse", &format!("{}:a", lost.hash)]);
+    for pack in damaged.filter(|path| path.extension().is_some_and(|ext| ext == "idx")) {
+        let listed = lab.store_git(&["verify-pack", "-v", pack.to_str().unwrap()]);
+        let Some(line) = listed.lines().find(|line| line.starts_with(blob.trim())) else {
+            continue;
+        };
+        let offset: usize = line.split_whitespace().nth(4).unwrap().parse().unwrap();
+        let pack = pack.with_extension("pack");
+        let mut bytes = std::fs::read(&pack).unwrap();
+        for byte in &mut bytes[offset + 2..offset + 6] {
+            *byte ^= 0xff;
+        }
+        lab.chmod_outside(&pack);
+        std::fs::write(&pack, bytes).unwrap();
+    }
+    let timeline = lab.workspace().timeline(&TimelineQuery::default()).unwrap();
+    let damaged: Vec<bool> = timeline.iter().map(|entry| entry.damaged).collect();
+    assert_eq!(damaged, [true, true, false, false], "{timeline:?}");
+}
+
+impl Lab {
+    /// Makes a file of the store writable, as somebody has to who damages it.
+    fn chmod_outside(&self, path: &std::path::Path) {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
+}
