@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 
 use crate::commands::{
-    absorb::AbsorbArgs, completions::CompletionsArgs, demo::DemoArgs, diff::DiffArgs,
-    doctor::DoctorArgs, guard::GuardArgs, log::LogArgs, ls::LsArgs, man::ManArgs, patch::PatchArgs,
-    redo::RedoArgs, restore::RestoreArgs, revert::RevertArgs, run::RunArgs, sessions::SessionsArgs,
-    show::ShowArgs, status::StatusArgs, track::TrackArgs, undo::UndoArgs,
+    absorb::AbsorbArgs, apply::ApplyArgs, blame::BlameArgs, checkpoint::CheckpointArgs,
+    completions::CompletionsArgs, demo::DemoArgs, diff::DiffArgs, doctor::DoctorArgs,
+    fork::ForkArgs, guard::GuardArgs, log::LogArgs, ls::LsArgs, man::ManArgs, patch::PatchArgs,
+    recover::RecoverArgs, redo::RedoArgs, restore::RestoreArgs, revert::RevertArgs, run::RunArgs,
+    sessions::SessionsArgs, show::ShowArgs, status::StatusArgs, track::TrackArgs, undo::UndoArgs,
+    unrevert::UnrevertArgs,
 };
 
 const AFTER_HELP: &str = "\
@@ -71,8 +73,13 @@ pub(crate) struct GlobalArgs {
 pub(crate) enum Command {
     Undo(UndoArgs),
     Redo(RedoArgs),
+    Apply(ApplyArgs),
     Log(LogArgs),
     Sessions(SessionsArgs),
+    Blame(BlameArgs),
+    Recover(RecoverArgs),
+    Checkpoint(CheckpointArgs),
+    Fork(ForkArgs),
     Run(RunArgs),
     Guard(GuardArgs),
     Demo(DemoArgs),
@@ -83,6 +90,7 @@ pub(crate) enum Command {
     Ls(LsArgs),
     Restore(RestoreArgs),
     Revert(RevertArgs),
+    Unrevert(UnrevertArgs),
     Status(StatusArgs),
     Doctor(DoctorArgs),
     #[command(hide = true)]

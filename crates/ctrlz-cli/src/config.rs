@@ -5,14 +5,15 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use ctrlz::{Options, find_work_tree};
+use ctrlz::{CheckpointOptions, Options, find_work_tree};
 use serde::Deserialize;
 
 use crate::args::GlobalArgs;
 use crate::failure::Failure;
-use crate::render::Charset;
+use crate::render::{Charset, Palette};
 use crate::{git_config, small_file};
 
 /// Everything a command needs to know before it opens a work tree.
@@ -25,6 +26,8 @@ pub(crate) struct Settings {
     pub(crate) dir: PathBuf,
     /// The configuration file that was named, for a process that carries on.
     pub(crate) config: Option<PathBuf>,
+    /// How many checkpoints are kept, beside pinned ones.
+    pub(crate) keep_checkpoints: usize,
 }
 
 /// The variables that are looked at. There are no others.
@@ -36,6 +39,8 @@ pub(crate) struct Environment {
     home: Option<PathBuf>,
     /// The locale's name.
     locale: Option<OsString>,
+    /// Somebody wants no colours.
+    no_color: bool,
 }
 
 impl Environment {
@@ -51,6 +56,15 @@ impl Environment {
             config_home: given("XDG_CONFIG_HOME").and_then(absolute),
             home: given("HOME").and_then(absolute),
             locale: given("LC_ALL").or_else(|| given("LC_CTYPE")).or_else(|| given("LANG")),
+            no_color: given("NO_COLOR").is_some(),
+        }
+    }
+
+    /// Whether what is printed may be coloured: only for a terminal, and unless NO_COLOR is set.
+    pub(crate) fn palette(&self) -> Palette {
+        match std::io::stdout().is_terminal() && !self.no_color {
+            true => Palette::Coloured,
+            false => Palette::Plain,
         }
     }
 
@@ -108,7 +122,8 @@ pub(crate) fn decide(args: &GlobalArgs, environment: &Environment) -> Result<Set
         seed: default.seed,
         patience: default.patience,
     };
-    Ok(Settings { options, root, dir, config: args.config.clone() })
+    let keep_checkpoints = keys.keep_checkpoints.unwrap_or(CheckpointOptions::default().keep);
+    Ok(Settings { options, root, dir, config: args.config.clone(), keep_checkpoints })
 }
 
 /// The directory the command acts in, as the kernel knows it.
@@ -179,6 +194,7 @@ struct Keys {
     max_snapshot_bytes: Option<u64>,
     min_free_bytes: Option<u64>,
     ref_prefix: Option<String>,
+    keep_checkpoints: Option<usize>,
 }
 
 /// The configuration file, checked.
@@ -189,15 +205,8 @@ struct ConfigFile {
 }
 
 /// Keys that are part of the configuration but that this version does nothing with yet.
-const LATER: [&str; 7] = [
-    "keep_days",
-    "keep_sessions",
-    "keep_checkpoints",
-    "max_store_bytes",
-    "max_total_bytes",
-    "watch",
-    "durability",
-];
+const LATER: [&str; 6] =
+    ["keep_days", "keep_sessions", "max_store_bytes", "max_total_bytes", "watch", "durability"];
 
 impl ConfigFile {
     /// Reads the file that was named, which must exist, or the usual one, which need not.
@@ -289,6 +298,7 @@ impl Keys {
             max_snapshot_bytes: self.max_snapshot_bytes.or(base.max_snapshot_bytes),
             min_free_bytes: self.min_free_bytes.or(base.min_free_bytes),
             ref_prefix: self.ref_prefix.or(base.ref_prefix),
+            keep_checkpoints: self.keep_checkpoints.or(base.keep_checkpoints),
         }
     }
 }
@@ -348,6 +358,7 @@ mod tests {
     #[test]
     fn values_that_make_no_sense_are_refused() {
         check_refused("max_files = -1", "max_files");
+        check_refused("keep_checkpoints = \"all\"", "keep_checkpoints");
         check_refused("enabled = \"no\"", "enabled");
         check_refused("data_dir = \"here\"", "data_dir");
         check_refused("project = 1", "project");
@@ -390,6 +401,7 @@ mod tests {
             config_home: None,
             home: Some(HOME.into()),
             locale: None,
+            no_color: false,
         };
         let configured = Some(Path::new("/configured"));
         let with = |environment: &Environment, words: &[&str], configured| {

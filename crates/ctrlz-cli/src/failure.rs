@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ctrlz::{Fault, FileError, NotATreePath};
+use ctrlz::{Fault, FileError, NotATreePath, TreePath};
 
 /// The exit code of wrong usage, as clap has it.
 pub(crate) const WRONG_USAGE: u8 = 2;
@@ -33,6 +33,12 @@ pub(crate) enum Failure {
     /// No step of the work tree belongs to this session.
     #[error("no session {session:?} has changed anything here")]
     NoSuchSession { session: String },
+    /// No session has a revert that is not final.
+    #[error("no session is reverted")]
+    NothingReverted,
+    /// No snapshot has the file.
+    #[error("no snapshot has {path}")]
+    NoVersions { path: TreePath },
     /// The command to run could not be started.
     #[error("cannot run {program:?}")]
     NotStarted { program: OsString, source: io::Error },
@@ -71,7 +77,9 @@ impl Failure {
             Failure::NoDataDir | Failure::Configuration { .. } | Failure::Patches { .. } => {
                 WRONG_USAGE
             }
-            Failure::NoSuchSession { .. } => 4,
+            Failure::NoSuchSession { .. }
+            | Failure::NothingReverted
+            | Failure::NoVersions { .. } => 4,
             Failure::NotStarted { source, .. } => match source.kind() {
                 io::ErrorKind::NotFound => NOT_FOUND,
                 _ => NOT_EXECUTABLE,
@@ -92,6 +100,8 @@ impl Failure {
             Failure::Configuration { .. } => "configuration",
             Failure::Patches { .. } => "patches",
             Failure::NoSuchSession { .. } => "no_such_session",
+            Failure::NothingReverted => "nothing_reverted",
+            Failure::NoVersions { .. } => "no_such_file",
             Failure::NotStarted { .. } => "not_started",
             Failure::Signals(_) => "signals",
             Failure::Output(_) => "output",
@@ -109,6 +119,10 @@ impl Failure {
                 "pass a JSON array of {\"hash\": …, \"files\": […]}, as `ctrlz patch --json` prints"
             }
             Failure::NoSuchSession { .. } => "`ctrlz sessions` lists them",
+            Failure::NothingReverted => {
+                "`ctrlz revert --message M` reverts one; `ctrlz redo` takes a final one back"
+            }
+            Failure::NoVersions { .. } => "`ctrlz log --lost` lists files that disappeared",
             Failure::Configuration { .. }
             | Failure::NotStarted { .. }
             | Failure::Signals(_)

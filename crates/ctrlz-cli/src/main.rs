@@ -49,8 +49,13 @@ fn run(cli: &Cli, out: &mut Output) -> Result<Done, Failure> {
     match &cli.command {
         Command::Undo(args) => commands::undo::run(&place()?, args, out),
         Command::Redo(args) => commands::redo::run(&place()?, args, out),
-        Command::Log(args) => commands::log::run(&place()?, args, environment.charset(), out),
+        Command::Apply(args) => commands::apply::run(&place()?, args, out),
+        Command::Log(args) => commands::log::run(&place()?, args, &environment, out),
         Command::Sessions(args) => commands::sessions::run(&place()?, args, out),
+        Command::Blame(args) => commands::blame::run(&place()?, args, environment.palette(), out),
+        Command::Recover(args) => commands::recover::run(&place()?, args, out),
+        Command::Checkpoint(args) => commands::checkpoint::run(&place()?, args, out),
+        Command::Fork(args) => commands::fork::run(&place()?, args, out),
         // These two may go on where no snapshot can be taken.
         Command::Run(args) => commands::run::run(place(), args),
         Command::Guard(args) => commands::guard::run(place(), args),
@@ -62,6 +67,7 @@ fn run(cli: &Cli, out: &mut Output) -> Result<Done, Failure> {
         Command::Ls(args) => commands::ls::run(&place()?, args, out),
         Command::Restore(args) => commands::restore::run(&place()?, args, out),
         Command::Revert(args) => commands::revert::run(&place()?, args, out),
+        Command::Unrevert(args) => commands::unrevert::run(&place()?, args, out),
         Command::Status(args) => commands::status::run(&place()?, args, out),
         Command::Doctor(args) => commands::doctor::run(&place()?, args, out),
         Command::Absorb(args) => commands::absorb::run(&place()?, args),

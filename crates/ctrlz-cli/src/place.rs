@@ -4,10 +4,11 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use ctrlz::{ObjectId, TreePath, Workspace};
+use ctrlz::{Error, ObjectId, Point, TreePath, Workspace};
 
 use crate::config::Settings;
 use crate::failure::Failure;
+use crate::render::shell_word;
 
 /// An opened work tree, seen from a directory inside it.
 pub(crate) struct Place {
@@ -16,13 +17,16 @@ pub(crate) struct Place {
     dir: PathBuf,
     /// The configuration file that was named, for a process that carries on.
     pub(crate) config: Option<PathBuf>,
+    /// How many checkpoints are kept, beside pinned ones.
+    pub(crate) keep_checkpoints: usize,
 }
 
 impl Place {
     /// Opens the work tree that was decided on.
     pub(crate) fn find(settings: Settings) -> Result<Place, Failure> {
-        let Settings { options, root, dir, config } = settings;
-        Ok(Place { workspace: Workspace::open(&root, options)?, dir, config })
+        let Settings { options, root, dir, config, keep_checkpoints } = settings;
+        let workspace = Workspace::open(&root, options)?;
+        Ok(Place { workspace, dir, config, keep_checkpoints })
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -62,6 +66,46 @@ impl Place {
         Ok(TreePath::locate(self.root(), self.root(), &self.dir)?)
     }
 
+    /// The state that somebody named: by a snapshot's hash, a checkpoint's name or label, `latest`,
+    /// `resume`, or an operation.
+    pub(crate) fn point(&self, name: &OsStr) -> Result<Point, Failure> {
+        let text = name.to_string_lossy();
+        // What looks like a hash is one, whatever a checkpoint is called.
+        let point: Result<Point, _> = text.parse();
+        if let Ok(Point::Snapshot(hash)) = point {
+            return Ok(Point::Snapshot(hash));
+        }
+        match self.workspace.find_checkpoint(&text) {
+            Ok(checkpoint) => Ok(Point::Operation(checkpoint.operation)),
+            Err(Error::NoSuchCheckpoint { .. }) => Ok(point?),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The snapshot of [`Place::point`].
+    pub(crate) fn snapshot(&self, name: &OsStr) -> Result<ObjectId, Failure> {
+        match self.point(name)? {
+            Point::Snapshot(hash) => Ok(hash),
+            Point::Operation(id) | Point::OperationOf { id, .. } => {
+                Ok(self.workspace.find_operation(&id, 0)?.snapshot)
+            }
+        }
+    }
+
+    /// A path of the work tree as one would type it here, quoted for a shell.
+    pub(crate) fn typed(&self, path: &TreePath) -> String {
+        let here = self.dir.strip_prefix(self.root()).unwrap_or(Path::new(""));
+        let mut parts = here.components();
+        let mut up = PathBuf::new();
+        loop {
+            if let Ok(below) = path.as_path().strip_prefix(parts.as_path()) {
+                return shell_word(up.join(below).as_os_str().as_bytes());
+            }
+            parts.next_back();
+            up.push("..");
+        }
+    }
+
     fn locate(&self, path: &Path) -> Result<Option<TreePath>, Failure> {
         let by_name = TreePath::locate(self.root(), &self.dir, path);
         match by_name {
@@ -82,7 +126,7 @@ fn real_path(path: &Path) -> Option<PathBuf> {
     path.is_absolute().then(|| parent.canonicalize().ok().map(|parent| parent.join(name)))?
 }
 
-/// The hash of a snapshot as it was typed.
+/// The hash of a plan as it was typed.
 pub(crate) fn hash(text: &OsStr) -> Result<ObjectId, Failure> {
     Ok(text.to_string_lossy().parse()?)
 }

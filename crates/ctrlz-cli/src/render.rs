@@ -3,7 +3,7 @@
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ctrlz::{Skipped, StepInfo, escape};
+use ctrlz::{OperationKind, Skipped, StepInfo, escape};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -179,9 +179,13 @@ pub(crate) fn step(info: &StepInfo) -> String {
 
 /// The first line of a text, as far as a table has room for it.
 fn clipped(text: &str) -> String {
-    const MAX_CHARS: usize = 50;
+    clipped_to(text, 50)
+}
+
+/// The first line of a text, and no more than `max` characters of it.
+pub(crate) fn clipped_to(text: &str, max: usize) -> String {
     let first = text.lines().next().unwrap_or_default();
-    let short: String = first.chars().take(MAX_CHARS).collect();
+    let short: String = first.chars().take(max).collect();
     let cut = short.len() < text.trim_end().len();
     format!("{}{}", printable(&short), if cut { "..." } else { "" })
 }
@@ -191,6 +195,87 @@ fn clipped(text: &str) -> String {
 pub(crate) enum Charset {
     Utf8,
     Ascii,
+}
+
+/// Whether what is printed is coloured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Palette {
+    Coloured,
+    Plain,
+}
+
+/// What a colour stands for, so that it means the same everywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ink {
+    /// What an agent did.
+    Agent,
+    /// What somebody else did.
+    Outside,
+    /// What is taken back, or beside the point.
+    Faint,
+}
+
+impl Palette {
+    /// Text in a colour, where there are any. It must be safe to print already.
+    pub(crate) fn paint(self, ink: Ink, text: &str) -> String {
+        let code = match ink {
+            Ink::Agent => "36",
+            Ink::Outside => "33",
+            Ink::Faint => "2",
+        };
+        match self {
+            Palette::Coloured => format!("\x1b[{code}m{text}\x1b[0m"),
+            Palette::Plain => text.to_owned(),
+        }
+    }
+}
+
+/// A word that a shell takes for exactly these bytes, and that is safe to print.
+pub(crate) fn shell_word(bytes: &[u8]) -> String {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"._/-+:@%,=".contains(byte);
+    if !bytes.is_empty() && bytes.iter().all(plain) && bytes[0] != b'-' {
+        return String::from_utf8_lossy(bytes).into_owned();
+    }
+    if escape(bytes).as_bytes() == bytes {
+        return format!("'{}'", String::from_utf8_lossy(bytes).replace('\'', "'\\''"));
+    }
+    // Something in it must not reach a terminal; every shell of today knows this form.
+    let quoted: String = bytes
+        .iter()
+        .map(|byte| match byte {
+            b'\'' | b'\\' => format!("\\{}", char::from(*byte)),
+            b' '..=b'~' => char::from(*byte).to_string(),
+            byte => format!("\\x{byte:02x}"),
+        })
+        .collect();
+    format!("$'{quoted}'")
+}
+
+/// A line of a file: nothing in it steers a terminal, and tabs stay tabs.
+pub(crate) fn file_line(text: &str) -> String {
+    text.split('\t').map(printable).collect::<Vec<_>>().join("\t")
+}
+
+/// Who made a change: a step, or the kind of operation it was.
+pub(crate) fn origin(kind_of: OperationKind, by: Option<&StepInfo>) -> String {
+    by.map_or_else(|| kind(kind_of).into(), step)
+}
+
+/// What happened, in one word.
+pub(crate) fn kind(kind: OperationKind) -> &'static str {
+    match kind {
+        OperationKind::Baseline => "baseline",
+        OperationKind::Step => "step",
+        OperationKind::Outside => "outside",
+        OperationKind::Restore => "restore",
+        OperationKind::Revert => "revert",
+        OperationKind::Unrevert => "unrevert",
+        OperationKind::Undo => "undo",
+        OperationKind::Redo => "redo",
+        OperationKind::Checkpoint => "checkpoint",
+        OperationKind::Fork => "fork",
+        _ => "something newer than this version",
+    }
 }
 
 /// A size for people.
@@ -256,6 +341,20 @@ mod tests {
         assert_eq!(step(None, Some("one\ntwo")), "one...");
         assert_eq!(step(Some(&"x".repeat(99)), None), format!("{}...", "x".repeat(50)));
         assert_eq!(step(Some("\x1b[2J"), None), "\\u{1b}[2J");
+    }
+
+    #[test]
+    fn words_survive_a_shell_and_a_terminal() {
+        for (bytes, word) in [
+            (&b"src/a-1.rs"[..], "src/a-1.rs"),
+            (b"a b", "'a b'"),
+            (b"it's", r"'it'\''s'"),
+            (b"-rf", "'-rf'"),
+            (b"", "''"),
+            (b"a\\\x1b\xff'", r"$'a\\\x1b\xff\''"),
+        ] {
+            assert_eq!(shell_word(bytes), word);
+        }
     }
 
     #[test]

@@ -1,54 +1,119 @@
-//! `ctrlz diff`: what differs between two snapshots, or a snapshot and now.
+//! `ctrlz diff`: what differs between two snapshots, or what somebody did.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::PathBuf;
 
-use ctrlz::{Change, ChangeStatus, FileDiff, ObjectId, TrackOptions, TreePath};
+use ctrlz::{Change, ChangeStatus, Deeds, Diffs, FileDiff, ObjectId, TrackOptions, TreePath};
 use serde_json::json;
 
 use super::Done;
 use crate::failure::Failure;
-use crate::place::{Place, hash};
+use crate::place::Place;
 use crate::progress::watched;
 use crate::render::{self, Output};
 
-/// Show what changed since a snapshot, or between two
+/// Show what changed since a snapshot, between two, or in a session, message or step
 ///
 /// Without TO the work tree is recorded first and compared. The text is byte-exact and accepted
 /// by `git apply`. With --full and --json, prints an array with both texts of every file; with
 /// --full alone, a table of added and removed lines; with --json alone, the changed paths.
+/// What a session, message or step did and what is taken back at present is left out.
+///
+/// Example: ctrlz diff latest -- src
 #[derive(clap::Args, Debug)]
 pub(crate) struct DiffArgs {
-    /// The earlier snapshot
-    #[arg(value_name = "HASH")]
-    from: OsString,
+    /// The earlier snapshot: its hash, an operation, a checkpoint, `latest` or `resume`
+    #[arg(value_name = "HASH", required_unless_present = "deeds", conflicts_with = "deeds")]
+    from: Option<OsString>,
     /// The later snapshot; the present state if left out
     #[arg(value_name = "TO")]
     to: Option<OsString>,
+    /// Show what a session did, its sub-agents included
+    #[arg(long, value_name = "ID", group = "deeds")]
+    session: Option<String>,
+    /// Show what was done for one message
+    #[arg(long, value_name = "M", group = "deeds")]
+    message: Option<String>,
+    /// Show what one step did
+    #[arg(long, value_name = "ID", group = "deeds")]
+    step: Option<String>,
     /// Count lines per file, or with --json give both texts
     #[arg(long)]
     full: bool,
     /// Show only these paths
-    #[arg(last = true, value_name = "PATH")]
+    #[arg(last = true, value_name = "PATH", conflicts_with = "deeds")]
     paths: Vec<PathBuf>,
 }
 
 pub(crate) fn run(place: &Place, args: &DiffArgs, out: &mut Output) -> Result<Done, Failure> {
-    let from = hash(&args.from)?;
-    let to = args.to.as_deref().map(hash).transpose()?;
+    let form = Form { full: args.full, json: out.is_json() };
+    match &args.from {
+        Some(from) => show_between(place, args, from, form, out),
+        None => show_deeds(place, &deeds(args), form, out),
+    }
+}
+
+/// How a difference is shown.
+#[derive(Clone, Copy)]
+struct Form {
+    full: bool,
+    json: bool,
+}
+
+fn show_between(
+    place: &Place,
+    args: &DiffArgs,
+    from: &OsStr,
+    form: Form,
+    out: &mut Output,
+) -> Result<Done, Failure> {
+    let workspace = &place.workspace;
+    let from = place.snapshot(from)?;
+    let to = args.to.as_deref().map(|to| place.snapshot(to)).transpose()?;
     let paths = place.paths(&args.paths)?;
     let (to, done) = match to {
         Some(to) => (to, Done::Complete),
         None => now(place, &from)?,
     };
-    match (args.full, out.is_json()) {
-        (false, false) => place.workspace.diff(&from, &to, &paths, out)?,
-        (false, true) => write_paths(place, &from, &to, &paths, out)?,
-        (true, false) => write_counts(place, &from, &to, &paths, out)?,
-        (true, true) => write_texts(place, &from, &to, &paths, out)?,
+    match form {
+        Form { full: false, json: false } => workspace.diff(&from, &to, &paths, out)?,
+        Form { full: false, json: true } => {
+            let changes = workspace.changes(&from, &to)?;
+            let files = changed_paths(&changes, &paths);
+            out.json(&json!({ "from": from, "to": to, "files": files }))?;
+        }
+        Form { full: true, json: false } => {
+            write_counts(workspace.diff_full(&from, &to, &paths)?, out)?;
+        }
+        Form { full: true, json: true } => {
+            write_texts(workspace.diff_full(&from, &to, &paths)?, out)?;
+        }
     }
     Ok(done)
+}
+
+fn deeds(args: &DiffArgs) -> Deeds {
+    match args {
+        DiffArgs { session: Some(session), .. } => Deeds::Session(session.clone()),
+        DiffArgs { message: Some(message), .. } => Deeds::Message(message.clone()),
+        DiffArgs { step: Some(step), .. } => Deeds::Step(step.clone()),
+        DiffArgs { .. } => Deeds::All,
+    }
+}
+
+fn show_deeds(place: &Place, deeds: &Deeds, form: Form, out: &mut Output) -> Result<Done, Failure> {
+    let workspace = &place.workspace;
+    match form {
+        Form { full: false, json: false } => workspace.deeds_diff(deeds, out)?,
+        Form { full: false, json: true } => {
+            let files = changed_paths(&workspace.deeds(deeds)?, &[]);
+            out.json(&json!({ "files": files }))?;
+        }
+        Form { full: true, json: false } => write_counts(workspace.deeds_full(deeds)?, out)?,
+        Form { full: true, json: true } => write_texts(workspace.deeds_full(deeds)?, out)?,
+    }
+    Ok(Done::Complete)
 }
 
 /// Records the present state, to compare it with `from`.
@@ -64,53 +129,34 @@ fn now(place: &Place, from: &ObjectId) -> Result<(ObjectId, Done), Failure> {
     Ok((snapshot.hash, Done::of(complete)))
 }
 
-fn write_paths(
-    place: &Place,
-    from: &ObjectId,
-    to: &ObjectId,
-    paths: &[TreePath],
-    out: &mut Output,
-) -> Result<(), Failure> {
-    let changes = place.workspace.changes(from, to)?;
+/// The changed paths that were asked for, and how each changed.
+pub(super) fn changed_paths(changes: &[Change], paths: &[TreePath]) -> Vec<serde_json::Value> {
     let asked =
         |change: &&Change| paths.is_empty() || paths.iter().any(|path| change.path.is_within(path));
-    let files: Vec<_> = changes
-        .iter()
-        .filter(asked)
-        .map(|change| json!({ "path": change.path, "status": change.status() }))
-        .collect();
-    out.json(&json!({ "from": from, "to": to, "files": files }))
+    let shown = |change: &Change| json!({ "path": change.path, "status": change.status() });
+    changes.iter().filter(asked).map(shown).collect()
 }
 
-fn write_counts(
-    place: &Place,
-    from: &ObjectId,
-    to: &ObjectId,
-    paths: &[TreePath],
-    out: &mut Output,
-) -> Result<(), Failure> {
-    for file in place.workspace.diff_full(from, to, paths)? {
+fn write_counts(diffs: Diffs, out: &mut Output) -> Result<(), Failure> {
+    for file in diffs {
         let FileDiff { file, status, additions, deletions, binary, .. } = file?;
-        let status = match status {
-            ChangeStatus::Added => "added",
-            ChangeStatus::Deleted => "deleted",
-            ChangeStatus::Modified => "modified",
-        };
+        let status = status_word(status);
         let counts = if binary { "binary".into() } else { format!("+{additions} -{deletions}") };
         out.line(&format!("{counts:<12} {status:<8} {file}"))?;
     }
     Ok(())
 }
 
+pub(super) fn status_word(status: ChangeStatus) -> &'static str {
+    match status {
+        ChangeStatus::Added => "added",
+        ChangeStatus::Deleted => "deleted",
+        ChangeStatus::Modified => "modified",
+    }
+}
+
 /// Writes the array item by item: the texts of a large change do not fit into memory at once.
-fn write_texts(
-    place: &Place,
-    from: &ObjectId,
-    to: &ObjectId,
-    paths: &[TreePath],
-    out: &mut Output,
-) -> Result<(), Failure> {
-    let diffs = place.workspace.diff_full(from, to, paths)?;
+fn write_texts(diffs: Diffs, out: &mut Output) -> Result<(), Failure> {
     out.write_all(b"[")?;
     for (index, file) in diffs.enumerate() {
         out.write_all(if index == 0 { b"\n" } else { b",\n" })?;

@@ -1,22 +1,31 @@
 //! `ctrlz log`: what happened here, newest first.
 
-use std::collections::{HashMap, HashSet};
+mod lanes;
 
-use ctrlz::{Credit, Head, ObjectId, Operation, OperationKind, StepInfo, TreePath};
+use std::collections::HashMap;
+
+use ctrlz::{
+    Boundary, Forked, Head, LostFile, ObjectId, OperationKind, StepInfo, TimelineEntry,
+    TimelineFile, TimelineQuery, TimelineStep, TreePath,
+};
 use serde::Serialize;
 use serde_json::json;
 
 use super::Done;
+use crate::config::Environment;
 use crate::failure::Failure;
 use crate::place::Place;
-use crate::render::{self, Charset, Output, printable};
+use crate::render::{self, Charset, Ink, Output, Palette, clipped_to, printable};
+use lanes::Lanes;
 
 /// Show what happened here, newest first
 ///
-/// One line per operation: how long ago, what, the files and lines it changed, and at the end the
-/// session, the message and the id that `undo --step` takes, or the operation that `restore`
-/// takes. `[undone]` steps are taken back at present; of `[inferred]` ones, the agent never said
-/// where they end.
+/// One line per operation: a lane per session, how long ago, what, the files and lines it
+/// changed, and at the end the session, the message and the id that `undo --step` takes, or the
+/// operation that `restore` takes. `[undone]` steps are taken back at present; of `[inferred]`
+/// ones, the agent never said where they end. --lost shows files that disappeared instead.
+///
+/// Example: ctrlz log -n 5 --files
 #[derive(clap::Args, Debug)]
 pub(crate) struct LogArgs {
     /// Show only what belongs to this session
@@ -25,15 +34,67 @@ pub(crate) struct LogArgs {
     /// Show at most N operations
     #[arg(short = 'n', value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
+    /// Name the files of each operation, with added and removed lines
+    #[arg(short = 'f', long)]
+    files: bool,
+    /// List files that disappeared and have not come back, and the command that brings them back
+    #[arg(long, conflicts_with_all = ["session", "files"])]
+    lost: bool,
 }
 
 pub(crate) fn run(
     place: &Place,
     args: &LogArgs,
-    charset: Charset,
+    environment: &Environment,
     out: &mut Output,
 ) -> Result<Done, Failure> {
-    let entries = entries(place, args)?;
+    match args.lost {
+        true => show_lost(place, args, out),
+        false => show_operations(place, args, environment, out),
+    }
+}
+
+fn limit(args: &LogArgs) -> usize {
+    usize::try_from(args.limit).unwrap_or(usize::MAX)
+}
+
+fn show_lost(place: &Place, args: &LogArgs, out: &mut Output) -> Result<Done, Failure> {
+    let all = place.workspace.lost()?;
+    // A list of what is lost is for programs never cut.
+    if out.is_json() {
+        out.json(&json!({ "lost": all }))?;
+        return Ok(Done::Complete);
+    }
+    if all.is_empty() {
+        render::note("no file is lost");
+    }
+    for LostFile { path, at_millis, kind, step, .. } in all.iter().take(limit(args)) {
+        let by = render::origin(*kind, step.as_ref());
+        let age = render::age(*at_millis);
+        out.line(&format!("{age:<14}  {path}  by {by}  ctrlz recover {}", place.typed(path)))?;
+    }
+    if all.len() > limit(args) {
+        let more = render::files(all.len() - limit(args));
+        render::note(&format!("and {more} more; -n N shows more"));
+    }
+    Ok(Done::Complete)
+}
+
+fn show_operations(
+    place: &Place,
+    args: &LogArgs,
+    environment: &Environment,
+    out: &mut Output,
+) -> Result<Done, Failure> {
+    let query = TimelineQuery {
+        session: args.session.clone(),
+        limit: limit(args),
+        ..TimelineQuery::default()
+    };
+    let entries = place.workspace.timeline(&query)?;
+    if let (Some(session), true) = (&args.session, entries.is_empty()) {
+        return Err(Failure::NoSuchSession { session: session.clone() });
+    }
     if out.is_json() {
         let operations: Vec<_> = entries.iter().map(EntryJson::from).collect();
         out.json(&json!({ "operations": operations }))?;
@@ -42,173 +103,175 @@ pub(crate) fn run(
     if entries.is_empty() {
         render::note("nothing is recorded here yet; `ctrlz run -- CMD` or `ctrlz track` starts it");
     }
-    let titles: Vec<String> = entries.iter().map(Entry::title).collect();
-    let width = titles.iter().map(|title| title.chars().count()).max().unwrap_or(0);
-    for (entry, title) in entries.iter().zip(titles) {
-        let sign = sign(entry.operation.kind, charset);
-        let age = render::age(entry.operation.at_millis);
-        let line = format!("{sign} {age:<14}  {title:<width$}  {}", entry.rest());
-        out.line(line.trim_end())?;
+    let charset = environment.charset();
+    let table = Table::of(&entries, charset, environment.palette());
+    for (at, entry) in entries.iter().enumerate() {
+        out.line(table.line(at, entry).trim_end())?;
+        if args.files {
+            table.file_lines(at, entry).iter().try_for_each(|line| out.line(line))?;
+        }
     }
     Ok(Done::Complete)
 }
 
-/// An operation with what others know about it.
-struct Entry {
-    operation: Operation,
-    before: Option<ObjectId>,
-    /// Which of its steps are taken back at present.
-    undone: HashSet<String>,
-    /// What is known of the steps that it took back or brought back.
-    subjects: Vec<StepInfo>,
-    counts: Option<Counts>,
+/// What all lines have in common.
+struct Table {
+    titles: Vec<String>,
+    width: usize,
+    lanes: Lanes,
+    charset: Charset,
+    palette: Palette,
 }
 
-/// How much an operation changed.
-struct Counts {
-    files: usize,
-    /// Added and removed lines; a baseline has none, since everything would be new.
-    lines: Option<(usize, usize)>,
+impl Table {
+    fn of(entries: &[TimelineEntry], charset: Charset, palette: Palette) -> Table {
+        let known: HashMap<&str, &StepInfo> = entries
+            .iter()
+            .flat_map(|entry| &entry.steps)
+            .map(|step| (step.info.step.as_str(), &step.info))
+            .collect();
+        let titles: Vec<String> = entries.iter().map(|entry| title(entry, &known)).collect();
+        let width = titles.iter().map(|title| title.chars().count()).max().unwrap_or(0);
+        Table { titles, width, lanes: Lanes::of(entries.iter().map(session)), charset, palette }
+    }
+
+    fn line(&self, at: usize, entry: &TimelineEntry) -> String {
+        let graph = self.lanes.row(at, sign(entry, self.charset), self.charset);
+        let age = render::age(entry.at_millis);
+        let (title, width) = (&self.titles[at], self.width);
+        let text = format!("{age:<14}  {title:<width$}  {}", rest(entry));
+        let is_undone = !entry.steps.is_empty() && entry.steps.iter().all(|step| step.undone);
+        let text = match (entry.kind, is_undone || entry.taken_back) {
+            (_, true) => self.palette.paint(Ink::Faint, &text),
+            (OperationKind::Step, _) => self.palette.paint(Ink::Agent, &text),
+            (OperationKind::Outside, _) => self.palette.paint(Ink::Outside, &text),
+            _ => text,
+        };
+        format!("{graph} {text}")
+    }
+
+    fn file_lines(&self, at: usize, entry: &TimelineEntry) -> Vec<String> {
+        let graph = self.lanes.row_below(at, self.charset);
+        let line = |file: &TimelineFile| {
+            let TimelineFile { path, additions, deletions, .. } = file;
+            format!("{graph}     {:<12} {path}", format!("+{additions} -{deletions}"))
+        };
+        let more = (entry.more_files > 0)
+            .then(|| format!("{graph}     and {} more", render::files(entry.more_files)));
+        entry.files.iter().map(line).chain(more).collect()
+    }
 }
 
-fn entries(place: &Place, args: &LogArgs) -> Result<Vec<Entry>, Failure> {
-    let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
-    let to_read = match args.session {
-        Some(_) => usize::MAX,
-        // One more than is shown: it is the state before the oldest one.
-        None => limit.saturating_add(1),
+/// The session whose lane an operation is in; none for what belongs to nobody.
+fn session(entry: &TimelineEntry) -> Option<&str> {
+    let first = entry.steps.first().map(|step| step.info.session.as_str());
+    first.or(entry.session.as_deref())
+}
+
+/// What happened, in a few words.
+pub(super) fn title(entry: &TimelineEntry, known: &HashMap<&str, &StepInfo>) -> String {
+    let of = |verb: &str| match entry.undone.as_slice() {
+        [] => verb.to_owned(),
+        [only] => match known.get(only.as_str()) {
+            Some(step) => format!("{verb} of {}", render::step(step)),
+            None => format!("{verb} of 1 step"),
+        },
+        several => format!("{verb} of {}", render::steps(several.len())),
     };
-    let log = place.workspace.log(to_read)?;
-    let steps = place.workspace.steps()?;
-    let known: HashMap<&str, &StepInfo> =
-        steps.iter().map(|step| (step.info.step.as_str(), &step.info)).collect();
-    let undone: HashSet<&str> =
-        steps.iter().filter(|step| step.undone).map(|step| step.info.step.as_str()).collect();
-    let befores: Vec<Option<ObjectId>> =
-        log.iter().skip(1).map(|operation| Some(operation.snapshot)).chain([None]).collect();
-    let mut entries: Vec<Entry> = Vec::new();
-    for (operation, before) in log.into_iter().zip(befores) {
-        let ids = operation.details.undone.iter();
-        let subjects = ids.filter_map(|id| known.get(id.as_str()).copied().cloned()).collect();
-        let credits = operation.details.credits.iter().map(|credit| &credit.step.step);
-        let undone = credits.filter(|step| undone.contains(step.as_str())).cloned().collect();
-        let entry = Entry { operation, before, undone, subjects, counts: None };
-        if args.session.as_deref().is_none_or(|session| entry.belongs_to(session)) {
-            entries.push(entry);
-        }
-    }
-    if let (Some(session), true) = (&args.session, entries.is_empty()) {
-        return Err(Failure::NoSuchSession { session: session.clone() });
-    }
-    entries.truncate(limit);
-    for entry in &mut entries {
-        // A damaged snapshot must not hide the log, which may be what helps.
-        entry.counts = counts(place, &entry.operation, entry.before).ok();
-    }
-    Ok(entries)
-}
-
-fn counts(
-    place: &Place,
-    operation: &Operation,
-    before: Option<ObjectId>,
-) -> Result<Counts, Failure> {
-    let Some(before) = before else {
-        let files = place.workspace.files(&operation.snapshot)?.len();
-        return Ok(Counts { files, lines: None });
+    let labelled = |kind: &str| match &entry.label {
+        Some(label) => format!("{kind} {}", printable(label)),
+        None => kind.to_owned(),
     };
-    let (mut files, mut additions, mut deletions) = (0, 0, 0);
-    for file in place.workspace.diff_full(&before, &operation.snapshot, &[])? {
-        let file = file?;
-        files += 1;
-        additions += file.additions;
-        deletions += file.deletions;
-    }
-    Ok(Counts { files, lines: Some((additions, deletions)) })
-}
-
-impl Entry {
-    fn belongs_to(&self, session: &str) -> bool {
-        let details = &self.operation.details;
-        let credited = details.credits.iter().map(|credit| &credit.step);
-        let mut steps = credited.chain(&self.subjects);
-        details.session.as_deref() == Some(session) || steps.any(|step| step.session == session)
-    }
-
-    /// What happened, in a few words.
-    fn title(&self) -> String {
-        let details = &self.operation.details;
-        let of = |verb: &str| match self.subjects.as_slice() {
-            [] => verb.to_owned(),
-            [only] => format!("{verb} of {}", render::step(only)),
-            several => format!("{verb} of {}", render::steps(several.len())),
-        };
-        let labelled = |kind: &str| match &details.label {
-            Some(label) => format!("{kind} {}", printable(label)),
-            None => kind.to_owned(),
-        };
-        match self.operation.kind {
-            OperationKind::Step => {
-                let titles: Vec<String> = details.credits.iter().map(step_title).collect();
-                titles.join(" + ")
+    match entry.kind {
+        OperationKind::Step => entry.steps.iter().map(step_title).collect::<Vec<_>>().join(" + "),
+        OperationKind::Outside => "outside (you or a late process)".into(),
+        OperationKind::Revert => match (&entry.boundary, &entry.commits) {
+            (Some(Boundary { message, part }), _) => {
+                let part = part.as_ref().map(|part| format!(", part {part}")).unwrap_or_default();
+                printable(&format!("revert to before {message}{part}"))
             }
-            OperationKind::Outside => "outside (you or a late process)".into(),
-            OperationKind::Undo => of("undo"),
-            OperationKind::Redo => of("redo"),
-            OperationKind::Baseline => "baseline".into(),
-            OperationKind::Restore => labelled("restore"),
-            OperationKind::Revert => labelled("revert"),
-            OperationKind::Checkpoint => labelled("checkpoint"),
-            _ => "something newer than this version".into(),
+            (None, Some(_)) => "revert made final".into(),
+            (None, None) => labelled("revert"),
+        },
+        OperationKind::Undo | OperationKind::Redo | OperationKind::Unrevert => {
+            of(render::kind(entry.kind))
         }
-    }
-
-    /// Numbers, marks and ids.
-    fn rest(&self) -> String {
-        let Operation { id, details, .. } = &self.operation;
-        let counts = match &self.counts {
-            None => "unreadable".into(),
-            Some(Counts { files, lines: None }) => render::files(*files),
-            Some(Counts { files, lines: Some((additions, deletions)) }) => {
-                format!("{} +{additions} -{deletions}", render::files(*files))
+        OperationKind::Fork => match &entry.forked {
+            Some(Forked { session, message, .. }) => {
+                let at = message.as_ref().map(|message| format!(" before {message}"));
+                printable(&format!("fork of {session}{}", at.unwrap_or_default()))
             }
-        };
-        let mut parts = vec![format!("{counts:<16}")];
-        for Credit { step, inferred, .. } in &details.credits {
-            if self.undone.contains(&step.step) {
-                parts.push("[undone]".into());
-            }
-            if *inferred {
-                parts.push("[inferred]".into());
-            }
-            let message = step.message.as_ref().map(|id| format!("/{id}")).unwrap_or_default();
-            parts.push(printable(&format!("{}{message} step {}", step.session, step.step)));
-        }
-        if !details.shared.is_empty() {
-            parts.push(format!("[{} shared]", render::paths(details.shared.len())));
-        }
-        if details.credits.is_empty() {
-            parts.push(format!("operation {id}"));
-        }
-        parts.join("  ")
+            None => labelled("fork"),
+        },
+        kind => labelled(render::kind(kind)),
     }
 }
 
-fn step_title(credit: &Credit) -> String {
-    let what = render::step(&credit.step);
-    match &credit.step.who {
+fn step_title(step: &TimelineStep) -> String {
+    let what = render::step(&step.info);
+    match &step.info.who {
         Some(who) => format!("step by {}: {what}", printable(who)),
         None => format!("step: {what}"),
     }
 }
 
+/// Numbers, marks and ids.
+fn rest(entry: &TimelineEntry) -> String {
+    let mut parts = vec![format!("{:<16}", counts(entry))];
+    for TimelineStep { info, inferred, undone } in &entry.steps {
+        if *undone {
+            parts.push("[undone]".into());
+        }
+        if *inferred {
+            parts.push("[inferred]".into());
+        }
+        let message = info.message.as_ref().map(|id| format!("/{id}")).unwrap_or_default();
+        parts.push(printable(&format!("{}{message} step {}", info.session, info.step)));
+    }
+    if entry.pinned {
+        parts.push("[pinned]".into());
+    }
+    if !entry.shared.is_empty() {
+        parts.push(format!("[{} shared]", render::paths(entry.shared.len())));
+    }
+    if entry.steps.is_empty() {
+        parts.push(format!("operation {}", entry.operation));
+    }
+    parts.join("  ")
+}
+
+/// How much an operation changed; lines only if all of its files were counted.
+fn counts(entry: &TimelineEntry) -> String {
+    let lines = lines_of(entry).map(|(more, fewer)| format!(" +{more} -{fewer}"));
+    match (entry.files.as_slice(), entry.more_files) {
+        _ if entry.damaged => "unreadable".into(),
+        ([], 0) => String::new(),
+        ([only], 0) => {
+            let name = clipped_to(&only.path.to_string(), 30);
+            format!("{name}{}", lines.unwrap_or_default())
+        }
+        (files, more) => {
+            format!("{}{}", render::files(files.len() + more), lines.unwrap_or_default())
+        }
+    }
+}
+
+fn lines_of(entry: &TimelineEntry) -> Option<(usize, usize)> {
+    let is_counted = entry.before.is_some() && entry.more_files == 0 && !entry.damaged;
+    let sum = |of: fn(&TimelineFile) -> usize| entry.files.iter().map(of).sum();
+    is_counted.then(|| (sum(|file| file.additions), sum(|file| file.deletions)))
+}
+
 /// The sign that tells kinds of operations apart at a glance.
-fn sign(kind: OperationKind, charset: Charset) -> char {
-    let (sign, ascii) = match kind {
+fn sign(entry: &TimelineEntry, charset: Charset) -> char {
+    let is_undone = !entry.steps.is_empty() && entry.steps.iter().all(|step| step.undone);
+    let (sign, ascii) = match entry.kind {
+        OperationKind::Step if is_undone => ('◌', 'x'),
         OperationKind::Step => ('●', '*'),
         OperationKind::Outside => ('○', 'o'),
-        OperationKind::Undo => ('↶', '<'),
-        OperationKind::Redo => ('↷', '>'),
+        OperationKind::Undo | OperationKind::Revert => ('↶', '<'),
+        OperationKind::Redo | OperationKind::Unrevert => ('↷', '>'),
+        OperationKind::Fork => ('◇', '%'),
         _ => ('◆', '#'),
     };
     match charset {
@@ -225,48 +288,60 @@ struct EntryJson<'a> {
     before: Option<ObjectId>,
     after: ObjectId,
     label: Option<&'a str>,
-    steps: Vec<StepJson<'a>>,
+    session: Option<&'a str>,
+    steps: &'a [TimelineStep],
     /// Paths of several steps at once.
     shared: &'a [TreePath],
-    /// Steps that it took back or, for a redo, brought back.
+    /// Steps that it took back or brought back.
     subjects: &'a [String],
-    /// The undo that a redo took back.
+    /// The undo or revert that it took back.
     takes_back: Option<&'a str>,
+    /// Whether it was itself taken back.
+    taken_back: bool,
+    boundary: Option<&'a Boundary>,
+    commits: Option<&'a str>,
+    forked: Option<&'a Forked>,
+    pinned: bool,
     head: Option<&'a Head>,
+    /// How many files it changed; none for the first operation or where that cannot be read.
     files: Option<usize>,
     additions: Option<usize>,
     deletions: Option<usize>,
+    /// The first of those files.
+    changes: &'a [TimelineFile],
 }
 
-#[derive(Serialize)]
-struct StepJson<'a> {
-    #[serde(flatten)]
-    credit: &'a Credit,
-    undone: bool,
-}
-
-impl<'a> From<&'a Entry> for EntryJson<'a> {
-    fn from(entry: &'a Entry) -> EntryJson<'a> {
-        let Entry { operation, before, undone, counts, .. } = entry;
-        let details = &operation.details;
-        let step =
-            |credit: &'a Credit| StepJson { credit, undone: undone.contains(&credit.step.step) };
-        let lines = counts.as_ref().and_then(|counts| counts.lines);
+impl<'a> From<&'a TimelineEntry> for EntryJson<'a> {
+    fn from(entry: &'a TimelineEntry) -> EntryJson<'a> {
+        let is_known = entry.before.is_some() && !entry.damaged;
+        let lines = lines_of(entry);
         EntryJson {
-            operation: &operation.id,
-            kind: operation.kind,
-            at_millis: operation.at_millis,
-            before: *before,
-            after: operation.snapshot,
-            label: details.label.as_deref(),
-            steps: details.credits.iter().map(step).collect(),
-            shared: &details.shared,
-            subjects: &details.undone,
-            takes_back: details.takes_back.as_deref(),
-            head: details.head.as_ref(),
-            files: counts.as_ref().map(|counts| counts.files),
+            operation: &entry.operation,
+            kind: entry.kind,
+            at_millis: entry.at_millis,
+            before: entry.before,
+            after: entry.snapshot,
+            label: entry.label.as_deref(),
+            session: entry.session.as_deref(),
+            steps: &entry.steps,
+            shared: &entry.shared,
+            subjects: &entry.undone,
+            takes_back: entry.takes_back.as_deref(),
+            taken_back: entry.taken_back,
+            boundary: entry.boundary.as_ref(),
+            commits: entry.commits.as_deref(),
+            forked: entry.forked.as_ref(),
+            pinned: entry.pinned,
+            head: entry.head.as_ref(),
+            files: is_known.then(|| entry.files.len() + entry.more_files),
             additions: lines.map(|(additions, _)| additions),
             deletions: lines.map(|(_, deletions)| deletions),
+            changes: &entry.files,
         }
     }
+}
+
+/// Serialises one operation as the log does.
+pub(super) fn entry_json(entry: &TimelineEntry) -> impl Serialize + '_ {
+    EntryJson::from(entry)
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::Done;
 use crate::failure::Failure;
-use crate::place::{Place, hash};
+use crate::place::Place;
 use crate::render::{Ending, Output};
 
 /// List the files of a snapshot
@@ -18,7 +18,7 @@ use crate::render::{Ending, Output};
 /// terminal).
 #[derive(clap::Args, Debug)]
 pub(crate) struct LsArgs {
-    /// The snapshot
+    /// The snapshot: its hash, an operation, a checkpoint, `latest` or `resume`
     #[arg(value_name = "HASH")]
     hash: OsString,
     /// Print mode and id before each path
@@ -33,7 +33,7 @@ pub(crate) struct LsArgs {
 }
 
 pub(crate) fn run(place: &Place, args: &LsArgs, out: &mut Output) -> Result<Done, Failure> {
-    let hash = hash(&args.hash)?;
+    let hash = place.snapshot(&args.hash)?;
     let paths = place.paths(&args.paths)?;
     let mut files = place.workspace.files(&hash)?;
     files.retain(|file| paths.is_empty() || paths.iter().any(|path| file.path.is_within(path)));

@@ -1,15 +1,20 @@
 //! One file per command: its arguments, one engine call, and what is shown of the outcome.
 
 pub(crate) mod absorb;
+pub(crate) mod apply;
+pub(crate) mod blame;
+pub(crate) mod checkpoint;
 pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod diff;
 pub(crate) mod doctor;
+pub(crate) mod fork;
 pub(crate) mod guard;
 pub(crate) mod log;
 pub(crate) mod ls;
 pub(crate) mod man;
 pub(crate) mod patch;
+pub(crate) mod recover;
 pub(crate) mod redo;
 pub(crate) mod restore;
 pub(crate) mod revert;
@@ -19,6 +24,7 @@ pub(crate) mod show;
 pub(crate) mod status;
 pub(crate) mod track;
 pub(crate) mod undo;
+pub(crate) mod unrevert;
 
 /// How a command ended that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

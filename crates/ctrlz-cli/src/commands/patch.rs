@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::Done;
 use crate::failure::Failure;
-use crate::place::{Place, hash};
+use crate::place::Place;
 use crate::progress::watched;
 use crate::render::{self, Ending, Output};
 
@@ -19,7 +19,7 @@ use crate::render::{self, Ending, Output};
 /// `ctrlz patch --json` is what `ctrlz revert` takes.
 #[derive(clap::Args, Debug)]
 pub(crate) struct PatchArgs {
-    /// The snapshot to compare with
+    /// The snapshot to compare with: its hash, an operation, a checkpoint, `latest` or `resume`
     #[arg(value_name = "HASH")]
     hash: OsString,
     /// Print paths relative to the work tree
@@ -31,7 +31,7 @@ pub(crate) struct PatchArgs {
 }
 
 pub(crate) fn run(place: &Place, args: &PatchArgs, out: &mut Output) -> Result<Done, Failure> {
-    let hash = hash(&args.hash)?;
+    let hash = place.snapshot(&args.hash)?;
     let patch = watched(|progress| place.workspace.patch(&hash, progress))?;
     let complete = !patch.skipped.iter().any(|skipped| skipped.reason.is_failure());
     if !complete {

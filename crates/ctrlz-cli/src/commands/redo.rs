@@ -3,7 +3,7 @@
 use ctrlz::{StepRecord, UndoOptions, UndoReport};
 
 use super::Done;
-use super::undo::show;
+use super::undo::{show, show_plan};
 use crate::failure::Failure;
 use crate::place::Place;
 use crate::progress::watched;
@@ -13,20 +13,38 @@ use crate::render::Output;
 ///
 /// Again brings back the undo before it. Works also after new work: what was changed since is
 /// merged by line, and a file whose changes do not merge stays as it is and is marked with !.
-/// Exit code 3 means that something stayed.
+/// Exit code 3 means that something stayed. `ctrlz redo --dry-run` shows what would happen.
 #[derive(clap::Args, Debug)]
 pub(crate) struct RedoArgs {
+    /// Bring back the last undo of session ID
+    #[arg(long, value_name = "ID")]
+    session: Option<String>,
+    /// Show the plan, and change no file
+    #[arg(long)]
+    dry_run: bool,
     /// Take the version of before the undo where changes do not merge
     #[arg(long)]
     force: bool,
+    /// Also bring back changes of ignored files that no tool named
+    #[arg(long)]
+    ignored: bool,
     /// Allow removing an unusual share of the files
     #[arg(long)]
     yes: bool,
 }
 
 pub(crate) fn run(place: &Place, args: &RedoArgs, out: &mut Output) -> Result<Done, Failure> {
-    let options =
-        UndoOptions { force: args.force, allow_mass_removal: args.yes, ..UndoOptions::default() };
+    let options = UndoOptions {
+        session: args.session.clone(),
+        force: args.force,
+        ignored: args.ignored,
+        allow_mass_removal: args.yes,
+        ..UndoOptions::default()
+    };
+    if args.dry_run {
+        let report = watched(|progress| place.workspace.plan_redo(&options, progress))?;
+        return show_plan(place, "would redo", &report, out);
+    }
     let report = watched(|progress| place.workspace.redo(&options, progress))?;
     show(place, "redo", &report, out)?;
     if !out.is_json() {

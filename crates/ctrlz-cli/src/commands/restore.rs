@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use ctrlz::{Action, Kept, KeptReason, Plan, Point, RestoreOptions, RestoreReport, TreePath};
+use ctrlz::{Action, Kept, KeptReason, Plan, RestoreOptions, RestoreReport, TreePath};
 use serde::Serialize;
 
 use super::Done;
@@ -21,11 +21,12 @@ use crate::render::{self, Output};
 /// the snapshot has it differently; it is named with the reason.
 #[derive(clap::Args, Debug)]
 pub(crate) struct RestoreArgs {
-    /// The snapshot to bring back, or the operation that recorded it
+    /// The snapshot to bring back, the operation that recorded it, or a checkpoint
     ///
+    /// A checkpoint is named by its name or label, `latest` or `resume`.
     /// An operation also tells apart states that differ only in permissions or empty directories,
     /// which a hash does not cover.
-    #[arg(value_name = "HASH|OPERATION")]
+    #[arg(value_name = "HASH|OPERATION|CHECKPOINT")]
     to: OsString,
     /// Also remove files created since, where the snapshot proves that they did not exist
     #[arg(long)]
@@ -48,7 +49,7 @@ pub(crate) struct RestoreArgs {
 }
 
 pub(crate) fn run(place: &Place, args: &RestoreArgs, out: &mut Output) -> Result<Done, Failure> {
-    let to: Point = args.to.to_string_lossy().parse().map_err(Failure::from)?;
+    let to = place.point(&args.to)?;
     let options = RestoreOptions {
         exact: args.exact,
         paths: scoped_paths(place, &args.paths)?,
@@ -182,7 +183,7 @@ fn summary(done: &[Action]) -> String {
     parts.join(", ")
 }
 
-fn show_kept(kept: &[Kept], detail: Detail, out: &mut Output) -> Result<(), Failure> {
+pub(super) fn show_kept(kept: &[Kept], detail: Detail, out: &mut Output) -> Result<(), Failure> {
     let mut created_since = 0;
     for Kept { path, reason } in kept {
         if *reason == KeptReason::CreatedSince && detail == Detail::Counted {

@@ -1,39 +1,164 @@
-//! `ctrlz revert`: takes single files back to the state they had in their snapshots.
+//! `ctrlz revert`: takes a session back to a message, or single files to their snapshots.
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use ctrlz::{PatchToRevert, PathText, RestoreOptions};
+use clap::ArgGroup;
+use ctrlz::{Boundary, Error, PatchToRevert, PathText, RestoreOptions, UndoOptions};
 use serde::Deserialize;
 
 use super::Done;
 use super::restore::{Detail, show_plan, show_report};
+use super::undo;
+use super::unrevert::pending;
 use crate::failure::Failure;
 use crate::place::Place;
 use crate::progress::watched;
-use crate::render::Output;
+use crate::render::{Output, printable, shell_word};
 
 /// More than any list of changed files takes.
 const MAX_PATCHES_BYTES: u64 = 256 << 20;
 
-/// Take single files back, each to its own snapshot
+/// Take a session back to before a message, or single files back to their snapshots
 ///
-/// Reads patches as `ctrlz patch --json` prints them: {"hash": …, "files": […]} or an array of
-/// these. Where several name a file, the first one counts, so the oldest comes first. A file that
-/// its snapshot has is put back, one that it proves absent is removed, and one that it cannot
-/// speak of is kept and reported with exit code 3. The present state is recorded first.
+/// With --message, what the session did from that message on is taken back, and what you and
+/// others did since stays, as with `undo`. Until the session works on, the boundary can be moved
+/// by another revert, forward and backward, and `ctrlz unrevert` takes it back as a whole;
+/// --commit makes it final and lists the messages that are gone.
+///
+/// With --patches, reads patches as `ctrlz patch --json` prints them: {"hash": …, "files": […]}
+/// or an array of these. Where several name a file, the first one counts, so the oldest comes
+/// first. A file that its snapshot has is put back, one that it proves absent is removed, and one
+/// that it cannot speak of is kept and reported with exit code 3. The present state is recorded
+/// first.
+///
+/// Example: ctrlz revert --message 7, then ctrlz unrevert or ctrlz revert --commit
 #[derive(clap::Args, Debug)]
+#[command(group(ArgGroup::new("meaning").required(true)))]
 pub(crate) struct RevertArgs {
+    /// Take back message M and everything its session did after it
+    #[arg(long, value_name = "M", group = "meaning")]
+    message: Option<String>,
+    /// Keep the parts of the message that come before part P
+    #[arg(long, value_name = "P", conflicts_with_all = ["commit", "patches"])]
+    part: Option<String>,
+    /// Make the session's revert final, and list the messages that are taken back
+    #[arg(long, group = "meaning")]
+    commit: bool,
     /// Read the patches from FILE, or from standard input for -
-    #[arg(long, value_name = "FILE|-")]
-    patches: PathBuf,
+    #[arg(long, value_name = "FILE|-", group = "meaning")]
+    patches: Option<PathBuf>,
+    /// The session; by default, the one that the message belongs to or that was reverted last
+    #[arg(long, value_name = "ID", conflicts_with = "patches")]
+    session: Option<String>,
     /// Show the plan, and change no file
-    #[arg(long)]
+    #[arg(long, conflicts_with = "commit")]
     dry_run: bool,
+    /// Take the earlier version of a file where changes do not merge
+    #[arg(long, conflicts_with_all = ["commit", "patches"])]
+    force: bool,
+    /// Also take back changes of ignored files that no tool named
+    #[arg(long, conflicts_with_all = ["commit", "patches"])]
+    ignored: bool,
+    /// First close the session's open steps, if its agent is gone or should not go on
+    #[arg(long, conflicts_with_all = ["commit", "patches"])]
+    interrupt: bool,
     /// Allow removing an unusual share of the files
-    #[arg(long)]
+    #[arg(long, conflicts_with = "commit")]
     yes: bool,
+}
+
+pub(crate) fn run(place: &Place, args: &RevertArgs, out: &mut Output) -> Result<Done, Failure> {
+    match (&args.message, &args.patches) {
+        (Some(message), _) => to_message(place, args, message, out),
+        (None, Some(patches)) => files(place, args, patches, out),
+        (None, None) => commit(place, args.session.as_deref(), out),
+    }
+}
+
+fn to_message(
+    place: &Place,
+    args: &RevertArgs,
+    message: &str,
+    out: &mut Output,
+) -> Result<Done, Failure> {
+    let workspace = &place.workspace;
+    let session = match &args.session {
+        Some(session) => session.clone(),
+        None => session_of(place, message)?,
+    };
+    let boundary = Boundary { message: message.to_owned(), part: args.part.clone() };
+    let options = UndoOptions {
+        force: args.force,
+        ignored: args.ignored,
+        interrupt: args.interrupt,
+        allow_mass_removal: args.yes,
+        ..UndoOptions::default()
+    };
+    if args.dry_run {
+        let report =
+            watched(|progress| workspace.plan_revert_to(&session, &boundary, &options, progress))?;
+        return undo::show_plan(place, "would revert", &report, out);
+    }
+    let report = watched(|progress| workspace.revert_to(&session, &boundary, &options, progress))?;
+    undo::show(place, "revert", &report, out)?;
+    if !out.is_json() {
+        for line in ways_on(&session) {
+            out.line(&line)?;
+        }
+    }
+    Ok(Done::of(report.is_complete()))
+}
+
+/// The session that a message belongs to; where several use the id, the one that used it last.
+/// A message that nothing is recorded of yet can only be of the session that worked last.
+fn session_of(place: &Place, message: &str) -> Result<String, Failure> {
+    let steps = place.workspace.steps()?;
+    let step = steps.into_iter().rev().find(|step| step.info.message.as_deref() == Some(message));
+    if let Some(step) = step {
+        return Ok(step.info.session);
+    }
+    let last = place.workspace.sessions()?.pop();
+    let unknown = || Error::NoSuchMessage { message: message.to_owned() };
+    Ok(last.ok_or_else(unknown)?.session)
+}
+
+/// What can be done after a revert.
+pub(super) fn ways_on(session: &str) -> Vec<String> {
+    let word = shell_word(session.as_bytes());
+    vec![
+        "take it back: ctrlz unrevert".into(),
+        format!("make it final: ctrlz revert --commit --session {word}; new work does it too"),
+    ]
+}
+
+fn commit(place: &Place, session: Option<&str>, out: &mut Output) -> Result<Done, Failure> {
+    let session = pending(place, session)?.session;
+    let nothing = || Error::NothingReverted { session: session.clone() };
+    let state = place.workspace.commit_revert(&session)?.ok_or_else(nothing)?;
+    if out.is_json() {
+        out.json(&state)?;
+        return Ok(Done::Complete);
+    }
+    let session = printable(&state.session);
+    out.line(&match state.messages.as_slice() {
+        [] => format!("the revert of session {session} is final"),
+        messages => format!("the revert of session {session} is final; {} gone:", many(messages)),
+    })?;
+    for message in &state.messages {
+        out.line(&printable(message))?;
+    }
+    out.line("bring the files back: ctrlz redo")?;
+    Ok(Done::Complete)
+}
+
+fn many(messages: &[String]) -> String {
+    if messages.len() == 1 {
+        "1 message is".into()
+    } else {
+        format!("{} messages are", messages.len())
+    }
 }
 
 #[derive(Deserialize)]
@@ -42,9 +167,14 @@ struct PatchJson {
     files: Vec<PathText>,
 }
 
-pub(crate) fn run(place: &Place, args: &RevertArgs, out: &mut Output) -> Result<Done, Failure> {
+fn files(
+    place: &Place,
+    args: &RevertArgs,
+    patches: &Path,
+    out: &mut Output,
+) -> Result<Done, Failure> {
     // Everything is read and checked before anything is touched.
-    let patches = parse(&read(&args.patches)?)?
+    let patches = parse(&read(patches)?)?
         .into_iter()
         .map(|patch| to_revert(place, patch))
         .collect::<Result<Vec<PatchToRevert>, Failure>>()?;
@@ -57,7 +187,7 @@ pub(crate) fn run(place: &Place, args: &RevertArgs, out: &mut Output) -> Result<
     show_report(&report, Detail::Named, out)
 }
 
-fn read(path: &PathBuf) -> Result<Vec<u8>, Failure> {
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     let source: io::Result<Box<dyn Read>> = match path.as_os_str() == "-" {
         true => Ok(Box::new(io::stdin().lock())),
         false => File::open(path).map(|file| Box::new(file) as Box<dyn Read>),

@@ -2,10 +2,11 @@
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ctrlz::{Skipped, StepBegun, StepEnded, StepInfo, StepStart};
+use ctrlz::{ParentTurn, Skipped, StepBegun, StepEnded, StepInfo, StepStart};
 
 use super::{Done, absorb};
 use crate::failure::Failure;
@@ -20,6 +21,8 @@ use crate::render;
 /// Exits like the command, with 128 and the signal's number if it was killed, and prints nothing
 /// on standard output. Ctrl-C ends the command, and its step is recorded all the same. If the
 /// state before cannot be recorded, the command is not run.
+///
+/// Example: ctrlz run --session me --label "tidy up" -- npx prettier --write .
 #[derive(clap::Args, Debug)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
@@ -35,6 +38,17 @@ pub(super) struct StepArgs {
     /// Make the step part of message M; without it, it is a turn of its own
     #[arg(long, value_name = "M")]
     message: Option<String>,
+    /// Make the step part P of the message
+    #[arg(long, value_name = "P")]
+    part: Option<String>,
+    /// Say that the session is a sub-agent of session ID; undoing that one's turn includes it
+    #[arg(long, value_name = "ID")]
+    parent: Option<String>,
+    /// Name a file that the command will change, so that it is captured even if it is ignored
+    ///
+    /// Give it once per file. What is named is credited to this step also while others run.
+    #[arg(long = "path", value_name = "PATH")]
+    paths: Vec<PathBuf>,
     /// Say what the step is about; without it, the command is shown
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
@@ -116,12 +130,15 @@ fn begin(place: &Place, args: &StepArgs) -> Result<StepBegun, Failure> {
     let info = StepInfo {
         session: args.session.clone(),
         message: Some(args.message.clone().unwrap_or_else(new_message)),
+        part: args.part.clone(),
         tool: args.tool.clone(),
         label: Some(args.label.clone().unwrap_or_else(|| shown(&args.command))),
         who: args.who.clone(),
+        parent: args.parent.clone().map(|session| ParentTurn { session, message: None }),
         ..StepInfo::default()
     };
-    let start = StepStart { info, owner: Some(std::process::id()), ..StepStart::default() };
+    let paths = place.paths(&args.paths)?;
+    let start = StepStart { info, paths, owner: Some(std::process::id()) };
     let begun = watched(|progress| place.workspace.begin_step(start, progress))?;
     warn_of(&begun.skipped);
     // Before the command runs: it may remove the repository that was borrowed from.

@@ -9,6 +9,9 @@ use crate::place::Place;
 use crate::render::{self, Output, printable};
 
 /// List the sessions that changed something here, the last active one first
+///
+/// One line each: how many steps, how many of them are taken back, when it worked last, the
+/// session it works for, the one it was forked from, and a revert that is not final yet.
 #[derive(clap::Args, Debug)]
 pub(crate) struct SessionsArgs {}
 
@@ -29,10 +32,21 @@ pub(crate) fn run(place: &Place, args: &SessionsArgs, out: &mut Output) -> Resul
     Ok(Done::Complete)
 }
 
-fn line(session: &SessionInfo) -> String {
-    let SessionInfo { session, who, steps, undone, last_at_millis, .. } = session;
-    let who = who.as_ref().map(|who| format!("{who}, ")).unwrap_or_default();
-    let taken_back = if *undone > 0 { format!(" ({undone} undone)") } else { String::new() };
-    let steps = render::steps(*steps);
-    printable(&format!("{session}  {who}{steps}{taken_back}, {}", render::age(*last_at_millis)))
+fn line(info: &SessionInfo) -> String {
+    let mut parts: Vec<String> = info.who.iter().cloned().collect();
+    let undone = info.undone;
+    let taken_back = if undone > 0 { format!(" ({undone} undone)") } else { String::new() };
+    parts.push(format!("{}{taken_back}", render::steps(info.steps)));
+    parts.push(render::age(info.last_at_millis));
+    parts.extend(info.parent.iter().map(|parent| format!("works for {parent}")));
+    if let Some(forked) = &info.forked {
+        let at = forked.message.as_ref().map(|message| format!(" before {message}"));
+        parts.push(format!("fork of {}{}", forked.session, at.unwrap_or_default()));
+    }
+    if let Some(state) = &info.reverted {
+        let part = state.boundary.part.as_ref().map(|part| format!(", part {part}"));
+        let to = format!("{}{}", state.boundary.message, part.unwrap_or_default());
+        parts.push(format!("reverted to before {to} (not final: ctrlz unrevert)"));
+    }
+    printable(&format!("{}  {}", info.session, parts.join(", ")))
 }

@@ -1,39 +1,153 @@
 //! `ctrlz show`: a file of a snapshot, or what a snapshot is.
 
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
-use ctrlz::{ObjectId, Operation, PathText, Skipped};
+use ctrlz::{
+    Deeds, ObjectId, Operation, PathText, Point, Skipped, StepInfo, StepRecord, TimelineEntry,
+};
 use serde::Serialize;
 use serde_json::json;
 
 use super::Done;
+use super::diff::changed_paths;
+use super::log::{entry_json, title};
 use crate::failure::Failure;
-use crate::place::{Place, hash};
-use crate::render::{self, Output};
+use crate::place::Place;
+use crate::render::{self, Output, printable, shell_word};
 
-/// Print a file as a snapshot has it, or describe a snapshot
+/// More files than anybody reads one by one; how many there are is said all the same.
+const MAX_FILES: usize = 1000;
+
+/// Print a file as a snapshot has it, or describe a snapshot, an operation or a step
 ///
 /// HASH:PATH prints the bytes of the file (the target, for a link); PATH is relative to the
 /// current directory. HASH alone says how many files the snapshot has and when it was recorded.
+/// An operation or a checkpoint is shown with what it changed, a step with what it did, also if
+/// that is taken back. Instead of HASH: an operation, a checkpoint's name or label, `latest`.
+///
+/// Example: ctrlz show latest:src/main.rs
 #[derive(clap::Args, Debug)]
 pub(crate) struct ShowArgs {
-    /// The snapshot, or a file in it
-    #[arg(value_name = "HASH[:PATH]")]
+    /// The snapshot, a file in it, an operation, a checkpoint or a step
+    #[arg(value_name = "HASH[:PATH]|ID")]
     what: OsString,
 }
 
 pub(crate) fn run(place: &Place, args: &ShowArgs, out: &mut Output) -> Result<Done, Failure> {
-    let what = args.what.as_bytes();
-    match what.iter().position(|byte| *byte == b':') {
-        Some(colon) => {
-            let hash = hash(OsStr::from_bytes(&what[..colon]))?;
-            show_file(place, &hash, &what[colon + 1..], out)?;
+    match shown(place, &args.what) {
+        Ok(Shown::File(hash, path)) => show_file(place, &hash, path, out)?,
+        Ok(Shown::Snapshot(hash)) => show_snapshot(place, &hash, out)?,
+        Ok(Shown::Operation(entry)) => show_operation(place, &entry, out)?,
+        Err(failure) => {
+            // Agents choose the ids of their steps, so any text may be one.
+            let step = args.what.to_string_lossy();
+            let records = place.workspace.step(&step).map_err(|_| failure)?;
+            show_step(place, &step, &records, out)?;
         }
-        None => show_snapshot(place, &hash(&args.what)?, out)?,
     }
     Ok(Done::Complete)
+}
+
+/// What a name means.
+enum Shown<'a> {
+    File(ObjectId, &'a [u8]),
+    Snapshot(ObjectId),
+    Operation(Box<TimelineEntry>),
+}
+
+fn shown<'a>(place: &Place, what: &'a OsStr) -> Result<Shown<'a>, Failure> {
+    let bytes = what.as_bytes();
+    if let Some(colon) = bytes.iter().position(|byte| *byte == b':') {
+        let hash = place.snapshot(OsStr::from_bytes(&bytes[..colon]))?;
+        return Ok(Shown::File(hash, &bytes[colon + 1..]));
+    }
+    Ok(match place.point(what)? {
+        Point::Snapshot(hash) => Shown::Snapshot(hash),
+        Point::Operation(id) | Point::OperationOf { id, .. } => {
+            Shown::Operation(Box::new(place.workspace.find_operation(&id, MAX_FILES)?))
+        }
+    })
+}
+
+fn show_operation(place: &Place, entry: &TimelineEntry, out: &mut Output) -> Result<(), Failure> {
+    if out.is_json() {
+        return out.json(&entry_json(entry));
+    }
+    let known: HashMap<&str, &StepInfo> =
+        entry.steps.iter().map(|step| (step.info.step.as_str(), &step.info)).collect();
+    out.line(&format!("operation {}", entry.operation))?;
+    out.line(&format!("what      {}", title(entry, &known)))?;
+    if let Some(session) = &entry.session {
+        out.line(&format!("session   {}", printable(session)))?;
+    }
+    for step in &entry.steps {
+        let mark = if step.undone { " [undone]" } else { "" };
+        out.line(&printable(&format!("step      {}{mark}", step.info.step)))?;
+    }
+    out.line(&format!("recorded  {}", render::age(entry.at_millis)))?;
+    out.line(&format!("snapshot  {}", entry.snapshot))?;
+    out.line(&format!("back      ctrlz restore --exact {}", entry.operation))?;
+    match entry.before {
+        Some(before) if before != entry.snapshot => {
+            out.line("")?;
+            Ok(place.workspace.diff(&before, &entry.snapshot, &[], out)?)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn show_step(
+    place: &Place,
+    step: &str,
+    records: &[StepRecord],
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let Some(StepRecord { info, undone, .. }) = records.first() else { return Ok(()) };
+    let deeds = Deeds::Step(step.to_owned());
+    if out.is_json() {
+        let files = changed_paths(&place.workspace.deeds(&deeds)?, &[]);
+        return out.json(&json!({ "step": step, "records": records, "files": files }));
+    }
+    for (name, value) in [
+        ("step", Some(&info.step)),
+        ("session", Some(&info.session)),
+        ("message", info.message.as_ref()),
+        ("part", info.part.as_ref()),
+        ("agent", info.who.as_ref()),
+        ("tool", info.tool.as_ref()),
+        ("label", info.label.as_ref()),
+        ("parent", info.parent.as_ref().map(|turn| &turn.session)),
+    ] {
+        if let Some(value) = value {
+            out.line(&format!("{name:<9} {}", printable(value)))?;
+        }
+    }
+    for record in records {
+        let guess = if record.inferred { ", its end is a guess" } else { "" };
+        let (age, operation) = (render::age(record.at_millis), &record.operation);
+        out.line(&format!("recorded  {age} ({operation}){guess}"))?;
+    }
+    if *undone {
+        out.line("undone    at present; ctrlz redo brings it back")?;
+        out.line("")?;
+        return records.iter().try_for_each(|record| show_record(place, record, out));
+    }
+    out.line(&format!("undo      ctrlz undo --step {}", shell_word(step.as_bytes())))?;
+    out.line("")?;
+    Ok(place.workspace.deeds_diff(&deeds, out)?)
+}
+
+/// What a step did in one operation, whatever became of it.
+fn show_record(place: &Place, record: &StepRecord, out: &mut Output) -> Result<(), Failure> {
+    let paths = record.paths.as_deref();
+    if paths.is_some_and(<[_]>::is_empty) {
+        return Ok(());
+    }
+    let paths = paths.unwrap_or_default();
+    Ok(place.workspace.diff(&record.before, &record.after, paths, out)?)
 }
 
 fn show_file(place: &Place, hash: &ObjectId, path: &[u8], out: &mut Output) -> Result<(), Failure> {

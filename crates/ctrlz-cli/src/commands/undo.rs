@@ -20,6 +20,8 @@ use crate::render::{self, Output, printable};
 /// back yet. Again goes further back. Where a file was changed since, the changes are merged by
 /// line; where they do not merge, the file stays as it is and is marked with !. Exit code 3 means
 /// that something stayed. `ctrlz redo` brings everything back.
+///
+/// Look first, then do exactly that: `ctrlz undo --dry-run`, then `ctrlz apply PLAN`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct UndoArgs {
     /// Take back one step, and keep later ones
@@ -31,6 +33,9 @@ pub(crate) struct UndoArgs {
     /// Take back a message and everything its session did after it
     #[arg(long, value_name = "MESSAGE", group = "scope")]
     to: Option<String>,
+    /// With --to: keep the parts of the message that come before part P
+    #[arg(long, value_name = "P", requires = "to")]
+    part: Option<String>,
     /// Take back the newest step alone
     #[arg(long, group = "scope")]
     last_step: bool,
@@ -49,6 +54,9 @@ pub(crate) struct UndoArgs {
     /// Also take back changes of ignored files that no tool named
     #[arg(long)]
     ignored: bool,
+    /// First close the session's open steps, if its agent is gone or should not go on
+    #[arg(long)]
+    interrupt: bool,
     /// Allow removing an unusual share of the files
     #[arg(long)]
     yes: bool,
@@ -67,20 +75,16 @@ pub(crate) fn run(place: &Place, args: &UndoArgs, out: &mut Output) -> Result<Do
         paths: place.paths(&args.paths)?,
         force: args.force,
         ignored: args.ignored,
+        interrupt: args.interrupt,
         allow_mass_removal: args.yes,
         expected_plan: args.plan.as_deref().map(hash).transpose()?,
-        ..UndoOptions::default()
     };
     if args.dry_run {
         let report = watched(|progress| place.workspace.plan_undo(&scope, &options, progress))?;
         if options.expected_plan.is_some_and(|expected| expected != report.plan) {
             return Err(ctrlz::Error::StalePlan.into());
         }
-        show(place, "would undo", &report, out)?;
-        if !out.is_json() {
-            out.line(&format!("plan {}", report.plan))?;
-        }
-        return Ok(Done::Complete);
+        return show_plan(place, "would undo", &report, out);
     }
     let report = watched(|progress| place.workspace.undo(&scope, &options, progress))?;
     show(place, "undo", &report, out)?;
@@ -98,7 +102,7 @@ fn scope(args: &UndoArgs) -> UndoScope {
         UndoArgs { step: Some(step), .. } => UndoScope::Step { step: step.clone() },
         UndoArgs { message: Some(message), .. } => UndoScope::Message { message: message.clone() },
         UndoArgs { to: Some(message), .. } => {
-            UndoScope::From { message: message.clone(), part: None }
+            UndoScope::From { message: message.clone(), part: args.part.clone() }
         }
         UndoArgs { last_step: true, .. } => UndoScope::LastStep,
         UndoArgs { all: true, .. } => UndoScope::Session,
@@ -111,6 +115,21 @@ struct ReportJson<'a> {
     #[serde(flatten)]
     report: &'a UndoReport,
     complete: bool,
+}
+
+/// Shows a plan and how to carry it out.
+pub(super) fn show_plan(
+    place: &Place,
+    verb: &str,
+    report: &UndoReport,
+    out: &mut Output,
+) -> Result<Done, Failure> {
+    show(place, verb, report, out)?;
+    if !out.is_json() {
+        out.line(&format!("plan {}", report.plan))?;
+        out.line(&format!("apply it: ctrlz apply {}", report.plan))?;
+    }
+    Ok(Done::Complete)
 }
 
 /// Shows which steps it is about and what becomes of every file.
@@ -137,6 +156,12 @@ pub(super) fn show(
     }
     if report.done.is_empty() && kept.is_empty() {
         out.line("no file to change")?;
+    }
+    if !report.ignored.is_empty() {
+        out.line("ignored files that changed and stay; --ignored includes them:")?;
+    }
+    for left in &report.ignored {
+        out.line(&format!("= ignored    {}: {}", left.path, printable(&left.why)))?;
     }
     if let Some(hint) = &report.git_hint {
         out.line(&format!("your git moved too; to move it back: {}", printable(hint)))?;

@@ -7,5 +7,6 @@ mod environment;
 mod output;
 mod reading;
 mod restoring;
+mod session_commands;
 mod sessions;
 mod tracking;

@@ -11,8 +11,28 @@ fn help_never_acts() {
     let top = bench.ok(&["--help"]);
     assert!(top.contains("Exit codes:") && top.contains("7  snapshots are disabled"), "{top}");
     for command in [
-        "undo", "redo", "log", "sessions", "run", "guard", "demo", "track", "patch", "diff",
-        "show", "ls", "restore", "revert", "status", "doctor",
+        "undo",
+        "redo",
+        "log",
+        "sessions",
+        "run",
+        "guard",
+        "demo",
+        "track",
+        "patch",
+        "diff",
+        "show",
+        "ls",
+        "restore",
+        "revert",
+        "unrevert",
+        "apply",
+        "checkpoint",
+        "fork",
+        "blame",
+        "recover",
+        "status",
+        "doctor",
     ] {
         assert!(top.contains(command));
         assert!(bench.ok(&[command, "--help"]).contains("Usage:"));
@@ -34,6 +54,20 @@ fn wrong_usage_has_its_own_code() {
         &["run", "true"],
         &["undo", "--all", "--last-step"],
         &["log", "-n", "0"],
+        &["log", "--lost", "s"],
+        &["undo", "--part", "p"],
+        &["revert"],
+        &["revert", "--message", "m", "--patches", "-"],
+        &["revert", "--part", "p", "--commit"],
+        &["revert", "--commit", "--dry-run"],
+        &["diff"],
+        &["diff", "--step", "s", "--session", "s"],
+        &["diff", "--step", "s", "latest"],
+        &["checkpoint", "--list", "-m", "x"],
+        &["checkpoint", "-m", ""],
+        &["recover"],
+        &["apply"],
+        &["fork"],
     ] {
         assert_eq!(bench.run(words).code, 2, "{words:?}");
     }
@@ -85,7 +119,13 @@ fn every_command_has_json() {
         &["show", hash],
         &["show", &format!("{hash}:a.txt")],
         &["log"],
+        &["log", "--lost"],
         &["sessions"],
+        &["checkpoint", "-m", "named"],
+        &["checkpoint", "--list"],
+        &["show", "named"],
+        &["blame", "a.txt"],
+        &["recover", "--list", "a.txt"],
         &["restore", "--dry-run", hash],
         &["restore", hash],
     ] {

@@ -261,11 +261,11 @@ fn the_log_shows_everything_newest_first() {
     let text = bench.ok(&["log"]);
     let lines: Vec<&str> = text.lines().collect();
     let expected = [
-        ("> ", "redo of /bin/sh -c echo two", "2 files +2 -1"),
-        ("< ", "undo of /bin/sh -c echo two", "2 files +1 -2"),
-        ("o ", "outside (you or a late process)", "1 file +2 -0"),
-        ("* ", "step: /bin/sh -c echo two", "2 files +2 -1"),
-        ("# ", "baseline", "1 file"),
+        (">   ", "redo of /bin/sh -c echo two", "2 files +2 -1"),
+        ("<   ", "undo of /bin/sh -c echo two", "2 files +1 -2"),
+        ("| o ", "outside (you or a late process)", "mine.txt +2 -0"),
+        ("* | ", "step: /bin/sh -c echo two", "2 files +2 -1"),
+        ("  # ", "baseline", "operation "),
     ];
     assert_eq!(lines.len(), expected.len(), "{text}");
     for (line, (sign, title, counts)) in lines.iter().zip(expected) {
@@ -446,7 +446,7 @@ fn check_interrupted(child: Child, bench: &Bench, code: i32) {
     bench.ok(&["undo"]);
     let left: Vec<bool> = ["a", "ready", "mine"].map(|name| bench.read(name).is_some()).into();
     assert_eq!(left, [false, false, true]);
-    assert_eq!(bench.json(&["log"])["operations"][2]["steps"][0].get("inferred"), None);
+    assert_eq!(bench.json(&["log"])["operations"][2]["steps"][0]["inferred"], false);
 }
 
 #[test]

@@ -1,0 +1,57 @@
+//! `ctrlz apply`: carries out a plan that was shown.
+
+use std::ffi::OsString;
+
+use ctrlz::{OperationKind, TimelineQuery, UndoReport};
+
+use super::Done;
+use super::revert::ways_on;
+use super::undo::show;
+use crate::failure::Failure;
+use crate::place::{Place, hash};
+use crate::progress::watched;
+use crate::render::Output;
+
+/// Carry out the plan that --dry-run showed, and nothing else
+///
+/// If the files or the log moved since, so that the plan would do something else, nothing is
+/// changed and the exit code is 5.
+///
+/// Example: ctrlz undo --dry-run, then ctrlz apply with the hash that it printed
+#[derive(clap::Args, Debug)]
+pub(crate) struct ApplyArgs {
+    /// The plan's hash, as --dry-run of undo, redo, revert --message or unrevert printed it
+    #[arg(value_name = "PLAN")]
+    plan: OsString,
+    /// Allow removing an unusual share of the files
+    #[arg(long)]
+    yes: bool,
+}
+
+pub(crate) fn run(place: &Place, args: &ApplyArgs, out: &mut Output) -> Result<Done, Failure> {
+    let plan = hash(&args.plan)?;
+    let report = watched(|progress| place.workspace.apply(&plan, args.yes, progress))?;
+    show(place, "applied to", &report, out)?;
+    if !out.is_json() {
+        for line in way_back(place, &report)? {
+            out.line(&line)?;
+        }
+    }
+    Ok(Done::of(report.is_complete()))
+}
+
+/// The commands that go on from here, by what the plan turned out to be.
+fn way_back(place: &Place, report: &UndoReport) -> Result<Vec<String>, Failure> {
+    let Some(safety) = report.safety_operation.as_ref().filter(|_| report.after.is_some()) else {
+        return Ok(vec!["nothing was changed; make a plan with --force to take all of it".into()]);
+    };
+    let query = TimelineQuery { limit: 1, files: 0, ..TimelineQuery::default() };
+    let newest = place.workspace.timeline(&query)?.into_iter().next();
+    Ok(match newest {
+        Some(newest) if newest.kind == OperationKind::Undo => vec!["redo: ctrlz redo".into()],
+        Some(newest) if newest.kind == OperationKind::Revert => {
+            ways_on(&newest.session.unwrap_or_default())
+        }
+        _ => vec![format!("undo: ctrlz restore --exact {safety}")],
+    })
+}

@@ -1,0 +1,81 @@
+//! `ctrlz blame`: which step wrote a line.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use ctrlz::{BlameLine, OperationKind, Origin, TrackOptions};
+use serde_json::json;
+
+use super::Done;
+use crate::failure::Failure;
+use crate::place::Place;
+use crate::progress::watched;
+use crate::render::{self, Ink, Output, Palette, clipped_to, file_line};
+
+/// Say which step wrote each line of a file
+///
+/// Records the work tree first, so that the lines are those on disk. One line each: what was
+/// done, by whom, how long ago, the line's number and the line. `outside` is what no step did,
+/// such as your own edits; `baseline` was there before anything was recorded. Files that were
+/// renamed without a change are followed.
+#[derive(clap::Args, Debug)]
+pub(crate) struct BlameArgs {
+    /// The file
+    #[arg(value_name = "PATH")]
+    path: PathBuf,
+}
+
+pub(crate) fn run(
+    place: &Place,
+    args: &BlameArgs,
+    palette: Palette,
+    out: &mut Output,
+) -> Result<Done, Failure> {
+    let path = place.file(args.path.as_os_str().as_bytes())?;
+    let snapshot = watched(|progress| place.workspace.track(&TrackOptions::default(), progress))?;
+    let done = Done::of(snapshot.is_complete());
+    if !snapshot.is_complete() {
+        render::skipped(&snapshot.skipped);
+    }
+    let lines = place.workspace.blame(&path)?;
+    if out.is_json() {
+        out.json(&json!({ "path": path, "lines": lines }))?;
+        return Ok(done);
+    }
+    let rows: Vec<Row> = lines.iter().map(Row::of).collect();
+    let width =
+        |of: fn(&Row) -> &String| rows.iter().map(|row| of(row).chars().count()).max().unwrap_or(0);
+    let (what, who) = (width(|row| &row.what), width(|row| &row.who));
+    let number = rows.len().to_string().len();
+    for (index, row) in rows.iter().enumerate() {
+        let origin = format!("{:<what$}  {:<who$}  {:<14}", row.what, row.who, row.age);
+        let origin = palette.paint(row.ink, &origin);
+        let line = format!("{origin}  {:>number$}  {}", index + 1, row.text);
+        out.line(line.trim_end())?;
+    }
+    Ok(done)
+}
+
+/// A line as it is shown.
+struct Row {
+    what: String,
+    who: String,
+    age: String,
+    text: String,
+    ink: Ink,
+}
+
+impl Row {
+    fn of(line: &BlameLine) -> Row {
+        let Origin { kind, at_millis, step, .. } = &line.origin;
+        let (what, who, ink) = match (step, kind) {
+            (Some(step), _) => {
+                let who = step.who.as_ref().unwrap_or(&step.session);
+                (clipped_to(&render::step(step), 30), clipped_to(who, 16), Ink::Agent)
+            }
+            (None, OperationKind::Outside) => ("outside".into(), "you".into(), Ink::Outside),
+            (None, kind) => (render::kind(*kind).into(), String::new(), Ink::Faint),
+        };
+        Row { what, who, age: render::age(*at_millis), text: file_line(&line.text), ink }
+    }
+}

@@ -1,0 +1,94 @@
+//! `ctrlz checkpoint`: a state with a name.
+
+use ctrlz::{Checkpoint, CheckpointOptions};
+use serde::Serialize;
+use serde_json::json;
+
+use super::Done;
+use crate::failure::Failure;
+use crate::place::Place;
+use crate::progress::watched;
+use crate::render::{self, Output, printable, shell_word};
+
+/// Record the work tree under a name, or list such names
+///
+/// `restore`, `diff`, `show` and `ls` take the name, the label, `latest` for the newest checkpoint
+/// and `resume` for the newest one of that kind. Plain git finds it in the store under the same
+/// name. The last 100 are kept (`keep_checkpoints` in the configuration), and pinned ones always.
+///
+/// Example: ctrlz checkpoint -m "it works", then ctrlz diff "it works"
+#[derive(clap::Args, Debug)]
+pub(crate) struct CheckpointArgs {
+    /// Give it a name to remember
+    #[arg(short = 'm', long, value_name = "LABEL", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    label: Option<String>,
+    /// Keep it however many others are made
+    #[arg(long)]
+    pin: bool,
+    /// Say why it is made; part of its name
+    #[arg(long, value_name = "KIND", default_value = "manual", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    kind: String,
+    /// Make it part of session ID
+    #[arg(long, value_name = "ID")]
+    session: Option<String>,
+    /// List the checkpoints, newest first
+    #[arg(long, conflicts_with_all = ["label", "pin", "kind", "session"])]
+    list: bool,
+}
+
+#[derive(Serialize)]
+struct CheckpointJson<'a> {
+    #[serde(flatten)]
+    checkpoint: &'a Checkpoint,
+    complete: bool,
+}
+
+pub(crate) fn run(place: &Place, args: &CheckpointArgs, out: &mut Output) -> Result<Done, Failure> {
+    if args.list {
+        return list(place, out);
+    }
+    let options = CheckpointOptions {
+        label: args.label.clone(),
+        kind: args.kind.clone(),
+        pinned: args.pin,
+        session: args.session.clone(),
+        keep: place.keep_checkpoints,
+    };
+    let checkpoint = watched(|progress| place.workspace.checkpoint(&options, progress))?;
+    let complete = !checkpoint.skipped.iter().any(|skipped| skipped.reason.is_failure());
+    render::skipped(&checkpoint.skipped);
+    if out.is_json() {
+        out.json(&CheckpointJson { checkpoint: &checkpoint, complete })?;
+        return Ok(Done::of(complete));
+    }
+    out.line(&format!("checkpoint {}", short_name(&checkpoint)))?;
+    out.line(&format!("snapshot   {}", checkpoint.snapshot))?;
+    let name = checkpoint.label.as_deref().unwrap_or(short_name(&checkpoint));
+    out.line(&format!("back to it: ctrlz restore --exact {}", shell_word(name.as_bytes())))?;
+    Ok(Done::of(complete))
+}
+
+fn list(place: &Place, out: &mut Output) -> Result<Done, Failure> {
+    let mut checkpoints = place.workspace.checkpoints()?;
+    checkpoints.reverse();
+    if out.is_json() {
+        out.json(&json!({ "checkpoints": checkpoints }))?;
+        return Ok(Done::Complete);
+    }
+    if checkpoints.is_empty() {
+        render::note("no checkpoint here yet; `ctrlz checkpoint -m LABEL` makes one");
+    }
+    for checkpoint in &checkpoints {
+        let age = render::age(checkpoint.at_millis);
+        let pinned = if checkpoint.pinned { "  [pinned]" } else { "" };
+        let label = checkpoint.label.as_ref().map(|label| format!("  {}", printable(label)));
+        let name = short_name(checkpoint);
+        out.line(&format!("{age:<14}  {name}{pinned}{}", label.unwrap_or_default()))?;
+    }
+    Ok(Done::Complete)
+}
+
+/// The last part of the ref's name, which no other checkpoint of the work tree has.
+fn short_name(checkpoint: &Checkpoint) -> &str {
+    checkpoint.name.rsplit('/').next().unwrap_or(&checkpoint.name)
+}

@@ -1,0 +1,86 @@
+//! `ctrlz fork`: a session that goes on from an earlier state of another one.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use ctrlz::{Fork, ForkOptions, Forked, ObjectId, PathText, RestoreReport};
+use serde::Serialize;
+
+use super::Done;
+use super::restore::{Detail, show_kept};
+use super::status::shown;
+use crate::failure::Failure;
+use crate::place::Place;
+use crate::progress::watched;
+use crate::render::{self, Output, printable, shell_word};
+
+/// Make a session that goes on from an earlier state of another one
+///
+/// The new session shares what SESSION did before the message: undoing in it goes on into that,
+/// and never touches what SESSION did later. With --into, the files of that state are copied into
+/// a new directory, so that both can work at the same time; without, no file is touched.
+///
+/// Example: ctrlz fork main --at 7 --into ../other-way
+#[derive(clap::Args, Debug)]
+pub(crate) struct ForkArgs {
+    /// The session to fork
+    #[arg(value_name = "SESSION")]
+    session: String,
+    /// The first message that the fork does not share; by default, it shares all there is
+    #[arg(long, value_name = "MESSAGE")]
+    at: Option<String>,
+    /// The new session's id; by default, a new one
+    #[arg(long, value_name = "ID")]
+    id: Option<String>,
+    /// Bring the files into DIR, which must be new or empty and outside the work tree
+    #[arg(long, value_name = "DIR")]
+    into: Option<PathBuf>,
+}
+
+/// A [`Fork`] whose paths survive JSON whatever their bytes.
+#[derive(Serialize)]
+struct ForkJson<'a> {
+    session: &'a str,
+    forked: &'a Forked,
+    snapshot: ObjectId,
+    into: Option<PathText>,
+    report: Option<&'a RestoreReport>,
+    complete: bool,
+}
+
+pub(crate) fn run(place: &Place, args: &ForkArgs, out: &mut Output) -> Result<Done, Failure> {
+    let options = ForkOptions {
+        at: args.at.clone(),
+        session: args.id.clone(),
+        into: args.into.as_ref().map(|into| place.dir().join(into)),
+    };
+    let fork = watched(|progress| place.workspace.fork(&args.session, &options, progress))?;
+    let complete = fork.report.as_ref().is_none_or(RestoreReport::is_complete);
+    let Fork { session, forked, snapshot, into, report } = &fork;
+    if out.is_json() {
+        out.json(&ForkJson {
+            session,
+            forked,
+            snapshot: *snapshot,
+            into: into.as_ref().map(|into| PathText::from_bytes(into.as_os_str().as_bytes())),
+            report: report.as_ref(),
+            complete,
+        })?;
+        return Ok(Done::of(complete));
+    }
+    let at = forked.message.as_ref().map(|message| format!(" before message {message}"));
+    let origin = format!("{}{}", forked.session, at.unwrap_or_default());
+    out.line(&printable(&format!("session {session} goes on from {origin}")))?;
+    match (into, report) {
+        (Some(into), Some(report)) => {
+            let files = render::files(report.done.len());
+            out.line(&format!("{files} in {}", shown(into)))?;
+            show_kept(&report.kept, Detail::Named, out)?;
+        }
+        _ => {
+            let word = shell_word(forked.operation.as_bytes());
+            out.line(&format!("no file was touched; its state: ctrlz restore --exact {word}"))?;
+        }
+    }
+    Ok(Done::of(complete))
+}

@@ -1,0 +1,79 @@
+//! `ctrlz recover`: lost files, and earlier versions of a file.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use ctrlz::{Action, RestoreOptions, TreePath, Version};
+use serde_json::json;
+
+use super::Done;
+use super::restore::{Detail, action_line, show_plan, show_report};
+use crate::failure::Failure;
+use crate::place::Place;
+use crate::progress::watched;
+use crate::render::{self, Output};
+
+/// Bring back files that disappeared, or list the versions of a file
+///
+/// Every file at PATH or below it that some snapshot has and the work tree has not comes back as
+/// it was last. Nothing that is there is overwritten. `ctrlz log --lost` lists what is lost; with
+/// --list, shows every recorded version of one file and the command that brings it back.
+///
+/// Example: ctrlz recover src/lost.rs
+#[derive(clap::Args, Debug)]
+pub(crate) struct RecoverArgs {
+    /// The file or directory
+    #[arg(value_name = "PATH")]
+    path: PathBuf,
+    /// List the versions of the file, newest first, and change nothing
+    #[arg(long)]
+    list: bool,
+    /// Show the plan, and change no file
+    #[arg(long, conflicts_with = "list")]
+    dry_run: bool,
+}
+
+pub(crate) fn run(place: &Place, args: &RecoverArgs, out: &mut Output) -> Result<Done, Failure> {
+    let path = place.file(args.path.as_os_str().as_bytes())?;
+    let workspace = &place.workspace;
+    if args.list {
+        return list(place, &path, out);
+    }
+    if args.dry_run {
+        let plan = watched(|progress| workspace.plan_recover(&path, progress))?;
+        return show_plan(&plan, Detail::Named, out);
+    }
+    let options = RestoreOptions::default();
+    let report = watched(|progress| workspace.recover(&path, &options, progress))?;
+    if !out.is_json() {
+        let mut done: Vec<&Action> = report.done.iter().collect();
+        done.sort_by_key(|action| action.path());
+        done.iter().try_for_each(|action| out.line(&action_line(action)))?;
+    }
+    show_report(&report, Detail::Named, out)
+}
+
+fn list(place: &Place, path: &TreePath, out: &mut Output) -> Result<Done, Failure> {
+    let versions = place.workspace.versions(path)?;
+    if versions.is_empty() {
+        return Err(Failure::NoVersions { path: path.clone() });
+    }
+    if out.is_json() {
+        out.json(&json!({ "path": path, "versions": versions }))?;
+        return Ok(Done::Complete);
+    }
+    let typed = place.typed(path);
+    let origins: Vec<String> = versions
+        .iter()
+        .map(|version| render::origin(version.kind, version.step.as_ref()))
+        .collect();
+    let width = origins.iter().map(|origin| origin.chars().count()).max().unwrap_or(0);
+    for (Version { content, operation, at_millis, .. }, origin) in versions.iter().zip(origins) {
+        let age = render::age(*at_millis);
+        out.line(&match content {
+            Some(_) => format!("{age:<14}  {origin:<width$}  ctrlz restore {operation} -- {typed}"),
+            None => format!("{age:<14}  {origin:<width$}  deleted"),
+        })?;
+    }
+    Ok(Done::Complete)
+}

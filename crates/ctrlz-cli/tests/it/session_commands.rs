@@ -1,0 +1,607 @@
+//! `revert --message`, `unrevert`, `apply`, `checkpoint`, `fork`, `blame`, `recover`, and what
+//! `log`, `show`, `diff` and `run` know of sessions.
+
+use serde_json::Value;
+
+use crate::bench::{Bench, Ran, contents};
+
+/// A file of five lines, which leave room for merges.
+const CODE: &str = "one\ntwo\nthree\nfour\nfive\n";
+
+impl Bench {
+    /// Runs a shell script as a step of a session's message.
+    #[track_caller]
+    fn agent(&self, session: &str, message: &str, script: &str) -> Ran {
+        self.agent_with(session, message, &[], script)
+    }
+
+    #[track_caller]
+    fn agent_with(&self, session: &str, message: &str, more: &[&str], script: &str) -> Ran {
+        let words = ["run", "--session", session, "--message", message, "--who", "agent"];
+        let command = ["--label", script, "--", "/bin/sh", "-c", script];
+        let ran = self.run(&[&words[..], more, &command].concat());
+        assert_eq!(ran.code, 0, "{ran:?}");
+        ran
+    }
+
+    /// The id of the newest step.
+    fn newest_step(&self) -> String {
+        let log = self.json(&["log"]);
+        let steps = log["operations"].as_array().unwrap().iter();
+        let newest =
+            steps.map(|operation| &operation["steps"][0]["step"]).find(|id| id.is_string());
+        newest.unwrap().as_str().unwrap().to_owned()
+    }
+}
+
+/// `code` changed by two messages of session `s`, with an edit of the user in between.
+fn story() -> Bench {
+    let bench = Bench::new();
+    bench.write("code", CODE);
+    bench.agent("s", "m1", "sed -i s/one/ONE/ code; echo x > new");
+    bench.write("code", "ONE\ntwo\nTHREE by me\nfour\nfive\n");
+    bench.agent("s", "m2", "sed -i s/five/FIVE/ code");
+    bench
+}
+
+#[test]
+fn the_whole_story_of_a_revert() {
+    let bench = story();
+    let agreed = contents(&bench.project);
+
+    // Back to before the second message: the user's edit stays.
+    let report = bench.ok(&["revert", "--message", "m2"]);
+    assert!(report.starts_with("revert sed -i s/five/FIVE/ code (agent, session s)\n"), "{report}");
+    assert!(report.contains("~ overwrite  code\ntake it back: ctrlz unrevert\n"), "{report}");
+    assert!(
+        report.ends_with("ctrlz revert --commit --session s; new work does it too"),
+        "{report}"
+    );
+    assert_eq!(bench.read("code").unwrap(), "ONE\ntwo\nTHREE by me\nfour\nfive\n");
+
+    // The boundary moves back, and forth again.
+    bench.ok(&["revert", "--message", "m1"]);
+    assert_eq!(bench.read("code").unwrap(), "one\ntwo\nTHREE by me\nfour\nfive\n");
+    assert_eq!(bench.read("new"), None);
+    let line = bench.ok(&["sessions"]);
+    assert!(line.ends_with("reverted to before m1 (not final: ctrlz unrevert)"), "{line}");
+    bench.ok(&["revert", "--message", "m2"]);
+    assert_eq!(bench.read("new").unwrap(), "x\n");
+
+    // Edited meanwhile, and taken back as a whole: the edit stays.
+    bench.write("mine", "keep me\n");
+    let report = bench.ok(&["unrevert"]);
+    assert!(report.ends_with("revert again: ctrlz revert --session s --message m2"), "{report}");
+    std::fs::remove_file(bench.project.join("mine")).unwrap();
+    assert_eq!(contents(&bench.project), agreed);
+    bench.fails(&["unrevert"], 4, "no session is reverted");
+
+    // Once more, and final.
+    bench.ok(&["revert", "--message", "m1"]);
+    let report = bench.ok(&["revert", "--commit"]);
+    assert_eq!(
+        report,
+        "the revert of session s is final; 2 messages are gone:\nm1\nm2\nbring the files back: ctrlz redo"
+    );
+    bench.fails(&["unrevert", "--session", "s"], 4, "no revert to take back");
+    bench.fails(&["revert", "--commit"], 4, "no session is reverted");
+    bench.ok(&["redo"]);
+    assert_eq!(contents(&bench.project), agreed);
+
+    let log = bench.json(&["log"]);
+    let kinds: Vec<&str> = log["operations"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|op| op["kind"].as_str().unwrap())
+        .collect();
+    assert_eq!(kinds[..3], ["redo", "revert", "revert"]);
+    let text = bench.ok(&["log"]);
+    assert!(text.contains("revert made final") && text.contains("revert to before m1"), "{text}");
+}
+
+#[test]
+fn new_work_makes_a_revert_final() {
+    let bench = story();
+    bench.ok(&["revert", "--message", "m2"]);
+    assert_eq!(bench.json(&["sessions"])["sessions"][0]["reverted"]["boundary"]["message"], "m2");
+    bench.agent("s", "m3", "echo y > other");
+    assert_eq!(bench.json(&["sessions"])["sessions"][0]["reverted"], Value::Null);
+    bench.fails(&["unrevert", "--session", "s"], 4, "no revert to take back");
+    assert_eq!(bench.read("code").unwrap(), "ONE\ntwo\nTHREE by me\nfour\nfive\n");
+}
+
+#[test]
+fn a_part_of_a_message_is_reverted() {
+    let bench = Bench::new();
+    for (part, file) in [("p1", "a"), ("p2", "b"), ("p3", "c")] {
+        bench.agent_with("s", "m1", &["--part", part], &format!("echo x > {file}"));
+    }
+    bench.ok(&["revert", "--message", "m1", "--part", "p2"]);
+    let left: Vec<bool> = ["a", "b", "c"].map(|name| bench.read(name).is_some()).into();
+    assert_eq!(left, [true, false, false]);
+    let line = bench.ok(&["sessions"]);
+    assert!(line.contains("reverted to before m1, part p2"), "{line}");
+    let report = bench.ok(&["unrevert"]);
+    assert!(report.ends_with("--session s --message m1 --part p2"), "{report}");
+    bench.ok(&["undo", "--to", "m1", "--part", "p3"]);
+    assert!(bench.read("b").is_some() && bench.read("c").is_none());
+    bench.fails(&["revert", "--message", "m1", "--part", "nope"], 4, "no step of a part");
+}
+
+#[test]
+fn a_revert_that_cannot_be_meant_changes_nothing() {
+    let bench = story();
+    let before = contents(&bench.project);
+    bench.fails(&["revert", "--message", "nope"], 4, "no step of a message");
+    bench.fails(&["revert", "--message", "m1", "--session", "nope"], 4, "hint: `ctrlz log`");
+    let ran = bench.fails(&["--json", "revert", "--message", "nope"], 4, "nope");
+    let json: Value = serde_json::from_slice(&ran.stdout).unwrap();
+    assert_eq!(json["error"]["code"], "no_such_message");
+    assert_eq!(contents(&bench.project), before);
+}
+
+#[test]
+fn a_revert_keeps_what_does_not_merge_unless_forced() {
+    let bench = Bench::new();
+    bench.write("f", "one\n");
+    bench.agent("s", "m1", "echo agent > f");
+    bench.write("f", "mine\n");
+    let ran = bench.run(&["revert", "--message", "m1"]);
+    assert_eq!(ran.code, 3, "{ran:?}");
+    assert!(ran.text().contains("! kept       f: it was changed since"), "{ran:?}");
+    assert_eq!(bench.read("f").unwrap(), "mine\n");
+    let json = bench.json(&["revert", "--message", "m1", "--force"]);
+    assert_eq!((&json["complete"], &json["done"][0]["path"]), (&true.into(), &"f".into()));
+    assert_eq!(bench.read("f").unwrap(), "one\n");
+    bench.ok(&["unrevert"]);
+    assert_eq!(bench.read("f").unwrap(), "mine\n");
+}
+
+#[test]
+fn a_session_at_work_is_reverted_only_if_interrupted() {
+    let bench = Bench::new();
+    let script = "echo x > a; $CTRLZ revert --session s --message m1; echo code $?; \
+                  $CTRLZ revert --session s --message m1 --interrupt; echo code $?";
+    let ran = bench.shell(&format!(
+        "export CTRLZ; $CTRLZ run --session s --message m1 -- /bin/sh -c '{script}' 2>&1"
+    ));
+    let text = ran.text();
+    assert!(text.contains("is busy: ") && text.contains("--interrupt"), "{text}");
+    let codes: Vec<&str> = text.lines().filter(|line| line.starts_with("code ")).collect();
+    assert_eq!(codes, ["code 5", "code 0"], "{text}");
+    assert_eq!(bench.read("a"), None);
+}
+
+#[test]
+fn an_undo_can_close_the_open_step() {
+    let bench = Bench::new();
+    let script = "echo x > a; $CTRLZ undo --interrupt; ls; echo y > late";
+    let ran = bench.shell(&format!(
+        "export CTRLZ; $CTRLZ run --session s --message m1 -- /bin/sh -c '{script}' 2>&1"
+    ));
+    assert_eq!(bench.read("a"), None, "{ran:?}");
+    let log = bench.json(&["log"]);
+    let operations = log["operations"].as_array().unwrap();
+    let step = operations.iter().find(|operation| operation["kind"] == "step").unwrap();
+    assert_eq!(step["steps"][0]["inferred"], true, "{log}");
+    assert_eq!(step["steps"][0]["undone"], true, "{log}");
+}
+
+#[test]
+fn a_plan_of_any_kind_is_applied_by_its_hash() {
+    let bench = story();
+    let agreed = contents(&bench.project);
+    for (words, way_back) in [
+        (&["undo", "--dry-run"][..], "redo: ctrlz redo"),
+        (&["redo", "--dry-run"], "undo: ctrlz restore --exact "),
+        (&["revert", "--message", "m1", "--dry-run"], "take it back: ctrlz unrevert"),
+        (&["unrevert", "--dry-run"], "undo: ctrlz restore --exact "),
+    ] {
+        let before = contents(&bench.project);
+        let text = bench.ok(words);
+        assert_eq!(contents(&bench.project), before, "a dry run changes nothing");
+        let last = text.lines().last().unwrap();
+        let hash = last.strip_prefix("apply it: ctrlz apply ").unwrap();
+        assert!(text.contains(&format!("\nplan {hash}\n")), "{text}");
+        let report = bench.ok(&["apply", hash]);
+        assert!(report.contains(way_back), "{words:?}: {report}");
+        assert_ne!(contents(&bench.project), before);
+    }
+    assert_eq!(contents(&bench.project), agreed);
+}
+
+#[test]
+fn a_plan_that_no_longer_fits_is_refused() {
+    let bench = story();
+    let plan = bench.json(&["undo", "--dry-run"])["plan"].as_str().unwrap().to_owned();
+    bench.write("code", "something else\n");
+    let before = contents(&bench.project);
+    bench.fails(&["apply", &plan], 5, "moved since the plan");
+    bench.fails(&["apply", &"1".repeat(40)], 4, "make a plan with --dry-run");
+    bench.fails(&["apply", "nonsense"], 4, "not a snapshot hash");
+    assert_eq!(contents(&bench.project), before);
+}
+
+#[test]
+fn an_applied_plan_may_need_a_yes() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    let script = "i=0; while [ $i -lt 200 ]; do echo x > f$i; i=$((i+1)); done";
+    bench.agent("s", "m1", script);
+    let plan = bench.json(&["undo", "--dry-run"])["plan"].as_str().unwrap().to_owned();
+    bench.fails(&["apply", &plan], 6, "--yes");
+    let json = bench.json(&["apply", &plan, "--yes"]);
+    assert_eq!((&json["plan"], &json["complete"]), (&plan.into(), &true.into()));
+    assert_eq!(contents(&bench.project).len(), 1);
+}
+
+#[test]
+fn a_redo_is_looked_at_first_and_limited_to_a_session() {
+    let bench = Bench::new();
+    bench.agent("s", "m1", "echo x > a");
+    bench.agent("t", "m1", "echo x > b");
+    bench.ok(&["undo", "--session", "s"]);
+    bench.ok(&["undo", "--session", "t"]);
+    let plan = bench.ok(&["redo", "--session", "s", "--dry-run"]);
+    assert!(plan.starts_with("would redo echo x > a"), "{plan}");
+    assert!(bench.read("a").is_none() && bench.read("b").is_none());
+    bench.ok(&["redo", "--session", "s"]);
+    assert!(bench.read("a").is_some() && bench.read("b").is_none());
+    bench.fails(&["redo", "--session", "s"], 4, "nothing to redo");
+    bench.fails(&["redo", "--session", "nope", "--dry-run"], 4, "nothing to redo");
+}
+
+#[test]
+fn ignored_files_that_stay_are_named() {
+    let bench = Bench::new();
+    bench.git(&["init", "-q"]);
+    bench.write(".gitignore", ".env\n");
+    bench.write(".env", "KEY=1\n");
+    bench.agent("s", "m1", "echo KEY=2 > .env; echo x > a");
+    let text = bench.ok(&["undo", "--dry-run"]);
+    assert!(text.contains("stay; --ignored includes them:\n= ignored    .env: "), "{text}");
+    assert_eq!(bench.json(&["undo", "--dry-run"])["ignored"][0]["path"], ".env");
+    bench.ok(&["undo", "--ignored"]);
+    assert_eq!(bench.read(".env").unwrap(), "KEY=1\n");
+}
+
+#[test]
+fn a_path_that_is_named_is_the_steps_own() {
+    let bench = Bench::new();
+    bench.git(&["init", "-q"]);
+    bench.write(".gitignore", "/big/\n.env\n");
+    bench.write(".env", "KEY=1\n");
+    bench.write("big/file", "one\n");
+    let named = ["--path", ".env", "--path", "big/file"];
+    bench.agent_with("s", "m1", &named, "echo KEY=2 > .env; echo two > big/file");
+    let text = bench.ok(&["undo"]);
+    assert!(!text.contains("= ignored"), "{text}");
+    assert_eq!(bench.read(".env").unwrap(), "KEY=1\n");
+    assert_eq!(bench.read("big/file").unwrap(), "one\n");
+    bench.fails(&["run", "--path", "../outside", "--", "true"], 4, "outside the work tree");
+}
+
+#[test]
+fn a_sub_agent_is_undone_with_the_turn_it_works_for() {
+    let bench = Bench::new();
+    let inner =
+        "$CTRLZ run --session child --parent main --message c1 -- /bin/sh -c \"echo x > b\"";
+    let script = format!("echo x > a; {inner}; echo x > c");
+    bench.shell(&format!(
+        "export CTRLZ; $CTRLZ run --session main --message m1 -- /bin/sh -c '{script}'"
+    ));
+    assert!(bench.read("b").is_some());
+    let sessions = bench.ok(&["sessions"]);
+    assert!(sessions.contains("works for main"), "{sessions}");
+    let json = bench.json(&["sessions"]);
+    let child = json["sessions"].as_array().unwrap().iter().find(|info| info["session"] == "child");
+    assert_eq!(child.unwrap()["parent"], "main");
+    bench.ok(&["undo"]);
+    assert!(contents(&bench.project).is_empty(), "{:?}", contents(&bench.project));
+}
+
+#[test]
+fn a_checkpoint_is_found_by_every_name_it_has() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    let text = bench.ok(&["checkpoint", "-m", "it works", "--kind", "turn"]);
+    let name = text.lines().next().unwrap().strip_prefix("checkpoint ").unwrap();
+    assert!(name.starts_with("checkpoint-turn-"), "{text}");
+    assert!(text.ends_with("back to it: ctrlz restore --exact 'it works'"), "{text}");
+    bench.write("a.txt", "two\n");
+    bench.write("new.txt", "new\n");
+    for name in ["it works", "latest", name] {
+        assert_eq!(bench.ok(&["show", &format!("{name}:a.txt")]), "one");
+        assert_eq!(bench.ok(&["ls", name]), "a.txt");
+        assert_eq!(bench.ok(&["patch", "--relative", name]), "a.txt\nnew.txt");
+        assert_eq!(bench.json(&["diff", name])["files"].as_array().unwrap().len(), 2);
+        assert!(bench.ok(&["show", name]).contains("what      checkpoint it works"));
+    }
+    bench.fails(&["ls", "resume"], 4, "not a snapshot hash");
+    bench.ok(&["checkpoint", "--kind", "resume"]);
+    assert_eq!(bench.ok(&["ls", "resume"]), "a.txt\nnew.txt");
+    bench.ok(&["restore", "--exact", "it works"]);
+    assert_eq!(bench.read("a.txt").unwrap(), "one\n");
+    assert_eq!(bench.read("new.txt"), None);
+    bench.fails(&["restore", "it never worked"], 4, "ctrlz checkpoint --list");
+}
+
+#[test]
+fn an_operation_is_taken_wherever_a_hash_is() {
+    let bench = story();
+    let log = bench.json(&["log"]);
+    let first = log["operations"].as_array().unwrap().last().unwrap();
+    let id = first["operation"].as_str().unwrap();
+    assert_eq!(bench.ok(&["ls", id]), "code");
+    assert_eq!(bench.ok(&["show", &format!("{id}:code")]), CODE.trim_end());
+    assert!(bench.ok(&["diff", id, "--", "new"]).contains("+x"));
+    bench.fails(&["ls", "01ARZ3NDEKTSV4RRFFQ69G5FAV"], 4, "no operation");
+}
+
+#[test]
+fn checkpoints_are_listed_and_pruned_as_configured() {
+    let bench = Bench::new();
+    let empty = bench.run(&["checkpoint", "--list"]);
+    assert_eq!((empty.code, empty.text().as_str()), (0, ""), "{empty:?}");
+    bench.write_home(".config/ctrlz/config.toml", "keep_checkpoints = 2\n");
+    bench.ok(&["checkpoint", "-m", "kept", "--pin"]);
+    for label in ["one", "two", "three"] {
+        bench.write("a.txt", label);
+        bench.ok(&["checkpoint", "-m", label]);
+    }
+    let list = bench.ok(&["checkpoint", "--list"]);
+    let labels: Vec<&str> = list.lines().map(|line| line.rsplit("  ").next().unwrap()).collect();
+    assert_eq!(labels, ["three", "two", "kept"], "{list}");
+    assert!(list.lines().last().unwrap().contains("[pinned]"), "{list}");
+    let json = bench.json(&["checkpoint", "--list"]);
+    assert_eq!(json["checkpoints"][0]["label"], "three");
+    assert_eq!(json["checkpoints"][2]["pinned"], true);
+    assert!(bench.ok(&["log"]).contains("[pinned]"));
+    bench.write_home(".config/ctrlz/config.toml", "enabled = false\n");
+    bench.fails(&["checkpoint"], 7, "disabled");
+}
+
+#[test]
+fn a_fork_goes_on_in_a_directory_of_its_own() {
+    let bench = story();
+    let into = bench.home.join("forked");
+    let text =
+        bench.ok(&["fork", "s", "--at", "m2", "--id", "f", "--into", into.to_str().unwrap()]);
+    assert!(text.starts_with("session f goes on from s before message m2\n2 files in "), "{text}");
+    let code = std::fs::read_to_string(into.join("code")).unwrap();
+    assert_eq!(code, "ONE\ntwo\nTHREE by me\nfour\nfive\n");
+    let line = bench.ok(&["sessions"]);
+    assert!(line.lines().any(|line| line.contains("fork of s before m2")), "{line}");
+    assert!(bench.ok(&["log", "-n", "1"]).contains("% "));
+    let there = bench.ok(&["-C", into.to_str().unwrap(), "sessions"]);
+    assert!(there.starts_with("f  "), "{there}");
+    bench.fails(&["fork", "s", "--into", into.to_str().unwrap()], 6, "is not empty");
+    bench.fails(&["fork", "s", "--into", "sub"], 6, "inside the work tree");
+    bench.fails(&["fork", "s", "--id", "f"], 6, "a session \"f\" already");
+}
+
+#[test]
+fn a_fork_touches_no_file_unless_asked() {
+    let bench = story();
+    let before = contents(&bench.project);
+    let json = bench.json(&["fork", "s"]);
+    assert_eq!((&json["forked"]["session"], &json["into"]), (&"s".into(), &Value::Null));
+    let id = json["session"].as_str().unwrap();
+    assert_eq!(contents(&bench.project), before);
+    // Undo in the fork goes on into what it shares.
+    bench.ok(&["undo", "--session", id]);
+    assert_eq!(bench.read("code").unwrap(), "ONE\ntwo\nTHREE by me\nfour\nfive\n");
+    bench.fails(&["fork", "nope"], 4, "`ctrlz sessions`");
+    bench.fails(&["fork", "s", "--at", "nope"], 4, "no step of a message");
+}
+
+#[test]
+fn blame_names_the_step_behind_each_line() {
+    let bench = story();
+    bench.write("code", "ONE\ntwo\nTHREE by me\nfour\nFIVE\n\tsix\u{1b}[2J\n");
+    let text = bench.ok(&["blame", "code"]);
+    let starts = [
+        "sed -i s/one/ONE/ code; echo x ",
+        "baseline ",
+        "outside ",
+        "baseline ",
+        "sed -i s/five",
+        "outside ",
+    ];
+    let ends = ["1  ONE", "2  two", "3  THREE by me", "4  four", "5  FIVE", "6  \tsix\\u{1b}[2J"];
+    assert_eq!(text.lines().count(), 6, "{text}");
+    for (line, (start, end)) in text.lines().zip(starts.iter().zip(ends)) {
+        let start: String = start.chars().take(25).collect();
+        assert!(line.starts_with(&start) && line.ends_with(end), "{line}");
+        assert!(line.contains(" ago"), "{line}");
+    }
+    assert!(text.lines().nth(2).unwrap().contains("  you  "), "{text}");
+    assert!(text.lines().next().unwrap().contains("  agent  "), "{text}");
+    let json = bench.json(&["blame", "code"]);
+    assert_eq!(json["lines"][0]["origin"]["step"]["message"], "m1");
+    assert_eq!(json["lines"][2]["origin"]["kind"], "outside");
+    assert_eq!(json["lines"][1]["text"], "two");
+}
+
+#[test]
+fn blame_needs_a_text_file() {
+    let bench = story();
+    bench.fails(&["blame", "nope"], 4, "has no nope");
+    std::fs::write(bench.project.join("binary"), b"\0\x01\xff").unwrap();
+    bench.fails(&["blame", "binary"], 4, "binary is binary");
+    bench.fails(&["blame", "."], 4, "is the work tree itself");
+}
+
+#[test]
+fn lost_files_are_listed_and_recovered() {
+    let bench = Bench::new();
+    bench.git(&["init", "-q"]);
+    bench.write("src/a b.txt", "one\n");
+    bench.write("src/c.txt", "one\n");
+    bench.write("keep.txt", "one\n");
+    bench.agent("s", "m1", "echo two > src/c.txt");
+    bench.agent("s", "m2", "rm -r src");
+    bench.write("after.txt", "one\n");
+    let list = bench.ok(&["log", "--lost"]);
+    assert_eq!(list.lines().count(), 2, "{list}");
+    assert!(list.contains("src/a b.txt  by rm -r src  ctrlz recover 'src/a b.txt'"), "{list}");
+    assert_eq!(bench.json(&["log", "--lost"])["lost"][1]["step"]["message"], "m2");
+    let ran = bench.run(&["log", "--lost", "-n", "1"]);
+    assert!(ran.stderr.contains("and 1 file more"), "{ran:?}");
+
+    let plan = bench.ok(&["recover", "src", "--dry-run"]);
+    assert!(plan.starts_with("+ create     src/a b.txt\n+ create     src/c.txt\n"), "{plan}");
+    assert_eq!(bench.read("src/c.txt"), None);
+    let text = bench.ok(&["recover", "src/c.txt"]);
+    assert!(text.starts_with("+ create     src/c.txt\n1 created\n"), "{text}");
+    assert_eq!(bench.read("src/c.txt").unwrap(), "two\n", "as it was last");
+    let json = bench.json(&["recover", "src"]);
+    assert_eq!((&json["complete"], json["done"].as_array().unwrap().len()), (&true.into(), 1));
+    bench.fails(&["recover", "src"], 4, "is not lost");
+    let ran = bench.run(&["log", "--lost"]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, "no file is lost\n"));
+}
+
+#[test]
+fn each_version_of_a_file_is_listed_with_its_way_back() {
+    let bench = Bench::new();
+    bench.git(&["init", "-q"]);
+    bench.write("sub/f", "one\n");
+    bench.agent("s", "m1", "echo two > sub/f");
+    bench.write("sub/f", "three\n");
+    bench.agent("s", "m2", "rm sub/f; touch sub/g");
+    let list = bench.ok(&["-C", "sub", "recover", "--list", "f"]);
+    let lines: Vec<&str> = list.lines().collect();
+    assert_eq!(lines.len(), 4, "{list}");
+    assert!(lines[0].contains("rm sub/f") && lines[0].ends_with("deleted"), "{list}");
+    assert!(lines[1].contains("outside") && lines[3].contains("baseline"), "{list}");
+    for (line, text) in [(lines[1], "three\n"), (lines[2], "two\n"), (lines[3], "one\n")] {
+        let words = line.split_once("ctrlz ").unwrap().1;
+        assert!(words.ends_with(" -- f"), "{list}");
+        let words: Vec<&str> = ["-C", "sub"].into_iter().chain(words.split(' ')).collect();
+        bench.ok(&words);
+        assert_eq!(bench.read("sub/f").unwrap(), text);
+    }
+    let json = bench.json(&["recover", "--list", "sub/f"]);
+    assert!(json["versions"].as_array().unwrap().len() > 4, "restores are versions too");
+    bench.fails(&["recover", "--list", "nope"], 4, "no snapshot has nope");
+}
+
+#[test]
+fn the_log_draws_a_lane_per_session_and_names_files() {
+    let bench = Bench::new();
+    bench.agent("s", "m1", "echo x > a");
+    bench.agent("t", "m1", "echo x > b; echo x > c");
+    bench.agent("s", "m2", "echo y >> a");
+    bench.ok(&["undo", "--session", "s"]);
+    let text = bench.ok(&["log", "--files"]);
+    let graph: Vec<String> = text.lines().map(|line| line.chars().take(3).collect()).collect();
+    assert_eq!(
+        graph,
+        ["<  ", "|  ", "x  ", "|  ", "| *", "|  ", "|  ", "*  ", "   ", "#  "],
+        "{text}"
+    );
+    let files: Vec<&str> =
+        text.lines().filter(|line| !line.contains(" ago ")).map(str::trim_start).collect();
+    assert!(files[0].ends_with("+0 -1        a") && files[2].ends_with("+1 -0        b"), "{text}");
+    assert!(text.contains("[undone]  s/m2 step "), "{text}");
+    let newest = &bench.json(&["log", "-n", "1"])["operations"][0];
+    assert_eq!((&newest["kind"], &newest["session"]), (&"undo".into(), &"s".into()));
+    assert_eq!(newest["changes"][0]["path"], "a");
+    assert_eq!(bench.ok(&["log", "t"]).lines().count(), 1);
+}
+
+#[test]
+fn a_long_log_is_read_no_further_than_asked_for() {
+    let bench = Bench::new();
+    let mut options = ctrlz::Options::new(&bench.data);
+    options.home = Some(bench.home.clone());
+    let workspace = ctrlz::Workspace::open(&bench.project, options).unwrap();
+    let progress = ctrlz::Progress::default();
+    for number in 0..300 {
+        bench.write("f", &number.to_string());
+        workspace.track(&ctrlz::TrackOptions::default(), &progress).unwrap();
+    }
+    let whole = bench.json(&["log", "-n", "1000"]);
+    assert_eq!(whole["operations"].as_array().unwrap().len(), 300);
+    // An index that cannot be read to its beginning is made anew, once somebody gets there.
+    let index = contents(&bench.data).into_iter().find(|(path, _)| path.ends_with("log.index"));
+    let (path, mut bytes) = index.unwrap();
+    bytes[..8].fill(b'z');
+    std::fs::write(&path, &bytes).unwrap();
+    assert_eq!(bench.ok(&["log", "-n", "290"]).lines().count(), 290);
+    assert_eq!(bench.ok(&["log", "-n", "3"]).lines().count(), 3);
+    assert_eq!(std::fs::read(&path).unwrap(), bytes, "nobody got there");
+    let again = bench.json(&["log", "-n", "1000"]);
+    assert_eq!(again["operations"].as_array().unwrap().len(), 300);
+    assert_ne!(std::fs::read(&path).unwrap(), bytes);
+}
+
+#[test]
+fn a_step_is_shown_with_what_it_did_also_when_taken_back() {
+    let bench = story();
+    let step = bench.newest_step();
+    let text = bench.ok(&["show", &step]);
+    assert!(text.starts_with(&format!("step      {step}\nsession   s\nmessage   m2\n")), "{text}");
+    assert!(text.contains(&format!("undo      ctrlz undo --step {step}")), "{text}");
+    assert!(text.contains("-five\n+FIVE"), "{text}");
+    bench.ok(&["undo"]);
+    let text = bench.ok(&["show", &step]);
+    assert!(text.contains("undone    at present") && text.contains("-five\n+FIVE"), "{text}");
+    let json = bench.json(&["show", &step]);
+    assert_eq!(json["records"][0]["undone"], true);
+    let undo = bench.json(&["log", "-n", "1"])["operations"][0]["operation"].clone();
+    let text = bench.ok(&["show", undo.as_str().unwrap()]);
+    assert!(text.contains("what      undo of ") && text.contains("-FIVE\n+five"), "{text}");
+    assert_eq!(bench.json(&["show", undo.as_str().unwrap()])["kind"], "undo");
+    bench.fails(&["show", "no-such-step"], 4, "not a snapshot hash");
+}
+
+#[test]
+fn what_a_session_a_message_or_a_step_did_is_a_diff() {
+    let bench = story();
+    let of_session = bench.ok(&["diff", "--session", "s"]);
+    assert!(of_session.contains("+ONE") && of_session.contains("+FIVE"), "{of_session}");
+    let of_message = bench.ok(&["diff", "--message", "m1"]);
+    assert!(of_message.contains("+ONE") && !of_message.contains("THREE by me"), "{of_message}");
+    let step = bench.newest_step();
+    let of_step = bench.ok(&["diff", "--step", &step]);
+    assert!(of_step.contains("+FIVE") && !of_step.contains("+ONE"), "{of_step}");
+    let files = bench.json(&["diff", "--message", "m1"]);
+    assert_eq!(files["files"][1], serde_json::json!({ "path": "new", "status": "added" }));
+    let full = bench.json(&["diff", "--session", "s", "--full"]);
+    assert_eq!(full[1]["after"], "x\n");
+    assert!(bench.ok(&["diff", "--step", &step, "--full"]).ends_with("modified code"));
+    bench.fails(&["diff", "--session", "nope"], 4, "no session");
+    bench.fails(&["diff", "--message", "nope"], 4, "no step of a message");
+    bench.fails(&["diff", "--step", "nope"], 4, "no step");
+}
+
+#[test]
+fn names_that_agents_choose_cannot_steer_a_terminal_here_either() {
+    let bench = Bench::new();
+    let evil = "\u{1b}[2J\u{202e}\nx";
+    bench.write("a", "one\n");
+    let words = ["run", "--session", evil, "--message", evil, "--part", evil, "--who", evil];
+    bench
+        .ok(&[&words[..], &["--label", evil, "--", "/bin/sh", "-c", "echo x >> a; rm -f b"]]
+            .concat());
+    let step = bench.newest_step();
+    for words in [
+        &["checkpoint", "-m", evil][..],
+        &["checkpoint", "--list"],
+        &["show", evil],
+        &["show", &step],
+        &["blame", "a"],
+        &["fork", evil, "--id", "\u{1b}[1m"],
+        &["revert", "--message", evil, "--part", evil],
+        &["sessions"],
+        &["log", "--files"],
+        &["unrevert"],
+        &["recover", "--list", "a"],
+    ] {
+        let text = bench.ok(words);
+        assert!(!text.contains(['\u{1b}', '\u{202e}']), "{words:?}: {text:?}");
+    }
+}
