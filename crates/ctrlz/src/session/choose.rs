@@ -163,9 +163,10 @@ impl Lineage {
     pub(super) fn pass(&mut self, history: &History<'_>, at: usize) {
         let entry = &history.entries[at];
         if let (Some(forked), Some(session)) = (&entry.details.forked, &entry.details.session)
-            && self.sessions.contains(session)
+            && let Some(bound) = self.shared_with(session)
         {
-            self.joins.push((forked.operation.clone(), forked.session.clone()));
+            let operation = bound.map_or(&forked.operation, |bound| bound.min(&forked.operation));
+            self.joins.push((operation.clone(), forked.session.clone()));
         }
         let reached = |(operation, _): &(String, String)| entry.id <= *operation;
         for at in (0..self.joins.len()).rev() {
@@ -173,6 +174,20 @@ impl Lineage {
                 self.sessions.push(self.joins.remove(at).1);
             }
         }
+    }
+
+    /// Whether a session's steps count, at once (`None`) or from an operation on.
+    fn shared_with(&self, session: &String) -> Option<Option<&String>> {
+        if self.sessions.contains(session) {
+            return Some(None);
+        }
+        // A fork may share less than all of another fork, and then all that one shares.
+        self.joins.iter().find(|(_, joins)| joins == session).map(|(from, _)| Some(from))
+    }
+
+    /// Whether a step is one of the sessions' own, not a sub-agent's.
+    pub(super) fn is_own(&self, info: &StepInfo) -> bool {
+        self.any || self.sessions.contains(&info.session)
     }
 
     pub(super) fn includes(&self, info: &StepInfo) -> bool {

@@ -13,6 +13,7 @@ use crate::store::{
 };
 use crate::workspace::{Hold, Options, Point, RestoreOptions, RestoreReport, Workspace};
 
+use super::choose::Lineage;
 use super::history::History;
 
 /// How to fork a session.
@@ -151,11 +152,16 @@ fn fork_point(
     let mut found = None;
     let mut known = false;
     let mut place = 0;
+    let mut lineage = Lineage::of(Some(session));
     loop {
         history.before(place)?;
-        let Some(entry) = history.entries.get(place) else { break };
+        if place >= history.entries.len() {
+            break;
+        }
+        lineage.pass(history, place);
+        let entry = &history.entries[place];
         for credit in &entry.details.credits {
-            if !credit.step.belongs_to(session) {
+            if !lineage.includes(&credit.step) {
                 continue;
             }
             known = true;
@@ -164,10 +170,11 @@ fn fork_point(
             }
         }
         known |= entry.details.session.as_deref() == Some(session);
-        let passed = found.is_some()
-            && entry.details.credits.iter().any(|credit| {
-                credit.step.session == session && credit.step.message.as_deref() != at
-            });
+        let passed =
+            found.is_some()
+                && entry.details.credits.iter().any(|credit| {
+                    lineage.is_own(&credit.step) && credit.step.message.as_deref() != at
+                });
         if passed || (known && at.is_none()) {
             break;
         }

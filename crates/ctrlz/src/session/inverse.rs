@@ -1,6 +1,6 @@
 //! The inverse of changes: what the present would be had they not been made.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::compare::{Change, Entry, Status, changes, find, merge_lines};
 use crate::error::Error;
@@ -80,6 +80,7 @@ pub(super) fn invert(
             ..Inverted::default()
         },
         pack: PackWriter::new(&store.objects_dir()),
+        merged: HashMap::new(),
     };
     let (mut tracks, hidden) = gather(store, inversion)?;
     inverter.shared();
@@ -145,6 +146,9 @@ struct Inverter<'a> {
     inversion: &'a Inversion<'a>,
     out: Inverted,
     pack: PackWriter,
+    /// Merged texts, which the pack holds and nobody can read yet: an earlier change of the same
+    /// path may have to be merged out of one.
+    merged: HashMap<ObjectId, Vec<u8>>,
 }
 
 impl Inverter<'_> {
@@ -528,7 +532,10 @@ impl Inverter<'_> {
         ours: &ObjectId,
         theirs: &ObjectId,
     ) -> Result<Option<ObjectId>, Error> {
-        let read = |id: &ObjectId| self.store.objects.blob(id);
+        let read = |id: &ObjectId| match self.merged.get(id) {
+            Some(text) => Ok(text.clone()),
+            None => self.store.objects.blob(id),
+        };
         let (base, ours, theirs) = (read(base)?, read(ours)?, read(theirs)?);
         if [&base, &ours, &theirs].into_iter().any(|bytes| is_binary(bytes)) {
             return Ok(None);
@@ -536,7 +543,9 @@ impl Inverter<'_> {
         match merge_lines(&base, &ours, &theirs) {
             Some(merged) => {
                 let known = |id: &ObjectId| self.store.objects.holds(id);
-                self.pack.add(Kind::Blob, &merged, known)
+                let id = self.pack.add(Kind::Blob, &merged, known)?;
+                self.merged.extend(id.map(|id| (id, merged)));
+                Ok(id)
             }
             None => Ok(None),
         }

@@ -41,6 +41,22 @@ impl Lab {
 }
 
 #[test]
+fn a_fork_of_a_fork_at_a_shared_message_shares_what_came_before_it() {
+    let lab = Lab::new();
+    for number in 1..=3 {
+        lab.step("s", &format!("m{number}"), &format!("{number}"), |lab| {
+            lab.write(&format!("f{number}"), "x\n");
+        });
+    }
+    lab.fork("s", None, "f");
+    lab.fork("f", Some("m2"), "g");
+    assert_eq!(lab.undo_with(&UndoScope::LastTurn, &of("g")).unwrap().steps, ["1"]);
+    let result = lab.undo_with(&UndoScope::LastTurn, &of("g"));
+    assert!(matches!(result, Err(Error::NothingToUndo)), "{result:?}");
+    assert_eq!(lab.undo_with(&UndoScope::LastTurn, &of("f")).unwrap().steps, ["3"]);
+}
+
+#[test]
 fn undo_in_a_fork_goes_on_into_shared_history_and_not_into_the_originals_later_steps() {
     let lab = Lab::new();
     for number in 1..=3 {
@@ -80,6 +96,9 @@ fn a_fork_of_a_fork_shares_what_both_share() {
         .collect();
     assert_eq!(undone, ["3", "1"]);
     assert!(lab.exists("f2") && lab.exists("f4"));
+    lab.fork("g", Some("m1"), "h");
+    let result = lab.undo_with(&UndoScope::LastTurn, &of("h"));
+    assert!(matches!(result, Err(Error::NothingToUndo)), "it shares nothing: {result:?}");
     let unknown = lab.workspace().fork("nobody", &ForkOptions::default(), &Progress::default());
     assert!(matches!(unknown, Err(Error::NoSuchSession { .. })));
     let at = ForkOptions { at: Some("nope".into()), ..ForkOptions::default() };
