@@ -1,0 +1,140 @@
+//! What nobody without a watcher can avoid: a stat of every file, or reading all of them.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use flate2::{Compress, Compression, FlushCompress};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
+
+use crate::Fallible;
+use crate::job::{Job, Work};
+
+/// Everything that need not be found out: which directories and names there are.
+pub(crate) struct Floor {
+    dirs: Vec<(PathBuf, Vec<std::ffi::OsString>)>,
+    reads: bool,
+    pack: PathBuf,
+    threads: usize,
+}
+
+impl Floor {
+    /// Lists the tree beforehand, as a cache does.
+    pub(crate) fn prepare(job: &Job) -> Fallible<Floor> {
+        let mut dirs = Vec::new();
+        let mut waiting = vec![job.tree.clone()];
+        while let Some(dir) = waiting.pop() {
+            let mut names = Vec::new();
+            for entry in std::fs::read_dir(&dir)? {
+                let entry = entry?;
+                match entry.file_type()?.is_dir() {
+                    true if entry.file_name() != ".git" => waiting.push(entry.path()),
+                    true => (),
+                    false => names.push(entry.file_name()),
+                }
+            }
+            dirs.push((dir, names));
+        }
+        std::fs::create_dir_all(&job.state)?;
+        Ok(Floor {
+            dirs,
+            reads: job.work == Work::ReadAll,
+            pack: job.state.join("pack"),
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+        })
+    }
+
+    /// Looks at every directory and file once; reads, hashes and compresses the files if asked.
+    pub(crate) fn run(&mut self) -> Fallible<String> {
+        let next = AtomicUsize::new(0);
+        let out = Mutex::new(File::create(&self.pack)?);
+        let this = &*self;
+        let counts: Vec<usize> = std::thread::scope(|scope| {
+            let work = || this.worker(&next, &out);
+            let workers: Vec<_> = (0..this.threads).map(|_| scope.spawn(work)).collect();
+            workers.into_iter().map(|worker| worker.join().unwrap_or(Ok(0)).unwrap_or(0)).collect()
+        });
+        if self.reads {
+            out.into_inner().map_err(|_| "a thread panicked")?.sync_all()?;
+        }
+        let seen: usize = counts.iter().sum();
+        let files: usize = self.dirs.iter().map(|(_, names)| names.len()).sum();
+        if seen != files {
+            return Err("a file could not be looked at".into());
+        }
+        Ok(seen.to_string())
+    }
+
+    fn worker(&self, next: &AtomicUsize, out: &Mutex<File>) -> std::io::Result<usize> {
+        let mut seen = 0;
+        let mut packer = Packer::default();
+        while let Some((path, names)) = self.dirs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let dir = rustix::fs::open(path, flags, Mode::empty())?;
+            rustix::fs::fstat(&dir)?;
+            for name in names {
+                let flags = AtFlags::SYMLINK_NOFOLLOW;
+                rustix::fs::statx(&dir, name.as_os_str(), flags, StatxFlags::BASIC_STATS)?;
+                if self.reads {
+                    packer.add(&dir, name, out)?;
+                }
+                seen += 1;
+            }
+        }
+        packer.flush(out)?;
+        Ok(seen)
+    }
+}
+
+/// Reads, hashes and compresses, and does nothing else.
+struct Packer {
+    compressor: Compress,
+    content: Vec<u8>,
+    packed: Vec<u8>,
+}
+
+impl Default for Packer {
+    fn default() -> Packer {
+        let compressor = Compress::new(Compression::new(1), true);
+        Packer { compressor, content: Vec::new(), packed: Vec::new() }
+    }
+}
+
+impl Packer {
+    fn add(
+        &mut self,
+        dir: &OwnedFd,
+        name: &std::ffi::OsStr,
+        out: &Mutex<File>,
+    ) -> std::io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let mut file = File::from(rustix::fs::openat(dir, name, flags, Mode::empty())?);
+        self.content.clear();
+        file.read_to_end(&mut self.content)?;
+        let mut hasher = gix_hash::hasher(gix_hash::Kind::Sha1);
+        hasher.update(format!("blob {}\0", self.content.len()).as_bytes());
+        hasher.update(&self.content);
+        let id = hasher.try_finalize().map_err(std::io::Error::other)?;
+        self.packed.extend_from_slice(id.as_slice());
+        self.packed.reserve(self.content.len() + 64);
+        self.compressor.reset();
+        self.compressor
+            .compress_vec(&self.content, &mut self.packed, FlushCompress::Finish)
+            .map_err(std::io::Error::other)?;
+        if self.packed.len() > 4 << 20 {
+            self.flush(out)?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self, out: &Mutex<File>) -> std::io::Result<()> {
+        if let Ok(mut out) = out.lock() {
+            out.write_all(&self.packed)?;
+        }
+        self.packed.clear();
+        Ok(())
+    }
+}

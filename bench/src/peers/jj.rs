@@ -1,0 +1,19 @@
+//! Jujutsu, in a copy of the work tree, because it keeps its state inside.
+
+use crate::Fallible;
+use crate::job::{Job, Work};
+use crate::process::{output, program, word};
+
+/// Takes a snapshot as every command of jj does first.
+pub(crate) fn run(job: &Job) -> Fallible<String> {
+    let copy = job.state.join("tree");
+    if !copy.exists() {
+        std::fs::create_dir_all(&job.state)?;
+        output(program("cp").arg("-a").arg(&job.tree).arg(&copy))?;
+        output(program("jj").current_dir(&copy).args(["git", "init", "--quiet"]))?;
+    }
+    match job.work {
+        Work::Track => word(program("jj").current_dir(&copy).args(["debug", "snapshot"])),
+        _ => Err("only its snapshots are measured".into()),
+    }
+}

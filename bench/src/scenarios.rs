@@ -1,0 +1,448 @@
+//! What is measured, in which order, and on which tree.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use ctrlz::{Options, Progress, StepInfo, StepStart, Workspace};
+
+use crate::Fallible;
+use crate::job::{Job, Work};
+use crate::measure::{Sample, Series, Spread};
+use crate::peers::Contender;
+use crate::process::{is_installed, output, program};
+use crate::tree::{Tree, disk_bytes};
+
+/// What was asked for.
+pub(crate) struct Plan {
+    pub(crate) files: Vec<usize>,
+    pub(crate) quick: bool,
+    pub(crate) steps: usize,
+    pub(crate) jj: bool,
+    pub(crate) temp: Option<PathBuf>,
+    pub(crate) ctrlz: PathBuf,
+}
+
+/// A kind of work in a kind of situation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Scenario {
+    ColdUnseeded,
+    ColdSeeded,
+    WarmUnchanged,
+    /// So many files changed.
+    WarmChanged(usize),
+    Patch,
+    DiffFull(usize),
+    Restore(usize),
+    /// So many files were created since and are deleted.
+    RestoreExact(usize),
+}
+
+impl Scenario {
+    pub(crate) fn name(self) -> String {
+        match self {
+            Scenario::ColdUnseeded => "cold, nothing to borrow".into(),
+            Scenario::ColdSeeded => "cold, seeded by the user's git".into(),
+            Scenario::WarmUnchanged => "warm, nothing changed".into(),
+            Scenario::WarmChanged(1) => "warm, 1 file changed".into(),
+            Scenario::WarmChanged(count) => format!("warm, {count} files changed"),
+            Scenario::Patch => "patch, 1 file changed".into(),
+            Scenario::DiffFull(1) => "diff_full, 1 file".into(),
+            Scenario::DiffFull(count) => format!("diff_full, {count} files"),
+            Scenario::Restore(1) => "restore, 1 file".into(),
+            Scenario::Restore(count) => format!("restore, {count} files"),
+            Scenario::RestoreExact(count) => format!("exact restore, {count} files deleted"),
+        }
+    }
+}
+
+/// One line of the tables.
+pub(crate) struct Row {
+    pub(crate) scenario: Scenario,
+    pub(crate) files: usize,
+    pub(crate) series: BTreeMap<Contender, Series>,
+}
+
+/// Costs of single steps in a long session.
+pub(crate) struct SessionPoint {
+    pub(crate) step: usize,
+    /// Milliseconds for the beginning and the end of one step.
+    pub(crate) cost: Spread,
+}
+
+/// A count of system calls.
+pub(crate) struct Calls {
+    pub(crate) contender: Contender,
+    pub(crate) total: u64,
+    pub(crate) most: Vec<(String, u64)>,
+}
+
+/// Everything that was measured.
+#[derive(Default)]
+pub(crate) struct Results {
+    pub(crate) rows: Vec<Row>,
+    pub(crate) session: Vec<SessionPoint>,
+    /// Of a track with nothing changed, at this size.
+    pub(crate) calls: Option<(usize, Vec<Calls>)>,
+    /// What a store takes on the disk, in bytes.
+    pub(crate) disk: Vec<(String, Contender, u64)>,
+    pub(crate) jj: bool,
+}
+
+/// Measures everything.
+pub(crate) fn run(plan: &Plan) -> Fallible<Results> {
+    let temp = match &plan.temp {
+        Some(dir) => tempfile::tempdir_in(dir)?,
+        None => tempfile::tempdir()?,
+    };
+    let mut results = Results { jj: plan.jj && is_installed("jj"), ..Results::default() };
+    for files in &plan.files {
+        let lab = Lab::new(plan, &temp.path().join(files.to_string()), *files)?;
+        lab.tracks(&mut results)?;
+        std::fs::remove_dir_all(&lab.dir)?;
+    }
+    let files = if plan.quick { 300 } else { 3_000 };
+    let lab = Lab::new(plan, &temp.path().join("restores"), files)?;
+    lab.restores(&mut results)?;
+    let lab = Lab::new(plan, &temp.path().join("session"), if plan.quick { 200 } else { 1_000 })?;
+    lab.session(&mut results)?;
+    Ok(results)
+}
+
+/// A tree and every contender's state.
+struct Lab<'a> {
+    plan: &'a Plan,
+    dir: PathBuf,
+    tree: Tree,
+}
+
+impl Lab<'_> {
+    fn new<'a>(plan: &'a Plan, dir: &Path, files: usize) -> Fallible<Lab<'a>> {
+        eprintln!("making a tree of {files} files");
+        let root = dir.join("tree");
+        std::fs::create_dir_all(&root)?;
+        Ok(Lab { plan, dir: dir.to_owned(), tree: Tree::make(&root, files)? })
+    }
+
+    fn state(&self, contender: Contender) -> PathBuf {
+        self.dir.join(contender.dir())
+    }
+
+    fn job(&self, contender: Contender, work: Work) -> Job {
+        Job {
+            contender,
+            work,
+            tree: self.tree.root.clone(),
+            state: self.state(contender),
+            ctrlz: self.plan.ctrlz.clone(),
+        }
+    }
+
+    fn forget(&self, contender: Contender) -> Fallible<()> {
+        let state = self.state(contender);
+        if state.exists() {
+            std::fs::remove_dir_all(&state)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the tree a repository of the user's, everything committed.
+    fn commit(&self) -> Fallible<()> {
+        let git = || {
+            let mut git = program("git");
+            git.current_dir(&self.tree.root);
+            git.args(["-c", "user.name=a", "-c", "user.email=a@example.com"]);
+            git
+        };
+        output(git().args(["init", "-q"]))?;
+        // Straight into one pack, as after a clone.
+        output(git().args(["-c", "core.bigFileThreshold=1", "add", "-A"]))?;
+        output(git().args(["commit", "-qm", "all"]))?;
+        Ok(())
+    }
+
+    /// Rounds of cheap and of expensive work.
+    fn rounds(&self) -> (usize, usize) {
+        match self.plan.quick {
+            true => (3, 1),
+            false if self.tree.files > 200_000 => (5, 1),
+            false => (9, 3),
+        }
+    }
+
+    fn with_jj(&self, mut contenders: Vec<Contender>) -> Vec<Contender> {
+        if self.plan.jj && is_installed("jj") {
+            contenders.push(Contender::Jj);
+        }
+        contenders
+    }
+
+    /// Takes turns: every round begins with another contender.
+    fn take_turns(
+        &self,
+        scenario: Scenario,
+        contenders: &[Contender],
+        rounds: usize,
+        mut sample: impl FnMut(Contender, usize) -> Fallible<Sample>,
+        mut between: impl FnMut(usize) -> Fallible<()>,
+    ) -> Fallible<Row> {
+        eprintln!("{:>9} files: {}", self.tree.files, scenario.name());
+        let mut series: BTreeMap<Contender, Series> = BTreeMap::new();
+        for round in 0..rounds {
+            between(round)?;
+            let mut hashes: BTreeMap<String, Contender> = BTreeMap::new();
+            for turn in 0..contenders.len() {
+                let contender = contenders[(turn + round) % contenders.len()];
+                self.calm_down()?;
+                let sample = sample(contender, round)?;
+                if sample.output.len() == 40 {
+                    hashes.insert(sample.output.clone(), contender);
+                }
+                series.entry(contender).or_default().push(sample);
+            }
+            if hashes.len() > 1 {
+                return Err(format!("the contenders disagree: {hashes:?}").into());
+            }
+        }
+        Ok(Row { scenario, files: self.tree.files, series })
+    }
+
+    /// Waits for what the previous sample left behind: write-back, and copying in the background.
+    fn calm_down(&self) -> Fallible<()> {
+        let start = Instant::now();
+        while has_loans(&self.state(Contender::Ctrlz)) && start.elapsed().as_secs() < 300 {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let dir = std::fs::File::open(&self.dir)?;
+        Ok(rustix::fs::syncfs(dir)?)
+    }
+
+    fn tracks(&self, results: &mut Results) -> Fallible<()> {
+        use Contender::{Ctrlz, Floor, Git, Library, OpenCode};
+        let (many, few) = self.rounds();
+        let huge = self.tree.files > 200_000;
+        let track = |contender| self.job(contender, Work::Track).sample();
+        let quiet = |_| Ok(());
+
+        let unseeded: &[_] = if huge { &[Ctrlz, Floor] } else { &[Ctrlz, Library, Git, Floor] };
+        let cold = |contender, _| {
+            self.forget(contender)?;
+            let work = if contender == Floor { Work::ReadAll } else { Work::Track };
+            self.job(contender, work).sample()
+        };
+        let row = self.take_turns(Scenario::ColdUnseeded, unseeded, few, cold, quiet)?;
+        results.rows.push(row);
+        for contender in unseeded.iter().filter(|contender| **contender != Floor) {
+            let bytes = disk_bytes(&self.state(*contender));
+            let what = format!("{} files, first snapshot", self.tree.files);
+            results.disk.push((what, *contender, bytes));
+        }
+
+        self.commit()?;
+        let seeded = [Ctrlz, Library, OpenCode, Floor];
+        let cold = |contender, _| {
+            self.forget(contender)?;
+            track(contender)
+        };
+        results.rows.push(self.take_turns(Scenario::ColdSeeded, &seeded, few, cold, quiet)?);
+
+        let warm = self.with_jj(vec![Ctrlz, Library, Git, OpenCode, Floor]);
+        for contender in warm.iter().chain(&warm) {
+            track(*contender)?;
+        }
+        while Workspace::open(&self.tree.root, Options::new(self.state(Library)))?
+            .absorb(u64::MAX)?
+            > 0
+        {}
+        let warmly = |contender, _| track(contender);
+        results.rows.push(self.take_turns(Scenario::WarmUnchanged, &warm, many, warmly, quiet)?);
+        if self.tree.files <= 10_000 && is_installed("strace") {
+            results.calls = Some((self.tree.files, self.count_calls()?));
+        }
+        self.changed_tracks(results, many)
+    }
+
+    fn changed_tracks(&self, results: &mut Results, rounds: usize) -> Fallible<()> {
+        use Contender::{Ctrlz, Floor, Git, Library, OpenCode};
+        let all = [Ctrlz, Library, Git, OpenCode, Floor];
+        let track = |contender, _| self.job(contender, Work::Track).sample();
+        let first = track(Ctrlz, 0)?.output;
+        let most = self.tree.files.min(1_000);
+        for (count, rounds) in [(1, rounds), (most, rounds.div_ceil(2))] {
+            let edit = |round| self.tree.edit(count, round + 100 * count);
+            let scenario = Scenario::WarmChanged(count);
+            results.rows.push(self.take_turns(scenario, &all, rounds, track, edit)?);
+        }
+        let makers = [Ctrlz, Library, Git, OpenCode];
+        let edit = |round| self.tree.edit(1, round + 500_000);
+        let patch = |contender, _| self.job(contender, Work::Patch(first.clone())).sample();
+        results.rows.push(self.take_turns(Scenario::Patch, &makers, rounds, patch, edit)?);
+
+        let readers = [Ctrlz, Library, OpenCode];
+        for (count, round) in [(1, 700_000), (most, 800_000)] {
+            let from = self.tracked_by(&readers)?;
+            self.tree.edit(count, round)?;
+            let to = self.tracked_by(&readers)?;
+            let work = Work::DiffFull(from, to);
+            let diff = |contender, _| self.job(contender, work.clone()).sample();
+            let row =
+                self.take_turns(Scenario::DiffFull(count), &readers, rounds, diff, |_| Ok(()))?;
+            results.rows.push(row);
+        }
+        Ok(())
+    }
+
+    /// Lets everyone take a snapshot, and gives the hash that all agree on.
+    fn tracked_by(&self, contenders: &[Contender]) -> Fallible<String> {
+        let mut hash = String::new();
+        for contender in contenders {
+            hash = self.job(*contender, Work::Track).sample()?.output;
+        }
+        Ok(hash)
+    }
+
+    fn restores(&self, results: &mut Results) -> Fallible<()> {
+        use Contender::{Ctrlz, Git, Library, OpenCode};
+        self.commit()?;
+        let (many, _) = self.rounds();
+        let all = [Ctrlz, Library, Git, OpenCode];
+        let target = self.tracked_by(&all)?;
+        let files = self.tree.files;
+        for (scenario, count) in [(Scenario::Restore(1), 1), (Scenario::Restore(files), files)] {
+            let restore = |contender, round: usize| {
+                self.tree.edit(count, round + count)?;
+                // What the agent did is recorded before anybody asks for it back.
+                self.job(contender, Work::Track).sample()?;
+                self.calm_down()?;
+                let mut sample = self.job(contender, Work::Restore(target.clone())).sample()?;
+                sample.output.clear();
+                self.check(contender, &target)?;
+                Ok(sample)
+            };
+            let row = self.take_turns(scenario, &all, many, restore, |_| Ok(()))?;
+            results.rows.push(row);
+        }
+        let created = files / 6;
+        let exact = |contender, round| {
+            self.tree.add(created, round)?;
+            self.job(contender, Work::Track).sample()?;
+            self.calm_down()?;
+            let mut sample = self.job(contender, Work::RestoreExact(target.clone())).sample()?;
+            sample.output.clear();
+            self.check(contender, &target)?;
+            self.tree.remove_added()?;
+            Ok(sample)
+        };
+        let removers = [Ctrlz, Library, Git];
+        let scenario = Scenario::RestoreExact(created);
+        let row = self.take_turns(scenario, &removers, many, exact, |_| Ok(()))?;
+        results.rows.push(row);
+        Ok(())
+    }
+
+    /// A restore that did not restore would be fast.
+    fn check(&self, contender: Contender, target: &str) -> Fallible<()> {
+        let now = self.job(contender, Work::Track).sample()?.output;
+        if now != target {
+            return Err(format!("{contender:?} did not restore: {now} instead of {target}").into());
+        }
+        Ok(())
+    }
+
+    /// Steps of one file each, through the library, as an agent that embeds the engine takes them;
+    /// OpenCode's calls take the same snapshots, for the space they need.
+    fn session(&self, results: &mut Results) -> Fallible<()> {
+        self.commit()?;
+        let steps = self.plan.steps;
+        eprintln!("{:>9} files: a session of {steps} steps", self.tree.files);
+        let state = self.state(Contender::Library);
+        let workspace = Workspace::open(&self.tree.root, Options::new(&state))?;
+        let peer_steps = steps.min(1_000);
+        self.job(Contender::OpenCode, Work::Track).sample()?;
+        let before_peer = disk_bytes(&self.state(Contender::OpenCode));
+        let mut costs = Vec::with_capacity(steps);
+        let mut sizes = (0, 0);
+        for step in 0..steps {
+            costs.push(self.step(&workspace, step)?);
+            if step < peer_steps {
+                self.job(Contender::OpenCode, Work::Track).sample()?;
+            }
+            if step == 0 {
+                while workspace.absorb(u64::MAX)? > 0 {}
+                sizes.0 = disk_bytes(&state);
+            }
+            if step + 1 == peer_steps {
+                sizes.1 = disk_bytes(&state);
+            }
+        }
+        let what = format!("{peer_steps} steps of one file each, growth");
+        let peer = disk_bytes(&self.state(Contender::OpenCode)) - before_peer;
+        results.disk.push((what.clone(), Contender::Library, sizes.1.saturating_sub(sizes.0)));
+        results.disk.push((what, Contender::OpenCode, peer));
+        for at in [10, 30, 100, 300, 1_000, 3_000, 10_000] {
+            if at <= steps {
+                let near = &costs[at - (at / 5).max(5)..at];
+                results.session.push(SessionPoint { step: at, cost: Spread::of(near.to_vec()) });
+            }
+        }
+        Ok(())
+    }
+
+    /// Milliseconds for one step: its beginning and its end, not the edit between.
+    fn step(&self, workspace: &Workspace, step: usize) -> Fallible<f64> {
+        let info = StepInfo {
+            session: "bench".into(),
+            message: Some(format!("turn {step}")),
+            ..StepInfo::default()
+        };
+        let start = StepStart { info, ..StepStart::default() };
+        let progress = Progress::default();
+        let clock = Instant::now();
+        let begun = workspace.begin_step(start, &progress)?;
+        let beginning = clock.elapsed();
+        self.tree.edit(1, 1_000_000 + step)?;
+        let clock = Instant::now();
+        workspace.end_step(&begun.step, &progress)?;
+        Ok((beginning + clock.elapsed()).as_secs_f64() * 1000.0)
+    }
+
+    /// System calls of a track with nothing changed.
+    fn count_calls(&self) -> Fallible<Vec<Calls>> {
+        let mut counted = Vec::new();
+        for contender in [Contender::Ctrlz, Contender::Git, Contender::OpenCode] {
+            let table = self.dir.join("calls");
+            let job = serde_json::to_string(&self.job(contender, Work::Track))?;
+            let mut strace = program("strace");
+            strace.args(["-f", "-c", "-o"]).arg(&table).arg(std::env::current_exe()?);
+            output(strace.args(["--job", &job]))?;
+            counted.push(parse_calls(contender, &std::fs::read_to_string(&table)?));
+        }
+        Ok(counted)
+    }
+}
+
+/// Whether a store still copies what it borrowed.
+fn has_loans(state: &Path) -> bool {
+    let Ok(stores) = std::fs::read_dir(state.join("store")) else { return false };
+    stores.flatten().any(|store| {
+        let trees = std::fs::read_dir(store.path().join("ctrlz/wt"));
+        trees.into_iter().flatten().flatten().any(|tree| tree.path().join("borrowed").exists())
+    })
+}
+
+/// Reads the table that `strace -c` prints.
+fn parse_calls(contender: Contender, table: &str) -> Calls {
+    let mut most: Vec<(String, u64)> = table
+        .lines()
+        .filter_map(|line| {
+            let columns: Vec<&str> = line.split_whitespace().collect();
+            let (name, count) = (columns.last()?, columns.get(3)?);
+            Some(((*name).to_owned(), count.parse().ok()?))
+        })
+        .collect();
+    most.retain(|(name, _)| name != "total");
+    most.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let total = most.iter().map(|(_, count)| count).sum();
+    most.truncate(5);
+    Calls { contender, total, most }
+}

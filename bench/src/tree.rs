@@ -1,0 +1,155 @@
+//! Generated work trees: the same files on every machine.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use crate::Fallible;
+
+/// Most directories of a project hold about this many files.
+const FILES_PER_DIR: usize = 20;
+/// Every so many directories, one lies ten levels down.
+const DEEP_EVERY: usize = 10;
+
+/// A work tree of `files` files.
+#[derive(Clone, Debug)]
+pub(crate) struct Tree {
+    pub(crate) root: PathBuf,
+    pub(crate) files: usize,
+}
+
+impl Tree {
+    /// Writes the tree: source-like text, wide with some deep directories.
+    pub(crate) fn make(root: &Path, files: usize) -> Fallible<Tree> {
+        let tree = Tree { root: root.to_owned(), files };
+        for file in 0..files {
+            let path = tree.path(file);
+            if file.is_multiple_of(FILES_PER_DIR) {
+                std::fs::create_dir_all(path.parent().ok_or("no parent")?)?;
+            }
+            std::fs::write(path, content(file, 0))?;
+        }
+        settle();
+        Ok(tree)
+    }
+
+    /// The path of the file with this number.
+    pub(crate) fn path(&self, file: usize) -> PathBuf {
+        let dir = file / FILES_PER_DIR;
+        let mut path = self.root.join(format!("part{:02}", dir % 50));
+        if dir.is_multiple_of(DEEP_EVERY) {
+            path.extend((0..8).map(|level| format!("level{level}")));
+        }
+        path.push(format!("module{dir:05}"));
+        path.push(format!("file{:03}.rs", file % FILES_PER_DIR));
+        path
+    }
+
+    /// Rewrites `count` files, spread evenly, with text that no earlier round had.
+    pub(crate) fn edit(&self, count: usize, round: usize) -> Fallible<()> {
+        let count = count.min(self.files);
+        for at in 0..count {
+            let file = at * self.files / count;
+            std::fs::write(self.path(file), content(file, round + 1))?;
+        }
+        settle();
+        Ok(())
+    }
+
+    /// Adds `count` new files in directories of their own.
+    pub(crate) fn add(&self, count: usize, round: usize) -> Fallible<()> {
+        for at in 0..count {
+            let dir = self.root.join(format!("added{:03}", at / FILES_PER_DIR));
+            std::fs::create_dir_all(&dir)?;
+            std::fs::write(dir.join(format!("new{at:05}.rs")), content(at, round + 7))?;
+        }
+        settle();
+        Ok(())
+    }
+
+    /// Removes what [`Tree::add`] added.
+    pub(crate) fn remove_added(&self) -> Fallible<()> {
+        for entry in std::fs::read_dir(&self.root)? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with("added") {
+                std::fs::remove_dir_all(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Waits until a new file's stamp is old enough to be believed, as it is between an agent's steps.
+fn settle() {
+    std::thread::sleep(std::time::Duration::from_millis(30));
+}
+
+/// About 4.6 KB of text that compresses like source code does.
+fn content(file: usize, round: usize) -> Vec<u8> {
+    const WORDS: [&str; 24] = [
+        "let", "mut", "self", "path", "match", "return", "value", "result", "struct", "impl",
+        "pub", "fn", "if", "else", "for", "in", "entry", "index", "bytes", "error", "option",
+        "none", "some", "where",
+    ];
+    let mut random = Random((file as u64) << 20 | round as u64);
+    let mut text = Vec::with_capacity(6_000);
+    writeln!(text, "// file {file}, round {round}").expect("memory can be written");
+    let lines = 60 + random.below(80);
+    for line in 0..lines {
+        text.extend(std::iter::repeat_n(b' ', 4 * (1 + random.below(3))));
+        for _ in 0..3 + random.below(5) {
+            let word = WORDS[random.below(WORDS.len())];
+            write!(text, "{word}").expect("memory can be written");
+            match random.below(4) {
+                0 => write!(text, "_{:x} ", random.below(4096)),
+                1 => write!(text, "({line}) "),
+                _ => write!(text, " "),
+            }
+            .expect("memory can be written");
+        }
+        text.extend_from_slice(b";\n");
+    }
+    text
+}
+
+/// A small generator, so that nothing depends on the machine.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ (mixed >> 31)) % limit as u64) as usize
+    }
+}
+
+/// Bytes that everything below `dir` takes on the disk.
+pub(crate) fn disk_bytes(dir: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let mut total = 0;
+    let mut dirs = vec![dir.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
+            let Ok(meta) = entry.path().symlink_metadata() else { continue };
+            total += meta.blocks() * 512;
+            if meta.is_dir() {
+                dirs.push(entry.path());
+            }
+        }
+    }
+    total
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_round_writes_other_text_and_every_run_the_same() {
+        assert_eq!(content(3, 1), content(3, 1));
+        assert_ne!(content(3, 1), content(3, 2));
+        let bytes: usize = (0..200).map(|file| content(file, 0).len()).sum();
+        assert!((3_000..6_500).contains(&(bytes / 200)), "{}", bytes / 200);
+    }
+}
