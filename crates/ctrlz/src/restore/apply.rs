@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::compare::Entry;
 use crate::error::Error;
@@ -51,7 +52,7 @@ pub(crate) fn apply(
     if let Err(cause) = journal.save(journal_path) {
         return Err(roll_back(root, &mut journal, journal_path, rescue, cause));
     }
-    let swapped = journal.units.iter().try_for_each(|unit| swap(root, unit)).and_then(|()| {
+    let swapped = for_each_unit(threads, &journal.units, |unit| swap(root, unit)).and_then(|()| {
         journal
             .modes
             .iter()
@@ -61,7 +62,7 @@ pub(crate) fn apply(
         return Err(roll_back(root, &mut journal, journal_path, rescue, cause));
     }
     // From here on the new state stands; a failure leaves the journal for the next command.
-    finish(root, &journal, journal_path, (flush, OnFailure::Stop), rescue)
+    finish(root, &journal, journal_path, (flush, OnFailure::Stop), threads, rescue)
         .map_err(|cause| Error::Interrupted { cause: Box::new(cause) })
 }
 
@@ -151,6 +152,28 @@ fn stage_all(
         root.sync_file_system()?;
     }
     Ok(())
+}
+
+/// Does something with every unit, several at a time; the first failure stops it.
+fn for_each_unit(
+    threads: usize,
+    units: &[UnitRecord],
+    work: impl Fn(&UnitRecord) -> Result<(), Error> + Sync,
+) -> Result<(), Error> {
+    /// Units that lie beside each other share a directory.
+    const UNITS_PER_JOB: usize = 32;
+    if threads <= 1 || units.len() <= UNITS_PER_JOB {
+        return units.iter().try_for_each(work);
+    }
+    let failed = AtomicBool::new(false);
+    let jobs = units.chunks(UNITS_PER_JOB).rev().collect();
+    let done = run_jobs(threads, jobs, |units: &[UnitRecord], _| {
+        units.iter().try_for_each(|unit| match failed.load(Ordering::Relaxed) {
+            true => Ok(()),
+            false => work(unit).inspect_err(|_| failed.store(true, Ordering::Relaxed)),
+        })
+    });
+    done.into_iter().collect()
 }
 
 /// A unit's directory, and its name in it.
@@ -394,6 +417,17 @@ fn discard(dir: &Dir, path: &[u8], unit: &UnitRecord, rescue: Rescue<'_>) -> Res
     Ok(dir.remove_file(temporary)?)
 }
 
+/// Removes the file that a unit replaced, if it is exactly what the safety snapshot holds.
+fn remove_recorded_leaf(root: &Dir, unit: &UnitRecord) -> Result<(), Error> {
+    let Some(old @ Thing::Leaf(_)) = &unit.old else { return Ok(()) };
+    let Place { dir, .. } = place(root, &unit.path)?;
+    let temporary = unit.temporary.as_bytes();
+    if is_as_recorded(&dir, temporary, old, Renamed::Perhaps)? {
+        dir.remove_file(temporary)?;
+    }
+    Ok(())
+}
+
 /// Removes a directory's recorded content, and the directory if nothing else is in it.
 fn remove_known(dir: &Dir, name: &[u8], thing: &Thing) -> Result<(), Error> {
     let Thing::Dir { files, dirs, .. } = thing else { return Ok(()) };
@@ -477,10 +511,16 @@ fn finish(
     journal: &Journal,
     path: &Path,
     (flush, on_failure): (Flush, OnFailure),
+    threads: usize,
     rescue: Rescue<'_>,
 ) -> Result<Applied, Error> {
     sync_all(root, journal, flush)?;
     let mut applied = Applied::default();
+    // What is as it was recorded goes at once, on all threads. What is not, or could not be
+    // removed, is looked at again below, where it can be saved or told.
+    if threads > 1 {
+        for_each_unit(threads, &journal.units, |unit| remove_recorded_leaf(root, unit).or(Ok(())))?;
+    }
     for unit in &journal.units {
         match remove_old(root, unit, rescue) {
             Ok(None) => (),
@@ -613,7 +653,8 @@ pub(crate) fn recover(
                     kept.push(change.path.clone().into_bytes());
                 }
             }
-            let applied = finish(root, journal, path, (Flush::Later, OnFailure::GoOn), rescue)?;
+            let how = (Flush::Later, OnFailure::GoOn);
+            let applied = finish(root, journal, path, how, 1, rescue)?;
             Ok(Applied { kept, ..applied })
         }
     }

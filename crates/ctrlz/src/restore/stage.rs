@@ -1,11 +1,11 @@
 //! Staging: new content under temporary names, checked before anything visible changes.
 
 use std::fs::File;
-use std::io::{BufReader, Read, Seek};
+use std::io::{Read, Seek};
 
 use crate::compare::Entry;
 use crate::error::Error;
-use crate::fs::{Dir, FileKind, Named, set_mode, set_owner, stat_file};
+use crate::fs::{Dir, FileKind, Named, Stat, set_mode, set_owner, stat_file};
 use crate::git::{EntryKind, Hasher, Kind, ObjectId};
 use crate::path::{PathText, join, split};
 use crate::scan::EntryStat;
@@ -118,8 +118,8 @@ fn stage_leaf(
     let path = dir.path_of(name);
     let mut file = dir.create_file(name)?;
     objects.copy_blob(&entry.id, &mut file)?;
-    check_written(&mut file, &entry.id, &path)?;
-    if let Some(owner) = owner {
+    let stat = check_written(&mut file, &entry.id, &path)?;
+    if let Some(owner) = owner.filter(|owner| (owner.uid, owner.gid) != (stat.uid, stat.gid)) {
         set_owner(&file, owner.uid, owner.gid).named("set the owner of", &path)?;
     }
     // After the owner: changing it may drop bits.
@@ -132,20 +132,20 @@ fn stage_leaf(
 
 /// Reads the file back: what is renamed over the user's bytes must have the right hash as a file,
 /// not only as an object.
-fn check_written(file: &mut File, id: &ObjectId, path: &std::path::Path) -> Result<(), Error> {
-    let bytes = stat_file(file, path)?.bytes;
+fn check_written(file: &mut File, id: &ObjectId, path: &std::path::Path) -> Result<Stat, Error> {
+    const MAX_BUFFER_BYTES: u64 = 128 * 1024;
+    let stat = stat_file(file, path)?;
     file.rewind().named("read back", path)?;
-    let mut hasher = Hasher::object(Kind::Blob, bytes);
-    let mut reader = BufReader::with_capacity(128 * 1024, file);
-    let mut buffer = vec![0; 128 * 1024];
+    let mut hasher = Hasher::object(Kind::Blob, stat.bytes);
+    let mut buffer = vec![0; stat.bytes.clamp(1, MAX_BUFFER_BYTES) as usize];
     loop {
-        match reader.read(&mut buffer).named("read back", path)? {
+        match file.read(&mut buffer).named("read back", path)? {
             0 => break,
             count => hasher.update(&buffer[..count]),
         }
     }
     if hasher.finish() == Some(*id) {
-        return Ok(());
+        return Ok(stat);
     }
     Err(Error::Damaged { id: *id, why: "it was not written correctly".into() })
 }
