@@ -12,6 +12,7 @@ use crate::failure::Failure;
 use crate::place::Place;
 
 /// What is copied before the command ends; more than this is left to a process of its own.
+const AT_ONCE_BLOBS: u64 = 100;
 const AT_ONCE_BYTES: u64 = 32 << 20;
 /// What is copied in one go: the work tree is locked meanwhile.
 const SLICE_BYTES: u64 = 128 << 20;
@@ -43,6 +44,14 @@ pub(crate) fn run(place: &Place, args: &AbsorbArgs) -> Result<Done, Failure> {
 pub(crate) fn begin(place: &Place) {
     if place.workspace.absorb(AT_ONCE_BYTES).is_ok_and(|left| left > 0) {
         detach(place).ok();
+    }
+}
+
+/// The same, but `borrowed` blobs that are too many to wait for are all left to the process.
+pub(crate) fn begin_aside(place: &Place, borrowed: u64) {
+    match borrowed > AT_ONCE_BLOBS {
+        true => drop(detach(place)),
+        false => begin(place),
     }
 }
 

@@ -49,7 +49,7 @@ pub(crate) fn run(place: &Place, args: &TrackArgs, out: &mut Output) -> Result<D
     // Whoever waits for the hash need not wait for the copying.
     out.finish()?;
     if snapshot.borrowed > 0 {
-        absorb::begin(place);
+        absorb::begin_aside(place, snapshot.borrowed);
     }
     Ok(Done::of(complete))
 }

@@ -15,14 +15,23 @@ pub(crate) fn create_dirs(path: &Path) -> Result<(), FileError> {
     if let Some(parent) = path.parent() {
         create_dirs(parent)?;
     }
+    if create_dir(path)? {
+        // What is put inside must not vanish with the directory's name.
+        path.parent().map_or(Ok(()), sync_dir)?;
+    }
+    Ok(())
+}
+
+/// Creates a directory, 0700 whatever the umask, and leaves it to the caller to make its name
+/// durable; `false` if there is one already.
+pub(crate) fn create_dir(path: &Path) -> Result<bool, FileError> {
     match std::fs::DirBuilder::new().mode(0o700).create(path) {
         Ok(()) => {
             let mode = Permissions::from_mode(0o700);
             std::fs::set_permissions(path, mode).named("set the permissions of", path)?;
-            // What is put inside must not vanish with the directory's name.
-            path.parent().map_or(Ok(()), sync_dir)
+            Ok(true)
         }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(error).named("create the directory", path),
     }
 }
@@ -209,6 +218,13 @@ pub(crate) fn replace(path: &Path, bytes: &[u8], durable: Durable) -> Result<(),
     written
 }
 
+/// Writes over a file in place. For notes that only the holder of a lock reads and that can be lost.
+pub(crate) fn overwrite(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create(true).truncate(true).mode(0o600);
+    options.open(path).and_then(|mut file| file.write_all(bytes)).named("write", path)
+}
+
 /// Makes the names in a directory durable.
 pub(crate) fn sync_dir(path: &Path) -> Result<(), FileError> {
     File::open(path).and_then(|dir| dir.sync_all()).named("flush", path)
@@ -230,7 +246,8 @@ pub(crate) fn read_small(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Fil
     if !meta.is_file() || meta.len() > limit {
         return Ok(None);
     }
-    let mut bytes = Vec::new();
+    // One more than there should be, so that the end is seen without another piece of memory.
+    let mut bytes = Vec::with_capacity(meta.len() as usize + 1);
     file.take(limit + 1).read_to_end(&mut bytes).named("read", path)?;
     Ok((bytes.len() as u64 <= limit).then_some(bytes))
 }

@@ -128,6 +128,10 @@ impl PackFile {
     /// The kind and size of an object, without reading all of it.
     pub(crate) fn header(&self, id: &ObjectId) -> Result<Option<(Kind, u64)>, PackProblem> {
         let Some(entry) = self.entry(id)? else { return Ok(None) };
+        // An object that is stored whole says it in its first bytes.
+        if let Some(kind) = entry.header.as_kind() {
+            return Ok(Some((kind_of(kind), entry.decompressed_size)));
+        }
         let mut inflate = gix_zlib::Inflate::default();
         let resolve = |base: &gix_hash::oid| {
             let Some(at) = self.index.lookup(base) else { return Ok(None) };

@@ -214,8 +214,8 @@ fn read_file_once(dir: &Dir, name: &[u8], keep: &dyn Keep) -> Result<Once, Error
         Err(error) if is_loop(&error) => return Ok(Once::Changed),
         Err(error) => return Ok(unreadable_now(&error)),
     };
-    let path = dir.path_of(name);
-    let first = match stat_file(&file, &path) {
+    let look = |file: &File| stat_file(file, std::path::Path::new("the file that is read"));
+    let first = match look(&file) {
         Ok(stat) => stat,
         Err(error) => return Ok(unreadable_now(&error)),
     };
@@ -223,21 +223,26 @@ fn read_file_once(dir: &Dir, name: &[u8], keep: &dyn Keep) -> Result<Once, Error
         return Ok(Once::Changed);
     }
     let id = if first.bytes > LARGE_FILE_BYTES {
-        match keep.large(first.bytes, &mut file)? {
+        let id = match keep.large(first.bytes, &mut file)? {
             Ok(id) => id,
             Err(LargeProblem::Changed) => return Ok(Once::Changed),
             Err(LargeProblem::Collision) => {
                 return Ok(Once::Stable(Outcome::Skip(SkipReason::HashCollision)));
             }
             Err(LargeProblem::Read(error)) => return Ok(Once::Stable(unreadable_io(&error))),
+        };
+        let unchanged = look(&file).is_ok_and(|now| first.same_file_and_content(&now));
+        if !unchanged {
+            return Ok(Once::Changed);
         }
+        id
     } else {
         let bytes = match read_twice_if_young(&mut file, &first, before) {
             Ok(Some(bytes)) => bytes,
             Ok(None) => return Ok(Once::Changed),
             Err(error) => return Ok(Once::Stable(unreadable_io(&error))),
         };
-        let unchanged = stat_file(&file, &path).is_ok_and(|now| first.same_file_and_content(&now));
+        let unchanged = look(&file).is_ok_and(|now| first.same_file_and_content(&now));
         if !unchanged {
             // Nothing of a mixed read may reach the store.
             return Ok(Once::Changed);
@@ -247,15 +252,8 @@ fn read_file_once(dir: &Dir, name: &[u8], keep: &dyn Keep) -> Result<Once, Error
             None => return Ok(Once::Stable(Outcome::Skip(SkipReason::HashCollision))),
         }
     };
-    let last = match stat_file(&file, &path) {
-        Ok(stat) => stat,
-        Err(error) => return Ok(unreadable_now(&error)),
-    };
-    if !first.same_file_and_content(&last) {
-        return Ok(Once::Changed);
-    }
-    let racy = is_racy(last.ctime, before);
-    Ok(Once::Stable(Outcome::Read { stat: EntryStat::from(&last), id, racy }))
+    let racy = is_racy(first.ctime, before);
+    Ok(Once::Stable(Outcome::Read { stat: EntryStat::from(&first), id, racy }))
 }
 
 fn is_loop(error: &crate::fs::FileError) -> bool {
@@ -287,10 +285,20 @@ fn read_twice_if_young(
     Ok(Some(bytes))
 }
 
+/// Reads as many bytes as the file should have. One that grew since is betrayed by its size when
+/// it is looked at again.
 fn read_sized(file: &mut File, bytes: u64) -> std::io::Result<Vec<u8>> {
-    // One byte more than expected, so that a file that grew is noticed.
-    let mut content = Vec::with_capacity(bytes as usize + 1);
-    file.take(bytes + 1).read_to_end(&mut content)?;
+    let mut content = vec![0; bytes as usize];
+    let mut done = 0;
+    while done < content.len() {
+        match file.read(&mut content[done..]) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => (),
+            Err(error) => return Err(error),
+        }
+    }
+    content.truncate(done);
     Ok(content)
 }
 

@@ -415,7 +415,8 @@ fn mend(git_dir: &Path) -> Result<(), Error> {
             "config" => read_small(&path, 1 << 20)?
                 .is_some_and(|bytes| bytes.starts_with(b"[core]") && !bytes.contains(&0)),
             "HEAD" => read_small(&path, 4096)?.is_some_and(|bytes| bytes.starts_with(b"ref: ")),
-            _ => path.is_file(),
+            // An empty one is what a power cut can leave.
+            _ => path.metadata().is_ok_and(|meta| meta.is_file() && meta.len() > 0),
         };
         if !good {
             private::replace(&path, text.as_bytes(), Durable::Yes)?;
@@ -424,11 +425,19 @@ fn mend(git_dir: &Path) -> Result<(), Error> {
     Ok(())
 }
 
+/// Fills a new store. Its directories are durable in the end; of its files only the exclude list,
+/// because the others are mended whenever they are missing.
 fn build(git_dir: &Path, exclude: &str) -> Result<(), Error> {
-    private::create_dirs(git_dir)?;
-    mend(git_dir)?;
-    private::replace(&git_dir.join("info/exclude"), exclude.as_bytes(), Durable::Yes)?;
-    for dir in ["objects", "refs", "ctrlz", "."] {
+    for dir in ["ctrlz", "ctrlz/wt", "info", "objects", "objects/info", "objects/pack", "refs"] {
+        private::create_dir(&git_dir.join(dir))?;
+    }
+    for (name, text) in skeleton() {
+        private::replace(&git_dir.join(name), text.as_bytes(), Durable::No)?;
+    }
+    if !exclude.is_empty() {
+        private::replace(&git_dir.join("info/exclude"), exclude.as_bytes(), Durable::Yes)?;
+    }
+    for dir in ["objects", "ctrlz", "."] {
         private::sync_dir(&git_dir.join(dir))?;
     }
     Ok(())

@@ -28,7 +28,8 @@ const MAX_LOAN_BYTES: u64 = 64 << 20;
 pub(crate) struct Lender {
     dir: PathBuf,
     objects: Objects,
-    lent: Mutex<BTreeSet<ObjectId>>,
+    /// With repetitions, where several files are alike.
+    lent: Mutex<Vec<ObjectId>>,
 }
 
 impl Lender {
@@ -44,7 +45,7 @@ impl Lender {
         let has = bytes <= MAX_LOAN_BYTES
             && matches!(self.objects.header(id), Ok(Some((Kind::Blob, size))) if size == bytes);
         if has {
-            self.lent.lock().unwrap_or_else(PoisonError::into_inner).insert(*id);
+            self.lent.lock().unwrap_or_else(PoisonError::into_inner).push(*id);
         }
         has
     }

@@ -26,9 +26,12 @@ pub(crate) struct Objects {
 
 #[derive(Default)]
 struct Packs {
-    open: Vec<Arc<PackFile>>,
+    /// Shared, so that a reader takes it without copying.
+    open: Arc<Vec<Arc<PackFile>>>,
     /// Names of packs that are incomplete or do not fit their index.
     damaged: Vec<(PathBuf, String)>,
+    /// Whether there may be loose objects; most stores have none.
+    loose: bool,
 }
 
 impl Objects {
@@ -45,20 +48,19 @@ impl Objects {
 
     /// Looks again: another process may have added packs or replaced them.
     pub(crate) fn refresh(&self) -> Result<(), FileError> {
-        let open = self.packs().clone();
-        let fresh = open_packs(&self.dir, &open)?;
+        let fresh = open_packs(&self.dir, &self.packs())?;
         *self.packs.write().unwrap_or_else(PoisonError::into_inner) = fresh;
         let lenders = lenders_of(&self.dir, 0)?;
         *self.lenders.write().unwrap_or_else(PoisonError::into_inner) = lenders;
         Ok(())
     }
 
-    fn packs(&self) -> Vec<Arc<PackFile>> {
-        self.packs.read().unwrap_or_else(PoisonError::into_inner).open.clone()
+    fn packs(&self) -> Arc<Vec<Arc<PackFile>>> {
+        Arc::clone(&self.packs.read().unwrap_or_else(PoisonError::into_inner).open)
     }
 
     pub(crate) fn open_packs(&self) -> Vec<Arc<PackFile>> {
-        self.packs()
+        self.packs().to_vec()
     }
 
     /// The names of all usable packs.
@@ -77,13 +79,15 @@ impl Objects {
     /// Whether this directory itself, without lenders, holds the object whole.
     ///
     /// A loose object counts only if its content has the right hash: after a power cut there are
-    /// empty ones, and taking those for the real thing would make the damage permanent.
+    /// empty ones, and taking those for the real thing would make the damage permanent. One that
+    /// came since this was opened may be overlooked, which only means that it is stored again.
     pub(crate) fn holds(&self, id: &ObjectId) -> bool {
         let packs = self.packs.read().unwrap_or_else(PoisonError::into_inner);
-        packs.open.iter().any(|pack| pack.contains(id))
-            || self.read_loose(id).is_ok_and(|found| {
-                found.is_some_and(|(kind, bytes)| hash_object(kind, &bytes) == Some(*id))
-            })
+        let is_loose = || {
+            let found = self.read_loose(id).ok().flatten();
+            found.is_some_and(|(kind, bytes)| hash_object(kind, &bytes) == Some(*id))
+        };
+        packs.open.iter().any(|pack| pack.contains(id)) || (packs.loose && is_loose())
     }
 
     /// Whether this directory itself holds the object and its bytes have the right hash.
@@ -130,7 +134,7 @@ impl Objects {
 
     fn find(&self, id: &ObjectId) -> Result<Option<(Kind, Vec<u8>)>, Error> {
         let mut problem = None;
-        for pack in self.packs() {
+        for pack in self.packs().iter() {
             match pack.read(id) {
                 Ok(Some((kind, bytes))) if hash_object(kind, &bytes) == Some(*id) => {
                     return Ok(Some((kind, bytes)));
@@ -211,7 +215,7 @@ impl Objects {
             None => self.blob(id)?.len() as u64,
         };
         if size > crate::scan::LARGE_FILE_BYTES {
-            for pack in self.packs() {
+            for pack in self.packs().iter() {
                 if let Ok(Some(mut source)) = pack.stream(id) {
                     return copy_checked(id, size, &mut source, out);
                 }
@@ -253,12 +257,15 @@ fn damaged(id: &ObjectId, why: impl std::fmt::Display) -> Error {
 
 fn open_packs(dir: &Path, known: &[Arc<PackFile>]) -> Result<Packs, FileError> {
     let pack_dir = dir.join("pack");
-    let mut packs = Packs::default();
+    let mut open = Vec::new();
+    let mut damaged = Vec::new();
     let known: HashMap<&Path, &Arc<PackFile>> =
         known.iter().map(|pack| (pack.path(), pack)).collect();
     let entries = match std::fs::read_dir(&pack_dir) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(packs),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(Packs { loose: has_loose(dir), ..Packs::default() });
+        }
         Err(error) => return Err(error).named("list", &pack_dir),
     };
     for entry in entries {
@@ -268,23 +275,29 @@ fn open_packs(dir: &Path, known: &[Arc<PackFile>]) -> Result<Packs, FileError> {
         }
         let data = path.with_extension("pack");
         if let Some(pack) = known.get(data.as_path()) {
-            packs.open.push(Arc::clone(pack));
+            open.push(Arc::clone(pack));
             continue;
         }
         // A pack that cannot be opened just now is not a damaged one.
         if !is_openable(&path)? || !is_openable(&data)? {
-            packs.damaged.push((path, "its pack or its index is missing".into()));
+            damaged.push((path, "its pack or its index is missing".into()));
             continue;
         }
         match PackFile::open(&path, MAX_OBJECT_BYTES) {
-            Ok(pack) => packs.open.push(Arc::new(pack)),
-            Err(why) => packs.damaged.push((path, why.to_string())),
+            Ok(pack) => open.push(Arc::new(pack)),
+            Err(why) => damaged.push((path, why.to_string())),
         }
     }
     // Newer packs are larger in number and smaller in size; the order does not matter for
     // correctness, but a fixed one makes every run alike.
-    packs.open.sort_by(|one, other| one.path().cmp(other.path()));
-    Ok(packs)
+    open.sort_by(|one: &Arc<PackFile>, other| one.path().cmp(other.path()));
+    Ok(Packs { open: Arc::new(open), damaged, loose: has_loose(dir) })
+}
+
+/// Whether there is a directory of loose objects, or no telling.
+fn has_loose(dir: &Path) -> bool {
+    let Ok(mut entries) = std::fs::read_dir(dir) else { return true };
+    entries.any(|entry| entry.map_or(true, |entry| entry.file_name().len() == 2))
 }
 
 /// Whether a file is there; a failure to open one that is there is an error.

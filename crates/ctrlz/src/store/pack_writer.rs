@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use flate2::{Compress, Compression, FlushCompress, Status};
 
@@ -20,7 +20,7 @@ use crate::scan::LargeProblem;
 
 /// Compressed bytes kept in memory before a pack is written out. The pack's header holds the
 /// number of entries, so they must be counted before the first one is written.
-const MAX_BUFFER_BYTES: usize = 64 << 20;
+const MAX_BUFFER_BYTES: usize = 32 << 20;
 
 /// The prefix of everything that is not published yet.
 pub(crate) const TEMPORARY: &str = "tmp_ctrlz_";
@@ -42,6 +42,12 @@ struct State {
     buffer: Vec<u8>,
     finished: Vec<TemporaryPack>,
     bytes: u64,
+}
+
+/// Entries of a pack that is not written yet.
+struct Buffer {
+    entries: Vec<Entry>,
+    bytes: Vec<u8>,
 }
 
 struct Entry {
@@ -94,7 +100,7 @@ impl PackWriter {
         Ok(())
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -117,26 +123,31 @@ impl PackWriter {
         let mut packed = Vec::with_capacity(bytes.len() / 2 + 32);
         put_entry_header(&mut packed, kind, bytes.len() as u64);
         deflate(bytes, &mut packed);
-        let mut state = self.state();
-        // Another thread may have been faster.
-        if state.seen.insert(id) {
-            state.push(id, &packed);
-            if state.buffer.len() > MAX_BUFFER_BYTES {
-                self.flush(&mut state)?;
-            }
-        }
+        self.add_raw(id, &packed)?;
         Ok(Some(id))
     }
 
     /// Adds an entry that is already compressed, copied from another pack.
     pub(crate) fn add_raw(&self, id: ObjectId, packed: &[u8]) -> Result<(), Error> {
+        let crc = crc32fast::hash(packed);
         let mut state = self.state();
-        if state.seen.insert(id) {
-            state.push(id, packed);
-            if state.buffer.len() > MAX_BUFFER_BYTES {
-                self.flush(&mut state)?;
-            }
+        // Another thread may have been faster.
+        if !state.seen.insert(id) {
+            return Ok(());
         }
+        state.push(id, crc, packed);
+        self.write_out_if_full(state)
+    }
+
+    /// Writes a full buffer out, while the others go on.
+    fn write_out_if_full(&self, mut state: MutexGuard<'_, State>) -> Result<(), Error> {
+        if state.buffer.len() <= MAX_BUFFER_BYTES {
+            return Ok(());
+        }
+        let full = state.take_buffer();
+        drop(state);
+        let pack = self.write_out(full)?;
+        self.state().finished.extend(pack);
         Ok(())
     }
 
@@ -158,10 +169,8 @@ impl PackWriter {
         put_header(&mut entry, OFFSET_DELTA, delta_bytes);
         put_offset(&mut entry, state.buffer.len() as u64 - base_at);
         entry.extend_from_slice(packed);
-        state.push(id, &entry);
-        if state.buffer.len() > MAX_BUFFER_BYTES {
-            self.flush(&mut state)?;
-        }
+        state.push(id, crc32fast::hash(&entry), &entry);
+        self.write_out_if_full(state)?;
         Ok(true)
     }
 
@@ -206,31 +215,28 @@ impl PackWriter {
         Ok((path, file))
     }
 
-    /// Writes the buffered entries as one temporary pack.
-    fn flush(&self, state: &mut State) -> Result<(), Error> {
-        if state.entries.is_empty() {
-            return Ok(());
+    /// Writes buffered entries as one temporary pack.
+    fn write_out(&self, full: Buffer) -> Result<Option<TemporaryPack>, Error> {
+        let Buffer { entries, bytes } = full;
+        if entries.is_empty() {
+            return Ok(None);
         }
-        self.check_space(state.buffer.len() as u64)?;
+        self.check_space(bytes.len() as u64)?;
         let (path, file) = self.temporary()?;
         let guard = RemoveOnDrop(Some(path.clone()));
-        let mut out = HashedFile::start(file, &path, state.entries.len() as u32)?;
-        out.write(&state.buffer)?;
+        let mut out = HashedFile::start(file, &path, entries.len() as u32)?;
+        out.write(&bytes)?;
         let checksum = out.finish()?;
-        let entries = std::mem::take(&mut state.entries);
-        state.buffer.clear();
-        state.places.clear();
-        state.finished.push(TemporaryPack { path, entries, checksum });
         guard.keep();
-        Ok(())
+        Ok(Some(TemporaryPack { path, entries, checksum }))
     }
 
     /// Makes everything durable and visible. Nothing may refer to the objects before this returns.
     pub(crate) fn publish(self) -> Result<Published, Error> {
         let mut state = std::mem::take(&mut *self.state());
-        let flushed = self.flush(&mut state);
+        let rest = self.write_out(state.take_buffer());
         let mut packs: Vec<RemovePack> = state.finished.drain(..).map(RemovePack).collect();
-        flushed?;
+        packs.extend(rest?.map(RemovePack));
         let mut published = Published::default();
         for RemovePack(pack) in &packs {
             write_index(pack)?;
@@ -257,12 +263,19 @@ impl Drop for PackWriter {
 }
 
 impl State {
-    fn push(&mut self, id: ObjectId, packed: &[u8]) {
+    fn push(&mut self, id: ObjectId, crc: u32, packed: &[u8]) {
         let offset = self.buffer.len() as u64;
-        self.entries.push(Entry { id, crc: crc32fast::hash(packed), offset });
+        self.entries.push(Entry { id, crc, offset });
         self.places.insert(id, offset);
         self.buffer.extend_from_slice(packed);
         self.bytes += packed.len() as u64;
+    }
+
+    fn take_buffer(&mut self) -> Buffer {
+        self.places.clear();
+        let (entries, bytes) =
+            (std::mem::take(&mut self.entries), std::mem::take(&mut self.buffer));
+        Buffer { entries, bytes }
     }
 }
 
