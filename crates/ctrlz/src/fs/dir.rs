@@ -189,6 +189,34 @@ impl Dir {
     }
 }
 
+/// A directory that is only looked at. Nothing of it is reported, so it has no path for messages.
+#[derive(Debug)]
+pub(crate) struct Glimpse(OwnedFd);
+
+impl Dir {
+    /// Opens the directory at `path` below this one to look at it; `None` if that fails.
+    pub(crate) fn glimpse(&self, path: &[u8]) -> Option<Glimpse> {
+        if path.is_empty() {
+            return open_step(&self.fd, b".").ok().map(Glimpse);
+        }
+        let mut at: Option<OwnedFd> = None;
+        for piece in pieces(path) {
+            at = Some(open_piece(at.as_ref().unwrap_or(&self.fd), piece).ok()?);
+        }
+        at.map(Glimpse)
+    }
+}
+
+impl Glimpse {
+    pub(crate) fn stat_self(&self) -> Option<Stat> {
+        statx(&self.0, OsStr::new(""), AtFlags::EMPTY_PATH).ok()
+    }
+
+    pub(crate) fn stat(&self, name: &[u8]) -> Option<Stat> {
+        statx(&self.0, os(name), AtFlags::SYMLINK_NOFOLLOW).ok()
+    }
+}
+
 /// Metadata of an open file.
 pub(crate) fn stat_file(file: &File, path: &Path) -> Result<Stat, FileError> {
     statx(file, OsStr::new(""), AtFlags::EMPTY_PATH).named("look at", path)

@@ -11,7 +11,7 @@ mod stat;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub(crate) use dir::{Dir, set_mode, set_owner, stat_file};
+pub(crate) use dir::{Dir, Glimpse, set_mode, set_owner, stat_file};
 pub(crate) use stat::{FileKind, FsTrust, Stat, Time};
 
 /// An I/O failure, and the file it happened to.

@@ -10,9 +10,9 @@ use crate::fs::private::{self, Durable};
 use crate::fs::{FileKind, Time};
 use crate::git::{ObjectId, Verdict};
 
-use super::{Content, EntryStat, ListedDir, ListedEntry, Listing};
+use super::{Content, EntryStat, ListedDir, ListedEntry, Listing, SkipReason, TreeState};
 
-const MAGIC: &[u8; 8] = b"ctrlzst1";
+const MAGIC: &[u8; 8] = b"ctrlzst2";
 const MAX_CACHE_BYTES: u64 = 4 << 30;
 
 /// A loaded cache, or an empty one.
@@ -23,6 +23,34 @@ pub(crate) struct StatCache {
     dirs: Vec<usize>,
     /// Packs that held the objects when the cache was written.
     packs: Vec<String>,
+    basis: Basis,
+}
+
+/// What a cache was made for. Where it differs, remembered decisions have to be made again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Basis {
+    /// Fingerprint of what decides which paths count and is no file of the work tree.
+    pub(crate) policy: u64,
+    /// The user's index, which decides about ignored paths.
+    pub(crate) index: IndexStamp,
+    /// The commit of the operation that recorded exactly this listing.
+    pub(crate) operation: Option<ObjectId>,
+}
+
+/// The metadata of the user's index when it was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct IndexStamp {
+    /// Missing if there was no index.
+    pub(crate) stat: Option<EntryStat>,
+    /// Old enough, and on a file system honest enough, that the same metadata means the same bytes.
+    pub(crate) settled: bool,
+}
+
+impl IndexStamp {
+    /// Whether the index that `now` describes has the same bytes.
+    pub(crate) fn proves(&self, now: &IndexStamp) -> bool {
+        self.settled && self.stat == now.stat
+    }
 }
 
 /// One directory of the cache.
@@ -31,6 +59,10 @@ pub(crate) struct CachedDir<'a> {
     pub(crate) stat: EntryStat,
     pub(crate) settled: bool,
     pub(crate) rules: u64,
+    /// It lies inside an ignored directory.
+    pub(crate) in_ignored: bool,
+    /// Its tree, unless it holds nothing that a tree would show; unknown if it was never built.
+    pub(crate) tree: TreeState,
     count: usize,
     rest: Reader<'a>,
 }
@@ -40,16 +72,59 @@ pub(crate) struct CachedDir<'a> {
 pub(crate) struct CachedEntry<'a> {
     pub(crate) name: &'a [u8],
     pub(crate) stat: EntryStat,
-    pub(crate) id: Option<ObjectId>,
+    pub(crate) fate: Fate,
     pub(crate) verdict: Verdict,
     pub(crate) racy: bool,
 }
 
+/// What became of an entry when it was last looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Known(ObjectId),
+    /// A directory that was entered.
+    Entered,
+    /// Ignored.
+    LeftOut,
+    /// Left alone because of its name.
+    Protected,
+    /// Skipped for a reason that has to be looked at every time.
+    Doubtful,
+}
+
+impl CachedEntry<'_> {
+    /// As a listing has it. What was doubtful is no longer known, and counts as left alone.
+    pub(crate) fn listed(&self) -> ListedEntry {
+        let content = match self.fate {
+            Fate::Known(id) => Content::Known(id),
+            Fate::Entered => Content::Directory,
+            Fate::LeftOut => Content::Ignored,
+            Fate::Protected | Fate::Doubtful => Content::Skipped(SkipReason::ProtectedName),
+        };
+        let CachedEntry { stat, verdict, racy, .. } = *self;
+        ListedEntry { name: self.name.into(), stat, content, verdict, racy }
+    }
+
+    pub(crate) fn id(&self) -> Option<ObjectId> {
+        match self.fate {
+            Fate::Known(id) => Some(id),
+            Fate::Entered | Fate::LeftOut | Fate::Protected | Fate::Doubtful => None,
+        }
+    }
+}
+
+// Of a directory.
 const SETTLED: u8 = 1;
+const IN_IGNORED: u8 = 2;
+const TREE_KNOWN: u8 = 4;
+const TREE_EMPTY: u8 = 8;
+// Of an entry.
 const IGNORED: u8 = 1;
 const RACY: u8 = 2;
 const KNOWN: u8 = 4;
 const INCLUDED: u8 = 8;
+const ENTERED: u8 = 16;
+const LEFT_OUT: u8 = 32;
+const PROTECTED: u8 = 64;
 
 impl StatCache {
     /// Loads the cache at `path`. Anything that is not exactly what was written is an empty cache.
@@ -71,44 +146,91 @@ impl StatCache {
         for _ in 0..pack_count {
             packs.push(String::from_utf8(reader.blob()?.to_vec()).ok()?);
         }
+        let basis = reader.basis()?;
         let dir_count = reader.u32()? as usize;
         let mut dirs = Vec::with_capacity(dir_count.min(body / 8));
         for _ in 0..dir_count {
             dirs.push(reader.u64()? as usize);
         }
-        Some(StatCache { dirs, packs, bytes })
+        Some(StatCache { dirs, packs, basis, bytes })
     }
 
     /// Writes what `listing` knows.
-    pub(crate) fn save(path: &Path, listing: &Listing, packs: &[String]) -> Result<(), Error> {
-        Ok(private::replace(path, &encode(listing, packs), Durable::No)?)
+    pub(crate) fn save(
+        path: &Path,
+        listing: &Listing,
+        packs: &[String],
+        basis: &Basis,
+    ) -> Result<(), Error> {
+        Ok(private::replace(path, &encode(listing, packs, basis), Durable::No)?)
     }
 
     /// What a cache of `listing` would say, without a file.
     pub(crate) fn of(listing: &Listing) -> StatCache {
-        StatCache::decode(encode(listing, &[])).unwrap_or_default()
+        StatCache::decode(encode(listing, &[], &Basis::default())).unwrap_or_default()
     }
 
     pub(crate) fn packs(&self) -> &[String] {
         &self.packs
     }
 
+    pub(crate) fn basis(&self) -> &Basis {
+        &self.basis
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.dirs.is_empty()
     }
 
-    pub(crate) fn dir(&self, path: &[u8]) -> Option<CachedDir<'_>> {
+    /// How many directories it holds.
+    pub(crate) fn len(&self) -> usize {
+        self.dirs.len()
+    }
+
+    /// The number of the directory `path`, if it is here.
+    pub(crate) fn position(&self, path: &[u8]) -> Option<usize> {
         let found = self.dirs.binary_search_by(|offset| {
             let mut reader = Reader { bytes: self.bytes.get(*offset..).unwrap_or_default() };
             reader.blob().unwrap_or_default().cmp(path)
         });
-        let mut rest = Reader { bytes: self.bytes.get(self.dirs[found.ok()?]..)? };
-        rest.blob()?;
+        found.ok()
+    }
+
+    pub(crate) fn dir(&self, path: &[u8]) -> Option<CachedDir<'_>> {
+        Some(self.nth(self.position(path)?)?.1)
+    }
+
+    /// The directories that `wanted` picks, as they are remembered. It is told the path, and
+    /// whether there are ignored files.
+    pub(crate) fn part(&self, wanted: impl Fn(&[u8], bool) -> bool) -> Listing {
+        let is_ignored_file = |entry: CachedEntry<'_>| {
+            entry.fate == Fate::LeftOut && entry.stat.kind != FileKind::Dir
+        };
+        let mut part = Listing::default();
+        for (path, dir) in (0..self.len()).filter_map(|at| self.nth(at)) {
+            if wanted(path, dir.entries().any(is_ignored_file)) {
+                let entries = dir.entries().map(|entry| entry.listed()).collect();
+                part.dirs.push(dir.listed(path, entries));
+            }
+        }
+        part
+    }
+
+    /// A directory by its number, and its path.
+    pub(crate) fn nth(&self, at: usize) -> Option<(&[u8], CachedDir<'_>)> {
+        let mut rest = Reader { bytes: self.bytes.get(*self.dirs.get(at)?..)? };
+        let path = rest.blob()?;
         let flags = rest.u8()?;
         let rules = rest.u64()?;
         let stat = rest.stat()?;
+        let tree = match flags & (TREE_KNOWN | TREE_EMPTY) {
+            0 => TreeState::Unknown,
+            TREE_KNOWN => TreeState::Known(Some(ObjectId::from_bytes(rest.array()?))),
+            _ => TreeState::Known(None),
+        };
         let count = rest.u32()? as usize;
-        Some(CachedDir { stat, settled: flags & SETTLED != 0, rules, count, rest })
+        let (settled, in_ignored) = (flags & SETTLED != 0, flags & IN_IGNORED != 0);
+        Some((path, CachedDir { stat, settled, rules, in_ignored, tree, count, rest }))
     }
 }
 
@@ -117,6 +239,16 @@ impl<'a> CachedDir<'a> {
     pub(crate) fn entries(&self) -> impl Iterator<Item = CachedEntry<'a>> + use<'a> {
         let mut rest = self.rest;
         (0..self.count).map_while(move |_| rest.entry())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    /// As a listing has it.
+    pub(crate) fn listed(&self, path: &[u8], entries: Vec<ListedEntry>) -> ListedDir {
+        let &CachedDir { stat, settled, rules, in_ignored, tree, .. } = self;
+        ListedDir { path: path.to_vec(), stat, settled, rules, in_ignored, tree, entries }
     }
 }
 
@@ -175,15 +307,32 @@ impl<'a> Reader<'a> {
         })
     }
 
+    fn basis(&mut self) -> Option<Basis> {
+        let policy = self.u64()?;
+        let operation = ObjectId::from_bytes(self.array()?);
+        let operation = Some(operation).filter(|operation| *operation != ObjectId::NULL);
+        let flags = self.u8()?;
+        let stat = self.stat()?;
+        let stat = (flags & KNOWN != 0).then_some(stat);
+        let index = IndexStamp { stat, settled: flags & SETTLED != 0 };
+        Some(Basis { policy, index, operation })
+    }
+
     fn entry(&mut self) -> Option<CachedEntry<'a>> {
         let name = self.blob()?;
         let flags = self.u8()?;
         let stat = self.stat()?;
-        let id = if flags & KNOWN != 0 { Some(ObjectId::from_bytes(self.array()?)) } else { None };
+        let fate = match flags & (KNOWN | ENTERED | LEFT_OUT | PROTECTED) {
+            KNOWN => Fate::Known(ObjectId::from_bytes(self.array()?)),
+            ENTERED => Fate::Entered,
+            LEFT_OUT => Fate::LeftOut,
+            PROTECTED => Fate::Protected,
+            _ => Fate::Doubtful,
+        };
         Some(CachedEntry {
             name,
             stat,
-            id,
+            fate,
             verdict: match flags & (IGNORED | INCLUDED) {
                 0 => Verdict::Plain,
                 IGNORED => Verdict::Ignored,
@@ -194,12 +343,16 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn encode(listing: &Listing, packs: &[String]) -> Vec<u8> {
-    let mut bytes = MAGIC.to_vec();
+fn encode(listing: &Listing, packs: &[String], basis: &Basis) -> Vec<u8> {
+    const USUAL_ENTRY_BYTES: usize = 90;
+    let entries: usize = listing.dirs.iter().map(|dir| dir.entries.len() + 2).sum();
+    let mut bytes = Vec::with_capacity(entries * USUAL_ENTRY_BYTES);
+    bytes.extend(MAGIC);
     bytes.extend((packs.len() as u32).to_le_bytes());
     for pack in packs {
         put_blob(&mut bytes, pack.as_bytes());
     }
+    put_basis(&mut bytes, basis);
     bytes.extend((listing.dirs.len() as u32).to_le_bytes());
     let table = bytes.len();
     bytes.resize(table + listing.dirs.len() * 8, 0);
@@ -211,6 +364,14 @@ fn encode(listing: &Listing, packs: &[String]) -> Vec<u8> {
     let sum = crc32fast::hash(&bytes);
     bytes.extend(sum.to_le_bytes());
     bytes
+}
+
+fn put_basis(bytes: &mut Vec<u8>, basis: &Basis) {
+    bytes.extend(basis.policy.to_le_bytes());
+    bytes.extend(basis.operation.unwrap_or(ObjectId::NULL).as_bytes());
+    let known = if basis.index.stat.is_some() { KNOWN } else { 0 };
+    bytes.push(known | if basis.index.settled { SETTLED } else { 0 });
+    put_stat(bytes, &basis.index.stat.unwrap_or(EntryStat::NOTHING));
 }
 
 fn put_blob(bytes: &mut Vec<u8>, blob: &[u8]) {
@@ -236,9 +397,19 @@ fn put_stat(bytes: &mut Vec<u8>, stat: &EntryStat) {
 
 fn put_dir(bytes: &mut Vec<u8>, dir: &ListedDir) {
     put_blob(bytes, &dir.path);
-    bytes.push(if dir.settled { SETTLED } else { 0 });
+    let settled = if dir.settled { SETTLED } else { 0 };
+    let in_ignored = if dir.in_ignored { IN_IGNORED } else { 0 };
+    let tree = match dir.tree {
+        TreeState::Unknown => 0,
+        TreeState::Known(Some(_)) => TREE_KNOWN,
+        TreeState::Known(None) => TREE_KNOWN | TREE_EMPTY,
+    };
+    bytes.push(settled | in_ignored | tree);
     bytes.extend(dir.rules.to_le_bytes());
     put_stat(bytes, &dir.stat);
+    if let TreeState::Known(Some(id)) = dir.tree {
+        bytes.extend(id.as_bytes());
+    }
     bytes.extend((dir.entries.len() as u32).to_le_bytes());
     for entry in &dir.entries {
         put_entry(bytes, entry);
@@ -247,17 +418,19 @@ fn put_dir(bytes: &mut Vec<u8>, dir: &ListedDir) {
 
 fn put_entry(bytes: &mut Vec<u8>, entry: &ListedEntry) {
     put_blob(bytes, &entry.name);
-    let id = match &entry.content {
-        Content::Known(id) => Some(id),
-        Content::Ignored | Content::ToRead | Content::Directory | Content::Skipped(_) => None,
+    let (fate, id) = match &entry.content {
+        Content::Known(id) => (KNOWN, Some(id)),
+        Content::Directory => (ENTERED, None),
+        Content::Ignored => (LEFT_OUT, None),
+        Content::Skipped(SkipReason::ProtectedName) => (PROTECTED, None),
+        Content::ToRead | Content::Skipped(_) => (0, None),
     };
     let verdict = match entry.verdict {
         Verdict::Plain => 0,
         Verdict::Ignored => IGNORED,
         Verdict::Included => INCLUDED,
     };
-    let known = if id.is_some() { KNOWN } else { 0 };
-    bytes.push(verdict | known | if entry.racy { RACY } else { 0 });
+    bytes.push(verdict | fate | if entry.racy { RACY } else { 0 });
     put_stat(bytes, &entry.stat);
     if let Some(id) = id {
         bytes.extend(id.as_bytes());
@@ -289,6 +462,8 @@ mod tests {
             stat: EntryStat { kind: FileKind::Dir, ..stat },
             settled: true,
             rules: 77,
+            in_ignored: false,
+            tree: TreeState::Known(None),
             entries,
         };
         let known = Content::Known(ObjectId::EMPTY_TREE);
@@ -301,14 +476,20 @@ mod tests {
         }
     }
 
+    fn basis() -> Basis {
+        let stat = Some(EntryStat { inode: 7, ..EntryStat::NOTHING });
+        let index = IndexStamp { stat, settled: true };
+        Basis { policy: 5, index, operation: Some(ObjectId::EMPTY_TREE) }
+    }
+
     #[test]
     fn what_was_written_is_read_back() {
-        let cache = StatCache::decode(encode(&sample(), &["p1".into()])).unwrap();
-        assert_eq!(cache.packs(), ["p1"]);
+        let cache = StatCache::decode(encode(&sample(), &["p1".into()], &basis())).unwrap();
+        assert_eq!((cache.packs(), cache.basis()), (&["p1".to_owned()][..], &basis()));
         let root = cache.dir(b"").unwrap();
         assert_eq!((root.rules, root.settled), (77, true));
         let entries: Vec<_> = root.entries().collect();
-        assert_eq!(entries[0].id, Some(ObjectId::EMPTY_TREE));
+        assert_eq!(entries[0].fate, Fate::Known(ObjectId::EMPTY_TREE));
         assert_eq!(entries[0].stat.mtime.seconds, -5);
         assert_eq!(entries[1].verdict, Verdict::Ignored);
         assert!(cache.dir(b"d").is_some() && cache.dir(b"e").is_none());
@@ -316,7 +497,7 @@ mod tests {
 
     #[test]
     fn any_damage_empties_the_cache() {
-        let good = encode(&sample(), &[]);
+        let good = encode(&sample(), &[], &basis());
         for at in 0..good.len() {
             let mut bad = good.clone();
             bad[at] ^= 0x10;

@@ -1,15 +1,28 @@
 //! A pool for work that makes more work, such as walking directories.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-struct Queue<J> {
+/// Jobs that any worker may take, and how many workers have none.
+struct Shared<J> {
     waiting: Vec<J>,
-    running: usize,
+    idle: usize,
+    /// A worker panicked, so the others need not go on.
+    broken: bool,
+}
+
+struct Pool<J> {
+    shared: Mutex<Shared<J>>,
+    wake: Condvar,
+    /// Workers without a job, readable without the lock: as long as it is zero, nobody shares.
+    hungry: AtomicUsize,
+    threads: usize,
 }
 
 /// Runs `work` on every job, including those that `work` adds, and gathers the results.
 ///
-/// With one thread everything happens on the caller's, in a fixed order.
+/// Each worker keeps what it makes and shares only when another one has nothing to do. With one
+/// thread everything happens on the caller's, in a fixed order.
 pub(crate) fn run_jobs<J: Send, R: Send>(
     threads: usize,
     first: Vec<J>,
@@ -18,18 +31,22 @@ pub(crate) fn run_jobs<J: Send, R: Send>(
     if threads <= 1 {
         return drain(first, &work);
     }
-    let queue = Mutex::new(Queue { waiting: first, running: 0 });
-    let wake = Condvar::new();
+    let pool = Pool {
+        shared: Mutex::new(Shared { waiting: first, idle: 0, broken: false }),
+        wake: Condvar::new(),
+        hungry: AtomicUsize::new(0),
+        threads,
+    };
     std::thread::scope(|scope| {
-        let workers: Vec<_> =
-            (0..threads).map(|_| scope.spawn(|| worker(&queue, &wake, &work))).collect();
-        workers
-            .into_iter()
-            .flat_map(|worker| match worker.join() {
-                Ok(results) => results,
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(|| pool.work(&work))).collect();
+        let mut results = pool.work(&work);
+        for other in others {
+            match other.join() {
+                Ok(more) => results.extend(more),
                 Err(panic) => std::panic::resume_unwind(panic),
-            })
-            .collect()
+            }
+        }
+        results
     })
 }
 
@@ -41,49 +58,70 @@ fn drain<J, R>(mut waiting: Vec<J>, work: &impl Fn(J, &mut Vec<J>) -> R) -> Vec<
     results
 }
 
-fn worker<J, R>(
-    queue: &Mutex<Queue<J>>,
-    wake: &Condvar,
-    work: &impl Fn(J, &mut Vec<J>) -> R,
-) -> Vec<R> {
-    let mut results = Vec::new();
-    let mut made = Vec::new();
-    let mut state = queue.lock().unwrap_or_else(PoisonError::into_inner);
-    loop {
-        if let Some(job) = state.waiting.pop() {
-            state.running += 1;
-            drop(state);
-            let done = Running { queue, wake };
-            results.push(work(job, &mut made));
-            state = queue.lock().unwrap_or_else(PoisonError::into_inner);
-            let more = made.len();
-            state.waiting.append(&mut made);
-            drop(state);
-            drop(done);
-            for _ in 1..more {
-                wake.notify_one();
+impl<J> Pool<J> {
+    fn lock(&self) -> MutexGuard<'_, Shared<J>> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work<R>(&self, work: &impl Fn(J, &mut Vec<J>) -> R) -> Vec<R> {
+        let _alarm = Alarm(self);
+        let mut results = Vec::new();
+        let mut mine = Vec::new();
+        while self.refill(&mut mine) {
+            while let Some(job) = mine.pop() {
+                results.push(work(job, &mut mine));
+                if mine.len() > 1 && self.hungry.load(Ordering::Relaxed) > 0 {
+                    self.share(&mut mine);
+                }
             }
-            state = queue.lock().unwrap_or_else(PoisonError::into_inner);
-        } else if state.running == 0 {
-            return results;
-        } else {
-            state = wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        results
+    }
+
+    /// Gives the older half away: those tend to lead to more work.
+    fn share(&self, mine: &mut Vec<J>) {
+        let half = mine.len().div_ceil(2);
+        self.lock().waiting.extend(mine.drain(..half));
+        self.wake.notify_all();
+    }
+
+    /// Takes a part of what is waiting, or waits for it; `false` when everything is done.
+    fn refill(&self, mine: &mut Vec<J>) -> bool {
+        let mut shared = self.lock();
+        loop {
+            if shared.broken {
+                return false;
+            }
+            if !shared.waiting.is_empty() {
+                let share = shared.waiting.len().div_ceil(self.threads);
+                let from = shared.waiting.len() - share;
+                mine.extend(shared.waiting.drain(from..));
+                return true;
+            }
+            shared.idle += 1;
+            if shared.idle == self.threads {
+                self.wake.notify_all();
+                return false;
+            }
+            self.hungry.fetch_add(1, Ordering::Relaxed);
+            shared = self.wake.wait(shared).unwrap_or_else(PoisonError::into_inner);
+            self.hungry.fetch_sub(1, Ordering::Relaxed);
+            if shared.idle == self.threads {
+                return false;
+            }
+            shared.idle -= 1;
         }
     }
 }
 
-/// Counts a job as over even if it panicked, so that the other workers do not wait for ever.
-struct Running<'a, J> {
-    queue: &'a Mutex<Queue<J>>,
-    wake: &'a Condvar,
-}
+/// Tells the others when a worker panics, so that they do not wait for it.
+struct Alarm<'a, J>(&'a Pool<J>);
 
-impl<J> Drop for Running<'_, J> {
+impl<J> Drop for Alarm<'_, J> {
     fn drop(&mut self) {
-        let mut state = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        state.running -= 1;
-        if state.running == 0 {
-            self.wake.notify_all();
+        if std::thread::panicking() {
+            self.0.lock().broken = true;
+            self.0.wake.notify_all();
         }
     }
 }

@@ -10,8 +10,10 @@
 mod cache;
 mod jobs;
 mod read;
+mod verify;
 mod walk;
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -22,9 +24,10 @@ use crate::fs::{FsTrust, Stat, Time};
 use crate::git::{IndexFile, ObjectId, Rules, Verdict};
 use crate::path::{PathText, escape};
 
-pub(crate) use cache::StatCache;
+pub(crate) use cache::{Basis, IndexStamp, StatCache};
 pub(crate) use jobs::run_jobs;
 pub(crate) use read::{Outcome as ReadOutcome, read_entry, read_listing};
+pub(crate) use verify::{Proof, verify};
 pub(crate) use walk::{filter_patterns, list, list_from, rule_text, rules_above};
 
 /// Files above this size are read as a stream, not into memory.
@@ -184,6 +187,8 @@ pub(crate) struct ListInput<'a> {
     pub(crate) cache: &'a StatCache,
     /// The user's index, if there is one.
     pub(crate) index: Option<&'a IndexFile>,
+    /// What a look at everything that is remembered proved, if there was one.
+    pub(crate) proof: Option<&'a Proof>,
     /// Whether blob ids may be taken from the user's index.
     pub(crate) seed: Seeding,
     pub(crate) trust: FsTrust,
@@ -192,6 +197,16 @@ pub(crate) struct ListInput<'a> {
     /// Read every file, whatever the metadata says.
     pub(crate) rehash: bool,
     pub(crate) threads: usize,
+}
+
+impl ListInput<'_> {
+    /// Fingerprint of what decides which paths count and is no file of the work tree.
+    pub(crate) fn policy(&self) -> u64 {
+        let mut hasher = std::hash::DefaultHasher::new();
+        (self.rules.fingerprint(), &self.forbidden, self.nested_repos).hash(&mut hasher);
+        (self.trust.stat, self.trust.inode).hash(&mut hasher);
+        hasher.finish()
+    }
 }
 
 /// Whether, and except where, blob ids may be taken from the user's index.
@@ -266,6 +281,18 @@ pub(crate) struct EntryStat {
     pub(crate) inode: u64,
 }
 
+impl EntryStat {
+    /// The metadata of what was not looked at.
+    pub(crate) const NOTHING: EntryStat = EntryStat {
+        kind: crate::fs::FileKind::Special,
+        mode: 0,
+        bytes: 0,
+        mtime: Time { seconds: 0, nanos: 0 },
+        ctime: Time { seconds: 0, nanos: 0 },
+        inode: 0,
+    };
+}
+
 impl From<&Stat> for EntryStat {
     fn from(stat: &Stat) -> EntryStat {
         let &Stat { kind, mode, bytes, mtime, ctime, inode, .. } = stat;
@@ -283,8 +310,21 @@ pub(crate) struct ListedDir {
     pub(crate) settled: bool,
     /// Fingerprint of the ignore rules the entries were judged by.
     pub(crate) rules: u64,
+    /// It lies inside an ignored directory.
+    pub(crate) in_ignored: bool,
+    /// Its tree, once it is built. Of a directory that is proven to be as it was, the old one; it
+    /// still holds if the directories inside kept theirs.
+    pub(crate) tree: TreeState,
     /// Sorted by name.
     pub(crate) entries: Vec<ListedEntry>,
+}
+
+/// What is known of a directory's tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TreeState {
+    Unknown,
+    /// `None` if the directory holds nothing that a tree would show.
+    Known(Option<ObjectId>),
 }
 
 /// Everything one scan found.

@@ -11,11 +11,11 @@ use crate::fs::{Dir, FileError, FileKind, Stat, Time};
 use crate::git::{Rules, Seed, Verdict, is_protected_name};
 use crate::path::join;
 
-use super::cache::{CachedDir, CachedEntry};
+use super::cache::{CachedDir, CachedEntry, Fate};
 use super::read::{SmallFile, read_stable_small};
 use super::{
     Content, EntryStat, Keep, ListInput, ListedDir, ListedEntry, Listing, Progress, Seeding,
-    SkipReason, Skipped, is_racy, run_jobs,
+    SkipReason, Skipped, TreeState, is_racy, run_jobs,
 };
 
 /// Ignore files above this size are reported and not applied.
@@ -121,7 +121,56 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
+    /// What is remembered of a directory that is proven to be as it was: no look at it is needed.
+    ///
+    /// One with ignore rules of its own is visited all the same, because they are needed below it.
+    fn proven(&self, job: &Job, more: &mut Vec<Job>) -> Option<Found> {
+        let proof = self.input.proof?;
+        let at = self.input.cache.position(&job.path).filter(|at| proof.holds_for(*at))?;
+        let (_, cached) = self.input.cache.nth(at)?;
+        let judged_alike =
+            cached.rules == job.rules.fingerprint() && cached.in_ignored == job.ignored;
+        let needs_a_look =
+            |entry: CachedEntry<'_>| entry.name == b".gitignore" || entry.fate == Fate::Doubtful;
+        if !judged_alike || cached.entries().any(needs_a_look) {
+            return None;
+        }
+        let mut found = Found::default();
+        let mut entries = Vec::with_capacity(cached.len());
+        for entry in cached.entries() {
+            entries.push(self.remembered(job, &entry, &mut found, more));
+        }
+        found.dir = Some(cached.listed(&job.path, entries));
+        Some(found)
+    }
+
+    fn remembered(
+        &self,
+        job: &Job,
+        entry: &CachedEntry<'_>,
+        found: &mut Found,
+        more: &mut Vec<Job>,
+    ) -> ListedEntry {
+        match entry.fate {
+            Fate::Entered => more.push(Job {
+                path: join(&job.path, entry.name),
+                rules: Arc::clone(&job.rules),
+                filters: job.filters.clone(),
+                ignored: is_ignored(entry.verdict, job),
+            }),
+            Fate::Protected if !is_repository_dir(entry.name) => {
+                let path = join(&job.path, entry.name);
+                found.skipped.push(skip(path, SkipReason::ProtectedName));
+            }
+            Fate::Known(_) | Fate::LeftOut | Fate::Protected | Fate::Doubtful => (),
+        }
+        entry.listed()
+    }
+
     fn visit(&self, job: &Job, more: &mut Vec<Job>) -> Found {
+        if let Some(found) = self.proven(job, more) {
+            return found;
+        }
         // Before any stat: whatever happens after this instant is not covered by what we see.
         let before = Time::now();
         let opened = self.root.open_below(&job.path).and_then(|dir| {
@@ -140,7 +189,8 @@ impl Walk<'_> {
             }
         };
         let cached = self.input.cache.dir(&job.path);
-        let known = cached.as_ref().filter(|cached| self.listing_holds(cached, &stat));
+        let trust = self.input.trust;
+        let known = cached.as_ref().filter(|cached| cached.listing_holds(trust, &stat));
         let names = match known {
             Some(cached) => Ok(cached.entries().map(|entry| entry.name.to_vec()).collect()),
             None => dir.names(),
@@ -181,26 +231,11 @@ impl Walk<'_> {
             stat: EntryStat::from(&stat),
             settled: !is_racy(stat.ctime, before),
             rules,
+            in_ignored: job.ignored,
+            tree: TreeState::Unknown,
             entries,
         });
         found
-    }
-
-    /// Whether the directory's stamp proves that no name came or went since it was listed.
-    fn listing_holds(&self, cached: &CachedDir<'_>, now: &Stat) -> bool {
-        self.input.trust.stat
-            && cached.settled
-            && cached.stat.mtime == now.mtime
-            && cached.stat.ctime == now.ctime
-            && (!self.input.trust.inode || cached.stat.inode == now.inode)
-    }
-
-    /// Whether a remembered entry still describes the file.
-    fn entry_holds(&self, cached: &CachedEntry<'_>, now: &Stat) -> bool {
-        let now = EntryStat::from(now);
-        let same_inode = !self.input.trust.inode || cached.stat.inode == now.inode;
-        let same = EntryStat { inode: now.inode, ..cached.stat } == now;
-        self.input.trust.stat && !self.input.rehash && !cached.racy && same_inode && same
     }
 }
 
@@ -333,23 +368,21 @@ impl Visit<'_, '_> {
     }
 
     fn is_ignored(&self, verdict: Verdict) -> bool {
-        match verdict {
-            Verdict::Ignored => true,
-            Verdict::Included => false,
-            Verdict::Plain => self.job.ignored,
-        }
+        is_ignored(verdict, self.job)
     }
 
     /// Whether an ignored path stays out of the snapshot.
     fn is_left_out(&self, path: &[u8], verdict: Verdict, kind: FileKind) -> bool {
-        let ignored = self.is_ignored(verdict);
+        if !self.is_ignored(verdict) {
+            return false;
+        }
         let wanted = if kind == FileKind::Dir {
             self.walk.input.index.is_some_and(|index| index.tracks_below(path))
                 || self.rules.includes_below(path)
         } else {
             self.tracked(path)
         };
-        ignored && !wanted
+        !wanted
     }
 
     /// Decides what becomes of one entry. `stat` is missing where the cache vouches for it.
@@ -387,7 +420,7 @@ impl Visit<'_, '_> {
                 self.found.skipped.push(skip(path, reason.clone()));
                 done(Content::Skipped(reason))
             }
-            Content::Known(id) if cached.is_some_and(|cached| cached.id == Some(id)) => {
+            Content::Known(id) if cached.is_some_and(|cached| cached.id() == Some(id)) => {
                 // The content was read under the remembered stamp, which is not racy.
                 ListedEntry { racy: false, ..done(Content::Known(id)) }
             }
@@ -404,8 +437,8 @@ impl Visit<'_, '_> {
         }
         let walk = self.walk;
         let remembered = cached
-            .filter(|cached| walk.entry_holds(cached, stat))
-            .and_then(|cached| cached.id)
+            .filter(|cached| !walk.input.rehash && cached.holds(walk.input.trust, stat))
+            .and_then(|cached| cached.id())
             .filter(|id| walk.keep.has(id));
         if let Some(id) = remembered {
             return Content::Known(id);
@@ -447,19 +480,20 @@ impl Visit<'_, '_> {
     }
 }
 
+/// Whether an entry of the job's directory is ignored.
+fn is_ignored(verdict: Verdict, job: &Job) -> bool {
+    match verdict {
+        Verdict::Ignored => true,
+        Verdict::Included => false,
+        Verdict::Plain => job.ignored,
+    }
+}
+
 /// An entry that was not looked at, kept so that the remembered listing stays complete.
 fn unseen_entry(name: Vec<u8>, reason: SkipReason) -> ListedEntry {
-    let time = Time::default();
     ListedEntry {
         name: name.into_boxed_slice(),
-        stat: EntryStat {
-            kind: FileKind::Special,
-            mode: 0,
-            bytes: 0,
-            mtime: time,
-            ctime: time,
-            inode: 0,
-        },
+        stat: EntryStat::NOTHING,
         content: Content::Skipped(reason),
         verdict: Verdict::Plain,
         racy: true,

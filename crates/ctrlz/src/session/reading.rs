@@ -328,7 +328,7 @@ impl Workspace {
     pub fn deeds_full(&self, deeds: &Deeds) -> Result<Diffs, Error> {
         let changes = self.deeds(deeds)?;
         let (store, _) = self.existing()?.ok_or_else(|| deeds.unknown())?;
-        Ok(Diffs::of(store, changes))
+        Ok(Diffs::of(store, changes, self.options().threads))
     }
 }
 

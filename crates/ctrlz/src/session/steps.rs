@@ -72,7 +72,7 @@ impl Workspace {
         info.parent = parent_turn(&open, &info);
         let options = TrackOptions::default();
         let cause = Cause { named: paths.clone(), ..Cause::outside() };
-        let tracked = self.track_locked(&hold, &options, &cause, progress)?;
+        let tracked = self.note_locked(&hold, &options, &cause, progress)?;
         let mut open: Vec<OpenStep> = open.into_iter().filter(|step| !step.abandoned).collect();
         let owner = owner.and_then(ProcessId::of);
         let step = info.step.clone();
@@ -93,7 +93,7 @@ impl Workspace {
             return Err(Error::NoSuchStep { step: step.to_owned() });
         };
         let options = TrackOptions::default();
-        let tracked = self.track_locked(&hold, &options, &Cause::outside(), progress)?;
+        let tracked = self.note_locked(&hold, &options, &Cause::outside(), progress)?;
         let ended = open.remove(at);
         let before = ended.before;
         let after = tracked.operation.snapshot;

@@ -1,6 +1,6 @@
 //! What a git tree cannot say: coverage, exact permissions, empty directories, ignore rules.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -102,11 +102,12 @@ impl Meta {
             if !dir.path.is_empty() && dir.stat.mode & 0o777 != common.dir {
                 modes.push((PathText::from_bytes(&dir.path), dir.stat.mode & 0o777));
             }
-            for entry in &dir.entries {
-                if !matches!(entry.content, Content::Known(_)) {
-                    continue;
-                }
+            let mut known =
+                dir.entries.iter().filter(|entry| matches!(entry.content, Content::Known(_)));
+            if known.clone().next().is_some() {
                 mark_with_parents(&mut dirs_with_files, &dir.path);
+            }
+            for entry in &mut known {
                 let mode = entry.stat.mode & 0o777;
                 if entry.stat.kind == FileKind::File && mode != common.of_file(mode) {
                     let path = crate::path::join(&dir.path, &entry.name);
@@ -185,25 +186,25 @@ fn empty_dirs(listing: &Listing, with_files: &BTreeSet<&[u8]>) -> Vec<TreePath> 
 }
 
 fn common_modes(listing: &Listing) -> CommonModes {
-    let mut counts: [BTreeMap<u32, usize>; 3] = Default::default();
+    // By permissions; whether a file is executable follows from them.
+    let (mut files, mut dirs) = ([0_usize; 0o1000], [0_usize; 0o1000]);
     for dir in &listing.dirs {
-        *counts[2].entry(dir.stat.mode & 0o777).or_default() += 1;
+        dirs[(dir.stat.mode & 0o777) as usize] += 1;
         for entry in &dir.entries {
             if entry.stat.kind == FileKind::File && matches!(entry.content, Content::Known(_)) {
-                let mode = entry.stat.mode & 0o777;
-                *counts[usize::from(mode & 0o100 != 0)].entry(mode).or_default() += 1;
+                files[(entry.stat.mode & 0o777) as usize] += 1;
             }
         }
     }
     let default = CommonModes::default();
-    let most = |counts: &BTreeMap<u32, usize>, usual: u32| {
+    let most = |counts: &[usize], usual: u32, of_kind: fn(u32) -> bool| {
+        let modes = (0..0o1000).filter(|mode| of_kind(*mode) && counts[*mode as usize] > 0);
         // Ties go to the usual one, so that a tree of two files does not flip back and forth.
-        let best = counts.iter().max_by_key(|(mode, count)| (**count, **mode == usual));
-        best.map_or(usual, |(mode, _)| *mode)
+        modes.max_by_key(|mode| (counts[*mode as usize], *mode == usual)).unwrap_or(usual)
     };
     CommonModes {
-        file: most(&counts[0], default.file),
-        executable: most(&counts[1], default.executable),
-        dir: most(&counts[2], default.dir),
+        file: most(&files, default.file, |mode| mode & 0o100 == 0),
+        executable: most(&files, default.executable, |mode| mode & 0o100 != 0),
+        dir: most(&dirs, default.dir, |_| true),
     }
 }

@@ -1,12 +1,12 @@
 //! Building trees: bottom-up from a listing, or by changing a few paths of an existing one.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::error::Error;
 use crate::fs::FileKind;
 use crate::git::{EntryKind, Kind, ObjectId, TreeEntry, encode_tree, tree_order};
-use crate::path::join;
-use crate::scan::{Content, ListedDir, ListedEntry, Listing};
+use crate::path::{join, split};
+use crate::scan::{Content, ListedDir, ListedEntry, Listing, TreeState};
 
 use super::log::add;
 use super::objects::Objects;
@@ -14,21 +14,45 @@ use super::pack_writer::PackWriter;
 
 type Exists<'a> = &'a dyn Fn(&ObjectId) -> bool;
 
-/// Writes the trees of a listing and gives the root's id.
+/// Writes the trees of a listing and gives the root's id; every directory then knows its own.
+///
+/// A directory that is as it was keeps its tree if those inside kept theirs.
 pub(crate) fn build(
-    listing: &Listing,
+    listing: &mut Listing,
     pack: &PackWriter,
     exists: Exists<'_>,
 ) -> Result<ObjectId, Error> {
     let mut made: HashMap<&[u8], ObjectId> = HashMap::new();
+    let mut outdated: HashSet<&[u8]> = HashSet::new();
+    let mut states = vec![TreeState::Unknown; listing.dirs.len()];
     // A directory sorts before everything in it, so backwards is bottom-up.
-    for dir in listing.dirs.iter().rev() {
-        let entries = entries_of(dir, &made);
-        if !entries.is_empty() || dir.path.is_empty() {
-            made.insert(&dir.path, write(entries, pack, exists)?);
+    for (dir, state) in listing.dirs.iter().zip(&mut states).rev() {
+        let path = dir.path.as_slice();
+        let kept = match dir.tree {
+            TreeState::Known(tree) if !outdated.contains(path) => Some(tree),
+            TreeState::Known(_) | TreeState::Unknown => None,
+        };
+        let tree = match kept {
+            Some(tree) => tree,
+            None => {
+                let entries = entries_of(dir, &made);
+                let shown = !entries.is_empty() || path.is_empty();
+                if shown { Some(write(entries, pack, exists)?) } else { None }
+            }
+        };
+        if let Some(id) = tree {
+            made.insert(path, id);
+        }
+        *state = TreeState::Known(tree);
+        if *state != dir.tree {
+            outdated.insert(split(path).0);
         }
     }
-    made.get(&b""[..]).copied().map_or_else(|| write(Vec::new(), pack, exists), Ok)
+    let root = made.get(&b""[..]).copied();
+    for (dir, state) in listing.dirs.iter_mut().zip(states) {
+        dir.tree = state;
+    }
+    root.map_or_else(|| write(Vec::new(), pack, exists), Ok)
 }
 
 fn entries_of<'a>(dir: &'a ListedDir, made: &HashMap<&[u8], ObjectId>) -> Vec<TreeEntry<'a>> {

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 use crate::fs::private::read_small;
+use crate::fs::{Dir, Time};
 use crate::git::{IndexFile, Kind, ObjectId, parse_commit};
+use crate::scan::{EntryStat, IndexStamp, is_racy};
 
 use super::log::Head;
 use super::objects::Objects;
@@ -72,6 +74,21 @@ impl UserRepo {
         let index = IndexFile::read(&path, sha256);
         let is_readable = index.is_some();
         Ok((index, is_readable))
+    }
+
+    /// What the metadata of the index says now. Taken before the index is read, it tells next time
+    /// whether that would find the same.
+    pub(crate) fn index_stamp(&self) -> IndexStamp {
+        let before = Time::now();
+        let stat = Dir::open(&self.git_dir).and_then(|dir| Ok((dir.trust()?, dir.stat(b"index")?)));
+        match stat {
+            Ok((trust, Some(stat))) => {
+                let settled = trust.stat && !is_racy(stat.ctime, before);
+                IndexStamp { stat: Some(EntryStat::from(&stat)), settled }
+            }
+            Ok((_, None)) => IndexStamp { stat: None, settled: true },
+            Err(_) => IndexStamp { stat: None, settled: false },
+        }
     }
 
     /// Where HEAD stands, for the record.

@@ -87,6 +87,11 @@ impl WorkTree {
         }
     }
 
+    /// Where the last scan is noted for those who waited for it.
+    pub(crate) fn scan_note_path(&self) -> PathBuf {
+        self.dir.join("scanned")
+    }
+
     pub(crate) fn journal_path(&self) -> PathBuf {
         self.dir.join("restore.journal")
     }

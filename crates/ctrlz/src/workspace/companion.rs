@@ -13,7 +13,7 @@ use crate::fs::private::{self, Durable, read_small};
 use crate::fs::{FileKind, FsTrust, Time};
 use crate::git::{ObjectId, Verdict};
 use crate::path::{PathText, TreePath, is_within, join, split};
-use crate::scan::{Content, EntryStat, Listing, ReadOutcome, is_racy};
+use crate::scan::{Content, EntryStat, Listing, ReadOutcome, StatCache, is_racy};
 use crate::store::{
     Companion, CompanionData, NewCompanion, Operation, PackWriter, TreeChange, edit_tree,
     read_companion,
@@ -129,6 +129,26 @@ impl Workspace {
             true => Kept { same: last_id, ..kept },
             false => Kept { new: Some(companion.into_new()), ..kept },
         })
+    }
+
+    /// Whether the ignored files that are kept are those of the last snapshot, where everything
+    /// else is known to be as `cache` says.
+    pub(super) fn keeps_the_same(
+        &self,
+        hold: &Hold,
+        cache: &StatCache,
+        cause: &Cause,
+        last: &Operation,
+        pack: &PackWriter,
+    ) -> Result<bool, Error> {
+        let steps = hold.open_steps()?;
+        let named = steps.iter().flat_map(|step| &step.paths).chain(&cause.named);
+        let mut dirs: BTreeSet<Vec<u8>> = named.map(|path| path.parent_bytes().to_vec()).collect();
+        dirs.extend(recall(hold).keys().map(|path| split(path).0.to_vec()));
+        // All that matters here: directories with ignored files, and those of named ones.
+        let part = cache.part(|path, has_ignored_files| has_ignored_files || dirs.contains(path));
+        let kept = self.keep_ignored(hold, &part, cause, Some(last), pack)?;
+        Ok(kept.new.is_none() && kept.same == last.meta.companion)
     }
 
     /// What open steps name, and what earlier ones named, as far as the snapshot does not hold it.

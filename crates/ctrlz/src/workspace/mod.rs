@@ -5,6 +5,7 @@ mod companion;
 mod credit;
 mod put_back;
 mod read;
+mod shared_scan;
 mod status;
 mod track;
 
@@ -287,7 +288,7 @@ impl Workspace {
         let applied = recover(&hold.root, &journal, &path, &rescue)?;
         let options = TrackOptions::default();
         let cause = Cause::of(OperationKind::Restore);
-        self.track_locked(hold, &options, &cause, &Progress::default())?;
+        self.note_locked(hold, &options, &cause, &Progress::default())?;
         Ok(Some(Recovery {
             files: journal.units.len() as u64,
             finished: journal.phase == Phase::Swapping,

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::fs::FileKind;
 use crate::git::{EntryKind, Hasher, Kind, ObjectId};
 use crate::path::TreePath;
-use crate::scan::{Progress, Skipped};
+use crate::scan::{Progress, Skipped, run_jobs};
 use crate::store::{Operation, Store};
 
 use super::absence::Absence;
@@ -70,7 +70,7 @@ impl Workspace {
         self.check_snapshot(hash)?;
         let hold = self.begin()?;
         let options = TrackOptions::default();
-        let tracked = self.track_locked(&hold, &options, &Cause::outside(), progress)?;
+        let tracked = self.note_locked(&hold, &options, &Cause::outside(), progress)?;
         let store = &hold.store;
         let now = tracked.operation.snapshot;
         let mut covered = Absence::of_operation(store, &tracked.operation);
@@ -138,7 +138,7 @@ impl Workspace {
         Ok(())
     }
 
-    /// Every changed file with its texts, one at a time, so that memory stays bounded.
+    /// Every changed file with its texts, a few at a time, so that memory stays bounded.
     pub fn diff_full(
         &self,
         from: &ObjectId,
@@ -148,7 +148,7 @@ impl Workspace {
         let store = self.for_reading(from)?;
         let mut changes = covered_changes(&store, from, to)?;
         changes.retain(|change| is_asked_for(&change.path, paths));
-        Ok(Diffs { store, changes: changes.into_iter() })
+        Ok(Diffs::of(store, changes, self.options.threads))
     }
 
     /// The bytes of a file (or the target of a link) in a snapshot.
@@ -234,15 +234,41 @@ pub(super) fn covered_changes(
     Ok(kept)
 }
 
-/// The changed files of [`Workspace::diff_full`], read as they are asked for.
+/// The changed files of [`Workspace::diff_full`], read as they are asked for: a few ahead, on all
+/// threads, so that memory stays bounded.
 pub struct Diffs {
     store: Store,
     changes: std::vec::IntoIter<Change>,
+    ready: std::vec::IntoIter<Result<FileDiff, Error>>,
+    threads: usize,
 }
 
 impl Diffs {
-    pub(crate) fn of(store: Store, changes: Vec<Change>) -> Diffs {
-        Diffs { store, changes: changes.into_iter() }
+    pub(crate) fn of(store: Store, changes: Vec<Change>, threads: usize) -> Diffs {
+        let threads = threads.clamp(1, changes.len().max(1));
+        Diffs { store, changes: changes.into_iter(), ready: Vec::new().into_iter(), threads }
+    }
+
+    /// Compares the next few files.
+    fn read_ahead(&mut self) -> std::vec::IntoIter<Result<FileDiff, Error>> {
+        const FILES_PER_THREAD: usize = 16;
+        const MAX_BYTES: u64 = 32 << 20;
+        let objects = &self.store.objects;
+        let bytes_of = |entry: Option<crate::compare::Entry>| {
+            let header = entry.and_then(|entry| objects.header(&entry.id).ok().flatten());
+            header.map_or(0, |(_, bytes)| bytes)
+        };
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        while batch.len() < self.threads * FILES_PER_THREAD && bytes < MAX_BYTES {
+            let Some(change) = self.changes.next() else { break };
+            bytes += bytes_of(change.before) + bytes_of(change.after);
+            batch.push((batch.len(), change));
+        }
+        let mut done =
+            run_jobs(self.threads, batch, |(at, change), _| (at, file_diff(objects, &change)));
+        done.sort_unstable_by_key(|(at, _)| *at);
+        done.into_iter().map(|(_, diff)| diff).collect::<Vec<_>>().into_iter()
     }
 }
 
@@ -250,7 +276,9 @@ impl Iterator for Diffs {
     type Item = Result<FileDiff, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let change = self.changes.next()?;
-        Some(file_diff(&self.store.objects, &change))
+        if self.ready.as_slice().is_empty() {
+            self.ready = self.read_ahead();
+        }
+        self.ready.next()
     }
 }

@@ -9,16 +9,17 @@ use crate::fs::{FileKind, free_bytes};
 use crate::git::{Kind, ObjectId, Rules};
 use crate::path::{NotATreePath, PathText, TreePath, is_within, join, split};
 use crate::scan::{
-    Content, Keep, LargeProblem, ListInput, Listing, Progress, ReadOutcome, Seeding, SkipReason,
-    Skipped, StatCache, filter_patterns, list, list_from, read_entry, read_listing, rule_text,
-    rules_above,
+    Basis, Content, IndexStamp, Keep, LargeProblem, ListInput, ListedDir, Listing, Progress,
+    ReadOutcome, Seeding, SkipReason, Skipped, StatCache, filter_patterns, list, list_from,
+    read_entry, read_listing, rule_text, rules_above, run_jobs, verify,
 };
 use crate::store::{
-    Absorbed, Borrowed, Lender, Meta, NewOperation, Operation, OuterRules, PackWriter, Store,
-    TreeChange, build_tree, edit_tree,
+    Absorbed, Borrowed, Lender, Meta, NewOperation, Operation, OuterRules, PackWriter, Published,
+    Store, TreeChange, UserRepo, build_tree, edit_tree,
 };
 
 use super::companion::Kept;
+use super::shared_scan::Moment;
 use super::{Cause, Hold, Recovery, Workspace};
 
 /// How to take a snapshot.
@@ -68,6 +69,20 @@ pub(crate) struct Tracked {
     pub(crate) snapshot: Snapshot,
     pub(crate) operation: Operation,
     pub(crate) listing: Listing,
+}
+
+/// A snapshot without what the scan saw.
+pub(crate) struct Noted {
+    pub(crate) snapshot: Snapshot,
+    pub(crate) operation: Operation,
+}
+
+/// What the caller of a scan will use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    Snapshot,
+    /// Also every file's metadata, as a restore needs it.
+    Listing,
 }
 
 /// The store as a scan sees it.
@@ -123,8 +138,12 @@ impl Workspace {
     /// an error, and then no hash is returned.
     pub fn track(&self, options: &TrackOptions, progress: &Progress) -> Result<Snapshot, Error> {
         self.check_enabled()?;
+        let asked = Moment::now();
         let hold = self.begin()?;
-        let mut tracked = self.track_locked(&hold, options, &Cause::outside(), progress)?;
+        if let Some(snapshot) = self.shared_scan(&hold, options, asked)? {
+            return Ok(Snapshot { recovered: hold.recovered, ..snapshot });
+        }
+        let mut tracked = self.note_locked(&hold, options, &Cause::outside(), progress)?;
         tracked.snapshot.recovered = hold.recovered;
         drop(hold._shared);
         // Small packs pile up, one per snapshot; a moment when nobody else writes is enough. The
@@ -153,6 +172,7 @@ impl Workspace {
         Ok(borrowed.absorb(&hold.store, &hold.work_tree, max_bytes, u64::MAX)?.left)
     }
 
+    /// Takes a snapshot, and says what the scan saw.
     pub(crate) fn track_locked(
         &self,
         hold: &Hold,
@@ -160,13 +180,43 @@ impl Workspace {
         cause: &Cause,
         progress: &Progress,
     ) -> Result<Tracked, Error> {
+        self.track_for(Need::Listing, hold, options, cause, progress)
+    }
+
+    /// Takes a snapshot. Where nothing changed this makes no listing, which is most of the work.
+    pub(crate) fn note_locked(
+        &self,
+        hold: &Hold,
+        options: &TrackOptions,
+        cause: &Cause,
+        progress: &Progress,
+    ) -> Result<Noted, Error> {
+        let tracked = self.track_for(Need::Snapshot, hold, options, cause, progress)?;
+        let Tracked { snapshot, operation, .. } = tracked;
+        Ok(Noted { snapshot, operation })
+    }
+
+    fn track_for(
+        &self,
+        need: Need,
+        hold: &Hold,
+        options: &TrackOptions,
+        cause: &Cause,
+        progress: &Progress,
+    ) -> Result<Tracked, Error> {
+        let began = Moment::now();
         let last = hold.work_tree.last_or_salvaged(&hold.store)?;
         let tracked = match last {
             Some(last) if !options.paths.is_empty() && self.rules_hold(hold, options, &last)? => {
                 self.track_paths(hold, options, cause, last, progress)
             }
             // Without a previous snapshot there is nothing to take the other paths from.
-            last => self.track_all(hold, options, cause, last.as_ref(), progress),
+            last => {
+                let tracked =
+                    self.track_all(need, hold, options, cause, last.as_ref(), progress)?;
+                self.note_scan(hold, began, &tracked.operation, &tracked.snapshot);
+                Ok(tracked)
+            }
         }?;
         hold.drop_abandoned()?;
         Ok(tracked)
@@ -208,6 +258,7 @@ impl Workspace {
 
     fn track_all(
         &self,
+        need: Need,
         hold: &Hold,
         options: &TrackOptions,
         cause: &Cause,
@@ -233,11 +284,30 @@ impl Workspace {
         };
         let rules = self.outer_rules(store)?;
         let input = self.list_input(hold, &cache, rules.base(), lender.is_some(), options)?;
+        let mut basis = Basis { policy: input.policy(), operation: None, ..self.basis() };
+        let proof = match doubt || options.rehash || basis.policy != cache.basis().policy {
+            true => None,
+            false => Some(verify(&hold.root, &input, &basis.index, progress)?),
+        };
+        let as_recorded = proof.as_ref().filter(|proof| proof.is_whole() && need == Need::Snapshot);
+        if let (Some(proof), Some(last)) = (as_recorded, last)
+            && cache.basis().operation == Some(last.commit)
+            && cache.basis().index == basis.index
+            && !cause.always
+            && self.keeps_the_same(hold, &cache, cause, last, &pack)?
+        {
+            let nothing = Published::default();
+            let (operation, listing) = (last.clone(), Listing::default());
+            let snapshot = snapshot(&operation, false, &listing, 0, &nothing, loans.left);
+            let snapshot = Snapshot { files: proof.files(), ..snapshot };
+            return Ok(Tracked { snapshot, operation, listing });
+        }
         let (index, index_is_readable) = match &self.repo {
             Some(repo) => repo.index()?,
             None => (None, true),
         };
-        let input = ListInput { index: index.as_ref(), ..input };
+        basis.index.settled &= index_is_readable;
+        let input = ListInput { index: index.as_ref(), proof: proof.as_ref(), ..input };
         let mut listing = list(&hold.root, &input, &keep, progress)?;
         let files_read = self.check_budget(hold, &listing, progress)?;
         read_listing(&hold.root, &mut listing, &keep, input.threads, progress)?;
@@ -249,13 +319,13 @@ impl Workspace {
             listing.skipped.sort_unstable();
         }
         let known = |id: &ObjectId| store.objects.holds(id);
-        let tree = build_tree(&listing, &pack, &known)?;
+        let tree = build_tree(&mut listing, &pack, &known)?;
         let kept = self.keep_ignored(hold, &listing, cause, last, &pack)?;
         let meta = Meta { companion: kept.same, ..Meta::of_listing(&listing, &rules) };
         // Losing the cache costs a slower scan, so failing to write it fails nothing.
-        let save_cache = |store: &Store| {
+        let save_cache = |basis: &Basis| {
             let path = hold.work_tree.cache_path();
-            drop(StatCache::save(&path, &listing, &store.objects.pack_names()));
+            drop(StatCache::save(&path, &listing, &store.objects.pack_names(), basis));
         };
         let same = last.filter(|last| {
             !cause.always
@@ -267,8 +337,9 @@ impl Workspace {
             // Objects that had gone missing are put back even if the snapshot is the same.
             let published = pack.publish()?;
             store.objects.refresh()?;
-            if files_read > 0 || cache.is_empty() || doubt || listing.changed {
-                save_cache(store);
+            basis.operation = Some(operation.commit);
+            if files_read > 0 || doubt || listing.changed || basis != *cache.basis() {
+                save_cache(&basis);
             }
             let snapshot =
                 snapshot(&operation, false, &listing, files_read, &published, loans.left);
@@ -285,7 +356,8 @@ impl Workspace {
         let (kind, details, pack) = hold.credited(cause, pack, before, &tree, &kept)?;
         let new = NewOperation { kind, snapshot: tree, meta, details, companion: kept.new };
         let (operation, published) = hold.work_tree.append(store, pack, last, new)?;
-        save_cache(store);
+        basis.operation = Some(operation.commit);
+        save_cache(&basis);
         let lent = borrowed.len() + loans.left;
         let snapshot = snapshot(&operation, true, &listing, files_read, &published, lent);
         Ok(Tracked { snapshot, operation, listing })
@@ -307,7 +379,7 @@ impl Workspace {
                 return Ok(listing);
             }
             let cache = StatCache::of(&listing);
-            let input = ListInput { cache: &cache, rehash: false, ..input.clone() };
+            let input = ListInput { cache: &cache, proof: None, rehash: false, ..input.clone() };
             listing = list(&hold.root, &input, keep, progress)?;
             read_listing(&hold.root, &mut listing, keep, input.threads, progress)?;
         }
@@ -329,11 +401,17 @@ impl Workspace {
         if !listing.changed {
             return;
         }
-        let moved = listing.dirs.iter().filter(|dir| {
-            let now = hold.root.open_below(&dir.path).and_then(|dir| dir.stat_self());
-            now.is_ok_and(|now| now.mtime != dir.stat.mtime || now.ctime != dir.stat.ctime)
+        let has_moved = |dir: &&ListedDir| {
+            let now = hold.root.glimpse(&dir.path).and_then(|dir| dir.stat_self());
+            now.is_some_and(|now| now.mtime != dir.stat.mtime || now.ctime != dir.stat.ctime)
+        };
+        let runs: Vec<&[ListedDir]> = listing.dirs.rchunks(64).collect();
+        let moved = run_jobs(self.options.threads.max(1), runs, |dirs, _| {
+            dirs.iter().filter(has_moved).map(|dir| dir.path.clone()).collect::<Vec<_>>()
         });
-        listing.moved = moved.map(|dir| dir.path.clone()).collect();
+        let mut moved: Vec<Vec<u8>> = moved.into_iter().flatten().collect();
+        moved.sort_unstable();
+        listing.moved = moved;
     }
 
     fn list_input<'a>(
@@ -349,6 +427,7 @@ impl Workspace {
             forbidden: self.forbidden(&hold.store),
             cache,
             index: None,
+            proof: None,
             seed: if seeded { self.seeding()? } else { Seeding::Off },
             trust: hold.root.trust()?,
             max_new_file_bytes: self.options.max_new_file_bytes,
@@ -356,6 +435,13 @@ impl Workspace {
             rehash: options.rehash,
             threads: self.options.threads.max(1),
         })
+    }
+
+    /// What a cache that is written now depends on, as far as it is known before the scan.
+    fn basis(&self) -> Basis {
+        let none = IndexStamp { stat: None, settled: true };
+        let index = self.repo.as_ref().map_or(none, UserRepo::index_stamp);
+        Basis { index, ..Basis::default() }
     }
 
     /// Goes on copying what earlier snapshots borrowed, as far as a snapshot may be delayed.
@@ -602,7 +688,7 @@ fn snapshot(
     changed: bool,
     listing: &Listing,
     files_read: u64,
-    published: &crate::store::Published,
+    published: &Published,
     borrowed: u64,
 ) -> Snapshot {
     let known = |content: &Content| matches!(content, Content::Known(_));

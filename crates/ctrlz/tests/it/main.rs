@@ -10,6 +10,8 @@ mod coverage;
 mod ignored;
 mod oracle;
 mod partial;
+// What a scan may take from the last one, and what several may share.
+mod incremental;
 // What comes back: every transition, modes, empty directories, exactness, rolling back.
 mod restore;
 mod revert;

@@ -1,0 +1,179 @@
+//! Verifying: one look at everything that is remembered, and at nothing else.
+//!
+//! Most scans find what the last one found. This pass goes through the cache as it lies in memory,
+//! opens every directory and stats every file once, and makes nothing: no names, no paths, no
+//! listing. What it cannot prove is left to the walk, which then skips what it could.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::error::Error;
+use crate::fs::{Dir, FileKind, FsTrust, Glimpse, Stat};
+use crate::git::Verdict;
+
+use super::cache::{CachedDir, CachedEntry, Fate};
+use super::{EntryStat, IndexStamp, ListInput, Progress, StatCache};
+
+/// Directories are handed out in runs of this many, which lie beside each other.
+const RUN: usize = 16;
+
+/// Which remembered directories are as they were.
+#[derive(Debug, Default)]
+pub(crate) struct Proof {
+    same: Vec<bool>,
+    whole: bool,
+    files: u64,
+}
+
+impl Proof {
+    /// Whether everything is as it was.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.whole
+    }
+
+    /// How many files there are, if everything is as it was.
+    pub(crate) fn files(&self) -> u64 {
+        self.files
+    }
+
+    /// Whether the directory with this number and its entries are as they were. It says nothing of
+    /// what lies inside its directories.
+    pub(crate) fn holds_for(&self, dir: usize) -> bool {
+        self.same.get(dir).copied().unwrap_or(false)
+    }
+}
+
+/// Looks at everything in the cache. `index` is the user's index as it is now.
+pub(crate) fn verify(
+    root: &Dir,
+    input: &ListInput<'_>,
+    index: &IndexStamp,
+    progress: &Progress,
+) -> Result<Proof, Error> {
+    let cache = input.cache;
+    let same_index = cache.basis().index.proves(index);
+    let next = AtomicUsize::new(0);
+    let pass = Pass { root, cache, trust: input.trust, same_index, next, progress };
+    let threads = input.threads.min(cache.len().div_ceil(4 * RUN));
+    let seen: Vec<Seen> = if threads <= 1 {
+        vec![pass.work()]
+    } else {
+        std::thread::scope(|scope| {
+            let others: Vec<_> = (1..threads).map(|_| scope.spawn(|| pass.work())).collect();
+            let mine = pass.work();
+            let others = others.into_iter().map(|worker| match worker.join() {
+                Ok(seen) => seen,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            std::iter::once(mine).chain(others).collect()
+        })
+    };
+    progress.check()?;
+    let mut same = vec![true; cache.len()];
+    for changed in seen.iter().flat_map(|seen| &seen.changed) {
+        same[*changed] = false;
+    }
+    let entered: usize = seen.iter().map(|seen| seen.entered).sum();
+    // Every directory but the work tree itself was entered from another one.
+    let whole = entered + 1 == cache.len() && same.iter().all(|same| *same);
+    Ok(Proof { same, whole, files: seen.iter().map(|seen| seen.files).sum() })
+}
+
+struct Pass<'a> {
+    root: &'a Dir,
+    cache: &'a StatCache,
+    trust: FsTrust,
+    /// The user's index is the one that decided about ignored paths.
+    same_index: bool,
+    next: AtomicUsize,
+    progress: &'a Progress,
+}
+
+/// What one thread saw.
+#[derive(Default)]
+struct Seen {
+    changed: Vec<usize>,
+    entered: usize,
+    files: u64,
+}
+
+impl Pass<'_> {
+    fn work(&self) -> Seen {
+        let mut seen = Seen::default();
+        loop {
+            let start = self.next.fetch_add(RUN, Ordering::Relaxed);
+            if start >= self.cache.len() || self.progress.check().is_err() {
+                return seen;
+            }
+            for at in start..(start + RUN).min(self.cache.len()) {
+                if !self.is_same(at, &mut seen) {
+                    seen.changed.push(at);
+                }
+            }
+        }
+    }
+
+    fn is_same(&self, at: usize, seen: &mut Seen) -> bool {
+        let Some((path, cached)) = self.cache.nth(at) else { return false };
+        if cached.in_ignored && !self.same_index {
+            return false;
+        }
+        let Some(dir) = self.root.glimpse(path) else { return false };
+        let same = dir.stat_self().is_some_and(|now| cached.listing_holds(self.trust, &now));
+        if !same {
+            return false;
+        }
+        let mut count = 0;
+        for entry in cached.entries() {
+            if !self.entry_is_same(&dir, &entry, seen) {
+                return false;
+            }
+            count += 1;
+        }
+        Progress::add(&self.progress.files, count);
+        count == cached.len()
+    }
+
+    fn entry_is_same(&self, dir: &Glimpse, entry: &CachedEntry<'_>, seen: &mut Seen) -> bool {
+        let by_index = entry.verdict == Verdict::Ignored && !self.same_index;
+        match entry.fate {
+            Fate::Known(_) => {
+                seen.files += 1;
+                !entry.racy
+                    && !by_index
+                    && dir
+                        .stat(entry.name)
+                        .is_some_and(|now| !now.mount_root && entry.holds(self.trust, &now))
+            }
+            // The parent's stamp says that it was not replaced; its own is looked at in its turn.
+            Fate::Entered => {
+                seen.entered += 1;
+                entry.stat.kind == FileKind::Dir && !by_index
+            }
+            // Rules that are not captured have to be read again.
+            Fate::LeftOut => !by_index && entry.name != b".gitignore",
+            Fate::Protected => true,
+            Fate::Doubtful => false,
+        }
+    }
+}
+
+impl CachedDir<'_> {
+    /// Whether the directory's stamp proves that no name came or went since it was listed.
+    pub(super) fn listing_holds(&self, trust: FsTrust, now: &Stat) -> bool {
+        trust.stat
+            && self.settled
+            && self.stat.mtime == now.mtime
+            && self.stat.ctime == now.ctime
+            && (!trust.inode || self.stat.inode == now.inode)
+    }
+}
+
+impl CachedEntry<'_> {
+    /// Whether the metadata is the remembered one and proves that the content is.
+    pub(super) fn holds(&self, trust: FsTrust, now: &Stat) -> bool {
+        let now = EntryStat::from(now);
+        let same_inode = !trust.inode || self.stat.inode == now.inode;
+        let same = EntryStat { inode: now.inode, ..self.stat } == now;
+        trust.stat && !self.racy && same_inode && same
+    }
+}

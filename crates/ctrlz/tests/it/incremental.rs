@@ -1,0 +1,276 @@
+//! A scan that trusts the last one gives what a scan that trusts nothing gives.
+
+use std::sync::Barrier;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ctrlz::{ObjectId, Options, Progress, Snapshot, TrackOptions, TreePath, Workspace};
+
+use crate::lab::Lab;
+
+fn slow_or(usual: usize, slow: usize) -> usize {
+    if std::env::var_os("RUN_SLOW_TESTS").is_some() { slow } else { usual }
+}
+
+/// Numbers below a limit that look random and are the same in every run.
+fn fixed_random(seed: u64) -> impl FnMut(usize) -> usize {
+    let mut state = seed;
+    move |limit| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % limit
+    }
+}
+
+/// Longer than the slack within which no timestamp is believed.
+fn settle() {
+    std::thread::sleep(Duration::from_millis(40));
+}
+
+/// The file that remembers the last scan.
+fn cache(lab: &Lab) -> std::path::PathBuf {
+    work_tree_dir(lab).join("stat")
+}
+
+fn work_tree_dir(lab: &Lab) -> std::path::PathBuf {
+    let dir = lab.store().join("ctrlz/wt");
+    let mut entries = std::fs::read_dir(dir).unwrap();
+    entries.next().unwrap().unwrap().path()
+}
+
+/// The hash that a scan without any memory gives, in a store of its own.
+fn cold(lab: &Lab) -> ObjectId {
+    let data = lab.dir().join("cold");
+    drop(std::fs::remove_dir_all(&data));
+    let options = Options { data_dir: data, ..lab.options.clone() };
+    let workspace = Workspace::open(&lab.root(), options).unwrap();
+    workspace.track(&TrackOptions::default(), &Progress::default()).unwrap().hash
+}
+
+/// A snapshot, and how many entries were looked at.
+fn track_counting(lab: &Lab) -> (Snapshot, u64) {
+    let progress = Progress::default();
+    let snapshot = lab.workspace().track(&TrackOptions::default(), &progress).unwrap();
+    (snapshot, progress.files.load(Ordering::Relaxed))
+}
+
+#[track_caller]
+fn assert_seen(lab: &Lab, what: &str) {
+    assert_eq!(lab.hash(), cold(lab), "{what}");
+}
+
+#[test]
+fn after_any_edit_the_incremental_hash_is_the_cold_one() {
+    let lab = Lab::with_git(&[("src/a.rs", "a"), ("src/b.rs", "b"), ("docs/x/y.md", "y")]);
+    let mut random = fixed_random(7);
+    for round in 0..slow_or(120, 10_000) {
+        random_edit(&lab, &mut random, round);
+        if random(4) == 0 {
+            // Old enough to be believed, so that the fast ways are taken too.
+            settle();
+            lab.track();
+        }
+        assert_seen(&lab, &format!("round {round}"));
+    }
+}
+
+fn random_edit(lab: &Lab, random: &mut impl FnMut(usize) -> usize, round: usize) {
+    let dirs = ["", "src/", "docs/", "docs/x/", "out/"];
+    let path = |random: &mut dyn FnMut(usize) -> usize| {
+        format!("{}f{}", dirs[random(dirs.len())], random(6))
+    };
+    let file = path(random);
+    match random(11) {
+        0..=3 => {
+            if !lab.path(&file).is_dir() {
+                if lab.path(&file).is_symlink() {
+                    lab.remove(&file);
+                }
+                lab.write(&file, format!("{:04}", round % 10_000));
+            }
+        }
+        4 => drop(std::fs::remove_file(lab.path(&file))),
+        5 => {
+            let to = path(random);
+            if lab.exists(&file) && !lab.exists(&to) && lab.path(&to).parent().unwrap().is_dir() {
+                std::fs::rename(lab.path(&file), lab.path(&to)).unwrap();
+            }
+        }
+        6 => {
+            if lab.path(&file).is_file() {
+                lab.chmod(&file, [0o644, 0o755][random(2)]);
+            }
+        }
+        7 => {
+            let rules = ["", "f1\n", "out/\n", "f*\n!f2\n"][random(4)];
+            lab.write([".gitignore", "docs/.gitignore"][random(2)], rules);
+        }
+        8 => {
+            if !lab.exists(&file) && lab.path(&file).parent().unwrap().is_dir() {
+                lab.link("f0", &file);
+            }
+        }
+        9 => drop(lab.git(&["add", "-A", "-f"])),
+        _ => {
+            // The same size and time as before, as `cp -p` leaves it.
+            if lab.path(&file).symlink_metadata().is_ok_and(|meta| meta.is_file()) {
+                let time = std::fs::metadata(lab.path(&file)).unwrap().modified().unwrap();
+                let bytes = vec![b'z'; std::fs::read(lab.path(&file)).unwrap().len()];
+                std::fs::write(lab.path(&file), bytes).unwrap();
+                let opened = std::fs::File::options().write(true).open(lab.path(&file)).unwrap();
+                opened.set_modified(time).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn one_edited_file_means_one_file_read() {
+    let lab = Lab::new();
+    for file in 0..300 {
+        lab.write(&format!("d{}/f{file}", file % 15), format!("{file}"));
+    }
+    settle();
+    assert_eq!(lab.track().files_read, 300);
+    let again = lab.track();
+    assert_eq!((again.files_read, again.files, again.changed), (0, 300, false));
+    lab.write("d3/f18", "edited");
+    let edited = lab.track();
+    assert_eq!((edited.files_read, edited.files, edited.changed), (1, 300, true));
+    // The blob, its directory, the work tree and the commit.
+    assert_eq!(edited.objects_written, 4);
+}
+
+#[test]
+fn what_decides_outside_the_work_tree_is_noticed_though_no_file_changed() {
+    let mut lab = Lab::with_git(&[("a.log", "a"), ("kept.txt", "k"), ("hidden/b.txt", "b")]);
+    lab.git(&["rm", "-q", "--cached", "a.log", "hidden/b.txt"]);
+    let calm = |lab: &Lab| {
+        settle();
+        lab.track();
+        lab.track();
+    };
+    calm(&lab);
+    std::fs::write(lab.path(".git/info/exclude"), "*.log\nhidden/\n").unwrap();
+    assert_seen(&lab, "info/exclude");
+    calm(&lab);
+    lab.git(&["add", "-f", "a.log"]);
+    assert_seen(&lab, "an ignored file is tracked now");
+    calm(&lab);
+    lab.git(&["add", "-f", "hidden/b.txt"]);
+    assert_seen(&lab, "a file in an ignored directory is tracked now");
+    calm(&lab);
+    lab.git(&["rm", "-q", "--cached", "a.log", "hidden/b.txt"]);
+    assert_seen(&lab, "and no longer");
+    calm(&lab);
+    lab.options.exclude = vec!["kept.txt".into()];
+    assert_seen(&lab, "an exclude pattern of the configuration");
+    calm(&lab);
+    lab.options.exclude.clear();
+    lab.options.include_ignored = vec!["hidden/b.txt".into()];
+    assert_seen(&lab, "an include pattern of the configuration");
+}
+
+#[test]
+fn rules_that_are_themselves_ignored_are_read_every_time() {
+    let lab = Lab::new();
+    lab.write(".gitignore", ".gitignore\n*.tmp\n");
+    lab.write("sub/.gitignore", "*.bak\n");
+    lab.write("sub/a.bak", "a");
+    lab.write("b.tmp", "b");
+    settle();
+    lab.track();
+    lab.track();
+    lab.write("sub/.gitignore", "*.xyz\n");
+    assert_seen(&lab, "a hidden rule file of a directory");
+    settle();
+    lab.track();
+    lab.write(".gitignore", ".gitignore\n*.log\n");
+    assert_seen(&lab, "the hidden rule file at the top");
+}
+
+#[test]
+fn a_partial_snapshot_does_not_pass_for_the_state_of_the_whole() {
+    let lab = Lab::new();
+    lab.write("a", "1");
+    lab.write("ignored", "secret");
+    lab.write(".gitignore", "ignored\n");
+    settle();
+    let whole = lab.track();
+    let paths = vec![TreePath::parse(b"ignored").unwrap()];
+    let options = TrackOptions { paths, ..TrackOptions::default() };
+    let part = lab.workspace().track(&options, &Progress::default()).unwrap();
+    assert_ne!(part.hash, whole.hash);
+    let again = lab.track();
+    assert_eq!(again.hash, whole.hash);
+    assert_ne!(again.operation, whole.operation, "it is recorded after the partial one");
+}
+
+#[test]
+fn a_cache_that_is_damaged_anywhere_means_a_full_scan_and_the_same_hash() {
+    let lab = Lab::new();
+    for file in 0..20 {
+        lab.write(&format!("d{}/f{file}", file % 3), format!("{file}"));
+    }
+    settle();
+    lab.track();
+    let hash = lab.hash();
+    let good = std::fs::read(cache(&lab)).unwrap();
+    let step = (good.len() / slow_or(40, 2_000)).max(1);
+    for at in (0..good.len()).step_by(step) {
+        for cut in [false, true] {
+            let mut bad = good.clone();
+            if cut {
+                bad.truncate(at);
+            } else {
+                bad[at] ^= 0x55;
+            }
+            std::fs::write(cache(&lab), &bad).unwrap();
+            let snapshot = lab.track();
+            assert_eq!((snapshot.hash, snapshot.files_read), (hash, 20), "byte {at}, cut {cut}");
+        }
+    }
+    std::fs::remove_file(cache(&lab)).unwrap();
+    assert_eq!(lab.track().files_read, 20);
+}
+
+#[test]
+fn those_who_wait_for_the_work_tree_share_one_scan() {
+    const WAITING: usize = 6;
+    let lab = Lab::new();
+    for file in 0..50 {
+        lab.write(&format!("f{file}"), "x");
+    }
+    lab.track();
+    let held = std::fs::File::open(work_tree_dir(&lab).join("lock")).unwrap();
+    held.lock().unwrap();
+    let ready = Barrier::new(WAITING + 1);
+    let results: Vec<(Snapshot, u64)> = std::thread::scope(|scope| {
+        let wait = || {
+            ready.wait();
+            track_counting(&lab)
+        };
+        let threads: Vec<_> = (0..WAITING).map(|_| scope.spawn(wait)).collect();
+        ready.wait();
+        // Every request is made, and all of them wait for the lock.
+        std::thread::sleep(Duration::from_millis(300));
+        lab.write("f7", "changed while they waited");
+        held.unlock().unwrap();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let scans = results.iter().filter(|(_, looked)| *looked > 0).count();
+    assert_eq!(scans, 1, "one scan for all");
+    let hash = lab.hash();
+    assert!(results.iter().all(|(snapshot, _)| snapshot.hash == hash && snapshot.files == 50));
+}
+
+#[test]
+fn a_request_does_not_use_a_scan_that_began_before_it() {
+    let lab = Lab::new();
+    lab.write("f", "1");
+    let (first, looked) = track_counting(&lab);
+    assert!(looked > 0);
+    lab.write("f", "2");
+    let (second, looked) = track_counting(&lab);
+    assert!(looked > 0 && first.hash != second.hash);
+}
