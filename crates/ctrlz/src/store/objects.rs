@@ -278,13 +278,12 @@ fn open_packs(dir: &Path, known: &[Arc<PackFile>]) -> Result<Packs, FileError> {
             open.push(Arc::clone(pack));
             continue;
         }
-        // A pack that cannot be opened just now is not a damaged one.
-        if !is_openable(&path)? || !is_openable(&data)? {
-            damaged.push((path, "its pack or its index is missing".into()));
-            continue;
-        }
         match PackFile::open(&path, MAX_OBJECT_BYTES) {
             Ok(pack) => open.push(Arc::new(pack)),
+            // A pack that cannot be opened just now is not a damaged one.
+            Err(_) if !is_openable(&path)? || !is_openable(&data)? => {
+                damaged.push((path, "its pack or its index is missing".into()));
+            }
             Err(why) => damaged.push((path, why.to_string())),
         }
     }
