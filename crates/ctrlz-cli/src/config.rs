@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ctrlz::{CheckpointOptions, Options, find_work_tree};
 use serde::Deserialize;
@@ -121,6 +122,8 @@ pub(crate) fn decide(args: &GlobalArgs, environment: &Environment) -> Result<Set
         data_dir: default.data_dir,
         seed: default.seed,
         patience: default.patience,
+        watch: keys.watch.unwrap_or(default.watch),
+        watch_trust: keys.watch_trust_seconds.map_or(default.watch_trust, Duration::from_secs),
     };
     let keep_checkpoints = keys.keep_checkpoints.unwrap_or(CheckpointOptions::default().keep);
     Ok(Settings { options, root, dir, config: args.config.clone(), keep_checkpoints })
@@ -195,6 +198,8 @@ struct Keys {
     min_free_bytes: Option<u64>,
     ref_prefix: Option<String>,
     keep_checkpoints: Option<usize>,
+    watch: Option<bool>,
+    watch_trust_seconds: Option<u64>,
 }
 
 /// The configuration file, checked.
@@ -205,8 +210,8 @@ struct ConfigFile {
 }
 
 /// Keys that are part of the configuration but that this version does nothing with yet.
-const LATER: [&str; 6] =
-    ["keep_days", "keep_sessions", "max_store_bytes", "max_total_bytes", "watch", "durability"];
+const LATER: [&str; 5] =
+    ["keep_days", "keep_sessions", "max_store_bytes", "max_total_bytes", "durability"];
 
 impl ConfigFile {
     /// Reads the file that was named, which must exist, or the usual one, which need not.
@@ -299,6 +304,8 @@ impl Keys {
             min_free_bytes: self.min_free_bytes.or(base.min_free_bytes),
             ref_prefix: self.ref_prefix.or(base.ref_prefix),
             keep_checkpoints: self.keep_checkpoints.or(base.keep_checkpoints),
+            watch: self.watch.or(base.watch),
+            watch_trust_seconds: self.watch_trust_seconds.or(base.watch_trust_seconds),
         }
     }
 }

@@ -69,6 +69,6 @@ pub use store::{
 };
 pub use workspace::{
     Diffs, IgnoredFiles, ListedFile, Options, Patch, PatchToRevert, Point, Presence, Problem,
-    Recovery, RestoreOptions, RestoreReport, Snapshot, Status, TrackOptions, Verification,
-    Workspace, find_work_tree,
+    Recovery, Refusal, RestoreOptions, RestoreReport, Snapshot, Status, TrackOptions, Verification,
+    WatchEnd, WatchOptions, Watcher, WatcherStatus, Workspace, find_work_tree,
 };

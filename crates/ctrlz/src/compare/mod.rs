@@ -118,6 +118,12 @@ impl Trees<'_> {
         Ok(Some(at))
     }
 
+    /// The names in a tree, each with its kind.
+    pub(crate) fn names(&mut self, id: &ObjectId) -> Result<Vec<(Vec<u8>, EntryKind)>, Error> {
+        let tree = self.load(Some(*id))?;
+        Ok(tree.iter().map(|entry| (entry.name.to_vec(), entry.kind)).collect())
+    }
+
     fn load(&mut self, id: Option<ObjectId>) -> Result<Arc<Tree>, Error> {
         const MAX_RECENT: usize = 256;
         let Some(id) = id else { return Ok(Arc::clone(&self.empty)) };

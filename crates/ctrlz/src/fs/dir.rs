@@ -4,14 +4,14 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, ResolveFlags, StatxFlags};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::stat::{FsTrust, Stat};
+use super::stat::{FileKind, FsTrust, Stat};
 use super::{FileError, Named};
 
 /// Linux refuses paths of 4096 bytes and more in one call; longer ones are opened in pieces.
@@ -23,6 +23,9 @@ pub(crate) struct Dir {
     fd: OwnedFd,
     path: PathBuf,
 }
+
+/// A name, and what it stands for where the file system says so.
+pub(crate) type NamedKind = (Vec<u8>, Option<FileKind>);
 
 fn os(name: &[u8]) -> &OsStr {
     OsStr::from_bytes(name)
@@ -81,6 +84,12 @@ impl Dir {
 
     /// The names in this directory, in no order, without `.` and `..`.
     pub(crate) fn names(&self) -> Result<Vec<Vec<u8>>, FileError> {
+        let named = self.names_and_kinds()?;
+        Ok(named.into_iter().map(|(name, _)| name).collect())
+    }
+
+    /// The same, with the kind of each where the file system says it along with the name.
+    pub(crate) fn names_and_kinds(&self) -> Result<Vec<NamedKind>, FileError> {
         let mut names = Vec::new();
         let mut buffer = [MaybeUninit::uninit(); 32 * 1024];
         let mut entries = rustix::fs::RawDir::new(&self.fd, &mut buffer);
@@ -88,7 +97,7 @@ impl Dir {
             match entry {
                 Ok(entry) => match entry.file_name().to_bytes() {
                     b"." | b".." => (),
-                    name => names.push(name.to_vec()),
+                    name => names.push((name.to_vec(), FileKind::of(entry.file_type()))),
                 },
                 Err(Errno::INTR) => (),
                 Err(error) => return Err(error).named("list", &self.path),
@@ -214,6 +223,12 @@ impl Glimpse {
 
     pub(crate) fn stat(&self, name: &[u8]) -> Option<Stat> {
         statx(&self.0, os(name), AtFlags::SYMLINK_NOFOLLOW).ok()
+    }
+}
+
+impl AsFd for Dir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 

@@ -5,13 +5,15 @@
 //! [`private`](mod@private) writes the store's own files. Every error names the path.
 
 mod dir;
+mod notify;
 pub(crate) mod private;
 mod stat;
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub(crate) use dir::{Dir, Glimpse, set_mode, set_owner, stat_file};
+pub(crate) use dir::{Dir, Glimpse, NamedKind, set_mode, set_owner, stat_file};
+pub(crate) use notify::{NotWatched, Notice, Notify, What};
 pub(crate) use stat::{FileKind, FsTrust, Stat, Time};
 
 /// An I/O failure, and the file it happened to.

@@ -36,6 +36,19 @@ pub(crate) enum FileKind {
     Special,
 }
 
+impl FileKind {
+    /// `None` where the file system does not say.
+    pub(crate) fn of(kind: FileType) -> Option<FileKind> {
+        match kind {
+            FileType::RegularFile => Some(FileKind::File),
+            FileType::Directory => Some(FileKind::Dir),
+            FileType::Symlink => Some(FileKind::Symlink),
+            FileType::Unknown => None,
+            _ => Some(FileKind::Special),
+        }
+    }
+}
+
 /// One file's metadata, taken without following a symlink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
@@ -72,12 +85,8 @@ impl Stat {
         let time =
             |time: &rustix::fs::StatxTimestamp| Time { seconds: time.tv_sec, nanos: time.tv_nsec };
         Stat {
-            kind: match FileType::from_raw_mode(u32::from(stat.stx_mode)) {
-                FileType::RegularFile => FileKind::File,
-                FileType::Directory => FileKind::Dir,
-                FileType::Symlink => FileKind::Symlink,
-                _ => FileKind::Special,
-            },
+            kind: FileKind::of(FileType::from_raw_mode(u32::from(stat.stx_mode)))
+                .unwrap_or(FileKind::Special),
             mode: u32::from(stat.stx_mode) & 0o7777,
             bytes: stat.stx_size,
             mtime: time(&stat.stx_mtime),
@@ -99,6 +108,8 @@ pub(crate) struct FsTrust {
     pub(crate) stat: bool,
     /// Inode numbers stay the same while a file lives.
     pub(crate) inode: bool,
+    /// Every change is made through this kernel, so that it can tell of all of them.
+    pub(crate) notices: bool,
 }
 
 impl FsTrust {
@@ -114,11 +125,30 @@ impl FsTrust {
         const OVERLAY: u64 = 0x794c_7630;
         match magic {
             EXT | XFS | BTRFS | TMPFS | ZFS | F2FS | BCACHEFS => {
-                FsTrust { stat: true, inode: true }
+                FsTrust { stat: true, inode: true, notices: true }
             }
             // A file copied up from a lower layer changes its inode number and nothing else.
-            OVERLAY => FsTrust { stat: true, inode: false },
-            _ => FsTrust { stat: false, inode: false },
+            OVERLAY => FsTrust { stat: true, inode: false, notices: true },
+            _ => FsTrust { stat: false, inode: false, notices: false },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_local_file_systems_tell_of_every_change() {
+        const NFS: u64 = 0x6969;
+        const SMB2: u64 = 0xfe53_4d42;
+        const FUSE: u64 = 0x6573_5546;
+        const P9: u64 = 0x0102_1997;
+        for remote in [NFS, SMB2, FUSE, P9, 0] {
+            assert!(!FsTrust::of_magic(remote).notices, "{remote:x}");
+        }
+        for local in [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994] {
+            assert!(FsTrust::of_magic(local).notices, "{local:x}");
         }
     }
 }

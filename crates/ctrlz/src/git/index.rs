@@ -4,7 +4,7 @@ use std::path::Path;
 
 use gix_index::entry::{Flags, Mode, Stage};
 
-use super::id::ObjectId;
+use super::id::{Hasher, ObjectId};
 
 /// The part of a file's stat data that an index entry repeats.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +58,32 @@ impl IndexFile {
         self.state.prefixed_entries(prefix.as_slice().into()).is_some_and(|found| !found.is_empty())
     }
 
+    /// The directories in which something is tracked.
+    pub(crate) fn dirs(&self) -> TrackedDirs {
+        let mut dirs = TrackedDirs::default();
+        for entry in self.state.entries() {
+            let mut path: &[u8] = entry.path(&self.state);
+            while let Some(at) = path.iter().rposition(|byte| *byte == b'/') {
+                path = &path[..at];
+                if !dirs.0.insert(TrackedDirs::key(path)) {
+                    break;
+                }
+            }
+        }
+        dirs
+    }
+
+    /// A fingerprint of the paths that are tracked, whatever their content.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        let mut hasher = Hasher::raw();
+        for entry in self.state.entries() {
+            hasher.update(entry.path(&self.state));
+            hasher.update(&[0]);
+        }
+        let id = hasher.finish().map_or([0; 20], |id| id.0);
+        u64::from_le_bytes(id[..8].try_into().expect("eight of twenty bytes"))
+    }
+
     /// The blob id of `path`, if the entry's stat data proves that the file still has it.
     ///
     /// Declined: anything but a plain stage-zero entry, flags that tell git not to look
@@ -87,6 +113,24 @@ impl IndexFile {
             && file.mtime < self.written
             && file.ctime < self.written;
         agrees.then(|| ObjectId::from_slice(entry.id.as_slice())).flatten()
+    }
+}
+
+/// The directories in which the user's git tracks something, small enough to keep: one that is
+/// none of them may be taken for one by a rare chance, never the reverse.
+#[derive(Debug, Default)]
+pub(crate) struct TrackedDirs(std::collections::HashSet<u64>);
+
+impl TrackedDirs {
+    fn key(path: &[u8]) -> u64 {
+        use std::hash::{DefaultHasher, Hasher};
+        let mut hasher = DefaultHasher::new();
+        hasher.write(path);
+        hasher.finish()
+    }
+
+    pub(crate) fn contains(&self, path: &[u8]) -> bool {
+        self.0.contains(&TrackedDirs::key(path))
     }
 }
 

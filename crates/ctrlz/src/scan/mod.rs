@@ -8,10 +8,12 @@
 //! directory.
 
 mod cache;
+mod dirty;
 mod jobs;
 mod read;
 mod verify;
 mod walk;
+mod watch;
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -25,10 +27,12 @@ use crate::git::{IndexFile, ObjectId, Rules, Verdict};
 use crate::path::{PathText, escape};
 
 pub(crate) use cache::{Basis, IndexStamp, StatCache};
+pub(crate) use dirty::Dirty;
 pub(crate) use jobs::run_jobs;
 pub(crate) use read::{Outcome as ReadOutcome, read_entry, read_listing};
 pub(crate) use verify::{Proof, verify};
 pub(crate) use walk::{filter_patterns, list, list_from, rule_text, rules_above};
+pub(crate) use watch::{Entered, Lost, Token, WatchSet};
 
 /// Files above this size are read as a stream, not into memory.
 pub(crate) const LARGE_FILE_BYTES: u64 = 8 << 20;
@@ -196,6 +200,8 @@ pub(crate) struct ListInput<'a> {
     pub(crate) nested_repos: bool,
     /// Read every file, whatever the metadata says.
     pub(crate) rehash: bool,
+    /// Look at nothing else.
+    pub(crate) only: Option<&'a Dirty>,
     pub(crate) threads: usize,
 }
 
@@ -339,6 +345,8 @@ pub(crate) struct Listing {
     pub(crate) hidden_rules: Vec<(Vec<u8>, Vec<u8>)>,
     /// Paths that were listed and then gone: deleted, or renamed to where we had looked already.
     pub(crate) vanished: Vec<Vec<u8>>,
+    /// Files with more than one name: what is done to them through another one is told of that one.
+    pub(crate) linked: Vec<Vec<u8>>,
     /// Directories that changed after they were listed.
     pub(crate) moved: Vec<Vec<u8>>,
     /// Whether the cache no longer says what is here.

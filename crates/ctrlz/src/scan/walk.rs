@@ -37,6 +37,7 @@ struct Found {
     skipped: Vec<Skipped>,
     rules_used: Vec<(Vec<u8>, Vec<u8>)>,
     vanished: Option<Vec<u8>>,
+    linked: Vec<Vec<u8>>,
     cancelled: bool,
     changed: bool,
 }
@@ -65,7 +66,10 @@ pub(crate) fn list_from(
 ) -> Result<Listing, Error> {
     let first = Job { path: start.to_vec(), rules, filters: input.seed.clone(), ignored: false };
     // A root that cannot be opened is an error, not an empty work tree.
-    root.open_below(start)?.names()?;
+    let start = root.open_below(start)?;
+    if input.only.is_none() {
+        start.names()?;
+    }
     let walk = Walk { root, input, keep };
     let found = run_jobs(input.threads, vec![first], |job, more| {
         if progress.check().is_err() {
@@ -85,6 +89,7 @@ pub(crate) fn list_from(
         // All of them for now; reading sorts out those that the snapshot holds.
         listing.hidden_rules.append(&mut job.rules_used);
         listing.vanished.extend(job.vanished);
+        listing.linked.append(&mut job.linked);
     }
     listing.dirs.sort_unstable_by(|one, other| one.path.cmp(&other.path));
     listing.skipped.sort_unstable();
@@ -94,8 +99,12 @@ pub(crate) fn list_from(
 
 /// The text of the ignore file in the directory `path`.
 pub(crate) fn rule_text(root: &Dir, path: &[u8]) -> Option<Vec<u8>> {
-    let dir = root.open_below(path).ok()?;
-    match read_stable_small(&dir, b".gitignore", MAX_RULES_BYTES) {
+    rule_text_in(&root.open_below(path).ok()?)
+}
+
+/// The text of the ignore file in an open directory.
+pub(super) fn rule_text_in(dir: &Dir) -> Option<Vec<u8>> {
+    match read_stable_small(dir, b".gitignore", MAX_RULES_BYTES) {
         SmallFile::Read(text) => Some(text),
         SmallFile::TooLarge(_) | SmallFile::NotAFile | SmallFile::Unreadable => None,
     }
@@ -189,11 +198,14 @@ impl Walk<'_> {
             }
         };
         let cached = self.input.cache.dir(&job.path);
+        let only = self.input.only.and_then(|dirty| dirty.names_in(&job.path));
+        let rule_names = only.is_some().then(|| rule_names(&dir));
         let trust = self.input.trust;
         let known = cached.as_ref().filter(|cached| cached.listing_holds(trust, &stat));
-        let names = match known {
-            Some(cached) => Ok(cached.entries().map(|entry| entry.name.to_vec()).collect()),
-            None => dir.names(),
+        let names = match (only, known) {
+            (Some(names), _) => Ok(names),
+            (None, Some(cached)) => Ok(cached.entries().map(|entry| entry.name.to_vec()).collect()),
+            (None, None) => dir.names(),
         };
         let mut names: Vec<Vec<u8>> = match names {
             Ok(names) => names,
@@ -215,11 +227,12 @@ impl Walk<'_> {
             found: &mut found,
             more,
         };
-        if visit.is_unwanted_repository(&names) {
+        let rule_names = rule_names.as_ref().unwrap_or(&names);
+        if visit.is_unwanted_repository(rule_names) {
             found.skipped.push(skip(job.path.clone(), SkipReason::NestedRepository));
             return found;
         }
-        visit.take_rules(&names);
+        visit.take_rules(rule_names);
         visit.rules_known =
             cached.as_ref().is_some_and(|cached| cached.rules == visit.rules.fingerprint());
         let rules = visit.rules.fingerprint();
@@ -415,6 +428,9 @@ impl Visit<'_, '_> {
             return done(Content::Directory);
         }
         let Some(stat) = stat else { return done(Content::Ignored) };
+        if stat.kind == FileKind::File && stat.links > 1 {
+            self.found.linked.push(path.clone());
+        }
         match self.content(&path, &stat, cached) {
             Content::Skipped(reason) => {
                 self.found.skipped.push(skip(path, reason.clone()));
@@ -502,6 +518,13 @@ fn unseen_entry(name: Vec<u8>, reason: SkipReason) -> ListedEntry {
 
 fn has(names: &[Vec<u8>], name: &[u8]) -> bool {
     names.binary_search_by(|probe| probe.as_slice().cmp(name)).is_ok()
+}
+
+/// The names that decide about others, as far as they are in the directory.
+fn rule_names(dir: &Dir) -> Vec<Vec<u8>> {
+    let names = [&b".git"[..], b".gitattributes", b".gitignore"];
+    let there = |name: &&&[u8]| dir.stat(name).is_ok_and(|stat| stat.is_some());
+    names.iter().filter(there).map(|name| name.to_vec()).collect()
 }
 
 /// Names that everybody expects to be left alone, so that reporting them would be noise.

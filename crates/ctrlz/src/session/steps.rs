@@ -72,15 +72,15 @@ impl Workspace {
         info.parent = parent_turn(&open, &info);
         let options = TrackOptions::default();
         let cause = Cause { named: paths.clone(), ..Cause::outside() };
-        let tracked = self.note_locked(&hold, &options, &cause, progress)?;
+        let (snapshot, operation) = self.record_locked(&hold, &options, &cause, progress)?;
         let mut open: Vec<OpenStep> = open.into_iter().filter(|step| !step.abandoned).collect();
         let owner = owner.and_then(ProcessId::of);
         let step = info.step.clone();
-        let before = tracked.operation.snapshot;
-        let before_operation = tracked.operation.id;
+        let before = operation.snapshot;
+        let before_operation = operation.id;
         open.push(OpenStep { info, paths, before, before_operation, owner, abandoned: false });
         hold.save_steps(&open)?;
-        Ok(StepBegun { step, before, skipped: tracked.snapshot.skipped })
+        Ok(StepBegun { step, before, skipped: snapshot.skipped })
     }
 
     /// Records the state after a tool ran.
@@ -93,12 +93,13 @@ impl Workspace {
             return Err(Error::NoSuchStep { step: step.to_owned() });
         };
         let options = TrackOptions::default();
-        let tracked = self.note_locked(&hold, &options, &Cause::outside(), progress)?;
+        let (snapshot, operation) =
+            self.record_locked(&hold, &options, &Cause::outside(), progress)?;
         let ended = open.remove(at);
         let before = ended.before;
-        let after = tracked.operation.snapshot;
-        if !tracked.snapshot.changed {
-            mark_turn(&hold, &tracked.operation, &ended)?;
+        let after = operation.snapshot;
+        if !snapshot.changed {
+            mark_turn(&hold, &operation, &ended)?;
         }
         hold.save_steps(&open)?;
         let changed = changes(&hold.store.objects, &before, &after)?;
@@ -107,7 +108,7 @@ impl Workspace {
             before,
             after,
             files: changed.into_iter().map(|change| change.path).collect(),
-            skipped: tracked.snapshot.skipped,
+            skipped: snapshot.skipped,
         })
     }
 }

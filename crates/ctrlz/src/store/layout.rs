@@ -149,7 +149,7 @@ impl Store {
     }
 
     pub(crate) fn work_tree_dir(&self, id: &str) -> PathBuf {
-        self.git_dir.join("ctrlz").join("wt").join(id)
+        work_tree_dir(&self.git_dir, id)
     }
 
     pub(crate) fn ref_prefix(&self) -> &str {
@@ -352,6 +352,11 @@ impl Store {
         }
         Ok(())
     }
+}
+
+/// Where a work tree's own files lie.
+pub(super) fn work_tree_dir(git_dir: &Path, id: &str) -> PathBuf {
+    git_dir.join("ctrlz").join("wt").join(id)
 }
 
 /// Whether a file is older than any git command that might still be writing its index.

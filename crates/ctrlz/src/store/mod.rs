@@ -10,6 +10,8 @@
 //! ctrlz/wt/<id>/steps                     steps that have begun and not ended
 //! ctrlz/wt/<id>/restore.journal           there while files are being put back
 //! ctrlz/wt/<id>/borrowed                  objects still to be copied from the user's repository
+//! ctrlz/wt/<id>/watch/                    the watcher's lock and socket
+//! ctrlz/wt/<id>/watched                   what the watcher has to be asked for, disposable
 //! ```
 
 mod companion;

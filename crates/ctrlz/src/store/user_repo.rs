@@ -64,9 +64,13 @@ impl UserRepo {
         self.common_dir.join("info").join("attributes")
     }
 
+    pub(crate) fn index_path(&self) -> PathBuf {
+        self.git_dir.join("index")
+    }
+
     /// The decoded index, if there is one, and whether it could be understood.
     pub(crate) fn index(&self) -> Result<(Option<IndexFile>, bool), Error> {
-        let path = self.git_dir.join("index");
+        let path = self.index_path();
         if !path.symlink_metadata().is_ok_and(|meta| meta.is_file() && meta.len() > 0) {
             return Ok((None, true));
         }

@@ -10,7 +10,7 @@ use crate::fs::private::{self, Durable};
 use crate::git::ObjectId;
 
 use super::companion;
-use super::layout::Store;
+use super::layout::{Store, work_tree_dir};
 use super::lock::{Lock, Sharing};
 use super::log::{self, NewOperation, Operation, Place};
 use super::log_index;
@@ -28,10 +28,16 @@ pub(crate) struct WorkTree {
     ref_name: String,
 }
 
+const WATCH: &str = "watch";
+
+fn id_of(root: &Path) -> String {
+    path_hash(root)[..16].to_owned()
+}
+
 impl WorkTree {
     /// The part of `store` that belongs to the directory `root`.
     pub(crate) fn of(store: &Store, root: &Path) -> WorkTree {
-        let id = path_hash(root)[..16].to_owned();
+        let id = id_of(root);
         let ref_name = format!("{}/{id}/log", store.ref_prefix());
         WorkTree { dir: store.work_tree_dir(&id), ref_name, id }
     }
@@ -102,6 +108,21 @@ impl WorkTree {
 
     pub(crate) fn borrowed_path(&self) -> PathBuf {
         self.dir.join("borrowed")
+    }
+
+    /// Where the watcher has its lock, its socket and the signs it makes for itself.
+    pub(crate) fn watch_dir(&self) -> PathBuf {
+        self.dir.join(WATCH)
+    }
+
+    /// The same for the directory `root`, without opening the store at `store`.
+    pub(crate) fn watch_dir_in(store: &Path, root: &Path) -> PathBuf {
+        work_tree_dir(store, &id_of(root)).join(WATCH)
+    }
+
+    /// Which moment of the watcher's the newest operation belongs to.
+    pub(crate) fn watch_state_path(&self) -> PathBuf {
+        self.dir.join("watched")
     }
 
     pub(crate) fn ref_name(&self) -> &str {

@@ -7,15 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::compare::find;
+use crate::compare::{Trees, find};
 use crate::error::Error;
 use crate::fs::private::{self, Durable, read_small};
 use crate::fs::{FileKind, FsTrust, Time};
 use crate::git::{ObjectId, Verdict};
 use crate::path::{PathText, TreePath, is_within, join, split};
-use crate::scan::{Content, EntryStat, Listing, ReadOutcome, StatCache, is_racy};
+use crate::scan::{Content, Dirty, EntryStat, Listing, ReadOutcome, StatCache, is_racy};
 use crate::store::{
-    Companion, CompanionData, NewCompanion, Operation, PackWriter, TreeChange, edit_tree,
+    Companion, CompanionData, NewCompanion, OpenStep, Operation, PackWriter, TreeChange, edit_tree,
     read_companion,
 };
 
@@ -105,6 +105,104 @@ impl Workspace {
         if self.options.ignored == IgnoredFiles::Small {
             add_small(listing, &mut candidates);
         }
+        self.keep(hold, candidates, unknown, &known, last_id, pack)
+    }
+
+    /// The same where only what is dirty was listed; `None` if that does not decide it.
+    pub(super) fn keep_ignored_dirty(
+        &self,
+        hold: &Hold,
+        listing: &Listing,
+        dirty: &Dirty,
+        cause: &Cause,
+        last: &Operation,
+        pack: &PackWriter,
+    ) -> Result<Option<Kept>, Error> {
+        let same = Kept { same: last.meta.companion, ..Kept::default() };
+        if self.options.ignored == IgnoredFiles::None {
+            return Ok(Some(Kept::default()));
+        }
+        let before = match last.meta.companion {
+            Some(id) => match read_companion(&hold.store.objects, &id) {
+                Ok(before) => Some(before),
+                Err(_) => return Ok(None),
+            },
+            None => None,
+        };
+        if !self.may_differ(hold, listing, dirty, cause, before.as_ref())? {
+            return Ok(Some(same));
+        }
+        if before.is_some_and(|before| before.data.left_out > 0) {
+            // What did not fit then may fit now, and nobody has listed it.
+            return Ok(None);
+        }
+        let known = recall(hold);
+        let (mut candidates, unknown) = self.named(hold, listing, cause, &known)?;
+        if self.options.ignored == IgnoredFiles::Small {
+            add_small(listing, &mut candidates);
+            for (path, known) in known.iter().filter(|(_, known)| !known.named) {
+                if !dirty.covers(path) {
+                    let candidate = Candidate { named: false, bytes: known.bytes };
+                    candidates.entry(path.clone()).or_insert(candidate);
+                }
+            }
+        }
+        self.keep(hold, candidates, unknown, &known, last.meta.companion, pack).map(Some)
+    }
+
+    /// Whether anything that is dirty is, was or is to be kept.
+    fn may_differ(
+        &self,
+        hold: &Hold,
+        listing: &Listing,
+        dirty: &Dirty,
+        cause: &Cause,
+        before: Option<&Companion>,
+    ) -> Result<bool, Error> {
+        let named = |step: &OpenStep| !step.paths.is_empty();
+        if !cause.named.is_empty() || hold.open_steps()?.iter().any(named) {
+            return Ok(true);
+        }
+        let mut entries = listing.dirs.iter().flat_map(|dir| &dir.entries);
+        if entries.any(|entry| entry.content == Content::Ignored) {
+            return Ok(true);
+        }
+        let Some(before) = before else { return Ok(false) };
+        let mut trees = Trees::new(&hold.store.objects);
+        for path in dirty.paths() {
+            let path = TreePath::from_scan(path.to_vec());
+            if trees.find(&before.tree, &path)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// What has to be listed for this, whatever else is: what tools name, as far as it is files.
+    pub(super) fn always_listed(&self, hold: &Hold, cause: &Cause) -> Result<Vec<Vec<u8>>, Error> {
+        if self.options.ignored == IgnoredFiles::None {
+            return Ok(Vec::new());
+        }
+        let steps = hold.open_steps()?;
+        let named = steps.iter().flat_map(|step| &step.paths).chain(&cause.named);
+        let mut paths: Vec<Vec<u8>> = named.map(|path| path.as_bytes().to_vec()).collect();
+        // They may lie where nobody watches.
+        paths.extend(
+            recall(hold).into_iter().filter(|(_, known)| known.named).map(|(path, _)| path),
+        );
+        paths.retain(|path| !matches!(look(&hold.root, path), Ok(Some(FileKind::Dir)) | Err(_)));
+        Ok(paths)
+    }
+
+    fn keep(
+        &self,
+        hold: &Hold,
+        candidates: Candidates,
+        unknown: Vec<PathText>,
+        known: &BTreeMap<Vec<u8>, Remembered>,
+        last_id: Option<ObjectId>,
+        pack: &PackWriter,
+    ) -> Result<Kept, Error> {
         let last = match last_id {
             Some(id) => read_companion(&hold.store.objects, &id).ok(),
             None => None,
@@ -116,7 +214,7 @@ impl Workspace {
         let data = CompanionData { left_out, unknown, ..CompanionData::default() };
         let mut made = Gathered { data, ..Gathered::default() };
         for (path, named) in chosen {
-            self.gather(hold, &path, named, &known, pack, &mut made)?;
+            self.gather(hold, &path, named, known, pack, &mut made)?;
         }
         // Failing to remember costs reading them again.
         drop(private::replace(&hold.work_tree.aside_path(), &made.remembered(), Durable::No));

@@ -1,6 +1,7 @@
 //! The engine's front door: one work tree, its store, and what can be done with them.
 
 mod absence;
+mod ask;
 mod companion;
 mod credit;
 mod put_back;
@@ -8,6 +9,8 @@ mod read;
 mod shared_scan;
 mod status;
 mod track;
+mod watched;
+mod watcher;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -31,6 +34,7 @@ pub use put_back::{PatchToRevert, Point, RestoreOptions, RestoreReport};
 pub use read::{Diffs, ListedFile, Patch, Presence};
 pub use status::{Problem, Status, Verification};
 pub use track::{Snapshot, TrackOptions};
+pub use watcher::{Refusal, WatchEnd, WatchOptions, Watcher, WatcherStatus};
 
 pub(crate) use absence::{Absence, parents as dirs_above};
 pub(crate) use put_back::{Modes, Prepared, SaveIgnored};
@@ -84,6 +88,11 @@ pub struct Options {
     pub patience: Duration,
     /// Where the log's refs lie in the store. Default: `refs/ctrlz`.
     pub ref_prefix: String,
+    /// Whether snapshots ask a watcher, where one runs, what changed. Default: no.
+    pub watch: bool,
+    /// A snapshot looks at everything all the same if none has for this long: a watcher is not told
+    /// of what is written through a memory mapping. Default: 10 minutes.
+    pub watch_trust: Duration,
 }
 
 impl Options {
@@ -111,6 +120,8 @@ impl Options {
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             patience: Duration::from_secs(30),
             ref_prefix: "refs/ctrlz".into(),
+            watch: false,
+            watch_trust: Duration::from_secs(600),
         }
     }
 }

@@ -70,10 +70,11 @@ impl Workspace {
         self.check_snapshot(hash)?;
         let hold = self.begin()?;
         let options = TrackOptions::default();
-        let tracked = self.note_locked(&hold, &options, &Cause::outside(), progress)?;
+        let (snapshot, operation) =
+            self.record_locked(&hold, &options, &Cause::outside(), progress)?;
         let store = &hold.store;
-        let now = tracked.operation.snapshot;
-        let mut covered = Absence::of_operation(store, &tracked.operation);
+        let now = operation.snapshot;
+        let mut covered = Absence::of_operation(store, &operation);
         let mut files = Vec::new();
         for change in changes(&store.objects, hash, &now)? {
             let listed = match change.status() {
@@ -86,7 +87,7 @@ impl Workspace {
                 files.push(change.path);
             }
         }
-        let skipped = tracked.snapshot.skipped;
+        let skipped = snapshot.skipped;
         Ok(Patch { hash: *hash, files, root: self.root.clone(), skipped })
     }
 

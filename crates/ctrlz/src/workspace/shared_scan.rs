@@ -72,6 +72,7 @@ impl Workspace {
             borrowed: note.borrowed,
             skipped: last.meta.skipped,
             recovered: None,
+            watched: false,
         }))
     }
 

@@ -20,6 +20,7 @@ use crate::store::{
 
 use super::companion::Kept;
 use super::shared_scan::Moment;
+use super::watched::WatchState;
 use super::{Cause, Hold, Recovery, Workspace};
 
 /// How to take a snapshot.
@@ -55,6 +56,8 @@ pub struct Snapshot {
     pub skipped: Vec<Skipped>,
     /// A restore that had been cut off and was finished first.
     pub recovered: Option<Recovery>,
+    /// Whether only what a watcher was told of was looked at.
+    pub watched: bool,
 }
 
 impl Snapshot {
@@ -143,13 +146,15 @@ impl Workspace {
         if let Some(snapshot) = self.shared_scan(&hold, options, asked)? {
             return Ok(Snapshot { recovered: hold.recovered, ..snapshot });
         }
-        let mut tracked = self.note_locked(&hold, options, &Cause::outside(), progress)?;
-        tracked.snapshot.recovered = hold.recovered;
+        let (mut snapshot, _) = self.record_locked(&hold, options, &Cause::outside(), progress)?;
+        snapshot.recovered = hold.recovered;
         drop(hold._shared);
         // Small packs pile up, one per snapshot; a moment when nobody else writes is enough. The
         // snapshot is recorded, so a failure to tidy up is none of its.
+        let packs = hold.store.objects.pack_names();
         drop(hold.store.merge_small_packs());
-        Ok(tracked.snapshot)
+        WatchState::follow_merge(&hold.work_tree, &hold.store, &packs);
+        Ok(snapshot)
     }
 
     /// Disabled means no new snapshots; what was recorded can still be brought back.
@@ -328,6 +333,9 @@ impl Workspace {
             drop(StatCache::save(&path, &listing, &store.objects.pack_names(), basis));
         };
         let same = last.filter(|last| {
+            // Which permissions are the usual ones may be decided anew, and says nothing new.
+            let meta = Meta::of_listing_with(&listing, &rules, last.meta.common);
+            let meta = Meta { companion: kept.same, ..meta };
             !cause.always
                 && kept.new.is_none()
                 && last.snapshot == tree
@@ -414,7 +422,7 @@ impl Workspace {
         listing.moved = moved;
     }
 
-    fn list_input<'a>(
+    pub(super) fn list_input<'a>(
         &self,
         hold: &Hold,
         cache: &'a StatCache,
@@ -433,6 +441,7 @@ impl Workspace {
             max_new_file_bytes: self.options.max_new_file_bytes,
             nested_repos: self.options.nested_repos,
             rehash: options.rehash,
+            only: None,
             threads: self.options.threads.max(1),
         })
     }
@@ -485,7 +494,7 @@ impl Workspace {
     }
 
     /// Stops before anything is stored if the snapshot would be too large; counts what to read.
-    fn check_budget(
+    pub(super) fn check_budget(
         &self,
         hold: &Hold,
         listing: &Listing,
@@ -627,10 +636,10 @@ pub(super) fn capture(
 }
 
 /// A snapshot being changed path by path.
-struct Edit {
-    changes: BTreeMap<Vec<u8>, TreeChange>,
-    meta: Meta,
-    read: u64,
+pub(super) struct Edit {
+    pub(super) changes: BTreeMap<Vec<u8>, TreeChange>,
+    pub(super) meta: Meta,
+    pub(super) read: u64,
 }
 
 impl Edit {
@@ -663,7 +672,7 @@ impl Edit {
         self.meta.skipped.push(Skipped { path: path.to_vec(), reason });
     }
 
-    fn take_listing(&mut self, listing: &Listing) {
+    pub(super) fn take_listing(&mut self, listing: &Listing) {
         let outer = OuterRules { hidden: Vec::new(), ..self.meta.rules.clone() };
         let part = Meta::of_listing_with(listing, &outer, self.meta.common);
         self.meta.skipped.extend(part.skipped);
@@ -683,7 +692,7 @@ impl Edit {
     }
 }
 
-fn snapshot(
+pub(super) fn snapshot(
     operation: &Operation,
     changed: bool,
     listing: &Listing,
@@ -704,6 +713,7 @@ fn snapshot(
         borrowed,
         skipped: operation.meta.skipped.clone(),
         recovered: None,
+        watched: false,
     }
 }
 

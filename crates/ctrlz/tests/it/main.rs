@@ -39,5 +39,7 @@ mod reviewed;
 // Several clones, several processes, the user's repository.
 mod seeding;
 mod sharing;
+// With a watcher: the same snapshots, of what it was told of.
+mod watching;
 // Layering and forbidden calls.
 mod tidy;

@@ -1,0 +1,97 @@
+//! Which part of a work tree has to be looked at again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::path::split;
+
+/// Paths that may have changed, and the directories on the way to them.
+///
+/// A walk that is limited to it enters the directories on the way, looks at no other name there,
+/// and at everything from the dirty paths on.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Dirty {
+    paths: BTreeSet<Vec<u8>>,
+    ways: BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>>,
+}
+
+impl Dirty {
+    pub(crate) fn new(paths: impl IntoIterator<Item = Vec<u8>>) -> Dirty {
+        let mut dirty = Dirty::default();
+        // In order, a directory comes before what is in it, which then says nothing new.
+        for path in paths.into_iter().collect::<BTreeSet<_>>() {
+            if !dirty.covers(&path) {
+                dirty.add_way_to(&path);
+                dirty.paths.insert(path);
+            }
+        }
+        dirty
+    }
+
+    fn add_way_to(&mut self, path: &[u8]) {
+        let mut path = path;
+        while !path.is_empty() {
+            let (parent, name) = split(path);
+            let known = self.ways.entry(parent.to_vec()).or_default();
+            if !known.insert(name.to_vec()) {
+                break;
+            }
+            path = parent;
+        }
+    }
+
+    /// The dirty paths, none inside another.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &[u8]> {
+        self.paths.iter().map(Vec::as_slice)
+    }
+
+    /// The directories on the way to the dirty paths, the work tree itself among them.
+    pub(crate) fn ways(&self) -> impl Iterator<Item = &[u8]> {
+        self.ways.keys().map(Vec::as_slice)
+    }
+
+    /// The only names to look at in a directory on the way; `None` for all of them.
+    pub(crate) fn names_in(&self, dir: &[u8]) -> Option<Vec<Vec<u8>>> {
+        self.ways.get(dir).map(|names| names.iter().cloned().collect())
+    }
+
+    /// Whether a dirty path is `path` or above it.
+    pub(crate) fn covers(&self, path: &[u8]) -> bool {
+        let mut path = path;
+        loop {
+            if self.paths.contains(path) {
+                return true;
+            }
+            if path.is_empty() {
+                return false;
+            }
+            path = split(path).0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dirty(paths: &[&str]) -> Dirty {
+        Dirty::new(paths.iter().map(|path| path.as_bytes().to_vec()))
+    }
+
+    #[test]
+    fn what_lies_in_a_dirty_directory_is_not_named_again() {
+        let dirty = dirty(&["a/b/c", "a/b", "a.x", "a/bc"]);
+        let paths: Vec<&[u8]> = dirty.paths().collect();
+        assert_eq!(paths, [&b"a.x"[..], b"a/b", b"a/bc"]);
+        assert!(dirty.covers(b"a/b/c/d") && !dirty.covers(b"a"));
+        assert_eq!(dirty.names_in(b"a").unwrap(), [b"b".to_vec(), b"bc".to_vec()]);
+        assert_eq!(dirty.names_in(b"a/b"), None);
+        assert_eq!(dirty.ways().collect::<Vec<_>>(), [&b""[..], b"a"]);
+    }
+
+    #[test]
+    fn a_dirty_root_covers_everything() {
+        let dirty = dirty(&["", "x"]);
+        assert!(dirty.covers(b"y/z"));
+        assert_eq!(dirty.paths().count(), 1);
+    }
+}
