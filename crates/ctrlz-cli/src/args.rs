@@ -8,7 +8,7 @@ use crate::commands::{
     fork::ForkArgs, guard::GuardArgs, log::LogArgs, ls::LsArgs, man::ManArgs, patch::PatchArgs,
     recover::RecoverArgs, redo::RedoArgs, restore::RestoreArgs, revert::RevertArgs, run::RunArgs,
     sessions::SessionsArgs, show::ShowArgs, status::StatusArgs, track::TrackArgs, undo::UndoArgs,
-    unrevert::UnrevertArgs,
+    unrevert::UnrevertArgs, watch::WatchArgs,
 };
 
 const AFTER_HELP: &str = "\
@@ -93,8 +93,20 @@ pub(crate) enum Command {
     Unrevert(UnrevertArgs),
     Status(StatusArgs),
     Doctor(DoctorArgs),
+    Watch(WatchArgs),
     #[command(hide = true)]
     Absorb(AbsorbArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
+}
+
+impl Command {
+    /// Whether it was started by another `ctrlz`, to go on after that one has ended.
+    pub(crate) fn is_detached(&self) -> bool {
+        match self {
+            Command::Absorb(_) => true,
+            Command::Watch(args) => args.is_detached(),
+            _ => false,
+        }
+    }
 }

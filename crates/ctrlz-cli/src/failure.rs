@@ -42,6 +42,9 @@ pub(crate) enum Failure {
     /// The command to run could not be started.
     #[error("cannot run {program:?}")]
     NotStarted { program: OsString, source: io::Error },
+    /// The work tree cannot be watched.
+    #[error("this work tree cannot be watched: {}", why.describe())]
+    NotWatched { why: ctrlz::Refusal },
     /// Signals cannot be caught, so Ctrl-C would cut a step off.
     #[error("cannot catch signals")]
     Signals(#[source] io::Error),
@@ -80,6 +83,7 @@ impl Failure {
             Failure::NoSuchSession { .. }
             | Failure::NothingReverted
             | Failure::NoVersions { .. } => 4,
+            Failure::NotWatched { .. } => 6,
             Failure::NotStarted { source, .. } => match source.kind() {
                 io::ErrorKind::NotFound => NOT_FOUND,
                 _ => NOT_EXECUTABLE,
@@ -103,6 +107,7 @@ impl Failure {
             Failure::NothingReverted => "nothing_reverted",
             Failure::NoVersions { .. } => "no_such_file",
             Failure::NotStarted { .. } => "not_started",
+            Failure::NotWatched { .. } => "not_watched",
             Failure::Signals(_) => "signals",
             Failure::Output(_) => "output",
             Failure::Json(_) => "json",
@@ -123,6 +128,7 @@ impl Failure {
                 "`ctrlz revert --message M` reverts one; `ctrlz redo` takes a final one back"
             }
             Failure::NoVersions { .. } => "`ctrlz log --lost` lists files that disappeared",
+            Failure::NotWatched { .. } => "snapshots work all the same; each looks at every file",
             Failure::Configuration { .. }
             | Failure::NotStarted { .. }
             | Failure::Signals(_)

@@ -6,6 +6,7 @@
 mod args;
 mod commands;
 mod config;
+mod detached;
 mod failure;
 mod git_config;
 mod interrupts;
@@ -44,6 +45,9 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli, out: &mut Output) -> Result<Done, Failure> {
+    if cli.command.is_detached() {
+        detached::leave();
+    }
     let environment = Environment::read();
     let place = || Place::find(config::decide(&cli.global, &environment)?);
     match &cli.command {
@@ -70,6 +74,7 @@ fn run(cli: &Cli, out: &mut Output) -> Result<Done, Failure> {
         Command::Unrevert(args) => commands::unrevert::run(&place()?, args, out),
         Command::Status(args) => commands::status::run(&place()?, args, out),
         Command::Doctor(args) => commands::doctor::run(&place()?, args, out),
+        Command::Watch(args) => commands::watch::run(&place()?, args, out),
         Command::Absorb(args) => commands::absorb::run(&place()?, args),
         // These two describe the command itself and need no work tree.
         Command::Completions(args) => commands::completions::run(args, out),

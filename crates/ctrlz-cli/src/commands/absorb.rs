@@ -2,12 +2,10 @@
 //!
 //! `track` starts it. It is cut off without harm: every later command finishes it.
 
-use std::io;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::Done;
+use crate::detached;
 use crate::failure::Failure;
 use crate::place::Place;
 
@@ -43,34 +41,14 @@ pub(crate) fn run(place: &Place, args: &AbsorbArgs) -> Result<Done, Failure> {
 /// is copied by the next command, and `status` shows it until then.
 pub(crate) fn begin(place: &Place) {
     if place.workspace.absorb(AT_ONCE_BYTES).is_ok_and(|left| left > 0) {
-        detach(place).ok();
+        detached::start(place, &["absorb"]).ok();
     }
 }
 
 /// The same, but `borrowed` blobs that are too many to wait for are all left to the process.
 pub(crate) fn begin_aside(place: &Place, borrowed: u64) {
     match borrowed > AT_ONCE_BLOBS {
-        true => drop(detach(place)),
+        true => drop(detached::start(place, &["absorb"])),
         false => begin(place),
     }
-}
-
-/// Starts `ctrlz absorb` so that neither a closed terminal nor Ctrl-C ends it.
-#[expect(clippy::disallowed_methods, reason = "the only process that is started is ctrlz itself")]
-fn detach(place: &Place) -> io::Result<()> {
-    let options = place.workspace.options();
-    let mut command = Command::new(std::env::current_exe()?);
-    command.arg("-C").arg(place.root()).arg("--data-dir").arg(&options.data_dir);
-    if let Some(store) = &options.store {
-        command.arg("--store").arg(store);
-    }
-    if let Some(config) = &place.config {
-        command.arg("--config").arg(config);
-    }
-    if options.allow_dangerous_root {
-        command.arg("--force-root");
-    }
-    command.arg("absorb").process_group(0);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command.spawn().map(drop)
 }

@@ -1,11 +1,11 @@
 //! `ctrlz doctor`: proves that snapshots work here.
 
-use ctrlz::{Problem, Snapshot, Status, TrackOptions, Verification, escape};
+use ctrlz::{Problem, Snapshot, Status, TrackOptions, Verification, WatcherStatus, escape};
 use serde::Serialize;
 use serde_json::json;
 
-use super::Done;
 use super::status::shown;
+use super::{Done, watch};
 use crate::failure::Failure;
 use crate::place::Place;
 use crate::progress::watched;
@@ -36,6 +36,9 @@ pub(crate) fn run(place: &Place, args: &DoctorArgs, out: &mut Output) -> Result<
     judge(&mut checks, "capture", captured, check_capture);
     let verified = watched(|progress| place.workspace.verify(progress));
     judge(&mut checks, "objects", verified, check_objects);
+    if place.workspace.options().watch {
+        judge(&mut checks, "watcher", place.workspace.watcher(), check_watcher);
+    }
     let ok = checks.iter().all(|check| check.ok);
     if out.is_json() {
         out.json(&json!({ "ok": ok, "checks": checks }))?;
@@ -97,6 +100,11 @@ fn check_capture(snapshot: &Snapshot, checks: &mut Vec<Check>) {
     if snapshot.borrowed > 0 {
         add("borrowed", true, format!("{} objects still to copy", snapshot.borrowed));
     }
+}
+
+/// Without a watcher everything is slower and nothing is wrong.
+fn check_watcher(watcher: &WatcherStatus, checks: &mut Vec<Check>) {
+    checks.push(Check { name: "watcher", ok: true, detail: watch::described(watcher) });
 }
 
 fn check_objects(found: &Verification, checks: &mut Vec<Check>) {

@@ -25,6 +25,7 @@ pub(crate) mod status;
 pub(crate) mod track;
 pub(crate) mod undo;
 pub(crate) mod unrevert;
+pub(crate) mod watch;
 
 /// How a command ended that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

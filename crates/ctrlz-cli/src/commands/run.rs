@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use ctrlz::{ParentTurn, Skipped, StepBegun, StepEnded, StepInfo, StepStart};
 
-use super::{Done, absorb};
+use super::{Done, absorb, watch};
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use crate::place::Place;
@@ -143,6 +143,7 @@ fn begin(place: &Place, args: &StepArgs) -> Result<StepBegun, Failure> {
     warn_of(&begun.skipped);
     // Before the command runs: it may remove the repository that was borrowed from.
     absorb::begin(place);
+    watch::begin(place);
     Ok(begun)
 }
 

@@ -3,10 +3,10 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use ctrlz::{ObjectId, PathText, Skipped, Status, escape};
+use ctrlz::{ObjectId, PathText, Skipped, Status, WatcherStatus, escape};
 use serde::Serialize;
 
-use super::Done;
+use super::{Done, watch};
 use crate::failure::Failure;
 use crate::place::Place;
 use crate::render::{self, Output};
@@ -31,6 +31,7 @@ pub(super) struct StatusJson {
     borrowed: u64,
     interrupted_files: Option<u64>,
     damaged_packs: Vec<DamagedPackJson>,
+    watcher: WatcherStatus,
 }
 
 #[derive(Serialize)]
@@ -42,18 +43,22 @@ struct DamagedPackJson {
 pub(crate) fn run(place: &Place, args: &StatusArgs, out: &mut Output) -> Result<Done, Failure> {
     let StatusArgs {} = args;
     let status = place.workspace.status()?;
+    let watcher = place.workspace.watcher()?;
     if out.is_json() {
-        out.json(&StatusJson::from(status))?;
+        out.json(&StatusJson::of(status, watcher))?;
     } else {
         for line in lines(&status) {
             out.line(&line)?;
+        }
+        if place.workspace.options().watch || watcher != WatcherStatus::None {
+            out.line(&format!("watcher    {}", watch::described(&watcher)))?;
         }
     }
     Ok(Done::Complete)
 }
 
-impl From<Status> for StatusJson {
-    fn from(status: Status) -> StatusJson {
+impl StatusJson {
+    fn of(status: Status, watcher: WatcherStatus) -> StatusJson {
         let packs = status.damaged_packs.into_iter();
         StatusJson {
             root: path_text(&status.root),
@@ -69,6 +74,7 @@ impl From<Status> for StatusJson {
             damaged_packs: packs
                 .map(|(path, why)| DamagedPackJson { path: path_text(&path), why })
                 .collect(),
+            watcher,
         }
     }
 }

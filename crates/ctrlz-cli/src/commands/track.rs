@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use ctrlz::{Snapshot, TrackOptions};
 use serde::Serialize;
 
-use super::{Done, absorb};
+use super::{Done, absorb, watch};
 use crate::failure::Failure;
 use crate::place::Place;
 use crate::progress::watched;
@@ -50,6 +50,9 @@ pub(crate) fn run(place: &Place, args: &TrackArgs, out: &mut Output) -> Result<D
     out.finish()?;
     if snapshot.borrowed > 0 {
         absorb::begin_aside(place, snapshot.borrowed);
+    }
+    if !snapshot.watched {
+        watch::begin(place);
     }
     Ok(Done::of(complete))
 }

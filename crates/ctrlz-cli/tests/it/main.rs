@@ -10,3 +10,4 @@ mod restoring;
 mod session_commands;
 mod sessions;
 mod tracking;
+mod watching;

@@ -29,3 +29,5 @@ mod writers;
 mod execs;
 mod racy;
 mod users;
+// Whoever watches, on file systems that come and go.
+mod watched;

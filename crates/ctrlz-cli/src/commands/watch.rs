@@ -1,0 +1,112 @@
+//! `ctrlz watch`: lets the commands of a work tree know what changed.
+
+use std::time::{Duration, Instant};
+
+use ctrlz::{Refusal, WatchEnd, WatchOptions, WatcherStatus};
+
+use super::Done;
+use crate::detached;
+use crate::failure::Failure;
+use crate::place::Place;
+use crate::render::{self, Output};
+
+/// How long to wait for a watcher to be ready.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Watch the work tree, so that snapshots need not look at every file
+///
+/// With `watch = true` in the configuration, snapshots start a watcher by themselves and ask it
+/// what changed; without a watcher, or when it lost track, they look at everything. It ends when
+/// nobody asks for half an hour or the work tree goes. Exits with 6 where a work tree cannot be
+/// watched: on network and FUSE file systems, and above the kernel's limit of directories.
+#[derive(clap::Args, Debug)]
+#[group(multiple = false)]
+pub(crate) struct WatchArgs {
+    /// Leave the watcher running and return when it is ready
+    #[arg(long)]
+    detach: bool,
+    /// End the running watcher
+    #[arg(long)]
+    stop: bool,
+    /// Say whether the work tree is watched
+    #[arg(long)]
+    status: bool,
+    /// Be the process that --detach leaves running
+    #[arg(long, hide = true)]
+    detached: bool,
+}
+
+impl WatchArgs {
+    pub(crate) fn is_detached(&self) -> bool {
+        self.detached
+    }
+}
+
+pub(crate) fn run(place: &Place, args: &WatchArgs, out: &mut Output) -> Result<Done, Failure> {
+    if args.stop {
+        let stopped = place.workspace.stop_watcher()?;
+        render::note(if stopped { "ctrlz: the watcher ends" } else { "ctrlz: nobody watches" });
+        return Ok(Done::Complete);
+    }
+    if args.detach {
+        let mut child =
+            detached::start(place, &["watch", "--detached"]).map_err(Failure::Output)?;
+        let start = Instant::now();
+        while child.try_wait().map_err(Failure::Output)?.is_none()
+            && !matches!(place.workspace.watcher()?, WatcherStatus::Watching { .. })
+            && start.elapsed() < PATIENCE
+        {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    if args.detach || args.status {
+        return show(place, out);
+    }
+    let mut ready = |dirs| {
+        if !args.detached {
+            render::note(&format!("ctrlz: watching {dirs} directories; Ctrl-C ends it"));
+        }
+    };
+    match place.workspace.watch(&WatchOptions::default(), &mut ready)? {
+        WatchEnd::Refused(why) => Err(Failure::NotWatched { why }),
+        WatchEnd::AlreadyThere => {
+            render::note("ctrlz: somebody else watches already");
+            Ok(Done::Complete)
+        }
+        _ => Ok(Done::Complete),
+    }
+}
+
+fn show(place: &Place, out: &mut Output) -> Result<Done, Failure> {
+    let watcher = place.workspace.watcher()?;
+    if out.is_json() {
+        out.json(&watcher)?;
+    } else {
+        out.line(&described(&watcher))?;
+    }
+    match watcher {
+        WatcherStatus::Refused { why } => Err(Failure::NotWatched { why }),
+        _ => Ok(Done::Complete),
+    }
+}
+
+/// One line for people.
+pub(super) fn described(watcher: &WatcherStatus) -> String {
+    match watcher {
+        WatcherStatus::Watching { process, dirs } => {
+            format!("process {process} watches {dirs} directories")
+        }
+        WatcherStatus::Silent => "not ready, or does not answer; everything is looked at".into(),
+        WatcherStatus::Refused { why } => format!("none: {}", Refusal::describe(*why)),
+        _ => "none; everything is looked at".into(),
+    }
+}
+
+/// Starts a watcher where one is configured and none is there.
+///
+/// The snapshot is already recorded, so nothing here is worth a failure.
+pub(crate) fn begin(place: &Place) {
+    if place.workspace.wants_watcher().unwrap_or(false) {
+        detached::start(place, &["watch", "--detached"]).ok();
+    }
+}

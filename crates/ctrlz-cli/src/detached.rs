@@ -1,0 +1,60 @@
+//! Going on after the command has ended: `ctrlz` itself, in a process of its own.
+//!
+//! Whoever started us may wait for the end of our pipes, kill our process group or close our
+//! terminal, so the process that goes on shares nothing with us.
+
+use std::io;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use crate::place::Place;
+
+/// Starts `ctrlz` for the same work tree and store. It has to call [`leave`].
+#[expect(clippy::disallowed_methods, reason = "the only process that is started is ctrlz itself")]
+pub(crate) fn start(place: &Place, words: &[&str]) -> io::Result<Child> {
+    let options = place.workspace.options();
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("-C").arg(place.root()).arg("--data-dir").arg(&options.data_dir);
+    if let Some(store) = &options.store {
+        command.arg("--store").arg(store);
+    }
+    if let Some(config) = &place.config {
+        // It is about to leave the current directory.
+        command.arg("--config").arg(std::path::absolute(config)?);
+    }
+    if options.allow_dangerous_root {
+        command.arg("--force-root");
+    }
+    command.args(words);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn()
+}
+
+/// Leaves everything that was inherited: files, session, terminal and current directory.
+///
+/// Nothing of it is worth a failure: what cannot be left is kept.
+pub(crate) fn leave() {
+    close_inherited();
+    // Fails only where we lead a group already, and then there is nothing to leave.
+    rustix::process::setsid().ok();
+    std::env::set_current_dir("/").ok();
+}
+
+/// Closes what our parent left open: a pipe whose reader waits for its end, for instance.
+fn close_inherited() {
+    let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return };
+    let open: Vec<i32> =
+        open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+    // The listing's own is among them, and closed by now.
+    let is_open = |fd: &i32| Path::new(&format!("/proc/self/fd/{fd}")).symlink_metadata().is_ok();
+    for fd in open.into_iter().filter(|fd| *fd > 2).filter(is_open) {
+        close(fd);
+    }
+}
+
+#[expect(unsafe_code, reason = "an inherited file has no owner that could close it safely")]
+fn close(fd: i32) {
+    // SAFETY: it is open, and this process has opened nothing yet that it still uses, so nothing
+    // else here owns the number.
+    unsafe { rustix::io::close(fd) };
+}
