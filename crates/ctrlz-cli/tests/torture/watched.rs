@@ -51,7 +51,7 @@ fn a_file_system_that_nobody_vouches_for_is_not_watched() {
     let ended = ctrlz(&lab, &["watch", "--detach"]).is(&[6], "not watched");
     assert!(ended.stderr.contains("not a local file system"), "{ended:?}");
     for round in 0..3 {
-        lab.write("file", &format!("{round}"));
+        lab.write("file", format!("{round}"));
         assert!(!is_watched(&lab));
     }
     let status = ctrlz(&lab, &["status"]).ok();
@@ -81,7 +81,7 @@ fn an_overlay_is_watched() {
     is_watched(&lab);
     // The first write copies the file up, and its directory with it; the next ones are plain.
     for round in 0..4 {
-        lab.write("sub/file", &format!("{round}"));
+        lab.write("sub/file", format!("{round}"));
         lab.write(&format!("sub/new{round}/file"), "new");
         let start = Instant::now();
         assert!(is_watched(&lab), "round {round}");
