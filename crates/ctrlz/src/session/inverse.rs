@@ -367,6 +367,7 @@ impl Inverter<'_> {
     }
 
     /// Files that the span changed and that are ignored since: the companion says what it left.
+    /// One that is its own, and that the companion neither has nor knows nothing of, it removed.
     fn newly_ignored(
         &self,
         span: &Span,
@@ -381,8 +382,10 @@ impl Inverter<'_> {
                 Some(is) => find(&self.store.objects, &is.tree, path)?,
                 None => None,
             };
-            // Nothing kept and nothing there: it was deleted and not only hidden.
-            let is_gone = after.is_none() && self.now.is_absent(path.as_bytes());
+            // Nothing kept and nothing there, or its own: it was deleted and not only hidden.
+            let is_unknown = is.is_some_and(|is| is.is_unknown(path.as_bytes()));
+            let is_own = span.named.contains(path) && !is_unknown;
+            let is_gone = after.is_none() && (is_own || self.now.is_absent(path.as_bytes()));
             if after == Some(before) || (after.is_none() && !is_gone) {
                 continue;
             }
