@@ -134,9 +134,14 @@ impl Workspace {
         if let (Some(ground), Some(state), Some((token, Some(dirty)))) = (&ground, &state, &answer)
         {
             let told = Told { ground, state, token: token.clone(), dirty: dirty.clone() };
-            if let Some(recorded) = self.record_dirty(hold, cause, &told, progress)? {
-                hold.drop_abandoned()?;
-                return Ok(recorded);
+            match self.record_dirty(hold, cause, &told, progress) {
+                Ok(Some(recorded)) => {
+                    hold.drop_abandoned()?;
+                    return Ok(recorded);
+                }
+                // A scan of everything needs no older object, and puts back what is lost.
+                Ok(None) | Err(Error::Damaged { .. } | Error::HostileTree { .. }) => (),
+                Err(error) => return Err(error),
             }
         }
         let tracked = self.track_locked(hold, options, cause, progress)?;
