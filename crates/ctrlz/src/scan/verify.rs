@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::error::Error;
 use crate::fs::{Dir, FileKind, FsTrust, Glimpse, Stat};
 use crate::git::Verdict;
+use crate::path::join;
 
 use super::cache::{CachedDir, CachedEntry, Fate};
 use super::{EntryStat, IndexStamp, ListInput, Progress, StatCache};
@@ -22,9 +23,15 @@ pub(crate) struct Proof {
     same: Vec<bool>,
     whole: bool,
     files: u64,
+    linked: Vec<Vec<u8>>,
 }
 
 impl Proof {
+    /// Files with more than one name.
+    pub(super) fn linked(&self) -> &[Vec<u8>] {
+        &self.linked
+    }
+
     /// Whether everything is as it was.
     pub(crate) fn is_whole(&self) -> bool {
         self.whole
@@ -75,7 +82,9 @@ pub(crate) fn verify(
     let entered: usize = seen.iter().map(|seen| seen.entered).sum();
     // Every directory but the work tree itself was entered from another one.
     let whole = entered + 1 == cache.len() && same.iter().all(|same| *same);
-    Ok(Proof { same, whole, files: seen.iter().map(|seen| seen.files).sum() })
+    let files = seen.iter().map(|seen| seen.files).sum();
+    let linked = seen.into_iter().flat_map(|seen| seen.linked).collect();
+    Ok(Proof { same, whole, files, linked })
 }
 
 struct Pass<'a> {
@@ -94,6 +103,7 @@ struct Seen {
     changed: Vec<usize>,
     entered: usize,
     files: u64,
+    linked: Vec<Vec<u8>>,
 }
 
 impl Pass<'_> {
@@ -124,7 +134,7 @@ impl Pass<'_> {
         }
         let mut count = 0;
         for entry in cached.entries() {
-            if !self.entry_is_same(&dir, &entry, seen) {
+            if !self.entry_is_same(path, &dir, &entry, seen) {
                 return false;
             }
             count += 1;
@@ -133,16 +143,25 @@ impl Pass<'_> {
         count == cached.len()
     }
 
-    fn entry_is_same(&self, dir: &Glimpse, entry: &CachedEntry<'_>, seen: &mut Seen) -> bool {
+    fn entry_is_same(
+        &self,
+        path: &[u8],
+        dir: &Glimpse,
+        entry: &CachedEntry<'_>,
+        seen: &mut Seen,
+    ) -> bool {
         let by_index = entry.verdict == Verdict::Ignored && !self.same_index;
         match entry.fate {
             Fate::Known(_) => {
                 seen.files += 1;
-                !entry.racy
-                    && !by_index
-                    && dir
-                        .stat(entry.name)
-                        .is_some_and(|now| !now.mount_root && entry.holds(self.trust, &now))
+                if entry.racy || by_index {
+                    return false;
+                }
+                let Some(now) = dir.stat(entry.name) else { return false };
+                if now.kind == FileKind::File && now.links > 1 {
+                    seen.linked.push(join(path, entry.name));
+                }
+                !now.mount_root && entry.holds(self.trust, &now)
             }
             // The parent's stamp says that it was not replaced; its own is looked at in its turn.
             Fate::Entered => {

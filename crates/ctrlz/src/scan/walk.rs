@@ -91,6 +91,10 @@ pub(crate) fn list_from(
         listing.vanished.extend(job.vanished);
         listing.linked.append(&mut job.linked);
     }
+    // Of directories that are proven to be as they were, no file was looked at here.
+    listing.linked.extend(input.proof.iter().flat_map(|proof| proof.linked().iter().cloned()));
+    listing.linked.sort_unstable();
+    listing.linked.dedup();
     listing.dirs.sort_unstable_by(|one, other| one.path.cmp(&other.path));
     listing.skipped.sort_unstable();
     listing.hidden_rules.sort_unstable();

@@ -419,6 +419,17 @@ fn a_write_through_another_name_of_a_file_is_seen() {
     lab.assert_as_cold(&lab.track_watched(), "inside, and gone");
     std::fs::write(lab.dir().join("alias"), "2").unwrap();
     lab.assert_as_cold(&lab.track_watched(), "outside");
+    // A scan that proves most of it unchanged still knows of the other name.
+    lab.write("more/file", "1");
+    let trust = lab.options.watch_trust;
+    let mut lab = lab;
+    std::thread::sleep(Duration::from_millis(50));
+    lab.options.watch_trust = Duration::ZERO;
+    lab.track_scanned();
+    lab.track_scanned();
+    lab.options.watch_trust = trust;
+    std::fs::write(lab.dir().join("alias"), "3").unwrap();
+    lab.assert_as_cold(&lab.track_watched(), "outside, after a proof");
 }
 
 #[test]
