@@ -451,11 +451,7 @@ impl Workspace {
         }
         pack.publish()?;
         hold.store.objects.refresh()?;
-        for (path, reason) in unclear {
-            request.wanted.remove(&path);
-            request.dirs.remove(&path);
-            request.kept.push(Kept { path: TreePath::from_scan(path), reason });
-        }
+        leave_alone(request, unclear);
         Ok((forced, dirs))
     }
 
@@ -634,6 +630,27 @@ fn leave_unreadable_alone(tracked: &Tracked, request: &mut Request) {
         request.emptied.retain(|dir| !inside(dir));
         let why = skipped.reason.describe();
         request.kept.push(Kept { path, reason: KeptReason::CannotBeSaved { why } });
+    }
+}
+
+/// Takes paths out of a request, and with each what shares its fate: where a file and a directory
+/// change places, both halves happen or none does.
+fn leave_alone(request: &mut Request, mut unclear: BTreeMap<Vec<u8>, KeptReason>) {
+    let within = crate::path::is_within;
+    for path in request.wanted.keys().chain(request.dirs.keys()) {
+        let shared = unclear.iter().find(|(other, _)| within(path, other) || within(other, path));
+        if let Some((_, reason)) = shared
+            && !unclear.contains_key(path)
+        {
+            let reason = reason.clone();
+            unclear.insert(path.clone(), reason);
+        }
+    }
+    for (path, reason) in unclear {
+        request.wanted.remove(&path);
+        request.dirs.remove(&path);
+        request.emptied.retain(|dir| !within(dir, &path));
+        request.kept.push(Kept { path: TreePath::from_scan(path), reason });
     }
 }
 
