@@ -49,6 +49,51 @@ fn check_survived(
     }
 }
 
+/// Kills a command of a session at its calls in turn, and checks that the log knows what the files
+/// are: what is done can be taken back, what is not done can be done.
+fn check_killed_session(scene: &Scene, there: &[&str], back: &[&str]) {
+    if !has("strace") {
+        return;
+    }
+    scene.reset();
+    let calls = calls(&scene.lab, MUTATING, &scene.args());
+    scene.lab.manifest().assert_is(&scene.after, "not killed");
+    assert!(calls.len() > 20, "too few calls: {calls:?}");
+    // Every call in the long tier, a share of them otherwise.
+    for (at, call) in calls.iter().enumerate().filter(|(at, _)| at.is_multiple_of(sized(4, 1))) {
+        scene.reset();
+        let when = format!("{} killed at {call:?}, its call {at}", scene.args[0]);
+        let ended = run_with(&scene.lab, &Fault::kill(call), &scene.args());
+        assert!(ended.is_killed(), "{when}: {ended:?}");
+        scene.assert_atomic(&when);
+        scene.lab.ctrlz(&["track"]).is(&[0], &format!("{when}, then track"));
+        scene.assert_all_or_nothing(&when);
+        scene.assert_sessions_settled(&when);
+        if scene.lab.manifest() == scene.before {
+            scene.lab.ctrlz(there).is(&[0], &format!("{when}, and there"));
+            scene.lab.manifest().assert_is(&scene.after, &format!("{when}, and there"));
+        }
+        scene.lab.ctrlz(back).is(&[0], &format!("{when}, and back"));
+        scene.lab.manifest().assert_is(&scene.before, &format!("{when}, and back"));
+        scene.lab.assert_no_leftovers(&when);
+        if at.is_multiple_of(sized(20, 1)) {
+            scene.lab.assert_tidy(&when);
+        }
+    }
+}
+
+#[test]
+fn a_killed_step_is_undone_like_any_other() {
+    let scene = Scene::run_step();
+    check_killed_session(&scene, &scene.args(), &["undo", "--yes"]);
+}
+
+#[test]
+fn a_killed_undo_is_done_and_redone_wholly_or_not_at_all() {
+    let scene = Scene::undo();
+    check_killed_session(&scene, &scene.args(), &["redo", "--yes"]);
+}
+
 #[test]
 fn a_killed_first_track_leaves_nothing_in_the_way() {
     check_killed_everywhere(&Scene::first_track());

@@ -63,11 +63,42 @@ impl Scene {
         std::fs::write(&patches, json).unwrap();
         let args = ["revert", "--yes", "--patches", patches.to_str().unwrap()].map(str::to_owned);
         let mut scene = Scene { args: args.into(), ..scene };
-        // A revert speaks of files only, so what it gives is found out by a run without faults.
-        scene.run().ok();
-        scene.after = scene.lab.manifest();
-        scene.reset();
+        // A revert speaks of files only, so what it gives is not the first state.
+        scene.find_after();
         scene
+    }
+
+    /// A command as a step; it makes no call that these tests kill at.
+    pub(crate) fn run_step() -> Scene {
+        let lab = Lab::new();
+        first_state(&lab);
+        let acked = vec![(lab.track(), lab.manifest())];
+        lab.ctrlz(&["run", "--session", "s", "--", "sh", "-c", "echo 1 > keep.txt"]).ok();
+        let script = ": > over.txt; : > made";
+        let mut scene = Scene::of(lab, &["run", "--session", "s", "--", "sh", "-c", script], acked);
+        scene.find_after();
+        scene
+    }
+
+    /// An undo of a step with every kind of change.
+    pub(crate) fn undo() -> Scene {
+        let lab = Lab::new();
+        first_state(&lab);
+        let first = (lab.track_operation(), lab.manifest());
+        let script = "rm -r gone.txt dir_to_file empty_then link; echo new > over.txt; \
+                      chmod 755 mode.sh; chmod 644 private.key; mkdir -p made/deep empty_now; \
+                      echo y > made/deep/y; echo file > dir_to_file; ln -s over.txt link";
+        lab.ctrlz(&["run", "--session", "s", "--", "sh", "-c", script]).ok();
+        let mut scene = Scene::of(lab, &["undo", "--yes"], vec![first]);
+        scene.find_after();
+        scene
+    }
+
+    /// What the command gives is found out by a run without faults.
+    fn find_after(&mut self) {
+        self.run().ok();
+        self.after = self.lab.manifest();
+        self.reset();
     }
 
     fn of(lab: Lab, args: &[&str], acked: Vec<(String, Manifest)>) -> Scene {
@@ -123,6 +154,23 @@ impl Scene {
             now.difference(&self.before),
             now.difference(&self.after)
         );
+    }
+
+    /// Asserts that each session's ref names its newest operation, as the log has it.
+    #[track_caller]
+    pub(crate) fn assert_sessions_settled(&self, when: &str) {
+        let git = |args: &[&str]| self.lab.store_git(args).is(&[0], when).stdout;
+        let refs = git(&["for-each-ref", "--format=%(refname)", "refs/ctrlz"]);
+        let log = refs.lines().find(|name| name.ends_with("/log")).unwrap();
+        let newest = refs.lines().filter(|name| name.contains("/session/")).map(|name| {
+            let inside = git(&["merge-base", "--is-ancestor", name, log]);
+            assert_eq!(inside, "", "{when}");
+            git(&["rev-list", "--count", &format!("{name}..{log}")])
+        });
+        // One session: nothing of it is newer than its ref but what `track` may have recorded.
+        for behind in newest {
+            assert!(behind.trim().parse::<usize>().unwrap() <= 1, "{when}: {behind} behind");
+        }
     }
 
     /// Asserts that everything acknowledged can be had back, and `more` besides.

@@ -13,7 +13,7 @@ use crate::path::{PathText, TreePath, join, split};
 use crate::scan::{EntryStat, run_jobs};
 use crate::store::Objects;
 
-use super::journal::{Journal, ModeRecord, Phase, Renamed, StatRecord, Thing, UnitRecord};
+use super::journal::{Journal, ModeRecord, Phase, Record, Renamed, StatRecord, Thing, UnitRecord};
 use super::plan::{OldThing, Plan, Unit};
 use super::stage::{Flush, stage};
 
@@ -38,11 +38,11 @@ pub(crate) fn apply(
     objects: &Objects,
     plan: &Plan,
     journal_path: &Path,
-    (target, safety): (Option<ObjectId>, ObjectId),
+    (target, safety, record): (Option<ObjectId>, ObjectId, Option<Record>),
     threads: usize,
     rescue: Rescue<'_>,
 ) -> Result<Applied, Error> {
-    let mut journal = journal_of(plan, target, safety);
+    let mut journal = Journal { record, ..journal_of(plan, target, safety) };
     journal.save(journal_path)?;
     let flush = flush_for(plan);
     if let Err(cause) = stage_all(root, objects, plan, &mut journal, flush, threads) {
@@ -104,6 +104,7 @@ fn journal_of(plan: &Plan, target: Option<ObjectId>, safety: ObjectId) -> Journa
             })
             .collect(),
         emptied: plan.emptied.iter().map(|path| PathText::from_bytes(path)).collect(),
+        record: None,
     }
 }
 
@@ -544,7 +545,10 @@ fn finish(
     }
     // The removals must not come undone after the journal is gone.
     sync_all(root, journal, flush)?;
-    Journal::remove(path)?;
+    match &journal.record {
+        Some(_) => Journal { phase: Phase::Recording, ..journal.clone() }.save(path)?,
+        None => Journal::remove(path)?,
+    }
     Ok(applied)
 }
 
@@ -641,6 +645,7 @@ pub(crate) fn recover(
             let kept = if journal.phase == Phase::Staging { Vec::new() } else { kept };
             Ok(Applied { kept, left: Vec::new() })
         }
+        Phase::Recording => Ok(Applied::default()),
         Phase::Swapping => {
             let mut kept = Vec::new();
             for unit in &journal.units {

@@ -8,8 +8,9 @@ use crate::error::Error;
 use crate::fs::private::{self, Durable, read_small};
 use crate::fs::{FileKind, Named, Stat, Time};
 use crate::git::ObjectId;
-use crate::path::PathText;
+use crate::path::{PathText, TreePath};
 use crate::scan::EntryStat;
+use crate::store::{Details, OperationKind};
 
 /// How far a restore has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +21,8 @@ pub(crate) enum Phase {
     Swapping,
     /// Something failed; paths are being swapped back.
     RollingBack,
+    /// Every path is as it shall be; the log does not say so yet.
+    Recording,
 }
 
 /// A restore in progress.
@@ -34,6 +37,28 @@ pub(crate) struct Journal {
     pub(crate) units: Vec<UnitRecord>,
     pub(crate) modes: Vec<ModeRecord>,
     pub(crate) emptied: Vec<PathText>,
+    /// What the log shall say; without it, that something was restored.
+    #[serde(default)]
+    pub(crate) record: Option<Record>,
+}
+
+/// What the log says once a plan is carried out.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(crate) kind: OperationKind,
+    pub(crate) details: Details,
+    /// The newest operation before it.
+    pub(crate) since: String,
+}
+
+impl Journal {
+    /// Every path that is planned to change.
+    pub(crate) fn paths(&self) -> Vec<TreePath> {
+        let units = self.units.iter().map(|unit| &unit.path);
+        let modes = self.modes.iter().map(|change| &change.path);
+        let all = units.chain(modes).chain(&self.emptied);
+        all.map(|path| TreePath::from_scan(path.clone().into_bytes())).collect()
+    }
 }
 
 /// One path that changes by a rename.

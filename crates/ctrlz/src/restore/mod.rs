@@ -9,7 +9,8 @@
 //!    and is checked to be what the safety snapshot holds. A failure renames everything back.
 //! 3. *clean*: what was replaced is removed, directories that became empty too.
 //!
-//! Killed in stage 1: rolled back. Killed later: rolled forward.
+//! Killed in stage 1: rolled back. Killed later: rolled forward. Where the log shall say more than
+//! that something was restored, the journal stays until it does.
 
 mod apply;
 mod journal;
@@ -19,5 +20,5 @@ mod stage;
 pub use plan::{Action, Kept, KeptReason, Plan};
 
 pub(crate) use apply::{apply, recover};
-pub(crate) use journal::{Journal, Phase};
+pub(crate) use journal::{Journal, Phase, Record};
 pub(crate) use plan::{ModeChange, Now, NowAt, Request, Wanted, entry_kind, plan};

@@ -65,7 +65,15 @@ pub(super) struct Span {
 impl Span {
     /// Whether this span's change of `path` is its own.
     pub(super) fn owns(&self, path: &TreePath) -> bool {
-        self.paths.as_ref().is_none_or(|paths| paths.contains(path))
+        let Some(paths) = &self.paths else { return true };
+        // An operation of ours names whole directories that it made or removed.
+        let within = |owned: &TreePath| self.info.is_none() && path.is_within(owned);
+        paths.contains(path) || paths.iter().any(within)
+    }
+
+    /// Whether this span's making or removing of an empty directory is its own.
+    pub(super) fn owns_dir(&self, dir: &TreePath) -> bool {
+        self.paths.is_none() || (self.info.is_none() && self.owns(dir))
     }
 }
 
@@ -249,7 +257,9 @@ impl<'a> History<'a> {
             None => after.clone(),
         };
         let named = after.details.ignored.clone();
-        Ok(Span { before, after, info: None, paths: None, named })
+        let written = &after.details.written;
+        let paths = (!written.is_empty()).then(|| written.clone());
+        Ok(Span { before, after, info: None, paths, named })
     }
 }
 

@@ -562,14 +562,14 @@ impl Inverter<'_> {
             let (before, after) = (&span.before.meta, &span.after.meta);
             let made: BTreeSet<&TreePath> = after.empty_dirs.iter().collect();
             for dir in before.empty_dirs.iter().filter(|dir| !made.contains(dir)) {
-                if asked(dir) && span.paths.is_none() {
+                if asked(dir) && span.owns_dir(dir) {
                     let mode = before.mode_map().get(dir.as_bytes()).copied();
                     let mode = mode.unwrap_or(before.common.dir);
                     self.out.request.dirs.insert(dir.as_bytes().to_vec(), mode);
                 }
             }
             for dir in after.empty_dirs.iter().filter(|dir| !before.empty_dirs.contains(dir)) {
-                if asked(dir) && span.paths.is_none() {
+                if asked(dir) && span.owns_dir(dir) {
                     self.out.request.emptied.insert(dir.as_bytes().to_vec());
                     self.out.request.emptied.extend(dirs_above(dir.as_bytes()).map(<[u8]>::to_vec));
                 }

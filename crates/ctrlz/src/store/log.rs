@@ -146,6 +146,9 @@ pub struct Details {
     /// Changes of ignored files that an undo left because nobody asked for them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ignored_left: Vec<TreePath>,
+    /// The only paths that it changed itself, where it was recorded by a later command.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub written: Vec<TreePath>,
     /// The message that a session was taken back to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub boundary: Option<Boundary>,

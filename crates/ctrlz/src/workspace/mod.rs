@@ -22,7 +22,7 @@ use crate::fs::private::read_small;
 use crate::fs::{Dir, Named};
 use crate::git::{ObjectId, is_protected_name};
 use crate::path::{TreePath, escape};
-use crate::restore::{Journal, Phase, recover};
+use crate::restore::{Journal, Phase, Record, recover};
 use crate::scan::Progress;
 use crate::store::{
     Details, Head, Lock, OpenStep, OperationKind, OuterRules, Project, Sharing, Store, UserRepo,
@@ -297,15 +297,40 @@ impl Workspace {
         let Some(journal) = Journal::load(&path)? else { return Ok(None) };
         let rescue = |dir: &Dir, name: &[u8], path: &[u8]| self.rescue(hold, dir, name, path);
         let applied = recover(&hold.root, &journal, &path, &rescue)?;
-        let options = TrackOptions::default();
-        let cause = Cause::of(OperationKind::Restore);
-        self.note_locked(hold, &options, &cause, &Progress::default())?;
+        let is_done = matches!(journal.phase, Phase::Swapping | Phase::Recording);
+        match journal.record.as_ref().filter(|_| is_done) {
+            Some(record) => {
+                self.record_rewind(hold, &journal, record)?;
+                Journal::remove(&path)?;
+            }
+            None => {
+                let cause = Cause::of(OperationKind::Restore);
+                self.note_locked(hold, &TrackOptions::default(), &cause, &Progress::default())?;
+            }
+        }
         Ok(Some(Recovery {
             files: journal.units.len() as u64,
-            finished: journal.phase == Phase::Swapping,
+            finished: is_done,
             kept: applied.kept.iter().map(|path| escape(path)).collect(),
             left: applied.left.iter().map(|path| escape(path)).collect(),
         }))
+    }
+}
+
+impl Workspace {
+    /// Writes down an undo or redo whose process was killed, unless it has done so itself.
+    fn record_rewind(&self, hold: &Hold, journal: &Journal, record: &Record) -> Result<(), Error> {
+        let last = hold.work_tree.last_or_salvaged(&hold.store)?;
+        if last.is_some_and(|last| last.kind == record.kind && last.id > record.since) {
+            return Ok(());
+        }
+        let cause = Cause {
+            // Others may have changed more since.
+            details: Details { written: journal.paths(), ..record.details.clone() },
+            always: true,
+            ..Cause::of(record.kind)
+        };
+        self.track_locked(hold, &TrackOptions::default(), &cause, &Progress::default()).map(drop)
     }
 }
 

@@ -11,7 +11,8 @@ use crate::fs::{FileKind, free_bytes};
 use crate::git::{EntryKind, ObjectId};
 use crate::path::TreePath;
 use crate::restore::{
-    Action, Kept, KeptReason, ModeChange, Now, NowAt, Plan, Request, Wanted, apply, plan,
+    Action, Journal, Kept, KeptReason, ModeChange, Now, NowAt, Plan, Record, Request, Wanted,
+    apply, plan,
 };
 use crate::scan::{EntryStat, Progress, ReadOutcome};
 use crate::store::{
@@ -547,19 +548,32 @@ impl Workspace {
             return Ok(report);
         }
         self.check_room(hold, &plan)?;
+        // A kill must not make an undo that nobody can redo, so its record is in the journal too.
+        let rewinds = !cause.details.undone.is_empty() || cause.details.takes_back.is_some();
+        let record = rewinds.then(|| Record {
+            kind: cause.kind,
+            details: cause.details.clone(),
+            since: report.safety_operation.clone(),
+        });
+        let journal = hold.work_tree.journal_path();
         let applied = apply(
             &hold.root,
             &hold.store.objects,
             &plan,
-            &hold.work_tree.journal_path(),
-            (target, safety_snapshot),
+            &journal,
+            (target, safety_snapshot, record),
             self.options.threads.max(1),
             &|dir, name, path| self.rescue(hold, dir, name, path),
         )?;
         report.left = applied.left.iter().map(|path| crate::path::escape(path)).collect();
         // The files are changed; failing to record that must not look like a failed restore.
         match self.track_locked(hold, &TrackOptions::default(), cause, progress) {
-            Ok(tracked) => report.after = tracked.operation.snapshot,
+            Ok(tracked) => {
+                report.after = tracked.operation.snapshot;
+                if rewinds {
+                    Journal::remove(&journal)?;
+                }
+            }
             Err(error) => report.not_recorded = Some(error.to_string()),
         }
         Ok(report)
