@@ -103,6 +103,7 @@ impl Workspace {
         }
         hold.save_steps(&open)?;
         let changed = changes(&hold.store.objects, &before, &after)?;
+        hold.release();
         Ok(StepEnded {
             step: step.to_owned(),
             before,

@@ -381,6 +381,19 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
+    /// Ends the hold and tidies the store up if it is time for it.
+    ///
+    /// Small packs pile up, one per snapshot; a moment when nobody else writes is enough. What was
+    /// done is recorded, so a failure to tidy up is none of its.
+    pub(crate) fn release(self) {
+        let Hold { store, work_tree, _lock, _shared, .. } = self;
+        drop(_shared);
+        let packs = store.objects.pack_names();
+        drop(store.merge_small_packs());
+        watched::WatchState::follow_merge(&work_tree, &store, &packs);
+        drop(_lock);
+    }
+
     /// The steps in progress; those whose process died are marked.
     pub(crate) fn open_steps(&self) -> Result<Vec<OpenStep>, Error> {
         let mut open = load_steps(&self.work_tree.steps_path())?;

@@ -20,7 +20,6 @@ use crate::store::{
 
 use super::companion::Kept;
 use super::shared_scan::Moment;
-use super::watched::WatchState;
 use super::{Cause, Hold, Recovery, Workspace};
 
 /// How to take a snapshot.
@@ -147,13 +146,8 @@ impl Workspace {
             return Ok(Snapshot { recovered: hold.recovered, ..snapshot });
         }
         let (mut snapshot, _) = self.record_locked(&hold, options, &Cause::outside(), progress)?;
-        snapshot.recovered = hold.recovered;
-        drop(hold._shared);
-        // Small packs pile up, one per snapshot; a moment when nobody else writes is enough. The
-        // snapshot is recorded, so a failure to tidy up is none of its.
-        let packs = hold.store.objects.pack_names();
-        drop(hold.store.merge_small_packs());
-        WatchState::follow_merge(&hold.work_tree, &hold.store, &packs);
+        snapshot.recovered = hold.recovered.clone();
+        hold.release();
         Ok(snapshot)
     }
 

@@ -4,7 +4,9 @@ use std::sync::Barrier;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ctrlz::{ObjectId, Options, Progress, Snapshot, TrackOptions, TreePath, Workspace};
+use ctrlz::{
+    ObjectId, Options, Progress, Snapshot, StepInfo, StepStart, TrackOptions, TreePath, Workspace,
+};
 
 use crate::lab::Lab;
 
@@ -232,6 +234,27 @@ fn a_cache_that_is_damaged_anywhere_means_a_full_scan_and_the_same_hash() {
     }
     std::fs::remove_file(cache(&lab)).unwrap();
     assert_eq!(lab.track().files_read, 20);
+}
+
+#[test]
+fn a_long_session_does_not_pile_up_packs() {
+    let lab = Lab::new();
+    lab.write("f", "0");
+    let workspace = lab.workspace();
+    let progress = Progress::default();
+    for step in 0..slow_or(70, 1_000) {
+        let info = StepInfo { session: "s".into(), ..StepInfo::default() };
+        let start = StepStart { info, ..StepStart::default() };
+        let begun = workspace.begin_step(start, &progress).unwrap();
+        lab.write("f", format!("{step}"));
+        workspace.end_step(&begun.step, &progress).unwrap();
+    }
+    let packs = std::fs::read_dir(lab.store().join("objects/pack")).unwrap();
+    let packs = packs.filter(|entry| {
+        entry.as_ref().is_ok_and(|entry| entry.path().extension().is_some_and(|ext| ext == "pack"))
+    });
+    let count = packs.count();
+    assert!(count <= 55, "{count} packs");
 }
 
 #[test]
