@@ -23,7 +23,7 @@ impl Machine {
             ("file system", file_system(&temp)?),
             ("git", word(program("git").arg("--version"))?),
             (
-                "load at the end",
+                "load at the beginning",
                 read("/proc/loadavg").split(' ').take(3).collect::<Vec<_>>().join(" "),
             ),
         ];

@@ -90,12 +90,16 @@ fn run(args: &Args) -> Fallible<()> {
         temp: args.temp.clone(),
         ctrlz: process::build_ctrlz()?,
     };
-    let results = scenarios::run(&plan)?;
-    let text = report::markdown(&facts::Machine::look(&plan)?, &results);
-    println!("{text}");
-    if let Some(dir) = &args.out {
-        std::fs::write(dir.join("RESULTS.md"), text)?;
-        std::fs::write(dir.join("growth.svg"), plot::growth(&results))?;
-    }
+    let machine = facts::Machine::look(&plan)?;
+    let mut page = String::new();
+    scenarios::run(&plan, |results| {
+        page = report::markdown(&machine, results);
+        if let Some(dir) = &args.out {
+            std::fs::write(dir.join("RESULTS.md"), &page)?;
+            std::fs::write(dir.join("growth.svg"), plot::growth(results))?;
+        }
+        Ok(())
+    })?;
+    println!("{page}");
     Ok(())
 }

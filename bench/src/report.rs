@@ -35,7 +35,8 @@ pub(crate) fn markdown(machine: &Machine, results: &Results) -> String {
     session(&mut page, results);
     disk(&mut page, results);
     calls(&mut page, results);
-    page += "\n![Growth](growth.svg)\n";
+    page += "\n![Growth](growth.svg)\n\n";
+    page += include_str!("../NOTES.md");
     page
 }
 

@@ -89,8 +89,9 @@ pub(crate) struct Results {
     pub(crate) jj: bool,
 }
 
-/// Measures everything.
-pub(crate) fn run(plan: &Plan) -> Fallible<Results> {
+/// Measures everything, and hands over what there is after each part: the whole takes long, and
+/// what was measured must not be lost with a part that fails.
+pub(crate) fn run(plan: &Plan, mut show: impl FnMut(&Results) -> Fallible<()>) -> Fallible<()> {
     let temp = match &plan.temp {
         Some(dir) => tempfile::tempdir_in(dir)?,
         None => tempfile::tempdir()?,
@@ -99,14 +100,16 @@ pub(crate) fn run(plan: &Plan) -> Fallible<Results> {
     for files in &plan.files {
         let lab = Lab::new(plan, &temp.path().join(files.to_string()), *files)?;
         lab.tracks(&mut results)?;
+        show(&results)?;
         std::fs::remove_dir_all(&lab.dir)?;
     }
     let files = if plan.quick { 300 } else { 3_000 };
     let lab = Lab::new(plan, &temp.path().join("restores"), files)?;
     lab.restores(&mut results)?;
+    show(&results)?;
     let lab = Lab::new(plan, &temp.path().join("session"), if plan.quick { 200 } else { 1_000 })?;
     lab.session(&mut results)?;
-    Ok(results)
+    show(&results)
 }
 
 /// A tree and every contender's state.
@@ -165,8 +168,8 @@ impl Lab<'_> {
     fn rounds(&self) -> (usize, usize) {
         match self.plan.quick {
             true => (3, 1),
-            false if self.tree.files > 200_000 => (5, 1),
-            false => (9, 3),
+            false if self.tree.files > 20_000 => (5, 2),
+            false => (7, 3),
         }
     }
 
