@@ -60,10 +60,20 @@ fn usage(whose: Whose) -> Usage {
         found.assume_init()
     };
     let micros = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
-    Usage {
-        cpu_micros: micros(found.ru_utime) + micros(found.ru_stime),
-        peak_bytes: found.ru_maxrss as u64 * 1024,
-    }
+    // What a process had before it became this program counts as its own in `ru_maxrss`.
+    let peak_bytes = match whose {
+        Whose::Own => high_water_bytes(),
+        Whose::Children => found.ru_maxrss as u64 * 1024,
+    };
+    Usage { cpu_micros: micros(found.ru_utime) + micros(found.ru_stime), peak_bytes }
+}
+
+/// The most memory that this program had.
+fn high_water_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kilobytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kilobytes.unwrap_or(0) * 1024
 }
 
 /// What many runs of the same work cost.
