@@ -50,7 +50,7 @@ mod store;
 mod workspace;
 
 pub use care::{CareReport, LostMessage, PurgeOptions, PurgeReport, Retention};
-pub use compare::{Change, FileDiff, Status as ChangeStatus};
+pub use compare::{Change, FileDiff, Status as ChangeStatus, base64};
 pub use error::{Error, Fault};
 pub use fs::FileError;
 pub use git::{NotAHash, ObjectId, TreeProblem};

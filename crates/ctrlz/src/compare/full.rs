@@ -70,7 +70,8 @@ fn texts(bytes: Vec<u8>) -> (String, Option<String>) {
     }
 }
 
-fn base64(bytes: &[u8]) -> String {
+/// Bytes as text, with the alphabet and the padding that every language knows.
+pub fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {

@@ -17,8 +17,8 @@ use crate::git::{EntryKind, ObjectId, Tree, tree_order};
 use crate::path::{TreePath, join};
 use crate::store::Objects;
 
-pub use full::FileDiff;
 pub(crate) use full::file_diff;
+pub use full::{FileDiff, base64};
 pub(crate) use merge::merge_lines;
 pub(crate) use unified::write_unified;
 

@@ -273,6 +273,25 @@ impl Diffs {
     }
 }
 
+impl Diffs {
+    /// How many files are still to come.
+    pub fn remaining(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// Passes over files without reading them.
+    pub fn pass_over(&mut self, files: usize) {
+        self.changes.by_ref().take(files).for_each(drop);
+    }
+
+    /// The next file as text that `git apply` accepts, instead of as whole texts.
+    pub fn next_unified(&mut self) -> Option<Result<Vec<u8>, Error>> {
+        let change = self.changes.next()?;
+        let mut text = Vec::new();
+        Some(write_unified(&self.store.objects, &change, &mut text).map(|()| text))
+    }
+}
+
 impl Iterator for Diffs {
     type Item = Result<FileDiff, Error>;
 
