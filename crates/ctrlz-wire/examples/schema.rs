@@ -1,0 +1,12 @@
+//! Prints the schema, or with `tables` the two tables of docs/rpc.md.
+
+use std::io::Write;
+
+fn main() -> std::io::Result<()> {
+    let tables = std::env::args().nth(1).as_deref() == Some("tables");
+    let text = match tables {
+        true => format!("{}\n{}", ctrlz_wire::methods_table(), ctrlz_wire::errors_table()),
+        false => ctrlz_wire::schema_text(),
+    };
+    std::io::stdout().write_all(text.as_bytes())
+}

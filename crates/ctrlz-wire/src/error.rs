@@ -1,0 +1,295 @@
+//! Failures as other programs see them: a kind to act on, a text to show.
+
+use ctrlz::{Error, NotAHash, NotATreePath};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::path::{Hash, WirePath};
+
+/// Who can do something about a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Fault {
+    /// The message is not one of ours: malformed, unknown, or too large.
+    Protocol,
+    /// The request names something that does not exist or makes no sense.
+    Caller,
+    /// The world is in the way for now; the same request may succeed later.
+    Conflict,
+    /// A safeguard said no; an explicit option overrides it.
+    Refused,
+    /// Snapshots are switched off here.
+    Disabled,
+    /// The machine, the disk or the store failed.
+    Machine,
+}
+
+/// One kind of failure.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Kind {
+    /// Its name, stable for programs.
+    pub kind: &'static str,
+    /// Who can do something about it.
+    pub fault: Fault,
+    /// What it means.
+    pub about: &'static str,
+}
+
+const fn kind(kind: &'static str, fault: Fault, about: &'static str) -> Kind {
+    Kind { kind, fault, about }
+}
+
+/// Every kind there is: those of the protocol, of the engine, and of the program around it.
+pub const KINDS: &[Kind] = &[
+    kind("parse_error", Fault::Protocol, "the line is not JSON"),
+    kind("invalid_request", Fault::Protocol, "the JSON is no request"),
+    kind("method_not_found", Fault::Protocol, "there is no such method"),
+    kind("invalid_params", Fault::Protocol, "the parameters do not fit the method"),
+    kind("too_large", Fault::Protocol, "the line or the batch is too large; it was passed over"),
+    kind("overloaded", Fault::Conflict, "too much is waiting already; ask again later"),
+    kind("internal_error", Fault::Machine, "a defect of ctrlz; other calls go on"),
+    kind("cancelled", Fault::Conflict, "the caller asked to stop; no file was changed"),
+    kind("file", Fault::Machine, "an operation on a file failed"),
+    kind("not_a_hash", Fault::Caller, "a text that should be a hash is not"),
+    kind("not_a_tree_path", Fault::Caller, "a path that cannot be inside the work tree"),
+    kind("unknown_snapshot", Fault::Caller, "the store has no such snapshot"),
+    kind("unknown_operation", Fault::Caller, "the log has no such operation"),
+    kind("no_such_step", Fault::Caller, "no such step is open or recorded"),
+    kind("no_such_message", Fault::Caller, "no recorded step belongs to the message"),
+    kind("no_such_session", Fault::Caller, "no recorded step belongs to the session"),
+    kind("nothing_to_undo", Fault::Caller, "everything is taken back already"),
+    kind("nothing_to_redo", Fault::Caller, "no undo is left to be taken back"),
+    kind("not_a_snapshot", Fault::Caller, "the hash names something else"),
+    kind("no_such_file", Fault::Caller, "the snapshot has no such file"),
+    kind("hostile_tree", Fault::Refused, "a tree in the store must not be used"),
+    kind("bomb", Fault::Refused, "a snapshot expands to more than any work tree holds"),
+    kind("damaged", Fault::Machine, "an object is missing or has the wrong bytes"),
+    kind("busy", Fault::Conflict, "another process works on the same work tree"),
+    kind("dangerous_root", Fault::Refused, "a directory that is far more than a project"),
+    kind("not_git", Fault::Refused, "require_git is on and there is no repository"),
+    kind("disabled", Fault::Disabled, "snapshots are switched off by configuration"),
+    kind("newer_format", Fault::Machine, "the store was written by a newer version"),
+    kind("untrusted_store", Fault::Machine, "the store belongs to someone else"),
+    kind("over_budget", Fault::Refused, "the snapshot would be too large"),
+    kind("no_space", Fault::Machine, "a disk has too little room"),
+    kind("mass_change", Fault::Refused, "an unusual share of the files would be removed"),
+    kind("moved", Fault::Conflict, "a file changed meanwhile; nothing was restored"),
+    kind("rolled_back", Fault::Machine, "writing failed; everything was put back"),
+    kind("interrupted", Fault::Machine, "a restore stopped half-way; the next command ends it"),
+    kind("stale_plan", Fault::Conflict, "the files moved since the plan was made"),
+    kind("no_data_dir", Fault::Caller, "there is no place for snapshots"),
+    kind("current_directory", Fault::Machine, "the current directory cannot be told"),
+    kind("configuration", Fault::Caller, "the user's configuration cannot be used"),
+    kind("patches", Fault::Caller, "the patches to revert cannot be read"),
+    kind("not_started", Fault::Caller, "the command to run could not be started"),
+    kind("signals", Fault::Machine, "signals cannot be caught"),
+    kind("output", Fault::Machine, "the output cannot be written"),
+    kind("json", Fault::Machine, "a value has no JSON form"),
+];
+
+/// A failure, the same over every interface.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "Error")]
+pub struct WireError {
+    /// A short, stable name. New ones may come; treat an unknown one by its fault.
+    pub kind: &'static str,
+    /// Who can do something about it.
+    pub fault: Fault,
+    /// One line for people, with everything that led to it.
+    pub message: String,
+    /// What to do next, where there is something to say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// The path it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<WirePath>,
+    /// What else is known, by kind.
+    #[serde(skip_serializing_if = "ErrorDetails::is_empty")]
+    pub details: Box<ErrorDetails>,
+}
+
+/// Facts about a failure; each is there only where it applies.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct ErrorDetails {
+    /// The snapshot or object.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hash: Option<Hash>,
+    /// The operation, step, message or session that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Who holds the lock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holder: Option<String>,
+    /// What there is too much of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub what: Option<String>,
+    /// How much there is, at least.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub found: Option<u64>,
+    /// The limit that was passed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+    /// Files that would be removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub removed: Option<u64>,
+    /// Files there are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub files: Option<u64>,
+    /// The kind of the failure that led to this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<&'static str>,
+}
+
+impl ErrorDetails {
+    fn is_empty(&self) -> bool {
+        *self == ErrorDetails::default()
+    }
+}
+
+impl WireError {
+    /// A failure of a known kind.
+    pub fn new(kind: &'static str, message: impl Into<String>) -> WireError {
+        let known = KINDS.iter().find(|known| known.kind == kind);
+        // A kind that is missing in the list is a defect, and a test finds it.
+        let fault = known.map_or(Fault::Machine, |known| known.fault);
+        let message = message.into();
+        WireError { kind, fault, message, hint: None, path: None, details: Box::default() }
+    }
+
+    /// Parameters that do not fit, and why.
+    pub fn invalid_params(why: impl Into<String>) -> WireError {
+        WireError::new("invalid_params", why)
+    }
+
+    /// The number that JSON-RPC wants.
+    pub fn code(&self) -> i32 {
+        code(self.kind, self.fault)
+    }
+}
+
+/// The JSON-RPC number of a kind of failure.
+pub(crate) fn code(kind: &str, fault: Fault) -> i32 {
+    match (kind, fault) {
+        ("parse_error" | "too_large", _) => -32700,
+        ("invalid_request", _) => -32600,
+        ("method_not_found", _) => -32601,
+        ("invalid_params", _) => -32602,
+        ("internal_error", _) => -32603,
+        ("cancelled", _) => -32800,
+        (_, Fault::Protocol) => -32600,
+        (_, Fault::Caller) => -32010,
+        (_, Fault::Conflict) => -32011,
+        (_, Fault::Refused) => -32012,
+        (_, Fault::Disabled) => -32013,
+        (_, Fault::Machine) => -32014,
+    }
+}
+
+/// An error with everything that led to it, on one line.
+fn message(error: &dyn std::error::Error) -> String {
+    let mut message = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        message.push_str(": ");
+        message.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    message
+}
+
+impl From<&Error> for WireError {
+    fn from(error: &Error) -> WireError {
+        let (path, details) = facts(error);
+        WireError {
+            kind: error.code(),
+            fault: error.fault().into(),
+            message: message(error),
+            hint: error.hint(),
+            path,
+            details: Box::new(details),
+        }
+    }
+}
+
+fn facts(error: &Error) -> (Option<WirePath>, ErrorDetails) {
+    let none = ErrorDetails::default();
+    match error {
+        Error::File(file) => (Some(file.path.as_path().into()), none),
+        Error::NotATreePath(refused) => (Some(WirePath::from_bytes(&*refused.path)), none),
+        Error::UnknownSnapshot { id } | Error::NotASnapshot { id, .. } => {
+            (None, ErrorDetails { hash: Some((*id).into()), ..none })
+        }
+        Error::HostileTree { id, .. } | Error::Damaged { id, .. } => {
+            (None, ErrorDetails { hash: Some((*id).into()), ..none })
+        }
+        Error::Bomb { id, limit, what } => {
+            let (hash, what) = (Some((*id).into()), Some((*what).to_owned()));
+            (None, ErrorDetails { hash, limit: Some(*limit), what, ..none })
+        }
+        Error::NoSuchFile { id, path } => {
+            (Some(path.into()), ErrorDetails { hash: Some((*id).into()), ..none })
+        }
+        Error::UnknownOperation { id }
+        | Error::NoSuchStep { step: id }
+        | Error::NoSuchMessage { message: id } => {
+            (None, ErrorDetails { id: Some(id.clone()), ..none })
+        }
+        Error::Busy { path, holder, .. } => {
+            (Some(path.as_path().into()), ErrorDetails { holder: Some(holder.clone()), ..none })
+        }
+        Error::DangerousRoot { path, .. }
+        | Error::NotGit { path }
+        | Error::Disabled { path }
+        | Error::NewerFormat { path, .. }
+        | Error::UntrustedStore { path, .. } => (Some(path.as_path().into()), none),
+        Error::NoSpace { path, needed_bytes, free_bytes } => {
+            let (found, limit) = (Some(*free_bytes), Some(*needed_bytes));
+            (Some(path.as_path().into()), ErrorDetails { found, limit, ..none })
+        }
+        Error::OverBudget { what, found, limit, largest } => {
+            let path = largest.first().map(|(path, _)| WirePath::from_bytes(&**path));
+            let (what, found) = (Some((*what).to_owned()), Some(*found));
+            (path, ErrorDetails { what, found, limit: Some(*limit), ..none })
+        }
+        Error::MassChange { removed, files } => {
+            (None, ErrorDetails { removed: Some(*removed), files: Some(*files), ..none })
+        }
+        Error::Moved { path } => (Some(path.into()), none),
+        Error::RolledBack { cause } | Error::Interrupted { cause } => {
+            let (path, details) = facts(cause);
+            (path, ErrorDetails { cause: Some(cause.code()), ..details })
+        }
+        // The rest, and what newer engines add, is said by its kind and its message.
+        _ => (None, none),
+    }
+}
+
+impl From<Error> for WireError {
+    fn from(error: Error) -> WireError {
+        WireError::from(&error)
+    }
+}
+
+impl From<NotAHash> for WireError {
+    fn from(error: NotAHash) -> WireError {
+        Error::from(error).into()
+    }
+}
+
+impl From<NotATreePath> for WireError {
+    fn from(error: NotATreePath) -> WireError {
+        Error::from(error).into()
+    }
+}
+
+impl From<ctrlz::Fault> for Fault {
+    fn from(fault: ctrlz::Fault) -> Fault {
+        match fault {
+            ctrlz::Fault::Caller => Fault::Caller,
+            ctrlz::Fault::Conflict => Fault::Conflict,
+            ctrlz::Fault::Refused => Fault::Refused,
+            ctrlz::Fault::Disabled => Fault::Disabled,
+            ctrlz::Fault::Machine => Fault::Machine,
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! The table of methods, and the one way to call them.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::fmt;
+use std::sync::LazyLock;
+
+use ctrlz::{Progress, TreePath, Workspace};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::de::value::MapDeserializer;
+use serde::de::{DeserializeOwned, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
+
+use crate::error::WireError;
+use crate::methods;
+use crate::path::WirePath;
+use crate::place::{Host, Place};
+use crate::snapshot::Disabled;
+
+/// One method: what it takes, what it gives, and what it does.
+pub struct Method {
+    /// Its name, the same over every interface.
+    pub name: &'static str,
+    /// What it does, in one sentence.
+    pub about: &'static str,
+    /// Whether calls on one work tree have to wait for each other.
+    pub access: Access,
+    /// The failures it has of its own, beyond those that any call can meet.
+    pub errors: &'static [&'static str],
+    pub(crate) params: fn(&mut SchemaGenerator) -> Schema,
+    pub(crate) result: fn(&mut SchemaGenerator) -> Schema,
+    run: Run,
+}
+
+type Run = Box<dyn Fn(&Call<'_>, Fields<'_>) -> Result<Box<RawValue>, WireError> + Send + Sync>;
+
+/// What a method does with the work tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reads what is recorded, without a lock.
+    Reads,
+    /// Takes a snapshot, for its own sake. Where snapshots are disabled, nothing is done and the
+    /// answer says so.
+    Records,
+    /// Changes files, after a snapshot that makes it undoable. Goes on where snapshots are disabled:
+    /// somebody asks for files that they would lose otherwise.
+    Writes,
+}
+
+impl Method {
+    /// An entry of the table.
+    pub(crate) fn new<P, R>(
+        name: &'static str,
+        about: &'static str,
+        access: Access,
+        errors: &'static [&'static str],
+        run: fn(&Call<'_>, &P) -> Result<R, WireError>,
+    ) -> Method
+    where
+        P: DeserializeOwned + JsonSchema + 'static,
+        R: Serialize + JsonSchema + 'static,
+    {
+        let run = move |call: &Call<'_>, fields: Fields<'_>| {
+            let params: P = fields.read()?;
+            let result = run(call, &params)?;
+            to_raw_value(&result)
+                .map_err(|error| WireError::new("json", format!("no JSON form: {error}")))
+        };
+        Method {
+            name,
+            about,
+            access,
+            errors,
+            params: |schemas| schemas.subschema_for::<P>(),
+            result: |schemas| schemas.subschema_for::<R>(),
+            run: Box::new(run),
+        }
+    }
+}
+
+/// Every method that acts on a work tree, in the order of the documentation.
+pub static METHODS: LazyLock<Vec<Method>> = LazyLock::new(methods::all);
+
+/// The method with this name.
+pub fn find(name: &str) -> Option<&'static Method> {
+    METHODS.iter().find(|method| method.name == name)
+}
+
+/// What a call needs beside its parameters.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    /// Opens work trees.
+    pub host: &'a dyn Host,
+    /// How far the call has come, and the way to cancel it.
+    pub progress: &'a Progress,
+}
+
+/// What a call gives.
+pub struct Answer {
+    /// The result, as JSON.
+    pub result: Box<RawValue>,
+    /// A work tree whose snapshots still borrow from the user's repository. Whoever asked should
+    /// hand it to [`Workspace::absorb`] when there is time.
+    pub borrowing: Option<Workspace>,
+}
+
+/// One call, with its work tree open.
+pub(crate) struct Call<'a> {
+    pub(crate) workspace: &'a Workspace,
+    pub(crate) progress: &'a Progress,
+    pub(crate) owner: Option<u32>,
+    pub(crate) hide_ignored: bool,
+    pub(crate) borrowing: Cell<bool>,
+}
+
+impl Call<'_> {
+    /// A path of a request: relative to the work tree, or absolute inside it. `None` stands for
+    /// the work tree itself.
+    pub(crate) fn locate(&self, path: &WirePath) -> Result<Option<TreePath>, WireError> {
+        let root = self.workspace.root();
+        let by_name = TreePath::locate(root, root, path.as_path());
+        by_name.or_else(|error| {
+            // The way to the work tree may lead through a symlink; the file itself is not followed.
+            let path = path.as_path();
+            let real = path
+                .parent()
+                .filter(|_| path.is_absolute())
+                .and_then(|parent| Some(parent.canonicalize().ok()?.join(path.file_name()?)));
+            let located = real.map(|real| TreePath::locate(root, root, &real));
+            located.and_then(Result::ok).ok_or_else(|| WireError::from(error))
+        })
+    }
+
+    /// A path that is not the work tree itself.
+    pub(crate) fn file(&self, path: &WirePath) -> Result<TreePath, WireError> {
+        let why = "is the work tree itself";
+        self.locate(path)?
+            .ok_or_else(|| ctrlz::NotATreePath { path: path.as_bytes().to_vec(), why }.into())
+    }
+
+    /// The paths that a request is limited to; empty if it is limited to none, or if one of them
+    /// is the whole work tree.
+    pub(crate) fn paths(&self, paths: &[WirePath]) -> Result<Vec<TreePath>, WireError> {
+        let located: Vec<Option<TreePath>> =
+            paths.iter().map(|path| self.locate(path)).collect::<Result<_, _>>()?;
+        if located.contains(&None) {
+            return Ok(Vec::new());
+        }
+        Ok(located.into_iter().flatten().collect())
+    }
+
+    /// Stops a call that was cancelled, between two pieces of work.
+    pub(crate) fn check(&self) -> Result<(), WireError> {
+        match self.progress.cancelled.load(std::sync::atomic::Ordering::Relaxed) {
+            true => Err(ctrlz::Error::Cancelled.into()),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Calls a method with parameters as JSON text.
+pub fn dispatch(name: &str, params: &str, context: &Context<'_>) -> Result<Answer, WireError> {
+    let method = find(name)
+        .ok_or_else(|| WireError::new("method_not_found", format!("no method {name:?}")))?;
+    let (place, fields) = Fields::parse(params)?.split()?;
+    let place: Place = place.read()?;
+    let workspace = context.host.open(&place)?;
+    let disabled = !workspace.options().enabled;
+    if disabled && (method.access == Access::Records || fields.has_empty_hash()) {
+        let result = to_raw_value(&Disabled::answer()).expect("plain data has a JSON form");
+        return Ok(Answer { result, borrowing: None });
+    }
+    let call = Call {
+        workspace: &workspace,
+        progress: context.progress,
+        owner: context.host.owner(),
+        hide_ignored: place.decided_options().hide_ignored.unwrap_or(false),
+        borrowing: Cell::new(false),
+    };
+    call.check()?;
+    let result = (method.run)(&call, fields)?;
+    let borrowing = call.borrowing.get();
+    Ok(Answer { result, borrowing: borrowing.then_some(workspace) })
+}
+
+/// Keys of the parameters that every method has.
+const SHARED_KEYS: [&str; 7] =
+    ["dir", "data_dir", "store", "work_tree", "profile", "options", "progress"];
+
+/// Parameters by name, each still as JSON: nothing is built in memory that no method asked for.
+struct Fields<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'a> Fields<'a> {
+    fn parse(params: &'a str) -> Result<Fields<'a>, WireError> {
+        let invalid = |error: serde_json::Error| WireError::invalid_params(error.to_string());
+        serde_json::from_str(params).map_err(invalid)
+    }
+
+    /// What says where to act, and the rest.
+    fn split(self) -> Result<(Fields<'a>, Fields<'a>), WireError> {
+        let (mut place, mut rest) = (Vec::new(), Vec::new());
+        for (key, value) in self.0 {
+            let into = if SHARED_KEYS.contains(&&*key) { &mut place } else { &mut rest };
+            // Of two values, nobody could tell which is meant.
+            if into.iter().any(|(known, _)| *known == key) {
+                return Err(WireError::invalid_params(format!("{key:?} is given twice")));
+            }
+            into.push((key, value));
+        }
+        Ok((Fields(place), Fields(rest)))
+    }
+
+    fn read<T: DeserializeOwned>(&self) -> Result<T, WireError> {
+        let fields = self.0.iter().map(|(key, value)| (key.as_str(), *value));
+        T::deserialize(MapDeserializer::<_, serde_json::Error>::new(fields))
+            .map_err(|error| WireError::invalid_params(error.to_string()))
+    }
+
+    fn has_empty_hash(&self) -> bool {
+        let is_hash = |key: &str| ["hash", "from", "to"].contains(&key);
+        self.0.iter().any(|(key, value)| is_hash(key) && value.get() == "\"\"")
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Fields<'a>, D::Error> {
+        /// More than any method has.
+        const MAX_FIELDS: usize = 64;
+        struct FieldsVisitor;
+        impl<'de> Visitor<'de> for FieldsVisitor {
+            type Value = Fields<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("parameters by name")
+            }
+
+            fn visit_unit<E: serde::de::Error>(self) -> Result<Fields<'de>, E> {
+                Ok(Fields(Vec::new()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
+                let mut fields = Vec::new();
+                while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+                    if fields.len() == MAX_FIELDS {
+                        return Err(A::Error::custom("too many parameters"));
+                    }
+                    fields.push((key.into_owned(), map.next_value::<&'de RawValue>()?));
+                }
+                Ok(Fields(fields))
+            }
+
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(
+                self,
+                mut sequence: A,
+            ) -> Result<Fields<'de>, A::Error> {
+                while sequence.next_element::<IgnoredAny>()?.is_some() {}
+                Err(A::Error::custom("parameters are given by name, not by position"))
+            }
+        }
+        deserializer.deserialize_any(FieldsVisitor)
+    }
+}

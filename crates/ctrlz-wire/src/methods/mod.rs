@@ -1,0 +1,53 @@
+//! What the methods do: parameters in, one engine call, a result out. A new method is a function
+//! and one entry in a table.
+
+mod reading;
+mod recording;
+mod sessions;
+mod writing;
+
+use crate::method::Method;
+
+/// Every method, in the order of the documentation.
+pub(crate) fn all() -> Vec<Method> {
+    let tables = [recording::table(), reading::table(), writing::table(), sessions::table()];
+    tables.into_iter().flatten().collect()
+}
+
+/// How much text an answer holds unless the caller says otherwise.
+const DEFAULT_MAX_BYTES: u64 = 16 << 20;
+/// How many items of a list an answer holds unless the caller says otherwise.
+const DEFAULT_LIMIT: u64 = 100_000;
+
+/// The part of a list from `offset` on, and where the next part starts.
+fn page<T>(items: Vec<T>, offset: u64, limit: Option<u64>) -> (Vec<T>, u64, Option<u64>) {
+    let total = items.len() as u64;
+    let limit = limit.unwrap_or(DEFAULT_LIMIT).max(1);
+    let end = offset.saturating_add(limit).min(total);
+    let skipped = usize::try_from(offset.min(total)).unwrap_or(usize::MAX);
+    let taken = usize::try_from(limit).unwrap_or(usize::MAX);
+    let part = items.into_iter().skip(skipped).take(taken).collect();
+    (part, total, (end < total).then_some(end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::page;
+
+    #[test]
+    fn pages_cover_a_list_exactly() {
+        for limit in [1, 2, 3, 10, 11, u64::MAX] {
+            let mut all = Vec::new();
+            let mut offset = Some(0);
+            while let Some(at) = offset {
+                let (part, total, next) = page((0..10).collect::<Vec<u32>>(), at, Some(limit));
+                assert_eq!(total, 10);
+                all.extend(part);
+                offset = next;
+            }
+            assert_eq!(all, (0..10).collect::<Vec<u32>>(), "{limit}");
+        }
+        assert_eq!(page(vec![1], 7, None), (vec![], 1, None));
+        assert_eq!(page(vec![1, 2], 0, Some(0)), (vec![1], 2, Some(1)), "it goes on");
+    }
+}

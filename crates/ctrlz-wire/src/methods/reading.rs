@@ -1,0 +1,260 @@
+//! Methods that read what is recorded: files of snapshots, the log, how the store is doing.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{DEFAULT_MAX_BYTES, page};
+use crate::error::WireError;
+use crate::method::{Access, Call, Method};
+use crate::path::{Hash, WirePath, bounded};
+use crate::session::{Log, LogRange, Sessions, StepRecord, Steps, read_log};
+use crate::snapshot::{
+    Exists, FileAt, FileContent, Files, ListedFile, Shown, SnapshotInfo, Status, Verification,
+};
+
+const UNKNOWN_OR_OUTSIDE: &[&str] =
+    &["not_a_hash", "unknown_snapshot", "not_a_snapshot", "not_a_tree_path"];
+
+pub(super) fn table() -> Vec<Method> {
+    let reads = Access::Reads;
+    vec![
+        Method::new(
+            "show",
+            "Gives a file of a snapshot, or without a path what the snapshot is.",
+            reads,
+            &[
+                "not_a_hash",
+                "unknown_snapshot",
+                "not_a_snapshot",
+                "not_a_tree_path",
+                "no_such_file",
+            ],
+            show,
+        ),
+        Method::new(
+            "get_file_at",
+            "Gives a file of a snapshot; one that is not there is no failure.",
+            reads,
+            UNKNOWN_OR_OUTSIDE,
+            get_file_at,
+        ),
+        Method::new(
+            "file_exists_at",
+            "Tells whether a snapshot has a file.",
+            reads,
+            UNKNOWN_OR_OUTSIDE,
+            file_exists_at,
+        ),
+        Method::new(
+            "list_files",
+            "Lists the files of a snapshot.",
+            reads,
+            UNKNOWN_OR_OUTSIDE,
+            list_files,
+        ),
+        Method::new(
+            "status",
+            "Tells how the work tree and its store are doing; changes nothing.",
+            reads,
+            &[],
+            status,
+        ),
+        Method::new(
+            "verify",
+            "Reads every object of every snapshot and checks its hash.",
+            reads,
+            &[],
+            verify,
+        ),
+        Method::new(
+            "log",
+            "Lists what happened, newest first, with the files and lines that changed.",
+            reads,
+            &["no_such_session"],
+            log,
+        ),
+        Method::new("steps", "Lists the steps, oldest first.", reads, &[], steps),
+        Method::new(
+            "sessions",
+            "Lists the sessions that changed something, the last active one first.",
+            reads,
+            &[],
+            sessions,
+        ),
+    ]
+}
+
+/// What to show.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ShowParams {
+    /// The snapshot.
+    hash: Hash,
+    /// The file. Default: none, which describes the snapshot itself.
+    path: Option<WirePath>,
+    /// How many bytes to pass over.
+    #[serde(default)]
+    offset: u64,
+    /// How many bytes to give at most. Default: 16 MiB.
+    max_bytes: Option<u64>,
+}
+
+fn show(call: &Call<'_>, params: &ShowParams) -> Result<Shown, WireError> {
+    let ShowParams { hash, path, offset, max_bytes } = params;
+    match path.clone() {
+        None => Ok(Shown::Snapshot(SnapshotInfo::of(call.workspace, hash.id()?)?)),
+        Some(path) => {
+            let (hash, offset, max_bytes) = (hash.clone(), *offset, *max_bytes);
+            content(call, &FileParams { hash, path, offset, max_bytes }).map(Shown::File)
+        }
+    }
+}
+
+/// Which file.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct FileParams {
+    /// The snapshot.
+    hash: Hash,
+    /// The file.
+    path: WirePath,
+    /// How many bytes to pass over.
+    #[serde(default)]
+    offset: u64,
+    /// How many bytes to give at most. Default: 16 MiB.
+    max_bytes: Option<u64>,
+}
+
+fn content(call: &Call<'_>, params: &FileParams) -> Result<FileContent, WireError> {
+    let id = params.hash.id()?;
+    let path = call.file(&params.path)?;
+    let bytes = call.workspace.file_at(&id, &path)?;
+    let max_bytes = params.max_bytes.unwrap_or(DEFAULT_MAX_BYTES);
+    Ok(FileContent::part(id.into(), path.into(), &bytes, params.offset, max_bytes))
+}
+
+fn get_file_at(call: &Call<'_>, params: &FileParams) -> Result<FileAt, WireError> {
+    let path = call.file(&params.path)?;
+    let presence = call.workspace.file_exists_at(&params.hash.id()?, &path)?.into();
+    let file = match presence {
+        crate::snapshot::Presence::Present => Some(content(call, params)?),
+        crate::snapshot::Presence::Absent | crate::snapshot::Presence::Unknown => None,
+    };
+    Ok(FileAt { presence, file })
+}
+
+/// Which file.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ExistsParams {
+    /// The snapshot.
+    hash: Hash,
+    /// The file.
+    path: WirePath,
+}
+
+fn file_exists_at(call: &Call<'_>, params: &ExistsParams) -> Result<Exists, WireError> {
+    let path = call.file(&params.path)?;
+    let presence = call.workspace.file_exists_at(&params.hash.id()?, &path)?;
+    Ok(Exists { exists: presence == ctrlz::Presence::Present, presence: presence.into() })
+}
+
+/// Which files.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ListParams {
+    /// The snapshot.
+    hash: Hash,
+    /// Only these paths and what is below them. Default: everything.
+    #[serde(default, deserialize_with = "bounded")]
+    paths: Vec<WirePath>,
+    /// How many files to pass over.
+    #[serde(default)]
+    offset: u64,
+    /// How many files to give at most. Default: 100,000.
+    limit: Option<u64>,
+}
+
+fn list_files(call: &Call<'_>, params: &ListParams) -> Result<Files, WireError> {
+    let hash = params.hash.id()?;
+    let paths = call.paths(&params.paths)?;
+    let mut files = call.workspace.files(&hash)?;
+    files.retain(|file| paths.is_empty() || paths.iter().any(|path| file.path.is_within(path)));
+    let (files, total, next) = page(files, params.offset, params.limit);
+    Ok(Files {
+        hash: hash.into(),
+        files: files.iter().map(ListedFile::from).collect(),
+        total,
+        next,
+    })
+}
+
+/// Nothing but where.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct NoParams {}
+
+fn status(call: &Call<'_>, _: &NoParams) -> Result<Status, WireError> {
+    Ok(Status::from(&call.workspace.status()?))
+}
+
+fn verify(call: &Call<'_>, _: &NoParams) -> Result<Verification, WireError> {
+    Ok(Verification::from(&call.workspace.verify(call.progress)?))
+}
+
+/// Which part of the log.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct LogParams {
+    /// Only what belongs to this session.
+    session: Option<String>,
+    /// How many of the newest operations to pass over.
+    #[serde(default)]
+    offset: u64,
+    /// How many operations to give at most. Default: 20.
+    limit: Option<u64>,
+}
+
+fn log(call: &Call<'_>, params: &LogParams) -> Result<Log, WireError> {
+    const DEFAULT_OPERATIONS: u64 = 20;
+    let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    let limit = count(params.limit.unwrap_or(DEFAULT_OPERATIONS).max(1));
+    let (session, offset) = (params.session.clone(), count(params.offset));
+    let range = LogRange { session, offset, limit };
+    let page = read_log(call.workspace, &range)?;
+    match range.session {
+        Some(session) if page.unknown_session => {
+            let message = format!("no session {session:?} has changed anything here");
+            let mut error = WireError::new("no_such_session", message);
+            error.details.id = Some(session);
+            Err(error)
+        }
+        Some(_) | None => Ok(Log::from(&page)),
+    }
+}
+
+/// Which steps.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct StepsParams {
+    /// Only steps of this session.
+    session: Option<String>,
+    /// How many steps to pass over.
+    #[serde(default)]
+    offset: u64,
+    /// How many steps to give at most. Default: 100,000.
+    limit: Option<u64>,
+}
+
+fn steps(call: &Call<'_>, params: &StepsParams) -> Result<Steps, WireError> {
+    let mut steps = call.workspace.steps()?;
+    if let Some(session) = &params.session {
+        steps.retain(|step| step.info.session == *session);
+    }
+    let (steps, total, next) = page(steps, params.offset, params.limit);
+    Ok(Steps { steps: steps.iter().map(StepRecord::from).collect(), total, next })
+}
+
+fn sessions(call: &Call<'_>, _: &NoParams) -> Result<Sessions, WireError> {
+    Ok(Sessions::of(call.workspace)?)
+}

@@ -1,0 +1,252 @@
+//! Methods that take a snapshot: track, patch, and comparing with the present state.
+
+use ctrlz::{Diffs, ObjectId, TrackOptions};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{DEFAULT_MAX_BYTES, page};
+use crate::error::WireError;
+use crate::method::{Access, Call, Method};
+use crate::path::{Hash, WirePath, bounded};
+use crate::snapshot::{
+    Change, Changes, Diff, DiffFull, FileDiff, Patch, Skipped, Snapshot, all_skipped, is_complete,
+};
+
+const UNKNOWN: &[&str] = &["not_a_hash", "unknown_snapshot", "not_a_snapshot"];
+const UNKNOWN_OR_OUTSIDE: &[&str] =
+    &["not_a_hash", "unknown_snapshot", "not_a_snapshot", "not_a_tree_path"];
+
+pub(super) fn table() -> Vec<Method> {
+    vec![
+        Method::new(
+            "track",
+            "Records the work tree, or only some of its paths, and gives the snapshot's hash.",
+            Access::Records,
+            &["not_a_tree_path", "over_budget", "no_space"],
+            track,
+        ),
+        Method::new(
+            "patch",
+            "Lists the files that changed since a snapshot, up to now or up to another one.",
+            Access::Records,
+            UNKNOWN,
+            patch,
+        ),
+        Method::new(
+            "changes",
+            "Lists what differs between a snapshot and now or another one, relative and with status.",
+            Access::Records,
+            UNKNOWN_OR_OUTSIDE,
+            changes,
+        ),
+        Method::new(
+            "diff",
+            "Gives what differs as text that `git apply` accepts.",
+            Access::Records,
+            UNKNOWN_OR_OUTSIDE,
+            diff,
+        ),
+        Method::new(
+            "diff_full",
+            "Gives every file that differs with both its texts and its line counts.",
+            Access::Records,
+            UNKNOWN_OR_OUTSIDE,
+            diff_full,
+        ),
+    ]
+}
+
+/// What to record.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct TrackParams {
+    /// Look only at these paths and take the rest from the previous snapshot. A file named here is
+    /// captured even if it is ignored or large. Default: everything.
+    #[serde(default, deserialize_with = "bounded")]
+    paths: Vec<WirePath>,
+    /// Read every file instead of trusting timestamps.
+    #[serde(default)]
+    rehash: bool,
+}
+
+fn track(call: &Call<'_>, params: &TrackParams) -> Result<Snapshot, WireError> {
+    let TrackParams { paths, rehash } = params;
+    let options = TrackOptions { paths: call.paths(paths)?, rehash: *rehash };
+    let snapshot = call.workspace.track(&options, call.progress)?;
+    call.borrowing.set(snapshot.borrowed > 0);
+    Ok(Snapshot::from(&snapshot))
+}
+
+/// What to compare.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct PatchParams {
+    /// The earlier snapshot.
+    hash: Hash,
+    /// The later snapshot. Default: the present state, which is recorded.
+    to: Option<Hash>,
+    /// Give paths relative to the work tree instead of absolute ones.
+    #[serde(default)]
+    relative: bool,
+}
+
+fn patch(call: &Call<'_>, params: &PatchParams) -> Result<Patch, WireError> {
+    let hash = params.hash.id()?;
+    let root = call.workspace.root();
+    let path = |path: &ctrlz::TreePath| match params.relative {
+        true => path.into(),
+        false => root.join(path.as_path()).as_path().into(),
+    };
+    if params.to.is_none() && !call.hide_ignored {
+        let found = call.workspace.patch(&hash, call.progress)?;
+        return Ok(Patch {
+            hash: hash.into(),
+            files: found.files.iter().map(path).collect(),
+            complete: is_complete(&found.skipped),
+            skipped: all_skipped(&found.skipped),
+        });
+    }
+    // What the later snapshot lacks only because it is ignored by now is no change here.
+    let Later { to, skipped, complete } = later(call, &hash, params.to.as_ref())?;
+    let changes = call.workspace.changes(&hash, &to)?;
+    let files = changes.iter().map(|change| path(&change.path)).collect();
+    Ok(Patch { hash: hash.into(), files, complete, skipped })
+}
+
+/// The later of two snapshots.
+struct Later {
+    to: ObjectId,
+    complete: bool,
+    skipped: Vec<Skipped>,
+}
+
+/// The snapshot that was named, or the present state, recorded now.
+fn later(call: &Call<'_>, from: &ObjectId, to: Option<&Hash>) -> Result<Later, WireError> {
+    if let Some(to) = to {
+        return Ok(Later { to: to.id()?, complete: true, skipped: Vec::new() });
+    }
+    // An unknown hash must not cost a snapshot.
+    call.workspace.check_snapshot(from)?;
+    let snapshot = call.workspace.track(&TrackOptions::default(), call.progress)?;
+    call.borrowing.set(snapshot.borrowed > 0);
+    let (complete, skipped) = (snapshot.is_complete(), all_skipped(&snapshot.skipped));
+    Ok(Later { to: snapshot.hash, complete, skipped })
+}
+
+/// What to compare, and which part of it to give.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct CompareParams {
+    /// The earlier snapshot.
+    from: Hash,
+    /// The later snapshot. Default: the present state, which is recorded. Name it to read on with
+    /// `offset`, or the list may have changed.
+    to: Option<Hash>,
+    /// Only these paths and what is below them. Default: everything.
+    #[serde(default, deserialize_with = "bounded")]
+    paths: Vec<WirePath>,
+    /// How many files to pass over.
+    #[serde(default)]
+    offset: u64,
+    /// How many files to give at most. Default: 100,000.
+    limit: Option<u64>,
+    /// How much text to give at most, in whole files. Default: 16 MiB.
+    max_bytes: Option<u64>,
+}
+
+fn changes(call: &Call<'_>, params: &CompareParams) -> Result<Changes, WireError> {
+    let from = params.from.id()?;
+    let paths = call.paths(&params.paths)?;
+    let Later { to, .. } = later(call, &from, params.to.as_ref())?;
+    let mut changes = call.workspace.changes(&from, &to)?;
+    changes
+        .retain(|change| paths.is_empty() || paths.iter().any(|path| change.path.is_within(path)));
+    let (changes, total, next) = page(changes, params.offset, params.limit);
+    let files = changes.iter().map(Change::from).collect();
+    Ok(Changes { from: from.into(), to: to.into(), files, total, next })
+}
+
+/// The files that differ, from an offset on.
+struct Differing {
+    from: ObjectId,
+    to: ObjectId,
+    diffs: Diffs,
+    total: u64,
+    /// How many files to give at most.
+    limit: u64,
+    max_bytes: u64,
+}
+
+impl Differing {
+    fn of(call: &Call<'_>, params: &CompareParams) -> Result<Differing, WireError> {
+        let from = params.from.id()?;
+        let paths = call.paths(&params.paths)?;
+        let Later { to, .. } = later(call, &from, params.to.as_ref())?;
+        let mut diffs = call.workspace.diff_full(&from, &to, &paths)?;
+        let total = diffs.remaining() as u64;
+        diffs.pass_over(usize::try_from(params.offset).unwrap_or(usize::MAX));
+        let limit = params.limit.unwrap_or(super::DEFAULT_LIMIT).max(1);
+        let max_bytes = params.max_bytes.unwrap_or(DEFAULT_MAX_BYTES);
+        Ok(Differing { from, to, diffs, total, limit, max_bytes })
+    }
+
+    /// Where to go on after `given` files, if there are more.
+    fn next(&self, offset: u64, given: u64) -> Option<u64> {
+        let next = offset.saturating_add(given);
+        (next < self.total).then_some(next)
+    }
+}
+
+fn diff(call: &Call<'_>, params: &CompareParams) -> Result<Diff, WireError> {
+    let mut differing = Differing::of(call, params)?;
+    let mut bytes: Vec<u8> = Vec::new();
+    let mut given = 0;
+    while given < differing.limit {
+        call.check()?;
+        let Some(text) = differing.diffs.next_unified() else { break };
+        let text = text?;
+        let size = bytes.len() as u64 + text.len() as u64;
+        // One file is given whatever its size, or reading on would never end.
+        if given > 0 && size > differing.max_bytes {
+            break;
+        }
+        bytes.extend(text);
+        given += 1;
+    }
+    let next = differing.next(params.offset, given);
+    let (text, text_base64) = match String::from_utf8(bytes) {
+        Ok(text) => (text, None),
+        Err(error) => {
+            let bytes = error.as_bytes();
+            (String::from_utf8_lossy(bytes).into_owned(), Some(ctrlz::base64(bytes)))
+        }
+    };
+    let (from, to) = (differing.from.into(), differing.to.into());
+    let (truncated, total) = (next.is_some(), differing.total);
+    Ok(Diff { from, to, text, text_base64, truncated, next, total })
+}
+
+fn diff_full(call: &Call<'_>, params: &CompareParams) -> Result<DiffFull, WireError> {
+    let mut differing = Differing::of(call, params)?;
+    let mut files: Vec<FileDiff> = Vec::new();
+    let mut size = 0;
+    while (files.len() as u64) < differing.limit {
+        call.check()?;
+        let Some(file) = differing.diffs.next() else { break };
+        let file = FileDiff::from(file?);
+        let text_bytes = file.text_bytes();
+        if text_bytes > differing.max_bytes {
+            files.push(file.without_texts());
+            continue;
+        }
+        if !files.is_empty() && size + text_bytes > differing.max_bytes {
+            break;
+        }
+        size += text_bytes;
+        files.push(file);
+    }
+    let next = differing.next(params.offset, files.len() as u64);
+    let (from, to) = (differing.from.into(), differing.to.into());
+    let (truncated, total) = (next.is_some(), differing.total);
+    Ok(DiffFull { from, to, files, truncated, next, total })
+}

@@ -1,0 +1,174 @@
+//! Methods that put files back, each to a snapshot.
+
+use ctrlz::{ObjectId, PatchToRevert, Point, RestoreOptions};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::error::WireError;
+use crate::method::{Access, Call, Method};
+use crate::path::{Hash, WirePath, bounded};
+use crate::put_back::{Plan, RestoreReport};
+
+const OF_PLANS: &[&str] = &[
+    "not_a_hash",
+    "unknown_snapshot",
+    "unknown_operation",
+    "not_a_snapshot",
+    "not_a_tree_path",
+    "damaged",
+];
+const OF_RESTORES: &[&str] = &[
+    "not_a_hash",
+    "unknown_snapshot",
+    "unknown_operation",
+    "not_a_snapshot",
+    "not_a_tree_path",
+    "damaged",
+    "mass_change",
+    "moved",
+    "stale_plan",
+    "rolled_back",
+    "interrupted",
+    "no_space",
+];
+
+pub(super) fn table() -> Vec<Method> {
+    let writes = Access::Writes;
+    vec![
+        Method::new(
+            "plan_restore",
+            "Tells what `restore` would do now; records the present state and changes no file.",
+            writes,
+            OF_PLANS,
+            plan_restore,
+        ),
+        Method::new(
+            "restore",
+            "Brings the work tree, or some of its paths, back to a snapshot.",
+            writes,
+            OF_RESTORES,
+            restore,
+        ),
+        Method::new(
+            "plan_revert",
+            "Tells what `revert` would do now; records the present state and changes no file.",
+            writes,
+            OF_PLANS,
+            plan_revert,
+        ),
+        Method::new(
+            "revert",
+            "Takes single files back, each to its own snapshot; of several, the first one counts.",
+            writes,
+            OF_RESTORES,
+            revert,
+        ),
+    ]
+}
+
+/// What to bring back.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct RestoreParams {
+    /// The snapshot, or the id of the operation that recorded it, which covers permissions and empty
+    /// directories as well.
+    hash: Hash,
+    /// Also remove files created since, where the snapshot proves that they did not exist.
+    #[serde(default)]
+    exact: bool,
+    /// Only these paths and what is below them. Default: the whole work tree.
+    #[serde(default, deserialize_with = "bounded")]
+    paths: Vec<WirePath>,
+    /// Allow removing an unusual share of the files.
+    #[serde(default)]
+    allow_mass_removal: bool,
+    /// Go on only if the plan still is the one with this hash.
+    plan: Option<Hash>,
+}
+
+impl RestoreParams {
+    fn read(&self, call: &Call<'_>) -> Result<(Point, RestoreOptions), WireError> {
+        let options = RestoreOptions {
+            exact: self.exact,
+            paths: call.paths(&self.paths)?,
+            allow_mass_removal: self.allow_mass_removal,
+            expected_plan: expected(self.plan.as_ref())?,
+        };
+        Ok((self.hash.0.parse()?, options))
+    }
+}
+
+/// The plan that the caller agreed to.
+pub(super) fn expected(plan: Option<&Hash>) -> Result<Option<ObjectId>, WireError> {
+    Ok(plan.map(Hash::id).transpose()?)
+}
+
+/// Refuses a plan that the caller did not agree to.
+pub(super) fn check_plan(expected: Option<ObjectId>, found: ObjectId) -> Result<(), WireError> {
+    match expected {
+        Some(expected) if expected != found => Err(ctrlz::Error::StalePlan.into()),
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn plan_restore(call: &Call<'_>, params: &RestoreParams) -> Result<Plan, WireError> {
+    let (to, options) = params.read(call)?;
+    let plan = call.workspace.plan_restore(to, &options, call.progress)?;
+    check_plan(options.expected_plan, plan.hash)?;
+    Ok(Plan::from(&plan))
+}
+
+fn restore(call: &Call<'_>, params: &RestoreParams) -> Result<RestoreReport, WireError> {
+    let (to, options) = params.read(call)?;
+    Ok(RestoreReport::from(&call.workspace.restore(to, &options, call.progress)?))
+}
+
+/// What to take back.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct RevertParams {
+    /// Patches as `patch` gives them, the oldest first.
+    #[serde(deserialize_with = "bounded")]
+    patches: Vec<PatchParam>,
+    /// Allow removing an unusual share of the files.
+    #[serde(default)]
+    allow_mass_removal: bool,
+    /// Go on only if the plan still is the one with this hash.
+    plan: Option<Hash>,
+}
+
+/// Files to take back to the state they had in a snapshot. More than these two keys may be there:
+/// an answer of `patch` can be handed back as it is.
+#[derive(Debug, Deserialize, JsonSchema)]
+struct PatchParam {
+    /// The snapshot.
+    hash: Hash,
+    /// The files, absolute or relative to the work tree.
+    #[serde(deserialize_with = "bounded")]
+    files: Vec<WirePath>,
+}
+
+fn patches(call: &Call<'_>, params: &RevertParams) -> Result<Vec<PatchToRevert>, WireError> {
+    let read = |patch: &PatchParam| {
+        let files = patch.files.iter().map(|file| call.file(file));
+        Ok(PatchToRevert { hash: patch.hash.id()?, files: files.collect::<Result<_, _>>()? })
+    };
+    // A patch without files says nothing, also where it was made while snapshots were disabled.
+    params.patches.iter().filter(|patch| !patch.files.is_empty()).map(read).collect()
+}
+
+fn plan_revert(call: &Call<'_>, params: &RevertParams) -> Result<Plan, WireError> {
+    let plan = call.workspace.plan_revert(&patches(call, params)?, call.progress)?;
+    check_plan(expected(params.plan.as_ref())?, plan.hash)?;
+    Ok(Plan::from(&plan))
+}
+
+fn revert(call: &Call<'_>, params: &RevertParams) -> Result<RestoreReport, WireError> {
+    let options = RestoreOptions {
+        allow_mass_removal: params.allow_mass_removal,
+        expected_plan: expected(params.plan.as_ref())?,
+        ..RestoreOptions::default()
+    };
+    let patches = patches(call, params)?;
+    Ok(RestoreReport::from(&call.workspace.revert(&patches, &options, call.progress)?))
+}

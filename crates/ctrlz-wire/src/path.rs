@@ -1,0 +1,208 @@
+//! Paths and hashes as JSON has them.
+
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use ctrlz::{NotAHash, ObjectId, PathText, TreePath};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A path: a string where it is UTF-8, else `{"bytes": [...]}`, so that nothing is lost.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WirePath(Vec<u8>);
+
+impl WirePath {
+    /// The path with these bytes.
+    pub fn from_bytes(bytes: impl Into<Vec<u8>>) -> WirePath {
+        WirePath(bytes.into())
+    }
+
+    /// The bytes of the path.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The path as the operating system takes it.
+    pub fn as_path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.0))
+    }
+}
+
+impl From<&TreePath> for WirePath {
+    fn from(path: &TreePath) -> WirePath {
+        WirePath(path.as_bytes().to_vec())
+    }
+}
+
+impl From<TreePath> for WirePath {
+    fn from(path: TreePath) -> WirePath {
+        WirePath::from(&path)
+    }
+}
+
+impl From<&Path> for WirePath {
+    fn from(path: &Path) -> WirePath {
+        WirePath(path.as_os_str().as_bytes().to_vec())
+    }
+}
+
+impl Serialize for WirePath {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        PathText::from_bytes(&self.0).serialize(serializer)
+    }
+}
+
+// Written by hand, because a derived one keeps a copy of the input that is many times as large.
+impl<'de> Deserialize<'de> for WirePath {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<WirePath, D::Error> {
+        struct PathVisitor;
+        impl<'de> Visitor<'de> for PathVisitor {
+            type Value = WirePath;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a path: a string or {\"bytes\": [...]}")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<WirePath, E> {
+                Ok(WirePath(text.as_bytes().to_vec()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<WirePath, A::Error> {
+                let key = map.next_key::<Cow<'_, str>>()?;
+                if key.as_deref() != Some("bytes") {
+                    return Err(A::Error::custom("a path that is no string has \"bytes\""));
+                }
+                let bytes = map.next_value()?;
+                match map.next_key::<serde::de::IgnoredAny>()? {
+                    None => Ok(WirePath(bytes)),
+                    Some(_) => Err(A::Error::custom("a path has nothing but \"bytes\"")),
+                }
+            }
+        }
+        deserializer.deserialize_any(PathVisitor)
+    }
+}
+
+impl JsonSchema for WirePath {
+    fn schema_name() -> Cow<'static, str> {
+        "Path".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "A path: a string where it is UTF-8, else every byte of it.",
+            "anyOf": [
+                { "type": "string" },
+                {
+                    "type": "object",
+                    "properties": {
+                        "bytes": {
+                            "type": "array",
+                            "items": { "type": "integer", "minimum": 0, "maximum": 255 }
+                        }
+                    },
+                    "required": ["bytes"],
+                    "additionalProperties": false
+                }
+            ]
+        })
+    }
+}
+
+/// The hash of a snapshot: forty hexadecimal digits. Checked when it is used, so that a wrong one
+/// is answered like any other failure of the engine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Hash(pub String);
+
+impl Hash {
+    /// The id it names.
+    pub fn id(&self) -> Result<ObjectId, NotAHash> {
+        self.0.parse()
+    }
+}
+
+impl From<ObjectId> for Hash {
+    fn from(id: ObjectId) -> Hash {
+        Hash(id.to_string())
+    }
+}
+
+impl JsonSchema for Hash {
+    fn schema_name() -> Cow<'static, str> {
+        "Hash".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "The hash of a snapshot, of a file's content or of a plan: 40 hexadecimal digits.",
+            "type": "string"
+        })
+    }
+}
+
+/// More than any work tree holds.
+const MAX_ITEMS: usize = 1_500_000;
+
+/// A list that a request may not use to exhaust memory.
+pub(crate) fn bounded<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    struct Bounded<T>(std::marker::PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Bounded<T> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an array")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Vec<T>, A::Error> {
+            let mut items = Vec::new();
+            while let Some(item) = sequence.next_element()? {
+                if items.len() == MAX_ITEMS {
+                    return Err(A::Error::custom(format!("more than {MAX_ITEMS} items")));
+                }
+                items.push(item);
+            }
+            Ok(items)
+        }
+    }
+    deserializer.deserialize_seq(Bounded(std::marker::PhantomData))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_round_trip(bytes: &[u8]) {
+        let path = WirePath::from_bytes(bytes);
+        let json = serde_json::to_string(&path).unwrap();
+        assert_eq!(serde_json::from_str::<WirePath>(&json).unwrap(), path, "{json}");
+        let engine = serde_json::to_string(&PathText::from_bytes(bytes)).unwrap();
+        assert_eq!(json, engine, "one form everywhere");
+    }
+
+    #[test]
+    fn any_bytes_survive() {
+        for bytes in [&b"plain"[..], b"", b"\xff\xfe", b"a\nb\"c\\", "\u{1f980}".as_bytes()] {
+            check_round_trip(bytes);
+        }
+        check_round_trip(&(0..=255).collect::<Vec<u8>>());
+    }
+
+    #[test]
+    fn other_forms_are_refused() {
+        for json in
+            ["1", "null", "[]", "{}", r#"{"bytes":[256]}"#, r#"{"bytes":[],"x":1}"#, r#"{"x":[]}"#]
+        {
+            assert!(serde_json::from_str::<WirePath>(json).is_err(), "{json}");
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The schema of everything that is said, made from the types that say it.
+
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde_json::{Map, Value, json};
+
+use crate::error::{Fault, KINDS, WireError, code};
+use crate::method::{Access, METHODS, Method};
+use crate::place::Place;
+use crate::server::{
+    CancelParams, InitializeParams, Initialized, PROTOCOL, ProgressParams, ShutDown, ShutdownParams,
+};
+use crate::snapshot::Disabled;
+
+/// The whole schema: methods, messages, errors, and the types they share.
+pub fn schema() -> Value {
+    // What a request may hold and what an answer does hold are different questions: of an answer,
+    // every field that is always written is required.
+    let mut params = SchemaSettings::draft2020_12().for_deserialize().into_generator();
+    let mut results = SchemaSettings::draft2020_12().for_serialize().into_generator();
+    let mut methods = server_methods(&mut params, &mut results);
+    for method in METHODS.iter() {
+        methods.insert(method.name.into(), method_schema(method, &mut params, &mut results));
+    }
+    let notifications = json!({
+        "cancel": {
+            "description": "To the server: stops a call that waits or runs.",
+            "params": params.subschema_for::<CancelParams>(),
+        },
+        "progress": {
+            "description": "To the client: how far a call with `\"progress\": true` has come.",
+            "params": results.subschema_for::<ProgressParams>(),
+        },
+    });
+    let error = results.subschema_for::<WireError>();
+    let mut definitions = params.take_definitions(true);
+    definitions.extend(results.take_definitions(true));
+    open_parts(&mut definitions, &methods);
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "ctrlz",
+        "description": "What `ctrlz rpc` takes and gives. The same types are printed by the command line with --json. Generated: cargo run -p ctrlz-wire --example schema",
+        "protocol": PROTOCOL,
+        "methods": methods,
+        "notifications": notifications,
+        "error": error,
+        "errors": errors(),
+        "$defs": definitions,
+    })
+}
+
+/// The schema as it is checked in.
+pub fn schema_text() -> String {
+    let mut text = serde_json::to_string_pretty(&schema()).expect("a schema has a JSON form");
+    text.push('\n');
+    text
+}
+
+/// Names a schema: FNV-1a of its text. It tells versions apart and proves nothing.
+pub fn schema_hash() -> String {
+    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = schema_text().bytes().fold(0xcbf2_9ce4_8422_2325, mix);
+    format!("{hash:016x}")
+}
+
+fn server_methods(
+    params: &mut SchemaGenerator,
+    results: &mut SchemaGenerator,
+) -> Map<String, Value> {
+    let initialize = json!({
+        "description": "Tells what the server is and can do. Optional.",
+        "access": "server",
+        "params": InitializeParams::json_schema(params),
+        "result": results.subschema_for::<Initialized>(),
+        "errors": [],
+    });
+    let shutdown = json!({
+        "description": "Finishes everything that was asked for, answers, and ends the process.",
+        "access": "server",
+        "params": ShutdownParams::json_schema(params),
+        "result": results.subschema_for::<ShutDown>(),
+        "errors": [],
+    });
+    Map::from_iter([("initialize".into(), initialize), ("shutdown".into(), shutdown)])
+}
+
+fn method_schema(
+    method: &Method,
+    params: &mut SchemaGenerator,
+    results: &mut SchemaGenerator,
+) -> Value {
+    let access = match method.access {
+        Access::Reads => "reads",
+        Access::Records => "records",
+        Access::Writes => "writes",
+    };
+    let result = (method.result)(results);
+    let result = match method.access {
+        Access::Records => json!({ "anyOf": [result, results.subschema_for::<Disabled>()] }),
+        Access::Reads | Access::Writes => result.to_value(),
+    };
+    json!({
+        "description": method.about,
+        "access": access,
+        "params": with_place(&(method.params)(params), params),
+        "result": result,
+        "errors": method.errors,
+    })
+}
+
+/// The parameters of a method and those that say where, together.
+fn with_place(own: &Schema, generator: &mut SchemaGenerator) -> Value {
+    let place = generator.subschema_for::<Place>();
+    json!({ "allOf": [place, own], "unevaluatedProperties": false })
+}
+
+/// Leaves it to the whole to refuse what no part of it knows.
+fn open_parts(definitions: &mut Map<String, Value>, methods: &Map<String, Value>) {
+    let parts = methods.values().filter_map(|method| method["params"]["allOf"].as_array());
+    for part in parts.flatten().filter_map(|part| part["$ref"].as_str()) {
+        let name = part.trim_start_matches("#/$defs/");
+        if let Some(Value::Object(definition)) = definitions.get_mut(name) {
+            drop(definition.remove("additionalProperties"));
+        }
+    }
+}
+
+fn errors() -> Vec<Value> {
+    let entry = |kind: &crate::error::Kind| {
+        json!({
+            "kind": kind.kind,
+            "fault": kind.fault,
+            "code": code(kind.kind, kind.fault),
+            "description": kind.about,
+        })
+    };
+    KINDS.iter().map(entry).collect()
+}
+
+/// The table of methods, as the documentation has it.
+pub fn methods_table() -> String {
+    let mut table = String::from("| method | what it does | own errors |\n|---|---|---|\n");
+    for Method { name, about, errors, .. } in METHODS.iter() {
+        let errors: Vec<String> = errors.iter().map(|kind| format!("`{kind}`")).collect();
+        table.push_str(&format!("| `{name}` | {about} | {} |\n", errors.join(", ")));
+    }
+    table
+}
+
+/// The table of errors, as the documentation has it.
+pub fn errors_table() -> String {
+    let mut table = String::from("| kind | fault | code | meaning |\n|---|---|---|---|\n");
+    for kind in KINDS {
+        let fault = match kind.fault {
+            Fault::Protocol => "protocol",
+            Fault::Caller => "caller",
+            Fault::Conflict => "conflict",
+            Fault::Refused => "refused",
+            Fault::Disabled => "disabled",
+            Fault::Machine => "machine",
+        };
+        let code = code(kind.kind, kind.fault);
+        table.push_str(&format!("| `{}` | {fault} | {code} | {} |\n", kind.kind, kind.about));
+    }
+    table
+}

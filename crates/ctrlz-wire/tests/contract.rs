@@ -1,0 +1,68 @@
+//! What is checked in says what the code does.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use ctrlz_wire::{KINDS, METHODS, errors_table, methods_table, schema, schema_text};
+
+fn in_repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+#[test]
+fn the_schema_that_is_checked_in_is_the_one_of_the_code() {
+    let path = in_repository("schema/ctrlz.schema.json");
+    let found = std::fs::read_to_string(&path).unwrap();
+    assert!(
+        found == schema_text(),
+        "stale; run: cargo run -p ctrlz-wire --example schema > schema/ctrlz.schema.json"
+    );
+}
+
+#[test]
+fn the_documentation_lists_every_method_and_error() {
+    let text = std::fs::read_to_string(in_repository("docs/rpc.md")).unwrap();
+    let command = "cargo run -p ctrlz-wire --example schema tables";
+    assert!(text.contains(&methods_table()), "the table of methods is stale; run: {command}");
+    assert!(text.contains(&errors_table()), "the table of errors is stale; run: {command}");
+}
+
+#[test]
+fn every_error_of_the_engine_has_a_kind() {
+    let engine = std::fs::read_to_string(in_repository("crates/ctrlz/src/error.rs")).unwrap();
+    let codes = engine.split("pub fn code(&self)").nth(1).unwrap();
+    let names: BTreeSet<&str> =
+        codes.lines().filter_map(|line| line.split_once("=> \"")?.1.strip_suffix("\",")).collect();
+    assert!(names.len() > 20, "{names:?}");
+    for name in names {
+        assert!(KINDS.iter().any(|kind| kind.kind == name), "{name} is missing in KINDS");
+    }
+}
+
+#[test]
+fn names_are_unique_and_known() {
+    let kinds: BTreeSet<&str> = KINDS.iter().map(|kind| kind.kind).collect();
+    assert_eq!(kinds.len(), KINDS.len());
+    let names: BTreeSet<&str> = METHODS.iter().map(|method| method.name).collect();
+    assert_eq!(names.len(), METHODS.len());
+    for method in METHODS.iter() {
+        for error in method.errors {
+            assert!(kinds.contains(error), "{} names {error}", method.name);
+        }
+    }
+}
+
+#[test]
+fn the_schema_refers_to_nothing_it_lacks() {
+    let schema = schema();
+    let text = schema.to_string();
+    let mut found = 0;
+    for part in text.split("\"$ref\":\"#/$defs/").skip(1) {
+        let name = part.split('"').next().unwrap();
+        assert!(schema["$defs"].get(name).is_some(), "{name}");
+        found += 1;
+    }
+    assert!(found > 100, "{found}");
+}
