@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use ctrlz::{Fault, FileError, NotATreePath, TreePath};
+use ctrlz_wire::WireError;
 
 /// The exit code of wrong usage, as clap has it.
 pub(crate) const WRONG_USAGE: u8 = 2;
@@ -136,6 +137,33 @@ impl Failure {
             | Failure::Json(_) => return None,
         };
         Some(text.to_owned())
+    }
+}
+
+/// A failure as other programs see it.
+impl From<&Failure> for WireError {
+    fn from(failure: &Failure) -> WireError {
+        if let Failure::Engine(error) = failure {
+            return error.into();
+        }
+        let mut error = WireError::new(failure.code(), crate::render::message(failure));
+        error.hint = failure.hint();
+        match failure {
+            Failure::Configuration { path, .. } => error.path = Some(path.as_path().into()),
+            Failure::NoSuchSession { session } => error.details.id = Some(session.clone()),
+            Failure::NoVersions { path } => error.path = Some(path.into()),
+            Failure::Engine(_)
+            | Failure::NoDataDir
+            | Failure::CurrentDirectory(_)
+            | Failure::Patches { .. }
+            | Failure::NothingReverted
+            | Failure::NotStarted { .. }
+            | Failure::NotWatched { .. }
+            | Failure::Signals(_)
+            | Failure::Output(_)
+            | Failure::Json(_) => (),
+        }
+        error
     }
 }
 

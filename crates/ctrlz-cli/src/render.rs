@@ -4,6 +4,7 @@ use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ctrlz::{OperationKind, Skipped, StepInfo, escape};
+use ctrlz_wire::WireError;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -127,7 +128,7 @@ pub(crate) fn failure(out: &mut Output, failure: &Failure) {
         note(&format!("hint: {hint}"));
     }
     if out.is_json() {
-        let error = ErrorJson { code: failure.code(), message: &message, hint: hint.as_deref() };
+        let error = WireError { message, ..WireError::from(failure) };
         // The exit code says it as well, so a failure to write it is no further failure.
         out.json(&serde_json::json!({ "error": error })).and_then(|()| out.finish()).ok();
     }
@@ -143,13 +144,6 @@ pub(crate) fn message(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     printable(&message)
-}
-
-#[derive(Serialize)]
-struct ErrorJson<'a> {
-    code: &'a str,
-    message: &'a str,
-    hint: Option<&'a str>,
 }
 
 /// A count of paths in words.

@@ -3,8 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use ctrlz::PathText;
-use serde_json::json;
+use ctrlz_wire::{Patch, Skipped, WirePath};
 
 use super::Done;
 use crate::failure::Failure;
@@ -44,8 +43,9 @@ pub(crate) fn run(place: &Place, args: &PatchArgs, out: &mut Output) -> Result<D
         patch.absolute().map(|file| file.as_os_str().as_bytes().to_vec()).collect()
     };
     if out.is_json() {
-        let files: Vec<PathText> = files.iter().map(|file| PathText::from_bytes(file)).collect();
-        out.json(&json!({ "hash": hash, "files": files }))?;
+        let skipped = patch.skipped.iter().map(Skipped::from).collect();
+        let files = files.into_iter().map(WirePath::from_bytes).collect();
+        out.json(&Patch { hash: hash.into(), files, complete, skipped })?;
         return Ok(done);
     }
     for file in &files {

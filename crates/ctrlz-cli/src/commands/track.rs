@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use ctrlz::{Snapshot, TrackOptions};
-use serde::Serialize;
+use ctrlz::TrackOptions;
+use ctrlz_wire::Snapshot;
 
 use super::{Done, absorb, watch};
 use crate::failure::Failure;
@@ -29,20 +29,13 @@ pub(crate) struct TrackArgs {
     paths: Vec<PathBuf>,
 }
 
-#[derive(Serialize)]
-struct TrackJson<'a> {
-    #[serde(flatten)]
-    snapshot: &'a Snapshot,
-    complete: bool,
-}
-
 pub(crate) fn run(place: &Place, args: &TrackArgs, out: &mut Output) -> Result<Done, Failure> {
     let options = TrackOptions { paths: place.paths(&args.paths)?, rehash: args.rehash };
     let snapshot = watched(|progress| place.workspace.track(&options, progress))?;
     let complete = snapshot.is_complete();
     render::skipped(&snapshot.skipped);
     if out.is_json() {
-        out.json(&TrackJson { snapshot: &snapshot, complete })?;
+        out.json(&Snapshot::from(&snapshot))?;
     } else {
         out.line(&snapshot.hash.to_string())?;
     }

@@ -97,9 +97,10 @@ fn errors_are_json_too() {
     let bench = Bench::new();
     let ran = bench.fails(&["--json", "show", "nonsense"], 4, "hint: ");
     let json: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
-    assert_eq!(json["error"]["code"], "not_a_hash");
+    assert_eq!(json["error"]["kind"], "not_a_hash");
     assert!(json["error"]["message"].as_str().unwrap().contains("nonsense"));
     assert!(json["error"]["hint"].is_string());
+    assert_eq!(json["error"]["fault"], "caller");
 }
 
 #[test]
