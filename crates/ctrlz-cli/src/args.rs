@@ -6,7 +6,7 @@ use crate::commands::{
     absorb::AbsorbArgs, apply::ApplyArgs, blame::BlameArgs, checkpoint::CheckpointArgs,
     completions::CompletionsArgs, demo::DemoArgs, diff::DiffArgs, doctor::DoctorArgs,
     fork::ForkArgs, guard::GuardArgs, log::LogArgs, ls::LsArgs, man::ManArgs, patch::PatchArgs,
-    recover::RecoverArgs, redo::RedoArgs, restore::RestoreArgs, revert::RevertArgs, run::RunArgs,
+    recover::RecoverArgs, redo::RedoArgs, restore::RestoreArgs, revert::RevertArgs, rpc::RpcArgs, run::RunArgs,
     sessions::SessionsArgs, show::ShowArgs, status::StatusArgs, track::TrackArgs, undo::UndoArgs,
     unrevert::UnrevertArgs, watch::WatchArgs,
 };
@@ -42,7 +42,7 @@ pub(crate) struct Cli {
 }
 
 /// Options that every command takes.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct GlobalArgs {
     /// Act in DIR instead of the current directory
@@ -94,6 +94,7 @@ pub(crate) enum Command {
     Status(StatusArgs),
     Doctor(DoctorArgs),
     Watch(WatchArgs),
+    Rpc(RpcArgs),
     #[command(hide = true)]
     Absorb(AbsorbArgs),
     Completions(CompletionsArgs),

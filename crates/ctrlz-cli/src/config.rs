@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ctrlz::{CheckpointOptions, Options, find_work_tree};
+use ctrlz_wire::{CallOptions, Place, WirePath, WorkTree};
 use serde::Deserialize;
 
 use crate::args::GlobalArgs;
@@ -90,13 +91,55 @@ impl Environment {
 
 /// Decides everything.
 pub(crate) fn decide(args: &GlobalArgs, environment: &Environment) -> Result<Settings, Failure> {
+    decide_over(args, environment, WorkTree::Nearest, |file| file)
+}
+
+/// Decides everything for a call of another program, whose words count as much as typed ones.
+pub(crate) fn decide_for(
+    place: &Place,
+    args: &GlobalArgs,
+    environment: &Environment,
+) -> Result<Settings, Failure> {
+    let given = |path: &Option<WirePath>, typed: &Option<PathBuf>| {
+        path.as_ref().map(|path| path.as_path().to_owned()).or_else(|| typed.clone())
+    };
+    let call = place.decided_options();
+    let args = GlobalArgs {
+        directory: given(&place.dir, &args.directory),
+        data_dir: given(&place.data_dir, &args.data_dir),
+        store: given(&place.store, &args.store),
+        config: args.config.clone(),
+        json: args.json,
+        force_root: call.allow_dangerous_root.unwrap_or(args.force_root),
+        threads: call.threads.filter(|threads| *threads > 0).or(args.threads),
+    };
+    if call.ref_prefix.as_deref().is_some_and(|prefix| !is_ref_prefix(prefix)) {
+        return Err(Failure::Option { why: "`ref_prefix` is not a ref below refs/" });
+    }
+    let patience = call.patience_millis.map(Duration::from_millis);
+    let mut settings =
+        decide_over(&args, environment, place.work_tree, |file| Keys::from(call).under(file))?;
+    settings.options.patience = patience.unwrap_or(settings.options.patience);
+    Ok(settings)
+}
+
+/// Decides everything, with a last word on what the configuration says.
+fn decide_over(
+    args: &GlobalArgs,
+    environment: &Environment,
+    which: WorkTree,
+    last_word: impl FnOnce(Keys) -> Keys,
+) -> Result<Settings, Failure> {
     let file = ConfigFile::load(args.config.as_deref(), environment)?;
     let dir = acting_directory(args.directory.as_deref())?;
     // Which work tree it is may depend on where data lies, and that in turn on the work tree.
     let common = data_dir(args, environment, file.common.data_dir.as_deref())?;
     let home = environment.home.as_deref();
-    let root = work_tree(&dir, &common, home, args.store.as_deref())?;
-    let keys = file.for_project(&root, environment.home.as_deref());
+    let root = match which {
+        WorkTree::Nearest => work_tree(&dir, &common, home, args.store.as_deref())?,
+        WorkTree::Dir => dir.clone(),
+    };
+    let keys = last_word(file.for_project(&root, environment.home.as_deref()));
     let default = Options::new(data_dir(args, environment, keys.data_dir.as_deref())?);
     let global =
         git_config::global_files(environment.config_dir().as_deref(), environment.home.as_deref());
@@ -287,6 +330,13 @@ impl Keys {
         Ok(keys)
     }
 
+    /// What a call says, over what the user says. What the user switched off stays off.
+    fn under(self, user: Keys) -> Keys {
+        let off = self.enabled == Some(false) || user.enabled == Some(false);
+        let enabled = if off { Some(false) } else { user.enabled };
+        Keys { enabled, ..self.over(user) }
+    }
+
     /// These keys, and where they say nothing those of `base`.
     fn over(self, base: Keys) -> Keys {
         Keys {
@@ -306,6 +356,25 @@ impl Keys {
             keep_checkpoints: self.keep_checkpoints.or(base.keep_checkpoints),
             watch: self.watch.or(base.watch),
             watch_trust_seconds: self.watch_trust_seconds.or(base.watch_trust_seconds),
+        }
+    }
+}
+
+impl From<CallOptions> for Keys {
+    fn from(call: CallOptions) -> Keys {
+        Keys {
+            enabled: call.enabled,
+            require_git: call.require_git,
+            // Where the store lies is said beside the options.
+            data_dir: None,
+            max_new_file_bytes: call.max_new_file_bytes,
+            exclude: call.exclude,
+            include_ignored: call.include_ignored,
+            nested_repos: call.nested_repos,
+            max_files: call.max_files,
+            max_snapshot_bytes: call.max_snapshot_bytes,
+            min_free_bytes: call.min_free_bytes,
+            ref_prefix: call.ref_prefix,
         }
     }
 }
@@ -392,6 +461,19 @@ mod tests {
         let keys = file.unwrap().for_project(&Path::new(HOME).join("p"), Some(Path::new(HOME)));
         assert_eq!(keys.max_files, Some(6));
         assert_eq!(keys.exclude, Some(vec!["a".to_owned()]));
+    }
+
+    #[test]
+    fn a_call_cannot_switch_on_what_the_user_switched_off() {
+        let decided = |call: Option<bool>, user: Option<bool>| {
+            let keys = |enabled| Keys { enabled, ..Keys::default() };
+            keys(call).under(keys(user)).enabled
+        };
+        assert_eq!(decided(Some(true), Some(false)), Some(false));
+        assert_eq!(decided(Some(false), Some(true)), Some(false));
+        assert_eq!(decided(Some(false), None), Some(false));
+        assert_eq!(decided(None, Some(true)), Some(true));
+        assert_eq!(decided(Some(true), None), None);
     }
 
     #[test]

@@ -28,6 +28,9 @@ pub(crate) enum Failure {
     /// The configuration cannot be used.
     #[error("the configuration {} cannot be used: {why}", path.display())]
     Configuration { path: PathBuf, why: String },
+    /// Another program asked for an option that makes no sense.
+    #[error("{why}")]
+    Option { why: &'static str },
     /// The patches to revert cannot be read.
     #[error("the patches cannot be read: {why}")]
     Patches { why: String },
@@ -78,9 +81,10 @@ impl Failure {
                 Fault::Refused => 6,
                 Fault::Disabled => 7,
             },
-            Failure::NoDataDir | Failure::Configuration { .. } | Failure::Patches { .. } => {
-                WRONG_USAGE
-            }
+            Failure::NoDataDir
+            | Failure::Configuration { .. }
+            | Failure::Option { .. }
+            | Failure::Patches { .. } => WRONG_USAGE,
             Failure::NoSuchSession { .. }
             | Failure::NothingReverted
             | Failure::NoVersions { .. } => 4,
@@ -103,6 +107,7 @@ impl Failure {
             Failure::NoDataDir => "no_data_dir",
             Failure::CurrentDirectory(_) => "current_directory",
             Failure::Configuration { .. } => "configuration",
+            Failure::Option { .. } => "invalid_params",
             Failure::Patches { .. } => "patches",
             Failure::NoSuchSession { .. } => "no_such_session",
             Failure::NothingReverted => "nothing_reverted",
@@ -131,6 +136,7 @@ impl Failure {
             Failure::NoVersions { .. } => "`ctrlz log --lost` lists files that disappeared",
             Failure::NotWatched { .. } => "snapshots work all the same; each looks at every file",
             Failure::Configuration { .. }
+            | Failure::Option { .. }
             | Failure::NotStarted { .. }
             | Failure::Signals(_)
             | Failure::Output(_)
@@ -155,6 +161,7 @@ impl From<&Failure> for WireError {
             Failure::Engine(_)
             | Failure::NoDataDir
             | Failure::CurrentDirectory(_)
+            | Failure::Option { .. }
             | Failure::Patches { .. }
             | Failure::NothingReverted
             | Failure::NotStarted { .. }

@@ -76,6 +76,8 @@ fn run(cli: &Cli, out: &mut Output) -> Result<Done, Failure> {
         Command::Doctor(args) => commands::doctor::run(&place()?, args, out),
         Command::Watch(args) => commands::watch::run(&place()?, args, out),
         Command::Absorb(args) => commands::absorb::run(&place()?, args),
+        Command::Rpc(args) if args.schema => commands::rpc::print_schema(out),
+        Command::Rpc(_) => commands::rpc::serve(&cli.global, environment),
         // These two describe the command itself and need no work tree.
         Command::Completions(args) => commands::completions::run(args, out),
         Command::Man(args) => commands::man::run(args, out),

@@ -18,6 +18,7 @@ pub(crate) mod recover;
 pub(crate) mod redo;
 pub(crate) mod restore;
 pub(crate) mod revert;
+pub(crate) mod rpc;
 pub(crate) mod run;
 pub(crate) mod sessions;
 pub(crate) mod show;

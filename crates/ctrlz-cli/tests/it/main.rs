@@ -7,6 +7,8 @@ mod environment;
 mod output;
 mod reading;
 mod restoring;
+mod rpc;
+mod rpc_client;
 mod session_commands;
 mod sessions;
 mod tracking;

@@ -1,0 +1,5 @@
+//! How coding agents and their authors talk to ctrlz.
+
+#![forbid(unsafe_code)]
+
+pub mod rpc;

@@ -1,0 +1,83 @@
+//! `ctrlz rpc`: every method for other programs, over standard input and output.
+
+use std::fs::File;
+use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use ctrlz::Workspace;
+use ctrlz_agents::rpc::{Server, Stopper};
+use ctrlz_wire::{Host, Place, WireError, schema_text};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::Done;
+use crate::args::GlobalArgs;
+use crate::config::{self, Environment};
+use crate::failure::Failure;
+use crate::render::Output;
+
+/// Answer JSON-RPC 2.0 requests on standard input, one message per line
+///
+/// For programs that keep ctrlz running beside them: every method with the same JSON as --json.
+/// Ends when standard input does. Options given here hold for requests that say nothing else.
+/// docs/rpc.md has examples, --schema the types.
+#[derive(clap::Args, Debug)]
+pub(crate) struct RpcArgs {
+    /// Print the JSON Schema of all methods and types, and end
+    #[arg(long)]
+    pub(crate) schema: bool,
+}
+
+/// Opens work trees as the user's configuration says, read anew for every call.
+struct Configured {
+    args: GlobalArgs,
+    environment: Environment,
+}
+
+impl Host for Configured {
+    fn open(&self, place: &Place) -> Result<Workspace, WireError> {
+        let settings = config::decide_for(place, &self.args, &self.environment)
+            .map_err(|failure| WireError::from(&failure))?;
+        Ok(Workspace::open(&settings.root, settings.options)?)
+    }
+
+    fn owner(&self) -> Option<u32> {
+        Some(std::process::id())
+    }
+}
+
+/// Prints the schema.
+pub(crate) fn print_schema(out: &mut Output) -> Result<Done, Failure> {
+    io::Write::write_all(out, schema_text().as_bytes())?;
+    Ok(Done::Complete)
+}
+
+/// Answers until standard input ends. Nothing but messages goes to standard output.
+pub(crate) fn serve(args: &GlobalArgs, environment: Environment) -> Result<Done, Failure> {
+    let host = Arc::new(Configured { args: args.clone(), environment });
+    // A handle of its own: the usual one is buffered, and locked by whoever runs commands.
+    let stdout = io::stdout().as_fd().try_clone_to_owned().map_err(Failure::Output)?;
+    let server = Server::new(File::from(stdout), host);
+    stop_on_signals(server.stopper())?;
+    server.run(io::stdin()).map_err(Failure::Output)?;
+    Ok(Done::Complete)
+}
+
+/// Lets signals that ask to end do so cleanly.
+///
+/// Ctrl-C in an agent's terminal reaches us too and is meant for the agent, which closes our input
+/// if it ends; only where people type requests by hand is it for us.
+fn stop_on_signals(stopper: Stopper) -> Result<(), Failure> {
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(Failure::Signals)?;
+    let by_hand = io::stdin().is_terminal();
+    let wait = move || {
+        for signal in signals.forever() {
+            if signal != SIGINT || by_hand {
+                stopper.stop();
+            }
+        }
+    };
+    std::thread::Builder::new().spawn(wait).map_err(Failure::Signals)?;
+    Ok(())
+}
