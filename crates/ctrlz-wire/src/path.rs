@@ -68,7 +68,10 @@ impl<'de> Deserialize<'de> for WirePath {
             }
 
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<WirePath, E> {
-                Ok(WirePath(text.as_bytes().to_vec()))
+                match text.len() > MAX_PATH_BYTES {
+                    true => Err(E::custom(format!("a path has at most {MAX_PATH_BYTES} bytes"))),
+                    false => Ok(WirePath(text.as_bytes().to_vec())),
+                }
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<WirePath, A::Error> {
@@ -76,7 +79,7 @@ impl<'de> Deserialize<'de> for WirePath {
                 if key.as_deref() != Some("bytes") {
                     return Err(A::Error::custom("a path that is no string has \"bytes\""));
                 }
-                let bytes = map.next_value()?;
+                let PathBytes(bytes) = map.next_value()?;
                 match map.next_key::<serde::de::IgnoredAny>()? {
                     None => Ok(WirePath(bytes)),
                     Some(_) => Err(A::Error::custom("a path has nothing but \"bytes\"")),
@@ -84,6 +87,15 @@ impl<'de> Deserialize<'de> for WirePath {
             }
         }
         deserializer.deserialize_any(PathVisitor)
+    }
+}
+
+/// The bytes of a path, not more than a path has.
+struct PathBytes(Vec<u8>);
+
+impl<'de> Deserialize<'de> for PathBytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<PathBytes, D::Error> {
+        at_most(MAX_PATH_BYTES, deserializer).map(PathBytes)
     }
 }
 
@@ -145,6 +157,8 @@ impl JsonSchema for Hash {
     }
 }
 
+/// No path is longer; one that is would only make a long error message.
+const MAX_PATH_BYTES: usize = 1 << 20;
 /// More than any work tree holds.
 const MAX_ITEMS: usize = 1_500_000;
 
@@ -154,26 +168,49 @@ where
     T: Deserialize<'de>,
     D: Deserializer<'de>,
 {
-    struct Bounded<T>(std::marker::PhantomData<T>);
+    at_most(MAX_ITEMS, deserializer)
+}
+
+fn at_most<'de, T, D>(limit: usize, deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    struct Bounded<T>(usize, std::marker::PhantomData<T>);
     impl<'de, T: Deserialize<'de>> Visitor<'de> for Bounded<T> {
         type Value = Vec<T>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("an array")
+            write!(f, "an array of at most {} items", self.0)
         }
 
         fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Vec<T>, A::Error> {
             let mut items = Vec::new();
             while let Some(item) = sequence.next_element()? {
-                if items.len() == MAX_ITEMS {
-                    return Err(A::Error::custom(format!("more than {MAX_ITEMS} items")));
+                if items.len() == self.0 {
+                    return Err(A::Error::custom(format!("more than {} items", self.0)));
                 }
                 items.push(item);
             }
             Ok(items)
         }
     }
-    deserializer.deserialize_seq(Bounded(std::marker::PhantomData))
+    deserializer.deserialize_seq(Bounded(limit, std::marker::PhantomData))
+}
+
+/// The same where there may be none.
+pub(crate) fn bounded_option<'de, T, D>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    struct Items<T>(Vec<T>);
+    impl<'de, T: Deserialize<'de>> Deserialize<'de> for Items<T> {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Items<T>, D::Error> {
+            bounded(deserializer).map(Items)
+        }
+    }
+    Ok(Option::<Items<T>>::deserialize(deserializer)?.map(|items| items.0))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::error::WireError;
-use crate::path::WirePath;
+use crate::path::{WirePath, bounded_option};
 
 /// Where a call acts.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
@@ -63,8 +63,10 @@ pub struct CallOptions {
     /// Skip and report new files above this size.
     pub max_new_file_bytes: Option<u64>,
     /// Patterns, as in `.gitignore`, to leave out beyond what is ignored.
+    #[serde(default, deserialize_with = "bounded_option")]
     pub exclude: Option<Vec<String>>,
     /// Patterns to capture although they are ignored.
+    #[serde(default, deserialize_with = "bounded_option")]
     pub include_ignored: Option<Vec<String>>,
     /// Whether files of repositories inside the work tree are captured.
     pub nested_repos: Option<bool>,

@@ -94,18 +94,28 @@ fn method_schema(
         Access::Records => "records",
         Access::Writes => "writes",
     };
+    let own = (method.params)(params);
     let result = (method.result)(results);
-    let result = match method.access {
-        Access::Records => json!({ "anyOf": [result, results.subschema_for::<Disabled>()] }),
-        Access::Reads | Access::Writes => result.to_value(),
+    // What records may be switched off, and an empty hash comes from something that was.
+    let result = match method.access == Access::Records || takes_hash(&own, params) {
+        true => json!({ "anyOf": [result, results.subschema_for::<Disabled>()] }),
+        false => result.to_value(),
     };
     json!({
         "description": method.about,
         "access": access,
-        "params": with_place(&(method.params)(params), params),
+        "params": with_place(&own, params),
         "result": result,
         "errors": method.errors,
     })
+}
+
+/// Whether parameters, given as a reference to their definition, name a snapshot.
+fn takes_hash(own: &Schema, generator: &SchemaGenerator) -> bool {
+    let name = own.get("$ref").and_then(Value::as_str).unwrap_or_default();
+    let definition = generator.definitions().get(name.trim_start_matches("#/$defs/"));
+    let properties = definition.and_then(|definition| definition["properties"].as_object());
+    properties.is_some_and(|properties| properties.contains_key("hash"))
 }
 
 /// The parameters of a method and those that say where, together.

@@ -30,6 +30,10 @@ impl<R: Read> Lines<R> {
             let available = match self.reader.fill_buf() {
                 Ok(available) => available,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    std::thread::sleep(super::RETRY);
+                    continue;
+                }
                 Err(error) => return Err(error),
             };
             let end = available.iter().position(|byte| *byte == b'\n');

@@ -35,6 +35,9 @@ use reply::{Batch, Output, Reply};
 pub const MAX_LINE_BYTES: usize = 64 << 20;
 /// How many calls run at the same time.
 const MAX_RUNNING: usize = 8;
+/// How long to wait where a stream is not ready: whoever gave it to us may have made it one that
+/// never waits by itself.
+const RETRY: Duration = Duration::from_millis(2);
 /// The name of the notification that cancels a call, and the one that language servers use.
 const CANCEL: [&str; 2] = ["cancel", "$/cancelRequest"];
 

@@ -1,6 +1,6 @@
 //! Answers on their way out: each line whole, each batch as one array.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -29,13 +29,28 @@ impl Output {
         if writer.broken {
             return;
         }
-        let written = writer.to.write_all(message.as_bytes()).and_then(|()| writer.to.flush());
-        if written.is_err() {
+        if write_patiently(&mut writer.to, message.as_bytes()).is_err() {
             writer.broken = true;
             // Nobody listens only if the server has ended already.
             writer.events.send(Event::Stop).ok();
         }
     }
+}
+
+/// Writes everything, also to a stream that is not always ready.
+fn write_patiently(to: &mut dyn Write, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match to.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                std::thread::sleep(super::RETRY);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    to.flush()
 }
 
 /// Where an answer goes.

@@ -32,6 +32,7 @@ impl Checked {
         if !["initialize", "shutdown"].contains(&method) {
             params["dir"] = self.dir.clone();
         }
+        self.schema.check_params(method, &params);
         let result = self.client.call(method, params);
         self.schema.check_result(method, &result);
         self.asked.insert(method.to_owned());
@@ -380,6 +381,67 @@ fn directories_do_not_wait_for_each_other() {
 }
 
 #[test]
+fn too_much_at_once_is_refused_and_the_rest_is_done() {
+    let bench = Bench::new();
+    bench.track();
+    let mut client = Client::start(&bench);
+    let lock = File::options().write(true).open(work_tree_lock(&bench)).unwrap();
+    lock.lock().unwrap();
+    let limit = client.call("initialize", json!({}))["capabilities"]["max_waiting"].clone();
+    let asked: Vec<u64> = (0..1100).map(|_| client.ask("track", &json!({}))).collect();
+    // One runs, the others wait as far as there is room.
+    let refused = asked.len() - 1 - usize::try_from(limit.as_u64().unwrap()).unwrap();
+    for _ in 0..refused - 1 {
+        let answer = client.read();
+        assert_eq!(answer["error"]["data"]["kind"], "overloaded");
+        assert_eq!(answer["error"]["data"]["fault"], "conflict");
+    }
+    for id in &asked[100..1000] {
+        client.call("cancel", json!({ "id": id }));
+    }
+    lock.unlock().unwrap();
+    for id in &asked[..100] {
+        assert_eq!(client.answer(*id)["result"]["complete"], true);
+    }
+}
+
+/// The most memory that a process has had so far, in MiB.
+fn peak_memory(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    peak.trim().trim_end_matches(" kB").parse::<u64>().unwrap() >> 10
+}
+
+#[test]
+fn a_long_line_costs_a_few_times_its_length_and_no_more() {
+    // A tenth by default: without optimisation, reading is slow.
+    let slow = std::env::var_os("RUN_SLOW_TESTS").is_some();
+    let (line_bytes, max_mib) = if slow { (60 << 20, 500) } else { (6 << 20, 130) };
+    let bench = Bench::new();
+    let mut client = Client::start(&bench);
+    let mut check = |start: &str, piece: &str, end: &str, kind: &str| {
+        let line = [start, &piece.repeat(line_bytes / piece.len()), end, "\n"].concat();
+        client.write(line.as_bytes());
+        let answer = client.read();
+        assert_eq!(answer["error"]["data"]["kind"], kind, "{start}");
+        let peak = peak_memory(client.pid());
+        assert!(peak < max_mib, "{start}: {peak} MiB");
+    };
+    let request = r#"{"jsonrpc":"2.0","id":1,"method":"track","params":"#;
+    let with = |params: &str| format!("{request}{params}");
+    check(&with(r#"{"paths":["#), r#""","#, r#"""]}}"#, "invalid_params");
+    check(&with(r#"{"paths":[{"bytes":["#), "1,", "1]}]}}", "invalid_params");
+    check(&with(r#"{"paths":[""#), "x", r#""]}}"#, "invalid_params");
+    check(&with(r#"{"dir":""#), "x", r#""}}"#, "invalid_params");
+    check(r#"{"jsonrpc":"2.0","id":1,"method":""#, "x", r#""}"#, "method_not_found");
+    check(&with(r#"{"unknown":["#), "0,", "0]}}", "invalid_params");
+    check(&with("{"), r#""a":1,"#, r#""b":1}}"#, "invalid_params");
+    check(&with(r#"{"options":{"exclude":["#), r#""","#, r#"""]}}}"#, "invalid_params");
+    check(r#"{"jsonrpc":"2.0","method":"a","id":["#, "0,", "0]}", "invalid_request");
+    check("[", "0,", "0]", "too_large");
+}
+
+#[test]
 fn a_hundred_requests_for_two_directories_are_all_answered_rightly() {
     let bench = Bench::new();
     let other = bench.home.join("other");
@@ -554,7 +616,8 @@ fn disabled_is_an_answer_and_no_failure() {
     assert_eq!(rpc.call("track", json!({ "options": { "enabled": true } })), disabled);
     assert_eq!(rpc.call("patch", json!({ "hash": "" })), disabled);
     assert_eq!(rpc.call("begin_step", json!({ "session": "s" })), disabled);
-    assert_eq!(rpc.client.call("restore", json!({ "hash": "" })), disabled);
+    assert_eq!(rpc.call("restore", json!({ "hash": "" })), disabled);
+    assert_eq!(rpc.call("show", json!({ "hash": "", "path": "a.txt" })), disabled);
     assert_eq!(rpc.call("status", json!({}))["enabled"], false);
     // What is recorded can still be brought back.
     bench.write("a.txt", "two\n");

@@ -164,6 +164,29 @@ impl Schema {
         }
     }
 
+    /// Checks that the schema allows a request.
+    #[track_caller]
+    pub(crate) fn check_params(&self, method: &str, params: &Value) {
+        let schema = &self.0["methods"][method]["params"];
+        let named = |part: &Value| {
+            let name = part["$ref"].as_str().unwrap().trim_start_matches("#/$defs/");
+            self.0["$defs"][name].clone()
+        };
+        let parts: Vec<Value> = match schema["allOf"].as_array() {
+            Some(parts) => parts.iter().map(named).collect(),
+            None => vec![schema.clone()],
+        };
+        let known = parts.iter().filter_map(|part| part["properties"].as_object()).flatten();
+        let known: serde_json::Map<String, Value> =
+            known.map(|(key, part)| (key.clone(), part.clone())).collect();
+        let required = parts.iter().filter_map(|part| part["required"].as_array()).flatten();
+        let required: Vec<Value> = required.cloned().collect();
+        let whole = json!({ "type": "object", "properties": known, "required": required });
+        if let Err(why) = self.check(&whole, params) {
+            panic!("the schema refuses parameters of {method}: {why}\n{params:#}");
+        }
+    }
+
     #[track_caller]
     pub(crate) fn check_error(&self, error: &Value) {
         if let Err(why) = self.check(&self.0["error"], error) {
@@ -207,8 +230,13 @@ impl Schema {
         }
         if let (Some(known), Some(fields)) = (schema["properties"].as_object(), value.as_object()) {
             for (key, field) in fields {
-                let part = known.get(key).ok_or_else(|| format!("{key} is unknown"))?;
-                self.check(part, field).map_err(|why| format!("{key}: {why}"))?;
+                match known.get(key) {
+                    Some(part) => {
+                        self.check(part, field).map_err(|why| format!("{key}: {why}"))?;
+                    }
+                    None if schema["additionalProperties"] == true => (),
+                    None => return Err(format!("{key} is unknown")),
+                }
             }
         }
         if let (Some(items), Some(values)) = (schema.get("items"), value.as_array()) {

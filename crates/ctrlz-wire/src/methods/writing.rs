@@ -140,6 +140,7 @@ struct RevertParams {
 /// Files to take back to the state they had in a snapshot. More than these two keys may be there:
 /// an answer of `patch` can be handed back as it is.
 #[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(extend("additionalProperties" = true))]
 struct PatchParam {
     /// The snapshot.
     hash: Hash,
