@@ -22,7 +22,7 @@ mod session;
 mod snapshot;
 
 pub use error::{ErrorDetails, Fault, KINDS, Kind, WireError};
-pub use method::{Access, Answer, Context, METHODS, Method, dispatch, find};
+pub use method::{Access, Answer, Context, METHODS, Method, UpTo, dispatch, find};
 pub use path::{Hash, WirePath};
 pub use place::{CallOptions, Host, Place, Profile, WorkTree};
 pub use put_back::{Action, ActionKind, Conflict, Kept, Plan, RestoreReport, UndoReport};

@@ -24,8 +24,8 @@ pub struct Method {
     pub name: &'static str,
     /// What it does, in one sentence.
     pub about: &'static str,
-    /// Whether calls on one work tree have to wait for each other.
-    pub access: Access,
+    /// What it does with the work tree, unless its parameters say that it does less.
+    pub(crate) access: Access,
     /// The failures it has of its own, beyond those that any call can meet.
     pub errors: &'static [&'static str],
     pub(crate) params: fn(&mut SchemaGenerator) -> Schema,
@@ -48,7 +48,24 @@ pub enum Access {
     Writes,
 }
 
+/// Whether a request names both of the snapshots it compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpTo {
+    /// `to` is given.
+    Snapshot,
+    /// The present state is meant, as far as it is compared at all.
+    Now,
+}
+
 impl Method {
+    /// What a call does: comparing two snapshots that are recorded already only reads.
+    pub fn access(&self, up_to: UpTo) -> Access {
+        match (self.access, up_to) {
+            (Access::Records, UpTo::Snapshot) => Access::Reads,
+            (access, UpTo::Snapshot | UpTo::Now) => access,
+        }
+    }
+
     /// An entry of the table.
     pub(crate) fn new<P, R>(
         name: &'static str,
@@ -167,7 +184,8 @@ pub fn dispatch(name: &str, params: &str, context: &Context<'_>) -> Result<Answe
     let place: Place = place.read()?;
     let workspace = context.host.open(&place)?;
     let disabled = !workspace.options().enabled;
-    if disabled && (method.access == Access::Records || fields.has_empty_hash()) {
+    let records = method.access(fields.up_to()) == Access::Records;
+    if disabled && (records || fields.has_empty_hash()) {
         let result = to_raw_value(&Disabled::answer()).expect("plain data has a JSON form");
         return Ok(Answer { result, borrowing: None });
     }
@@ -215,6 +233,11 @@ impl<'a> Fields<'a> {
         let fields = self.0.iter().map(|(key, value)| (key.as_str(), *value));
         T::deserialize(MapDeserializer::<_, serde_json::Error>::new(fields))
             .map_err(|error| WireError::invalid_params(error.to_string()))
+    }
+
+    fn up_to(&self) -> UpTo {
+        let is_given = |(key, value): &(String, &RawValue)| key == "to" && value.get() != "null";
+        if self.0.iter().any(is_given) { UpTo::Snapshot } else { UpTo::Now }
     }
 
     fn has_empty_hash(&self) -> bool {

@@ -168,6 +168,9 @@ pub(super) struct Hints<'a> {
     /// The directory, as it is written.
     #[serde(borrow, default)]
     pub(super) dir: Option<&'a RawValue>,
+    /// The later of two snapshots.
+    #[serde(borrow, default)]
+    pub(super) to: Option<&'a RawValue>,
     /// Whether to tell how far the call has come.
     #[serde(default)]
     pub(super) progress: bool,

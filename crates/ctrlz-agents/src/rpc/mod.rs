@@ -20,7 +20,7 @@ use std::time::Duration;
 use ctrlz::{Progress, Workspace};
 use ctrlz_wire::{
     Access, Answer, CancelParams, Capabilities, Context, Host, InitializeParams, Initialized,
-    METHODS, PROTOCOL, ProgressParams, ShutDown, ShutdownParams, WireError, dispatch, find,
+    METHODS, PROTOCOL, ProgressParams, ShutDown, ShutdownParams, UpTo, WireError, dispatch, find,
     schema_hash,
 };
 use serde::Serialize;
@@ -257,10 +257,11 @@ impl Reader {
         let reply = if request.id.is_some() { reply() } else { Reply::Nobody };
         // Whatever is wrong with the parameters is said by whoever reads all of them.
         let hints: Hints<'_> = serde_json::from_str(request.params).unwrap_or_default();
+        let up_to = if hints.to.is_some() { UpTo::Snapshot } else { UpTo::Now };
         let call = Box::new(Call {
             id: request.id,
             // An unknown method is answered by whoever looks for it.
-            access: find(&request.method).map_or(Access::Reads, |method| method.access),
+            access: find(&request.method).map_or(Access::Reads, |method| method.access(up_to)),
             method: request.method,
             params: request.params.to_owned(),
             lane: hints.dir.map(|dir| dir.get().to_owned()).unwrap_or_default(),

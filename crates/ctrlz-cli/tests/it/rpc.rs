@@ -352,7 +352,7 @@ fn directories_do_not_wait_for_each_other() {
     let other = bench.home.join("other");
     std::fs::create_dir(&other).unwrap();
     bench.write("a.txt", "one\n");
-    bench.track();
+    let hash = bench.track();
     let mut client = Client::start(&bench);
     let lock = File::options().write(true).open(work_tree_lock(&bench)).unwrap();
     lock.lock().unwrap();
@@ -362,6 +362,8 @@ fn directories_do_not_wait_for_each_other() {
     let answer = client.call("track", json!({ "dir": other }));
     assert_eq!(answer["complete"], true);
     assert_eq!(client.call("status", json!({ "dir": bench.project }))["enabled"], true);
+    let compared = json!({ "dir": bench.project, "from": hash, "to": hash });
+    assert_eq!(client.call("diff", compared)["total"], 0);
 
     // One that waits is cancelled at once.
     let cancelled = waiting[20];
@@ -619,7 +621,8 @@ fn disabled_is_an_answer_and_no_failure() {
     assert_eq!(rpc.call("restore", json!({ "hash": "" })), disabled);
     assert_eq!(rpc.call("show", json!({ "hash": "", "path": "a.txt" })), disabled);
     assert_eq!(rpc.call("status", json!({}))["enabled"], false);
-    // What is recorded can still be brought back.
+    // What is recorded can still be compared and brought back.
+    assert_eq!(rpc.call("patch", json!({ "hash": hash, "to": hash }))["files"], json!([]));
     bench.write("a.txt", "two\n");
     rpc.call("restore", json!({ "hash": hash }));
     assert_eq!(bench.read("a.txt").as_deref(), Some("one\n"));
