@@ -142,7 +142,9 @@ fn begin(place: &Place, args: &StepArgs) -> Result<StepBegun, Failure> {
     let begun = watched(|progress| place.workspace.begin_step(start, progress))?;
     warn_of(&begun.skipped);
     // Before the command runs: it may remove the repository that was borrowed from.
-    absorb::begin(place);
+    if begun.borrowed > 0 {
+        absorb::begin(place);
+    }
     watch::begin(place);
     Ok(begun)
 }

@@ -11,7 +11,7 @@ use crate::store::{
     Credit, Details, NewOperation, OpenStep, Operation, OperationKind, PackWriter, ParentTurn,
     ProcessId, StepInfo, new_id,
 };
-use crate::workspace::{Cause, Hold, TrackOptions, Workspace};
+use crate::workspace::{Cause, Hold, Snapshot, TrackOptions, Workspace};
 
 /// What an agent says about a step before it begins.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +34,9 @@ pub struct StepBegun {
     pub before: ObjectId,
     /// What that snapshot does not hold.
     pub skipped: Vec<Skipped>,
+    /// Blobs that the user's repository still has to lend; see [`Workspace::absorb`]. Not counted
+    /// again for a step that is open already.
+    pub borrowed: u64,
 }
 
 /// A step that ended.
@@ -63,7 +66,7 @@ impl Workspace {
         let open = hold.open_steps()?;
         if let Some(known) = open.iter().find(|step| step.info.step == info.step) {
             let before = known.before;
-            return Ok(StepBegun { step: info.step, before, skipped: Vec::new() });
+            return Ok(StepBegun { step: info.step, before, skipped: Vec::new(), borrowed: 0 });
         }
         if info.step.is_empty() {
             info.step = new_id();
@@ -80,7 +83,8 @@ impl Workspace {
         let before_operation = operation.id;
         open.push(OpenStep { info, paths, before, before_operation, owner, abandoned: false });
         hold.save_steps(&open)?;
-        Ok(StepBegun { step, before, skipped: snapshot.skipped })
+        let Snapshot { skipped, borrowed, .. } = snapshot;
+        Ok(StepBegun { step, before, skipped, borrowed })
     }
 
     /// Records the state after a tool ran.
