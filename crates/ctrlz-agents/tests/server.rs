@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use ctrlz::{Options, Workspace};
 use ctrlz_agents::rpc::Server;
-use ctrlz_wire::{Host, Place, WireError};
+use ctrlz_wire::{Host, Opened, Place, WireError};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -17,9 +17,9 @@ use serde_json::Value;
 struct Fixed(Option<(PathBuf, PathBuf)>);
 
 impl Host for Fixed {
-    fn open(&self, _: &Place) -> Result<Workspace, WireError> {
+    fn open(&self, _: &Place) -> Result<Opened, WireError> {
         match &self.0 {
-            Some((project, data)) => Ok(Workspace::open(project, Options::new(data))?),
+            Some((project, data)) => Ok(Workspace::open(project, Options::new(data))?.into()),
             None => Err(WireError::new("no_data_dir", "this host opens nothing")),
         }
     }

@@ -6,9 +6,9 @@ use crate::commands::{
     absorb::AbsorbArgs, apply::ApplyArgs, blame::BlameArgs, checkpoint::CheckpointArgs,
     completions::CompletionsArgs, demo::DemoArgs, diff::DiffArgs, doctor::DoctorArgs,
     fork::ForkArgs, guard::GuardArgs, log::LogArgs, ls::LsArgs, man::ManArgs, patch::PatchArgs,
-    recover::RecoverArgs, redo::RedoArgs, restore::RestoreArgs, revert::RevertArgs, rpc::RpcArgs, run::RunArgs,
-    sessions::SessionsArgs, show::ShowArgs, status::StatusArgs, track::TrackArgs, undo::UndoArgs,
-    unrevert::UnrevertArgs, watch::WatchArgs,
+    recover::RecoverArgs, redo::RedoArgs, restore::RestoreArgs, revert::RevertArgs, rpc::RpcArgs,
+    run::RunArgs, sessions::SessionsArgs, show::ShowArgs, status::StatusArgs, track::TrackArgs,
+    undo::UndoArgs, unrevert::UnrevertArgs, watch::WatchArgs,
 };
 
 const AFTER_HELP: &str = "\

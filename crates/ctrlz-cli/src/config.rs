@@ -370,11 +370,19 @@ impl From<CallOptions> for Keys {
             max_new_file_bytes: call.max_new_file_bytes,
             exclude: call.exclude,
             include_ignored: call.include_ignored,
+            ignored: call.ignored.map(Into::into),
+            max_ignored_bytes: call.max_ignored_bytes,
             nested_repos: call.nested_repos,
             max_files: call.max_files,
             max_snapshot_bytes: call.max_snapshot_bytes,
             min_free_bytes: call.min_free_bytes,
             ref_prefix: call.ref_prefix,
+            keep_checkpoints: call
+                .keep_checkpoints
+                .map(|keep| usize::try_from(keep).unwrap_or(usize::MAX)),
+            // Whether somebody watches is not for a single call to say.
+            watch: None,
+            watch_trust_seconds: None,
         }
     }
 }

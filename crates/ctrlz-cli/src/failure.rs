@@ -34,9 +34,6 @@ pub(crate) enum Failure {
     /// The patches to revert cannot be read.
     #[error("the patches cannot be read: {why}")]
     Patches { why: String },
-    /// No step of the work tree belongs to this session.
-    #[error("no session {session:?} has changed anything here")]
-    NoSuchSession { session: String },
     /// No session has a revert that is not final.
     #[error("no session is reverted")]
     NothingReverted,
@@ -85,9 +82,7 @@ impl Failure {
             | Failure::Configuration { .. }
             | Failure::Option { .. }
             | Failure::Patches { .. } => WRONG_USAGE,
-            Failure::NoSuchSession { .. }
-            | Failure::NothingReverted
-            | Failure::NoVersions { .. } => 4,
+            Failure::NothingReverted | Failure::NoVersions { .. } => 4,
             Failure::NotWatched { .. } => 6,
             Failure::NotStarted { source, .. } => match source.kind() {
                 io::ErrorKind::NotFound => NOT_FOUND,
@@ -109,7 +104,6 @@ impl Failure {
             Failure::Configuration { .. } => "configuration",
             Failure::Option { .. } => "invalid_params",
             Failure::Patches { .. } => "patches",
-            Failure::NoSuchSession { .. } => "no_such_session",
             Failure::NothingReverted => "nothing_reverted",
             Failure::NoVersions { .. } => "no_such_file",
             Failure::NotStarted { .. } => "not_started",
@@ -129,7 +123,6 @@ impl Failure {
             Failure::Patches { .. } => {
                 "pass a JSON array of {\"hash\": …, \"files\": […]}, as `ctrlz patch --json` prints"
             }
-            Failure::NoSuchSession { .. } => "`ctrlz sessions` lists them",
             Failure::NothingReverted => {
                 "`ctrlz revert --message M` reverts one; `ctrlz redo` takes a final one back"
             }
@@ -156,7 +149,6 @@ impl From<&Failure> for WireError {
         error.hint = failure.hint();
         match failure {
             Failure::Configuration { path, .. } => error.path = Some(path.as_path().into()),
-            Failure::NoSuchSession { session } => error.details.id = Some(session.clone()),
             Failure::NoVersions { path } => error.path = Some(path.into()),
             Failure::Engine(_)
             | Failure::NoDataDir

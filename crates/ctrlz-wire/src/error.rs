@@ -53,10 +53,23 @@ pub const KINDS: &[Kind] = &[
     kind("not_a_hash", Fault::Caller, "a text that should be a hash is not"),
     kind("not_a_tree_path", Fault::Caller, "a path that cannot be inside the work tree"),
     kind("unknown_snapshot", Fault::Caller, "the store has no such snapshot"),
+    kind("purged", Fault::Caller, "something was purged from the snapshot: it has another hash"),
+    kind("nothing_to_purge", Fault::Caller, "no snapshot has the path"),
+    kind("not_confirmed", Fault::Refused, "`confirm` is not true, and this cannot be undone"),
     kind("unknown_operation", Fault::Caller, "the log has no such operation"),
     kind("no_such_step", Fault::Caller, "no such step is open or recorded"),
     kind("no_such_message", Fault::Caller, "no recorded step belongs to the message"),
+    kind("no_such_part", Fault::Caller, "no recorded step belongs to the part"),
     kind("no_such_session", Fault::Caller, "no recorded step belongs to the session"),
+    kind("session_exists", Fault::Refused, "a new session was given an id that is taken"),
+    kind("session_busy", Fault::Conflict, "the session has a step open; `interrupt` closes it"),
+    kind("nothing_reverted", Fault::Caller, "the session is not reverted, or for good"),
+    kind("no_such_checkpoint", Fault::Caller, "there is no such checkpoint"),
+    kind("unknown_plan", Fault::Caller, "no such plan was made, or it is forgotten"),
+    kind("nothing_lost", Fault::Caller, "no snapshot has lost the path"),
+    kind("binary", Fault::Caller, "the file is binary, so it has no lines"),
+    kind("not_empty", Fault::Refused, "a directory that should be new has something in it"),
+    kind("inside_work_tree", Fault::Refused, "the directory lies inside the work tree"),
     kind("nothing_to_undo", Fault::Caller, "everything is taken back already"),
     kind("nothing_to_redo", Fault::Caller, "no undo is left to be taken back"),
     kind("not_a_snapshot", Fault::Caller, "the hash names something else"),
@@ -64,6 +77,7 @@ pub const KINDS: &[Kind] = &[
     kind("hostile_tree", Fault::Refused, "a tree in the store must not be used"),
     kind("bomb", Fault::Refused, "a snapshot expands to more than any work tree holds"),
     kind("damaged", Fault::Machine, "an object is missing or has the wrong bytes"),
+    kind("lost_ref", Fault::Machine, "a log's ref is gone, so nothing can be called garbage"),
     kind("busy", Fault::Conflict, "another process works on the same work tree"),
     kind("dangerous_root", Fault::Refused, "a directory that is far more than a project"),
     kind("not_git", Fault::Refused, "require_git is on and there is no repository"),
@@ -82,6 +96,7 @@ pub const KINDS: &[Kind] = &[
     kind("configuration", Fault::Caller, "the user's configuration cannot be used"),
     kind("patches", Fault::Caller, "the patches to revert cannot be read"),
     kind("not_started", Fault::Caller, "the command to run could not be started"),
+    kind("not_watched", Fault::Refused, "the work tree cannot be watched"),
     kind("signals", Fault::Machine, "signals cannot be caught"),
     kind("output", Fault::Machine, "the output cannot be written"),
     kind("json", Fault::Machine, "a value has no JSON form"),
@@ -111,10 +126,13 @@ pub struct WireError {
 /// Facts about a failure; each is there only where it applies.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct ErrorDetails {
-    /// The snapshot or object.
+    /// The snapshot, plan or object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash: Option<Hash>,
-    /// The operation, step, message or session that was asked for.
+    /// The hash to use instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replacement: Option<Hash>,
+    /// The operation, step, message, part, session or checkpoint that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// Who holds the lock.
@@ -216,7 +234,24 @@ fn facts(error: &Error) -> (Option<WirePath>, ErrorDetails) {
     match error {
         Error::File(file) => (Some(file.path.as_path().into()), none),
         Error::NotATreePath(refused) => (Some(WirePath::from_bytes(&*refused.path)), none),
-        Error::UnknownSnapshot { id } | Error::NotASnapshot { id, .. } => {
+        Error::SessionBusy { session, holder, .. } => {
+            let (id, holder) = (Some(session.clone()), Some(holder.clone()));
+            (None, ErrorDetails { id, holder, ..none })
+        }
+        Error::Purged { id, replacement } => {
+            let (hash, replacement) = (Some((*id).into()), Some((*replacement).into()));
+            (None, ErrorDetails { hash, replacement, ..none })
+        }
+        Error::NothingToPurge { path }
+        | Error::NothingLost { path }
+        | Error::Binary { path }
+        | Error::Moved { path } => (Some(path.into()), none),
+        Error::NotEmpty { path } | Error::InsideWorkTree { path } | Error::LostRef { path } => {
+            (Some(path.as_path().into()), none)
+        }
+        Error::UnknownPlan { id }
+        | Error::UnknownSnapshot { id }
+        | Error::NotASnapshot { id, .. } => {
             (None, ErrorDetails { hash: Some((*id).into()), ..none })
         }
         Error::HostileTree { id, .. } | Error::Damaged { id, .. } => {
@@ -231,7 +266,12 @@ fn facts(error: &Error) -> (Option<WirePath>, ErrorDetails) {
         }
         Error::UnknownOperation { id }
         | Error::NoSuchStep { step: id }
-        | Error::NoSuchMessage { message: id } => {
+        | Error::NoSuchMessage { message: id }
+        | Error::NoSuchPart { part: id, .. }
+        | Error::NoSuchSession { session: id }
+        | Error::SessionExists { session: id }
+        | Error::NothingReverted { session: id }
+        | Error::NoSuchCheckpoint { name: id } => {
             (None, ErrorDetails { id: Some(id.clone()), ..none })
         }
         Error::Busy { path, holder, .. } => {
@@ -254,7 +294,6 @@ fn facts(error: &Error) -> (Option<WirePath>, ErrorDetails) {
         Error::MassChange { removed, files } => {
             (None, ErrorDetails { removed: Some(*removed), files: Some(*files), ..none })
         }
-        Error::Moved { path } => (Some(path.into()), none),
         Error::RolledBack { cause } | Error::Interrupted { cause } => {
             let (path, details) = facts(cause);
             (path, ErrorDetails { cause: Some(cause.code()), ..details })

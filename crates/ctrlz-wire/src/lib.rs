@@ -10,7 +10,9 @@
 
 #![forbid(unsafe_code)]
 
+mod care;
 mod error;
+mod log;
 mod method;
 mod methods;
 mod path;
@@ -21,10 +23,17 @@ mod server;
 mod session;
 mod snapshot;
 
+pub use care::{
+    CareReport, Check, Doctor, GcReport, LostMessage, PurgeReport, PurgedSnapshot, Released,
+};
 pub use error::{ErrorDetails, Fault, KINDS, Kind, WireError};
+pub use log::{
+    Blame, BlameLine, Checkpoint, CheckpointMade, Checkpoints, Head, Log, LogEntry, LogPage,
+    LoggedFile, LoggedStep, Lost, LostFile, Origin, Version, Versions, counted_lines,
+};
 pub use method::{Access, Answer, Context, METHODS, Method, UpTo, dispatch, find};
 pub use path::{Hash, WirePath};
-pub use place::{CallOptions, Host, Place, Profile, WorkTree};
+pub use place::{CallOptions, Host, IgnoredFiles, Opened, Place, Profile, WorkTree};
 pub use put_back::{Action, ActionKind, Conflict, Kept, Plan, RestoreReport, UndoReport};
 pub use schema::{errors_table, methods_table, schema, schema_hash, schema_text};
 pub use server::{
@@ -32,11 +41,13 @@ pub use server::{
     ShutdownParams,
 };
 pub use session::{
-    Counts, CreditedStep, Head, Log, LogEntry, LogPage, LogRange, Logged, SessionInfo, Sessions,
-    StepBegun, StepEnded, StepInfo, StepRecord, Steps, read_log,
+    Boundary, Fork, Forked, ParentTurn, RevertState, Reverted, SessionInfo, Sessions, ShownStep,
+    StepBegun, StepEnded, StepInfo, StepRecord, Steps, WalkBack, WalkBackOutcome, pending_revert,
+    session_of,
 };
 pub use snapshot::{
-    Change, ChangeStatus, Changes, DamagedPack, Diff, DiffFull, Disabled, Encoding, Exists, FileAt,
-    FileContent, FileDiff, Files, ListedFile, Patch, Presence, Problem, Record, Recovery, Shown,
-    Skipped, Snapshot, SnapshotInfo, Status, Verification,
+    Change, ChangeStatus, Changes, DamagedPack, Deeds, DeedsDiff, DeedsFull, Diff, DiffFull,
+    Disabled, Encoding, Exists, FileAt, FileContent, FileDiff, Files, ListedFile, Patch, Presence,
+    Problem, Record, Recovery, Shown, Skipped, Snapshot, SnapshotInfo, Status, Verification,
+    Watcher,
 };

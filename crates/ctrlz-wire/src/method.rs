@@ -15,7 +15,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use crate::error::WireError;
 use crate::methods;
 use crate::path::WirePath;
-use crate::place::{Host, Place};
+use crate::place::{Host, Opened, Place};
 use crate::snapshot::Disabled;
 
 /// One method: what it takes, what it gives, and what it does.
@@ -128,6 +128,7 @@ pub(crate) struct Call<'a> {
     pub(crate) progress: &'a Progress,
     pub(crate) owner: Option<u32>,
     pub(crate) hide_ignored: bool,
+    pub(crate) keep_checkpoints: usize,
     pub(crate) borrowing: Cell<bool>,
 }
 
@@ -182,7 +183,7 @@ pub fn dispatch(name: &str, params: &str, context: &Context<'_>) -> Result<Answe
         .ok_or_else(|| WireError::new("method_not_found", format!("no method {name:?}")))?;
     let (place, fields) = Fields::parse(params)?.split()?;
     let place: Place = place.read()?;
-    let workspace = context.host.open(&place)?;
+    let Opened { workspace, keep_checkpoints } = context.host.open(&place)?;
     let disabled = !workspace.options().enabled;
     let records = method.access(fields.up_to()) == Access::Records;
     if disabled && (records || fields.has_empty_hash()) {
@@ -194,6 +195,7 @@ pub fn dispatch(name: &str, params: &str, context: &Context<'_>) -> Result<Answe
         progress: context.progress,
         owner: context.host.owner(),
         hide_ignored: place.decided_options().hide_ignored.unwrap_or(false),
+        keep_checkpoints,
         borrowing: Cell::new(false),
     };
     call.check()?;

@@ -52,6 +52,28 @@ pub enum Profile {
     Opencode,
 }
 
+/// Which ignored files are kept beside a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum IgnoredFiles {
+    /// Small ones in directories that are not ignored themselves, and those that a tool names.
+    Small,
+    /// Those that a tool names.
+    Named,
+    /// None.
+    None,
+}
+
+impl From<IgnoredFiles> for ctrlz::IgnoredFiles {
+    fn from(files: IgnoredFiles) -> ctrlz::IgnoredFiles {
+        match files {
+            IgnoredFiles::Small => ctrlz::IgnoredFiles::Small,
+            IgnoredFiles::Named => ctrlz::IgnoredFiles::Named,
+            IgnoredFiles::None => ctrlz::IgnoredFiles::None,
+        }
+    }
+}
+
 /// What a call decides for itself. Everything is optional.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -68,6 +90,10 @@ pub struct CallOptions {
     /// Patterns to capture although they are ignored.
     #[serde(default, deserialize_with = "bounded_option")]
     pub include_ignored: Option<Vec<String>>,
+    /// Which ignored files are kept beside a snapshot.
+    pub ignored: Option<IgnoredFiles>,
+    /// Keep no more than this of ignored files beside a snapshot.
+    pub max_ignored_bytes: Option<u64>,
     /// Whether files of repositories inside the work tree are captured.
     pub nested_repos: Option<bool>,
     /// Refuse more files than this.
@@ -78,6 +104,8 @@ pub struct CallOptions {
     pub min_free_bytes: Option<u64>,
     /// Where the log's refs lie in the store.
     pub ref_prefix: Option<String>,
+    /// How many checkpoints that are not pinned are kept.
+    pub keep_checkpoints: Option<u64>,
     /// Do not call files changed that are ignored by now.
     pub hide_ignored: Option<bool>,
     /// Allow directories that are far more than a project, such as a home.
@@ -110,10 +138,24 @@ impl Place {
     }
 }
 
+/// A work tree, and what the user's configuration says beyond the options of the engine.
+pub struct Opened {
+    /// The work tree.
+    pub workspace: Workspace,
+    /// How many checkpoints that are not pinned are kept.
+    pub keep_checkpoints: usize,
+}
+
+impl From<Workspace> for Opened {
+    fn from(workspace: Workspace) -> Opened {
+        Opened { workspace, keep_checkpoints: ctrlz::CheckpointOptions::default().keep }
+    }
+}
+
 /// Whoever knows the user's configuration. The engine reads none, and neither does this crate.
 pub trait Host: Send + Sync {
     /// Opens the work tree of a call.
-    fn open(&self, place: &Place) -> Result<Workspace, WireError>;
+    fn open(&self, place: &Place) -> Result<Opened, WireError>;
 
     /// The process whose end closes the steps that are begun here; `None` if they outlive us.
     fn owner(&self) -> Option<u32>;

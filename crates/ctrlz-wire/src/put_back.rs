@@ -157,6 +157,8 @@ pub struct UndoReport {
     pub done: Vec<Action>,
     /// Files that stay because changes made since do not merge.
     pub conflicts: Vec<Conflict>,
+    /// Changes of ignored files that stay, because nobody asked for them.
+    pub ignored: Vec<Conflict>,
     /// Files that stay for other reasons.
     pub kept: Vec<Kept>,
     /// Names the plan; handed back as `plan`, it makes sure that nothing else is done.
@@ -184,6 +186,7 @@ impl From<&ctrlz::UndoReport> for UndoReport {
             steps: report.steps.clone(),
             done: actions(&report.done),
             conflicts: report.conflicts.iter().map(conflict).collect(),
+            ignored: report.ignored.iter().map(conflict).collect(),
             kept: all_kept(&report.kept),
             plan: report.plan.into(),
             safety_operation: report.safety_operation.clone(),

@@ -4,15 +4,17 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
+use crate::care::Doctor;
 use crate::error::{Fault, KINDS, WireError, code};
 use crate::method::{Access, METHODS, Method};
 use crate::place::Place;
 use crate::server::{
     CancelParams, InitializeParams, Initialized, PROTOCOL, ProgressParams, ShutDown, ShutdownParams,
 };
-use crate::snapshot::Disabled;
+use crate::snapshot::{Disabled, Watcher};
 
-/// The whole schema: methods, messages, errors, and the types they share.
+/// The whole schema: methods, messages, what commands print that no method gives, errors, and the
+/// types they share.
 pub fn schema() -> Value {
     // What a request may hold and what an answer does hold are different questions: of an answer,
     // every field that is always written is required.
@@ -32,6 +34,10 @@ pub fn schema() -> Value {
             "params": results.subschema_for::<ProgressParams>(),
         },
     });
+    let commands = json!({
+        "doctor": results.subschema_for::<Doctor>(),
+        "watch": results.subschema_for::<Watcher>(),
+    });
     let error = results.subschema_for::<WireError>();
     let mut definitions = params.take_definitions(true);
     definitions.extend(results.take_definitions(true));
@@ -43,6 +49,7 @@ pub fn schema() -> Value {
         "protocol": PROTOCOL,
         "methods": methods,
         "notifications": notifications,
+        "commands": commands,
         "error": error,
         "errors": errors(),
         "$defs": definitions,

@@ -1,13 +1,12 @@
-//! Steps, sessions and the log, as JSON.
+//! Steps and sessions, as JSON.
 
-use std::collections::{HashMap, HashSet};
-
-use ctrlz::{Error, ObjectId, Operation, Workspace};
+use ctrlz::{Error, Workspace};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::path::{Hash, WirePath};
-use crate::snapshot::{Skipped, all_skipped, is_complete, tag};
+use crate::put_back::RestoreReport;
+use crate::snapshot::{Change, Skipped, all_skipped, is_complete};
 
 /// What is known of a step: one tool call, or one turn.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -26,12 +25,32 @@ pub struct StepInfo {
     pub label: Option<String>,
     /// The agent.
     pub who: Option<String>,
+    /// The turn of another session that this one works for, as a sub-agent does.
+    pub parent: Option<ParentTurn>,
 }
 
 impl From<&ctrlz::StepInfo> for StepInfo {
     fn from(info: &ctrlz::StepInfo) -> StepInfo {
-        let ctrlz::StepInfo { step, session, message, part, tool, label, who } = info.clone();
-        StepInfo { step, session, message, part, tool, label, who }
+        let ctrlz::StepInfo { step, session, message, part, tool, label, who, parent } =
+            info.clone();
+        let parent = parent.map(ParentTurn::from);
+        StepInfo { step, session, message, part, tool, label, who, parent }
+    }
+}
+
+/// A turn that other sessions work for.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct ParentTurn {
+    /// The session.
+    pub session: String,
+    /// Its message, as far as it is known.
+    pub message: Option<String>,
+}
+
+impl From<ctrlz::ParentTurn> for ParentTurn {
+    fn from(turn: ctrlz::ParentTurn) -> ParentTurn {
+        let ctrlz::ParentTurn { session, message } = turn;
+        ParentTurn { session, message }
     }
 }
 
@@ -46,6 +65,8 @@ pub struct StepBegun {
     pub complete: bool,
     /// What that snapshot does not hold.
     pub skipped: Vec<Skipped>,
+    /// Blobs that the user's repository still had to lend when it began.
+    pub borrowed: u64,
 }
 
 impl From<&ctrlz::StepBegun> for StepBegun {
@@ -55,6 +76,7 @@ impl From<&ctrlz::StepBegun> for StepBegun {
             before: begun.before.into(),
             complete: is_complete(&begun.skipped),
             skipped: all_skipped(&begun.skipped),
+            borrowed: begun.borrowed,
         }
     }
 }
@@ -138,6 +160,30 @@ impl From<&ctrlz::StepRecord> for StepRecord {
     }
 }
 
+/// One step: what is recorded of it, and what it did.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct ShownStep {
+    /// The step's id.
+    pub step: String,
+    /// Its records, oldest first: one per operation it had a part in.
+    pub records: Vec<StepRecord>,
+    /// What it changed in all; what is taken back at present is left out.
+    pub files: Vec<Change>,
+}
+
+impl ShownStep {
+    /// Everything that is known about a step.
+    pub fn of(workspace: &Workspace, step: &str) -> Result<ShownStep, Error> {
+        let records = workspace.step(step)?;
+        let files = workspace.deeds(&ctrlz::Deeds::Step(step.to_owned()))?;
+        Ok(ShownStep {
+            step: step.to_owned(),
+            records: records.iter().map(StepRecord::from).collect(),
+            files: files.iter().map(Change::from).collect(),
+        })
+    }
+}
+
 /// The sessions of a work tree.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Sessions {
@@ -160,6 +206,10 @@ pub struct SessionInfo {
     pub session: String,
     /// The agent, if it said so.
     pub who: Option<String>,
+    /// The session it works for, if it is a sub-agent's.
+    pub parent: Option<String>,
+    /// Where it comes from, if it is a fork.
+    pub forked: Option<Forked>,
     /// Steps that changed something.
     pub steps: u64,
     /// Steps that are taken back at present.
@@ -168,6 +218,8 @@ pub struct SessionInfo {
     pub first_at_millis: u64,
     /// When its last change was recorded.
     pub last_at_millis: u64,
+    /// Its revert, as long as that can be moved or taken back.
+    pub reverted: Option<RevertState>,
 }
 
 impl From<&ctrlz::SessionInfo> for SessionInfo {
@@ -175,232 +227,182 @@ impl From<&ctrlz::SessionInfo> for SessionInfo {
         SessionInfo {
             session: info.session.clone(),
             who: info.who.clone(),
+            parent: info.parent.clone(),
+            forked: info.forked.as_ref().map(Forked::from),
             steps: info.steps as u64,
             undone: info.undone as u64,
             first_at_millis: info.first_at_millis,
             last_at_millis: info.last_at_millis,
+            reverted: info.reverted.as_ref().map(RevertState::from),
         }
     }
 }
 
-/// What happened in a work tree.
+/// Where a forked session comes from.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Log {
-    /// The operations, newest first.
-    pub operations: Vec<LogEntry>,
-    /// The `offset` that goes on from here; `null` at the end.
-    pub next: Option<u64>,
+pub struct Forked {
+    /// The session it shares history with.
+    pub session: String,
+    /// The first message that it does not share; `null` if it shares all there was.
+    pub message: Option<String>,
+    /// The last operation that it shares.
+    pub operation: String,
 }
 
-/// One operation of the log.
+impl From<&ctrlz::Forked> for Forked {
+    fn from(forked: &ctrlz::Forked) -> Forked {
+        let ctrlz::Forked { session, message, operation } = forked.clone();
+        Forked { session, message, operation }
+    }
+}
+
+/// The first thing that a revert takes back.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct LogEntry {
-    /// The operation's own id.
+pub struct Boundary {
+    /// The message.
+    pub message: String,
+    /// The part of it, if what comes before it in the message stays.
+    pub part: Option<String>,
+}
+
+impl From<&ctrlz::Boundary> for Boundary {
+    fn from(boundary: &ctrlz::Boundary) -> Boundary {
+        let ctrlz::Boundary { message, part } = boundary.clone();
+        Boundary { message, part }
+    }
+}
+
+/// A revert that can still be moved or taken back.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct RevertState {
+    /// The session.
+    pub session: String,
+    /// The first thing that is taken back.
+    pub boundary: Boundary,
+    /// The operation that took it back.
     pub operation: String,
-    /// What happened: `baseline`, `step`, `outside`, `restore`, `revert`, `undo`, `redo`,
-    /// `checkpoint`, or one that is newer than this list.
-    pub kind: String,
-    /// When, in milliseconds since 1970.
-    pub at_millis: u64,
-    /// The snapshot before it; `null` for the first one.
-    pub before: Option<Hash>,
+    /// The snapshot before the revert.
+    pub before: Hash,
     /// The snapshot after it.
     pub after: Hash,
-    /// A name for people.
-    pub label: Option<String>,
-    /// The session it belongs to, where no step says so.
-    pub session: Option<String>,
-    /// The steps whose changes it holds.
-    pub steps: Vec<CreditedStep>,
-    /// Paths of several steps at once.
-    pub shared: Vec<WirePath>,
-    /// Steps that it took back or, for a redo, brought back.
-    pub subjects: Vec<String>,
-    /// The undo that a redo took back.
-    pub takes_back: Option<String>,
-    /// Where the user's own git stood.
-    pub head: Option<Head>,
-    /// Files it changed, or for the first one, has; `null` if they cannot be read.
-    pub files: Option<u64>,
-    /// Lines it added; `null` for the first one.
-    pub additions: Option<u64>,
-    /// Lines it removed; `null` for the first one.
-    pub deletions: Option<u64>,
+    /// The steps that are taken back, oldest first.
+    pub steps: Vec<String>,
+    /// The messages they belong to, oldest first: what a commit removes.
+    pub messages: Vec<String>,
 }
 
-/// A step that an operation credits.
+impl From<&ctrlz::RevertState> for RevertState {
+    fn from(state: &ctrlz::RevertState) -> RevertState {
+        RevertState {
+            session: state.session.clone(),
+            boundary: (&state.boundary).into(),
+            operation: state.operation.clone(),
+            before: state.before.into(),
+            after: state.after.into(),
+            steps: state.steps.clone(),
+            messages: state.messages.clone(),
+        }
+    }
+}
+
+/// A session's revert, if there is one.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct CreditedStep {
-    /// The step.
-    #[serde(flatten)]
-    pub info: StepInfo,
-    /// Its paths; `null` for everything the operation changed.
-    pub paths: Option<Vec<WirePath>>,
-    /// Its agent did not close it.
-    pub inferred: bool,
-    /// It is taken back at present.
-    pub undone: bool,
+pub struct Reverted {
+    /// The revert, as long as it can be moved or taken back; `null` if there is none.
+    pub reverted: Option<RevertState>,
 }
 
-/// Where the user's git stands.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Head {
-    /// The branch, unless HEAD is detached.
-    pub branch: Option<String>,
-    /// The commit, unless there is none yet.
-    pub commit: Option<String>,
+/// The revert of a session, or without one, the newest revert that is not final.
+pub fn pending_revert(
+    workspace: &Workspace,
+    session: Option<&str>,
+) -> Result<Option<ctrlz::RevertState>, Error> {
+    if let Some(session) = session {
+        return workspace.revert_state(session);
+    }
+    let reverts = workspace.sessions()?.into_iter().filter_map(|info| info.reverted);
+    Ok(reverts.max_by(|one, other| one.operation.cmp(&other.operation)))
 }
 
-/// An operation with what others know about it.
-pub struct Logged {
-    /// The operation.
-    pub operation: Operation,
-    /// The snapshot before it.
-    pub before: Option<ObjectId>,
-    /// Which of its steps are taken back at present.
-    pub undone: HashSet<String>,
-    /// What is known of the steps that it took back or brought back.
-    pub subjects: Vec<ctrlz::StepInfo>,
-    /// How much it changed; `None` if its snapshots cannot be read.
-    pub counts: Option<Counts>,
-}
-
-/// How much an operation changed.
-pub struct Counts {
-    /// Files.
-    pub files: usize,
-    /// Added and removed lines; a baseline has none, since everything would be new.
-    pub lines: Option<(usize, usize)>,
-}
-
-/// Which part of a log to read.
-#[derive(Clone, Debug)]
-pub struct LogRange {
-    /// Only what belongs to this session.
-    pub session: Option<String>,
-    /// How many of the newest operations to pass over.
-    pub offset: usize,
-    /// How many to read.
-    pub limit: usize,
-}
-
-/// Part of a log, newest first, and whether there is more.
-pub struct LogPage {
-    /// The operations.
-    pub entries: Vec<Logged>,
-    /// The offset that goes on from here.
-    pub next: Option<usize>,
-    /// Whether nothing at all belongs to the session that was asked for.
-    pub unknown_session: bool,
-}
-
-/// Reads part of the log.
-pub fn read_log(workspace: &Workspace, range: &LogRange) -> Result<LogPage, Error> {
-    let end = range.offset.saturating_add(range.limit);
-    let to_read = match range.session {
-        Some(_) => usize::MAX,
-        // One more than is asked for: it is the state before the oldest one.
-        None => end.saturating_add(1),
-    };
-    let log = workspace.log(to_read)?;
+/// The session that a message belongs to; where several use the id, the one that used it last.
+/// A message that nothing is recorded of yet can only be of the session that worked last.
+pub fn session_of(workspace: &Workspace, message: &str) -> Result<String, Error> {
     let steps = workspace.steps()?;
-    let known: HashMap<&str, &ctrlz::StepInfo> =
-        steps.iter().map(|step| (step.info.step.as_str(), &step.info)).collect();
-    let undone: HashSet<&str> =
-        steps.iter().filter(|step| step.undone).map(|step| step.info.step.as_str()).collect();
-    let befores: Vec<Option<ObjectId>> =
-        log.iter().skip(1).map(|operation| Some(operation.snapshot)).chain([None]).collect();
-    let mut entries: Vec<Logged> = Vec::new();
-    for (operation, before) in log.into_iter().zip(befores) {
-        let ids = operation.details.undone.iter();
-        let subjects = ids.filter_map(|id| known.get(id.as_str()).copied().cloned()).collect();
-        let credits = operation.details.credits.iter().map(|credit| &credit.step.step);
-        let undone = credits.filter(|step| undone.contains(step.as_str())).cloned().collect();
-        let entry = Logged { operation, before, undone, subjects, counts: None };
-        if range.session.as_deref().is_none_or(|session| entry.belongs_to(session)) {
-            entries.push(entry);
-        }
+    let step = steps.into_iter().rev().find(|step| step.info.message.as_deref() == Some(message));
+    if let Some(step) = step {
+        return Ok(step.info.session);
     }
-    let unknown_session = range.session.is_some() && entries.is_empty();
-    let next = (entries.len() > end).then_some(end);
-    entries.truncate(end);
-    let mut entries = entries.split_off(range.offset.min(entries.len()));
-    for entry in &mut entries {
-        // A damaged snapshot must not hide the log, which may be what helps.
-        entry.counts = Counts::of(workspace, &entry.operation, entry.before).ok();
-    }
-    Ok(LogPage { entries, next, unknown_session })
+    let last = workspace.sessions()?.pop();
+    let unknown = || Error::NoSuchMessage { message: message.to_owned() };
+    Ok(last.ok_or_else(unknown)?.session)
 }
 
-impl Counts {
-    fn of(
-        workspace: &Workspace,
-        operation: &Operation,
-        before: Option<ObjectId>,
-    ) -> Result<Counts, Error> {
-        let Some(before) = before else {
-            let files = workspace.files(&operation.snapshot)?.len();
-            return Ok(Counts { files, lines: None });
+/// A session that shares history with another.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Fork {
+    /// The new session.
+    pub session: String,
+    /// Where it comes from.
+    pub forked: Forked,
+    /// The snapshot it goes on from.
+    pub snapshot: Hash,
+    /// Where the files are, if they were asked for.
+    pub into: Option<WirePath>,
+    /// What became of the files there.
+    pub report: Option<RestoreReport>,
+    /// Whether everything that was asked for was done.
+    pub complete: bool,
+}
+
+impl From<&ctrlz::Fork> for Fork {
+    fn from(fork: &ctrlz::Fork) -> Fork {
+        Fork {
+            session: fork.session.clone(),
+            forked: (&fork.forked).into(),
+            snapshot: fork.snapshot.into(),
+            into: fork.into.as_deref().map(WirePath::from),
+            report: fork.report.as_ref().map(RestoreReport::from),
+            complete: fork.report.as_ref().is_none_or(ctrlz::RestoreReport::is_complete),
+        }
+    }
+}
+
+/// Where a session stood when a message came.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct WalkBack {
+    /// How the search ended.
+    pub outcome: WalkBackOutcome,
+    /// The message that was found; `null` if none left a trace.
+    pub message: Option<String>,
+    /// The snapshot at its beginning; `null` unless it was found.
+    pub snapshot: Option<Hash>,
+    /// The operation that recorded it.
+    pub operation: Option<String>,
+}
+
+/// How the search for a message ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WalkBackOutcome {
+    /// The state before the first of the messages that left a trace is known.
+    Found,
+    /// A message is known, but what was before it has been removed by retention.
+    Expired,
+    /// None of the messages left a trace.
+    Nothing,
+}
+
+impl From<ctrlz::WalkBack> for WalkBack {
+    fn from(found: ctrlz::WalkBack) -> WalkBack {
+        let (outcome, message, snapshot, operation) = match found {
+            ctrlz::WalkBack::Found { message, snapshot, operation } => {
+                (WalkBackOutcome::Found, Some(message), Some(snapshot.into()), Some(operation))
+            }
+            ctrlz::WalkBack::Expired { message } => {
+                (WalkBackOutcome::Expired, Some(message), None, None)
+            }
+            ctrlz::WalkBack::Nothing => (WalkBackOutcome::Nothing, None, None, None),
         };
-        let (mut files, mut additions, mut deletions) = (0, 0, 0);
-        for file in workspace.diff_full(&before, &operation.snapshot, &[])? {
-            let file = file?;
-            files += 1;
-            additions += file.additions;
-            deletions += file.deletions;
-        }
-        Ok(Counts { files, lines: Some((additions, deletions)) })
-    }
-}
-
-impl Logged {
-    fn belongs_to(&self, session: &str) -> bool {
-        let details = &self.operation.details;
-        let credited = details.credits.iter().map(|credit| &credit.step);
-        let mut steps = credited.chain(&self.subjects);
-        details.session.as_deref() == Some(session) || steps.any(|step| step.session == session)
-    }
-}
-
-impl From<&Logged> for LogEntry {
-    fn from(entry: &Logged) -> LogEntry {
-        let Logged { operation, before, undone, counts, .. } = entry;
-        let details = &operation.details;
-        let paths = |paths: &Vec<ctrlz::TreePath>| paths.iter().map(WirePath::from).collect();
-        let step = |credit: &ctrlz::Credit| CreditedStep {
-            info: (&credit.step).into(),
-            paths: credit.paths.as_ref().map(paths),
-            inferred: credit.inferred,
-            undone: undone.contains(&credit.step.step),
-        };
-        let head =
-            |head: &ctrlz::Head| Head { branch: head.branch.clone(), commit: head.commit.clone() };
-        let lines = counts.as_ref().and_then(|counts| counts.lines);
-        LogEntry {
-            operation: operation.id.clone(),
-            kind: tag(&operation.kind, "kind"),
-            at_millis: operation.at_millis,
-            before: before.map(Hash::from),
-            after: operation.snapshot.into(),
-            label: details.label.clone(),
-            session: details.session.clone(),
-            steps: details.credits.iter().map(step).collect(),
-            shared: paths(&details.shared),
-            subjects: details.undone.clone(),
-            takes_back: details.takes_back.clone(),
-            head: details.head.as_ref().map(head),
-            files: counts.as_ref().map(|counts| counts.files as u64),
-            additions: lines.map(|(additions, _)| additions as u64),
-            deletions: lines.map(|(_, deletions)| deletions as u64),
-        }
-    }
-}
-
-impl From<&LogPage> for Log {
-    fn from(page: &LogPage) -> Log {
-        Log {
-            operations: page.entries.iter().map(LogEntry::from).collect(),
-            next: page.next.map(|next| next as u64),
-        }
+        WalkBack { outcome, message, snapshot, operation }
     }
 }

@@ -242,6 +242,46 @@ pub struct DiffFull {
     pub total: u64,
 }
 
+/// What steps changed in all: per file, from before the first of them to after the last.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Deeds {
+    /// The files that differ, sorted by path.
+    pub files: Vec<Change>,
+    /// How many there are in all.
+    pub total: u64,
+    /// The `offset` that goes on from here; `null` at the end.
+    pub next: Option<u64>,
+}
+
+/// What steps changed, as text that `git apply` accepts.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct DeedsDiff {
+    /// The text of whole files; bytes that are not UTF-8 are replaced.
+    pub text: String,
+    /// The real bytes, where the text is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text_base64: Option<String>,
+    /// Whether `max_bytes` or `limit` ended it before the last file.
+    pub truncated: bool,
+    /// The `offset` that goes on from here; `null` at the end.
+    pub next: Option<u64>,
+    /// How many files differ in all.
+    pub total: u64,
+}
+
+/// What steps changed, with the texts of every file.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct DeedsFull {
+    /// The files, sorted by path.
+    pub files: Vec<FileDiff>,
+    /// Whether `max_bytes` or `limit` ended it before the last file.
+    pub truncated: bool,
+    /// The `offset` that goes on from here; `null` at the end.
+    pub next: Option<u64>,
+    /// How many files differ in all.
+    pub total: u64,
+}
+
 /// One changed file with both its texts.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct FileDiff {
@@ -512,6 +552,36 @@ pub struct Status {
     pub interrupted_files: Option<u64>,
     /// Packs that cannot be used.
     pub damaged_packs: Vec<DamagedPack>,
+    /// Whether somebody watches the work tree.
+    pub watcher: Watcher,
+}
+
+/// Whether a work tree is watched, so that snapshots need not look at every file.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Watcher {
+    /// `none`, `silent` (not ready, or without an answer), `watching`, `refused`, or one that is
+    /// newer than this list.
+    pub state: String,
+    /// The process that watches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub process: Option<u32>,
+    /// The directories it watches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dirs: Option<u64>,
+    /// Why the last one could not watch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+impl From<&ctrlz::WatcherStatus> for Watcher {
+    fn from(watcher: &ctrlz::WatcherStatus) -> Watcher {
+        let (process, dirs, why) = match watcher {
+            ctrlz::WatcherStatus::Watching { process, dirs } => (Some(*process), Some(*dirs), None),
+            ctrlz::WatcherStatus::Refused { why } => (None, None, Some(tag(why, "why"))),
+            _ => (None, None, None),
+        };
+        Watcher { state: tag(watcher, "state"), process, dirs, why }
+    }
 }
 
 /// A pack that cannot be used.
@@ -523,8 +593,9 @@ pub struct DamagedPack {
     pub why: String,
 }
 
-impl From<&ctrlz::Status> for Status {
-    fn from(status: &ctrlz::Status) -> Status {
+impl Status {
+    /// What is known of a work tree and of who watches it.
+    pub fn of(status: &ctrlz::Status, watcher: &ctrlz::WatcherStatus) -> Status {
         let packs = status.damaged_packs.iter();
         let damaged = |(path, why): &(std::path::PathBuf, String)| DamagedPack {
             path: path.as_path().into(),
@@ -542,6 +613,7 @@ impl From<&ctrlz::Status> for Status {
             borrowed: status.borrowed,
             interrupted_files: status.interrupted_files,
             damaged_packs: packs.map(damaged).collect(),
+            watcher: watcher.into(),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use ctrlz::{BlameLine, OperationKind, Origin, TrackOptions};
-use serde_json::json;
+use ctrlz_wire::Blame;
 
 use super::Done;
 use crate::failure::Failure;
@@ -39,7 +39,9 @@ pub(crate) fn run(
     }
     let lines = place.workspace.blame(&path)?;
     if out.is_json() {
-        out.json(&json!({ "path": path, "lines": lines }))?;
+        let total = lines.len() as u64;
+        let lines = lines.iter().map(ctrlz_wire::BlameLine::from).collect();
+        out.json(&Blame { path: path.into(), lines, total, next: None })?;
         return Ok(done);
     }
     let rows: Vec<Row> = lines.iter().map(Row::of).collect();

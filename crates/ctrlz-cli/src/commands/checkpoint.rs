@@ -1,8 +1,7 @@
 //! `ctrlz checkpoint`: a state with a name.
 
 use ctrlz::{Checkpoint, CheckpointOptions};
-use serde::Serialize;
-use serde_json::json;
+use ctrlz_wire::{CheckpointMade, Checkpoints};
 
 use super::Done;
 use crate::failure::Failure;
@@ -36,13 +35,6 @@ pub(crate) struct CheckpointArgs {
     list: bool,
 }
 
-#[derive(Serialize)]
-struct CheckpointJson<'a> {
-    #[serde(flatten)]
-    checkpoint: &'a Checkpoint,
-    complete: bool,
-}
-
 pub(crate) fn run(place: &Place, args: &CheckpointArgs, out: &mut Output) -> Result<Done, Failure> {
     if args.list {
         return list(place, out);
@@ -58,7 +50,7 @@ pub(crate) fn run(place: &Place, args: &CheckpointArgs, out: &mut Output) -> Res
     let complete = !checkpoint.skipped.iter().any(|skipped| skipped.reason.is_failure());
     render::skipped(&checkpoint.skipped);
     if out.is_json() {
-        out.json(&CheckpointJson { checkpoint: &checkpoint, complete })?;
+        out.json(&CheckpointMade::from(&checkpoint))?;
         return Ok(Done::of(complete));
     }
     out.line(&format!("checkpoint {}", short_name(&checkpoint)))?;
@@ -72,7 +64,8 @@ fn list(place: &Place, out: &mut Output) -> Result<Done, Failure> {
     let mut checkpoints = place.workspace.checkpoints()?;
     checkpoints.reverse();
     if out.is_json() {
-        out.json(&json!({ "checkpoints": checkpoints }))?;
+        let checkpoints = checkpoints.iter().map(ctrlz_wire::Checkpoint::from).collect();
+        out.json(&Checkpoints { checkpoints })?;
         return Ok(Done::Complete);
     }
     if checkpoints.is_empty() {

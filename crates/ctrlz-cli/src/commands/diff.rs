@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use ctrlz::{Change, ChangeStatus, Deeds, Diffs, FileDiff, ObjectId, TrackOptions, TreePath};
-use serde_json::json;
+use ctrlz_wire::Changes;
 
 use super::Done;
 use crate::failure::Failure;
@@ -81,7 +81,8 @@ fn show_between(
         Form { full: false, json: true } => {
             let changes = workspace.changes(&from, &to)?;
             let files = changed_paths(&changes, &paths);
-            out.json(&json!({ "from": from, "to": to, "files": files }))?;
+            let (total, next) = (files.len() as u64, None);
+            out.json(&Changes { from: from.into(), to: to.into(), files, total, next })?;
         }
         Form { full: true, json: false } => {
             write_counts(workspace.diff_full(&from, &to, &paths)?, out)?;
@@ -108,7 +109,8 @@ fn show_deeds(place: &Place, deeds: &Deeds, form: Form, out: &mut Output) -> Res
         Form { full: false, json: false } => workspace.deeds_diff(deeds, out)?,
         Form { full: false, json: true } => {
             let files = changed_paths(&workspace.deeds(deeds)?, &[]);
-            out.json(&json!({ "files": files }))?;
+            let total = files.len() as u64;
+            out.json(&ctrlz_wire::Deeds { files, total, next: None })?;
         }
         Form { full: true, json: false } => write_counts(workspace.deeds_full(deeds)?, out)?,
         Form { full: true, json: true } => write_texts(workspace.deeds_full(deeds)?, out)?,
@@ -130,11 +132,10 @@ fn now(place: &Place, from: &ObjectId) -> Result<(ObjectId, Done), Failure> {
 }
 
 /// The changed paths that were asked for, and how each changed.
-pub(super) fn changed_paths(changes: &[Change], paths: &[TreePath]) -> Vec<serde_json::Value> {
+fn changed_paths(changes: &[Change], paths: &[TreePath]) -> Vec<ctrlz_wire::Change> {
     let asked =
         |change: &&Change| paths.is_empty() || paths.iter().any(|path| change.path.is_within(path));
-    let shown = |change: &Change| json!({ "path": change.path, "status": change.status() });
-    changes.iter().filter(asked).map(shown).collect()
+    changes.iter().filter(asked).map(ctrlz_wire::Change::from).collect()
 }
 
 fn write_counts(diffs: Diffs, out: &mut Output) -> Result<(), Failure> {
@@ -160,7 +161,7 @@ fn write_texts(diffs: Diffs, out: &mut Output) -> Result<(), Failure> {
     out.write_all(b"[")?;
     for (index, file) in diffs.enumerate() {
         out.write_all(if index == 0 { b"\n" } else { b",\n" })?;
-        serde_json::to_writer(&mut *out, &file?)?;
+        serde_json::to_writer(&mut *out, &ctrlz_wire::FileDiff::from(file?))?;
     }
     out.line("]")
 }

@@ -1,8 +1,7 @@
 //! `ctrlz doctor`: proves that snapshots work here.
 
 use ctrlz::{Problem, Snapshot, Status, TrackOptions, Verification, WatcherStatus, escape};
-use serde::Serialize;
-use serde_json::json;
+use ctrlz_wire::{Check, Doctor};
 
 use super::status::shown;
 use super::{Done, watch};
@@ -17,14 +16,6 @@ use crate::render::{self, Output};
 /// line per check; exits with 0 if all is well and with 1 if there is a problem.
 #[derive(clap::Args, Debug)]
 pub(crate) struct DoctorArgs {}
-
-/// One line of the checklist.
-#[derive(Debug, Serialize)]
-struct Check {
-    name: &'static str,
-    ok: bool,
-    detail: String,
-}
 
 pub(crate) fn run(place: &Place, args: &DoctorArgs, out: &mut Output) -> Result<Done, Failure> {
     let DoctorArgs {} = args;
@@ -41,7 +32,7 @@ pub(crate) fn run(place: &Place, args: &DoctorArgs, out: &mut Output) -> Result<
     }
     let ok = checks.iter().all(|check| check.ok);
     if out.is_json() {
-        out.json(&json!({ "ok": ok, "checks": checks }))?;
+        out.json(&Doctor { ok, checks })?;
     } else {
         for Check { name, ok, detail } in &checks {
             let sign = if *ok { "ok" } else { "problem" };

@@ -1,10 +1,8 @@
 //! `ctrlz fork`: a session that goes on from an earlier state of another one.
 
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use ctrlz::{Fork, ForkOptions, Forked, ObjectId, PathText, RestoreReport};
-use serde::Serialize;
+use ctrlz::{Fork, ForkOptions, RestoreReport};
 
 use super::Done;
 use super::restore::{Detail, show_kept};
@@ -37,17 +35,6 @@ pub(crate) struct ForkArgs {
     into: Option<PathBuf>,
 }
 
-/// A [`Fork`] whose paths survive JSON whatever their bytes.
-#[derive(Serialize)]
-struct ForkJson<'a> {
-    session: &'a str,
-    forked: &'a Forked,
-    snapshot: ObjectId,
-    into: Option<PathText>,
-    report: Option<&'a RestoreReport>,
-    complete: bool,
-}
-
 pub(crate) fn run(place: &Place, args: &ForkArgs, out: &mut Output) -> Result<Done, Failure> {
     let options = ForkOptions {
         at: args.at.clone(),
@@ -56,18 +43,11 @@ pub(crate) fn run(place: &Place, args: &ForkArgs, out: &mut Output) -> Result<Do
     };
     let fork = watched(|progress| place.workspace.fork(&args.session, &options, progress))?;
     let complete = fork.report.as_ref().is_none_or(RestoreReport::is_complete);
-    let Fork { session, forked, snapshot, into, report } = &fork;
     if out.is_json() {
-        out.json(&ForkJson {
-            session,
-            forked,
-            snapshot: *snapshot,
-            into: into.as_ref().map(|into| PathText::from_bytes(into.as_os_str().as_bytes())),
-            report: report.as_ref(),
-            complete,
-        })?;
+        out.json(&ctrlz_wire::Fork::from(&fork))?;
         return Ok(Done::of(complete));
     }
+    let Fork { session, forked, into, report, .. } = &fork;
     let at = forked.message.as_ref().map(|message| format!(" before message {message}"));
     let origin = format!("{}{}", forked.session, at.unwrap_or_default());
     out.line(&printable(&format!("session {session} goes on from {origin}")))?;

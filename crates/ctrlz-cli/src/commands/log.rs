@@ -5,11 +5,10 @@ mod lanes;
 use std::collections::HashMap;
 
 use ctrlz::{
-    Boundary, Forked, Head, LostFile, ObjectId, OperationKind, StepInfo, TimelineEntry,
-    TimelineFile, TimelineQuery, TimelineStep, TreePath,
+    Boundary, Forked, LostFile, OperationKind, StepInfo, TimelineEntry, TimelineFile,
+    TimelineQuery, TimelineStep,
 };
-use serde::Serialize;
-use serde_json::json;
+use ctrlz_wire::{Log, LogEntry, LogPage, Lost, counted_lines};
 
 use super::Done;
 use crate::config::Environment;
@@ -62,7 +61,8 @@ fn show_lost(place: &Place, args: &LogArgs, out: &mut Output) -> Result<Done, Fa
     let all = place.workspace.lost()?;
     // A list of what is lost is for programs never cut.
     if out.is_json() {
-        out.json(&json!({ "lost": all }))?;
+        let (lost, total) = (all.iter().map(ctrlz_wire::LostFile::from), all.len() as u64);
+        out.json(&Lost { lost: lost.collect(), total, next: None })?;
         return Ok(Done::Complete);
     }
     if all.is_empty() {
@@ -91,13 +91,10 @@ fn show_operations(
         limit: limit(args),
         ..TimelineQuery::default()
     };
-    let entries = place.workspace.timeline(&query)?;
-    if let (Some(session), true) = (&args.session, entries.is_empty()) {
-        return Err(Failure::NoSuchSession { session: session.clone() });
-    }
+    let LogPage { entries, next } = LogPage::read(&place.workspace, &query)?;
     if out.is_json() {
-        let operations: Vec<_> = entries.iter().map(EntryJson::from).collect();
-        out.json(&json!({ "operations": operations }))?;
+        let operations = entries.iter().map(LogEntry::from).collect();
+        out.json(&Log { operations, next })?;
         return Ok(Done::Complete);
     }
     if entries.is_empty() {
@@ -242,7 +239,7 @@ fn rest(entry: &TimelineEntry) -> String {
 
 /// How much an operation changed; lines only if all of its files were counted.
 fn counts(entry: &TimelineEntry) -> String {
-    let lines = lines_of(entry).map(|(more, fewer)| format!(" +{more} -{fewer}"));
+    let lines = counted_lines(entry).map(|(more, fewer)| format!(" +{more} -{fewer}"));
     match (entry.files.as_slice(), entry.more_files) {
         _ if entry.damaged => "unreadable".into(),
         ([], 0) => String::new(),
@@ -254,12 +251,6 @@ fn counts(entry: &TimelineEntry) -> String {
             format!("{}{}", render::files(files.len() + more), lines.unwrap_or_default())
         }
     }
-}
-
-fn lines_of(entry: &TimelineEntry) -> Option<(usize, usize)> {
-    let is_counted = entry.before.is_some() && entry.more_files == 0 && !entry.damaged;
-    let sum = |of: fn(&TimelineFile) -> usize| entry.files.iter().map(of).sum();
-    is_counted.then(|| (sum(|file| file.additions), sum(|file| file.deletions)))
 }
 
 /// The sign that tells kinds of operations apart at a glance.
@@ -278,70 +269,4 @@ fn sign(entry: &TimelineEntry, charset: Charset) -> char {
         Charset::Utf8 => sign,
         Charset::Ascii => ascii,
     }
-}
-
-#[derive(Serialize)]
-struct EntryJson<'a> {
-    operation: &'a str,
-    kind: OperationKind,
-    at_millis: u64,
-    before: Option<ObjectId>,
-    after: ObjectId,
-    label: Option<&'a str>,
-    session: Option<&'a str>,
-    steps: &'a [TimelineStep],
-    /// Paths of several steps at once.
-    shared: &'a [TreePath],
-    /// Steps that it took back or brought back.
-    subjects: &'a [String],
-    /// The undo or revert that it took back.
-    takes_back: Option<&'a str>,
-    /// Whether it was itself taken back.
-    taken_back: bool,
-    boundary: Option<&'a Boundary>,
-    commits: Option<&'a str>,
-    forked: Option<&'a Forked>,
-    pinned: bool,
-    head: Option<&'a Head>,
-    /// How many files it changed; none for the first operation or where that cannot be read.
-    files: Option<usize>,
-    additions: Option<usize>,
-    deletions: Option<usize>,
-    /// The first of those files.
-    changes: &'a [TimelineFile],
-}
-
-impl<'a> From<&'a TimelineEntry> for EntryJson<'a> {
-    fn from(entry: &'a TimelineEntry) -> EntryJson<'a> {
-        let is_known = entry.before.is_some() && !entry.damaged;
-        let lines = lines_of(entry);
-        EntryJson {
-            operation: &entry.operation,
-            kind: entry.kind,
-            at_millis: entry.at_millis,
-            before: entry.before,
-            after: entry.snapshot,
-            label: entry.label.as_deref(),
-            session: entry.session.as_deref(),
-            steps: &entry.steps,
-            shared: &entry.shared,
-            subjects: &entry.undone,
-            takes_back: entry.takes_back.as_deref(),
-            taken_back: entry.taken_back,
-            boundary: entry.boundary.as_ref(),
-            commits: entry.commits.as_deref(),
-            forked: entry.forked.as_ref(),
-            pinned: entry.pinned,
-            head: entry.head.as_ref(),
-            files: is_known.then(|| entry.files.len() + entry.more_files),
-            additions: lines.map(|(additions, _)| additions),
-            deletions: lines.map(|(_, deletions)| deletions),
-            changes: &entry.files,
-        }
-    }
-}
-
-/// Serialises one operation as the log does.
-pub(super) fn entry_json(entry: &TimelineEntry) -> impl Serialize + '_ {
-    EntryJson::from(entry)
 }

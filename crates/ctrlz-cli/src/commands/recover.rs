@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use ctrlz::{Action, RestoreOptions, TreePath, Version};
-use serde_json::json;
+use ctrlz_wire::Versions;
 
 use super::Done;
 use super::restore::{Detail, action_line, show_plan, show_report};
@@ -59,7 +59,9 @@ fn list(place: &Place, path: &TreePath, out: &mut Output) -> Result<Done, Failur
         return Err(Failure::NoVersions { path: path.clone() });
     }
     if out.is_json() {
-        out.json(&json!({ "path": path, "versions": versions }))?;
+        let total = versions.len() as u64;
+        let versions = versions.iter().map(ctrlz_wire::Version::from).collect();
+        out.json(&Versions { path: path.into(), versions, total, next: None })?;
         return Ok(Done::Complete);
     }
     let typed = place.typed(path);

@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use ctrlz::{Action, Kept, KeptReason, Plan, RestoreOptions, RestoreReport, TreePath};
-use serde::Serialize;
 
 use super::Done;
 use crate::failure::Failure;
@@ -97,7 +96,7 @@ impl Detail {
 /// Shows what would be done.
 pub(super) fn show_plan(plan: &Plan, detail: Detail, out: &mut Output) -> Result<Done, Failure> {
     if out.is_json() {
-        out.json(plan)?;
+        out.json(&ctrlz_wire::Plan::from(plan))?;
         return Ok(Done::Complete);
     }
     // By path, as people look for files; the plan itself is sorted by what is done.
@@ -122,13 +121,6 @@ pub(super) fn action_line(action: &Action) -> String {
     }
 }
 
-#[derive(Serialize)]
-struct ReportJson<'a> {
-    #[serde(flatten)]
-    report: &'a RestoreReport,
-    complete: bool,
-}
-
 /// Shows what was done, what was not, and the way back.
 pub(super) fn show_report(
     report: &RestoreReport,
@@ -137,7 +129,7 @@ pub(super) fn show_report(
 ) -> Result<Done, Failure> {
     let complete = report.is_complete();
     if out.is_json() {
-        out.json(&ReportJson { report, complete })?;
+        out.json(&ctrlz_wire::RestoreReport::from(report))?;
         return Ok(Done::of(complete));
     }
     out.line(&summary(&report.done))?;

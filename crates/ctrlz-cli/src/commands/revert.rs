@@ -86,7 +86,7 @@ fn to_message(
     let workspace = &place.workspace;
     let session = match &args.session {
         Some(session) => session.clone(),
-        None => session_of(place, message)?,
+        None => ctrlz_wire::session_of(workspace, message)?,
     };
     let boundary = Boundary { message: message.to_owned(), part: args.part.clone() };
     let options = UndoOptions {
@@ -111,19 +111,6 @@ fn to_message(
     Ok(Done::of(report.is_complete()))
 }
 
-/// The session that a message belongs to; where several use the id, the one that used it last.
-/// A message that nothing is recorded of yet can only be of the session that worked last.
-fn session_of(place: &Place, message: &str) -> Result<String, Failure> {
-    let steps = place.workspace.steps()?;
-    let step = steps.into_iter().rev().find(|step| step.info.message.as_deref() == Some(message));
-    if let Some(step) = step {
-        return Ok(step.info.session);
-    }
-    let last = place.workspace.sessions()?.pop();
-    let unknown = || Error::NoSuchMessage { message: message.to_owned() };
-    Ok(last.ok_or_else(unknown)?.session)
-}
-
 /// What can be done after a revert.
 pub(super) fn ways_on(session: &str) -> Vec<String> {
     let word = shell_word(session.as_bytes());
@@ -138,7 +125,7 @@ fn commit(place: &Place, session: Option<&str>, out: &mut Output) -> Result<Done
     let nothing = || Error::NothingReverted { session: session.clone() };
     let state = place.workspace.commit_revert(&session)?.ok_or_else(nothing)?;
     if out.is_json() {
-        out.json(&state)?;
+        out.json(&ctrlz_wire::RevertState::from(&state))?;
         return Ok(Done::Complete);
     }
     let session = printable(&state.session);

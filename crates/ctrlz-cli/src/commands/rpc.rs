@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ctrlz::Workspace;
 use ctrlz_agents::rpc::{Server, Stopper};
-use ctrlz_wire::{Host, Place, WireError, schema_text};
+use ctrlz_wire::{Host, Opened, Place, WireError, schema_text};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -36,10 +36,11 @@ struct Configured {
 }
 
 impl Host for Configured {
-    fn open(&self, place: &Place) -> Result<Workspace, WireError> {
+    fn open(&self, place: &Place) -> Result<Opened, WireError> {
         let settings = config::decide_for(place, &self.args, &self.environment)
             .map_err(|failure| WireError::from(&failure))?;
-        Ok(Workspace::open(&settings.root, settings.options)?)
+        let workspace = Workspace::open(&settings.root, settings.options)?;
+        Ok(Opened { workspace, keep_checkpoints: settings.keep_checkpoints })
     }
 
     fn owner(&self) -> Option<u32> {

@@ -1,7 +1,7 @@
 //! `ctrlz sessions`: who worked here.
 
 use ctrlz::SessionInfo;
-use serde_json::json;
+use ctrlz_wire::Sessions;
 
 use super::Done;
 use crate::failure::Failure;
@@ -17,16 +17,15 @@ pub(crate) struct SessionsArgs {}
 
 pub(crate) fn run(place: &Place, args: &SessionsArgs, out: &mut Output) -> Result<Done, Failure> {
     let SessionsArgs {} = args;
-    let mut sessions = place.workspace.sessions()?;
-    sessions.reverse();
     if out.is_json() {
-        out.json(&json!({ "sessions": sessions }))?;
+        out.json(&Sessions::of(&place.workspace)?)?;
         return Ok(Done::Complete);
     }
+    let sessions = place.workspace.sessions()?;
     if sessions.is_empty() {
         render::note("no session has changed anything here yet");
     }
-    for session in &sessions {
+    for session in sessions.iter().rev() {
         out.line(&line(session))?;
     }
     Ok(Done::Complete)

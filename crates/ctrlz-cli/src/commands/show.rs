@@ -5,15 +5,11 @@ use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
-use ctrlz::{
-    Deeds, ObjectId, Operation, PathText, Point, Skipped, StepInfo, StepRecord, TimelineEntry,
-};
-use serde::Serialize;
-use serde_json::json;
+use ctrlz::{Deeds, ObjectId, Point, StepInfo, StepRecord, TimelineEntry, escape};
+use ctrlz_wire::{FileContent, LogEntry, Record, ShownStep, Skipped, SnapshotInfo};
 
 use super::Done;
-use super::diff::changed_paths;
-use super::log::{entry_json, title};
+use super::log::title;
 use crate::failure::Failure;
 use crate::place::Place;
 use crate::render::{self, Output, printable, shell_word};
@@ -74,7 +70,7 @@ fn shown<'a>(place: &Place, what: &'a OsStr) -> Result<Shown<'a>, Failure> {
 
 fn show_operation(place: &Place, entry: &TimelineEntry, out: &mut Output) -> Result<(), Failure> {
     if out.is_json() {
-        return out.json(&entry_json(entry));
+        return out.json(&LogEntry::from(entry));
     }
     let known: HashMap<&str, &StepInfo> =
         entry.steps.iter().map(|step| (step.info.step.as_str(), &step.info)).collect();
@@ -106,10 +102,8 @@ fn show_step(
     out: &mut Output,
 ) -> Result<(), Failure> {
     let Some(StepRecord { info, undone, .. }) = records.first() else { return Ok(()) };
-    let deeds = Deeds::Step(step.to_owned());
     if out.is_json() {
-        let files = changed_paths(&place.workspace.deeds(&deeds)?, &[]);
-        return out.json(&json!({ "step": step, "records": records, "files": files }));
+        return out.json(&ShownStep::of(&place.workspace, step)?);
     }
     for (name, value) in [
         ("step", Some(&info.step)),
@@ -137,7 +131,7 @@ fn show_step(
     }
     out.line(&format!("undo      ctrlz undo --step {}", shell_word(step.as_bytes())))?;
     out.line("")?;
-    Ok(place.workspace.deeds_diff(&deeds, out)?)
+    Ok(place.workspace.deeds_diff(&Deeds::Step(step.to_owned()), out)?)
 }
 
 /// What a step did in one operation, whatever became of it.
@@ -154,45 +148,25 @@ fn show_file(place: &Place, hash: &ObjectId, path: &[u8], out: &mut Output) -> R
     let path = place.file(path)?;
     let bytes = place.workspace.file_at(hash, &path)?;
     if out.is_json() {
-        // The lossless form of a path serves any bytes.
-        let content = PathText::from_bytes(&bytes);
-        return out.json(&json!({ "hash": hash, "path": path, "content": content }));
+        let content = FileContent::part((*hash).into(), path.into(), &bytes, 0, u64::MAX);
+        return out.json(&ctrlz_wire::Shown::File(content));
     }
     Ok(out.write_all(&bytes)?)
 }
 
-#[derive(Serialize)]
-struct SnapshotJson<'a> {
-    hash: &'a ObjectId,
-    files: usize,
-    /// When this work tree recorded it, newest first.
-    records: Vec<serde_json::Value>,
-    /// Known for the newest snapshot only.
-    skipped: Option<Vec<Skipped>>,
-}
-
 fn show_snapshot(place: &Place, hash: &ObjectId, out: &mut Output) -> Result<(), Failure> {
-    let files = place.workspace.files(hash)?.len();
-    let log = place.workspace.log(usize::MAX)?;
-    let records: Vec<&Operation> = log.iter().filter(|record| record.snapshot == *hash).collect();
-    let newest = log.first().is_some_and(|record| record.snapshot == *hash);
-    let skipped = match newest {
-        true => Some(place.workspace.status()?.skipped),
-        false => None,
-    };
+    let info = SnapshotInfo::of(&place.workspace, *hash)?;
     if out.is_json() {
-        let records = records.iter().map(|record| {
-            json!({ "operation": record.id, "kind": record.kind, "at_millis": record.at_millis })
-        });
-        return out.json(&SnapshotJson { hash, files, records: records.collect(), skipped });
+        return out.json(&ctrlz_wire::Shown::Snapshot(info));
     }
+    let files = usize::try_from(info.files).unwrap_or(usize::MAX);
     out.line(&format!("snapshot {hash}"))?;
     out.line(&format!("holds    {}", render::files(files)))?;
-    for record in records {
-        out.line(&format!("recorded {} ({})", render::age(record.at_millis), record.id))?;
+    for Record { operation, at_millis, .. } in &info.records {
+        out.line(&format!("recorded {} ({operation})", render::age(*at_millis)))?;
     }
-    for skipped in skipped.iter().flatten() {
-        out.line(&format!("skipped  {skipped}"))?;
+    for Skipped { path, text, .. } in info.skipped.iter().flatten() {
+        out.line(&format!("skipped  {}: {}", escape(path.as_bytes()), printable(text)))?;
     }
     Ok(())
 }

@@ -3,8 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use ctrlz::{ObjectId, PathText, Skipped, Status, WatcherStatus, escape};
-use serde::Serialize;
+use ctrlz::{Status, WatcherStatus, escape};
 
 use super::{Done, watch};
 use crate::failure::Failure;
@@ -17,35 +16,12 @@ use crate::render::{self, Output};
 #[derive(clap::Args, Debug)]
 pub(crate) struct StatusArgs {}
 
-/// A [`Status`] whose paths survive JSON whatever their bytes.
-#[derive(Serialize)]
-pub(super) struct StatusJson {
-    root: PathText,
-    enabled: bool,
-    git: bool,
-    store: Option<PathText>,
-    store_bytes: u64,
-    last: Option<ObjectId>,
-    last_at_millis: Option<u64>,
-    skipped: Vec<Skipped>,
-    borrowed: u64,
-    interrupted_files: Option<u64>,
-    damaged_packs: Vec<DamagedPackJson>,
-    watcher: WatcherStatus,
-}
-
-#[derive(Serialize)]
-struct DamagedPackJson {
-    path: PathText,
-    why: String,
-}
-
 pub(crate) fn run(place: &Place, args: &StatusArgs, out: &mut Output) -> Result<Done, Failure> {
     let StatusArgs {} = args;
     let status = place.workspace.status()?;
     let watcher = place.workspace.watcher()?;
     if out.is_json() {
-        out.json(&StatusJson::of(status, watcher))?;
+        out.json(&ctrlz_wire::Status::of(&status, &watcher))?;
     } else {
         for line in lines(&status) {
             out.line(&line)?;
@@ -55,32 +31,6 @@ pub(crate) fn run(place: &Place, args: &StatusArgs, out: &mut Output) -> Result<
         }
     }
     Ok(Done::Complete)
-}
-
-impl StatusJson {
-    fn of(status: Status, watcher: WatcherStatus) -> StatusJson {
-        let packs = status.damaged_packs.into_iter();
-        StatusJson {
-            root: path_text(&status.root),
-            enabled: status.enabled,
-            git: status.git,
-            store: status.store.as_deref().map(path_text),
-            store_bytes: status.store_bytes,
-            last: status.last,
-            last_at_millis: status.last_at_millis,
-            skipped: status.skipped,
-            borrowed: status.borrowed,
-            interrupted_files: status.interrupted_files,
-            damaged_packs: packs
-                .map(|(path, why)| DamagedPackJson { path: path_text(&path), why })
-                .collect(),
-            watcher,
-        }
-    }
-}
-
-fn path_text(path: &Path) -> PathText {
-    PathText::from_bytes(path.as_os_str().as_bytes())
 }
 
 /// A path as text that is safe to print.

@@ -5,7 +5,6 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use ctrlz::{Action, StepRecord, UndoOptions, UndoReport, UndoScope};
-use serde::Serialize;
 
 use super::Done;
 use super::restore::action_line;
@@ -110,13 +109,6 @@ fn scope(args: &UndoArgs) -> UndoScope {
     }
 }
 
-#[derive(Serialize)]
-struct ReportJson<'a> {
-    #[serde(flatten)]
-    report: &'a UndoReport,
-    complete: bool,
-}
-
 /// Shows a plan and how to carry it out.
 pub(super) fn show_plan(
     place: &Place,
@@ -140,7 +132,7 @@ pub(super) fn show(
     out: &mut Output,
 ) -> Result<(), Failure> {
     if out.is_json() {
-        return out.json(&ReportJson { report, complete: report.is_complete() });
+        return out.json(&ctrlz_wire::UndoReport::from(report));
     }
     for line in step_lines(&place.workspace.steps()?, report) {
         out.line(&format!("{verb} {line}"))?;

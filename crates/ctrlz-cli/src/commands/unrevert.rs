@@ -61,13 +61,7 @@ pub(crate) fn run(place: &Place, args: &UnrevertArgs, out: &mut Output) -> Resul
 
 /// The revert of a session, or without one, the newest revert that is not final.
 pub(super) fn pending(place: &Place, session: Option<&str>) -> Result<RevertState, Failure> {
-    let found = match session {
-        Some(session) => place.workspace.revert_state(session)?,
-        None => {
-            let reverts = place.workspace.sessions()?.into_iter().filter_map(|info| info.reverted);
-            reverts.max_by(|one, other| one.operation.cmp(&other.operation))
-        }
-    };
+    let found = ctrlz_wire::pending_revert(&place.workspace, session)?;
     found.ok_or_else(|| match session {
         Some(session) => ctrlz::Error::NothingReverted { session: session.to_owned() }.into(),
         None => Failure::NothingReverted,

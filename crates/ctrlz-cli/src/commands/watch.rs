@@ -80,7 +80,7 @@ pub(crate) fn run(place: &Place, args: &WatchArgs, out: &mut Output) -> Result<D
 fn show(place: &Place, out: &mut Output) -> Result<Done, Failure> {
     let watcher = place.workspace.watcher()?;
     if out.is_json() {
-        out.json(&watcher)?;
+        out.json(&ctrlz_wire::Watcher::from(&watcher))?;
     } else {
         out.line(&described(&watcher))?;
     }

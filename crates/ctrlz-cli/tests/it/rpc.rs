@@ -114,14 +114,112 @@ fn every_method_does_what_it_says() {
     let report =
         rpc.call("undo", json!({ "scope": { "step": begun["step"] }, "plan": plan["plan"] }));
     assert_eq!((&report["complete"], bench.read("by the step")), (&true.into(), None));
+    assert_eq!(rpc.call("plan_redo", json!({}))["done"][0]["action"], "create");
     rpc.call("redo", json!({}));
     assert!(bench.read("by the step").is_some());
+    ask_about_history(&mut rpc, &begun["step"]);
+    revert_and_fork(&mut rpc, &bench);
+    lose_and_recover(&mut rpc, &bench);
+    take_care(&mut rpc, &bench);
 
     rpc.call("shutdown", json!({}));
     assert!(rpc.client.wait().success());
     let methods: BTreeSet<String> =
         serde_json::from_value(about["capabilities"]["methods"].clone()).unwrap();
     assert_eq!(rpc.asked, methods, "a method without a test");
+}
+
+fn ask_about_history(rpc: &mut Checked, step: &Value) {
+    let newest = rpc.call("timeline", json!({ "limit": 1 }));
+    assert_eq!(newest["operations"][0]["kind"], "redo");
+    let older = rpc.call("timeline", json!({ "limit": 1, "before": newest["next"] }));
+    assert_eq!(older["operations"][0]["kind"], "undo");
+    let undo = &older["operations"][0];
+    assert_eq!((&undo["taken_back"], &undo["subjects"]), (&true.into(), &json!([step])));
+    let operation = rpc.call("operation", json!({ "operation": undo["operation"] }));
+    assert_eq!(operation["changes"][0]["path"], "by the step");
+    let shown = rpc.call("step", json!({ "step": step }));
+    assert_eq!(shown["files"], json!([{ "path": "by the step", "status": "added" }]));
+    assert_eq!(
+        (&shown["records"][0]["undone"], &shown["records"][0]["parent"]),
+        (&false.into(), &Value::Null)
+    );
+    assert_eq!(rpc.call("deeds", json!({ "of": { "message": "m" } }))["files"], shown["files"]);
+    let text = rpc.call("deeds_diff", json!({ "of": { "session": "s" } }));
+    assert!(text["text"].as_str().unwrap().contains("+x\n"), "{text}");
+    let full = rpc.call("deeds_full", json!({ "of": { "step": step } }));
+    assert_eq!((&full["files"][0]["after"], &full["total"]), (&"x\n".into(), &1.into()));
+    assert_eq!(rpc.call("deeds", json!({}))["total"], 1);
+    let blame = rpc.call("blame", json!({ "path": "by the step" }));
+    assert_eq!(blame["lines"][0]["origin"]["step"]["step"], *step);
+    let versions = rpc.call("versions", json!({ "path": "by the step" }));
+    assert_eq!(
+        (&versions["total"], &versions["versions"][1]["content"]),
+        (&3.into(), &Value::Null)
+    );
+    let back = rpc.call("walk_back", json!({ "session": "s", "messages": ["m"] }));
+    assert_eq!((&back["outcome"], &back["message"]), (&"found".into(), &"m".into()));
+    let back = rpc.call("walk_back", json!({ "session": "s", "messages": ["never"] }));
+    assert_eq!((&back["outcome"], &back["snapshot"]), (&"nothing".into(), &Value::Null));
+}
+
+fn revert_and_fork(rpc: &mut Checked, bench: &Bench) {
+    let parent = json!({ "session": "s", "message": "m2" });
+    let begun = rpc.call(
+        "begin_step",
+        json!({ "session": "child", "message": "c", "parent": parent, "part": "p" }),
+    );
+    assert_eq!(begun["borrowed"], 0);
+    bench.write("by the child", "c\n");
+    rpc.call("end_step", json!({ "step": begun["step"] }));
+    let steps = rpc.call("steps", json!({ "session": "child" }));
+    assert_eq!(steps["steps"][0]["parent"], parent);
+
+    let to = json!({ "message": "m2", "session": "s" });
+    let plan = rpc.call("plan_revert_to", to.clone());
+    assert_eq!(plan["done"], json!([{ "action": "remove", "path": "by the child" }]));
+    rpc.call("apply", json!({ "plan": plan["plan"] }));
+    assert_eq!(bench.read("by the child"), None);
+    let state = rpc.call("revert_state", json!({}))["reverted"].clone();
+    assert_eq!((&state["session"], &state["boundary"]["message"]), (&"s".into(), &"m2".into()));
+    assert_eq!(rpc.call("plan_unrevert", json!({}))["done"][0]["action"], "create");
+    rpc.call("unrevert", json!({ "session": "s" }));
+    assert_eq!(bench.read("by the child").as_deref(), Some("c\n"));
+    assert_eq!(rpc.call("revert_state", json!({ "session": "s" }))["reverted"], Value::Null);
+    rpc.call("revert_to", json!({ "message": "m" }));
+    assert_eq!((bench.read("by the step"), bench.read("by the child")), (None, None));
+    assert_eq!(rpc.call("commit_revert", json!({}))["boundary"]["message"], "m");
+    rpc.call("redo", json!({}));
+
+    let made = rpc.call("checkpoint", json!({ "label": "here", "pinned": true }));
+    let listed = rpc.call("checkpoints", json!({}))["checkpoints"][0].clone();
+    assert_eq!((&listed["name"], &listed["pinned"]), (&made["name"], &true.into()));
+    let into = bench.project.parent().unwrap().join("fork");
+    let fork = rpc.call("fork", json!({ "session": "s", "at": "m2", "id": "f", "into": into }));
+    assert_eq!((&fork["session"], &fork["complete"]), (&"f".into(), &true.into()));
+    assert!(into.join("by the step").exists() && !into.join("by the child").exists());
+}
+
+fn lose_and_recover(rpc: &mut Checked, bench: &Bench) {
+    std::fs::remove_file(bench.project.join("a.txt")).unwrap();
+    rpc.call("track", json!({}));
+    assert_eq!(rpc.call("lost", json!({}))["lost"][0]["path"], "a.txt");
+    let plan = rpc.call("plan_recover", json!({ "path": "a.txt" }));
+    rpc.call("recover", json!({ "path": "a.txt", "plan": plan["hash"] }));
+    assert_eq!(bench.read("a.txt").as_deref(), Some("one\n"));
+}
+
+fn take_care(rpc: &mut Checked, bench: &Bench) {
+    rpc.call("release_session", json!({ "session": "f" }));
+    assert_eq!(rpc.call("gc", json!({ "thorough": true }))["dropped_operations"], 0);
+    bench.write("secret", "s3cret\n");
+    let with = rpc.call("track", json!({}))["hash"].clone();
+    rpc.client.fails("purge", json!({ "path": "secret", "dir": rpc.dir }), "not_confirmed");
+    let purged = rpc.call("purge", json!({ "path": "secret", "confirm": true }));
+    assert_eq!((&purged["contents"], &purged["still_there"]), (&1.into(), &true.into()));
+    let error = rpc.client.fails("show", json!({ "hash": with, "dir": rpc.dir }), "purged");
+    assert_eq!(error["details"]["replacement"], purged["snapshots"][0]["replacement"]);
+    assert_eq!(bench.read("secret").as_deref(), Some("s3cret\n"));
 }
 
 #[test]
@@ -133,7 +231,10 @@ fn the_command_line_prints_the_same_types() {
     let hash = track["hash"].as_str().unwrap().to_owned();
     schema.check_result("track", &track);
     bench.write("a.txt", "two\n");
-    bench.ok(&["run", "--", "/bin/sh", "-c", "echo x > b"]);
+    bench.ok(&["run", "--message", "m", "--", "/bin/sh", "-c", "echo x > b"]);
+    let ran = bench.json(&["log", "-n", "1"])["operations"][0]["steps"][0].clone();
+    let text = |key: &str| ran[key].as_str().unwrap().to_owned();
+    let (step, session, message) = (text("step"), text("session"), text("message"));
     for (method, words) in [
         ("patch", &["patch", &hash][..]),
         ("changes", &["diff", &hash]),
@@ -148,8 +249,30 @@ fn the_command_line_prints_the_same_types() {
         ("redo", &["redo"]),
         ("plan_restore", &["restore", "--dry-run", &hash]),
         ("restore", &["restore", &hash]),
+        ("timeline", &["log", "-n", "2"]),
+        ("checkpoint", &["checkpoint", "-m", "here"]),
+        ("checkpoints", &["checkpoint", "--list"]),
+        ("operation", &["show", "here"]),
+        ("blame", &["blame", "a.txt"]),
+        ("versions", &["recover", "--list", "a.txt"]),
+        ("deeds", &["diff", "--step", &step]),
+        ("step", &["show", &step]),
+        ("fork", &["fork", &session]),
+        ("plan_revert_to", &["revert", "--message", &message, "--dry-run"]),
+        ("revert_to", &["revert", "--message", &message]),
+        ("lost", &["log", "--lost"]),
+        ("plan_unrevert", &["unrevert", "--dry-run"]),
+        ("unrevert", &["unrevert"]),
+        ("revert_to", &["revert", "--message", &message]),
+        ("commit_revert", &["revert", "--commit"]),
+        ("plan_recover", &["recover", "--dry-run", "b"]),
+        ("recover", &["recover", "b"]),
     ] {
         schema.check_result(method, &bench.json(words));
+    }
+    for command in ["doctor", "watch"] {
+        let words: &[&str] = if command == "watch" { &["watch", "--status"] } else { &[command] };
+        schema.check_command(command, &bench.json(words));
     }
     let full = bench.json(&["diff", "--full", &hash]);
     let as_answered = json!({

@@ -164,6 +164,16 @@ impl Schema {
         }
     }
 
+    /// Checks what a command prints that no method gives.
+    #[track_caller]
+    pub(crate) fn check_command(&self, command: &str, printed: &Value) {
+        let schema = &self.0["commands"][command];
+        assert!(schema.is_object(), "the schema has {command}");
+        if let Err(why) = self.check(schema, printed) {
+            panic!("{command} does not print what the schema says: {why}\n{printed:#}");
+        }
+    }
+
     /// Checks that the schema allows a request.
     #[track_caller]
     pub(crate) fn check_params(&self, method: &str, params: &Value) {

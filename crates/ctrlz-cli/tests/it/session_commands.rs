@@ -137,7 +137,7 @@ fn a_revert_that_cannot_be_meant_changes_nothing() {
     bench.fails(&["revert", "--message", "m1", "--session", "nope"], 4, "hint: `ctrlz log`");
     let ran = bench.fails(&["--json", "revert", "--message", "nope"], 4, "nope");
     let json: Value = serde_json::from_slice(&ran.stdout).unwrap();
-    assert_eq!(json["error"]["code"], "no_such_message");
+    assert_eq!(json["error"]["kind"], "no_such_message");
     assert_eq!(contents(&bench.project), before);
 }
 

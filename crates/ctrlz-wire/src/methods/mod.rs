@@ -1,16 +1,29 @@
 //! What the methods do: parameters in, one engine call, a result out. A new method is a function
 //! and one entry in a table.
 
+mod care;
+mod history;
+mod part;
 mod reading;
 mod recording;
 mod sessions;
 mod writing;
 
+use schemars::JsonSchema;
+use serde::Deserialize;
+
 use crate::method::Method;
 
 /// Every method, in the order of the documentation.
 pub(crate) fn all() -> Vec<Method> {
-    let tables = [recording::table(), reading::table(), writing::table(), sessions::table()];
+    let tables = [
+        recording::table(),
+        reading::table(),
+        history::table(),
+        writing::table(),
+        sessions::table(),
+        care::table(),
+    ];
     tables.into_iter().flatten().collect()
 }
 
@@ -18,6 +31,11 @@ pub(crate) fn all() -> Vec<Method> {
 const DEFAULT_MAX_BYTES: u64 = 16 << 20;
 /// How many items of a list an answer holds unless the caller says otherwise.
 const DEFAULT_LIMIT: u64 = 100_000;
+
+/// Nothing but where.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct NoParams {}
 
 /// The part of a list from `offset` on, and where the next part starts.
 fn page<T>(items: Vec<T>, offset: u64, limit: Option<u64>) -> (Vec<T>, u64, Option<u64>) {

@@ -1,13 +1,12 @@
-//! Methods that read what is recorded: files of snapshots, the log, how the store is doing.
+//! Methods that read snapshots and their files, and how the store is doing.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{DEFAULT_MAX_BYTES, page};
+use super::{DEFAULT_MAX_BYTES, NoParams, page};
 use crate::error::WireError;
 use crate::method::{Access, Call, Method};
 use crate::path::{Hash, WirePath, bounded};
-use crate::session::{Log, LogRange, Sessions, StepRecord, Steps, read_log};
 use crate::snapshot::{
     Exists, FileAt, FileContent, Files, ListedFile, Shown, SnapshotInfo, Status, Verification,
 };
@@ -65,21 +64,6 @@ pub(super) fn table() -> Vec<Method> {
             reads,
             &[],
             verify,
-        ),
-        Method::new(
-            "log",
-            "Lists what happened, newest first, with the files and lines that changed.",
-            reads,
-            &["no_such_session"],
-            log,
-        ),
-        Method::new("steps", "Lists the steps, oldest first.", reads, &[], steps),
-        Method::new(
-            "sessions",
-            "Lists the sessions that changed something, the last active one first.",
-            reads,
-            &[],
-            sessions,
         ),
     ]
 }
@@ -189,72 +173,10 @@ fn list_files(call: &Call<'_>, params: &ListParams) -> Result<Files, WireError> 
     })
 }
 
-/// Nothing but where.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct NoParams {}
-
 fn status(call: &Call<'_>, _: &NoParams) -> Result<Status, WireError> {
-    Ok(Status::from(&call.workspace.status()?))
+    Ok(Status::of(&call.workspace.status()?, &call.workspace.watcher()?))
 }
 
 fn verify(call: &Call<'_>, _: &NoParams) -> Result<Verification, WireError> {
     Ok(Verification::from(&call.workspace.verify(call.progress)?))
-}
-
-/// Which part of the log.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct LogParams {
-    /// Only what belongs to this session.
-    session: Option<String>,
-    /// How many of the newest operations to pass over.
-    #[serde(default)]
-    offset: u64,
-    /// How many operations to give at most. Default: 20.
-    limit: Option<u64>,
-}
-
-fn log(call: &Call<'_>, params: &LogParams) -> Result<Log, WireError> {
-    const DEFAULT_OPERATIONS: u64 = 20;
-    let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-    let limit = count(params.limit.unwrap_or(DEFAULT_OPERATIONS).max(1));
-    let (session, offset) = (params.session.clone(), count(params.offset));
-    let range = LogRange { session, offset, limit };
-    let page = read_log(call.workspace, &range)?;
-    match range.session {
-        Some(session) if page.unknown_session => {
-            let message = format!("no session {session:?} has changed anything here");
-            let mut error = WireError::new("no_such_session", message);
-            error.details.id = Some(session);
-            Err(error)
-        }
-        Some(_) | None => Ok(Log::from(&page)),
-    }
-}
-
-/// Which steps.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct StepsParams {
-    /// Only steps of this session.
-    session: Option<String>,
-    /// How many steps to pass over.
-    #[serde(default)]
-    offset: u64,
-    /// How many steps to give at most. Default: 100,000.
-    limit: Option<u64>,
-}
-
-fn steps(call: &Call<'_>, params: &StepsParams) -> Result<Steps, WireError> {
-    let mut steps = call.workspace.steps()?;
-    if let Some(session) = &params.session {
-        steps.retain(|step| step.info.session == *session);
-    }
-    let (steps, total, next) = page(steps, params.offset, params.limit);
-    Ok(Steps { steps: steps.iter().map(StepRecord::from).collect(), total, next })
-}
-
-fn sessions(call: &Call<'_>, _: &NoParams) -> Result<Sessions, WireError> {
-    Ok(Sessions::of(call.workspace)?)
 }

@@ -4,12 +4,14 @@ use ctrlz::{Diffs, ObjectId, TrackOptions};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{DEFAULT_MAX_BYTES, page};
+use super::page;
+use super::part::Part;
 use crate::error::WireError;
 use crate::method::{Access, Call, Method};
 use crate::path::{Hash, WirePath, bounded};
 use crate::snapshot::{
-    Change, Changes, Diff, DiffFull, FileDiff, Patch, Skipped, Snapshot, all_skipped, is_complete,
+    Change, Changes, DeedsDiff, DeedsFull, Diff, DiffFull, Patch, Skipped, Snapshot, all_skipped,
+    is_complete,
 };
 
 const UNKNOWN: &[&str] = &["not_a_hash", "unknown_snapshot", "not_a_snapshot"];
@@ -166,87 +168,32 @@ fn changes(call: &Call<'_>, params: &CompareParams) -> Result<Changes, WireError
     Ok(Changes { from: from.into(), to: to.into(), files, total, next })
 }
 
-/// The files that differ, from an offset on.
-struct Differing {
+fn diffs(call: &Call<'_>, params: &CompareParams) -> Result<Compared, WireError> {
+    let from = params.from.id()?;
+    let paths = call.paths(&params.paths)?;
+    let Later { to, .. } = later(call, &from, params.to.as_ref())?;
+    let diffs = call.workspace.diff_full(&from, &to, &paths)?;
+    let CompareParams { offset, limit, max_bytes, .. } = *params;
+    Ok(Compared { from, to, diffs, part: Part { offset, limit, max_bytes } })
+}
+
+/// Two snapshots, what differs, and which part of it is asked for.
+struct Compared {
     from: ObjectId,
     to: ObjectId,
     diffs: Diffs,
-    total: u64,
-    /// How many files to give at most.
-    limit: u64,
-    max_bytes: u64,
-}
-
-impl Differing {
-    fn of(call: &Call<'_>, params: &CompareParams) -> Result<Differing, WireError> {
-        let from = params.from.id()?;
-        let paths = call.paths(&params.paths)?;
-        let Later { to, .. } = later(call, &from, params.to.as_ref())?;
-        let mut diffs = call.workspace.diff_full(&from, &to, &paths)?;
-        let total = diffs.remaining() as u64;
-        diffs.pass_over(usize::try_from(params.offset).unwrap_or(usize::MAX));
-        let limit = params.limit.unwrap_or(super::DEFAULT_LIMIT).max(1);
-        let max_bytes = params.max_bytes.unwrap_or(DEFAULT_MAX_BYTES);
-        Ok(Differing { from, to, diffs, total, limit, max_bytes })
-    }
-
-    /// Where to go on after `given` files, if there are more.
-    fn next(&self, offset: u64, given: u64) -> Option<u64> {
-        let next = offset.saturating_add(given);
-        (next < self.total).then_some(next)
-    }
+    part: Part,
 }
 
 fn diff(call: &Call<'_>, params: &CompareParams) -> Result<Diff, WireError> {
-    let mut differing = Differing::of(call, params)?;
-    let mut bytes: Vec<u8> = Vec::new();
-    let mut given = 0;
-    while given < differing.limit {
-        call.check()?;
-        let Some(text) = differing.diffs.next_unified() else { break };
-        let text = text?;
-        let size = bytes.len() as u64 + text.len() as u64;
-        // One file is given whatever its size, or reading on would never end.
-        if given > 0 && size > differing.max_bytes {
-            break;
-        }
-        bytes.extend(text);
-        given += 1;
-    }
-    let next = differing.next(params.offset, given);
-    let (text, text_base64) = match String::from_utf8(bytes) {
-        Ok(text) => (text, None),
-        Err(error) => {
-            let bytes = error.as_bytes();
-            (String::from_utf8_lossy(bytes).into_owned(), Some(ctrlz::base64(bytes)))
-        }
-    };
-    let (from, to) = (differing.from.into(), differing.to.into());
-    let (truncated, total) = (next.is_some(), differing.total);
+    let Compared { from, to, diffs, part } = diffs(call, params)?;
+    let DeedsDiff { text, text_base64, truncated, next, total } = part.text_of(call, diffs)?;
+    let (from, to) = (from.into(), to.into());
     Ok(Diff { from, to, text, text_base64, truncated, next, total })
 }
 
 fn diff_full(call: &Call<'_>, params: &CompareParams) -> Result<DiffFull, WireError> {
-    let mut differing = Differing::of(call, params)?;
-    let mut files: Vec<FileDiff> = Vec::new();
-    let mut size = 0;
-    while (files.len() as u64) < differing.limit {
-        call.check()?;
-        let Some(file) = differing.diffs.next() else { break };
-        let file = FileDiff::from(file?);
-        let text_bytes = file.text_bytes();
-        if text_bytes > differing.max_bytes {
-            files.push(file.without_texts());
-            continue;
-        }
-        if !files.is_empty() && size + text_bytes > differing.max_bytes {
-            break;
-        }
-        size += text_bytes;
-        files.push(file);
-    }
-    let next = differing.next(params.offset, files.len() as u64);
-    let (from, to) = (differing.from.into(), differing.to.into());
-    let (truncated, total) = (next.is_some(), differing.total);
-    Ok(DiffFull { from, to, files, truncated, next, total })
+    let Compared { from, to, diffs, part } = diffs(call, params)?;
+    let DeedsFull { files, truncated, next, total } = part.texts_of(call, diffs)?;
+    Ok(DiffFull { from: from.into(), to: to.into(), files, truncated, next, total })
 }

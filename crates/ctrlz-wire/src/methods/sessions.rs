@@ -1,21 +1,49 @@
-//! Methods about steps and sessions: begin, end, undo, redo.
+//! Methods about steps and sessions: begin, end, undo, redo, revert, checkpoint, fork.
 
-use ctrlz::{StepInfo, StepStart, UndoOptions, UndoScope};
+use ctrlz::{
+    Boundary, CheckpointOptions, ForkOptions, ObjectId, ParentTurn, StepInfo, StepStart,
+    UndoOptions, UndoScope,
+};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::writing::{check_plan, expected};
 use crate::error::WireError;
+use crate::log::CheckpointMade;
 use crate::method::{Access, Call, Method};
 use crate::path::{Hash, WirePath, bounded};
 use crate::put_back::UndoReport;
-use crate::session::{StepBegun, StepEnded};
+use crate::session::{Fork, RevertState, StepBegun, StepEnded, pending_revert, session_of};
 
+const OF_UNDO_PLANS: &[&str] = &[
+    "nothing_to_undo",
+    "no_such_step",
+    "no_such_message",
+    "no_such_part",
+    "session_busy",
+    "not_a_tree_path",
+    "stale_plan",
+];
 const OF_UNDOS: &[&str] = &[
     "nothing_to_undo",
     "no_such_step",
     "no_such_message",
+    "no_such_part",
+    "session_busy",
     "not_a_tree_path",
+    "mass_change",
+    "moved",
+    "stale_plan",
+    "rolled_back",
+    "interrupted",
+];
+const OF_REVERT_PLANS: &[&str] =
+    &["no_such_session", "no_such_message", "no_such_part", "session_busy", "stale_plan"];
+const OF_REVERTS: &[&str] = &[
+    "no_such_session",
+    "no_such_message",
+    "no_such_part",
+    "session_busy",
     "mass_change",
     "moved",
     "stale_plan",
@@ -24,6 +52,14 @@ const OF_UNDOS: &[&str] = &[
 ];
 
 pub(super) fn table() -> Vec<Method> {
+    let mut methods = of_steps();
+    methods.extend(of_undos());
+    methods.extend(of_reverts());
+    methods.extend(of_names());
+    methods
+}
+
+fn of_steps() -> Vec<Method> {
     vec![
         Method::new(
             "begin_step",
@@ -39,32 +75,128 @@ pub(super) fn table() -> Vec<Method> {
             &["no_such_step", "over_budget", "no_space"],
             end_step,
         ),
+    ]
+}
+
+fn of_undos() -> Vec<Method> {
+    let writes = Access::Writes;
+    vec![
         Method::new(
             "plan_undo",
             "Tells what `undo` would do now; records the present state and changes no file.",
-            Access::Writes,
-            &[
-                "nothing_to_undo",
-                "no_such_step",
-                "no_such_message",
-                "not_a_tree_path",
-                "stale_plan",
-            ],
+            writes,
+            OF_UNDO_PLANS,
             plan_undo,
         ),
         Method::new(
             "undo",
             "Takes steps back and keeps what others did since.",
-            Access::Writes,
+            writes,
             OF_UNDOS,
             undo,
         ),
         Method::new(
+            "plan_redo",
+            "Tells what `redo` would do now; records the present state and changes no file.",
+            writes,
+            &["nothing_to_redo", "stale_plan"],
+            plan_redo,
+        ),
+        Method::new(
             "redo",
-            "Brings back what the last undo took back.",
-            Access::Writes,
-            &["nothing_to_redo", "mass_change", "moved", "rolled_back", "interrupted"],
+            "Brings back what the last undo or revert took back.",
+            writes,
+            &[
+                "nothing_to_redo",
+                "mass_change",
+                "moved",
+                "stale_plan",
+                "rolled_back",
+                "interrupted",
+            ],
             redo,
+        ),
+        Method::new(
+            "apply",
+            "Carries out what plan_undo, plan_redo, plan_revert_to or plan_unrevert planned.",
+            writes,
+            &["not_a_hash", "unknown_plan", "stale_plan", "mass_change", "moved", "session_busy"],
+            apply,
+        ),
+    ]
+}
+
+fn of_reverts() -> Vec<Method> {
+    let writes = Access::Writes;
+    vec![
+        Method::new(
+            "plan_revert_to",
+            "Tells what `revert_to` would do now; records the present state and changes no file.",
+            writes,
+            OF_REVERT_PLANS,
+            plan_revert_to,
+        ),
+        Method::new(
+            "revert_to",
+            "Takes a session back to before a message or a part of it; not final yet.",
+            writes,
+            OF_REVERTS,
+            revert_to,
+        ),
+        Method::new(
+            "plan_unrevert",
+            "Tells what `unrevert` would do now; records the present state and changes no file.",
+            writes,
+            &["nothing_reverted", "session_busy", "stale_plan"],
+            plan_unrevert,
+        ),
+        Method::new(
+            "unrevert",
+            "Takes a session's revert back, and keeps what others did since.",
+            writes,
+            &[
+                "nothing_reverted",
+                "session_busy",
+                "mass_change",
+                "moved",
+                "stale_plan",
+                "rolled_back",
+                "interrupted",
+            ],
+            unrevert,
+        ),
+        Method::new(
+            "commit_revert",
+            "Makes a session's revert final, and tells which messages are gone with it.",
+            writes,
+            &["nothing_reverted"],
+            commit_revert,
+        ),
+    ]
+}
+
+fn of_names() -> Vec<Method> {
+    vec![
+        Method::new(
+            "checkpoint",
+            "Records the present state under a name of its own.",
+            Access::Records,
+            &["over_budget", "no_space"],
+            checkpoint,
+        ),
+        Method::new(
+            "fork",
+            "Makes a session that shares another's history, if asked with files of its own.",
+            Access::Writes,
+            &[
+                "no_such_session",
+                "no_such_message",
+                "session_exists",
+                "not_empty",
+                "inside_work_tree",
+                "no_space",
+            ],
+            fork,
         ),
     ]
 }
@@ -88,6 +220,8 @@ struct BeginParams {
     label: Option<String>,
     /// The agent.
     who: Option<String>,
+    /// The turn of another session that this one works for, as a sub-agent does.
+    parent: Option<ParentParam>,
     /// Paths the tool says it will change: the strongest evidence when several steps overlap.
     #[serde(default, deserialize_with = "bounded")]
     paths: Vec<WirePath>,
@@ -95,6 +229,23 @@ struct BeginParams {
     /// inferred.
     #[serde(default)]
     detached: bool,
+}
+
+/// A turn that other sessions work for.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ParentParam {
+    /// The session.
+    session: String,
+    /// Its message. Default: that of the step it has open.
+    message: Option<String>,
+}
+
+impl ParentParam {
+    fn read(self) -> ParentTurn {
+        let ParentParam { session, message } = self;
+        ParentTurn { session, message }
+    }
 }
 
 fn begin_step(call: &Call<'_>, params: &BeginParams) -> Result<StepBegun, WireError> {
@@ -108,14 +259,18 @@ fn begin_step(call: &Call<'_>, params: &BeginParams) -> Result<StepBegun, WireEr
         tool: params.tool.clone(),
         label: params.label.clone(),
         who: params.who.clone(),
+        parent: params.parent.clone().map(ParentParam::read),
     };
     let paths = params.paths.iter().map(|path| call.file(path));
     let owner = call.owner.filter(|_| !params.detached);
     let start = StepStart { info, paths: paths.collect::<Result<_, _>>()?, owner };
     let begun = call.workspace.begin_step(start, call.progress)?;
-    // The step has begun, so a failure here is none of it; the next snapshot goes on.
-    let left = call.workspace.absorb(AT_ONCE_BYTES).unwrap_or(0);
-    call.borrowing.set(left > 0);
+    // Where nothing is borrowed, looking again would cost a lock and opening the store.
+    if begun.borrowed > 0 {
+        // The step has begun, so a failure here is none of it; the next snapshot goes on.
+        let left = call.workspace.absorb(AT_ONCE_BYTES).unwrap_or(0);
+        call.borrowing.set(left > 0);
+    }
     Ok(StepBegun::from(&begun))
 }
 
@@ -146,6 +301,12 @@ struct UndoParams {
     /// Take the earlier version of a file where changes do not merge.
     #[serde(default)]
     force: bool,
+    /// Also take back changes of ignored files that no tool named.
+    #[serde(default)]
+    ignored: bool,
+    /// Close the session's open steps instead of calling it busy.
+    #[serde(default)]
+    interrupt: bool,
     /// Allow removing an unusual share of the files.
     #[serde(default)]
     allow_mass_removal: bool,
@@ -157,7 +318,7 @@ struct UndoParams {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Scope {
-    /// The newest turn that is not taken back yet.
+    /// The newest turn that is not taken back yet, sub-agents included.
     #[default]
     LastTurn,
     /// The newest step that is not taken back yet.
@@ -166,20 +327,30 @@ enum Scope {
     Step(String),
     /// One message, keeping later ones.
     Message(String),
-    /// A message and everything its session did after it.
-    From(String),
-    /// Everything the session did.
+    /// A message, or the rest of it from a part on, and everything its session did after it.
+    From(FromMessage),
+    /// Everything the session and its sub-agents did.
     Session,
 }
 
-impl From<Scope> for UndoScope {
-    fn from(scope: Scope) -> UndoScope {
-        match scope {
+/// Where to begin.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct FromMessage {
+    /// The message.
+    message: String,
+    /// The part of it; the parts before it stay.
+    part: Option<String>,
+}
+
+impl Scope {
+    fn read(&self) -> UndoScope {
+        match self.clone() {
             Scope::LastTurn => UndoScope::LastTurn,
             Scope::LastStep => UndoScope::LastStep,
-            Scope::Step(step) => UndoScope::Step(step),
-            Scope::Message(message) => UndoScope::Message(message),
-            Scope::From(message) => UndoScope::From(message),
+            Scope::Step(step) => UndoScope::Step { step },
+            Scope::Message(message) => UndoScope::Message { message },
+            Scope::From(FromMessage { message, part }) => UndoScope::From { message, part },
             Scope::Session => UndoScope::Session,
         }
     }
@@ -191,18 +362,28 @@ impl UndoParams {
             session: self.session.clone(),
             paths: call.paths(&self.paths)?,
             force: self.force,
+            ignored: self.ignored,
+            interrupt: self.interrupt,
             allow_mass_removal: self.allow_mass_removal,
             expected_plan: expected(self.plan.as_ref())?,
         };
-        Ok((self.scope.clone().into(), options))
+        Ok((self.scope.read(), options))
     }
+}
+
+/// What was planned, if the caller agreed to it.
+fn planned(
+    expected: Option<ObjectId>,
+    report: &ctrlz::UndoReport,
+) -> Result<UndoReport, WireError> {
+    check_plan(expected, report.plan)?;
+    Ok(UndoReport::from(report))
 }
 
 fn plan_undo(call: &Call<'_>, params: &UndoParams) -> Result<UndoReport, WireError> {
     let (scope, options) = params.read(call)?;
     let report = call.workspace.plan_undo(&scope, &options, call.progress)?;
-    check_plan(options.expected_plan, report.plan)?;
-    Ok(UndoReport::from(&report))
+    planned(options.expected_plan, &report)
 }
 
 fn undo(call: &Call<'_>, params: &UndoParams) -> Result<UndoReport, WireError> {
@@ -210,20 +391,215 @@ fn undo(call: &Call<'_>, params: &UndoParams) -> Result<UndoReport, WireError> {
     Ok(UndoReport::from(&call.workspace.undo(&scope, &options, call.progress)?))
 }
 
-/// How to bring it back.
+/// What to bring back, and how.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct RedoParams {
-    /// Take the version of before the undo where changes do not merge.
+struct BringBackParams {
+    /// The session. Default: the one that was taken back last.
+    session: Option<String>,
+    /// Take the version of before where changes do not merge.
     #[serde(default)]
     force: bool,
+    /// Also bring back changes of ignored files that no tool named.
+    #[serde(default)]
+    ignored: bool,
+    /// Close the session's open steps instead of calling it busy.
+    #[serde(default)]
+    interrupt: bool,
+    /// Allow removing an unusual share of the files.
+    #[serde(default)]
+    allow_mass_removal: bool,
+    /// Go on only if the plan still is the one with this hash.
+    plan: Option<Hash>,
+}
+
+impl BringBackParams {
+    fn options(&self) -> Result<UndoOptions, WireError> {
+        Ok(UndoOptions {
+            session: self.session.clone(),
+            paths: Vec::new(),
+            force: self.force,
+            ignored: self.ignored,
+            interrupt: self.interrupt,
+            allow_mass_removal: self.allow_mass_removal,
+            expected_plan: expected(self.plan.as_ref())?,
+        })
+    }
+}
+
+fn plan_redo(call: &Call<'_>, params: &BringBackParams) -> Result<UndoReport, WireError> {
+    let options = params.options()?;
+    planned(options.expected_plan, &call.workspace.plan_redo(&options, call.progress)?)
+}
+
+fn redo(call: &Call<'_>, params: &BringBackParams) -> Result<UndoReport, WireError> {
+    Ok(UndoReport::from(&call.workspace.redo(&params.options()?, call.progress)?))
+}
+
+/// Which plan.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ApplyParams {
+    /// The plan's hash.
+    plan: Hash,
     /// Allow removing an unusual share of the files.
     #[serde(default)]
     allow_mass_removal: bool,
 }
 
-fn redo(call: &Call<'_>, params: &RedoParams) -> Result<UndoReport, WireError> {
-    let RedoParams { force, allow_mass_removal } = *params;
-    let options = UndoOptions { force, allow_mass_removal, ..UndoOptions::default() };
-    Ok(UndoReport::from(&call.workspace.redo(&options, call.progress)?))
+fn apply(call: &Call<'_>, params: &ApplyParams) -> Result<UndoReport, WireError> {
+    let ApplyParams { plan, allow_mass_removal } = params;
+    let report = call.workspace.apply(&plan.id()?, *allow_mass_removal, call.progress)?;
+    Ok(UndoReport::from(&report))
+}
+
+/// What to take a session back to.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct RevertToParams {
+    /// The first message to take back; everything the session did after it goes too.
+    message: String,
+    /// The part of the message to begin with; the parts before it stay. Default: all of it.
+    part: Option<String>,
+    /// The session. Default: the one that the message belongs to.
+    session: Option<String>,
+    /// Take the earlier version of a file where changes do not merge.
+    #[serde(default)]
+    force: bool,
+    /// Also take back changes of ignored files that no tool named.
+    #[serde(default)]
+    ignored: bool,
+    /// Close the session's open steps instead of calling it busy.
+    #[serde(default)]
+    interrupt: bool,
+    /// Allow removing an unusual share of the files.
+    #[serde(default)]
+    allow_mass_removal: bool,
+    /// Go on only if the plan still is the one with this hash.
+    plan: Option<Hash>,
+}
+
+impl RevertToParams {
+    fn read(&self, call: &Call<'_>) -> Result<(String, Boundary, UndoOptions), WireError> {
+        let session = match &self.session {
+            Some(session) => session.clone(),
+            None => session_of(call.workspace, &self.message)?,
+        };
+        let boundary = Boundary { message: self.message.clone(), part: self.part.clone() };
+        let options = UndoOptions {
+            force: self.force,
+            ignored: self.ignored,
+            interrupt: self.interrupt,
+            allow_mass_removal: self.allow_mass_removal,
+            expected_plan: expected(self.plan.as_ref())?,
+            ..UndoOptions::default()
+        };
+        Ok((session, boundary, options))
+    }
+}
+
+fn plan_revert_to(call: &Call<'_>, params: &RevertToParams) -> Result<UndoReport, WireError> {
+    let (session, boundary, options) = params.read(call)?;
+    let report = call.workspace.plan_revert_to(&session, &boundary, &options, call.progress)?;
+    planned(options.expected_plan, &report)
+}
+
+fn revert_to(call: &Call<'_>, params: &RevertToParams) -> Result<UndoReport, WireError> {
+    let (session, boundary, options) = params.read(call)?;
+    let report = call.workspace.revert_to(&session, &boundary, &options, call.progress)?;
+    Ok(UndoReport::from(&report))
+}
+
+/// The session whose revert is meant.
+fn reverted(call: &Call<'_>, session: Option<&str>) -> Result<String, WireError> {
+    let state = pending_revert(call.workspace, session)?;
+    let nothing = || match session {
+        Some(session) => ctrlz::Error::NothingReverted { session: session.to_owned() }.into(),
+        None => WireError::new("nothing_reverted", "no session is reverted"),
+    };
+    Ok(state.ok_or_else(nothing)?.session)
+}
+
+fn plan_unrevert(call: &Call<'_>, params: &BringBackParams) -> Result<UndoReport, WireError> {
+    let session = reverted(call, params.session.as_deref())?;
+    let options = params.options()?;
+    let report = call.workspace.plan_unrevert(&session, &options, call.progress)?;
+    planned(options.expected_plan, &report)
+}
+
+fn unrevert(call: &Call<'_>, params: &BringBackParams) -> Result<UndoReport, WireError> {
+    let session = reverted(call, params.session.as_deref())?;
+    let report = call.workspace.unrevert(&session, &params.options()?, call.progress)?;
+    Ok(UndoReport::from(&report))
+}
+
+/// Whose revert.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct CommitParams {
+    /// The session. Default: the one that was reverted last.
+    session: Option<String>,
+}
+
+fn commit_revert(call: &Call<'_>, params: &CommitParams) -> Result<RevertState, WireError> {
+    let session = reverted(call, params.session.as_deref())?;
+    let state = call.workspace.commit_revert(&session)?;
+    // Somebody else may have been faster.
+    let state = state.ok_or(ctrlz::Error::NothingReverted { session })?;
+    Ok(RevertState::from(&state))
+}
+
+/// How to call the present state.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct CheckpointParams {
+    /// A name for people. Default: none.
+    label: Option<String>,
+    /// Why it is made, as `manual`, `turn` or `resume`; part of its ref's name. Default: `manual`.
+    kind: Option<String>,
+    /// Never remove it by pruning or retention.
+    #[serde(default)]
+    pinned: bool,
+    /// The session it belongs to. Default: none.
+    session: Option<String>,
+    /// Prune checkpoints that are not pinned to this many. Default: as the configuration says.
+    keep: Option<u64>,
+}
+
+fn checkpoint(call: &Call<'_>, params: &CheckpointParams) -> Result<CheckpointMade, WireError> {
+    let keep = params.keep.map(|keep| usize::try_from(keep).unwrap_or(usize::MAX));
+    let options = CheckpointOptions {
+        label: params.label.clone(),
+        kind: params.kind.clone().unwrap_or(CheckpointOptions::default().kind),
+        pinned: params.pinned,
+        session: params.session.clone(),
+        keep: keep.unwrap_or(call.keep_checkpoints),
+    };
+    Ok(CheckpointMade::from(&call.workspace.checkpoint(&options, call.progress)?))
+}
+
+/// What to fork.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ForkParams {
+    /// The session to fork.
+    session: String,
+    /// The first message that the fork does not share. Default: it shares all there is.
+    at: Option<String>,
+    /// The new session's id. Default: a new one.
+    id: Option<String>,
+    /// Bring the files into this directory, which must be new or empty and outside the work tree;
+    /// a relative path starts at the work tree. Default: no file is touched.
+    into: Option<WirePath>,
+}
+
+fn fork(call: &Call<'_>, params: &ForkParams) -> Result<Fork, WireError> {
+    let ForkParams { session, at, id, into } = params;
+    let root = call.workspace.root();
+    let options = ForkOptions {
+        at: at.clone(),
+        session: id.clone(),
+        into: into.as_ref().map(|into| root.join(into.as_path())),
+    };
+    Ok(Fork::from(&call.workspace.fork(session, &options, call.progress)?))
 }

@@ -63,6 +63,29 @@ pub(super) fn table() -> Vec<Method> {
             OF_RESTORES,
             revert,
         ),
+        Method::new(
+            "plan_recover",
+            "Tells what `recover` would do now; records the present state and changes no file.",
+            writes,
+            &["not_a_tree_path", "nothing_lost", "damaged", "stale_plan"],
+            plan_recover,
+        ),
+        Method::new(
+            "recover",
+            "Brings back what was lost at a path or below it, each file as it was last.",
+            writes,
+            &[
+                "not_a_tree_path",
+                "nothing_lost",
+                "damaged",
+                "moved",
+                "stale_plan",
+                "rolled_back",
+                "interrupted",
+                "no_space",
+            ],
+            recover,
+        ),
     ]
 }
 
@@ -172,4 +195,27 @@ fn revert(call: &Call<'_>, params: &RevertParams) -> Result<RestoreReport, WireE
     };
     let patches = patches(call, params)?;
     Ok(RestoreReport::from(&call.workspace.revert(&patches, &options, call.progress)?))
+}
+
+/// What to bring back.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct RecoverParams {
+    /// The file or directory.
+    path: WirePath,
+    /// Go on only if the plan still is the one with this hash.
+    plan: Option<Hash>,
+}
+
+fn plan_recover(call: &Call<'_>, params: &RecoverParams) -> Result<Plan, WireError> {
+    let plan = call.workspace.plan_recover(&call.file(&params.path)?, call.progress)?;
+    check_plan(expected(params.plan.as_ref())?, plan.hash)?;
+    Ok(Plan::from(&plan))
+}
+
+fn recover(call: &Call<'_>, params: &RecoverParams) -> Result<RestoreReport, WireError> {
+    let expected_plan = expected(params.plan.as_ref())?;
+    let options = RestoreOptions { expected_plan, ..RestoreOptions::default() };
+    let path = call.file(&params.path)?;
+    Ok(RestoreReport::from(&call.workspace.recover(&path, &options, call.progress)?))
 }

@@ -1,0 +1,143 @@
+//! What care of a store did, as JSON.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::path::{Hash, WirePath};
+
+/// What care did.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct CareReport {
+    /// Operations that were dropped from the log.
+    pub dropped_operations: u64,
+    /// Sessions nothing is left of.
+    pub dropped_sessions: Vec<String>,
+    /// Messages whose files were dropped.
+    pub lost_messages: Vec<LostMessage>,
+    /// What collecting garbage did.
+    pub gc: GcReport,
+}
+
+/// A message whose files can no longer be brought back.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct LostMessage {
+    /// The session.
+    pub session: String,
+    /// The message.
+    pub message: String,
+}
+
+impl From<&ctrlz::CareReport> for CareReport {
+    fn from(report: &ctrlz::CareReport) -> CareReport {
+        let lost = |lost: &ctrlz::LostMessage| LostMessage {
+            session: lost.session.clone(),
+            message: lost.message.clone(),
+        };
+        CareReport {
+            dropped_operations: report.dropped_operations,
+            dropped_sessions: report.dropped_sessions.clone(),
+            lost_messages: report.lost_messages.iter().map(lost).collect(),
+            gc: (&report.gc).into(),
+        }
+    }
+}
+
+/// What collecting garbage did.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct GcReport {
+    /// Bytes the packs took before.
+    pub bytes_before: u64,
+    /// Bytes they take now.
+    pub bytes_after: u64,
+    /// Packs before.
+    pub packs_before: u64,
+    /// Packs now.
+    pub packs_after: u64,
+    /// Objects that something reaches.
+    pub live_objects: u64,
+    /// Objects that were dropped.
+    pub dropped_objects: u64,
+    /// Why less was done than there was to do, if so.
+    pub note: Option<String>,
+}
+
+impl From<&ctrlz::GcReport> for GcReport {
+    fn from(report: &ctrlz::GcReport) -> GcReport {
+        GcReport {
+            bytes_before: report.bytes_before,
+            bytes_after: report.bytes_after,
+            packs_before: report.packs_before as u64,
+            packs_after: report.packs_after as u64,
+            live_objects: report.live_objects,
+            dropped_objects: report.dropped_objects,
+            note: report.note.clone(),
+        }
+    }
+}
+
+/// What purging did.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct PurgeReport {
+    /// Snapshots that are without it now.
+    pub snapshots: Vec<PurgedSnapshot>,
+    /// Contents that are gone.
+    pub contents: u64,
+    /// Other paths that have, or had, the same content.
+    pub same_content: Vec<WirePath>,
+    /// Whether the path is still in the work tree, where the next snapshot finds it again.
+    pub still_there: bool,
+    /// What collecting garbage did.
+    pub gc: GcReport,
+}
+
+/// A snapshot that something was purged from.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct PurgedSnapshot {
+    /// Its hash before, which names nothing any more.
+    pub hash: Hash,
+    /// Its hash now.
+    pub replacement: Hash,
+}
+
+impl From<&ctrlz::PurgeReport> for PurgeReport {
+    fn from(report: &ctrlz::PurgeReport) -> PurgeReport {
+        let snapshots = report.snapshots.iter().map(|(hash, replacement)| PurgedSnapshot {
+            hash: (*hash).into(),
+            replacement: (*replacement).into(),
+        });
+        PurgeReport {
+            snapshots: snapshots.collect(),
+            contents: report.contents,
+            same_content: report.same_content.iter().map(WirePath::from).collect(),
+            still_there: report.still_there,
+            gc: (&report.gc).into(),
+        }
+    }
+}
+
+/// A session that need not be kept any more.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Released {
+    /// The session.
+    pub session: String,
+}
+
+/// How everything was found to be.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Doctor {
+    /// Whether nothing is wrong.
+    pub ok: bool,
+    /// What was looked at.
+    pub checks: Vec<Check>,
+}
+
+/// One line of the checklist.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Check {
+    /// What was looked at.
+    pub name: &'static str,
+    /// Whether nothing is wrong with it.
+    pub ok: bool,
+    /// What was found, for people.
+    pub detail: String,
+}

@@ -1,0 +1,103 @@
+//! Methods that take care of the store: what is kept, and what must not be.
+
+use ctrlz::{PurgeOptions, Retention};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::care::{CareReport, PurgeReport, Released};
+use crate::error::WireError;
+use crate::method::{Access, Call, Method};
+use crate::path::WirePath;
+
+pub(super) fn table() -> Vec<Method> {
+    vec![
+        Method::new(
+            "gc",
+            "Drops what need not be kept any longer, and packs the rest.",
+            Access::Writes,
+            &["lost_ref", "damaged", "no_space"],
+            gc,
+        ),
+        Method::new(
+            "release_session",
+            "Lets go of a session: what only it did need not be kept any longer.",
+            Access::Writes,
+            &["no_such_session"],
+            release_session,
+        ),
+        Method::new(
+            "purge",
+            "Removes a path from every snapshot, for good; the work tree is not touched.",
+            Access::Writes,
+            &["not_confirmed", "not_a_tree_path", "nothing_to_purge", "damaged", "no_space"],
+            purge,
+        ),
+    ]
+}
+
+/// What to keep.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct GcParams {
+    /// Operations younger than this, in days before the newest one, always stay. Default: 7.
+    keep_days: Option<u64>,
+    /// Beyond that, what one of this many sessions that worked last did. Default: none.
+    keep_sessions: Option<u64>,
+    /// Beyond `keep_days`, one state a day stays for this many days more. Default: none does.
+    #[serde(default)]
+    thin_days: u64,
+    /// Rewrite every pack that has anything dead in it. Default: only wasteful ones.
+    #[serde(default)]
+    thorough: bool,
+}
+
+fn gc(call: &Call<'_>, params: &GcParams) -> Result<CareReport, WireError> {
+    let sessions = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+    let retention = Retention {
+        keep_days: params.keep_days.unwrap_or(Retention::default().keep_days),
+        keep_sessions: params.keep_sessions.map(sessions),
+        thin_days: params.thin_days,
+        thorough: params.thorough,
+    };
+    Ok(CareReport::from(&call.workspace.care(&retention, call.progress)?))
+}
+
+/// Which session.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ReleaseParams {
+    /// The session.
+    session: String,
+}
+
+fn release_session(call: &Call<'_>, params: &ReleaseParams) -> Result<Released, WireError> {
+    call.workspace.release_session(&params.session)?;
+    Ok(Released { session: params.session.clone() })
+}
+
+/// What to remove.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct PurgeParams {
+    /// The path; what is below it goes too.
+    path: WirePath,
+    /// Must be true: what is purged cannot be brought back.
+    #[serde(default)]
+    confirm: bool,
+    /// Take the same content away under other names too. Default: those stay and are listed.
+    #[serde(default)]
+    everywhere: bool,
+}
+
+fn purge(call: &Call<'_>, params: &PurgeParams) -> Result<PurgeReport, WireError> {
+    let path = call.file(&params.path)?;
+    if !params.confirm {
+        let message = format!("{path} would be gone from every snapshot for good");
+        let mut error = WireError::new("not_confirmed", message);
+        error.path = Some(path.into());
+        error.hint = Some("pass \"confirm\": true".into());
+        return Err(error);
+    }
+    let options = PurgeOptions { everywhere: params.everywhere };
+    Ok(PurgeReport::from(&call.workspace.purge(&path, options, call.progress)?))
+}

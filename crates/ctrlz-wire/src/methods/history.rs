@@ -1,0 +1,366 @@
+//! Methods that read the log: what happened, who did it, and to which file.
+
+use ctrlz::TimelineQuery;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::part::Part;
+use super::{NoParams, page};
+use crate::error::WireError;
+use crate::log::{
+    Blame, BlameLine, Checkpoint, Checkpoints, Log, LogEntry, Lost, LostFile, Version, Versions,
+};
+use crate::method::{Access, Call, Method};
+use crate::path::{WirePath, bounded};
+use crate::session::{Reverted, Sessions, ShownStep, StepRecord, Steps, WalkBack, pending_revert};
+use crate::snapshot::{Change, Deeds, DeedsDiff, DeedsFull};
+
+const OF_LOGS: &[&str] = &["no_such_session", "unknown_operation"];
+const OF_DEEDS: &[&str] = &["no_such_session", "no_such_message", "no_such_step"];
+
+pub(super) fn table() -> Vec<Method> {
+    let mut methods = of_operations();
+    methods.extend(of_sessions());
+    methods.extend(of_files());
+    methods
+}
+
+fn of_operations() -> Vec<Method> {
+    let reads = Access::Reads;
+    vec![
+        Method::new(
+            "timeline",
+            "Lists what happened, newest first, with the files and lines that changed.",
+            reads,
+            OF_LOGS,
+            timeline,
+        ),
+        Method::new(
+            "log",
+            "The same as `timeline`, by the name of the command.",
+            reads,
+            OF_LOGS,
+            timeline,
+        ),
+        Method::new(
+            "operation",
+            "Gives one operation of the log.",
+            reads,
+            &["unknown_operation"],
+            operation,
+        ),
+        Method::new(
+            "checkpoints",
+            "Lists the named states, newest first.",
+            reads,
+            &[],
+            checkpoints,
+        ),
+    ]
+}
+
+fn of_sessions() -> Vec<Method> {
+    let reads = Access::Reads;
+    vec![
+        Method::new("steps", "Lists the steps, oldest first.", reads, &[], steps),
+        Method::new(
+            "step",
+            "Tells what is recorded of one step, and what it did.",
+            reads,
+            &["no_such_step"],
+            step,
+        ),
+        Method::new(
+            "sessions",
+            "Lists the sessions that changed something, the last active one first.",
+            reads,
+            &[],
+            sessions,
+        ),
+        Method::new(
+            "revert_state",
+            "Gives a session's revert, as long as it can be moved or taken back.",
+            reads,
+            &[],
+            revert_state,
+        ),
+        Method::new(
+            "walk_back",
+            "Finds the state of a session at the beginning of a message.",
+            reads,
+            &["no_such_session"],
+            walk_back,
+        ),
+        Method::new(
+            "deeds",
+            "Lists what a session, message or step changed in all, unless it is taken back.",
+            reads,
+            OF_DEEDS,
+            deeds,
+        ),
+        Method::new(
+            "deeds_diff",
+            "Gives the same as text that `git apply` accepts.",
+            reads,
+            OF_DEEDS,
+            deeds_diff,
+        ),
+        Method::new(
+            "deeds_full",
+            "Gives the same with both texts and the line counts of every file.",
+            reads,
+            OF_DEEDS,
+            deeds_full,
+        ),
+    ]
+}
+
+fn of_files() -> Vec<Method> {
+    let reads = Access::Reads;
+    vec![
+        Method::new(
+            "blame",
+            "Says of each line of a file, as the newest snapshot has it, who wrote it.",
+            reads,
+            &["not_a_tree_path", "no_such_file", "binary"],
+            blame,
+        ),
+        Method::new(
+            "lost",
+            "Lists files that disappeared and have not come back, the last lost first.",
+            reads,
+            &[],
+            lost,
+        ),
+        Method::new(
+            "versions",
+            "Lists the versions of a file, newest first.",
+            reads,
+            &["not_a_tree_path"],
+            versions,
+        ),
+    ]
+}
+
+/// Which part of the log.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct TimelineParams {
+    /// Only what belongs to this session. Default: everything.
+    session: Option<String>,
+    /// Only what is older than this operation. Default: from the newest on.
+    before: Option<String>,
+    /// How many operations to give at most. Default: 20.
+    limit: Option<u64>,
+    /// How many files of each to name at most. Default: 20; 0 leaves lines uncounted.
+    files: Option<u64>,
+}
+
+fn count(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+fn timeline(call: &Call<'_>, params: &TimelineParams) -> Result<Log, WireError> {
+    const DEFAULT_OPERATIONS: u64 = 20;
+    let TimelineParams { session, before, limit, files } = params;
+    let query = TimelineQuery {
+        session: session.clone(),
+        before: before.clone(),
+        limit: count(limit.unwrap_or(DEFAULT_OPERATIONS).max(1)),
+        files: files.map_or(TimelineQuery::default().files, count),
+    };
+    Ok(Log::read(call.workspace, &query)?)
+}
+
+/// Which operation.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct OperationParams {
+    /// The operation's id.
+    operation: String,
+    /// How many of its files to name at most. Default: 1,000.
+    files: Option<u64>,
+}
+
+fn operation(call: &Call<'_>, params: &OperationParams) -> Result<LogEntry, WireError> {
+    const DEFAULT_FILES: u64 = 1000;
+    let files = count(params.files.unwrap_or(DEFAULT_FILES));
+    Ok(LogEntry::from(&call.workspace.find_operation(&params.operation, files)?))
+}
+
+fn checkpoints(call: &Call<'_>, _: &NoParams) -> Result<Checkpoints, WireError> {
+    let checkpoints = call.workspace.checkpoints()?;
+    Ok(Checkpoints { checkpoints: checkpoints.iter().rev().map(Checkpoint::from).collect() })
+}
+
+/// Which steps.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct StepsParams {
+    /// Only steps of this session, not those of its sub-agents.
+    session: Option<String>,
+    /// How many steps to pass over.
+    #[serde(default)]
+    offset: u64,
+    /// How many steps to give at most. Default: 100,000.
+    limit: Option<u64>,
+}
+
+fn steps(call: &Call<'_>, params: &StepsParams) -> Result<Steps, WireError> {
+    let mut steps = call.workspace.steps()?;
+    if let Some(session) = &params.session {
+        steps.retain(|step| step.info.session == *session);
+    }
+    let (steps, total, next) = page(steps, params.offset, params.limit);
+    Ok(Steps { steps: steps.iter().map(StepRecord::from).collect(), total, next })
+}
+
+/// Which step.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct StepParams {
+    /// The step's id.
+    step: String,
+}
+
+fn step(call: &Call<'_>, params: &StepParams) -> Result<ShownStep, WireError> {
+    Ok(ShownStep::of(call.workspace, &params.step)?)
+}
+
+fn sessions(call: &Call<'_>, _: &NoParams) -> Result<Sessions, WireError> {
+    Ok(Sessions::of(call.workspace)?)
+}
+
+/// Whose revert.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct RevertStateParams {
+    /// The session. Default: the one that was reverted last.
+    session: Option<String>,
+}
+
+fn revert_state(call: &Call<'_>, params: &RevertStateParams) -> Result<Reverted, WireError> {
+    let state = pending_revert(call.workspace, params.session.as_deref())?;
+    Ok(Reverted { reverted: state.as_ref().map(Into::into) })
+}
+
+/// The way back.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct WalkBackParams {
+    /// The session.
+    session: String,
+    /// The message, then the ones before it, as the client knows them. The first one counts by its
+    /// beginning, an earlier one by its end.
+    #[serde(deserialize_with = "bounded")]
+    messages: Vec<String>,
+}
+
+fn walk_back(call: &Call<'_>, params: &WalkBackParams) -> Result<WalkBack, WireError> {
+    Ok(call.workspace.walk_back(&params.session, &params.messages)?.into())
+}
+
+/// Whose deeds.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Whose {
+    /// Everything that steps did.
+    #[default]
+    All,
+    /// A session, its sub-agents included.
+    Session(String),
+    /// A message.
+    Message(String),
+    /// A step.
+    Step(String),
+}
+
+/// Whose deeds, and which part of them.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct DeedsParams {
+    /// Whose deeds. Default: all.
+    #[serde(default)]
+    of: Whose,
+    /// How many files to pass over.
+    #[serde(default)]
+    offset: u64,
+    /// How many files to give at most. Default: 100,000.
+    limit: Option<u64>,
+    /// How much text to give at most, in whole files. Default: 16 MiB.
+    max_bytes: Option<u64>,
+}
+
+impl DeedsParams {
+    fn of(&self) -> ctrlz::Deeds {
+        match self.of.clone() {
+            Whose::All => ctrlz::Deeds::All,
+            Whose::Session(session) => ctrlz::Deeds::Session(session),
+            Whose::Message(message) => ctrlz::Deeds::Message(message),
+            Whose::Step(step) => ctrlz::Deeds::Step(step),
+        }
+    }
+
+    fn part(&self) -> Part {
+        let DeedsParams { offset, limit, max_bytes, .. } = *self;
+        Part { offset, limit, max_bytes }
+    }
+}
+
+fn deeds(call: &Call<'_>, params: &DeedsParams) -> Result<Deeds, WireError> {
+    let changes = call.workspace.deeds(&params.of())?;
+    let (changes, total, next) = page(changes, params.offset, params.limit);
+    Ok(Deeds { files: changes.iter().map(Change::from).collect(), total, next })
+}
+
+fn deeds_diff(call: &Call<'_>, params: &DeedsParams) -> Result<DeedsDiff, WireError> {
+    params.part().text_of(call, call.workspace.deeds_full(&params.of())?)
+}
+
+fn deeds_full(call: &Call<'_>, params: &DeedsParams) -> Result<DeedsFull, WireError> {
+    params.part().texts_of(call, call.workspace.deeds_full(&params.of())?)
+}
+
+/// Which file, and which part of the list.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct HistoryParams {
+    /// The file.
+    path: WirePath,
+    /// How many items to pass over.
+    #[serde(default)]
+    offset: u64,
+    /// How many items to give at most. Default: 100,000.
+    limit: Option<u64>,
+}
+
+fn blame(call: &Call<'_>, params: &HistoryParams) -> Result<Blame, WireError> {
+    let path = call.file(&params.path)?;
+    let lines = call.workspace.blame(&path)?;
+    let (lines, total, next) = page(lines, params.offset, params.limit);
+    Ok(Blame { path: path.into(), lines: lines.iter().map(BlameLine::from).collect(), total, next })
+}
+
+fn versions(call: &Call<'_>, params: &HistoryParams) -> Result<Versions, WireError> {
+    let path = call.file(&params.path)?;
+    let versions = call.workspace.versions(&path)?;
+    let (versions, total, next) = page(versions, params.offset, params.limit);
+    let versions = versions.iter().map(Version::from).collect();
+    Ok(Versions { path: path.into(), versions, total, next })
+}
+
+/// Which part of the list.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct LostParams {
+    /// How many files to pass over.
+    #[serde(default)]
+    offset: u64,
+    /// How many files to give at most. Default: 100,000.
+    limit: Option<u64>,
+}
+
+fn lost(call: &Call<'_>, params: &LostParams) -> Result<Lost, WireError> {
+    let (lost, total, next) = page(call.workspace.lost()?, params.offset, params.limit);
+    Ok(Lost { lost: lost.iter().map(LostFile::from).collect(), total, next })
+}
