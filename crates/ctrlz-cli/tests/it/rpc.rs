@@ -151,7 +151,7 @@ fn ask_about_history(rpc: &mut Checked, step: &Value) {
     assert_eq!((&full["files"][0]["after"], &full["total"]), (&"x\n".into(), &1.into()));
     assert_eq!(rpc.call("deeds", json!({}))["total"], 1);
     let blame = rpc.call("blame", json!({ "path": "by the step" }));
-    assert_eq!(blame["lines"][0]["origin"]["step"]["step"], *step);
+    assert_eq!(blame["lines"][0]["origin"]["kind"], "redo", "which wrote it last");
     let versions = rpc.call("versions", json!({ "path": "by the step" }));
     assert_eq!(
         (&versions["total"], &versions["versions"][1]["content"]),
@@ -164,6 +164,8 @@ fn ask_about_history(rpc: &mut Checked, step: &Value) {
 }
 
 fn revert_and_fork(rpc: &mut Checked, bench: &Bench) {
+    let begun = rpc.call("begin_step", json!({ "session": "s", "message": "m2" }));
+    rpc.call("end_step", json!({ "step": begun["step"] }));
     let parent = json!({ "session": "s", "message": "m2" });
     let begun = rpc.call(
         "begin_step",
@@ -325,6 +327,7 @@ fn failures_say_what_and_what_about() {
     check("log", json!({ "session": "x" }), "no_such_session");
     check("status", json!({ "dir": "/does/not/exist" }), "file");
     check("status", json!({ "dir": "/" }), "dangerous_root");
+    bench.write("one more", "x");
     check("track", json!({ "options": { "max_files": 0 } }), "over_budget");
     check("track", json!({ "options": { "ref_prefix": "x" } }), "invalid_params");
     check("track", json!({ "profile": "opencode" }), "not_git");
