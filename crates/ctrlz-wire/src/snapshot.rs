@@ -31,6 +31,8 @@ pub struct Snapshot {
     pub skipped: Vec<Skipped>,
     /// A restore that had been cut off and was finished first.
     pub recovered: Option<Recovery>,
+    /// Whether a watcher told what to look at; otherwise everything was looked at.
+    pub watched: bool,
 }
 
 impl From<&ctrlz::Snapshot> for Snapshot {
@@ -47,6 +49,7 @@ impl From<&ctrlz::Snapshot> for Snapshot {
             borrowed: snapshot.borrowed,
             skipped: all_skipped(&snapshot.skipped),
             recovered: snapshot.recovered.as_ref().map(Recovery::from),
+            watched: snapshot.watched,
         }
     }
 }
