@@ -1,6 +1,7 @@
 //! kill -9 at every call that changes a file system.
 
 use crate::lab::{has, sized};
+use crate::manifest::Manifest;
 use crate::scene::Scene;
 use crate::strace::{Fault, MUTATING, calls, run_with};
 
@@ -92,6 +93,56 @@ fn a_killed_step_is_undone_like_any_other() {
 fn a_killed_undo_is_done_and_redone_wholly_or_not_at_all() {
     let scene = Scene::undo();
     check_killed_session(&scene, &scene.args(), &["redo", "--yes"]);
+}
+
+/// A fork touches no file of its work tree, and what it has begun to make elsewhere is finished or
+/// taken back by the next command there.
+#[test]
+fn a_killed_fork_loses_nothing_on_either_side() {
+    if !has("strace") {
+        return;
+    }
+    let scene = Scene::fork();
+    let into = scene.lab.dir().join("forked");
+    let fresh = || {
+        scene.reset();
+        if into.exists() {
+            crate::lab::remove(&into);
+        }
+    };
+    fresh();
+    let calls = calls(&scene.lab, MUTATING, &scene.args());
+    let whole = Manifest::of(&into);
+    assert!(calls.len() > 20, "too few calls: {calls:?}");
+    for (at, call) in calls.iter().enumerate().filter(|(at, _)| at.is_multiple_of(sized(5, 1))) {
+        fresh();
+        let when = format!("fork killed at {call:?}, its call {at}");
+        let ended = run_with(&scene.lab, &Fault::kill(call), &scene.args());
+        assert!(ended.is_killed(), "{when}: {ended:?}");
+        scene.lab.manifest().assert_is(&scene.before, &when);
+        scene.lab.ctrlz(&["log", "--json"]).is(&[0], &format!("{when}, then log"));
+        if into.exists() {
+            track_in(&scene, &into).is(&[0], &format!("{when}, then track there"));
+            let made = Manifest::of(&into);
+            assert!(made == whole || made == Manifest::default(), "{when}: {made:?}");
+            crate::lab::remove(&into);
+        }
+        let again: Vec<&str> = scene.args();
+        scene.lab.ctrlz(&again).is(&[0], &format!("{when}, and again"));
+        Manifest::of(&into).assert_is(&whole, &format!("{when}, and again"));
+        scene.lab.manifest().assert_is(&scene.before, &when);
+        scene.lab.assert_no_leftovers(&when);
+        if at.is_multiple_of(sized(20, 1)) {
+            scene.lab.assert_tidy(&when);
+        }
+    }
+}
+
+fn track_in(scene: &Scene, dir: &std::path::Path) -> crate::lab::Ended {
+    let work = scene.lab.work.to_str().unwrap();
+    let there = |word: String| if word == work { dir.to_str().unwrap().to_owned() } else { word };
+    let line: Vec<String> = scene.lab.line(&["track"]).into_iter().map(there).collect();
+    crate::lab::run(crate::lab::command(&line[0]).args(&line[1..]))
 }
 
 #[test]

@@ -94,6 +94,23 @@ impl Scene {
         scene
     }
 
+    /// A fork of a session into a new directory; the work tree itself does not change.
+    pub(crate) fn fork() -> Scene {
+        let lab = Lab::new();
+        first_state(&lab);
+        let first = (lab.track_operation(), lab.manifest());
+        let step = |message: &str, script: &str| {
+            let args = ["run", "--session", "s", "--message", message, "--", "sh", "-c", script];
+            lab.ctrlz(&args).ok();
+        };
+        step("1", "echo one > over.txt");
+        step("2", "rm gone.txt; echo two > over.txt");
+        let into = lab.dir().join("forked");
+        let args = ["fork", "s", "--at", "2", "--into", into.to_str().unwrap()].map(str::to_owned);
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        Scene::of(lab, &args, vec![first])
+    }
+
     /// What the command gives is found out by a run without faults.
     fn find_after(&mut self) {
         self.run().ok();

@@ -63,18 +63,13 @@ impl Project {
     }
 }
 
-/// Records that `root` belongs to the project of `other`.
+/// Records that `root`, which is empty, belongs to the project of `other`. What was recorded there
+/// before was of a work tree that is gone; its store stays.
 pub(crate) fn adopt_project(data_dir: &Path, other: &Path, root: &Path) -> Result<(), Error> {
     let Some(project) = Project::recorded(data_dir, other)? else { return Ok(()) };
     let record = record_path(data_dir, root);
-    if let Some(known) = read_record(&record)? {
-        return match known.id == project.id {
-            true => Ok(()),
-            false => {
-                let why = "snapshots of another project were taken at this path";
-                Err(Error::DangerousRoot { path: root.to_owned(), why })
-            }
-        };
+    if read_record(&record)?.is_some_and(|known| known.id == project.id) {
+        return Ok(());
     }
     let project = Project { path: PathText::from_bytes(root.as_os_str().as_bytes()), ..project };
     let json = serde_json::to_vec(&project).expect("plain data has a JSON form");
