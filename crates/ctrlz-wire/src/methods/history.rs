@@ -16,7 +16,8 @@ use crate::session::{Reverted, Sessions, ShownStep, StepRecord, Steps, WalkBack,
 use crate::snapshot::{Change, Deeds, DeedsDiff, DeedsFull};
 
 const OF_LOGS: &[&str] = &["no_such_session", "unknown_operation"];
-const OF_DEEDS: &[&str] = &["no_such_session", "no_such_message", "no_such_step"];
+const OF_DEEDS: &[&str] =
+    &["nothing_to_undo", "no_such_session", "no_such_message", "no_such_step"];
 
 pub(super) fn table() -> Vec<Method> {
     let mut methods = of_operations();
@@ -88,7 +89,7 @@ fn of_sessions() -> Vec<Method> {
             "walk_back",
             "Finds the state of a session at the beginning of a message.",
             reads,
-            &["no_such_session"],
+            &[],
             walk_back,
         ),
         Method::new(

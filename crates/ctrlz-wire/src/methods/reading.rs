@@ -12,7 +12,7 @@ use crate::snapshot::{
 };
 
 const UNKNOWN_OR_OUTSIDE: &[&str] =
-    &["not_a_hash", "unknown_snapshot", "not_a_snapshot", "not_a_tree_path"];
+    &["not_a_hash", "unknown_snapshot", "purged", "not_a_snapshot", "not_a_tree_path"];
 
 pub(super) fn table() -> Vec<Method> {
     let reads = Access::Reads;
@@ -24,6 +24,7 @@ pub(super) fn table() -> Vec<Method> {
             &[
                 "not_a_hash",
                 "unknown_snapshot",
+                "purged",
                 "not_a_snapshot",
                 "not_a_tree_path",
                 "no_such_file",

@@ -14,9 +14,9 @@ use crate::snapshot::{
     is_complete,
 };
 
-const UNKNOWN: &[&str] = &["not_a_hash", "unknown_snapshot", "not_a_snapshot"];
+const UNKNOWN: &[&str] = &["not_a_hash", "unknown_snapshot", "purged", "not_a_snapshot"];
 const UNKNOWN_OR_OUTSIDE: &[&str] =
-    &["not_a_hash", "unknown_snapshot", "not_a_snapshot", "not_a_tree_path"];
+    &["not_a_hash", "unknown_snapshot", "purged", "not_a_snapshot", "not_a_tree_path"];
 
 pub(super) fn table() -> Vec<Method> {
     vec![

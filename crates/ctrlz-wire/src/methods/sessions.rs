@@ -37,10 +37,8 @@ const OF_UNDOS: &[&str] = &[
     "rolled_back",
     "interrupted",
 ];
-const OF_REVERT_PLANS: &[&str] =
-    &["no_such_session", "no_such_message", "no_such_part", "session_busy", "stale_plan"];
+const OF_REVERT_PLANS: &[&str] = &["no_such_message", "no_such_part", "session_busy", "stale_plan"];
 const OF_REVERTS: &[&str] = &[
-    "no_such_session",
     "no_such_message",
     "no_such_part",
     "session_busy",
@@ -391,13 +389,45 @@ fn undo(call: &Call<'_>, params: &UndoParams) -> Result<UndoReport, WireError> {
     Ok(UndoReport::from(&call.workspace.undo(&scope, &options, call.progress)?))
 }
 
-/// What to bring back, and how.
+/// What to bring back, and how. Steps that are open do not stand in the way.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct BringBackParams {
+struct RedoParams {
     /// The session. Default: the one that was taken back last.
     session: Option<String>,
-    /// Take the version of before where changes do not merge.
+    /// Take the version of before the undo where changes do not merge.
+    #[serde(default)]
+    force: bool,
+    /// Also bring back changes of ignored files that no tool named.
+    #[serde(default)]
+    ignored: bool,
+    /// Allow removing an unusual share of the files.
+    #[serde(default)]
+    allow_mass_removal: bool,
+    /// Go on only if the plan still is the one with this hash.
+    plan: Option<Hash>,
+}
+
+impl RedoParams {
+    fn options(&self) -> Result<UndoOptions, WireError> {
+        Ok(UndoOptions {
+            session: self.session.clone(),
+            force: self.force,
+            ignored: self.ignored,
+            allow_mass_removal: self.allow_mass_removal,
+            expected_plan: expected(self.plan.as_ref())?,
+            ..UndoOptions::default()
+        })
+    }
+}
+
+/// Which revert to take back, and how.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct UnrevertParams {
+    /// The session. Default: the one that was reverted last.
+    session: Option<String>,
+    /// Take the version of before the revert where changes do not merge.
     #[serde(default)]
     force: bool,
     /// Also bring back changes of ignored files that no tool named.
@@ -413,26 +443,25 @@ struct BringBackParams {
     plan: Option<Hash>,
 }
 
-impl BringBackParams {
+impl UnrevertParams {
     fn options(&self) -> Result<UndoOptions, WireError> {
         Ok(UndoOptions {
-            session: self.session.clone(),
-            paths: Vec::new(),
             force: self.force,
             ignored: self.ignored,
             interrupt: self.interrupt,
             allow_mass_removal: self.allow_mass_removal,
             expected_plan: expected(self.plan.as_ref())?,
+            ..UndoOptions::default()
         })
     }
 }
 
-fn plan_redo(call: &Call<'_>, params: &BringBackParams) -> Result<UndoReport, WireError> {
+fn plan_redo(call: &Call<'_>, params: &RedoParams) -> Result<UndoReport, WireError> {
     let options = params.options()?;
     planned(options.expected_plan, &call.workspace.plan_redo(&options, call.progress)?)
 }
 
-fn redo(call: &Call<'_>, params: &BringBackParams) -> Result<UndoReport, WireError> {
+fn redo(call: &Call<'_>, params: &RedoParams) -> Result<UndoReport, WireError> {
     Ok(UndoReport::from(&call.workspace.redo(&params.options()?, call.progress)?))
 }
 
@@ -520,14 +549,14 @@ fn reverted(call: &Call<'_>, session: Option<&str>) -> Result<String, WireError>
     Ok(state.ok_or_else(nothing)?.session)
 }
 
-fn plan_unrevert(call: &Call<'_>, params: &BringBackParams) -> Result<UndoReport, WireError> {
+fn plan_unrevert(call: &Call<'_>, params: &UnrevertParams) -> Result<UndoReport, WireError> {
     let session = reverted(call, params.session.as_deref())?;
     let options = params.options()?;
     let report = call.workspace.plan_unrevert(&session, &options, call.progress)?;
     planned(options.expected_plan, &report)
 }
 
-fn unrevert(call: &Call<'_>, params: &BringBackParams) -> Result<UndoReport, WireError> {
+fn unrevert(call: &Call<'_>, params: &UnrevertParams) -> Result<UndoReport, WireError> {
     let session = reverted(call, params.session.as_deref())?;
     let report = call.workspace.unrevert(&session, &params.options()?, call.progress)?;
     Ok(UndoReport::from(&report))

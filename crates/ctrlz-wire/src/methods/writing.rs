@@ -12,6 +12,7 @@ use crate::put_back::{Plan, RestoreReport};
 const OF_PLANS: &[&str] = &[
     "not_a_hash",
     "unknown_snapshot",
+    "purged",
     "unknown_operation",
     "not_a_snapshot",
     "not_a_tree_path",
@@ -20,6 +21,7 @@ const OF_PLANS: &[&str] = &[
 const OF_RESTORES: &[&str] = &[
     "not_a_hash",
     "unknown_snapshot",
+    "purged",
     "unknown_operation",
     "not_a_snapshot",
     "not_a_tree_path",
