@@ -220,9 +220,8 @@ pub(crate) fn replace(path: &Path, bytes: &[u8], durable: Durable) -> Result<(),
 
 /// Writes over a file in place. For notes that only the holder of a lock reads and that can be lost.
 pub(crate) fn overwrite(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
-    let mut options = OpenOptions::new();
-    let options = options.write(true).create(true).truncate(true).mode(0o600);
-    options.open(path).and_then(|mut file| file.write_all(bytes)).named("write", path)
+    let mut file = open_or_create(path)?;
+    file.set_len(0).and_then(|()| file.write_all(bytes)).named("write", path)
 }
 
 /// Makes the names in a directory durable.
