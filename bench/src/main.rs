@@ -44,6 +44,9 @@ struct Args {
     /// A session of 10,000 steps instead of 1,000
     #[arg(long)]
     long_session: bool,
+    /// Only the session, into SESSIONS.md
+    #[arg(long)]
+    session: bool,
     /// Also Jujutsu, if `jj` is installed
     #[arg(long)]
     jj: bool,
@@ -91,6 +94,14 @@ fn run(args: &Args) -> Fallible<()> {
         ctrlz: process::build_ctrlz()?,
     };
     let machine = facts::Machine::look(&plan)?;
+    if args.session {
+        let page = report::session_page(&machine, &scenarios::run_session(&plan)?);
+        if let Some(dir) = &args.out {
+            std::fs::write(dir.join("SESSIONS.md"), &page)?;
+        }
+        println!("{page}");
+        return Ok(());
+    }
     let mut page = String::new();
     scenarios::run(&plan, |results| {
         page = report::markdown(&machine, results);

@@ -193,13 +193,30 @@ fn disk_goal(page: &mut String, results: &Results) {
     }
 }
 
+/// The page of a session that was measured alone.
+pub(crate) fn session_page(machine: &Machine, results: &Results) -> String {
+    let mut page = String::from("# A session, step by step\n\n");
+    page.push_str(
+        "Written by `cargo run --release -p ctrlz-bench -- --session --long-session --out bench`.\n\n",
+    );
+    for (what, value) in &machine.lines {
+        page += &format!("- {what}: {value}\n");
+    }
+    session(&mut page, results);
+    disk(&mut page, results);
+    page
+}
+
 fn session(page: &mut String, results: &Results) {
     page.push_str(
-        "\n## A long session\n\nThe beginning and the end of one step, in process, around the step of that number.\n\n\
-         | step | ms |\n|--:|--:|\n",
+        "\n## A long session\n\nIn process, on a tree of 1,000 files, after so many steps; milliseconds, median \
+         (smallest – largest). A *step* is its beginning and its end, around the step of that number; *log* the newest \
+         20 entries with their files and line counts; *plan* what an undo of the last turn would do; *undo* doing it, or \
+         bringing it again.\n\n| step | step | log | plan | undo or redo |\n|--:|--:|--:|--:|--:|\n",
     );
     for point in &results.session {
-        writeln!(page, "| {} | {} |", point.step, cell(point.cost)).expect("text can grow");
+        let cells = [point.cost, point.log, point.plan, point.undo].map(cell);
+        writeln!(page, "| {} | {} |", point.step, cells.join(" | ")).expect("text can grow");
     }
 }
 

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ctrlz::{Options, Progress, StepInfo, StepStart, Workspace};
+use ctrlz::{
+    Options, Progress, StepInfo, StepStart, TimelineQuery, UndoOptions, UndoScope, Workspace,
+};
 
 use crate::Fallible;
 use crate::job::{Job, Work};
@@ -68,6 +70,12 @@ pub(crate) struct SessionPoint {
     pub(crate) step: usize,
     /// Milliseconds for the beginning and the end of one step.
     pub(crate) cost: Spread,
+    /// For the newest 20 entries of the log.
+    pub(crate) log: Spread,
+    /// For planning to take the last turn back.
+    pub(crate) plan: Spread,
+    /// For taking it back, and for bringing it again.
+    pub(crate) undo: Spread,
 }
 
 /// A count of system calls.
@@ -110,6 +118,18 @@ pub(crate) fn run(plan: &Plan, mut show: impl FnMut(&Results) -> Fallible<()>) -
     let lab = Lab::new(plan, &temp.path().join("session"), if plan.quick { 200 } else { 1_000 })?;
     lab.session(&mut results)?;
     show(&results)
+}
+
+/// Measures a long session alone.
+pub(crate) fn run_session(plan: &Plan) -> Fallible<Results> {
+    let temp = match &plan.temp {
+        Some(dir) => tempfile::tempdir_in(dir)?,
+        None => tempfile::tempdir()?,
+    };
+    let mut results = Results::default();
+    let lab = Lab::new(plan, &temp.path().join("session"), 1_000)?;
+    lab.session(&mut results)?;
+    Ok(results)
 }
 
 /// A tree and every contender's state.
@@ -377,17 +397,16 @@ impl Lab<'_> {
             if step + 1 == peer_steps {
                 sizes.1 = disk_bytes(&state);
             }
+            if MILESTONES.contains(&(step + 1)) {
+                let near = &costs[step + 1 - ((step + 1) / 5).max(5)..];
+                let cost = Spread::of(near.to_vec());
+                results.session.push(look_back(&workspace, step + 1, cost)?);
+            }
         }
         let what = format!("{peer_steps} steps of one file each, growth");
         let peer = disk_bytes(&self.state(Contender::OpenCode)) - before_peer;
         results.disk.push((what.clone(), Contender::Library, sizes.1.saturating_sub(sizes.0)));
         results.disk.push((what, Contender::OpenCode, peer));
-        for at in [10, 30, 100, 300, 1_000, 3_000, 10_000] {
-            if at <= steps {
-                let near = &costs[at - (at / 5).max(5)..at];
-                results.session.push(SessionPoint { step: at, cost: Spread::of(near.to_vec()) });
-            }
-        }
         Ok(())
     }
 
@@ -448,4 +467,35 @@ fn parse_calls(contender: Contender, table: &str) -> Calls {
     let total = most.iter().map(|(_, count)| count).sum();
     most.truncate(5);
     Calls { contender, total, most }
+}
+
+/// Where a session is looked at.
+const MILESTONES: [usize; 7] = [10, 30, 100, 300, 1_000, 3_000, 10_000];
+
+/// What reading and undoing cost after so many steps.
+fn look_back(workspace: &Workspace, step: usize, cost: Spread) -> Fallible<SessionPoint> {
+    let progress = Progress::default();
+    let query = TimelineQuery { limit: 20, ..TimelineQuery::default() };
+    let (scope, options) = (UndoScope::LastTurn, UndoOptions::default());
+    let (mut log, mut plan, mut undo) = (Vec::new(), Vec::new(), Vec::new());
+    let millis = |clock: Instant| clock.elapsed().as_secs_f64() * 1000.0;
+    for _ in 0..5 {
+        let clock = Instant::now();
+        let entries = workspace.timeline(&query)?;
+        log.push(millis(clock));
+        let clock = Instant::now();
+        workspace.plan_undo(&scope, &options, &progress)?;
+        plan.push(millis(clock));
+        let clock = Instant::now();
+        workspace.undo(&scope, &options, &progress)?;
+        undo.push(millis(clock));
+        let clock = Instant::now();
+        workspace.redo(&options, &progress)?;
+        undo.push(millis(clock));
+        if entries.is_empty() {
+            return Err("the log is empty".into());
+        }
+    }
+    let (log, plan, undo) = (Spread::of(log), Spread::of(plan), Spread::of(undo));
+    Ok(SessionPoint { step, cost, log, plan, undo })
 }
