@@ -135,6 +135,7 @@ fn the_evidence_names_real_tests() {
         "crates/ctrlz-cli/tests/torture",
         "crates/ctrlz/src/git",
         "crates/ctrlz/src/fs",
+        "crates/ctrlz/src/store",
     ] {
         for entry in std::fs::read_dir(root.join(dir)).unwrap() {
             let path = entry.unwrap().path();
