@@ -77,6 +77,15 @@ impl Live {
     }
 }
 
+/// How a round ended.
+enum Round {
+    Done,
+    /// Copying needs room that is not there.
+    NoRoom,
+    /// Others were writing all the time.
+    Busy,
+}
+
 impl Store {
     /// Drops what nothing reaches. The caller holds no lock on the store.
     pub(crate) fn collect(
@@ -102,9 +111,16 @@ impl Store {
         let budget = (report.bytes_before * ROUND_PERCENT / 100).max(MIN_ROUND_BYTES);
         for round in rounds(&packs, &live, options, budget) {
             progress.check()?;
-            if !self.replace(&round, &heads, &mut live, &versions, patience, progress)? {
-                report.note = Some("other commands were busy; the next run goes on".into());
-                break;
+            match self.replace(&round, &heads, &mut live, &versions, patience, progress)? {
+                Round::Done => (),
+                Round::NoRoom => {
+                    let why = "the disk is too full to copy what is left of wasteful packs";
+                    report.note = Some(why.into());
+                }
+                Round::Busy => {
+                    report.note = Some("other commands were busy; the next run goes on".into());
+                    break;
+                }
             }
         }
         self.objects.refresh()?;
@@ -117,8 +133,7 @@ impl Store {
         Ok(report)
     }
 
-    /// One round: the live part of some packs is copied, then the packs go. `false` if others
-    /// were writing all the time.
+    /// One round: the live part of some packs is copied, then the packs go.
     fn replace(
         &self,
         packs: &[Arc<PackFile>],
@@ -127,19 +142,19 @@ impl Store {
         versions: &Versions,
         patience: Duration,
         progress: &Progress,
-    ) -> Result<bool, Error> {
+    ) -> Result<Round, Error> {
         let shared = Lock::take(&self.lock_path(), Sharing::Shared, patience)?;
         let is_copy_needed = packs.iter().any(|pack| pack.ids().any(|id| live.contains(&id)));
         let copied = match is_copy_needed {
             true if free_bytes(&self.objects_dir())? < total_bytes(packs) => {
                 // A full disk: only what is wholly dead can go.
-                return Ok(true);
+                return Ok(Round::NoRoom);
             }
             true => repack(self, packs, &|id| live.contains(id), versions)?,
             false => Published::default(),
         };
         drop(shared);
-        let Some(_alone) = take_alone(self, patience)? else { return Ok(false) };
+        let Some(_alone) = take_alone(self, patience)? else { return Ok(Round::Busy) };
         self.objects.refresh()?;
         let now = self.roots()?;
         let moved: HashMap<String, ObjectId> =
@@ -162,7 +177,7 @@ impl Store {
             }
         }
         remove_packs(self, packs, &copied, &|id| live.contains(id))?;
-        Ok(true)
+        Ok(Round::Done)
     }
 
     /// Everything that a ref names, by the ref.

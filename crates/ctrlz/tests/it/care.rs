@@ -175,6 +175,27 @@ fn what_is_purged_is_nowhere_any_more() {
 }
 
 #[test]
+fn what_is_purged_and_still_there_is_captured_whole_again() {
+    let lab = Lab::new();
+    lab.write("deep/secret.txt", "CANARY-51 is still needed\n");
+    lab.write("deep/other.txt", "other\n");
+    lab.write("a.txt", "a\n");
+    lab.hash();
+    // Old enough that the scan trusts what it remembers.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let before = lab.hash();
+    let path = crate::lab::tree_path("deep/secret.txt");
+    let options = ctrlz::PurgeOptions::default();
+    let report = lab.workspace().purge(&path, options, &Progress::default()).unwrap();
+    assert!(report.still_there);
+    assert_eq!(lab.hash(), before);
+    assert_fsck_clean(&lab.store());
+    lab.remove("deep");
+    lab.restore(before);
+    assert_eq!(lab.read("deep/secret.txt"), "CANARY-51 is still needed\n");
+}
+
+#[test]
 fn the_same_content_elsewhere_is_told_and_goes_when_asked() {
     let lab = Lab::new();
     lab.write("secret", "CANARY-9d2 is long enough to be found\n");
