@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use crate::commands::{
     absorb::AbsorbArgs, apply::ApplyArgs, blame::BlameArgs, checkpoint::CheckpointArgs,
     completions::CompletionsArgs, demo::DemoArgs, diff::DiffArgs, doctor::DoctorArgs,
-    fork::ForkArgs, guard::GuardArgs, log::LogArgs, ls::LsArgs, man::ManArgs, patch::PatchArgs,
-    recover::RecoverArgs, redo::RedoArgs, restore::RestoreArgs, revert::RevertArgs, rpc::RpcArgs,
-    run::RunArgs, sessions::SessionsArgs, show::ShowArgs, status::StatusArgs, track::TrackArgs,
-    undo::UndoArgs, unrevert::UnrevertArgs, watch::WatchArgs,
+    export::ExportArgs, fork::ForkArgs, guard::GuardArgs, import::ImportArgs, log::LogArgs,
+    ls::LsArgs, man::ManArgs, patch::PatchArgs, pull::PullArgs, push::PushArgs,
+    recover::RecoverArgs, redo::RedoArgs, relink::RelinkArgs, restore::RestoreArgs,
+    revert::RevertArgs, rpc::RpcArgs, run::RunArgs, sessions::SessionsArgs, show::ShowArgs,
+    status::StatusArgs, track::TrackArgs, undo::UndoArgs, unrevert::UnrevertArgs, watch::WatchArgs,
 };
 
 const AFTER_HELP: &str = "\
@@ -95,6 +96,11 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     Watch(WatchArgs),
     Rpc(RpcArgs),
+    Relink(RelinkArgs),
+    Export(ExportArgs),
+    Import(ImportArgs),
+    Push(PushArgs),
+    Pull(PullArgs),
     #[command(hide = true)]
     Absorb(AbsorbArgs),
     Completions(CompletionsArgs),

@@ -49,6 +49,12 @@ pub(crate) enum Failure {
     /// Signals cannot be caught, so Ctrl-C would cut a step off.
     #[error("cannot catch signals")]
     Signals(#[source] io::Error),
+    /// Git is not there to carry a push or pull.
+    #[error("cannot run git")]
+    NoGit(#[source] io::Error),
+    /// Git could not do what it was started for.
+    #[error("git could not {what}: {said}")]
+    Git { what: &'static str, said: String },
     /// Standard output does not take our data.
     #[error("cannot write the output")]
     Output(#[from] io::Error),
@@ -90,6 +96,8 @@ impl Failure {
             },
             Failure::CurrentDirectory(_)
             | Failure::Signals(_)
+            | Failure::NoGit(_)
+            | Failure::Git { .. }
             | Failure::Output(_)
             | Failure::Json(_) => 1,
         }
@@ -109,6 +117,8 @@ impl Failure {
             Failure::NotStarted { .. } => "not_started",
             Failure::NotWatched { .. } => "not_watched",
             Failure::Signals(_) => "signals",
+            Failure::NoGit(_) => "no_git",
+            Failure::Git { .. } => "git",
             Failure::Output(_) => "output",
             Failure::Json(_) => "json",
         }
@@ -123,6 +133,7 @@ impl Failure {
             Failure::Patches { .. } => {
                 "pass a JSON array of {\"hash\": …, \"files\": […]}, as `ctrlz patch --json` prints"
             }
+            Failure::NoGit(_) => "install git; it carries pushes and pulls",
             Failure::NothingReverted => {
                 "`ctrlz revert --message M` reverts one; `ctrlz redo` takes a final one back"
             }
@@ -132,6 +143,7 @@ impl Failure {
             | Failure::Option { .. }
             | Failure::NotStarted { .. }
             | Failure::Signals(_)
+            | Failure::Git { .. }
             | Failure::Output(_)
             | Failure::Json(_) => return None,
         };
@@ -160,6 +172,8 @@ impl From<&Failure> for WireError {
             | Failure::NotWatched { .. }
             | Failure::Signals(_)
             | Failure::Output(_)
+            | Failure::NoGit(_)
+            | Failure::Git { .. }
             | Failure::Json(_) => (),
         }
         error

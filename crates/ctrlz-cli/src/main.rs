@@ -8,6 +8,7 @@ mod commands;
 mod config;
 mod detached;
 mod failure;
+mod git;
 mod git_config;
 mod interrupts;
 mod place;
@@ -75,6 +76,13 @@ fn run(cli: &Cli, out: &mut Output) -> Result<Done, Failure> {
         Command::Status(args) => commands::status::run(&place()?, args, out),
         Command::Doctor(args) => commands::doctor::run(&place()?, args, out),
         Command::Watch(args) => commands::watch::run(&place()?, args, out),
+        Command::Relink(args) => {
+            commands::relink::run(config::decide(&cli.global, &environment)?, args, out)
+        }
+        Command::Export(args) => commands::export::run(&place()?, args, out),
+        Command::Import(args) => commands::import::run(&place()?, args, out),
+        Command::Push(args) => commands::push::run(&place()?, args, out),
+        Command::Pull(args) => commands::pull::run(&place()?, args, out),
         Command::Absorb(args) => commands::absorb::run(&place()?, args),
         Command::Rpc(args) if args.schema => commands::rpc::print_schema(out),
         Command::Rpc(_) => commands::rpc::serve(&cli.global, environment),

@@ -4,11 +4,11 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use ctrlz::{Error, ObjectId, Point, TreePath, Workspace};
+use ctrlz::{Error, Notice, ObjectId, Point, TreePath, Workspace};
 
 use crate::config::Settings;
 use crate::failure::Failure;
-use crate::render::shell_word;
+use crate::render::{self, shell_word};
 
 /// An opened work tree, seen from a directory inside it.
 pub(crate) struct Place {
@@ -26,6 +26,9 @@ impl Place {
     pub(crate) fn find(settings: Settings) -> Result<Place, Failure> {
         let Settings { options, root, dir, config, keep_checkpoints } = settings;
         let workspace = Workspace::open(&root, options)?;
+        if let Some(notice) = workspace.notice() {
+            render::note(&told(notice, workspace.root()));
+        }
         Ok(Place { workspace, dir, config, keep_checkpoints })
     }
 
@@ -117,6 +120,25 @@ impl Place {
                 None => Err(error.into()),
             },
         }
+    }
+}
+
+/// What is said once about a directory that is not where it was, or not what was there.
+fn told(notice: &Notice, root: &Path) -> String {
+    let here = root.display();
+    match notice {
+        Notice::Moved { from } => {
+            format!("ctrlz: moved from {}; its history has followed it", from.display())
+        }
+        Notice::Replaced => format!(
+            "ctrlz: another directory was at {here} before; this one starts a history of its own \
+             (`ctrlz relink {here} {here}` takes the old one over)"
+        ),
+        Notice::MayBe { old } => format!(
+            "ctrlz: if this is what was at {}, `ctrlz relink {} {here}` brings its history",
+            old.display(),
+            old.display()
+        ),
     }
 }
 

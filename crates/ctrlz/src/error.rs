@@ -144,6 +144,41 @@ pub enum Error {
         /// The directory.
         path: PathBuf,
     },
+    /// The store has no such log.
+    #[error("no log {log:?} in this store")]
+    NoSuchLog {
+        /// The name that was asked for.
+        log: String,
+    },
+    /// Nothing was ever recorded at this path.
+    #[error("nothing was recorded at {}", shown(path))]
+    NoHistory {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The directory that a history belongs to is still there.
+    #[error("{} is still there, and its history stays with it", shown(path))]
+    StillThere {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A file that was to be imported, or what a server sent, is not usable.
+    #[error("{} cannot be imported: {why}; nothing was changed", shown(path))]
+    BadImport {
+        /// The file, or the server's address.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Both sides have recorded something the other does not know under the same name.
+    #[error("the log {log} here and there have parted; neither was changed")]
+    Diverged {
+        /// The log.
+        log: String,
+    },
+    /// Nothing from elsewhere is here to be brought back.
+    #[error("nothing was pulled or imported that could be restored without naming it")]
+    NothingPulled,
     /// Everything is taken back already, or nothing was ever done.
     #[error("nothing to undo")]
     NothingToUndo,
@@ -332,6 +367,9 @@ impl Error {
             | Error::NoSuchMessage { .. }
             | Error::NothingToUndo
             | Error::NothingToRedo
+            | Error::NoHistory { .. }
+            | Error::NoSuchLog { .. }
+            | Error::NothingPulled
             | Error::NoSuchPart { .. }
             | Error::NoSuchSession { .. }
             | Error::NoSuchCheckpoint { .. }
@@ -343,6 +381,7 @@ impl Error {
             | Error::NoSuchFile { .. } => Fault::Caller,
             Error::Busy { .. }
             | Error::SessionBusy { .. }
+            | Error::Diverged { .. }
             | Error::Moved { .. }
             | Error::StalePlan
             | Error::Cancelled => Fault::Conflict,
@@ -353,6 +392,7 @@ impl Error {
             | Error::NotEmpty { .. }
             | Error::InsideWorkTree { .. }
             | Error::SessionExists { .. }
+            | Error::StillThere { .. }
             | Error::HostileTree { .. }
             | Error::Bomb { .. } => Fault::Refused,
             Error::Disabled { .. } => Fault::Disabled,
@@ -361,6 +401,7 @@ impl Error {
                 Fault::Caller | Fault::Refused | Fault::Disabled | Fault::Machine => Fault::Machine,
             },
             Error::File(_)
+            | Error::BadImport { .. }
             | Error::Damaged { .. }
             | Error::LostRef { .. }
             | Error::NewerFormat { .. }
@@ -424,6 +465,17 @@ impl Error {
             Error::Moved { .. } | Error::StalePlan => "run the command again",
             Error::Interrupted { .. } => "run any ctrlz command, for example `ctrlz status`",
             Error::NewerFormat { .. } => "update ctrlz",
+            Error::NoSuchLog { .. } => "`ctrlz sessions` names those that came from elsewhere",
+            Error::NoHistory { .. } => "name the path where the project was when it was recorded",
+            Error::StillThere { .. } => {
+                "to give a copy the same history, `ctrlz export` it here and `ctrlz import` it there"
+            }
+            Error::BadImport { .. } => "get the file again from where it was made",
+            Error::Diverged { .. } => {
+                "if this machine or its data directory was copied, `ctrlz push --as-new` goes on \
+                 under a name of its own"
+            }
+            Error::NothingPulled => "name a snapshot; `ctrlz log` and `ctrlz sessions` list them",
             Error::Disabled { .. } => "set enabled = true in the configuration",
             Error::UntrustedStore { .. } => "choose another place with --data-dir",
             Error::RolledBack { cause } => return cause.hint(),
@@ -458,6 +510,12 @@ impl Error {
             Error::Binary { .. } => "binary",
             Error::NothingToUndo => "nothing_to_undo",
             Error::NothingToRedo => "nothing_to_redo",
+            Error::NoHistory { .. } => "no_history",
+            Error::NoSuchLog { .. } => "no_such_log",
+            Error::StillThere { .. } => "still_there",
+            Error::BadImport { .. } => "bad_import",
+            Error::Diverged { .. } => "diverged",
+            Error::NothingPulled => "nothing_pulled",
             Error::NotASnapshot { .. } => "not_a_snapshot",
             Error::NoSuchFile { .. } => "no_such_file",
             Error::HostileTree { .. } => "hostile_tree",

@@ -49,7 +49,10 @@ mod session;
 mod store;
 mod workspace;
 
-pub use care::{CareReport, LostMessage, PurgeOptions, PurgeReport, Retention};
+pub use care::{
+    CareReport, ExportOptions, Exported, Imported, Log, LostMessage, Pull, Pulled, PulledLog,
+    PurgeOptions, PurgeReport, Push, RefUpdate, Relinked, Retention, relink,
+};
 pub use compare::{Change, FileDiff, Status as ChangeStatus, base64};
 pub use error::{Error, Fault};
 pub use fs::FileError;
@@ -68,7 +71,7 @@ pub use store::{
     StepInfo,
 };
 pub use workspace::{
-    Diffs, IgnoredFiles, ListedFile, Options, Patch, PatchToRevert, Point, Presence, Problem,
-    Recovery, Refusal, RestoreOptions, RestoreReport, Snapshot, Status, TrackOptions, Verification,
-    WatchEnd, WatchOptions, Watcher, WatcherStatus, Workspace, find_work_tree,
+    Diffs, IgnoredFiles, ListedFile, Notice, Options, Patch, PatchToRevert, Point, Presence,
+    Problem, Recovery, Refusal, RestoreOptions, RestoreReport, Snapshot, Status, TrackOptions,
+    Verification, WatchEnd, WatchOptions, Watcher, WatcherStatus, Workspace, find_work_tree,
 };

@@ -30,6 +30,9 @@ pub(crate) struct LogArgs {
     /// Show only what belongs to this session
     #[arg(value_name = "SESSION")]
     session: Option<String>,
+    /// Show a log that came from elsewhere, by the name that `sessions` shows
+    #[arg(long, value_name = "LOG")]
+    from: Option<String>,
     /// Show at most N operations
     #[arg(short = 'n', value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
@@ -37,7 +40,7 @@ pub(crate) struct LogArgs {
     #[arg(short = 'f', long)]
     files: bool,
     /// List files that disappeared and have not come back, and the command that brings them back
-    #[arg(long, conflicts_with_all = ["session", "files"])]
+    #[arg(long, conflicts_with_all = ["session", "from", "files"])]
     lost: bool,
 }
 
@@ -87,6 +90,7 @@ fn show_operations(
     out: &mut Output,
 ) -> Result<Done, Failure> {
     let query = TimelineQuery {
+        log: args.from.clone(),
         session: args.session.clone(),
         limit: limit(args),
         ..TimelineQuery::default()

@@ -25,8 +25,9 @@ pub(crate) struct RestoreArgs {
     /// A checkpoint is named by its name or label, `latest` or `resume`.
     /// An operation also tells apart states that differ only in permissions or empty directories,
     /// which a hash does not cover.
+    /// Without it, the newest state that was pulled or imported, where nothing was recorded yet.
     #[arg(value_name = "HASH|OPERATION|CHECKPOINT")]
-    to: OsString,
+    to: Option<OsString>,
     /// Also remove files created since, where the snapshot proves that they did not exist
     #[arg(long)]
     exact: bool,
@@ -48,7 +49,10 @@ pub(crate) struct RestoreArgs {
 }
 
 pub(crate) fn run(place: &Place, args: &RestoreArgs, out: &mut Output) -> Result<Done, Failure> {
-    let to = place.point(&args.to)?;
+    let to = match &args.to {
+        Some(to) => place.point(to)?,
+        None => place.workspace.newest_from_elsewhere()?,
+    };
     let options = RestoreOptions {
         exact: args.exact,
         paths: scoped_paths(place, &args.paths)?,

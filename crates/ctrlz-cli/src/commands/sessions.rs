@@ -1,7 +1,9 @@
 //! `ctrlz sessions`: who worked here.
 
-use ctrlz::SessionInfo;
+use ctrlz::{Log, SessionInfo};
 use ctrlz_wire::Sessions;
+use serde::Serialize;
+use serde_json::json;
 
 use super::Done;
 use crate::failure::Failure;
@@ -15,18 +17,40 @@ use crate::render::{self, Output, printable};
 #[derive(clap::Args, Debug)]
 pub(crate) struct SessionsArgs {}
 
+/// The sessions of the wire, and those of logs that came from elsewhere.
+#[derive(Serialize)]
+struct SessionsJson {
+    #[serde(flatten)]
+    here: Sessions,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    elsewhere: Vec<serde_json::Value>,
+}
+
 pub(crate) fn run(place: &Place, args: &SessionsArgs, out: &mut Output) -> Result<Done, Failure> {
     let SessionsArgs {} = args;
+    let mut elsewhere = Vec::new();
+    for log in place.workspace.logs_from_elsewhere()?.into_iter().rev() {
+        let sessions = place.workspace.sessions_of(&log.name)?;
+        elsewhere.push((log, sessions));
+    }
     if out.is_json() {
-        out.json(&Sessions::of(&place.workspace)?)?;
+        let here = Sessions::of(&place.workspace)?;
+        let log = |(log, sessions): &(Log, Vec<SessionInfo>)| json!({ "log": log, "sessions": sessions.iter().rev().collect::<Vec<_>>() });
+        out.json(&SessionsJson { here, elsewhere: elsewhere.iter().map(log).collect() })?;
         return Ok(Done::Complete);
     }
     let sessions = place.workspace.sessions()?;
-    if sessions.is_empty() {
+    if sessions.is_empty() && elsewhere.is_empty() {
         render::note("no session has changed anything here yet");
     }
     for session in sessions.iter().rev() {
         out.line(&line(session))?;
+    }
+    for (log, sessions) in &elsewhere {
+        out.line(&printable(&format!("log {} from {}:", log.name, log.from)))?;
+        for session in sessions.iter().rev() {
+            out.line(&format!("  {}", line(session)))?;
+        }
     }
     Ok(Done::Complete)
 }

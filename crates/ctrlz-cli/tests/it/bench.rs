@@ -128,7 +128,7 @@ impl Ran {
 
 /// Starts nothing yet; the environment is empty.
 #[expect(clippy::disallowed_methods, reason = "the one place where tests start a process")]
-fn program(name: &str) -> Command {
+pub(crate) fn program(name: &str) -> Command {
     let mut command = Command::new(name);
     command.env_clear().stdin(Stdio::null());
     command

@@ -4,6 +4,7 @@
 
 mod bench;
 mod environment;
+mod fleet;
 mod output;
 mod reading;
 mod restoring;

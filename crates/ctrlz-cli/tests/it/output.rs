@@ -46,7 +46,7 @@ fn wrong_usage_has_its_own_code() {
     let bench = Bench::new();
     for words in [
         &["trak"][..],
-        &["restore"],
+        &["relink"],
         &["track", "--nope"],
         &[],
         &["ls", "a", "b"],

@@ -165,6 +165,7 @@ fn timeline(call: &Call<'_>, params: &TimelineParams) -> Result<Log, WireError> 
     const DEFAULT_OPERATIONS: u64 = 20;
     let TimelineParams { session, before, limit, files } = params;
     let query = TimelineQuery {
+        log: None,
         session: session.clone(),
         before: before.clone(),
         limit: count(limit.unwrap_or(DEFAULT_OPERATIONS).max(1)),

@@ -2,10 +2,20 @@
 //!
 //! Nothing here is needed for a snapshot or an undo; all of it keeps them possible for years.
 
+mod arrival;
+mod exchange;
+mod export;
+mod import;
 mod purge;
+mod redact;
+mod relink;
 mod retention;
 mod rewrite;
 mod thin;
 
+pub use exchange::{Log, Pull, Pulled, PulledLog, Push, RefUpdate};
+pub use export::{ExportOptions, Exported};
+pub use import::Imported;
 pub use purge::{PurgeOptions, PurgeReport};
+pub use relink::{Relinked, relink};
 pub use retention::{CareReport, LostMessage, Retention};

@@ -148,6 +148,15 @@ pub(crate) fn create_build_dir(parent: &Path) -> Result<(PathBuf, File), FileErr
     }
 }
 
+/// Removes what [`create_build_dir`] made.
+pub(crate) fn remove_build_dir(path: &Path) -> Result<(), FileError> {
+    let is_build = path.file_name().is_some_and(|name| is_ours(name, BUILDING));
+    match is_build {
+        true => absent_is_fine(std::fs::remove_dir_all(path)).named("remove", path),
+        false => Ok(()),
+    }
+}
+
 /// Removes unfinished stores in `parent`, which may be anybody's directory, whose makers are gone.
 ///
 /// Only names that [`create_build_dir`] makes, and only if they hold nothing or a store's parts.

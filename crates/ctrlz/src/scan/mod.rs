@@ -76,6 +76,8 @@ pub enum SkipReason {
     HashCollision,
     /// The user's index could not be understood, so tracked files that are ignored are missing.
     UnreadableIndex,
+    /// It was left out when the snapshot was exported.
+    Redacted,
     /// The ignore file is too large to apply; its rules were not used.
     IgnoreFileTooLarge {
         /// Its size.
@@ -99,6 +101,7 @@ impl SkipReason {
             | SkipReason::OtherMount
             | SkipReason::ProtectedName
             | SkipReason::Purged
+            | SkipReason::Redacted
             | SkipReason::NestedRepository => false,
         }
     }
@@ -119,6 +122,7 @@ impl SkipReason {
             SkipReason::NestedRepository => "a nested repository".into(),
             SkipReason::Purged => "purged".into(),
             SkipReason::HashCollision => "its bytes attack SHA-1".into(),
+            SkipReason::Redacted => "left out when it was exported".into(),
             SkipReason::UnreadableIndex => "the index of git cannot be understood".into(),
             SkipReason::IgnoreFileTooLarge { bytes } => {
                 format!("an ignore file of {bytes} bytes, whose rules were not applied")

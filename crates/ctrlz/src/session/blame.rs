@@ -6,7 +6,7 @@ use crate::compare::{Entry, changes, find};
 use crate::error::Error;
 use crate::git::{ObjectId, diff_lines, split_lines};
 use crate::path::TreePath;
-use crate::store::{LogEntry, OperationKind, StepInfo, Store};
+use crate::store::{LogEntry, OperationKind, StepInfo, Store, WorkTree};
 use crate::workspace::{Workspace, is_binary};
 
 use super::history::History;
@@ -41,8 +41,15 @@ impl Workspace {
     /// Files that were renamed without a change are followed. A binary file is an error.
     pub fn blame(&self, path: &TreePath) -> Result<Vec<BlameLine>, Error> {
         let none = || Error::NoSuchFile { id: ObjectId::EMPTY_TREE, path: path.clone() };
-        let (store, work_tree) = self.existing()?.ok_or_else(none)?;
-        let mut history = History::open(&store, &work_tree)?;
+        let (_, work_tree) = self.existing()?.ok_or_else(none)?;
+        self.blame_in(work_tree.id(), path)
+    }
+
+    /// The same in another log of the store, as [`Log::name`](crate::Log::name) has it.
+    pub fn blame_in(&self, log: &str, path: &TreePath) -> Result<Vec<BlameLine>, Error> {
+        let none = || Error::NoSuchFile { id: ObjectId::EMPTY_TREE, path: path.clone() };
+        let (store, _) = self.existing()?.ok_or_else(none)?;
+        let mut history = History::open(&store, &WorkTree::named(&store, log))?;
         history.before(0)?;
         let newest = history.entries.first().ok_or_else(none)?.snapshot;
         let missing = || Error::NoSuchFile { id: newest, path: path.clone() };

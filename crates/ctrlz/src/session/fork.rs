@@ -8,9 +8,7 @@ use crate::error::Error;
 use crate::fs::Named;
 use crate::git::ObjectId;
 use crate::scan::Progress;
-use crate::store::{
-    Details, Forked, NewOperation, OperationKind, PackWriter, adopt_project, new_id,
-};
+use crate::store::{Details, Forked, NewOperation, OperationKind, PackWriter, new_id};
 use crate::workspace::{Hold, Options, Point, RestoreOptions, RestoreReport, Workspace};
 
 use super::choose::Lineage;
@@ -112,13 +110,15 @@ impl Workspace {
             // The store stays where it is; both work trees use it.
             Some(_) => Options { store, ..self.options().clone() },
             None => {
-                adopt_project(&self.options().data_dir, self.root(), &into)?;
+                self.registry().adopt_project(self.root(), &into)?;
                 self.options().clone()
             }
         };
         let there = Workspace::open(&into, options)?;
         let restore = RestoreOptions::default();
-        let point = Point::OperationOf { root: self.root().to_owned(), id: operation.to_owned() };
+        let (_, work_tree) =
+            self.existing()?.ok_or_else(|| Error::UnknownOperation { id: operation.to_owned() })?;
+        let point = Point::OperationOf { log: work_tree.id().to_owned(), id: operation.to_owned() };
         let report = there.restore(point, &restore, progress)?;
         Ok((there, report))
     }

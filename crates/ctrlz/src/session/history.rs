@@ -1,7 +1,6 @@
 //! The log as sessions, turns and steps, read from its newest end as far as needed.
 
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
 
 use crate::error::Error;
 use crate::path::TreePath;
@@ -12,7 +11,6 @@ use crate::store::{
 /// A work tree's log, newest first.
 pub(super) struct History<'a> {
     store: &'a Store,
-    path: PathBuf,
     log: Option<LogIndex>,
     /// What has been read so far.
     pub(super) entries: Vec<LogEntry>,
@@ -80,13 +78,12 @@ impl Span {
 impl<'a> History<'a> {
     /// The log of a work tree; nothing of it is read yet.
     pub(super) fn open(store: &'a Store, work_tree: &WorkTree) -> Result<History<'a>, Error> {
-        let path = work_tree.index_path();
         let log = match store.refs.read(work_tree.ref_name())? {
-            Some(head) => Some(LogIndex::open(store, &path, head)?),
+            Some(head) => Some(LogIndex::open(store, work_tree, head)?),
             None => None,
         };
         let (entries, redone, taken) = Default::default();
-        Ok(History { store, path, log, entries, redone, taken })
+        Ok(History { store, log, entries, redone, taken })
     }
 
     /// The whole log.
@@ -105,7 +102,7 @@ impl<'a> History<'a> {
     /// Reads one more operation; `false` at the beginning of the log.
     pub(super) fn pull(&mut self) -> Result<bool, Error> {
         let Some(log) = &mut self.log else { return Ok(false) };
-        let Some(entry) = log.next(self.store, &self.path)? else { return Ok(false) };
+        let Some(entry) = log.next(self.store)? else { return Ok(false) };
         self.note(&entry);
         self.entries.push(entry);
         Ok(true)

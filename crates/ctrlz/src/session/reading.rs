@@ -9,7 +9,7 @@ use crate::compare::{Change, Entry, changes, write_unified};
 use crate::error::Error;
 use crate::git::ObjectId;
 use crate::path::TreePath;
-use crate::store::{Boundary, Forked, Head, LogEntry, OperationKind, StepInfo, Store};
+use crate::store::{Boundary, Forked, Head, LogEntry, OperationKind, StepInfo, Store, WorkTree};
 use crate::workspace::{Absence, Diffs, Workspace};
 
 use super::choose::Lineage;
@@ -171,6 +171,9 @@ pub struct TimelineFile {
 /// Which part of the log to show.
 #[derive(Clone, Debug)]
 pub struct TimelineQuery {
+    /// Another log of the store, as [`Log::name`](crate::Log::name) has it. Default: the work
+    /// tree's own.
+    pub log: Option<String>,
     /// Only what belongs to this session. Default: all.
     pub session: Option<String>,
     /// Only operations older than this one. Default: from the newest on.
@@ -183,14 +186,18 @@ pub struct TimelineQuery {
 
 impl Default for TimelineQuery {
     fn default() -> TimelineQuery {
-        TimelineQuery { session: None, before: None, limit: 50, files: 20 }
+        TimelineQuery { log: None, session: None, before: None, limit: 50, files: 20 }
     }
 }
 
 impl Workspace {
     /// The log for people, newest first.
     pub fn timeline(&self, query: &TimelineQuery) -> Result<Vec<TimelineEntry>, Error> {
-        let Some((store, work_tree)) = self.existing()? else { return Ok(Vec::new()) };
+        let Some((store, own)) = self.existing()? else { return Ok(Vec::new()) };
+        let work_tree = match &query.log {
+            Some(log) => existing_log(&store, log)?,
+            None => own,
+        };
         let mut history = History::open(&store, &work_tree)?;
         let mut found = Vec::new();
         let mut at = 0;
@@ -245,47 +252,13 @@ impl Workspace {
     /// The sessions of the work tree, the one that worked last at the end.
     pub fn sessions(&self) -> Result<Vec<SessionInfo>, Error> {
         let Some((store, work_tree)) = self.existing()? else { return Ok(Vec::new()) };
-        let mut history = History::read(&store, &work_tree)?;
-        let mut reverts = all_pending(&mut history)?;
-        let mut sessions: BTreeMap<String, SessionInfo> = BTreeMap::new();
-        let mut seen = HashSet::new();
-        let fresh = |session: &str, at: u64| SessionInfo {
-            session: session.to_owned(),
-            who: None,
-            parent: None,
-            forked: None,
-            steps: 0,
-            undone: 0,
-            first_at_millis: at,
-            last_at_millis: at,
-            reverted: None,
-        };
-        for entry in history.entries.iter().rev() {
-            if let (Some(forked), Some(id)) = (&entry.details.forked, &entry.details.session) {
-                let known = sessions.entry(id.clone());
-                known.or_insert_with(|| fresh(id, entry.at_millis)).forked = Some(forked.clone());
-            }
-            for credit in &entry.details.credits {
-                let info = &credit.step;
-                let session = sessions
-                    .entry(info.session.clone())
-                    .or_insert_with(|| fresh(&info.session, entry.at_millis));
-                session.who = session.who.take().or_else(|| info.who.clone());
-                let parent = info.parent.as_ref().map(|turn| turn.session.clone());
-                session.parent = session.parent.take().or(parent);
-                session.last_at_millis = session.last_at_millis.max(entry.at_millis);
-                if seen.insert(&info.step) {
-                    session.steps += 1;
-                    session.undone += usize::from(history.is_undone(&info.step));
-                }
-            }
-        }
-        for (id, session) in &mut sessions {
-            session.reverted = reverts.remove(id);
-        }
-        let mut sessions: Vec<SessionInfo> = sessions.into_values().collect();
-        sessions.sort_by_key(|session| session.last_at_millis);
-        Ok(sessions)
+        sessions_of(&store, &work_tree)
+    }
+
+    /// The sessions of another log in the store, as [`Log::name`](crate::Log::name) has it.
+    pub fn sessions_of(&self, log: &str) -> Result<Vec<SessionInfo>, Error> {
+        let Some((store, _)) = self.existing()? else { return Ok(Vec::new()) };
+        sessions_of(&store, &WorkTree::named(&store, log))
     }
 
     /// What steps changed in all: per file, from before the first of them to after the last.
@@ -330,6 +303,58 @@ impl Workspace {
         let (store, _) = self.existing()?.ok_or_else(|| deeds.unknown())?;
         Ok(Diffs::of(store, changes, self.options().threads))
     }
+}
+
+fn existing_log(store: &Store, log: &str) -> Result<WorkTree, Error> {
+    let work_tree = WorkTree::named(store, log);
+    match store.refs.read(work_tree.ref_name())? {
+        Some(_) => Ok(work_tree),
+        None => Err(Error::NoSuchLog { log: log.to_owned() }),
+    }
+}
+
+fn sessions_of(store: &Store, work_tree: &WorkTree) -> Result<Vec<SessionInfo>, Error> {
+    let mut history = History::read(store, work_tree)?;
+    let mut reverts = all_pending(&mut history)?;
+    let mut sessions: BTreeMap<String, SessionInfo> = BTreeMap::new();
+    let mut seen = HashSet::new();
+    let fresh = |session: &str, at: u64| SessionInfo {
+        session: session.to_owned(),
+        who: None,
+        parent: None,
+        forked: None,
+        steps: 0,
+        undone: 0,
+        first_at_millis: at,
+        last_at_millis: at,
+        reverted: None,
+    };
+    for entry in history.entries.iter().rev() {
+        if let (Some(forked), Some(id)) = (&entry.details.forked, &entry.details.session) {
+            let known = sessions.entry(id.clone());
+            known.or_insert_with(|| fresh(id, entry.at_millis)).forked = Some(forked.clone());
+        }
+        for credit in &entry.details.credits {
+            let info = &credit.step;
+            let session = sessions
+                .entry(info.session.clone())
+                .or_insert_with(|| fresh(&info.session, entry.at_millis));
+            session.who = session.who.take().or_else(|| info.who.clone());
+            let parent = info.parent.as_ref().map(|turn| turn.session.clone());
+            session.parent = session.parent.take().or(parent);
+            session.last_at_millis = session.last_at_millis.max(entry.at_millis);
+            if seen.insert(&info.step) {
+                session.steps += 1;
+                session.undone += usize::from(history.is_undone(&info.step));
+            }
+        }
+    }
+    for (id, session) in &mut sessions {
+        session.reverted = reverts.remove(id);
+    }
+    let mut sessions: Vec<SessionInfo> = sessions.into_values().collect();
+    sessions.sort_by_key(|session| session.last_at_millis);
+    Ok(sessions)
 }
 
 fn belongs(entry: &LogEntry, session: &str) -> bool {

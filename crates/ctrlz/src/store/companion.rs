@@ -83,6 +83,12 @@ pub(crate) fn write(
     add(pack, Kind::Commit, &encode_commit(&commit), exists)
 }
 
+/// The companion before one in its chain.
+pub(crate) fn before(objects: &Objects, id: &ObjectId) -> Result<Option<ObjectId>, Error> {
+    let found = objects.read(id)?.and_then(|(_, bytes)| parse_commit(&bytes));
+    Ok(found.and_then(|commit| commit.parents.first().copied()))
+}
+
 /// Reads the companion whose commit is `id`.
 pub(crate) fn read(objects: &Objects, id: &ObjectId) -> Result<Companion, Error> {
     let damaged = |why: &str| Error::Damaged { id: *id, why: why.into() };

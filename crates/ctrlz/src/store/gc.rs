@@ -72,6 +72,17 @@ impl Live {
         self.objects.contains(id)
     }
 
+    pub(crate) fn insert(&mut self, id: ObjectId) {
+        self.objects.insert(id);
+    }
+
+    /// Every object, in an order that is always the same.
+    pub(crate) fn sorted(&self) -> Vec<ObjectId> {
+        let mut ids: Vec<ObjectId> = self.objects.iter().copied().collect();
+        ids.sort_unstable();
+        ids
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.objects.len()
     }
@@ -233,7 +244,8 @@ impl Store {
         Ok(())
     }
 
-    fn mark_tree(&self, tree: ObjectId, live: &mut Live) -> Result<(), Error> {
+    /// Adds a tree and everything it holds.
+    pub(crate) fn mark_tree(&self, tree: ObjectId, live: &mut Live) -> Result<(), Error> {
         let mut work = vec![tree];
         while let Some(id) = work.pop() {
             if !live.objects.insert(id) || id == ObjectId::EMPTY_TREE {

@@ -16,11 +16,12 @@ use super::log_index::LogIndex;
 use super::objects::Objects;
 use super::pack_writer::TEMPORARY;
 use super::refs::Refs;
+use super::work_tree::WorkTree;
 
 const FORMAT: u32 = 1;
 
 /// Keeps plain git, run by hand, from converting, executing or publishing anything.
-const CONFIG: &str = "\
+pub(super) const CONFIG: &str = "\
 [core]
 \trepositoryformatversion = 0
 \tbare = true
@@ -239,13 +240,13 @@ impl Store {
         for (name, head) in self.segments()? {
             // Where every operation of the log is in its index, the older segments are too.
             let Some(work_tree) = self.log_of(&name) else { continue };
-            let index = self.work_tree_dir(work_tree).join("log.index");
-            let Ok(mut log) = LogIndex::open(self, &index, head) else {
+            let work_tree = WorkTree::named(self, work_tree);
+            let Ok(mut log) = LogIndex::open(self, &work_tree, head) else {
                 self.records_in(head, id, &mut records);
                 continue;
             };
             loop {
-                match log.next(self, &index) {
+                match log.next(self) {
                     Ok(Some(entry)) if entry.snapshot == *id => {
                         records.extend(log::read(&self.objects, &entry.commit).ok());
                     }
@@ -279,6 +280,12 @@ impl Store {
         Ok(self.refs.list(&self.ref_prefix)?.into_iter().filter(is_segment).collect())
     }
 
+    /// The names of all logs.
+    pub(crate) fn logs(&self) -> Result<Vec<String>, Error> {
+        let refs = self.refs.list(&self.ref_prefix)?;
+        Ok(refs.iter().filter_map(|(name, _)| self.log_of(name)).map(str::to_owned).collect())
+    }
+
     /// The work tree whose log a ref is.
     fn log_of<'a>(&self, name: &'a str) -> Option<&'a str> {
         match self.parts(name).as_slice() {
@@ -292,16 +299,17 @@ impl Store {
         rest.trim_start_matches('/').split('/').collect()
     }
 
-    /// The operations from `head` back to the oldest that is kept.
-    pub(crate) fn history(
-        &self,
+    /// The operations of the log `name` from `head` back to the oldest that is kept.
+    pub(crate) fn history<'a>(
+        &'a self,
+        name: &'a str,
         head: ObjectId,
-    ) -> impl Iterator<Item = Result<Operation, Error>> + '_ {
+    ) -> impl Iterator<Item = Result<Operation, Error>> + 'a {
         let mut next = Some(head);
         std::iter::from_fn(move || {
             let operation = log::read(&self.objects, &next?);
             next = match &operation {
-                Ok(operation) => self.before(operation),
+                Ok(operation) => self.before(name, operation),
                 Err(_) => None,
             };
             Some(operation)
@@ -309,11 +317,13 @@ impl Store {
     }
 
     /// The commit of the operation before; `None` if there is none or its segment was dropped.
-    pub(crate) fn before(&self, operation: &Operation) -> Option<ObjectId> {
+    ///
+    /// Which log it is read in decides, since one that was imported goes on under another name.
+    pub(crate) fn before(&self, log: &str, operation: &Operation) -> Option<ObjectId> {
         match &operation.follows {
             None => operation.parent,
             Some(id) => {
-                let past = self.past_ref(&operation.work_tree, id);
+                let past = self.past_ref(log, id);
                 self.refs.read(&past).ok().flatten()
             }
         }

@@ -122,6 +122,22 @@ impl Borrowed {
         Ok(())
     }
 
+    /// Looks for the lender where the work tree it lies in has gone.
+    pub(crate) fn follow(
+        mut self,
+        store: &Store,
+        path: &Path,
+        from: &Path,
+        to: &Path,
+    ) -> Result<(), Error> {
+        let Ok(inside) = self.lender.strip_prefix(from) else { return Ok(()) };
+        self.lender = to.join(inside);
+        match self.is_empty() {
+            true => Ok(()),
+            false => self.save(store, path),
+        }
+    }
+
     /// Copies up to `max_bytes` of content into the store and shortens the list.
     ///
     /// The caller holds the work tree's lock and the store's.

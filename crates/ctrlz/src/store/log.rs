@@ -4,7 +4,7 @@
 //! large for a header goes into a blob that a second parent keeps reachable, so that `git gc`,
 //! `clone` and `push` carry it along.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
 
@@ -381,11 +381,12 @@ pub(crate) fn write(
         }
         // Each segment keeps its own companions, so that dropping one takes nothing from another.
         None if cut => match meta.companion {
-            Some(id) => {
+            // One that was left out when the log came from elsewhere stays out.
+            Some(id) if objects.read(&id)?.is_some() => {
                 let companion = companion::read(objects, &id)?.into_new();
                 Some(companion::write(pack, &companion, None, at_millis, exists)?)
             }
-            None => None,
+            Some(_) | None => None,
         },
         None => meta.companion,
     };
@@ -465,17 +466,8 @@ fn spill(
     exists: &dyn Fn(&ObjectId) -> bool,
 ) -> Result<ObjectId, Error> {
     let blob = add(pack, Kind::Blob, json, exists)?;
-    let entry = TreeEntry { name: META_NAME, kind: EntryKind::File, id: blob };
-    let tree = add(pack, Kind::Tree, &encode_tree(std::iter::once(entry)), exists)?;
-    let commit = Commit {
-        tree,
-        parents: Vec::new(),
-        author: "ctrlz".into(),
-        seconds: 0,
-        data: String::new(),
-        message: "what a tree cannot say".into(),
-    };
-    add(pack, Kind::Commit, &encode_commit(&commit), exists)
+    let tree = add(pack, Kind::Tree, &spilled_tree(blob), exists)?;
+    add(pack, Kind::Commit, &encode_commit(&spilled_commit(tree)), exists)
 }
 
 pub(crate) fn add(
@@ -522,6 +514,73 @@ pub(crate) fn read(objects: &Objects, id: &ObjectId) -> Result<Operation, Error>
         segment: Segment { place: header.place, began: header.began },
         meta,
     })
+}
+
+/// What changes in an operation that is written for others to see.
+pub(crate) struct Redacted<'a> {
+    pub(crate) snapshot: ObjectId,
+    pub(crate) meta: Meta,
+    /// For old commits the new ones; every commit that comes before is in it, if it is kept.
+    pub(crate) commits: &'a HashMap<ObjectId, ObjectId>,
+}
+
+/// Writes the operation of a commit anew, through `put`, and gives the new commit.
+pub(crate) fn redact(
+    objects: &Objects,
+    commit: &ObjectId,
+    new: Redacted<'_>,
+    mut put: impl FnMut(Kind, Vec<u8>) -> ObjectId,
+) -> Result<ObjectId, Error> {
+    let damaged = |why: &str| Error::Damaged { id: *commit, why: why.into() };
+    let (_, bytes) = objects.read(commit)?.ok_or_else(|| damaged("it is missing"))?;
+    let mut commit = parse_commit(&bytes).ok_or_else(|| damaged("it is not a commit"))?;
+    let mut header: Header =
+        serde_json::from_str(&commit.data).map_err(|_| damaged("its data cannot be read"))?;
+    let renamed = |old: &ObjectId| new.commits.get(old).copied();
+    let mut parents: Vec<ObjectId> = commit
+        .parents
+        .iter()
+        .filter(|parent| Some(**parent) != header.meta_in)
+        .filter_map(renamed)
+        .collect();
+    header.continues = header
+        .continues
+        .and_then(|end| Some(Continues { commit: renamed(&end.commit)?, id: end.id }));
+    header.previous = header
+        .previous
+        .into_iter()
+        .filter_map(|(session, commit)| Some((session, renamed(&commit)?)))
+        .collect();
+    let json = serde_json::to_string(&new.meta).expect("plain data has a JSON form");
+    (header.meta, header.meta_in) = match json.len() > MAX_INLINE_BYTES {
+        false => (Some(new.meta), None),
+        true => {
+            let blob = put(Kind::Blob, json.into_bytes());
+            let tree = put(Kind::Tree, spilled_tree(blob));
+            (None, Some(put(Kind::Commit, encode_commit(&spilled_commit(tree)))))
+        }
+    };
+    parents.extend(header.meta_in);
+    commit.parents = parents;
+    commit.tree = new.snapshot;
+    commit.data = serde_json::to_string(&header).expect("plain data has a JSON form");
+    Ok(put(Kind::Commit, encode_commit(&commit)))
+}
+
+fn spilled_tree(blob: ObjectId) -> Vec<u8> {
+    let entry = TreeEntry { name: META_NAME, kind: EntryKind::File, id: blob };
+    encode_tree(std::iter::once(entry))
+}
+
+fn spilled_commit(tree: ObjectId) -> Commit {
+    Commit {
+        tree,
+        parents: Vec::new(),
+        author: "ctrlz".into(),
+        seconds: 0,
+        data: String::new(),
+        message: "what a tree cannot say".into(),
+    }
 }
 
 fn read_spilled(objects: &Objects, id: &ObjectId) -> Result<Meta, Error> {

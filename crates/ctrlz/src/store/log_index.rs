@@ -4,7 +4,7 @@
 //! means that the index is made again from the commits.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +14,7 @@ use crate::git::ObjectId;
 
 use super::layout::Store;
 use super::log::{Details, Operation, OperationKind};
+use super::work_tree::WorkTree;
 
 /// An index above this size is not used; reading the commits takes as long then.
 const MAX_BYTES: u64 = 1 << 30;
@@ -68,6 +69,9 @@ fn line_of(entry: &LogEntry) -> Vec<u8> {
 
 /// The log as the index has it, newest first, read as far as it is asked for.
 pub(crate) struct LogIndex {
+    /// Which log it is.
+    log: String,
+    path: PathBuf,
     bytes: Vec<u8>,
     /// Where the next, older line ends.
     end: usize,
@@ -76,19 +80,24 @@ pub(crate) struct LogIndex {
 
 impl LogIndex {
     /// Opens the index of the log whose newest commit is `head`, making it anew if it does not fit.
-    pub(crate) fn open(store: &Store, path: &Path, head: ObjectId) -> Result<LogIndex, Error> {
-        let bytes = read_small(path, MAX_BYTES)?.unwrap_or_default();
+    pub(crate) fn open(
+        store: &Store,
+        work_tree: &WorkTree,
+        head: ObjectId,
+    ) -> Result<LogIndex, Error> {
+        let (log, path) = (work_tree.id().to_owned(), work_tree.index_path());
+        let bytes = read_small(&path, MAX_BYTES)?.unwrap_or_default();
         let end = bytes.len();
-        let index = LogIndex { bytes, end, next: Some(head) };
-        if index.peek().is_some() {
-            return Ok(index);
+        let mut index = LogIndex { log, path, bytes, end, next: Some(head) };
+        if index.peek().is_none() {
+            index.rebuild(store, head)?;
         }
-        LogIndex::rebuild(store, path, head)
+        Ok(index)
     }
 
-    fn rebuild(store: &Store, path: &Path, head: ObjectId) -> Result<LogIndex, Error> {
+    fn rebuild(&mut self, store: &Store, head: ObjectId) -> Result<(), Error> {
         let mut entries: Vec<LogEntry> = Vec::new();
-        for operation in store.history(head) {
+        for operation in store.history(&self.log, head) {
             let entry = LogEntry::from(&operation?);
             if let Some(newer) = entries.last_mut() {
                 // A segment may have been rewritten since the one after it named its end.
@@ -100,17 +109,18 @@ impl LogIndex {
             // What came before was dropped, if there was anything.
             oldest.parent = None;
         }
-        let bytes: Vec<u8> = entries.iter().rev().flat_map(line_of).collect();
-        drop(private::replace(path, &bytes, Durable::No));
-        let end = bytes.len();
-        Ok(LogIndex { bytes, end, next: Some(head) })
+        self.bytes = entries.iter().rev().flat_map(line_of).collect();
+        drop(private::replace(&self.path, &self.bytes, Durable::No));
+        self.end = self.bytes.len();
+        self.next = Some(head);
+        Ok(())
     }
 
     /// The next older entry; `None` at the beginning of the log.
-    pub(crate) fn next(&mut self, store: &Store, path: &Path) -> Result<Option<LogEntry>, Error> {
+    pub(crate) fn next(&mut self, store: &Store) -> Result<Option<LogEntry>, Error> {
         let Some(wanted) = self.next else { return Ok(None) };
         if self.peek().is_none() {
-            *self = LogIndex::rebuild(store, path, wanted)?;
+            self.rebuild(store, wanted)?;
         }
         let Some((start, entry)) = self.peek() else { return Ok(None) };
         self.end = start;

@@ -12,11 +12,15 @@
 //! ctrlz/wt/<id>/borrowed                  objects still to be copied from the user's repository
 //! ctrlz/wt/<id>/watch/                    the watcher's lock and socket
 //! ctrlz/wt/<id>/watched                   what the watcher has to be asked for, disposable
+//! ctrlz/wt/<id>/from                      where a log of another machine came from
+//! ctrlz/.ctrlz-store-<random>/            what is being imported, until it has been checked
 //! ```
 
+mod bundle;
 mod companion;
 mod delta;
 mod gc;
+mod incoming;
 mod layout;
 mod lender;
 mod lock;
@@ -28,6 +32,7 @@ mod objects;
 mod pack_writer;
 mod project;
 mod refs;
+mod registry;
 mod repack;
 mod steps;
 mod trees;
@@ -39,20 +44,25 @@ pub use log::{
     Boundary, Credit, Details, Forked, Head, Operation, OperationKind, ParentTurn, StepInfo,
 };
 
+pub(crate) use bundle::{Bundle, Contents as BundleContents, Extra, write_bundle};
 pub(crate) use companion::{
-    Companion, Data as CompanionData, NewCompanion, read as read_companion,
-    write as write_companion,
+    Companion, Data as CompanionData, NewCompanion, before as companion_before,
+    read as read_companion, write as write_companion,
 };
-pub(crate) use gc::GcOptions;
+pub(crate) use gc::{GcOptions, Live};
+pub(crate) use incoming::Incoming;
 pub(crate) use layout::Store;
 pub(crate) use lender::{Absorbed, Borrowed, Lender};
 pub(crate) use lock::{Lock, Sharing};
-pub(crate) use log::{NewOperation, Rewriting, Rewritten, new_id, read as read_operation};
+pub(crate) use log::{
+    NewOperation, Redacted, Rewriting, Rewritten, new_id, read as read_operation, redact,
+};
 pub(crate) use log_index::{LogEntry, LogIndex};
 pub(crate) use meta::{Meta, OuterRules};
 pub(crate) use objects::Objects;
 pub(crate) use pack_writer::{PackWriter, Published};
-pub(crate) use project::{Project, adopt_project, check_root, known_work_tree};
+pub(crate) use project::check_root;
+pub(crate) use registry::{Claim, Registry, Standing};
 pub(crate) use steps::{OpenStep, ProcessId, load as load_steps, save as save_steps};
 pub(crate) use trees::{
     Change as TreeChange, build as build_tree, edit as edit_tree, write as write_tree,

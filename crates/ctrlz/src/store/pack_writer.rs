@@ -50,18 +50,18 @@ struct Buffer {
     bytes: Vec<u8>,
 }
 
-struct Entry {
-    id: ObjectId,
-    crc: u32,
+pub(super) struct Entry {
+    pub(super) id: ObjectId,
+    pub(super) crc: u32,
     /// Relative to the first entry of its pack.
-    offset: u64,
+    pub(super) offset: u64,
 }
 
 /// A pack that is complete but not published.
-struct TemporaryPack {
-    path: PathBuf,
-    entries: Vec<Entry>,
-    checksum: ObjectId,
+pub(super) struct TemporaryPack {
+    pub(super) path: PathBuf,
+    pub(super) entries: Vec<Entry>,
+    pub(super) checksum: ObjectId,
 }
 
 /// What publishing wrote.
@@ -330,14 +330,18 @@ fn temporary_file(path: &Path, extension: &str) -> PathBuf {
 }
 
 /// A file whose bytes are hashed as they are written.
-struct HashedFile<'a> {
+pub(super) struct HashedFile<'a> {
     file: File,
     path: &'a Path,
     hasher: Hasher,
 }
 
 impl HashedFile<'_> {
-    fn start(file: File, path: &Path, entries: u32) -> Result<HashedFile<'_>, FileError> {
+    pub(super) fn start(
+        file: File,
+        path: &Path,
+        entries: u32,
+    ) -> Result<HashedFile<'_>, FileError> {
         let mut out = HashedFile { file, path, hasher: Hasher::raw() };
         let mut header = b"PACK\0\0\0\x02".to_vec();
         header.extend(entries.to_be_bytes());
@@ -345,13 +349,13 @@ impl HashedFile<'_> {
         Ok(out)
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Result<(), FileError> {
+    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), FileError> {
         self.hasher.update(bytes);
         self.file.write_all(bytes).named("write", self.path)
     }
 
     /// Writes the trailing checksum.
-    fn finish(mut self) -> Result<ObjectId, Error> {
+    pub(super) fn finish(mut self) -> Result<ObjectId, Error> {
         let checksum = self.hasher.finish().ok_or_else(|| Error::Damaged {
             id: ObjectId::NULL,
             why: "the pack attacks its own checksum".into(),
@@ -366,7 +370,7 @@ fn put_entry_header(out: &mut Vec<u8>, kind: Kind, bytes: u64) {
     put_header(out, kind.pack_number(), bytes);
 }
 
-fn put_header(out: &mut Vec<u8>, number: u8, bytes: u64) {
+pub(super) fn put_header(out: &mut Vec<u8>, number: u8, bytes: u64) {
     let mut byte = (number << 4) | (bytes & 0x0f) as u8;
     let mut rest = bytes >> 4;
     while rest > 0 {
@@ -378,7 +382,7 @@ fn put_header(out: &mut Vec<u8>, number: u8, bytes: u64) {
 }
 
 /// How far back a delta's base begins, as git writes it.
-fn put_offset(out: &mut Vec<u8>, distance: u64) {
+pub(super) fn put_offset(out: &mut Vec<u8>, distance: u64) {
     let mut bytes = vec![(distance & 0x7f) as u8];
     let mut rest = distance >> 7;
     while rest > 0 {
@@ -471,7 +475,7 @@ fn stream_deflated(
 }
 
 /// Writes and flushes the version 2 index beside a temporary pack.
-fn write_index(pack: &TemporaryPack) -> Result<(), Error> {
+pub(super) fn write_index(pack: &TemporaryPack) -> Result<(), Error> {
     const PACK_HEADER_BYTES: u64 = 12;
     let mut entries: Vec<&Entry> = pack.entries.iter().collect();
     entries.sort_unstable_by_key(|entry| entry.id);
@@ -491,12 +495,20 @@ fn write_index(pack: &TemporaryPack) -> Result<(), Error> {
     for entry in &entries {
         bytes.extend(entry.crc.to_be_bytes());
     }
+    // What lies beyond two gigabytes is listed in a table of its own; only an imported pack is
+    // that large.
+    const FAR: u32 = 1 << 31;
+    let mut far: Vec<u64> = Vec::new();
     for entry in &entries {
-        // A buffer is far below two gigabytes, and a large blob is alone in its pack.
-        let offset = u32::try_from(entry.offset + PACK_HEADER_BYTES)
-            .expect("packs are rotated long before their offsets overflow");
-        bytes.extend(offset.to_be_bytes());
+        let offset = entry.offset + PACK_HEADER_BYTES;
+        let near = u32::try_from(offset).ok().filter(|offset| *offset < FAR);
+        let listed = near.unwrap_or(FAR | far.len() as u32);
+        bytes.extend(listed.to_be_bytes());
+        if near.is_none() {
+            far.push(offset);
+        }
     }
+    bytes.extend(far.into_iter().flat_map(u64::to_be_bytes));
     bytes.extend(pack.checksum.as_bytes());
     let mut hasher = Hasher::raw();
     hasher.update(&bytes);

@@ -11,6 +11,7 @@ use crate::git::ObjectId;
 
 use super::companion;
 use super::layout::{Store, work_tree_dir};
+use super::lender::Borrowed;
 use super::lock::{Lock, Sharing};
 use super::log::{self, NewOperation, Operation, Place};
 use super::log_index;
@@ -30,16 +31,17 @@ pub(crate) struct WorkTree {
 
 const WATCH: &str = "watch";
 
-fn id_of(root: &Path) -> String {
-    path_hash(root)[..16].to_owned()
-}
-
 impl WorkTree {
-    /// The part of `store` that belongs to the directory `root`.
-    pub(crate) fn of(store: &Store, root: &Path) -> WorkTree {
-        let id = id_of(root);
+    /// The part of `store` with this name, which is a work tree's or a log's from elsewhere.
+    pub(crate) fn named(store: &Store, id: &str) -> WorkTree {
+        let id = id.to_owned();
         let ref_name = format!("{}/{id}/log", store.ref_prefix());
         WorkTree { dir: store.work_tree_dir(&id), ref_name, id }
+    }
+
+    /// Makes its directory.
+    pub(crate) fn create_dir(&self) -> Result<(), Error> {
+        Ok(private::create_dirs(&self.dir)?)
     }
 
     /// Makes its directory, and records which path it is for.
@@ -51,6 +53,19 @@ impl WorkTree {
             private::replace(&record, bytes, Durable::Yes)?;
         }
         Ok(())
+    }
+
+    /// Whether anything of it was ever written.
+    pub(crate) fn has_dir(&self) -> bool {
+        self.dir.is_dir()
+    }
+
+    /// Follows the work tree's directory from one path to another.
+    pub(crate) fn follow(&self, store: &Store, from: &Path, to: &Path) -> Result<(), Error> {
+        private::create_dirs(&self.dir)?;
+        let bytes = std::os::unix::ffi::OsStrExt::as_bytes(to.as_os_str());
+        private::replace(&self.dir.join("path"), bytes, Durable::Yes)?;
+        Borrowed::load(&self.borrowed_path())?.follow(store, &self.borrowed_path(), from, to)
     }
 
     /// Takes the lock, and clears away what a killed holder left.
@@ -115,9 +130,9 @@ impl WorkTree {
         self.dir.join(WATCH)
     }
 
-    /// The same for the directory `root`, without opening the store at `store`.
-    pub(crate) fn watch_dir_in(store: &Path, root: &Path) -> PathBuf {
-        work_tree_dir(store, &id_of(root)).join(WATCH)
+    /// The same for the work tree with this name, without opening the store at `store`.
+    pub(crate) fn watch_dir_in(store: &Path, id: &str) -> PathBuf {
+        work_tree_dir(store, id).join(WATCH)
     }
 
     /// Which moment of the watcher's the newest operation belongs to.
@@ -314,6 +329,50 @@ impl WorkTree {
 
     pub(crate) fn plans_dir(&self) -> PathBuf {
         self.dir.join("plans")
+    }
+
+    /// Says where a log of another machine came from.
+    pub(crate) fn source_path(&self) -> PathBuf {
+        self.dir.join("from")
+    }
+
+    /// The heads that were pushed, so that they are known when they have expired.
+    pub(crate) fn pushed_path(&self) -> PathBuf {
+        self.dir.join("pushed")
+    }
+
+    /// Every ref of its own but those of ignored files, by the rest of its name.
+    pub(crate) fn own_refs(&self, store: &Store) -> Result<Vec<(String, ObjectId)>, Error> {
+        let dir = format!("{}/{}/", store.ref_prefix(), self.id);
+        let all = store.refs.list(&dir)?.into_iter();
+        Ok(all.filter_map(|(name, id)| Some((name.strip_prefix(&dir)?.to_owned(), id))).collect())
+    }
+
+    /// Makes `commit` the newest of its log, whoever recorded it. The caller holds the lock.
+    pub(crate) fn set_log(&self, store: &Store, commit: &ObjectId) -> Result<(), Error> {
+        self.point_at(store, commit)?;
+        private::replace(&self.marker(), b"", Durable::Yes)?;
+        Ok(store.objects.refresh()?)
+    }
+
+    /// Takes over another one's refs and open steps. The caller holds both locks.
+    pub(crate) fn go_on_from(&self, store: &Store, other: &WorkTree) -> Result<(), Error> {
+        let own = format!("{}/{}", store.ref_prefix(), self.id);
+        for (name, id) in store.refs.list(&format!("{}/{}/", companion::PREFIX, other.id))? {
+            let rest = name.trim_start_matches(&format!("{}/{}", companion::PREFIX, other.id));
+            self.set_ref(store, &format!("{}/{}{rest}", companion::PREFIX, self.id), &id)?;
+        }
+        let refs = other.own_refs(store)?;
+        for (rest, id) in refs.iter().filter(|(rest, _)| rest != "log") {
+            self.set_ref(store, &format!("{own}/{rest}"), id)?;
+        }
+        if let Some(steps) = private::read_small(&other.steps_path(), 64 << 20)? {
+            private::replace(&self.steps_path(), &steps, Durable::Yes)?;
+        }
+        match refs.into_iter().find(|(rest, _)| rest == "log") {
+            Some((_, log)) => self.set_log(store, &log),
+            None => Ok(()),
+        }
     }
 
     fn point_at(&self, store: &Store, commit: &ObjectId) -> Result<(), Error> {

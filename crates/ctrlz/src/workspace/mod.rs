@@ -18,15 +18,15 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::error::Error;
-use crate::fs::private::read_small;
+use crate::fs::private::{self, read_small};
 use crate::fs::{Dir, Named};
 use crate::git::{ObjectId, is_protected_name};
 use crate::path::{TreePath, escape};
 use crate::restore::{Journal, Phase, Record, recover};
 use crate::scan::Progress;
 use crate::store::{
-    Details, Head, Lock, OpenStep, OperationKind, OuterRules, Project, Sharing, Store, UserRepo,
-    WorkTree, check_root, known_work_tree, load_steps, save_steps,
+    Claim, Details, Head, Lock, OpenStep, OperationKind, OuterRules, Registry, Sharing, Standing,
+    Store, UserRepo, WorkTree, check_root, load_steps, save_steps,
 };
 
 pub use companion::IgnoredFiles;
@@ -138,14 +138,37 @@ pub fn find_work_tree(dir: &Path, data_dir: &Path, home: Option<&Path>) -> Resul
             return Ok(above.to_owned());
         }
     }
-    Ok(known_work_tree(data_dir, &dir).unwrap_or(dir))
+    Ok(Registry::of_data_dir(data_dir).known_above(&dir).unwrap_or(dir))
 }
+
+/// What the registry of a store at a place of the caller's choice calls that store.
+const NAMED_STORE: &str = "here";
 
 /// A directory under protection.
 pub struct Workspace {
     root: PathBuf,
     options: Options,
     repo: Option<UserRepo>,
+    notice: Option<Notice>,
+}
+
+/// Something about a directory's history that its user should hear once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "notice")]
+pub enum Notice {
+    /// The directory was moved or renamed, and its history has followed it.
+    Moved {
+        /// Where it was.
+        from: PathBuf,
+    },
+    /// Another directory was at this path before. Its history is not this one's; it can be taken
+    /// over with [`relink`](crate::relink).
+    Replaced,
+    /// This may be a directory that was recorded at a path where nothing is any more.
+    MayBe {
+        /// That path.
+        old: PathBuf,
+    },
 }
 
 impl Workspace {
@@ -184,7 +207,61 @@ impl Workspace {
         if options.require_git && repo.is_none() {
             return Err(Error::NotGit { path: root });
         }
-        Ok(Workspace { root, options, repo })
+        let mut workspace = Workspace { root, options, repo, notice: None };
+        workspace.notice = workspace.find_history()?;
+        Ok(workspace)
+    }
+
+    /// Looks for the directory's history, and brings it along if it certainly was moved.
+    fn find_history(&self) -> Result<Option<Notice>, Error> {
+        let registry = self.registry();
+        match registry.standing(&self.root, self.repo.as_ref())? {
+            Standing::Known(_) | Standing::New => Ok(None),
+            Standing::Replaced => Ok(Some(Notice::Replaced)),
+            Standing::MayBe { old } => Ok(Some(Notice::MayBe { old })),
+            Standing::Moved { from, claim } => {
+                self.take_over(&from, &claim)?;
+                Ok(Some(Notice::Moved { from }))
+            }
+        }
+    }
+
+    /// What the user should hear about the directory's history, if anything.
+    pub fn notice(&self) -> Option<&Notice> {
+        self.notice.as_ref()
+    }
+
+    /// Makes a history that was recorded at the path `from` this work tree's.
+    pub(crate) fn take_over(&self, from: &Path, claim: &Claim) -> Result<(), Error> {
+        if let Some(store) = Store::open(&self.store_of(claim), &self.options.ref_prefix)? {
+            let work_tree = WorkTree::named(&store, &claim.work_tree);
+            // A lender that cannot be found any more is no reason to lose the history as well.
+            work_tree.follow(&store, from, &self.root)?;
+        }
+        self.registry().hand_over(from, &self.root, claim)
+    }
+
+    /// Where it is recorded which path has which history.
+    pub(crate) fn registry(&self) -> Registry {
+        match &self.options.store {
+            Some(store) => Registry::of_store(&self.root.join(store)),
+            None => Registry::of_data_dir(&self.options.data_dir),
+        }
+    }
+
+    pub(crate) fn store_of(&self, claim: &Claim) -> PathBuf {
+        match &self.options.store {
+            Some(path) => self.root.join(path),
+            None => claim.store_path(&self.options.data_dir),
+        }
+    }
+
+    /// The work tree's claim, if it has one.
+    pub(crate) fn claimed(&self) -> Result<Option<Claim>, Error> {
+        match self.registry().standing(&self.root, self.repo.as_ref())? {
+            Standing::Known(claim) => Ok(Some(claim)),
+            _ => Ok(None),
+        }
     }
 
     /// The work tree's canonical path.
@@ -201,42 +278,52 @@ impl Workspace {
     pub fn store_path(&self) -> Result<Option<PathBuf>, Error> {
         match &self.options.store {
             Some(path) => Ok(Some(self.root.join(path))),
-            None => {
-                let project = Project::recorded(&self.options.data_dir, &self.root)?;
-                Ok(project.map(|project| project.store_path(&self.options.data_dir)))
-            }
+            None => Ok(self.claimed()?.map(|claim| self.store_of(&claim))),
         }
     }
 
     /// The store, if there is one.
     pub(crate) fn existing(&self) -> Result<Option<(Store, WorkTree)>, Error> {
-        let Some(path) = self.store_path()? else { return Ok(None) };
+        let Some(claim) = self.claimed()? else { return Ok(None) };
+        let path = self.store_of(&claim);
         let Some(store) = Store::open(&path, &self.options.ref_prefix)? else { return Ok(None) };
-        let work_tree = WorkTree::of(&store, &self.root);
+        let work_tree = WorkTree::named(&store, &claim.work_tree);
         Ok(Some((store, work_tree)))
     }
 
     /// The store for reading; a snapshot asked for where there is none is unknown.
     fn for_reading(&self, id: &ObjectId) -> Result<Store, Error> {
-        match self.existing()? {
-            Some((store, _)) => Ok(store),
-            None => Err(Error::UnknownSnapshot { id: *id }),
+        self.readable()?.ok_or(Error::UnknownSnapshot { id: *id })
+    }
+
+    /// The store, also if the caller named it and it knows nothing of this work tree yet.
+    fn readable(&self) -> Result<Option<Store>, Error> {
+        match self.store_path()? {
+            Some(path) => Store::open(&path, &self.options.ref_prefix),
+            None => Ok(None),
         }
     }
 
     /// The store for writing, created if there is none.
-    fn for_writing(&self) -> Result<(Store, WorkTree), Error> {
-        let path = match &self.options.store {
-            Some(path) => self.root.join(path),
+    pub(crate) fn for_writing(&self) -> Result<(Store, WorkTree), Error> {
+        let prefix = &self.options.ref_prefix;
+        let repo = self.repo.as_ref();
+        let (store, claim) = match &self.options.store {
+            Some(path) => {
+                let path = self.root.join(path);
+                let store = Store::open_or_create(&path, prefix, &self.store_exclude(&path))?;
+                let claim = self.registry().claim(&self.root, repo, Some(NAMED_STORE))?;
+                (store, claim)
+            }
             None => {
-                crate::fs::private::create_dirs(&self.options.data_dir)?;
-                Project::of(&self.options.data_dir, &self.root, self.repo.as_ref())?
-                    .store_path(&self.options.data_dir)
+                private::create_dirs(&self.options.data_dir)?;
+                private::sweep_builds(&self.options.data_dir.join("snapshot"))?;
+                let claim = self.registry().claim(&self.root, repo, None)?;
+                let path = self.store_of(&claim);
+                (Store::open_or_create(&path, prefix, &self.store_exclude(&path))?, claim)
             }
         };
-        let store =
-            Store::open_or_create(&path, &self.options.ref_prefix, &self.store_exclude(&path))?;
-        let work_tree = WorkTree::of(&store, &self.root);
+        let work_tree = WorkTree::named(&store, &claim.work_tree);
         work_tree.create(&self.root)?;
         Ok((store, work_tree))
     }
@@ -419,7 +506,7 @@ impl Hold {
 }
 
 /// A path without symlinks where it exists, and as it is written below that.
-fn absolute(path: &Path) -> PathBuf {
+pub(crate) fn absolute(path: &Path) -> PathBuf {
     let mut rest = Vec::new();
     for above in path.ancestors() {
         if let Ok(real) = above.canonicalize() {

@@ -55,10 +55,10 @@ pub enum Point {
     Snapshot(ObjectId),
     /// What one operation recorded, permissions and empty directories included.
     Operation(String),
-    /// The same, of another work tree that shares the store.
+    /// The same, of another log in the store: another work tree's, or one from elsewhere.
     OperationOf {
-        /// The other work tree.
-        root: std::path::PathBuf,
+        /// The log's name, as [`Log::name`](crate::Log::name) has it.
+        log: String,
         /// The operation.
         id: String,
     },
@@ -163,21 +163,29 @@ impl Workspace {
             Point::Snapshot(hash) => {
                 let store = self.for_reading(hash)?;
                 store.snapshot(hash)?;
-                let work_tree = WorkTree::of(&store, &self.root);
-                let head = store.refs.read(work_tree.ref_name())?;
-                let meta = Absence::of(&store, *hash)?.meta_for(work_tree.id(), head);
+                // Another work tree's snapshot may be the first thing asked for here.
+                let own = self.existing()?.map(|(_, work_tree)| work_tree);
+                let head = match &own {
+                    Some(own) => store.refs.read(own.ref_name())?,
+                    None => None,
+                };
+                let own = own.as_ref().map_or("", WorkTree::id);
+                let meta = Absence::of(&store, *hash)?.meta_for(own, head);
                 Ok(Target { hash: *hash, meta })
             }
             Point::Operation(id) | Point::OperationOf { id, .. } => {
                 let unknown = || Error::UnknownOperation { id: id.clone() };
-                let (store, mut work_tree) = self.existing()?.ok_or_else(unknown)?;
-                if let Point::OperationOf { root, .. } = point {
-                    work_tree = WorkTree::of(&store, root);
-                }
+                let (store, work_tree) = match point {
+                    Point::OperationOf { log, .. } => {
+                        let store = self.readable()?.ok_or_else(unknown)?;
+                        let work_tree = WorkTree::named(&store, log);
+                        (store, work_tree)
+                    }
+                    _ => self.existing()?.ok_or_else(unknown)?,
+                };
                 let head = store.refs.read(work_tree.ref_name())?.ok_or_else(unknown)?;
-                let path = work_tree.index_path();
-                let mut log = LogIndex::open(&store, &path, head)?;
-                while let Some(entry) = log.next(&store, &path)? {
+                let mut log = LogIndex::open(&store, &work_tree, head)?;
+                while let Some(entry) = log.next(&store)? {
                     if entry.id == *id {
                         store.snapshot(&entry.snapshot)?;
                         let meta = read_operation(&store.objects, &entry.commit)?.meta;

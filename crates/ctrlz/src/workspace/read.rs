@@ -11,7 +11,7 @@ use crate::fs::FileKind;
 use crate::git::{EntryKind, Hasher, Kind, ObjectId};
 use crate::path::TreePath;
 use crate::scan::{Progress, Skipped, run_jobs};
-use crate::store::{Operation, Store};
+use crate::store::{Operation, Store, WorkTree};
 
 use super::absence::Absence;
 use super::track::look;
@@ -189,8 +189,17 @@ impl Workspace {
     pub fn log(&self, limit: usize) -> Result<Vec<Operation>, Error> {
         let Some((store, work_tree)) = self.existing()? else { return Ok(Vec::new()) };
         match store.refs.read(work_tree.ref_name())? {
-            Some(head) => store.history(head).take(limit).collect(),
+            Some(head) => store.history(work_tree.id(), head).take(limit).collect(),
             None => Ok(Vec::new()),
+        }
+    }
+
+    /// The operations of another log in the store, as [`Log::name`](crate::Log::name) has it.
+    pub fn log_of(&self, log: &str, limit: usize) -> Result<Vec<Operation>, Error> {
+        let Some((store, _)) = self.existing()? else { return Ok(Vec::new()) };
+        match store.refs.read(WorkTree::named(&store, log).ref_name())? {
+            Some(head) => store.history(log, head).take(limit).collect(),
+            None => Err(Error::NoSuchLog { log: log.to_owned() }),
         }
     }
 }

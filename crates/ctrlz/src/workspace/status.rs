@@ -105,7 +105,7 @@ impl Workspace {
         }
         let Some(head) = store.refs.read(work_tree.ref_name())? else { return Ok(outcome) };
         let mut seen: HashSet<ObjectId> = HashSet::new();
-        for operation in store.history(head) {
+        for operation in store.history(work_tree.id(), head) {
             progress.check()?;
             let operation = match operation {
                 Ok(operation) => operation,

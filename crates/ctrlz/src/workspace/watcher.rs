@@ -193,8 +193,9 @@ impl Workspace {
 
     /// The watcher's directory, if the store is decided and has this work tree.
     fn watch_dir(&self) -> Result<Option<PathBuf>, Error> {
-        let dir = self.store_path()?.map(|store| WorkTree::watch_dir_in(&store, &self.root));
-        Ok(dir.filter(|dir| dir.parent().is_some_and(std::path::Path::is_dir)))
+        let Some(claim) = self.claimed()? else { return Ok(None) };
+        let dir = WorkTree::watch_dir_in(&self.store_of(&claim), &claim.work_tree);
+        Ok(dir.parent().is_some_and(std::path::Path::is_dir).then_some(dir))
     }
 
     fn watch_until(

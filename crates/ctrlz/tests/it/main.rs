@@ -26,6 +26,9 @@ mod companions;
 mod lineage;
 mod reverting;
 mod segments;
+// Directories that move, are copied or replaced.
+mod moving;
+mod transfer;
 // Random sequences against a naive copy.
 mod model;
 // What must not happen: hostile trees, names, environments, damage.

@@ -1,0 +1,57 @@
+//! `ctrlz pull`: snapshots and sessions from a git server.
+
+use std::ffi::OsString;
+
+use ctrlz::PulledLog;
+
+use super::Done;
+use crate::failure::Failure;
+use crate::git::{self, Ignored};
+use crate::place::Place;
+use crate::progress::watched;
+use crate::render::{self, Output};
+
+/// Pull what others pushed to a git server
+///
+/// Git fetches it into a place of its own; everything is checked before anything of it is used.
+/// What others did stands beside what was recorded here and is listed by `sessions`; its snapshots
+/// work wherever a hash does. No file changes: on a fresh machine, `ctrlz restore` then brings the
+/// newest state back. Exit code 3 means that a log was left alone because it has parted from the
+/// one of the same name here.
+///
+/// Example: ctrlz pull git@host:snapshots/project.git && ctrlz restore
+#[derive(clap::Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct PullArgs {
+    /// The server's address, or the name of a remote
+    #[arg(value_name = "REMOTE")]
+    remote: OsString,
+    /// Also pull ignored files, where they were pushed
+    #[arg(long)]
+    ignored: bool,
+}
+
+pub(crate) fn run(place: &Place, args: &PullArgs, out: &mut Output) -> Result<Done, Failure> {
+    let address = git::address(place.root(), &args.remote);
+    let pull = place.workspace.begin_pull()?;
+    let ignored = if args.ignored { Ignored::Too } else { Ignored::Not };
+    git::fetch(pull.git_dir(), &address, ignored)?;
+    let from = git::shown(&address);
+    let pulled = watched(|progress| place.workspace.finish_pull(&pull, &from, progress))?;
+    let complete = pulled.diverged.is_empty();
+    for log in &pulled.diverged {
+        render::note(&format!("log {log} has parted from the one here and was left alone"));
+    }
+    if out.is_json() {
+        out.json(&pulled)?;
+        return Ok(Done::of(complete));
+    }
+    for PulledLog { log, operations, snapshot } in &pulled.logs {
+        let newest = snapshot.map(|id| format!("; newest snapshot {id}")).unwrap_or_default();
+        out.line(&format!("log {log}: {operations} new operations{newest}"))?;
+    }
+    if pulled.logs.is_empty() {
+        out.line("nothing new")?;
+    }
+    Ok(Done::of(complete))
+}

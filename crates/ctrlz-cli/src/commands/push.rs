@@ -1,0 +1,61 @@
+//! `ctrlz push`: snapshots and sessions to a git server.
+
+use std::ffi::OsString;
+
+use super::Done;
+use crate::failure::Failure;
+use crate::git;
+use crate::place::Place;
+use crate::render::Output;
+
+/// Push what is recorded here to a git server
+///
+/// Git carries it, with your keys and credential helpers. REMOTE is an address, or the name of a
+/// remote of your own repository. Many machines and sandboxes may push to one repository, even
+/// with the same path: each writes under a name of its own and never over another's. Only what is
+/// new is sent. Ignored files stay here unless --ignored asks for them.
+///
+/// Example: ctrlz push git@host:snapshots/project.git
+#[derive(clap::Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct PushArgs {
+    /// The server's address, or the name of a remote
+    #[arg(value_name = "REMOTE")]
+    remote: OsString,
+    /// Also push the ignored files that are kept beside snapshots
+    #[arg(long)]
+    ignored: bool,
+    /// Go on under a new name, for a data directory that was copied from another machine
+    #[arg(long)]
+    as_new: bool,
+}
+
+pub(crate) fn run(place: &Place, args: &PushArgs, out: &mut Output) -> Result<Done, Failure> {
+    let workspace = &place.workspace;
+    let nothing = || ctrlz::Error::NoHistory { path: place.root().to_owned() };
+    if args.as_new {
+        workspace.go_on_as_new()?;
+    }
+    let log = workspace.log_name()?.ok_or_else(nothing)?;
+    let store = workspace.store_path()?.ok_or_else(nothing)?;
+    let address = git::address(place.root(), &args.remote);
+    let there = git::list(&store, &address, &log)?;
+    let push = workspace.plan_push(&there, args.ignored)?;
+    if !push.updates.is_empty() {
+        git::push(&address, &push)?;
+        workspace.note_pushed(&push)?;
+    }
+    let (refs, operations) = (push.updates.len(), push.operations);
+    if out.is_json() {
+        let shown = git::shown(&address);
+        out.json(&serde_json::json!({
+            "remote": shown, "log": log, "operations": operations, "refs": refs,
+        }))?;
+        return Ok(Done::Complete);
+    }
+    out.line(&match refs {
+        0 => format!("log {log}: the server has everything"),
+        _ => format!("log {log}: {operations} new operations"),
+    })?;
+    Ok(Done::Complete)
+}

@@ -1,0 +1,260 @@
+//! `relink`, `export`, `import`, `push` and `pull`, through a real git server on loopback.
+
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::bench::{Bench, Ran, contents, finish, program};
+
+/// `git daemon` with one bare repository.
+struct Server {
+    daemon: Child,
+    dir: tempfile::TempDir,
+    port: u16,
+}
+
+impl Server {
+    fn start() -> Server {
+        let dir = tempfile::tempdir().unwrap();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut init = git();
+        finish(init.args(["init", "-q", "--bare"]).arg(dir.path().join("p.git")));
+        let mut daemon = git();
+        daemon.args(["daemon", "--reuseaddr", "--export-all", "--enable=receive-pack"]);
+        daemon.args(["--listen=127.0.0.1", &format!("--port={port}")]);
+        daemon.arg(format!("--base-path={}", dir.path().display())).arg(dir.path());
+        daemon.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        let daemon = daemon.spawn().unwrap();
+        let start = Instant::now();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(start.elapsed() < Duration::from_secs(20), "the server does not answer");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Server { daemon, dir, port }
+    }
+
+    fn address(&self) -> String {
+        format!("git://127.0.0.1:{}/p.git", self.port)
+    }
+
+    fn repository(&self) -> PathBuf {
+        self.dir.path().join("p.git")
+    }
+
+    fn logs(&self) -> usize {
+        let ran = self.git(&["for-each-ref", "--format=%(refname)", "refs/ctrlz"]);
+        ran.text().lines().filter(|name| name.ends_with("/log")).count()
+    }
+
+    fn git(&self, words: &[&str]) -> Ran {
+        finish(git().args(words).current_dir(self.repository()))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Its children are in its group.
+        kill_process_group(Pid::from_child(&self.daemon), Signal::KILL).ok();
+        self.daemon.wait().ok();
+    }
+}
+
+fn git() -> std::process::Command {
+    let mut git = program("git");
+    git.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    git.env("HOME", "/nonexistent").env("GIT_CONFIG_GLOBAL", "/dev/null");
+    git
+}
+
+impl Bench {
+    /// Runs a command that may start git.
+    fn net(&self, words: &[&str]) -> Ran {
+        let mut command = self.command(words);
+        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        finish(command.env("GIT_CONFIG_GLOBAL", "/dev/null"))
+    }
+
+    #[track_caller]
+    fn net_ok(&self, words: &[&str]) -> String {
+        let ran = self.net(words);
+        assert_eq!(ran.code, 0, "{words:?}: {ran:?}");
+        ran.text()
+    }
+
+    fn session(&self, name: &str, script: &str) {
+        let ran = self.run(&["run", "--session", name, "--", "/bin/sh", "-c", script]);
+        assert_eq!(ran.code, 0, "{ran:?}");
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    finish(program("/bin/cp").arg("-a").arg(from).arg(to));
+}
+
+#[test]
+fn a_fresh_machine_pulls_and_restores() {
+    let server = Server::start();
+    let (one, two) = (Bench::new(), Bench::new());
+    one.write("a.txt", "one\n");
+    one.write(".gitignore", "*.env\n");
+    one.write("x.env", "CANARY-IGNORED\n");
+    one.session("agent", "echo two > a.txt; mkdir -p d; echo deep > d/e.txt");
+    one.net_ok(&["push", &server.address()]);
+    let there = one.net_ok(&["push", &server.address()]);
+    assert!(there.contains("the server has everything"), "{there}");
+    let private = server.git(&["for-each-ref", "refs/ctrlz-private"]);
+    assert_eq!(private.text(), "");
+
+    two.net_ok(&["pull", &server.address()]);
+    assert_eq!(two.net_ok(&["pull", &server.address()]).trim(), "nothing new");
+    two.ok(&["restore"]);
+    let mut wanted = contents(&one.project);
+    wanted.retain(|(path, _)| !path.ends_with("x.env"));
+    let bytes = |files: Vec<(PathBuf, Vec<u8>)>| -> Vec<Vec<u8>> {
+        files.into_iter().map(|(_, bytes)| bytes).collect()
+    };
+    assert_eq!(bytes(contents(&two.project)), bytes(wanted));
+    let sessions = two.ok(&["sessions"]);
+    assert!(sessions.contains("from git://127.0.0.1") && sessions.contains("agent"), "{sessions}");
+    let log = two.json(&["sessions"])["elsewhere"][0]["log"]["name"].as_str().unwrap().to_owned();
+    assert!(two.ok(&["log", "--from", &log]).contains("step"));
+    two.fails(&["restore"], 4, "without naming it");
+
+    // Only what is new travels, and it goes both ways.
+    one.session("agent", "echo three > a.txt");
+    one.net_ok(&["push", &server.address()]);
+    let news = two.net_ok(&["pull", &server.address()]);
+    assert!(news.contains("log ") && !news.contains("nothing new"), "{news}");
+    two.session("other", "echo from two > b.txt");
+    two.net_ok(&["push", &server.address()]);
+    one.net_ok(&["pull", &server.address()]);
+    assert!(one.ok(&["sessions"]).contains("other"));
+    let hash = one.json(&["sessions"])["elsewhere"][0]["log"]["snapshot"].clone();
+    let hash = hash.as_str().unwrap().to_owned();
+    assert_eq!(one.ok(&["show", &format!("{hash}:b.txt")]), "from two");
+    assert_eq!(server.logs(), 2);
+    assert_eq!(server.git(&["fsck", "--strict"]).code, 0);
+}
+
+#[test]
+fn many_sandboxes_push_at_once() {
+    let server = Server::start();
+    let benches: Vec<Bench> = (0..4).map(|_| Bench::new()).collect();
+    std::thread::scope(|scope| {
+        for (number, bench) in benches.iter().enumerate() {
+            let address = server.address();
+            scope.spawn(move || {
+                for round in 0..3 {
+                    bench.session(&format!("s{number}"), &format!("echo {round} > f{number}"));
+                    bench.net_ok(&["push", &address]);
+                }
+            });
+        }
+    });
+    assert_eq!(server.logs(), benches.len());
+    assert_eq!(server.git(&["fsck", "--strict"]).code, 0);
+    benches[0].net_ok(&["pull", &server.address()]);
+    assert_eq!(benches[0].json(&["sessions"])["elsewhere"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn a_copied_data_directory_is_refused_and_goes_on_as_new() {
+    let server = Server::start();
+    let bench = Bench::new();
+    bench.session("s", "echo 1 > a");
+    bench.net_ok(&["push", &server.address()]);
+    // The same machine twice, as from one image.
+    let image = bench.data.with_extension("image");
+    copy(&bench.data, &image);
+    bench.session("s", "echo 2 > a");
+    bench.net_ok(&["push", &server.address()]);
+    std::fs::rename(&bench.data, bench.data.with_extension("first")).unwrap();
+    std::fs::rename(&image, &bench.data).unwrap();
+    bench.session("s", "echo 3 > a");
+    let before = server.git(&["for-each-ref"]).text();
+    let refused = bench.net(&["push", &server.address()]);
+    assert_eq!(refused.code, 5, "{refused:?}");
+    assert!(refused.stderr.contains("have parted"), "{refused:?}");
+    assert_eq!(server.git(&["for-each-ref"]).text(), before);
+    bench.net_ok(&["push", "--as-new", &server.address()]);
+    assert_eq!(server.logs(), 2);
+    bench.ok(&["undo"]);
+    bench.net_ok(&["push", &server.address()]);
+    assert_eq!(server.logs(), 2);
+}
+
+#[test]
+fn a_push_across_segments_needs_no_force() {
+    let server = Server::start();
+    let bench = Bench::new();
+    bench.session("s", "echo 0 > a");
+    bench.net_ok(&["push", &server.address()]);
+    let script = "i=0; while [ $i -lt 260 ]; do echo $i > a; $CTRLZ track >/dev/null || exit 1; \
+                  i=$((i+1)); done";
+    assert_eq!(bench.shell(script).code, 0);
+    let pushed = bench.net_ok(&["push", &server.address()]);
+    assert!(pushed.contains("259 new operations"), "{pushed}");
+    let fresh = Bench::new();
+    fresh.net_ok(&["pull", &server.address()]);
+    fresh.ok(&["restore"]);
+    assert_eq!(fresh.read("a").unwrap(), "259\n");
+}
+
+#[test]
+fn a_server_that_is_not_there_leaves_nothing() {
+    let bench = Bench::new();
+    bench.session("s", "echo 1 > a");
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address = format!("git://127.0.0.1:{port}/p.git");
+    assert_eq!(bench.net(&["push", &address]).code, 1);
+    assert_eq!(bench.net(&["pull", &address]).code, 1);
+    let left = contents(&bench.data);
+    assert!(!left.iter().any(|(path, _)| path.to_string_lossy().contains(".ctrlz-store-")));
+    bench.ok(&["undo"]);
+}
+
+#[test]
+fn an_export_is_imported_elsewhere_and_undone_there() {
+    let (one, two) = (Bench::new(), Bench::new());
+    one.write("a.txt", "one\n");
+    one.session("agent", "echo two > a.txt");
+    let exported = one.json(&["export", "../out.bundle"]);
+    let file = one.home.join("out.bundle");
+    let imported = two.json(&["import", file.to_str().unwrap()]);
+    assert_eq!(imported["snapshot"], exported["snapshot"]);
+    two.ok(&["restore"]);
+    assert_eq!(two.read("a.txt").unwrap(), "two\n");
+    two.ok(&["undo"]);
+    assert_eq!(two.read("a.txt").unwrap(), "one\n");
+    std::fs::write(&file, "nothing of the kind").unwrap();
+    two.fails(&["import", file.to_str().unwrap()], 1, "cannot be imported");
+}
+
+#[test]
+fn a_moved_project_is_relinked() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    bench.session("agent", "echo two > a.txt");
+    let (old, new) = (bench.project.clone(), bench.home.join("other/project"));
+    std::fs::create_dir_all(new.parent().unwrap()).unwrap();
+    copy(&old, &new);
+    std::fs::remove_dir_all(&old).unwrap();
+    std::fs::create_dir(&old).unwrap();
+    let (from, to) = (old.to_str().unwrap(), new.to_str().unwrap());
+    bench.ok(&["relink", from, to]);
+    bench.ok(&["-C", to, "undo"]);
+    assert_eq!(std::fs::read_to_string(new.join("a.txt")).unwrap(), "one\n");
+    // A rename needs no command, and says so once.
+    let renamed = bench.home.join("renamed");
+    std::fs::rename(&new, &renamed).unwrap();
+    let redone = bench.run(&["-C", renamed.to_str().unwrap(), "redo"]);
+    assert_eq!(redone.code, 0, "{redone:?}");
+    assert!(redone.stderr.contains("its history has followed it"), "{redone:?}");
+    let log = bench.run(&["-C", renamed.to_str().unwrap(), "log"]);
+    assert!(!log.stderr.contains("followed"), "{log:?}");
+    bench.fails(&["relink", "/nonexistent/x", from], 4, "nothing was recorded");
+}

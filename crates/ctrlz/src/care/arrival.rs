@@ -1,0 +1,375 @@
+//! What comes from elsewhere: logs of other work trees, checked before any ref names them.
+//!
+//! ```text
+//! <prefix>/<log>/{log, past/…, session/…, …}     the same names here, there and in a file
+//! ctrlz/wt/<log>/from                            says that a log is not of this machine
+//! ```
+//!
+//! A log's name belongs to one work tree of one data directory, so that many may use one server.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::fs::private::read_small;
+use crate::git::{Kind, ObjectId, Tree};
+use crate::scan::Progress;
+use crate::store::{
+    Incoming, LogIndex, Objects, Operation, Store, WorkTree, companion_before, read_companion,
+    read_operation,
+};
+
+/// Where refs lie in a file and on a server, whatever the prefix is here.
+pub(super) const SHARED: &str = "refs/ctrlz/";
+/// The same for ignored files.
+pub(super) const PRIVATE: &str = "refs/ctrlz-private/";
+
+/// Why what arrived is refused.
+pub(super) type Refusal = String;
+
+/// One log with everything that belongs to it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Arrival {
+    pub(super) name: String,
+    pub(super) log: Option<ObjectId>,
+    /// Past segments by the id of their last operation.
+    past: BTreeMap<String, ObjectId>,
+    /// Sessions and checkpoints, by the rest of their names.
+    others: BTreeMap<String, ObjectId>,
+    /// Companions, by the rest of their names.
+    private: BTreeMap<String, ObjectId>,
+}
+
+/// What is to be done about an arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// All of it is here already.
+    Known,
+    /// It has this many operations that are not here.
+    News(u64),
+    /// It and what is here have parted.
+    Diverged,
+}
+
+/// Sorts refs by the log they belong to. Those that are nothing of ours are left out.
+pub(super) fn arrivals(refs: &[(String, ObjectId)]) -> Vec<Arrival> {
+    let mut found: BTreeMap<String, Arrival> = BTreeMap::new();
+    for (name, id) in refs {
+        let shared = name.strip_prefix(SHARED).map(|rest| (rest, false));
+        let private = || name.strip_prefix(PRIVATE).map(|rest| (rest, true));
+        let Some((rest, is_private)) = shared.or_else(private) else { continue };
+        let Some((log, rest)) = rest.split_once('/') else { continue };
+        if !is_plain(log) || rest.len() > 200 || !rest.split('/').all(is_plain) {
+            continue;
+        }
+        let arrival = found.entry(log.to_owned()).or_default();
+        arrival.name = log.to_owned();
+        match (rest.split_once('/'), is_private) {
+            (None | Some(("past", _)), true) => drop(arrival.private.insert(rest.into(), *id)),
+            (None, false) if rest == "log" => arrival.log = Some(*id),
+            (Some(("past", end)), false) => drop(arrival.past.insert(end.into(), *id)),
+            (None | Some(("session", _)), false) => drop(arrival.others.insert(rest.into(), *id)),
+            (Some(_), _) => (),
+        }
+    }
+    found.into_values().filter(|arrival| arrival.log.is_some()).collect()
+}
+
+/// Letters that mean nothing to a file system or to git.
+fn is_plain(part: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_%".contains(&byte);
+    !part.is_empty() && part.bytes().all(plain)
+}
+
+/// An id that can be part of a ref's name, and that others can sort after.
+fn is_operation_id(id: &str) -> bool {
+    let digit = |byte: u8| byte.is_ascii_digit() || byte.is_ascii_uppercase();
+    id.len() == 26 && id.bytes().all(digit) && id.as_bytes()[0] <= b'7'
+}
+
+/// The commits of a log that is here.
+pub(super) fn known_commits(
+    store: &Store,
+    work_tree: &WorkTree,
+) -> Result<HashSet<ObjectId>, Error> {
+    let mut known = HashSet::new();
+    if let Some(head) = store.refs.read(work_tree.ref_name())? {
+        let mut log = LogIndex::open(store, work_tree, head)?;
+        while let Some(entry) = log.next(store)? {
+            known.insert(entry.commit);
+        }
+    }
+    Ok(known)
+}
+
+/// Checks that everything an arrival names is there, whole and harmless.
+pub(super) struct Checker<'a> {
+    objects: &'a Objects,
+    progress: &'a Progress,
+    trees: HashSet<ObjectId>,
+    blobs: HashSet<ObjectId>,
+    /// Commits that were checked, and their operations' ids.
+    commits: HashMap<ObjectId, String>,
+    pub(super) newest: Option<Operation>,
+}
+
+impl<'a> Checker<'a> {
+    pub(super) fn of(objects: &'a Objects, progress: &'a Progress) -> Checker<'a> {
+        let (trees, blobs, commits) = Default::default();
+        Checker { objects, progress, trees, blobs, commits, newest: None }
+    }
+
+    /// Checks a log down to what is `known` already, and says what is new in it.
+    pub(super) fn log(
+        &mut self,
+        arrival: &Arrival,
+        known: &HashSet<ObjectId>,
+        head: Option<ObjectId>,
+    ) -> Result<Result<Fate, Refusal>, Error> {
+        self.newest = None;
+        let Some(first) = arrival.log else { return Ok(Ok(Fate::Known)) };
+        if known.contains(&first) {
+            return Ok(Ok(Fate::Known));
+        }
+        let mut met = None;
+        let mut count = 0;
+        let mut next = Some((first, None));
+        while let Some((commit, newer)) = next {
+            if known.contains(&commit) {
+                met = Some(commit);
+                break;
+            }
+            let operation = match self.operation(&commit, newer.as_ref())? {
+                Ok(operation) => operation,
+                Err(refusal) => return Ok(Err(refusal)),
+            };
+            count += 1;
+            next =
+                before(&operation, &arrival.past).map(|commit| (commit, Some(operation.clone())));
+            self.newest.get_or_insert(operation);
+        }
+        for (end, commit) in &arrival.past {
+            if let Err(refusal) = self.past(end, commit, known)? {
+                return Ok(Err(refusal));
+            }
+        }
+        if let Err(refusal) = self.companions(arrival)? {
+            return Ok(Err(refusal));
+        }
+        Ok(Ok(match (head, met) {
+            (Some(head), met) if met != Some(head) => Fate::Diverged,
+            _ => Fate::News(count),
+        }))
+    }
+
+    /// Checks a segment that the chain has not led to, or that it has.
+    fn past(
+        &mut self,
+        end: &str,
+        commit: &ObjectId,
+        known: &HashSet<ObjectId>,
+    ) -> Result<Result<(), Refusal>, Error> {
+        let mut next = Some((*commit, None));
+        let mut expected = Some(end);
+        while let Some((commit, newer)) = next {
+            if known.contains(&commit) || self.commits.contains_key(&commit) {
+                let id = self.commits.get(&commit).map(String::as_str);
+                return Ok(match (expected, id) {
+                    (Some(end), Some(id)) if end != id => Err("a segment ends elsewhere".into()),
+                    _ => Ok(()),
+                });
+            }
+            let operation = match self.operation(&commit, newer.as_ref())? {
+                Ok(operation) => operation,
+                Err(refusal) => return Ok(Err(refusal)),
+            };
+            if expected.take().is_some_and(|end| end != operation.id) {
+                return Ok(Err("a segment ends elsewhere".into()));
+            }
+            let parent = operation.parent.filter(|_| operation.follows.is_none());
+            next = parent.map(|commit| (commit, Some(operation)));
+        }
+        Ok(Ok(()))
+    }
+
+    /// Checks one operation and its snapshot.
+    fn operation(
+        &mut self,
+        commit: &ObjectId,
+        newer: Option<&Operation>,
+    ) -> Result<Result<Operation, Refusal>, Error> {
+        self.progress.check()?;
+        let operation = match refused(read_operation(self.objects, commit))? {
+            Ok(operation) => operation,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let ids = std::iter::once(&operation.id).chain(&operation.follows);
+        // In this order no chain can lead back into itself.
+        let is_older = newer.is_none_or(|newer| operation.id < newer.id);
+        if !ids.into_iter().all(|id| is_operation_id(id)) || !is_older {
+            return Ok(Err(format!("operation {commit} is out of order")));
+        }
+        if let Err(refusal) = self.tree(operation.snapshot)? {
+            return Ok(Err(refusal));
+        }
+        self.commits.insert(*commit, operation.id.clone());
+        Ok(Ok(operation))
+    }
+
+    /// Checks a tree and all it holds.
+    fn tree(&mut self, root: ObjectId) -> Result<Result<(), Refusal>, Error> {
+        let mut work = vec![root];
+        while let Some(id) = work.pop() {
+            if id == ObjectId::EMPTY_TREE || !self.trees.insert(id) {
+                continue;
+            }
+            self.progress.check()?;
+            let tree: Tree = match refused(self.objects.tree(&id))? {
+                Ok(tree) => tree,
+                Err(refusal) => return Ok(Err(refusal)),
+            };
+            for entry in tree.iter() {
+                if entry.kind.is_tree() {
+                    work.push(entry.id);
+                } else if self.blobs.insert(entry.id) {
+                    match refused(self.objects.header(&entry.id))? {
+                        Ok(Some((Kind::Blob, _))) => (),
+                        Ok(_) => return Ok(Err(format!("blob {} is missing", entry.id))),
+                        Err(refusal) => return Ok(Err(refusal)),
+                    }
+                }
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    fn companions(&mut self, arrival: &Arrival) -> Result<Result<(), Refusal>, Error> {
+        for commit in arrival.private.values() {
+            let mut next = Some(*commit);
+            let mut seen = HashSet::new();
+            while let Some(commit) = next.filter(|commit| seen.insert(*commit)) {
+                let companion = match refused(read_companion(self.objects, &commit))? {
+                    Ok(companion) => companion,
+                    Err(refusal) => return Ok(Err(refusal)),
+                };
+                if let Err(refusal) = self.tree(companion.tree)? {
+                    return Ok(Err(refusal));
+                }
+                next = refused(companion_before(self.objects, &commit))?.ok().flatten();
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Whether what was checked is what a manifest says.
+    pub(super) fn matches(&self, manifest: &super::export::Manifest) -> bool {
+        let newest = self.newest.as_ref().map(|newest| newest.snapshot);
+        self.commits.len() as u64 == manifest.operations && newest == Some(manifest.snapshot)
+    }
+
+    /// Whether a commit was checked.
+    fn has(&self, commit: &ObjectId) -> bool {
+        self.commits.contains_key(commit)
+    }
+}
+
+/// The operation before, in its segment or at the end of the one before.
+fn before(operation: &Operation, past: &BTreeMap<String, ObjectId>) -> Option<ObjectId> {
+    match &operation.follows {
+        None => operation.parent,
+        Some(id) => past.get(id).copied(),
+    }
+}
+
+/// Sets what is wrong with the objects apart from what is wrong with the machine.
+fn refused<T>(outcome: Result<T, Error>) -> Result<Result<T, Refusal>, Error> {
+    match outcome {
+        Ok(value) => Ok(Ok(value)),
+        Err(error @ (Error::Damaged { .. } | Error::HostileTree { .. } | Error::Bomb { .. })) => {
+            Ok(Err(error.to_string()))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes the refs of an arrival those of `work_tree`. Its objects are in the store.
+///
+/// The log comes last: until then nothing leads to the rest. The caller holds the work tree's lock.
+pub(super) fn adopt(
+    store: &Store,
+    work_tree: &WorkTree,
+    arrival: &Arrival,
+    checker: &Checker<'_>,
+) -> Result<(), Error> {
+    let prefix = format!("{}/{}", store.ref_prefix(), work_tree.id());
+    let shared = |rest: &str| format!("{prefix}/{rest}");
+    for (rest, id) in &arrival.private {
+        work_tree.set_ref(store, &format!("{PRIVATE}{}/{rest}", work_tree.id()), id)?;
+    }
+    let past = arrival.past.iter().map(|(end, id)| (format!("past/{end}"), id));
+    let others = arrival.others.iter().map(|(rest, id)| (rest.clone(), id));
+    for (rest, id) in past.chain(others).filter(|(_, id)| checker.has(id)) {
+        work_tree.set_ref(store, &shared(&rest), id)?;
+    }
+    if let Some(log) = &arrival.log {
+        work_tree.set_log(store, log)?;
+    }
+    Ok(())
+}
+
+/// Where a log came from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct From {
+    pub(super) from: String,
+}
+
+impl From {
+    pub(super) fn of(work_tree: &WorkTree) -> Option<From> {
+        let bytes = read_small(&work_tree.source_path(), 1 << 16).ok().flatten()?;
+        serde_json::from_slice(&bytes).ok()
+    }
+}
+
+/// What arrived, before anything of it is believed.
+pub(super) struct Checked {
+    pub(super) arrival: Arrival,
+    pub(super) fate: Fate,
+    pub(super) newest: Option<Operation>,
+}
+
+/// Checks every log of an arrival against the logs that are here under the same names.
+pub(super) fn check_all<'a>(
+    store: &Store,
+    objects: &'a Objects,
+    arrivals: Vec<Arrival>,
+    progress: &'a Progress,
+) -> Result<Result<(Vec<Checked>, Checker<'a>), Refusal>, Error> {
+    let mut checker = Checker::of(objects, progress);
+    let mut checked = Vec::new();
+    for arrival in arrivals {
+        let here = WorkTree::named(store, &arrival.name);
+        let known = known_commits(store, &here)?;
+        let head = store.refs.read(here.ref_name())?;
+        match checker.log(&arrival, &known, head)? {
+            Ok(fate) => {
+                checked.push(Checked { arrival, fate, newest: checker.newest.take() });
+            }
+            Err(refusal) => return Ok(Err(format!("log {}: {refusal}", arrival.name))),
+        }
+    }
+    Ok(Ok((checked, checker)))
+}
+
+/// What waits beside the store until it is checked, and then becomes the store's.
+pub(super) fn publish(
+    store: &Store,
+    incoming: &Incoming,
+    checked: &[Checked],
+) -> Result<(), Error> {
+    let is_new = |checked: &Checked| matches!(checked.fate, Fate::News(_));
+    match checked.iter().any(is_new) {
+        true => incoming.publish(store),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,273 @@
+//! Export: a work tree's snapshots and sessions in one file, for another directory or machine.
+//!
+//! The file is a git bundle: `git clone FILE` gives the newest snapshot and the log. It holds no
+//! path of this machine, and no ignored file unless that is asked for.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::git::{
+    Commit, EntryKind, Kind, ObjectId, TreeEntry, encode_commit, encode_tree, hash_object,
+};
+use crate::path::TreePath;
+use crate::scan::Progress;
+use crate::store::{
+    BundleContents, Extra, Live, Lock, Operation, Sharing, Store, WorkTree, read_operation,
+    write_bundle,
+};
+use crate::workspace::{Workspace, absolute};
+
+use super::arrival::{PRIVATE, SHARED};
+use super::redact::Redaction;
+
+/// The version of the manifest.
+const FORMAT: u32 = 1;
+/// The rest of the name of the ref that leads to the manifest.
+pub(super) const MANIFEST_REF: &str = "manifest";
+pub(super) const MANIFEST_NAME: &[u8] = b"manifest.json";
+
+/// What to export.
+#[derive(Clone, Debug, Default)]
+pub struct ExportOptions {
+    /// Also the ignored files that are kept beside snapshots. Default: no.
+    pub ignored: bool,
+    /// Only the part of the log that this session has to do with. Default: all.
+    pub session: Option<String>,
+    /// Paths whose contents are left out of every snapshot. Default: none.
+    pub redact: Vec<TreePath>,
+}
+
+/// What was exported.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Exported {
+    /// The file.
+    pub file: PathBuf,
+    /// Its size.
+    pub bytes: u64,
+    /// The log's name.
+    pub log: String,
+    /// Operations in it.
+    pub operations: u64,
+    /// Sessions in it.
+    pub sessions: Vec<String>,
+    /// Objects in it.
+    pub objects: u64,
+    /// Whether ignored files are in it.
+    pub ignored: bool,
+    /// Paths that were left out of every snapshot, whose hashes differ therefore.
+    pub redacted: Vec<TreePath>,
+    /// The newest snapshot.
+    pub snapshot: ObjectId,
+}
+
+/// What a file says about itself. Every hash in it is checked when it is imported.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Manifest {
+    pub(super) format: u32,
+    pub(super) log: String,
+    pub(super) operations: u64,
+    pub(super) sessions: Vec<String>,
+    pub(super) snapshot: ObjectId,
+    pub(super) ignored: bool,
+    pub(super) redacted: Vec<TreePath>,
+    /// Every other ref of the file.
+    pub(super) refs: BTreeMap<String, ObjectId>,
+}
+
+/// One segment of the log, newest operation first.
+struct Segment {
+    /// The rest of its ref's name.
+    name: String,
+    operations: Vec<Operation>,
+}
+
+impl Segment {
+    fn has(&self, session: &str) -> bool {
+        self.operations.iter().any(|operation| sessions_of(operation).contains(session))
+    }
+}
+
+fn sessions_of(operation: &Operation) -> BTreeSet<&str> {
+    let credits = operation.details.credits.iter();
+    let sessions =
+        credits.flat_map(|credit| [credit.step.session.as_str(), credit.step.root_session()]);
+    sessions.chain(operation.details.session.as_deref()).filter(|name| !name.is_empty()).collect()
+}
+
+impl Workspace {
+    /// Writes snapshots, sessions and a manifest into one file, whole or not at all.
+    pub fn export(
+        &self,
+        file: &Path,
+        options: &ExportOptions,
+        progress: &Progress,
+    ) -> Result<Exported, Error> {
+        let nothing = || Error::NoHistory { path: self.root().to_owned() };
+        let (store, work_tree) = self.existing()?.ok_or_else(nothing)?;
+        let patience = self.options().patience;
+        let _lock = work_tree.lock(&store, patience)?;
+        let _shared = Lock::take(&store.lock_path(), Sharing::Shared, patience)?;
+        store.objects.refresh()?;
+        let mut segments = segments(&store, &work_tree)?;
+        if let Some(session) = &options.session {
+            segments = limited(segments, session)?;
+        }
+        let newest = segments.first().and_then(|segment| segment.operations.first());
+        let mut snapshot = newest.ok_or_else(nothing)?.snapshot;
+        let mut refs = chosen_refs(&store, &work_tree, &segments, options)?;
+        let mut extra = Extra::new();
+        let mut live = Live::default();
+        if options.redact.is_empty() {
+            store.mark(&refs.clone().into_iter().collect(), &mut live, progress)?;
+        } else {
+            let mut redaction = Redaction::of(&store, &options.redact);
+            for segment in segments.iter().rev() {
+                for operation in segment.operations.iter().rev() {
+                    progress.check()?;
+                    redaction.rewrite(operation)?;
+                }
+            }
+            for id in refs.values_mut() {
+                *id = redaction.new_commit(id);
+            }
+            snapshot = redaction.new_tree(&snapshot)?;
+            redaction.mark(&mut live)?;
+            extra = redaction.into_extra();
+            let private = refs.iter().filter(|(name, _)| name.starts_with(PRIVATE));
+            let private: HashMap<String, ObjectId> =
+                private.map(|(name, id)| (name.clone(), *id)).collect();
+            store.mark(&private, &mut live, progress)?;
+        }
+        let operations = segments.iter().map(|segment| segment.operations.len() as u64).sum();
+        let all = segments.iter().flat_map(|segment| &segment.operations).flat_map(sessions_of);
+        let sessions: BTreeSet<String> = all.map(str::to_owned).collect();
+        let manifest = Manifest {
+            format: FORMAT,
+            log: work_tree.id().to_owned(),
+            operations,
+            sessions: sessions.into_iter().collect(),
+            snapshot,
+            ignored: options.ignored,
+            redacted: options.redact.clone(),
+            refs: refs.clone(),
+        };
+        let manifest_id = put_manifest(&manifest, &mut extra);
+        let mut listed: Vec<(String, ObjectId)> = refs.into_iter().collect();
+        listed.push((format!("{SHARED}{}/{MANIFEST_REF}", work_tree.id()), manifest_id));
+        let log =
+            listed.iter().find(|(name, _)| name.ends_with("/log") && name.starts_with(SHARED));
+        if let Some((_, log)) = log.cloned() {
+            // So that a plain `git clone` has something to check out.
+            listed.push(("refs/heads/main".into(), log));
+            listed.push(("HEAD".into(), log));
+        }
+        let objects: Vec<ObjectId> = live.sorted();
+        let objects: Vec<ObjectId> =
+            objects.into_iter().filter(|id| !extra.contains_key(id)).collect();
+        let file = absolute(file);
+        let contents = BundleContents { refs: &listed, objects: &objects, extra: &extra };
+        let bytes = write_bundle(&store, &file, &contents, progress)?;
+        Ok(Exported {
+            file,
+            bytes,
+            log: manifest.log,
+            operations,
+            sessions: manifest.sessions,
+            objects: (objects.len() + extra.len()) as u64,
+            ignored: options.ignored,
+            redacted: options.redact.clone(),
+            snapshot,
+        })
+    }
+}
+
+/// The segments of a log, newest first.
+fn segments(store: &Store, work_tree: &WorkTree) -> Result<Vec<Segment>, Error> {
+    let mut heads: Vec<(String, ObjectId)> = Vec::new();
+    heads.extend(store.refs.read(work_tree.ref_name())?.map(|head| ("log".to_owned(), head)));
+    let mut past = work_tree.past(store)?;
+    past.sort_by(|one, other| other.0.cmp(&one.0));
+    heads.extend(past.into_iter().map(|(end, head)| (format!("past/{end}"), head)));
+    let mut segments = Vec::new();
+    for (name, head) in heads {
+        let mut operations = Vec::new();
+        let mut next = Some(head);
+        while let Some(commit) = next {
+            let operation = read_operation(&store.objects, &commit)?;
+            next = operation.parent.filter(|_| operation.follows.is_none());
+            operations.push(operation);
+        }
+        segments.push(Segment { name, operations });
+    }
+    Ok(segments)
+}
+
+/// The segments from the first to the last that a session has to do with.
+fn limited(segments: Vec<Segment>, session: &str) -> Result<Vec<Segment>, Error> {
+    let first = segments.iter().position(|segment| segment.has(session));
+    let last = segments.iter().rposition(|segment| segment.has(session));
+    let (Some(first), Some(last)) = (first, last) else {
+        return Err(Error::NoSuchSession { session: session.to_owned() });
+    };
+    let mut kept: Vec<Segment> = segments.into_iter().take(last + 1).skip(first).collect();
+    kept[0].name = "log".into();
+    Ok(kept)
+}
+
+/// The refs to export, by the names they have in the file.
+fn chosen_refs(
+    store: &Store,
+    work_tree: &WorkTree,
+    segments: &[Segment],
+    options: &ExportOptions,
+) -> Result<BTreeMap<String, ObjectId>, Error> {
+    let log = work_tree.id();
+    let mut refs = BTreeMap::new();
+    for segment in segments {
+        let head = segment.operations[0].commit;
+        refs.insert(format!("{SHARED}{log}/{}", segment.name), head);
+    }
+    let commits: BTreeSet<ObjectId> = segments
+        .iter()
+        .flat_map(|segment| segment.operations.iter().map(|operation| operation.commit))
+        .collect();
+    for (rest, id) in work_tree.own_refs(store)? {
+        if rest != "log" && !rest.starts_with("past/") && commits.contains(&id) {
+            refs.insert(format!("{SHARED}{log}/{rest}"), id);
+        }
+    }
+    if options.ignored {
+        for (name, id) in store.refs.list(&format!("{PRIVATE}{log}/"))? {
+            refs.insert(name, id);
+        }
+    }
+    Ok(refs)
+}
+
+/// Adds the manifest's objects, and gives the commit that leads to them.
+fn put_manifest(manifest: &Manifest, extra: &mut Extra) -> ObjectId {
+    let json = serde_json::to_vec_pretty(manifest).expect("plain data has a JSON form");
+    let blob = put(extra, Kind::Blob, json);
+    let entry = TreeEntry { name: MANIFEST_NAME, kind: EntryKind::File, id: blob };
+    let tree = put(extra, Kind::Tree, encode_tree(std::iter::once(entry)));
+    let commit = Commit {
+        tree,
+        parents: Vec::new(),
+        author: "ctrlz".into(),
+        seconds: 0,
+        data: String::new(),
+        message: "what this file holds".into(),
+    };
+    put(extra, Kind::Commit, encode_commit(&commit))
+}
+
+/// Adds an object of ours.
+pub(super) fn put(extra: &mut Extra, kind: Kind, bytes: Vec<u8>) -> ObjectId {
+    // Nobody can make our own few lines collide.
+    let id = hash_object(kind, &bytes).unwrap_or(ObjectId::NULL);
+    extra.insert(id, (kind, bytes));
+    id
+}

@@ -1,0 +1,155 @@
+//! Import: what `export` wrote, checked whole before anything of it is believed.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::fs::private::{self, Durable};
+use crate::git::ObjectId;
+use crate::scan::Progress;
+use crate::store::{Bundle, Incoming, Objects, WorkTree};
+use crate::workspace::{Workspace, absolute};
+
+use super::arrival::{Arrival, Checker, Fate, From, SHARED, adopt, arrivals, known_commits};
+use super::export::{MANIFEST_NAME, MANIFEST_REF, Manifest};
+
+/// What was imported.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Imported {
+    /// The log's name where it came from.
+    pub log: String,
+    /// Whether it became the history of this work tree; otherwise it stands beside it.
+    pub own: bool,
+    /// Operations that were not here before.
+    pub operations: u64,
+    /// Sessions in the file.
+    pub sessions: Vec<String>,
+    /// The newest snapshot of the file.
+    pub snapshot: ObjectId,
+    /// Whether ignored files came along.
+    pub ignored: bool,
+    /// Paths that were left out of every snapshot.
+    pub redacted: Vec<crate::path::TreePath>,
+}
+
+impl Workspace {
+    /// Takes over what a file holds.
+    ///
+    /// In a work tree without a log of its own it becomes the work tree's history; otherwise it
+    /// stands beside it. No file of the work tree changes. Importing twice is importing once.
+    pub fn import(&self, file: &Path, progress: &Progress) -> Result<Imported, Error> {
+        self.check_enabled()?;
+        let file = absolute(file);
+        let bad = |why: String| Error::BadImport { path: file.clone(), why };
+        let bundle = Bundle::open(&file)?.map_err(bad)?;
+        let refs = bundle.refs.clone();
+        // Before a store is made for it.
+        let arrival = only(arrivals(&refs)).map_err(bad)?;
+        let hold = self.begin()?;
+        let store = &hold.store;
+        let incoming = Incoming::create(store)?;
+        bundle.unpack(&incoming.pack_dir(), progress)?.map_err(bad)?;
+        let objects = incoming.objects()?;
+        let manifest = manifest(&objects, &arrival, &refs)?.map_err(bad)?;
+        let own = hold.work_tree.last_or_salvaged(store)?;
+        let is_own = own.is_none();
+        let mut known = known_commits(store, &hold.work_tree)?;
+        let is_here = arrival.log.is_some_and(|log| known.contains(&log));
+        let mut name = arrival.name.clone();
+        if name == hold.work_tree.id() && !is_own {
+            // Its own past from before the store was lost.
+            name = format!("{name}-{}", &arrival.log.unwrap_or(ObjectId::NULL).to_string()[..8]);
+        }
+        let beside = WorkTree::named(store, &name);
+        let mut head = None;
+        if !is_own && !is_here {
+            known = known_commits(store, &beside)?;
+            head = store.refs.read(beside.ref_name())?;
+        }
+        let mut checker = Checker::of(&objects, progress);
+        let fate = checker.log(&arrival, &known, head)?.map_err(bad)?;
+        if !checker.matches(&manifest) && matches!(fate, Fate::News(_)) && known.is_empty() {
+            return Err(bad("its manifest says something else".into()));
+        }
+        let operations = match fate {
+            Fate::Known => 0,
+            Fate::News(count) => count,
+            Fate::Diverged => return Err(Error::Diverged { log: name }),
+        };
+        if operations > 0 {
+            incoming.publish(store)?;
+            if is_own {
+                adopt(store, &hold.work_tree, &arrival, &checker)?;
+            } else {
+                let label = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                let _lock = note_from(store, &beside, &label, self.options().patience)?;
+                adopt(store, &beside, &arrival, &checker)?;
+            }
+        }
+        Ok(Imported {
+            log: manifest.log,
+            own: is_own || is_here,
+            operations,
+            sessions: manifest.sessions,
+            snapshot: manifest.snapshot,
+            ignored: manifest.ignored,
+            redacted: manifest.redacted,
+        })
+    }
+}
+
+/// Makes room for a log from elsewhere, and takes its lock.
+pub(super) fn note_from(
+    store: &crate::store::Store,
+    beside: &WorkTree,
+    from: &str,
+    patience: std::time::Duration,
+) -> Result<crate::store::Lock, Error> {
+    beside.create_dir()?;
+    let lock = beside.lock(store, patience)?;
+    let note = serde_json::to_vec(&From { from: from.to_owned() });
+    let note = note.expect("plain data has a JSON form");
+    private::replace(&beside.source_path(), &note, Durable::Yes)?;
+    Ok(lock)
+}
+
+fn only(arrivals: Vec<Arrival>) -> Result<Arrival, String> {
+    match <[Arrival; 1]>::try_from(arrivals) {
+        Ok([only]) => Ok(only),
+        Err(other) => Err(format!("it holds {} logs instead of one", other.len())),
+    }
+}
+
+/// Reads the manifest, which must name exactly the refs that the file has.
+fn manifest(
+    objects: &Objects,
+    arrival: &Arrival,
+    refs: &[(String, ObjectId)],
+) -> Result<Result<Manifest, String>, Error> {
+    let name = format!("{SHARED}{}/{MANIFEST_REF}", arrival.name);
+    let Some((_, commit)) = refs.iter().find(|(known, _)| *known == name) else {
+        return Ok(Err("it has no manifest".into()));
+    };
+    let tree = match objects.read(commit) {
+        Ok(Some((_, bytes))) => crate::git::parse_commit(&bytes).map(|commit| commit.tree),
+        Ok(None) | Err(Error::Damaged { .. }) => None,
+        Err(error) => return Err(error),
+    };
+    let tree = tree.and_then(|tree| objects.tree(&tree).ok());
+    let entry = tree.as_ref().and_then(|tree| tree.find(MANIFEST_NAME));
+    let json = entry.and_then(|entry| objects.blob(&entry.id).ok());
+    let parsed = json.and_then(|json| serde_json::from_slice::<Manifest>(&json).ok());
+    let Some(manifest) = parsed else { return Ok(Err("its manifest cannot be read".into())) };
+    if manifest.format != 1 {
+        return Ok(Err(format!("it has format {}; this version knows 1", manifest.format)));
+    }
+    let plain = |name: &str| name != "HEAD" && name != "refs/heads/main";
+    let listed = refs.iter().filter(|(known, _)| *known != name && plain(known));
+    let listed: std::collections::BTreeMap<String, ObjectId> = listed.cloned().collect();
+    let stray = refs.iter().any(|(name, id)| !plain(name) && Some(*id) != arrival.log);
+    Ok(match manifest.refs == listed && manifest.log == arrival.name && !stray {
+        true => Ok(manifest),
+        false => Err("its manifest names other refs than it has".into()),
+    })
+}

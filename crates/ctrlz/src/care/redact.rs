@@ -1,0 +1,136 @@
+//! Redaction: a log's snapshots without some paths, for others to see.
+//!
+//! Snapshots that held one of the paths get another hash, and say that the path is missing: "not
+//! captured" must not be read as "did not exist".
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::error::Error;
+use crate::git::{Kind, ObjectId, TreeEntry, encode_tree};
+use crate::path::TreePath;
+use crate::scan::{SkipReason, Skipped};
+use crate::store::{Extra, Live, Operation, Redacted, Store, redact};
+
+use super::export::put;
+
+/// Operations written anew without some paths.
+pub(super) struct Redaction<'a> {
+    store: &'a Store,
+    paths: &'a [TreePath],
+    commits: HashMap<ObjectId, ObjectId>,
+    trees: HashMap<ObjectId, ObjectId>,
+    snapshots: Vec<ObjectId>,
+    extra: Extra,
+}
+
+impl<'a> Redaction<'a> {
+    pub(super) fn of(store: &'a Store, paths: &'a [TreePath]) -> Redaction<'a> {
+        let (commits, trees, snapshots, extra) = Default::default();
+        Redaction { store, paths, commits, trees, snapshots, extra }
+    }
+
+    /// Writes an operation anew; those before it were already.
+    pub(super) fn rewrite(&mut self, operation: &Operation) -> Result<(), Error> {
+        let snapshot = self.new_tree(&operation.snapshot)?;
+        let mut meta = operation.meta.clone();
+        let is_redacted = |path: &[u8]| {
+            self.paths.iter().any(|gone| crate::path::is_within(path, gone.as_bytes()))
+        };
+        meta.modes.retain(|(path, _)| !is_redacted(&path.clone().into_bytes()));
+        meta.empty_dirs.retain(|path| !is_redacted(path.as_bytes()));
+        meta.skipped.retain(|skipped| !is_redacted(&skipped.path));
+        meta.rules.hidden.retain(|(path, _)| !is_redacted(&path.clone().into_bytes()));
+        meta.skipped.extend(
+            self.paths.iter().map(|path| Skipped {
+                path: path.as_bytes().to_vec(),
+                reason: SkipReason::Redacted,
+            }),
+        );
+        meta.sort();
+        let new = Redacted { snapshot, meta, commits: &self.commits };
+        let extra = &mut self.extra;
+        let commit = redact(&self.store.objects, &operation.commit, new, |kind, bytes| {
+            put(extra, kind, bytes)
+        })?;
+        self.commits.insert(operation.commit, commit);
+        self.snapshots.push(snapshot);
+        Ok(())
+    }
+
+    /// The commit that stands for an old one.
+    pub(super) fn new_commit(&self, old: &ObjectId) -> ObjectId {
+        self.commits.get(old).copied().unwrap_or(*old)
+    }
+
+    /// The snapshot that stands for an old one.
+    pub(super) fn new_tree(&mut self, old: &ObjectId) -> Result<ObjectId, Error> {
+        if let Some(new) = self.trees.get(old) {
+            return Ok(*new);
+        }
+        let paths: Vec<&[u8]> = self.paths.iter().map(TreePath::as_bytes).collect();
+        let new = self.without(*old, &paths)?.unwrap_or(ObjectId::EMPTY_TREE);
+        if new == ObjectId::EMPTY_TREE {
+            put(&mut self.extra, Kind::Tree, Vec::new());
+        }
+        self.trees.insert(*old, new);
+        Ok(new)
+    }
+
+    /// A tree without some paths; `None` if nothing is left.
+    fn without(&mut self, id: ObjectId, paths: &[&[u8]]) -> Result<Option<ObjectId>, Error> {
+        let tree = self.store.objects.tree(&id)?;
+        let mut below: BTreeMap<&[u8], Vec<&[u8]>> = BTreeMap::new();
+        for path in paths {
+            match path.iter().position(|byte| *byte == b'/') {
+                Some(at) => below.entry(&path[..at]).or_default().push(&path[at + 1..]),
+                None => drop(below.insert(path, vec![b""])),
+            }
+        }
+        let mut kept = Vec::new();
+        let mut changed = false;
+        for entry in tree.iter() {
+            let new = match below.get(entry.name) {
+                None => Some(entry.id),
+                Some(rest) if rest.contains(&&b""[..]) => None,
+                Some(rest) if entry.kind.is_tree() => self.without(entry.id, rest)?,
+                Some(_) => Some(entry.id),
+            };
+            changed |= new != Some(entry.id);
+            kept.extend(new.map(|id| TreeEntry { id, ..entry }));
+        }
+        match (changed, kept.is_empty()) {
+            (false, _) => Ok(Some(id)),
+            (true, true) => Ok(None),
+            (true, false) => {
+                let bytes = encode_tree(kept.into_iter());
+                Ok(Some(put(&mut self.extra, Kind::Tree, bytes)))
+            }
+        }
+    }
+
+    /// Adds everything of the store that the new snapshots need.
+    pub(super) fn mark(&self, live: &mut Live) -> Result<(), Error> {
+        let mut work = self.snapshots.clone();
+        while let Some(id) = work.pop() {
+            match self.extra.get(&id) {
+                // What it holds may still be the store's.
+                Some((_, bytes)) => {
+                    let why = |why| Error::HostileTree { id, why };
+                    let tree = crate::git::parse_tree(bytes.clone()).map_err(why)?;
+                    for entry in tree.iter() {
+                        match entry.kind.is_tree() {
+                            true => work.push(entry.id),
+                            false => live.insert(entry.id),
+                        }
+                    }
+                }
+                None => self.store.mark_tree(id, live)?,
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn into_extra(self) -> Extra {
+        self.extra
+    }
+}

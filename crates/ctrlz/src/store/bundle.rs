@@ -1,0 +1,661 @@
+//! Bundles: refs and one pack in one file, as `git bundle` and `git clone` read them.
+//!
+//! What is compressed already is copied as it is. Whatever is read from a bundle is taken apart
+//! byte by byte first: sizes are checked before memory is reserved, and every object's id is
+//! computed from its content, never believed.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use crate::error::Error;
+use crate::fs::{Named, private, random_name};
+use crate::git::{Hasher, Kind, ObjectId, RawEntry, hash_object};
+use crate::scan::Progress;
+
+use super::layout::Store;
+use super::pack_writer::{Entry, HashedFile, TemporaryPack, deflated, put_header, put_offset};
+
+const SIGNATURE: &[u8] = b"# v2 git bundle\n";
+/// The refs of a bundle take no more room than this.
+const MAX_HEADER_BYTES: usize = 16 << 20;
+/// Objects stored as deltas, and what they are deltas of, are not larger than this.
+const MAX_DELTA_BYTES: u64 = 64 << 20;
+/// Trees and commits are not larger than this.
+const MAX_MEMORY_BYTES: u64 = 256 << 20;
+/// No object needs more deltas than this to be read.
+const MAX_DEPTH: usize = 300;
+/// Contents that were read are kept up to this size, since the next delta may need them.
+const CACHE_BYTES: usize = 64 << 20;
+const OFFSET_DELTA: u8 = 6;
+const REF_DELTA: u8 = 7;
+const PACK_HEADER_BYTES: u64 = 12;
+
+/// Objects that no store holds yet.
+pub(crate) type Extra = BTreeMap<ObjectId, (Kind, Vec<u8>)>;
+
+/// What goes into a bundle.
+pub(crate) struct Contents<'a> {
+    pub(crate) refs: &'a [(String, ObjectId)],
+    /// Objects of the store.
+    pub(crate) objects: &'a [ObjectId],
+    pub(crate) extra: &'a Extra,
+}
+
+/// Writes a bundle whole or not at all, and gives its size.
+pub(crate) fn write_bundle(
+    store: &Store,
+    path: &Path,
+    contents: &Contents<'_>,
+    progress: &Progress,
+) -> Result<u64, Error> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    let temporary = parent.join(format!(".ctrlz-export-{}", random_name()));
+    let written = write_to(store, &temporary, contents, progress).and_then(|bytes| {
+        std::fs::rename(&temporary, path).named("create", path)?;
+        private::sync_dir(parent)?;
+        Ok(bytes)
+    });
+    if written.is_err() {
+        // The first error is the one to report.
+        drop(std::fs::remove_file(&temporary));
+    }
+    written
+}
+
+fn write_to(
+    store: &Store,
+    path: &Path,
+    contents: &Contents<'_>,
+    progress: &Progress,
+) -> Result<u64, Error> {
+    let mut file = private::create(path)?;
+    let mut header = SIGNATURE.to_vec();
+    for (name, id) in contents.refs {
+        header.extend(format!("{id} {name}\n").into_bytes());
+    }
+    header.push(b'\n');
+    file.write_all(&header).named("write", path)?;
+    let count = contents.objects.len() + contents.extra.len();
+    let count = u32::try_from(count).map_err(|_| Error::Bomb {
+        id: ObjectId::NULL,
+        limit: u64::from(u32::MAX),
+        what: "objects",
+    })?;
+    let packs = store.objects.open_packs();
+    let stored: HashMap<ObjectId, RawEntry<'_>> =
+        packs.iter().flat_map(|pack| pack.raw_entries()).collect();
+    let mut writer = EntryWriter {
+        store,
+        stored: &stored,
+        wanted: contents.objects.iter().collect(),
+        out: HashedFile::start(file, path, count)?,
+        buffer: Vec::new(),
+        at: PACK_HEADER_BYTES,
+        places: HashMap::new(),
+    };
+    for id in contents.objects {
+        progress.check()?;
+        writer.put(*id)?;
+    }
+    for (id, (kind, bytes)) in contents.extra {
+        writer.put_whole(*id, *kind, bytes)?;
+    }
+    let pack_bytes = writer.finish()?;
+    File::open(path).and_then(|file| file.sync_all()).named("flush", path)?;
+    Ok(header.len() as u64 + pack_bytes)
+}
+
+struct EntryWriter<'a> {
+    store: &'a Store,
+    stored: &'a HashMap<ObjectId, RawEntry<'a>>,
+    wanted: HashSet<&'a ObjectId>,
+    out: HashedFile<'a>,
+    buffer: Vec<u8>,
+    at: u64,
+    places: HashMap<ObjectId, u64>,
+}
+
+impl EntryWriter<'_> {
+    fn put(&mut self, id: ObjectId) -> Result<(), Error> {
+        if self.places.contains_key(&id) {
+            return Ok(());
+        }
+        match self.stored.get(&id) {
+            Some(RawEntry::Whole { packed }) => self.append(id, &[packed]),
+            Some(RawEntry::Delta { base, size, packed }) if self.wanted.contains(base) => {
+                // A base comes first; chains of deltas are short.
+                self.put(*base)?;
+                let mut header = Vec::new();
+                put_header(&mut header, OFFSET_DELTA, *size);
+                put_offset(&mut header, self.at - self.places[base]);
+                self.append(id, &[&header, packed])
+            }
+            Some(RawEntry::Delta { .. }) | None => {
+                let found = self.store.objects.read(&id)?;
+                let missing = || Error::Damaged { id, why: "it is missing".into() };
+                let (kind, bytes) = found.ok_or_else(missing)?;
+                self.put_whole(id, kind, &bytes)
+            }
+        }
+    }
+
+    fn put_whole(&mut self, id: ObjectId, kind: Kind, bytes: &[u8]) -> Result<(), Error> {
+        let mut header = Vec::new();
+        put_header(&mut header, kind.pack_number(), bytes.len() as u64);
+        self.append(id, &[&header, &deflated(bytes)])
+    }
+
+    fn append(&mut self, id: ObjectId, parts: &[&[u8]]) -> Result<(), Error> {
+        const MANY_BYTES: usize = 1 << 20;
+        self.places.insert(id, self.at);
+        for part in parts {
+            self.at += part.len() as u64;
+            if part.len() > MANY_BYTES {
+                self.flush()?;
+                self.out.write(part)?;
+            } else {
+                self.buffer.extend_from_slice(part);
+            }
+        }
+        if self.buffer.len() > MANY_BYTES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        self.out.write(&self.buffer)?;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<u64, Error> {
+        self.flush()?;
+        self.out.finish()?;
+        Ok(self.at + 20)
+    }
+}
+
+/// Why a bundle is refused.
+pub(crate) type Refusal = String;
+
+/// A bundle's refs, and where its pack begins.
+pub(crate) struct Bundle {
+    path: PathBuf,
+    file: BufReader<File>,
+    pub(crate) refs: Vec<(String, ObjectId)>,
+    pack_bytes: u64,
+}
+
+impl Bundle {
+    /// Opens a file and reads its refs.
+    pub(crate) fn open(path: &Path) -> Result<Result<Bundle, Refusal>, Error> {
+        let meta = path.metadata().named("open", path)?;
+        if !meta.is_file() {
+            return Ok(Err("it is not a regular file".into()));
+        }
+        let mut file = BufReader::new(File::open(path).named("open", path)?);
+        let mut header = Vec::new();
+        let mut lines: Vec<Vec<u8>> = Vec::new();
+        loop {
+            let mut line = Vec::new();
+            let limit = (MAX_HEADER_BYTES - header.len()) as u64;
+            let read = file.by_ref().take(limit).read_until(b'\n', &mut line);
+            read.named("read", path)?;
+            header.extend_from_slice(&line);
+            match line.as_slice() {
+                b"\n" => break,
+                line if line.ends_with(b"\n") => lines.push(line.trim_ascii_end().to_vec()),
+                _ => return Ok(Err("its list of refs has no end".into())),
+            }
+            if lines.len() == 1 && lines[0] != SIGNATURE.trim_ascii_end() {
+                return Ok(Err("it was not made by `ctrlz export`".into()));
+            }
+        }
+        let mut refs = Vec::new();
+        for line in lines.iter().skip(1) {
+            let parsed = std::str::from_utf8(line).ok().and_then(|line| line.split_once(' '));
+            let id = parsed.and_then(|(text, _)| {
+                let id: ObjectId = text.parse().ok()?;
+                (id.to_string() == text).then_some(id)
+            });
+            match (parsed, id) {
+                (Some((_, name)), Some(id)) => refs.push((name.to_owned(), id)),
+                _ => return Ok(Err("its list of refs is malformed".into())),
+            }
+        }
+        let pack_bytes = meta.len().saturating_sub(header.len() as u64);
+        Ok(Ok(Bundle { path: path.to_owned(), file, refs, pack_bytes }))
+    }
+
+    /// Copies the pack into `pack_dir`, takes it apart, and writes its index beside it.
+    pub(crate) fn unpack(
+        mut self,
+        pack_dir: &Path,
+        progress: &Progress,
+    ) -> Result<Result<u64, Refusal>, Error> {
+        let free_bytes = crate::fs::free_bytes(pack_dir)?;
+        if self.pack_bytes > free_bytes {
+            let (path, needed_bytes) = (pack_dir.to_owned(), self.pack_bytes);
+            return Err(Error::NoSpace { path, needed_bytes, free_bytes });
+        }
+        let path = pack_dir.join("pack-incoming.pack");
+        let mut copy = private::create(&path)?;
+        std::io::copy(&mut self.file, &mut copy).named("copy", &self.path)?;
+        copy.sync_all().named("flush", &path)?;
+        let (entries, checksum) = match index(&path, progress)? {
+            Ok(found) => found,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let count = entries.len() as u64;
+        let pack = TemporaryPack { path: path.clone(), entries, checksum };
+        super::pack_writer::write_index(&pack)?;
+        for extension in ["pack", "idx"] {
+            let to = pack_dir.join(format!("pack-{checksum}.{extension}"));
+            std::fs::rename(path.with_extension(extension), &to).named("rename", &to)?;
+        }
+        Ok(Ok(count))
+    }
+}
+
+/// An entry of a pack that is being taken apart.
+struct Part {
+    offset: u64,
+    crc: u32,
+    id: Option<ObjectId>,
+    base: Option<Base>,
+    kind: Option<Kind>,
+}
+
+#[derive(Clone, Copy)]
+enum Base {
+    At(u64),
+    Id(ObjectId),
+}
+
+type Indexed = Result<(Vec<Entry>, ObjectId), Refusal>;
+
+/// Finds every object of a pack and computes its id.
+fn index(path: &Path, progress: &Progress) -> Result<Indexed, Error> {
+    let file = File::open(path).named("open", path)?;
+    let total = file.metadata().named("look at", path)?.len();
+    let mut taker = Taker { input: BufReader::with_capacity(256 << 10, file), at: 0, seen: None };
+    let parts = match taker.parts(total, progress) {
+        Ok(Ok(found)) => found,
+        Ok(Err(refusal)) => return Ok(Err(refusal)),
+        Err(Error::Cancelled) => return Err(Error::Cancelled),
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    let (parts, checksum) = parts;
+    let mut resolver = Resolver::of(path, parts)?;
+    if let Err(refusal) = resolver.resolve(progress)? {
+        return Ok(Err(refusal));
+    }
+    let mut entries = Vec::with_capacity(resolver.parts.len());
+    let mut ids = HashSet::new();
+    for part in &resolver.parts {
+        let Some(id) = part.id else { return Ok(Err("an object has no base".into())) };
+        if !ids.insert(id) {
+            return Ok(Err(format!("object {id} is in it twice")));
+        }
+        entries.push(Entry { id, crc: part.crc, offset: part.offset - PACK_HEADER_BYTES });
+    }
+    Ok(Ok((entries, checksum)))
+}
+
+/// Reads a pack from its beginning, and sums up what it passes.
+struct Taker {
+    input: BufReader<File>,
+    at: u64,
+    seen: Option<(Hasher, crc32fast::Hasher)>,
+}
+
+impl Read for Taker {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        let available = self.fill_buf()?;
+        let count = available.len().min(out.len());
+        out[..count].copy_from_slice(&available[..count]);
+        self.consume(count);
+        Ok(count)
+    }
+}
+
+impl BufRead for Taker {
+    fn fill_buf(&mut self) -> std::io::Result<&[u8]> {
+        self.input.fill_buf()
+    }
+
+    fn consume(&mut self, count: usize) {
+        if let Some((hasher, crc)) = &mut self.seen {
+            let passed = &self.input.buffer()[..count];
+            hasher.update(passed);
+            crc.update(passed);
+        }
+        self.at += count as u64;
+        self.input.consume(count);
+    }
+}
+
+impl Taker {
+    fn take_bytes<const N: usize>(&mut self) -> Result<[u8; N], Refusal> {
+        let mut bytes = [0; N];
+        self.read_exact(&mut bytes).map_err(|_| "it ends too early".to_owned())?;
+        Ok(bytes)
+    }
+
+    fn parts(
+        &mut self,
+        total: u64,
+        progress: &Progress,
+    ) -> Result<Result<(Vec<Part>, ObjectId), Refusal>, Error> {
+        self.seen = Some((Hasher::raw(), crc32fast::Hasher::new()));
+        let mut parts = Vec::new();
+        let count = match self.start(total) {
+            Ok(count) => count,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        for _ in 0..count {
+            progress.check()?;
+            match self.part() {
+                Ok(part) => parts.push(part),
+                Err(refusal) => return Ok(Err(refusal)),
+            }
+        }
+        Ok(self.end(total).map(|checksum| (parts, checksum)))
+    }
+
+    fn start(&mut self, total: u64) -> Result<u32, Refusal> {
+        if self.take_bytes::<8>()? != *b"PACK\0\0\0\x02" {
+            return Err("its pack is of no known kind".into());
+        }
+        let count = u32::from_be_bytes(self.take_bytes()?);
+        // The smallest entry takes nine bytes.
+        if u64::from(count) * 9 > total {
+            return Err("it says that it holds more objects than it has room for".into());
+        }
+        Ok(count)
+    }
+
+    fn end(&mut self, total: u64) -> Result<ObjectId, Refusal> {
+        let (hasher, _) = self.seen.take().ok_or("it was read twice")?;
+        let sum = ObjectId::from_bytes(self.take_bytes()?);
+        match self.at == total && hasher.finish() == Some(sum) {
+            true => Ok(sum),
+            false => Err("its bytes do not have the checksum at its end".into()),
+        }
+    }
+
+    fn part(&mut self) -> Result<Part, Refusal> {
+        let offset = self.at;
+        if let Some((_, crc)) = &mut self.seen {
+            *crc = crc32fast::Hasher::new();
+        }
+        let (number, size) = self.header()?;
+        let (mut id, mut base) = (None, None);
+        let kind = kind_of(number);
+        match (kind, number) {
+            (Some(kind), _) => id = Some(self.whole(kind, size)?),
+            (None, OFFSET_DELTA) => {
+                let distance = self.distance()?;
+                let at = offset.checked_sub(distance).filter(|at| *at >= PACK_HEADER_BYTES);
+                base = Some(Base::At(at.ok_or("a delta's base lies before the pack")?));
+                self.skip(size)?;
+            }
+            (None, REF_DELTA) => {
+                base = Some(Base::Id(ObjectId::from_bytes(self.take_bytes()?)));
+                self.skip(size)?;
+            }
+            _ => return Err("an entry is of no known kind".into()),
+        }
+        let crc = self.seen.as_ref().map_or(0, |(_, crc)| crc.clone().finalize());
+        Ok(Part { offset, crc, id, base, kind })
+    }
+
+    /// The kind and the size of an entry.
+    fn header(&mut self) -> Result<(u8, u64), Refusal> {
+        let [mut byte] = self.take_bytes()?;
+        let number = (byte >> 4) & 7;
+        let (mut size, mut shift) = (u64::from(byte & 0x0f), 4);
+        while byte & 0x80 != 0 {
+            [byte] = self.take_bytes()?;
+            if shift > 57 {
+                return Err("an entry's size makes no sense".into());
+            }
+            size |= u64::from(byte & 0x7f) << shift;
+            shift += 7;
+        }
+        Ok((number, size))
+    }
+
+    fn distance(&mut self) -> Result<u64, Refusal> {
+        let [mut byte] = self.take_bytes()?;
+        let mut distance = u64::from(byte & 0x7f);
+        while byte & 0x80 != 0 {
+            [byte] = self.take_bytes()?;
+            if distance > 1 << 50 {
+                return Err("a delta's base makes no sense".into());
+            }
+            distance = ((distance + 1) << 7) | u64::from(byte & 0x7f);
+        }
+        Ok(distance)
+    }
+
+    /// Reads a whole object piece by piece and gives its id.
+    fn whole(&mut self, kind: Kind, size: u64) -> Result<ObjectId, Refusal> {
+        if kind != Kind::Blob && size > MAX_MEMORY_BYTES {
+            return Err(format!("a {} has {size} bytes", kind.name()));
+        }
+        let mut hasher = Hasher::object(kind, size);
+        self.inflate(size, &mut |bytes| hasher.update(bytes))?;
+        hasher.finish().ok_or_else(|| "an object attacks its hash".into())
+    }
+
+    fn skip(&mut self, size: u64) -> Result<(), Refusal> {
+        if size > MAX_DELTA_BYTES {
+            return Err(format!("a delta has {size} bytes"));
+        }
+        self.inflate(size, &mut |_| ())
+    }
+
+    /// Decompresses what must be exactly `size` bytes.
+    fn inflate(&mut self, size: u64, take: &mut dyn FnMut(&[u8])) -> Result<(), Refusal> {
+        let mut inflated = flate2::bufread::ZlibDecoder::new(self);
+        let mut buffer = [0; 32 * 1024];
+        let mut total = 0;
+        loop {
+            let count = inflated
+                .read(&mut buffer)
+                .map_err(|_| "an object cannot be decompressed".to_owned())?;
+            total += count as u64;
+            if count == 0 || total > size {
+                break;
+            }
+            take(&buffer[..count]);
+        }
+        match total == size {
+            true => Ok(()),
+            false => Err("an object is shorter or longer than it says".into()),
+        }
+    }
+}
+
+fn kind_of(number: u8) -> Option<Kind> {
+    [Kind::Commit, Kind::Tree, Kind::Blob].into_iter().find(|kind| kind.pack_number() == number)
+}
+
+/// An object's kind and bytes.
+type Content = (Kind, Rc<Vec<u8>>);
+
+/// Puts deltas together.
+struct Resolver {
+    taker: Taker,
+    parts: Vec<Part>,
+    by_offset: HashMap<u64, usize>,
+    by_id: HashMap<ObjectId, usize>,
+    cache: HashMap<usize, Rc<Vec<u8>>>,
+    cached_bytes: usize,
+}
+
+impl Resolver {
+    fn of(path: &Path, parts: Vec<Part>) -> Result<Resolver, Error> {
+        let input = BufReader::with_capacity(64 << 10, File::open(path).named("open", path)?);
+        let by_offset = parts.iter().enumerate().map(|(at, part)| (part.offset, at)).collect();
+        let with_id = parts.iter().enumerate().filter_map(|(at, part)| Some((part.id?, at)));
+        let by_id = with_id.collect();
+        let taker = Taker { input, at: 0, seen: None };
+        let (cache, cached_bytes) = Default::default();
+        Ok(Resolver { taker, parts, by_offset, by_id, cache, cached_bytes })
+    }
+
+    fn resolve(&mut self, progress: &Progress) -> Result<Result<(), Refusal>, Error> {
+        // A base that is named by its id may come later, and may be a delta itself.
+        for _ in 0..MAX_DEPTH {
+            let open: Vec<usize> =
+                (0..self.parts.len()).filter(|at| self.parts[*at].id.is_none()).collect();
+            if open.is_empty() {
+                return Ok(Ok(()));
+            }
+            let mut found = 0;
+            for at in open.iter().copied() {
+                progress.check()?;
+                match self.content(at, 0) {
+                    Ok(Some((kind, bytes))) => {
+                        let Some(id) = hash_object(kind, &bytes) else {
+                            return Ok(Err("an object attacks its hash".into()));
+                        };
+                        self.parts[at].id = Some(id);
+                        self.parts[at].kind = Some(kind);
+                        self.by_id.insert(id, at);
+                        found += 1;
+                    }
+                    Ok(None) => (),
+                    Err(refusal) => return Ok(Err(refusal)),
+                }
+            }
+            if found == 0 {
+                break;
+            }
+        }
+        Ok(Err("a delta has no base in it".into()))
+    }
+
+    /// The object at a place; `None` if its base is not known yet.
+    fn content(&mut self, at: usize, depth: usize) -> Result<Option<Content>, Refusal> {
+        if depth > MAX_DEPTH {
+            return Err("its deltas are too deep".into());
+        }
+        if let (Some(kind), Some(bytes)) = (self.parts[at].kind, self.cache.get(&at)) {
+            return Ok(Some((kind, Rc::clone(bytes))));
+        }
+        let base = match self.parts[at].base {
+            None => {
+                let kind = self.parts[at].kind.ok_or("an entry is of no known kind")?;
+                let bytes = Rc::new(self.raw(at)?);
+                self.remember(at, &bytes);
+                return Ok(Some((kind, bytes)));
+            }
+            Some(Base::At(offset)) => {
+                *self.by_offset.get(&offset).ok_or("a delta's base is no object")?
+            }
+            Some(Base::Id(id)) => match self.by_id.get(&id) {
+                Some(base) => *base,
+                None => return Ok(None),
+            },
+        };
+        let Some((kind, base)) = self.content(base, depth + 1)? else { return Ok(None) };
+        let bytes = Rc::new(patched(&base, &self.raw(at)?)?);
+        self.parts[at].kind = Some(kind);
+        self.remember(at, &bytes);
+        Ok(Some((kind, bytes)))
+    }
+
+    fn remember(&mut self, at: usize, bytes: &Rc<Vec<u8>>) {
+        if self.cached_bytes + bytes.len() > CACHE_BYTES {
+            self.cache.clear();
+            self.cached_bytes = 0;
+        }
+        self.cached_bytes += bytes.len();
+        self.cache.insert(at, Rc::clone(bytes));
+    }
+
+    /// What an entry holds, which is a delta or a delta's base.
+    fn raw(&mut self, at: usize) -> Result<Vec<u8>, Refusal> {
+        let seek = self.taker.input.seek(SeekFrom::Start(self.parts[at].offset));
+        seek.map_err(|error| error.to_string())?;
+        let (number, size) = self.taker.header()?;
+        match number {
+            OFFSET_DELTA => drop(self.taker.distance()?),
+            REF_DELTA => drop(self.taker.take_bytes::<20>()?),
+            _ => (),
+        }
+        if size > MAX_DELTA_BYTES {
+            return Err(format!("a delta's base has {size} bytes"));
+        }
+        let mut bytes = Vec::new();
+        self.taker.inflate(size, &mut |piece| bytes.extend_from_slice(piece))?;
+        Ok(bytes)
+    }
+}
+
+/// Applies a delta.
+fn patched(base: &[u8], delta: &[u8]) -> Result<Vec<u8>, Refusal> {
+    let malformed = || "a delta is malformed".to_owned();
+    let mut rest = delta;
+    let mut next = || -> Option<u8> {
+        let (first, more) = rest.split_first()?;
+        rest = more;
+        Some(*first)
+    };
+    let mut size = || -> Option<u64> {
+        let (mut size, mut shift) = (0, 0);
+        loop {
+            let byte = next()?;
+            size |= u64::from(byte & 0x7f).checked_shl(shift)?;
+            shift += 7;
+            if byte & 0x80 == 0 {
+                return (shift < 63).then_some(size);
+            }
+        }
+    };
+    let (base_size, target_size) = (size().ok_or_else(malformed)?, size().ok_or_else(malformed)?);
+    if base_size != base.len() as u64 || target_size > MAX_DELTA_BYTES {
+        return Err(malformed());
+    }
+    let mut out = Vec::with_capacity(target_size as usize);
+    while let Some((&code, more)) = rest.split_first() {
+        rest = more;
+        if code & 0x80 == 0 {
+            let literal = rest.get(..usize::from(code)).filter(|_| code > 0);
+            out.extend_from_slice(literal.ok_or_else(malformed)?);
+            rest = &rest[usize::from(code)..];
+        } else {
+            let mut fields = [0_u8; 7];
+            for (bit, field) in fields.iter_mut().enumerate() {
+                if code & (1 << bit) != 0 {
+                    let (first, more) = rest.split_first().ok_or_else(malformed)?;
+                    *field = *first;
+                    rest = more;
+                }
+            }
+            let [a, b, c, d, e, f, g] = fields;
+            let from = u32::from_le_bytes([a, b, c, d]) as usize;
+            let len = match u32::from_le_bytes([e, f, g, 0]) as usize {
+                0 => 0x10000,
+                len => len,
+            };
+            let end = from.checked_add(len).ok_or_else(malformed)?;
+            out.extend_from_slice(base.get(from..end).ok_or_else(malformed)?);
+        }
+        if out.len() as u64 > target_size {
+            return Err(malformed());
+        }
+    }
+    match out.len() as u64 == target_size {
+        true => Ok(out),
+        false => Err(malformed()),
+    }
+}

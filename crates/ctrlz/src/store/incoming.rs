@@ -1,0 +1,95 @@
+//! Incoming objects: a small repository beside the store, in which what comes from elsewhere waits
+//! until it has been checked.
+//!
+//! It borrows from the store, so that only what is new has to come. Dropped or killed, it leaves
+//! nothing in the store.
+
+use std::fs::{File, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+use crate::fs::private::{self, Durable};
+use crate::fs::{FileError, Named};
+use crate::git::ObjectId;
+
+use super::layout::{CONFIG, Store};
+use super::objects::Objects;
+use super::refs::Refs;
+
+/// Objects and refs that are not the store's yet.
+pub(crate) struct Incoming {
+    dir: PathBuf,
+    /// Held so that nobody takes it for a left-over.
+    _held: File,
+}
+
+impl Incoming {
+    pub(crate) fn create(store: &Store) -> Result<Incoming, Error> {
+        let parent = store.path().join("ctrlz");
+        private::sweep_builds(&parent)?;
+        let (dir, held) = private::create_build_dir(&parent)?;
+        let incoming = Incoming { dir, _held: held };
+        // The first one marks it as ours for whoever sweeps.
+        for part in ["ctrlz", "refs", "objects/info", "objects/pack"] {
+            private::create_dirs(&incoming.dir.join(part))?;
+        }
+        let files = [
+            ("HEAD", "ref: refs/heads/main\n"),
+            ("config", CONFIG),
+            ("objects/info/alternates", "../../../objects\n"),
+        ];
+        for (name, text) in files {
+            private::replace(&incoming.dir.join(name), text.as_bytes(), Durable::No)?;
+        }
+        Ok(incoming)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(crate) fn pack_dir(&self) -> PathBuf {
+        self.dir.join("objects").join("pack")
+    }
+
+    /// Its objects, and behind them the store's.
+    pub(crate) fn objects(&self) -> Result<Objects, FileError> {
+        Objects::open(&self.dir.join("objects"))
+    }
+
+    pub(crate) fn refs(&self) -> Result<Vec<(String, ObjectId)>, FileError> {
+        Refs::new(&self.dir).list("refs")
+    }
+
+    /// Moves the packs into the store, durably. Nothing names their objects yet.
+    ///
+    /// The caller holds the store's lock.
+    pub(crate) fn publish(&self, store: &Store) -> Result<(), Error> {
+        let to_dir = store.objects_dir().join("pack");
+        let entries = std::fs::read_dir(self.pack_dir()).named("list", &self.pack_dir())?;
+        for entry in entries {
+            let pack = entry.named("list", &self.pack_dir())?.path();
+            if pack.extension().is_none_or(|extension| extension != "pack") {
+                continue;
+            }
+            // The pack first, because git and we look for indexes.
+            for file in [pack.clone(), pack.with_extension("idx")] {
+                let private = Permissions::from_mode(0o600);
+                std::fs::set_permissions(&file, private).named("set the permissions of", &file)?;
+                File::open(&file).and_then(|file| file.sync_all()).named("flush", &file)?;
+                let to = to_dir.join(file.file_name().unwrap_or_default());
+                std::fs::rename(&file, &to).named("publish", &to)?;
+            }
+        }
+        private::sync_dir(&to_dir)?;
+        Ok(store.objects.refresh()?)
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        // Swept by a later command if this fails.
+        drop(private::remove_build_dir(&self.dir));
+    }
+}

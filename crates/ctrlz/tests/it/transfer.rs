@@ -1,0 +1,248 @@
+//! Export and import: what arrives is what was sent, whole and checked, or nothing.
+
+use std::path::{Path, PathBuf};
+
+use ctrlz::{Error, ExportOptions, Exported, Progress, RestoreOptions, Workspace};
+
+use crate::lab::{Lab, assert_fsck_clean, assert_same, git, git_command, manifest, tree_path};
+use crate::moving::{step, track, undo};
+
+fn export(lab: &Lab, options: &ExportOptions) -> (PathBuf, Exported) {
+    let file = lab.beside("out.bundle");
+    let exported = lab.workspace().export(&file, options, &Progress::default()).unwrap();
+    (file, exported)
+}
+
+/// A lab with steps, permissions, an empty directory, a link and an ignored secret.
+fn busy_lab() -> Lab {
+    let lab = Lab::new();
+    lab.write("a.txt", "one\n");
+    lab.write("deep/er/run.sh", "#!/bin/sh\n");
+    lab.chmod("deep/er/run.sh", 0o750);
+    lab.write("private.txt", "CANARY-REDACTED\n");
+    lab.chmod("private.txt", 0o600);
+    lab.link("a.txt", "link");
+    std::fs::create_dir_all(lab.path("empty/dir")).unwrap();
+    lab.write(".gitignore", "*.env\n");
+    lab.write("x.env", "CANARY-IGNORED\n");
+    step(&lab.workspace(), "first", "a.txt", "two\n");
+    step(&lab.workspace(), "second", "b.txt", "new\n");
+    lab
+}
+
+fn elsewhere(lab: &Lab) -> Workspace {
+    let root = lab.beside("machine2/project");
+    std::fs::create_dir_all(&root).unwrap();
+    let mut options = lab.options.clone();
+    options.data_dir = lab.beside("machine2/data");
+    Workspace::open(&root, options).unwrap()
+}
+
+fn restore_newest(workspace: &Workspace) {
+    let point = workspace.newest_from_elsewhere().unwrap();
+    let options = RestoreOptions::default();
+    let report = workspace.restore(point, &options, &Progress::default()).unwrap();
+    assert!(report.is_complete(), "{report:?}");
+}
+
+fn refs_of(workspace: &Workspace) -> String {
+    match workspace.store_path().unwrap() {
+        Some(store) if store.exists() => git(&store, &["for-each-ref"]),
+        _ => String::new(),
+    }
+}
+
+#[test]
+fn what_is_imported_is_what_was_exported_and_can_be_undone() {
+    let lab = busy_lab();
+    let (file, exported) = export(&lab, &ExportOptions::default());
+    let there = elsewhere(&lab);
+    let imported = there.import(&file, &Progress::default()).unwrap();
+    assert!(imported.own && imported.operations == exported.operations, "{imported:?}");
+    assert_eq!(imported.snapshot, exported.snapshot);
+    assert_eq!(manifest(there.root()).0.len(), 0, "no file changes");
+    let sessions = |workspace: &Workspace| -> Vec<String> {
+        workspace.sessions().unwrap().into_iter().map(|session| session.session).collect()
+    };
+    assert_eq!(sessions(&there), sessions(&lab.workspace()));
+    restore_newest(&there);
+    let mut wanted = lab.manifest();
+    wanted.0.remove(&b"x.env"[..]);
+    assert_same(&manifest(there.root()), &wanted, "the other machine");
+    assert_eq!(track(&there), exported.snapshot);
+    undo(&there);
+    assert!(!there.root().join("b.txt").exists());
+    undo(&there);
+    assert_eq!(std::fs::read_to_string(there.root().join("a.txt")).unwrap(), "one\n");
+    assert_fsck_clean(&there.store_path().unwrap().unwrap());
+    // Once more changes nothing.
+    let refs = refs_of(&there);
+    let again = there.import(&file, &Progress::default()).unwrap();
+    assert_eq!((again.operations, again.own), (0, true));
+    assert_eq!(refs_of(&there), refs);
+}
+
+#[test]
+fn plain_git_reads_an_export() {
+    let lab = busy_lab();
+    let (file, exported) = export(&lab, &ExportOptions::default());
+    let file = file.to_str().unwrap();
+    git(&lab.store(), &["bundle", "verify", file]);
+    let clone = lab.beside("clone");
+    git(&lab.beside(""), &["clone", "-q", file, clone.to_str().unwrap()]);
+    assert_eq!(git(&clone, &["rev-parse", "HEAD^{tree}"]).trim(), exported.snapshot.to_string());
+    assert_eq!(std::fs::read_to_string(clone.join("b.txt")).unwrap(), "new\n");
+    git(&clone, &["fsck", "--strict"]);
+}
+
+/// Every object of a bundle, decompressed.
+fn everything_in(lab: &Lab, file: &Path) -> String {
+    let dir = lab.beside("looked-into");
+    std::fs::create_dir_all(&dir).unwrap();
+    git(&dir, &["init", "-q", "--bare"]);
+    git(&dir, &["fetch", "-q", file.to_str().unwrap(), "+refs/*:refs/*"]);
+    let list = git(&dir, &["cat-file", "--batch-all-objects", "--batch-check"]);
+    let mut all = String::from_utf8_lossy(&std::fs::read(file).unwrap()).into_owned();
+    for line in list.lines() {
+        let id = line.split(' ').next().unwrap();
+        let output = git_command(&dir, &["cat-file", "-p", id]).output().unwrap();
+        all.push_str(&String::from_utf8_lossy(&output.stdout));
+    }
+    all
+}
+
+#[test]
+fn no_path_of_this_machine_and_no_ignored_file_is_in_an_export() {
+    let lab = busy_lab();
+    let (file, _) = export(&lab, &ExportOptions::default());
+    let all = everything_in(&lab, &file);
+    assert!(all.contains("CANARY-REDACTED"), "the test looks at contents");
+    assert!(!all.contains("CANARY-IGNORED"));
+    assert!(!all.contains(lab.dir().to_str().unwrap()));
+    let (file, _) = export(&lab, &ExportOptions { ignored: true, ..Default::default() });
+    assert!(everything_in(&lab, &file).contains("CANARY-IGNORED"), "when it is asked for");
+    let there = elsewhere(&lab);
+    assert!(there.import(&file, &Progress::default()).unwrap().ignored);
+}
+
+#[test]
+fn a_redacted_path_is_unknown_on_the_other_side() {
+    let lab = busy_lab();
+    let redact = vec![tree_path("private.txt"), tree_path("deep/er")];
+    let (file, exported) = export(&lab, &ExportOptions { redact, ..Default::default() });
+    assert!(!everything_in(&lab, &file).contains("CANARY-REDACTED"));
+    let there = elsewhere(&lab);
+    std::fs::write(there.root().join("private.txt"), "mine\n").unwrap();
+    let imported = there.import(&file, &Progress::default()).unwrap();
+    assert_eq!(imported.redacted.len(), 2);
+    let options = crate::lab::exact();
+    there.restore(exported.snapshot, &options, &Progress::default()).unwrap();
+    let mine = std::fs::read_to_string(there.root().join("private.txt")).unwrap();
+    assert_eq!(mine, "mine\n", "left out is not the same as absent");
+    assert!(there.root().join("b.txt").exists());
+    assert_fsck_clean(&there.store_path().unwrap().unwrap());
+}
+
+#[test]
+fn a_damaged_file_is_refused_and_nothing_changes() {
+    let lab = busy_lab();
+    let (file, _) = export(&lab, &ExportOptions::default());
+    let good = std::fs::read(&file).unwrap();
+    let there = elsewhere(&lab);
+    std::fs::write(there.root().join("own.txt"), "own\n").unwrap();
+    track(&there);
+    let refs = refs_of(&there);
+    let bad = lab.beside("bad.bundle");
+    let refuse = |bytes: &[u8], what: &str| {
+        std::fs::write(&bad, bytes).unwrap();
+        let refused = there.import(&bad, &Progress::default());
+        assert!(matches!(refused, Err(Error::BadImport { .. })), "{what}: {refused:?}");
+        assert_eq!(refs_of(&there), refs, "{what}");
+    };
+    for length in (0..good.len()).step_by(good.len() / 40) {
+        refuse(&good[..length], &format!("cut to {length}"));
+    }
+    for at in (0..good.len()).step_by(good.len() / 60) {
+        let mut flipped = good.clone();
+        flipped[at] ^= 1 << (at % 8);
+        refuse(&flipped, &format!("bit flipped at {at}"));
+    }
+    refuse(&[&good[..], b"more"].concat(), "something behind its end");
+    refuse(b"PACK", "no bundle at all");
+    let left: Vec<_> = std::fs::read_dir(there.store_path().unwrap().unwrap().join("ctrlz"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.starts_with(".ctrlz-store-"))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+    // The same file undamaged comes to stand beside what is here.
+    let imported = there.import(&file, &Progress::default()).unwrap();
+    assert!(!imported.own && imported.operations > 0);
+    assert_eq!(there.log(10).unwrap().len(), 1);
+    assert_eq!(there.logs_from_elsewhere().unwrap().len(), 1);
+    assert_eq!(there.sessions_of(&imported.log).unwrap().len(), 2);
+    there.blame_in(&imported.log, &tree_path("a.txt")).unwrap();
+    assert_eq!(there.import(&file, &Progress::default()).unwrap().operations, 0);
+    assert_eq!(there.logs_from_elsewhere().unwrap().len(), 1);
+    assert!(matches!(there.newest_from_elsewhere(), Err(Error::NothingPulled)));
+    assert_fsck_clean(&there.store_path().unwrap().unwrap());
+}
+
+#[test]
+fn a_hostile_file_is_refused() {
+    let lab = busy_lab();
+    let repo = lab.beside("hostile");
+    std::fs::create_dir_all(&repo).unwrap();
+    git(&repo, &["init", "-q", "--bare"]);
+    // An ordinary commit, and refs that lead out of the directory of refs.
+    let tree = git(&repo, &["hash-object", "-t", "tree", "-w", "/dev/null"]);
+    let commit = git(&repo, &["commit-tree", "-m", "x", tree.trim()]);
+    for name in ["refs/ctrlz/abc/log", "refs/ctrlz/abc/manifest"] {
+        git(&repo, &["update-ref", name, commit.trim()]);
+    }
+    let file = lab.beside("hostile.bundle");
+    git(&repo, &["bundle", "create", "-q", file.to_str().unwrap(), "--all"]);
+    let there = elsewhere(&lab);
+    let refused = there.import(&file, &Progress::default());
+    assert!(matches!(refused, Err(Error::BadImport { .. })), "{refused:?}");
+    let text = String::from_utf8_lossy(&std::fs::read(&file).unwrap()).into_owned();
+    assert!(text.contains("refs/ctrlz/abc/log"));
+    let bytes = std::fs::read(&file).unwrap();
+    let at = bytes.windows(18).position(|part| part == b"refs/ctrlz/abc/log").unwrap();
+    let mut climbing = bytes.clone();
+    climbing[at..at + 18].copy_from_slice(b"refs/ctrlz/../logx");
+    std::fs::write(&file, climbing).unwrap();
+    let refused = there.import(&file, &Progress::default());
+    assert!(matches!(refused, Err(Error::BadImport { .. })), "{refused:?}");
+    assert_eq!(refs_of(&there), "");
+}
+
+#[test]
+fn segments_and_sessions_travel_and_the_log_goes_on() {
+    let lab = Lab::new();
+    lab.write("a.txt", "0\n");
+    for number in 0..270 {
+        lab.write("a.txt", format!("{number}\n"));
+        track(&lab.workspace());
+    }
+    step(&lab.workspace(), "late", "b.txt", "late\n");
+    let count = lab.workspace().log(1000).unwrap().len();
+    let (file, exported) = export(&lab, &ExportOptions::default());
+    assert_eq!(exported.operations, count as u64);
+    let there = elsewhere(&lab);
+    there.import(&file, &Progress::default()).unwrap();
+    assert_eq!(there.log(1000).unwrap().len(), count, "across segments");
+    restore_newest(&there);
+    for number in 0..270 {
+        std::fs::write(there.root().join("a.txt"), format!("there {number}\n")).unwrap();
+        track(&there);
+    }
+    assert!(there.log(2000).unwrap().len() > count + 270);
+    let only = ExportOptions { session: Some("late".into()), ..Default::default() };
+    let (_, limited) = export(&lab, &only);
+    assert!(limited.operations < exported.operations, "{limited:?}");
+    let unknown = ExportOptions { session: Some("never".into()), ..Default::default() };
+    let refused = lab.workspace().export(&lab.beside("x.bundle"), &unknown, &Progress::default());
+    assert!(matches!(refused, Err(Error::NoSuchSession { .. })));
+    assert!(!lab.beside("x.bundle").exists());
+}
