@@ -70,6 +70,14 @@ pub const KINDS: &[Kind] = &[
     kind("binary", Fault::Caller, "the file is binary, so it has no lines"),
     kind("not_empty", Fault::Refused, "a directory that should be new has something in it"),
     kind("inside_work_tree", Fault::Refused, "the directory lies inside the work tree"),
+    kind("no_such_log", Fault::Caller, "nothing of that name came from elsewhere"),
+    kind("no_history", Fault::Caller, "nothing was ever recorded at the path"),
+    kind("still_there", Fault::Refused, "the directory that a history belongs to is still there"),
+    kind("bad_import", Fault::Machine, "what was to be imported is not usable; nothing changed"),
+    kind("diverged", Fault::Conflict, "a log went on here and elsewhere; neither was changed"),
+    kind("nothing_pulled", Fault::Caller, "nothing came from elsewhere that could be restored"),
+    kind("no_git", Fault::Machine, "git, which carries pushes and pulls, cannot be run"),
+    kind("git", Fault::Machine, "git could not carry something to or from a server"),
     kind("nothing_to_undo", Fault::Caller, "everything is taken back already"),
     kind("nothing_to_redo", Fault::Caller, "no undo is left to be taken back"),
     kind("not_a_snapshot", Fault::Caller, "the hash names something else"),
@@ -246,9 +254,12 @@ fn facts(error: &Error) -> (Option<WirePath>, ErrorDetails) {
         | Error::NothingLost { path }
         | Error::Binary { path }
         | Error::Moved { path } => (Some(path.into()), none),
-        Error::NotEmpty { path } | Error::InsideWorkTree { path } | Error::LostRef { path } => {
-            (Some(path.as_path().into()), none)
-        }
+        Error::NotEmpty { path }
+        | Error::InsideWorkTree { path }
+        | Error::NoHistory { path }
+        | Error::StillThere { path }
+        | Error::BadImport { path, .. }
+        | Error::LostRef { path } => (Some(path.as_path().into()), none),
         Error::UnknownPlan { id }
         | Error::UnknownSnapshot { id }
         | Error::NotASnapshot { id, .. } => {
@@ -271,6 +282,8 @@ fn facts(error: &Error) -> (Option<WirePath>, ErrorDetails) {
         | Error::NoSuchSession { session: id }
         | Error::SessionExists { session: id }
         | Error::NothingReverted { session: id }
+        | Error::NoSuchLog { log: id }
+        | Error::Diverged { log: id }
         | Error::NoSuchCheckpoint { name: id } => {
             (None, ErrorDetails { id: Some(id.clone()), ..none })
         }

@@ -189,13 +189,52 @@ impl ShownStep {
 pub struct Sessions {
     /// The sessions, the last active one first.
     pub sessions: Vec<SessionInfo>,
+    /// Logs that were pulled or imported and are not this work tree's, the newest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub elsewhere: Vec<Elsewhere>,
+}
+
+/// A log that came from elsewhere, and its sessions.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Elsewhere {
+    /// Its name.
+    pub log: String,
+    /// The server or file it came from.
+    pub from: String,
+    /// Its newest snapshot.
+    pub snapshot: Hash,
+    /// Its newest operation.
+    pub operation: String,
+    /// When that was recorded, in milliseconds since 1970.
+    pub at_millis: u64,
+    /// Its sessions, the last active one first.
+    pub sessions: Vec<SessionInfo>,
+}
+
+impl Elsewhere {
+    fn of(workspace: &Workspace, log: ctrlz::Log) -> Result<Elsewhere, Error> {
+        let sessions = workspace.sessions_of(&log.name)?;
+        Ok(Elsewhere {
+            sessions: newest_first(&sessions),
+            log: log.name,
+            from: log.from,
+            snapshot: log.snapshot.into(),
+            operation: log.operation,
+            at_millis: log.at_millis,
+        })
+    }
+}
+
+fn newest_first(sessions: &[ctrlz::SessionInfo]) -> Vec<SessionInfo> {
+    sessions.iter().rev().map(SessionInfo::from).collect()
 }
 
 impl Sessions {
     /// The sessions as the engine has them.
     pub fn of(workspace: &Workspace) -> Result<Sessions, Error> {
-        let sessions = workspace.sessions()?;
-        Ok(Sessions { sessions: sessions.iter().rev().map(SessionInfo::from).collect() })
+        let logs = workspace.logs_from_elsewhere()?.into_iter().rev();
+        let elsewhere = logs.map(|log| Elsewhere::of(workspace, log)).collect::<Result<_, _>>()?;
+        Ok(Sessions { sessions: newest_first(&workspace.sessions()?), elsewhere })
     }
 }
 

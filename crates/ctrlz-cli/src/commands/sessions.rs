@@ -1,9 +1,7 @@
 //! `ctrlz sessions`: who worked here.
 
-use ctrlz::{Log, SessionInfo};
+use ctrlz::SessionInfo;
 use ctrlz_wire::Sessions;
-use serde::Serialize;
-use serde_json::json;
 
 use super::Done;
 use crate::failure::Failure;
@@ -17,27 +15,16 @@ use crate::render::{self, Output, printable};
 #[derive(clap::Args, Debug)]
 pub(crate) struct SessionsArgs {}
 
-/// The sessions of the wire, and those of logs that came from elsewhere.
-#[derive(Serialize)]
-struct SessionsJson {
-    #[serde(flatten)]
-    here: Sessions,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    elsewhere: Vec<serde_json::Value>,
-}
-
 pub(crate) fn run(place: &Place, args: &SessionsArgs, out: &mut Output) -> Result<Done, Failure> {
     let SessionsArgs {} = args;
+    if out.is_json() {
+        out.json(&Sessions::of(&place.workspace)?)?;
+        return Ok(Done::Complete);
+    }
     let mut elsewhere = Vec::new();
     for log in place.workspace.logs_from_elsewhere()?.into_iter().rev() {
         let sessions = place.workspace.sessions_of(&log.name)?;
         elsewhere.push((log, sessions));
-    }
-    if out.is_json() {
-        let here = Sessions::of(&place.workspace)?;
-        let log = |(log, sessions): &(Log, Vec<SessionInfo>)| json!({ "log": log, "sessions": sessions.iter().rev().collect::<Vec<_>>() });
-        out.json(&SessionsJson { here, elsewhere: elsewhere.iter().map(log).collect() })?;
-        return Ok(Done::Complete);
     }
     let sessions = place.workspace.sessions()?;
     if sessions.is_empty() && elsewhere.is_empty() {

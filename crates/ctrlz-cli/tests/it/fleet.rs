@@ -120,7 +120,7 @@ fn a_fresh_machine_pulls_and_restores() {
     assert_eq!(bytes(contents(&two.project)), bytes(wanted));
     let sessions = two.ok(&["sessions"]);
     assert!(sessions.contains("from git://127.0.0.1") && sessions.contains("agent"), "{sessions}");
-    let log = two.json(&["sessions"])["elsewhere"][0]["log"]["name"].as_str().unwrap().to_owned();
+    let log = two.json(&["sessions"])["elsewhere"][0]["log"].as_str().unwrap().to_owned();
     assert!(two.ok(&["log", "--from", &log]).contains("step"));
     two.fails(&["restore"], 4, "without naming it");
 
@@ -133,7 +133,7 @@ fn a_fresh_machine_pulls_and_restores() {
     two.net_ok(&["push", &server.address()]);
     one.net_ok(&["pull", &server.address()]);
     assert!(one.ok(&["sessions"]).contains("other"));
-    let hash = one.json(&["sessions"])["elsewhere"][0]["log"]["snapshot"].clone();
+    let hash = one.json(&["sessions"])["elsewhere"][0]["snapshot"].clone();
     let hash = hash.as_str().unwrap().to_owned();
     assert_eq!(one.ok(&["show", &format!("{hash}:b.txt")]), "from two");
     assert_eq!(server.logs(), 2);

@@ -121,14 +121,11 @@ fn a_killed_fork_loses_nothing_on_either_side() {
         assert!(ended.is_killed(), "{when}: {ended:?}");
         scene.lab.manifest().assert_is(&scene.before, &when);
         scene.lab.ctrlz(&["log", "--json"]).is(&[0], &format!("{when}, then log"));
-        if into.exists() && Manifest::of(&into) == Manifest::default() {
-            crate::lab::remove(&into);
-        }
-        if into.exists() {
+        if into.exists() && Manifest::of(&into) != Manifest::default() {
             track_in(&scene, &into).is(&[0], &format!("{when}, then track there"));
             let made = Manifest::of(&into);
             assert!(made == whole || made == Manifest::default(), "{when}: {made:?}");
-            crate::lab::remove(&into);
+            crate::lab::empty(&into);
         }
         let again: Vec<&str> = scene.args();
         scene.lab.ctrlz(&again).is(&[0], &format!("{when}, and again"));

@@ -356,9 +356,21 @@ pub(crate) fn remove(path: &Path) {
     }
 }
 
+/// Removes what a directory holds; the directory itself stays the one it is.
+pub(crate) fn empty(dir: &Path) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        remove(&entry.unwrap().path());
+    }
+}
+
 /// Copies a directory with permissions and links.
 pub(crate) fn copy_tree(from: &Path, to: &Path) {
     std::fs::create_dir(to).unwrap();
+    copy_into(from, to);
+}
+
+/// Copies what a directory holds into one that is there.
+pub(crate) fn copy_into(from: &Path, to: &Path) {
     for entry in std::fs::read_dir(from).unwrap() {
         let from = entry.unwrap().path();
         let to = to.join(from.file_name().unwrap());

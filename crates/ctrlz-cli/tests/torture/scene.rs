@@ -1,6 +1,6 @@
 //! A scene: two recorded states of a work tree, and a command that is about to go wrong.
 
-use crate::lab::{Ended, Lab, copy_tree, remove};
+use crate::lab::{Ended, Lab, copy_into, copy_tree, empty, remove};
 use crate::manifest::Manifest;
 
 /// A work tree with a history, which can be set up again and again.
@@ -130,12 +130,13 @@ impl Scene {
 
     /// Sets everything up as it was before the command.
     pub(crate) fn reset(&self) {
-        for (saved, place) in [("saved-work", &self.lab.work), ("saved-data", &self.lab.data)] {
-            let saved = self.lab.dir().join(saved);
-            remove(place);
-            if saved.exists() {
-                copy_tree(&saved, place);
-            }
+        // The work tree's root stays the directory it is: a copy would be another project.
+        empty(&self.lab.work);
+        copy_into(&self.lab.dir().join("saved-work"), &self.lab.work);
+        let saved = self.lab.dir().join("saved-data");
+        remove(&self.lab.data);
+        if saved.exists() {
+            copy_tree(&saved, &self.lab.data);
         }
     }
 

@@ -267,23 +267,3 @@ fn is_absence(error: &io::Error) -> bool {
         // A socket cannot be opened at all, a circle of links leads nowhere.
         || matches!(Errno::from_io_error(error), Some(Errno::NXIO | Errno::LOOP))
 }
-
-/// Creates `path` with `bytes` unless it exists already, in one durable step. Whoever is first
-/// decides; `false` if that was somebody else.
-pub(crate) fn create_once(path: &Path, bytes: &[u8]) -> Result<bool, FileError> {
-    let parent = path.parent().unwrap_or(Path::new("."));
-    let mut temporary = Temporary::create(parent)?;
-    let made = temporary.fill(bytes, Durable::Yes).and_then(|()| {
-        match std::fs::hard_link(&temporary.path, path) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-            Err(error) => Err(error).named("create", path),
-        }
-    });
-    drop(std::fs::remove_file(&temporary.path));
-    if made? {
-        sync_dir(parent)?;
-        return Ok(true);
-    }
-    Ok(false)
-}

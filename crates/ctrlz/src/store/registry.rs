@@ -71,7 +71,7 @@ pub(crate) enum Standing {
 /// The records of a data directory or of a store.
 #[derive(Clone, Debug)]
 pub(crate) struct Registry {
-    /// Where `origin` and `paths` lie.
+    /// Where `origin` and `paths` lie; names of logs come from the one, so it outlives the other.
     dir: PathBuf,
 }
 
@@ -196,6 +196,7 @@ impl Registry {
             return Ok(record.claim);
         }
         let _lock = self.lock()?;
+        private::sweep(&self.dir)?;
         private::sweep(&self.paths())?;
         let found = self.read(root)?;
         let claim = match found.as_ref().filter(|record| record.moved_to.is_none()) {
@@ -243,11 +244,7 @@ impl Registry {
             return Ok(origin);
         }
         private::create_dirs(&self.dir)?;
-        private::create_once(&path, random_name().as_bytes())?;
-        match read_origin(&path)? {
-            Some(origin) => Ok(origin),
-            None => self.new_origin(),
-        }
+        self.new_origin()
     }
 
     /// Makes the data directory another one than those it was copied from or to.
