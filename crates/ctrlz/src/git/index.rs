@@ -47,15 +47,11 @@ impl IndexFile {
         Some(IndexFile { state, written })
     }
 
-    /// Whether the user's git tracks exactly this path, in whatever stage.
-    pub(crate) fn tracks(&self, path: &[u8]) -> bool {
-        self.state.entry_range(path.into()).is_some()
-    }
-
-    /// Whether the user's git tracks anything inside this directory.
-    pub(crate) fn tracks_below(&self, directory: &[u8]) -> bool {
-        let prefix = [directory, b"/"].concat();
-        self.state.prefixed_entries(prefix.as_slice().into()).is_some_and(|found| !found.is_empty())
+    /// What is tracked at or below `directory`, which is empty for the whole.
+    pub(crate) fn below(&self, directory: &[u8]) -> TrackedBelow<'_> {
+        let prefix = if directory.is_empty() { Vec::new() } else { [directory, b"/"].concat() };
+        let entries = self.state.prefixed_entries(prefix.as_slice().into()).unwrap_or_default();
+        TrackedBelow { index: self, entries, prefix: prefix.len() }
     }
 
     /// The directories in which something is tracked.
@@ -83,18 +79,50 @@ impl IndexFile {
         let id = hasher.finish().map_or([0; 20], |id| id.0);
         u64::from_le_bytes(id[..8].try_into().expect("eight of twenty bytes"))
     }
+}
 
-    /// The blob id of `path`, if the entry's stat data proves that the file still has it.
+/// A directory's part of the index. Looking a name up in it compares a few short names, where the
+/// whole index would compare many long paths.
+pub(crate) struct TrackedBelow<'a> {
+    index: &'a IndexFile,
+    entries: &'a [gix_index::Entry],
+    /// Bytes that all paths begin with.
+    prefix: usize,
+}
+
+impl<'a> TrackedBelow<'a> {
+    fn name(&self, entry: &'a gix_index::Entry) -> &'a [u8] {
+        &entry.path(&self.index.state)[self.prefix..]
+    }
+
+    /// The first entry at or after `name`.
+    fn at_or_after(&self, name: &[u8]) -> &'a [gix_index::Entry] {
+        &self.entries[self.entries.partition_point(|entry| self.name(entry) < name)..]
+    }
+
+    /// Whether the user's git tracks a file of exactly this name here, in whatever stage.
+    pub(crate) fn tracks(&self, name: &[u8]) -> bool {
+        self.at_or_after(name).first().is_some_and(|entry| self.name(entry) == name)
+    }
+
+    /// Whether the user's git tracks anything inside the directory of this name.
+    pub(crate) fn tracks_below(&self, name: &[u8]) -> bool {
+        let inside = [name, b"/"].concat();
+        self.at_or_after(&inside).first().is_some_and(|entry| self.name(entry).starts_with(&inside))
+    }
+
+    /// The blob id of the file `name`, if the entry's stat data proves that the file still has it.
     ///
     /// Declined: anything but a plain stage-zero entry, flags that tell git not to look
     /// (assume-unchanged, skip-worktree, intent-to-add), and entries as young as the index.
-    pub(crate) fn blob(&self, path: &[u8], file: &Seed) -> Option<ObjectId> {
-        if self.state.object_hash() != gix_hash::Kind::Sha1 {
+    pub(crate) fn blob(&self, name: &[u8], file: &Seed) -> Option<ObjectId> {
+        if self.index.state.object_hash() != gix_hash::Kind::Sha1 {
             return None;
         }
-        let entry = self.state.entry_by_path_and_stage(path.into(), Stage::Unconflicted)?;
+        let entry = self.at_or_after(name).first()?;
+        let is_plain = self.name(entry) == name && entry.stage() == Stage::Unconflicted;
         let unusable = Flags::ASSUME_VALID | Flags::SKIP_WORKTREE | Flags::INTENT_TO_ADD;
-        if entry.flags.intersects(unusable) || file.bytes >= u64::from(u32::MAX) {
+        if !is_plain || entry.flags.intersects(unusable) || file.bytes >= u64::from(u32::MAX) {
             return None;
         }
         let kind_agrees = match entry.mode {
@@ -110,8 +138,8 @@ impl IndexFile {
             && same_time((stat.ctime.secs, stat.ctime.nsecs), file.ctime)
             && stat.ino == file.inode as u32
             // Git's own rule: an entry as young as the index may have changed after it was read.
-            && file.mtime < self.written
-            && file.ctime < self.written;
+            && file.mtime < self.index.written
+            && file.ctime < self.index.written;
         agrees.then(|| ObjectId::from_slice(entry.id.as_slice())).flatten()
     }
 }

@@ -14,7 +14,7 @@ mod pack;
 pub(crate) use id::{Hasher, hash_object};
 pub use id::{NotAHash, ObjectId};
 pub(crate) use ignore::{Rules, Verdict};
-pub(crate) use index::{IndexFile, Seed, TrackedDirs};
+pub(crate) use index::{IndexFile, Seed, TrackedBelow, TrackedDirs};
 pub(crate) use lines::{Hunk, diff_lines, split_lines};
 pub(crate) use name::is_protected_name;
 pub use object::TreeProblem;

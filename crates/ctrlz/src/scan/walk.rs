@@ -8,8 +8,8 @@ use rustix::io::Errno;
 
 use crate::error::Error;
 use crate::fs::{Dir, FileError, FileKind, Stat, Time};
-use crate::git::{Rules, Seed, Verdict, is_protected_name};
-use crate::path::join;
+use crate::git::{Rules, Seed, TrackedBelow, Verdict, is_protected_name};
+use crate::path::{join, split};
 
 use super::cache::{CachedDir, CachedEntry, Fate};
 use super::read::{SmallFile, read_stable_small};
@@ -223,6 +223,7 @@ impl Walk<'_> {
             walk: self,
             job,
             dir: &dir,
+            tracked: self.input.index.map(|index| index.below(&job.path)),
             before,
             listing_known: known.is_some(),
             rules_known: false,
@@ -261,6 +262,8 @@ struct Visit<'a, 'b> {
     walk: &'a Walk<'a>,
     job: &'a Job,
     dir: &'a Dir,
+    /// What the user's git tracks here and below.
+    tracked: Option<TrackedBelow<'a>>,
     before: Time,
     /// The names come from the cache, so kinds have not changed either.
     listing_known: bool,
@@ -381,7 +384,7 @@ impl Visit<'_, '_> {
     }
 
     fn tracked(&self, path: &[u8]) -> bool {
-        self.walk.input.index.is_some_and(|index| index.tracks(path))
+        self.tracked.as_ref().is_some_and(|tracked| tracked.tracks(split(path).1))
     }
 
     fn is_ignored(&self, verdict: Verdict) -> bool {
@@ -394,7 +397,7 @@ impl Visit<'_, '_> {
             return false;
         }
         let wanted = if kind == FileKind::Dir {
-            self.walk.input.index.is_some_and(|index| index.tracks_below(path))
+            self.tracked.as_ref().is_some_and(|tracked| tracked.tracks_below(split(path).1))
                 || self.rules.includes_below(path)
         } else {
             self.tracked(path)
@@ -492,7 +495,7 @@ impl Visit<'_, '_> {
             ctime: (stat.ctime.seconds, stat.ctime.nanos),
             inode: stat.inode,
         };
-        let id = input.index?.blob(path, &seed)?;
+        let id = self.tracked.as_ref()?.blob(split(path).1, &seed)?;
         if filters.verdict(path, false) == Verdict::Ignored {
             return None;
         }
