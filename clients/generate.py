@@ -115,7 +115,10 @@ class Schema:
         self.protocol: int = schema["protocol"]
         self.errors: list[dict[str, Any]] = schema["errors"]
         self.methods = [self.read_method(*item) for item in sorted(schema["methods"].items())]
-        wanted = self.reachable(schema)
+        self.params = self.reachable(schema, [m["params"] for m in schema["methods"].values()])
+        wanted = self.params | self.reachable(
+            schema, [schema["methods"], schema["error"], schema["notifications"]["progress"]]
+        )
         self.definitions = [
             read_definition(name, definition)
             for name, definition in sorted(schema["$defs"].items())
@@ -137,8 +140,8 @@ class Schema:
         )
 
     @staticmethod
-    def reachable(schema: Any) -> set[str]:
-        """The definitions that methods, notifications and errors use."""
+    def reachable(schema: Any, start: Any) -> set[str]:
+        """The definitions that a part of the schema uses."""
         found: set[str] = set()
 
         def visit(value: Any) -> None:
@@ -154,7 +157,7 @@ class Schema:
             for item in value.values():
                 visit(item)
 
-        visit([schema["methods"], schema["error"], schema["notifications"]["progress"]])
+        visit(start)
         return found
 
     def definition(self, name: str) -> Optional[Definition]:
@@ -244,8 +247,177 @@ def typescript_base(kind: Type) -> str:
     return {"integer": "number", "any": "unknown"}.get(kind.base, kind.base)
 
 
+# Python: what is asked for are keyword arguments and dictionaries, what is given are dataclasses.
+
+
+def python_types(schema: Schema) -> str:
+    out = [f"# {HEADER}", '"""Everything that is said, as types."""', ""]
+    out += ["from dataclasses import dataclass"]
+    out += ["from typing import Any, Literal, Optional, TypedDict, Union", ""]
+    out += ["#: The version of the protocol these types are of.", f"PROTOCOL = {schema.protocol}", ""]
+    # The parameters of a method are its arguments.
+    arguments = {method.params for method in schema.methods}
+    # Types name each other when they are made, so what is used comes first.
+    for definition in python_order(schema):
+        if definition.name in arguments:
+            continue
+        out += ["", *python_definition(definition, definition.name in schema.params), ""]
+    return "\n".join(out)
+
+
+def python_order(schema: Schema) -> list[Definition]:
+    ordered: list[Definition] = []
+
+    def place(definition: Definition) -> None:
+        if definition in ordered:
+            return
+        for kind in [*definition.union, *(field.type for field in definition.fields)]:
+            for name in names_of(kind):
+                used = schema.definition(name)
+                if used and used != definition:
+                    place(used)
+        ordered.append(definition)
+
+    for definition in schema.definitions:
+        place(definition)
+    return ordered
+
+
+def names_of(kind: Type) -> Iterable[str]:
+    yield kind.base
+    for inner in [*kind.of, *(field.type for field in kind.fields)]:
+        yield from names_of(inner)
+
+
+def python_definition(definition: Definition, is_param: bool) -> list[str]:
+    name = definition.name
+    about = [f"#: {line}".rstrip() for line in definition.about.splitlines()]
+    if definition.values:
+        values = ", ".join(json.dumps(value) for value, _ in definition.values)
+        return [*about, f"{name} = Literal[{values}]"]
+    if definition.union:
+        made, kinds = [], []
+        for kind in definition.union:
+            if kind.base == "object":
+                (field,) = kind.fields
+                part = name + upper_camel(field.name)
+                made.append(f'{part} = TypedDict("{part}", {{"{field.name}": {python_type(field.type)}}})')
+                kinds.append(part)
+            else:
+                kinds.append(python_type(kind))
+        return [*made, *about, f"{name} = Union[{', '.join(kinds)}]"]
+    return python_dictionary(definition) if is_param else python_dataclass(definition)
+
+
+def python_dictionary(definition: Definition) -> list[str]:
+    required = [field for field in definition.fields if field.required]
+    optional = [field for field in definition.fields if not field.required]
+    base = "TypedDict" if not (required and optional) else f"_{definition.name}Required"
+    out = []
+    if required and optional:
+        out += [f"class {base}(TypedDict):"]
+        out += [line for field in required for line in python_field(field, "")] + ["", ""]
+    total = ", total=False" if optional else ""
+    out += [f"class {definition.name}({base}{total}):", *python_docstring(definition.about)]
+    fields = optional if required and optional else definition.fields
+    return out + [line for field in fields for line in python_field(field, "")]
+
+
+def python_dataclass(definition: Definition) -> list[str]:
+    out = ["@dataclass(frozen=True)", f"class {definition.name}:", *python_docstring(definition.about)]
+    fields = sorted(definition.fields, key=lambda field: not field.required)
+    for field in fields:
+        out += python_field(field, "" if field.required else " = None")
+    return out
+
+
+def python_field(field: Field, default: str) -> list[str]:
+    kind = python_type(field.type)
+    if default and not field.type.nullable:
+        kind = f"Optional[{kind}]"
+    return [f"    {python_word(field.name)}: {kind}{default}", *python_docstring(field.about)]
+
+
+def python_docstring(about: str, indent: str = "    ") -> list[str]:
+    lines = about.splitlines() or [""]
+    text = [indent + lines[0], *(f"{indent}{line}".rstrip() for line in lines[1:])]
+    text[0] = f'{indent}"""{lines[0]}'
+    return [*text[:-1], f'{text[-1]}"""'] if len(text) == 1 else [*text, f'{indent}"""']
+
+
+def python_type(kind: Type, prefix: str = "") -> str:
+    text = python_base(kind, prefix)
+    return f"Optional[{text}]" if kind.nullable else text
+
+
+def python_base(kind: Type, prefix: str) -> str:
+    if kind.base == "array":
+        return f"list[{python_type(kind.of[0], prefix)}]"
+    if kind.base == "union":
+        return f"Union[{', '.join(python_type(inner, prefix) for inner in kind.of)}]"
+    if kind.base == "const":
+        return f"Literal[{json.dumps(kind.of[0].base)}]"
+    plain = {"integer": "int", "string": "str", "boolean": "bool", "any": "Any"}
+    plain.update({"Path": "str", "Hash": "str"})
+    return plain.get(kind.base) or prefix + kind.base
+
+
+def python_methods(schema: Schema) -> str:
+    out = [f"# {HEADER}", '"""Every method of the server, with a place filled in."""', ""]
+    out += ["from collections.abc import Sequence", "from typing import Any, Optional, Union, cast", ""]
+    out += ["from . import wire", "from ._path import AnyPath", "", ""]
+    out += ["#: What each method does with the work tree.", "ACCESS = {"]
+    out += [f'    "{method.name}": "{method.access}",' for method in schema.methods] + ["}", ""]
+    out += ["#: What each method gives.", "RESULTS: dict[str, Any] = {"]
+    out += [f'    "{m.name}": {python_type(m.result, "wire.")},' for m in schema.methods] + ["}", ""]
+    for name, asks in (("Methods", "def"), ("AsyncMethods", "async def")):
+        wait = "await " if asks != "def" else ""
+        out += ["", f"class {name}:", '    """One for each; `call` is up to whoever derives from this."""', ""]
+        out += [f"    {asks} call(self, method: str, params: dict[str, Any]) -> Any:"]
+        out += ['        """Calls any method by its name."""', "        raise NotImplementedError", ""]
+        for method in schema.methods:
+            if method.access != "server":
+                out += python_method(schema, method, asks, wait) + [""]
+    return "\n".join(out).rstrip("\n") + "\n"
+
+
+def python_method(schema: Schema, method: Method, asks: str, wait: str) -> list[str]:
+    definition = schema.definition(method.params)
+    fields = sorted(definition.fields if definition else (), key=lambda field: not field.required)
+    result = python_type(method.result, "wire.")
+    out = [f"    {asks} {method.name}("] if fields else [f"    {asks} {method.name}(self) -> {result}:"]
+    if fields:
+        out += ["        self,", "        *,"]
+        out += [f"        {python_argument(field)}," for field in fields]
+        out += [f"    ) -> {result}:"]
+    about = [method.about]
+    about += [f"\n{python_word(field.name)}: {field.about}" for field in fields]
+    lines = "\n".join(about).replace("\n\n", "\n").splitlines()
+    if len(lines) > 1:
+        lines.insert(1, "")
+    out += python_docstring("\n".join(lines), "        ")
+    params = ", ".join(f'"{field.name}": {python_word(field.name)}' for field in fields)
+    out += [f"        params: dict[str, Any] = {{{params}}}"]
+    call = f'{wait}self.call("{method.name}", params)'
+    return out + [f"        return cast({result}, {call})"]
+
+
+def python_argument(field: Field) -> str:
+    kind = Type(field.type.base, field.type.of, field.type.fields)
+    text = "AnyPath" if kind.base == "Path" else python_type(kind, "wire.")
+    text = "Sequence[AnyPath]" if kind.base == "array" and kind.of[0].base == "Path" else text
+    text = text.replace("list[", "Sequence[")
+    return f"{python_word(field.name)}: {text}" if field.required else f"{python_word(field.name)}: Optional[{text}] = None"
+
+
+def python_word(name: str) -> str:
+    return "from_" if name == "from" else name
+
+
 OUTPUTS = {
     "clients/typescript/src/wire.ts": typescript,
+    "clients/python/src/ctrlz/wire.py": python_types,
+    "clients/python/src/ctrlz/_methods.py": python_methods,
 }
 
 

@@ -1,0 +1,298 @@
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+
+from ctrlz import (
+    AsyncSnapshot,
+    BinaryNotFound,
+    CallTimeout,
+    Closed,
+    Ctrlz,
+    ProtocolError,
+    RpcError,
+    ServerEnded,
+    Snapshot,
+    wire,
+)
+
+from .conftest import is_alive, until
+
+Bad = Callable[..., Ctrlz]
+
+
+def pid_of(client: Ctrlz) -> int:
+    assert client._child is not None
+    return client._child.pid
+
+
+def test_a_program_that_is_not_there_is_named_with_what_to_do() -> None:
+    with pytest.raises(BinaryNotFound, match=r"/nowhere/ctrlz.*CTRLZ_BINARY"):
+        Ctrlz(binary="/nowhere/ctrlz").call("track", {})
+
+
+@pytest.mark.parametrize("binary", ["/bin/false", "/bin/echo"])
+def test_a_program_that_is_something_else_is_refused(binary: str) -> None:
+    with pytest.raises(ProtocolError):
+        Ctrlz(binary=binary).call("track", {})
+
+
+def test_another_protocol_is_refused(bad: Bad) -> None:
+    with pytest.raises(ProtocolError, match="version 99"):
+        bad(protocol=99).call("track", {})
+
+
+def raw(client: Ctrlz, method: str, how: str, **options: Any) -> None:
+    """A call whose answer is not of the method's type, which nobody minds here."""
+    try:
+        client.call(method, {"dir": how}, **options)
+    except KeyError:
+        pass
+
+
+def test_a_call_that_changes_something_is_not_repeated_when_the_server_dies(bad: Bad) -> None:
+    client = bad()
+    with pytest.raises(ServerEnded) as failure:
+        client.call("restore", {"dir": "die"})
+    error = failure.value
+    assert (error.method, error.status, error.outcome) == ("restore", -signal.SIGKILL, "unknown")
+    assert "the disk caught fire" in error.stderr
+    raw(client, "restore", "fine")
+
+
+def test_a_call_that_only_reads_is_made_once_more_and_only_once(bad: Bad, tmp_path: Path) -> None:
+    client = bad()
+    raw(client, "status", "die-once")
+    assert (tmp_path / "marker").exists(), "it did die"
+    for method in ("status", "track"):
+        with pytest.raises(ServerEnded):
+            client.call(method, {"dir": "die"})
+
+
+def test_every_call_in_flight_learns_that_the_server_died(bad: Bad) -> None:
+    client = bad()
+    raw(client, "track", "fine")
+    with ThreadPoolExecutor(9) as pool:
+        calls = [pool.submit(client.call, "track", {"dir": "hang"}) for _ in range(8)]
+        until("all of them are sent", lambda: client._child is not None and len(client._child._waiting) == 8)
+        calls.append(pool.submit(client.call, "track", {"dir": "die"}))
+        assert all(isinstance(call.exception(), ServerEnded) for call in calls)
+
+
+def test_nonsense_instead_of_an_answer_ends_the_server_not_the_program(bad: Bad) -> None:
+    client = bad()
+    with pytest.raises(ServerEnded, match="which is no message"):
+        client.call("track", {"dir": "garbage"})
+    raw(client, "track", "fine")
+
+
+def test_a_killed_server_is_replaced_by_the_next_call(client: Ctrlz, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("a")
+    snap = Snapshot(tmp_path, client=client)
+    found, pid = snap.track(), client.server().pid
+    os.kill(pid, signal.SIGKILL)
+    until("the server is gone and reaped", lambda: not is_alive(pid))
+    assert snap.track() == found
+    assert client.server().pid != pid
+
+
+def test_a_call_that_takes_too_long_is_cancelled_and_says_that_nothing_was_done(bad: Bad) -> None:
+    with pytest.raises(CallTimeout) as failure:
+        bad().call("track", {"dir": "hang"}, timeout=0.1)
+    assert failure.value.outcome == "not done" and isinstance(failure.value, TimeoutError)
+
+
+def test_a_call_that_was_done_in_the_last_moment_gives_its_result(bad: Bad) -> None:
+    client = bad(timeout=0.1)
+    assert client.call("release_session", {"dir": "late"}) == wire.Released("late")
+
+
+def test_a_call_that_nobody_answers_is_of_unknown_outcome_and_the_server_goes_on(bad: Bad) -> None:
+    client = bad(grace=0.2)
+    with pytest.raises(CallTimeout) as failure:
+        client.call("track", {"dir": "deaf"}, timeout=0.05)
+    assert failure.value.outcome == "unknown"
+    pid = pid_of(client)
+    time.sleep(0.3)
+    raw(client, "track", "fine")
+    assert pid_of(client) == pid, "it answered when asked who it is"
+
+
+def test_a_server_that_is_frozen_is_replaced(bad: Bad) -> None:
+    client = bad(grace=0.2)
+    raw(client, "track", "fine")
+    pid = pid_of(client)
+    with pytest.raises(CallTimeout):
+        client.call("track", {"dir": "stop"}, timeout=0.05)
+    until("the frozen server is gone", lambda: not is_alive(pid))
+    raw(client, "track", "fine")
+
+
+def test_many_threads_share_one_server(client: Ctrlz, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("a")
+    snap = Snapshot(tmp_path, client=client)
+    found = snap.track()
+    pid = client.server().pid
+
+    def call(at: int) -> bool:
+        if at % 4 == 0:
+            return snap.track() == found
+        return snap.file_exists_at(found, "a" if at % 2 else "b") == bool(at % 2)
+
+    with ThreadPoolExecutor(16) as pool:
+        assert all(pool.map(call, range(200)))
+    assert client.server().pid == pid
+
+
+def test_the_first_calls_of_all_start_one_server(client: Ctrlz) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        assert len(set(pool.map(lambda _: client.server().pid, range(32)))) == 1
+
+
+def test_many_tasks_share_one_server(client: Ctrlz, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("a")
+
+    async def run() -> None:
+        snap = AsyncSnapshot(tmp_path, client=client)
+        found = await snap.track()
+        answers = await asyncio.gather(*(snap.file_exists_at(found, "a" if at % 2 else "b") for at in range(200)))
+        assert answers == [bool(at % 2) for at in range(200)]
+
+    asyncio.run(run())
+
+
+def test_a_cancelled_task_cancels_its_call(bad: Bad) -> None:
+    client = bad()
+
+    async def run() -> None:
+        task = asyncio.ensure_future(client.call_async("track", {"dir": "hang"}))
+        while client._child is None or not client._child._waiting:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        while client._child._waiting:
+            await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def test_asyncio_fails_in_the_same_ways(bad: Bad, tmp_path: Path) -> None:
+    async def run() -> None:
+        client = bad(grace=0.2)
+        with pytest.raises(ServerEnded):
+            await client.call_async("restore", {"dir": "die"})
+        with pytest.raises(CallTimeout) as failure:
+            await client.call_async("track", {"dir": "hang"}, timeout=0.1)
+        assert failure.value.outcome == "not done"
+        with pytest.raises(CallTimeout) as failure:
+            await client.call_async("track", {"dir": "deaf"}, timeout=0.1)
+        assert failure.value.outcome == "unknown"
+        late = await client.call_async("release_session", {"dir": "late"}, timeout=0.1)
+        assert late == wire.Released("late")
+        await client.aclose()
+        with pytest.raises(Closed):
+            await client.call_async("track", {})
+        client = bad()
+        with pytest.raises(KeyError):
+            await client.call_async("status", {"dir": "die-once"})
+        assert (tmp_path / "marker").exists(), "it did die, and was asked again"
+
+    asyncio.run(run())
+
+
+def test_a_large_request_does_not_block(client: Ctrlz, tmp_path: Path) -> None:
+    async def run() -> None:
+        snap = AsyncSnapshot(tmp_path, client=client)
+        found = await snap.track()
+        report = await snap.revert(found, [f"{at:0100}" for at in range(20_000)])
+        assert report is not None and report.done == []
+
+    asyncio.run(run())
+
+
+def test_closing_leaves_no_process_and_is_final(tmp_path: Path) -> None:
+    client = Ctrlz()
+    pid = client.server().pid
+    client.close()
+    assert not is_alive(pid)
+    with pytest.raises(Closed):
+        client.call("track", {})
+    client.close()
+
+
+def test_a_frozen_server_does_not_keep_close_from_ending(bad: Bad) -> None:
+    client = bad(grace=0.1)
+    raw(client, "track", "fine")
+    pid = pid_of(client)
+    os.kill(pid, signal.SIGSTOP)
+    client.close()
+    assert not is_alive(pid)
+
+
+def test_a_client_that_is_forgotten_ends_its_server() -> None:
+    client = Ctrlz()
+    pid = client.server().pid
+    del client
+    until("its server is gone", lambda: not is_alive(pid))
+
+
+def run_python(script: str) -> str:
+    env = dict(os.environ, PYTHONPATH=str(Path(__file__).resolve().parents[1] / "src"))
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    return done.stdout
+
+
+def test_a_program_that_forgets_to_close_leaves_no_process() -> None:
+    pid = int(run_python("import ctrlz; print(ctrlz.Ctrlz.shared().server().pid)"))
+    assert not is_alive(pid)
+
+
+def test_a_program_that_is_killed_leaves_no_server() -> None:
+    script = "import ctrlz, os; print(ctrlz.Ctrlz.shared().server().pid, flush=True); os.kill(os.getpid(), 9)"
+    env = dict(os.environ, PYTHONPATH=str(Path(__file__).resolve().parents[1] / "src"))
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, timeout=30)
+    until("its server is gone", lambda: not is_alive(int(done.stdout)))
+
+
+def test_a_forked_process_has_a_server_of_its_own() -> None:
+    pids = run_python(
+        "import ctrlz, os, sys\n"
+        "client = ctrlz.Ctrlz.shared()\n"
+        "print(client.server().pid, flush=True)\n"
+        "child = os.fork()\n"
+        "print(client.server().pid, flush=True)\n"
+        "if child: assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0\n"
+    ).split()
+    assert len(pids) == 3 and len(set(pids)) == 2
+    for pid in pids:
+        until("no server is left", lambda pid=pid: not is_alive(int(pid)))  # type: ignore[misc]
+
+
+def test_what_is_too_large_for_one_line_is_refused_before_it_is_sent(bad: Bad) -> None:
+    client = bad()
+    with pytest.raises(RpcError) as failure:
+        client.call("track", {"paths": ["x" * (65 << 20)]})
+    assert failure.value.kind == "too_large"
+    raw(client, "track", "fine")
+
+
+def test_progress_is_told_while_a_call_runs(bad: Bad) -> None:
+    seen: list[int] = []
+    raw(bad(), "track", "progress", on_progress=lambda progress: seen.append(progress.files))
+    assert seen == [3]
+
+
+def test_no_thread_is_left_behind(client: Ctrlz) -> None:
+    client.server()
+    client.close()
+    until("all threads are gone", lambda: not [t for t in threading.enumerate() if t.name.startswith("ctrlz")])
