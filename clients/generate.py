@@ -414,10 +414,139 @@ def python_word(name: str) -> str:
     return "from_" if name == "from" else name
 
 
+# Go: optional parameters are left out where they have the zero value, so they are pointers only
+# where that value means something else.
+
+
+def go_types(schema: Schema) -> str:
+    out = [f"// Code {HEADER.lower().replace('do not edit.', 'DO NOT EDIT.')}", ""]
+    out += ["package wire", "", "// Protocol is the version of the protocol these types are of."]
+    out += [f"const Protocol = {schema.protocol}", ""]
+    for definition in schema.definitions:
+        out += go_definition(definition, definition.name in schema.params)
+    out += ["// Access tells what a method does with the work tree: reads, records, writes or server."]
+    out += ["func Access(method string) string {", "\tswitch method {"]
+    for access in ("reads", "records", "writes", "server"):
+        names = [f'"{method.name}"' for method in schema.methods if method.access == access]
+        out += [f"\tcase {', '.join(names)}:", f'\t\treturn "{access}"']
+    return "\n".join([*out, "\t}", '\treturn ""', "}", ""])
+
+
+def go_definition(definition: Definition, is_param: bool) -> list[str]:
+    name = definition.name
+    out = go_comment(f"{name}: {definition.about[:1].lower()}{definition.about[1:]}")
+    if definition.values:
+        out += [f"type {name} string", ""]
+        for value, about in definition.values:
+            constant = name + go_name(value)
+            out += [*go_comment(f"{constant}: {about}"), f'const {constant} {name} = "{value}"', ""]
+        return out
+    if definition.union and is_param:
+        return out + go_choice(definition)
+    if definition.union:
+        return out + go_union(definition)
+    out.append(f"type {name} struct {{")
+    for at, field in enumerate(definition.fields):
+        out += [""] if at else []
+        out += go_comment(field.about, "\t")
+        kind, options = go_field(field, is_param)
+        out.append(f'\t{go_name(field.name)} {kind} `json:"{field.name}{options}"`')
+    return [*out, "}", ""]
+
+
+def go_choice(definition: Definition) -> list[str]:
+    """A parameter that is one of several things: a type that only its constructors make."""
+    name = definition.name
+    out = [f"type {name} struct{{ value any }}", ""]
+    out += ["// MarshalJSON writes what was chosen."]
+    out += [f"func (c {name}) MarshalJSON() ([]byte, error) {{ return marshal(c.value) }}", ""]
+    for kind in definition.union:
+        if kind.base == "const":
+            value = kind.of[0].base
+            out += [f"// {name}{go_name(value)} is {json.dumps(value)}."]
+            out += [f'func {name}{go_name(value)}() *{name} {{ return &{name}{{"{value}"}} }}', ""]
+            continue
+        (field,) = kind.fields
+        out += [f"// {name}{go_name(field.name)} is a choice by {json.dumps(field.name)}."]
+        out += [f"func {name}{go_name(field.name)}(value {go_type(field.type)}) *{name} {{"]
+        out += [f'\treturn &{name}{{map[string]any{{"{field.name}": value}}}}', "}", ""]
+    return out
+
+
+def go_union(definition: Definition) -> list[str]:
+    """A result that is one of several things: exactly one of the pointers is set."""
+    name = definition.name
+    out = [f"type {name} struct {{"]
+    for at, kind in enumerate(definition.union):
+        out += [""] if at else []
+        out += [f"\t// {kind.base} is set if it is one.", f"\t{kind.base} *{kind.base}"]
+    fields = ", ".join(f"&u.{kind.base}" for kind in definition.union)
+    values = ", ".join(f"u.{kind.base}" for kind in definition.union)
+    out += ["}", "", "// UnmarshalJSON reads the first that fits."]
+    out += [f"func (u *{name}) UnmarshalJSON(text []byte) error {{"]
+    out += [f"\treturn unmarshalOne(text, {fields})", "}", ""]
+    out += ["// MarshalJSON writes the one that is set."]
+    out += [f"func (u {name}) MarshalJSON() ([]byte, error) {{"]
+    return out + [f"\treturn marshalOne({values})", "}", ""]
+
+
+def go_field(field: Field, is_param: bool) -> tuple[str, str]:
+    kind, plain = field.type, go_type(Type(field.type.base, field.type.of, field.type.fields))
+    is_list = kind.base == "array"
+    if is_param:
+        if field.required:
+            return plain, ""
+        # The zero value of a number or a truth value that may be absent says something.
+        says = (kind.nullable and kind.base in ("integer", "boolean")) or kind.base[0].isupper()
+        pointer = says and kind.base not in ("Path", "Hash") and not is_list
+        enumeration = kind.base in ("WorkTree", "Profile", "IgnoredFiles")
+        return (f"*{plain}" if pointer and not enumeration else plain), ",omitempty"
+    if kind.base == "any":
+        return plain, ""
+    pointer = (kind.nullable or not field.required) and not is_list
+    return (f"*{plain}" if pointer else plain), "" if field.required else ",omitempty"
+
+
+def go_type(kind: Type) -> str:
+    if kind.base == "array":
+        return f"[]{go_type(kind.of[0])}"
+    plain = {"integer": "int64", "boolean": "bool", "Hash": "string", "any": "any"}
+    text = plain.get(kind.base, kind.base)
+    return f"*{text}" if kind.nullable else text
+
+
+def go_name(name: str) -> str:
+    parts = [{"id": "ID", "pid": "PID"}.get(part, part.title()) for part in re.split(r"[_-]", name)]
+    return "".join(parts)
+
+
+def go_comment(about: str, indent: str = "") -> list[str]:
+    return [f"{indent}// {line}".rstrip() for line in about.splitlines()]
+
+
+def go_methods(schema: Schema) -> str:
+    out = [f"// Code {HEADER.lower().replace('do not edit.', 'DO NOT EDIT.')}", ""]
+    module = (ROOT / "clients/go/go.mod").read_text().split()[1]
+    out += ["package snapshot", "", "import (", '\t"context"', "", f'\t"{module}/wire"', ")", ""]
+    for method in schema.methods:
+        if method.access == "server":
+            continue
+        name = go_name(method.name)
+        # That snapshots are switched off is an error of its own, so there is one result.
+        (result,) = [kind for kind in (method.result.of or [method.result]) if kind.base != "Disabled"]
+        about = method.about.replace("The same as", "Does the same as")
+        out += go_comment(f"{name} {about[:1].lower()}{about[1:]}")
+        out += [f"func (p Place) {name}(ctx context.Context, params wire.{method.params}) (*wire.{result.base}, error) {{"]
+        out += [f'\treturn call[wire.{result.base}](ctx, p, "{method.name}", params)', "}", ""]
+    return "\n".join(out)
+
+
 OUTPUTS = {
     "clients/typescript/src/wire.ts": typescript,
     "clients/python/src/ctrlz/wire.py": python_types,
     "clients/python/src/ctrlz/_methods.py": python_methods,
+    "clients/go/wire/types.go": go_types,
+    "clients/go/snapshot/methods.go": go_methods,
 }
 
 

@@ -1,0 +1,3 @@
+module example.com/ctrlz/clients/go
+
+go 1.19

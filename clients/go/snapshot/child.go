@@ -1,0 +1,216 @@
+package snapshot
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os/exec"
+	"sync"
+	"time"
+)
+
+// How much of standard error is kept.
+const stderrBytes = 4096
+
+// A child is one running `ctrlz rpc`: lines out, lines in. It knows nothing of restarts, time-outs or
+// methods.
+type child struct {
+	command *exec.Cmd
+	// Closed once the process has ended, is reaped, and everything it said was read.
+	ended chan struct{}
+
+	writing sync.Mutex
+	stdin   io.WriteCloser
+
+	mutex   sync.Mutex
+	waiting map[int64]chan answer
+	nextID  int64
+	over    bool
+	status  string
+	stderr  tail
+}
+
+// An answer is what became of a request: a result, a failure, or the end of the process.
+type answer struct {
+	result json.RawMessage
+	err    *rpcError
+	ended  bool
+}
+
+type rpcError struct {
+	Code int             `json:"code"`
+	Data json.RawMessage `json:"data"`
+}
+
+type message struct {
+	ID     *int64          `json:"id"`
+	Method string          `json:"method"`
+	Result json.RawMessage `json:"result"`
+	Error  *rpcError       `json:"error"`
+}
+
+func startChild(binary string, words, env []string) (*child, error) {
+	command := exec.Command(binary, words...)
+	command.Env = env
+	stdin, err := command.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("cannot start %s: %w", binary, err)
+	}
+	stdout, err := command.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("cannot start %s: %w", binary, err)
+	}
+	c := &child{command: command, stdin: stdin, ended: make(chan struct{}), waiting: map[int64]chan answer{}}
+	command.Stderr = &c.stderr
+	if err := command.Start(); err != nil {
+		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+			return nil, &NotFoundError{Tried: binary, cause: err}
+		}
+		return nil, fmt.Errorf("cannot start %s: %w", binary, err)
+	}
+	go c.read(stdout)
+	return c, nil
+}
+
+func (c *child) pid() int { return c.command.Process.Pid }
+
+func (c *child) hasEnded() bool {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	return c.over
+}
+
+// ask sends a request. The answer always comes, if only that the process ended.
+func (c *child) ask(method string, params json.RawMessage) (int64, <-chan answer) {
+	given := make(chan answer, 1)
+	c.mutex.Lock()
+	c.nextID++
+	id, over := c.nextID, c.over
+	if !over {
+		c.waiting[id] = given
+	}
+	c.mutex.Unlock()
+	if over {
+		given <- answer{ended: true}
+		return id, given
+	}
+	c.write(map[string]any{"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+	return id, given
+}
+
+func (c *child) cancel(id int64) {
+	c.write(map[string]any{"jsonrpc": "2.0", "method": "cancel", "params": map[string]any{"id": id}})
+}
+
+func (c *child) write(message any) {
+	line, err := json.Marshal(message)
+	if err != nil {
+		// Parameters are JSON already, and the rest is plain.
+		panic(err)
+	}
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	// If it has just ended, whoever reads notices, and answers.
+	_, _ = c.stdin.Write(append(line, '\n'))
+}
+
+// end ends the process: kindly, then less so. Afterwards it is reaped.
+func (c *child) end(grace time.Duration) {
+	c.writing.Lock()
+	_ = c.stdin.Close()
+	c.writing.Unlock()
+	select {
+	case <-c.ended:
+	case <-time.After(grace):
+		c.kill()
+		<-c.ended
+	}
+}
+
+func (c *child) kill() {
+	// It fails only if the process has ended, which is what is wanted.
+	_ = c.command.Process.Kill()
+}
+
+func (c *child) read(stdout io.Reader) {
+	lines := bufio.NewReaderSize(stdout, 1<<16)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			break
+		}
+		if err := c.receive(line); err != nil {
+			fmt.Fprintf(&c.stderr, "it printed %.100q, which is no message", line)
+			c.kill()
+			break
+		}
+	}
+	err := c.command.Wait()
+	c.mutex.Lock()
+	c.over = true
+	c.status = "exit status 0"
+	if err != nil {
+		c.status = err.Error()
+	}
+	waiting := c.waiting
+	c.waiting = nil
+	c.mutex.Unlock()
+	close(c.ended)
+	for _, given := range waiting {
+		given <- answer{ended: true}
+	}
+}
+
+func (c *child) receive(line []byte) error {
+	var received message
+	if err := json.Unmarshal(line, &received); err != nil {
+		return err
+	}
+	if received.Method != "" {
+		return nil
+	}
+	for _, given := range c.take(received.ID) {
+		given <- answer{result: received.Result, err: received.Error}
+	}
+	return nil
+}
+
+// take gives those who wait for an id. An answer to no request of ours means that one of ours was not
+// understood: nobody can tell which, so all of them fail.
+func (c *child) take(id *int64) []chan answer {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	var taken []chan answer
+	for known, given := range c.waiting {
+		if id == nil || *id == known {
+			taken = append(taken, given)
+			delete(c.waiting, known)
+		}
+	}
+	return taken
+}
+
+// A tail keeps the end of what is written to it.
+type tail struct {
+	mutex sync.Mutex
+	text  []byte
+}
+
+func (t *tail) Write(text []byte) (int, error) {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	t.text = append(t.text, text...)
+	if len(t.text) > stderrBytes {
+		t.text = append([]byte(nil), t.text[len(t.text)-stderrBytes:]...)
+	}
+	return len(text), nil
+}
+
+func (t *tail) String() string {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	return string(t.text)
+}
