@@ -429,7 +429,19 @@ def go_types(schema: Schema) -> str:
     for access in ("reads", "records", "writes", "server"):
         names = [f'"{method.name}"' for method in schema.methods if method.access == access]
         out += [f"\tcase {', '.join(names)}:", f'\t\treturn "{access}"']
-    return "\n".join([*out, "\t}", '\treturn ""', "}", ""])
+    out += ["\t}", '\treturn ""', "}", ""]
+    out += ["// NewResult gives an empty result of a method, to be filled from JSON; nil if there is no such method."]
+    out += ["func NewResult(method string) any {", "\tswitch method {"]
+    for method in schema.methods:
+        out += [f'\tcase "{method.name}":', f"\t\treturn new({go_result(method)})"]
+    return "\n".join([*out, "\t}", "\treturn nil", "}", ""])
+
+
+def go_result(method: Method) -> str:
+    """What a method gives. That snapshots are switched off is an error of its own, so it is one type."""
+    kinds = method.result.of or (method.result,)
+    (result,) = [kind.base for kind in kinds if kind.base != "Disabled"]
+    return result
 
 
 def go_definition(definition: Definition, is_param: bool) -> list[str]:
@@ -532,12 +544,11 @@ def go_methods(schema: Schema) -> str:
         if method.access == "server":
             continue
         name = go_name(method.name)
-        # That snapshots are switched off is an error of its own, so there is one result.
-        (result,) = [kind for kind in (method.result.of or [method.result]) if kind.base != "Disabled"]
+        result = go_result(method)
         about = method.about.replace("The same as", "Does the same as")
         out += go_comment(f"{name} {about[:1].lower()}{about[1:]}")
-        out += [f"func (p Place) {name}(ctx context.Context, params wire.{method.params}) (*wire.{result.base}, error) {{"]
-        out += [f'\treturn call[wire.{result.base}](ctx, p, "{method.name}", params)', "}", ""]
+        out += [f"func (p Place) {name}(ctx context.Context, params wire.{method.params}) (*wire.{result}, error) {{"]
+        out += [f'\treturn call[wire.{result}](ctx, p, "{method.name}", params)', "}", ""]
     return "\n".join(out)
 
 
