@@ -27,6 +27,8 @@ type child struct {
 
 	mutex   sync.Mutex
 	waiting map[int64]chan answer
+	// Requests that are being written; if the process ends, whoever writes knows best what to say.
+	sending map[int64]bool
 	nextID  int64
 	over    bool
 	status  string
@@ -38,6 +40,8 @@ type answer struct {
 	result json.RawMessage
 	err    *rpcError
 	ended  bool
+	// It ended before it could read the whole request, so nothing was done.
+	unread bool
 }
 
 type rpcError struct {
@@ -63,7 +67,13 @@ func startChild(binary string, words, env []string) (*child, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot start %s: %w", binary, err)
 	}
-	c := &child{command: command, stdin: stdin, ended: make(chan struct{}), waiting: map[int64]chan answer{}}
+	c := &child{
+		command: command,
+		stdin:   stdin,
+		ended:   make(chan struct{}),
+		waiting: map[int64]chan answer{},
+		sending: map[int64]bool{},
+	}
 	command.Stderr = &c.stderr
 	if err := command.Start(); err != nil {
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
@@ -89,15 +99,17 @@ func (c *child) ask(method string, params json.RawMessage) (int64, <-chan answer
 	c.mutex.Lock()
 	c.nextID++
 	id, over := c.nextID, c.over
-	if !over {
-		c.waiting[id] = given
-	}
+	c.waiting[id] = given
+	c.sending[id] = true
 	c.mutex.Unlock()
-	if over {
-		given <- answer{ended: true}
-		return id, given
+	sent := !over && c.write(map[string]any{"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	delete(c.sending, id)
+	if _, waits := c.waiting[id]; waits && (c.over || !sent) {
+		delete(c.waiting, id)
+		given <- answer{ended: true, unread: !sent}
 	}
-	c.write(map[string]any{"jsonrpc": "2.0", "id": id, "method": method, "params": params})
 	return id, given
 }
 
@@ -105,7 +117,8 @@ func (c *child) cancel(id int64) {
 	c.write(map[string]any{"jsonrpc": "2.0", "method": "cancel", "params": map[string]any{"id": id}})
 }
 
-func (c *child) write(message any) {
+// write tells whether the whole line was written. If not, nobody can have read it.
+func (c *child) write(message any) bool {
 	line, err := json.Marshal(message)
 	if err != nil {
 		// Parameters are JSON already, and the rest is plain.
@@ -113,8 +126,8 @@ func (c *child) write(message any) {
 	}
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	// If it has just ended, whoever reads notices, and answers.
-	_, _ = c.stdin.Write(append(line, '\n'))
+	_, err = c.stdin.Write(append(line, '\n'))
+	return err == nil
 }
 
 // end ends the process: kindly, then less so. Afterwards it is reaped.
@@ -155,13 +168,14 @@ func (c *child) read(stdout io.Reader) {
 	if err != nil {
 		c.status = err.Error()
 	}
-	waiting := c.waiting
-	c.waiting = nil
+	for id, given := range c.waiting {
+		if !c.sending[id] {
+			delete(c.waiting, id)
+			given <- answer{ended: true}
+		}
+	}
 	c.mutex.Unlock()
 	close(c.ended)
-	for _, given := range waiting {
-		given <- answer{ended: true}
-	}
 }
 
 func (c *child) receive(line []byte) error {

@@ -19,7 +19,8 @@ const maxLineBytes = 64 << 20
 // ended. Any number of goroutines may use it at the same time. The zero value is ready.
 //
 // If the server ends while it works on a call, a call that only reads is made once more; any other one
-// fails with an *EndedError, because nobody can tell whether it was done.
+// fails with an *EndedError, because nobody can tell whether it was done. One that the server had no time
+// to read is made once more in any case.
 type Client struct {
 	// Binary is the program. Default: CTRLZ_BINARY, else ctrlz on the PATH.
 	Binary string
@@ -65,7 +66,7 @@ func (c *Client) Call(ctx context.Context, method string, params json.RawMessage
 		defer stop()
 	}
 	given, server, err := c.ask(ctx, method, params)
-	if err == nil && given.ended && onlyReads(method, params) {
+	if err == nil && given.ended && (given.unread || onlyReads(method, params)) {
 		given, server, err = c.ask(ctx, method, params)
 	}
 	switch {

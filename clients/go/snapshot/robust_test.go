@@ -118,6 +118,22 @@ func TestAKilledServerIsReplacedByTheNextCall(t *testing.T) {
 	}
 }
 
+func TestACallThatTheDeadServerCannotHaveReadIsMadeAgain(t *testing.T) {
+	cfg := lab(t)
+	hash := track(t, cfg)
+	for turn := 0; turn < 10; turn++ {
+		pid := pidOf(t, cfg.Client)
+		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+		// Dead with all its threads, but perhaps nobody here has noticed yet.
+		until(t, "it is dead", func() bool {
+			threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			return err != nil || len(threads) == 1 && strings.Contains(string(stat), ") Z ")
+		})
+		require.NoError(t, snapshot.Restore(cfg, hash))
+	}
+}
+
 func TestACallThatTakesTooLongIsCancelledAndSaysThatNothingWasDone(t *testing.T) {
 	client := badClient(t)
 	pidOf(t, client)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"example.com/ctrlz/clients/go/internal/require"
@@ -170,6 +171,25 @@ func TestAStepEndsAlsoIfItsWorkFails(t *testing.T) {
 	_, err := session.Undo(ctx, wire.UndoParams{Scope: wire.ScopeMessage("m1")})
 	require.NoError(t, err)
 	require.Equal(t, false, exists(cfg, "half"))
+}
+
+func TestAStepOutlivesItsServer(t *testing.T) {
+	cfg := lab(t)
+	ctx := context.Background()
+	session := snapshot.NewSession(cfg, "s1")
+	write(t, cfg, "a", "before")
+	step, err := session.Begin(ctx, snapshot.About{MessageID: "m1"})
+	require.NoError(t, err)
+	pid := pidOf(t, cfg.Client)
+	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	until(t, "the server is gone", func() bool { return !isAlive(pid) })
+	write(t, cfg, "a", "after")
+	ended, err := step.End(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []wire.Path{"a"}, ended.Files)
+	_, err = session.Undo(ctx, wire.UndoParams{})
+	require.NoError(t, err)
+	require.Equal(t, "before", read(t, cfg, "a"))
 }
 
 func TestStepsOfASwitchedOffSessionComeAndGo(t *testing.T) {

@@ -104,6 +104,26 @@ def test_a_killed_server_is_replaced_by_the_next_call(client: Ctrlz, tmp_path: P
     assert client.server().pid != pid
 
 
+def test_a_call_that_the_dead_server_cannot_have_read_is_made_again(client: Ctrlz, tmp_path: Path) -> None:
+    snap = Snapshot(tmp_path, client=client)
+    found = snap.track()
+    for _ in range(10):
+        pid = client.server().pid
+        os.kill(pid, signal.SIGKILL)
+        # Dead, but perhaps nobody here has noticed yet.
+        until("it is dead", lambda: is_dead(pid))
+        assert snap.restore(found) is not None
+
+
+def is_dead(pid: int) -> bool:
+    """Whether all threads have ended: as long as one has not, the pipes are open."""
+    try:
+        alone = len(os.listdir(f"/proc/{pid}/task")) == 1
+        return alone and ") Z " in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
+
+
 def test_a_call_that_takes_too_long_is_cancelled_and_says_that_nothing_was_done(bad: Bad) -> None:
     with pytest.raises(CallTimeout) as failure:
         bad().call("track", {"dir": "hang"}, timeout=0.1)

@@ -1,9 +1,13 @@
 import asyncio
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from ctrlz import AsyncSession, Ctrlz, RevertInfo, Session
+
+from .conftest import is_alive, until
 
 
 def test_a_turn_is_taken_back_and_brought_back(tmp_path: Path, client: Ctrlz) -> None:
@@ -56,6 +60,20 @@ def test_a_session_is_forked_checkpointed_and_let_go(tmp_path: Path, client: Ctr
     assert made is not None and made.label == "green"
     assert session.fork(id="s2").session == "s2"
     session.release()
+
+
+def test_a_step_outlives_its_server(tmp_path: Path, client: Ctrlz) -> None:
+    session = Session("s1", tmp_path, client=client)
+    (tmp_path / "a").write_text("before")
+    with session.step(message="m1") as step:
+        pid = client.server().pid
+        os.kill(pid, signal.SIGKILL)
+        until("the server is gone", lambda: not is_alive(pid))
+        (tmp_path / "a").write_text("after")
+    assert step.ended is not None and step.ended.files == ["a"]
+    assert [record.inferred for record in session.steps()] == [True], "who ended it is not who began it"
+    session.undo()
+    assert (tmp_path / "a").read_text() == "before"
 
 
 def test_where_snapshots_are_switched_off_steps_come_and_go(tmp_path: Path, client: Ctrlz) -> None:

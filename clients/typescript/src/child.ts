@@ -17,10 +17,11 @@ export interface End {
 export type Answer =
   | { result: unknown }
   | { error: { code: number; data: Failure } }
-  /** The process ended first. */
-  | { end: End };
+  /** The process ended first; `unread` if that was before it could read the whole request. */
+  | { end: End; unread: boolean };
 
 interface Waiting {
+  unread: boolean;
   answer: (answer: Answer) => void;
   progress: ((progress: ProgressParams) => void) | undefined;
 }
@@ -44,7 +45,7 @@ export class Child {
     this.ended = new Promise((resolve) => {
       const finish = (status: number | string | null) => {
         this.#end ??= { status, stderr: this.#stderr };
-        for (const waiting of this.#take()) waiting.answer({ end: this.#end });
+        for (const { answer, unread } of this.#take()) answer({ end: this.#end, unread });
         resolve(this.#end);
       };
       process.once("close", (code, signal) => finish(code ?? signal));
@@ -100,10 +101,12 @@ export class Child {
   ): { id: number; answer: Promise<Answer> } {
     const id = this.#nextId++;
     const answer = new Promise<Answer>((resolve) => {
-      if (this.#end) return resolve({ end: this.#end });
-      this.#waiting.set(id, { answer: resolve, progress });
+      if (this.#end) return resolve({ end: this.#end, unread: true });
+      const waiting = { answer: resolve, progress, unread: false };
+      this.#waiting.set(id, waiting);
       this.#hold();
-      this.#write({ jsonrpc: "2.0", id, method, params });
+      // What could not be written whole, nobody can have read.
+      this.#write({ jsonrpc: "2.0", id, method, params }, (error) => (waiting.unread = error != null));
     });
     return { id, answer };
   }
@@ -122,8 +125,8 @@ export class Child {
     this.#process.kill(signal);
   }
 
-  #write(message: unknown): void {
-    this.#process.stdin?.write(`${JSON.stringify(message)}\n`);
+  #write(message: unknown, written?: (error?: Error | null) => void): void {
+    this.#process.stdin?.write(`${JSON.stringify(message)}\n`, written);
   }
 
   #receive(line: string): void {

@@ -58,7 +58,8 @@ export class Ctrlz implements AsyncDisposable {
    * Calls a method. Any number of calls may run at the same time.
    *
    * If the server ends meanwhile, a call that only reads is made once more; any other one fails with
-   * a ServerEndedError, because nobody can tell whether it was done.
+   * a ServerEndedError, because nobody can tell whether it was done. One that the server had no time to
+   * read is made once more in any case.
    */
   async call<M extends keyof Methods>(
     method: M,
@@ -69,7 +70,7 @@ export class Ctrlz implements AsyncDisposable {
     const wire = toWire(settings.onProgress ? { ...params, progress: true } : params);
     refuseTooLarge(method, wire);
     let answer = await this.#ask(method, wire, settings);
-    if ("end" in answer && onlyReads(method, params)) {
+    if ("end" in answer && (answer.unread || onlyReads(method, params))) {
       answer = await this.#ask(method, wire, settings);
     }
     if ("end" in answer) throw new ServerEndedError(method, answer.end.status, answer.end.stderr);

@@ -3,7 +3,7 @@ import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
 
 import { Session } from "../src/index.js";
-import { Lab } from "./lab.js";
+import { Lab, isAlive, until } from "./lab.js";
 
 test("a turn is taken back and brought back", async (t) => {
   const lab = new Lab(t);
@@ -34,6 +34,21 @@ test("a step ends also if its work throws", async (t) => {
   assert.equal((await session.steps()).length, 1);
   await session.undo();
   assert.ok(!existsSync(lab.path("half")));
+});
+
+test("a step outlives its server", async (t) => {
+  const lab = new Lab(t);
+  const session = lab.session();
+  writeFileSync(lab.path("a"), "before");
+  const step = await session.begin({ message: "m1" });
+  const { pid } = await lab.client.server();
+  process.kill(pid, "SIGKILL");
+  await until("the server is gone", () => !isAlive(pid));
+  writeFileSync(lab.path("a"), "after");
+  assert.deepEqual((await step.end())?.files, ["a"]);
+  assert.deepEqual((await session.steps()).map((record) => record.inferred), [true]);
+  await session.undo();
+  assert.equal(readFileSync(lab.path("a"), "utf8"), "before");
 });
 
 test("a revert to a message is taken back, then made final", async (t) => {

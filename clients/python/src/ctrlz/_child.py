@@ -23,6 +23,8 @@ class Answer:
     result: Any = None
     error: Optional["dict[str, Any]"] = None
     ended: bool = False
+    #: It ended before it could read the whole request, so nothing was done.
+    unread: bool = False
 
 
 #: Is given the answer, on the thread that reads.
@@ -52,6 +54,8 @@ class Child:
         self._state = threading.Lock()
         self._writing = threading.Lock()
         self._waiting: "dict[int, tuple[Give, Optional[Tell]]]" = {}
+        #: Requests that are being written; if the process ends, whoever writes knows best what to say.
+        self._sending: "set[int]" = set()
         self._next_id = 1
         self._stderr = b""
         self._over = False
@@ -84,13 +88,15 @@ class Child:
         with self._state:
             number = self._next_id
             self._next_id += 1
-            over = self._over
-            if not over:
-                self._waiting[number] = (give, tell)
-        if over:
-            give(Answer(ended=True))
-        else:
-            self._write({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+            self._waiting[number] = (give, tell)
+            self._sending.add(number)
+        request = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+        was_sent = not self._over and self._write(request)
+        with self._state:
+            self._sending.discard(number)
+            is_lost = (self._over or not was_sent) and self._waiting.pop(number, None) is not None
+        if is_lost:
+            give(Answer(ended=True, unread=not was_sent))
         return number
 
     def cancel(self, number: int) -> None:
@@ -127,7 +133,8 @@ class Child:
         # Nobody may wait for, signal or warn about a process that is not ours.
         self._process.returncode = 0
 
-    def _write(self, message: Any) -> None:
+    def _write(self, message: Any) -> bool:
+        """Whether the whole line was written. If not, nobody can have read it."""
         line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         stdin = self._process.stdin
         assert stdin is not None, "it was opened as a pipe"
@@ -136,9 +143,9 @@ class Child:
                 rest = memoryview(line)
                 while rest:
                     rest = rest[stdin.write(rest) :]
+            return True
         except (OSError, ValueError):
-            # It has just ended; whoever reads notices, and answers.
-            pass
+            return False
 
     def _read(self, listening: threading.Thread) -> None:
         stdout = self._process.stdout
@@ -156,8 +163,8 @@ class Child:
             listening.join(1)
             with self._state:
                 self._over = True
-                waiting = list(self._waiting.values())
-                self._waiting.clear()
+                lost = [number for number in self._waiting if number not in self._sending]
+                waiting = [self._waiting.pop(number) for number in lost]
             _close(stdout)
             # Nobody writes any more, or only learns that nobody reads.
             _close(self._process.stdin)

@@ -31,7 +31,8 @@ class Ctrlz:
     """A client. Any number of threads and tasks may use it at the same time.
 
     If the server ends while it works on a call, a call that only reads is made once more; any other one
-    fails with :class:`ServerEnded`, because nobody can tell whether it was done.
+    fails with :class:`ServerEnded`, because nobody can tell whether it was done. One that the server had
+    no time to read is made once more in any case.
     """
 
     _shared: "Optional[Ctrlz]" = None
@@ -278,11 +279,11 @@ class _Request:
 
     def attempts(self) -> "list[bool]":
         """How often the call may be made; true stands for the last time."""
-        return [False, True] if self.repeatable else [True]
+        return [False, True]
 
     def is_lost(self, answer: Optional[Answer]) -> bool:
-        """Whether the server ended instead of answering."""
-        return answer is not None and answer.ended
+        """Whether the server ended instead of answering, and the call can be made again."""
+        return answer is not None and answer.ended and (answer.unread or self.repeatable)
 
     def result(self, answer: Optional[Answer], child: Child) -> Any:
         if answer is None or answer.ended:
