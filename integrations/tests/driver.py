@@ -1,0 +1,410 @@
+"""What all clients' tests share: installing, a place to work in, the model, and the table.
+
+A client is a file `client_<name>.py` with
+
+    NAME       what `ctrlz install` calls it
+    VERSION    the pinned version, for the table
+    prepare()  installs it, or raises `Skip(why)`
+    SCENARIOS  {name: function(lab)}, in the order of the columns; see scenarios.py for the shared
+               ones. A function raises `AssertionError` if it fails, and `Skip(why)` where the
+               client has no such thing.
+
+Each scenario gets a `Lab` of its own: a home, a project under git, a data directory, nothing of
+the developer's environment, and no way to any network but loopback.
+"""
+import argparse
+import fcntl
+import importlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parent
+ROOT = TESTS.parent.parent
+# A busy machine is no failure; a client that hangs is.
+PATIENCE = 180
+INSTALL_PATIENCE = 600
+
+
+class Skip(Exception):
+    """The client, or one of its scenarios, cannot be tried here; says why."""
+
+
+# ------------------------------------------------------------------------------------- installing
+
+
+def cache_dir():
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(base) / "ctrlz-agents"
+
+
+def npm_install(package, version, program):
+    """The path of a program from npm, installed at exactly this version, or `Skip`."""
+    name = package.rsplit("/", 1)[-1]
+    place = cache_dir() / f"{name}-{version}"
+    found = place / "node_modules" / ".bin" / program
+    place.mkdir(parents=True, exist_ok=True)
+    with open(place / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if found.exists():
+            return found
+        if shutil.which("npm") is None:
+            raise Skip("npm is missing")
+        words = ["npm", "install", "--prefix", str(place), "--no-audit", "--no-fund",
+                 "--ignore-scripts", f"{package}@{version}"]
+        try:
+            done = subprocess.run(words, cwd=place, stdin=subprocess.DEVNULL, text=True,
+                                  capture_output=True, timeout=INSTALL_PATIENCE)
+        except subprocess.TimeoutExpired:
+            raise Skip(f"npm install {package}@{version} took too long") from None
+        if done.returncode != 0 or not found.exists():
+            last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+            raise Skip(f"npm install {package}@{version}: {last}")
+        return found
+
+
+def node(least=22):
+    """A directory with a `node` of at least this version, for PATH."""
+    present = shutil.which("node")
+    if present:
+        told = subprocess.run([present, "--version"], capture_output=True, text=True).stdout
+        if int(re.match(r"v(\d+)", told).group(1)) >= least:
+            return Path(present).parent
+    return npm_install("node", "24.9.0", "node").parent
+
+
+# ------------------------------------------------------------------------------------ the model
+
+
+class Model:
+    """`fake_model.py`, on a port of its own, logging whole requests."""
+
+    def __init__(self, top):
+        self.log = top / "model.jsonl"
+        self.log.touch()
+        portfile = top / "port"
+        words = [sys.executable, str(TESTS / "fake_model.py"), "--port", "0", "--full",
+                 "--log", str(self.log), "--portfile", str(portfile)]
+        self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for(lambda: portfile.exists() and portfile.read_text().strip(), "the model to listen")
+        self.url = f"http://127.0.0.1:{portfile.read_text().strip()}"
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+
+    def requests(self):
+        """The requests so far, oldest first."""
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+    def was_told(self, text):
+        """Whether a client sent this text to the model."""
+        return any(text in json.dumps(request.get("body")) for request in self.requests())
+
+
+def script(*steps):
+    """A prompt that makes the model do these steps; see fake_model.py."""
+    return "FAKE: " + json.dumps(list(steps))
+
+
+def wait_for(condition, what, patience=60):
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"waited in vain for {what}")
+
+
+# -------------------------------------------------------------------------------------- the lab
+
+
+class Ran:
+    """A program that has ended."""
+
+    def __init__(self, words, code, out, err):
+        self.words, self.code, self.out, self.err = words, code, out, err
+
+    def __repr__(self):
+        words = " ".join(str(word)[:200] for word in self.words)
+        return f"{words}\nexit {self.code}\n--- stdout\n{tail(self.out)}\n--- stderr\n{tail(self.err)}"
+
+
+def tail(text, lines=60):
+    return "\n".join(text.splitlines()[-lines:])
+
+
+class Lab:
+    """A home, a project, a data directory and a model for one scenario."""
+
+    def __init__(self, ctrlz, top):
+        self.ctrlz_bin, self.top = ctrlz, top
+        self.home, self.project, self.data = top / "home", top / "project", top / "data"
+        self.path = []           # directories that go before the usual PATH
+        self.variables = {}      # what a client needs in its environment
+        self.started = []
+        for place in (self.home, self.project, self.top / "tmp"):
+            place.mkdir()
+        self.model = Model(top)
+        self.begin_project()
+
+    def begin_project(self):
+        self.write("keep.txt", "kept\n")
+        self.write("edit.txt", "one\ntwo\nthree\nfour\nfive\n")
+        self.write("gone.txt", "to be deleted\n")
+        self.write(".gitignore", "*.secret\nbuild/\n")
+        for words in (["init", "-q", "-b", "main"], ["add", "."],
+                      ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "start"]):
+            self.must(["git", *words])
+        # Not in git, so that only a snapshot has it.
+        self.write("notes.txt", "not committed\n")
+
+    def close(self):
+        for process in self.started:
+            if process.poll() is None:
+                kill_group(process, signal.SIGKILL)
+                process.wait()
+        self.model.stop()
+
+    def environment(self, more=()):
+        path = [str(self.ctrlz_bin.parent), *map(str, self.path), "/usr/local/bin", "/usr/bin", "/bin"]
+        if shutil.which("git"):
+            path.append(str(Path(shutil.which("git")).parent))
+        return {
+            "PATH": ":".join(path), "HOME": str(self.home), "PWD": str(self.project),
+            "TMPDIR": str(self.top / "tmp"), "LANG": "C.UTF-8", "TERM": "dumb", "SHELL": "/bin/bash",
+            "CTRLZ_DATA_DIR": str(self.data), "GIT_CONFIG_GLOBAL": "/dev/null",
+            "GIT_CONFIG_NOSYSTEM": "1",
+            # Nothing listens there: whatever is not loopback fails at once.
+            "HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9",
+            "http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9",
+            "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost",
+            **self.variables, **dict(more),
+        }
+
+    def start(self, words, stdin="", cwd=None, env=()):
+        """Starts a program in a process group of its own."""
+        process = subprocess.Popen(
+            list(map(str, words)), cwd=cwd or self.project, env=self.environment(env),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            errors="replace", start_new_session=True)
+        process.words = words
+        self.started.append(process)
+        if stdin is not None:
+            process.stdin.write(stdin)
+            process.stdin.close()
+            process.stdin = None
+        return process
+
+    def finish(self, process, patience=PATIENCE):
+        try:
+            out, err = process.communicate(timeout=patience)
+        except subprocess.TimeoutExpired:
+            kill_group(process, signal.SIGKILL)
+            out, err = process.communicate()
+            raise AssertionError(f"hangs: {Ran(process.words, None, out, err)}") from None
+        return Ran(process.words, process.returncode, out, err)
+
+    def run(self, words, stdin="", cwd=None, env=(), patience=PATIENCE):
+        return self.finish(self.start(words, stdin, cwd, env), patience)
+
+    def must(self, words, stdin="", cwd=None, env=()):
+        """Runs a program that has to succeed, and gives what it printed."""
+        ran = self.run(words, stdin, cwd, env)
+        assert ran.code == 0, repr(ran)
+        return ran.out
+
+    def ctrlz(self, *words):
+        return self.must([self.ctrlz_bin, *words])
+
+    def ctrlz_json(self, *words):
+        return json.loads(self.ctrlz("--json", *words))
+
+    def write(self, path, text):
+        path = self.project / path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def read(self, path):
+        path = self.project / path
+        return path.read_text() if path.exists() else None
+
+    def tree(self):
+        """Every file of the project but git's own, with its content."""
+        return files_below(self.project, leave_out=(".git",))
+
+    def steps(self):
+        """What steps are recorded, oldest first."""
+        entries = self.ctrlz_json("log")["entries"]
+        return [step for entry in reversed(entries) for step in entry.get("steps", [])]
+
+    def interrupt(self, process):
+        """Ctrl-C: the signal goes to the whole group, as a terminal sends it."""
+        kill_group(process, signal.SIGINT)
+
+
+def kill_group(process, number):
+    try:
+        os.killpg(process.pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def files_below(top, leave_out=()):
+    found = {}
+    for at, dirs, names in os.walk(top):
+        dirs[:] = [name for name in dirs if name not in leave_out]
+        for name in names:
+            path = Path(at) / name
+            key = str(path.relative_to(top))
+            found[key] = os.readlink(path) if path.is_symlink() else path.read_bytes()
+    return found
+
+
+# ------------------------------------------------------------------------------------ the table
+
+
+class Outcome:
+    def __init__(self, sign, why="", seconds=0.0):
+        self.sign, self.why, self.seconds = sign, why, seconds
+
+
+def try_scenario(ctrlz, function, keep):
+    top = Path(tempfile.mkdtemp(prefix="ctrlz-agents-")).resolve()
+    begun = time.monotonic()
+    lab = None
+    try:
+        lab = Lab(ctrlz, top)
+        function(lab)
+        outcome = Outcome("ok")
+    except Skip as why:
+        outcome = Outcome("-", str(why))
+    except Exception as error:  # whatever it is, the other rows are still wanted
+        why = str(error) if isinstance(error, AssertionError) and str(error) else traceback.format_exc()
+        outcome = Outcome("FAILED", why + traced(error) + state_of(lab))
+    finally:
+        if lab:
+            lab.close()
+        if keep:
+            print(f"kept: {top}", file=sys.stderr)
+        else:
+            shutil.rmtree(top, ignore_errors=True)
+    outcome.seconds = time.monotonic() - begun
+    return outcome
+
+
+def traced(error):
+    last = traceback.extract_tb(error.__traceback__)
+    own = [f"{Path(frame.filename).name}:{frame.lineno} {frame.line}" for frame in last]
+    return "\n--- at\n" + "\n".join(own)
+
+
+def state_of(lab):
+    if lab is None:
+        return ""
+    said = []
+    for words in (["log"], ["status"]):
+        try:
+            ran = lab.run([lab.ctrlz_bin, *words], patience=30)
+            said.append(f"--- ctrlz {words[0]}\n{tail(ran.out + ran.err, 30)}")
+        except Exception as error:
+            said.append(f"--- ctrlz {words[0]}: {error}")
+    return "\n" + "\n".join(said)
+
+
+def try_client(client, ctrlz, only, keep):
+    """The outcome of every scenario, or the reason why the client is skipped."""
+    try:
+        client.prepare()
+    except Skip as why:
+        return str(why)
+    row = {}
+    for name, function in client.SCENARIOS.items():
+        if only and name not in only:
+            continue
+        row[name] = try_scenario(ctrlz, function, keep)
+        outcome = row[name]
+        print(f"{client.NAME:<14} {name:<18} {outcome.sign:<7} {outcome.seconds:5.1f} s",
+              file=sys.stderr, flush=True)
+        if outcome.sign == "FAILED":
+            print("    " + outcome.why.replace("\n", "\n    "), file=sys.stderr, flush=True)
+    return row
+
+
+def print_table(clients, rows):
+    columns = []
+    for row in rows.values():
+        columns += [name for name in row if isinstance(row, dict) and name not in columns]
+    widths = [max(len(name), 6) for name in columns]
+    print(f"{'client':<14} {'version':<9} " + "  ".join(
+        f"{name:<{width}}" for name, width in zip(columns, widths)))
+    notes = []
+    for client in clients:
+        row = rows[client.NAME]
+        start = f"{client.NAME:<14} {client.VERSION:<9} "
+        if not isinstance(row, dict):
+            print(f"{start}skipped: {row}")
+            continue
+        cells = []
+        for name, width in zip(columns, widths):
+            outcome = row.get(name)
+            cells.append(f"{outcome.sign if outcome else '':<{width}}")
+            if outcome and outcome.sign == "-":
+                notes.append(f"- {client.NAME}, {name}: {outcome.why}")
+        print((start + "  ".join(cells)).rstrip())
+    for note in notes:
+        print(note)
+
+
+def find_ctrlz():
+    given = os.environ.get("CTRLZ_BIN")
+    path = Path(given) if given else ROOT / "target" / "debug" / "ctrlz"
+    if not path.exists():
+        sys.exit(f"there is no {path}: build it with `cargo build -p ctrlz-cli`, or set CTRLZ_BIN")
+    return path.resolve()
+
+
+def load_clients(wanted):
+    names = sorted(path.stem for path in TESTS.glob("client_*.py"))
+    clients = [importlib.import_module(name) for name in names]
+    known = [client.NAME for client in clients]
+    unknown = [name for name in wanted if name not in known]
+    if unknown:
+        sys.exit(f"no such client: {', '.join(unknown)}; there are {', '.join(known)}")
+    return [client for client in clients if not wanted or client.NAME in wanted]
+
+
+@contextmanager
+def timed():
+    begun = time.monotonic()
+    yield
+    print(f"in {time.monotonic() - begun:.0f} s")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("client", nargs="*")
+    parser.add_argument("-s", "--scenario", action="append", default=[])
+    parser.add_argument("-k", "--keep", action="store_true", help="keep what the scenarios leave")
+    parser.add_argument("-j", "--jobs", type=int, default=2, help="clients at a time")
+    args = parser.parse_args()
+    ctrlz, clients = find_ctrlz(), load_clients(args.client)
+    with timed():
+        with ThreadPoolExecutor(args.jobs) as pool:
+            one = lambda client: try_client(client, ctrlz, args.scenario, args.keep)
+            rows = dict(zip([client.NAME for client in clients], pool.map(one, clients)))
+        print_table(clients, rows)
+    outcomes = [cell for row in rows.values() if isinstance(row, dict) for cell in row.values()]
+    return 1 if any(cell.sign == "FAILED" for cell in outcomes) else 0
