@@ -247,7 +247,7 @@ class Lab:
 
     def steps(self):
         """What steps are recorded, oldest first."""
-        entries = self.ctrlz_json("log")["entries"]
+        entries = self.ctrlz_json("log")["operations"]
         return [step for entry in reversed(entries) for step in entry.get("steps", [])]
 
     def interrupt(self, process):

@@ -2,4 +2,6 @@
 
 #![forbid(unsafe_code)]
 
+pub mod hook;
+mod private;
 pub mod rpc;

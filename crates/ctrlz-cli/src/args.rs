@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use crate::commands::{
     absorb::AbsorbArgs, apply::ApplyArgs, blame::BlameArgs, checkpoint::CheckpointArgs,
     completions::CompletionsArgs, demo::DemoArgs, diff::DiffArgs, doctor::DoctorArgs,
-    export::ExportArgs, fork::ForkArgs, guard::GuardArgs, import::ImportArgs, log::LogArgs,
-    ls::LsArgs, man::ManArgs, patch::PatchArgs, pull::PullArgs, push::PushArgs,
+    export::ExportArgs, fork::ForkArgs, guard::GuardArgs, hook::HookArgs, import::ImportArgs,
+    log::LogArgs, ls::LsArgs, man::ManArgs, patch::PatchArgs, pull::PullArgs, push::PushArgs,
     recover::RecoverArgs, redo::RedoArgs, relink::RelinkArgs, restore::RestoreArgs,
     revert::RevertArgs, rpc::RpcArgs, run::RunArgs, sessions::SessionsArgs, show::ShowArgs,
     status::StatusArgs, track::TrackArgs, undo::UndoArgs, unrevert::UnrevertArgs, watch::WatchArgs,
@@ -101,6 +101,7 @@ pub(crate) enum Command {
     Import(ImportArgs),
     Push(PushArgs),
     Pull(PullArgs),
+    Hook(HookArgs),
     #[command(hide = true)]
     Absorb(AbsorbArgs),
     Completions(CompletionsArgs),
@@ -113,6 +114,7 @@ impl Command {
         match self {
             Command::Absorb(_) => true,
             Command::Watch(args) => args.is_detached(),
+            Command::Hook(args) => args.is_detached(),
             _ => false,
         }
     }

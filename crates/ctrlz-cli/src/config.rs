@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ctrlz::{CheckpointOptions, Options, find_work_tree};
+use ctrlz_agents::hook::Client;
 use ctrlz_wire::{CallOptions, Place, WirePath, WorkTree};
 use serde::Deserialize;
 
@@ -39,6 +40,10 @@ pub(crate) struct Environment {
     data_home: Option<PathBuf>,
     config_home: Option<PathBuf>,
     home: Option<PathBuf>,
+    /// What Claude Code calls the project, where it started us.
+    claude_project: Option<PathBuf>,
+    /// What Gemini CLI calls the project, where it started us.
+    gemini_project: Option<PathBuf>,
     /// The locale's name.
     locale: Option<OsString>,
     /// Somebody wants no colours.
@@ -57,9 +62,26 @@ impl Environment {
             data_home: given("XDG_DATA_HOME").and_then(absolute),
             config_home: given("XDG_CONFIG_HOME").and_then(absolute),
             home: given("HOME").and_then(absolute),
+            claude_project: given("CLAUDE_PROJECT_DIR").and_then(absolute),
+            gemini_project: given("GEMINI_PROJECT_DIR").and_then(absolute),
             locale: given("LC_ALL").or_else(|| given("LC_CTYPE")).or_else(|| given("LANG")),
             no_color: given("NO_COLOR").is_some(),
         }
+    }
+
+    /// What a client that started us calls the project. Others' variables may be left over from
+    /// an agent that started this one.
+    pub(crate) fn project_dir(&self, client: Client) -> Option<PathBuf> {
+        match client {
+            Client::ClaudeCode => self.claude_project.clone(),
+            Client::Gemini => self.gemini_project.clone(),
+            Client::Codex | Client::Cline => None,
+        }
+    }
+
+    /// The user's home directory.
+    pub(crate) fn home(&self) -> Option<&Path> {
+        self.home.as_deref()
     }
 
     /// Whether what is printed may be coloured: only for a terminal, and unless NO_COLOR is set.
@@ -497,6 +519,8 @@ mod tests {
             data_home: Some("/data".into()),
             config_home: None,
             home: Some(HOME.into()),
+            claude_project: None,
+            gemini_project: None,
             locale: None,
             no_color: false,
         };

@@ -86,6 +86,7 @@ fn run(cli: &Cli, out: &mut Output) -> Result<Done, Failure> {
         Command::Absorb(args) => commands::absorb::run(&place()?, args),
         Command::Rpc(args) if args.schema => commands::rpc::print_schema(out),
         Command::Rpc(_) => commands::rpc::serve(&cli.global, environment),
+        Command::Hook(args) => Ok(commands::hook::run(args, &cli.global, environment)),
         // These two describe the command itself and need no work tree.
         Command::Completions(args) => commands::completions::run(args, out),
         Command::Man(args) => commands::man::run(args, out),
@@ -96,5 +97,13 @@ fn run(cli: &Cli, out: &mut Output) -> Result<Done, Failure> {
 fn show_usage(message: &clap::Error) -> ExitCode {
     // Nobody is left to tell if this cannot be written either.
     message.print().ok();
-    if message.use_stderr() { ExitCode::from(failure::WRONG_USAGE) } else { ExitCode::SUCCESS }
+    if message.use_stderr() && !is_hook() {
+        return ExitCode::from(failure::WRONG_USAGE);
+    }
+    ExitCode::SUCCESS
+}
+
+/// Whether an agent's client runs us: it takes our code for wrong usage as a wish to stop the agent.
+fn is_hook() -> bool {
+    std::env::args_os().nth(1).is_some_and(|word| word == "hook")
 }

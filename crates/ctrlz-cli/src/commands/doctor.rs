@@ -4,7 +4,7 @@ use ctrlz::{Problem, Snapshot, Status, TrackOptions, Verification, WatcherStatus
 use ctrlz_wire::{Check, Doctor};
 
 use super::status::shown;
-use super::{Done, watch};
+use super::{Done, hook, watch};
 use crate::failure::Failure;
 use crate::place::Place;
 use crate::progress::watched;
@@ -13,7 +13,8 @@ use crate::render::{self, Output};
 /// Check that snapshots work here, and that every recorded one is intact
 ///
 /// Takes a snapshot, then reads every object of every snapshot and checks its hash. Prints one
-/// line per check; exits with 0 if all is well and with 1 if there is a problem.
+/// line per check; exits with 0 if all is well and with 1 if there is a problem. Failures of hooks
+/// are shown once.
 #[derive(clap::Args, Debug)]
 pub(crate) struct DoctorArgs {}
 
@@ -30,6 +31,8 @@ pub(crate) fn run(place: &Place, args: &DoctorArgs, out: &mut Output) -> Result<
     if place.workspace.options().watch {
         judge(&mut checks, "watcher", place.workspace.watcher(), check_watcher);
     }
+    let works = checks.iter().all(|check| check.ok);
+    check_agents(place, &mut checks);
     let ok = checks.iter().all(|check| check.ok);
     if out.is_json() {
         out.json(&Doctor { ok, checks })?;
@@ -38,6 +41,10 @@ pub(crate) fn run(place: &Place, args: &DoctorArgs, out: &mut Output) -> Result<
             let sign = if *ok { "ok" } else { "problem" };
             out.line(&format!("{sign:<7}  {name}: {detail}"))?;
         }
+    }
+    if works {
+        // Somebody has read of them now, and what they hint at is not there any more.
+        hook::forget_failures(place);
     }
     Ok(if ok { Done::Complete } else { Done::Unhealthy })
 }
@@ -96,6 +103,13 @@ fn check_capture(snapshot: &Snapshot, checks: &mut Vec<Check>) {
 /// Without a watcher everything is slower and nothing is wrong.
 fn check_watcher(watcher: &WatcherStatus, checks: &mut Vec<Check>) {
     checks.push(Check { name: "watcher", ok: true, detail: watch::described(watcher) });
+}
+
+/// What hooks of coding agents could not do.
+fn check_agents(place: &Place, checks: &mut Vec<Check>) {
+    for detail in hook::failures(place) {
+        checks.push(Check { name: "agents", ok: false, detail });
+    }
 }
 
 fn check_objects(found: &Verification, checks: &mut Vec<Check>) {

@@ -11,6 +11,7 @@ pub(crate) mod doctor;
 pub(crate) mod export;
 pub(crate) mod fork;
 pub(crate) mod guard;
+pub(crate) mod hook;
 pub(crate) mod import;
 pub(crate) mod log;
 pub(crate) mod ls;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ctrlz::{Status, WatcherStatus, escape};
 
-use super::{Done, watch};
+use super::{Done, hook, watch};
 use crate::failure::Failure;
 use crate::place::Place;
 use crate::render::{self, Output};
@@ -28,6 +28,9 @@ pub(crate) fn run(place: &Place, args: &StatusArgs, out: &mut Output) -> Result<
         }
         if place.workspace.options().watch || watcher != WatcherStatus::None {
             out.line(&format!("watcher    {}", watch::described(&watcher)))?;
+        }
+        for line in hook::failures(place) {
+            out.line(&format!("agents     {line}"))?;
         }
     }
     Ok(Done::Complete)

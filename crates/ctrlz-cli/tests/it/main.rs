@@ -6,6 +6,7 @@ mod bench;
 mod conformance;
 mod environment;
 mod fleet;
+mod hooks;
 mod output;
 mod reading;
 mod restoring;

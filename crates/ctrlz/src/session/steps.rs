@@ -9,7 +9,7 @@ use crate::path::TreePath;
 use crate::scan::{Progress, Skipped};
 use crate::store::{
     Credit, Details, NewOperation, OpenStep, Operation, OperationKind, PackWriter, ParentTurn,
-    ProcessId, StepInfo, new_id,
+    ProcessId, StepInfo, load_steps, new_id,
 };
 use crate::workspace::{Cause, Hold, Snapshot, TrackOptions, Workspace};
 
@@ -115,6 +115,38 @@ impl Workspace {
             files: changed.into_iter().map(|change| change.path).collect(),
             skipped: snapshot.skipped,
         })
+    }
+}
+
+impl Workspace {
+    /// The steps that have begun and not ended, oldest first. Takes no lock.
+    pub fn open_steps(&self) -> Result<Vec<StepInfo>, Error> {
+        let Some((_, work_tree)) = self.existing()? else { return Ok(Vec::new()) };
+        let open = load_steps(&work_tree.steps_path())?;
+        Ok(open.into_iter().filter(|step| !step.abandoned).map(|step| step.info).collect())
+    }
+
+    /// Closes steps that their agent will not end any more, and marks them as inferred.
+    ///
+    /// What changed since they began is recorded as theirs. Steps that are not open are passed
+    /// over; if none is, nothing is looked at.
+    pub fn close_steps(&self, steps: &[String], progress: &Progress) -> Result<(), Error> {
+        let hold = self.begin()?;
+        let mut open = hold.open_steps()?;
+        let mut marked = false;
+        for step in open.iter_mut().filter(|step| steps.contains(&step.info.step)) {
+            step.abandoned = true;
+            marked = true;
+        }
+        if !marked {
+            return Ok(());
+        }
+        // The snapshot that follows credits them, so it must find them marked; then it drops them.
+        hold.save_steps(&open)?;
+        let options = TrackOptions::default();
+        self.record_locked(&hold, &options, &Cause::outside(), progress)?;
+        hold.release();
+        Ok(())
     }
 }
 

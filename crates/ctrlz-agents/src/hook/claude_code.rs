@@ -1,0 +1,103 @@
+//! Claude Code's events. A command that fails has an event of its own, and a refused one none but
+//! that of its batch, so a batch ends every call of it once more.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::event::{Event, ToolCall, What};
+use super::{Client, id};
+
+/// An event as Claude Code and Codex write it.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct Payload {
+    pub(super) hook_event_name: String,
+    pub(super) session_id: String,
+    pub(super) prompt_id: Option<String>,
+    pub(super) turn_id: Option<String>,
+    pub(super) transcript_path: Option<String>,
+    pub(super) cwd: Option<PathBuf>,
+    pub(super) agent_id: Option<String>,
+    #[serde(flatten)]
+    pub(super) call: Call,
+    pub(super) tool_calls: Vec<Call>,
+}
+
+/// A call of a tool.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct Call {
+    pub(super) tool_name: String,
+    pub(super) tool_use_id: String,
+    pub(super) tool_input: Value,
+}
+
+pub(super) fn read(input: &[u8]) -> Result<Event, serde_json::Error> {
+    let payload: Payload = serde_json::from_slice(input)?;
+    let agent = payload.agent_id.as_deref().map(id);
+    let what = match payload.hook_event_name.as_str() {
+        "SessionStart" => What::SessionStart,
+        "UserPromptSubmit" => What::Prompt,
+        "PreToolUse" => What::ToolBefore(tool_call(&payload.call, agent)),
+        "PostToolUse" | "PostToolUseFailure" => {
+            What::ToolAfter(vec![tool_call(&payload.call, agent)])
+        }
+        "PostToolBatch" => {
+            let calls = payload.tool_calls.iter();
+            What::ToolAfter(calls.map(|call| tool_call(call, agent.clone())).collect())
+        }
+        "SubagentStop" => agent.map_or(What::Other, |agent| What::AgentEnd { agent }),
+        "Stop" | "StopFailure" => What::TurnEnd,
+        "SessionEnd" => What::SessionEnd,
+        _ => What::Other,
+    };
+    Ok(Event {
+        client: Client::ClaudeCode,
+        name: id(&payload.hook_event_name),
+        session: id(&payload.session_id),
+        turn: payload.prompt_id.as_deref().map(id),
+        dir: payload.cwd,
+        what,
+    })
+}
+
+fn tool_call(call: &Call, agent: Option<String>) -> ToolCall {
+    ToolCall {
+        id: id(&call.tool_use_id),
+        tool: id(&call.tool_name),
+        agent,
+        files: files(&call.tool_input),
+        commands: command(&call.tool_input).into_iter().collect(),
+        only_reads: matches!(
+            call.tool_name.as_str(),
+            "Read"
+                | "Grep"
+                | "Glob"
+                | "LS"
+                | "NotebookRead"
+                | "WebFetch"
+                | "WebSearch"
+                | "TodoWrite"
+                | "TodoRead"
+                | "ToolSearch"
+                | "AskUserQuestion"
+                | "ExitPlanMode"
+                | "EnterPlanMode"
+                | "BashOutput"
+                | "TaskOutput"
+        ),
+    }
+}
+
+/// The files that an edit names, whatever the field is called.
+pub(super) fn files(input: &Value) -> Vec<PathBuf> {
+    const FIELDS: [&str; 4] = ["file_path", "notebook_path", "absolute_path", "path"];
+    let named = FIELDS.iter().filter_map(|field| input.get(field)?.as_str());
+    named.filter(|path| !path.is_empty()).map(PathBuf::from).collect()
+}
+
+pub(super) fn command(input: &Value) -> Option<String> {
+    Some(input.get("command")?.as_str()?.to_owned())
+}

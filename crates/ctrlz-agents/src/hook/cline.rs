@@ -1,0 +1,111 @@
+//! Cline CLI's events: files named after the event are run, and the event says what it is in a
+//! vocabulary of its own. A task is one conversation; a turn is known by when it began.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::apply_patch;
+use super::claude_code::{command, files};
+use super::event::{Event, ToolCall, What};
+use super::{Client, id};
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Payload {
+    hook_name: String,
+    task_id: String,
+    timestamp: Option<String>,
+    workspace_roots: Vec<PathBuf>,
+    session_context: Context,
+    #[serde(rename = "agent_id")]
+    agent: Option<String>,
+    #[serde(rename = "parent_agent_id")]
+    parent_agent: Option<String>,
+    #[serde(rename = "tool_call")]
+    call: Option<Call>,
+    #[serde(rename = "tool_result")]
+    result: Option<Call>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Context {
+    root_session_id: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Call {
+    id: String,
+    name: String,
+    input: Value,
+}
+
+pub(super) fn read(input: &[u8]) -> Result<Event, serde_json::Error> {
+    let payload: Payload = serde_json::from_slice(input)?;
+    // Only a sub-agent has a parent.
+    let agent = payload.parent_agent.as_ref().and(payload.agent.as_deref()).map(id);
+    let what = match (payload.hook_name.as_str(), &payload.call, &payload.result) {
+        ("tool_call", Some(call), _) => What::ToolBefore(tool_call(call, agent)),
+        ("tool_result", _, Some(call)) => What::ToolAfter(vec![tool_call(call, agent)]),
+        ("agent_start" | "agent_resume" | "prompt_submit", ..) => match agent {
+            Some(_) => What::Other,
+            None => What::Prompt,
+        },
+        ("agent_end" | "agent_abort" | "agent_error", ..) => match agent {
+            Some(agent) => What::AgentEnd { agent },
+            None => What::TurnEnd,
+        },
+        ("session_shutdown", ..) => What::SessionEnd,
+        _ => What::Other,
+    };
+    let session = payload.session_context.root_session_id.as_deref().unwrap_or(&payload.task_id);
+    Ok(Event {
+        client: Client::Cline,
+        name: id(&payload.hook_name),
+        session: id(session),
+        turn: payload.timestamp.as_deref().map(id).filter(|_| what == What::Prompt),
+        dir: payload.workspace_roots.first().cloned(),
+        what,
+    })
+}
+
+fn tool_call(call: &Call, agent: Option<String>) -> ToolCall {
+    let patch = call.input.get("input").and_then(Value::as_str).unwrap_or_default();
+    let mut named = files(&call.input);
+    named.extend(apply_patch::files(patch));
+    ToolCall {
+        id: id(&call.id),
+        tool: id(&call.name),
+        agent,
+        files: named,
+        commands: commands(&call.input),
+        only_reads: matches!(
+            call.name.as_str(),
+            "read_files"
+                | "read_file"
+                | "search_codebase"
+                | "search_files"
+                | "list_files"
+                | "fetch_web_content"
+                | "ask_question"
+                | "ask_followup_question"
+        ),
+    }
+}
+
+/// Several at once, each a text or a program with its words.
+fn commands(input: &Value) -> Vec<String> {
+    let several = input.get("commands").and_then(Value::as_array).into_iter().flatten();
+    let texts = several.filter_map(|command| match command {
+        Value::String(text) => Some(text.clone()),
+        other => command_of(other),
+    });
+    texts.chain(command(input)).collect()
+}
+
+fn command_of(value: &Value) -> Option<String> {
+    value.get("command").and_then(Value::as_str).map(str::to_owned)
+}

@@ -1,0 +1,61 @@
+//! Codex CLI's events: Claude Code's form, with `turn_id` where that has `prompt_id`, and edits as
+//! the text of a patch.
+
+use super::claude_code::{Call, Payload, command};
+use super::event::{Event, ToolCall, What};
+use super::{Client, apply_patch, id};
+
+/// Whether Codex wrote this, who may use Claude Code's plugin directory.
+pub(super) fn is_from(asked: Client, input: &[u8]) -> bool {
+    let Ok(payload) = serde_json::from_slice::<Payload>(input) else {
+        return asked == Client::Codex;
+    };
+    // Its transcripts are called rollout-…; Claude Code's are called after the session.
+    let transcript = payload.transcript_path.as_deref().unwrap_or_default();
+    let name = transcript.rsplit(['/', '\\']).next().unwrap_or_default();
+    match asked {
+        Client::Codex => payload.prompt_id.is_none(),
+        _ => payload.turn_id.is_some() || name.starts_with("rollout-"),
+    }
+}
+
+pub(super) fn read(input: &[u8]) -> Result<Event, serde_json::Error> {
+    let payload: Payload = serde_json::from_slice(input)?;
+    let agent = payload.agent_id.as_deref().map(id);
+    let what = match payload.hook_event_name.as_str() {
+        "SessionStart" => What::SessionStart,
+        "UserPromptSubmit" => What::Prompt,
+        "PreToolUse" => What::ToolBefore(tool_call(&payload.call, agent)),
+        "PostToolUse" => What::ToolAfter(vec![tool_call(&payload.call, agent)]),
+        "SubagentStop" => agent.map_or(What::Other, |agent| What::AgentEnd { agent }),
+        "Stop" => What::TurnEnd,
+        "SessionEnd" => What::SessionEnd,
+        _ => What::Other,
+    };
+    Ok(Event {
+        client: Client::Codex,
+        name: id(&payload.hook_event_name),
+        session: id(&payload.session_id),
+        turn: payload.turn_id.as_deref().map(id),
+        dir: payload.cwd,
+        what,
+    })
+}
+
+fn tool_call(call: &Call, agent: Option<String>) -> ToolCall {
+    let text = command(&call.tool_input);
+    let is_patch = call.tool_name == "apply_patch";
+    let (files, commands) = match text {
+        Some(text) if is_patch => (apply_patch::files(&text), Vec::new()),
+        Some(text) => (Vec::new(), vec![text]),
+        None => (Vec::new(), Vec::new()),
+    };
+    ToolCall {
+        id: id(&call.tool_use_id),
+        tool: id(&call.tool_name),
+        agent,
+        files,
+        commands,
+        only_reads: matches!(call.tool_name.as_str(), "view_image" | "update_plan" | "web_search"),
+    }
+}

@@ -1,0 +1,68 @@
+//! Gemini CLI's events. It has ids neither for turns nor for tool calls: a call is known by its
+//! tool and input again, and a turn by when it began.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::claude_code::{command, files};
+use super::event::{Event, ToolCall, What};
+use super::{Client, id};
+use crate::private::fingerprint;
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Payload {
+    hook_event_name: String,
+    session_id: String,
+    cwd: Option<PathBuf>,
+    timestamp: Option<String>,
+    tool_name: String,
+    tool_input: Value,
+}
+
+pub(super) fn read(input: &[u8]) -> Result<Event, serde_json::Error> {
+    let payload: Payload = serde_json::from_slice(input)?;
+    let what = match payload.hook_event_name.as_str() {
+        "SessionStart" => What::SessionStart,
+        "BeforeAgent" => What::Prompt,
+        "BeforeTool" => What::ToolBefore(tool_call(&payload)),
+        "AfterTool" => What::ToolAfter(vec![tool_call(&payload)]),
+        "AfterAgent" => What::TurnEnd,
+        "SessionEnd" => What::SessionEnd,
+        _ => What::Other,
+    };
+    Ok(Event {
+        client: Client::Gemini,
+        name: id(&payload.hook_event_name),
+        session: id(&payload.session_id),
+        turn: payload.timestamp.as_deref().map(id).filter(|_| what == What::Prompt),
+        dir: payload.cwd,
+        what,
+    })
+}
+
+fn tool_call(payload: &Payload) -> ToolCall {
+    let input = payload.tool_input.to_string();
+    let number = fingerprint(&[payload.tool_name.as_bytes(), input.as_bytes()]);
+    ToolCall {
+        id: format!("call-{number:016x}"),
+        tool: id(&payload.tool_name),
+        agent: None,
+        files: files(&payload.tool_input),
+        commands: command(&payload.tool_input).into_iter().collect(),
+        only_reads: matches!(
+            payload.tool_name.as_str(),
+            "read_file"
+                | "read_many_files"
+                | "list_directory"
+                | "glob"
+                | "search_file_content"
+                | "grep_search"
+                | "google_web_search"
+                | "web_fetch"
+                | "ask_user"
+        ),
+    }
+}

@@ -1,0 +1,52 @@
+//! Small files of our own: private, and either old or new, never in between.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+/// Creates a directory and those above it, for the user alone.
+pub(crate) fn create_dirs(dir: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+/// The bytes of a file of ours; `None` if there is none, or if it is no file that we wrote.
+pub(crate) fn read(path: &Path, max_bytes: u64) -> io::Result<Option<Vec<u8>>> {
+    let file = match OpenOptions::new().read(true).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let meta = file.metadata()?;
+    if !meta.is_file() || meta.len() > max_bytes {
+        return Ok(None);
+    }
+    let mut bytes = Vec::new();
+    file.take(max_bytes).read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
+}
+
+/// Replaces a file as a whole. It need not survive a power failure.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let dir = path.parent().unwrap_or(Path::new("."));
+    create_dirs(dir)?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let temporary = dir.join(format!(".{name}.{}", std::process::id()));
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+    let written = file.write_all(bytes).and_then(|()| fs::rename(&temporary, path));
+    if written.is_err() {
+        // It is of no use to anybody, and the first error is the one that matters.
+        fs::remove_file(&temporary).ok();
+    }
+    written
+}
+
+/// A number for some bytes, the same in every release. Not for anything that must not collide.
+pub(crate) fn fingerprint(parts: &[&[u8]]) -> u64 {
+    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0100_0000_01b3;
+    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(PRIME);
+    // A byte that no text has, so that ("ab", "c") and ("a", "bc") differ.
+    parts.iter().fold(OFFSET, |hash, part| mix(part.iter().fold(hash, mix), &0xff))
+}

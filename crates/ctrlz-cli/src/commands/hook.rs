@@ -1,0 +1,339 @@
+//! `ctrlz hook`: what coding agents' clients run for each of their events.
+//!
+//! Whatever happens, the agent goes on: the exit code is 0, standard output is empty unless the
+//! client reads it, and there is a deadline. What failed is kept for `status`, `doctor` and the
+//! next prompt.
+
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use ctrlz::{Fault, Progress, TrackOptions};
+use ctrlz_agents::hook::{self, Client, Event, Failures, Memory, Notice, Scene, What};
+
+use super::{Done, absorb, watch};
+use crate::args::GlobalArgs;
+use crate::config::{self, Environment};
+use crate::detached;
+use crate::failure::Failure;
+use crate::place::Place;
+use crate::render;
+
+/// A client waits no longer than this.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The first tool that may change something waits for the first snapshot, but no longer than this.
+const FIRST_PATIENCE: Duration = Duration::from_secs(25);
+/// Codex gives the end of a session three seconds at most.
+const LAST_PATIENCE: Duration = Duration::from_millis(2_500);
+/// More than any tool call of an agent holds.
+const MAX_INPUT_BYTES: u64 = 64 << 20;
+
+/// Record what a coding agent does, one event of its client at a time
+///
+/// Clients run this; `ctrlz install` tells them to. The event comes as JSON on standard input.
+/// Always exits with 0, so that no failure of ours stops an agent; `ctrlz doctor` shows failures.
+#[derive(clap::Args, Debug)]
+pub(crate) struct HookArgs {
+    /// The client: claude-code, codex, gemini-cli or cline
+    #[arg(value_name = "CLIENT", required_unless_present = "baseline")]
+    client: Option<String>,
+    /// The event's name, where the client does not say it; anything else is passed over
+    #[arg(value_name = "EVENT", hide = true)]
+    event: Option<String>,
+    /// Give up after this many milliseconds
+    #[arg(long, value_name = "N", hide = true)]
+    deadline: Option<u64>,
+    /// Take the first snapshot, apart from any client
+    #[arg(long, hide = true)]
+    baseline: bool,
+}
+
+impl HookArgs {
+    /// Whether another hook started it, to go on after that one has ended.
+    pub(crate) fn is_detached(&self) -> bool {
+        self.baseline
+    }
+}
+
+/// What the working thread reports.
+enum Word {
+    /// It knows what the event is and where failures are kept.
+    Begun { event: String, failures: Failures },
+    /// It may take until then.
+    Until(Instant),
+    /// It is done; the line is for the client.
+    Done { reply: Option<String> },
+}
+
+/// Acts on one event. Never fails, and never takes longer than the deadline.
+pub(crate) fn run(args: &HookArgs, global: &GlobalArgs, environment: Environment) -> Done {
+    if args.baseline {
+        take_baseline(global, &environment);
+        return Done::Complete;
+    }
+    let name = args.client.clone().unwrap_or_default();
+    let client: Client = match name.parse() {
+        Ok(client) => client,
+        Err(unknown) => {
+            render::note(&format!("ctrlz: {unknown}"));
+            return Done::Complete;
+        }
+    };
+    let progress = Arc::new(Progress::default());
+    let hook = Hook {
+        client,
+        global: global.clone(),
+        environment,
+        deadline: args.deadline.map(Duration::from_millis),
+        begun: Instant::now(),
+        progress: Arc::clone(&progress),
+    };
+    let end = hook.begun + hook.deadline.unwrap_or(PATIENCE);
+    let (sender, words) = channel();
+    // The thread is left behind if it takes too long: the process ends, and with it its locks.
+    let started = std::thread::Builder::new().spawn(move || hook.work(&sender));
+    match started {
+        Ok(_) => wait(client, &words, end, &progress),
+        Err(error) => render::note(&format!("ctrlz: cannot start a thread: {error}")),
+    }
+    Done::Complete
+}
+
+/// Waits for the working thread, answers the client, and keeps what went wrong.
+fn wait(client: Client, words: &Receiver<Word>, mut end: Instant, progress: &Progress) {
+    let mut begun: Option<(String, Failures)> = None;
+    loop {
+        let why = match words.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            Ok(Word::Begun { event, failures }) => {
+                begun = Some((event, failures));
+                continue;
+            }
+            Ok(Word::Until(later)) => {
+                end = later;
+                continue;
+            }
+            Ok(Word::Done { reply }) => return answer(reply.as_deref()),
+            Err(RecvTimeoutError::Timeout) => "it took too long",
+            Err(RecvTimeoutError::Disconnected) => "it ended without an answer",
+        };
+        progress.cancelled.store(true, Ordering::Relaxed);
+        match &begun {
+            Some((event, failures)) => keep(failures, client, event, why),
+            None => render::note(&format!("ctrlz: {why}")),
+        }
+        return;
+    }
+}
+
+fn answer(reply: Option<&str>) {
+    let Some(reply) = reply else { return };
+    let mut stdout = io::stdout().lock();
+    // A client that does not listen any more is none of our failures.
+    writeln!(stdout, "{reply}").and_then(|()| stdout.flush()).ok();
+}
+
+fn keep(failures: &Failures, client: Client, event: &str, why: &str) {
+    render::note(&format!("ctrlz: {event}: {why}"));
+    if let Err(error) = failures.add(client.name(), event, why) {
+        render::note(&format!("ctrlz: that could not be kept: {error}"));
+    }
+}
+
+/// One run of the command.
+struct Hook {
+    client: Client,
+    global: GlobalArgs,
+    environment: Environment,
+    deadline: Option<Duration>,
+    begun: Instant,
+    progress: Arc<Progress>,
+}
+
+impl Hook {
+    fn work(&self, sender: &Sender<Word>) {
+        let reply = self.handle(sender).unwrap_or_else(|why| {
+            self.keep_unplaced(&why);
+            None
+        });
+        // Nobody waits any more if this fails.
+        sender.send(Word::Done { reply }).ok();
+    }
+
+    /// Keeps a failure of an event that says too little: where we stand, it may be looked for.
+    fn keep_unplaced(&self, why: &str) {
+        match config::decide(&self.global, &self.environment) {
+            Ok(settings) => {
+                let failures = Failures::of(&settings.options.data_dir, &settings.root);
+                keep(&failures, self.client, "an event", why);
+            }
+            Err(_) => render::note(&format!("ctrlz: {why}")),
+        }
+    }
+
+    /// Acts on the event; gives the line for the client.
+    fn handle(&self, sender: &Sender<Word>) -> Result<Option<String>, String> {
+        let input = read_all(io::stdin().lock()).map_err(|error| error.to_string())?;
+        let event = hook::read(self.client, &input).map_err(|error| error.to_string())?;
+        if event.what == What::Other {
+            return Ok(None);
+        }
+        let data_dir = self.data_dir(&event).map_err(|failure| render::message(&failure))?;
+        let mut memory = Memory::of(&data_dir, &event);
+        let told = self.environment.project_dir(event.client);
+        let Some(dir) = hook::project_of(&event, &memory, told) else {
+            return Err(format!("{} names no directory that is there", event.name));
+        };
+        let failures = Failures::of(&data_dir, &root_of(&dir, &data_dir, &self.environment));
+        let begun = Word::Begun { event: event.name.clone(), failures: failures.clone() };
+        sender.send(begun).ok();
+        memory.dir = Some(dir.clone());
+        let outcome = self.act(&event, &mut memory, &dir, &failures, sender);
+        // Losing it costs a name and a notice.
+        memory.save().ok();
+        match outcome {
+            Ok(notice) => Ok(notice.reply(&event)),
+            Err(failure) => Ok(self.failed(&event, &memory, &failures, &failure)),
+        }
+    }
+
+    fn act(
+        &self,
+        event: &Event,
+        memory: &mut Memory,
+        dir: &Path,
+        failures: &Failures,
+        sender: &Sender<Word>,
+    ) -> Result<Notice, Failure> {
+        let mut settings = config::decide(&self.args_in(dir), &self.environment)?;
+        if !settings.options.enabled {
+            return Ok(Notice::default());
+        }
+        settings.options.patience = self.patience_for(event, PATIENCE);
+        let mut place = Place::find(settings)?;
+        if matches!(event.what, What::ToolBefore(_)) && place.workspace.log(1)?.is_empty() {
+            let patience = self.patience_for(event, FIRST_PATIENCE);
+            sender.send(Word::Until(self.begun + patience)).ok();
+            let mut settings = config::decide(&self.args_in(dir), &self.environment)?;
+            settings.options.patience = patience;
+            place = Place::find(settings)?;
+        }
+        let scene = Scene { workspace: &place.workspace, owner: client_process(), failures };
+        let outcome = hook::act(event, memory, &scene, &self.progress)?;
+        if outcome.wants_baseline {
+            // Whoever starts it does not wait for it: it holds nothing of ours.
+            detached::start(&place, &["hook", "--baseline"]).ok();
+        }
+        if outcome.borrowed > 0 {
+            absorb::begin_aside(&place, outcome.borrowed);
+        }
+        if !matches!(event.what, What::SessionEnd) {
+            watch::begin(&place);
+        }
+        Ok(outcome.notice)
+    }
+
+    /// How long other commands on the same work tree are waited for: a little less than the
+    /// deadline, so that the reason can still be kept.
+    fn patience_for(&self, event: &Event, usual: Duration) -> Duration {
+        let usual = if event.what == What::SessionEnd { LAST_PATIENCE } else { usual };
+        let all = self.deadline.unwrap_or(usual);
+        all.saturating_sub(self.begun.elapsed()).mul_f32(0.9)
+    }
+
+    /// Keeps a failure, and says it at once where the client listens.
+    fn failed(
+        &self,
+        event: &Event,
+        memory: &Memory,
+        failures: &Failures,
+        failure: &Failure,
+    ) -> Option<String> {
+        let why = render::message(failure);
+        let is_refusal =
+            matches!(failure, Failure::Engine(error) if error.fault() == Fault::Refused);
+        if !is_refusal {
+            keep(failures, event.client, &event.name, &why);
+            return None;
+        }
+        // A home directory, for instance: nothing is broken, but nothing is protected either.
+        render::note(&format!("ctrlz: {}: {why}", event.name));
+        let mut notice = Notice::default();
+        if memory.is_new() || event.what == What::SessionStart {
+            notice.say(&format!("ctrlz: what the agent does here cannot be undone: {why}"));
+        }
+        notice.reply(event)
+    }
+
+    fn args_in(&self, dir: &Path) -> GlobalArgs {
+        let directory = self.global.directory.clone().unwrap_or_else(|| dir.to_owned());
+        GlobalArgs { directory: Some(directory), ..self.global.clone() }
+    }
+
+    /// Where data lies, whatever the work tree is.
+    fn data_dir(&self, event: &Event) -> Result<PathBuf, Failure> {
+        let dir = event.dir.clone().filter(|dir| dir.is_dir()).unwrap_or_else(|| "/".into());
+        Ok(config::decide(&self.args_in(&dir), &self.environment)?.options.data_dir)
+    }
+}
+
+/// What hooks could not do here lately, one line each, for people.
+pub(super) fn failures(place: &Place) -> Vec<String> {
+    let data_dir = &place.workspace.options().data_dir;
+    let recent = Failures::of(data_dir, place.root()).recent();
+    let line = |failed: &hook::Failure| {
+        let age = render::age(failed.at_millis);
+        render::printable(&format!("{}, {}, {age}: {}", failed.client, failed.event, failed.why))
+    };
+    recent.iter().map(line).collect()
+}
+
+/// Forgets what [`failures`] shows.
+pub(super) fn forget_failures(place: &Place) {
+    let data_dir = &place.workspace.options().data_dir;
+    // What cannot be removed is shown again.
+    Failures::of(data_dir, place.root()).forget().ok();
+}
+
+/// The work tree that failures are kept for.
+fn root_of(dir: &Path, data_dir: &Path, environment: &Environment) -> PathBuf {
+    ctrlz::find_work_tree(dir, data_dir, environment.home()).unwrap_or_else(|_| dir.to_owned())
+}
+
+/// All of the input, or what fits; the rest is read too, as the client may wait for that.
+fn read_all(mut input: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    input.by_ref().take(MAX_INPUT_BYTES).read_to_end(&mut bytes)?;
+    io::copy(&mut input, &mut io::sink())?;
+    Ok(bytes)
+}
+
+/// The process that started us, past the shells in between.
+fn client_process() -> Option<u32> {
+    const SHELLS: [&str; 7] = ["sh", "bash", "dash", "zsh", "fish", "ash", "busybox"];
+    let mut process = std::os::unix::process::parent_id();
+    for _ in 0..8 {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+        // The name stands in brackets and may hold anything; the parent is the second word after.
+        let (start, rest) = stat.rsplit_once(')')?;
+        let name = start.split_once('(')?.1;
+        if !SHELLS.contains(&name) {
+            return Some(process).filter(|process| *process > 1);
+        }
+        process = rest.split_whitespace().nth(1)?.parse().ok()?;
+    }
+    None
+}
+
+/// Takes the first snapshot, so that the first tool need not wait for it.
+fn take_baseline(global: &GlobalArgs, environment: &Environment) {
+    let place = config::decide(global, environment).and_then(Place::find);
+    let Ok(place) = place else { return };
+    // The next hook that needs it tries again, and keeps the reason.
+    let taken = place.workspace.track(&TrackOptions::default(), &Progress::default());
+    if taken.is_ok_and(|snapshot| snapshot.borrowed > 0) {
+        absorb::begin(&place);
+    }
+}

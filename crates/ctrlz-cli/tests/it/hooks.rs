@@ -1,0 +1,565 @@
+//! `ctrlz hook`: events as real clients wrote them, and whatever else may come instead.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::bench::{Bench, Ran, contents, feed};
+
+const CLIENTS: [&str; 4] = ["claude-code", "codex", "gemini-cli", "cline"];
+
+impl Bench {
+    /// Runs a hook as a client does. It has to exit with 0, whatever happens.
+    #[track_caller]
+    fn hook(&self, client: &str, event: &Value) -> Ran {
+        let ran = feed(&mut self.command(&["hook", client]), &event.to_string());
+        assert_eq!(ran.code, 0, "{client} {event}: {ran:?}");
+        ran
+    }
+
+    /// The same where the client must hear nothing and nothing may go wrong.
+    #[track_caller]
+    fn silent_hook(&self, client: &str, event: &Value) {
+        let ran = self.hook(client, event);
+        assert_eq!((ran.text().as_str(), ran.stderr.as_str()), ("", ""), "{client} {event}");
+    }
+
+    /// An event of Claude Code in the turn `turn` of the session `s`.
+    fn claude(&self, turn: &str, name: &str, more: &Value) -> Value {
+        let mut event = json!({
+            "session_id": "s", "prompt_id": turn, "cwd": self.project, "hook_event_name": name,
+            "transcript_path": "/nowhere/s.jsonl",
+        });
+        for (key, value) in more.as_object().unwrap() {
+            event[key] = value.clone();
+        }
+        event
+    }
+
+    fn bash(&self, turn: &str, name: &str, id: &str, command: &str) -> Value {
+        let more = json!({
+            "tool_name": "Bash", "tool_use_id": id, "tool_input": { "command": command },
+        });
+        self.claude(turn, name, &more)
+    }
+
+    /// A whole tool call: what the agent's shell does lies between the two events.
+    fn call(&self, turn: &str, id: &str, command: &str) {
+        self.silent_hook("claude-code", &self.bash(turn, "PreToolUse", id, command));
+        self.shell(command);
+        self.silent_hook("claude-code", &self.bash(turn, "PostToolUse", id, command));
+    }
+
+    fn steps(&self) -> Vec<Value> {
+        let log = self.json(&["log"]);
+        let operations = log["operations"].as_array().unwrap().iter().rev();
+        operations.flat_map(|operation| operation["steps"].as_array().unwrap().clone()).collect()
+    }
+
+    fn wait_for(&self, what: &str, condition: impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !condition() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "waited in vain for {what}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// The events of a session of a real client, moved to the test's project.
+fn recorded(bench: &Bench, client: &str) -> Vec<Value> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/hooks");
+    let text = std::fs::read_to_string(dir.join(format!("{client}.jsonl"))).unwrap();
+    let text = text.replace("/PROJECT", bench.project.to_str().unwrap());
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn name_of(event: &Value) -> &str {
+    event["hook_event_name"].as_str().or(event["hookName"].as_str()).unwrap()
+}
+
+/// Does what the tool of an event would do.
+fn do_tool(bench: &Bench, event: &Value) {
+    let input = match &event["tool_call"] {
+        Value::Null => &event["tool_input"],
+        call => &call["input"],
+    };
+    let text = |key: &str| input[key].as_str().map(str::to_owned);
+    match (text("file_path"), text("content"), text("command")) {
+        (Some(path), Some(content), _) => std::fs::write(path, content).unwrap(),
+        (Some(path), None, _) => {
+            let old = std::fs::read_to_string(&path).unwrap();
+            let new = old.replace(&text("old_string").unwrap(), &text("new_string").unwrap());
+            std::fs::write(path, new).unwrap();
+        }
+        (None, _, Some(patch)) if patch.starts_with("*** Begin Patch") => {
+            bench.write("a.txt", "ho\n");
+        }
+        (None, _, Some(command)) => drop(bench.shell(&command)),
+        (None, ..) => drop(bench.shell(input["commands"][0].as_str().unwrap())),
+    }
+}
+
+#[test]
+fn a_recorded_session_of_every_client_is_one_turn_that_can_be_undone() {
+    for client in CLIENTS {
+        let bench = Bench::new();
+        bench.write("a.txt", "hi\n");
+        let before = contents(&bench.project);
+        let events = recorded(&bench, client);
+        let mut tools = 0;
+        for event in &events {
+            bench.silent_hook(client, event);
+            if matches!(name_of(event), "PreToolUse" | "BeforeTool" | "tool_call") {
+                do_tool(&bench, event);
+                tools += 1;
+            }
+        }
+        let after = contents(&bench.project);
+        assert_ne!(after, before, "{client}");
+        let steps = bench.steps();
+        assert_eq!(steps.len(), tools, "{client}: {steps:?}");
+        for step in &steps {
+            assert_eq!(step["who"], client, "{step}");
+            assert_eq!(step["message"], steps[0]["message"], "{client}");
+            assert_eq!(step["session"], steps[0]["session"], "{client}");
+            assert_eq!(step["inferred"], false, "{client}");
+        }
+        bench.ok(&["undo"]);
+        assert_eq!(contents(&bench.project), before, "{client}");
+        bench.ok(&["redo"]);
+        assert_eq!(contents(&bench.project), after, "{client}");
+        bench.ok(&["doctor"]);
+    }
+}
+
+#[test]
+fn codex_may_use_the_plugin_of_claude_code() {
+    let bench = Bench::new();
+    bench.write("a.txt", "hi\n");
+    for event in recorded(&bench, "codex") {
+        bench.silent_hook("claude-code", &event);
+        if name_of(&event) == "PreToolUse" {
+            do_tool(&bench, &event);
+        }
+    }
+    let steps = bench.steps();
+    assert_eq!((steps.len(), &steps[0]["who"]), (1, &json!("codex")), "{steps:?}");
+}
+
+#[test]
+fn no_event_needs_one_before_it() {
+    for client in CLIENTS {
+        let bench = Bench::new();
+        bench.write("a.txt", "hi\n");
+        let before = contents(&bench.project);
+        for event in recorded(&bench, client) {
+            let is_tool = matches!(name_of(&event), "PreToolUse" | "BeforeTool" | "tool_call");
+            let is_after = matches!(name_of(&event), "PostToolUse" | "AfterTool" | "tool_result");
+            if is_tool || is_after {
+                bench.silent_hook(client, &event);
+            }
+            if is_tool {
+                do_tool(&bench, &event);
+            }
+        }
+        bench.run(&["undo", "--all"]);
+        let a_step_of_claude_failed = client == "claude-code";
+        if !a_step_of_claude_failed {
+            assert_eq!(contents(&bench.project), before, "{client}");
+        }
+        // An end without a beginning is nothing to complain of.
+        let last = recorded(&bench, client).pop().unwrap();
+        bench.silent_hook(client, &last);
+    }
+}
+
+#[test]
+fn every_event_may_come_twice() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    for name in ["SessionStart", "UserPromptSubmit"] {
+        let event = bench.claude("t", name, &json!({ "prompt": "x" }));
+        bench.silent_hook("claude-code", &event);
+        bench.silent_hook("claude-code", &event);
+    }
+    let command = "echo two > a.txt; echo new > b.txt";
+    for _ in 0..2 {
+        bench.silent_hook("claude-code", &bench.bash("t", "PreToolUse", "toolu_1", command));
+    }
+    bench.shell(command);
+    for name in ["PostToolUse", "PostToolUse", "Stop", "Stop", "SessionEnd", "SessionEnd"] {
+        bench.silent_hook("claude-code", &bench.bash("t", name, "toolu_1", command));
+    }
+    assert_eq!(bench.steps().len(), 1);
+    bench.ok(&["undo"]);
+    assert_eq!((bench.read("a.txt").unwrap().as_str(), bench.read("b.txt")), ("one\n", None));
+}
+
+#[test]
+fn a_tool_that_was_refused_leaves_nothing_open() {
+    let bench = Bench::new();
+    bench.silent_hook("claude-code", &bench.bash("t", "PreToolUse", "toolu_1", "rm -rf ."));
+    let call = json!({ "tool_name": "Bash", "tool_use_id": "toolu_1", "tool_input": {} });
+    let batch = bench.claude("t", "PostToolBatch", &json!({ "tool_calls": [call] }));
+    bench.silent_hook("claude-code", &batch);
+    bench.write("mine.txt", "mine\n");
+    bench.call("t2", "toolu_2", "echo x > x.txt");
+    bench.ok(&["undo"]);
+    assert_eq!(bench.read("mine.txt").unwrap(), "mine\n");
+    bench.fails(&["undo"], 4, "nothing to undo");
+}
+
+#[test]
+fn what_the_user_does_between_tools_is_not_the_agents() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\ntwo\nthree\nfour\n");
+    bench.call("t", "toolu_1", "sed -i s/one/ONE/ a.txt");
+    bench.write("a.txt", "ONE\ntwo\nthree\nFOUR by me\n");
+    bench.call("t", "toolu_2", "echo x > x.txt");
+    bench.ok(&["undo"]);
+    assert_eq!(bench.read("a.txt").unwrap(), "one\ntwo\nthree\nFOUR by me\n");
+    assert_eq!(bench.read("x.txt"), None);
+}
+
+#[test]
+fn the_next_prompt_closes_what_an_interrupt_left_open() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    bench.silent_hook("claude-code", &bench.bash("t1", "PreToolUse", "toolu_1", "long"));
+    bench.write("early.txt", "early\n");
+    // Ctrl-C: no event comes. What a left-over process writes after the next prompt is nobody's.
+    bench.silent_hook("claude-code", &bench.claude("t2", "UserPromptSubmit", &json!({})));
+    bench.write("late.txt", "late\n");
+    bench.call("t2", "toolu_2", "echo two > a.txt");
+    let cut_off: Vec<bool> = bench.steps().iter().map(|step| step["inferred"] == true).collect();
+    assert_eq!(cut_off, [true, false]);
+    bench.ok(&["undo"]);
+    assert_eq!(bench.read("a.txt").unwrap(), "one\n");
+    bench.ok(&["undo"]);
+    assert_eq!(bench.read("early.txt"), None);
+    assert_eq!(bench.read("late.txt").unwrap(), "late\n");
+}
+
+#[test]
+fn the_end_of_a_session_closes_what_is_open() {
+    let bench = Bench::new();
+    bench.silent_hook("codex", &json!({
+        "session_id": "s", "turn_id": "t", "cwd": bench.project, "hook_event_name": "PreToolUse",
+        "tool_name": "Bash", "tool_use_id": "c", "tool_input": { "command": "x" },
+    }));
+    bench.write("a.txt", "agent\n");
+    bench.silent_hook(
+        "codex",
+        &json!({
+            "session_id": "s", "cwd": bench.project, "hook_event_name": "SessionEnd",
+        }),
+    );
+    bench.write("b.txt", "mine\n");
+    bench.ok(&["undo"]);
+    assert_eq!((bench.read("a.txt"), bench.read("b.txt").unwrap().as_str()), (None, "mine\n"));
+}
+
+#[test]
+fn a_client_that_died_leaves_no_step_to_its_successors() {
+    let bench = Bench::new();
+    // Python stands for a client: it runs the hook and is gone.
+    let event = bench.bash("t1", "PreToolUse", "toolu_1", "x").to_string();
+    let script = "import os, subprocess, sys\n\
+                  subprocess.run([os.environ['CTRLZ'], 'hook', 'claude-code'], input=sys.argv[1].encode())";
+    let ran = bench.shell(&format!("python3 -c \"{script}\" '{event}'"));
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    bench.write("dead.txt", "by the dead one\n");
+    let mut other = bench.bash("o1", "PreToolUse", "toolu_2", "y");
+    other["session_id"] = json!("other");
+    bench.silent_hook("claude-code", &other);
+    bench.write("other.txt", "by the other one\n");
+    other["hook_event_name"] = json!("PostToolUse");
+    bench.silent_hook("claude-code", &other);
+    let steps = bench.steps();
+    assert_eq!(steps.len(), 2, "{steps:?}");
+    bench.ok(&["undo"]);
+    assert_eq!(bench.read("other.txt"), None);
+    assert!(bench.read("dead.txt").is_some());
+    bench.ok(&["undo"]);
+    assert_eq!(bench.read("dead.txt"), None);
+}
+
+#[test]
+fn hooks_that_run_at_once_lose_nothing() {
+    const TOOLS: usize = 8;
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    let before = contents(&bench.project);
+    let all = |name: &str| {
+        let start = |at: usize| {
+            let event = bench.claude(
+                "t",
+                name,
+                &json!({
+                    "tool_name": "Write", "tool_use_id": format!("toolu_{at}"),
+                    "tool_input": { "file_path": bench.project.join(format!("f{at}")) },
+                }),
+            );
+            start_hook(&mut bench.command(&["hook", "claude-code"]), &event)
+        };
+        let running: Vec<Child> = (0..TOOLS).map(start).collect();
+        for child in running {
+            let output = child.wait_with_output().unwrap();
+            assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
+            assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+        }
+    };
+    all("PreToolUse");
+    (0..TOOLS).for_each(|at| bench.write(&format!("f{at}"), "new\n"));
+    all("PostToolUse");
+    bench.ok(&["undo"]);
+    assert_eq!(contents(&bench.project), before);
+}
+
+fn start_hook(command: &mut Command, event: &Value) -> Child {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(event.to_string().as_bytes()).unwrap();
+    child
+}
+
+#[test]
+fn a_sub_agents_work_is_undone_with_the_turn_it_works_for() {
+    let bench = Bench::new();
+    let task = json!({ "tool_name": "Task", "tool_use_id": "toolu_t", "tool_input": {} });
+    bench.silent_hook("claude-code", &bench.claude("t", "PreToolUse", &task));
+    for (name, at) in [("PreToolUse", 0), ("PostToolUse", 1)] {
+        let mut event = bench.bash("t", name, "toolu_s", "echo x");
+        event["agent_id"] = json!("a1");
+        bench.silent_hook("claude-code", &event);
+        if at == 0 {
+            bench.write("by-agent.txt", "x\n");
+        }
+    }
+    bench
+        .silent_hook("claude-code", &bench.claude("t", "SubagentStop", &json!({"agent_id": "a1"})));
+    bench.silent_hook("claude-code", &bench.claude("t", "PostToolUse", &task));
+    let steps = bench.steps();
+    assert_eq!(steps[0]["session"], "s/a1", "{steps:?}");
+    assert_eq!(steps[0]["parent"]["session"], "s", "{steps:?}");
+    bench.ok(&["undo", "--session", "s"]);
+    assert_eq!(bench.read("by-agent.txt"), None);
+}
+
+#[test]
+fn tools_that_only_read_cost_no_snapshot() {
+    let bench = Bench::new();
+    let input = json!({ "file_path": "a.txt" });
+    let read = json!({ "tool_name": "Read", "tool_use_id": "toolu_1", "tool_input": input });
+    bench.silent_hook("claude-code", &bench.claude("t", "PreToolUse", &read));
+    bench.silent_hook("claude-code", &bench.claude("t", "PostToolUse", &read));
+    assert!(bench.json(&["status"])["last"].is_null());
+}
+
+#[test]
+fn whatever_comes_in_the_agent_goes_on() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    let project = bench.project.to_str().unwrap();
+    let huge = format!(
+        r#"{{"session_id":"s","cwd":"{project}","hook_event_name":"PreToolUse","tool_name":"Write","tool_use_id":"h","tool_input":{{"content":"{}"}}}}"#,
+        "x".repeat(8 << 20)
+    );
+    let texts = [
+        String::new(),
+        "null".into(),
+        "[]".into(),
+        "{".into(),
+        "not JSON at all".into(),
+        "\u{0}\u{1}".into(),
+        r#"{"hook_event_name": 5}"#.into(),
+        r#"{"hook_event_name": "PreToolUse"}"#.into(),
+        r#"{"hook_event_name": "SomethingNew", "session_id": "s", "unknown": {"a": [1]}}"#.into(),
+        r#"{"hook_event_name": "PreToolUse", "session_id": "s", "tool_name": "Bash"}"#.into(),
+        r#"{"hook_event_name": "PreToolUse", "session_id": "s", "cwd": "/no/such/directory"}"#
+            .into(),
+        r#"{"hook_event_name": "PreToolUse", "session_id": "s", "cwd": "relative"}"#.into(),
+        format!(
+            r#"{{"hook_event_name": "PreToolUse", "session_id": "../../x", "cwd": "{project}", "tool_use_id": "../../y"}}"#
+        ),
+        format!("{}{}", "[".repeat(100_000), "]".repeat(100_000)),
+        huge,
+    ];
+    let outside = contents(&bench.home);
+    for text in &texts {
+        for client in CLIENTS {
+            let ran = feed(&mut bench.command(&["hook", client]), text);
+            let shown: String = text.chars().take(100).collect();
+            assert_eq!((ran.code, ran.text().as_str()), (0, ""), "{client} {shown:?}: {ran:?}");
+        }
+    }
+    for words in [&["hook"][..], &["hook", "nobody"], &["hook", "codex", "--wrong"]] {
+        let ran = feed(&mut bench.command(words), "{}");
+        assert_eq!((ran.code, ran.text().as_str()), (0, ""), "{words:?}: {ran:?}");
+    }
+    assert_eq!(contents(&bench.home), outside, "nothing is written but in the data directory");
+    for session in ["s", "../../x"] {
+        let end = json!({ "hook_event_name": "SessionEnd", "session_id": session, "cwd": project });
+        CLIENTS.iter().for_each(|client| drop(bench.hook(client, &end)));
+    }
+    bench.call("later", "toolu_later", "echo two > a.txt");
+    bench.ok(&["undo"]);
+    assert_eq!(bench.read("a.txt").unwrap(), "one\n");
+}
+
+#[test]
+fn a_client_that_never_ends_its_input_is_not_waited_for() {
+    let bench = Bench::new();
+    let mut command = bench.command(&["hook", "claude-code", "--deadline", "300"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let begun = Instant::now();
+    let mut child = command.spawn().unwrap();
+    let stdin = child.stdin.take();
+    let status = child.wait().unwrap();
+    drop(stdin);
+    assert!(status.success());
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_failure_is_shown_until_somebody_has_seen_it() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    bench.call("t1", "toolu_1", "echo two > a.txt");
+    let lock = find(&bench.data, "lock").expect("the work tree has a lock");
+    let file = std::fs::File::open(&lock).unwrap();
+    file.lock().unwrap();
+    let event = bench.bash("t2", "PreToolUse", "toolu_2", "echo three > a.txt");
+    let begun = Instant::now();
+    let ran =
+        feed(&mut bench.command(&["hook", "claude-code", "--deadline", "500"]), &event.to_string());
+    assert_eq!((ran.code, ran.text().as_str()), (0, ""), "{ran:?}");
+    assert!(ran.stderr.contains("PreToolUse"), "{ran:?}");
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    file.unlock().unwrap();
+
+    let status = bench.ok(&["status"]);
+    assert!(status.contains("agents     claude-code, PreToolUse"), "{status}");
+    let prompt = bench.claude("t3", "UserPromptSubmit", &json!({}));
+    let told: Value = serde_json::from_slice(&bench.hook("claude-code", &prompt).stdout).unwrap();
+    assert!(told["systemMessage"].as_str().unwrap().contains("could not be recorded"), "{told}");
+    bench.silent_hook("claude-code", &prompt);
+    let doctor = bench.run(&["doctor"]);
+    assert_eq!(doctor.code, 1, "{doctor:?}");
+    assert!(doctor.text().contains("problem  agents: claude-code, PreToolUse"), "{doctor:?}");
+    bench.ok(&["doctor"]);
+}
+
+/// A file with this name, somewhere below a directory; of several, one of a work tree.
+fn find(dir: &Path, name: &str) -> Option<std::path::PathBuf> {
+    let named = |path: &Path| path.file_name().is_some_and(|found| found == name);
+    contents(dir).into_iter().map(|(path, _)| path).find(|path| {
+        named(path)
+            && path.parent().is_some_and(|dir| dir.parent().is_some_and(|d| d.ends_with("wt")))
+    })
+}
+
+#[test]
+fn after_an_undo_the_next_prompt_tells_which_files_changed() {
+    let events = [
+        ("claude-code", "UserPromptSubmit", json!({ "prompt_id": "p2" })),
+        ("codex", "UserPromptSubmit", json!({ "turn_id": "p2" })),
+        ("gemini-cli", "BeforeAgent", json!({ "timestamp": "2026-11-15T19:24:53.146Z" })),
+    ];
+    for (client, name, more) in events {
+        let bench = Bench::new();
+        bench.write("a.txt", "one\n");
+        let mut prompt =
+            json!({ "session_id": "s", "cwd": bench.project, "hook_event_name": name });
+        bench.silent_hook(client, &prompt);
+        bench.call("t1", "toolu_1", "echo two > a.txt; echo x > 'b\tc'");
+        bench.ok(&["undo"]);
+        for (key, value) in more.as_object().unwrap() {
+            prompt[key] = value.clone();
+        }
+        // The session knows nothing of that step's, but it is told of the work tree it shares.
+        let ran = bench.hook(client, &prompt);
+        let told: Value = serde_json::from_slice(&ran.stdout).unwrap();
+        let output = &told["hookSpecificOutput"];
+        let context = output["additionalContext"].as_str().unwrap();
+        assert_eq!(output["hookEventName"], name);
+        assert!(context.contains("took back"), "{context}");
+        assert!(context.contains("\n- a.txt") && context.contains("\n- b\\tc"), "{context}");
+        bench.silent_hook(client, &prompt);
+    }
+}
+
+#[test]
+fn cline_is_told_in_its_own_way() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    let events = recorded(&bench, "cline");
+    bench.silent_hook("cline", &events[0]);
+    bench.call("t1", "toolu_1", "echo two > a.txt");
+    bench.ok(&["undo"]);
+    let told: Value = serde_json::from_slice(&bench.hook("cline", &events[0]).stdout).unwrap();
+    assert_eq!(told["cancel"], false);
+    assert!(told["contextModification"].as_str().unwrap().contains("\n- a.txt"), "{told}");
+}
+
+#[test]
+fn the_first_snapshot_is_taken_in_the_background() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    // The client reads our output to its end, so nothing that goes on may hold it.
+    bench.silent_hook("claude-code", &bench.claude("t", "SessionStart", &json!({})));
+    bench.wait_for("the first snapshot", || !bench.json(&["status"])["last"].is_null());
+}
+
+#[test]
+fn a_tool_waits_for_the_first_snapshot() {
+    let bench = Bench::new();
+    for at in 0..3_000 {
+        bench.write(&format!("d{}/f{at}", at % 100), &format!("{at}\n"));
+    }
+    let before = contents(&bench.project);
+    bench.silent_hook("claude-code", &bench.claude("t", "UserPromptSubmit", &json!({})));
+    bench.call("t", "toolu_1", "rm -r d1; echo x > d2/f2");
+    bench.ok(&["undo"]);
+    assert_eq!(contents(&bench.project), before);
+}
+
+#[test]
+fn where_snapshots_are_switched_off_nothing_is_said() {
+    let bench = Bench::new();
+    bench.write_home(".config/ctrlz/config.toml", "enabled = false\n");
+    for event in recorded(&bench, "claude-code") {
+        bench.silent_hook("claude-code", &event);
+    }
+    assert!(bench.json(&["status"])["last"].is_null());
+}
+
+#[test]
+fn a_home_directory_is_said_to_be_unprotected_once() {
+    let bench = Bench::new();
+    let prompt = json!({
+        "session_id": "s", "prompt_id": "p", "cwd": bench.home, "hook_event_name": "UserPromptSubmit",
+    });
+    let told: Value = serde_json::from_slice(&bench.hook("claude-code", &prompt).stdout).unwrap();
+    assert!(told["systemMessage"].as_str().unwrap().contains("cannot be undone"), "{told}");
+    assert_eq!(bench.hook("claude-code", &prompt).text(), "");
+}
+
+#[test]
+fn a_session_stays_with_the_project_it_began_in() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    std::fs::create_dir_all(bench.home.join("elsewhere")).unwrap();
+    let command = "cd ../elsewhere && echo x > y; echo two > ../project/a.txt";
+    bench.silent_hook("claude-code", &bench.bash("t", "PreToolUse", "toolu_1", command));
+    bench.shell(command);
+    let mut after = bench.bash("t", "PostToolUse", "toolu_1", command);
+    after["cwd"] = json!(bench.home.join("elsewhere"));
+    bench.silent_hook("claude-code", &after);
+    assert_eq!(bench.steps().len(), 1);
+    bench.ok(&["undo"]);
+    assert_eq!(bench.read("a.txt").unwrap(), "one\n");
+}
