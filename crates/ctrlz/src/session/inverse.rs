@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::git::{EntryKind, Kind, ObjectId, diff_lines};
 use crate::path::TreePath;
 use crate::restore::{ModeChange, Now, NowAt, Request, Wanted};
-use crate::store::{Companion, PackWriter, Store, read_companion};
+use crate::store::{Companion, Operation, PackWriter, Store, read_companion};
 use crate::workspace::{Absence, Modes, dirs_above, is_binary};
 
 use super::history::{History, Span};
@@ -57,6 +57,16 @@ pub(super) struct Inverted {
 impl Inversion<'_> {
     fn is_asked_for(&self, path: &TreePath) -> bool {
         self.limit.is_empty() || self.limit.iter().any(|limit| path.is_within(limit))
+    }
+
+    /// Whether every step that an operation is credited to is taken back here: then what they
+    /// share is nobody else's.
+    fn takes_all_of(&self, operation: &Operation) -> bool {
+        let is_taken = |step: &str| {
+            let of_step = |span: &Span| span.info.as_ref().is_some_and(|info| info.step == step);
+            self.spans.iter().any(|span| span.after.id == operation.id && of_step(span))
+        };
+        operation.details.credits.iter().all(|credit| is_taken(&credit.step.step))
     }
 
     fn is_done(&self, span: &Span, path: &TreePath) -> bool {
@@ -115,9 +125,10 @@ fn gather<'a>(
         let mut covered = Absence::of_operation(store, &span.after);
         let aside = span.before.meta.companion.map(|id| read_companion(&store.objects, &id));
         let aside = aside.and_then(Result::ok);
+        let with_shared = forced || inversion.takes_all_of(&span.after);
         for mut change in changes(&store.objects, &span.before.snapshot, &span.after.snapshot)? {
             let own = span.owns(&change.path)
-                || (forced && span.after.details.shared.contains(&change.path));
+                || (with_shared && span.after.details.shared.contains(&change.path));
             if !own || !inversion.is_asked_for(&change.path) {
                 continue;
             }
@@ -292,14 +303,15 @@ impl Inverter<'_> {
         Ok(best.map(|(_, path)| path.clone()))
     }
 
-    /// What changed while several steps were open is nobody's, and is only told.
+    /// What changed while several steps were open is only told, unless all of them are taken back.
     fn shared(&mut self) {
         if self.inversion.on_conflict == OnConflict::TakeTheirs {
             return;
         }
         let spans = self.inversion.spans;
+        let others = spans.iter().filter(|span| !self.inversion.takes_all_of(&span.after));
         let shared: BTreeSet<&TreePath> =
-            spans.iter().flat_map(|span| &span.after.details.shared).collect();
+            others.flat_map(|span| &span.after.details.shared).collect();
         for path in shared {
             if self.inversion.is_asked_for(path) {
                 let why = "it changed while several steps were open; --force takes it back";

@@ -358,6 +358,23 @@ fn overlapping_steps_are_told_apart_by_what_they_name() {
 }
 
 #[test]
+fn what_parallel_steps_of_a_turn_share_is_taken_back_with_the_turn() {
+    let lab = Lab::new();
+    lab.write("x", "0\n");
+    lab.write("y", "0\n");
+    lab.begin(start("a", "m", "a1"));
+    lab.begin(start("a", "m", "a2"));
+    lab.write("x", "1\n");
+    lab.end("a1");
+    lab.write("y", "1\n");
+    lab.end("a2");
+    let one = lab.undo_with(&UndoScope::Step { step: "a1".into() }, &of("a")).unwrap();
+    assert_eq!(one.conflicts[0].path, tree_path("x"), "the other one may have done it");
+    assert!(lab.undo_with(&UndoScope::LastTurn, &of("a")).unwrap().is_complete());
+    assert_eq!((lab.read("x"), lab.read("y")), ("0\n".into(), "0\n".into()));
+}
+
+#[test]
 fn a_late_write_is_outside_and_not_the_next_steps() {
     let lab = Lab::new();
     lab.step("s", "m", "1", |lab| lab.write("a", "1\n"));
