@@ -115,6 +115,7 @@ class Shared:
 
     def resumed(self, lab):
         """A session that goes on in another process is one session."""
+        self.client.prompt(lab, "", go_on=True)
         self.client.setup(lab)
         before = lab.tree()
         self.turn(lab, bash("echo a > a.txt"))
@@ -154,6 +155,7 @@ class Shared:
 
     def told(self, lab):
         """After an undo the next prompt tells the model which files changed under it."""
+        self.client.prompt(lab, "", go_on=True)
         self.client.setup(lab)
         self.turn(lab, EDIT, bash("echo x > unusual-name.txt"))
         lab.ctrlz("undo")
@@ -171,7 +173,7 @@ class Shared:
         photos = lab.home / "photos"
         photos.mkdir()
         (photos / "one.jpg").write_text("a photo\n")
-        self.turn(lab, bash("rm -rf ~/photos build local.secret"))
+        self.turn(lab, bash("rm -r ~/photos build local.secret"))
         assert not photos.exists() and lab.read("build/out.bin") is None
         said = lab.run([lab.ctrlz_bin, "undo"])
         assert lab.read("local.secret") == "secret\n", repr(said)

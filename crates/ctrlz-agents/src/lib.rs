@@ -3,5 +3,6 @@
 #![forbid(unsafe_code)]
 
 pub mod hook;
+pub mod install;
 mod private;
 pub mod rpc;

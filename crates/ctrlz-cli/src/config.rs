@@ -31,6 +31,8 @@ pub(crate) struct Settings {
     pub(crate) config: Option<PathBuf>,
     /// How many checkpoints are kept, beside pinned ones.
     pub(crate) keep_checkpoints: usize,
+    /// Where hooks of coding agents keep what they must remember, whatever the work tree is.
+    pub(crate) agents_dir: PathBuf,
 }
 
 /// The variables that are looked at. There are no others.
@@ -77,6 +79,12 @@ impl Environment {
             Client::Gemini => self.gemini_project.clone(),
             Client::Codex | Client::Cline => None,
         }
+    }
+
+    /// Where stores and our other files lie, whatever the directory is that somebody acts in.
+    pub(crate) fn data_dir(&self, args: &GlobalArgs) -> Result<PathBuf, Failure> {
+        let file = ConfigFile::load(args.config.as_deref(), self)?;
+        data_dir(args, self, file.common.data_dir.as_deref())
     }
 
     /// The user's home directory.
@@ -191,7 +199,8 @@ fn decide_over(
         watch_trust: keys.watch_trust_seconds.map_or(default.watch_trust, Duration::from_secs),
     };
     let keep_checkpoints = keys.keep_checkpoints.unwrap_or(CheckpointOptions::default().keep);
-    Ok(Settings { options, root, dir, config: args.config.clone(), keep_checkpoints })
+    let config = args.config.clone();
+    Ok(Settings { options, root, dir, config, keep_checkpoints, agents_dir: common })
 }
 
 /// The directory the command acts in, as the kernel knows it.

@@ -40,6 +40,9 @@ pub(crate) enum Failure {
     /// No snapshot has the file.
     #[error("no snapshot has {path}")]
     NoVersions { path: TreePath },
+    /// A coding agent's client cannot be changed, or is not there.
+    #[error("{why}")]
+    Agent { why: String },
     /// The command to run could not be started.
     #[error("cannot run {program:?}")]
     NotStarted { program: OsString, source: io::Error },
@@ -88,6 +91,7 @@ impl Failure {
             | Failure::Configuration { .. }
             | Failure::Option { .. }
             | Failure::Patches { .. } => WRONG_USAGE,
+            Failure::Agent { .. } => 4,
             Failure::NothingReverted | Failure::NoVersions { .. } => 4,
             Failure::NotWatched { .. } => 6,
             Failure::NotStarted { source, .. } => match source.kind() {
@@ -114,6 +118,7 @@ impl Failure {
             Failure::Patches { .. } => "patches",
             Failure::NothingReverted => "nothing_reverted",
             Failure::NoVersions { .. } => "no_such_file",
+            Failure::Agent { .. } => "agent",
             Failure::NotStarted { .. } => "not_started",
             Failure::NotWatched { .. } => "not_watched",
             Failure::Signals(_) => "signals",
@@ -139,7 +144,8 @@ impl Failure {
             }
             Failure::NoVersions { .. } => "`ctrlz log --lost` lists files that disappeared",
             Failure::NotWatched { .. } => "snapshots work all the same; each looks at every file",
-            Failure::Configuration { .. }
+            Failure::Agent { .. }
+            | Failure::Configuration { .. }
             | Failure::Option { .. }
             | Failure::NotStarted { .. }
             | Failure::Signals(_)
@@ -168,6 +174,7 @@ impl From<&Failure> for WireError {
             | Failure::Option { .. }
             | Failure::Patches { .. }
             | Failure::NothingReverted
+            | Failure::Agent { .. }
             | Failure::NotStarted { .. }
             | Failure::NotWatched { .. }
             | Failure::Signals(_)

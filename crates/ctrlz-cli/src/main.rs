@@ -11,6 +11,7 @@ mod failure;
 mod git;
 mod git_config;
 mod interrupts;
+mod machine;
 mod place;
 mod progress;
 mod render;
@@ -74,7 +75,7 @@ fn run(cli: &Cli, out: &mut Output) -> Result<Done, Failure> {
         Command::Revert(args) => commands::revert::run(&place()?, args, out),
         Command::Unrevert(args) => commands::unrevert::run(&place()?, args, out),
         Command::Status(args) => commands::status::run(&place()?, args, out),
-        Command::Doctor(args) => commands::doctor::run(&place()?, args, out),
+        Command::Doctor(args) => commands::doctor::run(&place()?, args, &environment, out),
         Command::Watch(args) => commands::watch::run(&place()?, args, out),
         Command::Relink(args) => {
             commands::relink::run(config::decide(&cli.global, &environment)?, args, out)
@@ -86,6 +87,10 @@ fn run(cli: &Cli, out: &mut Output) -> Result<Done, Failure> {
         Command::Absorb(args) => commands::absorb::run(&place()?, args),
         Command::Rpc(args) if args.schema => commands::rpc::print_schema(out),
         Command::Rpc(_) => commands::rpc::serve(&cli.global, environment),
+        Command::Install(args) => commands::install::install(args, &cli.global, &environment, out),
+        Command::Uninstall(args) => {
+            commands::install::uninstall(args, &cli.global, &environment, out)
+        }
         Command::Hook(args) => Ok(commands::hook::run(args, &cli.global, environment)),
         // These two describe the command itself and need no work tree.
         Command::Completions(args) => commands::completions::run(args, out),

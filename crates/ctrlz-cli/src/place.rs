@@ -19,17 +19,19 @@ pub(crate) struct Place {
     pub(crate) config: Option<PathBuf>,
     /// How many checkpoints are kept, beside pinned ones.
     pub(crate) keep_checkpoints: usize,
+    /// Where hooks of coding agents keep what they must remember.
+    pub(crate) agents_dir: PathBuf,
 }
 
 impl Place {
     /// Opens the work tree that was decided on.
     pub(crate) fn find(settings: Settings) -> Result<Place, Failure> {
-        let Settings { options, root, dir, config, keep_checkpoints } = settings;
+        let Settings { options, root, dir, config, keep_checkpoints, agents_dir } = settings;
         let workspace = Workspace::open(&root, options)?;
         if let Some(notice) = workspace.notice() {
             render::note(&told(notice, workspace.root()));
         }
-        Ok(Place { workspace, dir, config, keep_checkpoints })
+        Ok(Place { workspace, dir, config, keep_checkpoints, agents_dir })
     }
 
     pub(crate) fn root(&self) -> &Path {

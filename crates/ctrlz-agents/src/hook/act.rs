@@ -64,7 +64,10 @@ pub fn act(
     let mut outcome = Outcome::default();
     match &event.what {
         What::SessionStart => {
-            learn(workspace, memory)?;
+            // One that goes on has yet to hear what happened meanwhile.
+            if memory.seen.is_none() {
+                learn(workspace, memory)?;
+            }
             outcome.wants_baseline = memory.seen.as_deref() == Some("");
         }
         What::Prompt => {

@@ -4,7 +4,8 @@ use ctrlz::{Problem, Snapshot, Status, TrackOptions, Verification, WatcherStatus
 use ctrlz_wire::{Check, Doctor};
 
 use super::status::shown;
-use super::{Done, hook, watch};
+use super::{Done, hook, install, watch};
+use crate::config::Environment;
 use crate::failure::Failure;
 use crate::place::Place;
 use crate::progress::watched;
@@ -18,7 +19,12 @@ use crate::render::{self, Output};
 #[derive(clap::Args, Debug)]
 pub(crate) struct DoctorArgs {}
 
-pub(crate) fn run(place: &Place, args: &DoctorArgs, out: &mut Output) -> Result<Done, Failure> {
+pub(crate) fn run(
+    place: &Place,
+    args: &DoctorArgs,
+    environment: &Environment,
+    out: &mut Output,
+) -> Result<Done, Failure> {
     let DoctorArgs {} = args;
     let mut checks = Vec::new();
     // Before the capture: it finishes an interrupted restore, which is worth knowing of.
@@ -32,7 +38,7 @@ pub(crate) fn run(place: &Place, args: &DoctorArgs, out: &mut Output) -> Result<
         judge(&mut checks, "watcher", place.workspace.watcher(), check_watcher);
     }
     let works = checks.iter().all(|check| check.ok);
-    check_agents(place, &mut checks);
+    check_agents(place, environment, &mut checks);
     let ok = checks.iter().all(|check| check.ok);
     if out.is_json() {
         out.json(&Doctor { ok, checks })?;
@@ -105,8 +111,9 @@ fn check_watcher(watcher: &WatcherStatus, checks: &mut Vec<Check>) {
     checks.push(Check { name: "watcher", ok: true, detail: watch::described(watcher) });
 }
 
-/// What hooks of coding agents could not do.
-fn check_agents(place: &Place, checks: &mut Vec<Check>) {
+/// Which coding agents are protected, and what their hooks could not do.
+fn check_agents(place: &Place, environment: &Environment, checks: &mut Vec<Check>) {
+    checks.extend(install::checks(place, environment));
     for detail in hook::failures(place) {
         checks.push(Check { name: "agents", ok: false, detail });
     }

@@ -166,7 +166,7 @@ impl Hook {
     fn keep_unplaced(&self, why: &str) {
         match config::decide(&self.global, &self.environment) {
             Ok(settings) => {
-                let failures = Failures::of(&settings.options.data_dir, &settings.root);
+                let failures = Failures::of(&settings.agents_dir, &settings.root);
                 keep(&failures, self.client, "an event", why);
             }
             Err(_) => render::note(&format!("ctrlz: {why}")),
@@ -180,7 +180,8 @@ impl Hook {
         if event.what == What::Other {
             return Ok(None);
         }
-        let data_dir = self.data_dir(&event).map_err(|failure| render::message(&failure))?;
+        let data_dir = self.environment.data_dir(&self.global);
+        let data_dir = data_dir.map_err(|failure| render::message(&failure))?;
         let mut memory = Memory::of(&data_dir, &event);
         let told = self.environment.project_dir(event.client);
         let Some(dir) = hook::project_of(&event, &memory, told) else {
@@ -271,18 +272,11 @@ impl Hook {
         let directory = self.global.directory.clone().unwrap_or_else(|| dir.to_owned());
         GlobalArgs { directory: Some(directory), ..self.global.clone() }
     }
-
-    /// Where data lies, whatever the work tree is.
-    fn data_dir(&self, event: &Event) -> Result<PathBuf, Failure> {
-        let dir = event.dir.clone().filter(|dir| dir.is_dir()).unwrap_or_else(|| "/".into());
-        Ok(config::decide(&self.args_in(&dir), &self.environment)?.options.data_dir)
-    }
 }
 
 /// What hooks could not do here lately, one line each, for people.
 pub(super) fn failures(place: &Place) -> Vec<String> {
-    let data_dir = &place.workspace.options().data_dir;
-    let recent = Failures::of(data_dir, place.root()).recent();
+    let recent = kept_failures(place).recent();
     let line = |failed: &hook::Failure| {
         let age = render::age(failed.at_millis);
         render::printable(&format!("{}, {}, {age}: {}", failed.client, failed.event, failed.why))
@@ -292,9 +286,12 @@ pub(super) fn failures(place: &Place) -> Vec<String> {
 
 /// Forgets what [`failures`] shows.
 pub(super) fn forget_failures(place: &Place) {
-    let data_dir = &place.workspace.options().data_dir;
     // What cannot be removed is shown again.
-    Failures::of(data_dir, place.root()).forget().ok();
+    kept_failures(place).forget().ok();
+}
+
+fn kept_failures(place: &Place) -> Failures {
+    Failures::of(&place.agents_dir, place.root())
 }
 
 /// The work tree that failures are kept for.

@@ -13,6 +13,7 @@ pub(crate) mod fork;
 pub(crate) mod guard;
 pub(crate) mod hook;
 pub(crate) mod import;
+pub(crate) mod install;
 pub(crate) mod log;
 pub(crate) mod ls;
 pub(crate) mod man;

@@ -7,6 +7,7 @@ mod conformance;
 mod environment;
 mod fleet;
 mod hooks;
+mod installing;
 mod output;
 mod reading;
 mod restoring;

@@ -1,0 +1,83 @@
+//! Cline CLI: it runs every file in its hooks directory that is named after an event.
+
+use std::path::PathBuf;
+
+use super::{Action, Refused, State, Steps, differs, files, read_text};
+
+const EVENTS: [&str; 9] = [
+    "TaskStart",
+    "TaskResume",
+    "TaskCancel",
+    "TaskComplete",
+    "TaskError",
+    "PreToolUse",
+    "PostToolUse",
+    "UserPromptSubmit",
+    "SessionShutdown",
+];
+
+fn config_dir(steps: &Steps<'_>) -> PathBuf {
+    steps.config_dir("CLINE_DIR", ".cline")
+}
+
+fn hooks_dir(steps: &Steps<'_>) -> PathBuf {
+    match &steps.setup.project {
+        Some(project) => project.join(".clinerules/hooks"),
+        None => config_dir(steps).join("hooks"),
+    }
+}
+
+/// Our files; the ending keeps them apart from one that somebody wrote for the same event.
+fn our_files(steps: &Steps<'_>) -> Vec<PathBuf> {
+    let dir = hooks_dir(steps);
+    EVENTS.iter().map(|event| dir.join(format!("{event}.sh"))).collect()
+}
+
+fn script(steps: &Steps<'_>) -> String {
+    let program = match &steps.setup.project {
+        Some(_) => PathBuf::from("ctrlz"),
+        None => steps.setup.program.clone(),
+    };
+    let files = files::plugin(steps.client, &program);
+    files.into_iter().map(|(_, text)| text).next().unwrap_or_default()
+}
+
+fn is_ours(text: &str) -> bool {
+    text.contains("ctrlz install cline")
+}
+
+pub(super) fn state(steps: &Steps<'_>) -> State {
+    let found: Vec<Option<String>> =
+        our_files(steps).iter().map(|file| read_text(file).ok().flatten()).collect();
+    let wanted = script(steps);
+    let present = found.iter().flatten().filter(|text| is_ours(text)).count();
+    match present {
+        0 if steps.machine.find("cline").is_none() && !config_dir(steps).is_dir() => State::Absent,
+        0 => State::NotInstalled,
+        _ if found.iter().all(|text| text.as_ref() == Some(&wanted)) => State::Installed,
+        _ => State::Outdated,
+    }
+}
+
+pub(super) fn install(steps: &Steps<'_>) -> Result<Vec<Action>, Refused> {
+    let text = script(steps);
+    let mut plan = Vec::new();
+    for path in our_files(steps) {
+        if read_text(&path)?.is_some_and(|text| !is_ours(&text)) {
+            return Err(Refused(format!("{} is somebody else's hook", path.display())));
+        }
+        plan.push(Action::Write { path, bytes: text.clone().into_bytes(), program: true });
+    }
+    plan.retain(differs);
+    Ok(plan)
+}
+
+pub(super) fn uninstall(steps: &Steps<'_>) -> Result<Vec<Action>, Refused> {
+    let mut plan = Vec::new();
+    for path in our_files(steps) {
+        if read_text(&path)?.is_some_and(|text| is_ours(&text)) {
+            plan.push(Action::Remove { path });
+        }
+    }
+    Ok(plan)
+}

@@ -1,0 +1,182 @@
+//! Codex CLI: through its plugin command, with Claude Code's plugin directory; without one, and in
+//! projects, hooks in hooks.json. It runs no hook that the user has not approved; that is left to
+//! the user.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::{Action, Machine, Refused, Run, Setup, State, Steps, read_text};
+
+const PLUGIN: &str = "ctrlz@ctrlz";
+
+fn config_dir(steps: &Steps<'_>) -> PathBuf {
+    steps.config_dir("CODEX_HOME", ".codex")
+}
+
+fn hooks_file(steps: &Steps<'_>) -> PathBuf {
+    match &steps.setup.project {
+        Some(project) => project.join(".codex/hooks.json"),
+        None => config_dir(steps).join("hooks.json"),
+    }
+}
+
+pub(super) fn state(steps: &Steps<'_>) -> State {
+    if steps.setup.project.is_some() {
+        return steps.merged_state(&hooks_file(steps), &steps.shared_command());
+    }
+    let merged = steps.merged_state(&hooks_file(steps), &steps.own_command());
+    if merged != State::NotInstalled {
+        return merged;
+    }
+    match plugin_source(steps) {
+        Some(dir) if dir == steps.plugin_dir() && is_current(steps) => State::Installed,
+        Some(_) => State::Outdated,
+        None if steps.machine.find("codex").is_none() && !config_dir(steps).is_dir() => {
+            State::Absent
+        }
+        None => State::NotInstalled,
+    }
+}
+
+/// Where the plugin comes from, if it is enabled.
+fn plugin_source(steps: &Steps<'_>) -> Option<PathBuf> {
+    let text = read_text(&config_dir(steps).join("config.toml")).ok()??;
+    let config: toml::Table = text.parse().ok()?;
+    config.get("plugins")?.get(PLUGIN)?.get("enabled")?.as_bool().filter(|enabled| *enabled)?;
+    let source = config.get("marketplaces")?.get("ctrlz")?.get("source")?;
+    Some(PathBuf::from(source.as_str()?))
+}
+
+/// Whether the copy that Codex keeps of the plugin is what would be installed now.
+fn is_current(steps: &Steps<'_>) -> bool {
+    let version = env!("CARGO_PKG_VERSION");
+    let copy =
+        config_dir(steps).join(format!("plugins/cache/ctrlz/ctrlz/{version}/hooks/hooks.json"));
+    let source = steps.plugin_dir().join("hooks/hooks.json");
+    let text = |path| read_text(path).ok().flatten();
+    steps.write_plugin().is_empty() && text(&copy).is_some() && text(&copy) == text(&source)
+}
+
+pub(super) fn install(steps: &Steps<'_>) -> Result<Vec<Action>, Refused> {
+    if steps.setup.project.is_some() {
+        return steps.merge(&hooks_file(steps), &steps.shared_command());
+    }
+    let Some(codex) = steps.machine.find("codex") else {
+        return steps.merge(&hooks_file(steps), &steps.own_command());
+    };
+    if state(steps) == State::Installed && plugin_source(steps).is_some() {
+        return Ok(Vec::new());
+    }
+    let mut plan = steps.write_plugin();
+    plan.extend(steps.unmerge(&hooks_file(steps))?);
+    plan.push(Action::Keep { files: vec![config_dir(steps).join("config.toml")] });
+    let dir = steps.plugin_dir();
+    if plugin_source(steps).is_some() {
+        plan.push(steps.run(&codex, &["plugin", "remove", PLUGIN]));
+        plan.push(steps.run(&codex, &["plugin", "marketplace", "remove", "ctrlz"]));
+    }
+    plan.push(steps.run(&codex, &["plugin", "marketplace", "add", &dir.to_string_lossy()]));
+    plan.push(steps.run(&codex, &["plugin", "add", PLUGIN]));
+    Ok(plan)
+}
+
+pub(super) fn uninstall(steps: &Steps<'_>) -> Result<Vec<Action>, Refused> {
+    let mut plan = steps.unmerge(&hooks_file(steps))?;
+    if steps.setup.project.is_some() {
+        return Ok(plan);
+    }
+    if plugin_source(steps).is_some() {
+        let Some(codex) = steps.machine.find("codex") else {
+            return Err(Refused(
+                "the plugin is removed by `codex plugin`, which is not there".into(),
+            ));
+        };
+        plan.push(steps.run(&codex, &["plugin", "remove", PLUGIN]));
+        plan.push(steps.run(&codex, &["plugin", "marketplace", "remove", "ctrlz"]));
+        plan.push(Action::Remove { path: config_dir(steps).join("plugins/cache/ctrlz") });
+        plan.push(Action::PutBack);
+    }
+    if steps.plugin_dir().exists() {
+        plan.push(Action::Remove { path: steps.plugin_dir() });
+    }
+    Ok(plan)
+}
+
+/// What the user has decided about our hooks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// All of them run.
+    Approved,
+    /// None or not all of them run until the user approves them.
+    Waiting {
+        /// How many wait.
+        hooks: usize,
+    },
+    /// Codex does not say.
+    Unknown,
+}
+
+/// Asks Codex what the user has decided about our hooks. Approving is the user's act, never ours.
+pub fn trust(setup: &Setup, machine: &dyn Machine) -> Trust {
+    let Some(program) = machine.find("codex") else { return Trust::Unknown };
+    let dir = setup.project.clone().unwrap_or_else(|| setup.home.clone());
+    let info = json!({ "name": "ctrlz", "version": env!("CARGO_PKG_VERSION") });
+    let say = |message: Value| message.to_string();
+    let lines = [
+        say(
+            json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": { "clientInfo": info } }),
+        ),
+        say(json!({ "jsonrpc": "2.0", "method": "initialized" })),
+        say(
+            json!({ "jsonrpc": "2.0", "id": 2, "method": "hooks/list", "params": { "cwds": [dir] } }),
+        ),
+    ];
+    let run = Run { program, words: vec!["app-server".into()], dir, variables: Vec::new() };
+    let is_answer =
+        |line: &str| serde_json::from_str(line).is_ok_and(|message: Value| message["id"] == 2);
+    let answer = machine.ask(&run, &lines, &is_answer);
+    answer
+        .and_then(|line| serde_json::from_str(&line).ok())
+        .map_or(Trust::Unknown, |answer| judge(&answer))
+}
+
+fn judge(answer: &Value) -> Trust {
+    let places = answer["result"]["data"].as_array().into_iter().flatten();
+    let hooks = places.flat_map(|place| place["hooks"].as_array().into_iter().flatten());
+    let is_ours = |hook: &&Value| {
+        hook["command"].as_str().is_some_and(|command| {
+            command.ends_with("ctrlz hook claude-code")
+                || command.ends_with("ctrlz hook codex")
+                || command.contains("/ctrlz' hook ")
+        })
+    };
+    let ours: Vec<&Value> = hooks.filter(is_ours).collect();
+    let runs = |hook: &&&Value| matches!(hook["trustStatus"].as_str(), Some("trusted" | "managed"));
+    match (ours.len(), ours.iter().filter(runs).count()) {
+        (0, _) => Trust::Unknown,
+        (all, trusted) if all == trusted => Trust::Approved,
+        (all, trusted) => Trust::Waiting { hooks: all - trusted },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_own_hooks_are_judged() {
+        let answer = |hooks: &[(&str, &str)]| {
+            let hooks: Vec<Value> = hooks
+                .iter()
+                .map(|(command, trust)| json!({ "command": command, "trustStatus": trust }))
+                .collect();
+            judge(&json!({ "id": 2, "result": { "data": [{ "cwd": "/", "hooks": hooks }] } }))
+        };
+        let own = "/usr/bin/ctrlz hook claude-code";
+        assert_eq!(answer(&[(own, "trusted"), ("other", "untrusted")]), Trust::Approved);
+        assert_eq!(answer(&[(own, "modified"), (own, "trusted")]), Trust::Waiting { hooks: 1 });
+        assert_eq!(answer(&[("other", "trusted")]), Trust::Unknown);
+        assert_eq!(judge(&json!({ "error": {} })), Trust::Unknown);
+    }
+}

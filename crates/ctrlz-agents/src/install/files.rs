@@ -1,0 +1,121 @@
+//! The files that are installed: what lies in `integrations/`, with the path of this `ctrlz`.
+
+use std::path::Path;
+
+use crate::hook::Client;
+
+macro_rules! integration {
+    ($($name:literal),* $(,)?) => {
+        [$(($name, include_str!(concat!("../../../../integrations/", $name)))),*]
+    };
+}
+
+const CLAUDE_CODE: [(&str, &str); 8] = integration![
+    "claude-code/.claude-plugin/marketplace.json",
+    "claude-code/.claude-plugin/plugin.json",
+    "claude-code/commands/checkpoint.md",
+    "claude-code/commands/log.md",
+    "claude-code/commands/redo.md",
+    "claude-code/commands/status.md",
+    "claude-code/commands/undo.md",
+    "claude-code/hooks/hooks.json",
+];
+
+const GEMINI: [(&str, &str); 7] = integration![
+    "gemini/commands/ctrlz/checkpoint.toml",
+    "gemini/commands/ctrlz/log.toml",
+    "gemini/commands/ctrlz/redo.toml",
+    "gemini/commands/ctrlz/status.toml",
+    "gemini/commands/ctrlz/undo.toml",
+    "gemini/gemini-extension.json",
+    "gemini/hooks/hooks.json",
+];
+
+const CLINE: [(&str, &str); 1] = integration!["cline/hook.sh"];
+
+/// The files of a client's plugin directory, below it.
+pub(super) fn plugin(client: Client, program: &Path) -> Vec<(String, String)> {
+    let files: &[(&str, &str)] = match client {
+        // One directory serves both.
+        Client::ClaudeCode | Client::Codex => &CLAUDE_CODE,
+        Client::Gemini => &GEMINI,
+        Client::Cline => &CLINE,
+    };
+    let below = |name: &str| name.split_once('/').map_or(name, |(_, below)| below).to_owned();
+    files.iter().map(|(name, text)| (below(name), with_program(name, text, program))).collect()
+}
+
+/// The hooks that a client is to have, as its configuration spells them.
+pub(super) fn hooks(client: Client) -> serde_json::Value {
+    let text = match client {
+        Client::ClaudeCode | Client::Codex => CLAUDE_CODE[7].1,
+        Client::Gemini => GEMINI[6].1,
+        Client::Cline => "{}",
+    };
+    serde_json::from_str(text).expect("the files in integrations/ are JSON")
+}
+
+/// What a client runs for each event.
+pub fn hook_command(client: Client, program: &Path) -> String {
+    format!("{} hook {client}", shell_word(program))
+}
+
+/// Puts the program's full path where the files have only its name.
+fn with_program(name: &str, text: &str, program: &Path) -> String {
+    let word = shell_word(program);
+    if name.ends_with(".json") {
+        let escaped = serde_json::Value::from(word).to_string();
+        let escaped = &escaped[1..escaped.len() - 1];
+        return text.replace("\"ctrlz hook ", &format!("\"{escaped} hook "));
+    }
+    // In TOML's multi-line strings a backslash would be an escape.
+    let word = if name.ends_with(".toml") { word.replace('\\', "\\\\") } else { word };
+    let mut text = text.to_owned();
+    for before in ["!`", "!{", "Bash(", "exec "] {
+        text = text.replace(&format!("{before}ctrlz "), &format!("{before}{word} "));
+    }
+    text
+}
+
+/// A path as one word of a shell's.
+fn shell_word(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._/-+".contains(c);
+    match text.chars().all(plain) {
+        true => text.into_owned(),
+        false => format!("'{}'", text.replace('\'', "'\\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_runs_the_program_that_installed_it() {
+        for client in Client::ALL {
+            let mut named = 0;
+            for (name, text) in plugin(client, Path::new("/opt/my tools/ctrlz")) {
+                let rest = text.replace("'/opt/my tools/ctrlz' ", "");
+                for bare in ["!`ctrlz ", "!{ctrlz ", "Bash(ctrlz ", "\"ctrlz hook", "exec ctrlz "] {
+                    assert!(!rest.contains(bare), "{name} has {bare}");
+                }
+                named += usize::from(text.contains("'/opt/my tools/ctrlz' "));
+                if name.ends_with(".json") {
+                    serde_json::from_str::<serde_json::Value>(&text).unwrap();
+                }
+            }
+            assert!(named > 0, "{client}");
+        }
+    }
+
+    #[test]
+    fn plugins_have_the_version_of_this_program() {
+        for (_, text) in CLAUDE_CODE.iter().chain(&GEMINI) {
+            if text.contains("\"version\"") {
+                let version = format!("\"version\": \"{}\"", env!("CARGO_PKG_VERSION"));
+                assert!(text.contains(&version), "{text}");
+            }
+        }
+    }
+}

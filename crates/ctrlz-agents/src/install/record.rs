@@ -1,0 +1,143 @@
+//! How a client's configuration was before we touched it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Setup, merge, write};
+use crate::hook::Client;
+use crate::private::{self, fingerprint};
+
+const MAX_BYTES: u64 = 16 << 20;
+
+/// The configuration of one client, for the user or in one project.
+pub(super) struct Record {
+    path: PathBuf,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct Kept {
+    /// The text of each file; `None` for one that did not exist.
+    files: BTreeMap<PathBuf, Option<String>>,
+}
+
+impl Record {
+    pub(super) fn of(client: Client, setup: &Setup) -> Record {
+        let place = setup.project.as_deref().unwrap_or(&setup.home);
+        let number = fingerprint(&[place.as_os_str().as_encoded_bytes()]);
+        let name = format!("agents/installed/{client}-{number:016x}");
+        Record { path: setup.data_dir.join(name) }
+    }
+
+    /// Remembers how files are now, unless that is remembered already.
+    pub(super) fn keep(&self, files: &[PathBuf]) -> io::Result<()> {
+        let mut kept = self.read();
+        for file in files {
+            if !kept.files.contains_key(file) {
+                let text = match std::fs::read_to_string(file) {
+                    Ok(text) => Some(text),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                    Err(error) => return Err(error),
+                };
+                kept.files.insert(file.clone(), text);
+            }
+        }
+        let bytes = serde_json::to_vec(&kept).expect("plain data has a JSON form");
+        private::replace(&self.path, &bytes)
+    }
+
+    /// Gives files their bytes back where what they say is the same, and forgets them.
+    ///
+    /// A file that somebody else changed meanwhile stays as it is: only we are gone from it.
+    pub(super) fn put_back(&self) -> io::Result<()> {
+        for (file, before) in self.read().files {
+            let Ok(now) = std::fs::read_to_string(&file) else { continue };
+            match before {
+                Some(before) if before != now && says_the_same(&file, &before, &now) => {
+                    write(&file, before.as_bytes(), false)?;
+                }
+                None if says_nothing(&file, &now) => {
+                    std::fs::remove_file(&file)?;
+                    remove_empty_dirs(&file);
+                }
+                Some(_) | None => (),
+            }
+        }
+        super::remove(&self.path)
+    }
+
+    fn read(&self) -> Kept {
+        let bytes = private::read(&self.path, MAX_BYTES).ok().flatten().unwrap_or_default();
+        serde_json::from_slice(&bytes).unwrap_or_default()
+    }
+}
+
+/// Whether two texts say the same but for spacing, comments and things that hold nothing.
+fn says_the_same(file: &Path, one: &str, other: &str) -> bool {
+    match (meaning(file, one), meaning(file, other)) {
+        (Some(one), Some(other)) => one == other,
+        _ => false,
+    }
+}
+
+/// Whether a text says nothing, as a client leaves a file that it made for us.
+fn says_nothing(file: &Path, text: &str) -> bool {
+    let Some(mut value) = meaning(file, text) else { return text.trim().is_empty() };
+    if let Some(map) = value.as_object_mut() {
+        drop(map.remove("version"));
+    }
+    value == Value::Object(serde_json::Map::new())
+}
+
+fn meaning(file: &Path, text: &str) -> Option<Value> {
+    let is_toml = file.extension().is_some_and(|extension| extension == "toml");
+    let value = match is_toml {
+        true => serde_json::to_value(text.parse::<toml::Table>().ok()?).ok()?,
+        false => merge::value(text)?,
+    };
+    Some(without_empty(value))
+}
+
+fn without_empty(value: Value) -> Value {
+    let is_empty = |value: &Value| match value {
+        Value::Object(map) => map.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        _ => false,
+    };
+    match value {
+        Value::Object(map) => {
+            let kept = map.into_iter().map(|(key, value)| (key, without_empty(value)));
+            Value::Object(kept.filter(|(_, value)| !is_empty(value)).collect())
+        }
+        other => other,
+    }
+}
+
+/// Removes the directory of a file that we made, and those above it, as far as they are empty.
+fn remove_empty_dirs(file: &Path) {
+    for dir in file.ancestors().skip(1).take(2) {
+        if std::fs::remove_dir(dir).is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spacing_and_empty_things_say_nothing() {
+        let json = Path::new("a.json");
+        let toml = Path::new("a.toml");
+        assert!(says_the_same(json, "{ // x\n\"a\":1}", "{\"a\": 1, \"b\": {\"c\": {}}}"));
+        assert!(!says_the_same(json, "{\"a\":1}", "{\"a\": 2}"));
+        assert!(!says_the_same(json, "{\"a\":1}", "{"));
+        assert!(says_the_same(toml, "a = 1 # x\n", "a=1\n[b]\n"));
+        assert!(says_nothing(json, "{\"version\": 2, \"plugins\": {}}"));
+        assert!(!says_nothing(json, "{\"version\": 2, \"plugins\": {\"a\": 1}}"));
+    }
+}

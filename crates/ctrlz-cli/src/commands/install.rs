@@ -1,0 +1,321 @@
+//! `ctrlz install` and `ctrlz uninstall`: coding agents' clients run our hooks, or do not any more.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use ctrlz_agents::hook::Client;
+use ctrlz_agents::install::{
+    self, Action, Refused, Setup, State, Trust, carry_out, hook_command, plan_install,
+    plan_uninstall,
+};
+use ctrlz_wire::Check;
+use serde::Serialize;
+use serde_json::json;
+
+use super::Done;
+use crate::args::GlobalArgs;
+use crate::config::Environment;
+use crate::failure::Failure;
+use crate::machine::ThisMachine;
+use crate::place::Place;
+use crate::render::{self, Output, printable};
+
+/// Let a coding agent record what it does
+///
+/// CLIENT is claude-code, codex, gemini-cli or cline; without one, every agent found on this machine
+/// is meant. Uses the agent's own plugin command where it has one. Settings that are not ours stay
+/// as they are, comments included. Installing twice is installing once. Ends by proving that a
+/// change made by an agent can be undone.
+#[derive(clap::Args, Debug)]
+pub(crate) struct InstallArgs {
+    #[command(flatten)]
+    which: WhichArgs,
+}
+
+/// Take ctrlz out of a coding agent again
+///
+/// Leaves the agent's configuration as it was. What was recorded stays and can still be undone.
+#[derive(clap::Args, Debug)]
+pub(crate) struct UninstallArgs {
+    #[command(flatten)]
+    which: WhichArgs,
+}
+
+/// What both take.
+#[derive(clap::Args, Debug)]
+struct WhichArgs {
+    /// The agents' clients
+    #[arg(value_name = "CLIENT")]
+    clients: Vec<String>,
+    /// Show what would be done, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Change the project's own configuration, for everybody who works on it
+    #[arg(long)]
+    project: bool,
+}
+
+/// What became of one client.
+#[derive(Serialize)]
+struct Installed {
+    client: &'static str,
+    /// What was done, or would be.
+    actions: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Report {
+    clients: Vec<Installed>,
+    /// Whether a change of an agent was undone, to prove that it can be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proven: Option<bool>,
+}
+
+pub(crate) fn install(
+    args: &InstallArgs,
+    global: &GlobalArgs,
+    environment: &Environment,
+    out: &mut Output,
+) -> Result<Done, Failure> {
+    let setup = setup(&args.which, global, environment)?;
+    let mut report = Report { clients: Vec::new(), proven: None };
+    let found = |state| !matches!(state, State::Absent);
+    for client in chosen(&args.which, &setup, found)? {
+        let plan =
+            plan_install(client, &setup, &ThisMachine).map_err(|why| refused(client, &why))?;
+        let mut done = perform(client, &plan, &args.which, &setup)?;
+        done.note = note(client, &setup, &plan);
+        report.clients.push(done);
+    }
+    if !args.which.dry_run {
+        prove(&setup)?;
+        report.proven = Some(true);
+    }
+    show(&report, "installed already", out)
+}
+
+pub(crate) fn uninstall(
+    args: &UninstallArgs,
+    global: &GlobalArgs,
+    environment: &Environment,
+    out: &mut Output,
+) -> Result<Done, Failure> {
+    let setup = setup(&args.which, global, environment)?;
+    let mut report = Report { clients: Vec::new(), proven: None };
+    let installed = |state| matches!(state, State::Installed | State::Outdated);
+    for client in chosen(&args.which, &setup, installed)? {
+        let plan =
+            plan_uninstall(client, &setup, &ThisMachine).map_err(|why| refused(client, &why))?;
+        report.clients.push(perform(client, &plan, &args.which, &setup)?);
+    }
+    show(&report, "was not installed", out)
+}
+
+fn perform(
+    client: Client,
+    plan: &[Action],
+    args: &WhichArgs,
+    setup: &Setup,
+) -> Result<Installed, Failure> {
+    if !args.dry_run {
+        carry_out(client, plan, setup, &ThisMachine).map_err(|why| refused(client, &why))?;
+    }
+    let actions = plan.iter().map(|action| printable(&action.to_string())).collect();
+    Ok(Installed { client: client.name(), actions, note: None })
+}
+
+fn show(report: &Report, nothing: &str, out: &mut Output) -> Result<Done, Failure> {
+    if out.is_json() {
+        out.json(report)?;
+        return Ok(Done::Complete);
+    }
+    for Installed { client, actions, note } in &report.clients {
+        if actions.is_empty() {
+            out.line(&format!("{client}: {nothing}"))?;
+        }
+        for action in actions {
+            out.line(&format!("{client}: {action}"))?;
+        }
+        if let Some(note) = note {
+            out.line(&format!("{client}: {note}"))?;
+        }
+    }
+    if report.proven == Some(true) {
+        out.line("a change made through the hooks was recorded and undone: it works")?;
+    }
+    Ok(Done::Complete)
+}
+
+fn refused(client: Client, why: &Refused) -> Failure {
+    Failure::Agent { why: format!("{client}: {why}") }
+}
+
+/// What else the user has to know or do.
+fn note(client: Client, setup: &Setup, plan: &[Action]) -> Option<String> {
+    match client {
+        Client::Codex if !plan.is_empty() || setup.project.is_some() => Some(
+            "open codex and approve the hooks with /hooks; until then it does not run them".into(),
+        ),
+        _ => None,
+    }
+}
+
+/// The clients that were named, or those whose state says that they are meant.
+fn chosen(
+    args: &WhichArgs,
+    setup: &Setup,
+    meant: impl Fn(State) -> bool,
+) -> Result<Vec<Client>, Failure> {
+    if !args.clients.is_empty() {
+        let named = args.clients.iter().map(|name| name.parse());
+        let named: Result<Vec<Client>, ctrlz_agents::hook::UnknownClient> = named.collect();
+        return named.map_err(|unknown| Failure::Agent { why: unknown.to_string() });
+    }
+    let is_meant = |client: &Client| meant(install::state(*client, setup, &ThisMachine));
+    let found: Vec<Client> = Client::ALL.into_iter().filter(is_meant).collect();
+    match found.is_empty() {
+        true => Err(Failure::Agent { why: "no coding agent was found".into() }),
+        false => Ok(found),
+    }
+}
+
+fn setup(
+    args: &WhichArgs,
+    global: &GlobalArgs,
+    environment: &Environment,
+) -> Result<Setup, Failure> {
+    let data_dir = environment.data_dir(global)?;
+    let dir = global.directory.clone().map_or_else(std::env::current_dir, Ok);
+    let dir = dir.and_then(|dir| dir.canonicalize()).map_err(Failure::CurrentDirectory)?;
+    let project = match args.project {
+        true => Some(ctrlz::find_work_tree(&dir, &data_dir, environment.home())?),
+        false => None,
+    };
+    Ok(Setup {
+        home: environment.home().ok_or(Failure::NoDataDir)?.to_owned(),
+        data_dir,
+        program: this_program()?,
+        project,
+    })
+}
+
+/// The program that hooks are to run: the name it was found under, not what a link leads to.
+fn this_program() -> Result<PathBuf, Failure> {
+    let real = std::env::current_exe().map_err(Failure::CurrentDirectory)?;
+    let in_path = install::Machine::find(&ThisMachine, "ctrlz");
+    let same = |path: &PathBuf| path.canonicalize().ok() == real.canonicalize().ok();
+    // A link in PATH survives an update that moves the program.
+    Ok(in_path.filter(|path| path.is_absolute() && same(path)).unwrap_or(real))
+}
+
+/// Does what a client would do, with a project of its own, and takes it back.
+fn prove(setup: &Setup) -> Result<(), Failure> {
+    let failed = |why: String| Failure::Agent { why: format!("the hooks do not work: {why}") };
+    let place = setup.data_dir.join(format!("integrations/.proof-{}", std::process::id()));
+    let project = place.join("project");
+    std::fs::create_dir_all(&project).map_err(|error| failed(error.to_string()))?;
+    let proven = try_out(setup, &place, &project);
+    // It is ours alone; what cannot be removed does no harm.
+    std::fs::remove_dir_all(&place).ok();
+    proven.map_err(failed)
+}
+
+fn try_out(setup: &Setup, place: &Path, project: &Path) -> Result<(), String> {
+    let file = project.join("proof.txt");
+    let write = |text: &str| std::fs::write(&file, text).map_err(|error| error.to_string());
+    let command = hook_command(Client::ClaudeCode, &setup.program);
+    let tell = |event: &str| {
+        let event = json!({
+            "session_id": "proof", "prompt_id": "proof", "hook_event_name": event, "cwd": project,
+            "tool_name": "Bash", "tool_use_id": "proof", "tool_input": { "command": "proof" },
+        });
+        run_in_shell(&command, place, project, &event.to_string())
+    };
+    write("before")?;
+    tell("PreToolUse")?;
+    write("after")?;
+    tell("PostToolUse")?;
+    let program = hook_command(Client::ClaudeCode, &setup.program);
+    let program = program.trim_end_matches(" hook claude-code");
+    run_in_shell(&format!("{program} undo"), place, project, "")?;
+    match std::fs::read_to_string(&file) {
+        Ok(text) if text == "before" => Ok(()),
+        Ok(text) => Err(format!("a file is {text:?} after the undo")),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Runs a command as clients do. Its store is its own, so nothing is left of it.
+#[expect(clippy::disallowed_methods, reason = "the command is ours; a shell is what clients use")]
+fn run_in_shell(command: &str, place: &Path, dir: &Path, input: &str) -> Result<(), String> {
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", command]).current_dir(dir);
+    shell.env("CTRLZ_DATA_DIR", place.join("data")).env("XDG_CONFIG_HOME", place.join("config"));
+    shell.env_remove("CLAUDE_PROJECT_DIR").env_remove("GEMINI_PROJECT_DIR");
+    shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = shell.spawn().map_err(|error| error.to_string())?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(input.as_bytes()).map_err(|error| error.to_string())?;
+    }
+    let output = child.wait_with_output().map_err(|error| error.to_string())?;
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    // A hook exits with 0 whatever happens, but says what did.
+    match output.status.success() && said.is_empty() {
+        true => Ok(()),
+        false => Err(format!("`{command}`: {said}")),
+    }
+}
+
+/// How ctrlz stands with every coding agent that is here, for `doctor`.
+pub(super) fn checks(place: &Place, environment: &Environment) -> Vec<Check> {
+    let (Some(home), Ok(program)) = (environment.home(), this_program()) else {
+        return Vec::new();
+    };
+    let data_dir = place.agents_dir.clone();
+    let setup = Setup { home: home.to_owned(), data_dir, program, project: None };
+    let shared = Setup { project: Some(place.root().to_owned()), ..setup.clone() };
+    let mut checks = Vec::new();
+    for client in Client::ALL {
+        let in_project = install::state(client, &shared, &ThisMachine) == State::Installed;
+        match install::state(client, &setup, &ThisMachine) {
+            State::Absent => (),
+            State::Installed if client == Client::Codex => checks.push(trust_check(&setup)),
+            State::Installed => checks.push(check(client, true, "installed".into())),
+            State::NotInstalled if in_project => {
+                checks.push(check(client, true, "installed in this project".into()));
+            }
+            State::NotInstalled => {
+                let detail = format!("not installed; `ctrlz install {client}` does it");
+                checks.push(check(client, true, detail));
+            }
+            State::Outdated => {
+                let detail = format!("runs another ctrlz; `ctrlz install {client}` mends it");
+                checks.push(check(client, false, detail));
+            }
+        }
+    }
+    checks
+}
+
+fn check(client: Client, ok: bool, detail: String) -> Check {
+    Check { name: client.name(), ok, detail: render::printable(&detail) }
+}
+
+/// Codex runs our hooks only once the user has approved them.
+fn trust_check(setup: &Setup) -> Check {
+    let client = Client::Codex;
+    match install::trust(setup, &ThisMachine) {
+        Trust::Approved => check(client, true, "installed, and its hooks are approved".into()),
+        Trust::Waiting { hooks } => check(
+            client,
+            false,
+            format!("{hooks} of its hooks wait for your approval: open codex and type /hooks"),
+        ),
+        Trust::Unknown => {
+            check(client, true, "installed; whether its hooks are approved it does not say".into())
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! `install`, `uninstall` and what `doctor` says of agents, on a machine without their programs:
+//! then hooks are merged into the agents' own files. With the real ones: `integrations/check`.
+
+use std::path::PathBuf;
+
+use crate::bench::{Bench, contents};
+
+/// A configuration that somebody wrote by hand, for each client: the file, and its text.
+const CONFIGURED: [(&str, &str, &str); 3] = [
+    (
+        "claude-code",
+        ".claude/settings.json",
+        "{\n    \"model\": \"opus\",   \"hooks\": {\"Stop\": [{\"hooks\": [{\"type\": \"command\", \"command\": \"mine\"}]}]}\n}",
+    ),
+    ("codex", ".codex/hooks.json", "{\"hooks\":{}}\n"),
+    (
+        "gemini-cli",
+        ".gemini/settings.json",
+        "{\n\t// mine\n\t\"unknown\": [1, 2,],\n\t/* and mine */ \"a\": {\"b\": 1.50}\n}\n",
+    ),
+];
+
+/// What lies in the home directory, but for the project.
+fn home(bench: &Bench) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut found = contents(&bench.home);
+    found.retain(|(path, _)| !path.starts_with(&bench.project));
+    found
+}
+
+#[test]
+fn what_others_wrote_stays_and_comes_back_byte_by_byte() {
+    for (client, file, text) in CONFIGURED {
+        let bench = Bench::new();
+        bench.write_home(file, text);
+        let before = home(&bench);
+        let said = bench.ok(&["install", client]);
+        assert!(said.ends_with("it works"), "{said}");
+        let installed = std::fs::read_to_string(bench.home.join(file)).unwrap();
+        for part in ["mine", "unknown", "1.50", "opus"] {
+            assert_eq!(installed.contains(part), text.contains(part), "{part}: {installed}");
+        }
+        let command = format!("{} hook {client}", env!("CARGO_BIN_EXE_ctrlz"));
+        assert!(installed.contains(&command), "{installed}");
+        let once = home(&bench);
+        assert!(bench.ok(&["install", client]).contains("installed already"), "{client}");
+        assert_eq!(home(&bench), once, "{client}: twice is once");
+        let doctor = bench.ok(&["doctor"]);
+        assert!(doctor.contains(&format!("{client}: installed")), "{doctor}");
+        bench.ok(&["uninstall", client]);
+        assert_eq!(home(&bench), before, "{client}");
+        assert!(bench.ok(&["uninstall", client]).contains("was not installed"), "{client}");
+        assert_eq!(contents(&bench.project), [], "{client}: the project is not touched");
+    }
+}
+
+#[test]
+fn a_dry_run_changes_nothing() {
+    let bench = Bench::new();
+    for (_, file, text) in CONFIGURED {
+        bench.write_home(file, text);
+    }
+    bench.write_home(".cline/x", "");
+    let before = (home(&bench), contents(&bench.data));
+    let said = bench.ok(&["install", "--dry-run"]);
+    for client in ["claude-code", "codex", "gemini-cli", "cline"] {
+        assert!(said.contains(&format!("{client}: write ")), "{said}");
+    }
+    assert_eq!((home(&bench), contents(&bench.data)), before);
+}
+
+#[test]
+fn a_file_that_was_made_for_us_goes_with_us() {
+    for dir in [".claude", ".codex", ".gemini", ".cline"] {
+        let bench = Bench::new();
+        std::fs::create_dir_all(bench.home.join(dir)).unwrap();
+        bench.ok(&["install"]);
+        assert_ne!(home(&bench), [], "{dir}");
+        bench.ok(&["uninstall"]);
+        assert_eq!(home(&bench), [], "{dir}");
+    }
+}
+
+#[test]
+fn what_the_user_changed_meanwhile_stays() {
+    let bench = Bench::new();
+    bench.write_home(".gemini/settings.json", "{\"a\": 1}\n");
+    bench.ok(&["install", "gemini-cli"]);
+    let path = bench.home.join(".gemini/settings.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("\"a\": 1", "\"a\": 2 /* mine */")).unwrap();
+    bench.ok(&["uninstall", "gemini-cli"]);
+    let left = std::fs::read_to_string(&path).unwrap();
+    assert!(left.contains("\"a\": 2 /* mine */") && !left.contains("ctrlz"), "{left}");
+}
+
+#[test]
+fn a_project_gets_hooks_that_work_for_everybody() {
+    let files = [
+        ("claude-code", ".claude/settings.json"),
+        ("codex", ".codex/hooks.json"),
+        ("gemini-cli", ".gemini/settings.json"),
+        ("cline", ".clinerules/hooks/PreToolUse.sh"),
+    ];
+    for (client, file) in files {
+        let bench = Bench::new();
+        bench.git(&["init", "-q"]);
+        bench.write("deep/x", "");
+        bench.ok(&["-C", "deep", "install", "--project", client]);
+        let text = bench.read(file).unwrap();
+        assert!(text.contains(&format!("ctrlz hook {client}")), "{text}");
+        assert!(!text.contains(env!("CARGO_BIN_EXE_ctrlz")), "{text}");
+        assert_eq!(home(&bench), [], "{client}: only the project is touched");
+        bench.ok(&["uninstall", "--project", client]);
+        assert_eq!(bench.read(file), None);
+    }
+}
+
+#[test]
+fn what_cannot_be_understood_is_left_alone() {
+    let bench = Bench::new();
+    for text in ["{", "[]", "{\"hooks\": 5}", "{\"hooks\": {\"Stop\": 1}}"] {
+        bench.write_home(".claude/settings.json", text);
+        let before = home(&bench);
+        bench.fails(&["install", "claude-code"], 4, "settings.json");
+        assert_eq!(home(&bench), before, "{text}");
+    }
+    bench.write_home(".cline/hooks/PreToolUse.sh", "#!/bin/sh\nexit 0\n");
+    let before = home(&bench);
+    bench.fails(&["install", "cline"], 4, "somebody else's hook");
+    assert_eq!(home(&bench), before);
+}
+
+#[test]
+fn an_older_ctrlz_is_replaced_and_doctor_tells_of_it() {
+    let bench = Bench::new();
+    let old = "{\"hooks\": {\"Stop\": [{\"hooks\": [{\"type\": \"command\", \"command\": \"/old/ctrlz hook claude-code\"}]}]}}";
+    bench.write_home(".claude/settings.json", old);
+    let doctor = bench.run(&["doctor"]);
+    assert_eq!(doctor.code, 1, "{doctor:?}");
+    assert!(doctor.text().contains("claude-code: runs another ctrlz"), "{doctor:?}");
+    bench.ok(&["install"]);
+    let text = std::fs::read_to_string(bench.home.join(".claude/settings.json")).unwrap();
+    assert!(!text.contains("/old/"), "{text}");
+    bench.ok(&["doctor"]);
+}
+
+#[test]
+fn without_an_agent_there_is_nothing_to_install() {
+    let bench = Bench::new();
+    bench.fails(&["install"], 4, "no coding agent was found");
+    bench.fails(&["uninstall"], 4, "no coding agent was found");
+    bench.fails(&["install", "emacs"], 4, "no client is called \"emacs\"");
+}

@@ -1,0 +1,51 @@
+"""Claude Code, headless (`claude -p`), with the plugin."""
+import driver
+from driver import Skip
+from scenarios import shared
+
+NAME, VERSION = "claude-code", "2.1.325"
+TOOLS = ["Bash", "Write", "Edit", "Read"]
+
+
+def prepare():
+    driver.npm_install("@anthropic-ai/claude-code", VERSION, "claude")
+    driver.node()
+
+
+class Claude:
+    claude = None
+    NAME = NAME
+    prompt_on_stdin = True
+    user_config = {".claude/settings.json": '{\n    "model": "opus",\n    "unknown": {"a": [1, 2]}\n}\n'}
+    # Its own state, and what it keeps of plugins beside its settings.
+    volatile = (".claude.json", "backups", ".last-cleanup", "projects", "session-env", "statsig")
+
+    def configure(self, lab):
+        claude = driver.npm_install("@anthropic-ai/claude-code", VERSION, "claude")
+        lab.path += [claude.parent, driver.node()]
+        lab.variables |= {
+            "ANTHROPIC_BASE_URL": lab.model.url, "ANTHROPIC_API_KEY": "sk-fake",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1",
+            "DISABLE_TELEMETRY": "1",
+        }
+        self.claude = claude
+
+    def setup(self, lab):
+        self.configure(lab)
+        lab.ctrlz("install", NAME)
+
+    def words(self, *more):
+        return [self.claude, "-p", *(f"--allowedTools={tool}" for tool in TOOLS), *more]
+
+    def prompt(self, lab, text, go_on=False):
+        return self.words(*(["--continue"] if go_on else []))
+
+    def fork(self, lab, text):
+        return self.words("--continue", "--fork-session")
+
+    def undo_inside(self, lab):
+        ran = lab.run(self.words("--continue"), stdin="/ctrlz:undo")
+        assert ran.code == 0, repr(ran)
+
+
+SCENARIOS = shared(Claude())
