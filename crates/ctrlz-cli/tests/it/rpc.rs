@@ -853,6 +853,24 @@ fn a_step_whose_process_died_is_closed() {
 }
 
 #[test]
+fn a_step_whose_process_ended_and_was_never_asked_for_is_closed_too() {
+    let bench = Bench::new();
+    let mut client = Client::start(&bench);
+    client.call("begin_step", json!({ "session": "s", "label": "cut off" }));
+    bench.write("a.txt", "one\n");
+    let pid = Pid::from_raw(i32::try_from(client.pid()).unwrap()).unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
+    let stat = format!("/proc/{}/stat", client.pid());
+    while !std::fs::read_to_string(&stat).unwrap().contains(") Z ") {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    bench.track();
+    let steps = Client::start(&bench).call("steps", json!({}));
+    assert_eq!(steps["steps"][0]["inferred"], true, "{steps}");
+    client.kill();
+}
+
+#[test]
 fn sigterm_ends_it_cleanly_and_ctrl_c_is_for_the_agent() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");

@@ -45,8 +45,11 @@ impl ProcessId {
         // The name may hold anything, also blanks and brackets; the fields follow its last one.
         let end = stat.iter().rposition(|byte| *byte == b')')?;
         let text = String::from_utf8_lossy(&stat[end + 1..]).into_owned();
-        let started = text.split_whitespace().nth(19)?.parse().ok()?;
-        Some(ProcessId { number, started })
+        let mut fields = text.split_whitespace();
+        // One that has ended is listed until its parent asks, which may be never.
+        let has_ended = matches!(fields.next()?, "Z" | "X" | "x");
+        let started = fields.nth(18)?.parse().ok()?;
+        (!has_ended).then_some(ProcessId { number, started })
     }
 
     fn is_alive(self) -> bool {
