@@ -228,6 +228,13 @@ class Steps {
   }
 }
 
+/** Gives up waiting after a while; what is waited for goes on. */
+async function soon(work: Promise<unknown> | undefined, millis: number): Promise<void> {
+  let timer: NodeJS.Timeout | undefined
+  await Promise.race([work, new Promise((resolve) => (timer = setTimeout(resolve, millis)))])
+  clearTimeout(timer)
+}
+
 /** What is no trouble: nobody asked for snapshots here, or the session moved on by itself. */
 function isQuiet(error: unknown): boolean {
   return error instanceof Refusal && ["disabled", "not_git", "dangerous_root", "no_such_step"].includes(error.kind)
@@ -569,13 +576,6 @@ function here(ctx: Context) {
 function talk(ctx: Context): Talk {
   if (!ctx.hasUI) return { tell: (text) => console.error(text) }
   return { tell: (text, level) => ctx.ui.notify(text, level), confirm: (title, text) => ctx.ui.confirm(title, text) }
-}
-
-/** Gives up waiting after a while; what is waited for goes on. */
-async function soon(work: Promise<unknown> | undefined, millis: number): Promise<void> {
-  let timer: NodeJS.Timeout | undefined
-  await Promise.race([work, new Promise((resolve) => (timer = setTimeout(resolve, millis)))])
-  clearTimeout(timer)
 }
 
 /** In a process of its own: calls on one work tree wait for each other, and nobody waits for this. */

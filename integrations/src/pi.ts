@@ -10,7 +10,7 @@ import { readFileSync } from "node:fs"
 
 import { redo, timeline, undo, type Talk } from "./commands"
 import { Refusal, Rpc } from "./rpc"
-import { Steps } from "./steps"
+import { Steps, soon } from "./steps"
 import { Notices, count, names, pathOf, pathText, reported } from "./told"
 
 type Entry = { id: string; type: string; customType?: string; data?: any; message?: { role: string } }
@@ -165,13 +165,6 @@ function here(ctx: Context) {
 function talk(ctx: Context): Talk {
   if (!ctx.hasUI) return { tell: (text) => console.error(text) }
   return { tell: (text, level) => ctx.ui.notify(text, level), confirm: (title, text) => ctx.ui.confirm(title, text) }
-}
-
-/** Gives up waiting after a while; what is waited for goes on. */
-async function soon(work: Promise<unknown> | undefined, millis: number): Promise<void> {
-  let timer: NodeJS.Timeout | undefined
-  await Promise.race([work, new Promise((resolve) => (timer = setTimeout(resolve, millis)))])
-  clearTimeout(timer)
 }
 
 /** In a process of its own: calls on one work tree wait for each other, and nobody waits for this. */

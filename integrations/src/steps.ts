@@ -96,6 +96,13 @@ export class Steps {
   }
 }
 
+/** Gives up waiting after a while; what is waited for goes on. */
+export async function soon(work: Promise<unknown> | undefined, millis: number): Promise<void> {
+  let timer: NodeJS.Timeout | undefined
+  await Promise.race([work, new Promise((resolve) => (timer = setTimeout(resolve, millis)))])
+  clearTimeout(timer)
+}
+
 /** What is no trouble: nobody asked for snapshots here, or the session moved on by itself. */
 function isQuiet(error: unknown): boolean {
   return error instanceof Refusal && ["disabled", "not_git", "dangerous_root", "no_such_step"].includes(error.kind)

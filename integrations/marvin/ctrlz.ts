@@ -1,0 +1,540 @@
+// Made by integrations/build from integrations/src; change it there.
+// One file, no dependencies but the program `ctrlz`. What it does and how to remove it: README.md.
+
+import { spawn, type ChildProcess } from "node:child_process"
+import { existsSync } from "node:fs"
+import { homedir } from "node:os"
+import { join } from "node:path"
+
+/**
+ * One `ctrlz rpc` child, asked by promises.
+ *
+ * In: a method and its parameters. Out: its result, or a `Refusal` that says why not.
+ * A call never hangs past its deadline, a dead child is started again by the next call, and the
+ * child ends by itself when the agent does: its input closes then.
+ */
+
+/** Why a call has no result. `kind` is one of docs/rpc.md, or `missing`, `ended` or `timeout`. */
+class Refusal extends Error {
+  readonly kind: string
+
+  constructor(kind: string, message: string) {
+    super(message)
+    this.kind = kind
+  }
+}
+
+type Params = Record<string, unknown>
+type Waiting = { resolve(result: any): void; reject(why: Refusal): void; timer: NodeJS.Timeout }
+
+/** How long a call may take if it says nothing else: a bounded wait, never a blocked agent. */
+const PATIENCE_MILLIS = 10_000
+
+class Rpc {
+  private child: ChildProcess | undefined
+  private readonly waiting = new Map<number, Waiting>()
+  private next = 1
+
+  async call(method: string, params: Params, patienceMillis = PATIENCE_MILLIS): Promise<any> {
+    const child = (this.child ??= this.start())
+    const id = this.next++
+    return new Promise((resolve, reject) => {
+      // The timer also keeps the agent's event loop alive until the answer is there.
+      const timer = setTimeout(() => this.giveUp(id, method), patienceMillis)
+      this.waiting.set(id, { resolve, reject, timer })
+      child.stdin?.write(JSON.stringify({ jsonrpc: "2.0", id, method, params }) + "\n")
+    })
+  }
+
+  /** Lets the child finish what it was asked, and go. A later call starts another one. */
+  close(): void {
+    this.child?.stdin?.end()
+    this.child = undefined
+  }
+
+  private start(): ChildProcess {
+    const child = spawn(program(), ["rpc"], {
+      stdio: ["pipe", "pipe", "ignore"],
+      // Ctrl-C goes to the whole group of the terminal; a restore must not die of it.
+      detached: process.platform !== "win32",
+      windowsHide: true,
+    })
+    const gone = (why: Refusal) => this.lose(child, why)
+    child.on("error", (error: NodeJS.ErrnoException) =>
+      gone(error.code === "ENOENT" ? missing() : new Refusal("ended", error.message)),
+    )
+    child.on("exit", (code, signal) => gone(new Refusal("ended", `ctrlz rpc ended (${signal ?? code})`)))
+    // A write to a child that is gone is answered by its `exit`.
+    child.stdin?.on("error", () => {})
+    child.stdout?.on("data", lines((line) => this.answer(line)))
+    // An idle child must not keep the agent from ending.
+    for (const held of [child, child.stdin, child.stdout]) (held as { unref?(): void })?.unref?.()
+    return child
+  }
+
+  private answer(line: string): void {
+    const message = JSON.parse(line)
+    const waiting = this.take(message.id)
+    if (!waiting) return
+    const { error } = message
+    if (error) waiting.reject(new Refusal(error.data?.kind ?? "internal_error", error.message))
+    else waiting.resolve(message.result)
+  }
+
+  private giveUp(id: number, method: string): void {
+    const cancel = { jsonrpc: "2.0", method: "cancel", params: { id } }
+    this.child?.stdin?.write(JSON.stringify(cancel) + "\n")
+    this.take(id)?.reject(new Refusal("timeout", `ctrlz took too long over ${method}`))
+  }
+
+  private lose(child: ChildProcess, why: Refusal): void {
+    if (this.child !== child) return
+    this.child = undefined
+    for (const id of [...this.waiting.keys()]) this.take(id)?.reject(why)
+  }
+
+  private take(id: number): Waiting | undefined {
+    const waiting = this.waiting.get(id)
+    this.waiting.delete(id)
+    clearTimeout(waiting?.timer)
+    return waiting
+  }
+}
+
+function missing(): Refusal {
+  return new Refusal("missing", "the program `ctrlz` is not in PATH; install it, or set CTRLZ_BIN")
+}
+
+/** An agent that a desktop started often lacks the PATH of the shell, so the usual places count too. */
+function program(): string {
+  if (process.env.CTRLZ_BIN) return process.env.CTRLZ_BIN
+  const path = (process.env.PATH ?? "").split(process.platform === "win32" ? ";" : ":")
+  const usual = [".cargo/bin", ".local/bin"].map((dir) => join(homedir(), dir))
+  const name = process.platform === "win32" ? "ctrlz.exe" : "ctrlz"
+  return [...path, ...usual, "/usr/local/bin", "/opt/homebrew/bin"]
+    .filter(Boolean)
+    .map((dir) => join(dir, name))
+    .find((file) => existsSync(file)) ?? name
+}
+
+/** Cuts bytes into lines at LF alone; a line may come in many pieces. */
+function lines(take: (line: string) => void): (piece: Buffer) => void {
+  let rest: Buffer[] = []
+  return (piece) => {
+    let from = 0
+    for (let at; (at = piece.indexOf(10, from)) >= 0; from = at + 1) {
+      rest.push(piece.subarray(from, at))
+      take(Buffer.concat(rest).toString("utf8"))
+      rest = []
+    }
+    if (from < piece.length) rest.push(piece.subarray(from))
+  }
+}
+
+/**
+ * Tool calls as steps.
+ *
+ * In: "this call begins", "this call has ended". Out: recorded steps that can be taken back.
+ * Nothing here throws or waits without bound: an agent goes on whether or not it is recorded, and
+ * `trouble` keeps the reason until somebody can be told.
+ */
+
+/** One tool call. Its `call` is the client's id for it, and the step's part. */
+type Call = {
+  dir: string
+  session: string
+  /** The client's id of the user's message: the turn. */
+  message: string
+  call: string
+  tool: string
+  input: unknown
+  /** The turn that a sub-agent works for. */
+  parent?: { session: string }
+}
+
+/** Where calls act beyond their directory: keys of `Place` in the schema. */
+type Place = Record<string, unknown>
+
+type Open = { dir: string; session: string; begun: Promise<string | undefined> }
+
+class Steps {
+  /** Why something was not recorded, until `tell` is given it. */
+  trouble: string | undefined
+  private readonly open = new Map<string, Open>()
+
+  private readonly rpc: Rpc
+  private readonly who: string
+  private readonly place: Place
+
+  constructor(rpc: Rpc, who: string, place: Place = {}) {
+    this.rpc = rpc
+    this.who = who
+    this.place = place
+  }
+
+  /** Records the state before a call; gives its hash, if there is one. */
+  async begin(call: Call): Promise<string | undefined> {
+    const step = this.stepOf(call.session, call.call)
+    const begun = this.safely(() => this.beginStep(step, call)).then((done) => done?.before)
+    this.open.set(step, { dir: call.dir, session: call.session, begun })
+    return begun
+  }
+
+  /** Records the state after a call, whether it succeeded or not. */
+  async end(session: string, call: string): Promise<void> {
+    await this.endStep(this.stepOf(session, call))
+  }
+
+  /** Ends what a session left open: calls that were aborted, or whose tool threw. */
+  async endAll(session: string): Promise<void> {
+    const left = [...this.open].filter(([, open]) => open.session === session)
+    await Promise.all(left.map(([step]) => this.endStep(step)))
+  }
+
+  /** Does something that may fail, and keeps the reason if it does. */
+  async safely<T>(work: () => Promise<T>): Promise<T | undefined> {
+    try {
+      return await work()
+    } catch (error) {
+      if (!isQuiet(error)) this.trouble = (error as Error)?.message ?? String(error)
+      return undefined
+    }
+  }
+
+  private async beginStep(step: string, call: Call): Promise<any> {
+    const { dir, session, message, tool, parent } = call
+    const start = { ...this.place, dir, session, message, part: call.call, tool, parent, step, who: this.who }
+    const label = labelOf(call.input)
+    const paths = pathsOf(call.input)
+    try {
+      return await this.rpc.call("begin_step", { ...start, label, paths })
+    } catch (error) {
+      if ((error as Refusal).kind !== "not_a_tree_path") throw error
+      // A file outside the work tree is no reason to record nothing.
+      return await this.rpc.call("begin_step", { ...start, label })
+    }
+  }
+
+  private async endStep(step: string): Promise<void> {
+    const open = this.open.get(step)
+    if (!open) return
+    this.open.delete(step)
+    if ((await open.begun) === undefined) return
+    await this.safely(() => this.rpc.call("end_step", { ...this.place, dir: open.dir, step }))
+  }
+
+  private stepOf(session: string, call: string): string {
+    return `${this.who}:${session}:${call}`
+  }
+}
+
+/** Gives up waiting after a while; what is waited for goes on. */
+async function soon(work: Promise<unknown> | undefined, millis: number): Promise<void> {
+  let timer: NodeJS.Timeout | undefined
+  await Promise.race([work, new Promise((resolve) => (timer = setTimeout(resolve, millis)))])
+  clearTimeout(timer)
+}
+
+/** What is no trouble: nobody asked for snapshots here, or the session moved on by itself. */
+function isQuiet(error: unknown): boolean {
+  return error instanceof Refusal && ["disabled", "not_git", "dangerous_root", "no_such_step"].includes(error.kind)
+}
+
+/** The files a tool says it will write; agents differ in how they spell it. */
+function pathsOf(input: unknown): string[] {
+  const { path, file_path, filePath, content, edits, oldText, old_string, oldString, newText } = (input ?? {}) as any
+  const writes = [content, edits, oldText, old_string, oldString, newText].some((value) => value !== undefined)
+  return writes ? [path, file_path, filePath].filter((value) => typeof value === "string") : []
+}
+
+/** What a call is about, for people: its command, else its file. */
+function labelOf(input: unknown): string | undefined {
+  const { command, path, file_path, filePath } = (input ?? {}) as any
+  const text = [command, path, file_path, filePath].find((value) => typeof value === "string")
+  return text?.split("\n")[0].slice(0, 200)
+}
+
+/**
+ * What happened to the files, in words: for people, and for the model after an undo.
+ */
+
+const MAX_NAMES = 20
+
+/** A list of files for a line of text; one that is cut says so. */
+function names(files: unknown[], max = MAX_NAMES): string {
+  const shown = files.slice(0, max).map(pathText).join(", ")
+  return files.length > max ? `${shown} and ${files.length - max} more` : shown
+}
+
+/** A path as `ctrlz` writes it: text, or the bytes of a name that is no UTF-8. */
+function pathText(path: any): string {
+  return typeof path === "string" ? path : Buffer.from(path.bytes).toString("utf8")
+}
+
+/** What an undo, a redo or a restore did, or would do, for people. */
+function reported(report: any, did: string): string {
+  const lines = [`${did} ${count(report.done ?? report.actions)}: ${names((report.done ?? report.actions).map(pathOf))}`]
+  const left = [...(report.conflicts ?? []), ...(report.kept ?? []), ...(report.ignored ?? [])]
+  for (const one of left.slice(0, MAX_NAMES)) lines.push(`stays: ${pathText(one.path)} (${one.why ?? one.text})`)
+  if (left.length > MAX_NAMES) lines.push(`and ${left.length - MAX_NAMES} more stay`)
+  if (report.git_hint) lines.push(`your own git, if you want it back too: ${report.git_hint}`)
+  return lines.join("\n")
+}
+
+function count(files: unknown[]): string {
+  return files.length === 1 ? "1 file" : `${files.length} files`
+}
+
+function pathOf(action: { path: unknown }): unknown {
+  return action.path
+}
+
+const MOVES: Record<string, string> = {
+  undo: "An undo took back changes to",
+  revert: "A revert took back changes to",
+  redo: "A redo brought back changes to",
+  unrevert: "An unrevert brought back changes to",
+  restore: "A restore put back",
+}
+
+/** Tells the model, once, which files were changed under it by undoing. */
+class Notices {
+  private readonly seen = new Map<string, string>()
+
+  private readonly rpc: Rpc
+  private readonly steps: Steps
+  private readonly place: Place
+
+  constructor(rpc: Rpc, steps: Steps, place: Place = {}) {
+    this.rpc = rpc
+    this.steps = steps
+    this.place = place
+  }
+
+  /** What happened since the last call for this session; what was before the first is old news. */
+  async since(dir: string, session: string): Promise<string | undefined> {
+    const log = await this.steps.safely(() =>
+      this.rpc.call("timeline", { ...this.place, dir, limit: 50, files: MAX_NAMES }, 2_000),
+    )
+    const operations: any[] = log?.operations ?? []
+    const last = this.seen.get(session) ?? lastStepOf(operations, session)
+    if (operations.length) this.seen.set(session, operations[0].operation)
+    if (!last) return undefined
+    const fresh = operations.slice(0, Math.max(0, operations.findIndex((one) => one.operation === last)))
+    const moves = fresh.filter((one) => MOVES[one.kind] && one.changes.length).reverse()
+    if (!moves.length) return undefined
+    return moves.map(sentence).join(" ") + " Read these files again before you rely on what they held."
+  }
+}
+
+/** A session that goes on in another process has seen everything up to its last step. */
+function lastStepOf(operations: any[], session: string): string | undefined {
+  return operations.find((one) => one.steps.some((step: any) => step.session === session))?.operation
+}
+
+function sentence(operation: any): string {
+  const files = operation.changes.map(pathOf)
+  const more = operation.files - files.length
+  return `${MOVES[operation.kind]} ${names(files)}${more > 0 ? ` and ${more} more` : ""}.`
+}
+
+/**
+ * `/undo`, `/redo` and `/timeline` for agents whose users can be asked.
+ *
+ * Every one plans first, shows the plan, and then does exactly that or nothing.
+ */
+
+/** How an agent talks to its user. Without `confirm` there is nobody to ask. */
+type Talk = {
+  tell(text: string, level: "info" | "warning" | "error"): void
+  confirm?(title: string, text: string): Promise<boolean>
+}
+
+type Where = { dir: string; session: string }
+
+const SCOPES: Record<string, string> = { "": "last_turn", turn: "last_turn", step: "last_step", session: "session" }
+
+/** Takes back the last turn, or what the word after `/undo` says; gives the snapshot afterwards. */
+async function undo(rpc: Rpc, where: Where, words: string, talk: Talk): Promise<string | undefined> {
+  const scope = SCOPES[words.trim()]
+  if (!scope) {
+    talk.tell("usage: /undo [turn | step | session]", "warning")
+    return undefined
+  }
+  return planned(rpc, "undo", { ...where, scope }, talk)
+}
+
+/** Brings back what the last undo of this session took back. */
+async function redo(rpc: Rpc, where: Where, talk: Talk): Promise<string | undefined> {
+  return planned(rpc, "redo", where, talk)
+}
+
+async function planned(rpc: Rpc, method: "undo" | "redo", params: Record<string, unknown>, talk: Talk) {
+  try {
+    const plan = await rpc.call(`plan_${method}`, params)
+    const would = method === "undo" ? "takes back" : "brings back"
+    if (!plan.done.length) {
+      talk.tell(reported(plan, would), "warning")
+      return undefined
+    }
+    const text = reported(plan, would)
+    if (talk.confirm && !(await talk.confirm(`ctrlz ${method}?`, text))) return undefined
+    // Big trees take longer to write than to look at.
+    const report = await rpc.call(method, { ...params, plan: plan.plan }, 120_000)
+    const did = method === "undo" ? "took back" : "brought back"
+    talk.tell(reported(report, did), report.complete ? "info" : "warning")
+    return report.after as string | undefined
+  } catch (error) {
+    talk.tell(`ctrlz ${method}: ${(error as Error).message}`, isNothing(error) ? "info" : "error")
+    return undefined
+  }
+}
+
+function isNothing(error: unknown): boolean {
+  return error instanceof Refusal && ["nothing_to_undo", "nothing_to_redo", "no_such_session"].includes(error.kind)
+}
+
+/** Lists the last operations of the work tree. */
+async function timeline(rpc: Rpc, where: Where, talk: Talk): Promise<void> {
+  try {
+    const log = await rpc.call("timeline", { dir: where.dir, limit: 20, files: 3 })
+    const lines = log.operations.map(line)
+    talk.tell(lines.length ? lines.join("\n") : "nothing is recorded yet", "info")
+  } catch (error) {
+    talk.tell(`ctrlz timeline: ${(error as Error).message}`, "error")
+  }
+}
+
+function line(operation: any): string {
+  const time = new Date(operation.at_millis).toTimeString().slice(0, 8)
+  const tools = operation.steps.map((step: any) => step.label ?? step.tool ?? "step").join(", ")
+  const what = tools || operation.label || ""
+  const files = operation.files ? `${count(Array(operation.files))}: ${names(operation.changes.map(pathOf), 3)}` : ""
+  const state = operation.taken_back || operation.steps.some((step: any) => step.undone) ? "(taken back)" : ""
+  return [time, operation.kind, what, files, state].filter(Boolean).join("  ")
+}
+
+/**
+ * ctrlz for Marvin: a baseline when a session starts or resumes, a checkpoint before every turn, and
+ * every tool call as a step that `/undo` takes back.
+ *
+ * Marvin awaits `chat.message` and the tool hooks; `session.start` and the turn events it only
+ * announces. So a turn's checkpoint begins with the message, and a tool waits for it. Outside git
+ * this does nothing. Nothing here throws into Marvin or blocks it for long.
+ */
+
+type Context = {
+  cwd: string
+  sessionId: string | null
+  hasUI: boolean
+  ui: {
+    confirm(title: string, text: string): Promise<boolean>
+    notify(text: string, level: string): void
+  }
+}
+type Marvin = {
+  on(name: string, handler: (event: any, ctx: Context) => unknown): void
+  registerCommand(name: string, command: { description: string; handler(args: string, ctx: Context): Promise<void> }): void
+}
+
+/** Checkpoints that are kept beside `latest` and `resume`. */
+const KEEP = 100
+/** Tools of Marvin that cannot change a file. */
+const READERS = ["read", "grep", "find", "ls"]
+/** How long a tool waits for the checkpoint before it. */
+const CHECKPOINT_MILLIS = 10_000
+const PLACE = { options: { require_git: true } }
+
+export default function ctrlz(marvin: Marvin): void {
+  const rpc = new Rpc()
+  const steps = new Steps(rpc, "marvin", PLACE)
+  const notices = new Notices(rpc, steps, PLACE)
+  /** The checkpoint that is under way, or the last one. */
+  let checkpoint: Promise<void> = Promise.resolve()
+  const begun = new Set<string>()
+  let turn = ""
+  let turns = 0
+
+  /** A handler that Marvin never hears a failure from. */
+  const on = (name: string, handler: (event: any, ctx: Context) => Promise<unknown>) =>
+    marvin.on(name, async (event, ctx) => {
+      await steps.safely(() => handler(event, ctx))
+      if (steps.trouble) console.error(`[ctrlz] not recorded: ${steps.trouble}`)
+      steps.trouble = undefined
+    })
+
+  const record = (kind: string, ctx: Context, session: string | undefined) => {
+    checkpoint = checkpoint.then(() => steps.safely(() => makeCheckpoint(rpc, kind, ctx.cwd, session))) as Promise<void>
+  }
+
+  on("session.start", async (event, ctx) => {
+    const session = sessionOf(event, ctx)
+    // It is announced more than once.
+    if (begun.has(session)) return
+    begun.add(session)
+    record("resume", ctx, session)
+  })
+
+  on("session.resume", async (event, ctx) => record("resume", ctx, sessionOf(event, ctx)))
+
+  on("chat.message", async (event, ctx) => {
+    const session = sessionOf(event, ctx)
+    turn = `${Date.now()}-${turns}`
+    record(`turn-${turns++}`, ctx, session)
+    const notice = await notices.since(ctx.cwd, session)
+    if (notice) event.output.parts.push({ type: "text", text: notice })
+  })
+
+  on("tool.execute.before", async (event, ctx) => {
+    await soon(checkpoint, CHECKPOINT_MILLIS)
+    if (READERS.includes(event.toolName)) return
+    const session = sessionOf(event, ctx)
+    await steps.begin({ dir: ctx.cwd, session, message: turn || session, call: event.toolCallId, tool: event.toolName, input: event.input })
+  })
+
+  on("tool.execute.after", async (event, ctx) => {
+    await steps.end(sessionOf(event, ctx), event.toolCallId)
+  })
+
+  on("agent.end", async (event, ctx) => {
+    await steps.endAll(sessionOf(event, ctx))
+  })
+
+  on("session.shutdown", async () => {
+    rpc.close()
+  })
+
+  const command = (name: string, description: string, work: (args: string, ctx: Context) => Promise<unknown>) =>
+    marvin.registerCommand(name, {
+      description,
+      handler: async (args, ctx) => {
+        await steps.safely(() => work(args ?? "", ctx))
+      },
+    })
+
+  command("undo", "Take back what the last turn did to files (ctrlz)", (args, ctx) => undo(rpc, here(ctx), args, talk(ctx)))
+  command("redo", "Bring back what the last undo took back (ctrlz)", (_args, ctx) => redo(rpc, here(ctx), talk(ctx)))
+  command("timeline", "Show what happened to the files (ctrlz)", (_args, ctx) => timeline(rpc, here(ctx), talk(ctx)))
+}
+
+function here(ctx: Context) {
+  return { dir: ctx.cwd, session: sessionOf({}, ctx) }
+}
+
+/** Marvin announces a session it then does not use, so every event is asked for its own. */
+function sessionOf(event: any, ctx: Context): string {
+  return event.sessionId ?? event.input?.sessionId ?? ctx.sessionId ?? "marvin"
+}
+
+function talk(ctx: Context): Talk {
+  if (!ctx.hasUI) return { tell: (text) => console.error(`[ctrlz] ${text}`) }
+  return { tell: (text, level) => ctx.ui.notify(text, level), confirm: (title, text) => ctx.ui.confirm(title, text) }
+}
+
+async function makeCheckpoint(rpc: Rpc, kind: string, dir: string, session: string | undefined): Promise<void> {
+  const params = { ...PLACE, dir, kind, session, keep: KEEP }
+  const { snapshot, name } = await rpc.call("checkpoint", params, 600_000)
+  if (!snapshot) return
+  const { store } = await rpc.call("status", { ...PLACE, dir })
+  console.error(`[ctrlz] ${kind} tree=${snapshot} ref=${name} store=${store}`)
+}
