@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use ctrlz::{Fault, FileError, NotATreePath, TreePath};
+use ctrlz_server::ServeError;
 use ctrlz_wire::WireError;
 
 /// The exit code of wrong usage, as clap has it.
@@ -49,6 +50,12 @@ pub(crate) enum Failure {
     /// The work tree cannot be watched.
     #[error("this work tree cannot be watched: {}", why.describe())]
     NotWatched { why: ctrlz::Refusal },
+    /// There is no server.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// The server that runs has no port, so no page.
+    #[error("the server that runs listens on no port, so it has no page")]
+    NoPage,
     /// Signals cannot be caught, so Ctrl-C would cut a step off.
     #[error("cannot catch signals")]
     Signals(#[source] io::Error),
@@ -93,12 +100,14 @@ impl Failure {
             | Failure::Patches { .. } => WRONG_USAGE,
             Failure::Agent { .. } => 4,
             Failure::NothingReverted | Failure::NoVersions { .. } => 4,
-            Failure::NotWatched { .. } => 6,
+            Failure::NotWatched { .. } | Failure::Serve(ServeError::NotLoopback { .. }) => 6,
+            Failure::Serve(ServeError::AlreadyServed { .. }) | Failure::NoPage => 5,
             Failure::NotStarted { source, .. } => match source.kind() {
                 io::ErrorKind::NotFound => NOT_FOUND,
                 _ => NOT_EXECUTABLE,
             },
             Failure::CurrentDirectory(_)
+            | Failure::Serve(_)
             | Failure::Signals(_)
             | Failure::NoGit(_)
             | Failure::Git { .. }
@@ -121,6 +130,12 @@ impl Failure {
             Failure::Agent { .. } => "agent",
             Failure::NotStarted { .. } => "not_started",
             Failure::NotWatched { .. } => "not_watched",
+            Failure::Serve(error) => match error {
+                ServeError::NotLoopback { .. } => "not_loopback",
+                ServeError::AlreadyServed { .. } => "already_served",
+                _ => "not_served",
+            },
+            Failure::NoPage => "already_served",
             Failure::Signals(_) => "signals",
             Failure::NoGit(_) => "no_git",
             Failure::Git { .. } => "git",
@@ -144,7 +159,11 @@ impl Failure {
             }
             Failure::NoVersions { .. } => "`ctrlz log --lost` lists files that disappeared",
             Failure::NotWatched { .. } => "snapshots work all the same; each looks at every file",
-            Failure::Agent { .. }
+            Failure::NoPage => "end it, or start it with `ctrlz serve --port 0`",
+            Failure::Serve(ServeError::AlreadyServed { .. }) => "`ctrlz ui` uses the one that runs",
+            Failure::Serve(ServeError::NotLoopback { .. }) => "from elsewhere, use an SSH tunnel",
+            Failure::Serve(_)
+            | Failure::Agent { .. }
             | Failure::Configuration { .. }
             | Failure::Option { .. }
             | Failure::NotStarted { .. }
@@ -160,8 +179,10 @@ impl Failure {
 /// A failure as other programs see it.
 impl From<&Failure> for WireError {
     fn from(failure: &Failure) -> WireError {
-        if let Failure::Engine(error) = failure {
-            return error.into();
+        match failure {
+            Failure::Engine(error) => return error.into(),
+            Failure::Serve(ServeError::Root(error)) => return error.clone(),
+            _ => (),
         }
         let mut error = WireError::new(failure.code(), crate::render::message(failure));
         error.hint = failure.hint();
@@ -177,6 +198,8 @@ impl From<&Failure> for WireError {
             | Failure::Agent { .. }
             | Failure::NotStarted { .. }
             | Failure::NotWatched { .. }
+            | Failure::Serve(_)
+            | Failure::NoPage
             | Failure::Signals(_)
             | Failure::Output(_)
             | Failure::NoGit(_)

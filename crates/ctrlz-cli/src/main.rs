@@ -92,6 +92,9 @@ fn run(cli: &Cli, out: &mut Output) -> Result<Done, Failure> {
             commands::install::uninstall(args, &cli.global, &environment, out)
         }
         Command::Hook(args) => Ok(commands::hook::run(args, &cli.global, environment)),
+        Command::Serve(args) if args.openapi => commands::serve::print_openapi(out),
+        Command::Serve(args) => commands::serve::run(args, &cli.global, environment),
+        Command::Ui(args) => commands::ui::run(args, &cli.global, environment),
         // These two describe the command itself and need no work tree.
         Command::Completions(args) => commands::completions::run(args, out),
         Command::Man(args) => commands::man::run(args, out),

@@ -32,6 +32,7 @@ pub use log::{
     LoggedFile, LoggedStep, Lost, LostFile, Origin, Version, Versions, counted_lines,
 };
 pub use method::{Access, Answer, Context, METHODS, Method, UpTo, dispatch, find};
+pub use methods::{Sink, Stream, Wanted};
 pub use path::{Hash, WirePath};
 pub use place::{CallOptions, Host, IgnoredFiles, Opened, Place, Profile, WorkTree};
 pub use put_back::{Action, ActionKind, Conflict, Kept, Plan, RestoreReport, UndoReport};
@@ -41,9 +42,9 @@ pub use server::{
     ShutdownParams,
 };
 pub use session::{
-    Boundary, Fork, Forked, ParentTurn, RevertState, Reverted, SessionInfo, Sessions, ShownStep,
-    StepBegun, StepEnded, StepInfo, StepRecord, Steps, WalkBack, WalkBackOutcome, pending_revert,
-    session_of,
+    Boundary, Fork, Forked, OpenSteps, ParentTurn, RevertState, Reverted, SessionInfo, Sessions,
+    ShownStep, StepBegun, StepEnded, StepInfo, StepRecord, Steps, WalkBack, WalkBackOutcome,
+    pending_revert, session_of,
 };
 pub use snapshot::{
     Change, ChangeStatus, Changes, DamagedPack, Deeds, DeedsDiff, DeedsFull, Diff, DiffFull,

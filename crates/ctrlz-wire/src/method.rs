@@ -132,7 +132,18 @@ pub(crate) struct Call<'a> {
     pub(crate) borrowing: Cell<bool>,
 }
 
-impl Call<'_> {
+impl<'a> Call<'a> {
+    fn new(place: &Place, opened: &'a Opened, context: &Context<'a>) -> Call<'a> {
+        Call {
+            workspace: &opened.workspace,
+            progress: context.progress,
+            owner: context.host.owner(),
+            hide_ignored: place.decided_options().hide_ignored.unwrap_or(false),
+            keep_checkpoints: opened.keep_checkpoints,
+            borrowing: Cell::new(false),
+        }
+    }
+
     /// A path of a request: relative to the work tree, or absolute inside it. `None` stands for
     /// the work tree itself.
     pub(crate) fn locate(&self, path: &WirePath) -> Result<Option<TreePath>, WireError> {
@@ -183,25 +194,32 @@ pub fn dispatch(name: &str, params: &str, context: &Context<'_>) -> Result<Answe
         .ok_or_else(|| WireError::new("method_not_found", format!("no method {name:?}")))?;
     let (place, fields) = Fields::parse(params)?.split()?;
     let place: Place = place.read()?;
-    let Opened { workspace, keep_checkpoints } = context.host.open(&place)?;
-    let disabled = !workspace.options().enabled;
+    let opened = context.host.open(&place)?;
+    let disabled = !opened.workspace.options().enabled;
     let records = method.access(fields.up_to()) == Access::Records;
     if disabled && (records || fields.has_empty_hash()) {
         let result = to_raw_value(&Disabled::answer()).expect("plain data has a JSON form");
         return Ok(Answer { result, borrowing: None });
     }
-    let call = Call {
-        workspace: &workspace,
-        progress: context.progress,
-        owner: context.host.owner(),
-        hide_ignored: place.decided_options().hide_ignored.unwrap_or(false),
-        keep_checkpoints,
-        borrowing: Cell::new(false),
-    };
+    let call = Call::new(&place, &opened, context);
     call.check()?;
     let result = (method.run)(&call, fields)?;
     let borrowing = call.borrowing.get();
-    Ok(Answer { result, borrowing: borrowing.then_some(workspace) })
+    Ok(Answer { result, borrowing: borrowing.then_some(opened.workspace) })
+}
+
+/// Calls `run` with parameters as JSON text and the work tree they name.
+pub(crate) fn with_call<P: DeserializeOwned>(
+    params: &str,
+    context: &Context<'_>,
+    run: impl FnOnce(&Call<'_>, &P) -> Result<(), WireError>,
+) -> Result<(), WireError> {
+    let (place, fields) = Fields::parse(params)?.split()?;
+    let place: Place = place.read()?;
+    let opened = context.host.open(&place)?;
+    let call = Call::new(&place, &opened, context);
+    call.check()?;
+    run(&call, &fields.read()?)
 }
 
 /// Keys of the parameters that every method has.

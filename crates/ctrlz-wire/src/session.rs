@@ -122,6 +122,20 @@ pub struct Steps {
     pub next: Option<u64>,
 }
 
+/// The steps that are being worked on.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct OpenSteps {
+    /// The steps, in the order in which they began.
+    pub steps: Vec<StepInfo>,
+}
+
+impl OpenSteps {
+    /// The steps that have begun and not ended.
+    pub fn of(workspace: &Workspace) -> Result<OpenSteps, Error> {
+        Ok(OpenSteps { steps: workspace.working_steps()?.iter().map(StepInfo::from).collect() })
+    }
+}
+
 /// What one step changed in one operation.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct StepRecord {

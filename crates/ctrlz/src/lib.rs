@@ -72,6 +72,7 @@ pub use store::{
 };
 pub use workspace::{
     Diffs, IgnoredFiles, ListedFile, Notice, Options, Patch, PatchToRevert, Point, Presence,
-    Problem, Recovery, Refusal, RestoreOptions, RestoreReport, Snapshot, Status, TrackOptions,
-    Verification, WatchEnd, WatchOptions, Watcher, WatcherStatus, Workspace, find_work_tree,
+    Problem, Recovery, Refusal, RestoreOptions, RestoreReport, Signs, Snapshot, Status,
+    TrackOptions, Verification, WatchEnd, WatchOptions, Watcher, WatcherStatus, Workspace,
+    find_work_tree,
 };

@@ -30,9 +30,9 @@ pub(crate) struct RpcArgs {
 }
 
 /// Opens work trees as the user's configuration says, read anew for every call.
-struct Configured {
-    args: GlobalArgs,
-    environment: Environment,
+pub(super) struct Configured {
+    pub(super) args: GlobalArgs,
+    pub(super) environment: Environment,
 }
 
 impl Host for Configured {

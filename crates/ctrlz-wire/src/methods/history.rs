@@ -12,7 +12,9 @@ use crate::log::{
 };
 use crate::method::{Access, Call, Method};
 use crate::path::{WirePath, bounded};
-use crate::session::{Reverted, Sessions, ShownStep, StepRecord, Steps, WalkBack, pending_revert};
+use crate::session::{
+    OpenSteps, Reverted, Sessions, ShownStep, StepRecord, Steps, WalkBack, pending_revert,
+};
 use crate::snapshot::{Change, Deeds, DeedsDiff, DeedsFull};
 
 const OF_LOGS: &[&str] = &["no_such_session", "unknown_operation"];
@@ -64,6 +66,13 @@ fn of_sessions() -> Vec<Method> {
     let reads = Access::Reads;
     vec![
         Method::new("steps", "Lists the steps, oldest first.", reads, &[], steps),
+        Method::new(
+            "open_steps",
+            "Lists the steps that have begun and not ended.",
+            reads,
+            &[],
+            open_steps,
+        ),
         Method::new(
             "step",
             "Tells what is recorded of one step, and what it did.",
@@ -217,6 +226,10 @@ fn steps(call: &Call<'_>, params: &StepsParams) -> Result<Steps, WireError> {
     Ok(Steps { steps: steps.iter().map(StepRecord::from).collect(), total, next })
 }
 
+fn open_steps(call: &Call<'_>, _: &NoParams) -> Result<OpenSteps, WireError> {
+    Ok(OpenSteps::of(call.workspace)?)
+}
+
 /// Which step.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -280,7 +293,7 @@ enum Whose {
 /// Whose deeds, and which part of them.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct DeedsParams {
+pub(super) struct DeedsParams {
     /// Whose deeds. Default: all.
     #[serde(default)]
     of: Whose,
@@ -294,7 +307,7 @@ struct DeedsParams {
 }
 
 impl DeedsParams {
-    fn of(&self) -> ctrlz::Deeds {
+    pub(super) fn of(&self) -> ctrlz::Deeds {
         match self.of.clone() {
             Whose::All => ctrlz::Deeds::All,
             Whose::Session(session) => ctrlz::Deeds::Session(session),

@@ -7,7 +7,10 @@ mod part;
 mod reading;
 mod recording;
 mod sessions;
+mod stream;
 mod writing;
+
+pub use stream::{Sink, Stream, Wanted};
 
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -98,11 +98,11 @@ fn show(call: &Call<'_>, params: &ShowParams) -> Result<Shown, WireError> {
 /// Which file.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct FileParams {
+pub(super) struct FileParams {
     /// The snapshot.
-    hash: Hash,
+    pub(super) hash: Hash,
     /// The file.
-    path: WirePath,
+    pub(super) path: WirePath,
     /// How many bytes to pass over.
     #[serde(default)]
     offset: u64,

@@ -138,15 +138,15 @@ fn later(call: &Call<'_>, from: &ObjectId, to: Option<&Hash>) -> Result<Later, W
 /// What to compare, and which part of it to give.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct CompareParams {
+pub(super) struct CompareParams {
     /// The earlier snapshot.
-    from: Hash,
+    pub(super) from: Hash,
     /// The later snapshot. Default: the present state, which is recorded. Name it to read on with
     /// `offset`, or the list may have changed.
-    to: Option<Hash>,
+    pub(super) to: Option<Hash>,
     /// Only these paths and what is below them. Default: everything.
     #[serde(default, deserialize_with = "bounded")]
-    paths: Vec<WirePath>,
+    pub(super) paths: Vec<WirePath>,
     /// How many files to pass over.
     #[serde(default)]
     offset: u64,

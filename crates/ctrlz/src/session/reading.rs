@@ -9,7 +9,10 @@ use crate::compare::{Change, Entry, changes, write_unified};
 use crate::error::Error;
 use crate::git::ObjectId;
 use crate::path::TreePath;
-use crate::store::{Boundary, Forked, Head, LogEntry, OperationKind, StepInfo, Store, WorkTree};
+use crate::store::{
+    Boundary, Forked, Head, LogEntry, OpenStep, OperationKind, StepInfo, Store, WorkTree,
+    load_steps,
+};
 use crate::workspace::{Absence, Diffs, Workspace};
 
 use super::choose::Lineage;
@@ -237,6 +240,14 @@ impl Workspace {
         let Some((store, work_tree)) = self.existing()? else { return Ok(Vec::new()) };
         let history = History::read(&store, &work_tree)?;
         Ok(history.pieces().into_iter().map(|piece| record(&history, piece)).collect())
+    }
+
+    /// The steps whose agent is still at work on them, as they say themselves.
+    pub fn working_steps(&self) -> Result<Vec<StepInfo>, Error> {
+        let Some((_, work_tree)) = self.existing()? else { return Ok(Vec::new()) };
+        let open = load_steps(&work_tree.steps_path())?;
+        let is_alive = |step: &OpenStep| !step.abandoned && !step.is_orphan();
+        Ok(open.into_iter().filter(is_alive).map(|step| step.info).collect())
     }
 
     /// What is recorded of one step, oldest first: one record per operation it had a part in.

@@ -61,7 +61,7 @@ pub(crate) use log_index::{LogEntry, LogIndex};
 pub(crate) use meta::{Meta, OuterRules};
 pub(crate) use objects::Objects;
 pub(crate) use pack_writer::{PackWriter, Published};
-pub(crate) use project::check_root;
+pub(crate) use project::{check_root, path_hash};
 pub(crate) use registry::{Claim, Registry, Standing};
 pub(crate) use steps::{OpenStep, ProcessId, load as load_steps, save as save_steps};
 pub(crate) use trees::{

@@ -26,7 +26,7 @@ use crate::restore::{Journal, Phase, Record, recover};
 use crate::scan::Progress;
 use crate::store::{
     Claim, Details, Head, Lock, OpenStep, OperationKind, OuterRules, Registry, Sharing, Standing,
-    Store, UserRepo, WorkTree, check_root, load_steps, save_steps,
+    Store, UserRepo, WorkTree, check_root, load_steps, path_hash, save_steps,
 };
 
 pub use companion::IgnoredFiles;
@@ -282,6 +282,21 @@ impl Workspace {
         }
     }
 
+    /// A short name for this work tree, the same wherever it is asked for.
+    pub fn id(&self) -> String {
+        path_hash(&self.root)[..16].to_owned()
+    }
+
+    /// The files by which others can tell that something was recorded; `None` before the first
+    /// snapshot.
+    pub fn signs(&self) -> Result<Option<Signs>, Error> {
+        let signs = |(store, work_tree): (Store, WorkTree)| Signs {
+            operations: store.path().join(work_tree.ref_name()),
+            open_steps: work_tree.steps_path(),
+        };
+        Ok(self.existing()?.map(signs))
+    }
+
     /// The store, if there is one.
     pub(crate) fn existing(&self) -> Result<Option<(Store, WorkTree)>, Error> {
         let Some(claim) = self.claimed()? else { return Ok(None) };
@@ -419,6 +434,15 @@ impl Workspace {
         };
         self.track_locked(hold, &TrackOptions::default(), &cause, &Progress::default()).map(drop)
     }
+}
+
+/// Files that are replaced, each by a rename, when something is recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signs {
+    /// Replaced with every operation.
+    pub operations: PathBuf,
+    /// Replaced when a step begins or ends.
+    pub open_steps: PathBuf,
 }
 
 /// What became of a restore that a killed process left half-done.

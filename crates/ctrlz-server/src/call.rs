@@ -1,0 +1,290 @@
+//! The methods of the schema, each at an address of its own.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use ctrlz::{Progress, Workspace};
+use ctrlz_wire::{
+    Access, Answer, Context, Hash, Host, Method, Place, UpTo, WireError, dispatch, schema_hash,
+};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio::time::timeout;
+
+use crate::guard::single;
+use crate::limits;
+use crate::refusal::{Refusal, json};
+use crate::roots::Served;
+use crate::state::Shared;
+
+/// What a method asks for before it does anything, over HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Demand {
+    /// Nothing: no file changes, and nothing is removed.
+    Nothing,
+    /// The plan that somebody saw.
+    Plan,
+    /// A word that says so: what it removes does not come back.
+    Confirmation,
+}
+
+/// What a method asks for.
+pub(crate) fn demand(method: &str) -> Demand {
+    match method {
+        "restore" | "revert" | "recover" | "undo" | "redo" | "apply" | "revert_to" | "unrevert" => {
+            Demand::Plan
+        }
+        "gc" | "release_session" | "purge" => Demand::Confirmation,
+        _ => Demand::Nothing,
+    }
+}
+
+/// Whether a method may be asked for with GET, because it changes nothing.
+pub(crate) fn is_readable(state: &crate::query::Queries, method: &Method) -> bool {
+    match method.access(UpTo::Now) {
+        Access::Reads => true,
+        // Comparing two recorded snapshots only reads.
+        Access::Records => state.takes(method.name, "to"),
+        Access::Writes => false,
+    }
+}
+
+/// Whether an answer can never be another one: it is about snapshots, and they do not change.
+fn is_immutable(method: &str, params: &Value) -> bool {
+    match method {
+        "patch" | "changes" | "diff" | "diff_full" | "list_files" => true,
+        "show" => !params["path"].is_null(),
+        _ => false,
+    }
+}
+
+/// `GET /v1/projects/{project}/METHOD?…`
+pub(crate) async fn get(
+    method: &'static Method,
+    State(state): State<Arc<Shared>>,
+    Path(project): Path<String>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let served = state.roots.served(&project)?;
+    let params = state.queries.read(method.name, request.uri().query().unwrap_or_default())?;
+    check_ids(&params)?;
+    if method.access(UpTo::Now) == Access::Records && params["to"].is_null() {
+        let why = "`to` is missing: comparing with the present state records it, which takes POST";
+        return Err(Refusal(WireError::invalid_params(why)));
+    }
+    let known = single(request.headers(), &header::IF_NONE_MATCH).map(str::to_owned);
+    if is_immutable(method.name, &params) {
+        // The address says all there is to know, together with the version that answers.
+        static TAG: LazyLock<String> = LazyLock::new(|| format!("\"{}\"", schema_hash()));
+        if known.as_deref() == Some(&*TAG) {
+            still_there(&state, served, params).await?;
+            return Ok(not_modified(&TAG));
+        }
+        let body = answer(&state, served, method, params.to_string()).await?;
+        return Ok(tagged(body.get().to_owned(), &TAG));
+    }
+    let body = answer(&state, served, method, params.to_string()).await?.get().to_owned();
+    let tag = content_tag(body.as_bytes());
+    match known == Some(tag.clone()) {
+        true => Ok(not_modified(&tag)),
+        false => Ok(tagged(body, &tag)),
+    }
+}
+
+/// A snapshot may have been purged or dropped since somebody read it.
+async fn still_there(state: &Shared, served: Served, params: Value) -> Result<(), Refusal> {
+    let check = move |_: &Progress| {
+        let workspace = served.open(&Place::default())?.workspace;
+        for key in ["hash", "from", "to"] {
+            if let Some(hash) = params[key].as_str() {
+                workspace.check_snapshot(&Hash(hash.to_owned()).id()?)?;
+            }
+        }
+        Ok(())
+    };
+    state.work.run(Access::Reads, check).await
+}
+
+/// Names a content: FNV-1a. It tells versions of one address apart and proves nothing.
+fn content_tag(bytes: &[u8]) -> String {
+    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    format!("\"{:016x}\"", bytes.iter().fold(0xcbf2_9ce4_8422_2325, mix))
+}
+
+fn tagged(body: String, tag: &str) -> Response {
+    let mut response = json(StatusCode::OK, body);
+    add_tag(&mut response, tag);
+    response
+}
+
+fn not_modified(tag: &str) -> Response {
+    let mut response = StatusCode::NOT_MODIFIED.into_response();
+    add_tag(&mut response, tag);
+    response
+}
+
+fn add_tag(response: &mut Response, tag: &str) {
+    if let Ok(tag) = HeaderValue::from_str(tag) {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+}
+
+/// `POST /v1/projects/{project}/METHOD`
+pub(crate) async fn post(
+    method: &'static Method,
+    State(state): State<Arc<Shared>>,
+    Path(project): Path<String>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let served = state.roots.served(&project)?;
+    let (parts, body) = request.into_parts();
+    let body = read_body(body).await?;
+    let params = demanded(method.name, &body)?;
+    let key = idempotency_key(&parts.headers)?;
+    let run = {
+        let state = Arc::clone(&state);
+        async move { answer(&state, served, method, params).await.map(|body| body.get().to_owned()) }
+    };
+    let outcome = match key {
+        None => run.await,
+        Some(key) => {
+            let scope = format!("{} {key}", parts.uri.path());
+            state.remembered.once(scope, &body, run).await
+        }
+    };
+    Ok(json(StatusCode::OK, outcome?))
+}
+
+/// The key under which a client may send the same request again.
+pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
+    const NAME: header::HeaderName = header::HeaderName::from_static("idempotency-key");
+    const MAX_BYTES: usize = 200;
+    if !headers.contains_key(&NAME) {
+        return Ok(None);
+    }
+    let key = single(headers, &NAME).filter(|key| !key.is_empty() && key.len() <= MAX_BYTES);
+    let wrong = || Refusal::new("invalid_request", "an idempotency key has 1 to 200 characters");
+    key.map(|key| Some(key.to_owned())).ok_or_else(wrong)
+}
+
+/// The body of a request as text.
+pub(crate) async fn read_body(body: Body) -> Result<String, Refusal> {
+    let limit = usize::try_from(limits::BODY_BYTES).unwrap_or(usize::MAX);
+    let late = |_| Refusal::new("timed_out", "the body took too long");
+    let broken = |_| Refusal::new("invalid_request", "the body is cut off or too large");
+    let bytes = timeout(limits::BODY_TIME, to_bytes(body, limit)).await.map_err(late)?;
+    let text = String::from_utf8(bytes.map_err(broken)?.into());
+    text.map_err(|_| Refusal::new("parse_error", "the body is not UTF-8"))
+}
+
+/// Parameters in which everything is there that the method asks for.
+fn demanded(method: &str, body: &str) -> Result<String, Refusal> {
+    let text = if body.trim().is_empty() { "{}" } else { body };
+    let mut fields: BTreeMap<String, Box<RawValue>> = parsed(text)?;
+    let ids = ["session", "message", "part", "step", "id", "operation", "before", "label"];
+    for (key, value) in fields.iter().filter(|(key, _)| ids.contains(&key.as_str())) {
+        if let Ok(text) = serde_json::from_str::<String>(value.get()) {
+            check_id(key, &text)?;
+        }
+    }
+    if method == "fork" && fields.get("into").is_some_and(|into| into.get() != "null") {
+        let why = "over HTTP a fork brings no files: `into` names a directory that is not served";
+        return Err(Refusal::new("forbidden", why));
+    }
+    match demand(method) {
+        Demand::Nothing => (),
+        Demand::Plan => {
+            if fields.get("plan").is_none_or(|plan| plan.get() == "null") {
+                let mut error = WireError::new("plan_required", "`plan` is missing");
+                error.hint =
+                    Some(format!("POST plan_{method} gives it, and shows what would change"));
+                return Err(Refusal(error));
+            }
+        }
+        Demand::Confirmation => {
+            let confirm = fields.get("confirm").map(|confirm| confirm.get().to_owned());
+            if confirm.as_deref() != Some("true") {
+                let why = "what this removes does not come back";
+                let mut error = WireError::new("not_confirmed", why);
+                error.hint = Some("pass \"confirm\": true".into());
+                return Err(Refusal(error));
+            }
+            if method != "purge" {
+                drop(fields.remove("confirm"));
+            }
+        }
+    }
+    Ok(serde_json::to_string(&fields).expect("JSON has a JSON form"))
+}
+
+fn check_ids(params: &Value) -> Result<(), Refusal> {
+    for (key, value) in params.as_object().into_iter().flatten() {
+        if let Some(text) = value.as_str().filter(|_| key != "path") {
+            check_id(key, text)?;
+        }
+    }
+    Ok(())
+}
+
+/// Ids are made by others, and may be anything that can be shown.
+pub(crate) fn check_id(what: &str, id: &str) -> Result<(), Refusal> {
+    let is_plain = id.len() <= limits::ID_BYTES && !id.contains('\0');
+    match is_plain {
+        true => Ok(()),
+        false => {
+            let why = format!("{what:?} has at most {} bytes, and none is zero", limits::ID_BYTES);
+            Err(Refusal(WireError::invalid_params(why)))
+        }
+    }
+}
+
+/// Calls a method.
+pub(crate) async fn answer(
+    state: &Shared,
+    served: Served,
+    method: &'static Method,
+    params: String,
+) -> Result<Box<RawValue>, Refusal> {
+    let has_to = serde_json::from_str::<Value>(&params).is_ok_and(|params| !params["to"].is_null());
+    let access = method.access(if has_to { UpTo::Snapshot } else { UpTo::Now });
+    let name = method.name;
+    let call =
+        move |progress: &Progress| dispatch(name, &params, &Context { host: &served, progress });
+    let Answer { result, borrowing } = state.work.run(access, call).await?;
+    if let Some(workspace) = borrowing {
+        absorb(workspace);
+    }
+    Ok(result)
+}
+
+/// Copies what a store borrows, while others have their turn.
+fn absorb(workspace: Workspace) {
+    /// What is copied in one go: calls on the work tree wait meanwhile.
+    const SLICE_BYTES: u64 = 32 << 20;
+    let work = move || {
+        let mut left = u64::MAX;
+        // What fails or does not get on is left to the next snapshot.
+        while let Ok(now) = workspace.absorb(SLICE_BYTES)
+            && now > 0
+            && now < left
+        {
+            left = now;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    drop(tokio::task::spawn_blocking(work));
+}
+
+/// A body as what it should be.
+pub(crate) fn parsed<'a, T: Deserialize<'a>>(body: &'a str) -> Result<T, Refusal> {
+    serde_json::from_str(body).map_err(|error| match error.is_data() {
+        true => Refusal(WireError::invalid_params(error.to_string())),
+        false => Refusal::new("parse_error", error.to_string()),
+    })
+}

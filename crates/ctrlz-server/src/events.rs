@@ -1,0 +1,359 @@
+//! Server-sent events: each operation once it is recorded, and the steps that are being worked on.
+//!
+//! Per work tree one task, and only while somebody listens. It sleeps until the kernel says that one
+//! of the two files was replaced, which the engine does with every operation and every step.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::response::Response;
+use ctrlz::{Progress, Signs, TimelineQuery, Workspace};
+use ctrlz_wire::{Access, Host, LogEntry, OpenSteps, Place, WireError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::io::Errno;
+use schemars::JsonSchema;
+use serde::Serialize;
+use tokio::sync::broadcast::{self, error::RecvError};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::time::{sleep, timeout};
+
+use crate::refusal::Refusal;
+use crate::roots::Served;
+use crate::state::Shared;
+
+/// How long to wait for more of the same before looking.
+const SETTLE: Duration = Duration::from_millis(25);
+/// How often to look for a log where there is none yet.
+const NO_LOG_YET: Duration = Duration::from_secs(2);
+/// How often to say that the connection is still good.
+const ALIVE: Duration = Duration::from_secs(15);
+/// How many operations a listener may have missed; above that, it reads the log itself.
+const CATCH_UP: usize = 256;
+/// How many files of an operation an event names.
+const FILES: usize = 20;
+
+/// What a listener is told first.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Hello {
+    /// The newest operation; `null` if there is none.
+    pub(crate) newest: Option<String>,
+    /// The steps that are being worked on.
+    pub(crate) open_steps: OpenSteps,
+}
+
+/// One event, written once for all listeners.
+#[derive(Clone)]
+struct Event {
+    /// The operation, for what is one.
+    id: Option<String>,
+    text: Bytes,
+}
+
+impl Event {
+    fn new(name: &str, id: Option<String>, data: &impl Serialize) -> Event {
+        let data = serde_json::to_string(data).expect("plain data has a JSON form");
+        let line = id.as_ref().map(|id| format!("id: {id}\n")).unwrap_or_default();
+        Event { id, text: format!("event: {name}\n{line}data: {data}\n\n").into() }
+    }
+
+    fn operation(entry: &LogEntry) -> Event {
+        Event::new("operation", Some(entry.operation.clone()), entry)
+    }
+}
+
+/// The tasks that watch, by work tree.
+#[derive(Default)]
+pub(crate) struct Events {
+    watching: Mutex<HashMap<String, Weak<broadcast::Sender<Event>>>>,
+}
+
+impl Events {
+    /// Listens to a work tree, and starts watching it if nobody does.
+    fn listen(&self, state: &Arc<Shared>, project: &str, served: &Served) -> Listener {
+        let mut watching = self.watching.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sender) = watching.get(project).and_then(Weak::upgrade) {
+            let receiver = sender.subscribe();
+            return Listener { receiver, _alive: sender };
+        }
+        let (sender, receiver) = broadcast::channel(CATCH_UP);
+        let sender = Arc::new(sender);
+        let weak = Arc::downgrade(&sender);
+        watching.insert(project.to_owned(), weak.clone());
+        tokio::spawn(watch(Arc::clone(state), served.clone(), weak));
+        Listener { receiver, _alive: sender }
+    }
+}
+
+/// Keeps the watching task alive.
+struct Listener {
+    receiver: broadcast::Receiver<Event>,
+    _alive: Arc<broadcast::Sender<Event>>,
+}
+
+/// `GET /v1/projects/{project}/events`
+pub(crate) async fn get(
+    State(state): State<Arc<Shared>>,
+    Path(project): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let served = state.roots.served(&project)?;
+    let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
+    // Before the log is read, so that nothing falls in between.
+    let listener = state.events.listen(&state, &project, &served);
+    let beginning = beginning(&state, served, last).await?;
+    let (sender, receiver) = channel(16);
+    tokio::spawn(forward(listener, beginning, sender));
+    let mut response = Response::new(Body::new(Sent(receiver)));
+    let kind = HeaderValue::from_static("text/event-stream");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    Ok(response)
+}
+
+/// What a listener gets before anything happens.
+async fn beginning(
+    state: &Shared,
+    served: Served,
+    last: Option<String>,
+) -> Result<Vec<Event>, Refusal> {
+    let read = move |_: &Progress| {
+        let workspace = served.open(&Place::default())?.workspace;
+        let newest = newer(&workspace, None, 1, 0)?.pop().map(|entry| entry.operation);
+        let hello = Hello { newest, open_steps: OpenSteps::of(&workspace)? };
+        let mut events = vec![Event::new("hello", None, &hello)];
+        if let Some(last) = last {
+            let missed = newer(&workspace, Some(&last), CATCH_UP, FILES)?;
+            match missed.len() == CATCH_UP {
+                true => events.push(reset()),
+                false => events.extend(missed.iter().map(Event::operation)),
+            }
+        }
+        Ok(events)
+    };
+    state.work.run(Access::Reads, read).await
+}
+
+/// Too much happened to tell all of it; read the log.
+fn reset() -> Event {
+    Event::new("reset", None, &serde_json::json!({}))
+}
+
+/// The operations after `last`, oldest first; the newest `limit` of them.
+fn newer(
+    workspace: &Workspace,
+    last: Option<&str>,
+    limit: usize,
+    files: usize,
+) -> Result<Vec<LogEntry>, WireError> {
+    // Ids grow, so most of the time a few entries are enough.
+    const FEW: usize = 8;
+    let read = |limit| {
+        let query = TimelineQuery { limit, files, ..TimelineQuery::default() };
+        workspace.timeline(&query)
+    };
+    let mut entries = read(limit.min(FEW))?;
+    let is_new = |operation: &str| last.is_none_or(|last| operation > last);
+    if limit > FEW && entries.len() == FEW && entries.iter().all(|entry| is_new(&entry.operation)) {
+        entries = read(limit)?;
+    }
+    let new = entries.iter().take_while(|entry| is_new(&entry.operation));
+    let mut found: Vec<LogEntry> = new.map(LogEntry::from).collect();
+    found.reverse();
+    Ok(found)
+}
+
+async fn forward(mut listener: Listener, beginning: Vec<Event>, sender: Sender<Bytes>) {
+    let mut last = None;
+    for event in beginning {
+        last = event.id.clone().or(last);
+        if sender.send(event.text).await.is_err() {
+            return;
+        }
+    }
+    loop {
+        let received = tokio::select! {
+            received = timeout(ALIVE, listener.receiver.recv()) => received,
+            () = sender.closed() => return,
+        };
+        let text = match received {
+            Err(_) => Bytes::from_static(b": alive\n\n"),
+            // It was in the beginning already.
+            Ok(Ok(event)) if event.id.is_some() && event.id <= last => continue,
+            Ok(Ok(event)) => {
+                last = event.id.clone().or(last);
+                event.text
+            }
+            Ok(Err(RecvError::Lagged(_))) => reset().text,
+            Ok(Err(RecvError::Closed)) => return,
+        };
+        if sender.send(text).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Tells what happens until nobody listens.
+async fn watch(state: Arc<Shared>, served: Served, listeners: Weak<broadcast::Sender<Event>>) {
+    let mut seen = Seen::default();
+    let mut first = true;
+    while listeners.strong_count() > 0 {
+        let signs = find_signs(&state, served.clone()).await;
+        let watch = signs.and_then(|signs| Watch::on(&signs, listeners.clone()).ok());
+        let Some(mut watch) = watch else {
+            sleep(NO_LOG_YET).await;
+            continue;
+        };
+        // Looked at once the watch is in place, or what happens in between would be missed.
+        loop {
+            let (now, found) = look(&state, served.clone(), seen.clone()).await;
+            seen = now;
+            let Some(sender) = listeners.upgrade() else { return };
+            for event in found.into_iter().filter(|_| !first) {
+                // Nobody listens only if the last one has just gone.
+                sender.send(event).ok();
+            }
+            drop(sender);
+            first = false;
+            if !watch.changed().await {
+                break;
+            }
+            sleep(SETTLE).await;
+        }
+        sleep(SETTLE).await;
+    }
+}
+
+/// What listeners were told.
+#[derive(Clone, Default)]
+struct Seen {
+    newest: Option<String>,
+    open_steps: Option<OpenSteps>,
+}
+
+async fn find_signs(state: &Shared, served: Served) -> Option<Signs> {
+    let read = move |_: &Progress| Ok(served.open(&Place::default())?.workspace.signs()?);
+    state.work.run(Access::Reads, read).await.ok().flatten()
+}
+
+/// Reads what is new. What cannot be read now is found with the next change.
+async fn look(state: &Shared, served: Served, seen: Seen) -> (Seen, Vec<Event>) {
+    let before = seen.clone();
+    let read = move |_: &Progress| {
+        let workspace = served.open(&Place::default())?.workspace;
+        let limit = if seen.newest.is_some() { CATCH_UP } else { 1 };
+        let entries = newer(&workspace, seen.newest.as_deref(), limit, FILES)?;
+        let open = OpenSteps::of(&workspace)?;
+        let mut events: Vec<Event> = match entries.len() == CATCH_UP {
+            true => vec![reset()],
+            false => entries.iter().map(Event::operation).collect(),
+        };
+        if seen.open_steps.as_ref() != Some(&open) {
+            events.push(Event::new("open_steps", None, &open));
+        }
+        let newest = entries.last().map(|entry| entry.operation.clone()).or(seen.newest);
+        Ok((Seen { newest, open_steps: Some(open) }, events))
+    };
+    state.work.run(Access::Reads, read).await.unwrap_or((before, Vec::new()))
+}
+
+/// Tells when one of two files is replaced, from a thread that sleeps until then.
+struct Watch {
+    changes: Receiver<()>,
+}
+
+impl Watch {
+    fn on(signs: &Signs, listeners: Weak<broadcast::Sender<Event>>) -> io::Result<Watch> {
+        let queue = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
+        // The directories are watched, as the files are replaced and not written.
+        let flags = WatchFlags::MOVED_TO
+            | WatchFlags::DELETE_SELF
+            | WatchFlags::MOVE_SELF
+            | WatchFlags::ONLYDIR;
+        for path in [&signs.operations, &signs.open_steps] {
+            inotify::add_watch(&queue, path.parent().unwrap_or(path), flags)?;
+        }
+        let (sender, changes) = channel(1);
+        let wait = move || while tell(&queue, &listeners, &sender) {};
+        std::thread::Builder::new().name("events".into()).spawn(wait)?;
+        Ok(Watch { changes })
+    }
+
+    /// Waits for a change; false when there is nothing left to wait for.
+    async fn changed(&mut self) -> bool {
+        self.changes.recv().await.is_some()
+    }
+}
+
+/// Sleeps until something happens, and tells it; false when nobody wants to know any more.
+fn tell(queue: &OwnedFd, listeners: &Weak<broadcast::Sender<Event>>, sender: &Sender<()>) -> bool {
+    const LOOK_UP: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+    let mut waiting = [PollFd::new(queue, PollFlags::IN)];
+    let polled = poll(&mut waiting, Some(&LOOK_UP));
+    if listeners.strong_count() == 0 || polled.is_err_and(|error| error != Errno::INTR) {
+        return false;
+    }
+    match drain(queue) {
+        Drained::Nothing => !sender.is_closed(),
+        // One that is not taken yet stands for this one too.
+        Drained::Something => !matches!(sender.try_send(()), Err(TrySendError::Closed(()))),
+        Drained::Gone => false,
+    }
+}
+
+/// Takes what the kernel has to say.
+fn drain(queue: &OwnedFd) -> Drained {
+    const GONE: ReadFlags = ReadFlags::DELETE_SELF
+        .union(ReadFlags::MOVE_SELF)
+        .union(ReadFlags::IGNORED)
+        .union(ReadFlags::UNMOUNT);
+    let mut buffer = [MaybeUninit::uninit(); 4096];
+    let mut reader = inotify::Reader::new(queue, &mut buffer);
+    let mut drained = Drained::Nothing;
+    while let Ok(notice) = reader.next() {
+        if notice.events().intersects(GONE) {
+            return Drained::Gone;
+        }
+        let name = notice.file_name().map(std::ffi::CStr::to_bytes);
+        let is_sign = matches!(name, Some(b"log" | b"steps"));
+        if is_sign || notice.events().contains(ReadFlags::QUEUE_OVERFLOW) {
+            drained = Drained::Something;
+        }
+    }
+    drained
+}
+
+/// What the kernel had to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Drained {
+    Nothing,
+    Something,
+    /// A directory is gone, so there is nothing more to come.
+    Gone,
+}
+
+/// A body whose pieces somebody sends.
+struct Sent(Receiver<Bytes>);
+
+impl HttpBody for Sent {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut TaskContext<'_>,
+    ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, Infallible>>> {
+        let piece = self.0.poll_recv(context);
+        piece.map(|piece| piece.map(|piece| Ok(hyper::body::Frame::data(piece))))
+    }
+}

@@ -1,0 +1,292 @@
+//! The outermost layer: whatever reaches a route has passed it, and so will every route to come.
+//!
+//! In this order: where the request says it is going (`Host`), where it comes from (`Origin`), who
+//! sends it (the token), and only then what it wants (verb, address, kind and size of the body).
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::header::{self, HeaderName};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use crate::entry::Pass;
+use crate::limits;
+use crate::page;
+use crate::refusal::Refusal;
+use crate::state::{Peer, Shared};
+
+/// The cookie's name.
+pub(crate) const COOKIE: &str = "ctrlz_page";
+
+/// What an address opens to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Door {
+    /// Anybody: it says nothing.
+    Open,
+    /// Whoever has a code, which the route itself looks at.
+    SignIn,
+    /// Pages that are signed in.
+    Page,
+    /// Programs and pages with a token.
+    Locked,
+}
+
+impl Door {
+    /// What is not known to be less is locked.
+    pub(crate) fn of(path: &str) -> Door {
+        match path {
+            "/healthz" => Door::Open,
+            "/v1/login" => Door::SignIn,
+            path if page::is_page(path) => Door::Page,
+            _ => Door::Locked,
+        }
+    }
+}
+
+/// Lets a request through, or answers it.
+pub(crate) async fn watch(
+    State(state): State<Arc<Shared>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let mut response = match check(&state, &request) {
+        Ok(()) => next.run(request).await,
+        Err(refused) => *refused,
+    };
+    add_headers(response.headers_mut());
+    response
+}
+
+fn check(state: &Shared, request: &Request) -> Result<(), Box<Response>> {
+    let refuse = |refusal: Refusal| Box::new(refusal.into_response());
+    check_target(request).map_err(refuse)?;
+    check_origin(request).map_err(refuse)?;
+    check_pass(state, request)?;
+    check_form(request).map_err(refuse)
+}
+
+fn peer(request: &Request) -> Peer {
+    // Without it, nothing is known to be right.
+    request.extensions().get().copied().unwrap_or(Peer::Nobody)
+}
+
+/// The host that a request names must be this one: a page of somebody else's whose name was made
+/// to lead here names its own.
+fn check_target(request: &Request) -> Result<(), Refusal> {
+    let refuse = |why: &str| Refusal::new("forbidden", why);
+    let headers = request.headers();
+    let host = single(headers, &header::HOST).ok_or_else(|| refuse("there is not one Host"))?;
+    let hosts = peer(request).hosts();
+    let is_ours = |host: &str| hosts.iter().any(|ours| ours.eq_ignore_ascii_case(host));
+    let authority = request.uri().authority().map(|authority| authority.as_str());
+    if !is_ours(host) || authority.is_some_and(|authority| !is_ours(authority)) {
+        return Err(refuse("this is not the host that was asked for"));
+    }
+    let is_forwarded = |name: &HeaderName| {
+        name.as_str() == "forwarded" || name.as_str().starts_with("x-forwarded")
+    };
+    match headers.keys().any(is_forwarded) {
+        true => Err(refuse("requests are not taken from others")),
+        false => Ok(()),
+    }
+}
+
+/// Only our own page may ask from inside a browser.
+fn check_origin(request: &Request) -> Result<(), Refusal> {
+    let headers = request.headers();
+    let refuse = || Err(Refusal::new("forbidden", "requests of other pages are refused"));
+    if headers.contains_key(header::ORIGIN) {
+        let host = single(headers, &header::HOST).unwrap_or_default();
+        let own = format!("http://{host}");
+        if single(headers, &header::ORIGIN).is_none_or(|origin| !origin.eq_ignore_ascii_case(&own))
+        {
+            return refuse();
+        }
+    }
+    let fetch = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+    match fetch("sec-fetch-site") {
+        None | Some("same-origin" | "none") => Ok(()),
+        // Following a link to the page shows it as it is to anybody; `ctrlz ui` comes this way.
+        Some(_)
+            if request.uri().path() == "/"
+                && request.method() == Method::GET
+                && fetch("sec-fetch-mode") == Some("navigate")
+                && fetch("sec-fetch-dest") == Some("document") =>
+        {
+            Ok(())
+        }
+        Some(_) => refuse(),
+    }
+}
+
+fn check_pass(state: &Shared, request: &Request) -> Result<(), Box<Response>> {
+    let door = Door::of(request.uri().path());
+    let pass = match peer(request) {
+        Peer::Socket => Pass::Everything,
+        Peer::Tcp { .. } => pass(state, request.headers()),
+        Peer::Nobody => Pass::None,
+    };
+    match (door, pass) {
+        (Door::Open | Door::SignIn, _) => return Ok(()),
+        (Door::Page | Door::Locked, Pass::Everything) | (Door::Page, Pass::Page) => return Ok(()),
+        (Door::Page, Pass::None) | (Door::Locked, Pass::Page | Pass::None) => (),
+    }
+    let refused = if state.entry.count_wrong() {
+        Refusal::new("overloaded", "too many wrong tokens").into_response()
+    } else if door == Door::Page && request.method() == Method::GET {
+        page::sign_in()
+    } else {
+        let mut error = Refusal::new("unauthorized", "a token is needed");
+        error.0.hint = Some("it is in the token file of `ctrlz serve`, or run `ctrlz ui`".into());
+        error.into_response()
+    };
+    Err(Box::new(refused))
+}
+
+fn pass(state: &Shared, headers: &HeaderMap) -> Pass {
+    let bearer = match headers.get_all(header::AUTHORIZATION).iter().count() {
+        0 => None,
+        // Of two, nobody could tell which is meant.
+        _ => Some(single(headers, &header::AUTHORIZATION).and_then(bearer).unwrap_or_default()),
+    };
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let cookie = cookies
+        .flat_map(|line| line.split(';'))
+        .find_map(|pair| pair.trim().strip_prefix(COOKIE)?.strip_prefix('='));
+    state.entry.pass(bearer.map(str::as_bytes), cookie.map(str::as_bytes))
+}
+
+/// The token of an `Authorization` header.
+pub(crate) fn bearer(value: &str) -> Option<&str> {
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(token)
+}
+
+/// The value of a header that is there exactly once.
+pub(crate) fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?;
+    values.next().is_none().then_some(())?;
+    value.to_str().ok()
+}
+
+/// What the request is made of.
+fn check_form(request: &Request) -> Result<(), Refusal> {
+    let headers = request.headers();
+    let invalid = |why: &str| Err(Refusal::new("invalid_request", why));
+    if headers.contains_key(header::TRANSFER_ENCODING) {
+        return invalid("a body has a Content-Length and no Transfer-Encoding");
+    }
+    if headers.contains_key(header::UPGRADE) {
+        return invalid("there is no other protocol");
+    }
+    if !is_plain(request.uri().path()) {
+        return invalid("the address is not plain");
+    }
+    let length = match headers.contains_key(header::CONTENT_LENGTH) {
+        false => 0,
+        true => match single(headers, &header::CONTENT_LENGTH).map(str::parse::<u64>) {
+            Some(Ok(length)) => length,
+            _ => return invalid("the Content-Length is no number"),
+        },
+    };
+    if length > limits::BODY_BYTES {
+        let why = format!("a body has at most {} bytes", limits::BODY_BYTES);
+        return Err(Refusal::new("too_large", why));
+    }
+    if *request.method() != Method::POST {
+        return if length > 0 { invalid("only POST has a body") } else { Ok(()) };
+    }
+    match is_json(headers) {
+        true => Ok(()),
+        false => Err(Refusal::new("not_json", "a body is application/json, and not encoded")),
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = single(headers, &header::CONTENT_TYPE).unwrap_or_default();
+    let (kind, parameters) = kind.split_once(';').unwrap_or((kind, ""));
+    let parameters = parameters.trim();
+    kind.trim().eq_ignore_ascii_case("application/json")
+        && (parameters.is_empty() || parameters.eq_ignore_ascii_case("charset=utf-8"))
+        && !headers.contains_key(header::CONTENT_ENCODING)
+}
+
+/// Whether an address means what it looks like: nothing climbs, and nothing is written so that it
+/// becomes a separator or the end of a text only when it is read.
+fn is_plain(path: &str) -> bool {
+    let lower = path.to_ascii_lowercase();
+    let hidden = ["%00", "%25", "%2e", "%2f", "%5c", "\\", "//"];
+    !hidden.iter().any(|part| lower.contains(part))
+        && !path.split('/').any(|part| part == "." || part == "..")
+}
+
+/// What every answer says to a browser, unless the route has said it already.
+fn add_headers(headers: &mut HeaderMap) {
+    const NOTHING: &str =
+        "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
+    let always = [
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::CONTENT_SECURITY_POLICY, NOTHING),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CACHE_CONTROL, "no-store"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    ];
+    for (name, value) in always {
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
+    }
+}
+
+/// What no route answers.
+pub(crate) async fn no_such_route() -> Response {
+    Refusal::new("no_such_route", "there is nothing at this address").into_response()
+}
+
+/// A route that takes other verbs.
+pub(crate) async fn wrong_verb() -> Response {
+    Refusal::new("wrong_verb", "the address does not take this verb").into_response()
+}
+
+/// Nothing but that the server is there.
+pub(crate) async fn healthz() -> StatusCode {
+    StatusCode::NO_CONTENT
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_what_they_look_like() {
+        for path in ["/", "/v1/projects/0123/log", "/session/ses_1.2-x/diff", "/a%20b"] {
+            assert!(is_plain(path), "{path}");
+        }
+        for path in [
+            "/..",
+            "/a/../b",
+            "/./a",
+            "/%2e%2e%2fetc",
+            "/a%2Fb",
+            "/a%5Cb",
+            "/a\\b",
+            "/a%00",
+            "/%252e%252e/",
+            "//etc",
+        ] {
+            assert!(!is_plain(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_locked() {
+        for path in ["/v1", "/v1/server", "/v1/nothing", "/session/x/diff", "/metrics", "/V1/login"]
+        {
+            assert_eq!(Door::of(path), Door::Locked, "{path}");
+        }
+        assert_eq!(Door::of("/"), Door::Page);
+    }
+}

@@ -1,0 +1,120 @@
+//! Sockets and connections: how many, how long, and whose.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::sleep;
+use tower_service::Service;
+
+use crate::limits;
+use crate::state::{Peer, Shared};
+
+/// How long to wait after a connection could not be accepted, for instance because no more files
+/// may be open.
+const AFTER_FAILURE: Duration = Duration::from_millis(50);
+
+/// What every connection needs.
+#[derive(Clone)]
+pub(crate) struct Serving {
+    pub(crate) app: Router,
+    pub(crate) state: Arc<Shared>,
+    pub(crate) stop: watch::Receiver<bool>,
+}
+
+/// Accepts connections of the same user.
+pub(crate) async fn accept_local(listener: UnixListener, service: Serving) {
+    let places = Arc::new(Semaphore::new(limits::CONNECTIONS));
+    let own = rustix::process::geteuid().as_raw();
+    while let Some((place, accepted)) = next(&places, &service, listener.accept()).await {
+        match accepted {
+            // Whom the kernel calls somebody else is not even answered.
+            Ok((stream, _)) => {
+                if stream.peer_cred().is_ok_and(|peer| peer.uid() == own) {
+                    tokio::spawn(serve(stream, Peer::Socket, service.clone(), place));
+                }
+            }
+            Err(_) => sleep(AFTER_FAILURE).await,
+        }
+    }
+}
+
+/// Accepts connections over TCP.
+pub(crate) async fn accept_tcp(listener: TcpListener, service: Serving) {
+    let places = Arc::new(Semaphore::new(limits::CONNECTIONS));
+    let Ok(here) = listener.local_addr() else { return };
+    while let Some((place, accepted)) = next(&places, &service, listener.accept()).await {
+        match accepted {
+            Ok((stream, _)) => {
+                // Only makes answers slower if it cannot be set.
+                stream.set_nodelay(true).ok();
+                tokio::spawn(serve(stream, Peer::Tcp { here }, service.clone(), place));
+            }
+            Err(_) => sleep(AFTER_FAILURE).await,
+        }
+    }
+}
+
+/// Waits for a place and then for a connection; `None` when the server ends.
+async fn next<T>(
+    places: &Arc<Semaphore>,
+    service: &Serving,
+    accept: impl Future<Output = io::Result<T>>,
+) -> Option<(OwnedSemaphorePermit, io::Result<T>)> {
+    let mut stop = service.stop.clone();
+    tokio::select! {
+        accepted = async {
+            let place = Arc::clone(places).acquire_owned().await.ok()?;
+            Some((place, accept.await))
+        } => accepted,
+        () = stopped(&mut stop) => None,
+    }
+}
+
+async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    peer: Peer,
+    service: Serving,
+    place: OwnedSemaphorePermit,
+) {
+    let Serving { app, state, mut stop } = service;
+    let answer = service_fn(move |mut request: Request<Incoming>| {
+        state.answered.fetch_add(1, Ordering::Relaxed);
+        request.extensions_mut().insert(peer);
+        // A router is always ready.
+        app.clone().call(request.map(Body::new))
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits::HEAD_TIME)
+        .max_buf_size(limits::HEAD_BYTES)
+        .max_headers(limits::HEADERS)
+        .serve_connection(TokioIo::new(stream), answer);
+    let mut connection = std::pin::pin!(connection);
+    tokio::select! {
+        // How a connection ends is the client's affair.
+        ended = connection.as_mut() => drop(ended),
+        () = stopped(&mut stop) => {
+            connection.as_mut().graceful_shutdown();
+            drop(connection.await);
+        }
+    }
+    drop(place);
+}
+
+/// Waits until the server is told to end.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    // Whoever could tell is gone only when everything is.
+    drop(stop.wait_for(|stop| *stop).await);
+}

@@ -1,0 +1,169 @@
+//! The work trees that are served. A request names one of them by its id; nothing in it can name
+//! another directory.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use ctrlz_wire::{Host, Opened, Place, WireError, WirePath, WorkTree};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::limits;
+use crate::refusal::Refusal;
+
+/// A work tree that is served.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Project {
+    /// Its id, for addresses.
+    pub(crate) project: String,
+    /// Where it is.
+    pub(crate) path: WirePath,
+    /// The last part of its path, for people.
+    pub(crate) name: String,
+    /// Whether it is still there.
+    pub(crate) present: bool,
+}
+
+/// The work trees that are served.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Projects {
+    /// The work trees; the first one is where the server was started.
+    pub(crate) projects: Vec<Project>,
+}
+
+/// A work tree to serve.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AddProject {
+    /// The work tree, or a directory in it; absolute.
+    pub(crate) path: WirePath,
+}
+
+#[derive(Clone)]
+struct Root {
+    id: String,
+    path: PathBuf,
+}
+
+/// Finds work trees by their ids.
+pub(crate) struct Roots {
+    host: Arc<dyn Host>,
+    roots: RwLock<Vec<Root>>,
+}
+
+impl Roots {
+    /// Serves these directories, as `host` opens them.
+    pub(crate) fn new(host: Arc<dyn Host>, dirs: &[PathBuf]) -> Result<Roots, WireError> {
+        let roots = Roots { host, roots: RwLock::default() };
+        for dir in dirs {
+            roots.add(dir)?;
+        }
+        Ok(roots)
+    }
+
+    /// Serves the work tree that a directory belongs to.
+    pub(crate) fn add(&self, dir: &Path) -> Result<Project, WireError> {
+        let place = Place { dir: Some(dir.into()), ..Place::default() };
+        let workspace = self.host.open(&place)?.workspace;
+        let root = Root { id: workspace.id(), path: workspace.root().to_owned() };
+        let mut roots = self.roots.write().unwrap_or_else(PoisonError::into_inner);
+        if !roots.iter().any(|known| known.id == root.id) {
+            roots.push(root.clone());
+        }
+        Ok(describe(&root))
+    }
+
+    fn all(&self) -> Vec<Root> {
+        self.roots.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn list(&self) -> Projects {
+        Projects { projects: self.all().iter().map(describe).collect() }
+    }
+
+    pub(crate) fn describe(&self, id: &str) -> Result<Project, Refusal> {
+        self.root(id).map(|root| describe(&root))
+    }
+
+    /// The ids, the first one where the server was started.
+    pub(crate) fn ids(&self) -> Vec<String> {
+        self.all().into_iter().map(|root| root.id).collect()
+    }
+
+    /// A way to open the work tree with this id, and no other.
+    pub(crate) fn served(&self, id: &str) -> Result<Served, Refusal> {
+        Ok(Served { host: Arc::clone(&self.host), root: self.root(id)?.path })
+    }
+
+    fn root(&self, id: &str) -> Result<Root, Refusal> {
+        let unknown = || Refusal::new("no_such_project", "no such work tree is served");
+        self.all().into_iter().find(|root| root.id == id).ok_or_else(unknown)
+    }
+}
+
+fn describe(Root { id, path }: &Root) -> Project {
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    Project {
+        project: id.clone(),
+        path: path.as_path().into(),
+        name: name.to_string_lossy().into_owned(),
+        present: path.is_dir(),
+    }
+}
+
+/// Opens one work tree, whatever a request says.
+#[derive(Clone)]
+pub(crate) struct Served {
+    host: Arc<dyn Host>,
+    root: PathBuf,
+}
+
+impl Host for Served {
+    fn open(&self, place: &Place) -> Result<Opened, WireError> {
+        check(place)?;
+        if !self.root.is_dir() {
+            let mut gone = WireError::new("no_such_project", "the work tree is gone");
+            gone.path = Some(self.root.as_path().into());
+            return Err(gone);
+        }
+        let mut options = place.options.clone();
+        let longest = u64::try_from(limits::PATIENCE.as_millis()).unwrap_or(u64::MAX);
+        options.patience_millis = Some(options.patience_millis.unwrap_or(longest).min(longest));
+        self.host.open(&Place {
+            dir: Some(self.root.as_path().into()),
+            work_tree: WorkTree::Dir,
+            profile: place.profile,
+            options,
+            ..Place::default()
+        })
+    }
+
+    fn owner(&self) -> Option<u32> {
+        // Whoever begins a step over HTTP is another process than this one.
+        None
+    }
+}
+
+/// Where to act is said by the address, and how much a server may do by whoever started it.
+fn check(place: &Place) -> Result<(), WireError> {
+    let Place { dir, data_dir, store, work_tree, profile: _, options, progress } = place;
+    let elsewhere = dir.is_some()
+        || data_dir.is_some()
+        || store.is_some()
+        || *work_tree != WorkTree::default()
+        || *progress;
+    if elsewhere {
+        let why = "over HTTP the address says which work tree; `dir`, `data_dir`, `store`, \
+                   `work_tree` and `progress` are not taken";
+        return Err(WireError::invalid_params(why));
+    }
+    let unsafe_options = options.allow_dangerous_root.is_some()
+        || options.ref_prefix.is_some()
+        || options.threads.is_some();
+    match unsafe_options {
+        true => Err(WireError::invalid_params(
+            "over HTTP the options `allow_dangerous_root`, `ref_prefix` and `threads` are not taken",
+        )),
+        false => Ok(()),
+    }
+}

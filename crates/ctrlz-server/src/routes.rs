@@ -1,0 +1,198 @@
+//! Every address there is: the router is made from one list, and so are the tests of what guards it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use axum::extract::{Path, Request, State};
+use axum::middleware::from_fn_with_state;
+use axum::response::Response;
+use axum::routing::{MethodRouter, get, post};
+use axum::{Extension, Router};
+use ctrlz::Progress;
+use ctrlz_wire::{Access, METHODS, Method, PROTOCOL, schema_hash, schema_text};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::refusal::{Refusal, json, json_of};
+use crate::roots::AddProject;
+use crate::state::{Peer, Shared};
+use crate::stream::STREAMS;
+use crate::{call, events, guard, openapi, page, session};
+
+/// What the server is.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ServerInfo {
+    /// Always `ctrlz`.
+    pub(crate) name: &'static str,
+    /// The version of ctrlz.
+    pub(crate) version: &'static str,
+    /// The version of the protocol.
+    pub(crate) protocol: u32,
+    /// Names the schema that the server follows.
+    pub(crate) schema_hash: String,
+    /// The server's process.
+    pub(crate) pid: u32,
+    /// Requests that were answered since it started.
+    pub(crate) answered: u64,
+}
+
+/// One verb at one address.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Route {
+    /// `GET` or `POST`.
+    pub verb: &'static str,
+    /// The address; what is in braces is filled in.
+    pub path: String,
+}
+
+/// Where the methods of a work tree are.
+pub(crate) const METHOD_PREFIX: &str = "/v1/projects/{project}/";
+
+/// Every route, in the order of the documentation.
+pub fn routes() -> Vec<Route> {
+    let queries = crate::query::Queries::new();
+    let route = |verb, path: &str| Route { verb, path: path.into() };
+    let mut routes: Vec<Route> = Vec::new();
+    for (verb, path) in OWN {
+        routes.push(route(verb, path));
+    }
+    for (name, ..) in STREAMS {
+        routes.push(route("GET", &format!("{METHOD_PREFIX}{name}")));
+    }
+    for method in METHODS.iter() {
+        let path = format!("{METHOD_PREFIX}{}", method.name);
+        if call::is_readable(&queries, method) {
+            routes.push(route("GET", &path));
+        }
+        routes.push(route("POST", &path));
+    }
+    routes.extend(page::addresses().map(|path| route("GET", &path)));
+    routes
+}
+
+/// The addresses that are neither methods nor files.
+pub(crate) const OWN: [(&str, &str); 14] = [
+    ("GET", "/session/{id}/diff"),
+    ("POST", "/session/{id}/revert"),
+    ("POST", "/session/{id}/unrevert"),
+    ("GET", "/v1/server"),
+    ("GET", "/v1/openapi.json"),
+    ("GET", "/v1/schema.json"),
+    ("GET", "/v1/projects"),
+    ("POST", "/v1/projects"),
+    ("GET", "/v1/projects/{project}"),
+    ("GET", "/v1/projects/{project}/events"),
+    ("POST", "/v1/codes"),
+    ("POST", "/v1/login"),
+    ("POST", "/v1/logout"),
+    ("GET", "/healthz"),
+];
+
+/// The whole server, apart from its sockets.
+pub(crate) fn app(state: &Arc<Shared>) -> Router {
+    let mut router = Router::new();
+    for (verb, path) in OWN {
+        router = router.route(path, own(verb, path));
+    }
+    for (name, stream, kind, _) in STREAMS {
+        let handler =
+            move |state, project, request| stream_get(stream, kind, state, project, request);
+        router = router.route(&format!("{METHOD_PREFIX}{name}"), get(handler));
+    }
+    for method in METHODS.iter() {
+        let path = format!("{METHOD_PREFIX}{}", method.name);
+        router = router.route(&path, method_routes(state, method));
+    }
+    for path in page::addresses() {
+        router = router.route(&path, get(page::get));
+    }
+    router
+        .fallback(guard::no_such_route)
+        .method_not_allowed_fallback(guard::wrong_verb)
+        // Outermost, so that it is around everything above and everything to come.
+        .layer(from_fn_with_state(Arc::clone(state), guard::watch))
+        .with_state(Arc::clone(state))
+}
+
+async fn stream_get(
+    stream: ctrlz_wire::Stream,
+    kind: &'static str,
+    state: State<Arc<Shared>>,
+    project: Path<String>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    crate::stream::get((stream, kind), state, project, request).await
+}
+
+fn method_routes(state: &Shared, method: &'static Method) -> MethodRouter<Arc<Shared>> {
+    let posted = post(move |state, project, request| call::post(method, state, project, request));
+    match call::is_readable(&state.queries, method) {
+        true => {
+            posted.get(move |state, project, request| call::get(method, state, project, request))
+        }
+        false => posted,
+    }
+}
+
+fn own(verb: &str, path: &str) -> MethodRouter<Arc<Shared>> {
+    match (verb, path) {
+        ("GET", "/session/{id}/diff") => get(session::diff),
+        ("POST", "/session/{id}/revert") => post(session::revert),
+        ("POST", "/session/{id}/unrevert") => post(session::unrevert),
+        ("GET", "/v1/server") => get(server),
+        ("GET", "/v1/openapi.json") => get(|| async { text(openapi::openapi_text()) }),
+        ("GET", "/v1/schema.json") => get(|| async { text(schema_text()) }),
+        ("GET", "/v1/projects") => get(projects),
+        ("POST", "/v1/projects") => post(add_project),
+        ("GET", "/v1/projects/{project}") => get(project),
+        ("GET", "/v1/projects/{project}/events") => get(events::get),
+        ("POST", "/v1/codes") => post(page::new_code),
+        ("POST", "/v1/login") => post(page::login),
+        ("POST", "/v1/logout") => post(page::logout),
+        ("GET", "/healthz") => get(guard::healthz),
+        // A route that is listed and not served would be found by every test of the list.
+        _ => MethodRouter::new(),
+    }
+}
+
+fn text(json_text: String) -> Response {
+    json(axum::http::StatusCode::OK, json_text)
+}
+
+async fn server(State(state): State<Arc<Shared>>) -> Response {
+    json_of(&ServerInfo {
+        name: "ctrlz",
+        version: env!("CARGO_PKG_VERSION"),
+        protocol: PROTOCOL,
+        schema_hash: schema_hash(),
+        pid: std::process::id(),
+        answered: state.answered.load(Ordering::Relaxed),
+    })
+}
+
+async fn projects(State(state): State<Arc<Shared>>) -> Response {
+    json_of(&state.roots.list())
+}
+
+/// `POST /v1/projects`: only a process of this user may say which directories are served.
+async fn add_project(
+    State(state): State<Arc<Shared>>,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    if peer != Peer::Socket {
+        return Err(Refusal::new("forbidden", "work trees are added through the socket only"));
+    }
+    let body = call::read_body(request.into_body()).await?;
+    let add: AddProject = call::parsed(&body)?;
+    let adding = Arc::clone(&state);
+    let added = move |_: &Progress| adding.roots.add(add.path.as_path());
+    Ok(json_of(&state.work.run(Access::Reads, added).await?))
+}
+
+async fn project(
+    State(state): State<Arc<Shared>>,
+    Path(id): Path<String>,
+) -> Result<Response, Refusal> {
+    Ok(json_of(&state.roots.describe(&id)?))
+}

@@ -1,0 +1,262 @@
+//! The three addresses that agents know already: what a session changed, take it back to a message,
+//! and take that back.
+//!
+//! They plan and act in one call. Nothing is lost by it: a revert can be taken back, and what others
+//! changed meanwhile stays.
+
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, Request, State};
+use axum::response::Response;
+use ctrlz_wire::{Stream, WireError, find};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::sync::mpsc::channel;
+
+use crate::call::{answer, check_id, idempotency_key, parsed, read_body};
+use crate::refusal::{Refusal, json as json_answer};
+use crate::roots::Served;
+use crate::state::Shared;
+use crate::stream::{self, Broken, Pieces};
+
+/// One file, as these clients expect it.
+#[derive(Serialize)]
+struct FileDiff<'a> {
+    file: String,
+    #[serde(borrow)]
+    before: &'a RawValue,
+    after: &'a RawValue,
+    additions: u64,
+    deletions: u64,
+}
+
+/// The same as the stream gives it.
+#[derive(Deserialize)]
+struct StreamedDiff<'a> {
+    file: Value,
+    #[serde(borrow)]
+    before: &'a RawValue,
+    #[serde(borrow)]
+    after: &'a RawValue,
+    additions: u64,
+    deletions: u64,
+}
+
+/// `GET /session/{id}/diff`
+pub(crate) async fn diff(
+    State(state): State<Arc<Shared>>,
+    Path(session): Path<String>,
+) -> Result<Response, Refusal> {
+    let served = serving(&state, &session).await?;
+    let params = json!({ "of": { "session": session } }).to_string();
+    let pieces = stream::begin(&state, served, Stream::DeedsFull, params).await?;
+    Ok(json_answer(axum::http::StatusCode::OK, Body::new(list_of(pieces))))
+}
+
+/// Turns lines into one list.
+fn list_of(mut lines: Pieces) -> Pieces {
+    let (sender, receiver) = channel::<Result<Bytes, Broken>>(4);
+    tokio::spawn(async move {
+        let mut before = "{\"diffs\":[";
+        while let Some(line) = lines.next().await {
+            let item = line.and_then(|line| listed(before, &line));
+            let broken = item.is_err();
+            before = ",";
+            if sender.send(item).await.is_err() || broken {
+                return;
+            }
+        }
+        let end = if before == "," { "]}" } else { "{\"diffs\":[]}" };
+        sender.send(Ok(end.into())).await.ok();
+    });
+    receiver.into()
+}
+
+fn listed(before: &str, line: &[u8]) -> Result<Bytes, Broken> {
+    let StreamedDiff { file, before: earlier, after, additions, deletions } =
+        serde_json::from_slice(line).map_err(|_| Broken)?;
+    let diff = FileDiff { file: name(&file), before: earlier, after, additions, deletions };
+    let text = serde_json::to_string(&diff).map_err(|_| Broken)?;
+    Ok(format!("{before}{text}").into())
+}
+
+/// These clients know names that are text.
+fn name(path: &Value) -> String {
+    let bytes: Option<Vec<u8>> = path["bytes"]
+        .as_array()
+        .map(|bytes| bytes.iter().filter_map(|byte| u8::try_from(byte.as_u64()?).ok()).collect());
+    match bytes {
+        Some(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        None => path.as_str().unwrap_or_default().to_owned(),
+    }
+}
+
+/// The work tree that knows the session, the one where the server was started first.
+async fn serving(state: &Shared, session: &str) -> Result<Served, Refusal> {
+    check_id("session", session)?;
+    let method = find("sessions").expect("the method is part of the table");
+    for id in state.roots.ids() {
+        let served = state.roots.served(&id)?;
+        let sessions = answer(state, served.clone(), method, "{}".into()).await?;
+        let sessions: Value = serde_json::from_str(sessions.get()).unwrap_or_default();
+        let mut known = sessions["sessions"].as_array().into_iter().flatten();
+        if known.any(|known| known["session"] == session) {
+            return Ok(served);
+        }
+    }
+    let mut error = WireError::new("no_such_session", format!("no session {session:?} is known"));
+    error.details.id = Some(session.to_owned());
+    Err(Refusal(error))
+}
+
+/// What `GET /session/{id}/diff` gives.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "written piece by piece; this says what comes out")]
+pub(crate) struct SessionDiff {
+    /// One entry per file.
+    diffs: Vec<SessionFile>,
+}
+
+/// A file that a session changed.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "written piece by piece; this says what comes out")]
+pub(crate) struct SessionFile {
+    /// The path, relative to the work tree.
+    file: String,
+    /// The earlier text; empty if there was none, or it is binary.
+    before: String,
+    /// The later text, like `before`.
+    after: String,
+    /// Lines only the later text has.
+    additions: u64,
+    /// Lines only the earlier text has.
+    deletions: u64,
+}
+
+/// What `revert` takes.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RevertBody {
+    /// The first message to take back; everything the session did after it goes too.
+    #[serde(rename = "messageID")]
+    message: String,
+    /// The part of the message to begin with.
+    #[serde(rename = "partID")]
+    part: Option<String>,
+}
+
+/// What `revert` gives.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Reverted {
+    /// The message.
+    #[serde(rename = "messageID")]
+    message: String,
+    /// The part of it.
+    #[serde(rename = "partID")]
+    part: Option<String>,
+    /// The snapshot before the revert; `null` if no file changed.
+    snapshot: Value,
+    /// What the revert changed, as text that `git apply` accepts.
+    diff: Value,
+    /// What was done path by path, and what stays because others changed it.
+    #[schemars(with = "ctrlz_wire::UndoReport")]
+    report: Value,
+}
+
+/// What `unrevert` gives.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Unreverted {
+    /// What was done path by path, and what stays because others changed it.
+    #[schemars(with = "ctrlz_wire::UndoReport")]
+    report: Value,
+}
+
+/// `POST /session/{id}/revert`
+pub(crate) async fn revert(
+    State(state): State<Arc<Shared>>,
+    Path(session): Path<String>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let (parts, body) = request.into_parts();
+    let body = read_body(body).await?;
+    let RevertBody { message, part } = parsed(&body)?;
+    check_id("messageID", &message)?;
+    check_id("partID", part.as_deref().unwrap_or_default())?;
+    let run = {
+        let state = Arc::clone(&state);
+        async move { reverted(&state, &session, &message, part.as_deref()).await }
+    };
+    once(&state, &parts, &body, run).await
+}
+
+async fn reverted(
+    state: &Shared,
+    session: &str,
+    message: &str,
+    part: Option<&str>,
+) -> Result<String, Refusal> {
+    let served = serving(state, session).await?;
+    let params = json!({ "session": session, "message": message, "part": part });
+    let report = call(state, &served, "revert_to", &params).await?;
+    let now = call(state, &served, "revert_state", &json!({ "session": session })).await?;
+    let now = &now["reverted"];
+    let diff = match (now["before"].as_str(), now["after"].as_str()) {
+        (Some(from), Some(to)) => {
+            call(state, &served, "diff", &json!({ "from": from, "to": to })).await?["text"].clone()
+        }
+        _ => Value::Null,
+    };
+    let (message, part) = (message.to_owned(), part.map(str::to_owned));
+    let info = Reverted { message, part, snapshot: now["before"].clone(), diff, report };
+    Ok(serde_json::to_string(&info).expect("plain data has a JSON form"))
+}
+
+/// `POST /session/{id}/unrevert`
+pub(crate) async fn unrevert(
+    State(state): State<Arc<Shared>>,
+    Path(session): Path<String>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Nothing {}
+    let (parts, body) = request.into_parts();
+    let body = read_body(body).await?;
+    let Nothing {} = parsed(if body.is_empty() { "{}" } else { &body })?;
+    let run = {
+        let state = Arc::clone(&state);
+        async move {
+            let served = serving(&state, &session).await?;
+            let report = call(&state, &served, "unrevert", &json!({ "session": session })).await?;
+            Ok(serde_json::to_string(&Unreverted { report }).expect("plain data has a JSON form"))
+        }
+    };
+    once(&state, &parts, &body, run).await
+}
+
+async fn once(
+    state: &Shared,
+    parts: &axum::http::request::Parts,
+    body: &str,
+    run: impl Future<Output = Result<String, Refusal>> + Send + 'static,
+) -> Result<Response, Refusal> {
+    let outcome = match idempotency_key(&parts.headers)? {
+        None => run.await,
+        Some(key) => state.remembered.once(format!("{} {key}", parts.uri.path()), body, run).await,
+    };
+    Ok(json_answer(axum::http::StatusCode::OK, outcome?))
+}
+
+async fn call(
+    state: &Shared,
+    served: &Served,
+    method: &str,
+    params: &Value,
+) -> Result<Value, Refusal> {
+    let method = find(method).expect("the method is part of the table");
+    let result = answer(state, served.clone(), method, params.to_string()).await?;
+    Ok(serde_json::from_str(result.get()).unwrap_or_default())
+}

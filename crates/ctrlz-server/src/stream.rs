@@ -1,0 +1,168 @@
+//! Answers of any length: written while they are made, with no more in memory than a few pieces.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context as TaskContext, Poll};
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderValue, header};
+use axum::response::Response;
+use ctrlz::Progress;
+use ctrlz_wire::{Context, Stream, Wanted, WireError};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::limits;
+use crate::refusal::Refusal;
+use crate::roots::Served;
+use crate::state::Shared;
+
+/// The streams: where each is, and what it is made of.
+pub(crate) const STREAMS: [(&str, Stream, &str, &str); 5] = [
+    (
+        "diff.patch",
+        Stream::Diff,
+        "text/x-diff; charset=utf-8",
+        "What `diff` gives, whole, as text.",
+    ),
+    (
+        "diff_full.ndjson",
+        Stream::DiffFull,
+        "application/x-ndjson",
+        "What `diff_full` gives, whole, one file per line.",
+    ),
+    (
+        "deeds.patch",
+        Stream::DeedsDiff,
+        "text/x-diff; charset=utf-8",
+        "What `deeds_diff` gives, whole, as text.",
+    ),
+    (
+        "deeds_full.ndjson",
+        Stream::DeedsFull,
+        "application/x-ndjson",
+        "What `deeds_full` gives, whole, one file per line.",
+    ),
+    ("file", Stream::File, "application/octet-stream", "The bytes of a file of a snapshot."),
+];
+
+/// `GET /v1/projects/{project}/diff.patch` and its like.
+pub(crate) async fn get(
+    (stream, kind): (Stream, &'static str),
+    State(state): State<Arc<Shared>>,
+    Path(project): Path<String>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let served = state.roots.served(&project)?;
+    let query = request.uri().query().unwrap_or_default();
+    let params = state.queries.read(stream.method(), query)?.to_string();
+    let pieces = begin(&state, served, stream, params).await?;
+    let mut response = Response::new(Body::new(pieces));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    // Whatever a file holds, a browser saves it and shows none of it.
+    headers.insert(header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
+    Ok(response)
+}
+
+/// Starts a stream; a request that makes no sense is refused before anything is sent.
+pub(crate) async fn begin(
+    state: &Shared,
+    served: Served,
+    stream: Stream,
+    params: String,
+) -> Result<Pieces, Refusal> {
+    const AHEAD: usize = 4;
+    let place = state.work.stream().await?;
+    let (sender, receiver) = channel::<Result<Bytes, Broken>>(AHEAD);
+    let (started, start) = oneshot::channel::<Result<(), WireError>>();
+    let progress: Arc<Progress> = Arc::default();
+    let cancel = Arc::clone(&progress);
+    let handle = Handle::current();
+    let work = move || {
+        let _place = place;
+        let mut started = Some(started);
+        let context = Context { host: &served, progress: &progress };
+        let outcome = stream.give(&params, &context, &mut |piece| {
+            if let Some(started) = started.take() {
+                // Nobody listens only if the client is gone, which the next piece finds out.
+                started.send(Ok(())).ok();
+            }
+            push(&handle, &sender, Ok(piece.into()))
+        });
+        match (outcome, started) {
+            (Ok(()), _) => (),
+            (Err(error), Some(started)) => drop(started.send(Err(error))),
+            // What was sent so far looks like the whole unless the connection breaks.
+            (Err(_), None) => drop(push(&handle, &sender, Err(Broken))),
+        }
+    };
+    drop(tokio::task::spawn_blocking(work));
+    let defect = |_| Refusal::new("internal_error", "the call failed in a way it should not");
+    start.await.map_err(defect)??;
+    Ok(Pieces { receiver, cancel: Some(cancel) })
+}
+
+fn push(
+    handle: &Handle,
+    sender: &Sender<Result<Bytes, Broken>>,
+    piece: Result<Bytes, Broken>,
+) -> Wanted {
+    if piece.as_ref().is_ok_and(Bytes::is_empty) {
+        return Wanted::More;
+    }
+    match handle.block_on(timeout(limits::READER_TIME, sender.send(piece))) {
+        Ok(Ok(())) => Wanted::More,
+        _ => Wanted::NoMore,
+    }
+}
+
+/// A stream that cannot go on.
+#[derive(Debug, thiserror::Error)]
+#[error("the stream broke off")]
+pub(crate) struct Broken;
+
+/// The pieces of an answer.
+pub(crate) struct Pieces {
+    receiver: Receiver<Result<Bytes, Broken>>,
+    /// The call that makes them.
+    cancel: Option<Arc<Progress>>,
+}
+
+impl From<Receiver<Result<Bytes, Broken>>> for Pieces {
+    fn from(receiver: Receiver<Result<Bytes, Broken>>) -> Pieces {
+        Pieces { receiver, cancel: None }
+    }
+}
+
+impl Pieces {
+    /// The next piece.
+    pub(crate) async fn next(&mut self) -> Option<Result<Bytes, Broken>> {
+        self.receiver.recv().await
+    }
+}
+
+impl Drop for Pieces {
+    fn drop(&mut self) {
+        if let Some(progress) = &self.cancel {
+            progress.cancelled.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl HttpBody for Pieces {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut TaskContext<'_>,
+    ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, Broken>>> {
+        let piece = self.receiver.poll_recv(context);
+        piece.map(|piece| piece.map(|piece| piece.map(hyper::body::Frame::data)))
+    }
+}

@@ -1,0 +1,113 @@
+//! Answers of any length, given piece by piece: nothing is cut, and little is held in memory.
+
+use ctrlz::Diffs;
+use serde_json::to_vec;
+
+use super::history::DeedsParams;
+use super::reading::FileParams;
+use super::recording::CompareParams;
+use crate::error::WireError;
+use crate::method::{Call, Context, with_call};
+use crate::snapshot::FileDiff;
+
+/// What can be given piece by piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// What `diff` gives, as text that `git apply` accepts.
+    Diff,
+    /// What `diff_full` gives, one file as JSON per line.
+    DiffFull,
+    /// What `deeds_diff` gives, as text.
+    DeedsDiff,
+    /// What `deeds_full` gives, one file as JSON per line.
+    DeedsFull,
+    /// The bytes of a file of a snapshot.
+    File,
+}
+
+/// Whether whoever reads wants to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// The next piece.
+    More,
+    /// Nothing; the reader is gone.
+    NoMore,
+}
+
+/// Takes one piece after the other.
+pub type Sink<'a> = &'a mut dyn FnMut(Vec<u8>) -> Wanted;
+
+impl Stream {
+    /// The method whose parameters it takes. `to` has to be given, and everything is.
+    pub fn method(self) -> &'static str {
+        match self {
+            Stream::Diff => "diff",
+            Stream::DiffFull => "diff_full",
+            Stream::DeedsDiff => "deeds_diff",
+            Stream::DeedsFull => "deeds_full",
+            Stream::File => "get_file_at",
+        }
+    }
+
+    /// Gives all of it. An empty piece comes first, once the request is known to make sense.
+    pub fn give(
+        self,
+        params: &str,
+        context: &Context<'_>,
+        sink: Sink<'_>,
+    ) -> Result<(), WireError> {
+        match self {
+            Stream::Diff => {
+                with_call(params, context, |call, params| texts(call, between(call, params)?, sink))
+            }
+            Stream::DiffFull => {
+                with_call(params, context, |call, params| lines(call, between(call, params)?, sink))
+            }
+            Stream::DeedsDiff => with_call(params, context, |call, params: &DeedsParams| {
+                texts(call, call.workspace.deeds_full(&params.of())?, sink)
+            }),
+            Stream::DeedsFull => with_call(params, context, |call, params: &DeedsParams| {
+                lines(call, call.workspace.deeds_full(&params.of())?, sink)
+            }),
+            Stream::File => with_call(params, context, |call, params: &FileParams| {
+                let path = call.file(&params.path)?;
+                let bytes = call.workspace.file_at(&params.hash.id()?, &path)?;
+                if sink(Vec::new()) == Wanted::More {
+                    sink(bytes);
+                }
+                Ok(())
+            }),
+        }
+    }
+}
+
+fn between(call: &Call<'_>, params: &CompareParams) -> Result<Diffs, WireError> {
+    let to = params.to.as_ref().ok_or_else(|| WireError::invalid_params("`to` is missing"))?;
+    let paths = call.paths(&params.paths)?;
+    Ok(call.workspace.diff_full(&params.from.id()?, &to.id()?, &paths)?)
+}
+
+fn texts(call: &Call<'_>, mut diffs: Diffs, sink: Sink<'_>) -> Result<(), WireError> {
+    let mut wanted = sink(Vec::new());
+    while wanted == Wanted::More {
+        call.check()?;
+        let Some(text) = diffs.next_unified() else { break };
+        wanted = sink(text?);
+    }
+    Ok(())
+}
+
+fn lines(call: &Call<'_>, diffs: Diffs, sink: Sink<'_>) -> Result<(), WireError> {
+    if sink(Vec::new()) == Wanted::NoMore {
+        return Ok(());
+    }
+    for file in diffs {
+        call.check()?;
+        let mut line = to_vec(&FileDiff::from(file?)).expect("plain data has a JSON form");
+        line.push(b'\n');
+        if sink(line) == Wanted::NoMore {
+            break;
+        }
+    }
+    Ok(())
+}
