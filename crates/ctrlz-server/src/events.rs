@@ -9,6 +9,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
@@ -58,6 +59,8 @@ pub(crate) struct Hello {
 struct Event {
     /// The operation, for what is one.
     id: Option<String>,
+    /// Whether it tells how things are, so that telling the same again says nothing.
+    is_state: bool,
     text: Bytes,
 }
 
@@ -65,7 +68,12 @@ impl Event {
     fn new(name: &str, id: Option<String>, data: &impl Serialize) -> Event {
         let data = serde_json::to_string(data).expect("plain data has a JSON form");
         let line = id.as_ref().map(|id| format!("id: {id}\n")).unwrap_or_default();
-        Event { id, text: format!("event: {name}\n{line}data: {data}\n\n").into() }
+        let text = format!("event: {name}\n{line}data: {data}\n\n").into();
+        Event { id, is_state: false, text }
+    }
+
+    fn open_steps(open: &OpenSteps) -> Event {
+        Event { is_state: true, ..Event::new("open_steps", None, open) }
     }
 
     fn operation(entry: &LogEntry) -> Event {
@@ -77,6 +85,8 @@ impl Event {
 #[derive(Default)]
 pub(crate) struct Events {
     watching: Mutex<HashMap<String, Weak<broadcast::Sender<Event>>>>,
+    /// How often a log was looked at.
+    pub(crate) looks: AtomicU64,
 }
 
 impl Events {
@@ -112,7 +122,7 @@ pub(crate) async fn get(
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
     // Before the log is read, so that nothing falls in between.
     let listener = state.events.listen(&state, &project, &served);
-    let beginning = beginning(&state, served, last).await?;
+    let beginning = Beginning::read(&state, served, last).await?;
     let (sender, receiver) = channel(16);
     tokio::spawn(forward(listener, beginning, sender));
     let mut response = Response::new(Body::new(Sent(receiver)));
@@ -122,26 +132,37 @@ pub(crate) async fn get(
 }
 
 /// What a listener gets before anything happens.
-async fn beginning(
-    state: &Shared,
-    served: Served,
-    last: Option<String>,
-) -> Result<Vec<Event>, Refusal> {
-    let read = move |_: &Progress| {
-        let workspace = served.open(&Place::default())?.workspace;
-        let newest = newer(&workspace, None, 1, 0)?.pop().map(|entry| entry.operation);
-        let hello = Hello { newest, open_steps: OpenSteps::of(&workspace)? };
-        let mut events = vec![Event::new("hello", None, &hello)];
-        if let Some(last) = last {
-            let missed = newer(&workspace, Some(&last), CATCH_UP, FILES)?;
-            match missed.len() == CATCH_UP {
-                true => events.push(reset()),
-                false => events.extend(missed.iter().map(Event::operation)),
+struct Beginning {
+    events: Vec<Event>,
+    /// The newest operation it knows by then.
+    newest: Option<String>,
+    open_steps: Bytes,
+}
+
+impl Beginning {
+    async fn read(
+        state: &Shared,
+        served: Served,
+        last: Option<String>,
+    ) -> Result<Beginning, Refusal> {
+        let read = move |_: &Progress| {
+            let workspace = served.open(&Place::default())?.workspace;
+            let newest = newer(&workspace, None, 1, 0)?.pop().map(|entry| entry.operation);
+            let hello = Hello { newest: newest.clone(), open_steps: OpenSteps::of(&workspace)? };
+            let open_steps = Event::open_steps(&hello.open_steps).text;
+            let mut events = vec![Event::new("hello", None, &hello)];
+            if let Some(last) = last {
+                let missed = newer(&workspace, Some(&last), CATCH_UP, FILES)?;
+                match missed.len() == CATCH_UP {
+                    true => events.push(reset()),
+                    false => events.extend(missed.iter().map(Event::operation)),
+                }
             }
-        }
-        Ok(events)
-    };
-    state.work.run(Access::Reads, read).await
+            let newest = events.last().and_then(|event| event.id.clone()).max(newest);
+            Ok(Beginning { events, newest, open_steps })
+        };
+        state.work.run(Access::Reads, read).await
+    }
 }
 
 /// Too much happened to tell all of it; read the log.
@@ -173,10 +194,9 @@ fn newer(
     Ok(found)
 }
 
-async fn forward(mut listener: Listener, beginning: Vec<Event>, sender: Sender<Bytes>) {
-    let mut last = None;
-    for event in beginning {
-        last = event.id.clone().or(last);
+async fn forward(mut listener: Listener, beginning: Beginning, sender: Sender<Bytes>) {
+    let Beginning { events, mut newest, mut open_steps } = beginning;
+    for event in events {
         if sender.send(event.text).await.is_err() {
             return;
         }
@@ -188,10 +208,14 @@ async fn forward(mut listener: Listener, beginning: Vec<Event>, sender: Sender<B
         };
         let text = match received {
             Err(_) => Bytes::from_static(b": alive\n\n"),
-            // It was in the beginning already.
-            Ok(Ok(event)) if event.id.is_some() && event.id <= last => continue,
+            // It was told already.
+            Ok(Ok(event)) if event.id.is_some() && event.id <= newest => continue,
+            Ok(Ok(event)) if event.is_state && event.text == open_steps => continue,
             Ok(Ok(event)) => {
-                last = event.id.clone().or(last);
+                newest = event.id.or(newest);
+                if event.is_state {
+                    open_steps = event.text.clone();
+                }
                 event.text
             }
             Ok(Err(RecvError::Lagged(_))) => reset().text,
@@ -205,26 +229,25 @@ async fn forward(mut listener: Listener, beginning: Vec<Event>, sender: Sender<B
 
 /// Tells what happens until nobody listens.
 async fn watch(state: Arc<Shared>, served: Served, listeners: Weak<broadcast::Sender<Event>>) {
-    let mut seen = Seen::default();
-    let mut first = true;
+    let mut seen = None;
     while listeners.strong_count() > 0 {
         let signs = find_signs(&state, served.clone()).await;
         let watch = signs.and_then(|signs| Watch::on(&signs, listeners.clone()).ok());
         let Some(mut watch) = watch else {
+            seen.get_or_insert_default();
             sleep(NO_LOG_YET).await;
             continue;
         };
         // Looked at once the watch is in place, or what happens in between would be missed.
         loop {
-            let (now, found) = look(&state, served.clone(), seen.clone()).await;
+            let (now, found) = look(&state, served.clone(), seen).await;
             seen = now;
             let Some(sender) = listeners.upgrade() else { return };
-            for event in found.into_iter().filter(|_| !first) {
+            for event in found {
                 // Nobody listens only if the last one has just gone.
                 sender.send(event).ok();
             }
             drop(sender);
-            first = false;
             if !watch.changed().await {
                 break;
             }
@@ -247,11 +270,17 @@ async fn find_signs(state: &Shared, served: Served) -> Option<Signs> {
 }
 
 /// Reads what is new. What cannot be read now is found with the next change.
-async fn look(state: &Shared, served: Served, seen: Seen) -> (Seen, Vec<Event>) {
+///
+/// The first look tells of the last few operations: one of them may have come after a listener
+/// read the log, and every listener passes over what it knows.
+async fn look(state: &Shared, served: Served, seen: Option<Seen>) -> (Option<Seen>, Vec<Event>) {
+    const FIRST: usize = 8;
+    state.events.looks.fetch_add(1, Ordering::Relaxed);
     let before = seen.clone();
     let read = move |_: &Progress| {
         let workspace = served.open(&Place::default())?.workspace;
-        let limit = if seen.newest.is_some() { CATCH_UP } else { 1 };
+        let limit = if seen.is_some() { CATCH_UP } else { FIRST };
+        let seen = seen.unwrap_or_default();
         let entries = newer(&workspace, seen.newest.as_deref(), limit, FILES)?;
         let open = OpenSteps::of(&workspace)?;
         let mut events: Vec<Event> = match entries.len() == CATCH_UP {
@@ -259,10 +288,10 @@ async fn look(state: &Shared, served: Served, seen: Seen) -> (Seen, Vec<Event>) 
             false => entries.iter().map(Event::operation).collect(),
         };
         if seen.open_steps.as_ref() != Some(&open) {
-            events.push(Event::new("open_steps", None, &open));
+            events.push(Event::open_steps(&open));
         }
         let newest = entries.last().map(|entry| entry.operation.clone()).or(seen.newest);
-        Ok((Seen { newest, open_steps: Some(open) }, events))
+        Ok((Some(Seen { newest, open_steps: Some(open) }), events))
     };
     state.work.run(Access::Reads, read).await.unwrap_or((before, Vec::new()))
 }

@@ -53,7 +53,13 @@ pub(crate) async fn watch(
 ) -> Response {
     let mut response = match check(&state, &request) {
         Ok(()) => next.run(request).await,
-        Err(refused) => *refused,
+        Err(mut refused) => {
+            // Whatever follows was meant to be read in another way.
+            if refused.status() == StatusCode::BAD_REQUEST {
+                refused.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            *refused
+        }
     };
     add_headers(response.headers_mut());
     response

@@ -28,6 +28,7 @@ mod secret;
 mod session;
 mod state;
 mod stream;
+mod strict;
 mod work;
 
 use std::io;

@@ -20,6 +20,7 @@ use tower_service::Service;
 
 use crate::limits;
 use crate::state::{Peer, Shared};
+use crate::strict::Strict;
 
 /// How long to wait after a connection could not be accepted, for instance because no more files
 /// may be open.
@@ -100,7 +101,7 @@ async fn serve(
         .header_read_timeout(limits::HEAD_TIME)
         .max_buf_size(limits::HEAD_BYTES)
         .max_headers(limits::HEADERS)
-        .serve_connection(TokioIo::new(stream), answer);
+        .serve_connection(TokioIo::new(Strict::new(stream)), answer);
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
         // How a connection ends is the client's affair.

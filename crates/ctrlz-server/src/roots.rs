@@ -63,6 +63,11 @@ impl Roots {
 
     /// Serves the work tree that a directory belongs to.
     pub(crate) fn add(&self, dir: &Path) -> Result<Project, WireError> {
+        if !dir.is_absolute() || !dir.is_dir() {
+            let mut error = WireError::new("no_such_project", "it is not an absolute directory");
+            error.path = Some(dir.into());
+            return Err(error);
+        }
         let place = Place { dir: Some(dir.into()), ..Place::default() };
         let workspace = self.host.open(&place)?.workspace;
         let root = Root { id: workspace.id(), path: workspace.root().to_owned() };

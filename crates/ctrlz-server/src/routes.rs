@@ -34,6 +34,8 @@ pub(crate) struct ServerInfo {
     pub(crate) pid: u32,
     /// Requests that were answered since it started.
     pub(crate) answered: u64,
+    /// How often a log was looked at on behalf of listeners.
+    pub(crate) looks: u64,
 }
 
 /// One verb at one address.
@@ -167,6 +169,7 @@ async fn server(State(state): State<Arc<Shared>>) -> Response {
         schema_hash: schema_hash(),
         pid: std::process::id(),
         answered: state.answered.load(Ordering::Relaxed),
+        looks: state.events.looks.load(Ordering::Relaxed),
     })
 }
 

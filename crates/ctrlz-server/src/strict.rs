@@ -1,0 +1,157 @@
+//! Heads of requests, looked at before the parser sees them: every line ends with CR LF.
+//!
+//! The parser also takes a lone LF. Whoever stands between a client and us may not, and would see
+//! another request than we do.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// A stream whose requests are looked at.
+pub(crate) struct Strict<S> {
+    stream: S,
+    at: At,
+}
+
+/// Where in a request the next byte is.
+enum At {
+    Head(Head),
+    /// Bytes of the body that are still to come.
+    Body(u64),
+    /// In a body whose end is not known. Such a request is refused, and the connection closed.
+    Unknown,
+}
+
+#[derive(Default)]
+struct Head {
+    /// The beginning of the line, as much as is needed to know it.
+    line: Vec<u8>,
+    last: u8,
+    any: bool,
+    length: u64,
+    is_unknown: bool,
+}
+
+/// A line that does not end as it should.
+struct NotALine;
+
+impl Head {
+    /// Takes one byte; gives what comes after the head once it is over.
+    fn take(&mut self, byte: u8) -> Result<Option<At>, NotALine> {
+        const ENOUGH: usize = 64;
+        let last = std::mem::replace(&mut self.last, byte);
+        match (last, byte) {
+            (b'\r', b'\n') => return Ok(self.end_line()),
+            (b'\r', _) | (_, b'\n') => return Err(NotALine),
+            (_, b'\r') => (),
+            _ if self.line.len() < ENOUGH => self.line.push(byte),
+            _ => (),
+        }
+        Ok(None)
+    }
+
+    fn end_line(&mut self) -> Option<At> {
+        let line = String::from_utf8_lossy(&std::mem::take(&mut self.line)).to_ascii_lowercase();
+        if line.is_empty() {
+            let next = if self.is_unknown { At::Unknown } else { At::Body(self.length) };
+            return self.any.then_some(next);
+        }
+        self.any = true;
+        if let Some(length) = line.strip_prefix("content-length:") {
+            // What is no number is refused by the parser.
+            self.length = length.trim().parse().unwrap_or(0);
+        }
+        self.is_unknown |= line.starts_with("transfer-encoding");
+        None
+    }
+}
+
+impl<S> Strict<S> {
+    pub(crate) fn new(stream: S) -> Strict<S> {
+        Strict { stream, at: At::Head(Head::default()) }
+    }
+
+    fn look(&mut self, mut bytes: &[u8]) -> Result<(), NotALine> {
+        while !bytes.is_empty() {
+            match &mut self.at {
+                At::Unknown => return Ok(()),
+                At::Body(0) => self.at = At::Head(Head::default()),
+                At::Body(left) => {
+                    let here = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
+                    *left -= here as u64;
+                    bytes = &bytes[here..];
+                }
+                At::Head(head) => {
+                    if let Some(next) = head.take(bytes[0])? {
+                        self.at = next;
+                    }
+                    bytes = &bytes[1..];
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Strict<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        let looked = self.look(&buffer.filled()[before..]);
+        Poll::Ready(looked.map_err(|NotALine| io::ErrorKind::InvalidData.into()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Strict<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether these bytes are taken, however they are cut into pieces.
+    #[track_caller]
+    fn check(bytes: &str, expected: bool) {
+        for size in [1, 2, 3, 7, bytes.len()] {
+            let mut strict = Strict::new(());
+            let taken = bytes.as_bytes().chunks(size).all(|piece| strict.look(piece).is_ok());
+            assert_eq!(taken, expected, "{bytes:?} by {size}");
+        }
+    }
+
+    #[test]
+    fn lines_end_with_both() {
+        check("GET / HTTP/1.1\r\nHost: x\r\n\r\n", true);
+        check("GET / HTTP/1.1\nHost: x\r\n\r\n", false);
+        check("GET / HTTP/1.1\r\nHost: x\n\r\n", false);
+        check("GET / HTTP/1.1\r\nHost: x\r\n\n", false);
+        check("GET / HTTP/1.1\r\nHost: x\ry\r\n\r\n", false);
+    }
+
+    #[test]
+    fn a_body_holds_anything() {
+        check("POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\na\nb\rcGET / HTTP/1.1\r\n\r\n", true);
+        check("POST / HTTP/1.1\r\ncontent-LENGTH:  5 \r\n\r\na\nb\rcGET /\n", false);
+    }
+}

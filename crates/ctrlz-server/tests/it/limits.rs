@@ -1,0 +1,166 @@
+//! Too much of everything, and requests that are not what they seem.
+
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+use crate::lab::{Lab, exchange};
+
+#[test]
+fn too_large_is_refused_before_it_is_read() {
+    let lab = Lab::new();
+    let head = format!("{}Content-Type: application/json\r\n", lab.head());
+    let path = lab.at("track");
+    for (lines, statuses) in [
+        ("Content-Length: 10000000000\r\n".to_owned(), vec![413]),
+        (format!("Content-Length: {}\r\n", (8 << 20) + 1), vec![413]),
+        ("Content-Length: 99999999999999999999999\r\n".into(), vec![400]),
+        ("Content-Length: -1\r\n".into(), vec![400]),
+        ("Content-Length: 2\r\nContent-Length: 3\r\n".into(), vec![400]),
+        ("Transfer-Encoding: chunked\r\n".into(), vec![400]),
+        ("Transfer-Encoding: gzip, chunked\r\n".into(), vec![400]),
+        (format!("X-Large: {}\r\n", "x".repeat(1 << 20)), vec![431]),
+        ("X-Many: x\r\n".repeat(100_000), vec![431]),
+        ("X-Many: x\r\n".repeat(100), vec![431]),
+    ] {
+        let request = format!("POST {path} HTTP/1.1\r\n{head}{lines}Connection: close\r\n\r\n");
+        let reply = exchange(lab.connect(), request.as_bytes());
+        let about = &lines[..lines.len().min(60)];
+        // A server that has seen enough may close while the client still writes.
+        if let Some(reply) = reply {
+            assert!(statuses.contains(&reply.status), "{about:?}: {}", reply.head);
+        }
+    }
+    let deep = "[".repeat(1_000_000);
+    let body = format!("{{\"paths\":{deep}}}");
+    let reply = lab.ask("POST", &path, &head, &body);
+    assert_eq!(reply.status, 400, "{}", reply.head);
+    let long = "x".repeat(100 << 10);
+    let request = format!("GET /v1/{long} HTTP/1.1\r\n{}\r\n", lab.head());
+    let reply = exchange(lab.connect(), request.as_bytes());
+    assert!(reply.is_none_or(|reply| [414, 431].contains(&reply.status)));
+    assert_eq!(lab.get("/v1/projects").status, 200);
+}
+
+#[test]
+fn a_body_that_is_cut_off_does_nothing() {
+    let lab = Lab::new();
+    let before = lab.state();
+    let mut stream = lab.connect();
+    let head = format!("{}Content-Type: application/json\r\nContent-Length: 100\r\n", lab.head());
+    write!(stream, "POST {} HTTP/1.1\r\n{head}\r\n{{}}", lab.at("track")).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 400"), "{answer}");
+    assert_eq!(lab.state(), before);
+}
+
+#[test]
+fn what_does_not_come_in_time_is_not_waited_for() {
+    let lab = Lab::new();
+    let head = format!("{}Content-Type: application/json\r\nContent-Length: 100\r\n", lab.head());
+    let start = Instant::now();
+    let (half_head, half_body, idle) = std::thread::scope(|scope| {
+        let closed = |bytes: String| {
+            let mut stream = lab.connect();
+            stream.write_all(bytes.as_bytes()).unwrap();
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).ok();
+            start.elapsed()
+        };
+        let half_head = scope.spawn(move || closed("GET /v1/projects HTTP/1.1\r\nHo".into()));
+        let body = format!("POST {} HTTP/1.1\r\n{head}\r\n{{", lab.at("track"));
+        let half_body = scope.spawn(move || closed(body));
+        let whole = format!("GET /v1/projects HTTP/1.1\r\n{}\r\n", lab.head());
+        let idle = scope.spawn(move || closed(whole));
+        (half_head.join().unwrap(), half_body.join().unwrap(), idle.join().unwrap())
+    });
+    for (what, took) in [("head", half_head), ("body", half_body), ("idle", idle)] {
+        assert!(took < Duration::from_secs(25), "{what} {took:?}");
+    }
+}
+
+#[test]
+fn slow_connections_are_in_nobodys_way() {
+    let count = if std::env::var_os("RUN_SLOW_TESTS").is_some() { 1000 } else { 200 };
+    let lab = Lab::new();
+    let slow: Vec<_> = (0..count)
+        .map(|_| {
+            let mut stream = lab.connect();
+            stream.write_all(b"G").unwrap();
+            stream
+        })
+        .collect();
+    for _ in 0..20 {
+        assert_eq!(lab.get("/v1/projects").status, 200);
+    }
+    drop(slow);
+}
+
+/// Requests in which two readers could see different ends.
+#[test]
+fn a_request_has_one_end() {
+    let lab = Lab::new();
+    let before = lab.state();
+    let head = format!("{}Content-Type: application/json\r\n", lab.head());
+    let path = lab.at("track");
+    let hidden =
+        format!("POST {path} HTTP/1.1\r\n{head}Content-Length: 2\r\nConnection: close\r\n\r\n{{}}");
+    std::fs::write(lab.root().join("new.txt"), "would be recorded\n").unwrap();
+    let files = lab.state();
+    for request in [
+        // Both lengths, in both orders: as chunks the body ends at once, by its length it does not.
+        format!(
+            "POST {path} HTTP/1.1\r\n{head}Content-Length: {}\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{hidden}",
+            hidden.len() + 5
+        ),
+        format!(
+            "POST {path} HTTP/1.1\r\n{head}Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n{hidden}"
+        ),
+        format!(
+            "POST {path} HTTP/1.1\r\n{head}Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n{hidden}"
+        ),
+        format!(
+            "POST {path} HTTP/1.1\r\n{head}Transfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n{hidden}"
+        ),
+        format!("GET /v1/projects HTTP/1.1\r\n{}X-Fold: a\r\n b\r\n\r\n", lab.head()),
+        format!("GET /v1/projects HTTP/1.1\r\n{}Content-Length: 3\r\n\r\nabc", lab.head()),
+        format!("GET /v1/projects HTTP/1.1\n{}\n", lab.head().replace("\r\n", "\n")),
+        format!("GET /v1/projects HTTP/1.1\r\n{}X: a\nY: b\r\n\r\n", lab.head()),
+        format!("GET /v1/projects HTTP/1.1\r\n{}X: a\rY: b\r\n\r\n", lab.head()),
+        format!("GET /v1/projects HTTP/1.1\r\n{}X: a\0b\r\n\r\n", lab.head()),
+    ] {
+        let mut stream = lab.connect();
+        stream.write_all(request.as_bytes()).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok();
+        assert!(!answer.contains(" 200 OK"), "{request:?} -> {answer}");
+        assert!(answer.matches("HTTP/1.1").count() <= 1, "{request:?} -> {answer}");
+    }
+    assert_eq!(lab.state().0, before.0, "nothing was recorded");
+    assert_eq!(lab.state(), files);
+}
+
+#[test]
+fn other_protocols_are_not_spoken() {
+    let lab = Lab::new();
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+    let upgrade = format!(
+        "GET /v1/projects HTTP/1.1\r\n{}Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n",
+        lab.head()
+    );
+    let socket = format!(
+        "GET /v1/projects HTTP/1.1\r\n{}Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n",
+        lab.head()
+    );
+    for bytes in [preface, upgrade.into_bytes(), socket.into_bytes(), vec![0x16, 3, 1, 2, 0, 1]] {
+        let mut stream = lab.connect();
+        stream.write_all(&bytes).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).ok();
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 400"), "{answer}");
+    }
+}

@@ -1,0 +1,12 @@
+//! The server as its clients see it: real sockets, a real engine, real files.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod calling;
+mod contract;
+mod doors;
+mod events;
+mod lab;
+mod limits;
+mod local;
+mod sessions;

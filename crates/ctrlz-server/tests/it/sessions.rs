@@ -1,0 +1,70 @@
+//! The three addresses that the Python agent has, with its JSON.
+
+use serde_json::json;
+
+use crate::lab::{Lab, step};
+
+#[test]
+fn a_diff_has_the_five_fields_and_no_others() {
+    let lab = Lab::new();
+    let reply = lab.get("/session/s1/diff");
+    assert_eq!(reply.status, 200, "{reply:?}");
+    let expected = json!({
+        "diffs": [
+            { "file": "a.txt", "before": "one\n", "after": "one\ntwo\n", "additions": 1, "deletions": 0 },
+            { "file": "b.txt", "before": "", "after": "new\n", "additions": 1, "deletions": 0 },
+        ]
+    });
+    assert_eq!(reply.json(), expected);
+}
+
+#[test]
+fn a_revert_is_done_at_once_and_can_be_taken_back() {
+    let lab = Lab::new();
+    step(&lab.workspace(), "s1", "m2", || {
+        std::fs::write(lab.root().join("a.txt"), "one\ntwo\nthree\n").unwrap();
+    });
+    let reply = lab.post("/session/s1/revert", &json!({ "messageID": "m2" }));
+    assert_eq!(reply.status, 200, "{reply:?}");
+    let info = reply.json();
+    assert_eq!((&info["messageID"], &info["partID"]), (&json!("m2"), &json!(null)));
+    assert_eq!(info["snapshot"].as_str().unwrap().len(), 40);
+    assert!(info["diff"].as_str().unwrap().contains("-three"), "{info}");
+    assert_eq!(info["report"]["complete"], true);
+    assert_eq!((lab.read("a.txt").as_str(), lab.read("b.txt").as_str()), ("one\ntwo\n", "new\n"));
+
+    let moved = lab.post("/session/s1/revert", &json!({ "messageID": "m1", "partID": null }));
+    assert_eq!(moved.status, 200, "{moved:?}");
+    assert_eq!((lab.read("a.txt").as_str(), lab.read("b.txt").as_str()), ("one\n", "(none)"));
+    assert_eq!(lab.get("/session/s1/diff").json(), json!({ "diffs": [] }), "all is taken back");
+
+    let back = lab.post("/session/s1/unrevert", &json!({}));
+    assert_eq!(back.status, 200, "{back:?}");
+    assert_eq!(lab.read("a.txt"), "one\ntwo\nthree\n");
+    assert_eq!(lab.post("/session/s1/unrevert", &json!({})).kind(), "nothing_reverted");
+}
+
+#[test]
+fn what_the_user_changed_stays_and_is_reported() {
+    let lab = Lab::new();
+    std::fs::write(lab.root().join("a.txt"), "one\nmine\n").unwrap();
+    let reply = lab.post("/session/s1/revert", &json!({ "messageID": "m1" })).json();
+    assert_eq!(lab.read("a.txt"), "one\nmine\n");
+    assert_eq!(reply["report"]["complete"], false);
+    assert_eq!(reply["report"]["conflicts"][0]["path"], "a.txt");
+}
+
+#[test]
+fn what_is_not_there_is_not_found() {
+    let lab = Lab::new();
+    assert_eq!(lab.get("/session/nobody/diff").status, 404);
+    assert_eq!(lab.get("/session/nobody/diff").kind(), "no_such_session");
+    let unknown = lab.post("/session/s1/revert", &json!({ "messageID": "nothing" }));
+    assert_eq!((unknown.status, unknown.kind().as_str()), (404, "no_such_message"));
+    for body in
+        [json!({}), json!([]), json!({ "messageID": 1 }), json!({ "messageID": "m1", "x": 1 })]
+    {
+        let reply = lab.post("/session/s1/revert", &body);
+        assert_eq!((reply.status, reply.kind().as_str()), (400, "invalid_params"), "{body}");
+    }
+}
