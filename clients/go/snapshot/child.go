@@ -31,6 +31,7 @@ type child struct {
 	sending map[int64]bool
 	nextID  int64
 	over    bool
+	deaf    bool
 	status  string
 	stderr  tail
 }
@@ -90,7 +91,7 @@ func (c *child) pid() int { return c.command.Process.Pid }
 func (c *child) hasEnded() bool {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	return c.over
+	return c.over || c.deaf
 }
 
 // ask sends a request. The answer always comes, if only that the process ended.
@@ -106,6 +107,8 @@ func (c *child) ask(method string, params json.RawMessage) (int64, <-chan answer
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	delete(c.sending, id)
+	// Dead, also if nobody else has noticed yet: the next call needs another one.
+	c.deaf = c.deaf || !sent
 	if _, waits := c.waiting[id]; waits && (c.over || !sent) {
 		delete(c.waiting, id)
 		given <- answer{ended: true, unread: !sent}

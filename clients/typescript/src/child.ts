@@ -90,7 +90,8 @@ export class Child {
   }
 
   get hasEnded(): boolean {
-    return this.#end !== undefined || this.#process.exitCode !== null;
+    const { exitCode, signalCode } = this.#process;
+    return this.#end !== undefined || exitCode !== null || signalCode !== null;
   }
 
   /** Sends a request. The answer always comes, if only that the process ended. */

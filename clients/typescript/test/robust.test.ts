@@ -78,9 +78,9 @@ test("a killed server is replaced by the next call", async (t) => {
 });
 
 // Bun says of a write that failed that it worked, so there the outcome is unknown.
-const canTell = { skip: "bun" in process.versions };
+const whereWritesFail = "bun" in process.versions ? () => {} : test;
 
-test("a call that the dead server cannot have read is made again", canTell, async (t) => {
+whereWritesFail("a call that the dead server cannot have read is made again", async (t) => {
   const lab = new Lab(t);
   const snapshot = lab.snapshot();
   const hash = (await snapshot.track())!;

@@ -26,6 +26,36 @@
 //! # }
 //! ```
 //!
+//! What an agent does is told in steps, one for each tool call. [`Workspace::undo`] takes steps back and
+//! keeps what others did since, line by line where that is possible:
+//!
+//! ```
+//! use ctrlz::{Options, Progress, StepInfo, StepStart, UndoOptions, UndoScope, Workspace};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let project = tempfile::tempdir()?;
+//! # let data = tempfile::tempdir()?;
+//! # let workspace = Workspace::open(project.path(), Options::new(data.path()))?;
+//! # let progress = Progress::default();
+//! let info = StepInfo {
+//!     session: "session-1".into(),
+//!     message: Some("message-1".into()),
+//!     ..StepInfo::default()
+//! };
+//! let step = workspace.begin_step(StepStart { info, ..StepStart::default() }, &progress)?;
+//! std::fs::write(project.path().join("notes.txt"), "oops")?; // the tool
+//! let ended = workspace.end_step(&step.step, &progress)?; // also if it failed
+//! assert_eq!(ended.files.len(), 1);
+//!
+//! workspace.undo(&UndoScope::LastTurn, &UndoOptions::default(), &progress)?;
+//! assert!(!project.path().join("notes.txt").exists());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `examples/agent.rs` is a whole agent loop. Programs in other languages talk to `ctrlz rpc`; there are
+//! clients for Python, Go and TypeScript.
+//!
 //! The engine is synchronous, starts no process, and reads neither the environment nor a
 //! configuration file: whoever calls it decides through [`Options`]. It never writes inside a
 //! `.git` directory but its own store's, never follows a symlink, and says what it could not

@@ -59,6 +59,7 @@ class Child:
         self._next_id = 1
         self._stderr = b""
         self._over = False
+        self._is_deaf = False
         #: Set once the process has ended, is reaped, and everything it said was read.
         self.ended = threading.Event()
         self.owner = os.getpid()
@@ -73,7 +74,9 @@ class Child:
     @property
     def is_usable(self) -> bool:
         """Whether it runs, and is ours: after a fork it is the parent's."""
-        return not self._over and self.owner == os.getpid() and self._process.returncode is None
+        if self._over or self._is_deaf:
+            return False
+        return self.owner == os.getpid() and self._process.returncode is None
 
     @property
     def status(self) -> Optional[int]:
@@ -94,6 +97,8 @@ class Child:
         was_sent = not self._over and self._write(request)
         with self._state:
             self._sending.discard(number)
+            # Dead, also if nobody else has noticed yet: the next call needs another one.
+            self._is_deaf = self._is_deaf or not was_sent
             is_lost = (self._over or not was_sent) and self._waiting.pop(number, None) is not None
         if is_lost:
             give(Answer(ended=True, unread=not was_sent))
