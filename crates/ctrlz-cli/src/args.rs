@@ -11,8 +11,10 @@ use crate::commands::{
     demo::DemoArgs,
     diff::DiffArgs,
     doctor::DoctorArgs,
+    du::DuArgs,
     export::ExportArgs,
     fork::ForkArgs,
+    gc::GcArgs,
     guard::GuardArgs,
     hook::HookArgs,
     import::ImportArgs,
@@ -22,6 +24,7 @@ use crate::commands::{
     man::ManArgs,
     patch::PatchArgs,
     pull::PullArgs,
+    purge::PurgeArgs,
     push::PushArgs,
     recover::RecoverArgs,
     redo::RedoArgs,
@@ -38,6 +41,7 @@ use crate::commands::{
     ui::UiArgs,
     undo::UndoArgs,
     unrevert::UnrevertArgs,
+    verify::VerifyArgs,
     watch::WatchArgs,
 };
 
@@ -135,6 +139,10 @@ pub(crate) enum Command {
     Hook(HookArgs),
     Serve(ServeArgs),
     Ui(UiArgs),
+    Du(DuArgs),
+    Gc(GcArgs),
+    Verify(VerifyArgs),
+    Purge(PurgeArgs),
     #[command(hide = true)]
     Absorb(AbsorbArgs),
     Completions(CompletionsArgs),
@@ -146,6 +154,7 @@ impl Command {
     pub(crate) fn is_detached(&self) -> bool {
         match self {
             Command::Absorb(_) => true,
+            Command::Gc(args) => args.is_detached(),
             Command::Watch(args) => args.is_detached(),
             Command::Hook(args) => args.is_detached(),
             _ => false,

@@ -9,7 +9,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ctrlz::{CheckpointOptions, Options, find_work_tree};
+use ctrlz::{CheckpointOptions, Options, Retention, find_work_tree};
 use ctrlz_agents::hook::Client;
 use ctrlz_wire::{CallOptions, Place, WirePath, WorkTree};
 use serde::Deserialize;
@@ -23,6 +23,8 @@ use crate::{git_config, small_file};
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) options: Options,
+    /// What `gc` keeps.
+    pub(crate) retention: Retention,
     /// The work tree.
     pub(crate) root: PathBuf,
     /// The directory the command acts in, at or below `root`, without symlinks.
@@ -173,6 +175,13 @@ fn decide_over(
     let default = Options::new(data_dir(args, environment, keys.data_dir.as_deref())?);
     let global =
         git_config::global_files(environment.config_dir().as_deref(), environment.home.as_deref());
+    let usual = Retention::default();
+    let retention = Retention {
+        keep_days: keys.keep_days.unwrap_or(usual.keep_days),
+        keep_sessions: keys.keep_sessions.or(usual.keep_sessions),
+        thin_days: keys.thin_days.unwrap_or(usual.thin_days),
+        thorough: usual.thorough,
+    };
     let options = Options {
         store: args.store.clone(),
         enabled: keys.enabled.unwrap_or(default.enabled),
@@ -186,6 +195,8 @@ fn decide_over(
         max_files: keys.max_files.unwrap_or(default.max_files),
         max_snapshot_bytes: keys.max_snapshot_bytes.unwrap_or(default.max_snapshot_bytes),
         min_free_bytes: keys.min_free_bytes.unwrap_or(default.min_free_bytes),
+        max_store_bytes: keys.max_store_bytes.unwrap_or(default.max_store_bytes),
+        max_total_bytes: keys.max_total_bytes.unwrap_or(default.max_total_bytes),
         ref_prefix: keys.ref_prefix.unwrap_or(default.ref_prefix),
         excludes_file: global.excludes,
         attributes_file: global.attributes,
@@ -200,7 +211,7 @@ fn decide_over(
     };
     let keep_checkpoints = keys.keep_checkpoints.unwrap_or(CheckpointOptions::default().keep);
     let config = args.config.clone();
-    Ok(Settings { options, root, dir, config, keep_checkpoints, agents_dir: common })
+    Ok(Settings { options, retention, root, dir, config, keep_checkpoints, agents_dir: common })
 }
 
 /// The directory the command acts in, as the kernel knows it.
@@ -270,6 +281,11 @@ struct Keys {
     max_files: Option<u64>,
     max_snapshot_bytes: Option<u64>,
     min_free_bytes: Option<u64>,
+    max_store_bytes: Option<u64>,
+    max_total_bytes: Option<u64>,
+    keep_days: Option<u64>,
+    keep_sessions: Option<usize>,
+    thin_days: Option<u64>,
     ref_prefix: Option<String>,
     keep_checkpoints: Option<usize>,
     watch: Option<bool>,
@@ -284,8 +300,7 @@ struct ConfigFile {
 }
 
 /// Keys that are part of the configuration but that this version does nothing with yet.
-const LATER: [&str; 5] =
-    ["keep_days", "keep_sessions", "max_store_bytes", "max_total_bytes", "durability"];
+const LATER: [&str; 1] = ["durability"];
 
 impl ConfigFile {
     /// Reads the file that was named, which must exist, or the usual one, which need not.
@@ -383,6 +398,11 @@ impl Keys {
             max_files: self.max_files.or(base.max_files),
             max_snapshot_bytes: self.max_snapshot_bytes.or(base.max_snapshot_bytes),
             min_free_bytes: self.min_free_bytes.or(base.min_free_bytes),
+            max_store_bytes: self.max_store_bytes.or(base.max_store_bytes),
+            max_total_bytes: self.max_total_bytes.or(base.max_total_bytes),
+            keep_days: self.keep_days.or(base.keep_days),
+            keep_sessions: self.keep_sessions.or(base.keep_sessions),
+            thin_days: self.thin_days.or(base.thin_days),
             ref_prefix: self.ref_prefix.or(base.ref_prefix),
             keep_checkpoints: self.keep_checkpoints.or(base.keep_checkpoints),
             watch: self.watch.or(base.watch),
@@ -407,6 +427,12 @@ impl From<CallOptions> for Keys {
             max_files: call.max_files,
             max_snapshot_bytes: call.max_snapshot_bytes,
             min_free_bytes: call.min_free_bytes,
+            max_store_bytes: call.max_store_bytes,
+            max_total_bytes: call.max_total_bytes,
+            // `gc` takes these as parameters of its own.
+            keep_days: None,
+            keep_sessions: None,
+            thin_days: None,
             ref_prefix: call.ref_prefix,
             keep_checkpoints: call
                 .keep_checkpoints

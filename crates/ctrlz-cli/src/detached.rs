@@ -7,18 +7,29 @@ use std::io;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use ctrlz::Workspace;
+
 use crate::place::Place;
 
 /// Starts `ctrlz` for the same work tree and store. It has to call [`leave`].
-#[expect(clippy::disallowed_methods, reason = "the only process that is started is ctrlz itself")]
 pub(crate) fn start(place: &Place, words: &[&str]) -> io::Result<Child> {
-    let options = place.workspace.options();
+    start_for(&place.workspace, place.config.as_deref(), words)
+}
+
+/// The same, with the configuration file that was named.
+#[expect(clippy::disallowed_methods, reason = "the only process that is started is ctrlz itself")]
+pub(crate) fn start_for(
+    workspace: &Workspace,
+    config: Option<&Path>,
+    words: &[&str],
+) -> io::Result<Child> {
+    let options = workspace.options();
     let mut command = Command::new(std::env::current_exe()?);
-    command.arg("-C").arg(place.root()).arg("--data-dir").arg(&options.data_dir);
+    command.arg("-C").arg(workspace.root()).arg("--data-dir").arg(&options.data_dir);
     if let Some(store) = &options.store {
         command.arg("--store").arg(store);
     }
-    if let Some(config) = &place.config {
+    if let Some(config) = config {
         // It is about to leave the current directory.
         command.arg("--config").arg(std::path::absolute(config)?);
     }

@@ -44,6 +44,9 @@ pub(crate) enum Failure {
     /// A coding agent's client cannot be changed, or is not there.
     #[error("{why}")]
     Agent { why: String },
+    /// What cannot be undone needs a yes.
+    #[error("purging {path} cannot be undone")]
+    NotConfirmed { path: TreePath },
     /// The command to run could not be started.
     #[error("cannot run {program:?}")]
     NotStarted { program: OsString, source: io::Error },
@@ -59,7 +62,7 @@ pub(crate) enum Failure {
     /// Signals cannot be caught, so Ctrl-C would cut a step off.
     #[error("cannot catch signals")]
     Signals(#[source] io::Error),
-    /// Git is not there to carry a push or pull.
+    /// Git is not there to carry a push or pull, or to repack.
     #[error("cannot run git")]
     NoGit(#[source] io::Error),
     /// Git could not do what it was started for.
@@ -100,7 +103,9 @@ impl Failure {
             | Failure::Patches { .. } => WRONG_USAGE,
             Failure::Agent { .. } => 4,
             Failure::NothingReverted | Failure::NoVersions { .. } => 4,
-            Failure::NotWatched { .. } | Failure::Serve(ServeError::NotLoopback { .. }) => 6,
+            Failure::NotWatched { .. }
+            | Failure::NotConfirmed { .. }
+            | Failure::Serve(ServeError::NotLoopback { .. }) => 6,
             Failure::Serve(ServeError::AlreadyServed { .. }) | Failure::NoPage => 5,
             Failure::NotStarted { source, .. } => match source.kind() {
                 io::ErrorKind::NotFound => NOT_FOUND,
@@ -128,6 +133,7 @@ impl Failure {
             Failure::NothingReverted => "nothing_reverted",
             Failure::NoVersions { .. } => "no_such_file",
             Failure::Agent { .. } => "agent",
+            Failure::NotConfirmed { .. } => "not_confirmed",
             Failure::NotStarted { .. } => "not_started",
             Failure::NotWatched { .. } => "not_watched",
             Failure::Serve(error) => match error {
@@ -153,7 +159,7 @@ impl Failure {
             Failure::Patches { .. } => {
                 "pass a JSON array of {\"hash\": …, \"files\": […]}, as `ctrlz patch --json` prints"
             }
-            Failure::NoGit(_) => "install git; it carries pushes and pulls",
+            Failure::NoGit(_) => "install git; it carries pushes and pulls, and repacks for --deep",
             Failure::NothingReverted => {
                 "`ctrlz revert --message M` reverts one; `ctrlz redo` takes a final one back"
             }
@@ -162,6 +168,7 @@ impl Failure {
             Failure::NoPage => "end it, or start it with `ctrlz serve --port 0`",
             Failure::Serve(ServeError::AlreadyServed { .. }) => "`ctrlz ui` uses the one that runs",
             Failure::Serve(ServeError::NotLoopback { .. }) => "from elsewhere, use an SSH tunnel",
+            Failure::NotConfirmed { .. } => "pass --yes if you mean it",
             Failure::Serve(_)
             | Failure::Agent { .. }
             | Failure::Configuration { .. }
@@ -188,7 +195,9 @@ impl From<&Failure> for WireError {
         error.hint = failure.hint();
         match failure {
             Failure::Configuration { path, .. } => error.path = Some(path.as_path().into()),
-            Failure::NoVersions { path } => error.path = Some(path.into()),
+            Failure::NoVersions { path } | Failure::NotConfirmed { path } => {
+                error.path = Some(path.into());
+            }
             Failure::Engine(_)
             | Failure::NoDataDir
             | Failure::CurrentDirectory(_)

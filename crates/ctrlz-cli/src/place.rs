@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use ctrlz::{Error, Notice, ObjectId, Point, TreePath, Workspace};
+use ctrlz::{Error, Notice, ObjectId, Point, Retention, TreePath, Workspace};
 
 use crate::config::Settings;
 use crate::failure::Failure;
@@ -13,6 +13,8 @@ use crate::render::{self, shell_word};
 /// An opened work tree, seen from a directory inside it.
 pub(crate) struct Place {
     pub(crate) workspace: Workspace,
+    /// What `gc` keeps.
+    pub(crate) retention: Retention,
     /// The directory the command acts in: the work tree or one below it.
     dir: PathBuf,
     /// The configuration file that was named, for a process that carries on.
@@ -26,12 +28,13 @@ pub(crate) struct Place {
 impl Place {
     /// Opens the work tree that was decided on.
     pub(crate) fn find(settings: Settings) -> Result<Place, Failure> {
-        let Settings { options, root, dir, config, keep_checkpoints, agents_dir } = settings;
+        let Settings { options, retention, root, dir, config, keep_checkpoints, agents_dir } =
+            settings;
         let workspace = Workspace::open(&root, options)?;
         if let Some(notice) = workspace.notice() {
             render::note(&told(notice, workspace.root()));
         }
-        Ok(Place { workspace, dir, config, keep_checkpoints, agents_dir })
+        Ok(Place { workspace, retention, dir, config, keep_checkpoints, agents_dir })
     }
 
     pub(crate) fn root(&self) -> &Path {

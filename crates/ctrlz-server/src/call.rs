@@ -254,24 +254,26 @@ pub(crate) async fn answer(
     let has_to = serde_json::from_str::<Value>(&params).is_ok_and(|params| !params["to"].is_null());
     let access = method.access(if has_to { UpTo::Snapshot } else { UpTo::Now });
     let name = method.name;
+    let host = served.clone();
     let call =
-        move |progress: &Progress| dispatch(name, &params, &Context { host: &served, progress });
-    let Answer { result, borrowing } = state.work.run(access, call).await?;
-    if let Some(workspace) = borrowing {
-        absorb(workspace);
+        move |progress: &Progress| dispatch(name, &params, &Context { host: &host, progress });
+    let Answer { result, worked_on, borrowing } = state.work.run(access, call).await?;
+    if let Some(workspace) = worked_on {
+        rest(served, workspace, borrowing);
     }
     Ok(result)
 }
 
-/// Copies what a store borrows, while others have their turn.
-fn absorb(workspace: Workspace) {
+/// Does what may wait, and copies what a store borrows, while others have their turn.
+fn rest(host: Served, workspace: Workspace, borrowing: bool) {
     /// What is copied in one go: calls on the work tree wait meanwhile.
     const SLICE_BYTES: u64 = 32 << 20;
     let work = move || {
-        let mut left = u64::MAX;
+        host.rest(&workspace);
+        let mut left = if borrowing { u64::MAX } else { 0 };
         // What fails or does not get on is left to the next snapshot.
-        while let Ok(now) = workspace.absorb(SLICE_BYTES)
-            && now > 0
+        while left > 0
+            && let Ok(now) = workspace.absorb(SLICE_BYTES)
             && now < left
         {
             left = now;

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use ctrlz::Workspace;
 use ctrlz_wire::{Host, Opened, Place, WireError, WirePath, WorkTree};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -141,6 +142,10 @@ impl Host for Served {
             options,
             ..Place::default()
         })
+    }
+
+    fn rest(&self, workspace: &Workspace) {
+        self.host.rest(workspace);
     }
 
     fn owner(&self) -> Option<u32> {

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::path::{Hash, WirePath};
+use crate::snapshot::Verification;
 
 /// What care did.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -140,4 +141,117 @@ pub struct Check {
     pub ok: bool,
     /// What was found, for people.
     pub detail: String,
+}
+
+/// How much of the quota is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct QuotaUse {
+    /// How full the fuller of the two is.
+    pub percent: u64,
+    /// Bytes that the objects of this store take.
+    pub store_bytes: u64,
+    /// What they may take.
+    pub max_store_bytes: u64,
+    /// Bytes that the objects of all stores under the data dir take.
+    pub total_bytes: u64,
+    /// What they may take.
+    pub max_total_bytes: u64,
+}
+
+impl From<&ctrlz::QuotaUse> for QuotaUse {
+    fn from(used: &ctrlz::QuotaUse) -> QuotaUse {
+        QuotaUse {
+            percent: used.percent(),
+            store_bytes: used.store_bytes,
+            max_store_bytes: used.max_store_bytes,
+            total_bytes: used.total_bytes,
+            max_total_bytes: used.max_total_bytes,
+        }
+    }
+}
+
+/// What a store takes, and what takes it.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct DiskUse {
+    /// Bytes of all its files.
+    pub store_bytes: u64,
+    /// Bytes of damaged files that a repair put aside.
+    pub quarantine_bytes: u64,
+    /// Bytes in packs that no operation needs; `gc` frees most of them.
+    pub unused_bytes: u64,
+    /// Operations in the logs.
+    pub operations: u64,
+    /// How much of the quota is used.
+    pub quota: QuotaUse,
+    /// What takes the most, most first.
+    pub consumers: Vec<Consumer>,
+    /// Growth by day, oldest first; days without any are left out.
+    pub days: Vec<Growth>,
+}
+
+/// A path and what its versions take.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Consumer {
+    /// The path that the contents had first.
+    pub path: WirePath,
+    /// Bytes that its versions take in the packs.
+    pub bytes: u64,
+    /// Contents it had.
+    pub versions: u64,
+}
+
+/// What one day added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Growth {
+    /// Days since 1970, in universal time.
+    pub day: u64,
+    /// Bytes in the packs that its operations were the first to need.
+    pub bytes: u64,
+}
+
+impl From<&ctrlz::DiskUse> for DiskUse {
+    fn from(used: &ctrlz::DiskUse) -> DiskUse {
+        let consumer = |consumer: &ctrlz::Consumer| Consumer {
+            path: (&consumer.path).into(),
+            bytes: consumer.bytes,
+            versions: consumer.versions,
+        };
+        let growth = |day: &ctrlz::Growth| Growth { day: day.day, bytes: day.bytes };
+        DiskUse {
+            store_bytes: used.store_bytes,
+            quarantine_bytes: used.quarantine_bytes,
+            unused_bytes: used.unused_bytes,
+            operations: used.operations,
+            quota: (&used.quota).into(),
+            consumers: used.consumers.iter().map(consumer).collect(),
+            days: used.days.iter().map(growth).collect(),
+        }
+    }
+}
+
+/// What a repair did.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct RepairReport {
+    /// What was wrong.
+    pub before: Verification,
+    /// What still is.
+    pub after: Verification,
+    /// Objects that are whole again.
+    pub healed: u64,
+    /// Refs that were found again.
+    pub refs: Vec<String>,
+    /// Where the damaged files are now.
+    pub quarantined: Vec<WirePath>,
+}
+
+impl From<&ctrlz::RepairReport> for RepairReport {
+    fn from(report: &ctrlz::RepairReport) -> RepairReport {
+        RepairReport {
+            before: (&report.before).into(),
+            after: (&report.after).into(),
+            healed: report.healed,
+            refs: report.refs.clone(),
+            quarantined: report.quarantined.iter().map(|path| path.as_path().into()).collect(),
+        }
+    }
 }

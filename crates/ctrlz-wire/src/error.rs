@@ -102,6 +102,8 @@ pub const KINDS: &[Kind] = &[
     kind("newer_format", Fault::Machine, "the store was written by a newer version"),
     kind("untrusted_store", Fault::Machine, "the store belongs to someone else"),
     kind("over_budget", Fault::Refused, "the snapshot would be too large"),
+    kind("over_quota", Fault::Refused, "stores take all the room they may"),
+    kind("git", Fault::Machine, "git, which was asked for, did not do it"),
     kind("no_space", Fault::Machine, "a disk has too little room"),
     kind("mass_change", Fault::Refused, "an unusual share of the files would be removed"),
     kind("moved", Fault::Conflict, "a file changed meanwhile; nothing was restored"),
@@ -310,6 +312,14 @@ fn facts(error: &Error) -> (Option<WirePath>, ErrorDetails) {
         Error::NoSpace { path, needed_bytes, free_bytes } => {
             let (found, limit) = (Some(*free_bytes), Some(*needed_bytes));
             (Some(path.as_path().into()), ErrorDetails { found, limit, ..none })
+        }
+        Error::OverQuota { path, used } => {
+            let (found, limit) = match used.store_bytes >= used.max_store_bytes {
+                true => (used.store_bytes, used.max_store_bytes),
+                false => (used.total_bytes, used.max_total_bytes),
+            };
+            let details = ErrorDetails { found: Some(found), limit: Some(limit), ..none };
+            (Some(path.as_path().into()), details)
         }
         Error::OverBudget { what, found, limit, largest } => {
             let path = largest.first().map(|(path, _)| WirePath::from_bytes(&**path));

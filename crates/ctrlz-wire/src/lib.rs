@@ -24,7 +24,8 @@ mod session;
 mod snapshot;
 
 pub use care::{
-    CareReport, Check, Doctor, GcReport, LostMessage, PurgeReport, PurgedSnapshot, Released,
+    CareReport, Check, Consumer, DiskUse, Doctor, GcReport, Growth, LostMessage, PurgeReport,
+    PurgedSnapshot, QuotaUse, Released, RepairReport,
 };
 pub use error::{ErrorDetails, Fault, KINDS, Kind, WireError};
 pub use log::{
@@ -50,5 +51,5 @@ pub use snapshot::{
     Change, ChangeStatus, Changes, DamagedPack, Deeds, DeedsDiff, DeedsFull, Diff, DiffFull,
     Disabled, Encoding, Exists, FileAt, FileContent, FileDiff, Files, ListedFile, Patch, Presence,
     Problem, Record, Recovery, Shown, Skipped, Snapshot, SnapshotInfo, Status, Verification,
-    Watcher,
+    Watcher, next_step,
 };

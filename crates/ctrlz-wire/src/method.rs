@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::LazyLock;
 
-use ctrlz::{Progress, TreePath, Workspace};
+use ctrlz::{Progress, Retention, TreePath, Workspace};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::value::MapDeserializer;
 use serde::de::{DeserializeOwned, Error as _, IgnoredAny, MapAccess, Visitor};
@@ -117,9 +117,11 @@ pub struct Context<'a> {
 pub struct Answer {
     /// The result, as JSON.
     pub result: Box<RawValue>,
-    /// A work tree whose snapshots still borrow from the user's repository. Whoever asked should
-    /// hand it to [`Workspace::absorb`] when there is time.
-    pub borrowing: Option<Workspace>,
+    /// The work tree, if the call recorded or wrote something; for [`Host::rest`].
+    pub worked_on: Option<Workspace>,
+    /// Whether its snapshots still borrow from the user's repository. Whoever asked should hand it
+    /// to [`Workspace::absorb`] when there is time.
+    pub borrowing: bool,
 }
 
 /// One call, with its work tree open.
@@ -129,6 +131,7 @@ pub(crate) struct Call<'a> {
     pub(crate) owner: Option<u32>,
     pub(crate) hide_ignored: bool,
     pub(crate) keep_checkpoints: usize,
+    pub(crate) retention: Retention,
     pub(crate) borrowing: Cell<bool>,
 }
 
@@ -140,6 +143,7 @@ impl<'a> Call<'a> {
             owner: context.host.owner(),
             hide_ignored: place.decided_options().hide_ignored.unwrap_or(false),
             keep_checkpoints: opened.keep_checkpoints,
+            retention: opened.retention.clone(),
             borrowing: Cell::new(false),
         }
     }
@@ -196,16 +200,17 @@ pub fn dispatch(name: &str, params: &str, context: &Context<'_>) -> Result<Answe
     let place: Place = place.read()?;
     let opened = context.host.open(&place)?;
     let disabled = !opened.workspace.options().enabled;
-    let records = method.access(fields.up_to()) == Access::Records;
-    if disabled && (records || fields.has_empty_hash()) {
+    let access = method.access(fields.up_to());
+    if disabled && (access == Access::Records || fields.has_empty_hash()) {
         let result = to_raw_value(&Disabled::answer()).expect("plain data has a JSON form");
-        return Ok(Answer { result, borrowing: None });
+        return Ok(Answer { result, worked_on: None, borrowing: false });
     }
     let call = Call::new(&place, &opened, context);
     call.check()?;
     let result = (method.run)(&call, fields)?;
     let borrowing = call.borrowing.get();
-    Ok(Answer { result, borrowing: borrowing.then_some(opened.workspace) })
+    let worked_on = (access != Access::Reads).then_some(opened.workspace);
+    Ok(Answer { result, worked_on, borrowing })
 }
 
 /// Calls `run` with parameters as JSON text and the work tree they name.

@@ -1,6 +1,6 @@
 //! Where a call acts and with which options: the part of the parameters that all methods share.
 
-use ctrlz::Workspace;
+use ctrlz::{Retention, Workspace};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -102,6 +102,10 @@ pub struct CallOptions {
     pub max_snapshot_bytes: Option<u64>,
     /// Free space that must remain where the store is.
     pub min_free_bytes: Option<u64>,
+    /// What the objects of the store may take; what does not fit is left out and reported.
+    pub max_store_bytes: Option<u64>,
+    /// The same for all stores under the data dir together.
+    pub max_total_bytes: Option<u64>,
     /// Where the log's refs lie in the store.
     pub ref_prefix: Option<String>,
     /// How many checkpoints that are not pinned are kept.
@@ -144,11 +148,14 @@ pub struct Opened {
     pub workspace: Workspace,
     /// How many checkpoints that are not pinned are kept.
     pub keep_checkpoints: usize,
+    /// What `gc` keeps where the call says nothing.
+    pub retention: Retention,
 }
 
 impl From<Workspace> for Opened {
     fn from(workspace: Workspace) -> Opened {
-        Opened { workspace, keep_checkpoints: ctrlz::CheckpointOptions::default().keep }
+        let keep_checkpoints = ctrlz::CheckpointOptions::default().keep;
+        Opened { workspace, keep_checkpoints, retention: Retention::default() }
     }
 }
 
@@ -156,6 +163,12 @@ impl From<Workspace> for Opened {
 pub trait Host: Send + Sync {
     /// Opens the work tree of a call.
     fn open(&self, place: &Place) -> Result<Opened, WireError>;
+
+    /// Called once the caller has its answer, if the call recorded or wrote something: the time for
+    /// what may wait. By default nothing is done.
+    fn rest(&self, workspace: &Workspace) {
+        let _ = workspace;
+    }
 
     /// The process whose end closes the steps that are begun here; `None` if they outlive us.
     fn owner(&self) -> Option<u32>;

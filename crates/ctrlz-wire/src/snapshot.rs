@@ -4,6 +4,7 @@ use ctrlz::{SkipReason, base64};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::care::QuotaUse;
 use crate::path::{Hash, WirePath};
 
 /// A recorded state of the work tree.
@@ -31,6 +32,8 @@ pub struct Snapshot {
     pub skipped: Vec<Skipped>,
     /// A restore that had been cut off and was finished first.
     pub recovered: Option<Recovery>,
+    /// The mark that the use of the quota has passed with it: 50 or 80 percent.
+    pub quota_mark: Option<u64>,
     /// Whether a watcher told what to look at; otherwise everything was looked at.
     pub watched: bool,
 }
@@ -49,6 +52,7 @@ impl From<&ctrlz::Snapshot> for Snapshot {
             borrowed: snapshot.borrowed,
             skipped: all_skipped(&snapshot.skipped),
             recovered: snapshot.recovered.as_ref().map(Recovery::from),
+            quota_mark: snapshot.quota_mark,
             watched: snapshot.watched,
         }
     }
@@ -77,7 +81,7 @@ pub struct Skipped {
     pub path: WirePath,
     /// Why: `too_large`, `unreadable`, `unreadable_directory`, `unstable`, `restless`, `special`,
     /// `other_mount`, `protected_name`, `nested_repository`, `hash_collision`, `unreadable_index`,
-    /// `ignore_file_too_large`, or one that is newer than this list.
+    /// `ignore_file_too_large`, `over_quota`, or one that is newer than this list.
     pub reason: String,
     /// Whether it should have been captured, as opposed to left out by policy.
     pub failure: bool,
@@ -91,9 +95,9 @@ pub struct Skipped {
 impl From<&ctrlz::Skipped> for Skipped {
     fn from(skipped: &ctrlz::Skipped) -> Skipped {
         let bytes = match &skipped.reason {
-            SkipReason::TooLarge { bytes } | SkipReason::IgnoreFileTooLarge { bytes } => {
-                Some(*bytes)
-            }
+            SkipReason::TooLarge { bytes }
+            | SkipReason::IgnoreFileTooLarge { bytes }
+            | SkipReason::OverQuota { bytes } => Some(*bytes),
             _ => None,
         };
         Skipped {
@@ -543,6 +547,16 @@ pub struct Status {
     pub store: Option<WirePath>,
     /// Bytes the store takes.
     pub store_bytes: u64,
+    /// How much of the quota is used, once there is a store.
+    pub quota: Option<QuotaUse>,
+    /// Packs in the store.
+    pub packs: u64,
+    /// Why collecting garbage is due, if it is.
+    pub gc_due: Option<String>,
+    /// What to do next, if something is to be done; for people.
+    pub next_step: Option<String>,
+    /// Files that the newest snapshot holds.
+    pub files: u64,
     /// The newest snapshot.
     pub last: Option<Hash>,
     /// When it was taken, in milliseconds since 1970.
@@ -598,18 +612,24 @@ pub struct DamagedPack {
 
 impl Status {
     /// What is known of a work tree and of who watches it.
-    pub fn of(status: &ctrlz::Status, watcher: &ctrlz::WatcherStatus) -> Status {
+    pub fn of(workspace: &ctrlz::Workspace) -> Result<Status, ctrlz::Error> {
+        let (status, watcher) = (&workspace.status()?, &workspace.watcher()?);
         let packs = status.damaged_packs.iter();
         let damaged = |(path, why): &(std::path::PathBuf, String)| DamagedPack {
             path: path.as_path().into(),
             why: why.clone(),
         };
-        Status {
+        Ok(Status {
             root: status.root.as_path().into(),
             enabled: status.enabled,
             git: status.git,
             store: status.store.as_deref().map(WirePath::from),
             store_bytes: status.store_bytes,
+            quota: status.quota.as_ref().map(QuotaUse::from),
+            packs: status.packs,
+            gc_due: workspace.care_due()?,
+            next_step: next_step(status).map(str::to_owned),
+            files: status.files,
             last: status.last.map(Hash::from),
             last_at_millis: status.last_at_millis,
             skipped: all_skipped(&status.skipped),
@@ -617,8 +637,26 @@ impl Status {
             interrupted_files: status.interrupted_files,
             damaged_packs: packs.map(damaged).collect(),
             watcher: watcher.into(),
-        }
+        })
     }
+}
+
+/// What to do about it, if something is to be done.
+pub fn next_step(status: &ctrlz::Status) -> Option<&'static str> {
+    let is_failure = |skipped: &ctrlz::Skipped| skipped.reason.is_failure();
+    Some(match status {
+        ctrlz::Status { enabled: false, .. } => "set enabled = true in the configuration",
+        ctrlz::Status { last: None, .. } => "ctrlz track",
+        ctrlz::Status { damaged_packs, .. } if !damaged_packs.is_empty() => "ctrlz verify --repair",
+        ctrlz::Status { interrupted_files: Some(_), .. } => "ctrlz track",
+        ctrlz::Status { quota: Some(quota), .. } if quota.warning() == Some(80) => {
+            "ctrlz du, then ctrlz gc --thorough or a larger max_store_bytes"
+        }
+        ctrlz::Status { skipped, .. } if skipped.iter().any(is_failure) => {
+            "look at what was skipped, then ctrlz track"
+        }
+        ctrlz::Status { .. } => return None,
+    })
 }
 
 /// The outcome of checking a store.
@@ -637,10 +675,12 @@ pub struct Verification {
 /// Something wrong in a store.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Problem {
-    /// The snapshot it was found in, if one could be read.
-    pub snapshot: Option<Hash>,
-    /// The path in that snapshot, safe to print.
+    /// The object that is damaged or missing, if it is about one.
+    pub object: Option<Hash>,
+    /// The path it has in `snapshots`, safe to print.
     pub path: Option<String>,
+    /// The snapshots that cannot be restored completely because of it.
+    pub snapshots: Vec<Hash>,
     /// What is wrong.
     pub what: String,
 }
@@ -648,8 +688,9 @@ pub struct Problem {
 impl From<&ctrlz::Verification> for Verification {
     fn from(found: &ctrlz::Verification) -> Verification {
         let problem = |problem: &ctrlz::Problem| Problem {
-            snapshot: problem.snapshot.map(Hash::from),
+            object: problem.object.map(Hash::from),
             path: problem.path.clone(),
+            snapshots: problem.snapshots.iter().copied().map(Hash::from).collect(),
             what: problem.what.clone(),
         };
         Verification {

@@ -293,6 +293,14 @@ pub enum Error {
         /// What takes the most room.
         largest: Vec<(Vec<u8>, u64)>,
     },
+    /// The store has used up its quota, so that not even a list of the files fits.
+    #[error("{} has used up its quota, {} %", shown(path), used.percent())]
+    OverQuota {
+        /// The store.
+        path: PathBuf,
+        /// What is used.
+        used: Box<crate::QuotaUse>,
+    },
     /// A disk has too little room.
     #[error("{} has {free_bytes} bytes free, and {needed_bytes} are needed", shown(path))]
     NoSpace {
@@ -388,6 +396,7 @@ impl Error {
             Error::DangerousRoot { .. }
             | Error::NotGit { .. }
             | Error::OverBudget { .. }
+            | Error::OverQuota { .. }
             | Error::MassChange { .. }
             | Error::NotEmpty { .. }
             | Error::InsideWorkTree { .. }
@@ -455,6 +464,10 @@ impl Error {
             Error::NotGit { .. } => "run `git init`, or set require_git = false",
             Error::OverBudget { .. } => {
                 "ignore what is large with `exclude`, or raise max_files / max_snapshot_bytes"
+            }
+            Error::OverQuota { .. } => {
+                "`ctrlz du` shows what takes room, `ctrlz gc` frees some; or raise max_store_bytes \
+                 / max_total_bytes"
             }
             Error::NoSpace { .. } => "free some space and run the command again",
             Error::MassChange { .. } => "look at it with --dry-run, then pass --yes",
@@ -529,6 +542,7 @@ impl Error {
             Error::NewerFormat { .. } => "newer_format",
             Error::UntrustedStore { .. } => "untrusted_store",
             Error::OverBudget { .. } => "over_budget",
+            Error::OverQuota { .. } => "over_quota",
             Error::NoSpace { .. } => "no_space",
             Error::MassChange { .. } => "mass_change",
             Error::Moved { .. } => "moved",

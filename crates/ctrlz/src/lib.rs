@@ -80,8 +80,9 @@ mod store;
 mod workspace;
 
 pub use care::{
-    CareReport, ExportOptions, Exported, Imported, Log, LostMessage, Pull, Pulled, PulledLog,
-    PurgeOptions, PurgeReport, Push, RefUpdate, Relinked, Retention, relink,
+    CareReport, Consumer, DiskUse, ExportOptions, Exported, Growth, Imported, Log, LostMessage,
+    Problem, Pull, Pulled, PulledLog, PurgeOptions, PurgeReport, Push, RefUpdate, Relinked,
+    RepairReport, Retention, Verification, relink,
 };
 pub use compare::{Change, FileDiff, Status as ChangeStatus, base64};
 pub use error::{Error, Fault};
@@ -102,7 +103,6 @@ pub use store::{
 };
 pub use workspace::{
     Diffs, IgnoredFiles, ListedFile, Notice, Options, Patch, PatchToRevert, Point, Presence,
-    Problem, Recovery, Refusal, RestoreOptions, RestoreReport, Signs, Snapshot, Status,
-    TrackOptions, Verification, WatchEnd, WatchOptions, Watcher, WatcherStatus, Workspace,
-    find_work_tree,
+    QuotaUse, Recovery, Refusal, RestoreOptions, RestoreReport, Signs, Snapshot, Status,
+    TrackOptions, WatchEnd, WatchOptions, Watcher, WatcherStatus, Workspace, find_work_tree,
 };

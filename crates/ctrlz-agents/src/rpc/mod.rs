@@ -340,9 +340,9 @@ impl Worker {
         // Before the answer: whoever reads it may use the same id again at once.
         let held = (access != Access::Reads).then_some(lane.as_str());
         self.queue.done(held, Some(&progress));
-        let (answer, borrowing) = match outcome {
-            Ok(Answer { result, borrowing }) => (Ok(result), borrowing),
-            Err(error) => (Err(error), None),
+        let (answer, worked_on, borrowing) = match outcome {
+            Ok(Answer { result, worked_on, borrowing }) => (Ok(result), worked_on, borrowing),
+            Err(error) => (Err(error), None, false),
         };
         if let Some(id) = &id {
             reply.give(match answer {
@@ -350,7 +350,10 @@ impl Worker {
                 Err(error) => message::failure(id, &error),
             });
         }
-        if let Some(workspace) = borrowing {
+        let Some(workspace) = worked_on else { return };
+        // Nobody waits for this, and no defect in it takes the calls down.
+        drop(catch_unwind(AssertUnwindSafe(|| self.host.rest(&workspace))));
+        if borrowing {
             let workspace = Box::new(workspace);
             self.queue.push_quietly(Work::Absorb { workspace, lane, left: u64::MAX });
         }

@@ -1,6 +1,6 @@
 //! `ctrlz doctor`: proves that snapshots work here.
 
-use ctrlz::{Problem, Snapshot, Status, TrackOptions, Verification, WatcherStatus, escape};
+use ctrlz::{Snapshot, Status, TrackOptions, Verification, WatcherStatus};
 use ctrlz_wire::{Check, Doctor};
 
 use super::status::shown;
@@ -85,6 +85,13 @@ fn check_status(place: &Place, status: &Status, checks: &mut Vec<Check>) {
     if !status.enabled {
         add("enabled", false, "snapshots are switched off by configuration".into());
     }
+    if let Some(quota) = &status.quota {
+        let percent = quota.percent();
+        add("quota", percent < 100, format!("{percent} % used"));
+    }
+    if let Ok(Some(why)) = place.workspace.care_due() {
+        add("gc", true, format!("due, {why}; it runs after the next track"));
+    }
     match status.interrupted_files {
         Some(files) => {
             let files = render::files(usize::try_from(files).unwrap_or(usize::MAX));
@@ -123,14 +130,8 @@ fn check_objects(found: &Verification, checks: &mut Vec<Check>) {
     let Verification { snapshots, objects, problems } = found;
     let detail = format!("{objects} in {snapshots} snapshots have the right hash");
     checks.push(Check { name: "objects", ok: problems.is_empty(), detail });
-    for Problem { snapshot, path, what } in problems {
-        let mut detail = escape(what.as_bytes());
-        if let Some(path) = path {
-            detail.push_str(&format!(", at {path}"));
-        }
-        if let Some(snapshot) = snapshot {
-            detail.push_str(&format!(", in snapshot {snapshot}"));
-        }
+    for problem in problems {
+        let detail = format!("{} (`ctrlz verify --repair`)", super::verify::line(problem));
         checks.push(Check { name: "damage", ok: false, detail });
     }
 }

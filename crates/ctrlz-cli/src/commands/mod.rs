@@ -8,8 +8,10 @@ pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod diff;
 pub(crate) mod doctor;
+pub(crate) mod du;
 pub(crate) mod export;
 pub(crate) mod fork;
+pub(crate) mod gc;
 pub(crate) mod guard;
 pub(crate) mod hook;
 pub(crate) mod import;
@@ -19,6 +21,7 @@ pub(crate) mod ls;
 pub(crate) mod man;
 pub(crate) mod patch;
 pub(crate) mod pull;
+pub(crate) mod purge;
 pub(crate) mod push;
 pub(crate) mod recover;
 pub(crate) mod redo;
@@ -35,6 +38,7 @@ pub(crate) mod track;
 pub(crate) mod ui;
 pub(crate) mod undo;
 pub(crate) mod unrevert;
+pub(crate) mod verify;
 pub(crate) mod watch;
 
 /// How a command ended that did not fail.

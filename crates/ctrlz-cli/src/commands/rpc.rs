@@ -11,7 +11,7 @@ use ctrlz_wire::{Host, Opened, Place, WireError, schema_text};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::Done;
+use super::{Done, gc};
 use crate::args::GlobalArgs;
 use crate::config::{self, Environment};
 use crate::failure::Failure;
@@ -40,7 +40,14 @@ impl Host for Configured {
         let settings = config::decide_for(place, &self.args, &self.environment)
             .map_err(|failure| WireError::from(&failure))?;
         let workspace = Workspace::open(&settings.root, settings.options)?;
-        Ok(Opened { workspace, keep_checkpoints: settings.keep_checkpoints })
+        let (keep_checkpoints, retention) = (settings.keep_checkpoints, settings.retention);
+        Ok(Opened { workspace, keep_checkpoints, retention })
+    }
+
+    fn rest(&self, workspace: &Workspace) {
+        let Some(mut gc) = gc::start_if_due(workspace, self.args.config.as_deref()) else { return };
+        // We live longer than it, and somebody has to take note of its end.
+        drop(std::thread::Builder::new().spawn(move || drop(gc.wait())));
     }
 
     fn owner(&self) -> Option<u32> {

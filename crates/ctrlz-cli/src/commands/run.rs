@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use ctrlz::{ParentTurn, Skipped, StepBegun, StepEnded, StepInfo, StepStart};
 
-use super::{Done, absorb, watch};
+use super::{Done, absorb, gc, watch};
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use crate::place::Place;
@@ -114,6 +114,7 @@ pub(super) fn run_as_step(place: Result<Place, Failure>, args: &StepArgs) -> Res
     match recorded {
         Ok(ended) => {
             warn_of(&ended.skipped);
+            gc::begin_if_due(&place);
             Ok(Ran { status, step: Some((place, ended)) })
         }
         // The command has run, so the exit code is its own.

@@ -1,7 +1,7 @@
 //! `ctrlz sessions`: who worked here.
 
 use ctrlz::SessionInfo;
-use ctrlz_wire::Sessions;
+use ctrlz_wire::{Released, Sessions};
 
 use super::Done;
 use crate::failure::Failure;
@@ -13,10 +13,29 @@ use crate::render::{self, Output, printable};
 /// One line each: how many steps, how many of them are taken back, when it worked last, the
 /// session it works for, the one it was forked from, and a revert that is not final yet.
 #[derive(clap::Args, Debug)]
-pub(crate) struct SessionsArgs {}
+pub(crate) struct SessionsArgs {
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Action {
+    /// Stop keeping what only this session did; the next `ctrlz gc` may drop it
+    Delete {
+        /// The session
+        id: String,
+    },
+}
 
 pub(crate) fn run(place: &Place, args: &SessionsArgs, out: &mut Output) -> Result<Done, Failure> {
-    let SessionsArgs {} = args;
+    if let Some(Action::Delete { id }) = &args.action {
+        place.workspace.release_session(id)?;
+        match out.is_json() {
+            true => out.json(&Released { session: id.clone() })?,
+            false => out.line("released; it can be undone until `ctrlz gc` drops it")?,
+        }
+        return Ok(Done::Complete);
+    }
     if out.is_json() {
         out.json(&Sessions::of(&place.workspace)?)?;
         return Ok(Done::Complete);

@@ -18,20 +18,26 @@ pub(crate) struct StatusArgs {}
 
 pub(crate) fn run(place: &Place, args: &StatusArgs, out: &mut Output) -> Result<Done, Failure> {
     let StatusArgs {} = args;
-    let status = place.workspace.status()?;
-    let watcher = place.workspace.watcher()?;
     if out.is_json() {
-        out.json(&ctrlz_wire::Status::of(&status, &watcher))?;
-    } else {
-        for line in lines(&status) {
-            out.line(&line)?;
-        }
-        if place.workspace.options().watch || watcher != WatcherStatus::None {
-            out.line(&format!("watcher    {}", watch::described(&watcher)))?;
-        }
-        for line in hook::failures(place) {
-            out.line(&format!("agents     {line}"))?;
-        }
+        out.json(&ctrlz_wire::Status::of(&place.workspace)?)?;
+        return Ok(Done::Complete);
+    }
+    let status = place.workspace.status()?;
+    for line in lines(&status) {
+        out.line(&line)?;
+    }
+    let watcher = place.workspace.watcher()?;
+    if place.workspace.options().watch || watcher != WatcherStatus::None {
+        out.line(&format!("watcher    {}", watch::described(&watcher)))?;
+    }
+    for line in hook::failures(place) {
+        out.line(&format!("agents     {line}"))?;
+    }
+    if let Some(why) = place.workspace.care_due()? {
+        out.line(&format!("gc         due, {why}; it runs after the next track"))?;
+    }
+    if let Some(next) = ctrlz_wire::next_step(&status) {
+        out.line(&format!("next       {next}"))?;
     }
     Ok(Done::Complete)
 }
@@ -55,6 +61,14 @@ fn lines(status: &Status) -> Vec<String> {
         (Some(last), None) => format!("snapshot   {last}"),
         (None, _) => "snapshot   none yet; `ctrlz track` takes one".into(),
     });
+    if let Some(quota) = &status.quota {
+        let (percent, max) = (quota.percent(), render::size(quota.max_store_bytes));
+        lines.push(format!("quota      {percent} % used, {max} for this store"));
+    }
+    if status.last.is_some() {
+        let (files, skipped) = (status.files, status.skipped.len());
+        lines.push(format!("covered    {files} files, {skipped} paths left out"));
+    }
     lines.extend(status.skipped.iter().map(|skipped| format!("skipped    {skipped}")));
     if status.borrowed > 0 {
         lines.push(format!("borrowed   {} objects still to copy", status.borrowed));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use ctrlz::TrackOptions;
 use ctrlz_wire::Snapshot;
 
-use super::{Done, absorb, watch};
+use super::{Done, absorb, gc, watch};
 use crate::failure::Failure;
 use crate::place::Place;
 use crate::progress::watched;
@@ -34,6 +34,9 @@ pub(crate) fn run(place: &Place, args: &TrackArgs, out: &mut Output) -> Result<D
     let snapshot = watched(|progress| place.workspace.track(&options, progress))?;
     let complete = snapshot.is_complete();
     render::skipped(&snapshot.skipped);
+    if let Some(mark) = snapshot.quota_mark {
+        render::note(&format!("{mark} % of the quota are used; `ctrlz du` shows by what"));
+    }
     if out.is_json() {
         out.json(&Snapshot::from(&snapshot))?;
     } else {
@@ -47,5 +50,6 @@ pub(crate) fn run(place: &Place, args: &TrackArgs, out: &mut Output) -> Result<D
     if !snapshot.watched {
         watch::begin(place);
     }
+    gc::begin_if_due(place);
     Ok(Done::of(complete))
 }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use ctrlz::{Action, StepRecord, UndoOptions, UndoReport, UndoScope};
 
-use super::Done;
 use super::restore::action_line;
+use super::{Done, gc};
 use crate::failure::Failure;
 use crate::place::{Place, hash};
 use crate::progress::watched;
@@ -93,6 +93,8 @@ pub(crate) fn run(place: &Place, args: &UndoArgs, out: &mut Output) -> Result<Do
             None => "nothing was undone; --force takes the earlier versions",
         })?;
     }
+    out.finish()?;
+    gc::begin_if_due(place);
     Ok(Done::of(report.is_complete()))
 }
 

@@ -173,3 +173,36 @@ fn a_work_tree_without_inodes_rolls_the_restore_back() {
     }
     lab.assert_restores(&old.0, &old.1, "inodes again");
 }
+
+#[test]
+fn garbage_is_collected_on_a_disk_without_any_room() {
+    if !can_mount(Kind::Ext4) {
+        return;
+    }
+    let dir = fresh_dir();
+    let disk = Disk::new(Kind::Ext4, "16M", &dir.path().join("disk"));
+    let (work, data) = (dir.path().join("work"), disk.path().join("data"));
+    let lab = Lab::with(dir, work, data).on(vec![disk]);
+    let config = lab.dir().join("ctrlz-config.toml");
+    std::fs::write(&config, "keep_days = 0\n").unwrap();
+    // A segment has 256 operations, so the first ones can go.
+    for at in 0..270 {
+        lab.write("file", noise(at, 20_000));
+        lab.track();
+    }
+    let last = (lab.track(), lab.manifest());
+    let filler = lab.disks[0].path().join("filler");
+    assert!(std::fs::write(&filler, noise(9, 32 * MB)).is_err());
+    let size = |lab: &Lab| {
+        crate::lab::find(&lab.store(), &|path| path.is_file())
+            .iter()
+            .map(|path| path.metadata().unwrap().len())
+            .sum::<u64>()
+    };
+    let before = size(&lab);
+    lab.ctrlz(&["--config", config.to_str().unwrap(), "gc"]).ok();
+    assert!(size(&lab) < before / 2, "{} of {before} bytes are left", size(&lab));
+    std::fs::remove_file(&filler).unwrap();
+    lab.assert_restores(&last.0, &last.1, "after gc on a full disk");
+    lab.assert_tidy("after gc on a full disk");
+}

@@ -164,3 +164,44 @@ fn a_killed_restore_is_done_wholly_or_not_at_all() {
 fn a_killed_revert_is_done_wholly_or_not_at_all() {
     check_killed_everywhere(&Scene::revert());
 }
+
+#[test]
+fn a_killed_gc_loses_no_snapshot() {
+    check_killed_everywhere(&Scene::gc());
+}
+
+#[test]
+fn a_killed_purge_is_finished_by_the_next_one_and_loses_nothing_else() {
+    let scene = Scene::purge();
+    if !has("strace") {
+        return;
+    }
+    let calls = calls(&scene.lab, MUTATING, &scene.args());
+    for (at, call) in calls.iter().enumerate().step_by(sized(5, 1)) {
+        scene.reset();
+        let when = format!("purge killed at {call:?}, its call {at}");
+        assert!(run_with(&scene.lab, &Fault::kill(call), &scene.args()).is_killed(), "{when}");
+        // Once the refs are moved there is nothing left to purge, but there may be garbage.
+        scene.run().is(&[0, 4], &when);
+        scene.lab.ctrlz(&["gc", "--thorough"]).is(&[0], &when);
+        let objects = scene.lab.all_objects();
+        assert!(!crate::lab::contains(&objects, b"in between"), "{when}: still there");
+        scene.assert_acked(None, &when);
+    }
+}
+
+#[test]
+fn a_killed_repair_is_finished_by_the_next_one() {
+    let scene = Scene::repair();
+    if !has("strace") {
+        return;
+    }
+    let calls = calls(&scene.lab, MUTATING, &scene.args());
+    for (at, call) in calls.iter().enumerate().step_by(sized(3, 1)) {
+        scene.reset();
+        let when = format!("repair killed at {call:?}, its call {at}");
+        assert!(run_with(&scene.lab, &Fault::kill(call), &scene.args()).is_killed(), "{when}");
+        scene.run().is(&[0], &format!("{when}, and again"));
+        scene.assert_acked(None, &when);
+    }
+}

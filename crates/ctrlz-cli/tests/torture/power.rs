@@ -210,3 +210,40 @@ fn a_power_cut_on_xfs_loses_no_snapshot() {
 fn a_power_cut_on_xfs_leaves_a_restore_done_or_not_done() {
     check_restore(Kind::Xfs, Disks::One, sized(13, 1));
 }
+
+/// Collects garbage and cuts.
+fn check_gc(kind: Kind, stride: usize) {
+    if !can_mount(kind) || !has("strace") {
+        return;
+    }
+    let mut machine = Machine::new(kind, Disks::One);
+    first(&machine.lab);
+    let then = (machine.lab.track(), machine.lab.manifest());
+    second(&machine.lab);
+    let now = (machine.lab.track(), machine.lab.manifest());
+    machine.lab.disks.iter().for_each(Disk::sync);
+    machine.save();
+    let args = ["gc", "--thorough"];
+    let calls = calls(&machine.lab, MUTATING, &args);
+    for (at, call) in moments(&calls, stride) {
+        machine.reset();
+        run_until(&machine.lab, call, &args);
+        machine.cut(at);
+        let when = format!("{kind:?}: power cut at {call:?} of gc");
+        machine.lab.track();
+        machine.lab.assert_tidy(&when);
+        for (hash, manifest) in [&now, &then] {
+            machine.lab.assert_restores(hash, manifest, &when);
+        }
+    }
+}
+
+#[test]
+fn a_power_cut_on_ext4_while_garbage_is_collected_loses_no_snapshot() {
+    check_gc(Kind::Ext4, sized(4, 1));
+}
+
+#[test]
+fn a_power_cut_on_xfs_while_garbage_is_collected_loses_no_snapshot() {
+    check_gc(Kind::Xfs, sized(7, 1));
+}

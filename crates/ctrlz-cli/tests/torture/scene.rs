@@ -118,6 +118,43 @@ impl Scene {
         self.reset();
     }
 
+    /// Garbage collection with something to drop, and something to merge.
+    pub(crate) fn gc() -> Scene {
+        let lab = Lab::new();
+        first_state(&lab);
+        let first = (lab.track(), lab.manifest());
+        for number in 0..3 {
+            lab.write("secret/gone.txt", format!("in between {number}"));
+            lab.track();
+        }
+        lab.remove("secret");
+        second_state(&lab);
+        let second = (lab.track(), lab.manifest());
+        // What purging leaves unreachable is garbage.
+        Scene::of(lab, &["gc", "--thorough"], vec![first, second])
+    }
+
+    /// A purge of what only snapshots in between have.
+    pub(crate) fn purge() -> Scene {
+        let args = ["purge", "--yes", "secret"].map(str::to_owned);
+        Scene { args: args.into(), ..Scene::gc() }
+    }
+
+    /// A repair of a pack in which one byte is wrong; the files are still there.
+    pub(crate) fn repair() -> Scene {
+        let lab = Lab::new();
+        first_state(&lab);
+        let first = (lab.track(), lab.manifest());
+        let packs = crate::lab::find(&lab.store(), &|path| {
+            path.extension().is_some_and(|extension| extension == "pack")
+        });
+        let mut bytes = std::fs::read(&packs[0]).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 0x41;
+        std::fs::write(&packs[0], bytes).unwrap();
+        Scene::of(lab, &["verify", "--repair"], vec![first])
+    }
+
     fn of(lab: Lab, args: &[&str], acked: Vec<(String, Manifest)>) -> Scene {
         copy_tree(&lab.work, &lab.dir().join("saved-work"));
         if lab.data.exists() {

@@ -4,7 +4,8 @@ use ctrlz::{PurgeOptions, Retention};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::care::{CareReport, PurgeReport, Released};
+use super::NoParams;
+use crate::care::{CareReport, DiskUse, PurgeReport, Released, RepairReport};
 use crate::error::WireError;
 use crate::method::{Access, Call, Method};
 use crate::path::WirePath;
@@ -17,6 +18,20 @@ pub(super) fn table() -> Vec<Method> {
             Access::Writes,
             &["lost_ref", "damaged", "no_space"],
             gc,
+        ),
+        Method::new(
+            "du",
+            "Tells what the store takes, what takes the most, and how it grows.",
+            Access::Reads,
+            &["damaged"],
+            du,
+        ),
+        Method::new(
+            "repair",
+            "Heals what is damaged, as far as the content still exists somewhere.",
+            Access::Writes,
+            &["no_space"],
+            repair,
         ),
         Method::new(
             "release_session",
@@ -39,13 +54,13 @@ pub(super) fn table() -> Vec<Method> {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct GcParams {
-    /// Operations younger than this, in days before the newest one, always stay. Default: 7.
+    /// Operations younger than this, in days of work, always stay. Default: as the user's
+    /// configuration says, else 7.
     keep_days: Option<u64>,
-    /// Beyond that, what one of this many sessions that worked last did. Default: none.
+    /// Beyond that, what one of this many sessions that worked last did. Default: as configured.
     keep_sessions: Option<u64>,
-    /// Beyond `keep_days`, one state a day stays for this many days more. Default: none does.
-    #[serde(default)]
-    thin_days: u64,
+    /// Beyond `keep_days`, one state a day stays for this many days more. Default: as configured.
+    thin_days: Option<u64>,
     /// Rewrite every pack that has anything dead in it. Default: only wasteful ones.
     #[serde(default)]
     thorough: bool,
@@ -54,12 +69,29 @@ struct GcParams {
 fn gc(call: &Call<'_>, params: &GcParams) -> Result<CareReport, WireError> {
     let sessions = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
     let retention = Retention {
-        keep_days: params.keep_days.unwrap_or(Retention::default().keep_days),
-        keep_sessions: params.keep_sessions.map(sessions),
-        thin_days: params.thin_days,
+        keep_days: params.keep_days.unwrap_or(call.retention.keep_days),
+        keep_sessions: params.keep_sessions.map(sessions).or(call.retention.keep_sessions),
+        thin_days: params.thin_days.unwrap_or(call.retention.thin_days),
         thorough: params.thorough,
     };
     Ok(CareReport::from(&call.workspace.care(&retention, call.progress)?))
+}
+
+/// What to measure.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct DuParams {
+    /// How many of the paths that take the most are named. Default: 10.
+    top: Option<u64>,
+}
+
+fn du(call: &Call<'_>, params: &DuParams) -> Result<DiskUse, WireError> {
+    let top = usize::try_from(params.top.unwrap_or(10)).unwrap_or(usize::MAX);
+    Ok(DiskUse::from(&call.workspace.disk_use(top, call.progress)?))
+}
+
+fn repair(call: &Call<'_>, _: &NoParams) -> Result<RepairReport, WireError> {
+    Ok(RepairReport::from(&call.workspace.repair(call.progress)?))
 }
 
 /// Which session.

@@ -175,7 +175,7 @@ fn list_files(call: &Call<'_>, params: &ListParams) -> Result<Files, WireError> 
 }
 
 fn status(call: &Call<'_>, _: &NoParams) -> Result<Status, WireError> {
-    Ok(Status::of(&call.workspace.status()?, &call.workspace.watcher()?))
+    Ok(Status::of(call.workspace)?)
 }
 
 fn verify(call: &Call<'_>, _: &NoParams) -> Result<Verification, WireError> {

@@ -24,7 +24,7 @@ pub(super) fn table() -> Vec<Method> {
             "track",
             "Records the work tree, or only some of its paths, and gives the snapshot's hash.",
             Access::Records,
-            &["not_a_tree_path", "over_budget", "no_space"],
+            &["not_a_tree_path", "over_budget", "over_quota", "no_space"],
             track,
         ),
         Method::new(

@@ -63,14 +63,14 @@ fn of_steps() -> Vec<Method> {
             "begin_step",
             "Records the state before a tool runs; from now on changes are the step's.",
             Access::Records,
-            &["not_a_tree_path", "over_budget", "no_space"],
+            &["not_a_tree_path", "over_budget", "over_quota", "no_space"],
             begin_step,
         ),
         Method::new(
             "end_step",
             "Records the state after a tool ran, also if it failed.",
             Access::Records,
-            &["no_such_step", "over_budget", "no_space"],
+            &["no_such_step", "over_budget", "over_quota", "no_space"],
             end_step,
         ),
     ]
@@ -179,7 +179,7 @@ fn of_names() -> Vec<Method> {
             "checkpoint",
             "Records the present state under a name of its own.",
             Access::Records,
-            &["over_budget", "no_space"],
+            &["over_budget", "over_quota", "no_space"],
             checkpoint,
         ),
         Method::new(

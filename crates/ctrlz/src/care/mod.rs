@@ -3,19 +3,25 @@
 //! Nothing here is needed for a snapshot or an undo; all of it keeps them possible for years.
 
 mod arrival;
+mod du;
 mod exchange;
 mod export;
 mod import;
 mod purge;
 mod redact;
 mod relink;
+mod repair;
 mod retention;
 mod rewrite;
 mod thin;
+mod verify;
 
+pub use du::{Consumer, DiskUse, Growth};
 pub use exchange::{Log, Pull, Pulled, PulledLog, Push, RefUpdate};
 pub use export::{ExportOptions, Exported};
 pub use import::Imported;
 pub use purge::{PurgeOptions, PurgeReport};
 pub use relink::{Relinked, relink};
+pub use repair::RepairReport;
 pub use retention::{CareReport, LostMessage, Retention};
+pub use verify::{Problem, Verification};

@@ -10,7 +10,7 @@ use crate::path::{TreePath, join};
 use crate::scan::{Progress, SkipReason, Skipped};
 use crate::store::{
     Borrowed, Companion, GcOptions, GcReport, Lock, Operation, PackWriter, Rewritten, Sharing,
-    Store, read_companion, read_operation, write_tree,
+    Start, Store, read_companion, read_operation, write_tree,
 };
 use crate::workspace::Workspace;
 
@@ -34,6 +34,9 @@ pub struct PurgeReport {
     pub same_content: Vec<TreePath>,
     /// Whether the path is still in the work tree, where the next snapshot finds it again.
     pub still_there: bool,
+    /// Damaged files that a repair had put aside, and that are deleted: nobody can tell what is
+    /// in them.
+    pub quarantine_removed: u64,
     /// What collecting garbage did.
     pub gc: GcReport,
 }
@@ -54,6 +57,8 @@ impl Workspace {
         drop(self.begin()?);
         let nothing = || Error::NothingToPurge { path: path.clone() };
         let (store, _) = self.existing()?.ok_or_else(nothing)?;
+        let _caring =
+            Lock::take(&store.care_lock_path(), Sharing::Exclusive, self.options().patience)?;
         let alone = Lock::take(&store.lock_path(), Sharing::Exclusive, self.options().patience)?;
         store.objects.refresh()?;
         let roots: Vec<ObjectId> = store.refs.all()?.into_iter().map(|(_, id)| id).collect();
@@ -88,6 +93,7 @@ impl Workspace {
         for dir in store.work_tree_dirs()? {
             Borrowed::forget(&dir.join("borrowed"), &gone)?;
         }
+        let quarantine_removed = store.empty_quarantine()?;
         drop(alone);
         let gc = store.collect(GcOptions { thorough: true }, self.options().patience, progress)?;
         Ok(PurgeReport {
@@ -95,6 +101,7 @@ impl Workspace {
             contents: gone.len() as u64,
             same_content,
             still_there: is_there(&self.root().join(path.as_path())),
+            quarantine_removed,
             gc,
         })
     }
@@ -186,7 +193,8 @@ impl Editor for Purger<'_> {
         meta.skipped.push(Skipped { path, reason: SkipReason::Purged });
         meta.sort();
         meta.skipped.dedup();
-        Ok(Fate::Change(Box::new(Rewritten { snapshot, meta: Some(meta), stands_for: None })))
+        let (stands_for, start) = (None, Start::Same);
+        Ok(Fate::Change(Box::new(Rewritten { snapshot, meta: Some(meta), stands_for, start })))
     }
 
     fn companion(&mut self, companion: &Companion) -> Result<ObjectId, Error> {

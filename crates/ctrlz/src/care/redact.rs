@@ -3,7 +3,7 @@
 //! Snapshots that held one of the paths get another hash, and say that the path is missing: "not
 //! captured" must not be read as "did not exist".
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::error::Error;
 use crate::git::{Kind, ObjectId, TreeEntry, encode_tree};
@@ -124,7 +124,7 @@ impl<'a> Redaction<'a> {
                         }
                     }
                 }
-                None => self.store.mark_tree(id, live)?,
+                None => self.store.mark_tree(id, live, &BTreeSet::new())?,
             }
         }
         Ok(())

@@ -1,13 +1,13 @@
 //! Writing history again: every commit that a ref reaches, oldest first, under new ids.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::error::Error;
 use crate::fs::Named;
 use crate::git::{Kind, ObjectId, parse_commit};
 use crate::store::{
-    Companion, Operation, PackWriter, Rewriting, Rewritten, Store, read_companion, read_operation,
-    write_companion,
+    Companion, Operation, PackWriter, Rewriting, Rewritten, Start, Store, read_companion,
+    read_operation, write_companion,
 };
 
 /// What becomes of a commit.
@@ -26,6 +26,11 @@ pub(super) trait Editor {
 
     /// The tree that a companion's becomes.
     fn companion(&mut self, companion: &Companion) -> Result<ObjectId, Error>;
+
+    /// Whether a commit cannot be read, and others do without it.
+    fn is_lost(&self, _: &ObjectId) -> bool {
+        false
+    }
 }
 
 /// The new ids of commits, published in `pack` and not named by any ref yet.
@@ -53,8 +58,10 @@ pub(super) fn rewrite(
             continue;
         }
         let needs = dependencies(store, &id)?;
-        let missing: Vec<ObjectId> =
-            needs.into_iter().filter(|need| !done.contains(need)).collect();
+        let missing: Vec<ObjectId> = needs
+            .into_iter()
+            .filter(|need| !done.contains(need) && !editor.is_lost(need))
+            .collect();
         if missing.is_empty() {
             history.visit(store, id, editor)?;
             done.insert(id);
@@ -114,7 +121,8 @@ impl History {
                 if named.into_iter().all(|id| self.moved(id) == id) {
                     return Ok(());
                 }
-                Rewritten { snapshot: operation.snapshot, meta: None, stands_for: None }
+                let start = Start::Same;
+                Rewritten { snapshot: operation.snapshot, meta: None, stands_for: None, start }
             }
         };
         let rewriting =
@@ -170,4 +178,70 @@ pub(super) fn move_refs(
         }
     }
     Ok(())
+}
+
+/// Builds a way over lost commits: what came after one follows what came before it.
+struct Bridger {
+    lost: BTreeSet<ObjectId>,
+    /// The operations after a lost one, and the nearest readable one before it.
+    starts: HashMap<ObjectId, Option<(ObjectId, String)>>,
+}
+
+impl Editor for Bridger {
+    fn operation(&mut self, operation: &Operation) -> Result<Fate, Error> {
+        let Some(before) = self.starts.get(&operation.commit) else { return Ok(Fate::Keep) };
+        let start = match before.clone() {
+            Some((commit, id)) => Start::After { commit, id },
+            None => Start::First,
+        };
+        let snapshot = operation.snapshot;
+        Ok(Fate::Change(Box::new(Rewritten { snapshot, meta: None, stands_for: None, start })))
+    }
+
+    fn companion(&mut self, companion: &Companion) -> Result<ObjectId, Error> {
+        Ok(companion.tree)
+    }
+
+    fn is_lost(&self, id: &ObjectId) -> bool {
+        self.lost.contains(id)
+    }
+}
+
+/// Lets every log go on behind commits that are lost. What is older becomes a segment of its own.
+///
+/// The caller holds the store's lock alone.
+pub(super) fn bridge(store: &Store, lost: &BTreeSet<ObjectId>) -> Result<(), Error> {
+    let is_lost = |id: &ObjectId| !matches!(store.objects.read(id), Ok(Some((Kind::Commit, _))));
+    let lost: BTreeSet<ObjectId> = lost.iter().copied().filter(is_lost).collect();
+    if lost.is_empty() {
+        return Ok(());
+    }
+    let mut logs: HashMap<String, BTreeMap<String, Operation>> = HashMap::new();
+    for commit in store.objects.packed_commits() {
+        if let Ok(operation) = read_operation(&store.objects, &commit) {
+            let log = logs.entry(operation.work_tree.clone()).or_default();
+            log.insert(operation.id.clone(), operation);
+        }
+    }
+    let mut starts = HashMap::new();
+    for (id, log) in &logs {
+        for operation in log.values().filter(|operation| operation.follows.is_none()) {
+            if operation.parent.is_none_or(|parent| !lost.contains(&parent)) {
+                continue;
+            }
+            let before = log.range(..operation.id.clone()).next_back().map(|(_, before)| before);
+            if let Some(before) = before {
+                store.set_ref_alone(&store.past_ref(id, &before.id), &before.commit)?;
+            }
+            let before = before.map(|before| (before.commit, before.id.clone()));
+            starts.insert(operation.commit, before);
+        }
+    }
+    let roots: Vec<ObjectId> = store.refs.list("refs")?.into_iter().map(|(_, id)| id).collect();
+    let roots = roots.into_iter().filter(|id| !lost.contains(id));
+    let mut bridger = Bridger { lost: lost.clone(), starts };
+    let history = rewrite(store, roots, &mut bridger)?;
+    history.pack.publish()?;
+    store.objects.refresh()?;
+    move_refs(store, &history.commits)
 }

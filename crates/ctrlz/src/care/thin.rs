@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::error::Error;
 use crate::git::ObjectId;
-use crate::store::{Companion, Operation, Rewritten, Store};
+use crate::store::{Companion, Operation, Rewritten, Start, Store};
 
 use super::rewrite::{Editor, Fate, move_refs, rewrite};
 
@@ -30,6 +30,7 @@ impl Editor for Thinner {
                 snapshot: operation.snapshot,
                 meta: None,
                 stands_for: Some(format!("the last state of a day with {count} more operations")),
+                start: Start::Same,
             })),
         })
     }

@@ -87,6 +87,25 @@ pub(crate) fn total_bytes(path: &Path) -> Result<u64, FileError> {
     Ok(stat.f_blocks.saturating_mul(stat.f_frsize))
 }
 
+/// Bytes that all files below `path` have.
+pub(crate) fn disk_use(path: &Path) -> Result<u64, FileError> {
+    let mut total = 0;
+    let mut dirs = vec![path.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(&dir).named("list", &dir)? {
+            let entry = entry.named("list", &dir)?;
+            // Another command may remove a temporary file between the two calls.
+            let Ok(meta) = entry.path().symlink_metadata() else { continue };
+            if meta.is_dir() {
+                dirs.push(entry.path());
+            } else {
+                total += meta.len();
+            }
+        }
+    }
+    Ok(total)
+}
+
 /// Bytes free for us on the file system of `path`.
 pub(crate) fn free_bytes(path: &Path) -> Result<u64, FileError> {
     let stat = rustix::fs::statvfs(path).named("measure the free space at", path)?;

@@ -10,6 +10,7 @@ mod lines;
 mod name;
 mod object;
 mod pack;
+mod salvage;
 
 pub(crate) use id::{Hasher, hash_object};
 pub use id::{NotAHash, ObjectId};
@@ -23,3 +24,4 @@ pub(crate) use object::{
     tree_order,
 };
 pub(crate) use pack::{PackFile, RawEntry, inflate_loose};
+pub(crate) use salvage::salvage_pack;

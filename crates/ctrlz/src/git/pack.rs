@@ -112,6 +112,18 @@ impl PackFile {
         (0..self.index.num_objects()).filter_map(one).collect()
     }
 
+    /// What each entry takes in the pack.
+    pub(crate) fn entry_sizes(&self) -> Vec<(ObjectId, u64)> {
+        let mut ends = self.index.sorted_offsets();
+        ends.push(self.data.pack_end() as u64);
+        let one = |at: u32| {
+            let start = self.index.pack_offset_at_index(at);
+            let end = *ends.get(ends.partition_point(|end| *end <= start))?;
+            Some((ObjectId::from_slice(self.index.oid_at_index(at).as_bytes())?, end - start))
+        };
+        (0..self.index.num_objects()).filter_map(one).collect()
+    }
+
     pub(crate) fn object_count(&self) -> u32 {
         self.index.num_objects()
     }

@@ -133,6 +133,12 @@ impl StatCache {
         StatCache::decode(bytes).unwrap_or_default()
     }
 
+    /// Whether the file at `path` is a whole cache.
+    pub(crate) fn is_readable(path: &Path) -> bool {
+        let bytes = private::read_small(path, MAX_CACHE_BYTES).ok().flatten();
+        bytes.is_some_and(|bytes| StatCache::decode(bytes).is_some())
+    }
+
     fn decode(bytes: Vec<u8>) -> Option<StatCache> {
         let body = bytes.len().checked_sub(4)?;
         if !bytes.starts_with(MAGIC)

@@ -72,6 +72,11 @@ pub enum SkipReason {
     NestedRepository,
     /// It was captured, and purged later.
     Purged,
+    /// The store would have taken more than its quota.
+    OverQuota {
+        /// The file's size.
+        bytes: u64,
+    },
     /// The bytes are one half of an attack on SHA-1.
     HashCollision,
     /// The user's index could not be understood, so tracked files that are ignored are missing.
@@ -94,6 +99,7 @@ impl SkipReason {
             | SkipReason::Unstable
             | SkipReason::HashCollision
             | SkipReason::UnreadableIndex
+            | SkipReason::OverQuota { .. }
             | SkipReason::IgnoreFileTooLarge { .. } => true,
             SkipReason::TooLarge { .. }
             | SkipReason::Restless
@@ -121,6 +127,9 @@ impl SkipReason {
             SkipReason::ProtectedName => "its name could be taken for a repository".into(),
             SkipReason::NestedRepository => "a nested repository".into(),
             SkipReason::Purged => "purged".into(),
+            SkipReason::OverQuota { bytes } => {
+                format!("the store's quota has no room for it ({bytes} bytes)")
+            }
             SkipReason::HashCollision => "its bytes attack SHA-1".into(),
             SkipReason::Redacted => "left out when it was exported".into(),
             SkipReason::UnreadableIndex => "the index of git cannot be understood".into(),

@@ -73,14 +73,15 @@ impl Workspace {
         self.check_enabled()?;
         let hold = self.begin()?;
         // First what others did, so that the checkpoint itself changes nothing.
-        self.track_present(&hold, progress)?;
+        self.track_locked(&hold, &TrackOptions::default(), &Cause::outside(), progress)?;
         let details = Details {
             label: options.label.clone(),
             pinned: options.pinned,
             session: options.session.clone(),
             ..Details::default()
         };
-        let cause = Cause { details, always: true, ..Cause::of(OperationKind::Checkpoint) };
+        let kind = OperationKind::Checkpoint;
+        let cause = Cause { kind, details, always: true, ..Cause::outside() };
         let tracked = self.track_locked(&hold, &TrackOptions::default(), &cause, progress)?;
         let operation = tracked.operation;
         let dir = checkpoint_dir(&hold.store, &hold.work_tree);

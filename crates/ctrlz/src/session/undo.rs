@@ -196,7 +196,7 @@ impl Workspace {
 
     /// Records what is there now, whoever made it.
     pub(super) fn track_present(&self, hold: &Hold, progress: &Progress) -> Result<Tracked, Error> {
-        self.track_locked(hold, &TrackOptions::default(), &Cause::outside(), progress)
+        self.track_locked(hold, &TrackOptions::default(), &Cause::before_change(), progress)
     }
 
     /// Plans to take pieces back, after `first`, operations that are newer than all of them.

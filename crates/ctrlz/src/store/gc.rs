@@ -7,7 +7,7 @@
 //! written, so nothing is ever half-way between the two. Killed at any point, there are merely two
 //! copies of something.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -211,13 +211,14 @@ impl Store {
     }
 
     /// Adds everything that `roots` reach. An object that cannot be read is an error: what it
-    /// would have reached must not be taken for garbage.
+    /// would have reached must not be taken for garbage, unless a repair has given it up.
     pub(crate) fn mark(
         &self,
         roots: &HashMap<String, ObjectId>,
         live: &mut Live,
         progress: &Progress,
     ) -> Result<(), Error> {
+        let lost = self.known_lost()?;
         let mut names: Vec<&String> = roots.keys().collect();
         names.sort();
         for name in names {
@@ -229,14 +230,18 @@ impl Store {
                 }
                 progress.check()?;
                 let damaged = |why: &str| Error::Damaged { id, why: why.into() };
-                let found = self.objects.read(&id)?;
-                let (kind, bytes) = found.ok_or_else(|| damaged("it is missing"))?;
+                let (kind, bytes) = match self.objects.read(&id) {
+                    Ok(Some(found)) => found,
+                    Ok(None) | Err(Error::Damaged { .. }) if lost.contains(&id) => continue,
+                    Ok(None) => return Err(damaged("it is missing")),
+                    Err(error) => return Err(error),
+                };
                 if kind != Kind::Commit {
                     return Err(damaged("it is not a commit"));
                 }
                 let commit = parse_commit(&bytes).ok_or_else(|| damaged("it is not a commit"))?;
                 chain.push((id, commit.tree));
-                self.mark_tree(commit.tree, live)?;
+                self.mark_tree(commit.tree, live, &lost)?;
                 commits.extend(commit.parents.iter().rev());
             }
             live.chains.push(chain);
@@ -245,13 +250,22 @@ impl Store {
     }
 
     /// Adds a tree and everything it holds.
-    pub(crate) fn mark_tree(&self, tree: ObjectId, live: &mut Live) -> Result<(), Error> {
+    pub(crate) fn mark_tree(
+        &self,
+        tree: ObjectId,
+        live: &mut Live,
+        lost: &BTreeSet<ObjectId>,
+    ) -> Result<(), Error> {
         let mut work = vec![tree];
         while let Some(id) = work.pop() {
             if !live.objects.insert(id) || id == ObjectId::EMPTY_TREE {
                 continue;
             }
-            for entry in self.objects.tree(&id)?.iter() {
+            let tree = match self.objects.tree(&id) {
+                Err(Error::Damaged { .. }) if lost.contains(&id) => continue,
+                other => other?,
+            };
+            for entry in tree.iter() {
                 match entry.kind.is_tree() {
                     true => work.push(entry.id),
                     false => drop(live.objects.insert(entry.id)),

@@ -149,6 +149,17 @@ impl Store {
         self.git_dir.join("ctrlz").join("store.lock")
     }
 
+    /// Held by whoever collects garbage, purges or repairs.
+    pub(crate) fn care_lock_path(&self) -> PathBuf {
+        self.git_dir.join("ctrlz").join("care.lock")
+    }
+
+    /// Where an object lies that is in no pack.
+    pub(crate) fn loose_path(&self, id: &ObjectId) -> PathBuf {
+        let hex = id.to_string();
+        self.objects_dir().join(&hex[..2]).join(&hex[2..])
+    }
+
     pub(crate) fn work_tree_dir(&self, id: &str) -> PathBuf {
         work_tree_dir(&self.git_dir, id)
     }
@@ -224,8 +235,7 @@ impl Store {
 
     /// Removes an object that lies outside any pack.
     pub(crate) fn remove_loose(&self, id: &ObjectId) -> Result<(), Error> {
-        let hex = id.to_string();
-        let path = self.objects_dir().join(&hex[..2]).join(&hex[2..]);
+        let path = self.loose_path(id);
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Ok(Err(error).named("remove", &path)?)
@@ -334,7 +344,7 @@ impl Store {
         format!("{}/{work_tree}/past/{id}", self.ref_prefix)
     }
 
-    /// Removes what killed writers left. Whoever writes holds the store's lock shared, so if we
+    /// Clears away what killed writers left. Whoever writes holds the store's lock shared, so if we
     /// get it alone, every temporary file is an orphan.
     fn sweep(&self) -> Result<(), Error> {
         let pack_dir = self.objects_dir().join("pack");
@@ -358,7 +368,11 @@ impl Store {
             return Ok(());
         };
         for path in list()? {
-            std::fs::remove_file(&path).named("remove", &path)?;
+            match path.file_name().is_some_and(is_orphan) {
+                true => std::fs::remove_file(&path).named("remove", &path)?,
+                // Half of what a killed writer published, or a pack that lost its index.
+                false => drop(self.quarantine(&path)?),
+            }
         }
         Ok(())
     }

@@ -138,7 +138,8 @@ impl Borrowed {
         }
     }
 
-    /// Copies up to `max_bytes` of content into the store and shortens the list.
+    /// Copies up to `max_bytes` of content into the store and shortens the list. What the quota
+    /// has no room for stays borrowed.
     ///
     /// The caller holds the work tree's lock and the store's.
     pub(crate) fn absorb(
@@ -147,6 +148,7 @@ impl Borrowed {
         work_tree: &WorkTree,
         max_bytes: u64,
         max_objects: u64,
+        room_bytes: u64,
     ) -> Result<Absorbed, Error> {
         let path = &work_tree.borrowed_path();
         let mut outcome = Absorbed::default();
@@ -162,6 +164,9 @@ impl Borrowed {
                 continue;
             }
             match store.objects.read(&id) {
+                Ok(Some((_, content))) if bytes + content.len() as u64 > room_bytes => {
+                    left.insert(id);
+                }
                 Ok(Some((kind, content))) => {
                     bytes += content.len() as u64;
                     pack.add(kind, &content, |_| false)?;

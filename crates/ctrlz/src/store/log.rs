@@ -610,6 +610,17 @@ pub(crate) struct Rewritten {
     pub(crate) meta: Option<Meta>,
     /// Credit, kind and label go: it stands for several operations from now on.
     pub(crate) stands_for: Option<String>,
+    pub(crate) start: Start,
+}
+
+/// Where the segment of an operation that is written again begins.
+pub(crate) enum Start {
+    /// Where it began before.
+    Same,
+    /// With this operation, which is the first of the log.
+    First,
+    /// With this operation, after another that ends a segment.
+    After { commit: ObjectId, id: String },
 }
 
 impl Rewriting<'_> {
@@ -646,7 +657,17 @@ impl Rewriting<'_> {
             header.previous.clear();
             (message, author) = (label, "ctrlz".into());
         }
-        let parent = operation.parent.filter(|_| operation.follows.is_none());
+        let mut parent = operation.parent.filter(|_| operation.follows.is_none());
+        header.continues = match new.start {
+            Start::Same => header.continues,
+            Start::First | Start::After { .. } => {
+                (parent, header.place, header.began) = (None, 0, header.at);
+                match new.start {
+                    Start::After { commit, id } => Some(Continues { commit, id }),
+                    Start::Same | Start::First => None,
+                }
+            }
+        };
         let commit = Commit {
             tree: new.snapshot,
             parents: parent.map(|id| self.moved(id)).into_iter().chain(header.meta_in).collect(),

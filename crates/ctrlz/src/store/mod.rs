@@ -4,6 +4,9 @@
 //! HEAD config info/ objects/ refs/        what plain git reads
 //! ctrlz/format                            version of the layout
 //! ctrlz/store.lock                        shared: writers; exclusive: whoever removes packs
+//! ctrlz/care.lock                         one gc, purge or repair at a time
+//! ctrlz/quarantine/                       damaged files that a repair put aside
+//! ctrlz/lost                              objects that could not be healed
 //! ctrlz/wt/<id>/lock                      one command per work tree at a time
 //! ctrlz/wt/<id>/stat                      stat cache, disposable
 //! ctrlz/wt/<id>/log.index                 the log in one file, disposable
@@ -31,6 +34,7 @@ mod meta;
 mod objects;
 mod pack_writer;
 mod project;
+mod quarantine;
 mod refs;
 mod registry;
 mod repack;
@@ -55,7 +59,8 @@ pub(crate) use layout::Store;
 pub(crate) use lender::{Absorbed, Borrowed, Lender};
 pub(crate) use lock::{Lock, Sharing};
 pub(crate) use log::{
-    NewOperation, Redacted, Rewriting, Rewritten, new_id, read as read_operation, redact,
+    NewOperation, Redacted, Rewriting, Rewritten, Start, new_id, read as read_operation, redact,
+    sessions_of,
 };
 pub(crate) use log_index::{LogEntry, LogIndex};
 pub(crate) use meta::{Meta, OuterRules};

@@ -215,10 +215,25 @@ impl Objects {
             None => self.blob(id)?.len() as u64,
         };
         if size > crate::scan::LARGE_FILE_BYTES {
-            for pack in self.packs().iter() {
-                if let Ok(Some(mut source)) = pack.stream(id) {
-                    return copy_checked(id, size, &mut source, out);
+            let packs = self.packs();
+            let copies: Vec<&Arc<PackFile>> =
+                packs.iter().filter(|pack| matches!(pack.stream(id), Ok(Some(_)))).collect();
+            // A damaged copy does not matter while a good one is left, and what was written
+            // cannot be taken back; so one of several is read to its end first.
+            let is_good = |pack: &&&Arc<PackFile>| match pack.stream(id) {
+                Ok(Some(mut source)) => {
+                    copy_checked(id, size, &mut source, &mut std::io::sink()).is_ok()
                 }
+                Ok(None) | Err(_) => false,
+            };
+            let chosen = match copies.as_slice() {
+                [only] => Some(only),
+                several => several.iter().find(is_good),
+            };
+            if let Some(pack) = chosen
+                && let Ok(Some(mut source)) = pack.stream(id)
+            {
+                return copy_checked(id, size, &mut source, out);
             }
         }
         let bytes = self.blob(id)?;

@@ -104,6 +104,11 @@ impl PackWriter {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Bytes of the objects it has so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.state().bytes
+    }
+
     /// Whether this writer already has the object.
     pub(crate) fn has(&self, id: &ObjectId) -> bool {
         self.state().seen.contains(id)

@@ -44,6 +44,13 @@ impl WorkTree {
         Ok(private::create_dirs(&self.dir)?)
     }
 
+    /// The path that was recorded in the work tree's directory `dir`.
+    pub(crate) fn root_of(dir: &Path) -> Result<Option<PathBuf>, Error> {
+        use std::os::unix::ffi::OsStringExt;
+        let bytes = private::read_small(&dir.join("path"), 1 << 20)?;
+        Ok(bytes.map(|bytes| PathBuf::from(std::ffi::OsString::from_vec(bytes))))
+    }
+
     /// Makes its directory, and records which path it is for.
     pub(crate) fn create(&self, root: &Path) -> Result<(), Error> {
         private::create_dirs(&self.dir)?;
@@ -232,8 +239,7 @@ impl WorkTree {
         let past = store.past_ref(&self.id, &last.id);
         self.set_ref(store, &past, &last.commit)?;
         if let Some(companion) = store.refs.read(&self.companion_ref())? {
-            let past = format!("{}/{}/past/{}", companion::PREFIX, self.id, last.id);
-            self.set_ref(store, &past, &companion)?;
+            self.set_ref(store, &self.past_companion_ref(&last.id), &companion)?;
         }
         Ok(())
     }
@@ -275,7 +281,7 @@ impl WorkTree {
 
     /// Drops a past segment and its companions. What only they reach is garbage from then on.
     pub(crate) fn drop_segment(&self, store: &Store, id: &str) -> Result<(), Error> {
-        store.refs.delete(&format!("{}/{}/past/{id}", companion::PREFIX, self.id))?;
+        store.refs.delete(&self.past_companion_ref(id))?;
         store.refs.delete(&store.past_ref(&self.id, id))
     }
 
@@ -309,13 +315,18 @@ impl WorkTree {
         self.dir.join("released")
     }
 
-    fn session_ref(&self, session: &str) -> String {
+    pub(crate) fn session_ref(&self, session: &str) -> String {
         let parent = self.ref_name.trim_end_matches("/log");
         format!("{parent}/session/{}", ref_part(session))
     }
 
     pub(crate) fn companion_ref(&self) -> String {
         format!("{}/{}/log", companion::PREFIX, self.id)
+    }
+
+    /// The companions of the segment that ends with the operation `id`.
+    pub(crate) fn past_companion_ref(&self, id: &str) -> String {
+        format!("{}/{}/past/{id}", companion::PREFIX, self.id)
     }
 
     pub(crate) fn index_path(&self) -> PathBuf {

@@ -19,6 +19,7 @@ use crate::store::{
     read_companion,
 };
 
+use super::quota::Allowance;
 use super::track::{StoreKeep, capture, look};
 use super::{Cause, Hold, Workspace};
 
@@ -74,6 +75,21 @@ struct Candidate {
 
 type Candidates = BTreeMap<Vec<u8>, Candidate>;
 
+/// What is to be kept, as far as it fits.
+struct Wish {
+    candidates: Candidates,
+    /// What a tool named and nobody can say anything about.
+    unknown: Vec<PathText>,
+    known: BTreeMap<Vec<u8>, Remembered>,
+    /// Bytes that the quota has left.
+    room: u64,
+}
+
+/// What the quota leaves for ignored files.
+fn left(room: Option<&Allowance>, keep: &StoreKeep<'_>) -> u64 {
+    room.map_or(u64::MAX, |room| room.left(keep))
+}
+
 impl Kept {
     /// Those of a step's paths that are kept here now or were before: ignored, yet its own.
     pub(super) fn among(&self, hold: &Hold, paths: &[TreePath]) -> Vec<TreePath> {
@@ -94,7 +110,8 @@ impl Workspace {
         listing: &Listing,
         cause: &Cause,
         last: Option<&Operation>,
-        pack: &PackWriter,
+        keep: &StoreKeep<'_>,
+        room: Option<&Allowance>,
     ) -> Result<Kept, Error> {
         let last_id = last.and_then(|last| last.meta.companion);
         if self.options.ignored == IgnoredFiles::None {
@@ -105,7 +122,9 @@ impl Workspace {
         if self.options.ignored == IgnoredFiles::Small {
             add_small(listing, &mut candidates);
         }
-        self.keep(hold, candidates, unknown, &known, last_id, pack)
+        let room = left(room, keep);
+        let wish = Wish { candidates, unknown, known, room };
+        self.keep(hold, wish, last_id, keep.pack)
     }
 
     /// The same where only what is dirty was listed; `None` if that does not decide it.
@@ -116,8 +135,9 @@ impl Workspace {
         dirty: &Dirty,
         cause: &Cause,
         last: &Operation,
-        pack: &PackWriter,
+        room: (&StoreKeep<'_>, Option<&Allowance>),
     ) -> Result<Option<Kept>, Error> {
+        let (keep, room) = room;
         let same = Kept { same: last.meta.companion, ..Kept::default() };
         if self.options.ignored == IgnoredFiles::None {
             return Ok(Some(Kept::default()));
@@ -147,7 +167,9 @@ impl Workspace {
                 }
             }
         }
-        self.keep(hold, candidates, unknown, &known, last.meta.companion, pack).map(Some)
+        let room = left(room, keep);
+        let wish = Wish { candidates, unknown, known, room };
+        self.keep(hold, wish, last.meta.companion, keep.pack).map(Some)
     }
 
     /// Whether anything that is dirty is, was or is to be kept.
@@ -197,12 +219,11 @@ impl Workspace {
     fn keep(
         &self,
         hold: &Hold,
-        candidates: Candidates,
-        unknown: Vec<PathText>,
-        known: &BTreeMap<Vec<u8>, Remembered>,
+        wish: Wish,
         last_id: Option<ObjectId>,
         pack: &PackWriter,
     ) -> Result<Kept, Error> {
+        let Wish { candidates, unknown, known, room } = wish;
         let last = match last_id {
             Some(id) => read_companion(&hold.store.objects, &id).ok(),
             None => None,
@@ -210,11 +231,11 @@ impl Workspace {
         if candidates.is_empty() && unknown.is_empty() && last.is_none() {
             return Ok(Kept::default());
         }
-        let (chosen, left_out) = self.within_bounds(candidates);
+        let (chosen, left_out) = self.within_bounds(candidates, room);
         let data = CompanionData { left_out, unknown, ..CompanionData::default() };
         let mut made = Gathered { data, ..Gathered::default() };
         for (path, named) in chosen {
-            self.gather(hold, &path, named, known, pack, &mut made)?;
+            self.gather(hold, &path, named, &known, pack, &mut made)?;
         }
         // Failing to remember costs reading them again.
         drop(private::replace(&hold.work_tree.aside_path(), &made.remembered(), Durable::No));
@@ -237,7 +258,7 @@ impl Workspace {
         cache: &StatCache,
         cause: &Cause,
         last: &Operation,
-        pack: &PackWriter,
+        keep: &StoreKeep<'_>,
     ) -> Result<bool, Error> {
         let steps = hold.open_steps()?;
         let named = steps.iter().flat_map(|step| &step.paths).chain(&cause.named);
@@ -245,7 +266,7 @@ impl Workspace {
         dirs.extend(recall(hold).keys().map(|path| split(path).0.to_vec()));
         // All that matters here: directories with ignored files, and those of named ones.
         let part = cache.part(|path, has_ignored_files| has_ignored_files || dirs.contains(path));
-        let kept = self.keep_ignored(hold, &part, cause, Some(last), pack)?;
+        let kept = self.keep_ignored(hold, &part, cause, Some(last), keep, None)?;
         Ok(kept.new.is_none() && kept.same == last.meta.companion)
     }
 
@@ -290,15 +311,17 @@ impl Workspace {
 
     /// The files that fit, named ones first, then from the top of the work tree down; and how
     /// many do not fit.
-    fn within_bounds(&self, candidates: Candidates) -> (Vec<(Vec<u8>, bool)>, u64) {
+    fn within_bounds(&self, candidates: Candidates, mut room: u64) -> (Vec<(Vec<u8>, bool)>, u64) {
         let mut order: Vec<(Vec<u8>, Candidate)> = candidates.into_iter().collect();
         let depth = |path: &[u8]| path.iter().filter(|byte| **byte == b'/').count();
         order.sort_by_cached_key(|(path, candidate)| (!candidate.named, depth(path), path.clone()));
         let (mut chosen, mut total, mut left_out) = (Vec::new(), 0, 0);
         for (path, Candidate { named, bytes }) in order {
             let fits = total + bytes <= self.options.max_ignored_bytes && chosen.len() < MAX_FILES;
-            match named || fits {
+            let cost = super::quota::cost(bytes);
+            match (named || fits) && cost <= room {
                 true => {
+                    room -= cost;
                     total += if named { 0 } else { bytes };
                     chosen.push((path, named));
                 }

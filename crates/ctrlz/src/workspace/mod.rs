@@ -5,7 +5,9 @@ mod ask;
 mod companion;
 mod credit;
 mod put_back;
+mod quota;
 mod read;
+mod seek;
 mod shared_scan;
 mod status;
 mod track;
@@ -31,13 +33,16 @@ use crate::store::{
 
 pub use companion::IgnoredFiles;
 pub use put_back::{PatchToRevert, Point, RestoreOptions, RestoreReport};
+pub use quota::QuotaUse;
 pub use read::{Diffs, ListedFile, Patch, Presence};
-pub use status::{Problem, Status, Verification};
+pub use status::Status;
 pub use track::{Snapshot, TrackOptions};
 pub use watcher::{Refusal, WatchEnd, WatchOptions, Watcher, WatcherStatus};
 
 pub(crate) use absence::{Absence, parents as dirs_above};
 pub(crate) use put_back::{Modes, Prepared, SaveIgnored};
+pub(crate) use quota::Room;
+pub(crate) use seek::Wanted;
 pub(crate) use track::Tracked;
 
 pub(crate) use crate::compare::is_binary;
@@ -72,6 +77,11 @@ pub struct Options {
     pub max_snapshot_bytes: u64,
     /// Free space that must remain where the store is. Default: 64 MiB.
     pub min_free_bytes: u64,
+    /// The objects of the store take no more than this; what does not fit is skipped and reported,
+    /// the largest files first. Default: 10 GiB.
+    pub max_store_bytes: u64,
+    /// The same for all stores under `data_dir` together. Default: 50 GiB.
+    pub max_total_bytes: u64,
     /// The user's global excludes file. Default: none.
     pub excludes_file: Option<PathBuf>,
     /// The user's global attributes file, read only to see which blobs cannot be borrowed.
@@ -112,6 +122,8 @@ impl Options {
             max_files: crate::compare::MAX_PATHS,
             max_snapshot_bytes: 20 << 30,
             min_free_bytes: 64 << 20,
+            max_store_bytes: 10 << 30,
+            max_total_bytes: 50 << 30,
             excludes_file: None,
             attributes_file: None,
             home: None,
@@ -467,15 +479,22 @@ pub(crate) struct Cause {
     pub(crate) always: bool,
     /// Paths that a tool is about to change, to be kept even if they are ignored.
     pub(crate) named: Vec<TreePath>,
+    pub(crate) room: Room,
 }
 
 impl Cause {
     pub(crate) fn of(kind: OperationKind) -> Cause {
-        Cause { kind, details: Details::default(), always: false, named: Vec::new() }
+        let (always, named, room) = (false, Vec::new(), Room::Disk);
+        Cause { kind, details: Details::default(), always, named, room }
     }
 
     /// Something changed, and only open steps can say whose it is.
     pub(crate) fn outside() -> Cause {
+        Cause { room: Room::Quota, ..Cause::before_change() }
+    }
+
+    /// The same before files are changed, when everything has to be saved.
+    pub(crate) fn before_change() -> Cause {
         Cause::of(OperationKind::Outside)
     }
 }

@@ -352,7 +352,7 @@ impl Workspace {
 
     fn track_before(&self, hold: &Hold, progress: &Progress) -> Result<Tracked, Error> {
         let options = TrackOptions::default();
-        self.track_locked(hold, &options, &Cause::outside(), progress)
+        self.track_locked(hold, &options, &Cause::before_change(), progress)
     }
 
     /// Saves what would be overwritten and is in no snapshot yet, then plans.

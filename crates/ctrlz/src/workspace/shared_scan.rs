@@ -71,6 +71,7 @@ impl Workspace {
             bytes_written: 0,
             borrowed: note.borrowed,
             skipped: last.meta.skipped,
+            quota_mark: None,
             recovered: None,
             watched: false,
         }))

@@ -1,17 +1,14 @@
 //! How a work tree and its store are doing.
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::compare::changes;
 use crate::error::Error;
-use crate::fs::Named;
+use crate::fs::disk_use;
 use crate::git::ObjectId;
-use crate::path::escape;
 use crate::restore::Journal;
-use crate::scan::{Progress, Skipped};
+use crate::scan::Skipped;
 use crate::store::Borrowed;
 
 use super::Workspace;
@@ -29,6 +26,12 @@ pub struct Status {
     pub store: Option<PathBuf>,
     /// Bytes the store takes.
     pub store_bytes: u64,
+    /// How much of the quota is used.
+    pub quota: Option<super::QuotaUse>,
+    /// Files that the newest snapshot holds.
+    pub files: u64,
+    /// Packs in the store.
+    pub packs: u64,
     /// The newest snapshot.
     pub last: Option<ObjectId>,
     /// When it was taken, in milliseconds since 1970.
@@ -43,28 +46,6 @@ pub struct Status {
     pub damaged_packs: Vec<(PathBuf, String)>,
 }
 
-/// Something wrong in a store.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Problem {
-    /// The snapshot it was found in, if one could be read.
-    pub snapshot: Option<ObjectId>,
-    /// The path in that snapshot, safe to print.
-    pub path: Option<String>,
-    /// What is wrong.
-    pub what: String,
-}
-
-/// The outcome of checking a store.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Verification {
-    /// Snapshots that were looked at.
-    pub snapshots: u64,
-    /// Objects whose bytes have the right hash.
-    pub objects: u64,
-    /// What was wrong.
-    pub problems: Vec<Problem>,
-}
-
 impl Workspace {
     /// How things are, read without taking a lock.
     pub fn status(&self) -> Result<Status, Error> {
@@ -74,6 +55,9 @@ impl Workspace {
             git: self.repo.is_some(),
             store: self.store_path()?,
             store_bytes: 0,
+            quota: None,
+            files: 0,
+            packs: 0,
             last: None,
             last_at_millis: None,
             skipped: Vec::new(),
@@ -83,86 +67,37 @@ impl Workspace {
         };
         let Some((store, work_tree)) = self.existing()? else { return Ok(status) };
         status.store_bytes = disk_use(store.path())?;
+        status.quota = Some(self.quota_use(store.path())?);
+        status.packs = store.objects.open_packs().len() as u64;
         status.damaged_packs = store.objects.damaged_packs();
         status.borrowed = Borrowed::load(&work_tree.borrowed_path())?.len();
         let journal = Journal::peek(&work_tree.journal_path())?;
         status.interrupted_files = journal.map(|journal| journal.units.len() as u64);
         if let Some(last) = work_tree.last(&store)? {
             status.last = Some(last.snapshot);
+            status.files = count_files(&store, last.snapshot);
             status.last_at_millis = Some(last.at_millis);
             status.skipped = last.meta.skipped;
         }
         Ok(status)
     }
-
-    /// Reads every object of every snapshot of this work tree and checks its hash.
-    pub fn verify(&self, progress: &Progress) -> Result<Verification, Error> {
-        let mut outcome = Verification::default();
-        let Some((store, work_tree)) = self.existing()? else { return Ok(outcome) };
-        for (path, why) in store.objects.damaged_packs() {
-            let what = format!("{}: {why}", path.display());
-            outcome.problems.push(Problem { snapshot: None, path: None, what });
-        }
-        let Some(head) = store.refs.read(work_tree.ref_name())? else { return Ok(outcome) };
-        let mut seen: HashSet<ObjectId> = HashSet::new();
-        for operation in store.history(work_tree.id(), head) {
-            progress.check()?;
-            let operation = match operation {
-                Ok(operation) => operation,
-                Err(error) => {
-                    let what = error.to_string();
-                    outcome.problems.push(Problem { snapshot: None, path: None, what });
-                    break;
-                }
-            };
-            outcome.snapshots += 1;
-            let id = operation.snapshot;
-            if !seen.insert(id) {
-                continue;
-            }
-            match changes(&store.objects, &ObjectId::EMPTY_TREE, &id) {
-                Err(error) => {
-                    let what = error.to_string();
-                    outcome.problems.push(Problem { snapshot: Some(id), path: None, what });
-                }
-                Ok(files) => {
-                    for (path, entry) in
-                        files.iter().filter_map(|file| file.after.map(|entry| (&file.path, entry)))
-                    {
-                        if !seen.insert(entry.id) {
-                            continue;
-                        }
-                        progress.check()?;
-                        match store.objects.copy_blob(&entry.id, &mut std::io::sink()) {
-                            Ok(_) => outcome.objects += 1,
-                            Err(error) => outcome.problems.push(Problem {
-                                snapshot: Some(id),
-                                path: Some(escape(path.as_bytes())),
-                                what: error.to_string(),
-                            }),
-                        }
-                    }
-                }
-            }
-        }
-        Ok(outcome)
-    }
 }
 
-fn disk_use(path: &std::path::Path) -> Result<u64, Error> {
-    let mut total = 0;
-    let mut dirs = vec![path.to_owned()];
-    while let Some(dir) = dirs.pop() {
-        for entry in std::fs::read_dir(&dir).named("list", &dir)? {
-            let entry = entry.named("list", &dir)?;
-            // Another command may remove a temporary file between the two calls.
-            let Ok(meta) = entry.path().symlink_metadata() else { continue };
-            if meta.is_dir() {
-                dirs.push(entry.path());
-            } else {
-                total += meta.len();
+/// Files of a snapshot, as far as its trees can be read.
+fn count_files(store: &crate::store::Store, snapshot: ObjectId) -> u64 {
+    let mut count = 0_u64;
+    let mut work = vec![snapshot];
+    while let Some(tree) = work.pop() {
+        let Ok(entries) = store.objects.tree(&tree) else { continue };
+        for entry in entries.iter() {
+            match entry.kind.is_tree() {
+                true => work.push(entry.id),
+                false => count += 1,
             }
         }
+        if count + work.len() as u64 > crate::compare::MAX_PATHS {
+            break;
+        }
     }
-    Ok(total)
+    count
 }

@@ -19,6 +19,7 @@ use crate::store::{
 };
 
 use super::companion::Kept;
+use super::quota::{Allowance, Probe, QuotaUse};
 use super::shared_scan::Moment;
 use super::{Cause, Hold, Recovery, Workspace};
 
@@ -53,6 +54,8 @@ pub struct Snapshot {
     pub borrowed: u64,
     /// What it does not hold, and why.
     pub skipped: Vec<Skipped>,
+    /// The mark that the use of the quota has passed with it: 50 or 80 percent.
+    pub quota_mark: Option<u64>,
     /// A restore that had been cut off and was finished first.
     pub recovered: Option<Recovery>,
     /// Whether only what a watcher was told of was looked at.
@@ -168,7 +171,8 @@ impl Workspace {
         if borrowed.is_empty() {
             return Ok(0);
         }
-        Ok(borrowed.absorb(&hold.store, &hold.work_tree, max_bytes, u64::MAX)?.left)
+        let room = self.quota_use(hold.store.path())?.left();
+        Ok(borrowed.absorb(&hold.store, &hold.work_tree, max_bytes, u64::MAX, room)?.left)
     }
 
     /// Takes a snapshot, and says what the scan saw.
@@ -282,7 +286,8 @@ impl Workspace {
             rehash: options.rehash,
         };
         let rules = self.outer_rules(store)?;
-        let input = self.list_input(hold, &cache, rules.base(), lender.is_some(), options)?;
+        let seeded = lender.is_some();
+        let input = self.list_input(store, &hold.root, &cache, rules.base(), seeded, options)?;
         let mut basis = Basis { policy: input.policy(), operation: None, ..self.basis() };
         let proof = match doubt || options.rehash || basis.policy != cache.basis().policy {
             true => None,
@@ -293,7 +298,7 @@ impl Workspace {
             && cache.basis().operation == Some(last.commit)
             && cache.basis().index == basis.index
             && !cause.always
-            && self.keeps_the_same(hold, &cache, cause, last, &pack)?
+            && self.keeps_the_same(hold, &cache, cause, last, &keep)?
         {
             let nothing = Published::default();
             let (operation, listing) = (last.clone(), Listing::default());
@@ -309,9 +314,13 @@ impl Workspace {
         let input = ListInput { index: index.as_ref(), proof: proof.as_ref(), ..input };
         let mut listing = list(&hold.root, &input, &keep, progress)?;
         let files_read = self.check_budget(hold, &listing, progress)?;
+        let room = self.room_for(hold, cause, &listing)?;
+        if let Some(room) = &room {
+            room.fit(hold, &mut listing, &keep, &input, progress)?;
+        }
         read_listing(&hold.root, &mut listing, &keep, input.threads, progress)?;
-        let listing = self.look_again(hold, listing, &input, &keep, progress)?;
-        let mut listing = listing;
+        let again = Again { input: &input, keep: &keep, room: room.as_ref() };
+        let mut listing = self.look_again(hold, listing, &again, progress)?;
         if !index_is_readable {
             let (path, reason) = (b".git/index".to_vec(), SkipReason::UnreadableIndex);
             listing.skipped.push(Skipped { path, reason });
@@ -319,7 +328,7 @@ impl Workspace {
         }
         let known = |id: &ObjectId| store.objects.holds(id);
         let tree = build_tree(&mut listing, &pack, &known)?;
-        let kept = self.keep_ignored(hold, &listing, cause, last, &pack)?;
+        let kept = self.keep_ignored(hold, &listing, cause, last, &keep, room.as_ref())?;
         let meta = Meta { companion: kept.same, ..Meta::of_listing(&listing, &rules) };
         // Losing the cache costs a slower scan, so failing to write it fails nothing.
         let save_cache = |basis: &Basis| {
@@ -361,7 +370,8 @@ impl Workspace {
         basis.operation = Some(operation.commit);
         save_cache(&basis);
         let lent = borrowed.len() + loans.left;
-        let snapshot = snapshot(&operation, true, &listing, files_read, &published, lent);
+        let mut snapshot = snapshot(&operation, true, &listing, files_read, &published, lent);
+        snapshot.quota_mark = room.and_then(|room| passed_mark(room.used, published.bytes));
         Ok(Tracked { snapshot, operation, listing })
     }
 
@@ -371,10 +381,10 @@ impl Workspace {
         &self,
         hold: &Hold,
         mut listing: Listing,
-        input: &ListInput<'_>,
-        keep: &StoreKeep<'_>,
+        again: &Again<'_>,
         progress: &Progress,
     ) -> Result<Listing, Error> {
+        let Again { input, keep, room } = *again;
         for _ in 0..3 {
             self.note_moved_dirs(hold, &mut listing);
             if listing.vanished.is_empty() && listing.moved.is_empty() {
@@ -383,6 +393,9 @@ impl Workspace {
             let cache = StatCache::of(&listing);
             let input = ListInput { cache: &cache, proof: None, rehash: false, ..input.clone() };
             listing = list(&hold.root, &input, keep, progress)?;
+            if let Some(room) = room {
+                room.fit(hold, &mut listing, keep, &input, progress)?;
+            }
             read_listing(&hold.root, &mut listing, keep, input.threads, progress)?;
         }
         self.note_moved_dirs(hold, &mut listing);
@@ -418,7 +431,8 @@ impl Workspace {
 
     pub(super) fn list_input<'a>(
         &self,
-        hold: &Hold,
+        store: &Store,
+        root: &crate::fs::Dir,
         cache: &'a StatCache,
         rules: std::sync::Arc<Rules>,
         seeded: bool,
@@ -426,12 +440,12 @@ impl Workspace {
     ) -> Result<ListInput<'a>, Error> {
         Ok(ListInput {
             rules,
-            forbidden: self.forbidden(&hold.store),
+            forbidden: self.forbidden(store),
             cache,
             index: None,
             proof: None,
             seed: if seeded { self.seeding()? } else { Seeding::Off },
-            trust: hold.root.trust()?,
+            trust: root.trust()?,
             max_new_file_bytes: self.options.max_new_file_bytes,
             nested_repos: self.options.nested_repos,
             rehash: options.rehash,
@@ -456,7 +470,8 @@ impl Workspace {
         if borrowed.is_empty() {
             return Ok(Absorbed::default());
         }
-        borrowed.absorb(&hold.store, &hold.work_tree, MAX_BYTES, MAX_OBJECTS)
+        let room = self.quota_use(hold.store.path())?.left();
+        borrowed.absorb(&hold.store, &hold.work_tree, MAX_BYTES, MAX_OBJECTS, room)
     }
 
     fn lender(&self, first_snapshot: bool) -> Result<Option<Lender>, Error> {
@@ -527,6 +542,32 @@ impl Workspace {
         Ok(to_read)
     }
 
+    /// Reads one named file, if the quota has room for what is new in it.
+    fn capture_named(
+        &self,
+        hold: &Hold,
+        path: &[u8],
+        kind: FileKind,
+        keep: &StoreKeep<'_>,
+        cause: &Cause,
+    ) -> Result<ReadOutcome, Error> {
+        let changing = Listing { changed: true, ..Listing::default() };
+        let (parent, name) = split(path);
+        let stat = hold.root.open_below(parent)?.stat(name)?;
+        let bytes = stat.map_or(0, |stat| stat.bytes);
+        let room = self.room_for(hold, cause, &changing)?;
+        if room.is_none_or(|room| room.fits(keep, bytes)) {
+            return capture(&hold.root, path, kind, keep);
+        }
+        let probe = Probe { keep, new: Default::default() };
+        let outcome = capture(&hold.root, path, kind, &probe)?;
+        let new = probe.new.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        Ok(match new.is_empty() {
+            true => outcome,
+            false => ReadOutcome::Skip(SkipReason::OverQuota { bytes }),
+        })
+    }
+
     /// The previous snapshot with some paths looked at again.
     fn track_paths(
         &self,
@@ -552,7 +593,7 @@ impl Workspace {
             Some(repo) => repo.index()?.0,
             None => None,
         };
-        let input = self.list_input(hold, &cache, rules, false, options)?;
+        let input = self.list_input(store, &hold.root, &cache, rules, false, options)?;
         let input = ListInput { index: index.as_ref(), ..input };
         let mut edit = Edit { changes: BTreeMap::new(), meta: last.meta.clone(), read: 0 };
         let mut listing = Listing::default();
@@ -568,12 +609,15 @@ impl Workspace {
                     let mut part =
                         list_from(&hold.root, &input, &keep, progress, path.as_bytes(), above)?;
                     edit.read += self.check_budget(hold, &part, progress)?;
+                    if let Some(room) = self.room_for(hold, cause, &part)? {
+                        room.fit(hold, &mut part, &keep, &input, progress)?;
+                    }
                     read_listing(&hold.root, &mut part, &keep, input.threads, progress)?;
                     edit.take_listing(&part);
                     listing.dirs.append(&mut part.dirs);
                 }
                 Some(kind) => {
-                    let outcome = capture(&hold.root, path.as_bytes(), kind, &keep)?;
+                    let outcome = self.capture_named(hold, path.as_bytes(), kind, &keep, cause)?;
                     edit.take_file(path.as_bytes(), outcome);
                 }
                 None => (),
@@ -599,6 +643,20 @@ impl Workspace {
     }
 }
 
+/// What a second look needs.
+#[derive(Clone, Copy)]
+struct Again<'a> {
+    input: &'a ListInput<'a>,
+    keep: &'a StoreKeep<'a>,
+    room: Option<&'a Allowance>,
+}
+
+/// The mark of the quota that `bytes` more pass.
+pub(super) fn passed_mark(used: QuotaUse, bytes: u64) -> Option<u64> {
+    let (before, after) = (used.warning(), used.and(bytes).warning());
+    after.filter(|_| after > before)
+}
+
 /// What stands at `path`, without following a link on the way.
 pub(super) fn look(root: &crate::fs::Dir, path: &[u8]) -> Result<Option<FileKind>, Error> {
     let (parent, name) = split(path);
@@ -622,7 +680,7 @@ pub(super) fn capture(
     root: &crate::fs::Dir,
     path: &[u8],
     kind: FileKind,
-    keep: &StoreKeep<'_>,
+    keep: &dyn Keep,
 ) -> Result<ReadOutcome, Error> {
     let (parent, name) = split(path);
     let dir = root.open_below(parent)?;
@@ -706,6 +764,7 @@ pub(super) fn snapshot(
         bytes_written: published.bytes,
         borrowed,
         skipped: operation.meta.skipped.clone(),
+        quota_mark: None,
         recovered: None,
         watched: false,
     }

@@ -24,7 +24,8 @@ use crate::store::{
 };
 
 use super::ask::{Answer, Question, ask};
-use super::track::{Edit, StoreKeep, snapshot};
+use super::quota::Allowance;
+use super::track::{Edit, StoreKeep, passed_mark, snapshot};
 use super::watcher::{key_of, now_millis};
 use super::{Cause, Hold, Options, Snapshot, TrackOptions, Workspace};
 
@@ -250,8 +251,8 @@ impl Workspace {
         };
         let named = self.always_listed(hold, cause)?;
         let dirty = told.dirty.iter().cloned().chain(retries).chain(named).collect();
-        let looked = self.look_at(hold, told, dirty, &keep, progress)?;
-        let Some(Looked { token, dirty, listing, read }) = looked else { return Ok(None) };
+        let looked = self.look_at(hold, cause, told, dirty, &keep, progress)?;
+        let Some(Looked { token, dirty, listing, read, room }) = looked else { return Ok(None) };
         let found = listing.dirs.iter().map(|dir| dir.entries.len() as u64).sum::<u64>();
         if told.state.files.saturating_add(found) > self.options.max_files {
             return Ok(None);
@@ -262,7 +263,8 @@ impl Workspace {
         }
         let edit = edit(&mut trees, &last, &dirty, &listing, read)?;
         let tree = edit_tree(&store.objects, &pack, last.snapshot, &edit.changes)?;
-        let kept = self.keep_ignored_dirty(hold, &listing, &dirty, cause, &last, &pack)?;
+        let kept =
+            self.keep_ignored_dirty(hold, &listing, &dirty, cause, &last, (&keep, room.as_ref()))?;
         let Some(kept) = kept else { return Ok(None) };
         let meta = Meta { companion: kept.same, ..edit.meta };
         let mut state =
@@ -289,6 +291,7 @@ impl Workspace {
         state.save(&hold.work_tree);
         let mut snapshot = snapshot(&operation, true, &listing, read, &published, 0);
         (snapshot.files, snapshot.watched) = (state.files, true);
+        snapshot.quota_mark = room.and_then(|room| passed_mark(room.used, published.bytes));
         Ok(Some((snapshot, operation)))
     }
 
@@ -334,6 +337,7 @@ impl Workspace {
     fn look_at(
         &self,
         hold: &Hold,
+        cause: &Cause,
         told: &Told<'_>,
         paths: BTreeSet<Vec<u8>>,
         keep: &StoreKeep<'_>,
@@ -347,16 +351,21 @@ impl Workspace {
             }
             let mut listing = self.list_dirty(hold, &dirty, keep, progress)?;
             let read = self.check_budget(hold, &listing, progress)?;
+            let room = self.room_for(hold, cause, &listing)?;
+            if room.is_some_and(|room| !room.fits_all(keep, &listing)) {
+                // What is left out then is decided over everything.
+                return Ok(None);
+            }
             let threads = if read < MANY_FILES { 1 } else { self.options.threads.max(1) };
             read_listing(&hold.root, &mut listing, keep, threads, progress)?;
             let settled =
                 listing.vanished.is_empty() && dirty.paths().all(|path| is_listed(&listing, path));
             if settled {
-                return Ok(Some(Looked { token, dirty, listing, read }));
+                return Ok(Some(Looked { token, dirty, listing, read, room }));
             }
             match self.ask(hold, told.ground, Some(token.clone())) {
                 Some((now, Some(more))) if more.is_empty() && listing.vanished.is_empty() => {
-                    return Ok(Some(Looked { token: now, dirty, listing, read }));
+                    return Ok(Some(Looked { token: now, dirty, listing, read, room }));
                 }
                 Some((now, Some(more))) => {
                     paths.extend(more);
@@ -381,7 +390,14 @@ impl Workspace {
         }
         let cache = StatCache::default();
         let rules = self.outer_rules(&hold.store)?.base();
-        let input = self.list_input(hold, &cache, rules, false, &TrackOptions::default())?;
+        let input = self.list_input(
+            &hold.store,
+            &hold.root,
+            &cache,
+            rules,
+            false,
+            &TrackOptions::default(),
+        )?;
         // A few paths are not worth the threads.
         let input = ListInput { only: Some(dirty), threads: 1, ..input };
         let listing = list(&hold.root, &input, keep, progress)?;
@@ -406,6 +422,7 @@ struct Looked {
     dirty: Dirty,
     listing: Listing,
     read: u64,
+    room: Option<Allowance>,
 }
 
 fn is_listed(listing: &Listing, path: &[u8]) -> bool {

@@ -231,3 +231,75 @@ fn nothing_is_garbage_when_a_ref_cannot_be_read() {
         assert!(matches!(refused, Err(Error::LostRef { .. })), "{refused:?}");
     }
 }
+
+#[test]
+fn collecting_garbage_beside_snapshots_breaks_none() {
+    let count = if std::env::var_os("RUN_SLOW_TESTS").is_some() { 1_000 } else { 300 };
+    let lab = Lab::new();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let rounds = std::thread::scope(|scope| {
+        let collector = scope.spawn(|| {
+            let mut rounds = 0;
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                let retention = Retention { keep_days: 0, ..thorough() };
+                match lab.workspace().care(&retention, &Progress::default()) {
+                    Ok(_) | Err(Error::Busy { .. }) => rounds += 1,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            rounds
+        });
+        for number in 0..count {
+            // The same contents come again after they were dropped, or are about to be.
+            lab.write("a.txt", version(number % 260));
+            lab.write(&format!("dir/{}.txt", number % 9), format!("{}\n", number % 130));
+            let hash = lab.hash();
+            lab.workspace().check_snapshot(&hash).unwrap();
+            if number % 50 == 0 {
+                let found = lab.workspace().verify(&Progress::default()).unwrap();
+                assert_eq!(found.problems, [], "{number}");
+            }
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        collector.join().unwrap()
+    });
+    assert!(rounds > 5, "{rounds}");
+    let found = lab.workspace().verify(&Progress::default()).unwrap();
+    assert_eq!(found.problems, []);
+    for operation in lab.workspace().log(10_000).unwrap() {
+        lab.workspace().check_snapshot(&operation.snapshot).unwrap();
+    }
+    assert_fsck_clean(&lab.store());
+}
+
+#[test]
+fn many_snapshots_of_one_changing_file_take_little_more_than_its_versions() {
+    let slow = std::env::var_os("RUN_SLOW_TESTS").is_some();
+    let (tracks, files) = if slow { (1_000, 10_000) } else { (200, 1_000) };
+    let text = |seed: usize| -> String {
+        (0..400)
+            .map(|at| format!("{:x} line {at}\n", (at + 1) * (seed + 7) * 2_654_435_761))
+            .collect()
+    };
+    let lab = Lab::new();
+    for at in 0..files {
+        lab.write(&format!("d{}/e{}/file{at}.txt", at % 10, at % 37), text(at));
+    }
+    lab.hash();
+    lab.care(&thorough());
+    let before = lab.store_bytes();
+    let mut expected = 0;
+    for number in 0..tracks {
+        let changed = text(1_000_000 + number * 31);
+        let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::new(1));
+        std::io::Write::write_all(&mut packed, changed.as_bytes()).unwrap();
+        expected += packed.finish().unwrap().len() as u64;
+        let at = number * 7 % files;
+        lab.write(&format!("d{}/e{}/file{at}.txt", at % 10, at % 37), changed);
+        lab.hash();
+    }
+    let grown = lab.store_bytes() - before;
+    lab.care(&thorough());
+    let after = lab.store_bytes() - before;
+    assert!(after * 10 <= expected * 12, "{grown} before gc, {after} after, {expected} expected");
+}

@@ -24,6 +24,8 @@ mod care;
 // A session taken back to a message; ignored files; a long log; forks and what came before.
 mod companions;
 mod lineage;
+mod quota;
+mod repair;
 mod reverting;
 mod segments;
 // Directories that move, are copied or replaced.

@@ -1,0 +1,103 @@
+//! `ctrlz du`: what the store takes, and what takes it.
+
+use ctrlz::{DiskUse, Growth};
+
+use super::Done;
+use crate::failure::Failure;
+use crate::place::Place;
+use crate::progress::watched;
+use crate::render::{self, Output};
+
+/// Show what the store takes, what takes the most, and how it grows
+#[derive(clap::Args, Debug)]
+pub(crate) struct DuArgs {
+    /// Show the N paths that take the most
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    top: usize,
+}
+
+pub(crate) fn run(place: &Place, args: &DuArgs, out: &mut Output) -> Result<Done, Failure> {
+    let used = watched(|progress| place.workspace.disk_use(args.top, progress))?;
+    if out.is_json() {
+        out.json(&ctrlz_wire::DiskUse::from(&used))?;
+        return Ok(Done::Complete);
+    }
+    for line in lines(&used) {
+        out.line(&line)?;
+    }
+    Ok(Done::Complete)
+}
+
+fn lines(used: &DiskUse) -> Vec<String> {
+    let quota = &used.quota;
+    let mut lines = vec![
+        format!("store      {}, {} operations", render::size(used.store_bytes), used.operations),
+        format!(
+            "quota      {} % used: {} of {} here, {} of {} in all stores",
+            quota.percent(),
+            render::size(quota.store_bytes),
+            render::size(quota.max_store_bytes),
+            render::size(quota.total_bytes),
+            render::size(quota.max_total_bytes),
+        ),
+    ];
+    if used.unused_bytes > 0 {
+        lines.push(format!("unused     {}; `ctrlz gc` frees it", render::size(used.unused_bytes)));
+    }
+    if used.quarantine_bytes > 0 {
+        let bytes = render::size(used.quarantine_bytes);
+        lines.push(format!("put aside  {bytes} of damaged files"));
+    }
+    for consumer in &used.consumers {
+        let versions = consumer.versions;
+        lines.push(format!(
+            "{:>10}  {} ({versions} versions)",
+            render::size(consumer.bytes),
+            consumer.path
+        ));
+    }
+    lines.extend(chart(&used.days));
+    lines
+}
+
+/// One line per day, the newest last, with a bar as long as the day's share of the largest.
+fn chart(days: &[Growth]) -> Vec<String> {
+    const DAYS: usize = 14;
+    const WIDTH: u64 = 40;
+    let shown = &days[days.len().saturating_sub(DAYS)..];
+    let most = shown.iter().map(|day| day.bytes).max().unwrap_or(0).max(1);
+    let line = |day: &Growth| {
+        let bar =
+            "#".repeat((u128::from(day.bytes) * u128::from(WIDTH) / u128::from(most)) as usize);
+        format!("{}  {:>10}  {bar}", date(day.day), render::size(day.bytes)).trim_end().to_owned()
+    };
+    shown.iter().map(line).collect()
+}
+
+/// A day since 1970 as a date of the Gregorian calendar.
+fn date(day: u64) -> String {
+    // Counted from the first of March of the year 0, so that a leap day ends its year.
+    let day = day + 719_468;
+    let era = day / 146_097;
+    let of_era = day % 146_097;
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let of_month = of_year - (153 * month + 2) / 5 + 1;
+    let (month, carry) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    format!("{:04}-{month:02}-{of_month:02}", year + era * 400 + carry)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::date;
+
+    #[test]
+    fn days_have_dates() {
+        for (day, text) in
+            [(0, "1970-01-01"), (59, "1970-03-01"), (11_016, "2000-02-29"), (20_454, "2026-01-01")]
+        {
+            assert_eq!(date(day), text);
+        }
+    }
+}

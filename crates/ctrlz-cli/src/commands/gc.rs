@@ -1,0 +1,129 @@
+//! `ctrlz gc`: drops what is no longer kept, and packs the rest.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ctrlz::{CareReport, GcReport, Progress, Retention, Workspace};
+
+use super::Done;
+use crate::detached;
+use crate::failure::Failure;
+use crate::place::Place;
+use crate::progress::watched;
+use crate::render::{self, Output};
+
+/// In the background, work ends after this time and goes on the next time.
+const BACKGROUND_TIME: Duration = Duration::from_secs(120);
+
+/// Drop snapshots that are no longer kept, and free the room they take
+///
+/// What is kept is configured: keep_days (7), keep_sessions, thin_days. Checkpoints are kept as
+/// long as they exist. Runs by itself after other commands, once a day or when there are many
+/// packs; commands that come meanwhile do not wait for it.
+#[derive(clap::Args, Debug)]
+pub(crate) struct GcArgs {
+    /// Rewrite every pack that has anything unused in it
+    #[arg(long)]
+    thorough: bool,
+    /// Then let git find deltas between all objects; takes long, and needs git
+    #[arg(long)]
+    deep: bool,
+    /// Give up after two minutes, and say nothing
+    #[arg(long, hide = true)]
+    background: bool,
+}
+
+impl GcArgs {
+    /// Whether it was started by another command, to go on after that one has ended.
+    pub(crate) fn is_detached(&self) -> bool {
+        self.background
+    }
+}
+
+pub(crate) fn run(place: &Place, args: &GcArgs, out: &mut Output) -> Result<Done, Failure> {
+    let thorough = args.thorough || args.deep;
+    let retention = Retention { thorough, ..place.retention.clone() };
+    if args.background {
+        in_background(place, &retention);
+        return Ok(Done::Complete);
+    }
+    let report = watched(|progress| place.workspace.care(&retention, progress))?;
+    if args.deep {
+        repack_with_git(place)?;
+    }
+    if out.is_json() {
+        out.json(&ctrlz_wire::CareReport::from(&report))?;
+    } else {
+        for line in lines(&report) {
+            out.line(&line)?;
+        }
+    }
+    Ok(Done::Complete)
+}
+
+/// Nobody is there to be told, and the next time goes on where this one ended.
+fn in_background(place: &Place, retention: &Retention) {
+    let progress = Progress::default();
+    let (working, finished) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let watched = &progress;
+        let watch = move || {
+            if finished.recv_timeout(BACKGROUND_TIME).is_err() {
+                watched.cancelled.store(true, Ordering::Relaxed);
+            }
+        };
+        if std::thread::Builder::new().spawn_scoped(scope, watch).is_ok() {
+            drop(place.workspace.care(retention, &progress));
+        }
+        working.send(()).ok();
+    });
+}
+
+/// Starts `ctrlz gc` as a process of its own if it is worth it. Nothing here is worth a failure.
+pub(super) fn begin_if_due(place: &Place) {
+    drop(start_if_due(&place.workspace, place.config.as_deref()));
+}
+
+/// The same; gives the process, for those who live longer than it.
+pub(super) fn start_if_due(workspace: &Workspace, config: Option<&Path>) -> Option<Child> {
+    workspace.care_due().ok()??;
+    detached::start_for(workspace, config, &["gc", "--background"]).ok()
+}
+
+/// Repacks with the one program that does it better. The store's settings keep it from running
+/// anything else.
+#[expect(clippy::disallowed_methods, reason = "the user asked for git by --deep")]
+fn repack_with_git(place: &Place) -> Result<(), Failure> {
+    let Some(store) = place.workspace.store_path()? else { return Ok(()) };
+    let mut git = Command::new("git");
+    git.arg("--git-dir").arg(&store).args(["repack", "-a", "-d", "-q", "--keep-unreachable"]);
+    git.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null");
+    git.stdin(Stdio::null()).stdout(Stdio::null());
+    match git.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(Failure::Git { what: "repack the store", said: status.to_string() }),
+        Err(error) => Err(Failure::NoGit(error)),
+    }
+}
+
+fn lines(report: &CareReport) -> Vec<String> {
+    let CareReport { dropped_operations, dropped_sessions, lost_messages, gc } = report;
+    let GcReport { bytes_before, bytes_after, packs_before, packs_after, .. } = gc;
+    let mut lines = vec![format!(
+        "{} in {packs_before} packs before, {} in {packs_after} now",
+        render::size(*bytes_before),
+        render::size(*bytes_after),
+    )];
+    if *dropped_operations > 0 {
+        lines.push(format!(
+            "{dropped_operations} operations dropped; {} messages of {} sessions cannot be undone \
+             any more",
+            lost_messages.len(),
+            dropped_sessions.len()
+        ));
+    }
+    lines.extend(gc.note.clone());
+    lines
+}

@@ -1,0 +1,88 @@
+//! `ctrlz verify`: reads everything, and heals what can be healed.
+
+use ctrlz::{Problem, RepairReport, Verification, escape};
+
+use super::Done;
+use crate::failure::Failure;
+use crate::place::Place;
+use crate::progress::watched;
+use crate::render::{self, Output};
+
+/// Check every object, ref and cache of the store
+///
+/// Names the paths and snapshots that damage is in; exits with 1 if there is any left. With
+/// --repair, what is damaged is taken from wherever it still is: another pack, your repository,
+/// your files. Damaged files are moved to ctrlz/quarantine in the store, never deleted.
+#[derive(clap::Args, Debug)]
+pub(crate) struct VerifyArgs {
+    /// Heal what can be healed
+    #[arg(long)]
+    repair: bool,
+}
+
+pub(crate) fn run(place: &Place, args: &VerifyArgs, out: &mut Output) -> Result<Done, Failure> {
+    let left = match args.repair {
+        true => {
+            let report = watched(|progress| place.workspace.repair(progress))?;
+            show_repair(&report, out)?;
+            report.after
+        }
+        false => {
+            let found = watched(|progress| place.workspace.verify(progress))?;
+            match out.is_json() {
+                true => out.json(&ctrlz_wire::Verification::from(&found))?,
+                false => show(&found, out)?,
+            }
+            found
+        }
+    };
+    if left.problems.is_empty() {
+        return Ok(Done::Complete);
+    }
+    if !args.repair {
+        render::note("`ctrlz verify --repair` heals what still exists somewhere");
+    }
+    Ok(Done::Unhealthy)
+}
+
+fn show_repair(report: &RepairReport, out: &mut Output) -> Result<(), Failure> {
+    if out.is_json() {
+        return out.json(&ctrlz_wire::RepairReport::from(report));
+    }
+    let RepairReport { before, after, healed, refs, quarantined } = report;
+    if before.problems.is_empty() {
+        return show(after, out);
+    }
+    out.line(&format!("{} problems found, {healed} objects healed", before.problems.len()))?;
+    for name in refs {
+        out.line(&format!("found again  {}", escape(name.as_bytes())))?;
+    }
+    for path in quarantined {
+        out.line(&format!("put aside    {}", super::status::shown(path)))?;
+    }
+    show(after, out)
+}
+
+fn show(found: &Verification, out: &mut Output) -> Result<(), Failure> {
+    for problem in &found.problems {
+        out.line(&format!("damaged    {}", line(problem)))?;
+    }
+    let Verification { snapshots, objects, .. } = found;
+    out.line(&format!("{objects} objects in {snapshots} snapshots have the right hash"))
+}
+
+/// A problem on one line.
+pub(super) fn line(problem: &Problem) -> String {
+    let mut line = escape(problem.what.as_bytes());
+    if let Some(path) = &problem.path {
+        line.push_str(&format!(", at {path}"));
+    }
+    match problem.snapshots.as_slice() {
+        [] => (),
+        [one] => line.push_str(&format!(", in snapshot {one}")),
+        [first, more @ ..] => {
+            line.push_str(&format!(", in snapshot {first} and {} more", more.len()));
+        }
+    }
+    line
+}

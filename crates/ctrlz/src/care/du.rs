@@ -1,0 +1,165 @@
+//! Disk use: what a store takes, what takes the most, and how fast it grows.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::fs::disk_use;
+use crate::git::ObjectId;
+use crate::path::{TreePath, join};
+use crate::scan::Progress;
+use crate::store::{Lock, Operation, Sharing, Store, read_operation};
+use crate::workspace::{QuotaUse, Workspace};
+
+const DAY_MILLIS: u64 = 24 * 3600 * 1000;
+
+/// A path whose versions take room.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Consumer {
+    /// The path that the contents had first.
+    pub path: TreePath,
+    /// Bytes that its versions take in the packs.
+    pub bytes: u64,
+    /// Contents it had.
+    pub versions: u64,
+}
+
+/// What one day added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Growth {
+    /// Days since 1970, in universal time.
+    pub day: u64,
+    /// Bytes in the packs that its operations were the first to need.
+    pub bytes: u64,
+}
+
+/// What a store takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DiskUse {
+    /// Bytes of all its files.
+    pub store_bytes: u64,
+    /// Bytes of damaged files that a repair put aside.
+    pub quarantine_bytes: u64,
+    /// Bytes in packs that no operation needs; `ctrlz gc` frees most of them.
+    pub unused_bytes: u64,
+    /// Operations in the logs.
+    pub operations: u64,
+    /// How much of the quota is used.
+    pub quota: QuotaUse,
+    /// What takes the most, most first.
+    pub consumers: Vec<Consumer>,
+    /// Growth by day, oldest first; days without any are left out.
+    pub days: Vec<Growth>,
+}
+
+impl Workspace {
+    /// Measures the store, with the `top` paths that take the most.
+    pub fn disk_use(&self, top: usize, progress: &Progress) -> Result<DiskUse, Error> {
+        let Some((store, _)) = self.existing()? else { return Ok(DiskUse::default()) };
+        let _shared = Lock::take(&store.lock_path(), Sharing::Shared, self.options().patience)?;
+        store.objects.refresh()?;
+        let mut sizes: HashMap<ObjectId, u64> = HashMap::new();
+        let mut packed = 0;
+        for pack in store.objects.open_packs() {
+            for (id, bytes) in pack.entry_sizes() {
+                packed += bytes;
+                sizes.insert(id, bytes);
+            }
+        }
+        let operations = all_operations(&store, progress)?;
+        let mut tally = Tally { sizes, ..Tally::new(&store) };
+        for operation in &operations {
+            progress.check()?;
+            tally.operation(operation)?;
+        }
+        let used: u64 = tally.days.values().sum();
+        let mut consumers: Vec<Consumer> = Vec::new();
+        for (path, (bytes, versions)) in tally.paths {
+            consumers.push(Consumer { path: TreePath::parse(&path)?, bytes, versions });
+        }
+        consumers.sort_by(|one, other| (other.bytes, &one.path).cmp(&(one.bytes, &other.path)));
+        consumers.truncate(top);
+        let quarantine = store.quarantine_dir();
+        Ok(DiskUse {
+            store_bytes: disk_use(store.path())?,
+            quarantine_bytes: if quarantine.is_dir() { disk_use(&quarantine)? } else { 0 },
+            unused_bytes: packed.saturating_sub(used),
+            operations: operations.len() as u64,
+            quota: self.quota_use(store.path())?,
+            consumers,
+            days: tally.days.into_iter().map(|(day, bytes)| Growth { day, bytes }).collect(),
+        })
+    }
+}
+
+/// Every readable operation of every log, oldest first.
+fn all_operations(store: &Store, progress: &Progress) -> Result<Vec<Operation>, Error> {
+    let mut operations = Vec::new();
+    for (_, head) in store.segments()? {
+        let mut next = Some(head);
+        while let Some(commit) = next {
+            progress.check()?;
+            let Ok(operation) = read_operation(&store.objects, &commit) else { break };
+            next = operation.parent.filter(|_| operation.follows.is_none());
+            operations.push(operation);
+        }
+    }
+    operations.sort_by(|one, other| one.id.cmp(&other.id));
+    Ok(operations)
+}
+
+struct Tally<'a> {
+    store: &'a Store,
+    sizes: HashMap<ObjectId, u64>,
+    seen: HashSet<ObjectId>,
+    days: BTreeMap<u64, u64>,
+    /// Bytes and versions of each path.
+    paths: HashMap<Vec<u8>, (u64, u64)>,
+}
+
+impl<'a> Tally<'a> {
+    fn new(store: &'a Store) -> Tally<'a> {
+        let (sizes, seen) = (HashMap::new(), HashSet::new());
+        Tally { store, sizes, seen, days: BTreeMap::new(), paths: HashMap::new() }
+    }
+
+    /// Counts an object for a day, unless it was counted before; gives its bytes.
+    fn count(&mut self, id: ObjectId, day: u64) -> Option<u64> {
+        if !self.seen.insert(id) {
+            return None;
+        }
+        let bytes = self.sizes.get(&id).copied().unwrap_or(0);
+        *self.days.entry(day).or_default() += bytes;
+        Some(bytes)
+    }
+
+    fn operation(&mut self, operation: &Operation) -> Result<(), Error> {
+        let day = operation.at_millis / DAY_MILLIS;
+        self.count(operation.commit, day);
+        let mut work = vec![(operation.snapshot, Vec::new())];
+        if let Some(companion) = operation.meta.companion
+            && self.count(companion, day).is_some()
+            && let Ok(kept) = crate::store::read_companion(&self.store.objects, &companion)
+        {
+            work.push((kept.tree, Vec::new()));
+        }
+        while let Some((id, at)) = work.pop() {
+            if self.count(id, day).is_none() {
+                continue;
+            }
+            let Ok(tree) = self.store.objects.tree(&id) else { continue };
+            for entry in tree.iter() {
+                let path = join(&at, entry.name);
+                if entry.kind.is_tree() {
+                    work.push((entry.id, path));
+                } else if let Some(bytes) = self.count(entry.id, day) {
+                    let (total, versions) = self.paths.entry(path).or_default();
+                    *total += bytes;
+                    *versions += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,205 @@
+//! Repair: damage is healed from wherever the content still is, and what stays is put aside.
+//!
+//! Nothing is deleted. Damaged packs move to the quarantine one by one, each after what is good in
+//! it was written to a new pack; killed at any point, there are merely two copies of something.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::git::{ObjectId, PackFile};
+use crate::scan::Progress;
+use crate::store::{
+    Lock, Operation, PackWriter, Sharing, Store, WorkTree, read_operation, sessions_of,
+};
+use crate::workspace::{Options, Wanted, Workspace};
+
+use super::rewrite::bridge;
+use super::verify::{Findings, Verification, examine};
+
+/// What repairing did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RepairReport {
+    /// What was wrong.
+    pub before: Verification,
+    /// What still is.
+    pub after: Verification,
+    /// Objects that are whole again.
+    pub healed: u64,
+    /// Refs that were found again.
+    pub refs: Vec<String>,
+    /// Where the damaged files are now.
+    pub quarantined: Vec<PathBuf>,
+}
+
+impl Workspace {
+    /// Heals what is damaged in the store, as far as the content still exists: in another pack, in
+    /// the user's repository, in the files of a work tree.
+    ///
+    /// What cannot be healed stays damaged and is listed; everything else works.
+    pub fn repair(&self, progress: &Progress) -> Result<RepairReport, Error> {
+        // What a killed command left is finished first.
+        drop(self.begin()?);
+        let nothing = Verification::default;
+        let Some((store, _)) = self.existing()? else {
+            let (refs, quarantined) = (Vec::new(), Vec::new());
+            return Ok(RepairReport {
+                before: nothing(),
+                after: nothing(),
+                healed: 0,
+                refs,
+                quarantined,
+            });
+        };
+        let patience = self.options().patience;
+        let _caring = Lock::take(&store.care_lock_path(), Sharing::Exclusive, patience)?;
+        let _alone = Lock::take(&store.lock_path(), Sharing::Exclusive, patience)?;
+        store.objects.refresh()?;
+        let found = examine(&store, progress)?;
+        let mut quarantined = Vec::new();
+        for path in &found.torn_refs {
+            quarantined.push(store.quarantine(path)?);
+        }
+        for cache in &found.torn_caches {
+            quarantined.push(store.quarantine(cache)?);
+        }
+        self.heal(&store, &found, &mut quarantined, progress)?;
+        let refs = match found.torn_refs.is_empty() && found.lost_logs.is_empty() {
+            true => Vec::new(),
+            false => rebuild_refs(&store)?,
+        };
+        bridge(&store, &found.bad_commits)?;
+        let after = examine(&store, progress)?;
+        store.note_lost(after.bad.keys().copied())?;
+        let healed = found.bad.keys().filter(|id| !after.bad.contains_key(id)).count() as u64;
+        let (before, after) = (found.verification, after.verification);
+        Ok(RepairReport { before, after, healed, refs, quarantined })
+    }
+
+    /// Writes what can be had of the damaged objects into a new pack, then moves damaged packs
+    /// aside.
+    fn heal(
+        &self,
+        store: &Store,
+        found: &Findings,
+        quarantined: &mut Vec<PathBuf>,
+        progress: &Progress,
+    ) -> Result<(), Error> {
+        let flawed = store.flawed_packs();
+        let unusable = store.unusable_packs()?;
+        let pack = PackWriter::new(&store.objects_dir());
+        for one in &flawed {
+            store.salvage_flawed(one, &flawed, &pack)?;
+        }
+        let missing = |id: &ObjectId| !is_held(store, &flawed, id);
+        for path in &unusable {
+            store.salvage_unusable(path, &missing, &pack)?;
+        }
+        let lost = |pack: &PackWriter| -> BTreeSet<ObjectId> {
+            found.bad.keys().filter(|id| !pack.has(id)).copied().collect()
+        };
+        if !lost(&pack).is_empty() {
+            for path in store.quarantined_packs() {
+                store.salvage_unusable(&path, &|id| found.bad.contains_key(id), &pack)?;
+            }
+        }
+        for workspace in self.neighbours(store)? {
+            let wanted = Wanted { ids: lost(&pack), paths: &found.paths };
+            if wanted.ids.is_empty() {
+                break;
+            }
+            // A work tree that cannot be read now is no help, and no failure.
+            if let Err(Error::Cancelled) = workspace.seek(store, &wanted, &pack, progress) {
+                return Err(Error::Cancelled);
+            }
+        }
+        let published = pack.publish()?;
+        store.objects.refresh()?;
+        let made = |path: &&Path| published.packs.iter().any(|made| made == path);
+        let damaged = flawed.iter().map(|pack| pack.path()).chain(unusable.iter().map(Path::new));
+        // Where only the checksum was damaged, the new pack has the old one's name and place.
+        for path in damaged.filter(|path| !made(path)) {
+            quarantined.push(store.quarantine_pack(path)?);
+        }
+        for id in found.bad.keys() {
+            let path = store.loose_path(id);
+            if path.symlink_metadata().is_ok() {
+                quarantined.push(store.quarantine(&path)?);
+            }
+        }
+        Ok(store.objects.refresh()?)
+    }
+
+    /// Every work tree that uses the store and is still there, this one first.
+    fn neighbours(&self, store: &Store) -> Result<Vec<Workspace>, Error> {
+        let mut roots = vec![self.root().to_owned()];
+        for dir in store.work_tree_dirs()? {
+            roots.extend(WorkTree::root_of(&dir)?.filter(|root| root != self.root()));
+        }
+        let options = Options {
+            store: Some(store.path().to_owned()),
+            require_git: false,
+            allow_dangerous_root: true,
+            ..self.options().clone()
+        };
+        let open = |root: PathBuf| Workspace::open(&root, options.clone()).ok();
+        Ok(roots.into_iter().filter_map(open).collect())
+    }
+}
+
+fn is_held(store: &Store, flawed: &[Arc<PackFile>], id: &ObjectId) -> bool {
+    let is_flawed = |path: &Path| flawed.iter().any(|pack| pack.path() == path);
+    store.objects.open_packs().iter().any(|pack| !is_flawed(pack.path()) && pack.contains(id))
+}
+
+/// Every readable operation in the packs, of each work tree by its id; never one that was purged.
+fn operations(store: &Store) -> Result<HashMap<String, BTreeMap<String, Operation>>, Error> {
+    let purged = store.purged()?;
+    let mut found: HashMap<String, BTreeMap<String, Operation>> = HashMap::new();
+    for commit in store.objects.packed_commits() {
+        let Ok(operation) = read_operation(&store.objects, &commit) else { continue };
+        if !purged.contains_key(&operation.snapshot.to_string()) {
+            let log = found.entry(operation.work_tree.clone()).or_default();
+            log.insert(operation.id.clone(), operation);
+        }
+    }
+    Ok(found)
+}
+
+/// Sets every ref of a log that is missing and that its commits tell of.
+///
+/// The caller holds the store's lock alone.
+fn rebuild_refs(store: &Store) -> Result<Vec<String>, Error> {
+    let mut wanted: BTreeMap<String, ObjectId> = BTreeMap::new();
+    for (id, log) in operations(store)? {
+        let work_tree = WorkTree::named(store, &id);
+        let Some(newest) = log.values().next_back() else { continue };
+        wanted.insert(work_tree.ref_name().to_owned(), newest.commit);
+        wanted.extend(newest.meta.companion.map(|commit| (work_tree.companion_ref(), commit)));
+        for operation in log.values() {
+            for session in sessions_of(&operation.details) {
+                wanted.insert(work_tree.session_ref(session), operation.commit);
+            }
+            let ended = operation.follows.as_ref().and_then(|id| log.get(id));
+            if let Some(end) = ended {
+                wanted.insert(store.past_ref(&id, &end.id), end.commit);
+                let companion = end
+                    .meta
+                    .companion
+                    .map(|commit| (work_tree.past_companion_ref(&end.id), commit));
+                wanted.extend(companion);
+            }
+        }
+    }
+    let mut set = Vec::new();
+    for (name, commit) in wanted {
+        if store.refs.read(&name)?.is_none() && store.objects.holds(&commit) {
+            store.set_ref_alone(&name, &commit)?;
+            set.push(name);
+        }
+    }
+    Ok(set)
+}

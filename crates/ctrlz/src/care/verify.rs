@@ -1,0 +1,305 @@
+//! Verifying: every ref, every object that one reaches, each read once and checked.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::fs::Named;
+use crate::git::{Kind, ObjectId, parse_commit};
+use crate::path::{escape, join};
+use crate::scan::{Progress, StatCache};
+use crate::store::{Lock, Sharing, Store, read_operation};
+use crate::workspace::Workspace;
+
+/// Something wrong in a store.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Problem {
+    /// The object that is damaged or missing, if it is about one.
+    pub object: Option<ObjectId>,
+    /// The path it has in `snapshots`, safe to print.
+    pub path: Option<String>,
+    /// The snapshots that cannot be restored completely because of it.
+    pub snapshots: Vec<ObjectId>,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl Problem {
+    pub(super) fn plain(what: String) -> Problem {
+        Problem { object: None, path: None, snapshots: Vec::new(), what }
+    }
+}
+
+/// The outcome of checking a store.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Verification {
+    /// Snapshots that were looked at.
+    pub snapshots: u64,
+    /// Objects whose bytes have the right hash.
+    pub objects: u64,
+    /// What was wrong.
+    pub problems: Vec<Problem>,
+}
+
+/// What checking found, for whoever repairs it.
+#[derive(Default)]
+pub(super) struct Findings {
+    pub(super) verification: Verification,
+    /// Damaged or missing objects, and what is wrong with each.
+    pub(super) bad: BTreeMap<ObjectId, String>,
+    /// Where the contents among them belong: in a work tree, beside it, or nowhere any more.
+    pub(super) paths: BTreeMap<ObjectId, BTreeSet<Vec<u8>>>,
+    /// Commits that were asked for and cannot be read.
+    pub(super) bad_commits: BTreeSet<ObjectId>,
+    /// Files below `refs` that are no refs.
+    pub(super) torn_refs: Vec<PathBuf>,
+    /// Work trees, by id, whose log has lost its ref.
+    pub(super) lost_logs: Vec<String>,
+    /// Caches that cannot be read.
+    pub(super) torn_caches: Vec<PathBuf>,
+}
+
+impl Workspace {
+    /// Reads every object that the store's refs reach, once, and checks its hash.
+    ///
+    /// Commands may go on meanwhile; only packs are not removed before the end.
+    pub fn verify(&self, progress: &Progress) -> Result<Verification, Error> {
+        let Some((store, _)) = self.existing()? else { return Ok(Verification::default()) };
+        let _shared = Lock::take(&store.lock_path(), Sharing::Shared, self.options().patience)?;
+        store.objects.refresh()?;
+        Ok(examine(&store, progress)?.verification)
+    }
+}
+
+/// Looks at everything. The caller holds the store's lock, shared or alone.
+pub(super) fn examine(store: &Store, progress: &Progress) -> Result<Findings, Error> {
+    let mut findings = Findings::default();
+    for (path, why) in store.objects.damaged_packs() {
+        let what = format!("{}: {why}", path.display());
+        findings.verification.problems.push(Problem::plain(what));
+    }
+    let roots = check_refs(store, &mut findings)?;
+    let mut walk = Walk { store, progress, seen: HashSet::new(), trees: Vec::new() };
+    for root in roots {
+        walk.commits(root, &mut findings)?;
+    }
+    let trees = walk.trees;
+    let snapshots: HashSet<ObjectId> =
+        trees.iter().filter(|(_, shown)| *shown == Shown::Snapshot).map(|(id, _)| *id).collect();
+    findings.verification.snapshots = snapshots.len() as u64;
+    if !findings.bad.is_empty() {
+        name_damage(store, &trees, &mut findings);
+    }
+    findings.verification.problems.sort();
+    Ok(findings)
+}
+
+/// What a commit shows its tree as.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    Snapshot,
+    /// Ignored files beside one, or data of an operation.
+    Beside,
+}
+
+/// Everything the refs name; those that are torn or lost are noted.
+fn check_refs(store: &Store, findings: &mut Findings) -> Result<BTreeSet<ObjectId>, Error> {
+    let found = store.refs.list("refs")?;
+    let known: HashSet<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+    let mut dirs = vec![store.path().join("refs")];
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(&dir).named("list", &dir)? {
+            let path = entry.named("list", &dir)?.path();
+            if path.is_dir() {
+                dirs.push(path);
+                continue;
+            }
+            let name = path.strip_prefix(store.path()).unwrap_or(&path).to_string_lossy();
+            if !name.ends_with(".lock") && !known.contains(&*name) {
+                let what = format!("the ref {} cannot be read", escape(name.as_bytes()));
+                findings.verification.problems.push(Problem::plain(what));
+                findings.torn_refs.push(path.clone());
+            }
+        }
+    }
+    for dir in store.work_tree_dirs()? {
+        let id = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let log = format!("{}/{id}/log", store.ref_prefix());
+        if dir.join("logged").exists() && !known.contains(log.as_str()) {
+            let what = format!("the log of the work tree {id} has lost its ref");
+            findings.verification.problems.push(Problem::plain(what));
+            findings.lost_logs.push(id);
+        }
+        let cache = dir.join("stat");
+        let is_there = cache.metadata().is_ok_and(|meta| meta.len() > 0);
+        if is_there && !StatCache::is_readable(&cache) {
+            let what = format!("{} cannot be read; it is made again", cache.display());
+            findings.verification.problems.push(Problem::plain(what));
+            findings.torn_caches.push(cache);
+        }
+    }
+    Ok(found.into_iter().map(|(_, id)| id).collect())
+}
+
+struct Walk<'a> {
+    store: &'a Store,
+    progress: &'a Progress,
+    seen: HashSet<ObjectId>,
+    /// The trees that commits show, newest commit of each chain first.
+    trees: Vec<(ObjectId, Shown)>,
+}
+
+impl Walk<'_> {
+    fn commits(&mut self, root: ObjectId, findings: &mut Findings) -> Result<(), Error> {
+        let mut work = vec![root];
+        while let Some(id) = work.pop() {
+            if !self.seen.insert(id) {
+                continue;
+            }
+            self.progress.check()?;
+            let commit = match self.store.objects.read(&id) {
+                Ok(Some((Kind::Commit, bytes))) => parse_commit(&bytes),
+                Ok(_) => None,
+                Err(Error::Damaged { .. }) => None,
+                Err(error) => return Err(error),
+            };
+            let Some(commit) = commit else {
+                let what = "the record of an operation is missing or damaged".to_owned();
+                findings.bad.insert(id, what);
+                findings.bad_commits.insert(id);
+                continue;
+            };
+            findings.verification.objects += 1;
+            let is_operation = read_operation(&self.store.objects, &id).is_ok();
+            let shown = if is_operation { Shown::Snapshot } else { Shown::Beside };
+            self.trees.push((commit.tree, shown));
+            self.tree(commit.tree, findings)?;
+            work.extend(commit.parents);
+        }
+        Ok(())
+    }
+
+    fn tree(&mut self, root: ObjectId, findings: &mut Findings) -> Result<(), Error> {
+        let mut work = vec![root];
+        while let Some(id) = work.pop() {
+            if id == ObjectId::EMPTY_TREE || !self.seen.insert(id) {
+                continue;
+            }
+            self.progress.check()?;
+            let tree = match self.store.objects.tree(&id) {
+                Ok(tree) => tree,
+                Err(error @ (Error::Damaged { .. } | Error::HostileTree { .. })) => {
+                    findings.bad.insert(id, error.to_string());
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            findings.verification.objects += 1;
+            for entry in tree.iter() {
+                if entry.kind.is_tree() {
+                    work.push(entry.id);
+                } else if self.seen.insert(entry.id) {
+                    self.progress.check()?;
+                    match self.store.objects.copy_blob(&entry.id, &mut std::io::sink()) {
+                        Ok(_) => findings.verification.objects += 1,
+                        Err(error @ Error::Damaged { .. }) => {
+                            findings.bad.insert(entry.id, error.to_string());
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Says of every damaged object which snapshots it is in, and where.
+fn name_damage(store: &Store, trees: &[(ObjectId, Shown)], findings: &mut Findings) {
+    let mut named: BTreeMap<(ObjectId, Vec<u8>), Vec<ObjectId>> = BTreeMap::new();
+    let mut done: HashSet<ObjectId> = HashSet::new();
+    let mut sound = Sound::default();
+    for (root, _) in trees.iter().filter(|(root, _)| done.insert(*root)) {
+        let mut work = vec![(*root, Vec::new())];
+        while let Some((id, at)) = work.pop() {
+            if findings.bad.contains_key(&id) {
+                named.entry((id, at)).or_default().push(*root);
+                continue;
+            }
+            if sound.is(store, id, &findings.bad) {
+                continue;
+            }
+            let Ok(tree) = store.objects.tree(&id) else { continue };
+            for entry in tree.iter() {
+                let path = join(&at, entry.name);
+                match entry.kind.is_tree() {
+                    true => work.push((entry.id, path)),
+                    false if findings.bad.contains_key(&entry.id) => {
+                        named.entry((entry.id, path)).or_default().push(*root);
+                    }
+                    false => (),
+                }
+            }
+        }
+    }
+    let problem = |object: ObjectId, path: Option<String>, snapshots, what: &String| Problem {
+        object: Some(object),
+        path,
+        snapshots,
+        what: what.clone(),
+    };
+    for ((id, path), snapshots) in named {
+        let what = &findings.bad[&id];
+        let shown = if path.is_empty() { "(all of it)".into() } else { escape(&path) };
+        findings.verification.problems.push(problem(id, Some(shown), snapshots, what));
+        findings.paths.entry(id).or_default().insert(path);
+    }
+    for id in &findings.bad_commits {
+        let what = &findings.bad[id];
+        findings.verification.problems.push(problem(*id, None, Vec::new(), what));
+    }
+}
+
+/// Trees below which nothing is damaged, so that they are looked at once.
+#[derive(Default)]
+struct Sound(HashMap<ObjectId, bool>);
+
+impl Sound {
+    fn is(&mut self, store: &Store, root: ObjectId, bad: &BTreeMap<ObjectId, String>) -> bool {
+        // A tree waits below its sub-trees until they are decided.
+        let mut work = vec![(root, false)];
+        while let Some((id, waited)) = work.pop() {
+            if self.0.contains_key(&id) {
+                continue;
+            }
+            if bad.contains_key(&id) {
+                self.0.insert(id, false);
+                continue;
+            }
+            let Ok(tree) = store.objects.tree(&id) else {
+                self.0.insert(id, false);
+                continue;
+            };
+            let subtrees = tree.iter().filter(|entry| entry.kind.is_tree());
+            let open: Vec<ObjectId> = match waited {
+                true => Vec::new(),
+                false => {
+                    subtrees.map(|entry| entry.id).filter(|id| !self.0.contains_key(id)).collect()
+                }
+            };
+            if open.is_empty() {
+                let sound = tree.iter().all(|entry| match entry.kind.is_tree() {
+                    true => self.0.get(&entry.id).copied().unwrap_or(false),
+                    false => !bad.contains_key(&entry.id),
+                });
+                self.0.insert(id, sound);
+            } else {
+                work.push((id, true));
+                work.extend(open.into_iter().map(|id| (id, false)));
+            }
+        }
+        self.0.get(&root).copied().unwrap_or(false)
+    }
+}

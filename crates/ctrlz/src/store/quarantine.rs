@@ -1,0 +1,161 @@
+//! Quarantine: damaged packs are moved aside, never deleted, after what is good in them was saved.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::fs::private::{self, read_small};
+use crate::fs::{Named, random_name};
+use crate::git::{Hasher, Kind, ObjectId, PackFile, hash_object, salvage_pack};
+
+use super::layout::Store;
+use super::pack_writer::PackWriter;
+
+/// A pack above this size is not read without its index.
+const MAX_PACK_BYTES: u64 = 2 << 30;
+const MAX_OBJECT_BYTES: usize = 1 << 30;
+
+impl Store {
+    pub(crate) fn quarantine_dir(&self) -> PathBuf {
+        self.path().join("ctrlz").join("quarantine")
+    }
+
+    /// Usable packs in which something does not fit its checksum.
+    pub(crate) fn flawed_packs(&self) -> Vec<Arc<PackFile>> {
+        self.objects.open_packs().into_iter().filter(|pack| !is_intact(pack)).collect()
+    }
+
+    /// Packs without a usable index, or shorter than they should be.
+    pub(crate) fn unusable_packs(&self) -> Result<Vec<PathBuf>, Error> {
+        let usable: Vec<PathBuf> =
+            self.objects.open_packs().iter().map(|pack| pack.path().to_owned()).collect();
+        let dir = self.objects_dir().join("pack");
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(&dir).named("list", &dir)? {
+            let path = entry.named("list", &dir)?.path();
+            let is_pack = path.extension().is_some_and(|part| part == "pack" || part == "idx");
+            let pack = path.with_extension("pack");
+            if is_pack && !usable.contains(&pack) && !found.contains(&pack) {
+                found.push(pack);
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    /// Adds to `pack` every good object of a flawed pack that no intact pack has.
+    pub(crate) fn salvage_flawed(
+        &self,
+        flawed: &PackFile,
+        all_flawed: &[Arc<PackFile>],
+        pack: &PackWriter,
+    ) -> Result<(), Error> {
+        let is_flawed = |path: &Path| all_flawed.iter().any(|other| other.path() == path);
+        let packs = self.objects.open_packs();
+        let safe = |id: &ObjectId| {
+            packs.iter().any(|pack| !is_flawed(pack.path()) && pack.contains(id)) || pack.has(id)
+        };
+        for id in flawed.ids().filter(|id| !safe(id)) {
+            if let Ok(Some((kind, bytes))) = flawed.read(&id)
+                && hash_object(kind, &bytes) == Some(id)
+            {
+                pack.add(kind, &bytes, |_| false)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds to `pack` what can be read of a pack without its index and `wanted` accepts.
+    pub(crate) fn salvage_unusable(
+        &self,
+        path: &Path,
+        wanted: &dyn Fn(&ObjectId) -> bool,
+        pack: &PackWriter,
+    ) -> Result<(), Error> {
+        let Some(bytes) = read_small(path, MAX_PACK_BYTES)? else { return Ok(()) };
+        let mut failure = None;
+        salvage_pack(&bytes, MAX_OBJECT_BYTES, &mut |kind: Kind, object: &[u8]| {
+            let is_wanted = hash_object(kind, object).is_some_and(|id| wanted(&id));
+            if is_wanted && failure.is_none() {
+                failure = pack.add(kind, object, |_| false).err();
+            }
+        });
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// Packs that were moved aside before.
+    pub(crate) fn quarantined_packs(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(self.quarantine_dir()).into_iter().flatten().flatten();
+        let paths = entries.map(|entry| entry.path());
+        paths.filter(|path| path.extension().is_some_and(|part| part == "pack")).collect()
+    }
+
+    /// Moves a pack and what belongs to it aside; gives where it is now.
+    ///
+    /// The caller holds the store's lock alone, and what is good in the pack is durable elsewhere.
+    pub(crate) fn quarantine_pack(&self, pack: &Path) -> Result<PathBuf, Error> {
+        // The index first: without it nobody looks for the pack.
+        for extension in ["idx", "bitmap", "rev", "mtimes"] {
+            self.quarantine(&pack.with_extension(extension))?;
+        }
+        self.quarantine(pack)
+    }
+
+    /// Moves any file of the store aside.
+    pub(crate) fn quarantine(&self, path: &Path) -> Result<PathBuf, Error> {
+        let dir = self.quarantine_dir();
+        private::create_dirs(&dir)?;
+        let name = path.file_name().unwrap_or_default();
+        let mut to = dir.join(name);
+        if to.symlink_metadata().is_ok() {
+            to = dir.join(format!("{}-{}", random_name(), name.to_string_lossy()));
+        }
+        match std::fs::rename(path, &to) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).named("move aside", path)?;
+            }
+            _ => (),
+        }
+        private::sync_dir(&dir)?;
+        path.parent().map_or(Ok(()), private::sync_dir)?;
+        Ok(to)
+    }
+
+    /// Deletes everything that was moved aside; gives the number of files.
+    pub(crate) fn empty_quarantine(&self) -> Result<u64, Error> {
+        let dir = self.quarantine_dir();
+        let mut count = 0;
+        for entry in std::fs::read_dir(&dir).into_iter().flatten() {
+            let path = entry.named("list", &dir)?.path();
+            std::fs::remove_file(&path).named("remove", &path)?;
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// Objects that are known to be lost, so that collecting garbage does not wait for them.
+    pub(crate) fn known_lost(&self) -> Result<std::collections::BTreeSet<ObjectId>, Error> {
+        let bytes = read_small(&self.path().join("ctrlz/lost"), 64 << 20)?.unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
+        Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
+    }
+
+    pub(crate) fn note_lost(&self, ids: impl Iterator<Item = ObjectId>) -> Result<(), Error> {
+        let text: String = ids.map(|id| format!("{id}\n")).collect();
+        let path = self.path().join("ctrlz/lost");
+        match text.is_empty() && !path.exists() {
+            true => Ok(()),
+            false => Ok(private::replace(&path, text.as_bytes(), private::Durable::Yes)?),
+        }
+    }
+}
+
+/// Whether every entry of a pack, and its index, fit their checksums.
+fn is_intact(pack: &PackFile) -> bool {
+    let index = std::fs::read(pack.path().with_extension("idx")).unwrap_or_default();
+    let Some((body, sum)) = index.split_last_chunk::<20>() else { return false };
+    let mut hasher = Hasher::raw();
+    hasher.update(body);
+    hasher.finish().is_some_and(|found| found.as_bytes() == sum)
+        && pack.raw_entries().len() == pack.object_count() as usize
+}

@@ -1,0 +1,112 @@
+//! Seeking: content that the store has lost may still be in the work tree or the user's repository.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::error::Error;
+use crate::fs::Dir;
+use crate::git::{Kind, ObjectId, hash_object};
+use crate::scan::{Keep, LargeProblem, ListInput, Progress, StatCache, list, read_listing};
+use crate::store::{Objects, PackWriter, Store, build_tree};
+
+use super::Workspace;
+use super::track::{TrackOptions, capture, look};
+
+/// Objects that are looked for, and where they once were.
+pub(crate) struct Wanted<'a> {
+    pub(crate) ids: BTreeSet<ObjectId>,
+    pub(crate) paths: &'a BTreeMap<ObjectId, BTreeSet<Vec<u8>>>,
+}
+
+impl Wanted<'_> {
+    fn is_found(&self, pack: &PackWriter) -> bool {
+        self.ids.iter().all(|id| pack.has(id))
+    }
+}
+
+/// Keeps what is looked for, and nothing else.
+struct Finder<'a> {
+    wanted: &'a BTreeSet<ObjectId>,
+    pack: &'a PackWriter,
+}
+
+impl Keep for Finder<'_> {
+    fn blob(&self, bytes: &[u8]) -> Result<Option<ObjectId>, Error> {
+        match hash_object(Kind::Blob, bytes) {
+            Some(id) if self.wanted.contains(&id) => self.pack.add(Kind::Blob, bytes, |_| false),
+            other => Ok(other),
+        }
+    }
+
+    fn large(
+        &self,
+        bytes: u64,
+        source: &mut dyn std::io::Read,
+    ) -> Result<Result<ObjectId, LargeProblem>, Error> {
+        self.pack.add_large(bytes, source, |id| !self.wanted.contains(id))
+    }
+
+    fn has(&self, _: &ObjectId) -> bool {
+        false
+    }
+
+    fn borrow(&self, _: &ObjectId, _: u64) -> bool {
+        false
+    }
+
+    fn held_before(&self, _: &[u8]) -> bool {
+        // Whatever its size, it may be what is looked for.
+        true
+    }
+}
+
+impl Workspace {
+    /// Adds to `pack` what is wanted and still there: in the user's repository, at the paths it
+    /// once had, else anywhere in the work tree. Trees too, where a directory is as it was.
+    pub(crate) fn seek(
+        &self,
+        store: &Store,
+        wanted: &Wanted<'_>,
+        pack: &PackWriter,
+        progress: &Progress,
+    ) -> Result<(), Error> {
+        self.seek_in_repository(wanted, pack)?;
+        let root = Dir::open(&self.root)?;
+        let finder = Finder { wanted: &wanted.ids, pack };
+        let lost = |id: &&ObjectId| wanted.ids.contains(id) && !pack.has(id);
+        for id in wanted.paths.keys().filter(lost) {
+            for path in wanted.paths[id].iter().filter(|path| !path.is_empty()) {
+                // Something unreadable there is no help, and no failure.
+                if let Ok(Some(kind)) = look(&root, path) {
+                    drop(capture(&root, path, kind, &finder));
+                }
+            }
+        }
+        if wanted.is_found(pack) {
+            return Ok(());
+        }
+        let cache = StatCache::default();
+        let rules = self.outer_rules(store)?.base();
+        let options = TrackOptions { rehash: true, ..TrackOptions::default() };
+        let input = self.list_input(store, &root, &cache, rules, false, &options)?;
+        let index = match &self.repo {
+            Some(repo) => repo.index()?.0,
+            None => None,
+        };
+        let input = ListInput { index: index.as_ref(), ..input };
+        let mut listing = list(&root, &input, &finder, progress)?;
+        read_listing(&root, &mut listing, &finder, input.threads, progress)?;
+        build_tree(&mut listing, pack, &|id| !wanted.ids.contains(id))?;
+        Ok(())
+    }
+
+    fn seek_in_repository(&self, wanted: &Wanted<'_>, pack: &PackWriter) -> Result<(), Error> {
+        let Some(repo) = &self.repo else { return Ok(()) };
+        let Ok(objects) = Objects::open(&repo.objects_dir()) else { return Ok(()) };
+        for id in wanted.ids.iter().filter(|id| !pack.has(id)) {
+            if let Ok(Some((kind, bytes))) = objects.read_known(id) {
+                pack.add(kind, &bytes, |_| false)?;
+            }
+        }
+        Ok(())
+    }
+}

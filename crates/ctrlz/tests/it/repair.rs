@@ -1,0 +1,184 @@
+//! Repair: what still exists somewhere is healed, what does not is named, all else works.
+
+use std::path::PathBuf;
+
+use ctrlz::{ObjectId, Progress, RepairReport, Retention, Verification};
+
+use crate::lab::{Lab, assert_fsck_clean};
+
+fn slow() -> bool {
+    std::env::var_os("RUN_SLOW_TESTS").is_some()
+}
+
+impl Lab {
+    fn verify(&self) -> Verification {
+        self.workspace().verify(&Progress::default()).unwrap()
+    }
+
+    fn repair(&self) -> RepairReport {
+        self.workspace().repair(&Progress::default()).unwrap()
+    }
+
+    fn packs(&self) -> Vec<PathBuf> {
+        let dir = std::fs::read_dir(self.store().join("objects/pack")).unwrap();
+        let paths = dir.map(|entry| entry.unwrap().path());
+        let mut packs: Vec<PathBuf> =
+            paths.filter(|path| path.extension().is_some_and(|part| part == "pack")).collect();
+        packs.sort();
+        packs
+    }
+}
+
+/// Three snapshots; only the last one's files are still there.
+fn sample() -> (Lab, Vec<ObjectId>) {
+    let lab = Lab::new();
+    let mut hashes = Vec::new();
+    for number in 0..3 {
+        lab.write("same.txt", "always the same\n");
+        lab.write("dir/kept.txt", format!("version {number}\n").repeat(40));
+        lab.write(&format!("dir/only{number}.txt"), format!("only in {number}\n").repeat(30));
+        hashes.push(lab.hash());
+        lab.remove(&format!("dir/only{number}.txt"));
+    }
+    lab.write("dir/only2.txt", "only in 2\n".repeat(30));
+    (lab, hashes)
+}
+
+#[test]
+fn a_byte_anywhere_in_a_pack_is_found_named_and_healed_where_possible() {
+    let (lab, _) = sample();
+    let lengths: Vec<u64> = lab.packs().iter().map(|path| path.metadata().unwrap().len()).collect();
+    let step = if slow() { 7 } else { 61 };
+    for (pack, length) in lengths.iter().enumerate() {
+        for at in (0..*length as usize).step_by(step) {
+            let (lab, hashes) = sample();
+            let Some(path) = lab.packs().get(pack).cloned() else { continue };
+            let mut bytes = std::fs::read(&path).unwrap();
+            if at >= bytes.len() {
+                continue;
+            }
+            bytes[at] ^= 0x41;
+            std::fs::write(&path, bytes).unwrap();
+            let when = format!("pack {pack}, byte {at}");
+            let found = lab.verify();
+            assert!(!found.problems.is_empty(), "{when}: not found");
+            let report = lab.repair();
+            // The newest state is all there, so it is healed whatever was hit.
+            lab.workspace().check_snapshot(&hashes[2]).unwrap_or_else(|e| panic!("{when}: {e}"));
+            let last = report.after.problems.iter().find(|p| p.snapshots.contains(&hashes[2]));
+            assert!(last.is_none(), "{when}: {last:?}");
+            for problem in &report.after.problems {
+                assert!(problem.object.is_some(), "{when}: {problem:?}");
+            }
+            lab.hash();
+            lab.workspace()
+                .care(&Retention { thorough: true, ..Retention::default() }, &Progress::default())
+                .unwrap_or_else(|error| panic!("{when}: {error}"));
+            lab.restore_exact(hashes[2]);
+            assert_eq!(lab.read("dir/kept.txt"), "version 2\n".repeat(40), "{when}");
+        }
+    }
+}
+
+#[test]
+fn damage_is_named_by_its_path_in_every_snapshot_and_healed_from_the_files() {
+    let (lab, hashes) = sample();
+    let blob = lab.store_git(&["rev-parse", &format!("{}:dir/only0.txt", hashes[0])]);
+    let blob: ObjectId = blob.trim().parse().unwrap();
+    // What is stored loose by git can be hit exactly.
+    lab.store_git(&["-c", "gc.auto=0", "repack", "-adq"]);
+    let pack = lab.packs().pop().unwrap();
+    let listed =
+        lab.store_git(&["verify-pack", "-v", pack.with_extension("idx").to_str().unwrap()]);
+    let line = listed.lines().find(|line| line.starts_with(&blob.to_string())).unwrap();
+    let offset: usize = line.split_whitespace().nth(4).unwrap().parse().unwrap();
+    let mut bytes = std::fs::read(&pack).unwrap();
+    std::fs::set_permissions(&pack, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    bytes[offset + 4] ^= 0xff;
+    std::fs::write(&pack, bytes).unwrap();
+    let found = lab.verify();
+    let named: Vec<_> = found
+        .problems
+        .iter()
+        .filter_map(|p| Some((p.path.clone()?, p.snapshots.clone())))
+        .collect();
+    assert_eq!(named, [("dir/only0.txt".to_owned(), vec![hashes[0]])]);
+    // Not there any more: it stays lost and is named, everything else works.
+    let report = lab.repair();
+    assert_eq!(report.healed, 0);
+    assert_eq!(report.after.problems.len(), 1, "{:?}", report.after.problems);
+    assert_eq!(report.quarantined.len(), 1);
+    assert!(report.quarantined[0].exists());
+    lab.restore_exact(hashes[1]);
+    assert!(lab.try_restore(hashes[0], &crate::lab::exact()).is_err());
+    // Under another name, but the same content.
+    lab.write("elsewhere/copy", "only in 0\n".repeat(30));
+    let report = lab.repair();
+    assert_eq!((report.healed, report.after.problems.as_slice()), (1, &[][..]));
+    lab.restore_exact(hashes[0]);
+    assert_eq!(lab.read("dir/only0.txt"), "only in 0\n".repeat(30));
+    assert_fsck_clean(&lab.store());
+}
+
+#[test]
+fn a_pack_without_its_index_is_read_again() {
+    let (lab, hashes) = sample();
+    for pack in lab.packs() {
+        std::fs::write(pack.with_extension("idx"), "garbage").unwrap();
+    }
+    let report = lab.repair();
+    assert_eq!(report.after.problems, []);
+    for hash in hashes {
+        lab.restore_exact(hash);
+    }
+    assert_fsck_clean(&lab.store());
+}
+
+#[test]
+fn lost_and_torn_refs_are_found_again() {
+    let lab = Lab::new();
+    for number in 0..300 {
+        lab.write("a", format!("{number}\n"));
+        lab.hash();
+    }
+    let log = |lab: &Lab| lab.workspace().log(1000).unwrap().len();
+    assert_eq!(log(&lab), 300);
+    let refs = lab.store().join("refs/ctrlz");
+    std::fs::remove_dir_all(&refs).unwrap();
+    let report = lab.repair();
+    assert!(report.refs.len() >= 2, "{:?}", report.refs);
+    assert_eq!((log(&lab), report.after.problems.as_slice()), (300, &[][..]));
+    let dir = std::fs::read_dir(&refs).unwrap().next().unwrap().unwrap().path();
+    std::fs::write(dir.join("log"), "torn").unwrap();
+    assert_eq!(lab.repair().after.problems, []);
+    assert_eq!(log(&lab), 300);
+    assert_fsck_clean(&lab.store());
+}
+
+#[test]
+fn a_lost_operation_costs_only_itself() {
+    let lab = Lab::new();
+    let mut hashes = Vec::new();
+    for number in 0..8 {
+        lab.write("a", format!("{number}\n"));
+        hashes.push(lab.hash());
+    }
+    // Every snapshot has a pack of its own; without one, its operation, tree and content are lost.
+    let holds = |pack: &PathBuf| {
+        let index = pack.with_extension("idx");
+        lab.store_git(&["verify-pack", "-v", index.to_str().unwrap()])
+            .contains(&hashes[4].to_string())
+    };
+    let pack = lab.packs().into_iter().find(holds).unwrap();
+    std::fs::remove_file(pack.with_extension("idx")).unwrap();
+    std::fs::remove_file(pack).unwrap();
+    assert!(!lab.verify().problems.is_empty());
+    let report = lab.repair();
+    assert_eq!(report.after.problems, []);
+    assert_eq!(lab.workspace().log(100).unwrap().len(), 7);
+    for hash in hashes.iter().filter(|hash| **hash != hashes[4]) {
+        lab.restore_exact(*hash);
+    }
+    lab.workspace().care(&Retention::default(), &Progress::default()).unwrap();
+    assert_fsck_clean(&lab.store());
+}
