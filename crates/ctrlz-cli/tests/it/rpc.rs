@@ -212,6 +212,11 @@ fn lose_and_recover(rpc: &mut Checked, bench: &Bench) {
 }
 
 fn take_care(rpc: &mut Checked, bench: &Bench) {
+    let used = rpc.call("du", json!({ "top": 1 }));
+    assert_eq!(used["consumers"].as_array().unwrap().len(), 1, "{used}");
+    assert!(used["quota"]["store_bytes"].as_u64().unwrap() > 0, "{used}");
+    let repaired = rpc.call("repair", json!({}));
+    assert_eq!((&repaired["before"]["ok"], &repaired["healed"]), (&true.into(), &0.into()));
     rpc.call("release_session", json!({ "session": "f" }));
     assert_eq!(rpc.call("gc", json!({ "thorough": true }))["dropped_operations"], 0);
     bench.write("secret", "s3cret\n");
@@ -269,6 +274,12 @@ fn the_command_line_prints_the_same_types() {
         ("commit_revert", &["revert", "--commit"]),
         ("plan_recover", &["recover", "--dry-run", "b"]),
         ("recover", &["recover", "b"]),
+        ("du", &["du"]),
+        ("gc", &["gc", "--thorough"]),
+        ("verify", &["verify"]),
+        ("repair", &["verify", "--repair"]),
+        ("purge", &["purge", "--yes", "b"]),
+        ("release_session", &["sessions", "delete", &session]),
     ] {
         schema.check_result(method, &bench.json(words));
     }

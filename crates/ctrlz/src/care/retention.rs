@@ -125,16 +125,22 @@ impl Workspace {
     pub fn care_due(&self) -> Result<Option<String>, Error> {
         const MANY_PACKS: usize = 200;
         const PAUSE: Duration = Duration::from_secs(24 * 3600);
+        // One that fails or does not get done must not be started by every snapshot.
+        const SHORT_PAUSE: Duration = Duration::from_secs(600);
         let Some(store) = self.store_path()? else { return Ok(None) };
         let packs = std::fs::read_dir(store.join("objects/pack")).into_iter().flatten().flatten();
         let is_index = |name: std::ffi::OsString| name.to_string_lossy().ends_with(".idx");
         let packs = packs.filter(|entry| is_index(entry.file_name())).count();
-        if packs > MANY_PACKS {
+        // A time that is ahead of the clock says as little as one that is as far behind.
+        let age = |path: &Path| {
+            let written = path.metadata().ok()?.modified().ok()?;
+            Some(written.elapsed().unwrap_or_else(|ahead| ahead.duration()))
+        };
+        let cared = age(&stamp(&store));
+        if packs > MANY_PACKS && cared.is_none_or(|age| age > SHORT_PAUSE) {
             return Ok(Some(format!("{packs} packs to merge")));
         }
-        let made = || store.join("ctrlz/format").metadata();
-        let last = stamp(&store).metadata().or_else(|_| made()).and_then(|meta| meta.modified());
-        let age = last.ok().and_then(|last| last.elapsed().ok()).unwrap_or_default();
+        let age = cared.or_else(|| age(&store.join("ctrlz/format"))).unwrap_or_default();
         Ok((age > PAUSE).then(|| format!("{} since the last time", days(age))))
     }
 
