@@ -68,6 +68,11 @@ func (p Place) DiffFull(ctx context.Context, params wire.CompareParams) (*wire.D
 	return call[wire.DiffFull](ctx, p, "diff_full", params)
 }
 
+// Du tells what the store takes, what takes the most, and how it grows.
+func (p Place) Du(ctx context.Context, params wire.DuParams) (*wire.DiskUse, error) {
+	return call[wire.DiskUse](ctx, p, "du", params)
+}
+
 // EndStep records the state after a tool ran, also if it failed.
 func (p Place) EndStep(ctx context.Context, params wire.EndParams) (*wire.StepEnded, error) {
 	return call[wire.StepEnded](ctx, p, "end_step", params)
@@ -106,6 +111,11 @@ func (p Place) Log(ctx context.Context, params wire.TimelineParams) (*wire.Log, 
 // Lost lists files that disappeared and have not come back, the last lost first.
 func (p Place) Lost(ctx context.Context, params wire.LostParams) (*wire.Lost, error) {
 	return call[wire.Lost](ctx, p, "lost", params)
+}
+
+// OpenSteps lists the steps that have begun and not ended.
+func (p Place) OpenSteps(ctx context.Context, params wire.NoParams) (*wire.OpenSteps, error) {
+	return call[wire.OpenSteps](ctx, p, "open_steps", params)
 }
 
 // Operation gives one operation of the log.
@@ -171,6 +181,11 @@ func (p Place) Redo(ctx context.Context, params wire.RedoParams) (*wire.UndoRepo
 // ReleaseSession lets go of a session: what only it did need not be kept any longer.
 func (p Place) ReleaseSession(ctx context.Context, params wire.ReleaseParams) (*wire.Released, error) {
 	return call[wire.Released](ctx, p, "release_session", params)
+}
+
+// Repair heals what is damaged, as far as the content still exists somewhere.
+func (p Place) Repair(ctx context.Context, params wire.NoParams) (*wire.RepairReport, error) {
+	return call[wire.RepairReport](ctx, p, "repair", params)
 }
 
 // Restore brings the work tree, or some of its paths, back to a snapshot.

@@ -146,6 +146,12 @@ type CallOptions struct {
 	// Refuse more new bytes than this in one snapshot.
 	MaxSnapshotBytes *int64 `json:"max_snapshot_bytes,omitempty"`
 
+	// What the objects of the store may take; what does not fit is left out and reported.
+	MaxStoreBytes *int64 `json:"max_store_bytes,omitempty"`
+
+	// The same for all stores under the data dir together.
+	MaxTotalBytes *int64 `json:"max_total_bytes,omitempty"`
+
 	// Free space that must remain where the store is.
 	MinFreeBytes *int64 `json:"min_free_bytes,omitempty"`
 
@@ -361,6 +367,18 @@ type Conflict struct {
 	Why string `json:"why"`
 }
 
+// Consumer: a path and what its versions take.
+type Consumer struct {
+	// Bytes that its versions take in the packs.
+	Bytes int64 `json:"bytes"`
+
+	// The path that the contents had first.
+	Path Path `json:"path"`
+
+	// Contents it had.
+	Versions int64 `json:"versions"`
+}
+
 // DamagedPack: a pack that cannot be used.
 type DamagedPack struct {
 	// The pack.
@@ -482,6 +500,57 @@ type Disabled struct {
 
 	// Always empty. An empty hash may be handed to any method, and is answered in this way.
 	Hash string `json:"hash"`
+}
+
+// DiskUse: what a store takes, and what takes it.
+type DiskUse struct {
+	// What takes the most, most first.
+	Consumers []Consumer `json:"consumers"`
+
+	// Growth by day, oldest first; days without any are left out.
+	Days []Growth `json:"days"`
+
+	// Operations in the logs.
+	Operations int64 `json:"operations"`
+
+	// Bytes of damaged files that a repair put aside.
+	QuarantineBytes int64 `json:"quarantine_bytes"`
+
+	// How much of the quota is used.
+	Quota QuotaUse `json:"quota"`
+
+	// Bytes of all its files.
+	StoreBytes int64 `json:"store_bytes"`
+
+	// Bytes in packs that no operation needs; `gc` frees most of them.
+	UnusedBytes int64 `json:"unused_bytes"`
+}
+
+// DuParams: what to measure.
+type DuParams struct {
+	// How many of the paths that take the most are named. Default: 10.
+	Top *int64 `json:"top,omitempty"`
+}
+
+// Elsewhere: a log that came from elsewhere, and its sessions.
+type Elsewhere struct {
+	// When that was recorded, in milliseconds since 1970.
+	AtMillis int64 `json:"at_millis"`
+
+	// The server or file it came from.
+	From string `json:"from"`
+
+	// Its name.
+	Log string `json:"log"`
+
+	// Its newest operation.
+	Operation string `json:"operation"`
+
+	// Its sessions, the last active one first.
+	Sessions []SessionInfo `json:"sessions"`
+
+	// Its newest snapshot.
+	Snapshot string `json:"snapshot"`
 }
 
 // Encoding: how bytes are written in JSON.
@@ -749,14 +818,15 @@ type FromMessage struct {
 
 // GcParams: what to keep.
 type GcParams struct {
-	// Operations younger than this, in days before the newest one, always stay. Default: 7.
+	// Operations younger than this, in days of work, always stay. Default: as the user's
+	// configuration says, else 7.
 	KeepDays *int64 `json:"keep_days,omitempty"`
 
-	// Beyond that, what one of this many sessions that worked last did. Default: none.
+	// Beyond that, what one of this many sessions that worked last did. Default: as configured.
 	KeepSessions *int64 `json:"keep_sessions,omitempty"`
 
-	// Beyond `keep_days`, one state a day stays for this many days more. Default: none does.
-	ThinDays int64 `json:"thin_days,omitempty"`
+	// Beyond `keep_days`, one state a day stays for this many days more. Default: as configured.
+	ThinDays *int64 `json:"thin_days,omitempty"`
 
 	// Rewrite every pack that has anything dead in it. Default: only wasteful ones.
 	Thorough bool `json:"thorough,omitempty"`
@@ -784,6 +854,15 @@ type GcReport struct {
 
 	// Packs before.
 	PacksBefore int64 `json:"packs_before"`
+}
+
+// Growth: what one day added.
+type Growth struct {
+	// Bytes in the packs that its operations were the first to need.
+	Bytes int64 `json:"bytes"`
+
+	// Days since 1970, in universal time.
+	Day int64 `json:"day"`
 }
 
 // Head: where the user's git stands.
@@ -1065,6 +1144,12 @@ type LostParams struct {
 type NoParams struct {
 }
 
+// OpenSteps: the steps that are being worked on.
+type OpenSteps struct {
+	// The steps, in the order in which they began.
+	Steps []StepInfo `json:"steps"`
+}
+
 // OperationParams: which operation.
 type OperationParams struct {
 	// How many of its files to name at most. Default: 1,000.
@@ -1199,11 +1284,14 @@ const PresenceUnknown Presence = "unknown"
 
 // Problem: something wrong in a store.
 type Problem struct {
-	// The path in that snapshot, safe to print.
+	// The object that is damaged or missing, if it is about one.
+	Object *string `json:"object"`
+
+	// The path it has in `snapshots`, safe to print.
 	Path *string `json:"path"`
 
-	// The snapshot it was found in, if one could be read.
-	Snapshot *string `json:"snapshot"`
+	// The snapshots that cannot be restored completely because of it.
+	Snapshots []string `json:"snapshots"`
 
 	// What is wrong.
 	What string `json:"what"`
@@ -1270,6 +1358,24 @@ type PurgedSnapshot struct {
 	Replacement string `json:"replacement"`
 }
 
+// QuotaUse: how much of the quota is used.
+type QuotaUse struct {
+	// What they may take.
+	MaxStoreBytes int64 `json:"max_store_bytes"`
+
+	// What they may take.
+	MaxTotalBytes int64 `json:"max_total_bytes"`
+
+	// How full the fuller of the two is.
+	Percent int64 `json:"percent"`
+
+	// Bytes that the objects of this store take.
+	StoreBytes int64 `json:"store_bytes"`
+
+	// Bytes that the objects of all stores under the data dir take.
+	TotalBytes int64 `json:"total_bytes"`
+}
+
 // Record: one operation that recorded a snapshot.
 type Record struct {
 	// When, in milliseconds since 1970.
@@ -1334,6 +1440,24 @@ type ReleaseParams struct {
 type Released struct {
 	// The session.
 	Session string `json:"session"`
+}
+
+// RepairReport: what a repair did.
+type RepairReport struct {
+	// What still is.
+	After Verification `json:"after"`
+
+	// What was wrong.
+	Before Verification `json:"before"`
+
+	// Objects that are whole again.
+	Healed int64 `json:"healed"`
+
+	// Where the damaged files are now.
+	Quarantined []Path `json:"quarantined"`
+
+	// Refs that were found again.
+	Refs []string `json:"refs"`
 }
 
 // RestoreParams: what to bring back.
@@ -1523,6 +1647,9 @@ type SessionInfo struct {
 
 // Sessions: the sessions of a work tree.
 type Sessions struct {
+	// Logs that were pulled or imported and are not this work tree's, the newest first.
+	Elsewhere []Elsewhere `json:"elsewhere,omitempty"`
+
 	// The sessions, the last active one first.
 	Sessions []SessionInfo `json:"sessions"`
 }
@@ -1592,7 +1719,7 @@ type Skipped struct {
 
 	// Why: `too_large`, `unreadable`, `unreadable_directory`, `unstable`, `restless`, `special`,
 	// `other_mount`, `protected_name`, `nested_repository`, `hash_collision`, `unreadable_index`,
-	// `ignore_file_too_large`, or one that is newer than this list.
+	// `ignore_file_too_large`, `over_quota`, or one that is newer than this list.
 	Reason string `json:"reason"`
 
 	// The reason in words.
@@ -1627,6 +1754,9 @@ type Snapshot struct {
 
 	// The operation that recorded it.
 	Operation string `json:"operation"`
+
+	// The mark that the use of the quota has passed with it: 50 or 80 percent.
+	QuotaMark *int64 `json:"quota_mark"`
 
 	// A restore that had been cut off and was finished first.
 	Recovered *Recovery `json:"recovered"`
@@ -1664,6 +1794,12 @@ type Status struct {
 	// Whether snapshots are taken.
 	Enabled bool `json:"enabled"`
 
+	// Files that the newest snapshot holds.
+	Files int64 `json:"files"`
+
+	// Why collecting garbage is due, if it is.
+	GcDue *string `json:"gc_due"`
+
 	// Whether it is a git work tree.
 	Git bool `json:"git"`
 
@@ -1675,6 +1811,15 @@ type Status struct {
 
 	// When it was taken, in milliseconds since 1970.
 	LastAtMillis *int64 `json:"last_at_millis"`
+
+	// What to do next, if something is to be done; for people.
+	NextStep *string `json:"next_step"`
+
+	// Packs in the store.
+	Packs int64 `json:"packs"`
+
+	// How much of the quota is used, once there is a store.
+	Quota *QuotaUse `json:"quota"`
 
 	// The work tree.
 	Root Path `json:"root"`
@@ -2088,11 +2233,11 @@ const WorkTreeDir WorkTree = "dir"
 // Access tells what a method does with the work tree: reads, records, writes or server.
 func Access(method string) string {
 	switch method {
-	case "blame", "checkpoints", "deeds", "deeds_diff", "deeds_full", "file_exists_at", "get_file_at", "list_files", "log", "lost", "operation", "revert_state", "sessions", "show", "status", "step", "steps", "timeline", "verify", "versions", "walk_back":
+	case "blame", "checkpoints", "deeds", "deeds_diff", "deeds_full", "du", "file_exists_at", "get_file_at", "list_files", "log", "lost", "open_steps", "operation", "revert_state", "sessions", "show", "status", "step", "steps", "timeline", "verify", "versions", "walk_back":
 		return "reads"
 	case "begin_step", "changes", "checkpoint", "diff", "diff_full", "end_step", "patch", "track":
 		return "records"
-	case "apply", "commit_revert", "fork", "gc", "plan_recover", "plan_redo", "plan_restore", "plan_revert", "plan_revert_to", "plan_undo", "plan_unrevert", "purge", "recover", "redo", "release_session", "restore", "revert", "revert_to", "undo", "unrevert":
+	case "apply", "commit_revert", "fork", "gc", "plan_recover", "plan_redo", "plan_restore", "plan_revert", "plan_revert_to", "plan_undo", "plan_unrevert", "purge", "recover", "redo", "release_session", "repair", "restore", "revert", "revert_to", "undo", "unrevert":
 		return "writes"
 	case "initialize", "shutdown":
 		return "server"
@@ -2127,6 +2272,8 @@ func NewResult(method string) any {
 		return new(Diff)
 	case "diff_full":
 		return new(DiffFull)
+	case "du":
+		return new(DiskUse)
 	case "end_step":
 		return new(StepEnded)
 	case "file_exists_at":
@@ -2145,6 +2292,8 @@ func NewResult(method string) any {
 		return new(Log)
 	case "lost":
 		return new(Lost)
+	case "open_steps":
+		return new(OpenSteps)
 	case "operation":
 		return new(LogEntry)
 	case "patch":
@@ -2171,6 +2320,8 @@ func NewResult(method string) any {
 		return new(UndoReport)
 	case "release_session":
 		return new(Released)
+	case "repair":
+		return new(RepairReport)
 	case "restore":
 		return new(RestoreReport)
 	case "revert":

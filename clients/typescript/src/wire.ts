@@ -109,6 +109,10 @@ export interface CallOptions {
   max_new_file_bytes?: number | null;
   /** Refuse more new bytes than this in one snapshot. */
   max_snapshot_bytes?: number | null;
+  /** What the objects of the store may take; what does not fit is left out and reported. */
+  max_store_bytes?: number | null;
+  /** The same for all stores under the data dir together. */
+  max_total_bytes?: number | null;
   /** Free space that must remain where the store is. */
   min_free_bytes?: number | null;
   /** Whether files of repositories inside the work tree are captured. */
@@ -273,6 +277,16 @@ export interface Conflict {
   why: string;
 }
 
+/** A path and what its versions take. */
+export interface Consumer {
+  /** Bytes that its versions take in the packs. */
+  bytes: number;
+  /** The path that the contents had first. */
+  path: Path;
+  /** Contents it had. */
+  versions: number;
+}
+
 /** A pack that cannot be used. */
 export interface DamagedPack {
   /** The pack. */
@@ -369,6 +383,46 @@ export interface Disabled {
   disabled: boolean;
   /** Always empty. An empty hash may be handed to any method, and is answered in this way. */
   hash: string;
+}
+
+/** What a store takes, and what takes it. */
+export interface DiskUse {
+  /** What takes the most, most first. */
+  consumers: Consumer[];
+  /** Growth by day, oldest first; days without any are left out. */
+  days: Growth[];
+  /** Operations in the logs. */
+  operations: number;
+  /** Bytes of damaged files that a repair put aside. */
+  quarantine_bytes: number;
+  /** How much of the quota is used. */
+  quota: QuotaUse;
+  /** Bytes of all its files. */
+  store_bytes: number;
+  /** Bytes in packs that no operation needs; `gc` frees most of them. */
+  unused_bytes: number;
+}
+
+/** What to measure. */
+export interface DuParams {
+  /** How many of the paths that take the most are named. Default: 10. */
+  top?: number | null;
+}
+
+/** A log that came from elsewhere, and its sessions. */
+export interface Elsewhere {
+  /** When that was recorded, in milliseconds since 1970. */
+  at_millis: number;
+  /** The server or file it came from. */
+  from: string;
+  /** Its name. */
+  log: string;
+  /** Its newest operation. */
+  operation: string;
+  /** Its sessions, the last active one first. */
+  sessions: SessionInfo[];
+  /** Its newest snapshot. */
+  snapshot: Hash;
 }
 
 /** How bytes are written in JSON. */
@@ -567,12 +621,15 @@ export interface FromMessage {
 
 /** What to keep. */
 export interface GcParams {
-  /** Operations younger than this, in days before the newest one, always stay. Default: 7. */
+  /**
+   * Operations younger than this, in days of work, always stay. Default: as the user's
+   * configuration says, else 7.
+   */
   keep_days?: number | null;
-  /** Beyond that, what one of this many sessions that worked last did. Default: none. */
+  /** Beyond that, what one of this many sessions that worked last did. Default: as configured. */
   keep_sessions?: number | null;
-  /** Beyond `keep_days`, one state a day stays for this many days more. Default: none does. */
-  thin_days?: number;
+  /** Beyond `keep_days`, one state a day stays for this many days more. Default: as configured. */
+  thin_days?: number | null;
   /** Rewrite every pack that has anything dead in it. Default: only wasteful ones. */
   thorough?: boolean;
 }
@@ -593,6 +650,14 @@ export interface GcReport {
   packs_after: number;
   /** Packs before. */
   packs_before: number;
+}
+
+/** What one day added. */
+export interface Growth {
+  /** Bytes in the packs that its operations were the first to need. */
+  bytes: number;
+  /** Days since 1970, in universal time. */
+  day: number;
 }
 
 /** Where the user's git stands. */
@@ -809,6 +874,12 @@ export interface LostParams {
 /** Nothing but where. */
 export type NoParams = {};
 
+/** The steps that are being worked on. */
+export interface OpenSteps {
+  /** The steps, in the order in which they began. */
+  steps: StepInfo[];
+}
+
 /** Which operation. */
 export interface OperationParams {
   /** How many of its files to name at most. Default: 1,000. */
@@ -919,10 +990,12 @@ export type Presence = "present" | "absent" | "unknown";
 
 /** Something wrong in a store. */
 export interface Problem {
-  /** The path in that snapshot, safe to print. */
+  /** The object that is damaged or missing, if it is about one. */
+  object: Hash | null;
+  /** The path it has in `snapshots`, safe to print. */
   path: string | null;
-  /** The snapshot it was found in, if one could be read. */
-  snapshot: Hash | null;
+  /** The snapshots that cannot be restored completely because of it. */
+  snapshots: Hash[];
   /** What is wrong. */
   what: string;
 }
@@ -972,6 +1045,20 @@ export interface PurgedSnapshot {
   hash: Hash;
   /** Its hash now. */
   replacement: Hash;
+}
+
+/** How much of the quota is used. */
+export interface QuotaUse {
+  /** What they may take. */
+  max_store_bytes: number;
+  /** What they may take. */
+  max_total_bytes: number;
+  /** How full the fuller of the two is. */
+  percent: number;
+  /** Bytes that the objects of this store take. */
+  store_bytes: number;
+  /** Bytes that the objects of all stores under the data dir take. */
+  total_bytes: number;
 }
 
 /** One operation that recorded a snapshot. */
@@ -1028,6 +1115,20 @@ export interface ReleaseParams {
 export interface Released {
   /** The session. */
   session: string;
+}
+
+/** What a repair did. */
+export interface RepairReport {
+  /** What still is. */
+  after: Verification;
+  /** What was wrong. */
+  before: Verification;
+  /** Objects that are whole again. */
+  healed: number;
+  /** Where the damaged files are now. */
+  quarantined: Path[];
+  /** Refs that were found again. */
+  refs: string[];
 }
 
 /** What to bring back. */
@@ -1159,6 +1260,8 @@ export interface SessionInfo {
 
 /** The sessions of a work tree. */
 export interface Sessions {
+  /** Logs that were pulled or imported and are not this work tree's, the newest first. */
+  elsewhere?: Elsewhere[];
   /** The sessions, the last active one first. */
   sessions: SessionInfo[];
 }
@@ -1205,7 +1308,7 @@ export interface Skipped {
   /**
    * Why: `too_large`, `unreadable`, `unreadable_directory`, `unstable`, `restless`, `special`,
    * `other_mount`, `protected_name`, `nested_repository`, `hash_collision`, `unreadable_index`,
-   * `ignore_file_too_large`, or one that is newer than this list.
+   * `ignore_file_too_large`, `over_quota`, or one that is newer than this list.
    */
   reason: string;
   /** The reason in words. */
@@ -1232,6 +1335,8 @@ export interface Snapshot {
   objects_written: number;
   /** The operation that recorded it. */
   operation: string;
+  /** The mark that the use of the quota has passed with it: 50 or 80 percent. */
+  quota_mark: number | null;
   /** A restore that had been cut off and was finished first. */
   recovered: Recovery | null;
   /** What it does not hold, and why. */
@@ -1260,6 +1365,10 @@ export interface Status {
   damaged_packs: DamagedPack[];
   /** Whether snapshots are taken. */
   enabled: boolean;
+  /** Files that the newest snapshot holds. */
+  files: number;
+  /** Why collecting garbage is due, if it is. */
+  gc_due: string | null;
   /** Whether it is a git work tree. */
   git: boolean;
   /** Files of a restore that was cut off; the next command that writes finishes it. */
@@ -1268,6 +1377,12 @@ export interface Status {
   last: Hash | null;
   /** When it was taken, in milliseconds since 1970. */
   last_at_millis: number | null;
+  /** What to do next, if something is to be done; for people. */
+  next_step: string | null;
+  /** Packs in the store. */
+  packs: number;
+  /** How much of the quota is used, once there is a store. */
+  quota: QuotaUse | null;
   /** The work tree. */
   root: Path;
   /** What the newest snapshot does not hold. */
@@ -1590,6 +1705,8 @@ export interface Methods {
   diff: { params: Place & CompareParams; result: Diff | Disabled };
   /** Gives every file that differs with both its texts and its line counts. */
   diff_full: { params: Place & CompareParams; result: DiffFull | Disabled };
+  /** Tells what the store takes, what takes the most, and how it grows. */
+  du: { params: Place & DuParams; result: DiskUse };
   /** Records the state after a tool ran, also if it failed. */
   end_step: { params: Place & EndParams; result: StepEnded | Disabled };
   /** Tells whether a snapshot has a file. */
@@ -1608,6 +1725,8 @@ export interface Methods {
   log: { params: Place & TimelineParams; result: Log };
   /** Lists files that disappeared and have not come back, the last lost first. */
   lost: { params: Place & LostParams; result: Lost };
+  /** Lists the steps that have begun and not ended. */
+  open_steps: { params: Place & NoParams; result: OpenSteps };
   /** Gives one operation of the log. */
   operation: { params: Place & OperationParams; result: LogEntry };
   /** Lists the files that changed since a snapshot, up to now or up to another one. */
@@ -1634,6 +1753,8 @@ export interface Methods {
   redo: { params: Place & RedoParams; result: UndoReport };
   /** Lets go of a session: what only it did need not be kept any longer. */
   release_session: { params: Place & ReleaseParams; result: Released };
+  /** Heals what is damaged, as far as the content still exists somewhere. */
+  repair: { params: Place & NoParams; result: RepairReport };
   /** Brings the work tree, or some of its paths, back to a snapshot. */
   restore: { params: Place & RestoreParams; result: RestoreReport | Disabled };
   /** Takes single files back, each to its own snapshot; of several, the first one counts. */
@@ -1684,6 +1805,7 @@ export const ACCESS: { readonly [M in keyof Methods]: Access } = {
   deeds_full: "reads",
   diff: "records",
   diff_full: "records",
+  du: "reads",
   end_step: "records",
   file_exists_at: "reads",
   fork: "writes",
@@ -1693,6 +1815,7 @@ export const ACCESS: { readonly [M in keyof Methods]: Access } = {
   list_files: "reads",
   log: "reads",
   lost: "reads",
+  open_steps: "reads",
   operation: "reads",
   patch: "records",
   plan_recover: "writes",
@@ -1706,6 +1829,7 @@ export const ACCESS: { readonly [M in keyof Methods]: Access } = {
   recover: "writes",
   redo: "writes",
   release_session: "writes",
+  repair: "writes",
   restore: "writes",
   revert: "writes",
   revert_state: "reads",
@@ -1734,6 +1858,15 @@ export type Kind =
   | "method_not_found"
   | "invalid_params"
   | "too_large"
+  | "unauthorized"
+  | "forbidden"
+  | "no_such_route"
+  | "wrong_verb"
+  | "not_json"
+  | "no_such_project"
+  | "plan_required"
+  | "key_reused"
+  | "timed_out"
   | "overloaded"
   | "internal_error"
   | "cancelled"
@@ -1758,6 +1891,14 @@ export type Kind =
   | "binary"
   | "not_empty"
   | "inside_work_tree"
+  | "no_such_log"
+  | "no_history"
+  | "still_there"
+  | "bad_import"
+  | "diverged"
+  | "nothing_pulled"
+  | "no_git"
+  | "git"
   | "nothing_to_undo"
   | "nothing_to_redo"
   | "not_a_snapshot"
@@ -1773,6 +1914,8 @@ export type Kind =
   | "newer_format"
   | "untrusted_store"
   | "over_budget"
+  | "over_quota"
+  | "git"
   | "no_space"
   | "mass_change"
   | "moved"
@@ -1785,6 +1928,9 @@ export type Kind =
   | "patches"
   | "not_started"
   | "not_watched"
+  | "not_loopback"
+  | "already_served"
+  | "not_served"
   | "signals"
   | "output"
   | "json";

@@ -22,6 +22,7 @@ ACCESS = {
     "deeds_full": "reads",
     "diff": "records",
     "diff_full": "records",
+    "du": "reads",
     "end_step": "records",
     "file_exists_at": "reads",
     "fork": "writes",
@@ -31,6 +32,7 @@ ACCESS = {
     "list_files": "reads",
     "log": "reads",
     "lost": "reads",
+    "open_steps": "reads",
     "operation": "reads",
     "patch": "records",
     "plan_recover": "writes",
@@ -44,6 +46,7 @@ ACCESS = {
     "recover": "writes",
     "redo": "writes",
     "release_session": "writes",
+    "repair": "writes",
     "restore": "writes",
     "revert": "writes",
     "revert_state": "reads",
@@ -77,6 +80,7 @@ RESULTS: dict[str, Any] = {
     "deeds_full": wire.DeedsFull,
     "diff": Union[wire.Diff, wire.Disabled],
     "diff_full": Union[wire.DiffFull, wire.Disabled],
+    "du": wire.DiskUse,
     "end_step": Union[wire.StepEnded, wire.Disabled],
     "file_exists_at": Union[wire.Exists, wire.Disabled],
     "fork": wire.Fork,
@@ -86,6 +90,7 @@ RESULTS: dict[str, Any] = {
     "list_files": Union[wire.Files, wire.Disabled],
     "log": wire.Log,
     "lost": wire.Lost,
+    "open_steps": wire.OpenSteps,
     "operation": wire.LogEntry,
     "patch": Union[wire.Patch, wire.Disabled],
     "plan_recover": wire.Plan,
@@ -99,6 +104,7 @@ RESULTS: dict[str, Any] = {
     "recover": wire.RestoreReport,
     "redo": wire.UndoReport,
     "release_session": wire.Released,
+    "repair": wire.RepairReport,
     "restore": Union[wire.RestoreReport, wire.Disabled],
     "revert": wire.RestoreReport,
     "revert_state": wire.Reverted,
@@ -347,6 +353,18 @@ class Methods:
         params: dict[str, Any] = {"from": from_, "limit": limit, "max_bytes": max_bytes, "offset": offset, "paths": paths, "to": to}
         return cast(Union[wire.DiffFull, wire.Disabled], self.call("diff_full", params))
 
+    def du(
+        self,
+        *,
+        top: Optional[int] = None,
+    ) -> wire.DiskUse:
+        """Tells what the store takes, what takes the most, and how it grows.
+
+        top: How many of the paths that take the most are named. Default: 10.
+        """
+        params: dict[str, Any] = {"top": top}
+        return cast(wire.DiskUse, self.call("du", params))
+
     def end_step(
         self,
         *,
@@ -402,9 +420,10 @@ class Methods:
     ) -> wire.CareReport:
         """Drops what need not be kept any longer, and packs the rest.
 
-        keep_days: Operations younger than this, in days before the newest one, always stay. Default: 7.
-        keep_sessions: Beyond that, what one of this many sessions that worked last did. Default: none.
-        thin_days: Beyond `keep_days`, one state a day stays for this many days more. Default: none does.
+        keep_days: Operations younger than this, in days of work, always stay. Default: as the user's
+        configuration says, else 7.
+        keep_sessions: Beyond that, what one of this many sessions that worked last did. Default: as configured.
+        thin_days: Beyond `keep_days`, one state a day stays for this many days more. Default: as configured.
         thorough: Rewrite every pack that has anything dead in it. Default: only wasteful ones.
         """
         params: dict[str, Any] = {"keep_days": keep_days, "keep_sessions": keep_sessions, "thin_days": thin_days, "thorough": thorough}
@@ -477,6 +496,11 @@ class Methods:
         """
         params: dict[str, Any] = {"limit": limit, "offset": offset}
         return cast(wire.Lost, self.call("lost", params))
+
+    def open_steps(self) -> wire.OpenSteps:
+        """Lists the steps that have begun and not ended."""
+        params: dict[str, Any] = {}
+        return cast(wire.OpenSteps, self.call("open_steps", params))
 
     def operation(
         self,
@@ -714,6 +738,11 @@ class Methods:
         """
         params: dict[str, Any] = {"session": session}
         return cast(wire.Released, self.call("release_session", params))
+
+    def repair(self) -> wire.RepairReport:
+        """Heals what is damaged, as far as the content still exists somewhere."""
+        params: dict[str, Any] = {}
+        return cast(wire.RepairReport, self.call("repair", params))
 
     def restore(
         self,
@@ -1192,6 +1221,18 @@ class AsyncMethods:
         params: dict[str, Any] = {"from": from_, "limit": limit, "max_bytes": max_bytes, "offset": offset, "paths": paths, "to": to}
         return cast(Union[wire.DiffFull, wire.Disabled], await self.call("diff_full", params))
 
+    async def du(
+        self,
+        *,
+        top: Optional[int] = None,
+    ) -> wire.DiskUse:
+        """Tells what the store takes, what takes the most, and how it grows.
+
+        top: How many of the paths that take the most are named. Default: 10.
+        """
+        params: dict[str, Any] = {"top": top}
+        return cast(wire.DiskUse, await self.call("du", params))
+
     async def end_step(
         self,
         *,
@@ -1247,9 +1288,10 @@ class AsyncMethods:
     ) -> wire.CareReport:
         """Drops what need not be kept any longer, and packs the rest.
 
-        keep_days: Operations younger than this, in days before the newest one, always stay. Default: 7.
-        keep_sessions: Beyond that, what one of this many sessions that worked last did. Default: none.
-        thin_days: Beyond `keep_days`, one state a day stays for this many days more. Default: none does.
+        keep_days: Operations younger than this, in days of work, always stay. Default: as the user's
+        configuration says, else 7.
+        keep_sessions: Beyond that, what one of this many sessions that worked last did. Default: as configured.
+        thin_days: Beyond `keep_days`, one state a day stays for this many days more. Default: as configured.
         thorough: Rewrite every pack that has anything dead in it. Default: only wasteful ones.
         """
         params: dict[str, Any] = {"keep_days": keep_days, "keep_sessions": keep_sessions, "thin_days": thin_days, "thorough": thorough}
@@ -1322,6 +1364,11 @@ class AsyncMethods:
         """
         params: dict[str, Any] = {"limit": limit, "offset": offset}
         return cast(wire.Lost, await self.call("lost", params))
+
+    async def open_steps(self) -> wire.OpenSteps:
+        """Lists the steps that have begun and not ended."""
+        params: dict[str, Any] = {}
+        return cast(wire.OpenSteps, await self.call("open_steps", params))
 
     async def operation(
         self,
@@ -1559,6 +1606,11 @@ class AsyncMethods:
         """
         params: dict[str, Any] = {"session": session}
         return cast(wire.Released, await self.call("release_session", params))
+
+    async def repair(self) -> wire.RepairReport:
+        """Heals what is damaged, as far as the content still exists somewhere."""
+        params: dict[str, Any] = {}
+        return cast(wire.RepairReport, await self.call("repair", params))
 
     async def restore(
         self,

@@ -138,6 +138,10 @@ class CallOptions(TypedDict, total=False):
     """Skip and report new files above this size."""
     max_snapshot_bytes: Optional[int]
     """Refuse more new bytes than this in one snapshot."""
+    max_store_bytes: Optional[int]
+    """What the objects of the store may take; what does not fit is left out and reported."""
+    max_total_bytes: Optional[int]
+    """The same for all stores under the data dir together."""
     min_free_bytes: Optional[int]
     """Free space that must remain where the store is."""
     nested_repos: Optional[bool]
@@ -271,7 +275,7 @@ class Skipped:
     reason: str
     """Why: `too_large`, `unreadable`, `unreadable_directory`, `unstable`, `restless`, `special`,
     `other_mount`, `protected_name`, `nested_repository`, `hash_collision`, `unreadable_index`,
-    `ignore_file_too_large`, or one that is newer than this list.
+    `ignore_file_too_large`, `over_quota`, or one that is newer than this list.
     """
     text: str
     """The reason in words."""
@@ -316,6 +320,17 @@ class Conflict:
     """The file."""
     why: str
     """Why."""
+
+
+@dataclass(frozen=True)
+class Consumer:
+    """A path and what its versions take."""
+    bytes: int
+    """Bytes that its versions take in the packs."""
+    path: str
+    """The path that the contents had first."""
+    versions: int
+    """Contents it had."""
 
 
 @dataclass(frozen=True)
@@ -445,6 +460,119 @@ class Disabled:
     """Always empty. An empty hash may be handed to any method, and is answered in this way."""
 
 
+@dataclass(frozen=True)
+class Growth:
+    """What one day added."""
+    bytes: int
+    """Bytes in the packs that its operations were the first to need."""
+    day: int
+    """Days since 1970, in universal time."""
+
+
+@dataclass(frozen=True)
+class QuotaUse:
+    """How much of the quota is used."""
+    max_store_bytes: int
+    """What they may take."""
+    max_total_bytes: int
+    """What they may take."""
+    percent: int
+    """How full the fuller of the two is."""
+    store_bytes: int
+    """Bytes that the objects of this store take."""
+    total_bytes: int
+    """Bytes that the objects of all stores under the data dir take."""
+
+
+@dataclass(frozen=True)
+class DiskUse:
+    """What a store takes, and what takes it."""
+    consumers: list[Consumer]
+    """What takes the most, most first."""
+    days: list[Growth]
+    """Growth by day, oldest first; days without any are left out."""
+    operations: int
+    """Operations in the logs."""
+    quarantine_bytes: int
+    """Bytes of damaged files that a repair put aside."""
+    quota: QuotaUse
+    """How much of the quota is used."""
+    store_bytes: int
+    """Bytes of all its files."""
+    unused_bytes: int
+    """Bytes in packs that no operation needs; `gc` frees most of them."""
+
+
+@dataclass(frozen=True)
+class Forked:
+    """Where a forked session comes from."""
+    message: Optional[str]
+    """The first message that it does not share; `null` if it shares all there was."""
+    operation: str
+    """The last operation that it shares."""
+    session: str
+    """The session it shares history with."""
+
+
+@dataclass(frozen=True)
+class RevertState:
+    """A revert that can still be moved or taken back."""
+    after: str
+    """The snapshot after it."""
+    before: str
+    """The snapshot before the revert."""
+    boundary: Boundary
+    """The first thing that is taken back."""
+    messages: list[str]
+    """The messages they belong to, oldest first: what a commit removes."""
+    operation: str
+    """The operation that took it back."""
+    session: str
+    """The session."""
+    steps: list[str]
+    """The steps that are taken back, oldest first."""
+
+
+@dataclass(frozen=True)
+class SessionInfo:
+    """One session as the log has it."""
+    first_at_millis: int
+    """When its first change was recorded, in milliseconds since 1970."""
+    forked: Optional[Forked]
+    """Where it comes from, if it is a fork."""
+    last_at_millis: int
+    """When its last change was recorded."""
+    parent: Optional[str]
+    """The session it works for, if it is a sub-agent's."""
+    reverted: Optional[RevertState]
+    """Its revert, as long as that can be moved or taken back."""
+    session: str
+    """The session's id."""
+    steps: int
+    """Steps that changed something."""
+    undone: int
+    """Steps that are taken back at present."""
+    who: Optional[str]
+    """The agent, if it said so."""
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A log that came from elsewhere, and its sessions."""
+    at_millis: int
+    """When that was recorded, in milliseconds since 1970."""
+    from_: str
+    """The server or file it came from."""
+    log: str
+    """Its name."""
+    operation: str
+    """Its newest operation."""
+    sessions: list[SessionInfo]
+    """Its sessions, the last active one first."""
+    snapshot: str
+    """Its newest snapshot."""
+
+
 #: How bytes are written in JSON.
 Encoding = Literal["utf-8", "base64"]
 
@@ -558,17 +686,6 @@ class Files:
     """The `offset` that goes on from here; `null` at the end."""
     total: int
     """How many there are in all."""
-
-
-@dataclass(frozen=True)
-class Forked:
-    """Where a forked session comes from."""
-    message: Optional[str]
-    """The first message that it does not share; `null` if it shares all there was."""
-    operation: str
-    """The last operation that it shares."""
-    session: str
-    """The session it shares history with."""
 
 
 @dataclass(frozen=True)
@@ -805,6 +922,13 @@ class Lost:
 
 
 @dataclass(frozen=True)
+class OpenSteps:
+    """The steps that are being worked on."""
+    steps: list[StepInfo]
+    """The steps, in the order in which they began."""
+
+
+@dataclass(frozen=True)
 class Patch:
     """The files that changed since a snapshot; what `revert` takes."""
     complete: bool
@@ -871,10 +995,12 @@ class Plan:
 @dataclass(frozen=True)
 class Problem:
     """Something wrong in a store."""
+    object: Optional[str]
+    """The object that is damaged or missing, if it is about one."""
     path: Optional[str]
-    """The path in that snapshot, safe to print."""
-    snapshot: Optional[str]
-    """The snapshot it was found in, if one could be read."""
+    """The path it has in `snapshots`, safe to print."""
+    snapshots: list[str]
+    """The snapshots that cannot be restored completely because of it."""
     what: str
     """What is wrong."""
 
@@ -935,22 +1061,31 @@ class Released:
 
 
 @dataclass(frozen=True)
-class RevertState:
-    """A revert that can still be moved or taken back."""
-    after: str
-    """The snapshot after it."""
-    before: str
-    """The snapshot before the revert."""
-    boundary: Boundary
-    """The first thing that is taken back."""
-    messages: list[str]
-    """The messages they belong to, oldest first: what a commit removes."""
-    operation: str
-    """The operation that took it back."""
-    session: str
-    """The session."""
-    steps: list[str]
-    """The steps that are taken back, oldest first."""
+class Verification:
+    """The outcome of checking a store."""
+    objects: int
+    """Objects whose bytes have the right hash."""
+    ok: bool
+    """Whether nothing is wrong."""
+    problems: list[Problem]
+    """What was wrong."""
+    snapshots: int
+    """Snapshots that were looked at."""
+
+
+@dataclass(frozen=True)
+class RepairReport:
+    """What a repair did."""
+    after: Verification
+    """What still is."""
+    before: Verification
+    """What was wrong."""
+    healed: int
+    """Objects that are whole again."""
+    quarantined: list[str]
+    """Where the damaged files are now."""
+    refs: list[str]
+    """Refs that were found again."""
 
 
 @dataclass(frozen=True)
@@ -968,33 +1103,12 @@ Scope = Union[Literal["last_turn"], Literal["last_step"], ScopeStep, ScopeMessag
 
 
 @dataclass(frozen=True)
-class SessionInfo:
-    """One session as the log has it."""
-    first_at_millis: int
-    """When its first change was recorded, in milliseconds since 1970."""
-    forked: Optional[Forked]
-    """Where it comes from, if it is a fork."""
-    last_at_millis: int
-    """When its last change was recorded."""
-    parent: Optional[str]
-    """The session it works for, if it is a sub-agent's."""
-    reverted: Optional[RevertState]
-    """Its revert, as long as that can be moved or taken back."""
-    session: str
-    """The session's id."""
-    steps: int
-    """Steps that changed something."""
-    undone: int
-    """Steps that are taken back at present."""
-    who: Optional[str]
-    """The agent, if it said so."""
-
-
-@dataclass(frozen=True)
 class Sessions:
     """The sessions of a work tree."""
     sessions: list[SessionInfo]
     """The sessions, the last active one first."""
+    elsewhere: Optional[list[Elsewhere]] = None
+    """Logs that were pulled or imported and are not this work tree's, the newest first."""
 
 
 @dataclass(frozen=True)
@@ -1088,6 +1202,8 @@ class Snapshot:
     """Objects that were new to the store."""
     operation: str
     """The operation that recorded it."""
+    quota_mark: Optional[int]
+    """The mark that the use of the quota has passed with it: 50 or 80 percent."""
     recovered: Optional[Recovery]
     """A restore that had been cut off and was finished first."""
     skipped: list[Skipped]
@@ -1120,6 +1236,10 @@ class Status:
     """Packs that cannot be used."""
     enabled: bool
     """Whether snapshots are taken."""
+    files: int
+    """Files that the newest snapshot holds."""
+    gc_due: Optional[str]
+    """Why collecting garbage is due, if it is."""
     git: bool
     """Whether it is a git work tree."""
     interrupted_files: Optional[int]
@@ -1128,6 +1248,12 @@ class Status:
     """The newest snapshot."""
     last_at_millis: Optional[int]
     """When it was taken, in milliseconds since 1970."""
+    next_step: Optional[str]
+    """What to do next, if something is to be done; for people."""
+    packs: int
+    """Packs in the store."""
+    quota: Optional[QuotaUse]
+    """How much of the quota is used, once there is a store."""
     root: str
     """The work tree."""
     skipped: list[Skipped]
@@ -1210,19 +1336,6 @@ class UndoReport:
     """The operation that recorded the state before: restoring it takes this back as a whole."""
     steps: list[str]
     """The steps it is about, oldest first."""
-
-
-@dataclass(frozen=True)
-class Verification:
-    """The outcome of checking a store."""
-    objects: int
-    """Objects whose bytes have the right hash."""
-    ok: bool
-    """Whether nothing is wrong."""
-    problems: list[Problem]
-    """What was wrong."""
-    snapshots: int
-    """Snapshots that were looked at."""
 
 
 @dataclass(frozen=True)
