@@ -1,10 +1,9 @@
 //! Runs the vectors against anything that takes a method and parameters.
 //!
-//! Included by its path: a new interface implements [`Server`] and calls [`check_all`].
+//! Included by its path: a new interface implements [`Server`] and calls [`run_all`].
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -14,14 +13,22 @@ use serde_json::{Map, Value, json};
 
 /// Whoever is asked.
 pub(crate) trait Server {
-    /// The result, or what is known of the failure.
-    fn call(&mut self, method: &str, params: &Value) -> Result<Value, Value>;
+    /// The result, or what is known of the failure; nothing if this interface has no such call, which
+    /// is then left out.
+    fn call(&mut self, method: &str, params: &Value) -> Option<Result<Value, Value>>;
 }
 
-/// Runs every vector in an empty laboratory of its own, and compares what comes back.
-///
-/// With UPDATE_CONFORMANCE set, what came back is what is expected from now on.
-pub(crate) fn check_all<S: Server>(mut start: impl FnMut(&Path) -> S) {
+/// What to do with what comes back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// It must be what is expected.
+    Compare,
+    /// It is expected from now on.
+    Keep,
+}
+
+/// Runs every vector in an empty laboratory of its own.
+pub(crate) fn run_all<S: Server>(then: Then, mut start: impl FnMut(&Path) -> S) {
     let mut names: Vec<PathBuf> = fs::read_dir(folder().join("vectors"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -35,15 +42,21 @@ pub(crate) fn check_all<S: Server>(mut start: impl FnMut(&Path) -> S) {
         fs::create_dir(lab.join("tree")).unwrap();
         let found = run(&read_json(&name), &lab, &mut start(&lab));
         let expected = name.with_extension("expected.jsonl");
-        if std::env::var_os("UPDATE_CONFORMANCE").is_some() {
-            fs::write(&expected, &found).unwrap();
+        if then == Then::Keep {
+            fs::write(&expected, found.iter().flatten().fold(String::new(), add_line)).unwrap();
         }
         let wanted = fs::read_to_string(&expected).unwrap_or_default();
-        for (at, (found, wanted)) in found.lines().zip(wanted.lines()).enumerate() {
+        for (at, (found, wanted)) in found.iter().zip(wanted.lines()).enumerate() {
+            // A call that was left out has no line to compare.
+            let found = found.as_deref().unwrap_or(wanted);
             assert_eq!(found, wanted, "line {} of {}", at + 1, expected.display());
         }
-        assert_eq!(found.lines().count(), wanted.lines().count(), "{}", expected.display());
+        assert_eq!(found.len(), wanted.lines().count(), "{}", expected.display());
     }
+}
+
+fn add_line(text: String, line: &String) -> String {
+    text + line + "\n"
 }
 
 fn folder() -> PathBuf {
@@ -54,16 +67,26 @@ fn read_json(path: &Path) -> Value {
     serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
 }
 
-fn run(vector: &Value, lab: &Path, server: &mut impl Server) -> String {
-    let mut lines = String::new();
+/// A line for every step that gives one; `None` for a call that was left out.
+fn run(vector: &Value, lab: &Path, server: &mut impl Server) -> Vec<Option<String>> {
+    let mut lines = Vec::new();
     let mut names = BTreeMap::new();
     let mut plain = Plain::new(lab);
     for step in vector["steps"].as_array().unwrap() {
-        if let Some(line) = take_step(step, lab, server, &mut names) {
-            writeln!(lines, "{}", plain.plain("", line)).unwrap();
+        match take_step(step, lab, server, &mut names) {
+            Outcome::Quiet => (),
+            Outcome::LeftOut => lines.push(None),
+            Outcome::Line(line) => lines.push(Some(plain.plain("", line).to_string())),
         }
     }
     lines
+}
+
+/// What a step gives.
+enum Outcome {
+    Quiet,
+    LeftOut,
+    Line(Value),
 }
 
 fn take_step(
@@ -71,7 +94,7 @@ fn take_step(
     lab: &Path,
     server: &mut impl Server,
     names: &mut BTreeMap<String, Value>,
-) -> Option<Value> {
+) -> Outcome {
     let tree = lab.join("tree");
     let at = |key: &str| step.get(key).map(|path| tree.join(OsStr::from_bytes(&bytes(path))));
     if let Some(path) = at("write") {
@@ -86,19 +109,23 @@ fn take_step(
         fs::set_permissions(path, fs::Permissions::from_mode(bits)).unwrap();
     } else if let Some(path) = at("read") {
         let found = fs::read(path).ok().map(|bytes| ctrlz::base64(&bytes));
-        return Some(json!({ "read": step["read"], "base64": found }));
+        return Outcome::Line(json!({ "read": step["read"], "base64": found }));
     } else {
         let method = step["call"].as_str().unwrap();
-        let result = server.call(method, &params(&step["params"], lab, names));
+        // What refers to a call that was left out is left out, too.
+        let params = params(&step["params"], lab, names);
+        let Some(result) = params.and_then(|params| server.call(method, &params)) else {
+            return Outcome::LeftOut;
+        };
         if let (Some(name), Ok(result)) = (step["as"].as_str(), &result) {
             names.insert(name.to_owned(), result.clone());
         }
-        return Some(match result {
+        return Outcome::Line(match result {
             Ok(result) => json!({ "call": method, "result": result }),
             Err(error) => json!({ "call": method, "error": error }),
         });
     }
-    None
+    Outcome::Quiet
 }
 
 /// The bytes of a path, as a text or as the wire has those that are none.
@@ -128,36 +155,41 @@ fn decode_base64(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// The parameters of a call: with what earlier calls gave, and where to act.
-fn params(params: &Value, lab: &Path, names: &BTreeMap<String, Value>) -> Value {
+/// The parameters of a call: with what earlier calls gave, and where to act. Nothing if an earlier
+/// call gave nothing.
+fn params(params: &Value, lab: &Path, names: &BTreeMap<String, Value>) -> Option<Value> {
     let lab = lab.to_str().unwrap();
-    let mut made = filled(params, lab, names);
+    let mut made = filled(params, lab, names)?;
     let object = made.as_object_mut().unwrap();
     object.entry("dir").or_insert_with(|| format!("{lab}/tree").into());
     object.entry("data_dir").or_insert_with(|| format!("{lab}/data").into());
-    made
+    Some(made)
 }
 
-fn filled(value: &Value, lab: &str, names: &BTreeMap<String, Value>) -> Value {
-    match value {
+fn filled(value: &Value, lab: &str, names: &BTreeMap<String, Value>) -> Option<Value> {
+    Some(match value {
         Value::String(text) if text.starts_with("$LAB") => text.replacen("$LAB", lab, 1).into(),
-        Value::Array(items) => items.iter().map(|item| filled(item, lab, names)).collect(),
+        Value::Array(items) => {
+            items.iter().map(|item| filled(item, lab, names)).collect::<Option<_>>()?
+        }
         Value::Object(fields) => match fields.get("$").and_then(Value::as_str) {
-            Some(reference) => referred(reference, names),
+            Some(reference) => return referred(reference, names),
             None => {
-                let fill = |(key, item): (&String, &Value)| (key.clone(), filled(item, lab, names));
-                Value::Object(fields.iter().map(fill).collect())
+                let fill =
+                    |(key, item): (&String, &Value)| Some((key.clone(), filled(item, lab, names)?));
+                Value::Object(fields.iter().map(fill).collect::<Option<_>>()?)
             }
         },
         other => other.clone(),
-    }
+    })
 }
 
-fn referred(reference: &str, names: &BTreeMap<String, Value>) -> Value {
+fn referred(reference: &str, names: &BTreeMap<String, Value>) -> Option<Value> {
     let (name, rest) = reference.split_once('.').unwrap_or((reference, ""));
     let pointer = rest.split('.').filter(|part| !part.is_empty());
     let pointer: String = pointer.map(|part| format!("/{part}")).collect();
-    names[name].pointer(&pointer).unwrap_or_else(|| panic!("no {reference}")).clone()
+    let found = names.get(name)?.pointer(&pointer);
+    Some(found.unwrap_or_else(|| panic!("no {reference}")).clone())
 }
 
 /// Replaces what differs from run to run.
