@@ -379,7 +379,7 @@ type Consumer struct {
 	Versions int64 `json:"versions"`
 }
 
-// DamagedPack: a pack that cannot be used.
+// DamagedPack: a pack that is damaged.
 type DamagedPack struct {
 	// The pack.
 	Path Path `json:"path"`
@@ -1788,7 +1788,7 @@ type Status struct {
 	// Blobs that the user's repository still lends.
 	Borrowed int64 `json:"borrowed"`
 
-	// Packs that cannot be used.
+	// Packs that are damaged.
 	DamagedPacks []DamagedPack `json:"damaged_packs"`
 
 	// Whether snapshots are taken.
@@ -1799,6 +1799,9 @@ type Status struct {
 
 	// Why collecting garbage is due, if it is.
 	GcDue *string `json:"gc_due"`
+
+	// Why collecting garbage failed the last time, if it did.
+	GcFailed *string `json:"gc_failed"`
 
 	// Whether it is a git work tree.
 	Git bool `json:"git"`

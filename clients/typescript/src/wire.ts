@@ -287,7 +287,7 @@ export interface Consumer {
   versions: number;
 }
 
-/** A pack that cannot be used. */
+/** A pack that is damaged. */
 export interface DamagedPack {
   /** The pack. */
   path: Path;
@@ -1361,7 +1361,7 @@ export interface SnapshotInfo {
 export interface Status {
   /** Blobs that the user's repository still lends. */
   borrowed: number;
-  /** Packs that cannot be used. */
+  /** Packs that are damaged. */
   damaged_packs: DamagedPack[];
   /** Whether snapshots are taken. */
   enabled: boolean;
@@ -1369,6 +1369,8 @@ export interface Status {
   files: number;
   /** Why collecting garbage is due, if it is. */
   gc_due: string | null;
+  /** Why collecting garbage failed the last time, if it did. */
+  gc_failed: string | null;
   /** Whether it is a git work tree. */
   git: boolean;
   /** Files of a restore that was cut off; the next command that writes finishes it. */

@@ -553,6 +553,8 @@ pub struct Status {
     pub packs: u64,
     /// Why collecting garbage is due, if it is.
     pub gc_due: Option<String>,
+    /// Why collecting garbage failed the last time, if it did.
+    pub gc_failed: Option<String>,
     /// What to do next, if something is to be done; for people.
     pub next_step: Option<String>,
     /// Files that the newest snapshot holds.
@@ -567,7 +569,7 @@ pub struct Status {
     pub borrowed: u64,
     /// Files of a restore that was cut off; the next command that writes finishes it.
     pub interrupted_files: Option<u64>,
-    /// Packs that cannot be used.
+    /// Packs that are damaged.
     pub damaged_packs: Vec<DamagedPack>,
     /// Whether somebody watches the work tree.
     pub watcher: Watcher,
@@ -601,7 +603,7 @@ impl From<&ctrlz::WatcherStatus> for Watcher {
     }
 }
 
-/// A pack that cannot be used.
+/// A pack that is damaged.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct DamagedPack {
     /// The pack.
@@ -628,6 +630,7 @@ impl Status {
             quota: status.quota.as_ref().map(QuotaUse::from),
             packs: status.packs,
             gc_due: workspace.care_due()?,
+            gc_failed: status.gc_failed.clone(),
             next_step: next_step(status).map(str::to_owned),
             files: status.files,
             last: status.last.map(Hash::from),
@@ -648,6 +651,7 @@ pub fn next_step(status: &ctrlz::Status) -> Option<&'static str> {
         ctrlz::Status { enabled: false, .. } => "set enabled = true in the configuration",
         ctrlz::Status { last: None, .. } => "ctrlz track",
         ctrlz::Status { damaged_packs, .. } if !damaged_packs.is_empty() => "ctrlz verify --repair",
+        ctrlz::Status { gc_failed: Some(_), .. } => "ctrlz verify --repair, then ctrlz gc",
         ctrlz::Status { interrupted_files: Some(_), .. } => "ctrlz track",
         ctrlz::Status { quota: Some(quota), .. } if quota.warning() == Some(80) => {
             "ctrlz du, then ctrlz gc --thorough or a larger max_store_bytes"

@@ -335,7 +335,7 @@ class Consumer:
 
 @dataclass(frozen=True)
 class DamagedPack:
-    """A pack that cannot be used."""
+    """A pack that is damaged."""
     path: str
     """The pack."""
     why: str
@@ -1233,13 +1233,15 @@ class Status:
     borrowed: int
     """Blobs that the user's repository still lends."""
     damaged_packs: list[DamagedPack]
-    """Packs that cannot be used."""
+    """Packs that are damaged."""
     enabled: bool
     """Whether snapshots are taken."""
     files: int
     """Files that the newest snapshot holds."""
     gc_due: Optional[str]
     """Why collecting garbage is due, if it is."""
+    gc_failed: Optional[str]
+    """Why collecting garbage failed the last time, if it did."""
     git: bool
     """Whether it is a git work tree."""
     interrupted_files: Optional[int]

@@ -1,6 +1,6 @@
 //! `ctrlz doctor`: proves that snapshots work here.
 
-use ctrlz::{Snapshot, Status, TrackOptions, Verification, WatcherStatus};
+use ctrlz::{Snapshot, Status, TrackOptions, Verification, WatcherStatus, escape};
 use ctrlz_wire::{Check, Doctor};
 
 use super::status::shown;
@@ -88,6 +88,9 @@ fn check_status(place: &Place, status: &Status, checks: &mut Vec<Check>) {
     if let Some(quota) = &status.quota {
         let percent = quota.percent();
         add("quota", percent < 100, format!("{percent} % used"));
+    }
+    if let Some(why) = &status.gc_failed {
+        add("gc", false, format!("failed: {}", escape(why.as_bytes())));
     }
     if let Ok(Some(why)) = place.workspace.care_due() {
         add("gc", true, format!("due, {why}; it runs after the next track"));

@@ -78,6 +78,9 @@ fn lines(status: &Status) -> Vec<String> {
             "interrupted  a restore of {files} files; the next command that writes finishes it"
         ));
     }
+    if let Some(why) = &status.gc_failed {
+        lines.push(format!("gc         failed: {}", escape(why.as_bytes())));
+    }
     for (path, why) in &status.damaged_packs {
         lines.push(format!("damaged    {}: {}", shown(path), escape(why.as_bytes())));
     }

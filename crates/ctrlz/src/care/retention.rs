@@ -5,7 +5,7 @@
 //! years expires nothing.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -103,21 +103,41 @@ impl Workspace {
             return Ok(report);
         };
         // At the beginning: what fails or is cut off is not tried again by every command.
-        drop(private::replace(&stamp(store.path()), b"", Durable::No));
+        drop(private::replace(&store.cared_path(), b"", Durable::No));
+        let outcome = self.care_alone(&store, &work_tree, retention, progress, &mut report);
+        match outcome {
+            Err(Error::Cancelled | Error::Busy { .. }) | Ok(()) => (),
+            // It may be one that nobody looks at; `status` tells what came of it.
+            Err(ref error) => {
+                let why = error.to_string();
+                drop(private::replace(&store.cared_path(), why.as_bytes(), Durable::No));
+            }
+        }
+        outcome.map(|()| report)
+    }
+
+    fn care_alone(
+        &self,
+        store: &Store,
+        work_tree: &WorkTree,
+        retention: &Retention,
+        progress: &Progress,
+        report: &mut CareReport,
+    ) -> Result<(), Error> {
         // Past segments do not change while we care for them, so reading them needs no lock.
-        let expiry = Expiry::plan(&store, &work_tree, retention)?;
+        let expiry = Expiry::plan(store, work_tree, retention)?;
         if !expiry.dropped.is_empty() {
             let hold = self.begin()?;
-            expiry.perform(&hold.store, &hold.work_tree, &mut report)?;
+            expiry.perform(&hold.store, &hold.work_tree, report)?;
         }
         let patience = self.options().patience;
         if retention.thin_days > 0 {
             let _alone = Lock::take(&store.lock_path(), Sharing::Exclusive, patience)?;
-            thin_out(&store, &work_tree, retention, &mut report)?;
+            thin_out(store, work_tree, retention, report)?;
         }
         let options = GcOptions { thorough: retention.thorough };
         report.gc = store.collect(options, patience, progress)?;
-        Ok(report)
+        Ok(())
     }
 
     /// Why care is due, if it is: many packs, or a day since the last time. Takes no lock, and
@@ -136,7 +156,7 @@ impl Workspace {
             let written = path.metadata().ok()?.modified().ok()?;
             Some(written.elapsed().unwrap_or_else(|ahead| ahead.duration()))
         };
-        let cared = age(&stamp(&store));
+        let cared = age(&store.join("ctrlz/cared"));
         if packs > MANY_PACKS && cared.is_none_or(|age| age > SHORT_PAUSE) {
             return Ok(Some(format!("{packs} packs to merge")));
         }
@@ -156,11 +176,6 @@ impl Workspace {
         private::replace(&hold.work_tree.released_path(), &bytes, Durable::Yes)?;
         Ok(())
     }
-}
-
-/// When care was last taken is when this file was written.
-fn stamp(store: &Path) -> PathBuf {
-    store.join("ctrlz").join("cared")
 }
 
 fn days(age: Duration) -> String {

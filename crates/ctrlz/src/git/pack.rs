@@ -112,6 +112,13 @@ impl PackFile {
         (0..self.index.num_objects()).filter_map(one).collect()
     }
 
+    /// The bytes of the entry at the end, if it is stored whole.
+    pub(crate) fn last_entry(&self) -> Option<&[u8]> {
+        let start = *self.index.sorted_offsets().last()?;
+        let whole = self.data.entry(start).ok().filter(|entry| !entry.header.is_delta());
+        whole.and_then(|_| self.data.entry_slice(start..self.data.pack_end() as u64))
+    }
+
     /// What each entry takes in the pack.
     pub(crate) fn entry_sizes(&self) -> Vec<(ObjectId, u64)> {
         let mut ends = self.index.sorted_offsets();

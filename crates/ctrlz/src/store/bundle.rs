@@ -16,7 +16,9 @@ use crate::git::{Hasher, Kind, ObjectId, RawEntry, hash_object};
 use crate::scan::Progress;
 
 use super::layout::Store;
-use super::pack_writer::{Entry, HashedFile, TemporaryPack, deflated, put_header, put_offset};
+use super::pack_writer::{
+    Effort, Entry, HashedFile, TemporaryPack, deflated, put_header, put_offset,
+};
 
 const SIGNATURE: &[u8] = b"# v2 git bundle\n";
 /// The refs of a bundle take no more room than this.
@@ -146,7 +148,7 @@ impl EntryWriter<'_> {
     fn put_whole(&mut self, id: ObjectId, kind: Kind, bytes: &[u8]) -> Result<(), Error> {
         let mut header = Vec::new();
         put_header(&mut header, kind.pack_number(), bytes.len() as u64);
-        self.append(id, &[&header, &deflated(bytes)])
+        self.append(id, &[&header, &deflated(bytes, Effort::Quick)])
     }
 
     fn append(&mut self, id: ObjectId, parts: &[&[u8]]) -> Result<(), Error> {

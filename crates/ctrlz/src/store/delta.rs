@@ -116,14 +116,22 @@ fn line_copies(base: &[u8], target: &[u8]) -> Vec<Copy> {
     copies
 }
 
+/// Every entry that both have, and of one that changed its mode and name.
 fn tree_copies(base: &[u8], target: &[u8]) -> Vec<Copy> {
-    let (base_entries, target_entries) = (tree_entries(base), tree_entries(target));
-    let mut copies: Vec<Copy> = Vec::new();
+    const ID_BYTES: usize = 20;
     let known: std::collections::HashMap<&[u8], usize> =
-        base_entries.iter().map(|range| (&base[range.clone()], range.start)).collect();
-    for range in target_entries {
-        let Some(from) = known.get(&target[range.clone()]) else { continue };
-        let (from, to, len) = (*from, range.start, range.len());
+        tree_entries(base).iter().map(|range| (&base[range.clone()], range.start)).collect();
+    let named: std::collections::HashMap<&[u8], usize> =
+        known.iter().map(|(entry, at)| (&entry[..entry.len() - ID_BYTES], *at)).collect();
+    let mut copies: Vec<Copy> = Vec::new();
+    for range in tree_entries(target) {
+        let (to, entry) = (range.start, &target[range]);
+        let name = &entry[..entry.len() - ID_BYTES];
+        let (from, len) = match (known.get(entry), named.get(name)) {
+            (Some(from), _) => (*from, entry.len()),
+            (None, Some(from)) => (*from, name.len()),
+            (None, None) => continue,
+        };
         match copies.last_mut() {
             Some(last) if last.from + last.len == from && last.to + last.len == to => {
                 last.len += len;
@@ -274,6 +282,6 @@ mod tests {
         check(Kind::Tree, &tree(999, &[]), &tree(999, &[3, 150, 299]));
         check(Kind::Tree, &tree(0, &[]), &tree(299, &[7]));
         let small = delta(Kind::Tree, &tree(999, &[]), &tree(999, &[150])).unwrap();
-        assert!(small.len() < 80, "{}", small.len());
+        assert!(small.len() < 40, "{}", small.len());
     }
 }

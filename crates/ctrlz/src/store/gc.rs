@@ -22,7 +22,8 @@ use crate::scan::Progress;
 use super::layout::Store;
 use super::lock::{Lock, Sharing};
 use super::merge::{SMALL_BYTES, is_ours};
-use super::pack_writer::Published;
+use super::pack_writer::{Effort, Published, effort_of};
+use super::quarantine::is_among;
 use super::repack::{Versions, repack};
 
 /// A pack is rewritten when this share of its objects is dead, in percent.
@@ -120,7 +121,10 @@ impl Store {
         }
         drop(shared);
         let budget = (report.bytes_before * ROUND_PERCENT / 100).max(MIN_ROUND_BYTES);
-        for round in rounds(&packs, &live, options, budget) {
+        let flawed = self.known_flawed();
+        let whole: Vec<Arc<PackFile>> =
+            packs.iter().filter(|pack| !is_among(&flawed, pack)).cloned().collect();
+        for round in rounds(&whole, &live, options, budget) {
             progress.check()?;
             match self.replace(&round, &heads, &mut live, &versions, patience, progress)? {
                 Round::Done => (),
@@ -161,7 +165,7 @@ impl Store {
                 // A full disk: only what is wholly dead can go.
                 return Ok(Round::NoRoom);
             }
-            true => repack(self, packs, &|id| live.contains(id), versions)?,
+            true => repack(self, packs, &|id| live.contains(id), versions, u64::MAX)?,
             false => Published::default(),
         };
         drop(shared);
@@ -183,11 +187,13 @@ impl Store {
             };
             let revived = |id: &ObjectId| live.contains(id) && !elsewhere(id);
             if packs.iter().any(|pack| pack.ids().any(|id| revived(&id))) {
-                repack(self, packs, &revived, &Versions::default())?;
+                // Everybody waits meanwhile.
+                repack(self, packs, &revived, &Versions::default(), 0)?;
                 self.objects.refresh()?;
             }
         }
-        remove_packs(self, packs, &copied, &|id| live.contains(id))?;
+        let left = remove_packs(self, packs, &copied, &|id| live.contains(id))?;
+        self.note_flawed(&left)?;
         Ok(Round::Done)
     }
 
@@ -286,6 +292,7 @@ fn rounds(
     let mut dead = Vec::new();
     let mut wasteful = Vec::new();
     let mut small = Vec::new();
+    let mut quick = Vec::new();
     for pack in packs.iter().filter(|pack| is_ours(pack)) {
         let total = u64::from(pack.object_count());
         let alive = pack.ids().filter(|id| live.contains(id)).count() as u64;
@@ -297,11 +304,25 @@ fn rounds(
             wasteful.push((bytes, Arc::clone(pack)));
         } else if bytes < SMALL_BYTES {
             small.push((bytes, Arc::clone(pack)));
+        } else if is_quick(pack) {
+            quick.push((bytes, Arc::clone(pack)));
         }
     }
     const MANY_SMALL: usize = 8;
     if options.thorough || small.len() >= MANY_SMALL {
         wasteful.append(&mut small);
+    }
+    if options.thorough {
+        wasteful.append(&mut quick);
+    } else if wasteful.is_empty() && dead.is_empty() {
+        // When there is nothing else to do, one round of what was compressed in a hurry.
+        let mut left = budget;
+        quick.retain(|(bytes, _)| {
+            let fits = *bytes <= left;
+            left -= if fits { *bytes } else { 0 };
+            fits
+        });
+        wasteful.append(&mut quick);
     }
     // What costs nothing goes first: on a full disk nothing else can.
     let mut rounds = vec![dead];
@@ -318,14 +339,22 @@ fn rounds(
     let lonely = |round: &Vec<Arc<PackFile>>| match round.as_slice() {
         [] => true,
         // Rewriting a single pack without waste gives the same pack.
-        [one] => one.ids().all(|id| live.contains(&id)),
+        [one] => !is_quick(one) && one.ids().all(|id| live.contains(&id)),
         _ => false,
     };
     rounds.retain(|round| !lonely(round));
     rounds
 }
 
-/// Removes packs of which everything wanted is in another pack, which is durable.
+/// Whether a pack was written in a hurry, so that rewriting it makes it smaller.
+fn is_quick(pack: &Arc<PackFile>) -> bool {
+    // What is large is alone in its pack, and stays as it is.
+    pack.object_count() > 1
+        && pack.last_entry().is_some_and(|packed| effort_of(packed) == Effort::Quick)
+}
+
+/// Removes packs of which everything wanted is in another pack, which is durable. Gives those that
+/// stay because something in them is damaged.
 ///
 /// The caller holds the store's lock alone.
 pub(super) fn remove_packs(
@@ -333,7 +362,7 @@ pub(super) fn remove_packs(
     packs: &[Arc<PackFile>],
     made: &Published,
     wanted: &dyn Fn(&ObjectId) -> bool,
-) -> Result<(), Error> {
+) -> Result<Vec<PathBuf>, Error> {
     store.objects.refresh()?;
     let going: HashSet<PathBuf> = packs
         .iter()
@@ -348,9 +377,11 @@ pub(super) fn remove_packs(
         .collect();
     forget_summaries(store)?;
     let is_safe = |id: ObjectId| !wanted(&id) || staying.iter().any(|pack| pack.contains(&id));
+    let mut left = Vec::new();
     for pack in packs.iter().filter(|pack| going.contains(pack.path())) {
         if !pack.ids().all(is_safe) {
             // One of its objects is damaged and could not be copied: nothing of it is touched.
+            left.push(pack.path().to_owned());
             continue;
         }
         // The index first: without it nobody looks for the pack. The others are git's.
@@ -360,7 +391,7 @@ pub(super) fn remove_packs(
     }
     private::sync_dir(&store.objects_dir().join("pack"))?;
     store.objects.refresh()?;
-    Ok(())
+    Ok(left)
 }
 
 /// Removes what a `git gc` by hand wrote about objects that may go; git does without it.

@@ -154,6 +154,11 @@ impl Store {
         self.git_dir.join("ctrlz").join("care.lock")
     }
 
+    /// Written when care is taken: empty, or why it failed.
+    pub(crate) fn cared_path(&self) -> PathBuf {
+        self.git_dir.join("ctrlz").join("cared")
+    }
+
     /// Where an object lies that is in no pack.
     pub(crate) fn loose_path(&self, id: &ObjectId) -> PathBuf {
         let hex = id.to_string();

@@ -9,12 +9,16 @@ use super::gc::remove_packs;
 use super::layout::Store;
 use super::lock::{Lock, Sharing};
 use super::log;
+use super::quarantine::is_among;
 use super::repack::{Versions, repack};
 
 /// This many small packs are merged. Every snapshot opens all packs, so their number is a cost.
 const MANY: usize = 50;
 /// Larger packs are left alone.
 pub(super) const SMALL_BYTES: u64 = 4 << 20;
+
+/// A command waits for merging, so little is compressed again.
+const EFFORT_BYTES: u64 = 1 << 20;
 
 impl Store {
     /// Merges the small packs if there are many and nobody else is writing.
@@ -24,21 +28,27 @@ impl Store {
     pub(crate) fn merge_small_packs(&self) -> Result<(), Error> {
         // Every snapshot comes by here, and looking at a pack's size takes two calls.
         let packs = self.objects.open_packs();
-        if packs.len() < MANY || packs.iter().filter(|pack| is_small(pack)).count() < MANY {
+        if packs.len() < MANY {
+            return Ok(());
+        }
+        let flawed = self.known_flawed();
+        let is_to_merge = |pack: &&Arc<PackFile>| is_small(pack) && !is_among(&flawed, pack);
+        if packs.iter().filter(is_to_merge).count() < MANY {
             return Ok(());
         }
         let Some(_alone) = Lock::try_take(&self.lock_path(), Sharing::Exclusive)? else {
             return Ok(());
         };
         self.objects.refresh()?;
-        let small: Vec<Arc<PackFile>> =
-            self.objects.open_packs().into_iter().filter(is_small).collect();
+        let packs = self.objects.open_packs();
+        let small: Vec<Arc<PackFile>> = packs.iter().filter(is_to_merge).cloned().collect();
         if small.len() < 2 {
             return Ok(());
         }
         let versions = self.versions_in(&small);
-        let made = repack(self, &small, &|_| true, &versions)?;
-        remove_packs(self, &small, &made, &|_| true)
+        let made = repack(self, &small, &|_| true, &versions, EFFORT_BYTES)?;
+        let left = remove_packs(self, &small, &made, &|_| true)?;
+        self.note_flawed(&left)
     }
 
     /// Which objects of some packs are versions of each other, as the operations in them tell.

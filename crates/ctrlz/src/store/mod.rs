@@ -7,6 +7,8 @@
 //! ctrlz/care.lock                         one gc, purge or repair at a time
 //! ctrlz/quarantine/                       damaged files that a repair put aside
 //! ctrlz/lost                              objects that could not be healed
+//! ctrlz/flawed                            packs that cannot be merged, disposable
+//! ctrlz/cared                             when garbage was last collected, and why not if it failed
 //! ctrlz/wt/<id>/lock                      one command per work tree at a time
 //! ctrlz/wt/<id>/stat                      stat cache, disposable
 //! ctrlz/wt/<id>/log.index                 the log in one file, disposable

@@ -9,6 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use flate2::{Compress, Compression, FlushCompress, Status};
@@ -22,6 +23,29 @@ use crate::scan::LargeProblem;
 /// number of entries, so they must be counted before the first one is written.
 const MAX_BUFFER_BYTES: usize = 32 << 20;
 
+/// So much of what is added is compressed well at once: a step changes a few files, and nothing is
+/// gained by coming back to them. What is beyond is compressed quickly, and well when packs are
+/// rewritten.
+const WELL_BYTES: u64 = 256 << 10;
+
+/// How hard to compress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effort {
+    /// Zlib's level 1: somebody waits.
+    Quick,
+    /// Zlib's usual level.
+    Well,
+}
+
+impl Effort {
+    fn level(self) -> Compression {
+        match self {
+            Effort::Quick => Compression::new(1),
+            Effort::Well => Compression::new(6),
+        }
+    }
+}
+
 /// The prefix of everything that is not published yet.
 pub(crate) const TEMPORARY: &str = "tmp_ctrlz_";
 
@@ -30,6 +54,8 @@ pub(crate) struct PackWriter {
     pack_dir: PathBuf,
     /// Free space that writing must leave.
     reserve_bytes: u64,
+    /// What is left of [`WELL_BYTES`].
+    well_bytes: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -76,7 +102,12 @@ pub(crate) struct Published {
 impl PackWriter {
     /// A writer for the object directory `objects`.
     pub(crate) fn new(objects: &Path) -> PackWriter {
-        PackWriter { pack_dir: objects.join("pack"), reserve_bytes: 0, state: Mutex::default() }
+        PackWriter {
+            pack_dir: objects.join("pack"),
+            reserve_bytes: 0,
+            well_bytes: AtomicU64::new(WELL_BYTES),
+            state: Mutex::default(),
+        }
     }
 
     /// The same, leaving at least `bytes` free on the disk.
@@ -122,14 +153,19 @@ impl PackWriter {
         exists: impl Fn(&ObjectId) -> bool,
     ) -> Result<Option<ObjectId>, Error> {
         let Some(id) = hash_object(kind, bytes) else { return Ok(None) };
-        if self.has(&id) || exists(&id) {
-            return Ok(Some(id));
+        if !self.has(&id) && !exists(&id) {
+            self.add_raw(id, &whole_entry(kind, bytes, self.effort(bytes.len() as u64)))?;
         }
-        let mut packed = Vec::with_capacity(bytes.len() / 2 + 32);
-        put_entry_header(&mut packed, kind, bytes.len() as u64);
-        deflate(bytes, &mut packed);
-        self.add_raw(id, &packed)?;
         Ok(Some(id))
+    }
+
+    /// How hard to compress `bytes` more.
+    fn effort(&self, bytes: u64) -> Effort {
+        let take = |left: u64| left.checked_sub(bytes);
+        match self.well_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
+            Ok(_) => Effort::Well,
+            Err(_) => Effort::Quick,
+        }
     }
 
     /// Adds an entry that is already compressed, copied from another pack.
@@ -398,20 +434,43 @@ pub(super) fn put_offset(out: &mut Vec<u8>, distance: u64) {
     out.extend(bytes.iter().rev());
 }
 
+/// An object as a pack stores it whole.
+pub(super) fn whole_entry(kind: Kind, bytes: &[u8], effort: Effort) -> Vec<u8> {
+    let mut packed = Vec::with_capacity(bytes.len() / 2 + 32);
+    put_entry_header(&mut packed, kind, bytes.len() as u64);
+    deflate(bytes, &mut packed, effort);
+    packed
+}
+
+/// How hard an object that is stored whole was compressed: a zlib stream says so itself.
+pub(super) fn effort_of(packed: &[u8]) -> Effort {
+    const HEADER_GOES_ON: u8 = 0x80;
+    let header = packed.iter().take_while(|byte| **byte & HEADER_GOES_ON != 0).count() + 1;
+    match packed.get(header + 1).map(|flags| flags >> 6) {
+        Some(0) => Effort::Quick,
+        Some(_) | None => Effort::Well,
+    }
+}
+
 /// Compresses bytes that are in memory.
-pub(super) fn deflated(bytes: &[u8]) -> Vec<u8> {
+pub(super) fn deflated(bytes: &[u8], effort: Effort) -> Vec<u8> {
     let mut packed = Vec::new();
-    deflate(bytes, &mut packed);
+    deflate(bytes, &mut packed, effort);
     packed
 }
 
 thread_local! {
     // Setting up a compressor costs as much as compressing a small file.
-    static COMPRESSOR: RefCell<Compress> = RefCell::new(Compress::new(Compression::new(1), true));
+    static QUICK: RefCell<Compress> = RefCell::new(Compress::new(Effort::Quick.level(), true));
+    static WELL: RefCell<Compress> = RefCell::new(Compress::new(Effort::Well.level(), true));
 }
 
-fn deflate(bytes: &[u8], out: &mut Vec<u8>) {
-    COMPRESSOR.with_borrow_mut(|compressor| {
+fn deflate(bytes: &[u8], out: &mut Vec<u8>, effort: Effort) {
+    let compressor = match effort {
+        Effort::Quick => &QUICK,
+        Effort::Well => &WELL,
+    };
+    compressor.with_borrow_mut(|compressor| {
         compressor.reset();
         let mut done = 0;
         loop {
@@ -435,7 +494,7 @@ fn stream_deflated(
     crc: &mut crc32fast::Hasher,
 ) -> Result<Result<ObjectId, LargeProblem>, Error> {
     let mut hasher = Hasher::object(Kind::Blob, bytes);
-    let mut compressor = Compress::new(Compression::new(1), true);
+    let mut compressor = Compress::new(Effort::Quick.level(), true);
     let mut buffer = vec![0; 256 * 1024];
     let mut total = 0;
     loop {

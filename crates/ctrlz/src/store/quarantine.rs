@@ -1,5 +1,6 @@
 //! Quarantine: damaged packs are moved aside, never deleted, after what is good in them was saved.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -133,8 +134,40 @@ impl Store {
         Ok(count)
     }
 
+    /// Packs that could not be merged because something in them is damaged, by file name.
+    pub(crate) fn known_flawed(&self) -> BTreeSet<String> {
+        let bytes = read_small(&self.path().join("ctrlz/flawed"), 1 << 20).ok().flatten();
+        String::from_utf8_lossy(&bytes.unwrap_or_default()).lines().map(str::to_owned).collect()
+    }
+
+    /// Remembers packs that cannot be merged, so that no command tries again and `status` tells.
+    pub(crate) fn note_flawed(&self, packs: &[PathBuf]) -> Result<(), Error> {
+        if packs.is_empty() {
+            return Ok(());
+        }
+        let dir = self.objects_dir().join("pack");
+        let mut names = self.known_flawed();
+        names.retain(|name| dir.join(name).exists());
+        names.extend(packs.iter().filter_map(|pack| Some(pack.file_name()?.to_str()?.to_owned())));
+        let text: String = names.iter().map(|name| format!("{name}\n")).collect();
+        let path = self.path().join("ctrlz/flawed");
+        Ok(private::replace(&path, text.as_bytes(), private::Durable::No)?)
+    }
+
+    /// Every pack that is known to be damaged, and why.
+    pub(crate) fn damaged_packs(&self) -> Vec<(PathBuf, String)> {
+        let mut packs = self.objects.damaged_packs();
+        let why = "something in it is damaged, so it is not merged with others";
+        for pack in self.objects.open_packs() {
+            if is_among(&self.known_flawed(), &pack) {
+                packs.push((pack.path().to_owned(), why.into()));
+            }
+        }
+        packs
+    }
+
     /// Objects that are known to be lost, so that collecting garbage does not wait for them.
-    pub(crate) fn known_lost(&self) -> Result<std::collections::BTreeSet<ObjectId>, Error> {
+    pub(crate) fn known_lost(&self) -> Result<BTreeSet<ObjectId>, Error> {
         let bytes = read_small(&self.path().join("ctrlz/lost"), 64 << 20)?.unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
         Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
@@ -148,6 +181,12 @@ impl Store {
             false => Ok(private::replace(&path, text.as_bytes(), private::Durable::Yes)?),
         }
     }
+}
+
+/// Whether a pack is among those with these names.
+pub(super) fn is_among(names: &BTreeSet<String>, pack: &PackFile) -> bool {
+    let name = pack.path().file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| names.contains(name))
 }
 
 /// Whether every entry of a pack, and its index, fit their checksums.

@@ -143,8 +143,12 @@ impl Refs {
 
     /// Every ref there is. One that cannot be read is an error: what it named must not be taken
     /// for garbage.
+    ///
+    /// Others may write refs meanwhile: one that comes is read or not, one that moves to git's list
+    /// of packed refs is found there.
     pub(crate) fn all(&self) -> Result<Vec<(String, ObjectId)>, Error> {
-        let found = self.list("refs")?;
+        let mut found: std::collections::BTreeMap<String, ObjectId> =
+            self.list("refs")?.into_iter().collect();
         let mut dirs = vec![self.git_dir.join("refs")];
         while let Some(dir) = dirs.pop() {
             for entry in std::fs::read_dir(&dir).named("list", &dir)? {
@@ -155,14 +159,22 @@ impl Refs {
                     continue;
                 }
                 let relative = path.strip_prefix(&self.git_dir).unwrap_or(&path);
-                let name = relative.to_string_lossy();
-                let is_known = found.binary_search_by(|(known, _)| (**known).cmp(&name)).is_ok();
-                if !name.ends_with(".lock") && !is_known {
-                    return Err(Error::LostRef { path });
+                let name = relative.to_string_lossy().into_owned();
+                if name.ends_with(".lock") || found.contains_key(&name) {
+                    continue;
+                }
+                // It came after the first look, unless it cannot be read.
+                match read_small(&path, 4096)?.map(|bytes| parse_hex(&bytes)) {
+                    Some(Some(id)) => drop(found.insert(name, id)),
+                    Some(None) => return Err(Error::LostRef { path }),
+                    None => (),
                 }
             }
         }
-        Ok(found)
+        for (name, id) in self.packed()? {
+            found.entry(name).or_insert(id);
+        }
+        Ok(found.into_iter().collect())
     }
 
     /// Links our finished file to git's lock name, which only one process can do.

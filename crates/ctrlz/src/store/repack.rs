@@ -1,6 +1,6 @@
 //! Repacking: what is wanted of some packs goes into new ones, older versions as deltas.
 //!
-//! Bytes that are compressed already are copied. A version that is older than another in the same
+//! Bytes that are compressed well already are copied. A version that is older than another in the same
 //! pack is stored as a delta against the newer one, so the newest is always whole, and dropping
 //! old versions takes nothing from new ones.
 
@@ -8,11 +8,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::error::Error;
-use crate::git::{Kind, ObjectId, PackFile, RawEntry};
+use crate::git::{Kind, ObjectId, PackFile, RawEntry, hash_object};
 
 use super::delta::{MAX_BYTES, delta};
 use super::layout::Store;
-use super::pack_writer::{PackWriter, Published};
+use super::pack_writer::{Effort, PackWriter, Published, deflated, effort_of, whole_entry};
 
 /// No object needs more deltas than this to be read.
 const MAX_DEPTH: usize = 40;
@@ -79,12 +79,14 @@ struct Old<'a> {
     raw: RawEntry<'a>,
 }
 
-/// Writes what is `wanted` of some packs into new ones.
+/// Writes what is `wanted` of some packs into new ones, as far as it can be read; of what was compressed quickly, no more
+/// than `effort_bytes` are compressed again.
 pub(super) fn repack(
     store: &Store,
     packs: &[Arc<PackFile>],
     wanted: &dyn Fn(&ObjectId) -> bool,
     versions: &Versions,
+    effort_bytes: u64,
 ) -> Result<Published, Error> {
     let mut old: HashMap<ObjectId, Old<'_>> = HashMap::new();
     for pack in packs {
@@ -99,6 +101,7 @@ pub(super) fn repack(
         versions,
         writer: PackWriter::new(&store.objects_dir()),
         depth: HashMap::new(),
+        effort_bytes,
     };
     for id in versions.order.iter().filter(|id| old.contains_key(id)) {
         repacker.write(*id)?;
@@ -118,6 +121,8 @@ struct Repacker<'a> {
     writer: PackWriter,
     /// How many deltas reading an object takes that was written.
     depth: HashMap<ObjectId, usize>,
+    /// How many bytes may still be compressed again.
+    effort_bytes: u64,
 }
 
 impl Repacker<'_> {
@@ -147,9 +152,29 @@ impl Repacker<'_> {
                 {
                     return Ok(());
                 }
-                self.writer.add_raw(id, packed)
+                match self.compressed_well(id, packed)? {
+                    Some(better) => self.writer.add_raw(id, &better),
+                    None => self.writer.add_raw(id, packed),
+                }
             }
         }
+    }
+
+    /// An object in fewer bytes, if it was compressed in a hurry and there is time for it now.
+    fn compressed_well(&mut self, id: ObjectId, packed: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        if effort_of(packed) == Effort::Well {
+            return Ok(None);
+        }
+        let size = self.old[&id].pack.header(&id).ok().flatten().map_or(u64::MAX, |(_, size)| size);
+        let Some(left) = self.effort_bytes.checked_sub(size) else { return Ok(None) };
+        let Some((kind, bytes)) = self.read(&self.old[&id], &id) else { return Ok(None) };
+        // Whatever has another hash is copied as it is, for a repair to find.
+        if hash_object(kind, &bytes) != Some(id) {
+            return Ok(None);
+        }
+        self.effort_bytes = left;
+        let better = whole_entry(kind, &bytes, Effort::Well);
+        Ok((better.len() <= packed.len()).then_some(better))
     }
 
     fn next_depth(&self, base: &ObjectId) -> Option<usize> {
@@ -166,7 +191,7 @@ impl Repacker<'_> {
             return Ok(false);
         }
         let (Some((kind, bytes)), Some((base_kind, base_bytes))) =
-            (self.read(&self.old[&id], &id)?, self.read(base_at, &base)?)
+            (self.read(&self.old[&id], &id), self.read(base_at, &base))
         else {
             return Ok(false);
         };
@@ -175,7 +200,7 @@ impl Repacker<'_> {
         }
         let Some(delta) = delta(kind, &base_bytes, &bytes) else { return Ok(false) };
         let size = delta.len() as u64;
-        let packed = super::pack_writer::deflated(&delta);
+        let packed = deflated(&delta, Effort::Well);
         if packed.len() >= whole || !self.writer.add_delta(id, base, size, &packed)? {
             return Ok(false);
         }
@@ -183,24 +208,22 @@ impl Repacker<'_> {
         Ok(true)
     }
 
-    fn read(&self, old: &Old<'_>, id: &ObjectId) -> Result<Option<(Kind, Vec<u8>)>, Error> {
+    /// An object that is small enough and can be read.
+    fn read(&self, old: &Old<'_>, id: &ObjectId) -> Option<(Kind, Vec<u8>)> {
         let size = old.pack.header(id).ok().flatten().map_or(u64::MAX, |(_, size)| size);
         if size > MAX_BYTES as u64 {
-            return Ok(None);
+            return None;
         }
-        let damaged = |why| Error::Damaged { id: *id, why };
-        old.pack.read(id).map_err(|problem| damaged(problem.0))
+        old.pack.read(id).ok().flatten()
     }
 
-    /// Writes an object whole that was a delta.
+    /// Writes an object whole that was a delta. One that is damaged, or whose base is, stays behind
+    /// with its pack: the others need not wait for it.
     fn write_again(&mut self, id: ObjectId) -> Result<(), Error> {
-        let damaged = |why: String| Error::Damaged { id, why };
-        let old = &self.old[&id];
-        let found = old.pack.read(&id).map_err(|problem| damaged(problem.0))?;
-        let (kind, bytes) = found.ok_or_else(|| damaged("it is missing".into()))?;
-        match self.writer.add(kind, &bytes, |_| false)? {
-            Some(written) if written == id => Ok(()),
-            _ => Err(damaged("its bytes do not have this hash".into())),
+        let Ok(Some((kind, bytes))) = self.old[&id].pack.read(&id) else { return Ok(()) };
+        if hash_object(kind, &bytes) == Some(id) {
+            self.writer.add_raw(id, &whole_entry(kind, &bytes, Effort::Well))?;
         }
+        Ok(())
     }
 }

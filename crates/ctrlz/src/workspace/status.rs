@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::error::Error;
 use crate::fs::disk_use;
+use crate::fs::private::read_small;
 use crate::git::ObjectId;
 use crate::restore::Journal;
 use crate::scan::Skipped;
@@ -42,7 +43,9 @@ pub struct Status {
     pub borrowed: u64,
     /// Files of a restore that was cut off; the next command that writes finishes it.
     pub interrupted_files: Option<u64>,
-    /// Packs that cannot be used, and why.
+    /// Why collecting garbage failed the last time, if it did.
+    pub gc_failed: Option<String>,
+    /// Packs that are damaged, and how.
     pub damaged_packs: Vec<(PathBuf, String)>,
 }
 
@@ -63,13 +66,15 @@ impl Workspace {
             skipped: Vec::new(),
             borrowed: 0,
             interrupted_files: None,
+            gc_failed: None,
             damaged_packs: Vec::new(),
         };
         let Some((store, work_tree)) = self.existing()? else { return Ok(status) };
         status.store_bytes = disk_use(store.path())?;
         status.quota = Some(self.quota_use(store.path())?);
         status.packs = store.objects.open_packs().len() as u64;
-        status.damaged_packs = store.objects.damaged_packs();
+        status.damaged_packs = store.damaged_packs();
+        status.gc_failed = gc_failure(&store);
         status.borrowed = Borrowed::load(&work_tree.borrowed_path())?.len();
         let journal = Journal::peek(&work_tree.journal_path())?;
         status.interrupted_files = journal.map(|journal| journal.units.len() as u64);
@@ -81,6 +86,12 @@ impl Workspace {
         }
         Ok(status)
     }
+}
+
+/// What whoever collected garbage last left for us to tell.
+fn gc_failure(store: &crate::store::Store) -> Option<String> {
+    let bytes = read_small(&store.cared_path(), 64 << 10).ok().flatten()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned()).filter(|why| !why.is_empty())
 }
 
 /// Files of a snapshot, as far as its trees can be read.

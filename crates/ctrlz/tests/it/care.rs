@@ -233,6 +233,34 @@ fn nothing_is_garbage_when_a_ref_cannot_be_read() {
 }
 
 #[test]
+fn refs_that_come_while_garbage_is_collected_are_no_lost_ones() {
+    let lab = Lab::new();
+    versions(&lab, 3);
+    let newest = lab.store_git(&["for-each-ref", "--count=1", "--format=%(objectname)"]);
+    let refs = lab.store().join("refs/ctrlz/other");
+    std::fs::create_dir_all(&refs).unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0.. {
+                if done.load(std::sync::atomic::Ordering::Relaxed) {
+                    break;
+                }
+                let (lock, name) = (refs.join("new.lock"), refs.join(format!("{}", number % 500)));
+                std::fs::write(&lock, &newest).unwrap();
+                std::fs::rename(&lock, &name).unwrap();
+                drop(std::fs::remove_file(refs.join(format!("{}", (number + 250) % 500))));
+            }
+        });
+        for _ in 0..60 {
+            let cared = lab.workspace().care(&Retention::default(), &Progress::default());
+            assert!(cared.is_ok(), "{cared:?}");
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
+#[test]
 fn collecting_garbage_beside_snapshots_breaks_none() {
     let count = if std::env::var_os("RUN_SLOW_TESTS").is_some() { 1_000 } else { 300 };
     let lab = Lab::new();
@@ -272,18 +300,20 @@ fn collecting_garbage_beside_snapshots_breaks_none() {
     assert_fsck_clean(&lab.store());
 }
 
+/// The worst case: every version of a file is wholly new, so that none is a delta of another.
 #[test]
 fn many_snapshots_of_one_changing_file_take_little_more_than_its_versions() {
     let slow = std::env::var_os("RUN_SLOW_TESTS").is_some();
-    let (tracks, files) = if slow { (1_000, 10_000) } else { (200, 1_000) };
+    let (tracks, files) = if slow { (1_000, 10_000) } else { (100, 300) };
     let text = |seed: usize| -> String {
         (0..400)
             .map(|at| format!("{:x} line {at}\n", (at + 1) * (seed + 7) * 2_654_435_761))
             .collect()
     };
     let lab = Lab::new();
+    let path = |at: usize| format!("d{}/e{}/file{at}.txt", at % 10, at % 37);
     for at in 0..files {
-        lab.write(&format!("d{}/e{}/file{at}.txt", at % 10, at % 37), text(at));
+        lab.write(&path(at), text(at));
     }
     lab.hash();
     lab.care(&thorough());
@@ -291,15 +321,18 @@ fn many_snapshots_of_one_changing_file_take_little_more_than_its_versions() {
     let mut expected = 0;
     for number in 0..tracks {
         let changed = text(1_000_000 + number * 31);
-        let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::new(1));
+        let level = flate2::Compression::default();
+        let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), level);
         std::io::Write::write_all(&mut packed, changed.as_bytes()).unwrap();
         expected += packed.finish().unwrap().len() as u64;
-        let at = number * 7 % files;
-        lab.write(&format!("d{}/e{}/file{at}.txt", at % 10, at % 37), changed);
+        lab.write(&path(number * 7 % files), changed);
         lab.hash();
     }
     let grown = lab.store_bytes() - before;
     lab.care(&thorough());
     let after = lab.store_bytes() - before;
-    assert!(after * 10 <= expected * 12, "{grown} before gc, {after} after, {expected} expected");
+    let found = format!("{grown} before gc, {after} after, {expected} expected");
+    assert!(after * 10 <= expected * 12, "{found}");
+    // Of few snapshots, a large share is not merged yet.
+    assert!(!slow || grown * 10 <= expected * 12, "{found}");
 }

@@ -182,3 +182,71 @@ fn a_lost_operation_costs_only_itself() {
     lab.workspace().care(&Retention::default(), &Progress::default()).unwrap();
     assert_fsck_clean(&lab.store());
 }
+
+/// The pack with deltas in it, and where the object lies that most of them need.
+fn needed_entry(lab: &Lab) -> (PathBuf, usize) {
+    for pack in lab.packs() {
+        let listing = lab.store_git(&["verify-pack", "-v", pack.to_str().unwrap()]);
+        let rows: Vec<Vec<&str>> =
+            listing.lines().map(|line| line.split_whitespace().collect()).collect();
+        let base_of = |row: &&Vec<&str>| row.len() == 7 && row[1] == "blob";
+        let Some(base) = rows.iter().rfind(base_of).map(|row| row[6]) else { continue };
+        let row = rows.iter().find(|row| row[0] == base && row.len() >= 5).unwrap();
+        let (bytes, at): (usize, usize) = (row[3].parse().unwrap(), row[4].parse().unwrap());
+        return (pack, at + bytes / 2);
+    }
+    panic!("no pack has deltas");
+}
+
+#[test]
+fn a_damaged_pack_stops_no_merging_and_is_told_of() {
+    let lab = Lab::new();
+    let text = |number: usize| {
+        let line =
+            |at: usize| format!("line {at} {}\n", if at == number % 90 { number } else { 0 });
+        (0..100).map(line).collect::<String>()
+    };
+    let track = |numbers: std::ops::Range<usize>| {
+        for number in numbers {
+            lab.write("a.txt", text(number));
+            lab.hash();
+        }
+    };
+    track(0..55);
+    let (pack, at) = needed_entry(&lab);
+    let mut bytes = std::fs::read(&pack).unwrap();
+    bytes[at] ^= 0x41;
+    std::fs::write(&pack, bytes).unwrap();
+    track(55..170);
+    assert!(lab.packs().len() < 55, "{} packs", lab.packs().len());
+    let status = lab.workspace().status().unwrap();
+    assert_eq!(status.damaged_packs.len(), 1, "{status:?}");
+    assert_eq!(status.damaged_packs[0].0, pack);
+    lab.workspace().care(&Retention::default(), &Progress::default()).unwrap();
+    assert!(pack.exists(), "nothing of a damaged pack is thrown away");
+    lab.repair();
+    let status = lab.workspace().status().unwrap();
+    assert_eq!((status.damaged_packs, status.gc_failed), (vec![], None));
+    track(170..240);
+    assert!(lab.packs().len() < 55);
+}
+
+#[test]
+fn a_collection_that_failed_is_told_until_one_succeeds() {
+    let (lab, hashes) = sample();
+    let care = || lab.workspace().care(&Retention::default(), &Progress::default());
+    care().unwrap();
+    let tree = hashes[0].to_string();
+    // The root of the first snapshot is in the first pack, and gone with it.
+    let with_tree = |pack: &&PathBuf| {
+        lab.store_git(&["verify-pack", "-v", pack.to_str().unwrap()]).contains(&tree)
+    };
+    let pack = lab.packs().iter().find(with_tree).unwrap().clone();
+    let aside = lab.dir().join("aside.pack");
+    std::fs::rename(&pack, &aside).unwrap();
+    care().unwrap_err();
+    assert!(lab.workspace().status().unwrap().gc_failed.is_some());
+    std::fs::rename(&aside, &pack).unwrap();
+    care().unwrap();
+    assert_eq!(lab.workspace().status().unwrap().gc_failed, None);
+}
