@@ -1,10 +1,6 @@
 """Cline CLI, headless, with a file per event in its hooks directory."""
-import json
-import os
-import signal
-
 import driver
-from driver import Skip, script
+from driver import script
 from scenarios import bash, shared
 
 NAME, VERSION = "cline", "3.0.65"
@@ -31,9 +27,14 @@ class Cline:
         lab.ctrlz("install", NAME)
 
     def prompt(self, lab, text, go_on=False):
-        if go_on:
-            raise Skip("it cannot go on with a session in headless use")
-        return [self.cline, "-P", "openai-compatible", "-m", "fake-model", "--json", text]
+        words = [self.cline, "-P", "openai-compatible", "-m", "fake-model", "--json"]
+        if go_on and self.cline:
+            words += ["--id", self.last_session(lab)]
+        return [*words, text]
+
+    def last_session(self, lab):
+        steps = lab.steps()
+        return steps[-1]["session"]
 
     def undo_inside(self, lab):
         ran = lab.run(self.prompt(lab, script(bash(f"{lab.ctrlz_bin} undo"), {"text": "done"})))

@@ -4,5 +4,6 @@
 
 pub mod hook;
 pub mod install;
+pub mod outside;
 mod private;
 pub mod rpc;

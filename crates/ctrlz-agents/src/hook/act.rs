@@ -7,8 +7,10 @@ use ctrlz::{
     Error, OperationKind, ParentTurn, Progress, StepInfo, StepStart, TreePath, Workspace, escape,
 };
 
+use super::beyond::beyond;
 use super::failures::now_millis;
 use super::{Event, Failures, Memory, Notice, ToolCall, What};
+use crate::outside::Outside;
 use crate::private::fingerprint;
 
 /// Further back nobody looks for what changed under an agent.
@@ -22,6 +24,10 @@ pub struct Scene<'a> {
     pub owner: Option<u32>,
     /// Failures of earlier hooks here.
     pub failures: &'a Failures,
+    /// Where files outside of the project are kept before a tool changes them.
+    pub outside: &'a Outside,
+    /// The user's home directory, as shell commands mean it.
+    pub home: Option<&'a Path>,
 }
 
 /// What is left to do after an event.
@@ -33,6 +39,8 @@ pub struct Outcome {
     pub wants_baseline: bool,
     /// Blobs that the user's repository has to lend until they are copied.
     pub borrowed: u64,
+    /// Why files outside of the project could not be kept, if so.
+    pub outside_failed: Option<String>,
 }
 
 /// The directory whose work tree an event is about.
@@ -78,11 +86,15 @@ pub fn act(
             outcome.wants_baseline = memory.seen.as_deref() == Some("");
         }
         What::ToolBefore(call) if !call.only_reads => {
-            let start = step_start(event, &turn, call, scene);
+            let dir = working_dir(event, workspace.root());
+            let named = beyond(call, workspace.root(), &dir, scene.home);
+            let start = step_start(event, &turn, call, named.inside, scene.owner);
+            let kept = scene.outside.capture(&start.info.step, &named.outside);
             let begun = workspace.begin_step(start, progress)?;
             outcome.borrowed = begun.borrowed;
+            outcome.outside_failed = kept.err().map(|error| error.to_string());
         }
-        What::ToolAfter(calls) => end(event, &turn, calls, workspace, progress)?,
+        What::ToolAfter(calls) => end(event, &turn, calls, scene, progress)?,
         What::TurnEnd => {
             close(workspace, progress, |step| step.session == event.session)?;
             learn(workspace, memory)?;
@@ -114,9 +126,10 @@ fn end(
     event: &Event,
     turn: &str,
     calls: &[ToolCall],
-    workspace: &Workspace,
+    scene: &Scene<'_>,
     progress: &Progress,
 ) -> Result<(), Error> {
+    let workspace = scene.workspace;
     let open: BTreeSet<String> =
         workspace.open_steps()?.into_iter().map(|step| step.step).collect();
     for call in calls {
@@ -124,6 +137,8 @@ fn end(
         if !open.contains(&step) {
             continue;
         }
+        // If it cannot be noted, undo compares with what is there then.
+        scene.outside.settle(&step).ok();
         match workspace.end_step(&step, progress) {
             // Another hook was faster.
             Ok(_) | Err(Error::NoSuchStep { .. }) => (),
@@ -147,7 +162,13 @@ fn agent_session(event: &Event, agent: &str) -> String {
     format!("{}/{agent}", event.session)
 }
 
-fn step_start(event: &Event, turn: &str, call: &ToolCall, scene: &Scene<'_>) -> StepStart {
+fn step_start(
+    event: &Event,
+    turn: &str,
+    call: &ToolCall,
+    paths: Vec<TreePath>,
+    owner: Option<u32>,
+) -> StepStart {
     let parent = call
         .agent
         .as_ref()
@@ -165,15 +186,13 @@ fn step_start(event: &Event, turn: &str, call: &ToolCall, scene: &Scene<'_>) -> 
         who: Some(event.client.name().to_owned()),
         parent,
     };
-    let root = scene.workspace.root();
-    let base = event.dir.as_deref().filter(|dir| dir.starts_with(root)).unwrap_or(root);
-    StepStart { info, paths: inside(root, base, &call.files), owner: scene.owner }
+    StepStart { info, paths, owner }
 }
 
-/// Those of the files that lie in the work tree.
-fn inside(root: &Path, base: &Path, files: &[PathBuf]) -> Vec<TreePath> {
-    let located = files.iter().filter_map(|file| TreePath::locate(root, base, file).ok().flatten());
-    located.collect()
+/// Where the agent's shell is.
+fn working_dir(event: &Event, root: &Path) -> PathBuf {
+    let told = event.dir.as_deref().and_then(|dir| dir.canonicalize().ok());
+    told.unwrap_or_else(|| root.to_owned())
 }
 
 /// Takes note of what is the newest operation.

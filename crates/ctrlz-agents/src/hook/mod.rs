@@ -11,6 +11,7 @@
 
 mod act;
 mod apply_patch;
+mod beyond;
 mod claude_code;
 mod cline;
 mod codex;
@@ -19,6 +20,7 @@ mod failures;
 mod gemini;
 mod memory;
 mod notice;
+mod shell;
 
 use std::fmt;
 use std::str::FromStr;

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use ctrlz::{Fault, Progress, TrackOptions};
 use ctrlz_agents::hook::{self, Client, Event, Failures, Memory, Notice, Scene, What};
+use ctrlz_agents::outside::Outside;
 
 use super::{Done, absorb, watch};
 use crate::args::GlobalArgs;
@@ -221,8 +222,18 @@ impl Hook {
             settings.options.patience = patience;
             place = Place::find(settings)?;
         }
-        let scene = Scene { workspace: &place.workspace, owner: client_process(), failures };
+        let scene = Scene {
+            workspace: &place.workspace,
+            owner: client_process(),
+            failures,
+            outside: &Outside::of(&place.agents_dir, place.root()),
+            home: self.environment.home(),
+        };
         let outcome = hook::act(event, memory, &scene, &self.progress)?;
+        if let Some(why) = &outcome.outside_failed {
+            let why = format!("files outside of the project could not be kept: {why}");
+            keep(failures, event.client, &event.name, &why);
+        }
         if outcome.wants_baseline {
             // Whoever starts it does not wait for it: it holds nothing of ours.
             detached::start(&place, &["hook", "--baseline"]).ok();

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use ctrlz::{Action, StepRecord, UndoOptions, UndoReport, UndoScope};
+use ctrlz::{Action, OperationKind, StepRecord, TimelineQuery, UndoOptions, UndoReport, UndoScope};
+use ctrlz_agents::outside::{Changed, Deed, OnConflict, Outside};
 
 use super::restore::action_line;
 use super::{Done, gc};
@@ -53,6 +55,9 @@ pub(crate) struct UndoArgs {
     /// Also take back changes of ignored files that no tool named
     #[arg(long)]
     ignored: bool,
+    /// Also put back files outside of the project that an agent's tool changed
+    #[arg(long)]
+    outside: bool,
     /// First close the session's open steps, if its agent is gone or should not go on
     #[arg(long)]
     interrupt: bool,
@@ -83,10 +88,17 @@ pub(crate) fn run(place: &Place, args: &UndoArgs, out: &mut Output) -> Result<Do
         if options.expected_plan.is_some_and(|expected| expected != report.plan) {
             return Err(ctrlz::Error::StalePlan.into());
         }
-        return show_plan(place, "would undo", &report, out);
+        show_plan(place, "would undo", &report, out)?;
+        show_outside(place, &report.steps, args, out)?;
+        return Ok(Done::Complete);
+    }
+    if let Some(steps) = left_outside(place, args)? {
+        show_outside(place, &steps, args, out)?;
+        return Ok(Done::Complete);
     }
     let report = watched(|progress| place.workspace.undo(&scope, &options, progress))?;
     show(place, "undo", &report, out)?;
+    show_outside(place, &report.steps, args, out)?;
     if !out.is_json() {
         out.line(match report.after {
             Some(_) => "redo: ctrlz redo",
@@ -96,6 +108,61 @@ pub(crate) fn run(place: &Place, args: &UndoArgs, out: &mut Output) -> Result<Do
     out.finish()?;
     gc::begin_if_due(place);
     Ok(Done::of(report.is_complete()))
+}
+
+/// The steps that the last undo took back, if that is the last thing that happened, it left
+/// something outside of the project, and that is asked for now: then nothing else is meant.
+fn left_outside(place: &Place, args: &UndoArgs) -> Result<Option<Vec<String>>, Failure> {
+    if !args.outside {
+        return Ok(None);
+    }
+    let query = TimelineQuery { limit: 1, files: 0, ..TimelineQuery::default() };
+    let newest = place.workspace.timeline(&query)?.into_iter().next();
+    let Some(undo) = newest.filter(|newest| newest.kind == OperationKind::Undo) else {
+        return Ok(None);
+    };
+    let outside = Outside::of(&place.agents_dir, place.root());
+    let left = outside.changed(&undo.undone, OnConflict::Overwrite);
+    Ok(if left.is_empty() { None } else { Some(undo.undone) })
+}
+
+/// Shows what the steps changed outside of the project, and puts it back if that was asked for.
+fn show_outside(
+    place: &Place,
+    steps: &[String],
+    args: &UndoArgs,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let outside = Outside::of(&place.agents_dir, place.root());
+    let conflicts = if args.force { OnConflict::Overwrite } else { OnConflict::Keep };
+    let puts_back = args.outside && !args.dry_run;
+    let changed = match puts_back {
+        true => outside.put_back(steps, conflicts),
+        false => outside.changed(steps, conflicts),
+    };
+    if out.is_json() {
+        // The report's form is fixed, so this is for people alone.
+        changed.iter().for_each(|changed| render::note(&outside_line(changed)));
+        return Ok(());
+    }
+    match (changed.is_empty(), puts_back) {
+        (true, _) => (),
+        (false, true) => out.line("outside of the project:")?,
+        (false, false) => {
+            out.line("changed outside of the project, and left; --outside puts it back:")?;
+        }
+    }
+    changed.iter().try_for_each(|changed| out.line(&outside_line(changed)))
+}
+
+fn outside_line(changed: &Changed) -> String {
+    let path = ctrlz::escape(changed.path.as_os_str().as_bytes());
+    match &changed.deed {
+        Deed::Create => format!("+ create     {path}"),
+        Deed::Overwrite => format!("~ overwrite  {path}"),
+        Deed::Remove => format!("- remove     {path}"),
+        Deed::Keep(why) => format!("= kept       {path}: {}", printable(why)),
+    }
 }
 
 fn scope(args: &UndoArgs) -> UndoScope {

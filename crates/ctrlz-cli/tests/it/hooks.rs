@@ -563,3 +563,61 @@ fn a_session_stays_with_the_project_it_began_in() {
     bench.ok(&["undo"]);
     assert_eq!(bench.read("a.txt").unwrap(), "one\n");
 }
+
+#[test]
+fn ignored_files_that_a_command_names_come_back() {
+    let bench = Bench::new();
+    bench.git(&["init", "-q"]);
+    bench.write(".gitignore", "build/\n*.secret\n");
+    bench.write("build/deep/out.bin", "built\n");
+    bench.write("local.secret", "secret\n");
+    bench.write("a.txt", "one\n");
+    let before = contents(&bench.project);
+    bench.call("t", "toolu_1", "cd build && rm -r deep; rm ../*.secret; echo two > ../a.txt");
+    assert_ne!(contents(&bench.project), before);
+    bench.ok(&["undo"]);
+    let without_git = |files: Vec<(std::path::PathBuf, Vec<u8>)>| {
+        let own = |path: &Path| path.components().any(|part| part.as_os_str() == ".git");
+        files.into_iter().filter(|(path, _)| !own(path)).collect::<Vec<_>>()
+    };
+    assert_eq!(without_git(contents(&bench.project)), without_git(before));
+}
+
+#[test]
+fn files_outside_of_the_project_come_back_only_when_asked_for() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    bench.write_home("photos/one.jpg", "a photo\n");
+    bench.call("t1", "toolu_1", "echo mine > mine.txt");
+    let command = "rm -r ~/photos; echo two > a.txt; echo x > ~/new.txt";
+    bench.call("t2", "toolu_2", command);
+    let photo = bench.home.join("photos/one.jpg");
+    let plan = bench.ok(&["undo", "--dry-run"]);
+    assert!(plan.contains("photos/one.jpg") && plan.contains("--outside"), "{plan}");
+    let said = bench.ok(&["undo"]);
+    assert!(said.contains("photos/one.jpg") && said.contains("--outside"), "{said}");
+    assert_eq!(bench.read("a.txt").unwrap(), "one\n");
+    assert!(!photo.exists());
+    let said = bench.ok(&["undo", "--outside"]);
+    assert_eq!(std::fs::read_to_string(&photo).unwrap(), "a photo\n", "{said}");
+    assert!(!bench.home.join("new.txt").exists(), "{said}");
+    assert!(bench.read("mine.txt").is_some(), "the turn before is not meant: {said}");
+    bench.ok(&["undo", "--outside"]);
+    assert!(bench.read("mine.txt").is_none());
+}
+
+#[test]
+fn parallel_commands_are_told_apart_by_what_they_write() {
+    let bench = Bench::new();
+    let of =
+        |name: &str, id: &str, file: &str| bench.bash("t", name, id, &format!("echo x > {file}"));
+    bench.silent_hook("claude-code", &of("PreToolUse", "toolu_1", "one"));
+    bench.silent_hook("claude-code", &of("PreToolUse", "toolu_2", "two"));
+    bench.write("one", "x\n");
+    bench.write("two", "x\n");
+    bench.silent_hook("claude-code", &of("PostToolUse", "toolu_1", "one"));
+    bench.silent_hook("claude-code", &of("PostToolUse", "toolu_2", "two"));
+    bench.ok(&["undo", "--last-step"]);
+    let left = [bench.read("one"), bench.read("two")];
+    assert_eq!(left.iter().flatten().count(), 1, "{left:?}");
+}
