@@ -28,13 +28,9 @@ class Cline:
 
     def prompt(self, lab, text, go_on=False):
         words = [self.cline, "-P", "openai-compatible", "-m", "fake-model", "--json"]
-        if go_on and self.cline:
-            words += ["--id", self.last_session(lab)]
+        if go_on:
+            words += ["--id", lab.steps()[-1]["session"]]
         return [*words, text]
-
-    def last_session(self, lab):
-        steps = lab.steps()
-        return steps[-1]["session"]
 
     def undo_inside(self, lab):
         ran = lab.run(self.prompt(lab, script(bash(f"{lab.ctrlz_bin} undo"), {"text": "done"})))

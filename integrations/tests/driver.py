@@ -176,7 +176,22 @@ class Lab:
             if process.poll() is None:
                 kill_group(process, signal.SIGKILL)
                 process.wait()
+        for number in self.left_over():
+            try:
+                os.kill(number, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
         self.model.stop()
+
+    def left_over(self):
+        """Processes that outlive the client that started them: all with this lab's home."""
+        mark = f"HOME={self.home}".encode()
+        for entry in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                if mark in entry.read_bytes().split(b"\0"):
+                    yield int(entry.parent.name)
+            except (OSError, ValueError):
+                continue        # gone meanwhile, or somebody else's
 
     def environment(self, more=()):
         path = [str(self.ctrlz_bin.parent), *map(str, self.path), "/usr/local/bin", "/usr/bin", "/bin"]

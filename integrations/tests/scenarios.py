@@ -14,6 +14,8 @@ and clients may add scenarios of their own.
 """
 from driver import Skip, files_below, script, wait_for
 
+# How the notice after an undo begins.
+NOTICE = "These files are not as you left them"
 EDIT = {"tool": "edit", "path": "edit.txt", "old": "one", "new": "ONE"}
 
 
@@ -115,7 +117,6 @@ class Shared:
 
     def resumed(self, lab):
         """A session that goes on in another process is one session."""
-        self.client.prompt(lab, "", go_on=True)
         self.client.setup(lab)
         before = lab.tree()
         self.turn(lab, bash("echo a > a.txt"))
@@ -155,13 +156,12 @@ class Shared:
 
     def told(self, lab):
         """After an undo the next prompt tells the model which files changed under it."""
-        self.client.prompt(lab, "", go_on=True)
         self.client.setup(lab)
         self.turn(lab, EDIT, bash("echo x > unusual-name.txt"))
         lab.ctrlz("undo")
-        assert not lab.model.was_told("took back")
+        assert not lab.model.was_told(NOTICE)
         self.turn(lab, {"text": "ok"}, go_on=True)
-        assert lab.model.was_told("took back"), "the model was told nothing"
+        assert lab.model.was_told(NOTICE), "the model was told nothing"
         asked = [request for request in lab.model.requests() if request["m"] == "POST"]
         assert "unusual-name.txt" in str(asked[-1]["body"])
 
