@@ -4,7 +4,7 @@
 import { spawn, type ChildProcess } from "node:child_process"
 import { existsSync } from "node:fs"
 import { homedir } from "node:os"
-import { join } from "node:path"
+import { basename, isAbsolute, join } from "node:path"
 
 /**
  * One `ctrlz rpc` child, asked by promises.
@@ -101,6 +101,9 @@ class Rpc {
   }
 }
 
+/** `ctrlz install` writes its own path here. */
+const PROGRAM = "ctrlz"
+
 function missing(): Refusal {
   return new Refusal("missing", "the program `ctrlz` is not in PATH; install it, or set CTRLZ_BIN")
 }
@@ -108,11 +111,13 @@ function missing(): Refusal {
 /** An agent that a desktop started often lacks the PATH of the shell, so the usual places count too. */
 function program(): string {
   if (process.env.CTRLZ_BIN) return process.env.CTRLZ_BIN
+  if (isAbsolute(PROGRAM) && existsSync(PROGRAM)) return PROGRAM
   const path = (process.env.PATH ?? "").split(process.platform === "win32" ? ";" : ":")
   const usual = [".cargo/bin", ".local/bin"].map((dir) => join(homedir(), dir))
   const name = process.platform === "win32" ? "ctrlz.exe" : "ctrlz"
   return [...path, ...usual, "/usr/local/bin", "/opt/homebrew/bin"]
-    .filter(Boolean)
+    // A relative entry would run what lies in the project.
+    .filter((dir) => isAbsolute(dir))
     .map((dir) => join(dir, name))
     .find((file) => existsSync(file)) ?? name
 }
@@ -347,6 +352,7 @@ function sentence(operation: any): string {
  * Where `ctrlz` does not answer, OpenCode is left as it was. Nothing here throws into it.
  */
 
+
 type Message = { info: { id: string }; parts: { id: string; type: string; callID?: string }[] }
 type Client = {
   session: { messages(options: { path: { id: string } }): Promise<{ data?: Message[] }> }
@@ -364,7 +370,7 @@ const MOVE_MILLIS = 30_000
 
 export const Ctrlz = async ({ client, directory }: { client: Client; directory: string }, options?: Options) => {
   const rpc = new Rpc()
-  const steps = new Steps(rpc, "opencode")
+  const steps = new Steps(rpc, basename(process.execPath).startsWith("kilo") ? "kilo" : "opencode")
   const notices = new Notices(rpc, steps)
   const files = new Files(rpc, client, directory)
   /** The message that each session works on. */

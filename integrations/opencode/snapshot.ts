@@ -101,6 +101,9 @@ class Rpc {
   }
 }
 
+/** `ctrlz install` writes its own path here. */
+const PROGRAM = "ctrlz"
+
 function missing(): Refusal {
   return new Refusal("missing", "the program `ctrlz` is not in PATH; install it, or set CTRLZ_BIN")
 }
@@ -108,11 +111,13 @@ function missing(): Refusal {
 /** An agent that a desktop started often lacks the PATH of the shell, so the usual places count too. */
 function program(): string {
   if (process.env.CTRLZ_BIN) return process.env.CTRLZ_BIN
+  if (isAbsolute(PROGRAM) && existsSync(PROGRAM)) return PROGRAM
   const path = (process.env.PATH ?? "").split(process.platform === "win32" ? ";" : ":")
   const usual = [".cargo/bin", ".local/bin"].map((dir) => join(homedir(), dir))
   const name = process.platform === "win32" ? "ctrlz.exe" : "ctrlz"
   return [...path, ...usual, "/usr/local/bin", "/opt/homebrew/bin"]
-    .filter(Boolean)
+    // A relative entry would run what lies in the project.
+    .filter((dir) => isAbsolute(dir))
     .map((dir) => join(dir, name))
     .find((file) => existsSync(file)) ?? name
 }

@@ -6,6 +6,8 @@
  * for the same `/undo` would undo each other, and its own overwrites what the user did since.
  * Where `ctrlz` does not answer, OpenCode is left as it was. Nothing here throws into it.
  */
+import { basename } from "node:path"
+
 import { Refusal, Rpc } from "./rpc"
 import { Steps } from "./steps"
 import { Notices, reported } from "./told"
@@ -27,7 +29,7 @@ const MOVE_MILLIS = 30_000
 
 export const Ctrlz = async ({ client, directory }: { client: Client; directory: string }, options?: Options) => {
   const rpc = new Rpc()
-  const steps = new Steps(rpc, "opencode")
+  const steps = new Steps(rpc, basename(process.execPath).startsWith("kilo") ? "kilo" : "opencode")
   const notices = new Notices(rpc, steps)
   const files = new Files(rpc, client, directory)
   /** The message that each session works on. */

@@ -8,7 +8,7 @@
 import { spawn, type ChildProcess } from "node:child_process"
 import { existsSync } from "node:fs"
 import { homedir } from "node:os"
-import { join } from "node:path"
+import { isAbsolute, join } from "node:path"
 
 /** Why a call has no result. `kind` is one of docs/rpc.md, or `missing`, `ended` or `timeout`. */
 export class Refusal extends Error {
@@ -97,6 +97,9 @@ export class Rpc {
   }
 }
 
+/** `ctrlz install` writes its own path here. */
+const PROGRAM = "ctrlz"
+
 function missing(): Refusal {
   return new Refusal("missing", "the program `ctrlz` is not in PATH; install it, or set CTRLZ_BIN")
 }
@@ -104,11 +107,13 @@ function missing(): Refusal {
 /** An agent that a desktop started often lacks the PATH of the shell, so the usual places count too. */
 function program(): string {
   if (process.env.CTRLZ_BIN) return process.env.CTRLZ_BIN
+  if (isAbsolute(PROGRAM) && existsSync(PROGRAM)) return PROGRAM
   const path = (process.env.PATH ?? "").split(process.platform === "win32" ? ";" : ":")
   const usual = [".cargo/bin", ".local/bin"].map((dir) => join(homedir(), dir))
   const name = process.platform === "win32" ? "ctrlz.exe" : "ctrlz"
   return [...path, ...usual, "/usr/local/bin", "/opt/homebrew/bin"]
-    .filter(Boolean)
+    // A relative entry would run what lies in the project.
+    .filter((dir) => isAbsolute(dir))
     .map((dir) => join(dir, name))
     .find((file) => existsSync(file)) ?? name
 }

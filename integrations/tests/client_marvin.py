@@ -4,12 +4,11 @@ import shutil
 import time
 from pathlib import Path
 
-from driver import npm_install, script, wait_for
+from driver import npm_install, script
 from scenarios import EDIT, bash, difference, shared, write
 
 NAME, VERSION = "marvin", "host"
 HERE = Path(__file__).resolve().parent
-BUNDLE = HERE.parent / "marvin" / "ctrlz.ts"
 BUN = "1.4.4"
 
 
@@ -30,9 +29,7 @@ class Marvin:
 
     def setup(self, lab):
         self.configure(lab)
-        place = lab.home / ".config/marvin/hooks"
-        place.mkdir(parents=True, exist_ok=True)
-        shutil.copy(BUNDLE, place / "ctrlz.ts")
+        lab.ctrlz("install", self.NAME)
 
     def words(self, *more):
         return [self.bun, HERE / "marvin_host.ts", *more]

@@ -5,22 +5,19 @@ import socket
 import subprocess
 import tempfile
 import time
-import urllib.error
 import urllib.request
-from pathlib import Path
 
 from driver import Skip, npm_install, script, wait_for
 from scenarios import EDIT, bash, difference, shared, write
 
 NAME, VERSION = "opencode", "1.18.33"
-BUNDLE = Path(__file__).resolve().parent.parent / "opencode" / "ctrlz.ts"
 
 
 class OpenCode:
     NAME = "opencode"
     package, version, program_name = "opencode-ai", VERSION, "opencode"
     binaries = "opencode-*/bin/opencode"
-    config_name, quiet = "opencode", "OPENCODE"
+    quiet = "OPENCODE"
     user_config = {".config/opencode/opencode.jsonc": '{\n  // mine\n  "share": "disabled",\n}\n'}
     volatile = (".cache", ".local", "node_modules", "package.json", "bun.lock", ".gitignore", "package-lock.json")
 
@@ -42,14 +39,13 @@ class OpenCode:
                     "options": {"baseURL": f"{lab.model.url}/v1", "apiKey": "x"},
                     "models": {"fake-model": {"name": "fake"}}}
         config = {"provider": {"fake": provider}, "model": "fake/fake-model",
-                  "small_model": "fake/fake-model", "autoupdate": False, "share": "disabled"}
+                  "small_model": "fake/fake-model", "autoupdate": False, "share": "disabled",
+                  "permission": {"edit": "allow", "bash": "allow", "task": "allow"}}
         lab.variables[f"{self.quiet}_CONFIG_CONTENT"] = json.dumps(config)
 
     def setup(self, lab):
         self.configure(lab)
-        place = lab.home / ".config" / self.config_name / "plugins"
-        place.mkdir(parents=True, exist_ok=True)
-        shutil.copy(BUNDLE, place / "ctrlz.ts")
+        lab.ctrlz("install", self.NAME)
 
     def prompt(self, lab, text, go_on=False):
         return [self.program, "run", *(["-c"] if go_on else []), text]
@@ -79,7 +75,6 @@ class Server:
             port = probe.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
         words = [client.program, "serve", "--port", str(port), "--hostname", "127.0.0.1"]
-        self.out = open(lab.top / "server.log", "w")
         self.process = lab.start(words, stdin=None)
 
     def __enter__(self):

@@ -1,12 +1,10 @@
 """pi, in its three generations of packages; what the shared scenarios need, and some of its own."""
 import json
 import shutil
-from pathlib import Path
 
-from driver import Skip, node, npm_install, script, wait_for
+from driver import node, npm_install, script
 from scenarios import bash, difference, shared, write
 
-BUNDLE = Path(__file__).resolve().parent.parent / "pi" / "ctrlz.ts"
 AGENT = ".pi/agent"
 
 
@@ -23,7 +21,7 @@ class Pi:
         self.node = node()
 
     def configure(self, lab):
-        lab.path = [self.node]
+        lab.path = [self.program.parent, self.node]
         lab.variables = {"PI_OFFLINE": "1", "PI_SKIP_VERSION_CHECK": "1"}
         place = lab.home / AGENT
         place.mkdir(parents=True, exist_ok=True)
@@ -33,9 +31,7 @@ class Pi:
 
     def setup(self, lab):
         self.configure(lab)
-        place = lab.home / AGENT / "extensions"
-        place.mkdir(parents=True, exist_ok=True)
-        shutil.copy(BUNDLE, place / "ctrlz.ts")
+        lab.ctrlz("install", self.NAME)
 
     def words(self, *more):
         return [self.program, "--provider", "fake", "--model", "fake-model", *more]

@@ -212,8 +212,8 @@ def difference(wanted, found):
     return "\n".join(lines)
 
 
-def shared(client):
-    own = Shared(client)
+def shared(client, kind=Shared):
+    own = kind(client)
     return {
         "whole turn": own.whole_turn, "undo inside": own.undo_inside, "user edit": own.user_edit,
         "interrupted": own.interrupted, "resumed": own.resumed, "forked": own.forked,

@@ -79,7 +79,7 @@ impl Environment {
         match client {
             Client::ClaudeCode => self.claude_project.clone(),
             Client::Gemini => self.gemini_project.clone(),
-            Client::Codex | Client::Cline => None,
+            _ => None,
         }
     }
 

@@ -31,6 +31,8 @@ pub(super) struct Payload {
 pub(super) struct Call {
     pub(super) tool_name: String,
     pub(super) tool_use_id: String,
+    /// Qwen Code's name for it in a batch, where the other one is not the same.
+    pub(super) tool_call_id: String,
     pub(super) tool_input: Value,
 }
 
@@ -65,7 +67,7 @@ pub(super) fn read(input: &[u8]) -> Result<Event, serde_json::Error> {
 
 fn tool_call(call: &Call, agent: Option<String>) -> ToolCall {
     ToolCall {
-        id: id(&call.tool_use_id),
+        id: id(if call.tool_call_id.is_empty() { &call.tool_use_id } else { &call.tool_call_id }),
         tool: id(&call.tool_name),
         agent,
         files: files(&call.tool_input),

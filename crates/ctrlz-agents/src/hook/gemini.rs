@@ -52,17 +52,22 @@ fn tool_call(payload: &Payload) -> ToolCall {
         agent: None,
         files: files(&payload.tool_input),
         commands: command(&payload.tool_input).into_iter().collect(),
-        only_reads: matches!(
-            payload.tool_name.as_str(),
-            "read_file"
-                | "read_many_files"
-                | "list_directory"
-                | "glob"
-                | "search_file_content"
-                | "grep_search"
-                | "google_web_search"
-                | "web_fetch"
-                | "ask_user"
-        ),
+        only_reads: only_reads(&payload.tool_name),
     }
+}
+
+/// Whether a tool can change nothing.
+pub(super) fn only_reads(tool: &str) -> bool {
+    matches!(
+        tool,
+        "read_file"
+            | "read_many_files"
+            | "list_directory"
+            | "glob"
+            | "search_file_content"
+            | "grep_search"
+            | "google_web_search"
+            | "web_fetch"
+            | "ask_user"
+    )
 }

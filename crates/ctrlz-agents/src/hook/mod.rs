@@ -15,11 +15,13 @@ mod beyond;
 mod claude_code;
 mod cline;
 mod codex;
+mod copilot;
 mod event;
 mod failures;
 mod gemini;
 mod memory;
 mod notice;
+mod qwen;
 mod shell;
 
 use std::fmt;
@@ -31,7 +33,7 @@ pub use failures::{Failure, Failures};
 pub use memory::Memory;
 pub use notice::Notice;
 
-/// Clients whose hooks are understood.
+/// Coding agents that can be told to use ctrlz.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Client {
     /// Claude Code.
@@ -42,11 +44,34 @@ pub enum Client {
     Gemini,
     /// Cline CLI.
     Cline,
+    /// Qwen Code.
+    Qwen,
+    /// GitHub Copilot CLI.
+    Copilot,
+    /// pi, whose extension speaks rpc.
+    Pi,
+    /// OpenCode, whose plugin speaks rpc.
+    OpenCode,
+    /// Kilo, which is made from OpenCode and has the same plugin.
+    Kilo,
+    /// Marvin, whose hook speaks rpc.
+    Marvin,
 }
 
 impl Client {
     /// All of them, in the order they are shown.
-    pub const ALL: [Client; 4] = [Client::ClaudeCode, Client::Codex, Client::Gemini, Client::Cline];
+    pub const ALL: [Client; 10] = [
+        Client::ClaudeCode,
+        Client::Codex,
+        Client::Gemini,
+        Client::Cline,
+        Client::Qwen,
+        Client::Copilot,
+        Client::Pi,
+        Client::OpenCode,
+        Client::Kilo,
+        Client::Marvin,
+    ];
 
     /// What it is called on the command line and in the log.
     pub fn name(self) -> &'static str {
@@ -55,6 +80,12 @@ impl Client {
             Client::Codex => "codex",
             Client::Gemini => "gemini-cli",
             Client::Cline => "cline",
+            Client::Qwen => "qwen-code",
+            Client::Copilot => "copilot",
+            Client::Pi => "pi",
+            Client::OpenCode => "opencode",
+            Client::Kilo => "kilo",
+            Client::Marvin => "marvin",
         }
     }
 }
@@ -87,6 +118,7 @@ impl FromStr for Client {
         let short = || match text {
             "claude" => Some(Client::ClaudeCode),
             "gemini" => Some(Client::Gemini),
+            "qwen" => Some(Client::Qwen),
             _ => None,
         };
         named.or_else(short).ok_or_else(|| UnknownClient(text.to_owned()))
@@ -115,6 +147,11 @@ pub fn read(client: Client, input: &[u8]) -> Result<Event, NotAnEvent> {
         Client::ClaudeCode | Client::Codex => claude_code::read(input),
         Client::Gemini => gemini::read(input),
         Client::Cline => cline::read(input),
+        Client::Qwen => qwen::read(input),
+        Client::Copilot => copilot::read(input),
+        Client::Pi | Client::OpenCode | Client::Kilo | Client::Marvin => {
+            return Err(NotAnEvent(format!("{client} speaks rpc and runs no hook")));
+        }
     };
     parsed.map_err(|error| NotAnEvent(error.to_string()))?.check()
 }

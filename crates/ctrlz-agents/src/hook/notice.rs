@@ -54,8 +54,9 @@ impl Notice {
             return None;
         }
         let reply = match event.client {
-            Client::ClaudeCode | Client::Codex | Client::Gemini => self.hook_output(&event.name),
             Client::Cline => self.cline_output(),
+            Client::Copilot => self.copilot_output(),
+            _ => self.hook_output(&event.name),
         };
         Some(reply.to_string())
     }
@@ -70,6 +71,12 @@ impl Notice {
                 json!({ "hookEventName": event, "additionalContext": context });
         }
         reply
+    }
+
+    fn copilot_output(&self) -> Value {
+        let said = [&self.message, &self.context];
+        let said: Vec<&str> = said.into_iter().flatten().map(String::as_str).collect();
+        json!({ "additionalContext": said.join("\n") })
     }
 
     fn cline_output(&self) -> Value {

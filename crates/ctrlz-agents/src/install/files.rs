@@ -33,6 +33,16 @@ const GEMINI: [(&str, &str); 7] = integration![
 
 const CLINE: [(&str, &str); 1] = integration!["cline/hook.sh"];
 
+const QWEN: [(&str, &str); 1] = integration!["qwen-code/hooks.json"];
+
+const COPILOT: [(&str, &str); 1] = integration!["copilot/hooks.json"];
+
+const PI: [(&str, &str); 1] = integration!["pi/ctrlz.ts"];
+
+const OPENCODE: [(&str, &str); 1] = integration!["opencode/ctrlz.ts"];
+
+const MARVIN: [(&str, &str); 1] = integration!["marvin/ctrlz.ts"];
+
 /// The files of a client's plugin directory, below it.
 pub(super) fn plugin(client: Client, program: &Path) -> Vec<(String, String)> {
     let files: &[(&str, &str)] = match client {
@@ -40,6 +50,11 @@ pub(super) fn plugin(client: Client, program: &Path) -> Vec<(String, String)> {
         Client::ClaudeCode | Client::Codex => &CLAUDE_CODE,
         Client::Gemini => &GEMINI,
         Client::Cline => &CLINE,
+        Client::Qwen => &QWEN,
+        Client::Copilot => &COPILOT,
+        Client::Pi => &PI,
+        Client::OpenCode | Client::Kilo => &OPENCODE,
+        Client::Marvin => &MARVIN,
     };
     let below = |name: &str| name.split_once('/').map_or(name, |(_, below)| below).to_owned();
     files.iter().map(|(name, text)| (below(name), with_program(name, text, program))).collect()
@@ -50,7 +65,13 @@ pub(super) fn hooks(client: Client) -> serde_json::Value {
     let text = match client {
         Client::ClaudeCode | Client::Codex => CLAUDE_CODE[7].1,
         Client::Gemini => GEMINI[6].1,
-        Client::Cline => "{}",
+        Client::Qwen => QWEN[0].1,
+        Client::Cline
+        | Client::Copilot
+        | Client::Pi
+        | Client::OpenCode
+        | Client::Kilo
+        | Client::Marvin => "{}",
     };
     serde_json::from_str(text).expect("the files in integrations/ are JSON")
 }
@@ -67,6 +88,10 @@ fn with_program(name: &str, text: &str, program: &Path) -> String {
         let escaped = serde_json::Value::from(word).to_string();
         let escaped = &escaped[1..escaped.len() - 1];
         return text.replace("\"ctrlz hook ", &format!("\"{escaped} hook "));
+    }
+    if name.ends_with(".ts") {
+        let literal = serde_json::Value::from(program.to_string_lossy()).to_string();
+        return text.replace("const PROGRAM = \"ctrlz\"", &format!("const PROGRAM = {literal}"));
     }
     // In TOML's multi-line strings a backslash would be an escape.
     let word = if name.ends_with(".toml") { word.replace('\\', "\\\\") } else { word };
@@ -97,10 +122,13 @@ mod tests {
             let mut named = 0;
             for (name, text) in plugin(client, Path::new("/opt/my tools/ctrlz")) {
                 let rest = text.replace("'/opt/my tools/ctrlz' ", "");
-                for bare in ["!`ctrlz ", "!{ctrlz ", "Bash(ctrlz ", "\"ctrlz hook", "exec ctrlz "] {
+                let bare = ["!`ctrlz ", "!{ctrlz ", "Bash(ctrlz ", "\"ctrlz hook", "exec ctrlz "];
+                for bare in bare.into_iter().chain(["PROGRAM = \"ctrlz\""]) {
                     assert!(!rest.contains(bare), "{name} has {bare}");
                 }
-                named += usize::from(text.contains("'/opt/my tools/ctrlz' "));
+                let shell = text.contains("'/opt/my tools/ctrlz' ");
+                let script = text.contains("PROGRAM = \"/opt/my tools/ctrlz\"");
+                named += usize::from(shell || script);
                 if name.ends_with(".json") {
                     serde_json::from_str::<serde_json::Value>(&text).unwrap();
                 }

@@ -8,9 +8,11 @@
 mod claude_code;
 mod cline;
 mod codex;
+mod copied;
 mod files;
 mod gemini;
 mod merge;
+mod qwen;
 mod record;
 
 use std::ffi::OsString;
@@ -152,6 +154,10 @@ pub fn state(client: Client, setup: &Setup, machine: &dyn Machine) -> State {
         Client::Codex => codex::state(&steps),
         Client::Gemini => gemini::state(&steps),
         Client::Cline => cline::state(&steps),
+        Client::Qwen => qwen::state(&steps),
+        Client::Copilot | Client::Pi | Client::OpenCode | Client::Kilo | Client::Marvin => {
+            copied::state(&steps)
+        }
     }
 }
 
@@ -167,6 +173,10 @@ pub fn plan_install(
         Client::Codex => codex::install(&steps),
         Client::Gemini => gemini::install(&steps),
         Client::Cline => cline::install(&steps),
+        Client::Qwen => qwen::install(&steps),
+        Client::Copilot | Client::Pi | Client::OpenCode | Client::Kilo | Client::Marvin => {
+            copied::install(&steps)
+        }
     }
 }
 
@@ -182,6 +192,10 @@ pub fn plan_uninstall(
         Client::Codex => codex::uninstall(&steps),
         Client::Gemini => gemini::uninstall(&steps),
         Client::Cline => cline::uninstall(&steps),
+        Client::Qwen => qwen::uninstall(&steps),
+        Client::Copilot | Client::Pi | Client::OpenCode | Client::Kilo | Client::Marvin => {
+            copied::uninstall(&steps)
+        }
     }
 }
 

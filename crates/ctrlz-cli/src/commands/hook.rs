@@ -38,7 +38,7 @@ const MAX_INPUT_BYTES: u64 = 64 << 20;
 /// Always exits with 0, so that no failure of ours stops an agent; `ctrlz doctor` shows failures.
 #[derive(clap::Args, Debug)]
 pub(crate) struct HookArgs {
-    /// The client: claude-code, codex, gemini-cli or cline
+    /// The client: claude-code, codex, gemini-cli, cline, qwen-code or copilot
     #[arg(value_name = "CLIENT", required_unless_present = "baseline")]
     client: Option<String>,
     /// The event's name, where the client does not say it; anything else is passed over

@@ -23,7 +23,8 @@ use crate::render::{self, Output, printable};
 
 /// Let a coding agent record what it does
 ///
-/// CLIENT is claude-code, codex, gemini-cli or cline; without one, every agent found on this machine
+/// CLIENT is claude-code, codex, gemini-cli, cline, qwen-code, copilot, pi, opencode, kilo
+/// or marvin; without one, every agent found on this machine
 /// is meant. Uses the agent's own plugin command where it has one. Settings that are not ours stay
 /// as they are, comments included. Installing twice is installing once. Ends by proving that a
 /// change made by an agent can be undone.

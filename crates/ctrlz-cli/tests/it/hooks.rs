@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::bench::{Bench, Ran, contents, feed};
 
-const CLIENTS: [&str; 4] = ["claude-code", "codex", "gemini-cli", "cline"];
+const CLIENTS: [&str; 6] = ["claude-code", "codex", "gemini-cli", "cline", "qwen-code", "copilot"];
 
 impl Bench {
     /// Runs a hook as a client does. It has to exit with 0, whatever happens.
@@ -86,12 +86,18 @@ fn do_tool(bench: &Bench, event: &Value) {
         Value::Null => &event["tool_input"],
         call => &call["input"],
     };
-    let text = |key: &str| input[key].as_str().map(str::to_owned);
-    match (text("file_path"), text("content"), text("command")) {
+    let text = |keys: [&str; 2]| {
+        let found = keys.into_iter().find_map(|key| input[key].as_str());
+        found.map(str::to_owned)
+    };
+    let path = text(["file_path", "path"]).map(|path| bench.project.join(path));
+    let (content, command) = (text(["content", "file_text"]), text(["command", ""]));
+    match (path, content, command) {
         (Some(path), Some(content), _) => std::fs::write(path, content).unwrap(),
         (Some(path), None, _) => {
+            let [old_text, new_text] = [["old_string", "old_str"], ["new_string", "new_str"]];
             let old = std::fs::read_to_string(&path).unwrap();
-            let new = old.replace(&text("old_string").unwrap(), &text("new_string").unwrap());
+            let new = old.replace(&text(old_text).unwrap(), &text(new_text).unwrap());
             std::fs::write(path, new).unwrap();
         }
         (None, _, Some(patch)) if patch.starts_with("*** Begin Patch") => {

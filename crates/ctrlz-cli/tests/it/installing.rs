@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::bench::{Bench, contents};
 
 /// A configuration that somebody wrote by hand, for each client: the file, and its text.
-const CONFIGURED: [(&str, &str, &str); 3] = [
+const CONFIGURED: [(&str, &str, &str); 4] = [
     (
         "claude-code",
         ".claude/settings.json",
@@ -18,6 +18,7 @@ const CONFIGURED: [(&str, &str, &str); 3] = [
         ".gemini/settings.json",
         "{\n\t// mine\n\t\"unknown\": [1, 2,],\n\t/* and mine */ \"a\": {\"b\": 1.50}\n}\n",
     ),
+    ("qwen-code", ".qwen/settings.json", "{ // mine\n  \"unknown\": {\"b\": 1.50},\n}\n"),
 ];
 
 /// What lies in the home directory, but for the project.
@@ -70,7 +71,19 @@ fn a_dry_run_changes_nothing() {
 
 #[test]
 fn a_file_that_was_made_for_us_goes_with_us() {
-    for dir in [".claude", ".codex", ".gemini", ".cline"] {
+    let dirs = [
+        ".claude",
+        ".codex",
+        ".gemini",
+        ".cline",
+        ".qwen",
+        ".copilot",
+        ".pi/agent",
+        ".config/opencode",
+        ".config/kilo",
+        ".config/marvin",
+    ];
+    for dir in dirs {
         let bench = Bench::new();
         std::fs::create_dir_all(bench.home.join(dir)).unwrap();
         bench.ok(&["install"]);
@@ -100,6 +113,8 @@ fn a_project_gets_hooks_that_work_for_everybody() {
         ("codex", ".codex/hooks.json"),
         ("gemini-cli", ".gemini/settings.json"),
         ("cline", ".clinerules/hooks/PreToolUse.sh"),
+        ("qwen-code", ".qwen/settings.json"),
+        ("copilot", ".github/hooks/ctrlz.json"),
     ];
     for (client, file) in files {
         let bench = Bench::new();
@@ -112,6 +127,46 @@ fn a_project_gets_hooks_that_work_for_everybody() {
         assert_eq!(home(&bench), [], "{client}: only the project is touched");
         bench.ok(&["uninstall", "--project", client]);
         assert_eq!(bench.read(file), None);
+    }
+}
+
+#[test]
+fn an_agent_that_loads_files_gets_one_that_knows_where_ctrlz_is() {
+    let files = [
+        ("pi", ".pi/agent/extensions/ctrlz.ts", ".pi/extensions/ctrlz.ts"),
+        ("opencode", ".config/opencode/plugins/ctrlz.ts", ".opencode/plugins/ctrlz.ts"),
+        ("kilo", ".config/kilo/plugins/ctrlz.ts", ".kilo/plugins/ctrlz.ts"),
+        ("marvin", ".config/marvin/hooks/ctrlz.ts", ""),
+    ];
+    for (client, file, in_project) in files {
+        let bench = Bench::new();
+        bench.write_home(".config/other/mine", "mine\n");
+        let before = home(&bench);
+        let said = bench.ok(&["install", client]);
+        assert!(said.ends_with("it works"), "{said}");
+        let path = bench.home.join(file);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let own = format!("const PROGRAM = \"{}\"\n", env!("CARGO_BIN_EXE_ctrlz"));
+        assert!(text.contains(&own), "{client}");
+        assert!(bench.ok(&["install", client]).contains("installed already"), "{client}");
+        std::fs::write(&path, text.replace(&own, "const PROGRAM = \"/old/ctrlz\"\n")).unwrap();
+        assert!(bench.run(&["doctor"]).text().contains("runs another ctrlz"), "{client}");
+        bench.ok(&["install", client]);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text, "{client}");
+        bench.ok(&["uninstall", client]);
+        assert_eq!(home(&bench), before, "{client}");
+        std::fs::write(&path, "export default () => {}\n").unwrap();
+        bench.fails(&["install", client], 4, "somebody else's");
+        bench.git(&["init", "-q"]);
+        if in_project.is_empty() {
+            bench.fails(&["install", "--project", client], 4, "leave out --project");
+            continue;
+        }
+        bench.ok(&["install", "--project", client]);
+        let text = bench.read(in_project).unwrap();
+        assert!(text.contains("const PROGRAM = \"ctrlz\"\n"), "{client}");
+        bench.ok(&["uninstall", "--project", client]);
+        assert_eq!(bench.read(in_project), None, "{client}");
     }
 }
 

@@ -1,0 +1,69 @@
+//! GitHub Copilot CLI's events, under the names that Claude Code has for them.
+//!
+//! It has ids neither for turns nor for tool calls: a call is known by its tool and input again,
+//! and a turn by when it began.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::claude_code::{command, files};
+use super::event::{Event, ToolCall, What};
+use super::{Client, id};
+use crate::private::fingerprint;
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Payload {
+    hook_event_name: String,
+    session_id: String,
+    cwd: Option<PathBuf>,
+    timestamp: Option<String>,
+    tool_name: String,
+    tool_input: Value,
+}
+
+pub(super) fn read(input: &[u8]) -> Result<Event, serde_json::Error> {
+    let payload: Payload = serde_json::from_slice(input)?;
+    let what = match payload.hook_event_name.as_str() {
+        "SessionStart" => What::SessionStart,
+        "UserPromptSubmit" => What::Prompt,
+        "PreToolUse" => What::ToolBefore(tool_call(&payload)),
+        "PostToolUse" | "PostToolUseFailure" => What::ToolAfter(vec![tool_call(&payload)]),
+        "Stop" => What::TurnEnd,
+        "SessionEnd" => What::SessionEnd,
+        _ => What::Other,
+    };
+    Ok(Event {
+        client: Client::Copilot,
+        name: id(&payload.hook_event_name),
+        session: id(&payload.session_id),
+        turn: payload.timestamp.as_deref().map(id).filter(|_| what == What::Prompt),
+        dir: payload.cwd,
+        what,
+    })
+}
+
+fn tool_call(payload: &Payload) -> ToolCall {
+    let input = payload.tool_input.to_string();
+    let number = fingerprint(&[payload.tool_name.as_bytes(), input.as_bytes()]);
+    ToolCall {
+        id: format!("call-{number:016x}"),
+        tool: id(&payload.tool_name),
+        agent: None,
+        files: files(&payload.tool_input),
+        commands: command(&payload.tool_input).into_iter().collect(),
+        only_reads: matches!(
+            payload.tool_name.to_ascii_lowercase().as_str(),
+            "read"
+                | "view"
+                | "grep"
+                | "glob"
+                | "webfetch"
+                | "web_fetch"
+                | "ask_user"
+                | "report_intent"
+        ),
+    }
+}

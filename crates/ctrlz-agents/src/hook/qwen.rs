@@ -1,0 +1,20 @@
+//! Qwen Code's events: those of Claude Code, with the tools of Gemini CLI.
+//!
+//! A prompt is announced for every answer of a tool as well, with the id of the turn it belongs to.
+
+use super::event::{Event, What};
+use super::gemini::only_reads;
+use super::{Client, claude_code};
+
+pub(super) fn read(input: &[u8]) -> Result<Event, serde_json::Error> {
+    let mut event = claude_code::read(input)?;
+    event.client = Client::Qwen;
+    match &mut event.what {
+        What::ToolBefore(call) => call.only_reads = only_reads(&call.tool),
+        What::ToolAfter(calls) => {
+            calls.iter_mut().for_each(|call| call.only_reads = only_reads(&call.tool));
+        }
+        _ => (),
+    }
+    Ok(event)
+}

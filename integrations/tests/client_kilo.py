@@ -1,0 +1,16 @@
+"""Kilo is made from OpenCode: the same plugin, in its own directory and under its own name."""
+from client_opencode import OpenCode, scenarios
+
+NAME, VERSION = "kilo", "7.7.7"
+
+
+class Kilo(OpenCode):
+    NAME = "kilo"
+    package, version, program_name = "@kilocode/cli", VERSION, "kilo"
+    binaries = "@kilocode/cli-*/bin/kilo"
+    quiet = "KILO"
+    user_config = {".config/kilo/kilo.jsonc": '{\n  // mine\n  "share": "disabled",\n}\n'}
+
+
+CLIENT = Kilo()
+prepare, SCENARIOS = CLIENT.prepare, scenarios(CLIENT)
