@@ -260,9 +260,10 @@ function labelOf(input: unknown): string | undefined {
 }
 
 /**
- * What happened to the files, in words: for people, and for the model after an undo.
+ * What happened to the files, in words.
  */
 
+/** More are counted and not named. */
 const MAX_NAMES = 20
 
 /** A list of files for a line of text; one that is cut says so. */
@@ -293,6 +294,10 @@ function count(files: unknown[]): string {
 function pathOf(action: { path: unknown }): unknown {
   return action.path
 }
+
+/**
+ * What the model is told after an undo: which files changed under it.
+ */
 
 const MOVES: Record<string, string> = {
   undo: "An undo took back changes to",

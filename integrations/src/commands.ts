@@ -4,7 +4,7 @@
  * Every one plans first, shows the plan, and then does exactly that or nothing.
  */
 import { Refusal, type Rpc } from "./rpc"
-import { count, names, pathOf, reported } from "./told"
+import { count, names, pathOf, reported } from "./words"
 
 /** How an agent talks to its user. Without `confirm` there is nobody to ask. */
 export type Talk = {

@@ -7,9 +7,9 @@
  * this does nothing. Nothing here throws into Marvin or blocks it for long.
  */
 import { redo, timeline, undo, type Talk } from "./commands"
+import { Notices } from "./notices"
 import { Rpc } from "./rpc"
 import { Steps, soon } from "./steps"
-import { Notices } from "./told"
 
 type Context = {
   cwd: string

@@ -8,7 +8,7 @@
 import { isAbsolute, join, relative } from "node:path"
 
 import { Refusal, Rpc } from "./rpc"
-import { pathText } from "./told"
+import { pathText } from "./words"
 
 export type Patch = { hash: string; files: string[] }
 export type FileDiff = {

@@ -8,9 +8,10 @@
  */
 import { basename } from "node:path"
 
+import { Notices } from "./notices"
 import { Refusal, Rpc } from "./rpc"
 import { Steps } from "./steps"
-import { Notices, reported } from "./told"
+import { reported } from "./words"
 
 type Message = { info: { id: string }; parts: { id: string; type: string; callID?: string }[] }
 type Client = {

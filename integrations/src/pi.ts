@@ -9,9 +9,10 @@
 import { readFileSync } from "node:fs"
 
 import { redo, timeline, undo, type Talk } from "./commands"
+import { Notices } from "./notices"
 import { Refusal, Rpc } from "./rpc"
 import { Steps, soon } from "./steps"
-import { Notices, count, names, pathOf, pathText, reported } from "./told"
+import { count, names, pathOf, pathText, reported } from "./words"
 
 type Entry = { id: string; type: string; customType?: string; data?: any; message?: { role: string } }
 type Context = {

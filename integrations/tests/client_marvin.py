@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from driver import npm_install, script
-from scenarios import EDIT, bash, difference, shared, write
+from scenarios import EDIT, bash, difference, over_rpc, write
 
 NAME, VERSION = "marvin", "host"
 HERE = Path(__file__).resolve().parent
@@ -119,7 +119,7 @@ class Own:
 CLIENT = Marvin()
 own = Own(CLIENT)
 prepare = CLIENT.prepare
-SCENARIOS = shared(CLIENT) | {
+SCENARIOS = over_rpc(CLIENT) | {
     "plain git": own.plain_git, "terminal": own.terminal, "last hundred": own.last_hundred,
     "outside git": own.outside_git, "no ctrlz": own.without_ctrlz, "stuck": own.stuck,
 }

@@ -8,7 +8,7 @@ import time
 import urllib.request
 
 from driver import Skip, npm_install, script, wait_for
-from scenarios import EDIT, bash, difference, shared, write
+from scenarios import EDIT, bash, difference, over_rpc, write
 
 NAME, VERSION = "opencode", "1.18.33"
 
@@ -259,7 +259,7 @@ class Own:
 
 def scenarios(client):
     own = Own(client)
-    return shared(client) | {
+    return over_rpc(client) | {
         "revert and back": own.revert_and_back, "revert, prompt": own.revert_then_prompt,
         "revert to part": own.revert_to_part, "fork, revert": own.fork_and_revert,
         "restarted": own.revert_across_restart, "sub-agent": own.sub_agent,

@@ -3,7 +3,7 @@ import json
 import shutil
 
 from driver import node, npm_install, script
-from scenarios import bash, difference, shared, write
+from scenarios import bash, difference, over_rpc, write
 
 AGENT = ".pi/agent"
 
@@ -202,7 +202,7 @@ def newest_session(lab):
 
 def scenarios(pi):
     own = Own(pi)
-    return shared(pi) | {
+    return over_rpc(pi) | {
         "fork with files": own.fork_with_files, "fork restores": own.fork_restores_all,
         "hash suffices": own.hash_suffices, "expired": own.expired, "no ctrlz": own.without_ctrlz,
     }

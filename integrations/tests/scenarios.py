@@ -220,3 +220,10 @@ def shared(client, kind=Shared):
         "parallel": own.parallel, "told": own.told, "beyond": own.beyond,
         "uninstalled": own.uninstalled,
     }
+
+
+def over_rpc(client, kind=Shared):
+    """The shared scenarios for a client that speaks rpc, over which `beyond` is not there yet."""
+    def beyond(lab):
+        raise Skip("rpc takes no shell commands yet, so only small ignored files are kept")
+    return shared(client, kind) | {"beyond": beyond}
