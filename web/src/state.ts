@@ -1,0 +1,228 @@
+// What the page knows, as signals: whoever reads one is drawn again when it changes.
+
+import { batch, computed, signal } from "@preact/signals";
+import { Api, Failure, onSignedOut, projects as askProjects, signIn, type Entry, type Project, type SessionInfo, type Step } from "./api";
+import { rowsOf, type Row } from "./rows";
+
+export type Stage = "starting" | "signed out" | "ready" | "failed";
+export type View = "timeline" | "compare" | "storage";
+
+export const stage = signal<Stage>("starting");
+export const failed = signal<Failure | null>(null);
+export const projectList = signal<Project[]>([]);
+export const api = signal<Api>(new Api(""));
+export const entries = signal<Entry[]>([]);
+export const older = signal<string | null>(null);
+export const loading = signal(false);
+export const sessions = signal<SessionInfo[]>([]);
+export const openSteps = signal<Step[]>([]);
+export const live = signal(false);
+export const view = signal<View>("timeline");
+/** The keys of the chosen rows: the one with the focus, and the other end of a range. */
+export const chosen = signal<string | null>(null);
+export const rangeEnd = signal<string | null>(null);
+/** On a phone: whether the detail covers the timeline. */
+export const detailOpen = signal(false);
+export const search = signal("");
+export const onlySession = signal<string | null>(null);
+/** Operations in which the searched text was added or removed; null unless text is searched for. */
+export const textHits = signal<Set<string> | null>(null);
+export const textProgress = signal<{ done: number; of: number } | null>(null);
+export const compareFrom = signal<string | null>(null);
+export const compareTo = signal<string | null>(null);
+export const split = signal(localStorage.getItem("ctrlz-diff") !== "unified");
+export const unseen = signal(0);
+
+export const stepIndex = computed(() => {
+  const index = new Map<string, { step: Entry["steps"][number]; entry: Entry }>();
+  for (const entry of entries.value) for (const step of entry.steps) index.set(step.step, { step, entry });
+  return index;
+});
+
+export const rows = computed<Row[]>(() => rowsOf(entries.value, search.value, onlySession.value, textHits.value));
+export const rowIndex = computed(() => new Map(rows.value.map((row, index) => [row.key, index])));
+export const chosenRow = computed(() => rows.value[rowIndex.value.get(chosen.value ?? "") ?? -1] ?? null);
+export const redoable = computed(() => entries.value.some((e) => ["undo", "revert"].includes(e.kind) && !e.taken_back));
+
+const PAGE = 200;
+let stopEvents = new AbortController();
+
+export async function start(): Promise<void> {
+  onSignedOut(() => {
+    stopEvents.abort();
+    stage.value = "signed out";
+  });
+  try {
+    if (!(await signIn())) return void (stage.value = "signed out");
+    projectList.value = await askProjects();
+    readPlace();
+    const named = placeProject();
+    await open(projectList.value.find(({ project }) => project === named) ?? projectList.value[0]);
+    window.addEventListener("hashchange", readPlace);
+  } catch (error) {
+    fail(error);
+  }
+}
+
+export async function open(project: Project | undefined): Promise<void> {
+  if (!project) return void (stage.value = "ready");
+  stopEvents.abort();
+  api.value = new Api(project.project);
+  batch(() => {
+    entries.value = [];
+    older.value = null;
+    chosen.value = rangeEnd.value = null;
+    onlySession.value = null;
+    search.value = "";
+  });
+  await reload();
+  void listen();
+}
+
+export async function reload(): Promise<void> {
+  failed.value = null;
+  try {
+    const [log] = await Promise.all([page(null), refreshSessions()]);
+    batch(() => {
+      entries.value = log.operations;
+      older.value = log.next;
+      stage.value = "ready";
+      if (!rowIndex.value.has(chosen.value ?? "")) chosen.value = rows.value[0]?.key ?? null;
+    });
+  } catch (error) {
+    fail(error);
+  }
+}
+
+const page = (before: string | null) =>
+  api.value.get<{ operations: Entry[]; next: string | null }>("timeline", { limit: PAGE, files: 20, before });
+
+export async function loadOlder(): Promise<void> {
+  if (loading.value || !older.value) return;
+  loading.value = true;
+  try {
+    const log = await page(older.value);
+    batch(() => {
+      entries.value = [...entries.value, ...log.operations];
+      older.value = log.next;
+    });
+  } catch (error) {
+    fail(error);
+  } finally {
+    loading.value = false;
+  }
+}
+
+/** Loads everything there is: a search that knows only half of the log would lie. */
+export async function loadAll(): Promise<void> {
+  while (older.value && stage.value === "ready") {
+    if (loading.value) await new Promise((later) => setTimeout(later, 50));
+    else await loadOlder();
+  }
+}
+
+function fail(error: unknown): void {
+  if (stage.value === "signed out") return;
+  failed.value = error instanceof Failure ? error : new Failure(0, "internal", String(error));
+  stage.value = "failed";
+}
+
+async function refreshSessions(): Promise<void> {
+  sessions.value = (await api.value.get<{ sessions: SessionInfo[] }>("sessions")).sessions;
+}
+
+/** Listens for as long as the page is open; a connection that breaks is made again. */
+async function listen(): Promise<void> {
+  const stop = (stopEvents = new AbortController());
+  for (let wait = 500; !stop.signal.aborted; wait = Math.min(wait * 2, 15_000)) {
+    const heard = (name: string, data: any) => {
+      wait = 500;
+      hear(name, data);
+    };
+    await api.value.events(heard, stop.signal).catch(() => {});
+    live.value = false;
+    if (!stop.signal.aborted) await new Promise((later) => setTimeout(later, wait));
+  }
+}
+
+function hear(name: string, data: any): void {
+  if (name === "hello") {
+    live.value = true;
+    openSteps.value = data.open_steps.steps;
+    if (data.newest && data.newest !== entries.value[0]?.operation) void reload();
+  }
+  if (name === "open_steps") openSteps.value = data.steps;
+  if (name === "operation") add(data as Entry);
+  if (name === "reset") void reload();
+}
+
+let sessionsTimer: ReturnType<typeof setTimeout> | undefined;
+
+function add(entry: Entry): void {
+  if (entries.value.some(({ operation }) => operation === entry.operation)) return;
+  const wasNewest = chosen.value === rows.value[0]?.key;
+  batch(() => {
+    entries.value = [entry, ...entries.value.map((old) => after(old, entry))];
+    unseen.value += 1;
+    if (wasNewest && !detailOpen.value && !rangeEnd.value) chosen.value = rows.value[0]?.key ?? null;
+  });
+  clearTimeout(sessionsTimer);
+  sessionsTimer = setTimeout(() => void refreshSessions().catch(() => {}), 400);
+}
+
+/** An older entry as it is after a newer one: taken back, or brought back. */
+function after(old: Entry, news: Entry): Entry {
+  const back = ["undo", "revert"].includes(news.kind);
+  const forth = ["redo", "unrevert"].includes(news.kind);
+  if (!back && !forth) return old;
+  const touched = old.steps.some(({ step }) => news.subjects.includes(step));
+  const taken_back = old.taken_back || old.operation === news.takes_back;
+  if (!touched && taken_back === old.taken_back) return old;
+  const steps = old.steps.map((step) => (news.subjects.includes(step.step) ? { ...step, undone: back } : step));
+  return { ...old, steps, taken_back };
+}
+
+/** Asks for what happened meanwhile; the events bring it too, but perhaps later. */
+export async function catchUp(): Promise<void> {
+  const { operations } = await api.value.get<{ operations: Entry[] }>("timeline", { limit: 20, files: 20 });
+  operations.reverse().forEach(add);
+}
+
+const placeProject = () => location.hash.split("/")[1] ?? "";
+
+/** `#/PROJECT/VIEW/…`: places can be linked and gone back to. */
+function readPlace(): void {
+  const [, , name = "timeline", from, to] = location.hash.split("/");
+  batch(() => {
+    view.value = name === "compare" || name === "storage" ? name : "timeline";
+    if (name === "compare") [compareFrom.value, compareTo.value] = [from || null, to || null];
+    if (name === "timeline") {
+      if (from) chosen.value = decodeURIComponent(from);
+      detailOpen.value = Boolean(from) && to === "open";
+    }
+  });
+}
+
+export function go(to: View, ...rest: string[]): void {
+  const hash = ["#", api.value.project, to, ...rest].join("/");
+  if (location.hash !== hash) location.hash = hash;
+}
+
+export function choose(key: string, how: "show" | "open" | "extend" = "show"): void {
+  batch(() => {
+    if (how === "extend") rangeEnd.value ??= chosen.value;
+    else rangeEnd.value = null;
+    chosen.value = key;
+  });
+  if (how === "open") go("timeline", encodeURIComponent(key), "open");
+}
+
+export function closeDetail(): void {
+  detailOpen.value = false;
+  go("timeline");
+}
+
+export function setSplit(on: boolean): void {
+  split.value = on;
+  localStorage.setItem("ctrlz-diff", on ? "split" : "unified");
+}

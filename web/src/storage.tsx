@@ -1,0 +1,179 @@
+// What is kept, how much room it takes, and what can be brought back or let go.
+
+import { useEffect, useState } from "preact/hooks";
+import type { ComponentChildren } from "preact";
+import { Failure, shown, type Checkpoint, type LostFile, type Status } from "./api";
+import { bytes, FailureNote, Icon, PathName, plural, Skeleton, Time } from "./parts";
+import { preview } from "./preview";
+import { stepName } from "./rows";
+import { api, catchUp, entries, go, sessions } from "./state";
+import { toast } from "./toast";
+
+interface Everything {
+  status: Status;
+  checkpoints: Checkpoint[];
+  lost: LostFile[];
+}
+
+const MOST_LISTED = 200;
+
+async function ask(): Promise<Everything> {
+  const asked = api.value;
+  const [status, { checkpoints }, { lost }] = await Promise.all([
+    asked.get<Status>("status"),
+    asked.get<{ checkpoints: Checkpoint[] }>("checkpoints"),
+    asked.get<{ lost: LostFile[] }>("lost", { limit: MOST_LISTED }),
+  ]);
+  return { status, checkpoints, lost };
+}
+
+export function Storage() {
+  const [found, setFound] = useState<Everything | Failure | null>(null);
+  const look = () => void ask().then(setFound, (error) => setFound(error instanceof Failure ? error : new Failure(0, "internal", String(error))));
+  useEffect(look, [api.value, entries.value]);
+  if (!found) return <section class="storage" aria-label="Storage"><Skeleton lines={8} /></section>;
+  if (found instanceof Failure) return <section class="storage" aria-label="Storage"><FailureNote failure={found} retry={look} /></section>;
+  const { status } = found;
+  return (
+    <section class="storage" aria-label="Storage" tabIndex={0}>
+      <div class="storage-inner">
+        <h1>Storage</h1>
+        <dl class="facts">
+          <Fact name="On disk" value={bytes(status.store_bytes)} />
+          <Fact name="Sessions" value={String(sessions.value.length)} />
+          <Fact name="Checkpoints" value={String(found.checkpoints.length)} />
+          <Fact name="Last recorded" value={status.last_at_millis ? new Date(status.last_at_millis).toLocaleString() : "never"} />
+        </dl>
+        <Health status={status} />
+        <Checkpoints list={found.checkpoints} changed={look} />
+        <LostFiles list={found.lost} />
+        <Panel title="Room">
+          <p>What is recent, named or part of a kept session stays. The rest can go.</p>
+          <p><code class="breakable">{status.store ? shown(status.store) : "not decided yet"}</code></p>
+          <Collect changed={look} />
+        </Panel>
+      </div>
+    </section>
+  );
+}
+
+const Fact = ({ name, value }: { name: string; value: string }) => <div class="fact"><dt>{name}</dt><dd>{value}</dd></div>;
+
+const Panel = ({ title, children }: { title: string; children: ComponentChildren }) => (
+  <section class="panel" aria-label={title}><h2>{title}</h2>{children}</section>
+);
+
+function Health({ status }: { status: Status }) {
+  const problems = [
+    ...status.damaged_packs.map(({ path, why }) => `${shown(path)}: ${why}`),
+    ...(status.enabled ? [] : ["Snapshots are switched off here."]),
+    ...(status.interrupted_files ? [`A restore of ${plural(status.interrupted_files, "file")} was cut off; the next command finishes it.`] : []),
+  ];
+  return (
+    <Panel title="Health">
+      {problems.length === 0 && <p class="good"><Icon name="check" />Nothing is damaged.</p>}
+      {problems.map((problem) => <p class="bad" key={problem}>{problem}</p>)}
+      {status.skipped.length > 0 && (
+        <details>
+          <summary>{`${plural(status.skipped.length, "path")} not in the newest snapshot`}</summary>
+          <ul class="plain">{status.skipped.slice(0, MOST_LISTED).map((one) => <li key={shown(one.path)}><PathName path={one.path} /><span class="dim">{one.text}</span></li>)}</ul>
+        </details>
+      )}
+    </Panel>
+  );
+}
+
+function Checkpoints({ list, changed }: { list: Checkpoint[]; changed: () => void }) {
+  const [label, setLabel] = useState("");
+  const make = async (event: Event) => {
+    event.preventDefault();
+    try {
+      await api.value.post("checkpoint", { label: label || null, pinned: true });
+      setLabel("");
+      toast("Checkpoint made");
+      changed();
+      await catchUp();
+    } catch (error) {
+      toast(error instanceof Error ? error.message : String(error));
+    }
+  };
+  const restore = (point: Checkpoint) =>
+    preview({ verb: "restore", title: `Restore “${point.label ?? point.name}”`, params: { hash: point.snapshot, exact: true }, target: point.snapshot });
+  return (
+    <Panel title="Checkpoints">
+      <form class="inline" onSubmit={make}>
+        <label class="visually-hidden" for="checkpoint">Name of the new checkpoint</label>
+        <input id="checkpoint" class="input" placeholder="Name the present state" value={label} onInput={(e) => setLabel(e.currentTarget.value)} maxLength={200} />
+        <button class="button" type="submit"><Icon name="flag" />Make checkpoint</button>
+      </form>
+      {list.length === 0 && <p class="dim">None yet.</p>}
+      <ul class="plain">
+        {list.slice(0, MOST_LISTED).map((point) => (
+          <li key={point.name}>
+            <span class="grow">{point.label ?? point.name}</span>
+            {point.pinned && <span class="tag">kept</span>}
+            <Time at={point.at_millis} />
+            <button class="small-button" onClick={() => go("compare", point.operation)} aria-label={`Compare with ${point.label ?? point.name}`}>Compare</button>
+            <button class="small-button" onClick={() => restore(point)} aria-label={`Restore ${point.label ?? point.name}`}>Restore</button>
+          </li>
+        ))}
+      </ul>
+    </Panel>
+  );
+}
+
+const LostFiles = ({ list }: { list: LostFile[] }) => (
+  <Panel title="Files that disappeared">
+    {list.length === 0 && <p class="dim">None: every file that was ever recorded is there, or was removed and came back.</p>}
+    <ul class="plain">
+      {list.map((file) => (
+        <li key={shown(file.path)}>
+          <span class="grow"><PathName path={file.path} /></span>
+          <span class="dim">{file.step ? stepName(file.step) : file.kind}</span>
+          <Time at={file.at_millis} />
+          <button
+            class="small-button"
+            aria-label={`Recover ${shown(file.path)}`}
+            onClick={() => preview({ verb: "recover", title: `Recover ${shown(file.path)}`, params: { path: file.path }, target: file.snapshot })}
+          >
+            Recover
+          </button>
+        </li>
+      ))}
+    </ul>
+  </Panel>
+);
+
+interface Collected {
+  dropped_operations?: number;
+  gc?: { bytes_before: number; bytes_after: number };
+  bytes_before?: number;
+  bytes_after?: number;
+}
+
+function Collect({ changed }: { changed: () => void }) {
+  const [sure, setSure] = useState(false);
+  const [working, setWorking] = useState(false);
+  const run = async () => {
+    setWorking(true);
+    try {
+      const said = await api.value.post<Collected>("gc", { confirm: true });
+      const { bytes_before = 0, bytes_after = 0 } = said.gc ?? said;
+      toast(`${bytes(Math.max(0, bytes_before - bytes_after))} freed`);
+      changed();
+    } catch (error) {
+      toast(error instanceof Error ? error.message : String(error));
+    } finally {
+      setWorking(false);
+      setSure(false);
+    }
+  };
+  if (!sure) return <button class="button" onClick={() => setSure(true)}>Free room…</button>;
+  return (
+    <p class="inline" role="group" aria-label="Free room">
+      <span>Old states go for good. Sure?</span>
+      <button class="button danger" disabled={working} onClick={run}>{working ? "Working…" : "Free room"}</button>
+      <button class="button" onClick={() => setSure(false)}>Keep all</button>
+    </p>
+  );
+}

@@ -1,0 +1,107 @@
+// A real server over a real work tree, in directories of its own, and an agent that follows a script.
+
+import { execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync, existsSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+
+const BINARY = process.env.CTRLZ_BIN ?? "ctrlz";
+
+export class Lab {
+  constructor() {
+    this.base = mkdtempSync(join(tmpdir(), "ctrlz-page-"));
+    this.tree = join(this.base, "weather-app");
+    for (const dir of ["weather-app", "home", "tmp"]) mkdirSync(join(this.base, dir));
+    this.env = {
+      PATH: process.env.PATH,
+      HOME: join(this.base, "home"),
+      TMPDIR: join(this.base, "tmp"),
+      CTRLZ_DATA_DIR: join(this.base, "data"),
+      GIT_CONFIG_GLOBAL: "/dev/null",
+      GIT_CONFIG_SYSTEM: "/dev/null",
+    };
+    this.git("init", "-q", "-b", "main");
+  }
+
+  git(...args) {
+    return execFileSync("git", args, { cwd: this.tree, env: this.env, encoding: "utf8" });
+  }
+
+  ctrlz(...args) {
+    return execFileSync(BINARY, args, { cwd: this.tree, env: this.env, encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] });
+  }
+
+  path(file) {
+    return join(this.tree, file);
+  }
+
+  write(files) {
+    for (const [file, text] of Object.entries(files)) {
+      mkdirSync(dirname(this.path(file)), { recursive: true });
+      writeFileSync(this.path(file), text);
+    }
+  }
+
+  read(file) {
+    return readFileSync(this.path(file), "utf8");
+  }
+
+  has(file) {
+    return existsSync(this.path(file));
+  }
+
+  remove(file) {
+    rmSync(this.path(file));
+  }
+
+  async serve() {
+    this.server = spawn(BINARY, ["serve", "--port", "0"], { cwd: this.tree, env: this.env, stdio: ["ignore", "ignore", "pipe"] });
+    let said = "";
+    this.server.stderr.on("data", (text) => (said += text));
+    for (let wait = 0; !existsSync(join(this.env.CTRLZ_DATA_DIR, "serve/url")); wait++) {
+      if (wait > 600 || this.server.exitCode !== null) throw new Error(`the server did not start: ${said}`);
+      await new Promise((done) => setTimeout(done, 50));
+    }
+    const shown = (name) => readFileSync(join(this.env.CTRLZ_DATA_DIR, "serve", name), "utf8").trim();
+    this.url = shown("url").replace(/\/$/, "");
+    this.token = shown("token");
+    const { projects } = await this.ask("/v1/projects");
+    this.project = projects[0].project;
+  }
+
+  async ask(address, body) {
+    const headers = { Authorization: `Bearer ${this.token}` };
+    if (body) headers["Content-Type"] = "application/json";
+    const answer = await fetch(this.url + address, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body) });
+    const said = await answer.json();
+    if (!answer.ok) throw new Error(`${address}: ${JSON.stringify(said)}`);
+    return said;
+  }
+
+  call(method, params) {
+    return this.ask(`/v1/projects/${this.project}/${method}`, params);
+  }
+
+  /** What an agent does: announces a step, changes files, says that it is done. */
+  async step(about, act) {
+    const { step } = await this.call("begin_step", { session: "s1", who: "claude", ...about });
+    await act();
+    await this.call("end_step", { step });
+    return step;
+  }
+
+  /** The address that `ctrlz ui` opens, good once. */
+  async link() {
+    const { code } = await this.ask("/v1/codes", {});
+    return `${this.url}/#code=${code}`;
+  }
+
+  async stop() {
+    if (this.server && this.server.exitCode === null) {
+      this.server.kill("SIGTERM");
+      await once(this.server, "exit");
+    }
+    rmSync(this.base, { recursive: true, force: true });
+  }
+}
