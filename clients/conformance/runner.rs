@@ -43,7 +43,11 @@ pub(crate) fn run_all<S: Server>(then: Then, mut start: impl FnMut(&Path) -> S) 
         let found = run(&read_json(&name), &lab, &mut start(&lab));
         let expected = name.with_extension("expected.jsonl");
         if then == Then::Keep {
-            fs::write(&expected, found.iter().flatten().fold(String::new(), add_line)).unwrap();
+            fs::write(
+                &expected,
+                found.iter().flatten().map(|line| format!("{line}\n")).collect::<String>(),
+            )
+            .unwrap();
         }
         let wanted = fs::read_to_string(&expected).unwrap_or_default();
         for (at, (found, wanted)) in found.iter().zip(wanted.lines()).enumerate() {
@@ -53,10 +57,6 @@ pub(crate) fn run_all<S: Server>(then: Then, mut start: impl FnMut(&Path) -> S) 
         }
         assert_eq!(found.len(), wanted.lines().count(), "{}", expected.display());
     }
-}
-
-fn add_line(text: String, line: &String) -> String {
-    text + line + "\n"
 }
 
 fn folder() -> PathBuf {

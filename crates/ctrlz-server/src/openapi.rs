@@ -319,7 +319,7 @@ fn query_parameters(schema: &Value, method: &str, without: &[&str]) -> Vec<Value
             Shape::Text => described["schema"] = text,
             Shape::Number => {
                 described["schema"] =
-                    json!({ "type": "integer", "minimum": 0, "maximum": u64::MAX })
+                    json!({ "type": "integer", "minimum": 0, "maximum": u64::MAX });
             }
             Shape::Truth => described["schema"] = json!({ "type": "boolean" }),
             Shape::Texts => described["schema"] = json!({ "type": "array", "items": text }),

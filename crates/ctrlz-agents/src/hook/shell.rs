@@ -186,7 +186,7 @@ impl Reader {
         for child in children {
             match child.kind() {
                 "command_substitution" | "process_substitution" => {
-                    self.visit(child, text, depth + 1)
+                    self.visit(child, text, depth + 1);
                 }
                 "string" | "concatenation" if depth < MAX_DEPTH => {
                     self.children_that_run(child, text, depth + 1);

@@ -284,39 +284,39 @@ pub(super) fn checks(place: &Place, environment: &Environment) -> Vec<Check> {
         match install::state(client, &setup, &ThisMachine) {
             State::Absent => (),
             State::Installed if client == Client::Codex => checks.push(trust_check(&setup)),
-            State::Installed => checks.push(check(client, true, "installed".into())),
+            State::Installed => checks.push(check(client, true, "installed")),
             State::NotInstalled if in_project => {
-                checks.push(check(client, true, "installed in this project".into()));
+                checks.push(check(client, true, "installed in this project"));
             }
             State::NotInstalled => {
                 let detail = format!("not installed; `ctrlz install {client}` does it");
-                checks.push(check(client, true, detail));
+                checks.push(check(client, true, &detail));
             }
             State::Outdated => {
                 let detail = format!("runs another ctrlz; `ctrlz install {client}` mends it");
-                checks.push(check(client, false, detail));
+                checks.push(check(client, false, &detail));
             }
         }
     }
     checks
 }
 
-fn check(client: Client, ok: bool, detail: String) -> Check {
-    Check { name: client.name(), ok, detail: render::printable(&detail) }
+fn check(client: Client, ok: bool, detail: &str) -> Check {
+    Check { name: client.name(), ok, detail: render::printable(detail) }
 }
 
 /// Codex runs our hooks only once the user has approved them.
 fn trust_check(setup: &Setup) -> Check {
     let client = Client::Codex;
     match install::trust(setup, &ThisMachine) {
-        Trust::Approved => check(client, true, "installed, and its hooks are approved".into()),
+        Trust::Approved => check(client, true, "installed, and its hooks are approved"),
         Trust::Waiting { hooks } => check(
             client,
             false,
-            format!("{hooks} of its hooks wait for your approval: open codex and type /hooks"),
+            &format!("{hooks} of its hooks wait for your approval: open codex and type /hooks"),
         ),
         Trust::Unknown => {
-            check(client, true, "installed; whether its hooks are approved it does not say".into())
+            check(client, true, "installed; whether its hooks are approved it does not say")
         }
     }
 }
