@@ -7,7 +7,7 @@ import { between, Cards } from "./diff";
 import { FailureNote, Icon, Note, plural, Skeleton } from "./parts";
 import { preview } from "./preview";
 import { titleOf } from "./rows";
-import { api, compareFrom, compareTo, entries, go } from "./state";
+import { api, compareFrom, compareTo, entries, go, loadAll, older } from "./state";
 import { nameOfStep } from "./timeline";
 
 const MOST_OFFERED = 500;
@@ -16,6 +16,8 @@ interface Choice {
   operation: string;
   snapshot: string;
   name: string;
+  /** A checkpoint, which is always offered. */
+  named: boolean;
 }
 
 const when = (at: number) => new Date(at).toLocaleString(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hour12: false });
@@ -25,11 +27,15 @@ export function Compare() {
   useEffect(() => {
     api.value.get<{ checkpoints: Checkpoint[] }>("checkpoints").then((found) => setCheckpoints(found.checkpoints), () => {});
   }, [api.value]);
-  const choices = useMemo(() => choicesOf(checkpoints), [checkpoints, entries.value]);
-  const find = (operation: string | null) => choices.find((choice) => choice.operation === operation) ?? null;
-  const newest = choices[0] ?? null;
+  const all = useMemo(() => choicesOf(checkpoints), [checkpoints, entries.value]);
+  const find = (operation: string | null) => all.find((choice) => choice.operation === operation) ?? null;
   const from = find(compareFrom.value);
-  const to = find(compareTo.value) ?? newest;
+  const to = compareTo.value ? find(compareTo.value) : (all[0] ?? null);
+  const missing = (compareFrom.value && !from) || (compareTo.value && !to);
+  useEffect(() => {
+    if (missing) void loadAll();
+  }, [missing]);
+  const choices = all.filter((choice, index) => index < MOST_OFFERED || choice === from || choice === to || choice.named);
   return (
     <section class="compare" aria-label="Compare">
       <header class="detail-head">
@@ -43,7 +49,7 @@ export function Compare() {
           <SplitSwitch />
         </div>
       </header>
-      {from && to ? <Difference from={from} to={to} /> : (
+      {from && to ? <Difference from={from} to={to} /> : missing ? <Missing /> : (
         <Note icon="compare" title="Choose where to begin">
           <p>Pick two states above, or press <kbd>C</kbd> on one row of the timeline and then on another.</p>
         </Note>
@@ -52,17 +58,22 @@ export function Compare() {
   );
 }
 
+const Missing = () =>
+  older.value ? <Skeleton lines={8} /> : <FailureNote failure={new Failure(404, "unknown_operation", "There is no such operation in the log.")} />;
+
 function choicesOf(checkpoints: Checkpoint[]): Choice[] {
-  const listed = entries.value.slice(0, MOST_OFFERED).map((entry) => ({
+  const listed = entries.value.map((entry) => ({
     operation: entry.operation,
     snapshot: entry.after,
     name: `${when(entry.at_millis)} — after ${titleOf(entry, nameOfStep)}`,
+    named: entry.kind === "checkpoint",
   }));
   const have = new Set(listed.map(({ operation }) => operation));
   const named = checkpoints.filter(({ operation }) => !have.has(operation)).map((point) => ({
     operation: point.operation,
     snapshot: point.snapshot,
     name: `${when(point.at_millis)} — checkpoint ${point.label ?? point.name}`,
+    named: true,
   }));
   return [...listed, ...named];
 }

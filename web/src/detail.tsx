@@ -87,7 +87,7 @@ function Files({ of, files, scroller }: { of: Subject; files: Change[]; scroller
   if (!files.length) return <Note icon="empty" title="No file changed" />;
   return (
     <>
-      {files.length > 1 && <FileList files={files} />}
+      {files.length > FEW && <FileList files={files} />}
       <Cards
         files={files}
         source={source}
@@ -100,6 +100,8 @@ function Files({ of, files, scroller }: { of: Subject; files: Change[]; scroller
 }
 
 const FILE_ROW = 30;
+/** So few files need no list of their own. */
+const FEW = 3;
 
 function FileList({ files }: { files: Change[] }) {
   const scroller = useRef<HTMLDivElement>(null);
@@ -133,7 +135,7 @@ function FileActions({ of, change }: { of: Subject; change: Change }) {
       ? preview({ verb: "undo", title: `Undo in ${name}`, params: { ...undo, paths: [change.path] } })
       : preview({ verb: "restore", title: `Restore ${name}`, params: { hash: of.to, exact: true, paths: [change.path] }, target: of.to });
   return (
-    <button class="small-button" onClick={act} aria-label={`${undo ? "Undo" : "Restore"} this file: ${name}`}>
+    <button class="small-button" onClick={act} aria-label={`${undo ? "Undo" : "Restore"} file: ${name}`}>
       <Icon name={undo ? "undo" : "restore"} />
       {undo ? "Undo file" : "Restore file"}
     </button>
@@ -196,7 +198,7 @@ function Head({ of, files }: { of: Subject; files: Change[] | null }) {
     <header class="detail-head">
       <div class="detail-title">
         <button class="icon-button phone-only" aria-label="Back to the timeline" onClick={closeDetail}><Icon name="back" /></button>
-        <h1>{of.title}</h1>
+        <h2>{of.title}</h2>
         {undone && <span class="tag">undone</span>}
       </div>
       <p class="detail-meta">

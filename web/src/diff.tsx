@@ -3,7 +3,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { ComponentChildren, RefObject } from "preact";
 import { Failure, shown, type Api, type Change, type FileDiff, type Path } from "./api";
-import { api, split } from "./state";
+import { api, narrow, split } from "./state";
 import { diffOf, sideBySide, type Line, type Piece, type Section } from "./text";
 import { Count, FailureNote, Icon, PathName, plural, Skeleton, StatusMark } from "./parts";
 import { useVirtual } from "./virtual";
@@ -50,8 +50,9 @@ export function Cards({ files, source, scroller, actions, jump, collapsed }: Car
   const keyOf = (index: number) => `${source.key} ${JSON.stringify(files[index].path)}`;
   const isFolded = (index: number) => folded[keyOf(index)] ?? collapsed ?? false;
   const guess = (index: number) => {
-    const { additions = 4, deletions = 4 } = files[index];
-    return isFolded(index) ? 48 : 60 + Math.min(600, additions + deletions + 8) * 20;
+    const { additions = 4, deletions = 4, status } = files[index];
+    const around = status === "modified" ? 8 : 0;
+    return isFolded(index) ? 58 : 66 + Math.min(FIRST_LINES, additions + deletions + around) * 20;
   };
   const list = useVirtual({ count: files.length, scroller, size: guess, keyOf, overscan: 2, margin });
   useEffect(() => {
@@ -140,7 +141,7 @@ function Texts({ path, before, after }: { path: string; before: string; after: s
   const [open, setOpen] = useState<Set<string>>(new Set());
   const [most, setMost] = useState(FIRST_LINES);
   // One side of an added or a removed file is empty: two columns would waste half of the page.
-  const two = split.value && before !== "" && after !== "";
+  const two = split.value && !narrow.value && before !== "" && after !== "";
   let left = most;
   const visible: Section[] = [];
   for (const section of diff.sections) {

@@ -39,6 +39,7 @@ function Page() {
   if (stage.value === "signed out") {
     return (
       <main class="alone">
+        <h1 class="visually-hidden">ctrlz</h1>
         <Note icon="key" title="You are signed out">
           <p>This page shows what agents did to your files, so it is only for you. Run</p>
           <p><code>ctrlz ui</code></p>
@@ -59,8 +60,8 @@ function Page() {
 }
 
 function Main() {
-  if (stage.value === "failed") return <main class="alone"><FailureNote failure={failed.value!} retry={() => void reload()} /></main>;
-  if (stage.value === "starting") return <main class="alone"><Skeleton lines={6} /></main>;
+  if (stage.value === "failed") return <main class="alone"><h1 class="visually-hidden">ctrlz</h1><FailureNote failure={failed.value!} retry={() => void reload()} /></main>;
+  if (stage.value === "starting") return <main class="alone"><h1 class="visually-hidden">ctrlz</h1><Skeleton lines={6} /></main>;
   if (view.value === "compare") return <main class="main wide"><Compare /></main>;
   if (view.value === "storage") return <main class="main wide"><Storage /></main>;
   return <main class="main"><Timeline /><Detail /></main>;

@@ -36,6 +36,10 @@ function Dialog({ intent }: { intent: Intent }) {
     dialog.current?.showModal();
     look();
   }, []);
+  // Enter does what was shown, once it is shown.
+  useEffect(() => {
+    if (plan) document.getElementById(plan.plan.actions.length ? "apply" : "cancel")?.focus();
+  }, [plan]);
   const apply = async () => {
     if (!plan || working) return;
     setWorking(true);
@@ -63,7 +67,7 @@ function Dialog({ intent }: { intent: Intent }) {
       {failure ? <Refused failure={failure} intent={intent} retry={look} /> : plan ? <Shown {...plan} intent={intent} moved={moved} /> : <Skeleton lines={6} />}
       <footer class="dialog-foot">
         <span class="dim">Files are recorded first: this can be undone.</span>
-        <button class="button" onClick={close}>Cancel</button>
+        <button class="button" onClick={close} id="cancel">Cancel</button>
         <button class="button primary" disabled={!plan || Boolean(nothing) || working || Boolean(failure)} onClick={apply} id="apply">
           {working ? "Working…" : nothing || !plan ? BUTTON[intent.verb] : `${BUTTON[intent.verb]} · ${plural(plan.plan.actions.length, "file")}`}
         </button>

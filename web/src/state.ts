@@ -33,6 +33,11 @@ export const compareTo = signal<string | null>(null);
 export const split = signal(localStorage.getItem("ctrlz-diff") !== "unified");
 export const unseen = signal(0);
 
+const phone = matchMedia("(max-width: 800px)");
+/** Too narrow for two columns. */
+export const narrow = signal(phone.matches);
+phone.addEventListener("change", () => (narrow.value = phone.matches));
+
 export const stepIndex = computed(() => {
   const index = new Map<string, { step: Entry["steps"][number]; entry: Entry }>();
   for (const entry of entries.value) for (const step of entry.steps) index.set(step.step, { step, entry });
@@ -45,6 +50,8 @@ export const chosenRow = computed(() => rows.value[rowIndex.value.get(chosen.val
 export const redoable = computed(() => entries.value.some((e) => ["undo", "revert"].includes(e.kind) && !e.taken_back));
 
 const PAGE = 200;
+/** When everything is wanted, fewer questions are faster. */
+const LARGE_PAGE = 1000;
 let stopEvents = new AbortController();
 
 export async function start(): Promise<void> {
@@ -94,14 +101,14 @@ export async function reload(): Promise<void> {
   }
 }
 
-const page = (before: string | null) =>
-  api.value.get<{ operations: Entry[]; next: string | null }>("timeline", { limit: PAGE, files: 20, before });
+const page = (before: string | null, limit = PAGE) =>
+  api.value.get<{ operations: Entry[]; next: string | null }>("timeline", { limit, files: 20, before });
 
-export async function loadOlder(): Promise<void> {
+export async function loadOlder(limit = PAGE): Promise<void> {
   if (loading.value || !older.value) return;
   loading.value = true;
   try {
-    const log = await page(older.value);
+    const log = await page(older.value, limit);
     batch(() => {
       entries.value = [...entries.value, ...log.operations];
       older.value = log.next;
@@ -117,7 +124,7 @@ export async function loadOlder(): Promise<void> {
 export async function loadAll(): Promise<void> {
   while (older.value && stage.value === "ready") {
     if (loading.value) await new Promise((later) => setTimeout(later, 50));
-    else await loadOlder();
+    else await loadOlder(LARGE_PAGE);
   }
 }
 

@@ -17,6 +17,9 @@ interface Everything {
 
 const MOST_LISTED = 200;
 
+const when = (at: number) =>
+  new Date(at).toLocaleString(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hour12: false });
+
 async function ask(): Promise<Everything> {
   const asked = api.value;
   const [status, { checkpoints }, { lost }] = await Promise.all([
@@ -42,7 +45,7 @@ export function Storage() {
           <Fact name="On disk" value={bytes(status.store_bytes)} />
           <Fact name="Sessions" value={String(sessions.value.length)} />
           <Fact name="Checkpoints" value={String(found.checkpoints.length)} />
-          <Fact name="Last recorded" value={status.last_at_millis ? new Date(status.last_at_millis).toLocaleString() : "never"} />
+          <Fact name="Last recorded" value={status.last_at_millis ? when(status.last_at_millis) : "never"} />
         </dl>
         <Health status={status} />
         <Checkpoints list={found.checkpoints} changed={look} />

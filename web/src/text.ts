@@ -83,10 +83,8 @@ export function diffOf(file: string, before: string, after: string): TextDiff {
   const sections: Section[] = [];
   let [oldAt, newAt] = [1, 1];
   for (const hunk of patch.hunks) {
-    // A side without lines is said to begin before its first one.
-    const start = hunk.newLines === 0 ? hunk.newStart + 1 : hunk.newStart;
-    gap(sections, newLines, oldAt, newAt, start - newAt);
-    [oldAt, newAt] = [hunk.oldLines === 0 ? hunk.oldStart + 1 : hunk.oldStart, start];
+    gap(sections, newLines, oldAt, newAt, hunk.newStart - newAt);
+    [oldAt, newAt] = [hunk.oldStart, hunk.newStart];
     const lines: Line[] = [];
     for (const text of hunk.lines) {
       const sign = text[0];

@@ -3,9 +3,9 @@
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { shown } from "./api";
 import { placesOf, type Place } from "./lanes";
-import { isUndone, kindName, sessionOf, stepName, titleOf, type EntryRow, type PromptRow, type Row } from "./rows";
+import { isUndone, sessionOf, stepName, titleOf, type EntryRow, type PromptRow, type Row } from "./rows";
 import {
-  choose, chosen, entries, loading, loadOlder, older, onlySession, openSteps, rangeEnd, rowIndex, rows, search, sessions, stepIndex,
+  choose, chosen, entries, loading, loadOlder, narrow, older, onlySession, openSteps, rangeEnd, rowIndex, rows, search, sessions, stepIndex,
   textHits, unseen,
 } from "./state";
 import { Count, Note, plural, Time } from "./parts";
@@ -14,7 +14,6 @@ import { useVirtual } from "./virtual";
 const LANE = 14;
 const DAY = 30;
 const heightOf = (row: Row) => (row.type === "prompt" ? 58 : 52) + (row.day ? DAY : 0);
-const narrow = () => matchMedia("(max-width: 800px)").matches;
 
 export const nameOfStep = (id: string) => {
   const found = stepIndex.value.get(id);
@@ -40,10 +39,11 @@ export function Timeline() {
   if (!scrolled && unseen.value) queueMicrotask(() => (unseen.value = 0));
   return (
     <section class="timeline" aria-label="Timeline">
+      <h1 class="visually-hidden">Timeline</h1>
       <Filters />
       <Working />
       {scrolled && unseen.value > 0 && (
-        <button class="news" onClick={() => virtual.scrollToIndex(0)}>{`${unseen.value} new`}</button>
+        <div class="news-slot"><button class="news" onClick={() => virtual.scrollToIndex(0)}>{`↑ ${unseen.value} new`}</button></div>
       )}
       {list.length === 0 ? <Nothing /> : null}
       <div
@@ -125,7 +125,7 @@ interface RowProps {
 function RowView({ row, place, index, top, lanes }: RowProps) {
   const inRange = isInRange(index);
   const press = (event: MouseEvent) => {
-    choose(row.key, event.shiftKey ? "extend" : narrow() ? "open" : "show");
+    choose(row.key, event.shiftKey ? "extend" : narrow.value ? "open" : "show");
   };
   const classes = ["row", row.type, row.key === chosen.value && "current", isUndone(row) && "undone", row.type === "entry" && row.entry.kind, row.type === "entry" && row.nested && "nested"];
   return (
@@ -186,7 +186,7 @@ function EntryText({ row: { entry } }: { row: EntryRow }) {
         <Time at={entry.at_millis} />
       </div>
       <div class="row-sub">
-        <span class={`chip ${entry.kind}`}>{tool ?? kindName(entry.kind)}</span>
+        <span class={`chip ${entry.kind}`}>{tool ?? entry.kind}</span>
         {entry.damaged ? <span class="bad">cannot be read</span> : <span class="files">{names.join(", ")}{more > 0 ? ` +${more}` : ""}</span>}
         {names.length === 0 && entry.session && <span>{sessionOf(entry)}</span>}
       </div>

@@ -2,6 +2,7 @@
 
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
+import { request } from "node:http";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync, existsSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
@@ -73,10 +74,13 @@ export class Lab {
   async ask(address, body) {
     const headers = { Authorization: `Bearer ${this.token}` };
     if (body) headers["Content-Type"] = "application/json";
-    const answer = await fetch(this.url + address, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body) });
-    const said = await answer.json();
-    if (!answer.ok) throw new Error(`${address}: ${JSON.stringify(said)}`);
-    return said;
+    // A connection of its own: one that is kept may have ended while files were written.
+    const asking = request(this.url + address, { method: body ? "POST" : "GET", headers, agent: false });
+    asking.end(body && JSON.stringify(body));
+    const [answer] = await once(asking, "response");
+    const said = (await answer.toArray()).join("");
+    if (answer.statusCode >= 300) throw new Error(`${address}: ${said}`);
+    return JSON.parse(said);
   }
 
   call(method, params) {

@@ -102,6 +102,7 @@ fn every_method_does_what_it_says() {
     assert_eq!(bench.read("a.txt").as_deref(), Some("one\n"));
 
     let begun = rpc.call("begin_step", json!({ "session": "s", "message": "m", "tool": "bash" }));
+    assert_eq!(rpc.call("open_steps", json!({}))["steps"][0]["step"], begun["step"]);
     bench.write("by the step", "x\n");
     let ended = rpc.call("end_step", json!({ "step": begun["step"] }));
     assert_eq!(ended["files"], json!(["by the step"]));
