@@ -1917,7 +1917,6 @@ export type Kind =
   | "untrusted_store"
   | "over_budget"
   | "over_quota"
-  | "git"
   | "no_space"
   | "mass_change"
   | "moved"
