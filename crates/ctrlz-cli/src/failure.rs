@@ -53,6 +53,9 @@ pub(crate) enum Failure {
     /// The work tree cannot be watched.
     #[error("this work tree cannot be watched: {}", why.describe())]
     NotWatched { why: ctrlz::Refusal },
+    /// Somebody wants to browse where nobody looks.
+    #[error("there is no terminal to browse in")]
+    NotATerminal,
     /// There is no server.
     #[error(transparent)]
     Serve(#[from] ServeError),
@@ -100,6 +103,7 @@ impl Failure {
             Failure::NoDataDir
             | Failure::Configuration { .. }
             | Failure::Option { .. }
+            | Failure::NotATerminal
             | Failure::Patches { .. } => WRONG_USAGE,
             Failure::Agent { .. } => 4,
             Failure::NothingReverted | Failure::NoVersions { .. } => 4,
@@ -136,6 +140,7 @@ impl Failure {
             Failure::NotConfirmed { .. } => "not_confirmed",
             Failure::NotStarted { .. } => "not_started",
             Failure::NotWatched { .. } => "not_watched",
+            Failure::NotATerminal => "not_a_terminal",
             Failure::Serve(error) => match error {
                 ServeError::NotLoopback { .. } => "not_loopback",
                 ServeError::AlreadyServed { .. } => "already_served",
@@ -165,6 +170,7 @@ impl Failure {
             }
             Failure::NoVersions { .. } => "`ctrlz log --lost` lists files that disappeared",
             Failure::NotWatched { .. } => "snapshots work all the same; each looks at every file",
+            Failure::NotATerminal => "`ctrlz log` without -i prints the same",
             Failure::NoPage => "end it, or start it with `ctrlz serve --port 0`",
             Failure::Serve(ServeError::AlreadyServed { .. }) => "`ctrlz ui` uses the one that runs",
             Failure::Serve(ServeError::NotLoopback { .. }) => "from elsewhere, use an SSH tunnel",
@@ -207,6 +213,7 @@ impl From<&Failure> for WireError {
             | Failure::Agent { .. }
             | Failure::NotStarted { .. }
             | Failure::NotWatched { .. }
+            | Failure::NotATerminal
             | Failure::Serve(_)
             | Failure::NoPage
             | Failure::Signals(_)

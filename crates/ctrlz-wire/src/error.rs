@@ -115,6 +115,7 @@ pub const KINDS: &[Kind] = &[
     kind("patches", Fault::Caller, "the patches to revert cannot be read"),
     kind("not_started", Fault::Caller, "the command to run could not be started"),
     kind("not_watched", Fault::Refused, "the work tree cannot be watched"),
+    kind("not_a_terminal", Fault::Caller, "there is no terminal to browse in"),
     kind("not_loopback", Fault::Refused, "the address can be reached from other machines"),
     kind("already_served", Fault::Conflict, "a server runs already"),
     kind("not_served", Fault::Machine, "the server cannot start"),

@@ -1,8 +1,10 @@
 //! `ctrlz log`: what happened here, newest first.
 
+mod browse;
 mod lanes;
 
 use std::collections::HashMap;
+use std::io::IsTerminal;
 
 use ctrlz::{
     Boundary, Forked, LostFile, OperationKind, StepInfo, TimelineEntry, TimelineFile,
@@ -42,6 +44,9 @@ pub(crate) struct LogArgs {
     /// List files that disappeared and have not come back, and the command that brings them back
     #[arg(long, conflicts_with_all = ["session", "from", "files"])]
     lost: bool,
+    /// Browse: look at what changed, undo, redo and restore with a few keys
+    #[arg(short = 'i', long, conflicts_with_all = ["files", "lost", "json"])]
+    interactive: bool,
 }
 
 pub(crate) fn run(
@@ -50,6 +55,13 @@ pub(crate) fn run(
     environment: &Environment,
     out: &mut Output,
 ) -> Result<Done, Failure> {
+    if args.interactive {
+        if !std::io::stdout().is_terminal() {
+            return Err(Failure::NotATerminal);
+        }
+        let (charset, palette) = (environment.charset(), environment.palette());
+        return browse::run(&place.workspace, args.session.as_deref(), charset, palette);
+    }
     match args.lost {
         true => show_lost(place, args, out),
         false => show_operations(place, args, environment, out),
