@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ctrlz_server::{Server, ServerOptions, Stopper, files_in, openapi_text};
+use ctrlz_server::{Server, ServerOptions, files_in, openapi_text};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -51,13 +51,14 @@ pub(crate) fn run(
     global: &GlobalArgs,
     environment: Environment,
 ) -> Result<Done, Failure> {
+    let signals = catch_signals()?;
     let loopback = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let server = bind(&args.dirs, args.listen.or(args.port.map(loopback)), global, environment)?;
     render::note(&format!("ctrlz: socket {}", server.socket().display()));
     if let (Some(url), Some(token)) = (server.url(), server.token_file()) {
         render::note(&format!("ctrlz: {url} with the token in {}", token.display()));
     }
-    answer(server)
+    answer(server, signals)
 }
 
 /// A server for the current work tree and others.
@@ -77,20 +78,16 @@ pub(super) fn bind(
     Ok(Server::bind(&options, host)?)
 }
 
-/// Answers until somebody wants it to end.
-pub(super) fn answer(server: Server) -> Result<Done, Failure> {
-    stop_on_signals(server.stopper())?;
-    server.run();
-    Ok(Done::Complete)
+/// Signals that ask to end, from now on; what comes early is not lost.
+pub(super) fn catch_signals() -> Result<Signals, Failure> {
+    Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(Failure::Signals)
 }
 
-fn stop_on_signals(stopper: Stopper) -> Result<(), Failure> {
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(Failure::Signals)?;
-    let wait = move || {
-        for _ in signals.forever() {
-            stopper.stop();
-        }
-    };
+/// Answers until somebody wants it to end.
+pub(super) fn answer(server: Server, mut signals: Signals) -> Result<Done, Failure> {
+    let stopper = server.stopper();
+    let wait = move || signals.forever().for_each(|_| stopper.stop());
     std::thread::Builder::new().spawn(wait).map_err(Failure::Signals)?;
-    Ok(())
+    server.run();
+    Ok(Done::Complete)
 }

@@ -43,13 +43,14 @@ pub(crate) fn run(
         show(&link, &files, args.no_open)?;
         return Ok(Done::Complete);
     }
+    let signals = serve::catch_signals()?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, args.port));
     let server = serve::bind(&[], Some(address), global, environment)?;
     let code = server.new_code().map_err(Failure::Output)?;
     let link = link(server.url().unwrap_or_default(), code.reveal());
     show(&link, &files, args.no_open)?;
     render::note("ctrlz: Ctrl-C ends the server");
-    serve::answer(server)
+    serve::answer(server, signals)
 }
 
 /// The code travels behind the `#`, which browsers keep to themselves.

@@ -14,6 +14,7 @@ mod reading;
 mod restoring;
 mod rpc;
 mod rpc_client;
+mod serving;
 mod session_commands;
 mod sessions;
 mod tracking;

@@ -65,9 +65,7 @@ fn files_come_back_by_a_plan_of_their_own() {
 #[test]
 fn a_work_tree_that_somebody_holds_is_busy_and_says_whose_it_is() {
     let lab = Lab::new();
-    let store = lab.workspace().store_path().unwrap().unwrap();
-    let mut parts = std::fs::read_dir(store.join("ctrlz/wt")).unwrap();
-    let held = parts.next().unwrap().unwrap().path().join("lock");
+    let held = lab.workspace().signs().unwrap().unwrap().open_steps.with_file_name("lock");
     let lock = std::fs::File::options().read(true).write(true).open(held).unwrap();
     lock.lock().unwrap();
     lock.set_len(0).unwrap();
