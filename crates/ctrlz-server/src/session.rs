@@ -139,7 +139,7 @@ pub(crate) struct SessionFile {
 /// What `revert` takes.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct RevertBody {
+pub(crate) struct SessionRevert {
     /// The first message to take back; everything the session did after it goes too.
     #[serde(rename = "messageID")]
     message: String,
@@ -150,7 +150,7 @@ pub(crate) struct RevertBody {
 
 /// What `revert` gives.
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct Reverted {
+pub(crate) struct SessionReverted {
     /// The message.
     #[serde(rename = "messageID")]
     message: String,
@@ -168,7 +168,7 @@ pub(crate) struct Reverted {
 
 /// What `unrevert` gives.
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct Unreverted {
+pub(crate) struct SessionUnreverted {
     /// What was done path by path, and what stays because others changed it.
     #[schemars(with = "ctrlz_wire::UndoReport")]
     report: Value,
@@ -182,7 +182,7 @@ pub(crate) async fn revert(
 ) -> Result<Response, Refusal> {
     let (parts, body) = request.into_parts();
     let body = read_body(body).await?;
-    let RevertBody { message, part } = parsed(&body)?;
+    let SessionRevert { message, part } = parsed(&body)?;
     check_id("messageID", &message)?;
     check_id("partID", part.as_deref().unwrap_or_default())?;
     let run = {
@@ -210,7 +210,7 @@ async fn reverted(
         _ => Value::Null,
     };
     let (message, part) = (message.to_owned(), part.map(str::to_owned));
-    let info = Reverted { message, part, snapshot: now["before"].clone(), diff, report };
+    let info = SessionReverted { message, part, snapshot: now["before"].clone(), diff, report };
     Ok(serde_json::to_string(&info).expect("plain data has a JSON form"))
 }
 
@@ -231,7 +231,8 @@ pub(crate) async fn unrevert(
         async move {
             let served = serving(&state, &session).await?;
             let report = call(&state, &served, "unrevert", &json!({ "session": session })).await?;
-            Ok(serde_json::to_string(&Unreverted { report }).expect("plain data has a JSON form"))
+            Ok(serde_json::to_string(&SessionUnreverted { report })
+                .expect("plain data has a JSON form"))
         }
     };
     once(&state, &parts, &body, run).await
