@@ -35,6 +35,8 @@ export function placesOf(rows: Row[], sessions: SessionInfo[]): { places: Place[
     const own = spans.get(sessionOfRow(row) ?? "");
     const lines = [{ lane: 0, colour: 0, up: index > 0, down: index < rows.length - 1 }];
     for (const span of active) {
+      // The branch ends at this row's lower edge, where another one leaves it.
+      if (index === span.top && span !== own) continue;
       lines.push({ lane: span.lane, colour: span.colour, up: index > span.top, down: index < span.bottom });
     }
     const from = own?.bottom === index ? laneOf(parents.get(own.session)) : null;
@@ -58,12 +60,13 @@ function spansOf(rows: Row[], parents: Map<string, string | null>): Map<string, 
     const parent = spans.get(parents.get(child.session) ?? "");
     if (parent) parent.top = Math.min(parent.top, child.bottom);
   }
-  const ends: number[] = [];
+  // The oldest session is next to the trunk; later ones take the first lane that is free again.
+  const tops: number[] = [];
   let colour = 0;
-  for (const span of [...spans.values()].sort((a, b) => a.top - b.top || b.bottom - a.bottom)) {
-    const free = ends.findIndex((end) => end < span.top);
-    const lane = Math.min(free < 0 ? ends.length : free, MOST_LANES - 1);
-    ends[lane] = Math.max(ends[lane] ?? 0, span.bottom);
+  for (const span of [...spans.values()].sort((a, b) => b.bottom - a.bottom)) {
+    const free = tops.findIndex((top) => top > span.bottom);
+    const lane = Math.min(free < 0 ? tops.length : free, MOST_LANES - 1);
+    tops[lane] = Math.min(tops[lane] ?? Infinity, span.top);
     span.lane = lane + 1;
     span.colour = 1 + (colour++ % 6);
   }

@@ -49,7 +49,7 @@ function Page() {
     );
   }
   return (
-    <div class={`frame ${view.value} ${detailOpen.value ? "detail-open" : ""}`}>
+    <div class={`frame view-${view.value} ${detailOpen.value ? "detail-open" : ""}`}>
       <Header />
       <Main />
       <Preview />
@@ -64,7 +64,7 @@ function Main() {
   if (stage.value === "starting") return <main class="alone"><h1 class="visually-hidden">ctrlz</h1><Skeleton lines={6} /></main>;
   if (view.value === "compare") return <main class="main wide"><Compare /></main>;
   if (view.value === "storage") return <main class="main wide"><Storage /></main>;
-  return <main class="main"><Timeline /><Detail /></main>;
+  return <main class="main"><h1 class="visually-hidden">Timeline</h1><Timeline /><Detail /></main>;
 }
 
 function Header() {

@@ -116,7 +116,6 @@ function haystack(row: Row): string {
 const textsOf = (entry: Entry): (string | null)[] => [
   entry.kind,
   entry.label,
-  entry.operation,
   ...entry.steps.flatMap((step) => [step.label, step.tool, step.session, step.who]),
   ...entry.changes.map(({ path }) => shown(path)),
 ];

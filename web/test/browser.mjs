@@ -12,7 +12,7 @@ export const launch = () => chromium.launch({ executablePath: EXECUTABLE, args: 
 export async function openPage(browser, lab, { width = 1440, height = 900, theme = "dark", path = "" } = {}) {
   const context = await browser.newContext({ viewport: { width, height }, colorScheme: theme, locale: "en-GB", reducedMotion: "reduce" });
   const page = await context.newPage();
-  page.setDefaultTimeout(20_000);
+  page.setDefaultTimeout(60_000);
   page.complaints = [];
   page.on("pageerror", (error) => page.complaints.push(String(error)));
   // The browser logs every answer that is no success; the tests look at what the page makes of it.

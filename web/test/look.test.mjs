@@ -100,11 +100,11 @@ test("one session can be shown alone", async () => {
 test("any two states are compared", async () => {
   await page.locator(".row", { hasText: "First snapshot" }).click();
   await page.getByRole("button", { name: "Compare", exact: true }).click();
-  await page.locator(".card", { hasText: "src/server.ts" }).waitFor();
+  await page.getByRole("region", { name: "src/server.ts" }).waitFor();
   await page.locator(".picker select").nth(1).selectOption({ label: await optionOf("Dark colours in style.css") });
   await page.getByText("6 files differ.").waitFor();
   await page.goBack();
-  await page.locator(".card", { hasText: "src/server.ts" }).waitFor();
+  await page.getByRole("region", { name: "src/server.ts" }).waitFor();
 });
 
 test("a state that is not in the log is said to be gone", async () => {
