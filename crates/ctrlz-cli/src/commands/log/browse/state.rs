@@ -310,21 +310,21 @@ impl<'a> Browser<'a> {
             ),
         };
         let planned = self.workspace.plan_undo(&scope, &options, &Progress::default());
-        self.propose(question, planned);
+        self.propose(&question, planned);
     }
 
     fn propose_redo(&mut self) {
         let options = UndoOptions { session: self.session.clone(), ..UndoOptions::default() };
         let planned = self.workspace.plan_redo(&options, &Progress::default());
-        self.propose("Redo what was undone last?".into(), planned);
+        self.propose("Redo what was undone last?", planned);
     }
 
-    fn propose(&mut self, question: String, planned: Result<UndoReport, Error>) {
+    fn propose(&mut self, question: &str, planned: Result<UndoReport, Error>) {
         match planned {
             Ok(report) => {
                 let mut lines: Vec<String> = report.done.iter().map(action_line).collect();
                 lines.extend(kept_lines(&report));
-                let question = printable(&question);
+                let question = printable(question);
                 let act = Act::Apply { plan: report.plan };
                 self.proposal = Some(Proposal { question, lines, act });
             }
