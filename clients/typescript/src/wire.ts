@@ -1929,6 +1929,7 @@ export type Kind =
   | "patches"
   | "not_started"
   | "not_watched"
+  | "not_a_terminal"
   | "not_loopback"
   | "already_served"
   | "not_served"

@@ -419,9 +419,9 @@ fn what_changes_files_needs_a_plan_and_what_removes_history_a_word() {
 fn every_method_was_looked_at_before_it_was_served() {
     let looked_at = "\
         apply begin_step blame changes checkpoint checkpoints commit_revert deeds deeds_diff \
-        deeds_full diff diff_full end_step file_exists_at fork gc get_file_at list_files log lost \
+        deeds_full diff diff_full du end_step file_exists_at fork gc get_file_at list_files log lost \
         open_steps operation patch plan_recover plan_redo plan_restore plan_revert plan_revert_to \
-        plan_undo plan_unrevert purge recover redo release_session restore revert revert_state \
+        plan_undo plan_unrevert purge recover redo release_session repair restore revert revert_state \
         revert_to sessions show status step steps timeline track undo unrevert verify versions \
         walk_back";
     let mut served: Vec<&str> = ctrlz_wire::METHODS.iter().map(|method| method.name).collect();
