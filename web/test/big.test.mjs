@@ -33,6 +33,7 @@ test("a step with 5,000 files is read to its end", async () => {
 
 /** Recording 10,000 real steps takes a quarter of an hour; the answer's shape is real, its entries are copies. */
 test("10,000 steps scroll and are searched", async () => {
+  await lab.step({ message: "m0", tool: "edit", label: "A model" }, () => lab.write({ "a.txt": "b\n" }));
   const { operations } = await lab.call("timeline");
   const model = operations.find(({ kind }) => kind === "step");
   const name = (n) => `01${String(99_999_999 - n).padStart(24, "0")}`;
