@@ -271,6 +271,24 @@ fn damaged(id: &ObjectId, why: impl std::fmt::Display) -> Error {
 }
 
 fn open_packs(dir: &Path, known: &[Arc<PackFile>]) -> Result<Packs, FileError> {
+    /// Merges are far rarer than this.
+    const MAX_LISTINGS: usize = 20;
+    let changed = || dir.join("pack").metadata().and_then(|meta| meta.modified()).ok();
+    let mut damaged = Vec::new();
+    for _ in 0..MAX_LISTINGS {
+        let before = changed();
+        let packs = list_packs(dir, known)?;
+        // A merge beside us puts a new pack in the place of old ones; a listing that spans it may
+        // show neither.
+        if changed() == before && packs.damaged == damaged {
+            return Ok(packs);
+        }
+        damaged = packs.damaged;
+    }
+    list_packs(dir, known)
+}
+
+fn list_packs(dir: &Path, known: &[Arc<PackFile>]) -> Result<Packs, FileError> {
     let pack_dir = dir.join("pack");
     let mut open = Vec::new();
     let mut damaged = Vec::new();
