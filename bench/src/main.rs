@@ -11,6 +11,7 @@
 )]
 
 mod facts;
+mod hooks;
 mod job;
 mod measure;
 mod peers;
@@ -47,6 +48,9 @@ struct Args {
     /// Only the session, into SESSIONS.md
     #[arg(long)]
     session: bool,
+    /// Only what agents wait for, into HOOKS.md
+    #[arg(long)]
+    hooks: bool,
     /// Also Jujutsu, if `jj` is installed
     #[arg(long)]
     jj: bool,
@@ -102,6 +106,9 @@ fn run(args: &Args) -> Fallible<()> {
         println!("{page}");
         return Ok(());
     }
+    if args.hooks {
+        return run_hooks(args, &plan, &machine);
+    }
     let mut page = String::new();
     scenarios::run(&plan, |results| {
         page = report::markdown(&machine, results);
@@ -111,6 +118,17 @@ fn run(args: &Args) -> Fallible<()> {
         }
         Ok(())
     })?;
+    println!("{page}");
+    Ok(())
+}
+
+fn run_hooks(args: &Args, plan: &scenarios::Plan, machine: &facts::Machine) -> Fallible<()> {
+    let (files, rounds) = if args.quick { (vec![300], 5) } else { (vec![10_000, 100_000], 100) };
+    let hooks = hooks::Plan { ctrlz: &plan.ctrlz, files, rounds, temp: plan.temp.as_deref() };
+    let page = hooks::run(&hooks, machine)?;
+    if let Some(dir) = &args.out {
+        std::fs::write(dir.join("HOOKS.md"), &page)?;
+    }
     println!("{page}");
     Ok(())
 }
