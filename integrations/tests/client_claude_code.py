@@ -1,6 +1,7 @@
 """Claude Code, headless (`claude -p`), with the plugin."""
+import json
+
 import driver
-from driver import Skip
 from scenarios import shared
 
 NAME, VERSION = "claude-code", "2.1.325"
@@ -42,6 +43,12 @@ class Claude:
 
     def fork(self, lab, text):
         return self.words("--continue", "--fork-session")
+
+    undo_tool = "mcp__ctrlz__undo"
+
+    def with_mcp(self, lab, text):
+        servers = {"mcpServers": {"ctrlz": {"command": str(lab.ctrlz_bin), "args": ["mcp"]}}}
+        return self.words("--mcp-config", json.dumps(servers), "--allowedTools=mcp__ctrlz__undo")
 
     def undo_inside(self, lab):
         ran = lab.run(self.words("--continue"), stdin="/ctrlz:undo")

@@ -1,9 +1,7 @@
 """Codex CLI, headless (`codex exec`), with Claude Code's plugin directory."""
-import json
-
 import driver
-from scenarios import bash, shared
 from driver import script
+from scenarios import bash, shared
 
 NAME, VERSION = "codex", "0.166.0"
 CONFIG = """model = "gpt-5.5"
@@ -47,6 +45,16 @@ class Codex:
         # The hooks are our own, in a home of our own; nobody is there to approve them.
         words = [self.codex, "exec", "--dangerously-bypass-hook-trust", "--skip-git-repo-check", "--json"]
         return [*words, "resume", "--last", text] if go_on else [*words, text]
+
+    undo_tool = "undo"
+
+    def with_mcp(self, lab, text):
+        # It starts servers with an environment of their own.
+        lab.must([self.codex, "mcp", "add", "ctrlz", "--env", f"CTRLZ_DATA_DIR={lab.data}", "--",
+                  lab.ctrlz_bin, "mcp"])
+        # Of a model that it knows, Codex hides the tools behind a search.
+        first, *rest = self.prompt(lab, text)
+        return [first, *rest[:-1], "-m", "fake-model", rest[-1]]
 
     def undo_inside(self, lab):
         ran = lab.run(self.prompt(lab, script(bash(f"{lab.ctrlz_bin} undo"), {"text": "done"}), go_on=True))

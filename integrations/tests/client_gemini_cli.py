@@ -47,6 +47,12 @@ class Gemini:
     def prompt(self, lab, text, go_on=False):
         return self.words(text, *(["--resume", "latest"] if go_on else []))
 
+    undo_tool = "mcp_ctrlz_undo"
+
+    def with_mcp(self, lab, text):
+        lab.must([self.gemini, "mcp", "add", "-s", "user", "ctrlz", lab.ctrlz_bin, "mcp"])
+        return self.words(text)
+
     def undo_inside(self, lab):
         ran = lab.run(self.words("/ctrlz:undo", "--resume", "latest"))
         assert ran.code == 0, repr(ran)

@@ -183,6 +183,18 @@ class Shared:
         lab.ctrlz("undo", "--outside")
         assert (photos / "one.jpg").read_text() == "a photo\n"
 
+    def by_model(self, lab):
+        """The model takes the last turn back with the tools of `ctrlz mcp`."""
+        if not hasattr(self.client, "with_mcp"):
+            raise Skip("its tools cannot be added for one run")
+        self.client.setup(lab)
+        before = lab.tree()
+        self.turn(lab, EDIT, bash("rm gone.txt"))
+        text = script({"tool": "raw", "name": self.client.undo_tool, "args": {}}, {"text": "done"})
+        ran = lab.run(self.client.with_mcp(lab, text), stdin=self.stdin(text))
+        assert ran.code == 0, repr(ran)
+        assert lab.tree() == before, difference(before, lab.tree())
+
     def uninstalled(self, lab):
         """Installing twice is installing once; uninstalling leaves not a byte."""
         for path, content in self.client.user_config.items():
@@ -218,7 +230,7 @@ def shared(client, kind=Shared):
         "whole turn": own.whole_turn, "undo inside": own.undo_inside, "user edit": own.user_edit,
         "interrupted": own.interrupted, "resumed": own.resumed, "forked": own.forked,
         "parallel": own.parallel, "told": own.told, "beyond": own.beyond,
-        "uninstalled": own.uninstalled,
+        "by model": own.by_model, "uninstalled": own.uninstalled,
     }
 
 

@@ -4,6 +4,7 @@
 
 pub mod hook;
 pub mod install;
+pub mod mcp;
 pub mod outside;
 mod private;
 pub mod rpc;

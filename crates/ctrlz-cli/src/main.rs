@@ -91,6 +91,7 @@ fn run(cli: &Cli, out: &mut Output) -> Result<Done, Failure> {
         Command::Absorb(args) => commands::absorb::run(&place()?, args),
         Command::Rpc(args) if args.schema => commands::rpc::print_schema(out),
         Command::Rpc(_) => commands::rpc::serve(&cli.global, environment),
+        Command::Mcp(args) => commands::mcp::serve(args, &cli.global, environment),
         Command::Install(args) => commands::install::install(args, &cli.global, &environment, out),
         Command::Uninstall(args) => {
             commands::install::uninstall(args, &cli.global, &environment, out)

@@ -19,6 +19,7 @@ pub(crate) mod install;
 pub(crate) mod log;
 pub(crate) mod ls;
 pub(crate) mod man;
+pub(crate) mod mcp;
 pub(crate) mod patch;
 pub(crate) mod pull;
 pub(crate) mod purge;

@@ -9,6 +9,7 @@ mod environment;
 mod fleet;
 mod hooks;
 mod installing;
+mod mcp;
 mod output;
 mod reading;
 mod restoring;
