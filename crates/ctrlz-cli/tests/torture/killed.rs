@@ -166,6 +166,25 @@ fn a_killed_revert_is_done_wholly_or_not_at_all() {
 }
 
 #[test]
+fn a_killed_copy_of_what_was_borrowed_is_finished_by_the_next_one() {
+    let scene = Scene::absorb();
+    if !has("strace") {
+        return;
+    }
+    let calls = calls(&scene.lab, MUTATING, &scene.args());
+    for (at, call) in calls.iter().enumerate().step_by(sized(2, 1)) {
+        scene.reset();
+        let when = format!("absorb killed at {call:?}, its call {at}");
+        assert!(run_with(&scene.lab, &Fault::kill(call), &scene.args()).is_killed(), "{when}");
+        scene.run().is(&[0], &format!("{when}, and again"));
+        // Without the lender, everything acknowledged has to be in the store itself.
+        let alternates = scene.lab.store().join("objects/info/alternates");
+        assert_eq!(std::fs::read(alternates).unwrap(), b"", "{when}");
+        scene.assert_acked(None, &when);
+    }
+}
+
+#[test]
 fn a_killed_gc_loses_no_snapshot() {
     check_killed_everywhere(&Scene::gc());
 }

@@ -1,6 +1,6 @@
 //! A scene: two recorded states of a work tree, and a command that is about to go wrong.
 
-use crate::lab::{Ended, Lab, copy_into, copy_tree, empty, remove};
+use crate::lab::{Ended, Lab, command, copy_into, copy_tree, empty, remove, run};
 use crate::manifest::Manifest;
 
 /// A work tree with a history, which can be set up again and again.
@@ -153,6 +153,28 @@ impl Scene {
         bytes[middle] ^= 0x41;
         std::fs::write(&packs[0], bytes).unwrap();
         Scene::of(lab, &["verify", "--repair"], vec![first])
+    }
+
+    /// Copying what the first snapshot borrowed from the user's repository.
+    pub(crate) fn absorb() -> Scene {
+        let lab = Lab::new();
+        first_state(&lab);
+        let git = |args: &[&str]| {
+            let who = ["-c", "user.name=a", "-c", "user.email=a@example.com"];
+            run(command("git").args(who).args(args).current_dir(&lab.work)).ok();
+        };
+        git(&["init", "-q"]);
+        // The index proves only what is older than itself.
+        std::thread::sleep(std::time::Duration::from_millis(40));
+        git(&["add", "-A"]);
+        git(&["commit", "-q", "-m", "x"]);
+        std::thread::sleep(std::time::Duration::from_millis(40));
+        // The command would copy so few files at once.
+        let workspace = ctrlz::Workspace::open(&lab.work, ctrlz::Options::new(&lab.data)).unwrap();
+        let first = workspace.track(&Default::default(), &Default::default()).unwrap();
+        assert!(first.borrowed > 5, "{first:?}");
+        let first = (first.hash.to_string(), lab.manifest());
+        Scene::of(lab, &["absorb"], vec![first])
     }
 
     fn of(lab: Lab, args: &[&str], acked: Vec<(String, Manifest)>) -> Scene {

@@ -23,5 +23,5 @@ pub(crate) use object::{
     Commit, EntryKind, Kind, Tree, TreeEntry, encode_commit, encode_tree, parse_commit, parse_tree,
     tree_order,
 };
-pub(crate) use pack::{PackFile, RawEntry, inflate_loose};
+pub(crate) use pack::{PackFile, Packed, RawEntry, inflate_loose};
 pub(crate) use salvage::salvage_pack;

@@ -1,6 +1,7 @@
 //! Reading packs, one at a time, with every size checked before memory is reserved.
 
 use std::io::Read;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use gix_pack::data::decode::entry::ResolvedBase;
@@ -23,6 +24,17 @@ pub(crate) enum RawEntry<'a> {
     /// The compressed bytes of a delta, which has `size` bytes.
     Delta { base: ObjectId, size: u64, packed: &'a [u8] },
 }
+
+/// An object that was read.
+pub(crate) struct Packed {
+    pub(crate) kind: Kind,
+    pub(crate) bytes: Vec<u8>,
+    /// Header and compressed bytes, if it is stored whole in a pack.
+    pub(crate) packed: Option<Vec<u8>>,
+}
+
+/// Kind, content and, unless it is a delta, where it is stored.
+type Decoded = (Kind, Vec<u8>, Option<Range<u64>>);
 
 /// What is wrong with a pack.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -163,13 +175,27 @@ impl PackFile {
 
     /// The whole object. The caller checks the hash.
     pub(crate) fn read(&self, id: &ObjectId) -> Result<Option<(Kind, Vec<u8>)>, PackProblem> {
+        Ok(self.decode(id)?.map(|(kind, bytes, _)| (kind, bytes)))
+    }
+
+    /// The whole object, and how it is stored unless that is a delta.
+    pub(crate) fn read_packed(&self, id: &ObjectId) -> Result<Option<Packed>, PackProblem> {
+        let Some((kind, bytes, stored)) = self.decode(id)? else { return Ok(None) };
+        let packed = stored.and_then(|range| self.data.entry_slice(range)).map(<[u8]>::to_vec);
+        Ok(Some(Packed { kind, bytes, packed }))
+    }
+
+    /// An object, and the bytes of the pack that it alone takes.
+    fn decode(&self, id: &ObjectId) -> Result<Option<Decoded>, PackProblem> {
         let Some(entry) = self.entry(id)? else { return Ok(None) };
-        let mut out = Vec::new();
+        let (start, data_start) = (entry.pack_offset(), entry.data_offset);
+        let is_delta = entry.header.is_delta();
+        let mut bytes = Vec::new();
         let outcome = self
             .data
             .decode_entry(
                 entry,
-                &mut out,
+                &mut bytes,
                 &mut gix_zlib::Inflate::default(),
                 &|base, _| {
                     let Some(at) = self.index.lookup(base) else { return Ok(None) };
@@ -179,7 +205,9 @@ impl PackFile {
                 &mut gix_pack::cache::Never,
             )
             .map_err(problem)?;
-        Ok(Some((kind_of(outcome.kind), out)))
+        let end = data_start + outcome.compressed_size as u64;
+        let stored = (!is_delta).then_some(start..end);
+        Ok(Some((kind_of(outcome.kind), bytes, stored)))
     }
 
     /// A reader over an object's bytes if it is stored whole; `None` if it is absent or a delta.

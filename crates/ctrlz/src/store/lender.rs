@@ -4,7 +4,7 @@
 //! as soon as possible, because the user's own `git gc` may drop it. Nothing in the user's
 //! repository is linked or changed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -65,10 +65,26 @@ pub(crate) struct Borrowed {
     ids: BTreeSet<ObjectId>,
 }
 
+/// How much is copied in one go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) bytes: u64,
+    pub(crate) objects: u64,
+    /// What the quota has no room for stays borrowed.
+    pub(crate) room_bytes: u64,
+}
+
+/// What was copied and is still on the list.
+#[derive(Debug, Default)]
+pub(crate) struct Copied {
+    objects: u64,
+    done: HashSet<ObjectId>,
+    lost: BTreeSet<ObjectId>,
+}
+
 /// How a round of copying went.
 #[derive(Debug, Default)]
 pub(crate) struct Absorbed {
-    pub(crate) objects: u64,
     pub(crate) left: u64,
     /// Objects the lender no longer has.
     pub(crate) lost: BTreeSet<ObjectId>,
@@ -138,85 +154,92 @@ impl Borrowed {
         }
     }
 
-    /// Copies up to `max_bytes` of content into the store and shortens the list. What the quota
-    /// has no room for stays borrowed.
+    /// Copies into the store what `limits` allow. The list stays as it is, for [`Borrowed::settle`].
     ///
-    /// The caller holds the work tree's lock and the store's.
-    pub(crate) fn absorb(
-        mut self,
-        store: &Store,
-        work_tree: &WorkTree,
-        max_bytes: u64,
-        max_objects: u64,
-        room_bytes: u64,
-    ) -> Result<Absorbed, Error> {
-        let path = &work_tree.borrowed_path();
-        let mut outcome = Absorbed::default();
+    /// The caller holds the store's lock, so that nothing is taken out of the store meanwhile. The
+    /// work tree's is not needed: this is most of the work, and nobody has to wait for it.
+    pub(crate) fn copy(&self, store: &Store, limits: &Limits) -> Result<Copied, Error> {
+        let mut copied = Copied::default();
         let pack = PackWriter::new(&store.objects_dir());
         let mut bytes = 0;
-        let mut left = BTreeSet::new();
-        for id in std::mem::take(&mut self.ids) {
-            if bytes >= max_bytes || outcome.objects >= max_objects {
-                left.insert(id);
+        for id in &self.ids {
+            if bytes >= limits.bytes || copied.objects >= limits.objects {
+                break;
+            }
+            if store.objects.holds(id) {
+                copied.done.insert(*id);
                 continue;
             }
-            if store.objects.holds(&id) {
-                continue;
-            }
-            match store.objects.read(&id) {
-                Ok(Some((_, content))) if bytes + content.len() as u64 > room_bytes => {
-                    left.insert(id);
+            match store.objects.read_packed(id) {
+                Ok(Some(found)) if bytes + found.bytes.len() as u64 > limits.room_bytes => (),
+                Ok(Some(found)) => {
+                    bytes += found.bytes.len() as u64;
+                    match found.packed {
+                        Some(packed) => pack.add_raw(*id, &packed)?,
+                        None => drop(pack.add(found.kind, &found.bytes, |_| false)?),
+                    }
+                    copied.objects += 1;
+                    copied.done.insert(*id);
                 }
-                Ok(Some((kind, content))) => {
-                    bytes += content.len() as u64;
-                    pack.add(kind, &content, |_| false)?;
-                    outcome.objects += 1;
-                }
-                Ok(None) | Err(Error::Damaged { .. }) => drop(outcome.lost.insert(id)),
+                Ok(None) | Err(Error::Damaged { .. }) => drop(copied.lost.insert(*id)),
                 Err(error) => return Err(error),
             }
         }
         pack.publish()?;
-        if !outcome.lost.is_empty() {
+        Ok(copied)
+    }
+
+    /// Takes off the work tree's list what was copied or lost.
+    ///
+    /// The caller holds the work tree's lock. The list is read again, as others may have changed it
+    /// since.
+    pub(crate) fn settle(
+        store: &Store,
+        work_tree: &WorkTree,
+        copied: Copied,
+    ) -> Result<Absorbed, Error> {
+        let path = &work_tree.borrowed_path();
+        let mut borrowed = Borrowed::load(path)?;
+        if !copied.lost.is_empty() {
             // The next scan must not trust ids that nobody holds: it reads those files again.
             work_tree.forget_cache()?;
         }
-        outcome.left = left.len() as u64;
-        self.ids = left;
-        if self.ids.is_empty() {
-            self.settle(store, path)?;
-        } else {
-            self.save(store, path)?;
+        borrowed.ids.retain(|id| !copied.done.contains(id) && !copied.lost.contains(id));
+        match borrowed.is_empty() {
+            true => borrowed.end(store, path)?,
+            false => borrowed.save(store, path)?,
         }
         store.objects.refresh()?;
-        Ok(outcome)
+        Ok(Absorbed { left: borrowed.len(), lost: copied.lost })
     }
 
     /// Ends the loan. Another work tree may still borrow from the same lender.
-    fn settle(&self, store: &Store, path: &Path) -> Result<(), Error> {
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(error).named("remove", path)?;
-            }
-            _ => (),
-        }
+    ///
+    /// The list goes last: as long as it is there, whoever comes after a kill ends the loan again.
+    fn end(&self, store: &Store, path: &Path) -> Result<(), Error> {
         let _lock = lock_lenders(store)?;
         let mut lenders = lenders(store)?;
-        if !others_borrow_from(store, &self.lender)?
+        if !others_borrow_from(store, &self.lender, path)?
             && lenders.remove(self.lender.as_os_str().as_bytes())
         {
             write_lenders(store, &lenders)?;
         }
-        Ok(())
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Ok(Err(error).named("remove", path)?)
+            }
+            _ => Ok(()),
+        }
     }
 }
 
-fn others_borrow_from(store: &Store, lender: &Path) -> Result<bool, Error> {
+/// Whether a list other than the one at `own` names this lender.
+fn others_borrow_from(store: &Store, lender: &Path, own: &Path) -> Result<bool, Error> {
     let dir = store.path().join("ctrlz").join("wt");
     for entry in std::fs::read_dir(&dir).named("list", &dir)? {
         let path = entry.named("list", &dir)?.path().join("borrowed");
         let other = Borrowed::load(&path)?;
-        if other.lender == lender && !other.is_empty() {
+        if path != own && other.lender == lender && !other.is_empty() {
             return Ok(true);
         }
     }

@@ -10,7 +10,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 use crate::error::Error;
 use crate::fs::private::read_small;
 use crate::fs::{FileError, Named};
-use crate::git::{Hasher, Kind, ObjectId, PackFile, Tree, hash_object, inflate_loose, parse_tree};
+use crate::git::{
+    Hasher, Kind, ObjectId, PackFile, Packed, Tree, hash_object, inflate_loose, parse_tree,
+};
 
 /// No object of the store is read into memory above this size.
 const MAX_OBJECT_BYTES: u64 = 1 << 30;
@@ -167,6 +169,19 @@ impl Objects {
                 self.refresh()?;
                 self.find(id)
             }
+        }
+    }
+
+    /// Reads an object, verified, with the bytes that a lender's pack has of it.
+    pub(crate) fn read_packed(&self, id: &ObjectId) -> Result<Option<Packed>, Error> {
+        let of_lender = self.first_lender(|lender| {
+            let packs = lender.packs();
+            let found = packs.iter().find_map(|pack| pack.read_packed(id).ok().flatten());
+            Ok(found.filter(|found| hash_object(found.kind, &found.bytes) == Some(*id)))
+        })?;
+        match of_lender {
+            Some(found) => Ok(Some(found)),
+            None => Ok(self.read(id)?.map(|(kind, bytes)| Packed { kind, bytes, packed: None })),
         }
     }
 

@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::error::Error;
 use crate::fs::FileKind;
-use crate::git::{EntryKind, Kind, ObjectId, TreeEntry, encode_tree, tree_order};
+use crate::git::{EntryKind, Kind, ObjectId, TreeEntry, encode_tree, hash_object, tree_order};
 use crate::path::{join, split};
-use crate::scan::{Content, ListedDir, ListedEntry, Listing, TreeState};
+use crate::scan::{Content, ListedDir, ListedEntry, Listing, TreeState, run_jobs};
 
-use super::log::add;
+use super::log::{add, attack};
 use super::objects::Objects;
 use super::pack_writer::PackWriter;
 
-type Exists<'a> = &'a dyn Fn(&ObjectId) -> bool;
+type Exists<'a> = &'a (dyn Fn(&ObjectId) -> bool + Sync);
 
 /// Writes the trees of a listing and gives the root's id; every directory then knows its own.
 ///
@@ -21,8 +21,10 @@ pub(crate) fn build(
     listing: &mut Listing,
     pack: &PackWriter,
     exists: Exists<'_>,
+    threads: usize,
 ) -> Result<ObjectId, Error> {
     let mut made: HashMap<&[u8], ObjectId> = HashMap::new();
+    let mut fresh = Fresh { trees: Vec::new(), bytes: 0, pack, exists, threads };
     let mut outdated: HashSet<&[u8]> = HashSet::new();
     let mut states = vec![TreeState::Unknown; listing.dirs.len()];
     // A directory sorts before everything in it, so backwards is bottom-up.
@@ -37,7 +39,7 @@ pub(crate) fn build(
             None => {
                 let entries = entries_of(dir, &made);
                 let shown = !entries.is_empty() || path.is_empty();
-                if shown { Some(write(entries, pack, exists)?) } else { None }
+                if shown { Some(fresh.add(entries)?) } else { None }
             }
         };
         if let Some(id) = tree {
@@ -48,11 +50,51 @@ pub(crate) fn build(
             outdated.insert(split(path).0);
         }
     }
+    fresh.write()?;
     let root = made.get(&b""[..]).copied();
     for (dir, state) in listing.dirs.iter_mut().zip(states) {
         dir.tree = state;
     }
     root.map_or_else(|| write(Vec::new(), pack, exists), Ok)
+}
+
+/// Trees that have their ids and are not stored yet. Compressing is most of the work and can be
+/// shared, while every id needs those of the trees inside.
+struct Fresh<'a> {
+    trees: Vec<Vec<u8>>,
+    bytes: usize,
+    pack: &'a PackWriter,
+    exists: Exists<'a>,
+    threads: usize,
+}
+
+impl Fresh<'_> {
+    /// Keeps no more than this in memory.
+    const MAX_BYTES: usize = 4 << 20;
+
+    fn add(&mut self, entries: Vec<TreeEntry<'_>>) -> Result<ObjectId, Error> {
+        let bytes = encoded(entries);
+        let id = hash_object(Kind::Tree, &bytes).ok_or_else(|| attack(Kind::Tree))?;
+        self.bytes += bytes.len();
+        self.trees.push(bytes);
+        if self.bytes > Fresh::MAX_BYTES {
+            self.write()?;
+        }
+        Ok(id)
+    }
+
+    fn write(&mut self) -> Result<(), Error> {
+        self.bytes = 0;
+        let trees = std::mem::take(&mut self.trees);
+        // A few trees are written before a second thread has started.
+        let threads = if trees.len() < 64 { 1 } else { self.threads };
+        let written = run_jobs(threads, trees.chunks(64).collect(), |trees, _| {
+            trees
+                .iter()
+                .try_for_each(|tree| add(self.pack, Kind::Tree, tree, self.exists).map(drop))
+        });
+        written.into_iter().collect()
+    }
 }
 
 fn entries_of<'a>(dir: &'a ListedDir, made: &HashMap<&[u8], ObjectId>) -> Vec<TreeEntry<'a>> {
@@ -79,14 +121,18 @@ fn kind_of(entry: &ListedEntry) -> Option<EntryKind> {
 }
 
 pub(crate) fn write(
-    mut entries: Vec<TreeEntry<'_>>,
+    entries: Vec<TreeEntry<'_>>,
     pack: &PackWriter,
     exists: Exists<'_>,
 ) -> Result<ObjectId, Error> {
+    add(pack, Kind::Tree, &encoded(entries), exists)
+}
+
+fn encoded(mut entries: Vec<TreeEntry<'_>>) -> Vec<u8> {
     entries.sort_unstable_by(|one, other| {
         tree_order(one.name, one.kind.is_tree(), other.name, other.kind.is_tree())
     });
-    add(pack, Kind::Tree, &encode_tree(entries.into_iter()), exists)
+    encode_tree(entries.into_iter())
 }
 
 /// A path's new entry, or `None` to remove it.

@@ -75,6 +75,11 @@ impl WorkTree {
         Borrowed::load(&self.borrowed_path())?.follow(store, &self.borrowed_path(), from, to)
     }
 
+    /// The right to copy what is borrowed, unless another has it: two would copy everything twice.
+    pub(crate) fn try_lock_loans(&self) -> Result<Option<Lock>, Error> {
+        Lock::try_take(&self.dir.join("loans.lock"), Sharing::Exclusive)
+    }
+
     /// Takes the lock, and clears away what a killed holder left.
     pub(crate) fn lock(&self, store: &Store, patience: Duration) -> Result<Lock, Error> {
         let lock = Lock::take(&self.dir.join("lock"), Sharing::Exclusive, patience)?;

@@ -95,7 +95,7 @@ impl Workspace {
         let input = ListInput { index: index.as_ref(), ..input };
         let mut listing = list(&root, &input, &finder, progress)?;
         read_listing(&root, &mut listing, &finder, input.threads, progress)?;
-        build_tree(&mut listing, pack, &|id| !wanted.ids.contains(id))?;
+        build_tree(&mut listing, pack, &|id| !wanted.ids.contains(id), self.options.threads)?;
         Ok(())
     }
 

@@ -14,8 +14,8 @@ use crate::scan::{
     read_entry, read_listing, rule_text, rules_above, run_jobs, verify,
 };
 use crate::store::{
-    Absorbed, Borrowed, Lender, Meta, NewOperation, Operation, OuterRules, PackWriter, Published,
-    Store, TreeChange, UserRepo, build_tree, edit_tree,
+    Absorbed, Borrowed, Lender, Limits, Lock, Meta, NewOperation, Operation, OuterRules,
+    PackWriter, Published, Sharing, Store, TreeChange, UserRepo, build_tree, edit_tree,
 };
 
 use super::companion::Kept;
@@ -165,14 +165,23 @@ impl Workspace {
     /// Copies what earlier snapshots borrow from the user's repository, at most `max_bytes` of
     /// it; gives the number of blobs still borrowed.
     pub fn absorb(&self, max_bytes: u64) -> Result<u64, Error> {
-        let hold = self.begin()?;
-        let path = hold.work_tree.borrowed_path();
-        let borrowed = Borrowed::load(&path)?;
+        let (store, work_tree) = self.for_writing()?;
+        let borrowed = Borrowed::load(&work_tree.borrowed_path())?;
         if borrowed.is_empty() {
             return Ok(0);
         }
-        let room = self.quota_use(hold.store.path())?.left();
-        Ok(borrowed.absorb(&hold.store, &hold.work_tree, max_bytes, u64::MAX, room)?.left)
+        // Whoever is at it already also finishes it.
+        let Some(_turn) = work_tree.try_lock_loans()? else { return Ok(borrowed.len()) };
+        let copied = {
+            let _shared = Lock::take(&store.lock_path(), Sharing::Shared, self.options.patience)?;
+            store.objects.refresh()?;
+            let room_bytes = self.quota_use(store.path())?.left();
+            // Only now, as what was purged before must not come back.
+            let borrowed = Borrowed::load(&work_tree.borrowed_path())?;
+            borrowed.copy(&store, &Limits { bytes: max_bytes, objects: u64::MAX, room_bytes })?
+        };
+        let hold = self.begin()?;
+        Ok(Borrowed::settle(&hold.store, &hold.work_tree, copied)?.left)
     }
 
     /// Takes a snapshot, and says what the scan saw.
@@ -327,7 +336,7 @@ impl Workspace {
             listing.skipped.sort_unstable();
         }
         let known = |id: &ObjectId| store.objects.holds(id);
-        let tree = build_tree(&mut listing, &pack, &known)?;
+        let tree = build_tree(&mut listing, &pack, &known, input.threads)?;
         let kept = self.keep_ignored(hold, &listing, cause, last, &keep, room.as_ref())?;
         let meta = Meta { companion: kept.same, ..Meta::of_listing(&listing, &rules) };
         // Losing the cache costs a slower scan, so failing to write it fails nothing.
@@ -465,13 +474,17 @@ impl Workspace {
     fn settle_loans(&self, hold: &Hold) -> Result<Absorbed, Error> {
         const MAX_BYTES: u64 = 16 << 20;
         const MAX_OBJECTS: u64 = 1_000;
-        let path = hold.work_tree.borrowed_path();
-        let borrowed = Borrowed::load(&path)?;
+        let borrowed = Borrowed::load(&hold.work_tree.borrowed_path())?;
         if borrowed.is_empty() {
             return Ok(Absorbed::default());
         }
-        let room = self.quota_use(hold.store.path())?.left();
-        borrowed.absorb(&hold.store, &hold.work_tree, MAX_BYTES, MAX_OBJECTS, room)
+        let Some(_turn) = hold.work_tree.try_lock_loans()? else {
+            return Ok(Absorbed { left: borrowed.len(), ..Absorbed::default() });
+        };
+        let room_bytes = self.quota_use(hold.store.path())?.left();
+        let limits = Limits { bytes: MAX_BYTES, objects: MAX_OBJECTS, room_bytes };
+        let copied = borrowed.copy(&hold.store, &limits)?;
+        Borrowed::settle(&hold.store, &hold.work_tree, copied)
     }
 
     fn lender(&self, first_snapshot: bool) -> Result<Option<Lender>, Error> {

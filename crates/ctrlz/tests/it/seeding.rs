@@ -230,3 +230,41 @@ fn a_clone_that_borrows_itself_lends_as_well() {
     assert_eq!(workspace.absorb(u64::MAX).unwrap(), 0);
     assert_eq!(workspace.file_at(&snapshot.hash, &crate::lab::tree_path("a")).unwrap(), b"one");
 }
+
+#[test]
+fn nobody_waits_while_a_loan_is_copied() {
+    let lab = settled(&[("a", "one"), ("b", "two")]);
+    assert_eq!(lab.track().borrowed, 2);
+    let work_tree = std::fs::read_dir(lab.store().join("ctrlz/wt")).unwrap().next().unwrap();
+    let lock = std::fs::File::open(work_tree.unwrap().path().join("lock")).unwrap();
+    lock.lock().unwrap();
+    let packs = || std::fs::read_dir(lab.store().join("objects/pack")).unwrap().count();
+    let before = packs();
+    let workspace = lab.workspace();
+    std::thread::scope(|scope| {
+        let absorb = scope.spawn(|| workspace.absorb(u64::MAX));
+        let start = std::time::Instant::now();
+        while packs() == before {
+            assert!(start.elapsed() < Duration::from_secs(20), "the copy waits for the work tree");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        lock.unlock().unwrap();
+        assert_eq!(absorb.join().unwrap().unwrap(), 0);
+    });
+    std::fs::remove_dir_all(lab.path(".git")).unwrap();
+    assert_fsck_clean(&lab.store());
+}
+
+#[test]
+fn a_snapshot_leaves_a_loan_to_whoever_is_copying_it() {
+    let lab = settled(&[("a", "one"), ("b", "two")]);
+    assert_eq!(lab.track().borrowed, 2);
+    let work_tree = std::fs::read_dir(lab.store().join("ctrlz/wt")).unwrap().next().unwrap();
+    let lock = std::fs::File::create(work_tree.unwrap().path().join("loans.lock")).unwrap();
+    lock.lock().unwrap();
+    lab.write("a", "changed");
+    assert_eq!(lab.track().borrowed, 2);
+    assert_eq!(lab.workspace().absorb(u64::MAX).unwrap(), 2);
+    lock.unlock().unwrap();
+    assert_eq!(lab.workspace().absorb(u64::MAX).unwrap(), 0);
+}
