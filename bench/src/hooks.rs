@@ -57,7 +57,7 @@ fn session(
     client: &str,
 ) -> Fallible<[Vec<Duration>; 4]> {
     let mut samples: [Vec<Duration>; 4] = Default::default();
-    let mut tell = |moment: Moment, round: usize| -> Fallible<Duration> {
+    let tell = |moment: Moment, round: usize| -> Fallible<Duration> {
         let event = event(client, moment, &tree.root, round);
         let mut command = program(plan.ctrlz);
         command.args(["hook", client]).current_dir(&tree.root).env("CTRLZ_DATA_DIR", data);

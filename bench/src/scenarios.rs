@@ -11,7 +11,7 @@ use ctrlz::{
 use crate::Fallible;
 use crate::job::{Job, Work};
 use crate::measure::{Sample, Series, Spread};
-use crate::peers::Contender;
+use crate::peers::{self, Contender};
 use crate::process::{is_installed, output, program};
 use crate::tree::{Tree, disk_bytes};
 
@@ -233,7 +233,10 @@ impl Lab<'_> {
     /// Waits for what the previous sample left behind: write-back, and copying in the background.
     fn calm_down(&self) -> Fallible<()> {
         let start = Instant::now();
-        while has_loans(&self.state(Contender::Ctrlz)) && start.elapsed().as_secs() < 300 {
+        let borrows = |contender| has_loans(&self.state(contender));
+        while (borrows(Contender::Ctrlz) || borrows(Contender::Watcher))
+            && start.elapsed().as_secs() < 300
+        {
             std::thread::sleep(Duration::from_millis(20));
         }
         let dir = std::fs::File::open(&self.dir)?;
@@ -241,7 +244,7 @@ impl Lab<'_> {
     }
 
     fn tracks(&self, results: &mut Results) -> Fallible<()> {
-        use Contender::{Ctrlz, Floor, Git, Library, OpenCode};
+        use Contender::{Ctrlz, Floor, Git, Library, OpenCode, Watcher};
         let (many, few) = self.rounds();
         let huge = self.tree.files > 200_000;
         let track = |contender| self.job(contender, Work::Track).sample();
@@ -269,25 +272,31 @@ impl Lab<'_> {
         };
         results.rows.push(self.take_turns(Scenario::ColdSeeded, &seeded, few, cold, quiet)?);
 
-        let warm = self.with_jj(vec![Ctrlz, Library, Git, OpenCode, Floor]);
+        let warm = self.with_jj(vec![Ctrlz, Library, Watcher, Git, OpenCode, Floor]);
         for contender in warm.iter().chain(&warm) {
             track(*contender)?;
         }
-        while Workspace::open(&self.tree.root, Options::new(self.state(Library)))?
-            .absorb(u64::MAX)?
-            > 0
-        {}
+        for contender in [Library, Watcher] {
+            let workspace = Workspace::open(&self.tree.root, Options::new(self.state(contender)))?;
+            while workspace.absorb(u64::MAX)? > 0 {}
+        }
+        let watched = self.job(Watcher, Work::Track);
+        peers::ctrlz::watcher(&watched, "--detach")?;
+        // The first one after it has started looks at everything once more.
+        track(Watcher)?;
         let warmly = |contender, _| track(contender);
         results.rows.push(self.take_turns(Scenario::WarmUnchanged, &warm, many, warmly, quiet)?);
         if self.tree.files <= 10_000 && is_installed("strace") {
             results.calls = Some((self.tree.files, self.count_calls()?));
         }
-        self.changed_tracks(results, many)
+        let done = self.changed_tracks(results, many);
+        peers::ctrlz::watcher(&watched, "--stop")?;
+        done
     }
 
     fn changed_tracks(&self, results: &mut Results, rounds: usize) -> Fallible<()> {
-        use Contender::{Ctrlz, Floor, Git, Library, OpenCode};
-        let all = [Ctrlz, Library, Git, OpenCode, Floor];
+        use Contender::{Ctrlz, Floor, Git, Library, OpenCode, Watcher};
+        let all = self.with_jj(vec![Ctrlz, Library, Watcher, Git, OpenCode, Floor]);
         let track = |contender, _| self.job(contender, Work::Track).sample();
         let first = track(Ctrlz, 0)?.output;
         let most = self.tree.files.min(1_000);
@@ -445,7 +454,7 @@ impl Lab<'_> {
 
 /// Whether a store still copies what it borrowed.
 fn has_loans(state: &Path) -> bool {
-    let Ok(stores) = std::fs::read_dir(state.join("store")) else { return false };
+    let Ok(stores) = std::fs::read_dir(state.join("snapshot")) else { return false };
     stores.flatten().any(|store| {
         let trees = std::fs::read_dir(store.path().join("ctrlz/wt"));
         trees.into_iter().flatten().flatten().any(|tree| tree.path().join("borrowed").exists())

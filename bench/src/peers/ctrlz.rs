@@ -1,15 +1,21 @@
 //! ctrlz itself, as a command and as a library.
 
+use std::path::PathBuf;
+
 use ctrlz::{ObjectId, Options, Progress, RestoreOptions, TrackOptions, Workspace};
 
 use crate::Fallible;
 use crate::job::{Job, Work};
+use crate::peers::Contender;
 use crate::process::{output, program, word};
 
 /// Runs the command.
 pub(crate) fn command(job: &Job) -> Fallible<String> {
     let mut ctrlz = program(&job.ctrlz);
     ctrlz.arg("-C").arg(&job.tree).arg("--data-dir").arg(&job.state);
+    if job.contender == Contender::Watcher {
+        ctrlz.arg("--config").arg(watching(job)?);
+    }
     match &job.work {
         Work::Track => word(ctrlz.arg("track")),
         Work::Patch(hash) => word(ctrlz.args(["patch", hash])),
@@ -21,6 +27,23 @@ pub(crate) fn command(job: &Job) -> Fallible<String> {
         Work::RestoreExact(hash) => word(ctrlz.args(["restore", "--exact", "--yes", hash])),
         Work::ReadAll => Err("only the floor reads without storing".into()),
     }
+}
+
+/// The configuration of somebody who wants a watcher.
+fn watching(job: &Job) -> Fallible<PathBuf> {
+    let file = job.state.with_extension("toml");
+    if !file.exists() {
+        std::fs::write(&file, "watch = true\n")?;
+    }
+    Ok(file)
+}
+
+/// Starts a watcher, or ends it.
+pub(crate) fn watcher(job: &Job, how: &str) -> Fallible<()> {
+    let mut ctrlz = program(&job.ctrlz);
+    ctrlz.arg("-C").arg(&job.tree).arg("--data-dir").arg(&job.state);
+    ctrlz.arg("--config").arg(watching(job)?);
+    output(ctrlz.args(["watch", how])).map(drop)
 }
 
 /// Opens the work tree as a program that embeds the engine does.
