@@ -75,6 +75,11 @@ impl PackFile {
         &self.path
     }
 
+    /// Its name without an extension.
+    pub(crate) fn name(&self) -> Option<String> {
+        self.path.file_stem().map(|stem| stem.to_string_lossy().into_owned())
+    }
+
     pub(crate) fn contains(&self, id: &ObjectId) -> bool {
         self.index.lookup(id.to_gix()).is_some()
     }

@@ -171,6 +171,35 @@ impl StatCache {
         Ok(private::replace(path, &encode(listing, packs, basis), Durable::No)?)
     }
 
+    /// Lets the cache at `path` rely on the packs `now`, which hold everything that the `merged`
+    /// ones held. One that relies on others as well is left alone.
+    pub(crate) fn follow_merge(path: &Path, merged: &[String], now: &[String]) {
+        let cache = StatCache::load(path);
+        let is_there = |pack: &String| merged.contains(pack) || now.contains(pack);
+        if !cache.is_empty() && cache.packs.iter().all(is_there) {
+            // Losing the cache costs a slower scan, so failing to write it fails nothing.
+            drop(private::replace(path, &cache.relying_on(now), Durable::No));
+        }
+    }
+
+    /// The same cache for other packs.
+    fn relying_on(&self, packs: &[String]) -> Vec<u8> {
+        let table_bytes = self.dirs.len() * 8;
+        let mut bytes = Vec::with_capacity(self.bytes.len());
+        put_head(&mut bytes, &self.packs, &self.basis, self.dirs.len());
+        let old_head = bytes.len();
+        bytes.clear();
+        put_head(&mut bytes, packs, &self.basis, self.dirs.len());
+        let head = bytes.len();
+        for offset in &self.dirs {
+            bytes.extend(((offset + head).saturating_sub(old_head) as u64).to_le_bytes());
+        }
+        bytes.extend(&self.bytes[old_head + table_bytes..self.bytes.len() - 4]);
+        let sum = crc32fast::hash(&bytes);
+        bytes.extend(sum.to_le_bytes());
+        bytes
+    }
+
     /// What a cache of `listing` would say, without a file.
     pub(crate) fn of(listing: &Listing) -> StatCache {
         StatCache::decode(encode(listing, &[], &Basis::default())).unwrap_or_default()
@@ -353,13 +382,7 @@ fn encode(listing: &Listing, packs: &[String], basis: &Basis) -> Vec<u8> {
     const USUAL_ENTRY_BYTES: usize = 90;
     let entries: usize = listing.dirs.iter().map(|dir| dir.entries.len() + 2).sum();
     let mut bytes = Vec::with_capacity(entries * USUAL_ENTRY_BYTES);
-    bytes.extend(MAGIC);
-    bytes.extend((packs.len() as u32).to_le_bytes());
-    for pack in packs {
-        put_blob(&mut bytes, pack.as_bytes());
-    }
-    put_basis(&mut bytes, basis);
-    bytes.extend((listing.dirs.len() as u32).to_le_bytes());
+    put_head(&mut bytes, packs, basis, listing.dirs.len());
     let table = bytes.len();
     bytes.resize(table + listing.dirs.len() * 8, 0);
     for (at, dir) in listing.dirs.iter().enumerate() {
@@ -370,6 +393,16 @@ fn encode(listing: &Listing, packs: &[String], basis: &Basis) -> Vec<u8> {
     let sum = crc32fast::hash(&bytes);
     bytes.extend(sum.to_le_bytes());
     bytes
+}
+
+fn put_head(bytes: &mut Vec<u8>, packs: &[String], basis: &Basis, dirs: usize) {
+    bytes.extend(MAGIC);
+    bytes.extend((packs.len() as u32).to_le_bytes());
+    for pack in packs {
+        put_blob(bytes, pack.as_bytes());
+    }
+    put_basis(bytes, basis);
+    bytes.extend((dirs as u32).to_le_bytes());
 }
 
 fn put_basis(bytes: &mut Vec<u8>, basis: &Basis) {
@@ -499,6 +532,15 @@ mod tests {
         assert_eq!(entries[0].stat.mtime.seconds, -5);
         assert_eq!(entries[1].verdict, Verdict::Ignored);
         assert!(cache.dir(b"d").is_some() && cache.dir(b"e").is_none());
+    }
+
+    #[test]
+    fn a_cache_for_other_packs_says_the_same() {
+        let cache = StatCache::decode(encode(&sample(), &["p1".into()], &basis())).unwrap();
+        let packs = ["a longer name".to_owned(), "another".to_owned()];
+        assert_eq!(cache.relying_on(&packs), encode(&sample(), &packs, &basis()));
+        let back = StatCache::decode(cache.relying_on(&packs)).unwrap();
+        assert_eq!(back.relying_on(&[]), encode(&sample(), &[], &basis()));
     }
 
     #[test]

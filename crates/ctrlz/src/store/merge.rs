@@ -24,31 +24,32 @@ impl Store {
     /// Merges the small packs if there are many and nobody else is writing.
     ///
     /// The caller holds no lock on the store. The merged pack is durable before the first of the
-    /// old ones goes.
-    pub(crate) fn merge_small_packs(&self) -> Result<(), Error> {
+    /// old ones goes; the names of those that were merged come back.
+    pub(crate) fn merge_small_packs(&self) -> Result<Vec<String>, Error> {
         // Every snapshot comes by here, and looking at a pack's size takes two calls.
         let packs = self.objects.open_packs();
         if packs.len() < MANY {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let flawed = self.known_flawed();
         let is_to_merge = |pack: &&Arc<PackFile>| is_small(pack) && !is_among(&flawed, pack);
         if packs.iter().filter(is_to_merge).count() < MANY {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let Some(_alone) = Lock::try_take(&self.lock_path(), Sharing::Exclusive)? else {
-            return Ok(());
+            return Ok(Vec::new());
         };
         self.objects.refresh()?;
         let packs = self.objects.open_packs();
-        let small: Vec<Arc<PackFile>> = packs.iter().filter(is_to_merge).cloned().collect();
+        let small = lightest(packs.iter().filter(is_to_merge).cloned().collect());
         if small.len() < 2 {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let versions = self.versions_in(&small);
         let made = repack(self, &small, &|_| true, &versions, EFFORT_BYTES)?;
         let left = remove_packs(self, &small, &made, &|_| true)?;
-        self.note_flawed(&left)
+        self.note_flawed(&left)?;
+        Ok(small.iter().filter_map(|pack| pack.name()).collect())
     }
 
     /// Which objects of some packs are versions of each other, as the operations in them tell.
@@ -74,6 +75,31 @@ impl Store {
     }
 }
 
+/// The smallest packs, up to one that is as large as twice those before it.
+///
+/// So what has been merged is not written again until as much has come, and a command that merges
+/// seldom waits for more than what the last snapshots brought.
+fn lightest(packs: Vec<Arc<PackFile>>) -> Vec<Arc<PackFile>> {
+    let size = |pack: &PackFile| pack.path().metadata().map_or(0, |meta| meta.len());
+    let mut sized: Vec<(u64, Arc<PackFile>)> =
+        packs.into_iter().map(|pack| (size(&pack), pack)).collect();
+    sized.sort_unstable_by(|(one, a), (other, b)| (one, a.path()).cmp(&(other, b.path())));
+    let sizes: Vec<u64> = sized.iter().map(|(bytes, _)| *bytes).collect();
+    sized.truncate(light(&sizes));
+    sized.into_iter().map(|(_, pack)| pack).collect()
+}
+
+/// How many of some sorted sizes come before one that is as large as twice their sum.
+fn light(sizes: &[u64]) -> usize {
+    let mut sum = 0;
+    let heavy = sizes.iter().enumerate().position(|(at, bytes)| {
+        let is_heavy = at > 1 && *bytes >= 2 * sum;
+        sum += bytes;
+        is_heavy
+    });
+    heavy.unwrap_or(sizes.len())
+}
+
 pub(super) fn is_small(pack: &Arc<PackFile>) -> bool {
     is_ours(pack) && pack.path().metadata().is_ok_and(|meta| meta.len() < SMALL_BYTES)
 }
@@ -81,4 +107,36 @@ pub(super) fn is_small(pack: &Arc<PackFile>) -> bool {
 /// Whether a pack may be replaced: nobody asked git to keep it.
 pub(super) fn is_ours(pack: &Arc<PackFile>) -> bool {
     pack.path().with_extension("keep").symlink_metadata().is_err()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::light;
+
+    #[test]
+    fn what_was_merged_waits_for_as_much_again() {
+        assert_eq!(light(&[5, 5, 5, 5, 400]), 4);
+        assert_eq!(light(&[5, 5, 5, 5, 30, 400]), 5);
+        assert_eq!(light(&[5, 5, 5, 5]), 4);
+        assert_eq!(light(&[5, 400]), 2, "one alone is no merge");
+        assert_eq!(light(&[]), 0);
+    }
+
+    #[test]
+    fn few_bytes_are_written_again_in_a_long_session() {
+        let (mut packs, mut written, mut most): (Vec<u64>, u64, usize) = (Vec::new(), 0, 0);
+        for _ in 0..10_000 {
+            packs.push(5);
+            most = most.max(packs.len());
+            if packs.len() >= super::MANY {
+                packs.sort_unstable();
+                let merged: u64 = packs.drain(..light(&packs)).sum();
+                written += merged;
+                packs.push(merged);
+            }
+        }
+        assert!(most <= super::MANY, "{most}");
+        // Every byte once for each doubling of what there is, at most.
+        assert!(written < 10_000 * 5 * 9, "{written}");
+    }
 }

@@ -67,10 +67,7 @@ impl Objects {
 
     /// The names of all usable packs.
     pub(crate) fn pack_names(&self) -> Vec<String> {
-        let name = |pack: &Arc<PackFile>| {
-            pack.path().file_stem().map(|stem| stem.to_string_lossy().into_owned())
-        };
-        self.packs().iter().filter_map(name).collect()
+        self.packs().iter().filter_map(|pack| pack.name()).collect()
     }
 
     /// Packs that cannot be used, and why.

@@ -25,7 +25,7 @@ use crate::fs::{Dir, Named};
 use crate::git::{ObjectId, is_protected_name};
 use crate::path::{TreePath, escape};
 use crate::restore::{Journal, Phase, Record, recover};
-use crate::scan::Progress;
+use crate::scan::{Progress, StatCache};
 use crate::store::{
     Claim, Details, Head, Lock, OpenStep, OperationKind, OuterRules, Registry, Sharing, Standing,
     Store, UserRepo, WorkTree, check_root, load_steps, path_hash, save_steps,
@@ -518,9 +518,12 @@ impl Hold {
     pub(crate) fn release(self) {
         let Hold { store, work_tree, _lock, _shared, .. } = self;
         drop(_shared);
-        let packs = store.objects.pack_names();
-        drop(store.merge_small_packs());
-        watched::WatchState::follow_merge(&work_tree, &store, &packs);
+        let merged = store.merge_small_packs().unwrap_or_default();
+        if !merged.is_empty() {
+            let now = store.objects.pack_names();
+            watched::WatchState::follow_merge(&work_tree, &merged, &now);
+            StatCache::follow_merge(&work_tree.cache_path(), &merged, &now);
+        }
         drop(_lock);
     }
 

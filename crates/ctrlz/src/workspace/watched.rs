@@ -82,15 +82,11 @@ impl WatchState {
         drop(private::replace(&work_tree.watch_state_path(), &json, Durable::No));
     }
 
-    /// Notes that packs were merged, which loses no object. `before` are those there had been.
-    pub(super) fn follow_merge(work_tree: &WorkTree, store: &Store, before: &[String]) {
-        let now = store.objects.pack_names();
-        if now == before {
-            return;
-        }
+    /// Notes that packs were merged into some of those there are `now`, which loses no object.
+    pub(super) fn follow_merge(work_tree: &WorkTree, merged: &[String], now: &[String]) {
         let Some(state) = WatchState::load(work_tree) else { return };
-        if state.packs.iter().all(|pack| before.contains(pack)) {
-            WatchState { packs: now, ..state }.save(work_tree);
+        if state.packs.iter().all(|pack| merged.contains(pack) || now.contains(pack)) {
+            WatchState { packs: now.to_vec(), ..state }.save(work_tree);
         }
     }
 }

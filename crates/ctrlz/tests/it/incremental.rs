@@ -236,6 +236,12 @@ fn a_cache_that_is_damaged_anywhere_means_a_full_scan_and_the_same_hash() {
     assert_eq!(lab.track().files_read, 20);
 }
 
+fn pack_count(lab: &Lab) -> usize {
+    let packs = std::fs::read_dir(lab.store().join("objects/pack")).unwrap();
+    let is_pack = |path: std::path::PathBuf| path.extension().is_some_and(|ext| ext == "pack");
+    packs.filter(|entry| entry.as_ref().is_ok_and(|entry| is_pack(entry.path()))).count()
+}
+
 #[test]
 fn a_long_session_does_not_pile_up_packs() {
     let lab = Lab::new();
@@ -249,12 +255,34 @@ fn a_long_session_does_not_pile_up_packs() {
         lab.write("f", format!("{step}"));
         workspace.end_step(&begun.step, &progress).unwrap();
     }
-    let packs = std::fs::read_dir(lab.store().join("objects/pack")).unwrap();
-    let packs = packs.filter(|entry| {
-        entry.as_ref().is_ok_and(|entry| entry.path().extension().is_some_and(|ext| ext == "pack"))
-    });
-    let count = packs.count();
+    let count = pack_count(&lab);
     assert!(count <= 55, "{count} packs");
+}
+
+#[test]
+fn after_packs_were_merged_a_scan_is_as_quick_as_before() {
+    let lab = Lab::new();
+    let cache = |lab: &Lab| std::fs::read(work_tree_dir(lab).join("stat")).unwrap();
+    let written =
+        |lab: &Lab| std::fs::metadata(work_tree_dir(lab).join("stat")).unwrap().modified().unwrap();
+    let mut merges = 0;
+    for round in 0..110 {
+        lab.write("f", format!("{round}"));
+        let packs = if round == 0 { 0 } else { pack_count(&lab) };
+        if packs > 45 {
+            // What was written a moment ago is looked at again, merged or not.
+            std::thread::sleep(Duration::from_millis(40));
+        }
+        lab.track();
+        if pack_count(&lab) < packs {
+            merges += 1;
+            let (before, bytes) = (written(&lab), cache(&lab));
+            assert!(!lab.track().changed);
+            assert_eq!(written(&lab), before, "the scan had to doubt everything");
+            assert_eq!(cache(&lab), bytes);
+        }
+    }
+    assert!(merges >= 2, "{merges}");
 }
 
 #[test]
