@@ -43,7 +43,7 @@ impl Lender {
     pub(crate) fn lend(&self, id: &ObjectId, bytes: u64) -> bool {
         // Copying holds a blob in memory, so a very large file is read from disk instead.
         let has = bytes <= MAX_LOAN_BYTES
-            && matches!(self.objects.header(id), Ok(Some((Kind::Blob, size))) if size == bytes);
+            && matches!(self.objects.header_known(id), Ok(Some((Kind::Blob, size))) if size == bytes);
         if has {
             self.lent.lock().unwrap_or_else(PoisonError::into_inner).push(*id);
         }

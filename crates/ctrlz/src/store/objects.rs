@@ -2,10 +2,10 @@
 //!
 //! Every object that is handed out has been checked against its id.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::error::Error;
 use crate::fs::private::read_small;
@@ -24,6 +24,8 @@ pub(crate) struct Objects {
     dir: PathBuf,
     packs: RwLock<Packs>,
     lenders: RwLock<Vec<Objects>>,
+    /// Held while looking again, so that an older look never takes the place of a newer one.
+    looking: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -45,11 +47,13 @@ impl Objects {
     fn open_at_depth(dir: &Path, depth: usize) -> Result<Objects, FileError> {
         let packs = RwLock::new(open_packs(dir, &[])?);
         let lenders = if depth < MAX_LENDER_DEPTH { lenders_of(dir, depth)? } else { Vec::new() };
-        Ok(Objects { dir: dir.to_owned(), packs, lenders: RwLock::new(lenders) })
+        let (lenders, looking) = (RwLock::new(lenders), Mutex::default());
+        Ok(Objects { dir: dir.to_owned(), packs, lenders, looking })
     }
 
     /// Looks again: another process may have added packs or replaced them.
     pub(crate) fn refresh(&self) -> Result<(), FileError> {
+        let _looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = open_packs(&self.dir, &self.packs())?;
         *self.packs.write().unwrap_or_else(PoisonError::into_inner) = fresh;
         let lenders = lenders_of(&self.dir, 0)?;
@@ -98,8 +102,19 @@ impl Objects {
             || self.read_loose(id).is_ok_and(intact)
     }
 
-    /// The kind and size of an object.
+    /// The kind and size of an object; looks for new packs once before giving up.
     pub(crate) fn header(&self, id: &ObjectId) -> Result<Option<(Kind, u64)>, Error> {
+        match self.header_known(id) {
+            Ok(Some(found)) => Ok(Some(found)),
+            Ok(None) | Err(_) => {
+                self.refresh()?;
+                self.header_known(id)
+            }
+        }
+    }
+
+    /// The kind and size of an object, from what was there when this was opened.
+    pub(crate) fn header_known(&self, id: &ObjectId) -> Result<Option<(Kind, u64)>, Error> {
         // A damaged copy does not matter while a good one is left.
         let good = self.packs().iter().find_map(|pack| pack.header(id).ok().flatten());
         if good.is_some() {
@@ -108,7 +123,7 @@ impl Objects {
         if let Ok(Some((kind, bytes))) = self.read_loose(id) {
             return Ok(Some((kind, bytes.len() as u64)));
         }
-        self.first_lender(|lender| lender.header(id))
+        self.first_lender(|lender| lender.header_known(id))
     }
 
     fn first_lender<T>(
@@ -282,60 +297,66 @@ fn damaged(id: &ObjectId, why: impl std::fmt::Display) -> Error {
     Error::Damaged { id: *id, why: why.to_string() }
 }
 
+/// Opens every pack of a directory.
+///
+/// Whoever merges beside us puts a new pack in the place of old ones, so one look may show neither.
+/// What it shows counts if the next look shows the same: the new pack was there before the old ones
+/// went, and stays.
 fn open_packs(dir: &Path, known: &[Arc<PackFile>]) -> Result<Packs, FileError> {
     /// Merges are far rarer than this.
-    const MAX_LISTINGS: usize = 20;
-    let changed = || dir.join("pack").metadata().and_then(|meta| meta.modified()).ok();
+    const MAX_LOOKS: usize = 20;
+    let pack_dir = dir.join("pack");
+    let mut listed = list_indexes(&pack_dir)?;
     let mut damaged = Vec::new();
-    for _ in 0..MAX_LISTINGS {
-        let before = changed();
-        let packs = list_packs(dir, known)?;
-        // A merge beside us puts a new pack in the place of old ones; a listing that spans it may
-        // show neither.
-        if changed() == before && packs.damaged == damaged {
-            return Ok(packs);
+    for _ in 0..MAX_LOOKS {
+        let packs = open_listed(&listed, known)?;
+        let now = list_indexes(&pack_dir)?;
+        // A pack that went before it was opened looks damaged, once.
+        if now == listed && packs.damaged == damaged {
+            return Ok(Packs { loose: has_loose(dir), ..packs });
         }
-        damaged = packs.damaged;
+        (listed, damaged) = (now, packs.damaged);
     }
-    list_packs(dir, known)
+    Ok(Packs { loose: has_loose(dir), ..open_listed(&listed, known)? })
 }
 
-fn list_packs(dir: &Path, known: &[Arc<PackFile>]) -> Result<Packs, FileError> {
-    let pack_dir = dir.join("pack");
-    let mut open = Vec::new();
-    let mut damaged = Vec::new();
+/// The indexes of all packs, in an order that makes every run alike.
+fn list_indexes(pack_dir: &Path) -> Result<BTreeSet<PathBuf>, FileError> {
+    let entries = match std::fs::read_dir(pack_dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+        Err(error) => return Err(error).named("list", pack_dir),
+    };
+    let mut indexes = BTreeSet::new();
+    for entry in entries {
+        let path = entry.named("list", pack_dir)?.path();
+        if path.extension().is_some_and(|extension| extension == "idx") {
+            indexes.insert(path);
+        }
+    }
+    Ok(indexes)
+}
+
+fn open_listed(indexes: &BTreeSet<PathBuf>, known: &[Arc<PackFile>]) -> Result<Packs, FileError> {
     let known: HashMap<&Path, &Arc<PackFile>> =
         known.iter().map(|pack| (pack.path(), pack)).collect();
-    let entries = match std::fs::read_dir(&pack_dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Ok(Packs { loose: has_loose(dir), ..Packs::default() });
-        }
-        Err(error) => return Err(error).named("list", &pack_dir),
-    };
-    for entry in entries {
-        let path = entry.named("list", &pack_dir)?.path();
-        if path.extension().is_none_or(|extension| extension != "idx") {
-            continue;
-        }
-        let data = path.with_extension("pack");
+    let (mut open, mut damaged) = (Vec::new(), Vec::new());
+    for index in indexes {
+        let data = index.with_extension("pack");
         if let Some(pack) = known.get(data.as_path()) {
             open.push(Arc::clone(pack));
             continue;
         }
-        match PackFile::open(&path, MAX_OBJECT_BYTES) {
+        match PackFile::open(index, MAX_OBJECT_BYTES) {
             Ok(pack) => open.push(Arc::new(pack)),
             // A pack that cannot be opened just now is not a damaged one.
-            Err(_) if !is_openable(&path)? || !is_openable(&data)? => {
-                damaged.push((path, "its pack or its index is missing".into()));
+            Err(_) if !is_openable(index)? || !is_openable(&data)? => {
+                damaged.push((index.clone(), "its pack or its index is missing".into()));
             }
-            Err(why) => damaged.push((path, why.to_string())),
+            Err(why) => damaged.push((index.clone(), why.to_string())),
         }
     }
-    // Newer packs are larger in number and smaller in size; the order does not matter for
-    // correctness, but a fixed one makes every run alike.
-    open.sort_by(|one: &Arc<PackFile>, other| one.path().cmp(other.path()));
-    Ok(Packs { open: Arc::new(open), damaged, loose: has_loose(dir) })
+    Ok(Packs { open: Arc::new(open), damaged, loose: false })
 }
 
 /// Whether there is a directory of loose objects, or no telling.
@@ -369,4 +390,112 @@ fn lenders_of(dir: &Path, depth: usize) -> Result<Vec<Objects>, FileError> {
         }
     }
     Ok(lenders)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::store::PackWriter;
+
+    const LONG_ENOUGH: Duration = Duration::from_secs(2);
+
+    fn publish(objects: &Path, texts: &[String]) -> (Vec<ObjectId>, PathBuf) {
+        let writer = PackWriter::new(objects);
+        let add = |text: &String| writer.add(Kind::Blob, text.as_bytes(), |_| false).unwrap();
+        let ids = texts.iter().map(|text| add(text).unwrap()).collect();
+        (ids, writer.publish().unwrap().packs.remove(0))
+    }
+
+    fn remove(packs: &[PathBuf]) {
+        for pack in packs {
+            for extension in ["idx", "pack"] {
+                std::fs::remove_file(pack.with_extension(extension)).unwrap();
+            }
+        }
+    }
+
+    /// Gives packs a second name each, which no pack had before.
+    fn link(packs: &[PathBuf], dir: &Path, round: usize) -> Vec<PathBuf> {
+        let link = |pack: &PathBuf| {
+            let stem = pack.file_stem().unwrap().to_string_lossy();
+            let name = dir.join(format!("{stem}-{round}.pack"));
+            for extension in ["pack", "idx"] {
+                let (from, to) = (pack.with_extension(extension), name.with_extension(extension));
+                std::fs::hard_link(from, to).unwrap();
+            }
+            name
+        };
+        packs.iter().map(link).collect()
+    }
+
+    #[test]
+    fn a_look_beside_a_merge_shows_every_object() {
+        let dir = tempfile::tempdir().unwrap();
+        let (objects, aside) = (dir.path().join("objects"), dir.path().join("aside"));
+        let packs = objects.join("pack");
+        for dir in [&packs, &aside.join("pack")] {
+            std::fs::create_dir_all(dir).unwrap();
+        }
+        let texts: Vec<String> = (0..60).map(|number| format!("text {number}")).collect();
+        let (ids, merged) = publish(&aside, &texts);
+        let small: Vec<PathBuf> =
+            texts.iter().map(|text| publish(&aside, std::slice::from_ref(text)).1).collect();
+        let mut here = link(&small, &packs, 0);
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let merged = [merged];
+                for (round, next) in [&merged[..], &small].into_iter().cycle().enumerate() {
+                    // As merging does: the new one is there before the others go.
+                    remove(&std::mem::replace(&mut here, link(next, &packs, round + 1)));
+                    std::thread::sleep(Duration::from_millis(3));
+                    if over.load(Ordering::Relaxed) {
+                        return;
+                    }
+                }
+            });
+            let read = || {
+                let start = Instant::now();
+                let mut missing = 0;
+                while start.elapsed() < LONG_ENOUGH {
+                    let look = Objects::open(&objects).unwrap();
+                    let is_there = |id| matches!(look.read_known(id), Ok(Some(_)));
+                    missing += usize::from(!ids.iter().all(is_there));
+                }
+                missing
+            };
+            let readers: Vec<_> = (0..3).map(|_| scope.spawn(read)).collect();
+            let missing: usize = readers.into_iter().map(|reader| reader.join().unwrap()).sum();
+            over.store(true, Ordering::Relaxed);
+            assert_eq!(missing, 0);
+        });
+    }
+
+    #[test]
+    fn threads_that_look_again_find_what_was_published_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let objects = dir.path().join("objects");
+        std::fs::create_dir_all(objects.join("pack")).unwrap();
+        publish(&objects, &["first".into()]);
+        let shared = Objects::open(&objects).unwrap();
+        let work = &|thread: usize| {
+            let start = Instant::now();
+            for round in (0..).take_while(|_| start.elapsed() < LONG_ENOUGH) {
+                let (ids, pack) = publish(&objects, &[format!("{thread} {round}")]);
+                assert!(matches!(shared.header(&ids[0]), Ok(Some((Kind::Blob, _)))));
+                assert!(matches!(shared.read(&ids[0]), Ok(Some(_))), "{thread} {round}");
+                remove(&[pack]);
+            }
+        };
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                scope.spawn(move || work(thread));
+            }
+        });
+    }
 }

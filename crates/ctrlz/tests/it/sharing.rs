@@ -59,6 +59,36 @@ fn different_projects_never_share() {
 }
 
 #[test]
+fn readers_beside_merges_find_every_object() {
+    let lab = Lab::new();
+    lab.write("a", "start");
+    lab.track();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let read = || {
+            let long_lived = lab.workspace();
+            while !over.load(Ordering::Relaxed) {
+                for workspace in [&long_lived, &lab.workspace()] {
+                    for operation in workspace.log(3).unwrap() {
+                        let files = workspace.files(&operation.snapshot).unwrap();
+                        workspace.file_at(&operation.snapshot, &files[0].path).unwrap();
+                    }
+                }
+            }
+        };
+        let readers: Vec<_> = (0..3).map(|_| scope.spawn(read)).collect();
+        // Every fifty packs are merged.
+        for number in 0..160 {
+            lab.write("a", format!("edit {number}"));
+            lab.track();
+        }
+        over.store(true, Ordering::Relaxed);
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+    });
+    assert_fsck_clean(&lab.store());
+}
+
+#[test]
 fn many_writers_on_one_work_tree_all_succeed() {
     let lab = Lab::new();
     for number in 0..20 {
