@@ -58,10 +58,10 @@ export class Lab {
 
   async serve() {
     this.server = spawn(BINARY, ["serve", "--port", "0"], { cwd: this.tree, env: this.env, stdio: ["ignore", "ignore", "pipe"] });
-    let said = "";
-    this.server.stderr.on("data", (text) => (said += text));
+    this.said = "";
+    this.server.stderr.on("data", (text) => (this.said += text));
     for (let wait = 0; !existsSync(join(this.env.CTRLZ_DATA_DIR, "serve/url")); wait++) {
-      if (wait > 600 || this.server.exitCode !== null) throw new Error(`the server did not start: ${said}`);
+      if (wait > 600 || this.hasEnded()) throw new Error(`the server did not start: ${this.fate()}`);
       await new Promise((done) => setTimeout(done, 50));
     }
     const shown = (name) => readFileSync(join(this.env.CTRLZ_DATA_DIR, "serve", name), "utf8").trim();
@@ -71,13 +71,25 @@ export class Lab {
     this.project = projects[0].project;
   }
 
+  hasEnded() {
+    return this.server.exitCode !== null || this.server.signalCode !== null;
+  }
+
+  /** How the server is, for whoever gets no answer. */
+  fate() {
+    const { exitCode, signalCode } = this.server;
+    return `${this.hasEnded() ? `ended (${signalCode ?? exitCode})` : "running"}, and said: ${this.said}`;
+  }
+
   async ask(address, body) {
     const headers = { Authorization: `Bearer ${this.token}` };
     if (body) headers["Content-Type"] = "application/json";
     // A connection of its own: one that is kept may have ended while files were written.
     const asking = request(this.url + address, { method: body ? "POST" : "GET", headers, agent: false });
     asking.end(body && JSON.stringify(body));
-    const [answer] = await once(asking, "response");
+    const [answer] = await once(asking, "response").catch((error) => {
+      throw new Error(`${address}: ${error.message}; the server: ${this.fate()}`);
+    });
     const said = (await answer.toArray()).join("");
     if (answer.statusCode >= 300) throw new Error(`${address}: ${said}`);
     return JSON.parse(said);
@@ -102,7 +114,7 @@ export class Lab {
   }
 
   async stop() {
-    if (this.server && this.server.exitCode === null) {
+    if (this.server && !this.hasEnded()) {
       this.server.kill("SIGTERM");
       await once(this.server, "exit");
     }
