@@ -1,6 +1,9 @@
-//! What a coding agent waits for: one hook, from the start of its process to its end.
+//! What a coding agent waits for: one hook, from the start of its process to its end, or one call of
+//! an adapter that keeps `ctrlz rpc` beside it.
 
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::Fallible;
@@ -8,7 +11,9 @@ use crate::facts::Machine;
 use crate::process::{feed, program};
 use crate::tree::Tree;
 
-const CLIENTS: [&str; 4] = ["claude-code", "codex", "gemini-cli", "cline"];
+const CLIENTS: [&str; 6] = ["claude-code", "codex", "gemini-cli", "cline", "qwen-code", "copilot"];
+/// Those whose adapters make the same calls.
+const OVER_RPC: &str = "pi, opencode, kilo, marvin (rpc)";
 
 /// The events of a turn, in the order they come.
 const EVENTS: [Moment; 4] = [Moment::Prompt, Moment::Before, Moment::After, Moment::End];
@@ -45,6 +50,8 @@ pub(crate) fn run(plan: &Plan<'_>, machine: &Machine) -> Fallible<String> {
             page.push_str(&row(*files, client, samples));
             std::fs::remove_dir_all(&data)?;
         }
+        let samples = rpc_session(plan, &tree, &temp.path().join("data"))?;
+        page.push_str(&row(*files, OVER_RPC, samples));
     }
     Ok(page)
 }
@@ -81,6 +88,74 @@ fn session(
         }
     }
     Ok(samples)
+}
+
+/// The same session over rpc. The end of a turn has nothing to wait for.
+fn rpc_session(plan: &Plan<'_>, tree: &Tree, data: &Path) -> Fallible<[Vec<Duration>; 4]> {
+    let mut samples: [Vec<Duration>; 4] = Default::default();
+    let mut rpc = Rpc::start(plan.ctrlz, tree, data)?;
+    for round in 0..=plan.rounds {
+        let step = format!("step-{round}");
+        let news = rpc.call("timeline", &serde_json::json!({ "limit": 50, "files": 40 }))?;
+        let start = serde_json::json!({
+            "session": "session", "message": step, "step": step, "commands": ["make round"],
+        });
+        let begun = rpc.call("begin_step", &start)?;
+        tree.edit(1, round)?;
+        let ended = rpc.call("end_step", &serde_json::json!({ "step": step }))?;
+        // The first snapshot is another matter.
+        if round > 0 {
+            for (at, waited) in [news, begun, ended].into_iter().enumerate() {
+                samples[at].push(waited);
+            }
+        }
+    }
+    Ok(samples)
+}
+
+/// A `ctrlz rpc` beside us.
+struct Rpc {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+    root: String,
+}
+
+impl Rpc {
+    fn start(ctrlz: &Path, tree: &Tree, data: &Path) -> Fallible<Rpc> {
+        let mut command = program(ctrlz);
+        command.arg("rpc").current_dir(&tree.root).env("CTRLZ_DATA_DIR", data);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let stdin = child.stdin.take().ok_or("no standard input")?;
+        let stdout = BufReader::new(child.stdout.take().ok_or("no standard output")?);
+        let root = tree.root.to_str().ok_or("a path that is no text")?.to_owned();
+        Ok(Rpc { child, stdin, stdout, root })
+    }
+
+    /// How long an answer takes.
+    fn call(&mut self, method: &str, params: &serde_json::Value) -> Fallible<Duration> {
+        let mut params = params.clone();
+        params["dir"] = self.root.clone().into();
+        let request =
+            serde_json::json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        let begun = Instant::now();
+        self.stdin.write_all(format!("{request}\n").as_bytes())?;
+        let mut line = String::new();
+        self.stdout.read_line(&mut line)?;
+        let waited = begun.elapsed();
+        let answer: serde_json::Value = serde_json::from_str(&line)?;
+        match answer.get("error") {
+            None => Ok(waited),
+            Some(error) => Err(format!("{method}: {error}").into()),
+        }
+    }
+}
+
+impl Drop for Rpc {
+    fn drop(&mut self) {
+        // It has answered everything, and nobody needs it any more.
+        self.child.kill().and_then(|()| self.child.wait()).ok();
+    }
 }
 
 /// An event as the client writes it.
@@ -125,8 +200,9 @@ fn heading(plan: &Plan<'_>, machine: &Machine) -> String {
         "# Hooks\n\n\
          Written by `cargo run --release -p ctrlz-bench -- --hooks --out bench`.\n\n{}\n\n\
          What an agent waits for: one `ctrlz hook`, from the start of its process to its end, in \
-         milliseconds, p50 / p99 of {} turns with one tool call each that changes one file. No watcher \
-         runs, so before and after a tool every file of the tree is looked at.\n\n\
+         milliseconds, p50 / p99 of {} turns with one tool call each that changes one file; for adapters \
+         that keep `ctrlz rpc` beside them, one call. No watcher runs, so before and after a tool every \
+         file of the tree is looked at. On a machine where others work too, p99 is mostly theirs.\n\n\
          | files | client | prompt | before a tool | after a tool | end of turn |\n\
          |--:|---|--:|--:|--:|--:|\n",
         facts.join("\n"),
@@ -136,6 +212,9 @@ fn heading(plan: &Plan<'_>, machine: &Machine) -> String {
 
 fn row(files: usize, client: &str, samples: [Vec<Duration>; 4]) -> String {
     let cells = samples.map(|mut samples| {
+        if samples.is_empty() {
+            return "–".to_owned();
+        }
         samples.sort();
         let at = |part: f64| {
             let place = (samples.len() as f64 * part).ceil() as usize;

@@ -47,8 +47,8 @@ export default function ctrlz(marvin: Marvin): void {
   const on = (name: string, handler: (event: any, ctx: Context) => Promise<unknown>) =>
     marvin.on(name, async (event, ctx) => {
       await steps.safely(() => handler(event, ctx))
-      if (steps.trouble) console.error(`[ctrlz] not recorded: ${steps.trouble}`)
-      steps.trouble = undefined
+      const why = steps.report(ctx.cwd, name)
+      if (why) console.error(`[ctrlz] not recorded: ${why}`)
     })
 
   const record = (kind: string, ctx: Context, session: string | undefined) => {
@@ -69,7 +69,8 @@ export default function ctrlz(marvin: Marvin): void {
     const session = sessionOf(event, ctx)
     turn = `${Date.now()}-${turns}`
     record(`turn-${turns++}`, ctx, session)
-    const notice = await notices.since(ctx.cwd, session)
+    const [notice, failures] = await Promise.all([notices.since(ctx.cwd, session), notices.failures(ctx.cwd)])
+    if (failures) console.error(`[ctrlz] ${failures}`)
     if (notice) event.output.parts.push({ type: "text", text: notice })
   })
 

@@ -37,10 +37,10 @@ export const Ctrlz = async ({ client, directory }: { client: Client; directory: 
   const turns = new Map<string, string>()
   const parents = new Map<string, string>()
 
-  const safely = async <T>(work: () => Promise<T>): Promise<T | undefined> => {
+  const safely = async <T>(event: string, work: () => Promise<T>): Promise<T | undefined> => {
     const result = await steps.safely(work)
-    if (steps.trouble) tell(client, `not recorded: ${steps.trouble}`, "warning")
-    steps.trouble = undefined
+    const why = steps.report(directory, event)
+    if (why) tell(client, `not recorded: ${why}`, "warning")
     return result
   }
 
@@ -58,16 +58,17 @@ export const Ctrlz = async ({ client, directory }: { client: Client; directory: 
   return {
     async config(config: { snapshot?: boolean }) {
       if (options?.keepSnapshots) return
-      const answers = await safely(() => rpc.call("initialize", {}, 3_000))
+      const answers = await safely("config", () => rpc.call("initialize", {}, 3_000))
       if (answers) config.snapshot = false
     },
 
     async "chat.message"(input: { sessionID: string }, output: { message: { id: string }; parts: any[] }) {
       turns.set(input.sessionID, output.message.id)
-      await safely(() => files.settle(input.sessionID))
+      await safely("chat.message", () => files.settle(input.sessionID))
       // What came before the turn is somebody else's; nobody waits for it but the first tool.
       void steps.safely(() => rpc.call("track", { dir: directory }, 600_000))
-      const notice = await notices.since(directory, input.sessionID)
+      const [notice, failures] = await Promise.all([notices.since(directory, input.sessionID), notices.failures(directory)])
+      if (failures) tell(client, failures, "warning")
       if (notice) output.parts.push(textPart(input.sessionID, output.message.id, notice))
     },
 
@@ -76,17 +77,17 @@ export const Ctrlz = async ({ client, directory }: { client: Client; directory: 
       const { sessionID: session, callID: call, tool } = input
       const message = turns.get(session) ?? session
       const parent = parents.has(session) ? { session: parents.get(session) as string } : undefined
-      await safely(() => steps.begin({ dir: directory, session, message, call, tool, input: output.args, parent }))
+      await safely("tool.execute.before", () => steps.begin({ dir: directory, session, message, call, tool, input: output.args, parent }))
     },
 
     async "tool.execute.after"(input: { sessionID: string; callID: string }) {
-      await safely(() => steps.end(input.sessionID, input.callID))
+      await safely("tool.execute.after", () => steps.end(input.sessionID, input.callID))
     },
 
     async event({ event }: { event: { type: string; properties: any } }) {
       const { type, properties } = event
-      if (type === "message.part.updated") await safely(() => onPart(properties.part))
-      if (type === "session.idle" || type === "session.error") await safely(() => steps.endAll(properties.sessionID))
+      if (type === "message.part.updated") await safely(type, () => onPart(properties.part))
+      if (type === "session.idle" || type === "session.error") await safely(type, () => steps.endAll(properties.sessionID))
       if (type === "session.created" || type === "session.updated") onSession(properties.info)
     },
 

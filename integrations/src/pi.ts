@@ -62,14 +62,16 @@ export default function ctrlz(pi: Pi): void {
   const on = (name: string, handler: (event: any, ctx: Context) => Promise<unknown>) =>
     pi.on(name, async (event, ctx) => {
       const result = await steps.safely(() => handler(event, ctx))
-      showTrouble(ctx)
+      showTrouble(ctx, name)
       return result
     })
 
-  const showTrouble = (ctx: Context) => {
-    if (!steps.trouble) return
-    const text = `ctrlz: not recorded: ${steps.trouble}`
-    steps.trouble = undefined
+  const showTrouble = (ctx: Context, event: string) => {
+    const why = steps.report(ctx.cwd, event)
+    if (why) warn(ctx, `ctrlz: not recorded: ${why}`)
+  }
+
+  const warn = (ctx: Context, text: string) => {
     if (ctx.hasUI) ctx.ui.setStatus("ctrlz", text)
     else console.error(text)
   }
@@ -102,7 +104,11 @@ export default function ctrlz(pi: Pi): void {
   on("before_agent_start", async (_event, ctx) => {
     await soon(baseline, BASELINE_MILLIS)
     run = {}
-    const notice = await notices.since(ctx.cwd, ctx.sessionManager.getSessionId())
+    const [notice, failures] = await Promise.all([
+      notices.since(ctx.cwd, ctx.sessionManager.getSessionId()),
+      notices.failures(ctx.cwd),
+    ])
+    if (failures) warn(ctx, `ctrlz: ${failures}`)
     if (notice) return { message: { customType: ENTRY, content: notice, display: true } }
   })
 
@@ -150,7 +156,7 @@ export default function ctrlz(pi: Pi): void {
         await ctx.waitForIdle?.()
         const hash = await steps.safely(() => work(args, ctx))
         if (hash) mark(ctx, { hash })
-        showTrouble(ctx)
+        showTrouble(ctx, `/${name}`)
       },
     })
 

@@ -3,7 +3,7 @@
  *
  * In: "this call begins", "this call has ended". Out: recorded steps that can be taken back.
  * Nothing here throws or waits without bound: an agent goes on whether or not it is recorded, and
- * `trouble` keeps the reason until somebody can be told.
+ * `trouble` keeps the reason until `report` hands it on.
  */
 import { Refusal, type Rpc } from "./rpc"
 
@@ -23,11 +23,16 @@ export type Call = {
 /** Where calls act beyond their directory: keys of `Place` in the schema. */
 export type Place = Record<string, unknown>
 
+/** How long leaving a failure behind may take; nobody waits for it, but an agent that ends does. */
+const NOTE_MILLIS = 2_000
+
 type Open = { dir: string; session: string; begun: Promise<string | undefined> }
 
 export class Steps {
-  /** Why something was not recorded, until `tell` is given it. */
+  /** Why something was not recorded, until it is reported. */
   trouble: string | undefined
+  /** When somebody was last told of a failure. */
+  toldAtMillis = 0
   private readonly open = new Map<string, Open>()
 
   private readonly rpc: Rpc
@@ -69,18 +74,23 @@ export class Steps {
     }
   }
 
+  /** Gives the reason why something was not recorded, and leaves it where `ctrlz status` shows it. */
+  report(dir: string, event: string): string | undefined {
+    const why = this.trouble
+    if (why === undefined) return undefined
+    this.trouble = undefined
+    this.toldAtMillis = Date.now()
+    const failure = { ...this.place, dir, client: this.who, event, why }
+    // Where even this fails there is nothing to leave it with.
+    this.rpc.call("note_failure", failure, NOTE_MILLIS).catch(() => {})
+    return why
+  }
+
   private async beginStep(step: string, call: Call): Promise<any> {
-    const { dir, session, message, tool, parent } = call
+    const { dir, session, message, tool, parent, input } = call
     const start = { ...this.place, dir, session, message, part: call.call, tool, parent, step, who: this.who }
-    const label = labelOf(call.input)
-    const paths = pathsOf(call.input)
-    try {
-      return await this.rpc.call("begin_step", { ...start, label, paths })
-    } catch (error) {
-      if ((error as Refusal).kind !== "not_a_tree_path") throw error
-      // A file outside the work tree is no reason to record nothing.
-      return await this.rpc.call("begin_step", { ...start, label })
-    }
+    const named = { label: labelOf(input), files: filesOf(input), commands: commandsOf(input), cwd: cwdOf(input) }
+    return this.rpc.call("begin_step", { ...start, ...named })
   }
 
   private async endStep(step: string): Promise<void> {
@@ -109,10 +119,22 @@ function isQuiet(error: unknown): boolean {
 }
 
 /** The files a tool says it will write; agents differ in how they spell it. */
-function pathsOf(input: unknown): string[] {
+function filesOf(input: unknown): string[] {
   const { path, file_path, filePath, content, edits, oldText, old_string, oldString, newText } = (input ?? {}) as any
   const writes = [content, edits, oldText, old_string, oldString, newText].some((value) => value !== undefined)
   return writes ? [path, file_path, filePath].filter((value) => typeof value === "string") : []
+}
+
+/** The shell commands it will run: what they name is kept, also where no snapshot looks. */
+function commandsOf(input: unknown): string[] {
+  const { command } = (input ?? {}) as any
+  return typeof command === "string" ? [command] : []
+}
+
+/** Where it will run them, if not where the agent is. */
+function cwdOf(input: unknown): string | undefined {
+  const { workdir, cwd } = (input ?? {}) as any
+  return [workdir, cwd].find((value) => typeof value === "string" && value)
 }
 
 /** What a call is about, for people: its command, else its file. */

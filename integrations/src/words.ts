@@ -3,7 +3,7 @@
  */
 
 /** More are counted and not named. */
-export const MAX_NAMES = 20
+const MAX_NAMES = 20
 
 /** A list of files for a line of text; one that is cut says so. */
 export function names(files: unknown[], max = MAX_NAMES): string {
@@ -22,6 +22,7 @@ export function reported(report: any, did: string): string {
   const left = [...(report.conflicts ?? []), ...(report.kept ?? []), ...(report.ignored ?? [])]
   for (const one of left.slice(0, MAX_NAMES)) lines.push(`stays: ${pathText(one.path)} (${one.why ?? one.text})`)
   if (left.length > MAX_NAMES) lines.push(`and ${left.length - MAX_NAMES} more stay`)
+  if (report.outside?.length) lines.push(`changed outside of the project, and left; \`ctrlz undo --outside\` puts it back: ${names(report.outside)}`)
   if (report.git_hint) lines.push(`your own git, if you want it back too: ${report.git_hint}`)
   return lines.join("\n")
 }

@@ -13,6 +13,7 @@ def prepare():
 class Cline:
     cline = None
     NAME = NAME
+    shows_failures = True
     user_config = {".cline/hooks/PreToolUse": "#!/bin/sh\nexit 0\n"}
     volatile = ("data", "logs", "db", "sessions", "settings")
 

@@ -16,6 +16,7 @@ def program():
 
 class Copilot:
     NAME = NAME
+    shows_failures = True
     user_config = {".copilot/hooks/mine.json": '{ "version": 1, "hooks": {} }\n'}
     volatile = ("session-state", "logs", ".cache", "pkg", "installed-plugins", "session-store.db",
                 ".copilot/config.json", ".copilot/session-store.db", ".copilot/session-store.db-wal",
@@ -42,3 +43,4 @@ class Copilot:
 
 
 prepare, SCENARIOS = program, shared(Copilot())
+FEW = ("whole turn", "beyond", "uninstalled")

@@ -14,3 +14,4 @@ class Kilo(OpenCode):
 
 CLIENT = Kilo()
 prepare, SCENARIOS = CLIENT.prepare, scenarios(CLIENT)
+FEW = ("whole turn", "beyond", "uninstalled")

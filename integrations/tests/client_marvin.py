@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from driver import npm_install, script
-from scenarios import EDIT, bash, difference, over_rpc, write
+from scenarios import EDIT, bash, difference, shared, write
 
 NAME, VERSION = "marvin", "host"
 HERE = Path(__file__).resolve().parent
@@ -15,6 +15,7 @@ BUN = "1.4.4"
 class Marvin:
     NAME = "marvin"
     mode = "--headless"
+    shows_failures = True
     user_config = {".config/marvin/config.json": '{ "provider": "mine" }\n'}
     volatile = ("last-session", ".bun")
 
@@ -119,7 +120,7 @@ class Own:
 CLIENT = Marvin()
 own = Own(CLIENT)
 prepare = CLIENT.prepare
-SCENARIOS = over_rpc(CLIENT) | {
+SCENARIOS = shared(CLIENT) | {
     "plain git": own.plain_git, "terminal": own.terminal, "last hundred": own.last_hundred,
     "outside git": own.outside_git, "no ctrlz": own.without_ctrlz, "stuck": own.stuck,
 }

@@ -8,7 +8,7 @@ import time
 import urllib.request
 
 from driver import Skip, npm_install, script, wait_for
-from scenarios import EDIT, bash, difference, over_rpc, write
+from scenarios import EDIT, bash, difference, shared, write
 
 NAME, VERSION = "opencode", "1.18.33"
 
@@ -52,6 +52,14 @@ class OpenCode:
 
     def fork(self, lab, text):
         return [self.program, "run", "-c", "--fork", text]
+
+    undo_tool = "ctrlz_undo"
+
+    def with_mcp(self, lab, text):
+        name = f"{self.quiet}_CONFIG_CONTENT"
+        server = {"type": "local", "command": [str(lab.ctrlz_bin), "mcp"], "enabled": True}
+        lab.variables[name] = json.dumps(json.loads(lab.variables[name]) | {"mcp": {"ctrlz": server}})
+        return self.prompt(lab, text)
 
     def undo_inside(self, lab):
         with Server(self, lab) as server:
@@ -259,7 +267,7 @@ class Own:
 
 def scenarios(client):
     own = Own(client)
-    return over_rpc(client) | {
+    return shared(client) | {
         "revert and back": own.revert_and_back, "revert, prompt": own.revert_then_prompt,
         "revert to part": own.revert_to_part, "fork, revert": own.fork_and_revert,
         "restarted": own.revert_across_restart, "sub-agent": own.sub_agent,

@@ -54,3 +54,4 @@ class ReadsFirst(Shared):
 
 
 SCENARIOS = shared(Qwen(), ReadsFirst)
+FEW = ("whole turn", "beyond", "uninstalled")

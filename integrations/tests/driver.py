@@ -5,19 +5,23 @@ A client is a file `client_<name>.py` with
     NAME       what `ctrlz install` calls it
     VERSION    the pinned version, for the table
     prepare()  installs it, or raises `Skip(why)`
-    SCENARIOS  {name: function(lab)}, in the order of the columns; see scenarios.py for the shared
-               ones. A function raises `AssertionError` if it fails, and `Skip(why)` where the
-               client has no such thing.
+    SCENARIOS  {name: function(lab)}; see scenarios.py for the shared ones, which are the table's
+               columns, and come first. A function raises `AssertionError` if it fails, and
+               `Skip(why)` where the client has no such thing.
+    FEW        where the client is a close relative of another one: the scenarios that are tried
+               without `--full`
 
 Each scenario gets a `Lab` of its own: a home, a project under git, a data directory, nothing of
 the developer's environment, and no way to any network but loopback.
 """
 import argparse
+import datetime
 import fcntl
 import importlib
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -27,11 +31,13 @@ import threading
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent.parent
+# The scenarios that clients share; scenarios.py has them.
+COLUMNS = ("whole turn", "undo inside", "user edit", "interrupted", "resumed", "forked", "parallel",
+           "told", "beyond", "failure", "by model", "uninstalled")
 # A busy machine is no failure; a client that hangs is.
 PATIENCE = 180
 INSTALL_PATIENCE = 600
@@ -339,7 +345,7 @@ def state_of(lab):
     return "\n" + "\n".join(said)
 
 
-def try_client(client, ctrlz, only, keep):
+def try_client(client, ctrlz, args):
     """The outcome of every scenario, or the reason why the client is skipped."""
     try:
         client.prepare()
@@ -347,10 +353,12 @@ def try_client(client, ctrlz, only, keep):
         return str(why)
     row = {}
     for name, function in client.SCENARIOS.items():
-        if only and name not in only:
+        if args.scenario and name not in args.scenario:
             continue
-        row[name] = try_scenario(ctrlz, function, keep)
-        outcome = row[name]
+        if not (args.full or args.scenario) and name not in getattr(client, "FEW", client.SCENARIOS):
+            row[name] = Outcome("", "only with --full")
+            continue
+        row[name] = outcome = try_scenario(ctrlz, function, args.keep)
         print(f"{client.NAME:<14} {name:<18} {outcome.sign:<7} {outcome.seconds:5.1f} s",
               file=sys.stderr, flush=True)
         if outcome.sign == "FAILED":
@@ -358,29 +366,66 @@ def try_client(client, ctrlz, only, keep):
     return row
 
 
-def print_table(clients, rows):
-    columns = []
-    for row in rows.values():
-        columns += [name for name in row if isinstance(row, dict) and name not in columns]
-    widths = [max(len(name), 6) for name in columns]
-    print(f"{'client':<14} {'version':<9} " + "  ".join(
-        f"{name:<{width}}" for name, width in zip(columns, widths)))
-    notes = []
+def columns_of(rows):
+    """The scenarios that several clients share, in their order; all others are a client's own."""
+    return [name for name in COLUMNS if any(name in row for row in rows.values() if isinstance(row, dict))]
+
+
+def own_cell(row, columns):
+    """How many of the scenarios that only this client has went well."""
+    own = [outcome for name, outcome in row.items() if name not in columns and outcome.sign]
+    good = sum(outcome.sign == "ok" for outcome in own)
+    if not own:
+        return ""
+    return f"{good} ok" if good == len(own) else f"{good} of {len(own)} ok"
+
+
+def table(clients, rows):
+    """The table as lists of cells, and what has to be said about some of them."""
+    columns = columns_of(rows)
+    lines, notes = [["client", "version", *columns, "its own"]], []
     for client in clients:
         row = rows[client.NAME]
-        start = f"{client.NAME:<14} {client.VERSION:<9} "
         if not isinstance(row, dict):
-            print(f"{start}skipped: {row}")
+            lines.append([client.NAME, client.VERSION, *["skipped" for _ in columns], "skipped"])
+            notes.append(f"{client.NAME} is skipped: {row}")
             continue
-        cells = []
-        for name, width in zip(columns, widths):
-            outcome = row.get(name)
-            cells.append(f"{outcome.sign if outcome else '':<{width}}")
-            if outcome and outcome.sign == "-":
-                notes.append(f"- {client.NAME}, {name}: {outcome.why}")
-        print((start + "  ".join(cells)).rstrip())
+        cells = [row[name].sign if name in row else "" for name in columns]
+        lines.append([client.NAME, client.VERSION, *cells, own_cell(row, columns)])
+        for name, outcome in row.items():
+            if outcome.sign == "-":
+                notes.append(f"{client.NAME}, {name}: {outcome.why}")
+        left = [name for name, outcome in row.items() if outcome.sign == ""]
+        if left:
+            notes.append(f"{client.NAME}: {len(left)} scenarios only with --full")
+        own = [name for name, outcome in row.items() if name not in columns and outcome.sign]
+        if own:
+            notes.append(f"{client.NAME}, its own: {', '.join(own)}")
+    return lines, notes
+
+
+def print_table(lines, notes, words):
+    widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
+    for line in lines:
+        print("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths)).rstrip())
     for note in notes:
-        print(note)
+        print(f"- {note}")
+    print(words)
+
+
+PAGE = ROOT / "docs" / "agents.md"
+BEGIN, END = "<!-- written by integrations/check --full --docs -->", "<!-- to here -->"
+
+
+def write_docs(lines, notes, words):
+    """Puts the table into docs/agents.md, in place of the last one."""
+    text = PAGE.read_text()
+    head, rest = text.split(BEGIN)
+    tail = rest.split(END)[1]
+    show = lambda line: "| " + " | ".join(cell or " " for cell in line) + " |"
+    made = [show(lines[0]), "|" + "---|" * len(lines[0]), *map(show, lines[1:]), ""]
+    made += [words[0].upper() + words[1:] + ".", "", *(f"- {note}" for note in notes)]
+    PAGE.write_text(f"{head}{BEGIN}\n" + "\n".join(made) + f"\n{END}{tail}")
 
 
 def find_ctrlz():
@@ -401,11 +446,9 @@ def load_clients(wanted):
     return [client for client in clients if not wanted or client.NAME in wanted]
 
 
-@contextmanager
-def timed():
-    begun = time.monotonic()
-    yield
-    print(f"in {time.monotonic() - begun:.0f} s")
+def cpu_seconds():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def main():
@@ -414,12 +457,22 @@ def main():
     parser.add_argument("-s", "--scenario", action="append", default=[])
     parser.add_argument("-k", "--keep", action="store_true", help="keep what the scenarios leave")
     parser.add_argument("-j", "--jobs", type=int, default=2, help="clients at a time")
+    parser.add_argument("--full", action="store_true", help="every scenario for close relatives too")
+    parser.add_argument("--docs", action="store_true", help="write the table into docs/agents.md")
     args = parser.parse_args()
     ctrlz, clients = find_ctrlz(), load_clients(args.client)
-    with timed():
-        with ThreadPoolExecutor(args.jobs) as pool:
-            one = lambda client: try_client(client, ctrlz, args.scenario, args.keep)
-            rows = dict(zip([client.NAME for client in clients], pool.map(one, clients)))
-        print_table(clients, rows)
+    begun = time.monotonic()
+    with ThreadPoolExecutor(args.jobs) as pool:
+        one = lambda client: try_client(client, ctrlz, args)
+        # Those with most to do first, so that nobody waits for the last one alone.
+        longest = sorted(clients, key=lambda client: -len(getattr(client, "FEW", client.SCENARIOS)))
+        rows = dict(zip([client.NAME for client in longest], pool.map(one, longest)))
+    today = datetime.date.today().isoformat()
+    words = (f"{today}, in {time.monotonic() - begun:.0f} s with {cpu_seconds():.0f} s of CPU time on "
+             f"{os.cpu_count()} cores (load {os.getloadavg()[2]:.1f})")
+    lines, notes = table(clients, rows)
+    print_table(lines, notes, words)
+    if args.docs:
+        write_docs(lines, notes, words)
     outcomes = [cell for row in rows.values() if isinstance(row, dict) for cell in row.values()]
     return 1 if any(cell.sign == "FAILED" for cell in outcomes) else 0

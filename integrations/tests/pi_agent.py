@@ -3,13 +3,14 @@ import json
 import shutil
 
 from driver import node, npm_install, script
-from scenarios import bash, difference, over_rpc, write
+from scenarios import bash, difference, shared, write
 
 AGENT = ".pi/agent"
 
 
 class Pi:
     NAME = "pi"
+    shows_failures = True
     user_config = {f"{AGENT}/settings.json": '{\n  "quietStartup": true // mine\n}\n'}
     volatile = ("sessions", "auth.json")
 
@@ -202,7 +203,7 @@ def newest_session(lab):
 
 def scenarios(pi):
     own = Own(pi)
-    return over_rpc(pi) | {
+    return shared(pi) | {
         "fork with files": own.fork_with_files, "fork restores": own.fork_restores_all,
         "hash suffices": own.hash_suffices, "expired": own.expired, "no ctrlz": own.without_ctrlz,
     }

@@ -7,12 +7,16 @@
                                     last session
     fork(lab, text)                 the same in a fork of the last session; optional
     undo_inside(lab)                takes the last turn back from inside the client
+    shows_failures                  whether what could not be recorded is in a headless client's
+                                    output or said to the model; else it is only on its screen
     user_config                     {path below home: content} that a user had before
     volatile                        names below home that the client itself rewrites
 
 and clients may add scenarios of their own.
 """
-from driver import Skip, files_below, script, wait_for
+import re
+
+from driver import COLUMNS, Skip, files_below, script, wait_for
 
 # How the notice after an undo begins.
 NOTICE = "These files are not as you left them"
@@ -183,10 +187,30 @@ class Shared:
         lab.ctrlz("undo", "--outside")
         assert (photos / "one.jpg").read_text() == "a photo\n"
 
+    def failure(self, lab):
+        """What cannot be recorded stops nobody, and is said until somebody has seen it."""
+        self.client.setup(lab)
+        config = lab.home / ".config/ctrlz/config.toml"
+        config.parent.mkdir(parents=True, exist_ok=True)
+        config.write_text("max_files = 1\n")
+        self.turn(lab, bash("echo x > x.txt"))
+        assert lab.read("x.txt") == "x\n" and lab.steps() == []
+        config.unlink()
+        status = lab.ctrlz("status")
+        assert re.search(rf"agents +{self.client.NAME}, ", status), status
+        ran = self.turn(lab, bash("echo y > y.txt"))
+        assert len(lab.steps()) == 1, lab.steps()
+        if getattr(self.client, "shows_failures", False):
+            said = "could not be recorded"
+            assert said in ran.err or lab.model.was_told(said), repr(ran)
+        doctor = lab.run([lab.ctrlz_bin, "doctor"])
+        assert f"agents: {self.client.NAME}, " in doctor.out, repr(doctor)
+        assert self.client.NAME + ", " not in lab.ctrlz("status")
+
     def by_model(self, lab):
         """The model takes the last turn back with the tools of `ctrlz mcp`."""
         if not hasattr(self.client, "with_mcp"):
-            raise Skip("its tools cannot be added for one run")
+            raise Skip("not tried; it has no MCP, or wants it set up by hand")
         self.client.setup(lab)
         before = lab.tree()
         self.turn(lab, EDIT, bash("rm gone.txt"))
@@ -226,16 +250,4 @@ def difference(wanted, found):
 
 def shared(client, kind=Shared):
     own = kind(client)
-    return {
-        "whole turn": own.whole_turn, "undo inside": own.undo_inside, "user edit": own.user_edit,
-        "interrupted": own.interrupted, "resumed": own.resumed, "forked": own.forked,
-        "parallel": own.parallel, "told": own.told, "beyond": own.beyond,
-        "by model": own.by_model, "uninstalled": own.uninstalled,
-    }
-
-
-def over_rpc(client, kind=Shared):
-    """The shared scenarios for a client that speaks rpc, over which `beyond` is not there yet."""
-    def beyond(lab):
-        raise Skip("rpc takes no shell commands yet, so only small ignored files are kept")
-    return shared(client, kind) | {"beyond": beyond}
+    return {name: getattr(own, name.replace(" ", "_")) for name in COLUMNS}

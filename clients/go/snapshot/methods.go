@@ -113,6 +113,11 @@ func (p Place) Lost(ctx context.Context, params wire.LostParams) (*wire.Lost, er
 	return call[wire.Lost](ctx, p, "lost", params)
 }
 
+// NoteFailure keeps why an agent could not be recorded, until `status` or `doctor` has shown it.
+func (p Place) NoteFailure(ctx context.Context, params wire.FailureParams) (*wire.Noted, error) {
+	return call[wire.Noted](ctx, p, "note_failure", params)
+}
+
 // OpenSteps lists the steps that have begun and not ended.
 func (p Place) OpenSteps(ctx context.Context, params wire.NoParams) (*wire.OpenSteps, error) {
 	return call[wire.OpenSteps](ctx, p, "open_steps", params)

@@ -35,6 +35,21 @@ const ActionKindSetMode ActionKind = "set_mode"
 // ActionKindCreateDirectory: Creates an empty directory.
 const ActionKindCreateDirectory ActionKind = "create_directory"
 
+// AgentFailure: something that could not be recorded for an agent.
+type AgentFailure struct {
+	// When, in milliseconds since 1970.
+	AtMillis int64 `json:"at_millis"`
+
+	// Which agent.
+	Client string `json:"client"`
+
+	// What it was about to record.
+	Event string `json:"event"`
+
+	// Why that failed.
+	Why string `json:"why"`
+}
+
 // ApplyParams: which plan.
 type ApplyParams struct {
 	// Allow removing an unusual share of the files.
@@ -46,9 +61,20 @@ type ApplyParams struct {
 
 // BeginParams: a step that begins.
 type BeginParams struct {
+	// Shell commands the tool will run. What they name and a snapshot would not cover, ignored
+	// files and files elsewhere, is kept too.
+	Commands []string `json:"commands,omitempty"`
+
+	// Where the tool runs. Default: `dir`.
+	Cwd Path `json:"cwd,omitempty"`
+
 	// Keep the step open when this process ends. Otherwise it is closed then, and marked as
 	// inferred.
 	Detached bool `json:"detached,omitempty"`
+
+	// Files the tool says it will change, wherever they are: in the work tree the same as `paths`;
+	// elsewhere they are kept as they are, bounded, for `ctrlz undo --outside`.
+	Files []Path `json:"files,omitempty"`
 
 	// What it is about, for people.
 	Label string `json:"label,omitempty"`
@@ -640,6 +666,18 @@ type ExistsParams struct {
 	Path Path `json:"path"`
 }
 
+// FailureParams: what could not be done.
+type FailureParams struct {
+	// The agent.
+	Client string `json:"client"`
+
+	// What it was about to record.
+	Event string `json:"event"`
+
+	// Why that failed.
+	Why string `json:"why"`
+}
+
 // Fault: who can do something about a failure.
 type Fault string
 
@@ -1142,6 +1180,12 @@ type LostParams struct {
 
 // NoParams: nothing but where.
 type NoParams struct {
+}
+
+// Noted: whether a failure is kept.
+type Noted struct {
+	// It is.
+	Noted bool `json:"noted"`
 }
 
 // OpenSteps: the steps that are being worked on.
@@ -1794,6 +1838,9 @@ type Status struct {
 	// Whether snapshots are taken.
 	Enabled bool `json:"enabled"`
 
+	// What could not be recorded for agents lately, oldest first.
+	Failures []AgentFailure `json:"failures,omitempty"`
+
 	// Files that the newest snapshot holds.
 	Files int64 `json:"files"`
 
@@ -2065,6 +2112,10 @@ type UndoReport struct {
 	// Why the undo could not be recorded, if so; the files are as `done` says.
 	NotRecorded *string `json:"not_recorded"`
 
+	// What the steps changed outside of the work tree, and what stays so: `ctrlz undo --outside`
+	// puts it back.
+	Outside []Path `json:"outside,omitempty"`
+
 	// Names the plan; handed back as `plan`, it makes sure that nothing else is done.
 	Plan string `json:"plan"`
 
@@ -2238,7 +2289,7 @@ func Access(method string) string {
 	switch method {
 	case "blame", "checkpoints", "deeds", "deeds_diff", "deeds_full", "du", "file_exists_at", "get_file_at", "list_files", "log", "lost", "open_steps", "operation", "revert_state", "sessions", "show", "status", "step", "steps", "timeline", "verify", "versions", "walk_back":
 		return "reads"
-	case "begin_step", "changes", "checkpoint", "diff", "diff_full", "end_step", "patch", "track":
+	case "begin_step", "changes", "checkpoint", "diff", "diff_full", "end_step", "note_failure", "patch", "track":
 		return "records"
 	case "apply", "commit_revert", "fork", "gc", "plan_recover", "plan_redo", "plan_restore", "plan_revert", "plan_revert_to", "plan_undo", "plan_unrevert", "purge", "recover", "redo", "release_session", "repair", "restore", "revert", "revert_to", "undo", "unrevert":
 		return "writes"
@@ -2295,6 +2346,8 @@ func NewResult(method string) any {
 		return new(Log)
 	case "lost":
 		return new(Lost)
+	case "note_failure":
+		return new(Noted)
 	case "open_steps":
 		return new(OpenSteps)
 	case "operation":

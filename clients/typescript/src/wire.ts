@@ -22,6 +22,18 @@ export interface Action {
 /** What is done to a path. */
 export type ActionKind = "create" | "overwrite" | "remove" | "set_mode" | "create_directory";
 
+/** Something that could not be recorded for an agent. */
+export interface AgentFailure {
+  /** When, in milliseconds since 1970. */
+  at_millis: number;
+  /** Which agent. */
+  client: string;
+  /** What it was about to record. */
+  event: string;
+  /** Why that failed. */
+  why: string;
+}
+
 /** Which plan. */
 export interface ApplyParams {
   /** Allow removing an unusual share of the files. */
@@ -33,10 +45,22 @@ export interface ApplyParams {
 /** A step that begins. */
 export interface BeginParams {
   /**
+   * Shell commands the tool will run. What they name and a snapshot would not cover, ignored
+   * files and files elsewhere, is kept too.
+   */
+  commands?: string[];
+  /** Where the tool runs. Default: `dir`. */
+  cwd?: Path | null;
+  /**
    * Keep the step open when this process ends. Otherwise it is closed then, and marked as
    * inferred.
    */
   detached?: boolean;
+  /**
+   * Files the tool says it will change, wherever they are: in the work tree the same as `paths`;
+   * elsewhere they are kept as they are, bounded, for `ctrlz undo --outside`.
+   */
+  files?: Path[];
   /** What it is about, for people. */
   label?: string | null;
   /** The message (turn) it belongs to. Default: the step is a turn of its own. */
@@ -490,6 +514,16 @@ export interface ExistsParams {
   path: Path;
 }
 
+/** What could not be done. */
+export interface FailureParams {
+  /** The agent. */
+  client: string;
+  /** What it was about to record. */
+  event: string;
+  /** Why that failed. */
+  why: string;
+}
+
 /** Who can do something about a failure. */
 export type Fault = "protocol" | "caller" | "conflict" | "refused" | "disabled" | "machine";
 
@@ -873,6 +907,12 @@ export interface LostParams {
 
 /** Nothing but where. */
 export type NoParams = {};
+
+/** Whether a failure is kept. */
+export interface Noted {
+  /** It is. */
+  noted: boolean;
+}
 
 /** The steps that are being worked on. */
 export interface OpenSteps {
@@ -1365,6 +1405,8 @@ export interface Status {
   damaged_packs: DamagedPack[];
   /** Whether snapshots are taken. */
   enabled: boolean;
+  /** What could not be recorded for agents lately, oldest first. */
+  failures?: AgentFailure[];
   /** Files that the newest snapshot holds. */
   files: number;
   /** Why collecting garbage is due, if it is. */
@@ -1570,6 +1612,11 @@ export interface UndoReport {
   left: string[];
   /** Why the undo could not be recorded, if so; the files are as `done` says. */
   not_recorded: string | null;
+  /**
+   * What the steps changed outside of the work tree, and what stays so: `ctrlz undo --outside`
+   * puts it back.
+   */
+  outside?: Path[];
   /** Names the plan; handed back as `plan`, it makes sure that nothing else is done. */
   plan: Hash;
   /** The operation that recorded the state before: restoring it takes this back as a whole. */
@@ -1727,6 +1774,8 @@ export interface Methods {
   log: { params: Place & TimelineParams; result: Log };
   /** Lists files that disappeared and have not come back, the last lost first. */
   lost: { params: Place & LostParams; result: Lost };
+  /** Keeps why an agent could not be recorded, until `status` or `doctor` has shown it. */
+  note_failure: { params: Place & FailureParams; result: Noted | Disabled };
   /** Lists the steps that have begun and not ended. */
   open_steps: { params: Place & NoParams; result: OpenSteps };
   /** Gives one operation of the log. */
@@ -1817,6 +1866,7 @@ export const ACCESS: { readonly [M in keyof Methods]: Access } = {
   list_files: "reads",
   log: "reads",
   lost: "reads",
+  note_failure: "records",
   open_steps: "reads",
   operation: "reads",
   patch: "records",

@@ -4,7 +4,10 @@
 
 pub mod hook;
 pub mod install;
+pub mod kept;
 pub mod mcp;
 pub mod outside;
 mod private;
+mod reach;
 pub mod rpc;
+mod shell;

@@ -4,6 +4,7 @@
 //! One directory per step below the data directory holds their content and a manifest: what each
 //! was before the tool ran, and what it left. A capture of which nothing changed is removed at once.
 
+use std::collections::BTreeSet;
 use std::fs::{self, FileTimes, Metadata};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -114,7 +115,10 @@ impl Outside {
         self.forget_old();
         let dir = self.step_dir(step);
         private::create_dirs(&dir)?;
-        let mut capture = Capture { dir: &dir, manifest: Manifest::default(), bytes: 0 };
+        // A step may be begun twice, before its tool runs or after: what was there first counts.
+        let mut manifest = load(&dir).unwrap_or_default();
+        manifest.entries.iter_mut().for_each(|entry| entry.after = None);
+        let mut capture = Capture { dir: &dir, manifest, bytes: 0 };
         for path in paths.iter().filter(|path| !path.starts_with(&self.data_dir)) {
             capture.add(path)?;
         }
@@ -205,6 +209,7 @@ struct Capture<'a> {
 impl Capture<'_> {
     /// Keeps a path, and what is below it if it is a directory.
     fn add(&mut self, top: &Path) -> io::Result<()> {
+        let known: BTreeSet<PathBuf> = self.manifest.entries.iter().map(path_of).collect();
         let mut paths = vec![top.to_owned()];
         while let Some(path) = paths.pop() {
             let before = look(&path);
@@ -213,6 +218,9 @@ impl Capture<'_> {
                 let mut below: Vec<PathBuf> = below.map(|entry| entry.path()).collect();
                 below.sort_by(|a, b| b.cmp(a));
                 paths.extend(below);
+            }
+            if known.contains(&path) {
+                continue;
             }
             let is_file = matches!(before, What::File { .. });
             let bytes = if let What::File { bytes, .. } = before { bytes } else { 0 };
@@ -438,6 +446,18 @@ mod tests {
         assert_eq!(fs::read_to_string(lab.at("notes")).unwrap(), "mine");
         assert!(!lab.at("new").exists());
         assert_eq!(lab.outside.changed(&lab.steps(), OnConflict::Keep), []);
+    }
+
+    #[test]
+    fn what_was_there_before_the_first_of_two_begins_counts() {
+        let lab = lab();
+        fs::create_dir_all(lab.at("photos")).unwrap();
+        fs::write(lab.at("photos/1"), "one").unwrap();
+        lab.run(&["photos"], || fs::remove_dir_all(lab.at("photos")).unwrap());
+        lab.run(&["photos", "more"], || fs::write(lab.at("more"), "x").unwrap());
+        lab.outside.put_back(&lab.steps(), OnConflict::Keep);
+        assert_eq!(fs::read_to_string(lab.at("photos/1")).unwrap(), "one");
+        assert!(!lab.at("more").exists());
     }
 
     #[test]

@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod agents;
 mod care;
 mod error;
 mod log;
@@ -23,6 +24,7 @@ mod server;
 mod session;
 mod snapshot;
 
+pub use agents::{AgentFailure, Agents, Reach, Tool};
 pub use care::{
     CareReport, Check, Consumer, DiskUse, Doctor, GcReport, Growth, LostMessage, PurgeReport,
     PurgedSnapshot, QuotaUse, Released, RepairReport,
@@ -43,9 +45,9 @@ pub use server::{
     ShutdownParams,
 };
 pub use session::{
-    Boundary, Fork, Forked, OpenSteps, ParentTurn, RevertState, Reverted, SessionInfo, Sessions,
-    ShownStep, StepBegun, StepEnded, StepInfo, StepRecord, Steps, WalkBack, WalkBackOutcome,
-    pending_revert, session_of,
+    Boundary, Fork, Forked, Noted, OpenSteps, ParentTurn, RevertState, Reverted, SessionInfo,
+    Sessions, ShownStep, StepBegun, StepEnded, StepInfo, StepRecord, Steps, WalkBack,
+    WalkBackOutcome, pending_revert, session_of,
 };
 pub use snapshot::{
     Change, ChangeStatus, Changes, DamagedPack, Deeds, DeedsDiff, DeedsFull, Diff, DiffFull,

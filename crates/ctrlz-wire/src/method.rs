@@ -12,6 +12,7 @@ use serde::de::{DeserializeOwned, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
+use crate::agents::Agents;
 use crate::error::WireError;
 use crate::methods;
 use crate::path::WirePath;
@@ -129,6 +130,9 @@ pub(crate) struct Call<'a> {
     pub(crate) workspace: &'a Workspace,
     pub(crate) progress: &'a Progress,
     pub(crate) owner: Option<u32>,
+    /// The directory that the request named.
+    pub(crate) dir: Option<WirePath>,
+    pub(crate) agents: Option<&'a dyn Agents>,
     pub(crate) hide_ignored: bool,
     pub(crate) keep_checkpoints: usize,
     pub(crate) retention: Retention,
@@ -141,6 +145,8 @@ impl<'a> Call<'a> {
             workspace: &opened.workspace,
             progress: context.progress,
             owner: context.host.owner(),
+            dir: place.dir.clone(),
+            agents: opened.agents.as_deref(),
             hide_ignored: place.decided_options().hide_ignored.unwrap_or(false),
             keep_checkpoints: opened.keep_checkpoints,
             retention: opened.retention.clone(),

@@ -4,6 +4,7 @@ use ctrlz::{Retention, Workspace};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use crate::agents::Agents;
 use crate::error::WireError;
 use crate::path::{WirePath, bounded_option};
 
@@ -150,12 +151,14 @@ pub struct Opened {
     pub keep_checkpoints: usize,
     /// What `gc` keeps where the call says nothing.
     pub retention: Retention,
+    /// What is kept for agents beside snapshots; `None` where nobody keeps it.
+    pub agents: Option<Box<dyn Agents>>,
 }
 
 impl From<Workspace> for Opened {
     fn from(workspace: Workspace) -> Opened {
         let keep_checkpoints = ctrlz::CheckpointOptions::default().keep;
-        Opened { workspace, keep_checkpoints, retention: Retention::default() }
+        Opened { workspace, keep_checkpoints, retention: Retention::default(), agents: None }
     }
 }
 

@@ -161,6 +161,10 @@ pub struct UndoReport {
     pub ignored: Vec<Conflict>,
     /// Files that stay for other reasons.
     pub kept: Vec<Kept>,
+    /// What the steps changed outside of the work tree, and what stays so: `ctrlz undo --outside`
+    /// puts it back.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outside: Vec<WirePath>,
     /// Names the plan; handed back as `plan`, it makes sure that nothing else is done.
     pub plan: Hash,
     /// The operation that recorded the state before: restoring it takes this back as a whole.
@@ -188,6 +192,7 @@ impl From<&ctrlz::UndoReport> for UndoReport {
             conflicts: report.conflicts.iter().map(conflict).collect(),
             ignored: report.ignored.iter().map(conflict).collect(),
             kept: all_kept(&report.kept),
+            outside: Vec::new(),
             plan: report.plan.into(),
             safety_operation: report.safety_operation.clone(),
             after: report.after.map(Hash::from),

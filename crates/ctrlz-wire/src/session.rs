@@ -129,6 +129,13 @@ pub struct OpenSteps {
     pub steps: Vec<StepInfo>,
 }
 
+/// Whether a failure is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Noted {
+    /// It is.
+    pub noted: bool,
+}
+
 impl OpenSteps {
     /// The steps that have begun and not ended.
     pub fn of(workspace: &Workspace) -> Result<OpenSteps, Error> {

@@ -4,6 +4,7 @@ use ctrlz::{SkipReason, base64};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::agents::AgentFailure;
 use crate::care::QuotaUse;
 use crate::path::{Hash, WirePath};
 
@@ -573,6 +574,9 @@ pub struct Status {
     pub damaged_packs: Vec<DamagedPack>,
     /// Whether somebody watches the work tree.
     pub watcher: Watcher,
+    /// What could not be recorded for agents lately, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<AgentFailure>,
 }
 
 /// Whether a work tree is watched, so that snapshots need not look at every file.
@@ -640,6 +644,7 @@ impl Status {
             interrupted_files: status.interrupted_files,
             damaged_packs: packs.map(damaged).collect(),
             watcher: watcher.into(),
+            failures: Vec::new(),
         })
     }
 }

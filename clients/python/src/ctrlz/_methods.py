@@ -32,6 +32,7 @@ ACCESS = {
     "list_files": "reads",
     "log": "reads",
     "lost": "reads",
+    "note_failure": "records",
     "open_steps": "reads",
     "operation": "reads",
     "patch": "records",
@@ -90,6 +91,7 @@ RESULTS: dict[str, Any] = {
     "list_files": Union[wire.Files, wire.Disabled],
     "log": wire.Log,
     "lost": wire.Lost,
+    "note_failure": Union[wire.Noted, wire.Disabled],
     "open_steps": wire.OpenSteps,
     "operation": wire.LogEntry,
     "patch": Union[wire.Patch, wire.Disabled],
@@ -150,7 +152,10 @@ class Methods:
         self,
         *,
         session: str,
+        commands: Optional[Sequence[str]] = None,
+        cwd: Optional[AnyPath] = None,
         detached: Optional[bool] = None,
+        files: Optional[Sequence[AnyPath]] = None,
         label: Optional[str] = None,
         message: Optional[str] = None,
         parent: Optional[wire.ParentParam] = None,
@@ -163,8 +168,13 @@ class Methods:
         """Records the state before a tool runs; from now on changes are the step's.
 
         session: The session it belongs to.
+        commands: Shell commands the tool will run. What they name and a snapshot would not cover, ignored
+        files and files elsewhere, is kept too.
+        cwd: Where the tool runs. Default: `dir`.
         detached: Keep the step open when this process ends. Otherwise it is closed then, and marked as
         inferred.
+        files: Files the tool says it will change, wherever they are: in the work tree the same as `paths`;
+        elsewhere they are kept as they are, bounded, for `ctrlz undo --outside`.
         label: What it is about, for people.
         message: The message (turn) it belongs to. Default: the step is a turn of its own.
         parent: The turn of another session that this one works for, as a sub-agent does.
@@ -174,7 +184,7 @@ class Methods:
         tool: The tool.
         who: The agent.
         """
-        params: dict[str, Any] = {"session": session, "detached": detached, "label": label, "message": message, "parent": parent, "part": part, "paths": paths, "step": step, "tool": tool, "who": who}
+        params: dict[str, Any] = {"session": session, "commands": commands, "cwd": cwd, "detached": detached, "files": files, "label": label, "message": message, "parent": parent, "part": part, "paths": paths, "step": step, "tool": tool, "who": who}
         return cast(Union[wire.StepBegun, wire.Disabled], self.call("begin_step", params))
 
     def blame(
@@ -496,6 +506,22 @@ class Methods:
         """
         params: dict[str, Any] = {"limit": limit, "offset": offset}
         return cast(wire.Lost, self.call("lost", params))
+
+    def note_failure(
+        self,
+        *,
+        client: str,
+        event: str,
+        why: str,
+    ) -> Union[wire.Noted, wire.Disabled]:
+        """Keeps why an agent could not be recorded, until `status` or `doctor` has shown it.
+
+        client: The agent.
+        event: What it was about to record.
+        why: Why that failed.
+        """
+        params: dict[str, Any] = {"client": client, "event": event, "why": why}
+        return cast(Union[wire.Noted, wire.Disabled], self.call("note_failure", params))
 
     def open_steps(self) -> wire.OpenSteps:
         """Lists the steps that have begun and not ended."""
@@ -1018,7 +1044,10 @@ class AsyncMethods:
         self,
         *,
         session: str,
+        commands: Optional[Sequence[str]] = None,
+        cwd: Optional[AnyPath] = None,
         detached: Optional[bool] = None,
+        files: Optional[Sequence[AnyPath]] = None,
         label: Optional[str] = None,
         message: Optional[str] = None,
         parent: Optional[wire.ParentParam] = None,
@@ -1031,8 +1060,13 @@ class AsyncMethods:
         """Records the state before a tool runs; from now on changes are the step's.
 
         session: The session it belongs to.
+        commands: Shell commands the tool will run. What they name and a snapshot would not cover, ignored
+        files and files elsewhere, is kept too.
+        cwd: Where the tool runs. Default: `dir`.
         detached: Keep the step open when this process ends. Otherwise it is closed then, and marked as
         inferred.
+        files: Files the tool says it will change, wherever they are: in the work tree the same as `paths`;
+        elsewhere they are kept as they are, bounded, for `ctrlz undo --outside`.
         label: What it is about, for people.
         message: The message (turn) it belongs to. Default: the step is a turn of its own.
         parent: The turn of another session that this one works for, as a sub-agent does.
@@ -1042,7 +1076,7 @@ class AsyncMethods:
         tool: The tool.
         who: The agent.
         """
-        params: dict[str, Any] = {"session": session, "detached": detached, "label": label, "message": message, "parent": parent, "part": part, "paths": paths, "step": step, "tool": tool, "who": who}
+        params: dict[str, Any] = {"session": session, "commands": commands, "cwd": cwd, "detached": detached, "files": files, "label": label, "message": message, "parent": parent, "part": part, "paths": paths, "step": step, "tool": tool, "who": who}
         return cast(Union[wire.StepBegun, wire.Disabled], await self.call("begin_step", params))
 
     async def blame(
@@ -1364,6 +1398,22 @@ class AsyncMethods:
         """
         params: dict[str, Any] = {"limit": limit, "offset": offset}
         return cast(wire.Lost, await self.call("lost", params))
+
+    async def note_failure(
+        self,
+        *,
+        client: str,
+        event: str,
+        why: str,
+    ) -> Union[wire.Noted, wire.Disabled]:
+        """Keeps why an agent could not be recorded, until `status` or `doctor` has shown it.
+
+        client: The agent.
+        event: What it was about to record.
+        why: Why that failed.
+        """
+        params: dict[str, Any] = {"client": client, "event": event, "why": why}
+        return cast(Union[wire.Noted, wire.Disabled], await self.call("note_failure", params))
 
     async def open_steps(self) -> wire.OpenSteps:
         """Lists the steps that have begun and not ended."""

@@ -23,6 +23,19 @@ class Action:
     """The new permissions, of `set_mode`."""
 
 
+@dataclass(frozen=True)
+class AgentFailure:
+    """Something that could not be recorded for an agent."""
+    at_millis: int
+    """When, in milliseconds since 1970."""
+    client: str
+    """Which agent."""
+    event: str
+    """What it was about to record."""
+    why: str
+    """Why that failed."""
+
+
 class _ParentParamRequired(TypedDict):
     session: str
     """The session."""
@@ -922,6 +935,13 @@ class Lost:
 
 
 @dataclass(frozen=True)
+class Noted:
+    """Whether a failure is kept."""
+    noted: bool
+    """It is."""
+
+
+@dataclass(frozen=True)
 class OpenSteps:
     """The steps that are being worked on."""
     steps: list[StepInfo]
@@ -1266,6 +1286,8 @@ class Status:
     """Bytes the store takes."""
     watcher: Watcher
     """Whether somebody watches the work tree."""
+    failures: Optional[list[AgentFailure]] = None
+    """What could not be recorded for agents lately, oldest first."""
 
 
 @dataclass(frozen=True)
@@ -1338,6 +1360,10 @@ class UndoReport:
     """The operation that recorded the state before: restoring it takes this back as a whole."""
     steps: list[str]
     """The steps it is about, oldest first."""
+    outside: Optional[list[str]] = None
+    """What the steps changed outside of the work tree, and what stays so: `ctrlz undo --outside`
+    puts it back.
+    """
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use ctrlz::{
     Error, OperationKind, ParentTurn, Progress, StepInfo, StepStart, TreePath, Workspace, escape,
 };
+use ctrlz_wire::Tool;
 
-use super::beyond::beyond;
 use super::failures::now_millis;
 use super::{Event, Failures, Memory, Notice, ToolCall, What};
 use crate::outside::Outside;
 use crate::private::fingerprint;
+use crate::reach::reach;
 
 /// Further back nobody looks for what changed under an agent.
 const MAX_OPERATIONS: usize = 200;
@@ -87,7 +88,8 @@ pub fn act(
         }
         What::ToolBefore(call) if !call.only_reads => {
             let dir = working_dir(event, workspace.root());
-            let named = beyond(call, workspace.root(), &dir, scene.home);
+            let (files, commands) = (call.files.clone(), call.commands.clone());
+            let named = reach(&Tool { dir, files, commands }, workspace.root(), scene.home);
             let start = step_start(event, &turn, call, named.inside, scene.owner);
             let kept = scene.outside.capture(&start.info.step, &named.outside);
             let begun = workspace.begin_step(start, progress)?;

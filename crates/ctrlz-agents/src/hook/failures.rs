@@ -44,8 +44,8 @@ impl Failures {
     /// Keeps a failure. Two hooks at once may keep only one of theirs, which still tells.
     pub fn add(&self, client: &str, event: &str, why: &str) -> io::Result<()> {
         const MAX_CHARS: usize = 500;
-        let why = why.chars().take(MAX_CHARS).collect();
-        let (client, event) = (client.to_owned(), event.to_owned());
+        let short = |text: &str| text.chars().take(MAX_CHARS).collect();
+        let (client, event, why) = (short(client), short(event), short(why));
         let mut kept = self.recent();
         kept.push(Failure { at_millis: now_millis(), client, event, why });
         let first = kept.len().saturating_sub(MAX_KEPT);

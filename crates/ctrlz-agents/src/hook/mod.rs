@@ -11,7 +11,6 @@
 
 mod act;
 mod apply_patch;
-mod beyond;
 mod claude_code;
 mod cline;
 mod codex;
@@ -22,7 +21,6 @@ mod gemini;
 mod memory;
 mod notice;
 mod qwen;
-mod shell;
 
 use std::fmt;
 use std::str::FromStr;

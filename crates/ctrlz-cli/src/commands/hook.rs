@@ -11,8 +11,9 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use ctrlz::{Fault, Progress, TrackOptions};
+use ctrlz::{Error, Progress, TrackOptions};
 use ctrlz_agents::hook::{self, Client, Event, Failures, Memory, Notice, Scene, What};
+use ctrlz_agents::kept::Kept;
 use ctrlz_agents::outside::Outside;
 
 use super::{Done, absorb, watch};
@@ -264,9 +265,9 @@ impl Hook {
         failure: &Failure,
     ) -> Option<String> {
         let why = render::message(failure);
-        let is_refusal =
-            matches!(failure, Failure::Engine(error) if error.fault() == Fault::Refused);
-        if !is_refusal {
+        let never_here =
+            matches!(failure, Failure::Engine(Error::DangerousRoot { .. } | Error::NotGit { .. }));
+        if !never_here {
             keep(failures, event.client, &event.name, &why);
             return None;
         }
@@ -299,6 +300,11 @@ pub(super) fn failures(place: &Place) -> Vec<String> {
 pub(super) fn forget_failures(place: &Place) {
     // What cannot be removed is shown again.
     kept_failures(place).forget().ok();
+}
+
+/// What is kept for the agents of a work tree.
+pub(super) fn kept(place: &Place) -> Kept {
+    Kept::of(&place.agents_dir, place.root(), None)
 }
 
 fn kept_failures(place: &Place) -> Failures {

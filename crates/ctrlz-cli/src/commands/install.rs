@@ -65,6 +65,9 @@ struct Installed {
     actions: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<String>,
+    /// Why nothing was done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failed: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -73,6 +76,19 @@ struct Report {
     /// Whether a change of an agent was undone, to prove that it can be.
     #[serde(skip_serializing_if = "Option::is_none")]
     proven: Option<bool>,
+}
+
+impl Report {
+    /// Fails if nothing could be done; one agent that cannot be set up is no reason to leave the
+    /// others.
+    fn check(&self) -> Result<(), Failure> {
+        let failed = |done: &Installed| Some(format!("{}: {}", done.client, done.failed.as_ref()?));
+        let failed: Vec<String> = self.clients.iter().filter_map(failed).collect();
+        match failed.len() == self.clients.len() {
+            true => Err(Failure::Agent { why: failed.join("; ") }),
+            false => Ok(()),
+        }
+    }
 }
 
 pub(crate) fn install(
@@ -85,12 +101,13 @@ pub(crate) fn install(
     let mut report = Report { clients: Vec::new(), proven: None };
     let found = |state| !matches!(state, State::Absent);
     for client in chosen(&args.which, &setup, found)? {
-        let plan =
-            plan_install(client, &setup, &ThisMachine).map_err(|why| refused(client, &why))?;
-        let mut done = perform(client, &plan, &args.which, &setup)?;
-        done.note = note(client, &setup, &plan);
-        report.clients.push(done);
+        let done = plan_install(client, &setup, &ThisMachine).and_then(|plan| {
+            let done = perform(client, &plan, &args.which, &setup)?;
+            Ok(Installed { note: note(client, &setup, &plan), ..done })
+        });
+        report.clients.push(done.unwrap_or_else(|why| Installed::failed(client, &why)));
     }
+    report.check()?;
     if !args.which.dry_run {
         prove(&setup)?;
         report.proven = Some(true);
@@ -108,10 +125,11 @@ pub(crate) fn uninstall(
     let mut report = Report { clients: Vec::new(), proven: None };
     let installed = |state| matches!(state, State::Installed | State::Outdated);
     for client in chosen(&args.which, &setup, installed)? {
-        let plan =
-            plan_uninstall(client, &setup, &ThisMachine).map_err(|why| refused(client, &why))?;
-        report.clients.push(perform(client, &plan, &args.which, &setup)?);
+        let done = plan_uninstall(client, &setup, &ThisMachine)
+            .and_then(|plan| perform(client, &plan, &args.which, &setup));
+        report.clients.push(done.unwrap_or_else(|why| Installed::failed(client, &why)));
     }
+    report.check()?;
     show(&report, "was not installed", out)
 }
 
@@ -120,21 +138,32 @@ fn perform(
     plan: &[Action],
     args: &WhichArgs,
     setup: &Setup,
-) -> Result<Installed, Failure> {
+) -> Result<Installed, Refused> {
     if !args.dry_run {
-        carry_out(client, plan, setup, &ThisMachine).map_err(|why| refused(client, &why))?;
+        carry_out(client, plan, setup, &ThisMachine)?;
     }
     let actions = plan.iter().map(|action| printable(&action.to_string())).collect();
-    Ok(Installed { client: client.name(), actions, note: None })
+    Ok(Installed { client: client.name(), actions, note: None, failed: None })
+}
+
+impl Installed {
+    fn failed(client: Client, why: &Refused) -> Installed {
+        let failed = Some(printable(&why.to_string()));
+        Installed { client: client.name(), actions: Vec::new(), note: None, failed }
+    }
 }
 
 fn show(report: &Report, nothing: &str, out: &mut Output) -> Result<Done, Failure> {
+    let failed =
+        report.clients.iter().filter_map(|done| Some((done.client, done.failed.as_ref()?)));
+    let done = if failed.clone().next().is_none() { Done::Complete } else { Done::Incomplete };
+    failed.for_each(|(client, why)| render::note(&format!("ctrlz: {client}: {why}")));
     if out.is_json() {
         out.json(report)?;
-        return Ok(Done::Complete);
+        return Ok(done);
     }
-    for Installed { client, actions, note } in &report.clients {
-        if actions.is_empty() {
+    for Installed { client, actions, note, failed } in &report.clients {
+        if actions.is_empty() && failed.is_none() {
             out.line(&format!("{client}: {nothing}"))?;
         }
         for action in actions {
@@ -147,11 +176,7 @@ fn show(report: &Report, nothing: &str, out: &mut Output) -> Result<Done, Failur
     if report.proven == Some(true) {
         out.line("a change made through the hooks was recorded and undone: it works")?;
     }
-    Ok(Done::Complete)
-}
-
-fn refused(client: Client, why: &Refused) -> Failure {
-    Failure::Agent { why: format!("{client}: {why}") }
+    Ok(done)
 }
 
 /// What else the user has to know or do.
@@ -178,7 +203,9 @@ fn chosen(
     let is_meant = |client: &Client| meant(install::state(*client, setup, &ThisMachine));
     let found: Vec<Client> = Client::ALL.into_iter().filter(is_meant).collect();
     match found.is_empty() {
-        true => Err(Failure::Agent { why: "no coding agent was found".into() }),
+        true => Err(Failure::Agent {
+            why: "no coding agent was found; `ctrlz run -- AGENT` records any program".into(),
+        }),
         false => Ok(found),
     }
 }

@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use ctrlz::Workspace;
+use ctrlz_agents::kept::Kept;
 use ctrlz_agents::rpc::{Server, Stopper};
 use ctrlz_wire::{Host, Opened, Place, WireError, schema_text};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -41,7 +42,8 @@ impl Host for Configured {
             .map_err(|failure| WireError::from(&failure))?;
         let workspace = Workspace::open(&settings.root, settings.options)?;
         let (keep_checkpoints, retention) = (settings.keep_checkpoints, settings.retention);
-        Ok(Opened { workspace, keep_checkpoints, retention })
+        let kept = Kept::of(&settings.agents_dir, workspace.root(), self.environment.home());
+        Ok(Opened { workspace, keep_checkpoints, retention, agents: Some(Box::new(kept)) })
     }
 
     fn rest(&self, workspace: &Workspace) {

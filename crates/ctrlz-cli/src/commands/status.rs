@@ -4,6 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use ctrlz::{Status, WatcherStatus, escape};
+use ctrlz_wire::Agents;
 
 use super::{Done, hook, watch};
 use crate::failure::Failure;
@@ -19,7 +20,8 @@ pub(crate) struct StatusArgs {}
 pub(crate) fn run(place: &Place, args: &StatusArgs, out: &mut Output) -> Result<Done, Failure> {
     let StatusArgs {} = args;
     if out.is_json() {
-        out.json(&ctrlz_wire::Status::of(&place.workspace)?)?;
+        let failures = hook::kept(place).failures();
+        out.json(&ctrlz_wire::Status { failures, ..ctrlz_wire::Status::of(&place.workspace)? })?;
         return Ok(Done::Complete);
     }
     let status = place.workspace.status()?;

@@ -104,3 +104,28 @@ fn a_directory_that_is_gone_is_an_error() {
     assert!(ran.stderr.contains("ctrlz: cannot tell the current directory"), "{ran:?}");
     assert!(is_hash(&bench.track()), "an empty directory has a snapshot too");
 }
+
+/// What a repository holds is written by whoever wrote the repository.
+#[test]
+fn a_project_configures_nothing() {
+    let bench = Bench::new();
+    bench.git(&["init", "-q"]);
+    bench.write("a.txt", "one\n");
+    let store = bench.project.parent().unwrap().join("elsewhere");
+    let config = format!(
+        "store = {store:?}\ndata_dir = {store:?}\nenabled = false\nexclude = [\"*\"]\nwatch = true\n"
+    );
+    for name in ["ctrlz.toml", ".ctrlz.toml", ".ctrlz/config.toml", ".config/ctrlz/config.toml"] {
+        bench.write(name, &config);
+    }
+    bench.write(".envrc", "export CTRLZ_DATA_DIR=/nowhere\n");
+    bench.git(&["config", "ctrlz.enabled", "false"]);
+    let hash = bench.track();
+    let listed = bench.ok(&["ls", &hash]);
+    assert!(listed.contains("a.txt") && listed.contains("ctrlz.toml"), "{listed}");
+    let status = bench.json(&["status"]);
+    assert_eq!((&status["enabled"], &status["watcher"]["state"]), (&true.into(), &"none".into()));
+    let own = bench.data.to_str().unwrap();
+    assert!(status["store"].as_str().unwrap().starts_with(own), "{status}");
+    assert!(!store.exists());
+}

@@ -459,6 +459,23 @@ fn a_failure_is_shown_until_somebody_has_seen_it() {
     bench.ok(&["doctor"]);
 }
 
+#[test]
+fn what_is_too_much_to_record_is_a_failure_and_said() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    bench.write("b.txt", "one\n");
+    bench.write_home(".config/ctrlz/config.toml", "max_files = 1\n");
+    let event = bench.bash("t1", "PreToolUse", "toolu_1", "echo two > a.txt");
+    assert_eq!(bench.hook("claude-code", &event).text(), "");
+    let status = bench.ok(&["status"]);
+    assert!(status.contains("agents     claude-code, PreToolUse"), "{status}");
+    assert_eq!(bench.json(&["status"])["failures"][0]["client"], "claude-code");
+    std::fs::remove_file(bench.home.join(".config/ctrlz/config.toml")).unwrap();
+    let prompt = bench.claude("t2", "UserPromptSubmit", &json!({}));
+    let told: Value = serde_json::from_slice(&bench.hook("claude-code", &prompt).stdout).unwrap();
+    assert!(told["systemMessage"].as_str().unwrap().contains("could not be recorded"), "{told}");
+}
+
 /// A file with this name, somewhere below a directory; of several, one of a work tree.
 fn find(dir: &Path, name: &str) -> Option<std::path::PathBuf> {
     let named = |path: &Path| path.file_name().is_some_and(|found| found == name);

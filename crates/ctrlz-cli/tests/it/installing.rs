@@ -186,6 +186,18 @@ fn what_cannot_be_understood_is_left_alone() {
 }
 
 #[test]
+fn an_agent_that_cannot_be_set_up_does_not_hold_up_the_others() {
+    let bench = Bench::new();
+    bench.write_home(".claude/settings.json", "{");
+    bench.write_home(".cline/hooks/mine", "");
+    let ran = bench.run(&["install"]);
+    assert_eq!(ran.code, 3, "{ran:?}");
+    assert!(ran.stderr.contains("claude-code") && ran.stderr.contains("settings.json"), "{ran:?}");
+    assert!(bench.home.join(".cline/hooks/PreToolUse.sh").exists(), "{ran:?}");
+    assert!(ran.text().contains("it works"), "{ran:?}");
+}
+
+#[test]
 fn an_older_ctrlz_is_replaced_and_doctor_tells_of_it() {
     let bench = Bench::new();
     let old = "{\"hooks\": {\"Stop\": [{\"hooks\": [{\"type\": \"command\", \"command\": \"/old/ctrlz hook claude-code\"}]}]}}";

@@ -169,3 +169,85 @@ fn nonsense_does_not_stop_the_server() {
     assert!(client.answer(id)["error"].is_object());
     ok(&mut client, "list", &json!({}));
 }
+
+#[test]
+fn a_server_for_models_listens_nowhere() {
+    let bench = Bench::new();
+    let mut client = start(&bench);
+    ok(&mut client, "list", &json!({}));
+    let open = std::fs::read_dir(format!("/proc/{}/fd", client.pid())).unwrap();
+    for entry in open.flatten() {
+        // One that was closed meanwhile is no socket of theirs.
+        let Ok(target) = std::fs::read_link(entry.path()) else { continue };
+        let target = target.to_string_lossy().into_owned();
+        assert!(!is_internet_socket(&target), "{target}");
+    }
+}
+
+/// Whether what a descriptor stands for is a socket of the internet protocols.
+fn is_internet_socket(target: &str) -> bool {
+    let Some(number) = target.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']'))
+    else {
+        return false;
+    };
+    ["tcp", "tcp6", "udp", "udp6"].iter().any(|kind| {
+        let table = std::fs::read_to_string(format!("/proc/net/{kind}")).unwrap_or_default();
+        table.lines().any(|line| line.split_whitespace().nth(9) == Some(number))
+    })
+}
+
+#[test]
+fn whatever_fails_nothing_but_messages_comes_out() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    step(&bench, "echo two > a.txt");
+    let hash = bench.track();
+    let mut client = start(&bench);
+    let tools = [
+        ("list", json!({})),
+        ("diff", json!({})),
+        ("show", json!({ "hash": hash, "path": "a.txt" })),
+        ("undo", json!({})),
+        ("redo", json!({})),
+        ("checkpoint", json!({})),
+    ];
+    // The client panics at anything that is no JSON. What fails must also say so.
+    let mut failed = 0;
+    let mut ask_all = |client: &mut Client| {
+        for (tool, arguments) in &tools {
+            failed += usize::from(call(client, tool, arguments).1);
+        }
+    };
+    for (path, _) in contents(&bench.data) {
+        if path.extension().is_some_and(|kind| kind == "pack" || kind == "idx") {
+            std::fs::write(&path, "not a pack").unwrap();
+        }
+    }
+    ask_all(&mut client);
+    std::fs::remove_dir_all(&bench.data).unwrap();
+    std::fs::write(&bench.data, "a file where a directory should be").unwrap();
+    ask_all(&mut client);
+    std::fs::remove_file(&bench.data).unwrap();
+    std::fs::remove_dir_all(&bench.project).unwrap();
+    ask_all(&mut client);
+    assert!(failed > tools.len(), "{failed}");
+    let (status, rest) = client.end();
+    assert!(status.success() && rest.is_empty(), "{status} {rest:?}");
+}
+
+#[test]
+fn what_a_model_took_back_the_user_brings_back() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\ntwo\nthree\n");
+    bench.write("b.txt", "b\n");
+    step(&bench, "echo ONE > a.txt; rm b.txt; echo x > c.txt");
+    bench.write("mine.txt", "mine\n");
+    let before = contents(&bench.project);
+    let mut client = start(&bench);
+    ok(&mut client, "undo", &json!({}));
+    assert_eq!(bench.read("b.txt").as_deref(), Some("b\n"));
+    assert_eq!(bench.read("mine.txt").as_deref(), Some("mine\n"));
+    drop(client);
+    bench.ok(&["redo"]);
+    assert_eq!(contents(&bench.project), before);
+}

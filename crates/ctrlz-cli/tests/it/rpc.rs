@@ -121,6 +121,7 @@ fn every_method_does_what_it_says() {
     ask_about_history(&mut rpc, &begun["step"]);
     revert_and_fork(&mut rpc, &bench);
     lose_and_recover(&mut rpc, &bench);
+    fail(&mut rpc);
     take_care(&mut rpc, &bench);
 
     rpc.call("shutdown", json!({}));
@@ -210,6 +211,14 @@ fn lose_and_recover(rpc: &mut Checked, bench: &Bench) {
     let plan = rpc.call("plan_recover", json!({ "path": "a.txt" }));
     rpc.call("recover", json!({ "path": "a.txt", "plan": plan["hash"] }));
     assert_eq!(bench.read("a.txt").as_deref(), Some("one\n"));
+}
+
+fn fail(rpc: &mut Checked) {
+    assert_eq!(rpc.call("status", json!({})).get("failures"), None);
+    let failure = json!({ "client": "pi", "event": "tool_call", "why": "a reason" });
+    assert_eq!(rpc.call("note_failure", failure)["noted"], true);
+    let kept = &rpc.call("status", json!({}))["failures"][0];
+    assert_eq!((&kept["client"], &kept["why"]), (&"pi".into(), &"a reason".into()));
 }
 
 fn take_care(rpc: &mut Checked, bench: &Bench) {
@@ -903,4 +912,39 @@ fn sigterm_ends_it_cleanly_and_ctrl_c_is_for_the_agent() {
     let answer = client.answer(running);
     assert!(answer.get("result").is_some() || answer["error"]["data"]["kind"] == "cancelled");
     assert!(client.wait().success());
+}
+
+#[test]
+fn what_a_command_names_and_no_snapshot_covers_is_kept() {
+    let bench = Bench::new();
+    bench.git(&["init", "-q"]);
+    bench.write(".gitignore", "build/\n");
+    bench.write("build/deep/out.bin", "built\n");
+    bench.write("a.txt", "one\n");
+    bench.write_home("photos/one.jpg", "a photo\n");
+    bench.write_home("notes.txt", "mine\n");
+    let mut rpc = Checked::start(&bench);
+    let command = "rm -r deep ~/photos; echo two > ../a.txt";
+    let begun = rpc.call(
+        "begin_step",
+        json!({
+            "session": "s", "commands": [command], "cwd": "build",
+            "files": ["a.txt", bench.home.join("notes.txt")],
+        }),
+    );
+    bench.shell(&format!("cd build && {command}; echo x > ~/notes.txt"));
+    assert_eq!(bench.read("build/deep/out.bin"), None);
+    rpc.call("end_step", json!({ "step": begun["step"] }));
+
+    let report = rpc.call("undo", json!({}));
+    assert_eq!(bench.read("build/deep/out.bin").as_deref(), Some("built\n"), "{report}");
+    assert_eq!(bench.read("a.txt").as_deref(), Some("one\n"));
+    let photo = bench.home.join("photos/one.jpg");
+    let outside = report["outside"].as_array().unwrap();
+    assert!(outside.contains(&json!(photo)), "{report}");
+    assert!(outside.contains(&json!(bench.home.join("notes.txt"))), "{report}");
+    assert!(!photo.exists(), "outside of the project, and nobody asked for it");
+    bench.ok(&["undo", "--outside"]);
+    assert_eq!(std::fs::read_to_string(photo).unwrap(), "a photo\n");
+    assert_eq!(std::fs::read_to_string(bench.home.join("notes.txt")).unwrap(), "mine\n");
 }

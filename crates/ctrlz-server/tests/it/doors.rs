@@ -23,6 +23,7 @@ impl Lab {
                 Some("gc") => json!({ "keep_days": 0, "confirm": true }),
                 Some("release_session") => json!({ "session": "s1", "confirm": true }),
                 Some("begin_step") => json!({ "session": "intruder" }),
+                Some("note_failure") => json!({ "client": "x", "event": "x", "why": "x" }),
                 Some("login") => json!({ "code": "0" }),
                 _ => json!({}),
             };
@@ -420,7 +421,7 @@ fn every_method_was_looked_at_before_it_was_served() {
     let looked_at = "\
         apply begin_step blame changes checkpoint checkpoints commit_revert deeds deeds_diff \
         deeds_full diff diff_full du end_step file_exists_at fork gc get_file_at list_files log lost \
-        open_steps operation patch plan_recover plan_redo plan_restore plan_revert plan_revert_to \
+        note_failure open_steps operation patch plan_recover plan_redo plan_restore plan_revert plan_revert_to \
         plan_undo plan_unrevert purge recover redo release_session repair restore revert revert_state \
         revert_to sessions show status step steps timeline track undo unrevert verify versions \
         walk_back";

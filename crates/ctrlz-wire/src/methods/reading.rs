@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{DEFAULT_MAX_BYTES, NoParams, page};
+use crate::agents::Agents;
 use crate::error::WireError;
 use crate::method::{Access, Call, Method};
 use crate::path::{Hash, WirePath, bounded};
@@ -175,7 +176,8 @@ fn list_files(call: &Call<'_>, params: &ListParams) -> Result<Files, WireError> 
 }
 
 fn status(call: &Call<'_>, _: &NoParams) -> Result<Status, WireError> {
-    Ok(Status::of(call.workspace)?)
+    let failures = call.agents.map(Agents::failures).unwrap_or_default();
+    Ok(Status { failures, ..Status::of(call.workspace)? })
 }
 
 fn verify(call: &Call<'_>, _: &NoParams) -> Result<Verification, WireError> {

@@ -8,12 +8,13 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::writing::{check_plan, expected};
+use crate::agents::{Reach, Tool};
 use crate::error::WireError;
 use crate::log::CheckpointMade;
 use crate::method::{Access, Call, Method};
 use crate::path::{Hash, WirePath, bounded};
 use crate::put_back::UndoReport;
-use crate::session::{Fork, RevertState, StepBegun, StepEnded, pending_revert, session_of};
+use crate::session::{Fork, Noted, RevertState, StepBegun, StepEnded, pending_revert, session_of};
 
 const OF_UNDO_PLANS: &[&str] = &[
     "nothing_to_undo",
@@ -72,6 +73,13 @@ fn of_steps() -> Vec<Method> {
             Access::Records,
             &["no_such_step", "over_budget", "over_quota", "no_space"],
             end_step,
+        ),
+        Method::new(
+            "note_failure",
+            "Keeps why an agent could not be recorded, until `status` or `doctor` has shown it.",
+            Access::Records,
+            &[],
+            note_failure,
         ),
     ]
 }
@@ -223,6 +231,16 @@ struct BeginParams {
     /// Paths the tool says it will change: the strongest evidence when several steps overlap.
     #[serde(default, deserialize_with = "bounded")]
     paths: Vec<WirePath>,
+    /// Files the tool says it will change, wherever they are: in the work tree the same as `paths`;
+    /// elsewhere they are kept as they are, bounded, for `ctrlz undo --outside`.
+    #[serde(default, deserialize_with = "bounded")]
+    files: Vec<WirePath>,
+    /// Shell commands the tool will run. What they name and a snapshot would not cover, ignored
+    /// files and files elsewhere, is kept too.
+    #[serde(default, deserialize_with = "bounded")]
+    commands: Vec<String>,
+    /// Where the tool runs. Default: `dir`.
+    cwd: Option<WirePath>,
     /// Keep the step open when this process ends. Otherwise it is closed then, and marked as
     /// inferred.
     #[serde(default)]
@@ -260,9 +278,14 @@ fn begin_step(call: &Call<'_>, params: &BeginParams) -> Result<StepBegun, WireEr
         parent: params.parent.clone().map(ParentParam::read),
     };
     let paths = params.paths.iter().map(|path| call.file(path));
+    let mut paths = paths.collect::<Result<Vec<_>, _>>()?;
+    let Reach { inside, outside } = reach(call, params);
+    paths.extend(inside);
     let owner = call.owner.filter(|_| !params.detached);
-    let start = StepStart { info, paths: paths.collect::<Result<_, _>>()?, owner };
-    let begun = call.workspace.begin_step(start, call.progress)?;
+    let begun = call.workspace.begin_step(StepStart { info, paths, owner }, call.progress)?;
+    if let Some(agents) = call.agents.filter(|_| !outside.is_empty()) {
+        agents.keep(&begun.step, &outside);
+    }
     // Where nothing is borrowed, looking again would cost a lock and opening the store.
     if begun.borrowed > 0 {
         // The step has begun, so a failure here is none of it; the next snapshot goes on.
@@ -270,6 +293,16 @@ fn begin_step(call: &Call<'_>, params: &BeginParams) -> Result<StepBegun, WireEr
         call.borrowing.set(left > 0);
     }
     Ok(StepBegun::from(&begun))
+}
+
+/// What the tool names beyond `paths`.
+fn reach(call: &Call<'_>, params: &BeginParams) -> Reach {
+    let root = call.workspace.root();
+    let dir = params.cwd.as_ref().or(call.dir.as_ref()).map(|dir| root.join(dir.as_path()));
+    let dir = dir.and_then(|dir| dir.canonicalize().ok()).unwrap_or_else(|| root.to_owned());
+    let files = params.files.iter().map(|file| file.as_path().to_owned()).collect();
+    let tool = Tool { dir, files, commands: params.commands.clone() };
+    call.agents.map(|agents| agents.reach(&tool)).unwrap_or_default()
 }
 
 /// A step that ends.
@@ -281,7 +314,28 @@ struct EndParams {
 }
 
 fn end_step(call: &Call<'_>, params: &EndParams) -> Result<StepEnded, WireError> {
+    if let Some(agents) = call.agents {
+        agents.settle(&params.step);
+    }
     Ok(StepEnded::from(&call.workspace.end_step(&params.step, call.progress)?))
+}
+
+/// What could not be done.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct FailureParams {
+    /// The agent.
+    client: String,
+    /// What it was about to record.
+    event: String,
+    /// Why that failed.
+    why: String,
+}
+
+fn note_failure(call: &Call<'_>, params: &FailureParams) -> Result<Noted, WireError> {
+    let FailureParams { client, event, why } = params;
+    let noted = call.agents.map(|agents| agents.note(client, event, why));
+    Ok(Noted { noted: matches!(noted, Some(Ok(()))) })
 }
 
 /// What to take back.
@@ -371,22 +425,30 @@ impl UndoParams {
 
 /// What was planned, if the caller agreed to it.
 fn planned(
+    call: &Call<'_>,
     expected: Option<ObjectId>,
     report: &ctrlz::UndoReport,
 ) -> Result<UndoReport, WireError> {
     check_plan(expected, report.plan)?;
-    Ok(UndoReport::from(report))
+    Ok(reported(call, report))
+}
+
+/// A report, with what its steps changed outside of the work tree.
+fn reported(call: &Call<'_>, report: &ctrlz::UndoReport) -> UndoReport {
+    let outside = call.agents.map(|agents| agents.changed(&report.steps)).unwrap_or_default();
+    let outside = outside.iter().map(|path| path.as_path().into()).collect();
+    UndoReport { outside, ..UndoReport::from(report) }
 }
 
 fn plan_undo(call: &Call<'_>, params: &UndoParams) -> Result<UndoReport, WireError> {
     let (scope, options) = params.read(call)?;
     let report = call.workspace.plan_undo(&scope, &options, call.progress)?;
-    planned(options.expected_plan, &report)
+    planned(call, options.expected_plan, &report)
 }
 
 fn undo(call: &Call<'_>, params: &UndoParams) -> Result<UndoReport, WireError> {
     let (scope, options) = params.read(call)?;
-    Ok(UndoReport::from(&call.workspace.undo(&scope, &options, call.progress)?))
+    Ok(reported(call, &call.workspace.undo(&scope, &options, call.progress)?))
 }
 
 /// What to bring back, and how. Steps that are open do not stand in the way.
@@ -458,7 +520,9 @@ impl UnrevertParams {
 
 fn plan_redo(call: &Call<'_>, params: &RedoParams) -> Result<UndoReport, WireError> {
     let options = params.options()?;
-    planned(options.expected_plan, &call.workspace.plan_redo(&options, call.progress)?)
+    let report = call.workspace.plan_redo(&options, call.progress)?;
+    check_plan(options.expected_plan, report.plan)?;
+    Ok(UndoReport::from(&report))
 }
 
 fn redo(call: &Call<'_>, params: &RedoParams) -> Result<UndoReport, WireError> {
@@ -479,7 +543,7 @@ struct ApplyParams {
 fn apply(call: &Call<'_>, params: &ApplyParams) -> Result<UndoReport, WireError> {
     let ApplyParams { plan, allow_mass_removal } = params;
     let report = call.workspace.apply(&plan.id()?, *allow_mass_removal, call.progress)?;
-    Ok(UndoReport::from(&report))
+    Ok(reported(call, &report))
 }
 
 /// What to take a session back to.
@@ -530,13 +594,13 @@ impl RevertToParams {
 fn plan_revert_to(call: &Call<'_>, params: &RevertToParams) -> Result<UndoReport, WireError> {
     let (session, boundary, options) = params.read(call)?;
     let report = call.workspace.plan_revert_to(&session, &boundary, &options, call.progress)?;
-    planned(options.expected_plan, &report)
+    planned(call, options.expected_plan, &report)
 }
 
 fn revert_to(call: &Call<'_>, params: &RevertToParams) -> Result<UndoReport, WireError> {
     let (session, boundary, options) = params.read(call)?;
     let report = call.workspace.revert_to(&session, &boundary, &options, call.progress)?;
-    Ok(UndoReport::from(&report))
+    Ok(reported(call, &report))
 }
 
 /// The session whose revert is meant.
@@ -553,7 +617,8 @@ fn plan_unrevert(call: &Call<'_>, params: &UnrevertParams) -> Result<UndoReport,
     let session = reverted(call, params.session.as_deref())?;
     let options = params.options()?;
     let report = call.workspace.plan_unrevert(&session, &options, call.progress)?;
-    planned(options.expected_plan, &report)
+    check_plan(options.expected_plan, report.plan)?;
+    Ok(UndoReport::from(&report))
 }
 
 fn unrevert(call: &Call<'_>, params: &UnrevertParams) -> Result<UndoReport, WireError> {

@@ -134,6 +134,7 @@ fn the_evidence_names_real_tests() {
         "crates/ctrlz-cli/tests/it",
         "crates/ctrlz-cli/tests/torture",
         "crates/ctrlz-server/tests/it",
+        "crates/ctrlz-agents/src",
         "crates/ctrlz/src/git",
         "crates/ctrlz/src/fs",
         "crates/ctrlz/src/store",

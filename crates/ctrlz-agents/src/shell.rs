@@ -25,10 +25,10 @@ const MAX_DEPTH: usize = 64;
 
 /// A path in a shell command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Named {
-    pub(super) path: PathBuf,
+pub(crate) struct Named {
+    pub(crate) path: PathBuf,
     /// Whether the command is one that changes or deletes what it names.
-    pub(super) changes: bool,
+    pub(crate) changes: bool,
 }
 
 /// Programs that change nothing that they name.
@@ -82,7 +82,7 @@ const WRAPPERS: [&str; 10] =
 const SHELLS: [&str; 6] = ["ash", "bash", "dash", "ksh", "sh", "zsh"];
 
 /// The paths that a command names, as far as its text tells.
-pub(super) fn named_paths(command: &str, dir: &Path, home: Option<&Path>) -> Vec<Named> {
+pub(crate) fn named_paths(command: &str, dir: &Path, home: Option<&Path>) -> Vec<Named> {
     let mut reader = Reader {
         dir: Some(dir.to_owned()),
         home: home.map(Path::to_owned),
