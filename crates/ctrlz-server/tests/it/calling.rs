@@ -269,7 +269,8 @@ fn an_undo_whose_client_goes_away_is_finished() {
 
 #[test]
 fn many_clients_at_once_are_all_answered() {
-    let clients = if std::env::var_os("RUN_SLOW_TESTS").is_some() { 64 } else { 12 };
+    let mut row = xtask::Row::of(13, "requests by many clients at once, all answered");
+    let clients = xtask::sized(12, 64);
     let lab = Lab::new();
     let hash = lab.workspace().log(1).unwrap()[0].snapshot;
     std::thread::scope(|scope| {
@@ -290,6 +291,7 @@ fn many_clients_at_once_are_all_answered() {
             });
         }
     });
+    row.add(clients as u64 * 6);
 }
 
 #[test]

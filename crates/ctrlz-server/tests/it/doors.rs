@@ -38,8 +38,10 @@ impl Lab {
     fn try_with(&self, target: &Target, lines: &str) -> Reply {
         let kind = if target.verb == "POST" { "Content-Type: application/json\r\n" } else { "" };
         let lines = format!("{lines}{kind}");
+        let mut row = xtask::Row::of(13, "requests to every route, from outside and in");
         let reply = self.ask(target.verb, &target.path, &lines, &target.body);
         check_headers(target, &reply);
+        row.done();
         reply
     }
 }

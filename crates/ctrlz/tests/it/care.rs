@@ -262,7 +262,8 @@ fn refs_that_come_while_garbage_is_collected_are_no_lost_ones() {
 
 #[test]
 fn collecting_garbage_beside_snapshots_breaks_none() {
-    let count = if std::env::var_os("RUN_SLOW_TESTS").is_some() { 1_000 } else { 300 };
+    let mut row = xtask::Row::of(15, "tracks beside gc, nothing they need deleted");
+    let count = xtask::sized(300, 1_000);
     let lab = Lab::new();
     let done = std::sync::atomic::AtomicBool::new(false);
     let rounds = std::thread::scope(|scope| {
@@ -292,6 +293,8 @@ fn collecting_garbage_beside_snapshots_breaks_none() {
         collector.join().unwrap()
     });
     assert!(rounds > 5, "{rounds}");
+    row.add(count as u64);
+    row.note(format!("{rounds} times gc"));
     let found = lab.workspace().verify(&Progress::default()).unwrap();
     assert_eq!(found.problems, []);
     for operation in lab.workspace().log(10_000).unwrap() {
@@ -332,6 +335,9 @@ fn many_snapshots_of_one_changing_file_take_little_more_than_its_versions() {
     lab.care(&thorough());
     let after = lab.store_bytes() - before;
     let found = format!("{grown} before gc, {after} after, {expected} expected");
+    let mut row = xtask::Row::of(15, "snapshots of incompressible versions");
+    row.add(tracks as u64);
+    row.note(format!("{:.2} × the versions alone after gc", after as f64 / expected as f64));
     assert!(after * 10 <= expected * 12, "{found}");
     // Of few snapshots, a large share is not merged yet.
     assert!(!slow || grown * 10 <= expected * 12, "{found}");

@@ -89,9 +89,11 @@ fn any_store_file_may_be_truncated_or_lost() {
         .iter()
         .map(|path| path.strip_prefix(lab.store()).unwrap().to_owned())
         .collect();
+    let mut row = xtask::Row::of(10, "files of the store cut or lost, all healed");
     // Packs have other names each time, so files are found by their place in the list.
     for (at, name) in names.iter().enumerate() {
         for cut in 0..5 {
+            row.done();
             check_damage(&format!("{name:?} cut {cut}"), &|store| {
                 let path = &store_files(store)[at];
                 let bytes = std::fs::read(path).unwrap();
@@ -110,9 +112,9 @@ fn any_store_file_may_be_truncated_or_lost() {
 
 #[test]
 fn a_flipped_bit_never_reaches_a_file() {
-    let flips = if std::env::var_os("RUN_SLOW_TESTS").is_some() { 1_000 } else { 150 };
-    let mut seed = 7_u64;
-    for number in 0..flips {
+    let mut row = xtask::Row::of(10, "flipped bits, none of them in a restored file");
+    let mut seed = xtask::seed();
+    for number in 0..xtask::sized(150, 1_000) {
         let (lab, first, _) = sample();
         let files: Vec<PathBuf> = store_files(&lab.store())
             .into_iter()
@@ -134,6 +136,7 @@ fn a_flipped_bit_never_reaches_a_file() {
             }
             Err(_) => assert_same(&lab.manifest(), &before, &format!("{path:?} at {at}")),
         }
+        row.done();
         // Whatever happened, the next snapshot is possible or fails loudly.
         drop(lab.workspace().track(&TrackOptions::default(), &Progress::default()));
     }

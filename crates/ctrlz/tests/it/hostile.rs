@@ -4,6 +4,7 @@ use std::io::Write;
 use std::process::Stdio;
 
 use ctrlz::{Error, ObjectId, Progress, TrackOptions};
+use xtask::Row;
 
 use crate::lab::{Lab, assert_same, exact, git, git_command};
 
@@ -56,6 +57,7 @@ fn hostile_trees_are_refused_before_the_first_write() {
         b".svn",
         b".git\\x",
     ];
+    let mut row = Row::of(8, "hostile trees, refused before the first write");
     let before = lab.manifest();
     let guard = crate::lab::manifest(lab.dir().join("work").parent().unwrap());
     for name in names {
@@ -75,6 +77,7 @@ fn hostile_trees_are_refused_before_the_first_write() {
                     "{mode} {:?}: {result:?}",
                     String::from_utf8_lossy(name)
                 );
+                row.done();
             }
         }
     }
@@ -94,6 +97,7 @@ fn contradictory_trees_are_refused() {
     let blob = plant(&lab, "blob", b"evil");
     let tree = plant(&lab, "tree", &entry("100644", b"f", blob));
     let link = plant(&lab, "blob", b".git/hooks");
+    let mut row = Row::of(8, "hostile trees, refused before the first write");
     let cases = [
         [entry("100644", b"x", blob), entry("100644", b"x", blob)].concat(),
         [entry("100644", b"x", blob), entry("40000", b"x", tree)].concat(),
@@ -106,6 +110,7 @@ fn contradictory_trees_are_refused() {
         let hash = plant(&lab, "tree", &case);
         let result = lab.try_restore(hash, &exact());
         assert!(matches!(result, Err(Error::HostileTree { .. })), "{result:?}");
+        row.done();
     }
     assert_eq!(lab.read("a"), "x");
 }

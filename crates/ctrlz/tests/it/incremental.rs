@@ -64,7 +64,8 @@ fn assert_seen(lab: &Lab, what: &str) {
 #[test]
 fn after_any_edit_the_incremental_hash_is_the_cold_one() {
     let lab = Lab::with_git(&[("src/a.rs", "a"), ("src/b.rs", "b"), ("docs/x/y.md", "y")]);
-    let mut random = fixed_random(7);
+    let mut row = xtask::Row::of(9, "edits after which the incremental hash is the cold one");
+    let mut random = fixed_random(xtask::seed());
     for round in 0..slow_or(120, 10_000) {
         random_edit(&lab, &mut random, round);
         if random(4) == 0 {
@@ -73,6 +74,7 @@ fn after_any_edit_the_incremental_hash_is_the_cold_one() {
             lab.track();
         }
         assert_seen(&lab, &format!("round {round}"));
+        row.done();
     }
 }
 

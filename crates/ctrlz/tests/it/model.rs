@@ -196,7 +196,7 @@ fn check_sequence(steps: &[Step]) {
 }
 
 fn cases() -> u32 {
-    if std::env::var_os("RUN_SLOW_TESTS").is_some() { 3_000 } else { 150 }
+    xtask::sized(150, 3_000)
 }
 
 proptest! {
@@ -204,6 +204,8 @@ proptest! {
 
     #[test]
     fn any_sequence_equals_a_naive_copy(steps in proptest::collection::vec(step(), 1..30)) {
+        let mut row = xtask::Row::of(9, "sequences against a naive copy");
         check_sequence(&steps);
+        row.done();
     }
 }

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use ctrlz::{Options, Progress, TrackOptions, Workspace};
+use xtask::{Random, Row, sized};
 
 use crate::lab::{Lab, assert_fsck_clean, assert_same};
 
@@ -71,28 +72,26 @@ fn odd_names_survive() {
 #[test]
 fn random_names_survive() {
     let lab = Lab::new();
-    let mut seed = 42_u64;
-    let mut next = move || {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (seed >> 33) as usize
-    };
-    let count = if std::env::var_os("RUN_SLOW_TESTS").is_some() { 10_000 } else { 1_000 };
+    let mut random = Random::new("names");
+    let mut row = Row::of(11, "names of random bytes");
+    let count = sized(1_000, 10_000);
     let mut made = 0;
     while made < count {
-        let name: Vec<u8> = (0..next() % 200 + 1)
-            .map(|_| (next() % 255 + 1) as u8)
-            .filter(|b| *b != b'/')
-            .collect();
+        let length = random.below(255) + 1;
+        let name: Vec<u8> =
+            (0..length).map(|_| random.byte()).filter(|b| !matches!(b, b'/' | 0)).collect();
         let usable = ctrlz::TreePath::parse(&name).is_ok() && name != b".gitignore";
         if usable && std::fs::write(lab.root().join(OsStr::from_bytes(&name)), "x").is_ok() {
             made += 1;
         }
     }
     check_round_trip(&lab);
+    row.add(made);
 }
 
 #[test]
 fn paths_longer_than_the_system_allows_in_one_call_survive() {
+    let mut row = Row::of(11, "bytes of one path");
     let lab = Lab::new();
     // 40 directories of 200 bytes each, made step by step.
     let script = "for i in $(seq 40); do d=$(printf '%0200d' $i); mkdir $d && cd $d; done; \
@@ -114,13 +113,15 @@ fn paths_longer_than_the_system_allows_in_one_call_survive() {
     let report = lab.restore(first.hash);
     assert!(report.is_complete(), "the whole chain of directories is made again");
     assert_eq!(lab.hash(), first.hash);
+    row.add(40 * 201);
     crate::lab::run(&lab.root(), "rm", &["-rf".as_ref(), format!("{:0200}", 1).as_ref()]);
 }
 
 #[test]
 fn thousands_of_levels_neither_overflow_nor_leak() {
     let lab = Lab::new();
-    let levels = if std::env::var_os("RUN_SLOW_TESTS").is_some() { 5_000 } else { 1_500 };
+    let mut row = Row::of(11, "levels of directories");
+    let levels = sized(1_500, 5_000);
     let script = format!("for i in $(seq {levels}); do mkdir d && cd d; done; echo deep > file");
     crate::lab::run(&lab.root(), "bash", &["-c".as_ref(), script.as_ref()]);
     let first = lab.track();
@@ -129,6 +130,7 @@ fn thousands_of_levels_neither_overflow_nor_leak() {
     let report = lab.restore(first.hash);
     assert!(report.is_complete());
     assert_eq!(lab.hash(), first.hash);
+    row.add(levels);
     lab.write("e", "x");
     crate::lab::run(&lab.root(), "rm", &["-rf".as_ref(), "d".as_ref()]);
 }

@@ -48,6 +48,7 @@ fn sample() -> (Lab, Vec<ObjectId>) {
 fn a_byte_anywhere_in_a_pack_is_found_named_and_healed_where_possible() {
     let (lab, _) = sample();
     let lengths: Vec<u64> = lab.packs().iter().map(|path| path.metadata().unwrap().len()).collect();
+    let mut row = xtask::Row::of(10, "damaged bytes of packs, found and healed");
     let step = if slow() { 7 } else { 61 };
     for (pack, length) in lengths.iter().enumerate() {
         for at in (0..*length as usize).step_by(step) {
@@ -76,6 +77,7 @@ fn a_byte_anywhere_in_a_pack_is_found_named_and_healed_where_possible() {
                 .unwrap_or_else(|error| panic!("{when}: {error}"));
             lab.restore_exact(hashes[2]);
             assert_eq!(lab.read("dir/kept.txt"), "version 2\n".repeat(40), "{when}");
+            row.done();
         }
     }
 }

@@ -720,8 +720,10 @@ proptest! {
     fn whatever_happens_only_the_undone_sessions_bytes_move(
         events in proptest::collection::vec(event(), 1..20)
     ) {
+        let mut row = xtask::Row::of(9, "sequences of sessions, undo, redo, revert and fork");
         let mut office = Office::open();
         events.iter().for_each(|event| office.happen(event));
         assert_fsck_clean(&office.lab.store());
+        row.done();
     }
 }

@@ -175,6 +175,7 @@ fn what_was_written_before_the_question_is_in_the_answer() {
     let _watcher = lab.watcher();
     lab.arm();
     let workspace = lab.workspace();
+    let mut row = xtask::Row::of(12, "writes just before a watched track, each in its snapshot");
     let mut missed = 0;
     let mut scanned = 0;
     for round in 0..times(300, 10_000) {
@@ -185,12 +186,14 @@ fn what_was_written_before_the_question_is_in_the_answer() {
         let file = crate::lab::tree_path("a/b/c/file");
         let stored = workspace.file_at(&snapshot.hash, &file).unwrap();
         missed += usize::from(stored != text.as_bytes());
+        row.done();
     }
     assert_eq!((missed, scanned), (0, 0));
 }
 
 #[test]
 fn any_edits_give_what_a_scan_of_everything_gives() {
+    let mut row = xtask::Row::of(12, "rounds of edits, watched and scanned alike");
     for seed in 0..times(6, 60) as u64 {
         let lab = if seed % 2 == 0 {
             Lab::with_git(&[
@@ -223,6 +226,7 @@ fn any_edits_give_what_a_scan_of_everything_gives() {
             fast += usize::from(snapshot.watched);
             let what = format!("seed {seed}, round {round}: {done:#?}");
             lab.assert_as_scanned(&snapshot, &copy, &what);
+            row.done();
         }
         assert!(fast > 3, "seed {seed}: the watcher helped {fast} times");
     }

@@ -1,0 +1,180 @@
+//! Running the harnesses of a goal: test binaries, a file of rows, and what came of them.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use xtask::{Measured, ROWS, SEED, SLOW, SOAK};
+
+use crate::goals::{Goal, Harness};
+use crate::needs::search_path;
+use crate::process::{output, program};
+use crate::torture::{Request, Tier};
+
+/// A harness that takes longer than this hangs.
+const PATIENCE: Duration = Duration::from_secs(40 * 60);
+
+/// The test programs, by package and name.
+pub(crate) struct Binaries(BTreeMap<(String, String), PathBuf>);
+
+impl Binaries {
+    /// Builds them all.
+    pub(crate) fn build() -> Result<Binaries, String> {
+        let mut cargo = program("cargo");
+        cargo.args(["test", "--no-run", "--locked", "--quiet", "--message-format=json"]);
+        cargo.args(["-p", "ctrlz", "-p", "ctrlz-cli", "-p", "ctrlz-server", "-p", "ctrlz-agents"]);
+        let text = output(&mut cargo)?;
+        let messages = text.split(|byte| *byte == b'\n').filter_map(parse_message);
+        Ok(Binaries(messages.collect()))
+    }
+
+    /// Runs all harnesses of `goal`, each to its end.
+    pub(crate) fn run(
+        &self,
+        goal: &Goal,
+        asked: &Request,
+        seed: u64,
+        place: &Path,
+    ) -> Result<Outcome, String> {
+        let rows = place.join(format!("rows-{:02}", goal.number));
+        drop(std::fs::remove_file(&rows));
+        let mut outcome = Outcome::default();
+        for harness in goal.harnesses {
+            let key = (harness.package.to_owned(), harness.target.to_owned());
+            let path = self.0.get(&key).ok_or(format!("there is no test program {key:?}"))?;
+            let log = place.join(format!(
+                "goal-{:02}-{}-{}.log",
+                goal.number, harness.package, harness.target
+            ));
+            let child = start(harness, path, asked, seed, &rows, &log)?;
+            let status = wait(child);
+            outcome.take(&log, status, harness);
+        }
+        let text = std::fs::read_to_string(&rows).unwrap_or_default();
+        let lines = text.lines().filter_map(|line| serde_json::from_str(line).ok());
+        outcome.rows = together(lines.filter(|row: &Measured| [0, goal.number].contains(&row.goal)));
+        outcome.passed -= outcome.rows.iter().filter(|row| row.goal == 0).count().min(outcome.passed);
+        Ok(outcome)
+    }
+}
+
+/// Rows that say the same are one: many tests may do their share of it.
+fn together(rows: impl Iterator<Item = Measured>) -> Vec<Measured> {
+    let mut all: BTreeMap<(Option<String>, String), Measured> = BTreeMap::new();
+    for row in rows {
+        let key = (row.peer.clone(), row.what.clone());
+        match all.get_mut(&key) {
+            Some(known) => {
+                known.count += row.count;
+                known.violations += row.violations;
+                known.seconds += row.seconds;
+            }
+            None => drop(all.insert(key, row)),
+        }
+    }
+    all.into_values().collect()
+}
+
+fn parse_message(line: &[u8]) -> Option<((String, String), PathBuf)> {
+    let message: serde_json::Value = serde_json::from_slice(line).ok()?;
+    let executable = message["executable"].as_str()?;
+    let manifest = Path::new(message["manifest_path"].as_str()?);
+    let package = manifest.parent()?.file_name()?.to_str()?.to_owned();
+    let name = message["target"]["name"].as_str()?.to_owned();
+    let is_test = message["profile"]["test"].as_bool()?;
+    is_test.then(|| ((package, name), executable.into()))
+}
+
+fn start(
+    harness: &Harness,
+    path: &Path,
+    asked: &Request,
+    seed: u64,
+    rows: &Path,
+    log: &Path,
+) -> Result<Child, String> {
+    let named = |error| format!("{}: {error}", log.display());
+    let log = File::create(log).map_err(named)?;
+    let errors = log.try_clone().map_err(named)?;
+    let mut test = program(path);
+    test.current_dir(crate::process::top().join("crates").join(harness.package));
+    test.args(harness.filters).arg("--color=never");
+    test.env(ROWS, std::path::absolute(rows).map_err(named)?).env(SEED, seed.to_string());
+    test.env("PATH", search_path());
+    test.env("PROPTEST_RNG_SEED", seed.to_string());
+    if asked.tier != Tier::Smoke {
+        test.env(SLOW, "1").env(SOAK, asked.minutes().to_string());
+    }
+    let started = test.stdout(Stdio::from(log)).stderr(Stdio::from(errors)).spawn();
+    started.map_err(|error| format!("cannot run {}: {error}", path.display()))
+}
+
+fn wait(mut child: Child) -> Option<ExitStatus> {
+    let end = Instant::now() + PATIENCE;
+    while Instant::now() < end {
+        if let Ok(Some(status)) = child.try_wait() {
+            return Some(status);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    drop(child.kill());
+    drop(child.wait());
+    None
+}
+
+/// What the harnesses of one goal gave.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    pub(crate) rows: Vec<Measured>,
+    /// How many tests passed.
+    pub(crate) passed: usize,
+    /// Those that did not, by name.
+    pub(crate) failed: Vec<String>,
+}
+
+impl Outcome {
+    /// Whether nothing went wrong.
+    pub(crate) fn held(&self) -> bool {
+        let ours = self.rows.iter().filter(|row| row.peer.is_none());
+        self.failed.is_empty() && ours.map(|row| row.violations).sum::<u64>() == 0
+    }
+
+    pub(crate) fn summary(&self) -> String {
+        let count: u64 = self.rows.iter().map(|row| row.count).sum();
+        let failed = self.failed.join(", ");
+        match self.held() {
+            true => format!("held: {} tests, {count} counted", self.passed),
+            false => format!("VIOLATED: {failed} ({} tests passed)", self.passed),
+        }
+    }
+
+    fn take(&mut self, log: &Path, status: Option<ExitStatus>, harness: &Harness) {
+        let text = std::fs::read(log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let ends_with = |end: &str| {
+            let names = text.lines().filter_map(|line| line.strip_prefix("test ")?.strip_suffix(end));
+            names.map(str::to_owned).collect::<Vec<_>>()
+        };
+        self.passed += ends_with(" ... ok").len();
+        let failed = ends_with(" ... FAILED");
+        if !status.is_some_and(|status| status.success()) && failed.is_empty() {
+            self.failed.push(format!("{} did not come to its end", harness.package));
+        }
+        self.failed.extend(failed);
+    }
+
+    pub(crate) fn save(&self, place: &Path, goal: u8) -> Result<(), String> {
+        let path = place.join(format!("goal-{goal:02}.json"));
+        let text = serde_json::to_vec(self).map_err(|error| error.to_string())?;
+        std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    /// What was saved last, if this goal was ever run.
+    pub(crate) fn load(place: &Path, goal: u8) -> Option<Outcome> {
+        let text = std::fs::read(place.join(format!("goal-{goal:02}.json"))).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+}
