@@ -490,6 +490,15 @@ mod tests {
     }
 
     #[test]
+    fn a_configuration_survives_anything() {
+        let seed = "enabled = true\nmax_new_file_bytes = 1000\nexclude = [\"*.log\"]\n\
+                    ignored = \"small\"\n[project.\"/p\"]\nkeep_days = 3\n";
+        xtask::feed("config", &[seed.into()], xtask::sized(2_000, 100_000), |bytes| {
+            drop(std::str::from_utf8(bytes).map(parse));
+        });
+    }
+
+    #[test]
     fn a_misspelt_key_is_named() {
         check_refused("enbled = true", "enbled");
         check_refused("[project.\"/p\"]\nexclud = []", "exclud");

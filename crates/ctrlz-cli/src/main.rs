@@ -29,6 +29,8 @@ use place::Place;
 use render::Output;
 
 fn main() -> ExitCode {
+    #[cfg(feature = "failpoints")]
+    break_on_purpose();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(message) => return show_usage(&message),
@@ -104,6 +106,17 @@ fn run(cli: &Cli, out: &mut Output) -> Result<Done, Failure> {
         Command::Completions(args) => commands::completions::run(args, out),
         Command::Man(args) => commands::man::run(args, out),
     }
+}
+
+/// Breaks the invariant whose number the environment names, for the test of the tests.
+#[cfg(feature = "failpoints")]
+#[expect(clippy::disallowed_methods, reason = "this is the mistake")]
+fn break_on_purpose() {
+    let number = std::env::var("CTRLZ_DEFECT").ok().and_then(|text| text.parse().ok());
+    if number == Some(6) {
+        drop(std::process::Command::new("true").status());
+    }
+    ctrlz::break_invariant(number.unwrap_or_default());
 }
 
 /// Shows clap's message: help and version on standard output, wrong usage on standard error.

@@ -69,9 +69,12 @@
 
 mod care;
 mod compare;
+mod defect;
 mod error;
 mod fs;
 mod git;
+#[cfg(any(test, fuzzing))]
+pub mod parsers;
 mod path;
 mod restore;
 mod scan;
@@ -85,6 +88,8 @@ pub use care::{
     RepairReport, Retention, Verification, relink,
 };
 pub use compare::{Change, FileDiff, Status as ChangeStatus, base64};
+#[cfg(feature = "failpoints")]
+pub use defect::break_invariant;
 pub use error::{Error, Fault};
 pub use fs::FileError;
 pub use git::{NotAHash, ObjectId, TreeProblem};

@@ -169,3 +169,29 @@ fn id(text: &str) -> String {
     const MAX_CHARS: usize = 128;
     text.chars().filter(|c| !c.is_control()).take(MAX_CHARS).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One event of each client, as it was recorded.
+    const RECORDED: [&str; 6] = [
+        include_str!("../../../ctrlz-cli/tests/fixtures/hooks/claude-code.jsonl"),
+        include_str!("../../../ctrlz-cli/tests/fixtures/hooks/cline.jsonl"),
+        include_str!("../../../ctrlz-cli/tests/fixtures/hooks/codex.jsonl"),
+        include_str!("../../../ctrlz-cli/tests/fixtures/hooks/copilot.jsonl"),
+        include_str!("../../../ctrlz-cli/tests/fixtures/hooks/gemini-cli.jsonl"),
+        include_str!("../../../ctrlz-cli/tests/fixtures/hooks/qwen-code.jsonl"),
+    ];
+
+    #[test]
+    fn events_survive_anything() {
+        let lines = RECORDED.iter().flat_map(|text| text.lines().take(8));
+        let seeds: Vec<Vec<u8>> = lines.map(|line| line.as_bytes().to_vec()).collect();
+        xtask::feed("hook", &seeds, xtask::sized(1_000, 60_000), |input| {
+            for client in Client::ALL {
+                drop(read(client, input));
+            }
+        });
+    }
+}

@@ -206,6 +206,16 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn lines_survive_anything() {
+        let seeds = [
+            r#"{"jsonrpc":"2.0","id":1,"method":"track","params":{"dir":"/p","progress":true}}"#,
+            r#"[{"jsonrpc":"2.0","method":"cancel","params":{"id":"a"}},{"jsonrpc":"2.0","id":null}]"#,
+        ];
+        let seeds = seeds.map(|seed| seed.as_bytes().to_vec());
+        xtask::feed("rpc", &seeds, xtask::sized(2_000, 200_000), |line| drop(parse(line)));
+    }
+
     #[track_caller]
     fn check_refused(line: &[u8], kind: &str, id: &str) {
         match parse(line) {

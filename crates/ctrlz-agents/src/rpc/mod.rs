@@ -31,6 +31,12 @@ use message::{Hints, Id, MAX_BATCH, Message, Refused, Request};
 use queue::{Call, Full, MAX_WAITING, Queue, Work};
 use reply::{Batch, Output, Reply};
 
+/// Understands a line as the server does, for tests that feed it anything.
+#[cfg(any(test, fuzzing))]
+pub fn parse_line(line: &[u8]) {
+    drop(message::parse(line));
+}
+
 /// The longest line that is read; a longer one is passed over and answered with an error.
 pub const MAX_LINE_BYTES: usize = 64 << 20;
 /// How many calls run at the same time.

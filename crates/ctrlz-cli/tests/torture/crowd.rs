@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::lab::{Ended, Lab, ended, find, has, noise, sized, start};
 use crate::strace::{Fault, injecting};
+use xtask::Row;
 
 /// Keeps replacing files until the flag falls.
 fn edit(lab: &Lab, who: usize, go_on: &AtomicBool) {
@@ -54,13 +55,37 @@ fn lab_with_files() -> Lab {
     lab
 }
 
+/// Tracks again and again; how long each took, and what it gave.
+fn track_often(lab: &Lab) -> Vec<(Duration, String)> {
+    let track = |_| {
+        let begun = Instant::now();
+        let hash = lab.track();
+        (begun.elapsed(), hash)
+    };
+    (0..sized(2, 20)).map(track).collect()
+}
+
 #[test]
 fn two_dozen_processes_track_one_tree_and_every_hash_restores() {
+    let mut row = Row::of(4, "tracks by 24 processes at once");
     let lab = lab_with_files();
-    let commands = vec![vec!["track"]; 24];
-    let ended = run_crowd(&lab, sized(2, 8), &commands);
-    let mut hashes: Vec<String> =
-        ended.into_iter().map(|(_, ended)| ended.ok().hash().unwrap()).collect();
+    let go_on = AtomicBool::new(true);
+    let tracked: Vec<(Duration, String)> = std::thread::scope(|scope| {
+        let (lab, go_on) = (&lab, &go_on);
+        for who in 0..2 {
+            scope.spawn(move || edit(lab, who, go_on));
+        }
+        let processes: Vec<_> = (0..24).map(|_| scope.spawn(|| track_often(lab))).collect();
+        let tracked = processes.into_iter().flat_map(|process| process.join().unwrap()).collect();
+        go_on.store(false, Ordering::Relaxed);
+        tracked
+    });
+    row.add(tracked.len() as u64);
+    let (mut times, mut hashes): (Vec<Duration>, Vec<String>) = tracked.into_iter().unzip();
+    times.sort_unstable();
+    let slowest = times[times.len() * 99 / 100];
+    row.note(format!("99 % of them within {} ms", slowest.as_millis()));
+    row.violated(u64::from(slowest > sized(Duration::from_secs(20), Duration::from_secs(2))));
     hashes.sort_unstable();
     hashes.dedup();
     lab.assert_tidy("a crowd of tracks");
@@ -86,8 +111,10 @@ fn a_mixed_crowd_fails_with_nothing_but_busy_or_incomplete() {
             _ => vec!["track"],
         })
         .collect();
+    let mut row = Row::of(4, "tracks, restores, diffs and patches, 12 at once");
     for (args, ended) in run_crowd(&lab, sized(2, 10), &commands) {
         ended.is(&[0, 3, 5], &args.join(" "));
+        row.done();
     }
     let now = lab.manifest();
     let last = lab.track();
@@ -100,6 +127,7 @@ fn a_mixed_crowd_fails_with_nothing_but_busy_or_incomplete() {
 #[test]
 fn a_killed_process_holds_nobody_up() {
     let lab = lab_with_files();
+    let mut row = Row::of(6, "processes killed wherever they are");
     let first = (lab.track(), lab.manifest());
     for round in 0..sized(30_u64, 400) {
         lab.write("dir0/file0", noise(round, 700));
@@ -115,6 +143,7 @@ fn a_killed_process_holds_nobody_up() {
         lab.track();
         assert!(start.elapsed() < Duration::from_secs(10), "it waited for a dead process");
         lab.assert_no_leftovers("a process was killed");
+        row.done();
     }
     lab.assert_tidy("many processes were killed");
     lab.assert_restores(&first.0, &first.1, "many processes were killed");

@@ -4,9 +4,11 @@ use crate::disk::Mount;
 use crate::lab::{Ended, Lab, find, has, is_root, run, sized};
 use crate::scene::Scene;
 use crate::strace::{Call, Fault, MUTATING, calls, injecting, run_with};
+use xtask::Row;
 
 /// Lets each call fail in turn with each error.
 fn check_failing_everywhere(scene: &Scene) {
+    let mut row = Row::of(3, format!("failing calls of {}", scene.args[0]));
     if !has("strace") {
         return;
     }
@@ -21,6 +23,7 @@ fn check_failing_everywhere(scene: &Scene) {
     for error in errors {
         for (at, call) in calls.iter().enumerate() {
             let ended = check_failed_once(scene, error, call, right.as_deref(), at);
+            row.done();
             // Exit code 3 gives a hash, and says that it is incomplete. The record it leaves is
             // the newest of its tree, and decides about permissions if a bare hash is asked for.
             if at.is_multiple_of(sized(12, 1)) && ended.code() != Some(3) {
@@ -61,6 +64,7 @@ fn check_failed_once(
 
 /// Lets every flush fail; whatever is asked, the answer cannot be that it is done.
 fn check_flushes_failing(scene: &Scene) {
+    let mut row = Row::of(3, "commands of which every flush fails");
     if !has("strace") {
         return;
     }
@@ -69,6 +73,7 @@ fn check_flushes_failing(scene: &Scene) {
     let ended = run_with(&scene.lab, &fault, &scene.args());
     assert!(ended.code().is_some_and(|code| code != 0), "{ended:?}");
     assert_eq!(ended.hash(), None, "a hash was given that may be lost");
+    row.done();
     scene.assert_atomic("every flush failed");
     scene.run().ok();
     scene.lab.manifest().assert_is(&scene.after, "every flush failed, and again");
@@ -101,6 +106,7 @@ fn a_failing_flush_is_never_success() {
 /// is well; and no restore may take its absence for the truth.
 #[test]
 fn a_failing_open_is_never_silent() {
+    let mut row = Row::of(3, "failing opens of track and restore");
     if !has("strace") {
         return;
     }
@@ -113,6 +119,7 @@ fn a_failing_open_is_never_silent() {
         for error in sized(&["EMFILE"][..], &["EMFILE", "EIO", "EACCES", "ENOMEM"][..]) {
             for (at, call) in calls.iter().enumerate().step_by(sized(stride, 1)) {
                 drop(check_failed_once(&scene, error, call, right.as_deref(), at));
+                row.done();
             }
         }
     }

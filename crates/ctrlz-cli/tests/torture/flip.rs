@@ -1,13 +1,15 @@
 //! An attacker who keeps swapping a directory for a symlink to somebody else's directory.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-use crate::lab::{Lab, contains, copy_tree, remove, sized};
+use crate::checker::{self, Held, Holds as _};
+use crate::lab::{Lab, copy_tree, remove, sized};
 use crate::manifest::Manifest;
+use xtask::Row;
 
 const CANARY: &str = "canary-5b1f0c77-somebody-else's-secret";
 
@@ -41,45 +43,91 @@ fn fill(dir: &Path, text: &str) {
     }
 }
 
-/// Runs `commands` in a loop while the attacker flips, and looks whether the victim noticed.
-fn check_flipping(commands: impl Fn(&Lab, &str, &str, u64)) {
-    let lab = Lab::new();
-    let victim = lab.dir().join("victim");
-    fill(&victim, CANARY);
-    fill(&lab.work.join("d"), "mine, later,");
-    lab.write("beside", "calm");
-    let late = lab.track();
-    for name in ["d/made-since", "d/sub/made-since"] {
-        lab.remove(name);
-    }
-    for name in ["d/x", "d/y", "d/sub/z"] {
-        lab.write(name, format!("mine, early, {name}"));
-    }
-    let early = lab.track();
-    let real = lab.dir().join("saved-real");
-    copy_tree(&lab.work.join("d"), &real);
-    let before = Manifest::of(&victim);
-    let (dir, other) = (lab.work.join("d"), lab.dir().join("saved-other"));
-    std::os::unix::fs::symlink(&victim, &other).unwrap();
-    let go_on = AtomicBool::new(true);
-    let flips = std::thread::scope(|scope| {
-        let attacker = scope.spawn(|| flip(&dir, &other, &victim, &real, &go_on));
-        let begun = Instant::now();
-        let mut round = 0;
-        while begun.elapsed() < Duration::from_secs(sized(5, 60)) {
-            commands(&lab, &early, &late, round);
-            Manifest::of(&victim).assert_is(&before, "while the attacker flips");
-            round += 1;
+/// A directory in the work tree that has two states, and the victim that it is swapped with.
+struct Attack {
+    victim: PathBuf,
+    before: Manifest,
+    early: String,
+    late: String,
+}
+
+impl Attack {
+    fn prepare(lab: &Lab) -> Attack {
+        let victim = lab.dir().join("victim");
+        for path in [&victim, &lab.work.join("d"), &real(lab), &other(lab)] {
+            remove(path);
         }
-        go_on.store(false, Ordering::Relaxed);
-        attacker.join().unwrap()
-    });
-    assert!(flips > 100, "the attacker slept: {flips} flips");
-    Manifest::of(&victim).assert_is(&before, "after the attack");
-    assert!(!contains(&lab.all_objects(), CANARY.as_bytes()), "the store has the victim's bytes");
+        fill(&victim, CANARY);
+        fill(&lab.work.join("d"), "mine, later,");
+        lab.write("beside", "calm");
+        let late = lab.track();
+        for name in ["d/made-since", "d/sub/made-since"] {
+            lab.remove(name);
+        }
+        for name in ["d/x", "d/y", "d/sub/z"] {
+            lab.write(name, format!("mine, early, {name}"));
+        }
+        let early = lab.track();
+        copy_tree(&lab.work.join("d"), &real(lab));
+        std::os::unix::fs::symlink(&victim, other(lab)).unwrap();
+        let before = Manifest::of(&victim);
+        Attack { victim, before, early, late }
+    }
+
+    /// Runs `commands` while the attacker flips; how often that was, and whether the victim noticed.
+    fn run(&self, lab: &Lab, time: Duration, commands: impl Fn(&Attack, u64)) -> (u64, Held) {
+        let go_on = AtomicBool::new(true);
+        let dir = lab.work.join("d");
+        std::thread::scope(|scope| {
+            let attack = || flip(&dir, &other(lab), &self.victim, &real(lab), &go_on);
+            let attacker = scope.spawn(attack);
+            let begun = Instant::now();
+            let (mut round, mut held) = (0, Ok(()));
+            while begun.elapsed() < time && held.is_ok() {
+                commands(self, round);
+                held = checker::untouched(lab, &self.victim, &self.before, CANARY);
+                round += 1;
+            }
+            go_on.store(false, Ordering::Relaxed);
+            (attacker.join().unwrap(), held)
+        })
+    }
+}
+
+/// What the attacker makes the directory of.
+fn real(lab: &Lab) -> PathBuf {
+    lab.dir().join("saved-real")
+}
+
+/// What the attacker swaps it with.
+fn other(lab: &Lab) -> PathBuf {
+    lab.dir().join("saved-other")
+}
+
+/// Runs `commands` in a loop while the attacker flips, and looks whether the victim noticed.
+fn check_flipping(what: &str, commands: impl Fn(&Lab, &Attack, u64)) {
+    let mut row = Row::of(7, format!("swaps under {what}"));
+    let lab = Lab::new();
+    let attack = Attack::prepare(&lab);
+    let time = Duration::from_secs(sized(4, 60));
+    let (flips, held) = attack.run(&lab, time, |attack, round| commands(&lab, attack, round));
+    held.holds("while the attacker flips");
+    assert!(flips > sized(100, 100_000), "the attacker slept: {flips} flips");
+    row.add(flips);
     remove(&lab.work.join("d"));
-    lab.restore(&early);
+    lab.restore(&attack.early);
     lab.assert_tidy("after the attack");
+}
+
+/// Tracks and restores for a while under attack.
+pub(crate) fn race(lab: &Lab, time: Duration) -> Held {
+    let attack = Attack::prepare(lab);
+    let race = |attack: &Attack, round: u64| match round % 3 {
+        0 => tolerate(lab, &["track", "--rehash"]),
+        1 => tolerate(lab, &["restore", "--exact", "--yes", &attack.early]),
+        _ => tolerate(lab, &["restore", "--exact", "--yes", &attack.late]),
+    };
+    attack.run(lab, time, race).1
 }
 
 /// Any end is fine that is not a panic.
@@ -90,7 +138,7 @@ fn tolerate(lab: &Lab, args: &[&str]) {
 
 #[test]
 fn a_flipping_directory_never_gets_a_victims_bytes_into_a_snapshot() {
-    check_flipping(|lab, _, _, round| {
+    check_flipping("scans", |lab, _, round| {
         lab.write("beside", format!("round {round}"));
         tolerate(lab, if round % 2 == 0 { &["track"] } else { &["track", "--rehash"] });
     });
@@ -98,8 +146,21 @@ fn a_flipping_directory_never_gets_a_victims_bytes_into_a_snapshot() {
 
 #[test]
 fn a_flipping_directory_never_makes_a_restore_write_or_remove_elsewhere() {
-    check_flipping(|lab, early, late, round| {
-        let hash = if round % 2 == 0 { early } else { late };
+    check_flipping("restores", |lab, attack, round| {
+        let hash = if round % 2 == 0 { &attack.early } else { &attack.late };
         tolerate(lab, &["restore", "--exact", "--yes", hash]);
+    });
+}
+
+/// What the snapshot lacks is removed, in a directory that is somebody else's every other moment.
+#[test]
+fn a_flipping_directory_never_makes_a_restore_remove_elsewhere() {
+    check_flipping("deletes", |lab, attack, round| {
+        for name in ["d/made-since", "d/sub/made-since", &format!("d/made-{}", round % 8)] {
+            // Only in our own directory: the attacker's link would lead this test astray too.
+            let dir = real(lab);
+            drop(std::fs::copy(dir.join("x"), dir.join(name.trim_start_matches("d/"))));
+        }
+        tolerate(lab, &["restore", "--exact", "--yes", &attack.early]);
     });
 }

@@ -4,9 +4,11 @@ use crate::lab::{has, sized};
 use crate::manifest::Manifest;
 use crate::scene::Scene;
 use crate::strace::{Fault, MUTATING, calls, run_with};
+use xtask::Row;
 
 /// Kills the command at each of its calls in turn, and checks each time.
 fn check_killed_everywhere(scene: &Scene) {
+    let mut row = Row::of(1, format!("kills at calls of {}", scene.args[0]));
     if !has("strace") {
         return;
     }
@@ -21,6 +23,7 @@ fn check_killed_everywhere(scene: &Scene) {
         // Printed is acknowledged, even if the process died tidying up.
         let acked = ended.hash().map(|hash| (hash, scene.before.clone()));
         check_survived(scene, acked, at, &when);
+        row.done();
     }
     assert!(calls.len() > 20, "too few calls: {calls:?}");
 }
@@ -53,6 +56,7 @@ fn check_survived(
 /// Kills a command of a session at its calls in turn, and checks that the log knows what the files
 /// are: what is done can be taken back, what is not done can be done.
 fn check_killed_session(scene: &Scene, there: &[&str], back: &[&str]) {
+    let mut row = Row::of(1, format!("kills at calls of {}", scene.args[0]));
     if !has("strace") {
         return;
     }
@@ -80,6 +84,7 @@ fn check_killed_session(scene: &Scene, there: &[&str], back: &[&str]) {
         if at.is_multiple_of(sized(20, 1)) {
             scene.lab.assert_tidy(&when);
         }
+        row.done();
     }
 }
 
@@ -99,6 +104,7 @@ fn a_killed_undo_is_done_and_redone_wholly_or_not_at_all() {
 /// taken back by the next command there.
 #[test]
 fn a_killed_fork_loses_nothing_on_either_side() {
+    let mut row = Row::of(1, "kills at calls of fork");
     if !has("strace") {
         return;
     }
@@ -135,6 +141,7 @@ fn a_killed_fork_loses_nothing_on_either_side() {
         if at.is_multiple_of(sized(20, 1)) {
             scene.lab.assert_tidy(&when);
         }
+        row.done();
     }
 }
 
@@ -191,6 +198,7 @@ fn a_killed_gc_loses_no_snapshot() {
 
 #[test]
 fn a_killed_purge_is_finished_by_the_next_one_and_loses_nothing_else() {
+    let mut row = Row::of(1, "kills at calls of purge");
     let scene = Scene::purge();
     if !has("strace") {
         return;
@@ -206,11 +214,13 @@ fn a_killed_purge_is_finished_by_the_next_one_and_loses_nothing_else() {
         let objects = scene.lab.all_objects();
         assert!(!crate::lab::contains(&objects, b"in between"), "{when}: still there");
         scene.assert_acked(None, &when);
+        row.done();
     }
 }
 
 #[test]
 fn a_killed_repair_is_finished_by_the_next_one() {
+    let mut row = Row::of(1, "kills at calls of repair");
     let scene = Scene::repair();
     if !has("strace") {
         return;
@@ -222,5 +232,6 @@ fn a_killed_repair_is_finished_by_the_next_one() {
         assert!(run_with(&scene.lab, &Fault::kill(call), &scene.args()).is_killed(), "{when}");
         scene.run().is(&[0], &format!("{when}, and again"));
         scene.assert_acked(None, &when);
+        row.done();
     }
 }

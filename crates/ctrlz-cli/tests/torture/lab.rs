@@ -7,23 +7,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use crate::disk::{Disk, Mount};
-use crate::manifest::{Manifest, is_temporary};
+use crate::checker::{self, Holds as _};
+use crate::manifest::Manifest;
 
-/// Whether full sizes were asked for.
-pub(crate) fn slow() -> bool {
-    std::env::var_os("RUN_SLOW_TESTS").is_some()
-}
-
-/// `smoke`, or `full` if full sizes were asked for.
-pub(crate) fn sized<T>(smoke: T, full: T) -> T {
-    if slow() { full } else { smoke }
-}
+pub(crate) use xtask::sized;
 
 /// Whether the test runs as root; says so if it does not.
 pub(crate) fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
         eprintln!("needs root: not run");
+        xtask::not_run("needs root");
     }
     root
 }
@@ -34,6 +28,7 @@ pub(crate) fn has(program: &str) -> bool {
     let found = std::env::split_paths(&path).any(|dir| dir.join(program).exists());
     if !found {
         eprintln!("needs {program}: not run");
+        xtask::not_run(&format!("needs {program}"));
     }
     found
 }
@@ -117,6 +112,13 @@ pub(crate) fn fresh_dir() -> tempfile::TempDir {
     made.unwrap_or_else(|_| tempfile::tempdir().unwrap())
 }
 
+/// How many threads a command may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Threads {
+    One,
+    All,
+}
+
 /// A work tree under protection.
 pub(crate) struct Lab {
     pub(crate) work: PathBuf,
@@ -124,6 +126,10 @@ pub(crate) struct Lab {
     home: PathBuf,
     /// What stands before `ctrlz` on the command line.
     wrapper: Vec<String>,
+    /// The number of the invariant that a broken build is to break.
+    defect: Option<String>,
+    /// One, so that every run makes the same calls; or as many as there are.
+    threads: Threads,
     binary: PathBuf,
     /// Before the directory they are mounted in, so that they are unmounted first.
     pub(crate) disks: Vec<Disk>,
@@ -147,12 +153,32 @@ impl Lab {
         std::fs::write(dir.path().join("outside/neighbour"), "not yours").unwrap();
         let binary = env!("CARGO_BIN_EXE_ctrlz").into();
         let (wrapper, disks, mounts) = (Vec::new(), Vec::new(), Vec::new());
-        Lab { work, data, home, wrapper, binary, disks, mounts, dir }
+        let (threads, defect) = (Threads::One, None);
+        Lab { work, data, home, wrapper, defect, threads, binary, disks, mounts, dir }
     }
 
     /// The lab, with disks that live as long as it does.
     pub(crate) fn on(mut self, disks: Vec<Disk>) -> Lab {
         self.disks = disks;
+        self
+    }
+
+    /// The lab, with its data directory elsewhere.
+    pub(crate) fn storing_in(mut self, data: PathBuf) -> Lab {
+        self.data = data;
+        self
+    }
+
+    /// The lab, with as many threads as the machine has cores.
+    pub(crate) fn threaded(mut self) -> Lab {
+        self.threads = Threads::All;
+        self
+    }
+
+    /// The lab, with a broken build in the place of `ctrlz`.
+    pub(crate) fn broken(mut self, binary: PathBuf, defect: &str) -> Lab {
+        self.binary = binary;
+        self.defect = Some(defect.to_owned());
         self
     }
 
@@ -191,7 +217,10 @@ impl Lab {
         let mut line = self.wrapper.clone();
         let path = |path: &Path| path.to_str().unwrap().to_owned();
         line.extend([path(&self.binary), "-C".into(), path(&self.work)]);
-        line.extend(["--data-dir".into(), path(&self.data), "--threads".into(), "1".into()]);
+        line.extend(["--data-dir".into(), path(&self.data)]);
+        if self.threads == Threads::One {
+            line.extend(["--threads".into(), "1".into()]);
+        }
         line.extend(args.iter().map(|arg| (*arg).to_owned()));
         line
     }
@@ -201,6 +230,9 @@ impl Lab {
         let line: Vec<String> = before.iter().cloned().chain(self.line(args)).collect();
         let mut command = command(&line[0]);
         command.args(&line[1..]).env("HOME", &self.home).current_dir(&self.work);
+        if let Some(defect) = &self.defect {
+            command.env("CTRLZ_DEFECT", defect);
+        }
         command
     }
 
@@ -216,6 +248,19 @@ impl Lab {
 
     pub(crate) fn ctrlz(&self, args: &[&str]) -> Ended {
         run(&mut self.command(args))
+    }
+
+    /// `ctrlz` with `args` in another work tree, with the same data directory.
+    pub(crate) fn command_in(&self, dir: &Path, args: &[&str]) -> Command {
+        let work = self.work.to_str().unwrap();
+        let there = |word: String| match word == work {
+            true => dir.to_str().unwrap().to_owned(),
+            false => word,
+        };
+        let line: Vec<String> = self.line(args).into_iter().map(there).collect();
+        let mut command = command(&line[0]);
+        command.args(&line[1..]).env("HOME", &self.home).current_dir(dir);
+        command
     }
 
     /// Records the work tree, completely.
@@ -240,9 +285,7 @@ impl Lab {
     /// Restores an acknowledged hash and compares it with what it was a hash of.
     #[track_caller]
     pub(crate) fn assert_restores(&self, hash: &str, expected: &Manifest, when: &str) {
-        let ended = self.ctrlz(&["restore", "--exact", "--yes", hash]);
-        ended.is(&[0], &format!("{when}: restore of {hash}"));
-        self.manifest().assert_is(expected, &format!("{when}: restored {hash}"));
+        checker::durable(self, hash, expected).holds(when);
     }
 
     pub(crate) fn manifest(&self) -> Manifest {
@@ -293,24 +336,13 @@ impl Lab {
     #[track_caller]
     pub(crate) fn assert_tidy(&self, when: &str) {
         self.assert_no_leftovers(when);
-        let fsck = self.store_git(&["fsck", "--strict", "--no-dangling", "--no-progress"]);
-        assert!(
-            fsck.code() == Some(0) && !fsck.stderr.contains("error"),
-            "{when}: fsck says\n{}{}",
-            fsck.stdout,
-            fsck.stderr
-        );
+        checker::valid(self).holds(when);
+        checker::private(self).holds(when);
     }
 
     #[track_caller]
     pub(crate) fn assert_no_leftovers(&self, when: &str) {
-        let manifest = self.manifest();
-        let in_work: Vec<_> = manifest.0.keys().filter(|path| is_temporary(path)).collect();
-        assert!(in_work.is_empty(), "{when}: left in the work tree: {in_work:?}");
-        let unfinished = find(&self.data, &|path| {
-            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("tmp_"))
-        });
-        assert!(unfinished.is_empty(), "{when}: left in the store: {unfinished:?}");
+        checker::swept(self).holds(when);
     }
 
     /// Every byte of every object in the store, reachable or not.

@@ -8,6 +8,7 @@
 #![allow(clippy::print_stderr, reason = "a test that cannot run here has to say so")]
 
 // The harness: a lab to run in, manifests to compare, faults to inject, disks to lose.
+mod checker;
 mod disk;
 mod lab;
 mod manifest;
@@ -15,19 +16,32 @@ mod scene;
 mod strace;
 
 // One process that does not come to its end.
+mod cut_short;
 mod failing;
 mod killed;
+mod random_kills;
 mod rolled_back;
+mod sequences;
 // A machine that does not come to its end, and disks with an end.
+mod corrupted;
 mod full;
 mod power;
 // Other processes: friends, writers, attackers.
 mod crowd;
 mod flip;
+mod holders;
+mod shared_store;
 mod writers;
 // What may be executed, what clocks hide, who may do what.
+mod bombs;
 mod execs;
+mod price;
+mod purged;
 mod racy;
+mod soak;
 mod users;
 // Whoever watches, on file systems that come and go.
 mod watched;
+// Whether the checker would notice, and what others do under the same faults.
+mod checked;
+mod peers;

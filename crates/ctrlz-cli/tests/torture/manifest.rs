@@ -73,15 +73,20 @@ impl Manifest {
     /// Asserts that every path is exactly its version in `old` or in `new`.
     #[track_caller]
     pub(crate) fn assert_between(&self, old: &Manifest, new: &Manifest, when: &str) {
+        let torn = self.neither(old, new);
+        assert!(torn.is_empty(), "{when}: {}", torn.join("\n"));
+    }
+
+    /// What is neither its version in `old` nor the one in `new`, for messages.
+    pub(crate) fn neither(&self, old: &Manifest, new: &Manifest) -> Vec<String> {
         let paths: BTreeSet<&String> =
             self.0.keys().chain(old.0.keys()).chain(new.0.keys()).collect();
-        for path in paths {
-            let (now, old, new) = (self.0.get(path), old.0.get(path), new.0.get(path));
-            assert!(
-                now == old || now == new,
-                "{when}: {path} is {now:?}, neither {old:?} nor {new:?}"
-            );
-        }
+        let versions = |path| (self.0.get(path), old.0.get(path), new.0.get(path));
+        let torn = paths.into_iter().filter_map(|path| match versions(path) {
+            (now, old, new) if now == old || now == new => None,
+            (now, old, new) => Some(format!("{path} is {now:?}, neither {old:?} nor {new:?}")),
+        });
+        torn.collect()
     }
 }
 

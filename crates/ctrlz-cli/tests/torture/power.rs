@@ -6,6 +6,7 @@ use crate::disk::{Disk, Kind, can_mount};
 use crate::lab::{Ended, Lab, fresh_dir, has, noise, sized};
 use crate::manifest::Manifest;
 use crate::strace::{Call, Fault, MUTATING, calls, run_with};
+use xtask::Row;
 
 /// A work tree and a store, on one disk or on two.
 struct Machine {
@@ -83,6 +84,7 @@ fn run_until(lab: &Lab, call: Option<&Call>, args: &[&str]) -> Ended {
 
 /// Tracks and cuts at every `stride`th call, and after the last.
 fn check_track(kind: Kind, disks: Disks, stride: usize) {
+    let mut row = Row::of(2, format!("power cuts in track on {kind:?}"));
     if !can_mount(kind) || !has("strace") {
         return;
     }
@@ -98,6 +100,7 @@ fn check_track(kind: Kind, disks: Disks, stride: usize) {
         second(&machine.lab);
         let ended = run_until(&machine.lab, call, &["track"]);
         machine.cut(at);
+        row.done();
         let when = format!("{kind:?}: power cut at {call:?} of track");
         assert!(call.is_some() || ended.hash().is_some(), "{when}: {ended:?}");
         machine.lab.track();
@@ -112,6 +115,7 @@ fn check_track(kind: Kind, disks: Disks, stride: usize) {
 
 /// The same for the first track, which makes the store.
 fn check_first_track(kind: Kind, stride: usize) {
+    let mut row = Row::of(2, format!("power cuts in track on {kind:?}"));
     if !can_mount(kind) || !has("strace") {
         return;
     }
@@ -124,6 +128,7 @@ fn check_first_track(kind: Kind, stride: usize) {
         machine.reset();
         let ended = run_until(&machine.lab, call, &["track"]);
         machine.cut(at);
+        row.done();
         let when = format!("{kind:?}: power cut at {call:?} of the first track");
         assert!(call.is_some() || ended.hash().is_some(), "{when}: {ended:?}");
         machine.lab.manifest().assert_is(&now, &when);
@@ -141,6 +146,7 @@ fn check_first_track(kind: Kind, stride: usize) {
 
 /// Restores and cuts; all user files were on disk before.
 fn check_restore(kind: Kind, disks: Disks, stride: usize) {
+    let mut row = Row::of(2, format!("power cuts in restore on {kind:?}"));
     if !can_mount(kind) || !has("strace") {
         return;
     }
@@ -157,6 +163,7 @@ fn check_restore(kind: Kind, disks: Disks, stride: usize) {
         machine.reset();
         let ended = run_until(&machine.lab, call, &args);
         machine.cut(at);
+        row.done();
         let when = format!("{kind:?}: power cut at {call:?} of restore");
         Manifest::of_user_files(&machine.lab.work).assert_between(&now.1, &then.1, &when);
         if ended.code() == Some(0) {
@@ -213,6 +220,7 @@ fn a_power_cut_on_xfs_leaves_a_restore_done_or_not_done() {
 
 /// Collects garbage and cuts.
 fn check_gc(kind: Kind, stride: usize) {
+    let mut row = Row::of(2, format!("power cuts in gc on {kind:?}"));
     if !can_mount(kind) || !has("strace") {
         return;
     }
@@ -229,6 +237,7 @@ fn check_gc(kind: Kind, stride: usize) {
         machine.reset();
         run_until(&machine.lab, call, &args);
         machine.cut(at);
+        row.done();
         let when = format!("{kind:?}: power cut at {call:?} of gc");
         machine.lab.track();
         machine.lab.assert_tidy(&when);

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use xtask::Row;
+
 use crate::disk::{Disk, Kind, can_mount};
 use crate::lab::{Lab, fresh_dir, must, sized};
 
@@ -32,6 +34,7 @@ fn on_coarse_and_fine_clocks(check: impl Fn(&Lab)) {
 
 #[test]
 fn a_rewrite_of_the_same_size_within_a_tick_is_seen() {
+    let row = std::cell::RefCell::new(Row::of(12, "rewrites of the same size within a tick"));
     on_coarse_and_fine_clocks(|lab| {
         lab.write("other", "calm");
         for round in 0..sized(30, 2000) {
@@ -39,6 +42,7 @@ fn a_rewrite_of_the_same_size_within_a_tick_is_seen() {
             assert_seen(lab, "file", &format!("round {round}, written"));
             lab.write("file", format!("round {round:06} b"));
             assert_seen(lab, "file", &format!("round {round}, rewritten"));
+            row.borrow_mut().done();
         }
     });
 }

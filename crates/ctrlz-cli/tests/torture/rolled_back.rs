@@ -6,11 +6,13 @@ use crate::lab::{Lab, contains, ended, find, has, run, start};
 use crate::manifest::Manifest;
 use crate::scene::Scene;
 use crate::strace::{Fault, injecting};
+use xtask::Row;
 
 /// The third exchange fails, so two are taken back and all staged files are removed; the process
 /// dies at each of those removals.
 #[test]
 fn a_restore_killed_while_it_rolls_back_is_done_wholly_or_not_at_all() {
+    let mut row = Row::of(1, "kills while a restore rolls back");
     if !has("strace") {
         return;
     }
@@ -30,6 +32,7 @@ fn a_restore_killed_while_it_rolls_back_is_done_wholly_or_not_at_all() {
         scene.lab.ctrlz(&["track"]).is(&[0], &when);
         scene.assert_all_or_nothing(&when);
         scene.lab.assert_no_leftovers(&when);
+        row.done();
     }
     panic!("it never came to its end");
 }
@@ -37,6 +40,7 @@ fn a_restore_killed_while_it_rolls_back_is_done_wholly_or_not_at_all() {
 /// As above, but the process dies at one of the renames that take the swap back.
 #[test]
 fn a_restore_killed_while_it_swaps_back_is_done_wholly_or_not_at_all() {
+    let mut row = Row::of(1, "kills while a restore rolls back");
     if !has("strace") {
         return;
     }
@@ -57,6 +61,7 @@ fn a_restore_killed_while_it_swaps_back_is_done_wholly_or_not_at_all() {
         scene.lab.ctrlz(&["track"]).is(&[0], &when);
         scene.assert_all_or_nothing(&when);
         scene.lab.assert_no_leftovers(&when);
+        row.done();
     }
     panic!("it never came to its end");
 }

@@ -1,5 +1,6 @@
 //! A scene: two recorded states of a work tree, and a command that is about to go wrong.
 
+use crate::checker::{self, Holds as _};
 use crate::lab::{Ended, Lab, command, copy_into, copy_tree, empty, remove, run};
 use crate::manifest::Manifest;
 
@@ -177,7 +178,7 @@ impl Scene {
         Scene::of(lab, &["absorb"], vec![first])
     }
 
-    fn of(lab: Lab, args: &[&str], acked: Vec<(String, Manifest)>) -> Scene {
+    pub(crate) fn of(lab: Lab, args: &[&str], acked: Vec<(String, Manifest)>) -> Scene {
         copy_tree(&lab.work, &lab.dir().join("saved-work"));
         if lab.data.exists() {
             copy_tree(&lab.data, &lab.dir().join("saved-data"));
@@ -216,9 +217,8 @@ impl Scene {
     /// beside the work tree has changed.
     #[track_caller]
     pub(crate) fn assert_atomic(&self, when: &str) {
-        let now = Manifest::of_user_files(&self.lab.work);
-        now.assert_between(&self.before, &self.after, when);
-        self.lab.surroundings().assert_is(&self.surroundings, when);
+        checker::atomic(&self.lab, &self.before, &self.after).holds(when);
+        checker::contained(&self.lab, &self.surroundings).holds(when);
     }
 
     /// Asserts that the work tree is wholly as before or wholly as after.
@@ -257,7 +257,7 @@ impl Scene {
         for (hash, manifest) in self.acked.iter().cloned().chain(more) {
             self.lab.assert_restores(&hash, &manifest, when);
         }
-        self.lab.surroundings().assert_is(&self.surroundings, when);
+        checker::contained(&self.lab, &self.surroundings).holds(when);
     }
 }
 

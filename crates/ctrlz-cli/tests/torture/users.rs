@@ -110,6 +110,7 @@ fn an_immutable_file_rolls_the_restore_back() {
     let attribute = |what: &str| run(command("chattr").arg(what).arg(&fixed)).code() == Some(0);
     if !attribute("+i") {
         eprintln!("needs a file system with attributes: not run");
+        xtask::not_run("needs a file system with attributes");
         return;
     }
     let ended = lab.ctrlz(&["restore", "--exact", &then.0]);

@@ -1,10 +1,12 @@
 //! Somebody keeps writing a file while restores run over it.
 
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::lab::{Lab, command, sized};
+use xtask::Row;
+
+use crate::checker;
+use crate::lab::{Lab, sized};
 
 /// One version of the file: long enough that a torn one would show.
 fn version(number: u64) -> Vec<u8> {
@@ -33,20 +35,6 @@ fn keep_writing(lab: &Lab, go_on: &AtomicBool) -> Vec<u64> {
     taken
 }
 
-/// The ids of everything in the store.
-fn stored_ids(lab: &Lab) -> HashSet<String> {
-    let format = "--batch-check=%(objectname)";
-    let listed = lab.store_git(&["cat-file", "--batch-all-objects", format]).ok().stdout;
-    listed.lines().map(str::to_owned).collect()
-}
-
-fn blob_id(lab: &Lab, bytes: &[u8]) -> String {
-    let path = lab.dir().join("saved-to-hash");
-    std::fs::write(&path, bytes).unwrap();
-    let args = ["hash-object", "--no-filters"];
-    crate::lab::run(command("git").args(args).arg(&path)).ok().stdout.trim().to_owned()
-}
-
 #[test]
 fn a_version_that_a_restore_overwrites_is_always_in_a_snapshot() {
     let lab = Lab::new();
@@ -56,6 +44,7 @@ fn a_version_that_a_restore_overwrites_is_always_in_a_snapshot() {
     lab.write("file", version(2));
     lab.write("calm", "now");
     let two = lab.track();
+    let mut row = Row::of(4, "versions overwritten by restores under a writer");
     let go_on = AtomicBool::new(true);
     let (taken, done) = std::thread::scope(|scope| {
         let writer = scope.spawn(|| keep_writing(&lab, &go_on));
@@ -72,9 +61,10 @@ fn a_version_that_a_restore_overwrites_is_always_in_a_snapshot() {
     lab.track();
     lab.assert_tidy("restores under a writer");
     assert!(done > 0 && !taken.is_empty(), "nothing happened: {done} restores, {taken:?}");
-    let stored = stored_ids(&lab);
+    let stored = checker::stored_ids(&lab);
     for number in taken {
-        let id = blob_id(&lab, &version(number));
+        let id = checker::blob_id(&lab, &version(number));
         assert!(stored.contains(&id), "version {number} was overwritten and is in no snapshot");
+        row.done();
     }
 }

@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::defect::Defect;
+
 use super::{FileError, Named, random_name};
 
 /// Creates a directory and its missing parents, each 0700 whatever the umask.
@@ -45,7 +47,8 @@ pub(crate) fn create(path: &Path) -> Result<File, FileError> {
         .mode(0o600)
         .open(path)
         .named("create", path)?;
-    super::dir::set_mode(&file, 0o600).named("set the permissions of", path)?;
+    let mode = if Defect::Open.is_made() { 0o644 } else { 0o600 };
+    super::dir::set_mode(&file, mode).named("set the permissions of", path)?;
     Ok(file)
 }
 
@@ -94,10 +97,10 @@ impl Temporary {
 
     fn fill(&mut self, bytes: &[u8], durable: Durable) -> Result<(), FileError> {
         self.file.write_all(bytes).named("write", &self.path)?;
-        if durable == Durable::Yes {
-            self.file.sync_all().named("flush", &self.path)?;
+        match durable {
+            Durable::Yes => flush(&self.file, &self.path),
+            Durable::No => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -233,9 +236,18 @@ pub(crate) fn overwrite(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     file.set_len(0).and_then(|()| file.write_all(bytes)).named("write", path)
 }
 
+/// Makes a file of the store durable, or the names in a directory.
+pub(crate) fn flush(file: &File, path: &Path) -> Result<(), FileError> {
+    if Defect::Unflushed.is_made() {
+        return Ok(());
+    }
+    file.sync_all().named("flush", path)
+}
+
 /// Makes the names in a directory durable.
 pub(crate) fn sync_dir(path: &Path) -> Result<(), FileError> {
-    File::open(path).and_then(|dir| dir.sync_all()).named("flush", path)
+    let dir = File::open(path).named("flush", path)?;
+    flush(&dir, path)
 }
 
 /// Reads a regular file of at most `limit` bytes; `None` if there is none or it is something else.

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{Read, Seek};
 
 use crate::compare::Entry;
+use crate::defect::Defect;
 use crate::error::Error;
 use crate::fs::{Dir, FileKind, Named, Stat, set_mode, set_owner, stat_file};
 use crate::git::{EntryKind, Hasher, Kind, ObjectId};
@@ -119,6 +120,9 @@ fn stage_leaf(
     let mut file = dir.create_file(name)?;
     objects.copy_blob(&entry.id, &mut file)?;
     let stat = check_written(&mut file, &entry.id, &path)?;
+    if Defect::Torn.is_made() {
+        file.set_len(stat.bytes / 2).named("write", &path)?;
+    }
     if let Some(owner) = owner.filter(|owner| (owner.uid, owner.gid) != (stat.uid, stat.gid)) {
         set_owner(&file, owner.uid, owner.gid).named("set the owner of", &path)?;
     }

@@ -139,6 +139,14 @@ impl StatCache {
         bytes.is_some_and(|bytes| StatCache::decode(bytes).is_some())
     }
 
+    /// A cache with this between its name and its checksum, which are right.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn from_body(body: &[u8]) -> Option<StatCache> {
+        let mut bytes = [MAGIC, body].concat();
+        bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
+        StatCache::decode(bytes)
+    }
+
     fn decode(bytes: Vec<u8>) -> Option<StatCache> {
         let body = bytes.len().checked_sub(4)?;
         if !bytes.starts_with(MAGIC)

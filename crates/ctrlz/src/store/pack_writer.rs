@@ -4,6 +4,7 @@
 //! first, because git looks for indexes), then their directory is flushed. Only after that may a
 //! ref name what is inside.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -14,6 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use flate2::{Compress, Compression, FlushCompress, Status};
 
+use crate::defect::Defect;
 use crate::error::Error;
 use crate::fs::{FileError, Named, private, random_name};
 use crate::git::{Hasher, Kind, ObjectId, hash_object};
@@ -154,7 +156,8 @@ impl PackWriter {
     ) -> Result<Option<ObjectId>, Error> {
         let Some(id) = hash_object(kind, bytes) else { return Ok(None) };
         if !self.has(&id) && !exists(&id) {
-            self.add_raw(id, &whole_entry(kind, bytes, self.effort(bytes.len() as u64)))?;
+            let effort = self.effort(bytes.len() as u64);
+            self.add_raw(id, &whole_entry(kind, &as_stored(kind, bytes), effort))?;
         }
         Ok(Some(id))
     }
@@ -281,7 +284,7 @@ impl PackWriter {
         let mut published = Published::default();
         for RemovePack(pack) in &packs {
             write_index(pack)?;
-            File::open(&pack.path).and_then(|file| file.sync_all()).named("flush", &pack.path)?;
+            private::flush(&File::open(&pack.path).named("flush", &pack.path)?, &pack.path)?;
             published.objects += pack.entries.len() as u64;
         }
         for pack in packs.drain(..) {
@@ -293,6 +296,14 @@ impl PackWriter {
             private::sync_dir(&self.pack_dir)?;
         }
         Ok(published)
+    }
+}
+
+/// The bytes as they are, unless a mistake is to be made.
+fn as_stored(kind: Kind, bytes: &[u8]) -> Cow<'_, [u8]> {
+    match Defect::Damaged.is_made() && kind == Kind::Blob {
+        true => bytes.iter().map(|byte| byte ^ 1).collect(),
+        false => Cow::Borrowed(bytes),
     }
 }
 
@@ -584,6 +595,6 @@ pub(super) fn write_index(pack: &TemporaryPack) -> Result<(), Error> {
     let path = temporary_file(&pack.path, "idx");
     let mut file = private::create(&path)?;
     file.write_all(&bytes).named("write", &path)?;
-    file.sync_all().named("flush", &path)?;
+    private::flush(&file, &path)?;
     Ok(())
 }

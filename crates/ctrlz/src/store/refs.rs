@@ -84,7 +84,7 @@ impl Refs {
         self.clear_own_lock(name, scratch)?;
         let mut file = private::create(scratch)?;
         file.write_all(format!("{id}\n").as_bytes()).named("write", scratch)?;
-        file.sync_all().named("flush", scratch)?;
+        private::flush(&file, scratch)?;
         self.take_git_lock(&lock, scratch)?;
         let moved = std::fs::rename(&lock, &path).named("update", &path);
         if moved.is_err() {

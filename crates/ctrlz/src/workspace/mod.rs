@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::defect::Defect;
 use crate::error::Error;
 use crate::fs::private::{self, read_small};
 use crate::fs::{Dir, Named};
@@ -399,6 +400,9 @@ impl Workspace {
         let shared = Lock::take(&store.lock_path(), Sharing::Shared, self.options.patience)?;
         store.objects.refresh()?;
         let root = Dir::open(&self.root)?;
+        if Defect::Meddling.is_made() {
+            private::replace(&self.root.join(".git/ctrlz"), b"was here", private::Durable::No)?;
+        }
         let head = self.repo.as_ref().and_then(|repo| repo.standing().ok());
         let mut hold =
             Hold { store, work_tree, root, head, recovered: None, _lock: lock, _shared: shared };
@@ -408,6 +412,9 @@ impl Workspace {
 
     fn finish_interrupted(&self, hold: &Hold) -> Result<Option<Recovery>, Error> {
         let path = hold.work_tree.journal_path();
+        if Defect::Unrecovered.is_made() {
+            return Ok(None);
+        }
         let Some(journal) = Journal::load(&path)? else { return Ok(None) };
         let rescue = |dir: &Dir, name: &[u8], path: &[u8]| self.rescue(hold, dir, name, path);
         let applied = recover(&hold.root, &journal, &path, &rescue)?;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::compare::{Change, Entry, Trees, changes, find};
+use crate::defect::Defect;
 use crate::error::Error;
 use crate::fs::{FileKind, free_bytes};
 use crate::git::{EntryKind, ObjectId};
@@ -458,7 +459,9 @@ impl Workspace {
                 }
             }
         }
-        pack.publish()?;
+        if !Defect::Unsaved.is_made() {
+            pack.publish()?;
+        }
         hold.store.objects.refresh()?;
         leave_alone(request, unclear);
         Ok((forced, dirs))

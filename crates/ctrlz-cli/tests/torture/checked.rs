@@ -1,0 +1,213 @@
+//! The checker is checked: `ctrlz` with one mistake per invariant, each of which has to be caught.
+
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use xtask::Row;
+
+use crate::checker::{self, Held};
+use crate::disk::{Disk, Kind, can_mount};
+use crate::lab::{Lab, command, has, is_root, noise, run};
+use crate::manifest::Manifest;
+use crate::strace::{Fault, run_with};
+
+/// The build with mistakes in it, if `cargo xtask broken` was run after the last change.
+fn binary() -> Option<PathBuf> {
+    let ours = Path::new(env!("CARGO_BIN_EXE_ctrlz"));
+    let broken = ours.parent()?.parent()?.join("broken/ctrlz");
+    let built = |path: &Path| path.metadata().and_then(|meta| meta.modified()).ok();
+    let found = built(&broken).is_some();
+    if !found {
+        eprintln!("needs `cargo xtask broken`: not run");
+        xtask::not_run("needs `cargo xtask broken`");
+    }
+    found.then_some(broken)
+}
+
+/// The lab, with a build that makes the mistake `defect`.
+pub(crate) fn broken(lab: Lab, defect: &str) -> Option<Lab> {
+    Some(lab.broken(binary()?, defect))
+}
+
+/// Runs a scenario with the mistake, which has to be caught as what it is, and without any, which
+/// has to pass.
+fn check_caught(invariant: u8, scenario: impl Fn(Lab) -> Held) {
+    let mut row = Row::of(1, "mistakes on purpose, each caught by the checker");
+    let Some(binary) = binary() else { return };
+    let sound = scenario(Lab::new().broken(binary.clone(), "0"));
+    assert!(sound.is_ok(), "no mistake is made, and {sound:?}");
+    match scenario(Lab::new().broken(binary, &invariant.to_string())) {
+        Err(found) => assert_eq!(found.invariant, invariant, "{found:?}"),
+        Ok(()) => panic!("invariant {invariant} is broken, and nobody saw it"),
+    }
+    row.done();
+}
+
+/// Two states, the second one present; the hash and the manifest of the first.
+fn two_states(lab: &Lab) -> (String, Manifest) {
+    lab.write("over", noise(1, 2000));
+    lab.write("gone", "only then");
+    let then = (lab.track(), lab.manifest());
+    lab.write("over", noise(2, 2000));
+    lab.remove("gone");
+    lab.write("made", "only now");
+    then
+}
+
+#[test]
+fn broken_build_1_stores_other_bytes() {
+    check_caught(1, |lab| {
+        two_states(&lab);
+        checker::valid(&lab)
+    });
+}
+
+#[test]
+fn broken_build_2_flushes_nothing() {
+    if !can_mount(Kind::Ext4) {
+        return;
+    }
+    check_caught(2, |lab| {
+        let disk = Disk::new(Kind::Ext4, "48M", &lab.dir().join("disk"));
+        let mut lab = lab.storing_in(disk.path().join("data")).on(vec![disk]);
+        lab.write("file", noise(1, 5000));
+        lab.track();
+        lab.disks[0].sync();
+        lab.write("file", noise(2, 5000));
+        let (hash, then) = (lab.track(), lab.manifest());
+        lab.disks[0].flush_something_else();
+        lab.disks[0].cut();
+        lab.write("file", "something else");
+        checker::durable(&lab, &hash, &then)
+    });
+}
+
+#[test]
+fn broken_build_3_tears_files() {
+    check_caught(3, |lab| {
+        let then = two_states(&lab);
+        let now = lab.manifest();
+        lab.ctrlz(&["restore", "--exact", "--yes", &then.0]);
+        checker::atomic(&lab, &now, &then.1)
+    });
+}
+
+/// The file is captured, then ignored and edited, so only a restore has a reason to keep it.
+#[test]
+fn broken_build_4_keeps_nothing_of_what_it_overwrites() {
+    check_caught(4, |lab| {
+        lab.write("local.conf", "captured");
+        let then = lab.track();
+        lab.write(".gitignore", "local.conf\n");
+        lab.write("local.conf", noise(4, 300_000));
+        let now = lab.manifest();
+        let config = lab.dir().join("ctrlz-config.toml");
+        std::fs::write(&config, "ignored = \"none\"\n").unwrap();
+        let config = config.to_str().unwrap();
+        lab.ctrlz(&["--config", config, "restore", "--exact", "--yes", &then]);
+        checker::kept(&lab, &now)
+    });
+}
+
+#[test]
+fn broken_build_5_follows_symlinks() {
+    check_caught(5, |lab| {
+        let begun = Instant::now();
+        let mut held = Ok(());
+        // It takes a race to be led astray, so there are several.
+        while held.is_ok() && begun.elapsed() < Duration::from_secs(6) {
+            held = crate::flip::race(&lab, Duration::from_millis(700));
+        }
+        held
+    });
+}
+
+#[test]
+fn broken_build_6_executes_something() {
+    if !has("strace") {
+        return;
+    }
+    check_caught(6, |lab| {
+        lab.write("file", "text");
+        checker::nothing_executed(&lab, &["track"])
+    });
+}
+
+#[test]
+fn broken_build_7_does_not_recover() {
+    if !has("strace") {
+        return;
+    }
+    check_caught(7, |lab| {
+        let then = two_states(&lab);
+        let now = lab.manifest();
+        let args = ["restore", "--exact", "--yes", &then.0];
+        let ended = run_with(&lab, &Fault::at("renameat2", "signal=SIGKILL", 2), &args);
+        assert!(ended.is_killed(), "{ended:?}");
+        checker::recovered(&lab, &now, &then.1)
+    });
+}
+
+#[test]
+fn broken_build_8_is_silent_about_what_it_cannot_read() {
+    if !is_root() || !has("setpriv") {
+        return;
+    }
+    check_caught(8, |lab| {
+        let lab = lab.run_by_nobody();
+        lab.write("file", "text");
+        lab.write("secret", "text");
+        for name in ["file", "secret"] {
+            chown(lab.work.join(name), Some(65534), Some(65534)).unwrap();
+        }
+        lab.chmod("secret", 0);
+        checker::honest(&lab)
+    });
+}
+
+#[test]
+fn broken_build_9_lets_everybody_read() {
+    check_caught(9, |lab| {
+        two_states(&lab);
+        checker::private(&lab)
+    });
+}
+
+#[test]
+fn broken_build_10_knows_no_quota() {
+    const MAX: u64 = 1 << 20;
+    check_caught(10, |lab| {
+        let config = lab.dir().join("ctrlz-config.toml");
+        std::fs::write(&config, format!("max_store_bytes = {MAX}\n")).unwrap();
+        for at in 0..4 {
+            lab.write(&format!("file{at}"), noise(at, 700_000));
+            lab.ctrlz(&["--config", config.to_str().unwrap(), "track"]);
+        }
+        checker::bounded(&lab, MAX + MAX / 8)
+    });
+}
+
+#[test]
+fn broken_build_11_writes_into_the_users_repository() {
+    if !has("git") {
+        return;
+    }
+    check_caught(11, |lab| {
+        run(command("git").arg("-C").arg(&lab.work).args(["init", "-q"])).ok();
+        let before = Manifest::of(&lab.work.join(".git"));
+        two_states(&lab);
+        checker::git_untouched(&lab, &before)
+    });
+}
+
+/// The mistakes cannot be asked of a build that is not for tests.
+#[test]
+fn an_ordinary_build_makes_no_mistakes_however_it_is_asked() {
+    let lab = Lab::new();
+    let mut asked = lab.command(&["track"]);
+    asked.env("CTRLZ_DEFECT", "9");
+    lab.write("file", "text");
+    run(&mut asked).ok();
+    assert!(checker::private(&lab).is_ok());
+}

@@ -1,0 +1,131 @@
+//! Writes that are cut short, writes that write nothing, closes that fail.
+//!
+//! A limit on file sizes is a real short write: what fits is written, the rest is not, and the next
+//! write fails.
+
+use std::path::Path;
+
+use xtask::Row;
+
+use crate::lab::{Ended, has, run, sized};
+use crate::scene::Scene;
+use crate::strace::{Fault, calls, run_with};
+
+/// Checks the state after a command with a fault, whatever its exit code says.
+fn check_after(scene: &Scene, ended: &Ended, right: Option<&str>, when: &str) {
+    assert!(ended.code() != Some(101), "{when}: panicked\n{}", ended.stderr);
+    if ended.code() == Some(0) {
+        scene.lab.manifest().assert_is(&scene.after, &format!("{when}, said to be done"));
+        assert_eq!(ended.hash().as_deref(), right, "{when}, said to be done");
+    }
+    scene.assert_atomic(when);
+    let again = scene.run().is(&[0], &format!("{when}, and again"));
+    assert_eq!(again.hash().as_deref(), right, "{when}, and again");
+    scene.lab.manifest().assert_is(&scene.after, &format!("{when}, and again"));
+    scene.lab.assert_no_leftovers(when);
+}
+
+/// What the command prints when nothing is wrong.
+fn right(scene: &Scene) -> Option<String> {
+    scene.reset();
+    scene.run().ok().hash()
+}
+
+/// Lets no file grow beyond a limit that is raised until the command succeeds.
+fn check_short_writes(scene: &Scene) {
+    let mut row = Row::of(3, format!("short writes of {}", scene.args[0]));
+    if !has("prlimit") {
+        return;
+    }
+    let right = right(scene);
+    for signal in ["", "trap '' XFSZ; "] {
+        let mut limit = 0;
+        loop {
+            scene.reset();
+            let when = format!("{}: {signal}no file above {limit} bytes", scene.args[0]);
+            let script = format!("{signal}exec prlimit --fsize={limit}: \"$@\"");
+            let ended = scene.lab.scripted(&script, &scene.args());
+            check_after(scene, &ended, right.as_deref(), &when);
+            row.done();
+            if ended.code() == Some(0) {
+                break;
+            }
+            assert!(limit < 1 << 20, "{when}: it never succeeds: {ended:?}");
+            limit += sized(211, 23);
+        }
+    }
+}
+
+/// Lets each call of a kind fail or do nothing, in turn.
+fn check_calls(scene: &Scene, kind: &str, fault: &str, stride: usize) {
+    let mut row = Row::of(3, format!("calls of {} with {kind}:{fault}", scene.args[0]));
+    if !has("strace") {
+        return;
+    }
+    scene.reset();
+    let calls = calls(&scene.lab, kind, &scene.args());
+    let right = right(scene);
+    for call in calls.iter().step_by(stride) {
+        scene.reset();
+        let when = format!("{} with {fault} at {call:?}", scene.args[0]);
+        let ended = run_with(&scene.lab, &Fault::at(&call.name, fault, call.number), &scene.args());
+        check_after(scene, &ended, right.as_deref(), &when);
+        row.done();
+    }
+}
+
+#[test]
+fn a_short_write_never_makes_a_wrong_snapshot() {
+    check_short_writes(&Scene::second_track());
+}
+
+#[test]
+fn a_short_write_never_makes_half_a_restore() {
+    check_short_writes(&Scene::restore());
+}
+
+#[test]
+fn a_write_that_writes_nothing_is_never_success() {
+    // The last write says what was done; it is not there to be believed.
+    check_calls(&Scene::second_track(), "write,pwrite64", "retval=0", 1);
+    check_calls(&Scene::restore(), "write,pwrite64", "retval=0", sized(3, 1));
+}
+
+/// Closing a file may say that writing it failed; closing a directory says nothing on any file
+/// system, and Rust's own listing of directories insists on that.
+fn check_closes(scene: &Scene, stride: usize) {
+    let mut row = Row::of(3, format!("failing closes of {}", scene.args[0]));
+    if !has("strace") {
+        return;
+    }
+    let right = right(scene);
+    scene.reset();
+    let closes = closes_of_files(scene);
+    assert!(closes.len() > 10, "{closes:?}");
+    for number in closes.into_iter().step_by(stride) {
+        scene.reset();
+        let when = format!("{} with EIO at close {number}", scene.args[0]);
+        let ended = run_with(&scene.lab, &Fault::at("close", "error=EIO", number), &scene.args());
+        check_after(scene, &ended, right.as_deref(), &when);
+        row.done();
+    }
+}
+
+/// The numbers of the closes that are not of directories, in a run without faults.
+fn closes_of_files(scene: &Scene) -> Vec<usize> {
+    let log = scene.lab.dir().join("ctrlz-closes");
+    let mut before = ["strace", "-f", "-qq", "-y", "-e", "trace=close", "-o"].map(str::to_owned).to_vec();
+    before.push(log.to_str().unwrap().into());
+    run(&mut scene.lab.wrapped(&before, &scene.args())).ok();
+    let text = std::fs::read_to_string(log).unwrap();
+    let closes = text.lines().filter(|line| line.contains("close("));
+    let path = |line: &str| Some(line.split_once('<')?.1.split_once('>')?.0.to_owned());
+    let is_file = |line: &str| path(line).is_some_and(|path| !Path::new(&path).is_dir());
+    (1..).zip(closes).filter(|(_, line)| is_file(line)).map(|(number, _)| number).collect()
+}
+
+#[test]
+fn a_failing_close_changes_nothing() {
+    check_closes(&Scene::second_track(), sized(5, 1));
+    check_closes(&Scene::restore(), sized(9, 1));
+}

@@ -1,0 +1,112 @@
+//! Plain git under the same faults: what the table compares with, and the proof that these
+//! harnesses see what they look for.
+
+use std::path::Path;
+
+use xtask::Row;
+
+use crate::disk::{Disk, Kind, can_mount};
+use crate::lab::{Ended, command, ended, find, fresh_dir, has, noise, run, sized, start};
+use crate::strace::{Fault, injecting};
+
+fn git(dir: &Path, args: &[&str]) -> std::process::Command {
+    let mut git = command("git");
+    git.arg("-C").arg(dir).args(["-c", "user.name=a", "-c", "user.email=b"]).args(args);
+    git
+}
+
+/// A repository with two versions of a file, the second one checked out.
+fn two_versions(dir: &Path) -> [Vec<u8>; 2] {
+    run(&mut git(dir, &["init", "-q", "-b", "main"])).ok();
+    let versions = [1, 2].map(|seed| noise(seed, 40_000));
+    for version in &versions {
+        std::fs::write(dir.join("file"), version).unwrap();
+        run(&mut git(dir, &["add", "-A"])).ok();
+        run(&mut git(dir, &["commit", "-q", "-m", "version"])).ok();
+    }
+    versions
+}
+
+/// Checks the first version out, and dies at a write.
+fn check_out_and_die(dir: &Path, write: usize) -> Ended {
+    let mut line = injecting(&[Fault::at("write", "signal=SIGKILL", write)]);
+    line.extend(["git", "-C", dir.to_str().unwrap(), "checkout", "-q", "HEAD~1"].map(str::to_owned));
+    run(command(&line[0]).args(&line[1..]))
+}
+
+#[test]
+fn git_tears_files_under_the_kills_that_we_survive() {
+    let mut torn = Row::of_peer("git", 1, "kills in checkout leave a torn file");
+    let mut locked = Row::of_peer("git", 1, "kills in checkout leave a lock that needs a human");
+    if !has("strace") || !has("git") {
+        return;
+    }
+    let (mut files, mut locks) = (0, 0);
+    for write in 1..40 {
+        let dir = fresh_dir();
+        let versions = two_versions(dir.path());
+        if !check_out_and_die(dir.path(), write).is_killed() {
+            break;
+        }
+        let found = std::fs::read(dir.path().join("file")).unwrap_or_default();
+        files += u64::from(!versions.contains(&found));
+        locks += u64::from(dir.path().join(".git/index.lock").exists());
+        torn.done();
+        locked.done();
+    }
+    torn.violated(files);
+    locked.violated(locks);
+    assert!(files > 0 && locks > 0, "git has learned it, or these kills do not hit");
+}
+
+#[test]
+fn git_adds_of_a_crowd_fail_where_our_tracks_wait() {
+    let mut row = Row::of_peer("git", 4, "concurrent adds fail, 8 processes × 8 rounds");
+    if !has("git") {
+        return;
+    }
+    let dir = fresh_dir();
+    run(&mut git(dir.path(), &["init", "-q", "-b", "main"])).ok();
+    let mut failed = 0;
+    for round in 0..8 {
+        for at in 0..300 {
+            std::fs::write(dir.path().join(format!("file{at}")), noise(round * 1000 + at, 900)).unwrap();
+        }
+        let crowd: Vec<_> = (0..8).map(|_| start(&mut git(dir.path(), &["add", "-A"]))).collect();
+        for child in crowd {
+            failed += u64::from(ended(child).code() != Some(0));
+            row.done();
+        }
+    }
+    row.violated(failed);
+    assert!(failed > 0, "git has learned to wait, or there was no crowd");
+}
+
+#[test]
+fn git_loses_objects_in_the_power_cuts_that_we_survive() {
+    let mut row = Row::of_peer("git", 2, "objects are empty after power cuts, with git's defaults");
+    if !can_mount(Kind::Ext4) || !has("git") {
+        return;
+    }
+    let mut empty = 0;
+    for round in 0..sized(2, 6) {
+        let dir = fresh_dir();
+        let mut disk = Disk::new(Kind::Ext4, "64M", &dir.path().join("disk"));
+        let work = disk.path().join("work");
+        std::fs::create_dir(&work).unwrap();
+        run(&mut git(&work, &["init", "-q", "-b", "main"])).ok();
+        for at in 0..200 {
+            std::fs::write(work.join(format!("file{at}")), noise(round * 1000 + at, 900)).unwrap();
+        }
+        run(&mut git(&work, &["add", "-A"])).ok();
+        run(&mut git(&work, &["commit", "-q", "-m", "acknowledged"])).ok();
+        disk.flush_something_else();
+        disk.cut();
+        let objects = find(&work.join(".git/objects"), &|path| path.is_file());
+        let is_empty = |path: &&std::path::PathBuf| path.metadata().is_ok_and(|meta| meta.len() == 0);
+        empty += objects.iter().filter(is_empty).count() as u64;
+        row.add(objects.len() as u64);
+    }
+    row.violated(empty);
+    assert!(empty > 0, "git flushes them by now, or these cuts cut nothing");
+}

@@ -1,0 +1,57 @@
+//! What it costs that everything is flushed before it is acknowledged.
+
+use std::time::{Duration, Instant};
+
+use xtask::Row;
+
+use crate::checked::broken;
+use crate::lab::{Lab, noise, sized};
+
+/// A lab on a real disk, with 200 files.
+fn lab() -> Lab {
+    let dir = tempfile::tempdir().unwrap();
+    let (work, data) = (dir.path().join("work"), dir.path().join("data"));
+    let lab = Lab::with(dir, work, data).threaded();
+    change(&lab, 0);
+    lab.track();
+    lab
+}
+
+fn change(lab: &Lab, round: u64) {
+    for at in 0..200 {
+        lab.write(&format!("dir{}/file{at}", at % 10), noise(round * 1000 + at, 1000));
+    }
+}
+
+fn time(lab: &Lab, round: u64) -> Duration {
+    change(lab, round);
+    // What the files themselves still have to write is not ours.
+    rustix::fs::syncfs(std::fs::File::open(&lab.work).unwrap()).unwrap();
+    let begun = Instant::now();
+    lab.track();
+    begun.elapsed()
+}
+
+/// The same program with and without flushing, in turns, on the same disk.
+#[test]
+fn a_durable_track_of_200_files_costs_a_moment_more() {
+    let mut row = Row::of(17, "durable tracks of 200 files beside ones that flush nothing");
+    let (Some(safe), Some(unsafe_)) = (broken(lab(), "0"), broken(lab(), "2")) else { return };
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    for round in 1..=sized(5, 25) {
+        with.push(time(&safe, round));
+        without.push(time(&unsafe_, round));
+        row.done();
+    }
+    with.sort_unstable();
+    without.sort_unstable();
+    let (with, without) = (with[with.len() / 2], without[without.len() / 2]);
+    let more = with.saturating_sub(without);
+    row.note(format!(
+        "{} ms more, median of {} and {} ms",
+        more.as_millis(),
+        with.as_millis(),
+        without.as_millis()
+    ));
+    row.violated(u64::from(more > sized(Duration::from_secs(2), Duration::from_millis(30))));
+}
