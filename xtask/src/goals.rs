@@ -38,7 +38,13 @@ pub(crate) const GOALS: [Goal; 18] = [
         text: "kill -9 at every call that changes a file system, of every command that does, and at 10,000 random moments \
                with threads: no torn file, no lost snapshot, the next command just works",
         peers: "git: torn user file and a stale lock; restic: \"you might have to run unlock manually\"",
-        harnesses: &[torture(&["killed::", "rolled_back::", "random_kills::", "peers::git_tears", "checked::"])],
+        harnesses: &[torture(&[
+            "killed::",
+            "rolled_back::",
+            "random_kills::",
+            "peers::git_tears",
+            "checked::",
+        ])],
     },
     Goal {
         number: 2,
@@ -61,7 +67,12 @@ pub(crate) const GOALS: [Goal; 18] = [
         short: "a crowd on one work tree",
         text: "24 processes × 20 tracks on one work tree: all succeed, 99 % of them within 2 s",
         peers: "git add, 8 × 8: 8 of 64 succeed",
-        harnesses: &[torture(&["crowd::two_dozen", "crowd::a_mixed", "writers::", "peers::git_adds"])],
+        harnesses: &[torture(&[
+            "crowd::two_dozen",
+            "crowd::a_mixed",
+            "writers::",
+            "peers::git_adds",
+        ])],
     },
     Goal {
         number: 5,
@@ -145,7 +156,10 @@ pub(crate) const GOALS: [Goal; 18] = [
         short: "bombs",
         text: "2 GiB in an object of 2 MB, a tree of 10^10 paths, a sparse file of 8 GB: below 256 MB, below 5 s",
         peers: "gitoxide: a limit only at reduced trust",
-        harnesses: &[torture(&["bombs::"]), engine(&["hostile::a_tree_that_expands", "hostile::a_compressed_bomb"])],
+        harnesses: &[
+            torture(&["bombs::"]),
+            engine(&["hostile::a_tree_that_expands", "hostile::a_compressed_bomb"]),
+        ],
     },
     Goal {
         number: 15,
@@ -154,7 +168,13 @@ pub(crate) const GOALS: [Goal; 18] = [
         peers: "opencode: leaks of 62 to 876 GB; kopia: margins of 24 h",
         harnesses: &[
             torture(&["full::garbage"]),
-            engine(&["care::collecting", "care::many_snapshots", "care::old_segments", "care::of_old_days", "care::nothing_is"]),
+            engine(&[
+                "care::collecting",
+                "care::many_snapshots",
+                "care::old_segments",
+                "care::of_old_days",
+                "care::nothing_is",
+            ]),
         ],
     },
     Goal {
@@ -162,7 +182,10 @@ pub(crate) const GOALS: [Goal; 18] = [
         short: "purged is gone, private is private",
         text: "a purged secret is in no object, log, cache or file; nothing in the store is open to others whatever the umask",
         peers: "nobody in this class offers it",
-        harnesses: &[torture(&["users::a_store_is_private", "purged::"]), engine(&["care::what_is_purged"])],
+        harnesses: &[
+            torture(&["users::a_store_is_private", "purged::"]),
+            engine(&["care::what_is_purged"]),
+        ],
     },
     Goal {
         number: 17,

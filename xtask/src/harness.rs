@@ -55,8 +55,10 @@ impl Binaries {
         }
         let text = std::fs::read_to_string(&rows).unwrap_or_default();
         let lines = text.lines().filter_map(|line| serde_json::from_str(line).ok());
-        outcome.rows = together(lines.filter(|row: &Measured| [0, goal.number].contains(&row.goal)));
-        outcome.passed -= outcome.rows.iter().filter(|row| row.goal == 0).count().min(outcome.passed);
+        outcome.rows =
+            together(lines.filter(|row: &Measured| [0, goal.number].contains(&row.goal)));
+        outcome.passed -=
+            outcome.rows.iter().filter(|row| row.goal == 0).count().min(outcome.passed);
         Ok(outcome)
     }
 }
@@ -155,7 +157,8 @@ impl Outcome {
         let text = std::fs::read(log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let ends_with = |end: &str| {
-            let names = text.lines().filter_map(|line| line.strip_prefix("test ")?.strip_suffix(end));
+            let names =
+                text.lines().filter_map(|line| line.strip_prefix("test ")?.strip_suffix(end));
             names.map(str::to_owned).collect::<Vec<_>>()
         };
         self.passed += ends_with(" ... ok").len();

@@ -164,10 +164,13 @@ mod tests {
     /// Something well-formed for each, to be changed.
     fn seeds(name: &str) -> Vec<Vec<u8>> {
         let id = [7_u8; 20];
-        let entry = |mode: &str, name: &str| [mode.as_bytes(), b" ", name.as_bytes(), b"\0", &id].concat();
+        let entry =
+            |mode: &str, name: &str| [mode.as_bytes(), b" ", name.as_bytes(), b"\0", &id].concat();
         let text = |text: &str| vec![text.as_bytes().to_vec()];
         match name {
-            "tree" => vec![[entry("100644", "a"), entry("40000", "b"), entry("120000", "c")].concat()],
+            "tree" => {
+                vec![[entry("100644", "a"), entry("40000", "b"), entry("120000", "c")].concat()]
+            }
             "commit" => text(
                 "tree 0707070707070707070707070707070707070707\n\
                  parent 0707070707070707070707070707070707070707\nauthor a <a@b> 1 +0000\n\
@@ -178,7 +181,9 @@ mod tests {
                 "{\"version\":1,\"phase\":\"Swapping\",\"target\":null,\"safety\":null,\"units\":[],\
                  \"modes\":[],\"emptied\":[],\"tag\":\"0011223344556677\"}",
             ),
-            "bundle" => text("# v2 git bundle\n0707070707070707070707070707070707070707 refs/x\n\nPACK"),
+            "bundle" => {
+                text("# v2 git bundle\n0707070707070707070707070707070707070707 refs/x\n\nPACK")
+            }
             "stat_cache" => vec![vec![0; 64], vec![0, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0]],
             _ => packs(name),
         }
@@ -200,7 +205,8 @@ mod tests {
             "pack" => vec![[&(index.len() as u16).to_be_bytes()[..], &index, &pack].concat()],
             "loose" => {
                 use std::io::Write as _;
-                let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+                let mut packed =
+                    flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
                 packed.write_all(b"blob 3\0one").unwrap();
                 vec![packed.finish().unwrap()]
             }

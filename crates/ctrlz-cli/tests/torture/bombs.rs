@@ -35,7 +35,8 @@ fn lab() -> Lab {
 
 /// Puts an object into the store as it is, without git's checks.
 fn plant(lab: &Lab, kind: &str, make: &str) -> String {
-    let script = format!("{make} | git --git-dir \"$0\" hash-object -t {kind} -w --literally --stdin");
+    let script =
+        format!("{make} | git --git-dir \"$0\" hash-object -t {kind} -w --literally --stdin");
     let mut shell = command("bash");
     run(shell.args(["-c", &script]).arg(lab.store())).ok().stdout.trim().to_owned()
 }

@@ -114,7 +114,8 @@ fn check_closes(scene: &Scene, stride: usize) {
 /// The numbers of the closes that are not of directories, in a run without faults.
 fn closes_of_files(scene: &Scene) -> Vec<usize> {
     let log = scene.lab.dir().join("ctrlz-closes");
-    let mut before = ["strace", "-f", "-qq", "-y", "-e", "trace=close", "-o"].map(str::to_owned).to_vec();
+    let mut before =
+        ["strace", "-f", "-qq", "-y", "-e", "trace=close", "-o"].map(str::to_owned).to_vec();
     before.push(log.to_str().unwrap().into());
     run(&mut scene.lab.wrapped(&before, &scene.args())).ok();
     let text = std::fs::read_to_string(log).unwrap();

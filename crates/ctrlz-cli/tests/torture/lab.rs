@@ -6,8 +6,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-use crate::disk::{Disk, Mount};
 use crate::checker::{self, Holds as _};
+use crate::disk::{Disk, Mount};
 use crate::manifest::Manifest;
 
 pub(crate) use xtask::sized;

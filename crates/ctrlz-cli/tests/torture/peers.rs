@@ -30,7 +30,9 @@ fn two_versions(dir: &Path) -> [Vec<u8>; 2] {
 /// Checks the first version out, and dies at a write.
 fn check_out_and_die(dir: &Path, write: usize) -> Ended {
     let mut line = injecting(&[Fault::at("write", "signal=SIGKILL", write)]);
-    line.extend(["git", "-C", dir.to_str().unwrap(), "checkout", "-q", "HEAD~1"].map(str::to_owned));
+    line.extend(
+        ["git", "-C", dir.to_str().unwrap(), "checkout", "-q", "HEAD~1"].map(str::to_owned),
+    );
     run(command(&line[0]).args(&line[1..]))
 }
 
@@ -70,7 +72,8 @@ fn git_adds_of_a_crowd_fail_where_our_tracks_wait() {
     let mut failed = 0;
     for round in 0..8 {
         for at in 0..300 {
-            std::fs::write(dir.path().join(format!("file{at}")), noise(round * 1000 + at, 900)).unwrap();
+            std::fs::write(dir.path().join(format!("file{at}")), noise(round * 1000 + at, 900))
+                .unwrap();
         }
         let crowd: Vec<_> = (0..8).map(|_| start(&mut git(dir.path(), &["add", "-A"]))).collect();
         for child in crowd {
@@ -103,7 +106,8 @@ fn git_loses_objects_in_the_power_cuts_that_we_survive() {
         disk.flush_something_else();
         disk.cut();
         let objects = find(&work.join(".git/objects"), &|path| path.is_file());
-        let is_empty = |path: &&std::path::PathBuf| path.metadata().is_ok_and(|meta| meta.len() == 0);
+        let is_empty =
+            |path: &&std::path::PathBuf| path.metadata().is_ok_and(|meta| meta.len() == 0);
         empty += objects.iter().filter(is_empty).count() as u64;
         row.add(objects.len() as u64);
     }

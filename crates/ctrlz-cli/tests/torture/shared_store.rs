@@ -61,9 +61,9 @@ fn eight_work_trees_on_one_store_survive_gc_in_a_loop() {
         let workers: Vec<_> =
             trees.iter().map(|dir| scope.spawn(move || work(lab, dir, go_on))).collect();
         let others = |args: &'static [&'static str]| {
-            let others = trees.iter().map(|dir| {
-                scope.spawn(move || repeat(lab, dir.as_path(), args, &[0], go_on))
-            });
+            let others = trees
+                .iter()
+                .map(|dir| scope.spawn(move || repeat(lab, dir.as_path(), args, &[0], go_on)));
             others.collect::<Vec<_>>()
         };
         let (status, rehash) = (others(&["status"]), others(&["track", "--rehash"]));

@@ -19,9 +19,7 @@ use crate::path::{PathText, TreePath, is_within, join, split};
 use crate::scan::{
     Content, Dirty, ListInput, Listing, Progress, SkipReason, StatCache, Token, list, read_listing,
 };
-use crate::store::{
-    Borrowed, Meta, NewOperation, Operation, PackWriter, Store, WorkTree, edit_tree,
-};
+use crate::store::{Borrowed, Meta, NewOperation, Operation, PackWriter, WorkTree, edit_tree};
 
 use super::ask::{Answer, Question, ask};
 use super::quota::Allowance;
