@@ -40,7 +40,8 @@ class OpenCode:
                     "models": {"fake-model": {"name": "fake"}}}
         config = {"provider": {"fake": provider}, "model": "fake/fake-model",
                   "small_model": "fake/fake-model", "autoupdate": False, "share": "disabled",
-                  "permission": {"edit": "allow", "bash": "allow", "task": "allow"}}
+                  "permission": {"edit": "allow", "bash": "allow", "task": "allow",
+                                 "external_directory": "allow"}}
         lab.variables[f"{self.quiet}_CONFIG_CONTENT"] = json.dumps(config)
 
     def setup(self, lab):

@@ -380,9 +380,8 @@ def own_cell(row, columns):
     return f"{good} ok" if good == len(own) else f"{good} of {len(own)} ok"
 
 
-def table(clients, rows):
+def table(clients, rows, columns):
     """The table as lists of cells, and what has to be said about some of them."""
-    columns = columns_of(rows)
     lines, notes = [["client", "version", *columns, "its own"]], []
     for client in clients:
         row = rows[client.NAME]
@@ -417,15 +416,21 @@ PAGE = ROOT / "docs" / "agents.md"
 BEGIN, END = "<!-- written by integrations/check --full --docs -->", "<!-- to here -->"
 
 
-def write_docs(lines, notes, words):
-    """Puts the table into docs/agents.md, in place of the last one."""
-    text = PAGE.read_text()
-    head, rest = text.split(BEGIN)
-    tail = rest.split(END)[1]
+def write_docs(lines, notes):
+    """Puts the table into docs/agents.md. Clients that were not tried now keep their line."""
+    head, rest = PAGE.read_text().split(BEGIN)
+    last, tail = rest.split(END)
+    today = datetime.date.today().isoformat()
+    made = {line[0]: [*line, today] for line in lines[1:]}
+    old = [[cell.strip() for cell in line.strip("|").split("|")] for line in last.splitlines() if line[:1] == "|"]
+    kept = {line[0]: line for line in old[2:] if line[0] not in made}
+    notes += [line[2:] for line in last.splitlines() if re.match(r"- [^,: ]+", line)
+              and re.match(r"- ([^,: ]+)", line).group(1) in kept]
     show = lambda line: "| " + " | ".join(cell or " " for cell in line) + " |"
-    made = [show(lines[0]), "|" + "---|" * len(lines[0]), *map(show, lines[1:]), ""]
-    made += [words[0].upper() + words[1:] + ".", "", *(f"- {note}" for note in notes)]
-    PAGE.write_text(f"{head}{BEGIN}\n" + "\n".join(made) + f"\n{END}{tail}")
+    page = [show([*lines[0], "tried"]), "|" + "---|" * (len(lines[0]) + 1)]
+    page += [show(line) for _, line in sorted((kept | made).items())]
+    page += ["", *(f"- {note}" for note in sorted(notes))]
+    PAGE.write_text(f"{head}{BEGIN}\n" + "\n".join(page) + f"\n{END}{tail}")
 
 
 def find_ctrlz():
@@ -470,9 +475,9 @@ def main():
     today = datetime.date.today().isoformat()
     words = (f"{today}, in {time.monotonic() - begun:.0f} s with {cpu_seconds():.0f} s of CPU time on "
              f"{os.cpu_count()} cores (load {os.getloadavg()[2]:.1f})")
-    lines, notes = table(clients, rows)
+    lines, notes = table(clients, rows, COLUMNS if args.docs else columns_of(rows))
     print_table(lines, notes, words)
     if args.docs:
-        write_docs(lines, notes, words)
+        write_docs(lines, notes)
     outcomes = [cell for row in rows.values() if isinstance(row, dict) for cell in row.values()]
     return 1 if any(cell.sign == "FAILED" for cell in outcomes) else 0

@@ -162,13 +162,16 @@ fn show(report: &Report, nothing: &str, out: &mut Output) -> Result<Done, Failur
         out.json(report)?;
         return Ok(done);
     }
-    for Installed { client, actions, note, failed } in &report.clients {
+    for Installed { client, actions, failed, .. } in &report.clients {
         if actions.is_empty() && failed.is_none() {
             out.line(&format!("{client}: {nothing}"))?;
         }
         for action in actions {
             out.line(&format!("{client}: {action}"))?;
         }
+    }
+    // What is left to the user is not lost between what was written.
+    for Installed { client, note, .. } in &report.clients {
         if let Some(note) = note {
             out.line(&format!("{client}: {note}"))?;
         }
