@@ -1,11 +1,9 @@
 //! `cargo xtask`: what is done with ctrlz rather than by it.
 //!
 //!   cargo xtask torture [smoke|full|soak] [--seed N] [--goal N]... [--minutes N]
-//!   cargo xtask broken        the build with mistakes in it that the checker's own test needs
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command for people at a terminal")]
 
-mod broken;
 mod goals;
 mod harness;
 mod needs;
@@ -20,8 +18,10 @@ fn main() -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let outcome = match words.split_first() {
         Some((&"torture", rest)) => torture::Request::parse(rest).and_then(|asked| asked.run()),
-        Some((&"broken", [])) => broken::build().map(|_| true),
-        _ => Err("usage: cargo xtask torture [smoke|full|soak] | cargo xtask broken".to_owned()),
+        _ => Err(
+            "usage: cargo xtask torture [smoke|full|soak] [--seed N] [--goal N]... [--minutes N]"
+                .to_owned(),
+        ),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

@@ -124,8 +124,8 @@ measured in the same run as ours.
 
 const FOOT: &str = "
 Every fault is checked by one checker, by the numbers of the invariants in
-[ARCHITECTURE.md](../ARCHITECTURE.md), and the checker is checked: `ctrlz` is built with one mistake per invariant
-(`cargo xtask broken`), and each of them has to be caught (`every_broken_build_is_caught`).
+[ARCHITECTURE.md](../ARCHITECTURE.md), and the checker is checked: a debug build of `ctrlz` can be told to make one mistake per
+invariant, and each of them has to be caught as what it is (`crates/ctrlz-cli/tests/torture/checked.rs`).
 ";
 
 #[cfg(test)]

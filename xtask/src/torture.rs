@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::goals::GOALS;
 use crate::harness::{Binaries, Outcome};
 use crate::process::target;
-use crate::{broken, needs, table};
+use crate::{needs, table};
 
 /// How much is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,9 +67,6 @@ impl Request {
     /// Runs everything; whether all goals held.
     pub(crate) fn run(&self) -> Result<bool, String> {
         needs::install();
-        if let Err(message) = broken::build() {
-            eprintln!("no broken build, so the checker is not checked: {message}");
-        }
         let binaries = Binaries::build()?;
         let end = Instant::now() + Duration::from_secs(self.minutes * 60);
         let mut held = true;

@@ -29,7 +29,7 @@ use place::Place;
 use render::Output;
 
 fn main() -> ExitCode {
-    #[cfg(feature = "failpoints")]
+    #[cfg(debug_assertions)]
     break_on_purpose();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -108,8 +108,9 @@ fn run(cli: &Cli, out: &mut Output) -> Result<Done, Failure> {
     }
 }
 
-/// Breaks the invariant whose number the environment names, for the test of the tests.
-#[cfg(feature = "failpoints")]
+/// Breaks the invariant whose number the environment names, for the test of the tests; no release has
+/// this.
+#[cfg(debug_assertions)]
 #[expect(clippy::disallowed_methods, reason = "this is the mistake")]
 fn break_on_purpose() {
     let number = std::env::var("CTRLZ_DEFECT").ok().and_then(|text| text.parse().ok());

@@ -1,10 +1,7 @@
 //! Mistakes on purpose: one per invariant, so that tests can see whether they would notice.
 //!
-//! They exist only in builds with the feature `failpoints`, which release builds refuse; everywhere
-//! else [`Defect::is_made`] is `false` when the program is compiled, and nothing is left of them.
-
-#[cfg(all(feature = "failpoints", not(debug_assertions)))]
-compile_error!("the feature `failpoints` is for tests of tests, never for a release");
+//! They exist only in builds with debug assertions, and are made only when a test asks for one. In a
+//! release [`Defect::is_made`] is `false` when the program is compiled, and nothing is left of them.
 
 /// What can be done wrong; the number is that of the invariant it breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +15,7 @@ pub(crate) enum Defect {
     Torn = 3,
     /// What a restore overwrites although the rules ignore it is not stored first.
     Unsaved = 4,
-    /// Directories are opened through symlinks.
+    /// A restore leaves something beside the work tree.
     Escaping = 5,
     /// An interrupted restore is left as it is.
     Unrecovered = 7,
@@ -32,24 +29,24 @@ pub(crate) enum Defect {
     Meddling = 11,
 }
 
-#[cfg(feature = "failpoints")]
+#[cfg(debug_assertions)]
 static MADE: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
 
 /// Breaks the invariant with this number from now on.
-#[cfg(feature = "failpoints")]
+#[cfg(debug_assertions)]
 pub fn break_invariant(number: u8) {
     MADE.store(number, std::sync::atomic::Ordering::Relaxed);
 }
 
 impl Defect {
     /// Whether this mistake is to be made.
-    #[cfg(feature = "failpoints")]
+    #[cfg(debug_assertions)]
     pub(crate) fn is_made(self) -> bool {
         MADE.load(std::sync::atomic::Ordering::Relaxed) == self as u8
     }
 
     /// Never.
-    #[cfg(not(feature = "failpoints"))]
+    #[cfg(not(debug_assertions))]
     pub(crate) const fn is_made(self) -> bool {
         let _ = self;
         false

@@ -88,7 +88,7 @@ pub use care::{
     RepairReport, Retention, Verification, relink,
 };
 pub use compare::{Change, FileDiff, Status as ChangeStatus, base64};
-#[cfg(feature = "failpoints")]
+#[cfg(debug_assertions)]
 pub use defect::break_invariant;
 pub use error::{Error, Fault};
 pub use fs::FileError;

@@ -109,9 +109,10 @@ pub fn ignore(bytes: &[u8]) {
     let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
     let (path, text) = bytes.split_at(end);
     let rules = Rules::base(&[text], &[], &[]).child(b"a", text);
-    for path in [path, b"a/b.c"] {
-        rules.verdict(path, false);
-        rules.ignores_or_above(path, true);
+    // Rules of a directory are asked about what is in it.
+    for path in [crate::path::join(b"a", path), b"a/b.c".to_vec()] {
+        rules.verdict(&path, false);
+        rules.ignores_or_above(&path, true);
     }
 }
 

@@ -77,7 +77,8 @@ fn a_tree_of_ten_thousand_million_paths_is_refused() {
         id = plant(&lab, "tree", &make);
     }
     let before = lab.manifest();
-    for args in [&["restore", "--exact", "--yes", &id][..], &["patch", &id], &["diff", &id]] {
+    let all = [&["restore", "--exact", "--yes", &id][..], &["patch", &id], &["diff", &id]];
+    for args in &all[..xtask::sized(1, 3)] {
         let ended = check_bounded(&mut row, &lab, args);
         assert!(ended.code() != Some(0), "{args:?}: {ended:?}");
     }

@@ -109,11 +109,17 @@ fn damage_anywhere_is_found_never_restored_and_healed_from_the_files() {
         crate::lab::empty(&scene.lab.work);
         crate::lab::copy_into(&scene.lab.dir().join("saved-work"), &scene.lab.work);
         scene.lab.ctrlz(&["verify", "--repair"]);
-        let tracked = scene.lab.ctrlz(&["track"]).is(&[0], &format!("{when}, then track"));
+        let tracked = scene.lab.ctrlz(&["track"]);
+        row.done();
+        // One flipped bit can make the number of the format that of a later version, which is then
+        // left alone. That is no healing.
+        if path.ends_with("ctrlz/format") && tracked.stderr.contains("update ctrlz") {
+            continue;
+        }
+        let tracked = tracked.is(&[0], &format!("{when}, then track"));
         assert_eq!(tracked.hash().as_ref(), Some(&scene.acked[1].0), "{when}");
         crate::lab::remove(&scene.lab.work.join("dir0"));
         healed += u64::from(is_restored(&scene, 1, &when));
-        row.done();
     }
     let count = sized(60, 1000);
     row.note(format!("{harmless} of them in what is made anew; {healed} healed"));

@@ -119,17 +119,6 @@ fn check_flipping(what: &str, commands: impl Fn(&Lab, &Attack, u64)) {
     lab.assert_tidy("after the attack");
 }
 
-/// Tracks and restores for a while under attack.
-pub(crate) fn race(lab: &Lab, time: Duration) -> Held {
-    let attack = Attack::prepare(lab);
-    let race = |attack: &Attack, round: u64| match round % 3 {
-        0 => tolerate(lab, &["track", "--rehash"]),
-        1 => tolerate(lab, &["restore", "--exact", "--yes", &attack.early]),
-        _ => tolerate(lab, &["restore", "--exact", "--yes", &attack.late]),
-    };
-    attack.run(lab, time, race).1
-}
-
 /// Any end is fine that is not a panic.
 fn tolerate(lab: &Lab, args: &[&str]) {
     let ended = lab.ctrlz(args);

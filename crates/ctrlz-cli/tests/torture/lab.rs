@@ -126,8 +126,8 @@ pub(crate) struct Lab {
     home: PathBuf,
     /// What stands before `ctrlz` on the command line.
     wrapper: Vec<String>,
-    /// The number of the invariant that a broken build is to break.
-    defect: Option<String>,
+    /// The number of the invariant to break on purpose.
+    defect: Option<u8>,
     /// One, so that every run makes the same calls; or as many as there are.
     threads: Threads,
     binary: PathBuf,
@@ -175,10 +175,9 @@ impl Lab {
         self
     }
 
-    /// The lab, with a broken build in the place of `ctrlz`.
-    pub(crate) fn broken(mut self, binary: PathBuf, defect: &str) -> Lab {
-        self.binary = binary;
-        self.defect = Some(defect.to_owned());
+    /// The lab, with a `ctrlz` that breaks an invariant on purpose.
+    pub(crate) fn broken(mut self, invariant: u8) -> Lab {
+        self.defect = Some(invariant);
         self
     }
 
@@ -230,8 +229,8 @@ impl Lab {
         let line: Vec<String> = before.iter().cloned().chain(self.line(args)).collect();
         let mut command = command(&line[0]);
         command.args(&line[1..]).env("HOME", &self.home).current_dir(&self.work);
-        if let Some(defect) = &self.defect {
-            command.env("CTRLZ_DEFECT", defect);
+        if let Some(defect) = self.defect {
+            command.env("CTRLZ_DEFECT", defect.to_string());
         }
         command
     }

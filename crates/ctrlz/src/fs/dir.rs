@@ -11,8 +11,6 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, ResolveFlags, StatxFlags};
 use rustix::io::{Errno, retry_on_intr};
 
-use crate::defect::Defect;
-
 use super::stat::{FileKind, FsTrust, Stat};
 use super::{FileError, Named};
 
@@ -277,10 +275,6 @@ const OPEN_DIR: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 fn open_piece(from: &OwnedFd, path: &[u8]) -> Result<OwnedFd, Errno> {
-    if Defect::Escaping.is_made() {
-        let flags = OPEN_DIR.difference(OFlags::NOFOLLOW);
-        return retry_on_intr(|| rustix::fs::openat(from, os(path), flags, Mode::empty()));
-    }
     let resolve = ResolveFlags::BENEATH
         | ResolveFlags::NO_SYMLINKS
         | ResolveFlags::NO_MAGICLINKS

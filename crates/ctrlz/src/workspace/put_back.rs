@@ -577,6 +577,9 @@ impl Workspace {
             &|dir, name, path| self.rescue(hold, dir, name, path),
         )?;
         report.left = applied.left.iter().map(|path| crate::path::escape(path)).collect();
+        if Defect::Escaping.is_made() {
+            crate::fs::private::overwrite(&self.root.with_file_name("escaped"), b"from here")?;
+        }
         // The files are changed; failing to record that must not look like a failed restore.
         match self.track_locked(hold, &TrackOptions::default(), cause, progress) {
             Ok(tracked) => {
