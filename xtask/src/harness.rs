@@ -107,6 +107,10 @@ fn start(
     test.env(ROWS, std::path::absolute(rows).map_err(named)?).env(SEED, seed.to_string());
     test.env("PATH", search_path());
     test.env("PROPTEST_RNG_SEED", seed.to_string());
+    if asked.tier == Tier::Full {
+        // The longest of them; a soak has the time for all.
+        test.env("PROPTEST_CASES", "2000");
+    }
     if asked.tier != Tier::Smoke {
         test.env(SLOW, "1").env(SOAK, asked.minutes().to_string());
     }

@@ -81,7 +81,7 @@ fn is_restored(scene: &Scene, at: usize, when: &str) -> bool {
     match ended.code() {
         // Where the record is lost nobody knows which directories were empty, so they stay.
         Some(0) => {
-            leaves(found).assert_is(&leaves(then.clone()), &format!("{when}: restored {at}"))
+            leaves(found).assert_is(&leaves(then.clone()), &format!("{when}: restored {at}"));
         }
         _ => found.assert_between(&before, then, &format!("{when}: not restored {at}: {ended:?}")),
     }
