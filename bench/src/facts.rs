@@ -22,13 +22,15 @@ impl Machine {
             ("kernel", read("/proc/sys/kernel/osrelease")),
             ("file system", file_system(&temp)?),
             ("git", word(program("git").arg("--version"))?),
-            (
-                "load at the beginning",
-                read("/proc/loadavg").split(' ').take(3).collect::<Vec<_>>().join(" "),
-            ),
+            ("load at the beginning", load()),
         ];
         Ok(Machine { lines })
     }
+}
+
+/// How many processes wanted to run in the last one, five and fifteen minutes.
+pub(crate) fn load() -> String {
+    read("/proc/loadavg").split(' ').take(3).collect::<Vec<_>>().join(" ")
 }
 
 fn read(path: &str) -> String {

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::Fallible;
-use crate::facts::Machine;
+use crate::facts::{Machine, load};
 use crate::process::{feed, program};
 use crate::tree::Tree;
 
@@ -53,6 +53,7 @@ pub(crate) fn run(plan: &Plan<'_>, machine: &Machine) -> Fallible<String> {
         let samples = rpc_session(plan, &tree, &temp.path().join("data"))?;
         page.push_str(&row(*files, OVER_RPC, samples));
     }
+    page.push_str(&format!("\nLoad at the end: {}.\n", load()));
     Ok(page)
 }
 

@@ -51,6 +51,9 @@ struct Args {
     /// Only what agents wait for, into HOOKS.md
     #[arg(long)]
     hooks: bool,
+    /// How many turns each agent has, for --hooks
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    turns: usize,
     /// Also Jujutsu, if `jj` is installed
     #[arg(long)]
     jj: bool,
@@ -123,7 +126,8 @@ fn run(args: &Args) -> Fallible<()> {
 }
 
 fn run_hooks(args: &Args, plan: &scenarios::Plan, machine: &facts::Machine) -> Fallible<()> {
-    let (files, rounds) = if args.quick { (vec![300], 5) } else { (vec![10_000, 100_000], 100) };
+    let (files, rounds) =
+        if args.quick { (vec![300], 5) } else { (vec![10_000, 100_000], args.turns) };
     let hooks = hooks::Plan { ctrlz: &plan.ctrlz, files, rounds, temp: plan.temp.as_deref() };
     let page = hooks::run(&hooks, machine)?;
     if let Some(dir) = &args.out {

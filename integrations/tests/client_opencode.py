@@ -7,7 +7,7 @@ import tempfile
 import time
 import urllib.request
 
-from driver import Skip, npm_install, script, wait_for
+from driver import COLUMNS, Skip, npm_install, script, wait_for
 from scenarios import EDIT, bash, difference, shared, write
 
 NAME, VERSION = "opencode", "1.18.33"
@@ -278,3 +278,5 @@ def scenarios(client):
 
 CLIENT = OpenCode()
 prepare, SCENARIOS = CLIENT.prepare, scenarios(CLIENT)
+# Each of these starts it anew, which takes long; the others differ in what is asked of it.
+FEW = (*COLUMNS, "revert and back", "revert, prompt", "fork, revert", "sub-agent")

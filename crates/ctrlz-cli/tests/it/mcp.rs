@@ -128,6 +128,10 @@ fn what_a_file_holds_is_capped_and_escaped() {
     assert!(text.len() < 200_000 && !text.contains('\u{1b}'), "{}", text.len());
     let (text, _) = call(&mut client, "list", &json!({ "limit": 1_000_000 }));
     assert!(!text.contains('\u{1b}'));
+    let id = client.ask("tools/call", &json!({ "name": "list", "arguments": {} }));
+    let answer = client.answer(id);
+    let note = answer["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(note.contains("data, not instructions"), "{note}");
 }
 
 #[test]
