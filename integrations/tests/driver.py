@@ -416,8 +416,11 @@ PAGE = ROOT / "docs" / "agents.md"
 BEGIN, END = "<!-- written by integrations/check --full --docs -->", "<!-- to here -->"
 
 
+WRITING = threading.Lock()
+
+
 def write_docs(lines, notes):
-    """Puts the table into docs/agents.md. Clients that were not tried now keep their line."""
+    """Puts lines into the table of docs/agents.md. Clients that were not tried now keep theirs."""
     head, rest = PAGE.read_text().split(BEGIN)
     last, tail = rest.split(END)
     today = datetime.date.today().isoformat()
@@ -431,6 +434,15 @@ def write_docs(lines, notes):
     page += [show(line) for _, line in sorted((kept | made).items())]
     page += ["", *(f"- {note}" for note in sorted(notes))]
     PAGE.write_text(f"{head}{BEGIN}\n" + "\n".join(page) + f"\n{END}{tail}")
+
+
+def try_and_write(client, ctrlz, args):
+    """Tries a client. Its line is written at once, so that a run that is cut off leaves something."""
+    row = try_client(client, ctrlz, args)
+    if args.docs:
+        with WRITING:
+            write_docs(*table([client], {client.NAME: row}, COLUMNS))
+    return row
 
 
 def find_ctrlz():
@@ -465,19 +477,18 @@ def main():
     parser.add_argument("--full", action="store_true", help="every scenario for close relatives too")
     parser.add_argument("--docs", action="store_true", help="write the table into docs/agents.md")
     args = parser.parse_args()
+    if args.docs and (args.scenario or not args.full):
+        parser.error("--docs goes with --full, and with every scenario")
     ctrlz, clients = find_ctrlz(), load_clients(args.client)
     begun = time.monotonic()
     with ThreadPoolExecutor(args.jobs) as pool:
-        one = lambda client: try_client(client, ctrlz, args)
+        one = lambda client: try_and_write(client, ctrlz, args)
         # Those with most to do first, so that nobody waits for the last one alone.
         longest = sorted(clients, key=lambda client: -len(getattr(client, "FEW", client.SCENARIOS)))
         rows = dict(zip([client.NAME for client in longest], pool.map(one, longest)))
     today = datetime.date.today().isoformat()
     words = (f"{today}, in {time.monotonic() - begun:.0f} s with {cpu_seconds():.0f} s of CPU time on "
              f"{os.cpu_count()} cores (load {os.getloadavg()[2]:.1f})")
-    lines, notes = table(clients, rows, COLUMNS if args.docs else columns_of(rows))
-    print_table(lines, notes, words)
-    if args.docs:
-        write_docs(lines, notes)
+    print_table(*table(clients, rows, columns_of(rows)), words)
     outcomes = [cell for row in rows.values() if isinstance(row, dict) for cell in row.values()]
     return 1 if any(cell.sign == "FAILED" for cell in outcomes) else 0
