@@ -856,6 +856,9 @@ type FromMessage struct {
 
 // GcParams: what to keep.
 type GcParams struct {
+	// Change nothing, and say what would be done.
+	DryRun bool `json:"dry_run,omitempty"`
+
 	// Operations younger than this, in days of work, always stay. Default: as the user's
 	// configuration says, else 7.
 	KeepDays *int64 `json:"keep_days,omitempty"`
@@ -910,6 +913,15 @@ type Head struct {
 
 	// The commit, unless there is none yet.
 	Commit *string `json:"commit"`
+}
+
+// HeldLock: a lock that somebody holds.
+type HeldLock struct {
+	// The processes that hold it.
+	Processes []int64 `json:"processes"`
+
+	// `work tree`, `store` or `care`.
+	What string `json:"what"`
 }
 
 // HistoryParams: which file, and which part of the list.
@@ -1476,6 +1488,9 @@ type RedoParams struct {
 
 // ReleaseParams: which session.
 type ReleaseParams struct {
+	// Then remove the whole store, for good, unless another work tree or session needs it.
+	RemoveStore bool `json:"remove_store,omitempty"`
+
 	// The session.
 	Session string `json:"session"`
 }
@@ -1484,6 +1499,9 @@ type ReleaseParams struct {
 type Released struct {
 	// The session.
 	Session string `json:"session"`
+
+	// Whether the whole store was removed.
+	StoreRemoved bool `json:"store_removed"`
 }
 
 // RepairReport: what a repair did.
@@ -1861,6 +1879,9 @@ type Status struct {
 
 	// When it was taken, in milliseconds since 1970.
 	LastAtMillis *int64 `json:"last_at_millis"`
+
+	// Locks that somebody holds just now.
+	Locks []HeldLock `json:"locks"`
 
 	// What to do next, if something is to be done; for people.
 	NextStep *string `json:"next_step"`

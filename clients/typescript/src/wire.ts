@@ -655,6 +655,8 @@ export interface FromMessage {
 
 /** What to keep. */
 export interface GcParams {
+  /** Change nothing, and say what would be done. */
+  dry_run?: boolean;
   /**
    * Operations younger than this, in days of work, always stay. Default: as the user's
    * configuration says, else 7.
@@ -700,6 +702,14 @@ export interface Head {
   branch: string | null;
   /** The commit, unless there is none yet. */
   commit: string | null;
+}
+
+/** A lock that somebody holds. */
+export interface HeldLock {
+  /** The processes that hold it. */
+  processes: number[];
+  /** `work tree`, `store` or `care`. */
+  what: string;
 }
 
 /** Which file, and which part of the list. */
@@ -1147,6 +1157,8 @@ export interface RedoParams {
 
 /** Which session. */
 export interface ReleaseParams {
+  /** Then remove the whole store, for good, unless another work tree or session needs it. */
+  remove_store?: boolean;
   /** The session. */
   session: string;
 }
@@ -1155,6 +1167,8 @@ export interface ReleaseParams {
 export interface Released {
   /** The session. */
   session: string;
+  /** Whether the whole store was removed. */
+  store_removed: boolean;
 }
 
 /** What a repair did. */
@@ -1421,6 +1435,8 @@ export interface Status {
   last: Hash | null;
   /** When it was taken, in milliseconds since 1970. */
   last_at_millis: number | null;
+  /** Locks that somebody holds just now. */
+  locks: HeldLock[];
   /** What to do next, if something is to be done; for people. */
   next_step: string | null;
   /** Packs in the store. */
@@ -1950,6 +1966,7 @@ export type Kind =
   | "diverged"
   | "nothing_pulled"
   | "no_git"
+  | "store_in_use"
   | "git"
   | "nothing_to_undo"
   | "nothing_to_redo"

@@ -61,8 +61,14 @@ const SETTINGS: [&str; 10] = [
     "maintenance.auto=false",
 ];
 
-#[expect(clippy::disallowed_methods, reason = "git carries pushes and pulls, and nothing else")]
 fn git(git_dir: &Path) -> Command {
+    let mut command = git_anywhere();
+    command.arg("--git-dir").arg(git_dir);
+    command
+}
+
+#[expect(clippy::disallowed_methods, reason = "git carries pushes and pulls, and nothing else")]
+fn git_anywhere() -> Command {
     let mut command = Command::new("git");
     command.env_clear();
     for name in PASSED_ON {
@@ -73,7 +79,7 @@ fn git(git_dir: &Path) -> Command {
     for setting in SETTINGS {
         command.args(["-c", setting]);
     }
-    command.arg("--git-dir").arg(git_dir).stdin(Stdio::null());
+    command.stdin(Stdio::null());
     command
 }
 
@@ -94,8 +100,9 @@ pub(crate) fn address(root: &Path, remote: &OsStr) -> String {
     if text.contains([':', '/']) {
         return text;
     }
-    let mut command = git(&root.join(".git"));
-    command.args(["config", "--get", &format!("remote.{text}.url")]);
+    // Git finds the configuration by itself: in a linked work tree it lies elsewhere.
+    let mut command = git_anywhere();
+    command.arg("-C").arg(root).args(["config", "--get", &format!("remote.{text}.url")]);
     match run(&mut command, "read the configuration") {
         Ok(output) if !output.stdout.is_empty() => {
             String::from_utf8_lossy(&output.stdout).trim().to_owned()

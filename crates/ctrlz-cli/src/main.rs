@@ -76,7 +76,7 @@ fn run(cli: &Cli, out: &mut Output) -> Result<Done, Failure> {
         Command::Restore(args) => commands::restore::run(&place()?, args, out),
         Command::Revert(args) => commands::revert::run(&place()?, args, out),
         Command::Unrevert(args) => commands::unrevert::run(&place()?, args, out),
-        Command::Status(args) => commands::status::run(&place()?, args, out),
+        Command::Status(args) => commands::status::run(&place()?, args, &environment, out),
         Command::Doctor(args) => commands::doctor::run(&place()?, args, &environment, out),
         Command::Watch(args) => commands::watch::run(&place()?, args, out),
         Command::Relink(args) => {

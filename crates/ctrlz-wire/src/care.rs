@@ -121,6 +121,8 @@ impl From<&ctrlz::PurgeReport> for PurgeReport {
 pub struct Released {
     /// The session.
     pub session: String,
+    /// Whether the whole store was removed.
+    pub store_removed: bool,
 }
 
 /// How everything was found to be.

@@ -86,6 +86,7 @@ pub const KINDS: &[Kind] = &[
     kind("diverged", Fault::Conflict, "a log went on here and elsewhere; neither was changed"),
     kind("nothing_pulled", Fault::Caller, "nothing came from elsewhere that could be restored"),
     kind("no_git", Fault::Machine, "git, which carries pushes and pulls, cannot be run"),
+    kind("store_in_use", Fault::Refused, "another work tree or session needs the store"),
     kind("git", Fault::Machine, "git could not do what it was asked for"),
     kind("nothing_to_undo", Fault::Caller, "everything is taken back already"),
     kind("nothing_to_redo", Fault::Caller, "no undo is left to be taken back"),
@@ -308,7 +309,8 @@ fn facts(error: &Error) -> (Option<WirePath>, ErrorDetails) {
         | Error::NotGit { path }
         | Error::Disabled { path }
         | Error::NewerFormat { path, .. }
-        | Error::UntrustedStore { path, .. } => (Some(path.as_path().into()), none),
+        | Error::UntrustedStore { path, .. }
+        | Error::StoreInUse { path, .. } => (Some(path.as_path().into()), none),
         Error::NoSpace { path, needed_bytes, free_bytes } => {
             let (found, limit) = (Some(*free_bytes), Some(*needed_bytes));
             (Some(path.as_path().into()), ErrorDetails { found, limit, ..none })

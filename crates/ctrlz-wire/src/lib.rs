@@ -51,7 +51,7 @@ pub use session::{
 };
 pub use snapshot::{
     Change, ChangeStatus, Changes, DamagedPack, Deeds, DeedsDiff, DeedsFull, Diff, DiffFull,
-    Disabled, Encoding, Exists, FileAt, FileContent, FileDiff, Files, ListedFile, Patch, Presence,
-    Problem, Record, Recovery, Shown, Skipped, Snapshot, SnapshotInfo, Status, Verification,
-    Watcher, next_step,
+    Disabled, Encoding, Exists, FileAt, FileContent, FileDiff, Files, HeldLock, ListedFile, Patch,
+    Presence, Problem, Record, Recovery, Shown, Skipped, Snapshot, SnapshotInfo, Status,
+    Verification, Watcher, next_step,
 };

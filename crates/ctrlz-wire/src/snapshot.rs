@@ -572,6 +572,8 @@ pub struct Status {
     pub interrupted_files: Option<u64>,
     /// Packs that are damaged.
     pub damaged_packs: Vec<DamagedPack>,
+    /// Locks that somebody holds just now.
+    pub locks: Vec<HeldLock>,
     /// Whether somebody watches the work tree.
     pub watcher: Watcher,
     /// What could not be recorded for agents lately, oldest first.
@@ -604,6 +606,21 @@ impl From<&ctrlz::WatcherStatus> for Watcher {
             _ => (None, None, None),
         };
         Watcher { state: tag(watcher, "state"), process, dirs, why }
+    }
+}
+
+/// A lock that somebody holds.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct HeldLock {
+    /// `work tree`, `store` or `care`.
+    pub what: &'static str,
+    /// The processes that hold it.
+    pub processes: Vec<u32>,
+}
+
+impl From<&ctrlz::HeldLock> for HeldLock {
+    fn from(lock: &ctrlz::HeldLock) -> HeldLock {
+        HeldLock { what: lock.what, processes: lock.processes.clone() }
     }
 }
 
@@ -643,6 +660,7 @@ impl Status {
             borrowed: status.borrowed,
             interrupted_files: status.interrupted_files,
             damaged_packs: packs.map(damaged).collect(),
+            locks: status.locks.iter().map(HeldLock::from).collect(),
             watcher: watcher.into(),
             failures: Vec::new(),
         })

@@ -281,6 +281,14 @@ pub enum Error {
         /// Why.
         why: &'static str,
     },
+    /// The store would be removed while somebody else needs it.
+    #[error("the store at {} is needed by {by}", shown(path))]
+    StoreInUse {
+        /// The store.
+        path: PathBuf,
+        /// A work tree or a session.
+        by: String,
+    },
     /// The snapshot would be too large.
     #[error("the snapshot would hold {found} {what}, more than {limit}{}", largest_text(largest))]
     OverBudget {
@@ -397,6 +405,7 @@ impl Error {
             | Error::NotGit { .. }
             | Error::OverBudget { .. }
             | Error::OverQuota { .. }
+            | Error::StoreInUse { .. }
             | Error::MassChange { .. }
             | Error::NotEmpty { .. }
             | Error::InsideWorkTree { .. }
@@ -465,6 +474,7 @@ impl Error {
             Error::OverBudget { .. } => {
                 "ignore what is large with `exclude`, or raise max_files / max_snapshot_bytes"
             }
+            Error::StoreInUse { .. } => "delete its other sessions first, or keep it",
             Error::OverQuota { .. } => {
                 "`ctrlz du` shows what takes room, `ctrlz gc` frees some; or raise max_store_bytes \
                  / max_total_bytes"
@@ -543,6 +553,7 @@ impl Error {
             Error::UntrustedStore { .. } => "untrusted_store",
             Error::OverBudget { .. } => "over_budget",
             Error::OverQuota { .. } => "over_quota",
+            Error::StoreInUse { .. } => "store_in_use",
             Error::NoSpace { .. } => "no_space",
             Error::MassChange { .. } => "mass_change",
             Error::Moved { .. } => "moved",

@@ -107,7 +107,7 @@ pub use store::{
     StepInfo,
 };
 pub use workspace::{
-    Diffs, IgnoredFiles, ListedFile, Notice, Options, Patch, PatchToRevert, Point, Presence,
-    QuotaUse, Recovery, Refusal, RestoreOptions, RestoreReport, Signs, Snapshot, Status,
+    Diffs, HeldLock, IgnoredFiles, ListedFile, Notice, Options, Patch, PatchToRevert, Point,
+    Presence, QuotaUse, Recovery, Refusal, RestoreOptions, RestoreReport, Signs, Snapshot, Status,
     TrackOptions, WatchEnd, WatchOptions, Watcher, WatcherStatus, Workspace, find_work_tree,
 };

@@ -423,6 +423,7 @@ class Methods:
     def gc(
         self,
         *,
+        dry_run: Optional[bool] = None,
         keep_days: Optional[int] = None,
         keep_sessions: Optional[int] = None,
         thin_days: Optional[int] = None,
@@ -430,13 +431,14 @@ class Methods:
     ) -> wire.CareReport:
         """Drops what need not be kept any longer, and packs the rest.
 
+        dry_run: Change nothing, and say what would be done.
         keep_days: Operations younger than this, in days of work, always stay. Default: as the user's
         configuration says, else 7.
         keep_sessions: Beyond that, what one of this many sessions that worked last did. Default: as configured.
         thin_days: Beyond `keep_days`, one state a day stays for this many days more. Default: as configured.
         thorough: Rewrite every pack that has anything dead in it. Default: only wasteful ones.
         """
-        params: dict[str, Any] = {"keep_days": keep_days, "keep_sessions": keep_sessions, "thin_days": thin_days, "thorough": thorough}
+        params: dict[str, Any] = {"dry_run": dry_run, "keep_days": keep_days, "keep_sessions": keep_sessions, "thin_days": thin_days, "thorough": thorough}
         return cast(wire.CareReport, self.call("gc", params))
 
     def get_file_at(
@@ -757,12 +759,14 @@ class Methods:
         self,
         *,
         session: str,
+        remove_store: Optional[bool] = None,
     ) -> wire.Released:
         """Lets go of a session: what only it did need not be kept any longer.
 
         session: The session.
+        remove_store: Then remove the whole store, for good, unless another work tree or session needs it.
         """
-        params: dict[str, Any] = {"session": session}
+        params: dict[str, Any] = {"session": session, "remove_store": remove_store}
         return cast(wire.Released, self.call("release_session", params))
 
     def repair(self) -> wire.RepairReport:
@@ -1315,6 +1319,7 @@ class AsyncMethods:
     async def gc(
         self,
         *,
+        dry_run: Optional[bool] = None,
         keep_days: Optional[int] = None,
         keep_sessions: Optional[int] = None,
         thin_days: Optional[int] = None,
@@ -1322,13 +1327,14 @@ class AsyncMethods:
     ) -> wire.CareReport:
         """Drops what need not be kept any longer, and packs the rest.
 
+        dry_run: Change nothing, and say what would be done.
         keep_days: Operations younger than this, in days of work, always stay. Default: as the user's
         configuration says, else 7.
         keep_sessions: Beyond that, what one of this many sessions that worked last did. Default: as configured.
         thin_days: Beyond `keep_days`, one state a day stays for this many days more. Default: as configured.
         thorough: Rewrite every pack that has anything dead in it. Default: only wasteful ones.
         """
-        params: dict[str, Any] = {"keep_days": keep_days, "keep_sessions": keep_sessions, "thin_days": thin_days, "thorough": thorough}
+        params: dict[str, Any] = {"dry_run": dry_run, "keep_days": keep_days, "keep_sessions": keep_sessions, "thin_days": thin_days, "thorough": thorough}
         return cast(wire.CareReport, await self.call("gc", params))
 
     async def get_file_at(
@@ -1649,12 +1655,14 @@ class AsyncMethods:
         self,
         *,
         session: str,
+        remove_store: Optional[bool] = None,
     ) -> wire.Released:
         """Lets go of a session: what only it did need not be kept any longer.
 
         session: The session.
+        remove_store: Then remove the whole store, for good, unless another work tree or session needs it.
         """
-        params: dict[str, Any] = {"session": session}
+        params: dict[str, Any] = {"session": session, "remove_store": remove_store}
         return cast(wire.Released, await self.call("release_session", params))
 
     async def repair(self) -> wire.RepairReport:

@@ -792,6 +792,15 @@ class Head:
 
 
 @dataclass(frozen=True)
+class HeldLock:
+    """A lock that somebody holds."""
+    processes: list[int]
+    """The processes that hold it."""
+    what: str
+    """`work tree`, `store` or `care`."""
+
+
+@dataclass(frozen=True)
 class Initialized:
     """What the server is and can do."""
     capabilities: Capabilities
@@ -1078,6 +1087,8 @@ class Released:
     """A session that need not be kept any more."""
     session: str
     """The session."""
+    store_removed: bool
+    """Whether the whole store was removed."""
 
 
 @dataclass(frozen=True)
@@ -1270,6 +1281,8 @@ class Status:
     """The newest snapshot."""
     last_at_millis: Optional[int]
     """When it was taken, in milliseconds since 1970."""
+    locks: list[HeldLock]
+    """Locks that somebody holds just now."""
     next_step: Optional[str]
     """What to do next, if something is to be done; for people."""
     packs: int

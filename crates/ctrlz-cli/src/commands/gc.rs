@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ctrlz::{CareReport, GcReport, Progress, Retention, Workspace};
+use ctrlz::{CareReport, GcReport, LostMessage, Progress, Retention, Workspace, escape};
 
 use super::Done;
 use crate::detached;
@@ -30,6 +30,9 @@ pub(crate) struct GcArgs {
     /// Then let git find deltas between all objects; takes long, and needs git
     #[arg(long)]
     deep: bool,
+    /// Change nothing, and say what would be dropped
+    #[arg(long, conflicts_with = "deep")]
+    dry_run: bool,
     /// Give up after two minutes, and say nothing
     #[arg(long, hide = true)]
     background: bool,
@@ -49,7 +52,10 @@ pub(crate) fn run(place: &Place, args: &GcArgs, out: &mut Output) -> Result<Done
         in_background(place, &retention);
         return Ok(Done::Complete);
     }
-    let report = watched(|progress| place.workspace.care(&retention, progress))?;
+    let report = watched(|progress| match args.dry_run {
+        true => place.workspace.foresee_care(&retention, progress),
+        false => place.workspace.care(&retention, progress),
+    })?;
     if args.deep {
         repack_with_git(place)?;
     }
@@ -58,6 +64,9 @@ pub(crate) fn run(place: &Place, args: &GcArgs, out: &mut Output) -> Result<Done
     } else {
         for line in lines(&report) {
             out.line(&line)?;
+        }
+        if args.dry_run {
+            out.line("nothing was changed")?;
         }
     }
     Ok(Done::Complete)
@@ -117,13 +126,17 @@ fn lines(report: &CareReport) -> Vec<String> {
         render::size(*bytes_after),
     )];
     if *dropped_operations > 0 {
+        lines.push(format!("{dropped_operations} operations dropped"));
+    }
+    let printable = |text: &str| escape(text.as_bytes());
+    for LostMessage { session, message } in lost_messages {
         lines.push(format!(
-            "{dropped_operations} operations dropped; {} messages of {} sessions cannot be undone \
-             any more",
-            lost_messages.len(),
-            dropped_sessions.len()
+            "lost  the files of message {} of session {}",
+            printable(message),
+            printable(session)
         ));
     }
+    lines.extend(dropped_sessions.iter().map(|id| format!("lost  session {}", printable(id))));
     lines.extend(gc.note.clone());
     lines
 }

@@ -24,14 +24,22 @@ enum Action {
     Delete {
         /// The session
         id: String,
+        /// Then remove the whole store, for good, unless another work tree or session needs it
+        #[arg(long)]
+        remove_store: bool,
     },
 }
 
 pub(crate) fn run(place: &Place, args: &SessionsArgs, out: &mut Output) -> Result<Done, Failure> {
-    if let Some(Action::Delete { id }) = &args.action {
+    if let Some(Action::Delete { id, remove_store }) = &args.action {
         place.workspace.release_session(id)?;
+        let store_removed = *remove_store;
+        if store_removed {
+            place.workspace.remove_store()?;
+        }
         match out.is_json() {
-            true => out.json(&Released { session: id.clone() })?,
+            true => out.json(&Released { session: id.clone(), store_removed })?,
+            false if store_removed => out.line("released, and the store is removed")?,
             false => out.line("released; it can be undone until `ctrlz gc` drops it")?,
         }
         return Ok(Done::Complete);

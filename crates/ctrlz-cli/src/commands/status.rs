@@ -3,10 +3,11 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use ctrlz::{Status, WatcherStatus, escape};
-use ctrlz_wire::Agents;
+use ctrlz::{HeldLock, Status, escape};
+use ctrlz_wire::{Agents, Check};
 
-use super::{Done, hook, watch};
+use super::{Done, hook, install, watch};
+use crate::config::Environment;
 use crate::failure::Failure;
 use crate::place::Place;
 use crate::render::{self, Output};
@@ -17,7 +18,12 @@ use crate::render::{self, Output};
 #[derive(clap::Args, Debug)]
 pub(crate) struct StatusArgs {}
 
-pub(crate) fn run(place: &Place, args: &StatusArgs, out: &mut Output) -> Result<Done, Failure> {
+pub(crate) fn run(
+    place: &Place,
+    args: &StatusArgs,
+    environment: &Environment,
+    out: &mut Output,
+) -> Result<Done, Failure> {
     let StatusArgs {} = args;
     if out.is_json() {
         let failures = hook::kept(place).failures();
@@ -28,9 +34,9 @@ pub(crate) fn run(place: &Place, args: &StatusArgs, out: &mut Output) -> Result<
     for line in lines(&status) {
         out.line(&line)?;
     }
-    let watcher = place.workspace.watcher()?;
-    if place.workspace.options().watch || watcher != WatcherStatus::None {
-        out.line(&format!("watcher    {}", watch::described(&watcher)))?;
+    out.line(&format!("watcher    {}", watch::described(&place.workspace.watcher()?)))?;
+    for Check { name, detail, .. } in install::checks(place, environment) {
+        out.line(&format!("client     {name}: {detail}"))?;
     }
     for line in hook::failures(place) {
         out.line(&format!("agents     {line}"))?;
@@ -79,6 +85,10 @@ fn lines(status: &Status) -> Vec<String> {
         lines.push(format!(
             "interrupted  a restore of {files} files; the next command that writes finishes it"
         ));
+    }
+    for HeldLock { what, processes } in &status.locks {
+        let processes: Vec<String> = processes.iter().map(u32::to_string).collect();
+        lines.push(format!("locked     {what}, by process {}", processes.join(", ")));
     }
     if let Some(why) = &status.gc_failed {
         lines.push(format!("gc         failed: {}", escape(why.as_bytes())));

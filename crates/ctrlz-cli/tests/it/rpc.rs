@@ -237,6 +237,8 @@ fn take_care(rpc: &mut Checked, bench: &Bench) {
     let error = rpc.client.fails("show", json!({ "hash": with, "dir": rpc.dir }), "purged");
     assert_eq!(error["details"]["replacement"], purged["snapshots"][0]["replacement"]);
     assert_eq!(bench.read("secret").as_deref(), Some("s3cret\n"));
+    let refused = json!({ "session": "s", "remove_store": true, "dir": rpc.dir });
+    rpc.client.fails("release_session", refused, "store_in_use");
 }
 
 #[test]

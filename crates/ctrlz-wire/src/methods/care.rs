@@ -37,7 +37,7 @@ pub(super) fn table() -> Vec<Method> {
             "release_session",
             "Lets go of a session: what only it did need not be kept any longer.",
             Access::Writes,
-            &["no_such_session"],
+            &["no_such_session", "store_in_use"],
             release_session,
         ),
         Method::new(
@@ -64,6 +64,9 @@ struct GcParams {
     /// Rewrite every pack that has anything dead in it. Default: only wasteful ones.
     #[serde(default)]
     thorough: bool,
+    /// Change nothing, and say what would be done.
+    #[serde(default)]
+    dry_run: bool,
 }
 
 fn gc(call: &Call<'_>, params: &GcParams) -> Result<CareReport, WireError> {
@@ -74,7 +77,11 @@ fn gc(call: &Call<'_>, params: &GcParams) -> Result<CareReport, WireError> {
         thin_days: params.thin_days.unwrap_or(call.retention.thin_days),
         thorough: params.thorough,
     };
-    Ok(CareReport::from(&call.workspace.care(&retention, call.progress)?))
+    let report = match params.dry_run {
+        true => call.workspace.foresee_care(&retention, call.progress)?,
+        false => call.workspace.care(&retention, call.progress)?,
+    };
+    Ok(CareReport::from(&report))
 }
 
 /// What to measure.
@@ -100,11 +107,17 @@ fn repair(call: &Call<'_>, _: &NoParams) -> Result<RepairReport, WireError> {
 struct ReleaseParams {
     /// The session.
     session: String,
+    /// Then remove the whole store, for good, unless another work tree or session needs it.
+    #[serde(default)]
+    remove_store: bool,
 }
 
 fn release_session(call: &Call<'_>, params: &ReleaseParams) -> Result<Released, WireError> {
     call.workspace.release_session(&params.session)?;
-    Ok(Released { session: params.session.clone() })
+    if params.remove_store {
+        call.workspace.remove_store()?;
+    }
+    Ok(Released { session: params.session.clone(), store_removed: params.remove_store })
 }
 
 /// What to remove.

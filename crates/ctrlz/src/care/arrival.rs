@@ -307,7 +307,11 @@ pub(super) fn adopt(
     for (rest, id) in &arrival.private {
         work_tree.set_ref(store, &format!("{PRIVATE}{}/{rest}", work_tree.id()), id)?;
     }
-    let past = arrival.past.iter().map(|(end, id)| (format!("past/{end}"), id));
+    // A segment that ended before the newest operation here is here, or was dropped as too old.
+    let newest_here = work_tree.last(store)?.map(|last| last.id);
+    let is_later = |end: &String| newest_here.as_ref().is_none_or(|newest| end >= newest);
+    let past = arrival.past.iter().filter(|(end, _)| is_later(end));
+    let past = past.map(|(end, id)| (format!("past/{end}"), id));
     let others = arrival.others.iter().map(|(rest, id)| (rest.clone(), id));
     for (rest, id) in past.chain(others).filter(|(_, id)| checker.has(id)) {
         work_tree.set_ref(store, &shared(&rest), id)?;

@@ -10,6 +10,7 @@ mod import;
 mod purge;
 mod redact;
 mod relink;
+mod removal;
 mod repair;
 mod retention;
 mod rewrite;

@@ -20,6 +20,7 @@ use crate::store::{
 };
 use crate::workspace::Workspace;
 
+use super::arrival::From;
 use super::thin::thin;
 
 const DAY_MILLIS: u64 = 24 * 3600 * 1000;
@@ -131,6 +132,13 @@ impl Workspace {
             expiry.perform(&hold.store, &hold.work_tree, report)?;
         }
         let patience = self.options().patience;
+        for pulled in pulled_logs(store, work_tree)? {
+            let expiry = Expiry::plan(store, &pulled, retention)?;
+            if !expiry.dropped.is_empty() {
+                let _lock = pulled.lock(store, patience)?;
+                expiry.perform(store, &pulled, report)?;
+            }
+        }
         if retention.thin_days > 0 {
             let _alone = Lock::take(&store.lock_path(), Sharing::Exclusive, patience)?;
             thin_out(store, work_tree, retention, report)?;
@@ -138,6 +146,29 @@ impl Workspace {
         let options = GcOptions { thorough: retention.thorough };
         report.gc = store.collect(options, patience, progress)?;
         Ok(())
+    }
+
+    /// What [`Workspace::care`] would do now; nothing is changed.
+    pub fn foresee_care(
+        &self,
+        retention: &Retention,
+        progress: &Progress,
+    ) -> Result<CareReport, Error> {
+        let mut report = CareReport::default();
+        let Some((store, work_tree)) = self.existing()? else { return Ok(report) };
+        let mut going = HashSet::new();
+        let pulled = pulled_logs(&store, &work_tree)?;
+        for log in std::iter::once(&work_tree).chain(&pulled) {
+            let expiry = Expiry::plan(&store, log, retention)?;
+            expiry.tell(&mut report);
+            going.extend(expiry.refs(&store, log)?);
+        }
+        let options = GcOptions { thorough: retention.thorough };
+        report.gc = store.foresee(options, &going, self.options().patience, progress)?;
+        if retention.thin_days > 0 {
+            report.gc.note = Some("what thinning takes away is not counted".into());
+        }
+        Ok(report)
     }
 
     /// Why care is due, if it is: many packs, or a day since the last time. Takes no lock, and
@@ -185,7 +216,7 @@ fn days(age: Duration) -> String {
     }
 }
 
-fn released(work_tree: &WorkTree) -> Result<BTreeSet<String>, Error> {
+pub(super) fn released(work_tree: &WorkTree) -> Result<BTreeSet<String>, Error> {
     let bytes = read_small(&work_tree.released_path(), 16 << 20)?.unwrap_or_default();
     Ok(serde_json::from_slice(&bytes).unwrap_or_default())
 }
@@ -220,16 +251,37 @@ impl Expiry {
         work_tree: &WorkTree,
         report: &mut CareReport,
     ) -> Result<(), Error> {
-        let gone: Vec<&Operation> =
-            self.dropped.iter().flat_map(|segment| &segment.operations).collect();
-        tell(&gone, &self.kept.iter().collect::<Vec<_>>(), report);
-        let commits: HashSet<ObjectId> = gone.iter().map(|operation| operation.commit).collect();
-        work_tree.forget_sessions(store, &commits)?;
-        for segment in &self.dropped {
-            work_tree.drop_segment(store, &segment.id)?;
+        self.tell(report);
+        for name in self.refs(store, work_tree)? {
+            store.refs.delete(&name)?;
         }
         work_tree.forget_index()
     }
+
+    fn tell(&self, report: &mut CareReport) {
+        let gone: Vec<&Operation> = self.gone().collect();
+        tell(&gone, &self.kept.iter().collect::<Vec<_>>(), report);
+    }
+
+    /// The refs that keep the segments, in the order in which they may go.
+    fn refs(&self, store: &Store, work_tree: &WorkTree) -> Result<Vec<String>, Error> {
+        let commits: HashSet<ObjectId> = self.gone().map(|operation| operation.commit).collect();
+        let mut refs = work_tree.sessions_at(store, &commits)?;
+        let segments = self.dropped.iter();
+        refs.extend(segments.flat_map(|segment| work_tree.segment_refs(store, &segment.id)));
+        Ok(refs)
+    }
+
+    fn gone(&self) -> impl Iterator<Item = &Operation> {
+        self.dropped.iter().flat_map(|segment| &segment.operations)
+    }
+}
+
+/// The logs that came from elsewhere. They are kept as long as the work tree's own.
+fn pulled_logs(store: &Store, own: &WorkTree) -> Result<Vec<WorkTree>, Error> {
+    let others = store.logs()?.into_iter().filter(|name| name != own.id());
+    let others = others.map(|name| WorkTree::named(store, &name));
+    Ok(others.filter(|log| From::of(log).is_some()).collect())
 }
 
 /// What else decides about a segment.

@@ -81,8 +81,12 @@ struct Temporary {
 
 impl Temporary {
     fn create(dir: &Path) -> Result<Temporary, FileError> {
+        Temporary::create_as(TEMPORARY, dir)
+    }
+
+    fn create_as(prefix: &str, dir: &Path) -> Result<Temporary, FileError> {
         loop {
-            let path = dir.join(format!("{TEMPORARY}{}", random_name()));
+            let path = dir.join(format!("{prefix}{}", random_name()));
             let file = create(&path)?;
             match hold(&file, &path) {
                 Ok(true) => return Ok(Temporary { path, file }),
@@ -158,6 +162,34 @@ pub(crate) fn remove_build_dir(path: &Path) -> Result<(), FileError> {
         true => absent_is_fine(std::fs::remove_dir_all(path)).named("remove", path),
         false => Ok(()),
     }
+}
+
+/// Removes a whole store: it loses its name first, so that it is there or not. What a killed
+/// process left of it is swept like an unfinished one.
+pub(crate) fn retire_dir(path: &Path) -> Result<(), FileError> {
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    let retired = parent.join(format!("{BUILDING}{}", random_name()));
+    std::fs::rename(path, &retired).named("remove", path)?;
+    sync_dir(parent)?;
+    remove_build_dir(&retired)
+}
+
+/// The prefix of a file for the user that is not finished, beside where it will be.
+const EXPORTING: &str = ".ctrlz-export-";
+
+/// Creates a file in anybody's directory that nobody knows yet. [`sweep_exports`] lets it be while
+/// the handle, or a copy of it, lives.
+pub(crate) fn create_export(dir: &Path) -> Result<(PathBuf, File), FileError> {
+    let Temporary { path, file } = Temporary::create_as(EXPORTING, dir)?;
+    Ok((path, file))
+}
+
+/// Removes what [`create_export`] made for processes that are gone.
+pub(crate) fn sweep_exports(dir: &Path) -> Result<(), FileError> {
+    for (path, _) in orphans(dir, EXPORTING, |kind| kind.is_file())? {
+        absent_is_fine(std::fs::remove_file(&path)).named("remove", &path)?;
+    }
+    Ok(())
 }
 
 /// Removes unfinished stores in `parent`, which may be anybody's directory, whose makers are gone.

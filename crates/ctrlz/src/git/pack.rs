@@ -136,6 +136,16 @@ impl PackFile {
         whole.and_then(|_| self.data.entry_slice(start..self.data.pack_end() as u64))
     }
 
+    /// The commits that are stored whole.
+    pub(crate) fn whole_commits(&self) -> impl Iterator<Item = ObjectId> + '_ {
+        let is_whole = |at: &u32| {
+            let entry = self.data.entry(self.index.pack_offset_at_index(*at));
+            entry.is_ok_and(|entry| entry.header.as_kind() == Some(gix_object::Kind::Commit))
+        };
+        let id = |at| ObjectId::from_slice(self.index.oid_at_index(at).as_bytes());
+        (0..self.index.num_objects()).filter(is_whole).filter_map(id)
+    }
+
     /// What each entry takes in the pack.
     pub(crate) fn entry_sizes(&self) -> Vec<(ObjectId, u64)> {
         let mut ends = self.index.sorted_offsets();

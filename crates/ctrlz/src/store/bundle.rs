@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::error::Error;
-use crate::fs::{Named, private, random_name};
+use crate::fs::{Named, private};
 use crate::git::{Hasher, Kind, ObjectId, RawEntry, hash_object};
 use crate::scan::Progress;
 
@@ -55,8 +55,12 @@ pub(crate) fn write_bundle(
 ) -> Result<u64, Error> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
-    let temporary = parent.join(format!(".ctrlz-export-{}", random_name()));
-    let written = write_to(store, &temporary, contents, progress).and_then(|bytes| {
+    private::sweep_exports(parent)?;
+    let (temporary, file) = private::create_export(parent)?;
+    // The other handle keeps it ours until it has its name.
+    let copied = file.try_clone().named("open", &temporary).map_err(Error::from);
+    let written = copied.and_then(|copy| write_to(store, &temporary, copy, contents, progress));
+    let written = written.and_then(|bytes| {
         std::fs::rename(&temporary, path).named("create", path)?;
         private::sync_dir(parent)?;
         Ok(bytes)
@@ -71,10 +75,10 @@ pub(crate) fn write_bundle(
 fn write_to(
     store: &Store,
     path: &Path,
+    mut file: File,
     contents: &Contents<'_>,
     progress: &Progress,
 ) -> Result<u64, Error> {
-    let mut file = private::create(path)?;
     let mut header = SIGNATURE.to_vec();
     for (name, id) in contents.refs {
         header.extend(format!("{id} {name}\n").into_bytes());

@@ -8,7 +8,7 @@
 //! copies of something.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ use super::merge::{SMALL_BYTES, is_ours};
 use super::pack_writer::{Effort, Published, effort_of};
 use super::quarantine::is_among;
 use super::repack::{Versions, repack};
+use super::work_tree::WorkTree;
 
 /// A pack is rewritten when this share of its objects is dead, in percent.
 const WASTEFUL_PERCENT: u64 = 20;
@@ -32,7 +33,7 @@ const WASTEFUL_PERCENT: u64 = 20;
 /// needed.
 const ROUND_PERCENT: u64 = 10;
 /// And no less than this, or small stores would need many rounds.
-const MIN_ROUND_BYTES: u64 = 64 << 20;
+const MIN_ROUND_BYTES: u64 = 16 << 20;
 
 /// How to collect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,6 +109,9 @@ impl Store {
     ) -> Result<GcReport, Error> {
         let shared = Lock::take(&self.lock_path(), Sharing::Shared, patience)?;
         self.objects.refresh()?;
+        for dir in self.work_tree_dirs()? {
+            WorkTree::sweep_dir(&dir)?;
+        }
         let mut report = GcReport::default();
         let packs = self.objects.open_packs();
         (report.packs_before, report.bytes_before) = (packs.len(), total_bytes(&packs));
@@ -148,6 +152,49 @@ impl Store {
         Ok(report)
     }
 
+    /// What [`Store::collect`] would do if the refs `going` were gone. Sizes are an estimate: how
+    /// well the rest can be packed turns out when it is.
+    pub(crate) fn foresee(
+        &self,
+        options: GcOptions,
+        going: &HashSet<String>,
+        patience: Duration,
+        progress: &Progress,
+    ) -> Result<GcReport, Error> {
+        let _shared = Lock::take(&self.lock_path(), Sharing::Shared, patience)?;
+        self.objects.refresh()?;
+        let mut heads = self.roots()?;
+        heads.retain(|name, _| !going.contains(name));
+        let mut live = Live::default();
+        self.mark(&heads, &mut live, progress)?;
+        let packs = self.objects.open_packs();
+        let bytes = total_bytes(&packs);
+        let budget = (bytes * ROUND_PERCENT / 100).max(MIN_ROUND_BYTES);
+        let flawed = self.known_flawed();
+        let whole: Vec<Arc<PackFile>> =
+            packs.iter().filter(|pack| !is_among(&flawed, pack)).cloned().collect();
+        let mut report = GcReport {
+            bytes_before: bytes,
+            bytes_after: bytes,
+            packs_before: packs.len(),
+            packs_after: packs.len(),
+            live_objects: live.len() as u64,
+            ..GcReport::default()
+        };
+        for round in rounds(&whole, &live, options, budget) {
+            let mut kept = HashSet::new();
+            for (id, size) in round.iter().flat_map(|pack| pack.entry_sizes()) {
+                if !live.contains(&id) || !kept.insert(id) {
+                    report.dropped_objects += 1;
+                    report.bytes_after = report.bytes_after.saturating_sub(size);
+                }
+            }
+            report.packs_after -= round.len();
+            report.packs_after += usize::from(!kept.is_empty());
+        }
+        Ok(report)
+    }
+
     /// One round: the live part of some packs is copied, then the packs go.
     fn replace(
         &self,
@@ -178,13 +225,12 @@ impl Store {
         self.mark(&moved, live, progress)?;
         if live.len() > before {
             // A new snapshot may have found an object here that was dead a moment ago.
-            let kept: HashSet<PathBuf> = copied.packs.iter().cloned().collect();
-            let elsewhere = |id: &ObjectId| {
-                self.objects.open_packs().iter().any(|pack| {
-                    let goes = packs.iter().any(|old| old.path() == pack.path());
-                    (!goes || kept.contains(pack.path())) && pack.contains(id)
-                })
+            let going: HashSet<&Path> = packs.iter().map(|pack| pack.path()).collect();
+            let stays = |pack: &Arc<PackFile>| {
+                !going.contains(pack.path()) || copied.packs.iter().any(|made| made == pack.path())
             };
+            let staying: Vec<_> = self.objects.open_packs().into_iter().filter(stays).collect();
+            let elsewhere = |id: &ObjectId| staying.iter().any(|pack| pack.contains(id));
             let revived = |id: &ObjectId| live.contains(id) && !elsewhere(id);
             if packs.iter().any(|pack| pack.ids().any(|id| revived(&id))) {
                 // Everybody waits meanwhile.

@@ -15,7 +15,7 @@ use super::repack::{Versions, repack};
 /// This many small packs are merged. Every snapshot opens all packs, so their number is a cost.
 const MANY: usize = 50;
 /// Larger packs are left alone.
-pub(super) const SMALL_BYTES: u64 = 4 << 20;
+pub(super) const SMALL_BYTES: u64 = 8 << 20;
 
 /// A command waits for merging, so little is compressed again.
 const EFFORT_BYTES: u64 = 1 << 20;
@@ -53,13 +53,14 @@ impl Store {
     }
 
     /// Which objects of some packs are versions of each other, as the operations in them tell.
+    ///
+    /// What was merged before has its deltas, and only its newest operation, which is whole, can be
+    /// an older version of something; reading the others would take longer with every merge.
     fn versions_in(&self, packs: &[Arc<PackFile>]) -> Versions {
         let mut operations: Vec<(String, String, (ObjectId, ObjectId))> = Vec::new();
         for pack in packs {
-            for id in pack.ids() {
-                if let Ok(Some((crate::git::Kind::Commit, _))) = pack.header(&id)
-                    && let Ok(operation) = log::read(&self.objects, &id)
-                {
+            for id in pack.whole_commits() {
+                if let Ok(operation) = log::read(&self.objects, &id) {
                     let link = (operation.commit, operation.snapshot);
                     operations.push((operation.work_tree, operation.id, link));
                 }

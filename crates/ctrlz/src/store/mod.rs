@@ -59,7 +59,7 @@ pub(crate) use gc::{GcOptions, Live};
 pub(crate) use incoming::Incoming;
 pub(crate) use layout::Store;
 pub(crate) use lender::{Absorbed, Borrowed, Lender, Limits};
-pub(crate) use lock::{Lock, Sharing};
+pub(crate) use lock::{Lock, Sharing, holders};
 pub(crate) use log::{
     NewOperation, Redacted, Rewriting, Rewritten, Start, new_id, read as read_operation, redact,
     sessions_of,

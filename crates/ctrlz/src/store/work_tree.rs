@@ -30,6 +30,7 @@ pub(crate) struct WorkTree {
 }
 
 const WATCH: &str = "watch";
+const PLANS: &str = "plans";
 
 impl WorkTree {
     /// The part of `store` with this name, which is a work tree's or a log's from elsewhere.
@@ -82,7 +83,7 @@ impl WorkTree {
 
     /// Takes the lock, and clears away what a killed holder left.
     pub(crate) fn lock(&self, store: &Store, patience: Duration) -> Result<Lock, Error> {
-        let lock = Lock::take(&self.dir.join("lock"), Sharing::Exclusive, patience)?;
+        let lock = Lock::take(&self.lock_path(), Sharing::Exclusive, patience)?;
         private::sweep(&self.dir)?;
         self.clear_ref_locks(store)?;
         Ok(lock)
@@ -103,6 +104,10 @@ impl WorkTree {
     /// Where a ref's new value is written before it takes the ref's name.
     fn scratch(&self, ref_name: &str) -> PathBuf {
         self.dir.join(format!("{SCRATCH}{}", escaped(ref_name)))
+    }
+
+    pub(crate) fn lock_path(&self) -> PathBuf {
+        self.dir.join("lock")
     }
 
     pub(crate) fn cache_path(&self) -> PathBuf {
@@ -284,23 +289,26 @@ impl WorkTree {
             .collect())
     }
 
-    /// Drops a past segment and its companions. What only they reach is garbage from then on.
-    pub(crate) fn drop_segment(&self, store: &Store, id: &str) -> Result<(), Error> {
-        store.refs.delete(&self.past_companion_ref(id))?;
-        store.refs.delete(&store.past_ref(&self.id, id))
+    /// The refs of a past segment and of its companions.
+    pub(crate) fn segment_refs(&self, store: &Store, id: &str) -> [String; 2] {
+        [self.past_companion_ref(id), store.past_ref(&self.id, id)]
     }
 
-    /// Removes the refs of sessions whose newest operation is one of `commits`.
-    pub(crate) fn forget_sessions(
+    /// The refs of sessions whose newest operation is one of `commits`.
+    pub(crate) fn sessions_at(
         &self,
         store: &Store,
         commits: &HashSet<ObjectId>,
-    ) -> Result<(), Error> {
+    ) -> Result<Vec<String>, Error> {
         let dir = self.session_ref("");
-        for (name, commit) in store.refs.list(dir.trim_end_matches('/'))? {
-            if commits.contains(&commit) {
-                store.refs.delete(&name)?;
-            }
+        let all = store.refs.list(dir.trim_end_matches('/'))?.into_iter();
+        Ok(all.filter(|(_, commit)| commits.contains(commit)).map(|(name, _)| name).collect())
+    }
+
+    /// Clears away what dead processes left, whoever they were.
+    pub(crate) fn sweep_dir(dir: &Path) -> Result<(), Error> {
+        for dir in [dir.to_owned(), dir.join(PLANS), dir.join(WATCH)] {
+            private::sweep(&dir)?;
         }
         Ok(())
     }
@@ -344,7 +352,7 @@ impl WorkTree {
     }
 
     pub(crate) fn plans_dir(&self) -> PathBuf {
-        self.dir.join("plans")
+        self.dir.join(PLANS)
     }
 
     /// Says where a log of another machine came from.

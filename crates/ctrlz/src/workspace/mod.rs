@@ -36,7 +36,7 @@ pub use companion::IgnoredFiles;
 pub use put_back::{PatchToRevert, Point, RestoreOptions, RestoreReport};
 pub use quota::QuotaUse;
 pub use read::{Diffs, ListedFile, Patch, Presence};
-pub use status::Status;
+pub use status::{HeldLock, Status};
 pub use track::{Snapshot, TrackOptions};
 pub use watcher::{Refusal, WatchEnd, WatchOptions, Watcher, WatcherStatus};
 

@@ -10,7 +10,7 @@ use crate::fs::private::read_small;
 use crate::git::ObjectId;
 use crate::restore::Journal;
 use crate::scan::Skipped;
-use crate::store::Borrowed;
+use crate::store::{Borrowed, Store, WorkTree, holders};
 
 use super::Workspace;
 
@@ -47,6 +47,17 @@ pub struct Status {
     pub gc_failed: Option<String>,
     /// Packs that are damaged, and how.
     pub damaged_packs: Vec<(PathBuf, String)>,
+    /// Locks that somebody holds just now.
+    pub locks: Vec<HeldLock>,
+}
+
+/// A lock that somebody holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HeldLock {
+    /// What it locks: the work tree, the store, or its care.
+    pub what: &'static str,
+    /// Who holds it; several may, if they only add to the store.
+    pub processes: Vec<u32>,
 }
 
 impl Workspace {
@@ -68,6 +79,7 @@ impl Workspace {
             interrupted_files: None,
             gc_failed: None,
             damaged_packs: Vec::new(),
+            locks: Vec::new(),
         };
         let Some((store, work_tree)) = self.existing()? else { return Ok(status) };
         status.store_bytes = disk_use(store.path())?;
@@ -75,6 +87,7 @@ impl Workspace {
         status.packs = store.objects.open_packs().len() as u64;
         status.damaged_packs = store.damaged_packs();
         status.gc_failed = gc_failure(&store);
+        status.locks = held_locks(&store, &work_tree);
         status.borrowed = Borrowed::load(&work_tree.borrowed_path())?.len();
         let journal = Journal::peek(&work_tree.journal_path())?;
         status.interrupted_files = journal.map(|journal| journal.units.len() as u64);
@@ -88,14 +101,24 @@ impl Workspace {
     }
 }
 
+fn held_locks(store: &Store, work_tree: &WorkTree) -> Vec<HeldLock> {
+    let locks = [
+        ("work tree", work_tree.lock_path()),
+        ("store", store.lock_path()),
+        ("care", store.care_lock_path()),
+    ];
+    let held = locks.map(|(what, path)| HeldLock { what, processes: holders(&path) });
+    held.into_iter().filter(|lock| !lock.processes.is_empty()).collect()
+}
+
 /// What whoever collected garbage last left for us to tell.
-fn gc_failure(store: &crate::store::Store) -> Option<String> {
+fn gc_failure(store: &Store) -> Option<String> {
     let bytes = read_small(&store.cared_path(), 64 << 10).ok().flatten()?;
     Some(String::from_utf8_lossy(&bytes).into_owned()).filter(|why| !why.is_empty())
 }
 
 /// Files of a snapshot, as far as its trees can be read.
-fn count_files(store: &crate::store::Store, snapshot: ObjectId) -> u64 {
+fn count_files(store: &Store, snapshot: ObjectId) -> u64 {
     let mut count = 0_u64;
     let mut work = vec![snapshot];
     while let Some(tree) = work.pop() {

@@ -9,6 +9,12 @@ impl Lab {
         self.workspace().care(retention, &Progress::default()).unwrap()
     }
 
+    /// The same while files come and go.
+    fn store_bytes_now(&self) -> u64 {
+        let packs = std::fs::read_dir(self.store().join("objects/pack")).unwrap();
+        packs.flatten().filter_map(|entry| entry.metadata().ok()).map(|meta| meta.len()).sum()
+    }
+
     fn store_bytes(&self) -> u64 {
         let packs = std::fs::read_dir(self.store().join("objects/pack")).unwrap();
         packs.map(|entry| entry.unwrap().metadata().unwrap().len()).sum()
@@ -111,7 +117,112 @@ fn of_old_days_one_state_each_is_left() {
     assert_eq!(lab.read("src/dir3/changing.txt"), version(0));
 }
 
-/// Whether any object of the store, or any of its other files, holds `canary`.
+#[test]
+fn what_is_foreseen_is_what_happens() {
+    let lab = Lab::new();
+    versions(&lab, 560);
+    let policy = Retention { keep_days: 0, ..thorough() };
+    let files = || {
+        let list = |dir: &str| {
+            let entries = std::fs::read_dir(lab.store().join(dir)).unwrap();
+            entries.map(|entry| entry.unwrap().path()).collect::<std::collections::BTreeSet<_>>()
+        };
+        (list("objects/pack"), lab.store_git(&["for-each-ref"]))
+    };
+    let before = files();
+    let foreseen = lab.workspace().foresee_care(&policy, &Progress::default()).unwrap();
+    assert_eq!(files(), before, "nothing is changed by looking");
+    let done = lab.care(&policy);
+    assert_eq!(foreseen.dropped_operations, done.dropped_operations);
+    assert_eq!(foreseen.dropped_sessions, done.dropped_sessions);
+    assert_eq!(foreseen.lost_messages, done.lost_messages);
+    let facts = |report: &CareReport| {
+        let gc = &report.gc;
+        (gc.dropped_objects, gc.live_objects, gc.packs_before, gc.packs_after, gc.bytes_before)
+    };
+    assert_eq!(facts(&foreseen), facts(&done));
+    let again = lab.workspace().foresee_care(&policy, &Progress::default()).unwrap();
+    assert_eq!((again.dropped_operations, again.gc.dropped_objects), (0, 0));
+}
+
+#[test]
+fn what_dead_processes_left_for_other_work_trees_is_swept() {
+    let lab = Lab::new();
+    versions(&lab, 2);
+    let other = lab.store().join("ctrlz/wt/somebody-else");
+    std::fs::create_dir_all(other.join("plans")).unwrap();
+    let left = [other.join("tmp_0123456789abcdef"), other.join("plans/tmp_0123456789abcdef")];
+    let alive = other.join("tmp_fedcba9876543210");
+    for path in left.iter().chain([&alive]) {
+        std::fs::write(path, "half a file").unwrap();
+    }
+    let writer = std::fs::File::open(&alive).unwrap();
+    writer.lock().unwrap();
+    lab.care(&Retention::default());
+    assert!(left.iter().all(|path| !path.exists()));
+    assert!(alive.exists(), "whoever makes it is still alive");
+}
+
+/// Half of a store is dropped while somebody takes snapshots.
+#[test]
+fn collecting_garbage_takes_little_room_and_holds_nobody_up() {
+    let slow = std::env::var_os("RUN_SLOW_TESTS").is_some();
+    let bytes = if slow { 1_200_000 } else { 100_000 };
+    let lab = Lab::new();
+    for number in 0..300_u64 {
+        lab.write(&format!("large{}", number % 40), crate::lab::noise(number, bytes));
+        lab.hash();
+    }
+    let mut usual = (0..30).map(|number| timed_track(&lab, number)).collect::<Vec<_>>();
+    let before = lab.store_bytes();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let is_done = || done.load(std::sync::atomic::Ordering::Relaxed);
+    let (peak, mut meanwhile, took) = std::thread::scope(|scope| {
+        let room = scope.spawn(|| {
+            let mut peak = 0;
+            while !is_done() {
+                peak = peak.max(lab.store_bytes_now());
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            peak
+        });
+        let tracks = scope.spawn(|| {
+            let numbers = (100..).take_while(|_| !is_done());
+            numbers.map(|number| timed_track(&lab, number)).collect::<Vec<_>>()
+        });
+        let start = std::time::Instant::now();
+        let report = lab.care(&Retention { keep_days: 0, ..thorough() });
+        let took = start.elapsed();
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(report.dropped_operations, 256);
+        (room.join().unwrap(), tracks.join().unwrap(), took)
+    });
+    usual.sort();
+    meanwhile.sort();
+    let extra = peak.saturating_sub(before);
+    eprintln!(
+        "{before} bytes, {extra} more at most while {took:?} of collecting made them {}; a snapshot \
+         took {:?} before, meanwhile {:?} ({} of them, the longest {:?})",
+        lab.store_bytes(),
+        usual[usual.len() / 2],
+        meanwhile[meanwhile.len() / 2],
+        meanwhile.len(),
+        meanwhile[meanwhile.len() - 1],
+    );
+    // Small stores are collected in pieces of 16 MiB.
+    assert!(extra <= (before / 10).max(16 << 20), "{extra} more than {before}");
+    assert!(lab.store_bytes() < before / 2);
+    assert!(meanwhile.len() > 1, "nobody could take a snapshot meanwhile");
+}
+
+fn timed_track(lab: &Lab, number: u64) -> std::time::Duration {
+    lab.write("small", number.to_string());
+    let start = std::time::Instant::now();
+    lab.hash();
+    start.elapsed()
+}
+
+/// Whether any object of the store, or any other file of the data directory, holds `canary`.
 fn holds_canary(lab: &Lab, canary: &str) -> bool {
     let objects = lab.store_git(&["cat-file", "--batch-all-objects", "--batch-check"]);
     let in_objects = objects.lines().any(|line| {
@@ -119,7 +230,10 @@ fn holds_canary(lab: &Lab, canary: &str) -> bool {
         let kind = kind.split(' ').next().unwrap();
         lab.store_git(&["cat-file", kind, id]).contains(canary)
     });
-    let mut dirs = vec![lab.store()];
+    // What was put aside is packed, and no object of the store: it has to be gone.
+    let quarantine = lab.store().join("ctrlz/quarantine");
+    let aside = std::fs::read_dir(quarantine).is_ok_and(|mut entries| entries.next().is_some());
+    let mut dirs = vec![lab.options.data_dir.clone()];
     let mut in_files = false;
     while let Some(dir) = dirs.pop() {
         for entry in std::fs::read_dir(dir).unwrap() {
@@ -132,7 +246,51 @@ fn holds_canary(lab: &Lab, canary: &str) -> bool {
             }
         }
     }
-    in_objects || in_files
+    aside || in_objects || in_files
+}
+
+fn damage_newest_pack(lab: &Lab) {
+    let packs = std::fs::read_dir(lab.store().join("objects/pack")).unwrap();
+    let packs = packs.map(|entry| entry.unwrap().path());
+    let packs = packs.filter(|path| path.extension().is_some_and(|e| e == "pack"));
+    let newest = packs.max_by_key(|path| path.metadata().unwrap().modified().unwrap()).unwrap();
+    let mut bytes = std::fs::read(&newest).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x41;
+    std::fs::write(&newest, bytes).unwrap();
+}
+
+/// Snapshots are taken of what is being purged: whatever comes back is in the work tree, and says
+/// so; once it is gone from there, the next purge leaves nothing.
+#[test]
+fn a_purge_beside_snapshots_of_the_same_file_is_whole_or_says_that_it_is_there() {
+    let lab = Lab::new();
+    let canary = "CANARY-0e91";
+    let path = crate::lab::tree_path("secret");
+    let purge = || {
+        let options = ctrlz::PurgeOptions::default();
+        lab.workspace().purge(&path, options, &Progress::default())
+    };
+    lab.write("other", "stays\n");
+    for round in 0..10 {
+        lab.write("secret", format!("{canary} {round}\n").repeat(20));
+        lab.hash();
+        std::thread::scope(|scope| {
+            let tracking = scope.spawn(|| lab.hash());
+            let report = purge().unwrap();
+            tracking.join().unwrap();
+            assert!(report.still_there);
+        });
+        lab.remove("secret");
+        match purge() {
+            Ok(report) => assert!(!report.still_there),
+            Err(Error::NothingToPurge { .. }) => (),
+            Err(error) => panic!("{error}"),
+        }
+        assert!(!holds_canary(&lab, canary), "round {round}");
+    }
+    lab.hash();
+    assert_fsck_clean(&lab.store());
 }
 
 #[test]
@@ -148,6 +306,16 @@ fn what_is_purged_is_nowhere_any_more() {
         lab.hash();
     }
     lab.store_git(&["gc", "-q"]);
+    // Safety snapshots, on the way there and back, and one of an edit that nobody tracked.
+    lab.write("deep/secret.txt", format!("{canary} edited\n"));
+    lab.restore(old);
+    lab.write("deep/secret.txt", format!("{canary} edited again\n").repeat(40));
+    lab.restore_exact(old);
+    // A damaged pack that was put aside.
+    lab.write("deep/secret.txt", format!("{canary} damaged\n"));
+    lab.hash();
+    damage_newest_pack(&lab);
+    lab.workspace().repair(&Progress::default()).unwrap();
     lab.remove("deep/secret.txt");
     lab.remove(".env");
     let last = lab.hash();
@@ -157,7 +325,8 @@ fn what_is_purged_is_nowhere_any_more() {
         lab.workspace().purge(&path, ctrlz::PurgeOptions::default(), &Progress::default())
     };
     let report = purge("deep").unwrap();
-    assert_eq!(report.contents, 6);
+    // What the damage took for good is not among them.
+    assert!(report.contents > 6, "{}", report.contents);
     assert!(!report.still_there && report.same_content.is_empty());
     assert!(holds_canary(&lab, canary), "the ignored file is still kept");
     purge(".env").unwrap();
@@ -233,6 +402,56 @@ fn nothing_is_garbage_when_a_ref_cannot_be_read() {
 }
 
 #[test]
+fn gc_purge_repair_and_verify_take_turns_beside_snapshots_and_raise_no_false_alarm() {
+    let rounds = if std::env::var_os("RUN_SLOW_TESTS").is_some() { 100 } else { 8 };
+    let lab = Lab::new();
+    versions(&lab, 5);
+    for number in 0..rounds {
+        lab.write(&format!("secret{number}"), format!("CANARY-{number} is to go\n"));
+    }
+    lab.hash();
+    for number in 0..rounds {
+        lab.remove(&format!("secret{number}"));
+    }
+    // Whoever has to wait too long says that it is busy, and nothing else goes wrong.
+    fn fine<T>(outcome: Result<T, Error>) -> Option<T> {
+        match outcome {
+            Ok(done) => Some(done),
+            Err(Error::Busy { .. }) => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let progress = Progress::default;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..rounds {
+                fine(lab.workspace().care(&thorough(), &progress()));
+            }
+        });
+        scope.spawn(|| {
+            for number in 0..rounds {
+                let path = crate::lab::tree_path(&format!("secret{number}"));
+                fine(lab.workspace().purge(&path, Default::default(), &progress()));
+            }
+        });
+        scope.spawn(|| {
+            for _ in 0..rounds {
+                let report = fine(lab.workspace().repair(&progress()));
+                assert_eq!(report.map_or(vec![], |report| report.before.problems), []);
+            }
+        });
+        for number in 0..rounds {
+            lab.write("a.txt", version(number));
+            let hash = lab.hash();
+            lab.workspace().check_snapshot(&hash).unwrap();
+            let found = fine(lab.workspace().verify(&progress()));
+            assert_eq!(found.map_or(vec![], |found| found.problems), [], "{number}");
+        }
+    });
+    assert_fsck_clean(&lab.store());
+}
+
+#[test]
 fn refs_that_come_while_garbage_is_collected_are_no_lost_ones() {
     let lab = Lab::new();
     versions(&lab, 3);
@@ -292,6 +511,7 @@ fn collecting_garbage_beside_snapshots_breaks_none() {
         done.store(true, std::sync::atomic::Ordering::Relaxed);
         collector.join().unwrap()
     });
+    eprintln!("{count} snapshots beside {rounds} collections");
     assert!(rounds > 5, "{rounds}");
     row.add(count as u64);
     row.note(format!("{rounds} times gc"));
@@ -334,7 +554,11 @@ fn many_snapshots_of_one_changing_file_take_little_more_than_its_versions() {
     let grown = lab.store_bytes() - before;
     lab.care(&thorough());
     let after = lab.store_bytes() - before;
-    let found = format!("{grown} before gc, {after} after, {expected} expected");
+    let found = format!(
+        "{tracks} snapshots of {files} files: {grown} bytes before gc, {after} after; the changed \
+         files alone take {expected} compressed"
+    );
+    eprintln!("{found}");
     let mut row = xtask::Row::of(15, "snapshots of incompressible versions");
     row.add(tracks as u64);
     row.note(format!("{:.2} × the versions alone after gc", after as f64 / expected as f64));

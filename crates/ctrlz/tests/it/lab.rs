@@ -154,6 +154,20 @@ pub(crate) fn tree_path(path: &str) -> TreePath {
     TreePath::parse(path.as_bytes()).unwrap()
 }
 
+/// Bytes that do not compress, the same for the same seed.
+pub(crate) fn noise(seed: u64, bytes: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut noise = Vec::new();
+    while (noise.len() as u64) < bytes {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        noise.extend(state.to_le_bytes());
+    }
+    noise.truncate(bytes as usize);
+    noise
+}
+
 fn content_hash(bytes: &[u8]) -> u64 {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();

@@ -2,23 +2,9 @@
 
 use ctrlz::{Error, Progress, SkipReason, TrackOptions};
 
-use crate::lab::Lab;
+use crate::lab::{Lab, noise};
 
 const KB: u64 = 1 << 10;
-
-/// Bytes that do not compress, the same for the same seed.
-fn noise(seed: u64, bytes: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut noise = Vec::new();
-    while (noise.len() as u64) < bytes {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        noise.extend(state.to_le_bytes());
-    }
-    noise.truncate(bytes as usize);
-    noise
-}
 
 fn used(lab: &Lab) -> u64 {
     lab.workspace().status().unwrap().quota.unwrap().store_bytes
