@@ -3,26 +3,30 @@
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::bench::{Bench, Ran, contents, finish, program};
+use crate::git_http::GitHttp;
 
-/// `git daemon` with one bare repository.
+/// A bare repository, and what serves it.
 struct Server {
-    daemon: Child,
+    serving: Serving,
     dir: tempfile::TempDir,
-    port: u16,
+}
+
+enum Serving {
+    Daemon { daemon: Child, port: u16 },
+    Http(GitHttp),
 }
 
 impl Server {
+    /// `git daemon`.
     fn start() -> Server {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = Server::repository_in_a_new_place();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let mut init = git();
-        finish(init.args(["init", "-q", "--bare"]).arg(dir.path().join("p.git")));
         let mut daemon = git();
         daemon.args(["daemon", "--reuseaddr", "--export-all", "--enable=receive-pack"]);
         daemon.args(["--listen=127.0.0.1", &format!("--port={port}")]);
@@ -34,11 +38,26 @@ impl Server {
             assert!(start.elapsed() < Duration::from_secs(20), "the server does not answer");
             std::thread::sleep(Duration::from_millis(10));
         }
-        Server { daemon, dir, port }
+        Server { serving: Serving::Daemon { daemon, port }, dir }
+    }
+
+    /// `git http-backend` behind a web server.
+    fn start_http() -> Server {
+        let dir = Server::repository_in_a_new_place();
+        Server { serving: Serving::Http(GitHttp::serve(dir.path())), dir }
+    }
+
+    fn repository_in_a_new_place() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        finish(git().args(["init", "-q", "--bare"]).arg(dir.path().join("p.git")));
+        dir
     }
 
     fn address(&self) -> String {
-        format!("git://127.0.0.1:{}/p.git", self.port)
+        match &self.serving {
+            Serving::Daemon { port, .. } => format!("git://127.0.0.1:{port}/p.git"),
+            Serving::Http(http) => format!("http://127.0.0.1:{}/p.git", http.port),
+        }
     }
 
     fn repository(&self) -> PathBuf {
@@ -57,13 +76,15 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Its children are in its group.
-        kill_process_group(Pid::from_child(&self.daemon), Signal::KILL).ok();
-        self.daemon.wait().ok();
+        if let Serving::Daemon { daemon, .. } = &mut self.serving {
+            // Its children are in its group.
+            kill_process_group(Pid::from_child(daemon), Signal::KILL).ok();
+            daemon.wait().ok();
+        }
     }
 }
 
-fn git() -> std::process::Command {
+fn git() -> Command {
     let mut git = program("git");
     git.env("PATH", std::env::var_os("PATH").unwrap_or_default());
     git.env("HOME", "/nonexistent").env("GIT_CONFIG_GLOBAL", "/dev/null");
@@ -71,11 +92,16 @@ fn git() -> std::process::Command {
 }
 
 impl Bench {
-    /// Runs a command that may start git.
-    fn net(&self, words: &[&str]) -> Ran {
+    /// A command that may start git.
+    fn net_command(&self, words: &[&str]) -> Command {
         let mut command = self.command(words);
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
-        finish(command.env("GIT_CONFIG_GLOBAL", "/dev/null"))
+        command.env("GIT_CONFIG_GLOBAL", "/dev/null");
+        command
+    }
+
+    fn net(&self, words: &[&str]) -> Ran {
+        finish(&mut self.net_command(words))
     }
 
     #[track_caller]
@@ -97,7 +123,15 @@ fn copy(from: &Path, to: &Path) {
 
 #[test]
 fn a_fresh_machine_pulls_and_restores() {
-    let server = Server::start();
+    check_two_machines(&Server::start());
+}
+
+#[test]
+fn a_fresh_machine_pulls_over_http_and_restores() {
+    check_two_machines(&Server::start_http());
+}
+
+fn check_two_machines(server: &Server) {
     let (one, two) = (Bench::new(), Bench::new());
     one.write("a.txt", "one\n");
     one.write(".gitignore", "*.env\n");
@@ -119,7 +153,7 @@ fn a_fresh_machine_pulls_and_restores() {
     };
     assert_eq!(bytes(contents(&two.project)), bytes(wanted));
     let sessions = two.ok(&["sessions"]);
-    assert!(sessions.contains("from git://127.0.0.1") && sessions.contains("agent"), "{sessions}");
+    assert!(sessions.contains("://127.0.0.1") && sessions.contains("agent"), "{sessions}");
     let log = two.json(&["sessions"])["elsewhere"][0]["log"].as_str().unwrap().to_owned();
     assert!(two.ok(&["log", "--from", &log]).contains("step"));
     two.fails(&["restore"], 4, "without naming it");
@@ -142,7 +176,15 @@ fn a_fresh_machine_pulls_and_restores() {
 
 #[test]
 fn many_sandboxes_push_at_once() {
-    let server = Server::start();
+    check_many_sandboxes(&Server::start());
+}
+
+#[test]
+fn many_sandboxes_push_at_once_over_http() {
+    check_many_sandboxes(&Server::start_http());
+}
+
+fn check_many_sandboxes(server: &Server) {
     let benches: Vec<Bench> = (0..4).map(|_| Bench::new()).collect();
     std::thread::scope(|scope| {
         for (number, bench) in benches.iter().enumerate() {
@@ -159,6 +201,64 @@ fn many_sandboxes_push_at_once() {
     assert_eq!(server.git(&["fsck", "--strict"]).code, 0);
     benches[0].net_ok(&["pull", &server.address()]);
     assert_eq!(benches[0].json(&["sessions"])["elsewhere"].as_array().unwrap().len(), 3);
+}
+
+/// Client and its git die together, wherever they are; the server lives.
+#[test]
+fn a_killed_push_or_pull_leaves_both_sides_whole() {
+    let rounds: u64 = if std::env::var_os("RUN_SLOW_TESTS").is_some() { 120 } else { 16 };
+    let server = Server::start_http();
+    let (one, two) = (Bench::new(), Bench::new());
+    one.write("large", &"text that is pushed\n".repeat(9_000));
+    let kill = |bench: &Bench, words: &[&str], round: u64| {
+        let mut command = bench.net_command(words);
+        command.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        let mut child = command.spawn().unwrap();
+        std::thread::sleep(Duration::from_micros(2_000 + round * 7_919 % 90_000));
+        kill_process_group(Pid::from_child(&child), Signal::KILL).ok();
+        child.wait().unwrap().success()
+    };
+    let mut survivors = 0;
+    for round in 0..rounds {
+        one.session("agent", &format!("echo {round} > a.txt; echo {round} >> large"));
+        survivors += u64::from(kill(&one, &["push", &server.address()], round));
+        one.net_ok(&["push", &server.address()]);
+        assert_eq!(server.git(&["fsck", "--strict"]).code, 0);
+        survivors += u64::from(kill(&two, &["pull", &server.address()], round));
+        two.net_ok(&["pull", &server.address()]);
+        let newest = two.json(&["sessions"])["elsewhere"][0]["snapshot"].clone();
+        let shown = two.ok(&["show", &format!("{}:a.txt", newest.as_str().unwrap())]);
+        assert_eq!(shown, round.to_string());
+    }
+    assert!(survivors < rounds, "{survivors} of {} were not killed", rounds * 2);
+    for bench in [&one, &two] {
+        assert_eq!(bench.run(&["verify"]).code, 0);
+        let left = contents(&bench.data);
+        let unfinished = |path: &PathBuf| path.to_string_lossy().contains(".ctrlz-store-");
+        assert!(!left.iter().any(|(path, _)| unfinished(path)));
+    }
+    two.ok(&["restore"]);
+    assert_eq!(two.read("a.txt"), one.read("a.txt"));
+}
+
+#[test]
+fn a_remote_is_known_by_its_name_in_a_linked_work_tree_too() {
+    let server = Server::start();
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    bench.git(&["init", "-q"]);
+    bench.git(&["add", "a.txt"]);
+    bench.git(&["commit", "-q", "-m", "one"]);
+    bench.git(&["remote", "add", "fleet", &server.address()]);
+    let linked = bench.home.join("linked");
+    bench.git(&["worktree", "add", "-q", linked.to_str().unwrap()]);
+    for dir in [&bench.project, &linked, &bench.project.join("sub")] {
+        std::fs::create_dir_all(dir).unwrap();
+        let dir = dir.to_str().unwrap();
+        bench.ok(&["-C", dir, "track"]);
+        bench.net_ok(&["-C", dir, "push", "fleet"]);
+    }
+    assert_eq!(server.logs(), 2);
 }
 
 #[test]
@@ -202,6 +302,23 @@ fn a_push_across_segments_needs_no_force() {
     fresh.net_ok(&["pull", &server.address()]);
     fresh.ok(&["restore"]);
     assert_eq!(fresh.read("a").unwrap(), "259\n");
+    // What was pulled is kept no longer than what was done here, and does not come back by a pull.
+    let log = fresh.json(&["sessions"])["elsewhere"][0]["log"].as_str().unwrap().to_owned();
+    let pulled = || {
+        let shown = fresh.json(&["log", "--from", &log, "-n", "1000"]);
+        shown["operations"].as_array().unwrap().len()
+    };
+    assert_eq!(pulled(), 261);
+    fresh.write_home(".config/ctrlz/config.toml", "keep_days = 0\n");
+    let report = fresh.json(&["gc"]);
+    assert_eq!(report["dropped_operations"], 256, "{report}");
+    assert_eq!(pulled(), 5);
+    bench.session("s", "echo more > a");
+    bench.net_ok(&["push", &server.address()]);
+    let news = fresh.net_ok(&["pull", &server.address()]);
+    assert!(news.contains("1 new operations"), "{news}");
+    assert_eq!(pulled(), 6);
+    assert_eq!(fresh.run(&["verify"]).code, 0);
 }
 
 #[test]

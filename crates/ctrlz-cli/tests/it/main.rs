@@ -7,6 +7,7 @@ mod care;
 mod conformance;
 mod environment;
 mod fleet;
+mod git_http;
 mod hooks;
 mod installing;
 mod mcp;

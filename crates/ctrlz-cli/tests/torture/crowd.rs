@@ -1,10 +1,12 @@
 //! Many processes at once: they wait for each other, and nobody's work is lost.
 
-use std::process::Child;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::lab::{Ended, Lab, ended, find, has, noise, sized, start};
+use crate::lab::{Ended, Lab, ended, find, has, noise, run, sized, start};
+use crate::scene::keep_nothing;
 use crate::strace::{Fault, injecting};
 use xtask::Row;
 
@@ -205,4 +207,159 @@ fn settled(pid: i32) -> bool {
         std::fs::read_to_string(format!("/proc/{pid}/stat"))
             .is_ok_and(|stat| stat.contains(") t ") || stat.contains(") T "))
     })
+}
+
+/// A store that several work trees share, by the root commit of their repositories.
+struct Shared {
+    lab: Lab,
+    trees: Vec<PathBuf>,
+    /// A configuration that keeps as little as possible.
+    config: String,
+}
+
+impl Shared {
+    fn new(count: usize) -> Shared {
+        let lab = Lab::new();
+        lab.write("start", "here");
+        let git = |args: &[&str]| {
+            let who = ["-c", "user.name=a", "-c", "user.email=a@b", "-C"];
+            crate::lab::must("git", &[&who[..], &[lab.work.to_str().unwrap()], args].concat());
+        };
+        git(&["init", "-q"]);
+        git(&["add", "start"]);
+        git(&["commit", "-q", "-m", "start"]);
+        let beside = |at: usize| lab.dir().join(format!("work-{at}"));
+        let trees: Vec<PathBuf> =
+            std::iter::once(lab.work.clone()).chain((1..count).map(beside)).collect();
+        for tree in &trees[1..] {
+            git(&["clone", "-q", ".", tree.to_str().unwrap()]);
+        }
+        let config = keep_nothing(&lab);
+        Shared { trees, config, lab }
+    }
+
+    fn command(&self, tree: &Path, args: &[&str]) -> Command {
+        let words = [&["--config", &self.config], args].concat();
+        self.lab.command_in(tree, &words)
+    }
+
+    /// Makes a version of a work tree, of which there are few, so that contents which were dropped
+    /// or are just being dropped come back.
+    fn edit(tree: &Path, round: u64) {
+        std::fs::write(tree.join("edited"), noise(round % 13, 900)).unwrap();
+        let dir = tree.join(format!("dir{}", round % 5));
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join("file"), noise(round % 7 + 100, 300)).unwrap();
+    }
+
+    /// Tracks `rounds` times, and every third time is killed on the way, so that something is in the
+    /// store that no ref names, until the same content is tracked again. Gives what was printed.
+    fn track(&self, tree: &Path, rounds: u64) -> Vec<String> {
+        let mut hashes = Vec::new();
+        for round in 0..rounds {
+            Shared::edit(tree, round);
+            if round % 3 == 0 {
+                let mut child = start(&mut self.command(tree, &["track"]));
+                std::thread::sleep(Duration::from_micros(round * 3700 % 40_000));
+                child.kill().unwrap();
+                child.wait().unwrap();
+            }
+            let ended = run(&mut self.command(tree, &["track"])).is(&[0], "beside gc");
+            hashes.extend(ended.hash());
+            // What is kept is whole at any moment.
+            let hash = &hashes[hashes.len() - 1];
+            run(&mut self.command(tree, &["ls", hash])).is(&[0], "just tracked");
+        }
+        hashes
+    }
+
+    /// Collects until told to stop, and kills every other one. Gives how many came to their end and
+    /// how many were killed before.
+    fn collect(&self, go_on: &AtomicBool) -> (u64, u64) {
+        let (mut done, mut killed) = (0, 0);
+        for round in 0_u64.. {
+            if !go_on.load(Ordering::Relaxed) {
+                break;
+            }
+            let mut child = start(&mut self.command(&self.trees[0], &["gc", "--thorough"]));
+            if round % 2 == 0 {
+                std::thread::sleep(Duration::from_micros(5_000 + round * 2_900 % 60_000));
+                child.kill().unwrap();
+            }
+            let ended = ended(child);
+            match ended.is_killed() {
+                true => killed += 1,
+                false => {
+                    ended.is(&[0, 5], "gc beside tracks");
+                    done += 1;
+                }
+            }
+        }
+        (done, killed)
+    }
+}
+
+/// Four work trees, one store, and a collector that is killed every other time.
+#[test]
+fn garbage_collected_by_processes_that_are_killed_breaks_no_snapshot() {
+    let shared = Shared::new(4);
+    let rounds = sized(12, 250);
+    let go_on = AtomicBool::new(true);
+    let begun = Instant::now();
+    let (hashes, (done, killed)) = std::thread::scope(|scope| {
+        let collector = scope.spawn(|| shared.collect(&go_on));
+        let trackers: Vec<_> = shared
+            .trees
+            .iter()
+            .map(|tree| scope.spawn(|| (tree.clone(), shared.track(tree, rounds))))
+            .collect();
+        let hashes: Vec<(PathBuf, Vec<String>)> =
+            trackers.into_iter().map(|tracker| tracker.join().unwrap()).collect();
+        go_on.store(false, Ordering::Relaxed);
+        (hashes, collector.join().unwrap())
+    });
+    let tracks: usize = hashes.iter().map(|(_, hashes)| hashes.len()).sum();
+    let seconds = begun.elapsed().as_secs();
+    eprintln!("{tracks} tracks beside {done} collections and {killed} killed ones, {seconds} s");
+    assert!(done > 0 && killed > 0, "{done} collections, {killed} killed");
+    shared.lab.assert_tidy("collected beside tracks");
+    let verified = run(&mut shared.command(&shared.trees[0], &["verify"]));
+    verified.is(&[0], "collected beside tracks");
+    for (tree, hashes) in &hashes {
+        let last = hashes.last().unwrap();
+        crate::lab::remove(&tree.join("edited"));
+        run(&mut shared.command(tree, &["restore", "--exact", "--yes", last])).is(&[0], "restore");
+        let again = run(&mut shared.command(tree, &["track"])).ok().hash();
+        assert_eq!(again.as_ref(), Some(last));
+    }
+}
+
+/// A snapshot whose objects are written and whose ref is not, while somebody collects garbage.
+#[test]
+fn a_snapshot_that_is_stopped_halfway_survives_a_collection() {
+    if !has("strace") {
+        return;
+    }
+    let shared = Shared::new(2);
+    let lab = &shared.lab;
+    Shared::edit(&shared.trees[0], 0);
+    lab.track();
+    for number in 1..=sized(3, 6) {
+        Shared::edit(&shared.trees[0], number as u64);
+        let expected = lab.manifest();
+        let stop = Fault::at("fsync", "signal=SIGSTOP", number);
+        let stopped = start(&mut lab.wrapped(&injecting(&[stop]), &["track"]));
+        let holder = wait_for_stopped_holder(lab);
+        // From another work tree, whose lock is free.
+        let gc = start(&mut shared.command(&shared.trees[1], &["gc", "--thorough"]));
+        std::thread::sleep(Duration::from_millis(300));
+        rustix::process::kill_process(holder, rustix::process::Signal::CONT).unwrap();
+        let when = format!("stopped at flush {number}");
+        let hash = ended(stopped).is(&[0], &when).hash().unwrap();
+        ended(gc).is(&[0], &when);
+        run(&mut shared.command(&shared.trees[1], &["gc", "--thorough"])).is(&[0], &when);
+        lab.remove("edited");
+        lab.assert_restores(&hash, &expected, &when);
+        lab.assert_tidy(&when);
+    }
 }

@@ -1,6 +1,6 @@
 //! kill -9 at every call that changes a file system.
 
-use crate::lab::{has, sized};
+use crate::lab::{find, has, sized};
 use crate::manifest::Manifest;
 use crate::scene::Scene;
 use crate::strace::{Fault, MUTATING, calls, run_with};
@@ -8,6 +8,11 @@ use xtask::Row;
 
 /// Kills the command at each of its calls in turn, and checks each time.
 fn check_killed_everywhere(scene: &Scene) {
+    check_killed(scene, 1);
+}
+
+/// The same at every `stride`th call.
+fn check_killed(scene: &Scene, stride: usize) {
     let mut row = Row::of(1, format!("kills at calls of {}", scene.args[0]));
     if !has("strace") {
         return;
@@ -15,9 +20,9 @@ fn check_killed_everywhere(scene: &Scene) {
     scene.reset();
     let calls = calls(&scene.lab, MUTATING, &scene.args());
     scene.lab.manifest().assert_is(&scene.after, "not killed");
-    for (at, call) in calls.iter().enumerate() {
+    for (at, call) in calls.iter().enumerate().step_by(stride) {
         scene.reset();
-        let when = format!("{} killed at {call:?}, its call {at}", scene.args[0]);
+        let when = format!("{:?} killed at {call:?}, its call {at}", scene.args);
         let ended = run_with(&scene.lab, &Fault::kill(call), &scene.args());
         assert!(ended.is_killed(), "{when}: {ended:?}");
         // Printed is acknowledged, even if the process died tidying up.
@@ -146,10 +151,7 @@ fn a_killed_fork_loses_nothing_on_either_side() {
 }
 
 fn track_in(scene: &Scene, dir: &std::path::Path) -> crate::lab::Ended {
-    let work = scene.lab.work.to_str().unwrap();
-    let there = |word: String| if word == work { dir.to_str().unwrap().to_owned() } else { word };
-    let line: Vec<String> = scene.lab.line(&["track"]).into_iter().map(there).collect();
-    crate::lab::run(crate::lab::command(&line[0]).args(&line[1..]))
+    crate::lab::run(&mut scene.lab.command_in(dir, &["track"]))
 }
 
 #[test]
@@ -197,6 +199,11 @@ fn a_killed_gc_loses_no_snapshot() {
 }
 
 #[test]
+fn a_killed_gc_that_drops_old_operations_loses_none_that_is_kept() {
+    check_killed(&Scene::gc_of_expired(), sized(7, 1));
+}
+
+#[test]
 fn a_killed_purge_is_finished_by_the_next_one_and_loses_nothing_else() {
     let mut row = Row::of(1, "kills at calls of purge");
     let scene = Scene::purge();
@@ -234,4 +241,74 @@ fn a_killed_repair_is_finished_by_the_next_one() {
         scene.assert_acked(None, &when);
         row.done();
     }
+}
+
+/// Runs a command of [`Scene::exchange`] again after each kill, and checks what came of it.
+fn check_killed_exchange(scene: &Scene, came: &(String, Manifest), stride: usize) {
+    let mut row = Row::of(1, format!("kills at calls of {}", scene.args[0]));
+    if !has("strace") {
+        return;
+    }
+    let calls = calls(&scene.lab, MUTATING, &scene.args());
+    assert!(calls.len() > 20, "too few calls: {calls:?}");
+    for (at, call) in calls.iter().enumerate().step_by(stride) {
+        scene.reset();
+        let when = format!("{} killed at {call:?}, its call {at}", scene.args[0]);
+        // Git runs for some of them, and may be the one that is killed.
+        let ended = run_with(&scene.lab, &Fault::kill(call), &scene.args());
+        scene.lab.manifest().assert_is(&scene.before, &when);
+        if at.is_multiple_of(2) {
+            scene.lab.ctrlz(&["track"]).is(&[0], &format!("{when}, then track"));
+        }
+        scene.run().is(&[0], &format!("{when}: {ended:?}, and again"));
+        // What is left in the directory of another log is swept then, or when that log grows.
+        scene.lab.ctrlz(&["gc"]).is(&[0], &when);
+        scene.assert_acked(None, &when);
+        scene.lab.assert_restores(&came.0, &came.1, &when);
+        let waiting = find(&scene.lab.data, &|path| path.to_string_lossy().contains(UNFINISHED));
+        assert!(waiting.is_empty(), "{when}: {waiting:?}");
+        row.done();
+    }
+}
+
+/// What is made out of sight has a name that begins so.
+const UNFINISHED: &str = ".ctrlz-store-";
+
+#[test]
+fn a_killed_import_is_finished_by_the_next_one_and_loses_nothing() {
+    let (scene, came) = Scene::import();
+    check_killed_exchange(&scene, &came, sized(6, 1));
+}
+
+#[test]
+fn a_killed_pull_is_finished_by_the_next_one_and_loses_nothing() {
+    let (scene, came) = Scene::pull();
+    check_killed_exchange(&scene, &came, sized(6, 1));
+}
+
+#[test]
+fn a_killed_export_leaves_a_whole_file_or_none() {
+    let mut row = Row::of(1, "kills at calls of export");
+    let scene = Scene::export();
+    if !has("strace") {
+        return;
+    }
+    let file = scene.lab.dir().join("ctrlz-exported");
+    let calls = calls(&scene.lab, MUTATING, &scene.args());
+    assert!(calls.len() > 5, "too few calls: {calls:?}");
+    for (at, call) in calls.iter().enumerate() {
+        scene.reset();
+        crate::lab::remove(&file);
+        let when = format!("export killed at {call:?}, its call {at}");
+        let ended = run_with(&scene.lab, &Fault::kill(call), &scene.args());
+        assert!(ended.is_killed(), "{when}: {ended:?}");
+        if file.exists() {
+            let word = file.to_str().unwrap();
+            scene.lab.ctrlz(&["import", word]).is(&[0], &format!("{when}, and imported"));
+        }
+        scene.run().is(&[0], &format!("{when}, and again"));
+        scene.lab.assert_no_leftovers(&when);
+        row.done();
+    }
+    scene.assert_acked(None, "many exports were killed");
 }

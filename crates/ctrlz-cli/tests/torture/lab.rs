@@ -213,9 +213,13 @@ impl Lab {
 
     /// The command line of `ctrlz` with `args`, for wrappers such as strace or a shell.
     pub(crate) fn line(&self, args: &[&str]) -> Vec<String> {
+        self.line_in(&self.work, args)
+    }
+
+    fn line_in(&self, tree: &Path, args: &[&str]) -> Vec<String> {
         let mut line = self.wrapper.clone();
         let path = |path: &Path| path.to_str().unwrap().to_owned();
-        line.extend([path(&self.binary), "-C".into(), path(&self.work)]);
+        line.extend([path(&self.binary), "-C".into(), path(tree)]);
         line.extend(["--data-dir".into(), path(&self.data)]);
         if self.threads == Threads::One {
             line.extend(["--threads".into(), "1".into()]);
@@ -243,6 +247,14 @@ impl Lab {
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         self.wrapped(&[], args)
+    }
+
+    /// The same in another work tree.
+    pub(crate) fn command_in(&self, tree: &Path, args: &[&str]) -> Command {
+        let line = self.line_in(tree, args);
+        let mut command = command(&line[0]);
+        command.args(&line[1..]).env("HOME", &self.home).current_dir(tree);
+        command
     }
 
     pub(crate) fn ctrlz(&self, args: &[&str]) -> Ended {

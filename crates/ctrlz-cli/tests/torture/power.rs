@@ -5,6 +5,7 @@
 use crate::disk::{Disk, Kind, can_mount};
 use crate::lab::{Ended, Lab, fresh_dir, has, noise, sized};
 use crate::manifest::Manifest;
+use crate::scene::{Scene, keep_nothing, make_segment};
 use crate::strace::{Call, Fault, MUTATING, calls, run_with};
 use xtask::Row;
 
@@ -218,33 +219,47 @@ fn a_power_cut_on_xfs_leaves_a_restore_done_or_not_done() {
     check_restore(Kind::Xfs, Disks::One, sized(13, 1));
 }
 
-/// Collects garbage and cuts.
-fn check_gc(kind: Kind, stride: usize) {
-    let mut row = Row::of(2, format!("power cuts in gc on {kind:?}"));
+/// Prepares two states, runs a command and cuts; then `finish` runs what a user would.
+fn check_care(kind: Kind, stride: usize, prepare: fn(&Lab), args: &[&str], finish: fn(&Lab, &str)) {
+    let mut row = Row::of(2, format!("power cuts in {} on {kind:?}", args[0]));
     if !can_mount(kind) || !has("strace") {
         return;
     }
     let mut machine = Machine::new(kind, Disks::One);
+    let config = keep_nothing(&machine.lab);
+    let args = [&["--config", config.as_str()], args].concat();
     first(&machine.lab);
     let then = (machine.lab.track(), machine.lab.manifest());
-    second(&machine.lab);
+    prepare(&machine.lab);
     let now = (machine.lab.track(), machine.lab.manifest());
     machine.lab.disks.iter().for_each(Disk::sync);
     machine.save();
-    let args = ["gc", "--thorough"];
     let calls = calls(&machine.lab, MUTATING, &args);
+    assert!(calls.len() > 20, "too few calls: {calls:?}");
     for (at, call) in moments(&calls, stride) {
         machine.reset();
         run_until(&machine.lab, call, &args);
         machine.cut(at);
         row.done();
-        let when = format!("{kind:?}: power cut at {call:?} of gc");
+        let when = format!("{kind:?}: power cut at {call:?} of {}", args[2]);
         machine.lab.track();
+        finish(&machine.lab, &when);
         machine.lab.assert_tidy(&when);
         for (hash, manifest) in [&now, &then] {
             machine.lab.assert_restores(hash, manifest, &when);
         }
     }
+}
+
+/// Collects garbage, of which there is some, and cuts.
+fn check_gc(kind: Kind, stride: usize) {
+    let prepare = |lab: &Lab| {
+        make_segment(lab);
+        lab.remove("old");
+        lab.track();
+        second(lab);
+    };
+    check_care(kind, stride, prepare, &["gc", "--thorough"], |_, _| ());
 }
 
 #[test]
@@ -255,4 +270,69 @@ fn a_power_cut_on_ext4_while_garbage_is_collected_loses_no_snapshot() {
 #[test]
 fn a_power_cut_on_xfs_while_garbage_is_collected_loses_no_snapshot() {
     check_gc(Kind::Xfs, sized(7, 1));
+}
+
+#[test]
+fn a_power_cut_during_a_purge_loses_nothing_else_and_the_next_one_finishes_it() {
+    let prepare = |lab: &Lab| {
+        lab.write("secret", "in between");
+        lab.track();
+        lab.remove("secret");
+        second(lab);
+    };
+    check_care(Kind::Ext4, sized(6, 1), prepare, &["purge", "--yes", "secret"], |lab, when| {
+        // Once the refs are moved there is nothing left to purge, but there may be garbage.
+        lab.ctrlz(&["purge", "--yes", "secret"]).is(&[0, 4], when);
+        lab.ctrlz(&["gc", "--thorough"]).is(&[0], when);
+        let objects = lab.all_objects();
+        assert!(!crate::lab::contains(&objects, b"in between"), "{when}: still there");
+    });
+}
+
+#[test]
+fn a_power_cut_during_a_repair_loses_nothing_and_the_next_one_finishes_it() {
+    let prepare = |lab: &Lab| {
+        second(lab);
+        let large =
+            |path: &std::path::Path| path.extension().is_some_and(|extension| extension == "pack");
+        lab.track();
+        let packs = crate::lab::find(&lab.store(), &large);
+        let newest = packs.iter().max_by_key(|path| path.metadata().unwrap().modified().unwrap());
+        let mut bytes = std::fs::read(newest.unwrap()).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 0x41;
+        std::fs::write(newest.unwrap(), bytes).unwrap();
+    };
+    check_care(Kind::Ext4, sized(6, 1), prepare, &["verify", "--repair"], |lab, when| {
+        second(lab);
+        lab.ctrlz(&["verify", "--repair"]).is(&[0], when);
+    });
+}
+
+#[test]
+fn a_power_cut_during_an_import_loses_nothing_and_the_next_one_finishes_it() {
+    if !can_mount(Kind::Ext4) || !has("strace") {
+        return;
+    }
+    let (scene, came) = Scene::import();
+    let file = scene.args[1].as_str();
+    let mut machine = Machine::new(Kind::Ext4, Disks::One);
+    first(&machine.lab);
+    let own = (machine.lab.track(), machine.lab.manifest());
+    machine.lab.disks.iter().for_each(Disk::sync);
+    machine.save();
+    let calls = calls(&machine.lab, MUTATING, &["import", file]);
+    for (at, call) in moments(&calls, sized(6, 1)) {
+        machine.reset();
+        run_until(&machine.lab, call, &["import", file]);
+        machine.cut(at);
+        let when = format!("power cut at {call:?} of import");
+        machine.lab.ctrlz(&["import", file]).is(&[0], &when);
+        // What is left in the directory of another log is swept then, or when that log grows.
+        machine.lab.ctrlz(&["gc"]).is(&[0], &when);
+        machine.lab.assert_tidy(&when);
+        for (hash, manifest) in [&came, &own] {
+            machine.lab.assert_restores(hash, manifest, &when);
+        }
+    }
 }

@@ -119,7 +119,7 @@ impl Scene {
         self.reset();
     }
 
-    /// Garbage collection with something to drop, and something to merge.
+    /// Garbage collection with something to merge.
     pub(crate) fn gc() -> Scene {
         let lab = Lab::new();
         first_state(&lab);
@@ -131,8 +131,22 @@ impl Scene {
         lab.remove("secret");
         second_state(&lab);
         let second = (lab.track(), lab.manifest());
-        // What purging leaves unreachable is garbage.
         Scene::of(lab, &["gc", "--thorough"], vec![first, second])
+    }
+
+    /// Garbage collection that drops a whole segment of the log, with its session.
+    pub(crate) fn gc_of_expired() -> Scene {
+        let lab = Lab::new();
+        let config = keep_nothing(&lab);
+        lab.write("old", "0");
+        lab.ctrlz(&["run", "--session", "old", "--", "sh", "-c", "echo 1 > old"]).ok();
+        make_segment(&lab);
+        lab.remove("old");
+        first_state(&lab);
+        let first = (lab.track(), lab.manifest());
+        second_state(&lab);
+        let second = (lab.track(), lab.manifest());
+        Scene::of(lab, &["--config", &config, "gc", "--thorough"], vec![first, second])
     }
 
     /// A purge of what only snapshots in between have.
@@ -176,6 +190,55 @@ impl Scene {
         assert!(first.borrowed > 5, "{first:?}");
         let first = (first.hash.to_string(), lab.manifest());
         Scene::of(lab, &["absorb"], vec![first])
+    }
+
+    /// A machine with a history of its own, and the other machine's newest state.
+    fn exchange(give: fn(&Lab) -> String, take: &str) -> (Scene, (String, Manifest)) {
+        let other = Lab::new();
+        first_state(&other);
+        other.track();
+        other.write("from", "elsewhere");
+        let came = (other.track(), other.manifest());
+        let given = give(&other);
+        let lab = Lab::new();
+        let arrived = lab.dir().join("ctrlz-arrived");
+        crate::lab::must("cp", &["-a", &given, arrived.to_str().unwrap()]);
+        first_state(&lab);
+        second_state(&lab);
+        let acked = vec![(lab.track(), lab.manifest())];
+        (Scene::of(lab, &[take, arrived.to_str().unwrap()], acked), came)
+    }
+
+    /// An import of what another machine exported.
+    pub(crate) fn import() -> (Scene, (String, Manifest)) {
+        let export = |other: &Lab| {
+            let file = other.dir().join("ctrlz-exported").to_str().unwrap().to_owned();
+            other.ctrlz(&["export", &file]).ok();
+            file
+        };
+        Scene::exchange(export, "import")
+    }
+
+    /// A pull of what another machine pushed.
+    pub(crate) fn pull() -> (Scene, (String, Manifest)) {
+        let push = |other: &Lab| {
+            let server = other.dir().join("ctrlz-server").to_str().unwrap().to_owned();
+            crate::lab::must("git", &["init", "-q", "--bare", &server]);
+            other.ctrlz(&["push", &server]).ok();
+            server
+        };
+        Scene::exchange(push, "pull")
+    }
+
+    /// An export of two states.
+    pub(crate) fn export() -> Scene {
+        let lab = Lab::new();
+        first_state(&lab);
+        let first = (lab.track(), lab.manifest());
+        second_state(&lab);
+        let second = (lab.track(), lab.manifest());
+        let file = lab.dir().join("ctrlz-exported").to_str().unwrap().to_owned();
+        Scene::of(lab, &["export", &file], vec![first, second])
     }
 
     pub(crate) fn of(lab: Lab, args: &[&str], acked: Vec<(String, Manifest)>) -> Scene {
@@ -320,4 +383,19 @@ fn second_state(lab: &Lab) {
     lab.chmod("private.key", 0o644);
     lab.chmod("restyled", 0o700);
     std::fs::create_dir(lab.work.join("empty_now")).unwrap();
+}
+
+/// A configuration by which everything but the newest segment of the log has expired.
+pub(crate) fn keep_nothing(lab: &Lab) -> String {
+    let config = lab.dir().join("ctrlz-config.toml");
+    std::fs::write(&config, "keep_days = 0\n").unwrap();
+    config.to_str().unwrap().to_owned()
+}
+
+/// Fills a segment of the log, which ends after 256 operations.
+pub(crate) fn make_segment(lab: &Lab) {
+    for number in 0..258 {
+        lab.write("old", number.to_string());
+        lab.track();
+    }
 }
