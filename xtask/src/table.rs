@@ -14,13 +14,13 @@ use crate::torture::{Request, Tier};
 pub(crate) fn write(
     asked: &Request,
     place: &Path,
-    outcomes: Vec<Option<Outcome>>,
+    outcomes: &[Option<Outcome>],
 ) -> Result<PathBuf, String> {
     let path = match asked.tier {
         Tier::Full => top().join("docs/RELIABILITY.md"),
         _ => place.join("RELIABILITY.md"),
     };
-    let text = render(&machine(), asked.tier, &outcomes);
+    let text = render(&machine(), asked.tier, outcomes);
     std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
     Ok(path)
 }

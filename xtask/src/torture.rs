@@ -92,8 +92,9 @@ impl Request {
             held &= outcome.held();
             println!("  {}", outcome.summary());
         }
-        let outcomes = GOALS.iter().map(|goal| Outcome::load(&place, goal.number)).collect();
-        let written = table::write(self, &place, outcomes)?;
+        let outcomes: Vec<Option<Outcome>> =
+            GOALS.iter().map(|goal| Outcome::load(&place, goal.number)).collect();
+        let written = table::write(self, &place, &outcomes)?;
         println!("{} s, seed {seed}; {}", begun.elapsed().as_secs(), written.display());
         Ok(held)
     }

@@ -261,19 +261,6 @@ impl Lab {
         run(&mut self.command(args))
     }
 
-    /// `ctrlz` with `args` in another work tree, with the same data directory.
-    pub(crate) fn command_in(&self, dir: &Path, args: &[&str]) -> Command {
-        let work = self.work.to_str().unwrap();
-        let there = |word: String| match word == work {
-            true => dir.to_str().unwrap().to_owned(),
-            false => word,
-        };
-        let line: Vec<String> = self.line(args).into_iter().map(there).collect();
-        let mut command = command(&line[0]);
-        command.args(&line[1..]).env("HOME", &self.home).current_dir(dir);
-        command
-    }
-
     /// Records the work tree, completely.
     #[track_caller]
     pub(crate) fn track(&self) -> String {

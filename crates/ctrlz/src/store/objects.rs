@@ -394,8 +394,6 @@ fn lenders_of(dir: &Path, depth: usize) -> Result<Vec<Objects>, FileError> {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
-
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::{Duration, Instant};
 

@@ -1,5 +1,7 @@
 //! Care of the store: what nothing reaches goes, what anything reaches stays.
 
+#![expect(clippy::print_stderr, reason = "what was measured, for whoever runs it with --nocapture")]
+
 use ctrlz::{CareReport, Error, ObjectId, Progress, RestoreOptions, Retention};
 
 use crate::lab::{Lab, assert_fsck_clean};
