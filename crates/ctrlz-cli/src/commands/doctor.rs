@@ -123,7 +123,7 @@ fn check_watcher(watcher: &WatcherStatus, checks: &mut Vec<Check>) {
 
 /// Which coding agents are protected, and what their hooks could not do.
 fn check_agents(place: &Place, environment: &Environment, checks: &mut Vec<Check>) {
-    checks.extend(install::checks(place, environment));
+    checks.extend(install::checks(place, environment, install::Asked::Agents));
     for detail in hook::failures(place) {
         checks.push(Check { name: "agents", ok: false, detail });
     }

@@ -300,8 +300,17 @@ fn run_in_shell(command: &str, place: &Path, dir: &Path, input: &str) -> Result<
     }
 }
 
-/// How ctrlz stands with every coding agent that is here, for `doctor`.
-pub(super) fn checks(place: &Place, environment: &Environment) -> Vec<Check> {
+/// Who is asked how ctrlz stands with the coding agents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// Their files alone.
+    Files,
+    /// Also the agents, which takes as long as they take to start.
+    Agents,
+}
+
+/// How ctrlz stands with every coding agent that is here.
+pub(super) fn checks(place: &Place, environment: &Environment, asked: Asked) -> Vec<Check> {
     let (Some(home), Ok(program)) = (environment.home(), this_program()) else {
         return Vec::new();
     };
@@ -313,7 +322,9 @@ pub(super) fn checks(place: &Place, environment: &Environment) -> Vec<Check> {
         let in_project = install::state(client, &shared, &ThisMachine) == State::Installed;
         match install::state(client, &setup, &ThisMachine) {
             State::Absent => (),
-            State::Installed if client == Client::Codex => checks.push(trust_check(&setup)),
+            State::Installed if client == Client::Codex && asked == Asked::Agents => {
+                checks.push(trust_check(&setup));
+            }
             State::Installed => checks.push(check(client, true, "installed")),
             State::NotInstalled if in_project => {
                 checks.push(check(client, true, "installed in this project"));

@@ -6,7 +6,8 @@ use std::path::Path;
 use ctrlz::{HeldLock, Status, escape};
 use ctrlz_wire::{Agents, Check};
 
-use super::{Done, hook, install, watch};
+use super::install::{self, Asked};
+use super::{Done, hook, watch};
 use crate::config::Environment;
 use crate::failure::Failure;
 use crate::place::Place;
@@ -35,7 +36,7 @@ pub(crate) fn run(
         out.line(&line)?;
     }
     out.line(&format!("watcher    {}", watch::described(&place.workspace.watcher()?)))?;
-    for Check { name, detail, .. } in install::checks(place, environment) {
+    for Check { name, detail, .. } in install::checks(place, environment, Asked::Files) {
         out.line(&format!("client     {name}: {detail}"))?;
     }
     for line in hook::failures(place) {
