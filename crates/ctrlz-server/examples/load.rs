@@ -380,7 +380,8 @@ fn beside_slow_ones(running: &Running, slow: usize) -> Result<(Results, usize), 
             while start.elapsed() < Duration::from_secs(SLOW_SECONDS) && !streams.is_empty() {
                 std::thread::sleep(Duration::from_secs(1));
                 streams.retain_mut(|stream| {
-                    let ended = stream.read(&mut [0; 512]).is_ok();
+                    let waits = |error: io::Error| error.kind() == io::ErrorKind::WouldBlock;
+                    let ended = !stream.read(&mut [0; 512]).is_err_and(waits);
                     let open = !ended && stream.write_all(b"x").is_ok();
                     closed += usize::from(!open);
                     open
