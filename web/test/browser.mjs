@@ -6,13 +6,16 @@ import { chromium } from "playwright-core";
 
 const EXECUTABLE = process.env.CHROMIUM ?? "/usr/bin/chromium";
 
-export const launch = () => chromium.launch({ executablePath: EXECUTABLE, args: ["--no-sandbox", "--disable-gpu"] });
+// A run that is told to end must end: with the browser's own handlers it went on without browser and server.
+export const launch = () =>
+  chromium.launch({ executablePath: EXECUTABLE, args: ["--no-sandbox", "--disable-gpu"], handleSIGTERM: false, handleSIGHUP: false });
 
 /** Opens the page as `ctrlz ui` does. Whatever the page complains about is in `page.complaints`. */
 export async function openPage(browser, lab, { width = 1440, height = 900, theme = "dark", path = "" } = {}) {
   const context = await browser.newContext({ viewport: { width, height }, colorScheme: theme, locale: "en-GB", reducedMotion: "reduce" });
   const page = await context.newPage();
-  page.setDefaultTimeout(60_000);
+  // Long enough for a machine with much else to do.
+  page.setDefaultTimeout(180_000);
   page.complaints = [];
   page.on("pageerror", (error) => page.complaints.push(String(error)));
   // The browser logs every answer that is no success; the tests look at what the page makes of it.
