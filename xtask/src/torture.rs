@@ -91,11 +91,12 @@ impl Request {
             outcome.save(&place, goal.number)?;
             held &= outcome.held();
             println!("  {}", outcome.summary());
+            // After each goal, so that a run that is cut off leaves what it knows.
+            let outcomes: Vec<Option<Outcome>> =
+                GOALS.iter().map(|goal| Outcome::load(&place, goal.number)).collect();
+            let written = table::write(self, &place, &outcomes)?;
+            println!("  {} s, seed {seed}; {}", begun.elapsed().as_secs(), written.display());
         }
-        let outcomes: Vec<Option<Outcome>> =
-            GOALS.iter().map(|goal| Outcome::load(&place, goal.number)).collect();
-        let written = table::write(self, &place, &outcomes)?;
-        println!("{} s, seed {seed}; {}", begun.elapsed().as_secs(), written.display());
         Ok(held)
     }
 
