@@ -529,7 +529,7 @@ fn collecting_garbage_beside_snapshots_breaks_none() {
 #[test]
 fn many_snapshots_of_one_changing_file_take_little_more_than_its_versions() {
     let slow = std::env::var_os("RUN_SLOW_TESTS").is_some();
-    let (tracks, files) = if slow { (1_000, 10_000) } else { (100, 300) };
+    let (tracks, files) = if slow { (1_000, 11_000) } else { (100, 300) };
     let text = |seed: usize| -> String {
         (0..400)
             .map(|at| format!("{:x} line {at}\n", (at + 1) * (seed + 7) * 2_654_435_761))
