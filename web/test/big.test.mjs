@@ -70,15 +70,16 @@ test("10,000 steps scroll and are searched", async () => {
   assert.ok(rows < 80, `${rows} rows are in the document`);
   const frame = await page.evaluate(async () => {
     const list = document.getElementById("rows");
-    let worst = 0;
+    const frames = [];
     for (let n = 0; n < 60; n++) {
       const began = performance.now();
       list.scrollTo(0, (list.scrollHeight / 60) * n);
       await new Promise(requestAnimationFrame);
-      worst = Math.max(worst, performance.now() - began);
+      frames.push(performance.now() - began);
     }
-    return worst;
+    return frames.sort((a, b) => a - b)[30];
   });
-  assert.ok(frame < 2000, `the slowest frame took ${frame} ms`);
-  console.log(`# everything loaded and searched in ${took} ms, slowest frame ${Math.round(frame)} ms`);
+  // Not the slowest one: that is the machine's, which may have much else to do.
+  assert.ok(frame < 1000, `half of the frames took more than ${frame} ms`);
+  console.log(`# everything loaded and searched in ${took} ms, half of the frames within ${Math.round(frame)} ms`);
 });
