@@ -39,7 +39,7 @@ ROOT = TESTS.parent.parent
 COLUMNS = ("whole turn", "undo inside", "user edit", "interrupted", "resumed", "forked", "parallel",
            "told", "beyond", "failure", "by model", "uninstalled")
 # A busy machine is no failure; a client that hangs is.
-PATIENCE = 180
+PATIENCE = 600
 INSTALL_PATIENCE = 600
 
 
