@@ -230,10 +230,10 @@ struct Results {
 }
 
 impl Results {
-    fn add(&mut self, what: &'static str, took: Duration, status: io::Result<u16>) {
+    fn add(&mut self, what: &'static str, took: Duration, status: &io::Result<u16>) {
         self.times.entry(what).or_default().push(took);
         match status {
-            Ok(status) => *self.statuses.entry(status).or_default() += 1,
+            Ok(status) => *self.statuses.entry(*status).or_default() += 1,
             Err(_) => self.broken += 1,
         }
     }
@@ -268,7 +268,7 @@ fn ask(running: &Running, clients: usize, requests: usize) -> Result<Results, An
                     let start = Instant::now();
                     let body = if verb == "POST" { "{}" } else { "" };
                     let answer = client.ask(verb, &path, body).map(|(status, _)| status);
-                    results.add(what, start.elapsed(), answer);
+                    results.add(what, start.elapsed(), &answer);
                 }
                 Ok(results)
             })

@@ -6,6 +6,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 
 use crate::error::Error;
 use crate::fs::private::read_small;
@@ -304,11 +305,16 @@ fn damaged(id: &ObjectId, why: impl std::fmt::Display) -> Error {
 /// went, and stays.
 fn open_packs(dir: &Path, known: &[Arc<PackFile>]) -> Result<Packs, FileError> {
     /// Merges are far rarer than this.
-    const MAX_LOOKS: usize = 20;
+    const MAX_LOOKS: u32 = 100;
+    /// From here on it waits a little, as somebody seems to be at it.
+    const PATIENT_AFTER: u32 = 10;
     let pack_dir = dir.join("pack");
     let mut listed = list_indexes(&pack_dir)?;
     let mut damaged = Vec::new();
-    for _ in 0..MAX_LOOKS {
+    for look in 0..MAX_LOOKS {
+        if look > PATIENT_AFTER {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let packs = open_listed(&listed, known)?;
         let now = list_indexes(&pack_dir)?;
         // A pack that went before it was opened looks damaged, once.
@@ -395,7 +401,7 @@ fn lenders_of(dir: &Path, depth: usize) -> Result<Vec<Objects>, FileError> {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     use super::*;
     use crate::store::PackWriter;
@@ -451,7 +457,7 @@ mod tests {
                 for (round, next) in [&merged[..], &small].into_iter().cycle().enumerate() {
                     // As merging does: the new one is there before the others go.
                     remove(&std::mem::replace(&mut here, link(next, &packs, round + 1)));
-                    std::thread::sleep(Duration::from_millis(3));
+                    std::thread::sleep(Duration::from_millis(8));
                     if over.load(Ordering::Relaxed) {
                         return;
                     }
