@@ -19,7 +19,7 @@ pub(crate) enum Defect {
     Escaping = 5,
     /// An interrupted restore is left as it is.
     Unrecovered = 7,
-    /// A file that cannot be read is taken for one that is not there.
+    /// What a snapshot lacks is not said.
     Silent = 8,
     /// Files of the store can be read by everybody.
     Open = 9,

@@ -93,7 +93,7 @@ fn damage_anywhere_is_found_never_restored_and_healed_from_the_files() {
     let mut row = Row::of(10, "corruptions");
     let scene = scene();
     let mut random = Random::new("corrupted");
-    let (mut harmless, mut healed) = (0, 0);
+    let (mut harmless, mut healed, mut left_alone) = (0, 0, 0);
     for round in 0..sized(60, 1000) {
         scene.reset();
         let files = store_files(&scene.lab);
@@ -114,6 +114,7 @@ fn damage_anywhere_is_found_never_restored_and_healed_from_the_files() {
         // One flipped bit can make the number of the format that of a later version, which is then
         // left alone. That is no healing.
         if path.ends_with("ctrlz/format") && tracked.stderr.contains("update ctrlz") {
+            left_alone += 1;
             continue;
         }
         let tracked = tracked.is(&[0], &format!("{when}, then track"));
@@ -123,5 +124,7 @@ fn damage_anywhere_is_found_never_restored_and_healed_from_the_files() {
     }
     let count = sized(60, 1000);
     row.note(format!("{harmless} of them in what is made anew; {healed} healed"));
-    assert!(healed * 100 >= count * 99, "only {healed} of {count} were healed");
+    row.note(format!("{left_alone} taken for the store of a later version and left alone"));
+    let rest = count - left_alone;
+    assert!(healed * 100 >= rest * 99, "only {healed} of {rest} were healed");
 }

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::Read;
 use std::sync::Mutex;
 
-use crate::defect::Defect;
 use crate::error::Error;
 use crate::fs::{Dir, FileKind, Stat, Time, stat_file};
 use crate::git::ObjectId;
@@ -179,7 +178,6 @@ enum Once {
 
 fn unreadable_now(error: &crate::fs::FileError) -> Once {
     Once::Stable(match error.kind() {
-        _ if Defect::Silent.is_made() => Outcome::Gone,
         std::io::ErrorKind::NotFound => Outcome::Gone,
         _ => Outcome::Skip(unreadable(Vec::new(), error).reason),
     })

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::defect::Defect;
 use crate::error::Error;
 use crate::fs::{FileKind, free_bytes};
 use crate::git::{Kind, ObjectId, Rules};
@@ -330,6 +331,9 @@ impl Workspace {
         read_listing(&hold.root, &mut listing, &keep, input.threads, progress)?;
         let again = Again { input: &input, keep: &keep, room: room.as_ref() };
         let mut listing = self.look_again(hold, listing, &again, progress)?;
+        if Defect::Silent.is_made() {
+            listing.skipped.clear();
+        }
         if !index_is_readable {
             let (path, reason) = (b".git/index".to_vec(), SkipReason::UnreadableIndex);
             listing.skipped.push(Skipped { path, reason });
