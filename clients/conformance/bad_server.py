@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 
-NOTHING = {"done": [], "files": [], "hash": "0" * 40, "session": "late"}
+NOTHING = {"done": [], "files": [], "hash": "0" * 40, "session": "late", "store_removed": False}
 
 
 def send(message):

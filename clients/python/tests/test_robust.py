@@ -132,7 +132,7 @@ def test_a_call_that_takes_too_long_is_cancelled_and_says_that_nothing_was_done(
 
 def test_a_call_that_was_done_in_the_last_moment_gives_its_result(bad: Bad) -> None:
     client = bad(timeout=0.1)
-    assert client.call("release_session", {"dir": "late"}) == wire.Released("late")
+    assert client.call("release_session", {"dir": "late"}) == wire.Released("late", store_removed=False)
 
 
 def test_a_call_that_nobody_answers_is_of_unknown_outcome_and_the_server_goes_on(bad: Bad) -> None:
@@ -217,7 +217,7 @@ def test_asyncio_fails_in_the_same_ways(bad: Bad, tmp_path: Path) -> None:
             await client.call_async("track", {"dir": "deaf"}, timeout=0.1)
         assert failure.value.outcome == "unknown"
         late = await client.call_async("release_session", {"dir": "late"}, timeout=0.1)
-        assert late == wire.Released("late")
+        assert late == wire.Released("late", store_removed=False)
         await client.aclose()
         with pytest.raises(Closed):
             await client.call_async("track", {})
