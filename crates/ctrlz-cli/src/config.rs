@@ -206,6 +206,7 @@ fn decide_over(
         data_dir: default.data_dir,
         seed: default.seed,
         patience: default.patience,
+        labels: keys.labels.unwrap_or(default.labels),
         watch: keys.watch.unwrap_or(default.watch),
         watch_trust: keys.watch_trust_seconds.map_or(default.watch_trust, Duration::from_secs),
     };
@@ -288,6 +289,7 @@ struct Keys {
     thin_days: Option<u64>,
     ref_prefix: Option<String>,
     keep_checkpoints: Option<usize>,
+    labels: Option<bool>,
     watch: Option<bool>,
     watch_trust_seconds: Option<u64>,
 }
@@ -405,6 +407,7 @@ impl Keys {
             thin_days: self.thin_days.or(base.thin_days),
             ref_prefix: self.ref_prefix.or(base.ref_prefix),
             keep_checkpoints: self.keep_checkpoints.or(base.keep_checkpoints),
+            labels: self.labels.or(base.labels),
             watch: self.watch.or(base.watch),
             watch_trust_seconds: self.watch_trust_seconds.or(base.watch_trust_seconds),
         }
@@ -437,7 +440,8 @@ impl From<CallOptions> for Keys {
             keep_checkpoints: call
                 .keep_checkpoints
                 .map(|keep| usize::try_from(keep).unwrap_or(usize::MAX)),
-            // Whether somebody watches is not for a single call to say.
+            // Neither what the log may say nor whether somebody watches is for a single call to say.
+            labels: None,
             watch: None,
             watch_trust_seconds: None,
         }

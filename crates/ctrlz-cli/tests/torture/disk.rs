@@ -80,6 +80,11 @@ impl Disk {
         self.mounted = None;
     }
 
+    /// Lets everything behind the first `size` of it be unreadable.
+    pub(crate) fn shorten(&self, size: &str) {
+        must("truncate", &["-s", size, self.image.to_str().unwrap()]);
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.at
     }

@@ -206,3 +206,29 @@ fn garbage_is_collected_on_a_disk_without_any_room() {
     lab.assert_restores(&last.0, &last.1, "after gc on a full disk");
     lab.assert_tidy("after gc on a full disk");
 }
+
+#[test]
+fn a_pack_that_the_disk_cannot_read_changes_no_file() {
+    if !can_mount(Kind::Ext4) {
+        return;
+    }
+    let lab = Lab::new();
+    let disk = Disk::new(Kind::Ext4, "64M", &lab.dir().join("disk"));
+    let mut lab = lab.storing_in(disk.path().join("data")).on(vec![disk]);
+    for file in 0..12 {
+        lab.write(&format!("file{file}"), noise(file, 2 << 20));
+    }
+    let hash = lab.track();
+    for file in 0..12 {
+        lab.write(&format!("file{file}"), "now");
+    }
+    lab.track();
+    let now = lab.manifest();
+    // The end of the disk breaks away, and nothing of it is in memory any more.
+    lab.disks[0].unmount();
+    lab.disks[0].mount();
+    lab.disks[0].shorten("16M");
+    let ended = lab.ctrlz(&["restore", "--exact", "--yes", &hash]);
+    assert_ne!(ended.code(), Some(0), "{ended:?}");
+    crate::manifest::Manifest::of_user_files(&lab.work).assert_is(&now, "after it failed");
+}

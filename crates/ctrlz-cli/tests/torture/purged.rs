@@ -36,3 +36,23 @@ fn a_purged_secret_is_in_no_object_log_cache_or_file() {
     row.note(format!("{:.1} s for all of them", took.as_secs_f64()));
     row.violated(u64::from(took > sized(Duration::from_secs(30), Duration::from_secs(5))));
 }
+
+#[test]
+fn without_labels_no_prompt_and_no_command_is_in_the_store() {
+    let lab = Lab::new();
+    lab.write("a", "1");
+    let config = lab.dir().join("ctrlz-config.toml");
+    let canary = || {
+        let files = find(&lab.data, &|path| path.is_file());
+        let in_a_file =
+            |path: &std::path::PathBuf| contains(&std::fs::read(path).unwrap(), CANARY.as_bytes());
+        contains(&lab.all_objects(), CANARY.as_bytes()) || files.iter().any(in_a_file)
+    };
+    for (labels, is_there) in [(false, false), (true, true)] {
+        std::fs::write(&config, format!("labels = {labels}\n")).unwrap();
+        let script = format!(": {CANARY}; echo {labels} > a");
+        let words = ["--config", config.to_str().unwrap(), "run", "--", "sh", "-c", &script];
+        lab.ctrlz(&words).ok();
+        assert_eq!(canary(), is_there, "labels = {labels}");
+    }
+}

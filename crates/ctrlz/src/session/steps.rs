@@ -71,6 +71,9 @@ impl Workspace {
         if info.step.is_empty() {
             info.step = new_id();
         }
+        if !self.options().labels {
+            info.label = None;
+        }
         let open = abandon_earlier_turns(&hold, open, &info)?;
         info.parent = parent_turn(&open, &info);
         let options = TrackOptions::default();

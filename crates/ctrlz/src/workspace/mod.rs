@@ -99,6 +99,9 @@ pub struct Options {
     pub patience: Duration,
     /// Where the log's refs lie in the store. Default: `refs/ctrlz`.
     pub ref_prefix: String,
+    /// Whether the log says what a step is about: prompts and commands, which may hold secrets.
+    /// Default: yes.
+    pub labels: bool,
     /// Whether snapshots ask a watcher, where one runs, what changed. Default: no.
     pub watch: bool,
     /// A snapshot looks at everything all the same if none has for this long: a watcher is not told
@@ -134,6 +137,7 @@ impl Options {
             patience: Duration::from_secs(30),
             ref_prefix: "refs/ctrlz".into(),
             watch: false,
+            labels: true,
             watch_trust: Duration::from_secs(600),
         }
     }
