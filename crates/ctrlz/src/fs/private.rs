@@ -108,6 +108,18 @@ impl Temporary {
     }
 }
 
+/// Creates a file like [`create`]; [`sweep`] lets it be while the handle lives, whatever its name.
+pub(crate) fn create_held(path: &Path) -> Result<File, FileError> {
+    loop {
+        let file = create(path)?;
+        if hold(&file, path)? {
+            return Ok(file);
+        }
+        // A sweeper is about to remove it.
+        absent_is_fine(std::fs::remove_file(path)).named("remove", path)?;
+    }
+}
+
 /// Locks what we just made; `false` if a sweeper took it for an orphan between the two calls.
 fn hold(file: &File, path: &Path) -> Result<bool, FileError> {
     match file.try_lock() {

@@ -82,7 +82,7 @@ impl Refs {
         let parent = path.parent().unwrap_or(&self.git_dir);
         private::create_dirs(parent)?;
         self.clear_own_lock(name, scratch)?;
-        let mut file = private::create(scratch)?;
+        let mut file = private::create_held(scratch)?;
         file.write_all(format!("{id}\n").as_bytes()).named("write", scratch)?;
         private::flush(&file, scratch)?;
         self.take_git_lock(&lock, scratch)?;
@@ -109,8 +109,9 @@ impl Refs {
         let path = self.git_dir.join("packed-refs");
         let lock = self.git_dir.join("packed-refs.lock");
         let scratch = self.git_dir.join(format!("ctrlz/tmp_{}", crate::fs::random_name()));
-        drop(private::create(&scratch)?);
+        let held = private::create_held(&scratch)?;
         let taken = self.take_git_lock(&lock, &scratch);
+        drop(held);
         remove_if_there(&scratch)?;
         taken?;
         let written = self.packed_without(name).and_then(|text| {

@@ -2,9 +2,9 @@
 
 #![expect(clippy::print_stderr, reason = "what was measured, for whoever runs it with --nocapture")]
 
-use ctrlz::{CareReport, Error, ObjectId, Progress, RestoreOptions, Retention};
+use ctrlz::{CareReport, Error, ObjectId, Progress, PurgeOptions, RestoreOptions, Retention};
 
-use crate::lab::{Lab, assert_fsck_clean};
+use crate::lab::{Lab, assert_fsck_clean, tree_path};
 
 impl Lab {
     fn care(&self, retention: &Retention) -> CareReport {
@@ -292,6 +292,37 @@ fn a_purge_beside_snapshots_of_the_same_file_is_whole_or_says_that_it_is_there()
         assert!(!holds_canary(&lab, canary), "round {round}");
     }
     lab.hash();
+    assert_fsck_clean(&lab.store());
+}
+
+#[test]
+fn a_purge_succeeds_beside_others_who_open_the_store() {
+    let lab = Lab::new();
+    lab.write("a", "1");
+    lab.track();
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                    lab.workspace().status().unwrap();
+                }
+            });
+        }
+        for round in 0..25 {
+            lab.write("secret", format!("{round}"));
+            lab.track();
+            lab.remove("secret");
+            lab.track();
+            let purged = lab.workspace().purge(
+                &tree_path("secret"),
+                PurgeOptions::default(),
+                &Progress::default(),
+            );
+            over.store(purged.is_err() || round == 24, std::sync::atomic::Ordering::Relaxed);
+            purged.unwrap();
+        }
+    });
     assert_fsck_clean(&lab.store());
 }
 
