@@ -96,6 +96,7 @@ export async function reload(): Promise<void> {
       stage.value = "ready";
       if (!rowIndex.value.has(chosen.value ?? "")) chosen.value = rows.value[0]?.key ?? null;
     });
+    if (search.value) void loadAll();
   } catch (error) {
     fail(error);
   }
