@@ -13,7 +13,8 @@ def prepare():
 class Cline:
     cline = None
     NAME = NAME
-    shows_failures = True
+    # A notice goes to the next prompt of a session, and headless there is none.
+    shows_failures = False
     user_config = {".cline/hooks/PreToolUse": "#!/bin/sh\nexit 0\n"}
     volatile = ("data", "logs", "db", "sessions", "settings")
 
