@@ -30,6 +30,7 @@ mod power;
 mod crowd;
 mod flip;
 mod holders;
+mod hung;
 mod shared_store;
 mod writers;
 // What may be executed, what clocks hide, who may do what.
