@@ -204,7 +204,10 @@ impl Borrowed {
             // The next scan must not trust ids that nobody holds: it reads those files again.
             work_tree.forget_cache()?;
         }
-        borrowed.ids.retain(|id| !copied.done.contains(id) && !copied.lost.contains(id));
+        // What was copied may be gone again by now; then it is still borrowed.
+        store.objects.refresh()?;
+        let is_here = |id: &ObjectId| copied.done.contains(id) && store.objects.holds(id);
+        borrowed.ids.retain(|id| !is_here(id) && !copied.lost.contains(id));
         match borrowed.is_empty() {
             true => borrowed.end(store, path)?,
             false => borrowed.save(store, path)?,
