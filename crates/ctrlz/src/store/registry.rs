@@ -51,6 +51,9 @@ struct Record {
     /// Histories of other directories that were here before, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     former: Vec<Claim>,
+    /// Of everything else in it: a wrong name would lead to an empty history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    checksum: Option<u32>,
 }
 
 /// What the registry says of a directory.
@@ -98,8 +101,8 @@ impl Registry {
     }
 
     fn write(&self, root: &Path, record: &Record) -> Result<(), Error> {
-        let json = serde_json::to_vec(record).expect("plain data has a JSON form");
-        Ok(private::replace(&self.record_path(root), &json, Durable::Yes)?)
+        let sealed = Record { checksum: Some(record.sum()), ..record.clone() };
+        Ok(private::replace(&self.record_path(root), &sealed.to_json(), Durable::Yes)?)
     }
 
     fn lock(&self) -> Result<Lock, Error> {
@@ -210,8 +213,23 @@ impl Registry {
         let mut former = found.as_ref().map(|record| record.former.clone()).unwrap_or_default();
         former.extend(found.map(|record| record.claim).filter(|old| !old.is_of(&claim)));
         let path = PathText::from_bytes(root.as_os_str().as_bytes());
-        self.write(root, &Record { path, claim: claim.clone(), moved_to: None, former })?;
+        let (moved_to, checksum) = (None, None);
+        self.write(root, &Record { path, claim: claim.clone(), moved_to, former, checksum })?;
         Ok(claim)
+    }
+
+    /// What [`Registry::claim`] would give a directory of which nothing is recorded; `None` if it
+    /// would have to be made up.
+    pub(crate) fn derived(
+        &self,
+        root: &Path,
+        repo: Option<&UserRepo>,
+        store: Option<&str>,
+    ) -> Result<Option<Claim>, Error> {
+        match read_origin(&self.dir.join("origin"))? {
+            Some(_) => self.new_claim(root, repo, store, false).map(Some),
+            None => Ok(None),
+        }
     }
 
     fn new_claim(
@@ -273,7 +291,13 @@ impl Registry {
         // The new path first: killed in between, both name the history, and only one exists.
         self.write(
             root,
-            &Record { path: path.clone(), claim: claim.clone(), moved_to: None, former },
+            &Record {
+                path: path.clone(),
+                claim: claim.clone(),
+                moved_to: None,
+                former,
+                checksum: None,
+            },
         )?;
         if from == root {
             return Ok(());
@@ -360,6 +384,19 @@ impl Record {
     fn root(&self) -> PathBuf {
         to_path(&self.path)
     }
+
+    fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("plain data has a JSON form")
+    }
+
+    fn sum(&self) -> u32 {
+        crc32fast::hash(&Record { checksum: None, ..self.clone() }.to_json())
+    }
+
+    /// Whether it is what was written, as far as that can be told.
+    fn is_whole(&self) -> bool {
+        self.checksum.is_none_or(|sum| sum == self.sum())
+    }
 }
 
 fn to_path(text: &PathText) -> PathBuf {
@@ -390,5 +427,6 @@ fn read_record(path: &Path) -> Result<Option<Record>, Error> {
     let is_name = |text: &str| {
         !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
     };
-    Ok(record.filter(|record| is_name(&record.claim.id) && is_name(&record.claim.work_tree)))
+    let are_names = |record: &Record| is_name(&record.claim.id) && is_name(&record.claim.work_tree);
+    Ok(record.filter(|record| are_names(record) && record.is_whole()))
 }

@@ -277,8 +277,21 @@ impl Workspace {
     pub(crate) fn claimed(&self) -> Result<Option<Claim>, Error> {
         match self.registry().standing(&self.root, self.repo.as_ref())? {
             Standing::Known(claim) => Ok(Some(claim)),
+            Standing::New => self.unrecorded(),
             _ => Ok(None),
         }
+    }
+
+    /// A history whose record was lost: the one that the next snapshot would go on with.
+    fn unrecorded(&self) -> Result<Option<Claim>, Error> {
+        let named = self.options.store.as_ref().map(|_| NAMED_STORE);
+        let derived = self.registry().derived(&self.root, self.repo.as_ref(), named)?;
+        let Some(claim) = derived else { return Ok(None) };
+        let Some(store) = Store::open(&self.store_of(&claim), &self.options.ref_prefix)? else {
+            return Ok(None);
+        };
+        let head = store.refs.read(WorkTree::named(&store, &claim.work_tree).ref_name())?;
+        Ok(head.map(|_| claim))
     }
 
     /// The work tree's canonical path.

@@ -220,3 +220,43 @@ fn a_lost_registry_finds_the_history_of_a_path_again() {
     track(&lab.workspace());
     assert_eq!(lab.workspace().sessions().unwrap().len(), 1);
 }
+
+#[test]
+fn a_lost_or_damaged_record_hides_no_history_from_those_who_only_read() {
+    for damage in [None, Some(&b"}"[..])] {
+        let lab = Lab::with_git(&[("a", "one")]);
+        let first = lab.hash();
+        lab.write("a", "two");
+        lab.track();
+        let records = std::fs::read_dir(lab.options.data_dir.join("paths")).unwrap();
+        for record in records.map(|entry| entry.unwrap().path()) {
+            match damage {
+                None => std::fs::remove_file(record).unwrap(),
+                Some(bytes) => std::fs::write(record, bytes).unwrap(),
+            }
+        }
+        assert_eq!(lab.workspace().log(10).unwrap().len(), 2, "{damage:?}");
+        lab.restore(first);
+        assert_eq!(lab.read("a"), "one");
+        assert_eq!(lab.workspace().log(10).unwrap().len(), 3, "{damage:?}");
+    }
+}
+
+#[test]
+fn one_changed_letter_in_a_record_is_noticed() {
+    let lab = Lab::new();
+    lab.write("a", "one");
+    lab.track();
+    let log = lab.workspace().log(10).unwrap();
+    let records = std::fs::read_dir(lab.options.data_dir.join("paths")).unwrap();
+    let is_record = |path: &PathBuf| !path.ends_with("lock");
+    let record = records.map(|entry| entry.unwrap().path()).find(is_record).unwrap();
+    let good = std::fs::read_to_string(&record).unwrap();
+    let (before, after) = good.split_once("\"work_tree\":\"").unwrap();
+    let first = if after.starts_with('0') { '1' } else { '0' };
+    std::fs::write(&record, format!("{before}\"work_tree\":\"{first}{}", &after[1..])).unwrap();
+    assert_eq!(lab.workspace().log(10).unwrap(), log);
+    lab.write("a", "two");
+    lab.track();
+    assert_eq!(lab.workspace().log(10).unwrap().len(), 2);
+}
