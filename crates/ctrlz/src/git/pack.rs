@@ -1,5 +1,6 @@
 //! Reading packs, one at a time, with every size checked before memory is reserved.
 
+use std::cell::RefCell;
 use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -178,13 +179,13 @@ impl PackFile {
         if let Some(kind) = entry.header.as_kind() {
             return Ok(Some((kind_of(kind), entry.decompressed_size)));
         }
-        let mut inflate = gix_zlib::Inflate::default();
         let resolve = |base: &gix_hash::oid| {
             let Some(at) = self.index.lookup(base) else { return Ok(None) };
             let entry = self.data.entry(self.index.pack_offset_at_index(at))?;
             Ok(Some(gix_pack::data::decode::header::ResolvedBase::InPack(entry)))
         };
-        let header = self.data.decode_header(entry, &mut inflate, &resolve).map_err(problem)?;
+        let header = with_inflate(|inflate| self.data.decode_header(entry, inflate, &resolve));
+        let header = header.map_err(problem)?;
         Ok(Some((kind_of(header.kind), header.object_size)))
     }
 
@@ -206,20 +207,16 @@ impl PackFile {
         let (start, data_start) = (entry.pack_offset(), entry.data_offset);
         let is_delta = entry.header.is_delta();
         let mut bytes = Vec::new();
-        let outcome = self
-            .data
-            .decode_entry(
-                entry,
-                &mut bytes,
-                &mut gix_zlib::Inflate::default(),
-                &|base, _| {
-                    let Some(at) = self.index.lookup(base) else { return Ok(None) };
-                    let entry = self.data.entry(self.index.pack_offset_at_index(at))?;
-                    Ok(Some(ResolvedBase::InPack(entry)))
-                },
-                &mut gix_pack::cache::Never,
-            )
-            .map_err(problem)?;
+        let resolve = |base: &gix_hash::oid, _: &mut Vec<u8>| {
+            let Some(at) = self.index.lookup(base) else { return Ok(None) };
+            let entry = self.data.entry(self.index.pack_offset_at_index(at))?;
+            Ok(Some(ResolvedBase::InPack(entry)))
+        };
+        let outcome = with_inflate(|inflate| {
+            let mut cache = gix_pack::cache::Never;
+            self.data.decode_entry(entry, &mut bytes, inflate, &resolve, &mut cache)
+        });
+        let outcome = outcome.map_err(problem)?;
         let end = data_start + outcome.compressed_size as u64;
         let stored = (!is_delta).then_some(start..end);
         Ok(Some((kind_of(outcome.kind), bytes, stored)))
@@ -238,6 +235,18 @@ impl PackFile {
             .ok_or_else(|| PackProblem("an entry lies beyond the end of its pack".into()))?;
         Ok(Some(flate2::bufread::ZlibDecoder::new(bytes).take(entry.decompressed_size)))
     }
+}
+
+/// Setting up the state for inflating clears tens of kilobytes, which is more work than most small
+/// objects are; so each thread keeps one. It is reset before every use.
+fn with_inflate<R>(work: impl FnOnce(&mut gix_zlib::Inflate) -> R) -> R {
+    thread_local! {
+        static INFLATE: RefCell<gix_zlib::Inflate> = RefCell::new(gix_zlib::Inflate::default());
+    }
+    INFLATE.with(|kept| match kept.try_borrow_mut() {
+        Ok(mut kept) => work(&mut kept),
+        Err(_) => work(&mut gix_zlib::Inflate::default()),
+    })
 }
 
 fn kind_of(kind: gix_object::Kind) -> Kind {

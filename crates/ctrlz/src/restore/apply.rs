@@ -1,20 +1,20 @@
 //! Applying a plan, undoing it half-way, and finishing what a killed process began.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::compare::Entry;
 use crate::error::Error;
-use crate::fs::{Dir, FileError, FileKind, Named, Stat, random_name, set_mode};
+use crate::fs::{Dir, FileError, FileKind, Named, Stat, Time, random_name, set_mode};
 use crate::git::{Hasher, Kind, ObjectId};
 use crate::path::{PathText, TreePath, join, split};
-use crate::scan::{EntryStat, run_jobs};
+use crate::scan::{EntryStat, Placed, is_racy, run_jobs};
 use crate::store::Objects;
 
 use super::journal::{Journal, ModeRecord, Phase, Record, Renamed, StatRecord, Thing, UnitRecord};
-use super::plan::{OldThing, Plan, Unit};
+use super::plan::{NewThing, OldThing, Plan, Unit};
 use super::stage::{Flush, stage};
 
 /// Above this many files one flush of the whole file system is cheaper than one per file.
@@ -27,6 +27,8 @@ pub(crate) struct Applied {
     pub(crate) left: Vec<Vec<u8>>,
     /// Paths that somebody changed between a crash and its recovery; they stay as they are.
     pub(crate) kept: Vec<Vec<u8>>,
+    /// What need not be read to know its content.
+    pub(crate) placed: Placed,
 }
 
 /// Saves a file that is in no snapshot yet: a directory, the name in it, and the path it belongs to.
@@ -52,18 +54,42 @@ pub(crate) fn apply(
     if let Err(cause) = journal.save(journal_path) {
         return Err(roll_back(root, &mut journal, journal_path, rescue, cause));
     }
-    let swapped = for_each_unit(threads, &journal.units, |unit| swap(root, unit)).and_then(|()| {
-        journal
-            .modes
-            .iter()
-            .try_for_each(|change| change_mode(root, change, change.from, change.to))
+    let before_swap = Time::now();
+    let swapped = for_each_unit(root, threads, &journal.units, swap).and_then(|stats| {
+        let mut modes = journal.modes.iter();
+        modes.try_for_each(|change| change_mode(root, change, change.from, change.to))?;
+        Ok(stats)
     });
-    if let Err(cause) = swapped {
-        return Err(roll_back(root, &mut journal, journal_path, rescue, cause));
-    }
+    let stats = match swapped {
+        Ok(stats) => stats,
+        Err(cause) => return Err(roll_back(root, &mut journal, journal_path, rescue, cause)),
+    };
     // From here on the new state stands; a failure leaves the journal for the next command.
-    finish(root, &journal, journal_path, (flush, OnFailure::Stop), threads, rescue)
-        .map_err(|cause| Error::Interrupted { cause: Box::new(cause) })
+    let applied = finish(root, &journal, journal_path, (flush, OnFailure::Stop), threads, rescue)
+        .map_err(|cause| Error::Interrupted { cause: Box::new(cause) })?;
+    Ok(Applied { placed: placed(plan, stats, before_swap), ..applied })
+}
+
+/// The files that need not be read again as long as they look like this.
+///
+/// Their content was read back under a name that nobody else knew. Since then they were renamed,
+/// which moves only the change time; a write would have moved the modification time, as that was
+/// old enough before anybody could know the file.
+fn placed(plan: &Plan, stats: Vec<Option<(&UnitRecord, Stat)>>, before_swap: Time) -> Placed {
+    let mut ids = BTreeMap::new();
+    for unit in &plan.units {
+        if let Some(NewThing::Leaf { entry, .. }) = &unit.new {
+            ids.insert(unit.path.as_slice(), entry.id);
+        }
+    }
+    let proven = stats.into_iter().flatten().filter_map(|(unit, stat)| {
+        let Some(Thing::Leaf(staged)) = &unit.staged else { return None };
+        let path = unit.path.clone().into_bytes();
+        let id = *ids.get(path.as_slice())?;
+        let unchanged = staged.is(&stat, Renamed::Perhaps) && !is_racy(stat.mtime, before_swap);
+        unchanged.then(|| (path, (EntryStat::from(&stat), id)))
+    });
+    proven.collect()
 }
 
 fn flush_for(plan: &Plan) -> Flush {
@@ -71,8 +97,8 @@ fn flush_for(plan: &Plan) -> Flush {
         .units
         .iter()
         .map(|unit| match &unit.new {
-            Some(super::plan::NewThing::Dir { files, .. }) => files.len() + 1,
-            Some(super::plan::NewThing::Leaf { .. }) | None => 1,
+            Some(NewThing::Dir { files, .. }) => files.len() + 1,
+            Some(NewThing::Leaf { .. }) | None => 1,
         })
         .sum();
     if files > MAX_SINGLE_FLUSHES { Flush::Later } else { Flush::Each }
@@ -138,15 +164,18 @@ fn stage_all(
     flush: Flush,
     threads: usize,
 ) -> Result<(), Error> {
-    let jobs: Vec<(&Unit, &mut UnitRecord)> =
+    let mut jobs: Vec<(&Unit, &mut UnitRecord)> =
         plan.units.iter().zip(&mut journal.units).filter(|(unit, _)| unit.new.is_some()).collect();
-    let staged = run_jobs(threads, jobs, |(unit, record), _| -> Result<(), Error> {
-        let Some(new) = &unit.new else { return Ok(()) };
-        let (parent, name) = split(&unit.path);
-        let dir = root.open_below(parent)?;
-        let temporary = record.temporary.as_bytes();
-        record.staged = Some(stage(objects, &dir, name, temporary, new, flush)?);
-        Ok(())
+    let per_job = units_per_job(threads, jobs.len());
+    let staged = run_jobs(threads, jobs.chunks_mut(per_job).rev().collect(), |units, _| {
+        let mut near = Near::of(root);
+        units.iter_mut().try_for_each(|(unit, record)| -> Result<(), Error> {
+            let Some(new) = &unit.new else { return Ok(()) };
+            let (parent, name) = split(&unit.path);
+            let temporary = record.temporary.as_bytes();
+            record.staged = Some(stage(objects, near.dir(parent)?, name, temporary, new, flush)?);
+            Ok(())
+        })
     });
     staged.into_iter().collect::<Result<(), Error>>()?;
     if flush == Flush::Later {
@@ -155,56 +184,90 @@ fn stage_all(
     Ok(())
 }
 
+/// How many units one thread takes at once: neighbours share a directory, which is opened once.
+fn units_per_job(threads: usize, units: usize) -> usize {
+    const MAX_UNITS: usize = 64;
+    (units / (threads.max(1) * 4)).clamp(1, MAX_UNITS)
+}
+
 /// Does something with every unit, several at a time; the first failure stops it.
-fn for_each_unit(
+fn for_each_unit<'a, R: Send>(
+    root: &Dir,
     threads: usize,
-    units: &[UnitRecord],
-    work: impl Fn(&UnitRecord) -> Result<(), Error> + Sync,
-) -> Result<(), Error> {
-    /// Units that lie beside each other share a directory.
-    const UNITS_PER_JOB: usize = 32;
-    if threads <= 1 || units.len() <= UNITS_PER_JOB {
-        return units.iter().try_for_each(work);
-    }
+    units: &'a [UnitRecord],
+    work: impl Fn(&mut Near<'_>, &'a UnitRecord) -> Result<R, Error> + Sync,
+) -> Result<Vec<R>, Error> {
     let failed = AtomicBool::new(false);
-    let jobs = units.chunks(UNITS_PER_JOB).rev().collect();
-    let done = run_jobs(threads, jobs, |units: &[UnitRecord], _| {
-        units.iter().try_for_each(|unit| match failed.load(Ordering::Relaxed) {
-            true => Ok(()),
-            false => work(unit).inspect_err(|_| failed.store(true, Ordering::Relaxed)),
-        })
+    let jobs = units.chunks(units_per_job(threads, units.len())).rev().collect();
+    let done = run_jobs(threads, jobs, |units: &'a [UnitRecord], _| {
+        let mut near = Near::of(root);
+        let going_on = units.iter().take_while(|_| !failed.load(Ordering::Relaxed));
+        let work = |unit| work(&mut near, unit);
+        let done: Result<Vec<R>, Error> = going_on.map(work).collect();
+        done.inspect_err(|_| failed.store(true, Ordering::Relaxed))
     });
-    done.into_iter().collect()
+    let done: Vec<Vec<R>> = done.into_iter().collect::<Result<_, Error>>()?;
+    Ok(done.into_iter().flatten().collect())
+}
+
+/// Keeps the directory open that was used last.
+///
+/// No symlink is followed on the way to it, and whatever happens to the names above it meanwhile,
+/// it stays a directory that was in the work tree.
+struct Near<'a> {
+    root: &'a Dir,
+    last: Option<(Vec<u8>, Dir)>,
+}
+
+impl<'a> Near<'a> {
+    fn of(root: &'a Dir) -> Near<'a> {
+        Near { root, last: None }
+    }
+
+    fn dir(&mut self, path: &[u8]) -> Result<&Dir, FileError> {
+        let last = match self.last.take() {
+            Some(last) if last.0 == path => last,
+            _ => (path.to_vec(), self.root.open_below(path)?),
+        };
+        Ok(&self.last.insert(last).1)
+    }
 }
 
 /// A unit's directory, and its name in it.
-struct Place {
-    dir: Dir,
+struct Place<'a> {
+    dir: &'a Dir,
     name: Vec<u8>,
     path: Vec<u8>,
 }
 
-fn place(root: &Dir, path: &PathText) -> Result<Place, FileError> {
+fn place<'a>(near: &'a mut Near<'_>, path: &PathText) -> Result<Place<'a>, FileError> {
     let path = path.clone().into_bytes();
     let (parent, name) = split(&path);
-    Ok(Place { dir: root.open_below(parent)?, name: name.to_vec(), path: path.clone() })
+    Ok(Place { dir: near.dir(parent)?, name: name.to_vec(), path: path.clone() })
 }
 
 fn moved(path: &[u8]) -> Error {
     Error::Moved { path: TreePath::from_scan(path.to_vec()) }
 }
 
-/// Changes one path by one rename, if it still is what the safety snapshot holds.
-fn swap(root: &Dir, unit: &UnitRecord) -> Result<(), Error> {
-    let Place { dir, name, path } = place(root, &unit.path)?;
+/// Changes one path by one rename, if it still is what the safety snapshot holds. Says what a new
+/// thing looks like in its place.
+fn swap<'a>(
+    near: &mut Near<'_>,
+    unit: &'a UnitRecord,
+) -> Result<Option<(&'a UnitRecord, Stat)>, Error> {
+    let Place { dir, name, path } = place(near, &unit.path)?;
     let temporary = unit.temporary.as_bytes();
     match (&unit.old, unit.has_new) {
+        (None, false) => (),
         (None, true) => match dir.rename_new(temporary, &name) {
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Err(moved(&path)),
-            other => Ok(other?),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                return Err(moved(&path));
+            }
+            other => other?,
         },
         (Some(old), has_new) => {
-            if !is_as_recorded(&dir, &name, old, Renamed::No)? {
+            if !is_as_recorded(dir, &name, old, Renamed::No)? {
                 return Err(moved(&path));
             }
             if has_new {
@@ -212,15 +275,15 @@ fn swap(root: &Dir, unit: &UnitRecord) -> Result<(), Error> {
             } else {
                 dir.rename_new(&name, temporary)?;
             }
-            // Between the look and the rename somebody may have written. What came out tells.
-            if is_as_recorded(&dir, temporary, old, Renamed::Perhaps)? {
-                return Ok(());
+            // Between the look and the rename somebody may have written. What came out tells, and
+            // rolling back puts it right.
+            if !is_as_recorded(dir, temporary, old, Renamed::Perhaps)? {
+                return Err(moved(&path));
             }
-            // Rolling back puts it right.
-            Err(moved(&path))
         }
-        (None, false) => Ok(()),
     }
+    let stat = if unit.has_new { dir.stat(&name)? } else { None };
+    Ok(stat.map(|stat| (unit, stat)))
 }
 
 /// Whether what stands at `name` is exactly what was recorded, directories with all they hold.
@@ -293,7 +356,8 @@ fn leaf_is(
 }
 
 fn change_mode(root: &Dir, change: &ModeRecord, from: u32, to: u32) -> Result<(), Error> {
-    let Place { dir, name, path } = place(root, &change.path)?;
+    let mut near = Near::of(root);
+    let Place { dir, name, path } = place(&mut near, &change.path)?;
     let current = dir.stat(&name)?;
     let expected = if change.is_dir { FileKind::Dir } else { FileKind::File };
     match current {
@@ -344,8 +408,9 @@ fn undo_all(
         // Not changed yet, or changed by somebody else: either way it is not ours to set.
         drop(change_mode(root, change, change.to, change.from));
     }
+    let mut near = Near::of(root);
     for unit in journal.units.iter().rev() {
-        match undo_unit(root, unit, rescue) {
+        match undo_unit(&mut near, unit, rescue) {
             Ok(true) => (),
             Ok(false) | Err(Error::Moved { .. }) => kept.push(unit.path.clone().into_bytes()),
             Err(error) => {
@@ -368,11 +433,11 @@ fn undo_all(
 /// Puts one path back if it is in its new state; whether it is in its old one.
 ///
 /// What somebody else put there since stays, and the old content is in the safety snapshot.
-fn undo_unit(root: &Dir, unit: &UnitRecord, rescue: Rescue<'_>) -> Result<bool, Error> {
-    let Place { dir, name, path } = place(root, &unit.path)?;
+fn undo_unit(near: &mut Near<'_>, unit: &UnitRecord, rescue: Rescue<'_>) -> Result<bool, Error> {
+    let Place { dir, name, path } = place(near, &unit.path)?;
     let temporary = unit.temporary.as_bytes();
     let is = |name: &[u8], thing: &Option<Thing>| match thing {
-        Some(thing) => is_as_recorded(&dir, name, thing, Renamed::Perhaps),
+        Some(thing) => is_as_recorded(dir, name, thing, Renamed::Perhaps),
         None => Ok(dir.stat(name)?.is_none()),
     };
     let new_is_here = unit.has_new && unit.staged.is_some() && is(&name, &unit.staged)?;
@@ -388,7 +453,7 @@ fn undo_unit(root: &Dir, unit: &UnitRecord, rescue: Rescue<'_>) -> Result<bool, 
         _ => (),
     }
     let is_back = is(&name, &unit.old)?;
-    discard(&dir, &path, unit, rescue)?;
+    discard(dir, &path, unit, rescue)?;
     Ok(is_back)
 }
 
@@ -418,15 +483,17 @@ fn discard(dir: &Dir, path: &[u8], unit: &UnitRecord, rescue: Rescue<'_>) -> Res
     Ok(dir.remove_file(temporary)?)
 }
 
-/// Removes the file that a unit replaced, if it is exactly what the safety snapshot holds.
-fn remove_recorded_leaf(root: &Dir, unit: &UnitRecord) -> Result<(), Error> {
-    let Some(old @ Thing::Leaf(_)) = &unit.old else { return Ok(()) };
-    let Place { dir, .. } = place(root, &unit.path)?;
+/// Removes the file that a unit replaced, if it is exactly what the safety snapshot holds; whether
+/// it did.
+fn remove_recorded_leaf(near: &mut Near<'_>, unit: &UnitRecord) -> Result<bool, Error> {
+    let Some(old @ Thing::Leaf(_)) = &unit.old else { return Ok(false) };
+    let Place { dir, .. } = place(near, &unit.path)?;
     let temporary = unit.temporary.as_bytes();
-    if is_as_recorded(&dir, temporary, old, Renamed::Perhaps)? {
-        dir.remove_file(temporary)?;
+    if !is_as_recorded(dir, temporary, old, Renamed::Perhaps)? {
+        return Ok(false);
     }
-    Ok(())
+    dir.remove_file(temporary)?;
+    Ok(true)
 }
 
 /// Removes a directory's recorded content, and the directory if nothing else is in it.
@@ -519,11 +586,12 @@ fn finish(
     let mut applied = Applied::default();
     // What is as it was recorded goes at once, on all threads. What is not, or could not be
     // removed, is looked at again below, where it can be saved or told.
-    if threads > 1 {
-        for_each_unit(threads, &journal.units, |unit| remove_recorded_leaf(root, unit).or(Ok(())))?;
-    }
-    for unit in &journal.units {
-        match remove_old(root, unit, rescue) {
+    let left = for_each_unit(root, threads, &journal.units, |near, unit| {
+        Ok((!remove_recorded_leaf(near, unit).unwrap_or(false)).then_some(unit))
+    })?;
+    let mut near = Near::of(root);
+    for unit in left.into_iter().flatten() {
+        match remove_old(&mut near, unit, rescue) {
             Ok(None) => (),
             Ok(Some(left)) => applied.left.push(left),
             Err(error) if on_failure == OnFailure::Stop => return Err(error),
@@ -533,6 +601,7 @@ fn finish(
             }
         }
     }
+    applied.left.sort_unstable();
     for emptied in &journal.emptied {
         let dir = emptied.clone().into_bytes();
         match remove_if_empty(root, &dir) {
@@ -582,13 +651,17 @@ fn sync_places(root: &Dir, journal: &Journal) -> Result<(), Error> {
 }
 
 /// Removes what a unit replaced; tells where it lies if that is not possible.
-fn remove_old(root: &Dir, unit: &UnitRecord, rescue: Rescue<'_>) -> Result<Option<Vec<u8>>, Error> {
-    let Place { dir, path, .. } = match place(root, &unit.path) {
+fn remove_old(
+    near: &mut Near<'_>,
+    unit: &UnitRecord,
+    rescue: Rescue<'_>,
+) -> Result<Option<Vec<u8>>, Error> {
+    let Place { dir, path, .. } = match place(near, &unit.path) {
         Ok(place) => place,
         Err(error) if is_elsewhere(&error) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    match discard(&dir, &path, unit, rescue) {
+    match discard(dir, &path, unit, rescue) {
         Ok(()) => (),
         // It changes all the time, or is of a kind that nobody can save.
         Err(Error::Moved { .. }) => (),
@@ -643,13 +716,14 @@ pub(crate) fn recover(
         Phase::Staging | Phase::RollingBack => {
             let kept = undo_all(root, journal, path, OnFailure::GoOn, rescue)?;
             let kept = if journal.phase == Phase::Staging { Vec::new() } else { kept };
-            Ok(Applied { kept, left: Vec::new() })
+            Ok(Applied { kept, ..Applied::default() })
         }
         Phase::Recording => Ok(Applied::default()),
         Phase::Swapping => {
             let mut kept = Vec::new();
+            let mut near = Near::of(root);
             for unit in &journal.units {
-                if !roll_forward(root, unit, rescue).unwrap_or(false) {
+                if !roll_forward(&mut near, unit, rescue).unwrap_or(false) {
                     kept.push(unit.path.clone().into_bytes());
                 }
             }
@@ -666,11 +740,11 @@ pub(crate) fn recover(
 }
 
 /// Brings one path to its new state if nobody changed it since the crash; whether it is there.
-fn roll_forward(root: &Dir, unit: &UnitRecord, rescue: Rescue<'_>) -> Result<bool, Error> {
-    let Place { dir, name, path } = place(root, &unit.path)?;
+fn roll_forward(near: &mut Near<'_>, unit: &UnitRecord, rescue: Rescue<'_>) -> Result<bool, Error> {
+    let Place { dir, name, path } = place(near, &unit.path)?;
     let temporary = unit.temporary.as_bytes();
     let is = |name: &[u8], thing: &Option<Thing>| match thing {
-        Some(thing) => is_as_recorded(&dir, name, thing, Renamed::Perhaps),
+        Some(thing) => is_as_recorded(dir, name, thing, Renamed::Perhaps),
         None => Ok(dir.stat(name)?.is_none()),
     };
     if unit.has_new && is(&name, &unit.staged)? {
@@ -689,7 +763,7 @@ fn roll_forward(root: &Dir, unit: &UnitRecord, rescue: Rescue<'_>) -> Result<boo
         (None, false) => (),
         _ => {
             // Somebody wrote here after the crash. Their bytes stay; ours are in the store.
-            discard(&dir, &path, unit, rescue)?;
+            discard(dir, &path, unit, rescue)?;
             return Ok(false);
         }
     }

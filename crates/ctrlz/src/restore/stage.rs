@@ -1,7 +1,7 @@
 //! Staging: new content under temporary names, checked before anything visible changes.
 
 use std::fs::File;
-use std::io::{Read, Seek};
+use std::os::unix::fs::FileExt;
 
 use crate::compare::Entry;
 use crate::defect::Defect;
@@ -30,20 +30,22 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// The owner that a new file in `dir` should have: that of what it replaces, else of the
+    /// The owner that a new `name` in `dir` should have: that of the file it replaces, else of the
     /// directory, so that root working in a user's tree leaves no files of root's.
-    fn of(dir: &Dir, replaced: Option<(u32, u32)>) -> Result<Option<Owner>, Error> {
+    fn of(dir: &Dir, name: &[u8]) -> Result<Option<Owner>, Error> {
         if rustix::process::geteuid().as_raw() != 0 {
             return Ok(None);
         }
-        let (uid, gid) = match replaced {
-            Some(owner) => owner,
-            None => {
-                let stat = dir.stat_self()?;
-                (stat.uid, stat.gid)
-            }
+        let replaced = dir.stat(name)?.filter(|stat| stat.kind == FileKind::File);
+        let Stat { uid, gid, .. } = match replaced {
+            Some(file) => file,
+            None => dir.stat_self()?,
         };
         Ok(Some(Owner { uid, gid }))
+    }
+
+    fn owns(&self, stat: &Stat) -> bool {
+        (self.uid, self.gid) == (stat.uid, stat.gid)
     }
 }
 
@@ -56,29 +58,30 @@ pub(crate) fn stage(
     new: &NewThing,
     flush: Flush,
 ) -> Result<Thing, Error> {
-    let replaced = dir.stat(name)?.filter(|stat| stat.kind == FileKind::File);
-    let owner = Owner::of(dir, replaced.map(|stat| (stat.uid, stat.gid)))?;
-    match new {
+    let owner = Owner::of(dir, name)?;
+    let staged = match new {
         NewThing::Leaf { entry, mode } => {
-            stage_leaf(objects, dir, temporary, entry, *mode, owner, flush)?;
+            let stat = stage_leaf(objects, dir, temporary, entry, *mode, owner, flush)?;
+            Thing::Leaf(StatRecord::from(&EntryStat::from(&stat)))
         }
         NewThing::Dir { mode, dirs, files } => {
             stage_dir(objects, dir, temporary, (*mode, dirs, files), owner, flush)?;
+            look_at(dir, temporary)?
         }
-    }
+    };
     if flush == Flush::Each {
         dir.sync()?;
     }
-    look_at(dir, temporary)
+    Ok(staged)
 }
 
-/// What stands at `name`, with everything in it.
+fn gone(name: &[u8]) -> Error {
+    Error::Moved { path: crate::path::TreePath::from_scan(name.to_vec()) }
+}
+
+/// The directory at `name`, with everything in it.
 fn look_at(dir: &Dir, name: &[u8]) -> Result<Thing, Error> {
-    let gone = || Error::Moved { path: crate::path::TreePath::from_scan(name.to_vec()) };
-    let stat = dir.stat(name)?.ok_or_else(gone)?;
-    if stat.kind != FileKind::Dir {
-        return Ok(Thing::Leaf(StatRecord::from(&EntryStat::from(&stat))));
-    }
+    let stat = dir.stat(name)?.ok_or_else(|| gone(name))?;
     let top = dir.open_below(name)?;
     let (mut files, mut dirs) = (Vec::new(), Vec::new());
     let mut waiting = vec![Vec::new()];
@@ -86,7 +89,7 @@ fn look_at(dir: &Dir, name: &[u8]) -> Result<Thing, Error> {
         let inside = top.open_below(&path)?;
         for name in inside.names()? {
             let full = join(&path, &name);
-            let stat = inside.stat(&name)?.ok_or_else(gone)?;
+            let stat = inside.stat(&name)?.ok_or_else(|| gone(&full))?;
             if stat.kind == FileKind::Dir {
                 dirs.push(PathText::from_bytes(&full));
                 waiting.push(full);
@@ -99,6 +102,7 @@ fn look_at(dir: &Dir, name: &[u8]) -> Result<Thing, Error> {
     Ok(Thing::Dir { inode: stat.inode, files, dirs })
 }
 
+/// Writes one file or link and says what it looks like.
 fn stage_leaf(
     objects: &Objects,
     dir: &Dir,
@@ -107,49 +111,62 @@ fn stage_leaf(
     mode: u32,
     owner: Option<Owner>,
     flush: Flush,
-) -> Result<(), Error> {
+) -> Result<Stat, Error> {
     if entry.kind == EntryKind::Symlink {
         let target = objects.blob(&entry.id)?;
         dir.create_symlink(&target, name)?;
         if let Some(owner) = owner {
             dir.set_owner_of(name, owner.uid, owner.gid)?;
         }
-        return Ok(());
+        return dir.stat(name)?.ok_or_else(|| gone(name));
     }
     let path = dir.path_of(name);
     let mut file = dir.create_file(name)?;
-    objects.copy_blob(&entry.id, &mut file)?;
-    let stat = check_written(&mut file, &entry.id, &path)?;
+    let bytes = objects.copy_blob(&entry.id, &mut file)?;
+    check_written(&file, &entry.id, bytes, &path)?;
     if Defect::Torn.is_made() {
-        file.set_len(stat.bytes / 2).named("write", &path)?;
+        file.set_len(bytes / 2).named("write", &path)?;
     }
-    if let Some(owner) = owner.filter(|owner| (owner.uid, owner.gid) != (stat.uid, stat.gid)) {
-        set_owner(&file, owner.uid, owner.gid).named("set the owner of", &path)?;
-    }
-    // After the owner: changing it may drop bits.
     set_mode(&file, mode).named("set the permissions of", &path)?;
+    let mut stat = stat_file(&file, &path)?;
+    if let Some(owner) = owner.filter(|owner| !owner.owns(&stat)) {
+        set_owner(&file, owner.uid, owner.gid).named("set the owner of", &path)?;
+        // Changing the owner may drop bits.
+        set_mode(&file, mode).named("set the permissions of", &path)?;
+        stat = stat_file(&file, &path)?;
+    }
     if flush == Flush::Each {
         file.sync_all().named("flush", &path)?;
     }
-    Ok(())
+    Ok(stat)
 }
 
 /// Reads the file back: what is renamed over the user's bytes must have the right hash as a file,
 /// not only as an object.
-fn check_written(file: &mut File, id: &ObjectId, path: &std::path::Path) -> Result<Stat, Error> {
+fn check_written(
+    file: &File,
+    id: &ObjectId,
+    bytes: u64,
+    path: &std::path::Path,
+) -> Result<(), Error> {
     const MAX_BUFFER_BYTES: u64 = 128 * 1024;
-    let stat = stat_file(file, path)?;
-    file.rewind().named("read back", path)?;
-    let mut hasher = Hasher::object(Kind::Blob, stat.bytes);
-    let mut buffer = vec![0; stat.bytes.clamp(1, MAX_BUFFER_BYTES) as usize];
-    loop {
-        match file.read(&mut buffer).named("read back", path)? {
-            0 => break,
-            count => hasher.update(&buffer[..count]),
+    let mut hasher = Hasher::object(Kind::Blob, bytes);
+    let mut buffer = vec![0; bytes.min(MAX_BUFFER_BYTES) as usize];
+    let mut at = 0;
+    while at < bytes {
+        let wanted = (bytes - at).min(MAX_BUFFER_BYTES) as usize;
+        let count = match file.read_at(&mut buffer[..wanted], at) {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            other => other.named("read back", path)?,
+        };
+        if count == 0 {
+            break;
         }
+        hasher.update(&buffer[..count]);
+        at += count as u64;
     }
     if hasher.finish() == Some(*id) {
-        return Ok(stat);
+        return Ok(());
     }
     Err(Error::Damaged { id: *id, why: "it was not written correctly".into() })
 }

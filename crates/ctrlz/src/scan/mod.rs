@@ -15,6 +15,7 @@ mod verify;
 mod walk;
 mod watch;
 
+use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -193,6 +194,9 @@ impl Progress {
     }
 }
 
+/// Files that were just put in place: what they look like since then, and their content.
+pub(crate) type Placed = BTreeMap<Vec<u8>, (EntryStat, ObjectId)>;
+
 /// What a walk needs to know.
 #[derive(Clone)]
 pub(crate) struct ListInput<'a> {
@@ -206,6 +210,8 @@ pub(crate) struct ListInput<'a> {
     pub(crate) index: Option<&'a IndexFile>,
     /// What a look at everything that is remembered proved, if there was one.
     pub(crate) proof: Option<&'a Proof>,
+    /// Files that need not be read as long as they look the same.
+    pub(crate) placed: Option<&'a Placed>,
     /// Whether blob ids may be taken from the user's index.
     pub(crate) seed: Seeding,
     pub(crate) trust: FsTrust,

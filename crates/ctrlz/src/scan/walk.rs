@@ -474,10 +474,18 @@ impl Visit<'_, '_> {
         {
             return Content::Skipped(SkipReason::TooLarge { bytes: stat.bytes });
         }
-        match self.seeded(path, stat) {
+        match self.placed(path, stat).or_else(|| self.seeded(path, stat)) {
             Some(id) => Content::Known(id),
             None => Content::ToRead,
         }
+    }
+
+    /// The content of a file that we put there ourselves.
+    fn placed(&self, path: &[u8], stat: &Stat) -> Option<crate::git::ObjectId> {
+        let input = self.walk.input;
+        let (then, id) = input.placed?.get(path)?;
+        let same = input.trust.stat && !input.rehash && *then == EntryStat::from(stat);
+        (same && self.walk.keep.has(id)).then_some(*id)
     }
 
     /// The blob id from the user's index, where it provably is the file's.

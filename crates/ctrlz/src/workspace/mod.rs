@@ -26,7 +26,7 @@ use crate::fs::{Dir, Named};
 use crate::git::{ObjectId, is_protected_name};
 use crate::path::{TreePath, escape};
 use crate::restore::{Journal, Phase, Record, recover};
-use crate::scan::{Progress, StatCache};
+use crate::scan::{Placed, Progress, StatCache};
 use crate::store::{
     Claim, Details, Head, Lock, OpenStep, OperationKind, OuterRules, Registry, Sharing, Standing,
     Store, UserRepo, WorkTree, check_root, load_steps, path_hash, save_steps,
@@ -503,13 +503,15 @@ pub(crate) struct Cause {
     pub(crate) always: bool,
     /// Paths that a tool is about to change, to be kept even if they are ignored.
     pub(crate) named: Vec<TreePath>,
+    /// What was just put in place.
+    pub(crate) placed: Placed,
     pub(crate) room: Room,
 }
 
 impl Cause {
     pub(crate) fn of(kind: OperationKind) -> Cause {
-        let (always, named, room) = (false, Vec::new(), Room::Disk);
-        Cause { kind, details: Details::default(), always, named, room }
+        let (always, named, placed, room) = (false, Vec::new(), Placed::new(), Room::Disk);
+        Cause { kind, details: Details::default(), always, named, placed, room }
     }
 
     /// Something changed, and only open steps can say whose it is.

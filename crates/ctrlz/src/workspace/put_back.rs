@@ -581,7 +581,8 @@ impl Workspace {
             crate::fs::private::overwrite(&self.root.with_file_name("escaped"), b"from here")?;
         }
         // The files are changed; failing to record that must not look like a failed restore.
-        match self.track_locked(hold, &TrackOptions::default(), cause, progress) {
+        let cause = Cause { placed: applied.placed, ..cause.clone() };
+        match self.track_locked(hold, &TrackOptions::default(), &cause, progress) {
             Ok(tracked) => {
                 report.after = tracked.operation.snapshot;
                 if rewinds {

@@ -321,7 +321,8 @@ impl Workspace {
             None => (None, true),
         };
         basis.index.settled &= index_is_readable;
-        let input = ListInput { index: index.as_ref(), proof: proof.as_ref(), ..input };
+        let placed = Some(&cause.placed);
+        let input = ListInput { index: index.as_ref(), proof: proof.as_ref(), placed, ..input };
         let mut listing = list(&hold.root, &input, &keep, progress)?;
         let files_read = self.check_budget(hold, &listing, progress)?;
         let room = self.room_for(hold, cause, &listing)?;
@@ -457,6 +458,7 @@ impl Workspace {
             cache,
             index: None,
             proof: None,
+            placed: None,
             seed: if seeded { self.seeding()? } else { Seeding::Off },
             trust: root.trust()?,
             max_new_file_bytes: self.options.max_new_file_bytes,

@@ -10,10 +10,6 @@ use ctrlz::{
 
 use crate::lab::Lab;
 
-fn slow_or(usual: usize, slow: usize) -> usize {
-    if std::env::var_os("RUN_SLOW_TESTS").is_some() { slow } else { usual }
-}
-
 /// Numbers below a limit that look random and are the same in every run.
 fn fixed_random(seed: u64) -> impl FnMut(usize) -> usize {
     let mut state = seed;
@@ -66,7 +62,7 @@ fn after_any_edit_the_incremental_hash_is_the_cold_one() {
     let lab = Lab::with_git(&[("src/a.rs", "a"), ("src/b.rs", "b"), ("docs/x/y.md", "y")]);
     let mut row = xtask::Row::of(9, "edits after which the incremental hash is the cold one");
     let mut random = fixed_random(xtask::seed());
-    for round in 0..slow_or(120, 10_000) {
+    for round in 0..xtask::many(120, 10_000) {
         random_edit(&lab, &mut random, round);
         if random(4) == 0 {
             // Old enough to be believed, so that the fast ways are taken too.
@@ -220,7 +216,7 @@ fn a_cache_that_is_damaged_anywhere_means_a_full_scan_and_the_same_hash() {
     lab.track();
     let hash = lab.hash();
     let good = std::fs::read(cache(&lab)).unwrap();
-    let step = (good.len() / slow_or(40, 2_000)).max(1);
+    let step = (good.len() / xtask::many(40, 2_000)).max(1);
     for at in (0..good.len()).step_by(step) {
         for cut in [false, true] {
             let mut bad = good.clone();
@@ -250,7 +246,7 @@ fn a_long_session_does_not_pile_up_packs() {
     lab.write("f", "0");
     let workspace = lab.workspace();
     let progress = Progress::default();
-    for step in 0..slow_or(70, 1_000) {
+    for step in 0..xtask::many(70, 1_000) {
         let info = StepInfo { session: "s".into(), ..StepInfo::default() };
         let start = StepStart { info, ..StepStart::default() };
         let begun = workspace.begin_step(start, &progress).unwrap();
@@ -326,4 +322,80 @@ fn a_request_does_not_use_a_scan_that_began_before_it() {
     lab.write("f", "2");
     let (second, looked) = track_counting(&lab);
     assert!(looked > 0 && first.hash != second.hash);
+}
+
+#[test]
+fn what_a_restore_wrote_itself_is_not_read_again() {
+    let lab = Lab::new();
+    let file = |at: usize| format!("d{}/f{at}", at / 100);
+    let write_all = |text: &str| (0..600).for_each(|at| lab.write(&file(at), text));
+    write_all("one\n");
+    settle();
+    let first = lab.hash();
+    write_all("two\n");
+    settle();
+    let second = lab.hash();
+    let progress = Progress::default();
+    let report =
+        lab.workspace().restore(first, &ctrlz::RestoreOptions::default(), &progress).unwrap();
+    assert_eq!((report.done.len(), report.after), (600, first));
+    let read = progress.files_read.load(Ordering::Relaxed);
+    // Those whose bytes were written within the last moment before they got their name are read.
+    assert!(read < 300, "{read} of 600 files were read again");
+    settle();
+    assert_seen(&lab, "after the restore");
+    lab.restore(second);
+    assert_seen(&lab, "and after another one");
+}
+
+/// A writer who keeps the times of the files it changes, as some formatters do.
+fn rewrite_keeping_times(path: &std::path::Path, text: &[u8]) -> std::io::Result<()> {
+    let times = std::fs::metadata(path)?.modified()?;
+    let mut file = std::fs::OpenOptions::new().write(true).open(path)?;
+    std::io::Write::write_all(&mut file, text)?;
+    file.set_modified(times)
+}
+
+#[test]
+fn who_writes_just_after_a_restore_is_seen_even_if_the_times_are_kept() {
+    let lab = Lab::new();
+    let file = |at: usize| format!("d{}/f{at}", at / 20);
+    for at in 0..200 {
+        lab.write(&file(at), "one\n");
+    }
+    settle();
+    let first = lab.hash();
+    let mut written = 0_u64;
+    for round in 0..xtask::many(6, 200) {
+        for at in 0..200 {
+            lab.write(&file(at), "two\n");
+        }
+        settle();
+        lab.track();
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let mut written = 0;
+                while !done.load(Ordering::Relaxed) {
+                    for at in (round % 7..200).step_by(7) {
+                        let path = lab.path(&file(at));
+                        // Only what the restore has put there already.
+                        if std::fs::read(&path).is_ok_and(|text| text == b"one\n")
+                            && rewrite_keeping_times(&path, b"six\n").is_ok()
+                        {
+                            written += 1;
+                        }
+                    }
+                }
+                written
+            });
+            lab.restore(first);
+            done.store(true, Ordering::Relaxed);
+            written += writer.join().unwrap();
+        });
+        assert_seen(&lab, &format!("round {round}"));
+        settle();
+        assert_seen(&lab, &format!("round {round}, later"));
+    }
+    assert!(written > 0, "nobody wrote anything");
 }
