@@ -43,6 +43,7 @@ pub(crate) const GOALS: [Goal; 18] = [
             "rolled_back::",
             "random_kills::",
             "peers::git_tears",
+            "peers::gix_tears",
             "checked::",
         ])],
     },
@@ -52,7 +53,7 @@ pub(crate) const GOALS: [Goal; 18] = [
         text: "power cuts on ext4 and xfs, half of them after a foreign flush: no acknowledged snapshot lost, no empty object, \
                no torn user file, no repair by hand",
         peers: "gitoxide's writer: 201 of 252 objects empty; git's default: 202 of 402 empty and HEAD lost",
-        harnesses: &[torture(&["power::", "peers::git_loses"])],
+        harnesses: &[torture(&["power::", "peers::git_loses", "peers::gix_loses"])],
     },
     Goal {
         number: 3,

@@ -3,32 +3,43 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use xtask::{Measured, ROWS, SEED, SLOW, SOAK};
+use xtask::{GIX, LIMIT, Measured, ROWS, SEED, SLOW, SOAK};
 
 use crate::goals::{Goal, Harness};
-use crate::needs::search_path;
+use crate::needs::{self, search_path};
 use crate::process::{output, program};
 use crate::torture::{Request, Tier};
 
 /// A harness that takes longer than this hangs.
 const PATIENCE: Duration = Duration::from_secs(40 * 60);
 
+/// How often at most a full run does what takes its time; a soak does all of it.
+const FULL_LIMIT: u32 = 1_000;
+
 /// The test programs, by package and name.
-pub(crate) struct Binaries(BTreeMap<(String, String), PathBuf>);
+pub(crate) struct Binaries {
+    tests: BTreeMap<(String, String), PathBuf>,
+    gix: Option<PathBuf>,
+}
 
 impl Binaries {
-    /// Builds them all.
-    pub(crate) fn build() -> Result<Binaries, String> {
+    /// Builds them all; gitoxide only to compare full sizes with.
+    pub(crate) fn build(tier: Tier) -> Result<Binaries, String> {
         let mut cargo = program("cargo");
         cargo.args(["test", "--no-run", "--locked", "--quiet", "--message-format=json"]);
         cargo.args(["-p", "ctrlz", "-p", "ctrlz-cli", "-p", "ctrlz-server", "-p", "ctrlz-agents"]);
+        if tier != Tier::Smoke {
+            // Full sizes have limits of time too, which are meant for a release.
+            cargo.args(["--profile", "torture"]);
+        }
         let text = output(&mut cargo)?;
         let messages = text.split(|byte| *byte == b'\n').filter_map(parse_message);
-        Ok(Binaries(messages.collect()))
+        let gix = (tier != Tier::Smoke).then(needs::gix).flatten();
+        Ok(Binaries { tests: messages.collect(), gix })
     }
 
     /// Runs all harnesses of `goal`, each to its end.
@@ -44,12 +55,17 @@ impl Binaries {
         let mut outcome = Outcome::default();
         for harness in goal.harnesses {
             let key = (harness.package.to_owned(), harness.target.to_owned());
-            let path = self.0.get(&key).ok_or(format!("there is no test program {key:?}"))?;
+            let path = self.tests.get(&key).ok_or(format!("there is no test program {key:?}"))?;
             let log = place.join(format!(
                 "goal-{:02}-{}-{}.log",
                 goal.number, harness.package, harness.target
             ));
-            let child = start(harness, path, asked, seed, &rows, &log)?;
+            let mut test = test_program(harness, path, asked, seed);
+            test.env(ROWS, std::path::absolute(&rows).map_err(|error| error.to_string())?);
+            if let Some(gix) = &self.gix {
+                test.env(GIX, gix);
+            }
+            let child = start(test, &log)?;
             let status = wait(child);
             outcome.take(&log, status, harness);
         }
@@ -90,32 +106,28 @@ fn parse_message(line: &[u8]) -> Option<((String, String), PathBuf)> {
     is_test.then(|| ((package, name), executable.into()))
 }
 
-fn start(
-    harness: &Harness,
-    path: &Path,
-    asked: &Request,
-    seed: u64,
-    rows: &Path,
-    log: &Path,
-) -> Result<Child, String> {
-    let named = |error| format!("{}: {error}", log.display());
-    let log = File::create(log).map_err(named)?;
-    let errors = log.try_clone().map_err(named)?;
+fn test_program(harness: &Harness, path: &Path, asked: &Request, seed: u64) -> Command {
     let mut test = program(path);
     test.current_dir(crate::process::top().join("crates").join(harness.package));
     test.args(harness.filters).arg("--color=never");
-    test.env(ROWS, std::path::absolute(rows).map_err(named)?).env(SEED, seed.to_string());
     test.env("PATH", search_path());
-    test.env("PROPTEST_RNG_SEED", seed.to_string());
+    test.env(SEED, seed.to_string()).env("PROPTEST_RNG_SEED", seed.to_string());
     if asked.tier == Tier::Full {
-        // The longest of them; a soak has the time for all.
-        test.env("PROPTEST_CASES", "2000");
+        test.env(LIMIT, FULL_LIMIT.to_string());
     }
     if asked.tier != Tier::Smoke {
         test.env(SLOW, "1").env(SOAK, asked.minutes().to_string());
     }
+    test
+}
+
+/// Starts a test program; what it prints goes to `log`.
+fn start(mut test: Command, log: &Path) -> Result<Child, String> {
+    let named = |error| format!("{}: {error}", log.display());
+    let log = File::create(log).map_err(named)?;
+    let errors = log.try_clone().map_err(named)?;
     let started = test.stdout(Stdio::from(log)).stderr(Stdio::from(errors)).spawn();
-    started.map_err(|error| format!("cannot run {}: {error}", path.display()))
+    started.map_err(|error| format!("cannot run {}: {error}", test.get_program().display()))
 }
 
 fn wait(mut child: Child) -> Option<ExitStatus> {

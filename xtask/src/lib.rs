@@ -17,12 +17,22 @@ pub const ROWS: &str = "CTRLZ_TORTURE_ROWS";
 pub const SEED: &str = "CTRLZ_TORTURE_SEED";
 /// Full sizes, if it is set to anything.
 pub const SLOW: &str = "RUN_SLOW_TESTS";
+/// How often at most, for what takes its time; a full run does a part of it.
+pub const LIMIT: &str = "CTRLZ_TORTURE_LIMIT";
+/// Where gitoxide is, as a program.
+pub const GIX: &str = "CTRLZ_TORTURE_GIX";
 /// How many minutes the soak takes; no soak where it is missing.
 pub const SOAK: &str = "CTRLZ_TORTURE_SOAK_MINUTES";
 
 /// `smoke`, or `full` if full sizes were asked for.
 pub fn sized<T>(smoke: T, full: T) -> T {
     if std::env::var_os(SLOW).is_some() { full } else { smoke }
+}
+
+/// The same for what takes its time: `full` may be limited.
+pub fn many(smoke: usize, full: usize) -> usize {
+    let limit = std::env::var(LIMIT).ok().and_then(|text| text.parse().ok());
+    sized(smoke, full.min(limit.unwrap_or(usize::MAX)))
 }
 
 /// The seed that was asked for, or always the same one.

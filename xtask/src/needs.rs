@@ -1,8 +1,9 @@
 //! What the harnesses need from the machine. What cannot be had is said, and does without.
 
+use std::path::PathBuf;
 use std::process::Stdio;
 
-use crate::process::program;
+use crate::process::{program, target, top};
 
 /// A program and the Debian package that brings it.
 const NEEDED: [(&str, &str); 7] = [
@@ -32,6 +33,21 @@ pub(crate) fn install() {
         || !installed.is_ok_and(|status| status.success())
     {
         eprintln!("could not install all of it; what needs it is reported as not run here");
+    }
+}
+
+/// Builds gitoxide's side of the comparison; `None` if that is not possible here.
+pub(crate) fn gix() -> Option<PathBuf> {
+    let dir = std::path::absolute(target().join("peers")).ok()?;
+    let mut cargo = program("cargo");
+    cargo.args(["build", "--release", "--locked", "--quiet", "--manifest-path"]);
+    cargo.arg(top().join("xtask/gix-peer/Cargo.toml")).arg("--target-dir").arg(&dir);
+    match cargo.status() {
+        Ok(status) if status.success() => Some(dir.join("release/gix-peer")),
+        _ => {
+            eprintln!("gitoxide could not be built; its rows are reported as not run here");
+            None
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! `cargo xtask torture`: runs the harnesses goal by goal and writes the table.
 //!
-//! Rows are kept per goal under `target/torture/<tier>`, so a goal can be run again alone. A
+//! Rows are kept per goal under `target/torture-rows/<tier>`, so a goal can be run again alone. A
 //! failing harness stops nothing; the exit code says that there was one.
 
 use std::path::PathBuf;
@@ -67,7 +67,7 @@ impl Request {
     /// Runs everything; whether all goals held.
     pub(crate) fn run(&self) -> Result<bool, String> {
         needs::install();
-        let binaries = Binaries::build()?;
+        let binaries = Binaries::build(self.tier)?;
         let end = Instant::now() + Duration::from_secs(self.minutes * 60);
         let mut held = true;
         for seed in self.seed.. {
@@ -111,7 +111,7 @@ impl Request {
     }
 
     fn place(&self) -> PathBuf {
-        target().join("torture").join(self.tier.name())
+        target().join("torture-rows").join(self.tier.name())
     }
 }
 

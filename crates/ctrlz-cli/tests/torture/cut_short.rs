@@ -33,7 +33,7 @@ fn right(scene: &Scene) -> Option<String> {
 
 /// Lets no file grow beyond a limit that is raised until the command succeeds.
 fn check_short_writes(scene: &Scene) {
-    let mut row = Row::of(3, format!("short writes of {}", scene.args[0]));
+    let mut row = Row::of(3, format!("short writes of {}", scene.name()));
     if !has("prlimit") {
         return;
     }
@@ -42,7 +42,7 @@ fn check_short_writes(scene: &Scene) {
         let mut limit = 0;
         loop {
             scene.reset();
-            let when = format!("{}: {signal}no file above {limit} bytes", scene.args[0]);
+            let when = format!("{}: {signal}no file above {limit} bytes", scene.name());
             let script = format!("{signal}exec prlimit --fsize={limit}: \"$@\"");
             let ended = scene.lab.scripted(&script, &scene.args());
             check_after(scene, &ended, right.as_deref(), &when);
@@ -58,7 +58,7 @@ fn check_short_writes(scene: &Scene) {
 
 /// Lets each call of a kind fail or do nothing, in turn.
 fn check_calls(scene: &Scene, kind: &str, fault: &str, stride: usize) {
-    let mut row = Row::of(3, format!("calls of {} with {kind}:{fault}", scene.args[0]));
+    let mut row = Row::of(3, format!("calls of {} with {kind}:{fault}", scene.name()));
     if !has("strace") {
         return;
     }
@@ -67,7 +67,7 @@ fn check_calls(scene: &Scene, kind: &str, fault: &str, stride: usize) {
     let right = right(scene);
     for call in calls.iter().step_by(stride) {
         scene.reset();
-        let when = format!("{} with {fault} at {call:?}", scene.args[0]);
+        let when = format!("{} with {fault} at {call:?}", scene.name());
         let ended = run_with(&scene.lab, &Fault::at(&call.name, fault, call.number), &scene.args());
         check_after(scene, &ended, right.as_deref(), &when);
         row.done();
@@ -94,7 +94,7 @@ fn a_write_that_writes_nothing_is_never_success() {
 /// Closing a file may say that writing it failed; closing a directory says nothing on any file
 /// system, and Rust's own listing of directories insists on that.
 fn check_closes(scene: &Scene, stride: usize) {
-    let mut row = Row::of(3, format!("failing closes of {}", scene.args[0]));
+    let mut row = Row::of(3, format!("failing closes of {}", scene.name()));
     if !has("strace") {
         return;
     }
@@ -104,7 +104,7 @@ fn check_closes(scene: &Scene, stride: usize) {
     assert!(closes.len() > 10, "{closes:?}");
     for number in closes.into_iter().step_by(stride) {
         scene.reset();
-        let when = format!("{} with EIO at close {number}", scene.args[0]);
+        let when = format!("{} with EIO at close {number}", scene.name());
         let ended = run_with(&scene.lab, &Fault::at("close", "error=EIO", number), &scene.args());
         check_after(scene, &ended, right.as_deref(), &when);
         row.done();

@@ -8,7 +8,7 @@ use xtask::Row;
 
 /// Lets each call fail in turn with each error.
 fn check_failing_everywhere(scene: &Scene) {
-    let mut row = Row::of(3, format!("failing calls of {}", scene.args[0]));
+    let mut row = Row::of(3, format!("failing calls of {}", scene.name()));
     if !has("strace") {
         return;
     }
@@ -42,7 +42,7 @@ fn check_failed_once(
     at: usize,
 ) -> Ended {
     scene.reset();
-    let when = format!("{} with {error} at {call:?}, its call {at}", scene.args[0]);
+    let when = format!("{} with {error} at {call:?}, its call {at}", scene.name());
     let ended = run_with(&scene.lab, &Fault::error(error, call), &scene.args());
     assert!(ended.code().is_some(), "{when}: {ended:?}");
     assert!(ended.code() != Some(101), "{when}: panicked\n{}", ended.stderr);

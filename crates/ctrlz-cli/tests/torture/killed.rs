@@ -13,7 +13,7 @@ fn check_killed_everywhere(scene: &Scene) {
 
 /// The same at every `stride`th call.
 fn check_killed(scene: &Scene, stride: usize) {
-    let mut row = Row::of(1, format!("kills at calls of {}", scene.args[0]));
+    let mut row = Row::of(1, format!("kills at calls of {}", scene.name()));
     if !has("strace") {
         return;
     }
@@ -61,7 +61,7 @@ fn check_survived(
 /// Kills a command of a session at its calls in turn, and checks that the log knows what the files
 /// are: what is done can be taken back, what is not done can be done.
 fn check_killed_session(scene: &Scene, there: &[&str], back: &[&str]) {
-    let mut row = Row::of(1, format!("kills at calls of {}", scene.args[0]));
+    let mut row = Row::of(1, format!("kills at calls of {}", scene.name()));
     if !has("strace") {
         return;
     }
@@ -72,7 +72,7 @@ fn check_killed_session(scene: &Scene, there: &[&str], back: &[&str]) {
     // Every call in the long tier, a share of them otherwise.
     for (at, call) in calls.iter().enumerate().filter(|(at, _)| at.is_multiple_of(sized(4, 1))) {
         scene.reset();
-        let when = format!("{} killed at {call:?}, its call {at}", scene.args[0]);
+        let when = format!("{} killed at {call:?}, its call {at}", scene.name());
         let ended = run_with(&scene.lab, &Fault::kill(call), &scene.args());
         assert!(ended.is_killed(), "{when}: {ended:?}");
         scene.assert_atomic(&when);
@@ -245,7 +245,7 @@ fn a_killed_repair_is_finished_by_the_next_one() {
 
 /// Runs a command of [`Scene::exchange`] again after each kill, and checks what came of it.
 fn check_killed_exchange(scene: &Scene, came: &(String, Manifest), stride: usize) {
-    let mut row = Row::of(1, format!("kills at calls of {}", scene.args[0]));
+    let mut row = Row::of(1, format!("kills at calls of {}", scene.name()));
     if !has("strace") {
         return;
     }
@@ -253,7 +253,7 @@ fn check_killed_exchange(scene: &Scene, came: &(String, Manifest), stride: usize
     assert!(calls.len() > 20, "too few calls: {calls:?}");
     for (at, call) in calls.iter().enumerate().step_by(stride) {
         scene.reset();
-        let when = format!("{} killed at {call:?}, its call {at}", scene.args[0]);
+        let when = format!("{} killed at {call:?}, its call {at}", scene.name());
         // Git runs for some of them, and may be the one that is killed.
         let ended = run_with(&scene.lab, &Fault::kill(call), &scene.args());
         scene.lab.manifest().assert_is(&scene.before, &when);

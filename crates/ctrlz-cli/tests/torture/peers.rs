@@ -1,5 +1,5 @@
-//! Plain git under the same faults: what the table compares with, and the proof that these
-//! harnesses see what they look for.
+//! Plain git and gitoxide under the same faults: what the table compares with, and the proof that
+//! these harnesses see what they look for.
 
 use std::path::Path;
 
@@ -27,12 +27,10 @@ fn two_versions(dir: &Path) -> [Vec<u8>; 2] {
     versions
 }
 
-/// Checks the first version out, and dies at a write.
-fn check_out_and_die(dir: &Path, write: usize) -> Ended {
-    let mut line = injecting(&[Fault::at("write", "signal=SIGKILL", write)]);
-    line.extend(
-        ["git", "-C", dir.to_str().unwrap(), "checkout", "-q", "HEAD~1"].map(str::to_owned),
-    );
+/// Runs something that dies at a call.
+fn run_and_die(call: &str, number: usize, words: &[&str]) -> Ended {
+    let mut line = injecting(&[Fault::at(call, "signal=SIGKILL", number)]);
+    line.extend(words.iter().map(|word| (*word).to_owned()));
     run(command(&line[0]).args(&line[1..]))
 }
 
@@ -47,7 +45,8 @@ fn git_tears_files_under_the_kills_that_we_survive() {
     for write in 1..40 {
         let dir = fresh_dir();
         let versions = two_versions(dir.path());
-        if !check_out_and_die(dir.path(), write).is_killed() {
+        let words = ["git", "-C", dir.path().to_str().unwrap(), "checkout", "-q", "HEAD~1"];
+        if !run_and_die("write", write, &words).is_killed() {
             break;
         }
         let found = std::fs::read(dir.path().join("file")).unwrap_or_default();
@@ -105,12 +104,64 @@ fn git_loses_objects_in_the_power_cuts_that_we_survive() {
         run(&mut git(&work, &["commit", "-q", "-m", "acknowledged"])).ok();
         disk.flush_something_else();
         disk.cut();
-        let objects = find(&work.join(".git/objects"), &|path| path.is_file());
-        let is_empty =
-            |path: &&std::path::PathBuf| path.metadata().is_ok_and(|meta| meta.len() == 0);
-        empty += objects.iter().filter(is_empty).count() as u64;
-        row.add(objects.len() as u64);
+        let (objects, lost) = count_empty(&work);
+        row.add(objects);
+        empty += lost;
     }
     row.violated(empty);
     assert!(empty > 0, "git flushes them by now, or these cuts cut nothing");
+}
+
+/// How many files of objects a repository has, and how many of them are empty.
+fn count_empty(work: &Path) -> (u64, u64) {
+    let objects = find(&work.join(".git/objects"), &|path| path.is_file());
+    let is_empty = |path: &&std::path::PathBuf| path.metadata().is_ok_and(|meta| meta.len() == 0);
+    (objects.len() as u64, objects.iter().filter(is_empty).count() as u64)
+}
+
+/// gitoxide as a program, which only `cargo xtask torture full` builds.
+fn gix() -> Option<String> {
+    std::env::var(xtask::GIX).ok().filter(|path| Path::new(path).exists())
+}
+
+#[test]
+fn gix_tears_files_under_the_kills_that_we_survive() {
+    let mut row = Row::of_peer("gitoxide", 1, "kills in checkout leave a torn file");
+    let Some(gix) = gix().filter(|_| has("strace") && has("git")) else { return };
+    let mut torn = 0;
+    for call in ["openat", "write", "close"] {
+        for number in 1..400 {
+            let dir = fresh_dir();
+            let versions = two_versions(dir.path());
+            let tree = run(&mut git(dir.path(), &["rev-parse", "HEAD~1^{tree}"])).ok();
+            let words = [&gix, "checkout", dir.path().to_str().unwrap(), tree.stdout.trim()];
+            if !run_and_die(call, number, &words).is_killed() {
+                break;
+            }
+            let found = std::fs::read(dir.path().join("file")).unwrap_or_default();
+            torn += u64::from(!versions.contains(&found));
+            row.done();
+        }
+    }
+    row.violated(torn);
+}
+
+#[test]
+fn gix_loses_objects_in_the_power_cuts_that_we_survive() {
+    let what = "objects are empty after power cuts behind a flush of something else";
+    let mut row = Row::of_peer("gitoxide", 2, what);
+    let Some(gix) = gix().filter(|_| has("git") && can_mount(Kind::Ext4)) else { return };
+    for _ in 0..sized(1, 4) {
+        let dir = fresh_dir();
+        let mut disk = Disk::new(Kind::Ext4, "64M", &dir.path().join("disk"));
+        let work = disk.path().join("work");
+        std::fs::create_dir(&work).unwrap();
+        run(&mut git(&work, &["init", "-q", "-b", "main"])).ok();
+        run(command(&gix).args(["write", work.to_str().unwrap(), "200"])).ok();
+        disk.flush_something_else();
+        disk.cut();
+        let (objects, empty) = count_empty(&work);
+        row.add(objects);
+        row.violated(empty);
+    }
 }

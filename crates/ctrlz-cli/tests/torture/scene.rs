@@ -272,6 +272,12 @@ impl Scene {
         self.lab.ctrlz(&self.args())
     }
 
+    /// The command, without the options before it.
+    pub(crate) fn name(&self) -> &str {
+        let is_name = |word: &&String| word.bytes().all(|byte| byte.is_ascii_lowercase());
+        self.args.iter().find(is_name).map_or("ctrlz", String::as_str)
+    }
+
     pub(crate) fn is_track(&self) -> bool {
         self.args[0] == "track"
     }

@@ -196,7 +196,7 @@ fn check_sequence(steps: &[Step]) {
 }
 
 fn cases() -> u32 {
-    xtask::sized(150, 3_000)
+    xtask::many(150, 3_000) as u32
 }
 
 proptest! {

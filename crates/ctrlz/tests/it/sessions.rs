@@ -710,7 +710,7 @@ impl Office {
 
 fn cases() -> u32 {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
-    asked.unwrap_or(if std::env::var_os("RUN_SLOW_TESTS").is_some() { 10_000 } else { 16 })
+    asked.unwrap_or(xtask::many(16, 10_000) as u32)
 }
 
 proptest! {

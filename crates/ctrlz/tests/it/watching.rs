@@ -13,7 +13,7 @@ use crate::lab::{Lab, run};
 
 /// How often something is tried: more where there is time.
 fn times(few: usize, many: usize) -> usize {
-    if std::env::var_os("RUN_SLOW_TESTS").is_some() { many } else { few }
+    xtask::many(few, many)
 }
 
 impl Lab {
