@@ -21,4 +21,4 @@ pub use plan::{Action, Kept, KeptReason, Plan};
 
 pub(crate) use apply::{apply, recover};
 pub(crate) use journal::{Journal, Phase, Record};
-pub(crate) use plan::{ModeChange, Now, NowAt, Request, Wanted, entry_kind, plan};
+pub(crate) use plan::{Extent, ModeChange, Now, NowAt, Request, Wanted, entry_kind, plan};

@@ -255,6 +255,13 @@ pub(crate) enum NowAt {
     Unsaved(String),
 }
 
+/// How much of the work tree a listing covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    Whole,
+    Part,
+}
+
 /// The work tree as the safety snapshot saw it.
 pub(crate) struct Now<'a> {
     pub(crate) listing: &'a Listing,
@@ -314,6 +321,16 @@ impl Now<'_> {
             Content::Skipped(reason @ SkipReason::OtherMount) => NowAt::Unsaved(reason.describe()),
             Content::Skipped(reason) => NowAt::Unsaved(reason.describe()),
             Content::ToRead => NowAt::Unsaved("not read".into()),
+        }
+    }
+
+    /// Whether `path` would have been listed had it been there.
+    pub(crate) fn lacks(&self, path: &[u8], extent: Extent) -> bool {
+        let (parent, name) = split(path);
+        match self.dir(parent) {
+            Some(dir) => dir.entries.binary_search_by(|entry| (*entry.name).cmp(name)).is_err(),
+            None if parent.is_empty() || extent == Extent::Part => false,
+            None => self.lacks(parent, extent),
         }
     }
 

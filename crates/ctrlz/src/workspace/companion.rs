@@ -13,7 +13,10 @@ use crate::fs::private::{self, Durable, read_small};
 use crate::fs::{FileKind, FsTrust, Time};
 use crate::git::{ObjectId, Verdict};
 use crate::path::{PathText, TreePath, is_within, join, split};
-use crate::scan::{Content, Dirty, EntryStat, Listing, ReadOutcome, StatCache, is_racy};
+use crate::restore::Extent;
+use crate::scan::{
+    Content, Dirty, EntryStat, Listing, ReadOutcome, StatCache, is_racy, rules_above,
+};
 use crate::store::{
     Companion, CompanionData, NewCompanion, OpenStep, Operation, PackWriter, TreeChange, edit_tree,
     read_companion,
@@ -118,7 +121,7 @@ impl Workspace {
             return Ok(Kept::default());
         }
         let known = recall(hold);
-        let (mut candidates, unknown) = self.named(hold, listing, cause, &known)?;
+        let (mut candidates, unknown) = self.named(hold, listing, cause, &known, Extent::Whole)?;
         if self.options.ignored == IgnoredFiles::Small {
             add_small(listing, &mut candidates);
         }
@@ -157,7 +160,7 @@ impl Workspace {
             return Ok(None);
         }
         let known = recall(hold);
-        let (mut candidates, unknown) = self.named(hold, listing, cause, &known)?;
+        let (mut candidates, unknown) = self.named(hold, listing, cause, &known, Extent::Part)?;
         if self.options.ignored == IgnoredFiles::Small {
             add_small(listing, &mut candidates);
             for (path, known) in known.iter().filter(|(_, known)| !known.named) {
@@ -277,6 +280,7 @@ impl Workspace {
         listing: &Listing,
         cause: &Cause,
         known: &BTreeMap<Vec<u8>, Remembered>,
+        extent: Extent,
     ) -> Result<(Candidates, Vec<PathText>), Error> {
         let forbidden = self.forbidden(&hold.store);
         let steps = hold.open_steps()?;
@@ -296,6 +300,11 @@ impl Workspace {
             if matches!(now.at(path), crate::restore::NowAt::File { .. }) {
                 continue;
             }
+            // What was created after its directory was listed is not ignored for that. The next
+            // snapshot holds it; beside this one it would look as if it had been there before.
+            if now.lacks(path, extent) && !self.is_ignored(hold, path)? {
+                continue;
+            }
             if let Ok(Some(FileKind::File | FileKind::Symlink)) = look(&hold.root, path) {
                 let (parent, name) = split(path);
                 let stat = hold.root.open_below(parent).and_then(|dir| dir.stat(name));
@@ -307,6 +316,11 @@ impl Workspace {
             }
         }
         Ok((named, unknown))
+    }
+
+    fn is_ignored(&self, hold: &Hold, path: &[u8]) -> Result<bool, Error> {
+        let outer = self.outer_rules(&hold.store)?.base();
+        Ok(rules_above(&hold.root, &outer, path).ignores_or_above(path, false))
     }
 
     /// The files that fit, named ones first, then from the top of the work tree down; and how

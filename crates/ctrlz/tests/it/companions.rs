@@ -361,3 +361,33 @@ fn a_revert_takes_ignored_files_back_and_unrevert_brings_them_again() {
     lab.workspace().unrevert("s", &options, &progress).unwrap();
     assert_same(&lab.manifest(), &after, "and forth");
 }
+
+#[test]
+fn a_file_that_is_created_while_somebody_scans_is_not_taken_for_an_ignored_one() {
+    let lab = Lab::new();
+    for round in 0..xtask::many(25, 400) {
+        for at in 0..60 {
+            lab.write(&format!("f{at}"), format!("{round}\n"));
+        }
+        let (new, number) = (format!("new{round}/x"), round.to_string());
+        let paths = vec![tree_path(&new), tree_path("plain")];
+        lab.begin(StepStart { paths, ..start("s", &number, &number) });
+        for at in 0..60 {
+            lab.write(&format!("f{at}"), format!("{round}!\n"));
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Somewhere between the listing and the end of a snapshot.
+                std::thread::sleep(std::time::Duration::from_micros(round as u64 % 25 * 300));
+                lab.write(&new, "by the tool\n");
+                lab.write("plain", "by the tool\n");
+            });
+            lab.track();
+        });
+        assert_eq!(lab.kept(), [""; 0], "round {round}");
+        lab.end(&number);
+        lab.undo();
+        assert!(!lab.exists("plain") && !lab.exists(&new), "round {round}");
+        assert!(lab.read("f0") == format!("{round}\n"), "round {round}");
+    }
+}
