@@ -39,7 +39,7 @@ struct Args {
     /// Small trees and few rounds: shows that everything runs, in under two minutes
     #[arg(long)]
     quick: bool,
-    /// Also a tree of a million files (warm and cold for ctrlz, warm for the peers)
+    /// Also a tree of a million files, without plain git and with fewer rounds
     #[arg(long)]
     million: bool,
     /// A session of 10,000 steps instead of 1,000

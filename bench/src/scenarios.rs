@@ -188,16 +188,38 @@ impl Lab<'_> {
     fn rounds(&self) -> (usize, usize) {
         match self.plan.quick {
             true => (3, 1),
+            false if self.is_huge() => (3, 1),
             false if self.tree.files > 20_000 => (5, 2),
             false => (7, 3),
         }
     }
 
-    fn with_jj(&self, mut contenders: Vec<Contender>) -> Vec<Contender> {
-        if self.plan.jj && is_installed("jj") {
-            contenders.push(Contender::Jj);
+    /// So large that plain git, which needs minutes for its first snapshot, and what says nothing
+    /// new are left out.
+    fn is_huge(&self) -> bool {
+        self.tree.files > 200_000
+    }
+
+    /// Those who take snapshots of a tree that was seen before.
+    fn warm(&self) -> Vec<Contender> {
+        use Contender::{Ctrlz, Floor, Git, Jj, Library, OpenCode, Watcher};
+        if self.is_huge() {
+            return vec![Ctrlz, Watcher, OpenCode, Floor];
         }
-        contenders
+        let mut warm = vec![Ctrlz, Library, Watcher, Git, OpenCode, Floor];
+        if self.plan.jj && is_installed("jj") {
+            warm.push(Jj);
+        }
+        warm
+    }
+
+    /// Edits the tree, and in the same way the copy that belongs to jj.
+    fn edit(&self, count: usize, round: usize) -> Fallible<()> {
+        let copy = peers::jj::copy(&self.state(Contender::Jj));
+        if copy.exists() {
+            Tree { root: copy, files: self.tree.files }.edit(count, round)?;
+        }
+        self.tree.edit(count, round)
     }
 
     /// Takes turns: every round begins with another contender.
@@ -246,7 +268,7 @@ impl Lab<'_> {
     fn tracks(&self, results: &mut Results) -> Fallible<()> {
         use Contender::{Ctrlz, Floor, Git, Library, OpenCode, Watcher};
         let (many, few) = self.rounds();
-        let huge = self.tree.files > 200_000;
+        let huge = self.is_huge();
         let track = |contender| self.job(contender, Work::Track).sample();
         let quiet = |_| Ok(());
 
@@ -265,18 +287,22 @@ impl Lab<'_> {
         }
 
         self.commit()?;
-        let seeded = [Ctrlz, Library, OpenCode, Floor];
+        let seeded: &[_] =
+            if huge { &[Ctrlz, OpenCode, Floor] } else { &[Ctrlz, Library, OpenCode, Floor] };
         let cold = |contender, _| {
             self.forget(contender)?;
             track(contender)
         };
-        results.rows.push(self.take_turns(Scenario::ColdSeeded, &seeded, few, cold, quiet)?);
+        results.rows.push(self.take_turns(Scenario::ColdSeeded, seeded, few, cold, quiet)?);
 
-        let warm = self.with_jj(vec![Ctrlz, Library, Watcher, Git, OpenCode, Floor]);
+        let warm = self.warm();
         for contender in warm.iter().chain(&warm) {
             track(*contender)?;
         }
         for contender in [Library, Watcher] {
+            if !warm.contains(&contender) {
+                continue;
+            }
             let workspace = Workspace::open(&self.tree.root, Options::new(self.state(contender)))?;
             while workspace.absorb(u64::MAX)? > 0 {}
         }
@@ -295,15 +321,18 @@ impl Lab<'_> {
     }
 
     fn changed_tracks(&self, results: &mut Results, rounds: usize) -> Fallible<()> {
-        use Contender::{Ctrlz, Floor, Git, Library, OpenCode, Watcher};
-        let all = self.with_jj(vec![Ctrlz, Library, Watcher, Git, OpenCode, Floor]);
+        use Contender::{Ctrlz, Git, Library, OpenCode};
+        let all = self.warm();
         let track = |contender, _| self.job(contender, Work::Track).sample();
         let first = track(Ctrlz, 0)?.output;
         let most = self.tree.files.min(1_000);
         for (count, rounds) in [(1, rounds), (most, rounds.div_ceil(2))] {
-            let edit = |round| self.tree.edit(count, round + 100 * count);
+            let edit = |round| self.edit(count, round + 100 * count);
             let scenario = Scenario::WarmChanged(count);
             results.rows.push(self.take_turns(scenario, &all, rounds, track, edit)?);
+        }
+        if self.is_huge() {
+            return Ok(());
         }
         let makers = [Ctrlz, Library, Git, OpenCode];
         let edit = |round| self.tree.edit(1, round + 500_000);
