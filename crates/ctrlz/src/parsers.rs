@@ -117,6 +117,7 @@ pub fn ignore(bytes: &[u8]) {
     let (path, text) = bytes.split_at(end);
     let rules = Rules::base(&[text], &[], &[]).child(b"a", text);
     // Rules of a directory are asked about what is in it.
+    let path = if crate::path::TreePath::parse(path).is_ok() { path } else { b"x" };
     for path in [crate::path::join(b"a", path), b"a/b.c".to_vec()] {
         rules.verdict(&path, false);
         rules.ignores_or_above(&path, true);
@@ -185,7 +186,10 @@ mod tests {
                  parent 0707070707070707070707070707070707070707\nauthor a <a@b> 1 +0000\n\
                  committer ctrlz <ctrlz@localhost> 1 +0000\nctrlz {\"kind\":\"step\"}\n\nx\n",
             ),
-            "ignore" => text("a/b.log\n*.log\n!keep.log\n/out/\n**/x/**\n[a-z]?\\*\n#c\n"),
+            "ignore" => vec![
+                b"a/b.log\n*.log\n!keep.log\n/out/\n**/x/**\n[a-z]?\\*\n#c\n".to_vec(),
+                b"/b.loG\n*\x80".to_vec(),
+            ],
             "journal" => text(
                 "{\"version\":1,\"phase\":\"Swapping\",\"target\":null,\"safety\":null,\"units\":[],\
                  \"modes\":[],\"emptied\":[],\"tag\":\"0011223344556677\"}",

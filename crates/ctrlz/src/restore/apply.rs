@@ -70,7 +70,7 @@ pub(crate) fn apply(
     Ok(Applied { placed: placed(plan, stats, before_swap), ..applied })
 }
 
-/// The files that need not be read again as long as they look like this.
+/// The files that the next snapshot need not read as long as they look like this.
 ///
 /// Their content was read back under a name that nobody else knew. Since then they were renamed,
 /// which moves only the change time; a write would have moved the modification time, as that was
@@ -410,7 +410,7 @@ fn undo_all(
     }
     let mut near = Near::of(root);
     for unit in journal.units.iter().rev() {
-        match undo_unit(&mut near, unit, rescue) {
+        match undo_steadily(&mut near, unit, rescue) {
             Ok(true) => (),
             Ok(false) | Err(Error::Moved { .. }) => kept.push(unit.path.clone().into_bytes()),
             Err(error) => {
@@ -428,6 +428,23 @@ fn undo_all(
     sync_places(root, journal)?;
     Journal::remove(path)?;
     Ok(kept)
+}
+
+/// The same as [`undo_unit`], also if somebody else comes between its looks and its renames.
+fn undo_steadily(
+    near: &mut Near<'_>,
+    unit: &UnitRecord,
+    rescue: Rescue<'_>,
+) -> Result<bool, Error> {
+    use std::io::ErrorKind::{AlreadyExists, NotFound};
+    const MAX_TRIES: usize = 10;
+    for _ in 1..MAX_TRIES {
+        match undo_unit(near, unit, rescue) {
+            Err(Error::File(error)) if [AlreadyExists, NotFound].contains(&error.kind()) => (),
+            other => return other,
+        }
+    }
+    undo_unit(near, unit, rescue)
 }
 
 /// Puts one path back if it is in its new state; whether it is in its old one.

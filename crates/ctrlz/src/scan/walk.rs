@@ -443,6 +443,9 @@ impl Visit<'_, '_> {
                 self.found.skipped.push(skip(path, reason.clone()));
                 done(Content::Skipped(reason))
             }
+            // Somebody may have written, and put the times back, in the moment between the rename
+            // and our look. That is as if it had happened after this snapshot; the next one reads.
+            content if self.is_placed(&path) => ListedEntry { racy: true, ..done(content) },
             Content::Known(id) if cached.is_some_and(|cached| cached.id() == Some(id)) => {
                 // The content was read under the remembered stamp, which is not racy.
                 ListedEntry { racy: false, ..done(Content::Known(id)) }
@@ -478,6 +481,10 @@ impl Visit<'_, '_> {
             Some(id) => Content::Known(id),
             None => Content::ToRead,
         }
+    }
+
+    fn is_placed(&self, path: &[u8]) -> bool {
+        self.walk.input.placed.is_some_and(|placed| placed.contains_key(path))
     }
 
     /// The content of a file that we put there ourselves.

@@ -10,6 +10,7 @@
 //! and another project at the same path never gets the history of the one before.
 
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -196,6 +197,7 @@ impl Registry {
             && record.moved_to.is_none()
             && (here.is_none() || record.claim.landmark == here)
         {
+            self.sweep_after(&self.record_path(root))?;
             return Ok(record.claim);
         }
         let _lock = self.lock()?;
@@ -230,6 +232,21 @@ impl Registry {
             Some(_) => self.new_claim(root, repo, store, false).map(Some),
             None => Ok(None),
         }
+    }
+
+    /// Removes what a power cut may have left beside a record, if anything was written there since:
+    /// with thousands of records, looking is not free.
+    fn sweep_after(&self, record: &Path) -> Result<(), Error> {
+        const AT_ONCE: Duration = Duration::from_millis(50);
+        let paths = self.paths();
+        let (Ok(dir), Ok(record)) = (paths.metadata(), record.metadata()) else { return Ok(()) };
+        // A rename moves both.
+        let written = Duration::new(record.ctime().max(0) as u64, record.ctime_nsec() as u32);
+        let changed = Duration::new(dir.mtime().max(0) as u64, dir.mtime_nsec() as u32);
+        if changed > written + AT_ONCE {
+            private::sweep(&paths)?;
+        }
+        Ok(())
     }
 
     fn new_claim(

@@ -260,3 +260,15 @@ fn one_changed_letter_in_a_record_is_noticed() {
     lab.track();
     assert_eq!(lab.workspace().log(10).unwrap().len(), 2);
 }
+
+#[test]
+fn what_a_power_cut_left_beside_the_records_goes_with_the_next_snapshot() {
+    let lab = Lab::new();
+    lab.write("a", "one");
+    lab.track();
+    std::thread::sleep(std::time::Duration::from_millis(80));
+    let left = lab.options.data_dir.join("paths/tmp_0123456789abcdef");
+    std::fs::write(&left, "{").unwrap();
+    lab.track();
+    assert!(!left.exists());
+}
