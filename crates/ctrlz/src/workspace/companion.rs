@@ -195,7 +195,8 @@ impl Workspace {
         let Some(before) = before else { return Ok(false) };
         let mut trees = Trees::new(&hold.store.objects);
         for path in dirty.paths() {
-            let path = TreePath::from_scan(path.to_vec());
+            // What no snapshot may hold, such as `.git`, is in none.
+            let Ok(path) = TreePath::parse(path) else { continue };
             if trees.find(&before.tree, &path)?.is_some() {
                 return Ok(true);
             }
