@@ -228,10 +228,19 @@ impl Registry {
         repo: Option<&UserRepo>,
         store: Option<&str>,
     ) -> Result<Option<Claim>, Error> {
-        match read_origin(&self.dir.join("origin"))? {
-            Some(_) => self.new_claim(root, repo, store, false).map(Some),
-            None => Ok(None),
+        let Some(origin) = read_origin(&self.dir.join("origin"))? else { return Ok(None) };
+        // Naming the project may mean walking through all of its commits.
+        match self.has_work_tree(&work_tree_id(&origin, root, "")) {
+            true => self.new_claim(root, repo, store, false).map(Some),
+            false => Ok(None),
         }
+    }
+
+    /// Whether a store that belongs here has a work tree's part of this name.
+    fn has_work_tree(&self, name: &str) -> bool {
+        let stores = std::fs::read_dir(self.dir.join("snapshot"));
+        let stores = stores.into_iter().flatten().flatten().map(|store| store.path().join("ctrlz"));
+        stores.chain([self.dir.clone()]).any(|dir| dir.join("wt").join(name).exists())
     }
 
     /// Removes what a power cut may have left beside a record, if anything was written there since:
