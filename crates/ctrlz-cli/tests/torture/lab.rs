@@ -197,7 +197,9 @@ impl Lab {
         let everybody = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(self.dir.path(), everybody).unwrap();
         let binary = self.dir.path().join("ctrlz");
-        std::fs::copy(&self.binary, &binary).unwrap();
+        // By another program: a file that a child of ours may still have open for writing, because
+        // it was forked at this moment, cannot be executed.
+        must("cp", &[self.binary.to_str().unwrap(), binary.to_str().unwrap()]);
         self.binary = binary;
         std::fs::create_dir_all(&self.data).unwrap();
         for dir in [&self.work, &self.data, &self.home] {
