@@ -18,7 +18,7 @@ impl Dirty {
     pub(crate) fn new(paths: impl IntoIterator<Item = Vec<u8>>) -> Dirty {
         let mut dirty = Dirty::default();
         // In order, a directory comes before what is in it, which then says nothing new.
-        for path in paths.into_iter().collect::<BTreeSet<_>>() {
+        for path in paths.into_iter().map(with_its_repository).collect::<BTreeSet<_>>() {
             if !dirty.covers(&path) {
                 dirty.add_way_to(&path);
                 dirty.paths.insert(path);
@@ -69,6 +69,14 @@ impl Dirty {
     }
 }
 
+/// A repository that comes or goes decides about everything in the directory that it is in.
+fn with_its_repository(path: Vec<u8>) -> Vec<u8> {
+    match split(&path) {
+        (parent, b".git") if !parent.is_empty() => parent.to_vec(),
+        _ => path,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,6 +94,12 @@ mod tests {
         assert_eq!(dirty.names_in(b"a").unwrap(), [b"b".to_vec(), b"bc".to_vec()]);
         assert_eq!(dirty.names_in(b"a/b"), None);
         assert_eq!(dirty.ways().collect::<Vec<_>>(), [&b""[..], b"a"]);
+    }
+
+    #[test]
+    fn a_repository_makes_the_directory_dirty_that_it_is_in() {
+        let dirty = dirty(&["a/b/.git", ".git"]);
+        assert_eq!(dirty.paths().collect::<Vec<_>>(), [&b".git"[..], b"a/b"]);
     }
 
     #[test]

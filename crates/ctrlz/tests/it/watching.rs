@@ -232,6 +232,26 @@ fn any_edits_give_what_a_scan_of_everything_gives() {
     }
 }
 
+#[test]
+fn a_directory_that_is_no_repository_any_more_is_seen() {
+    let mut lab = Lab::new().watched();
+    lab.options.nested_repos = false;
+    lab.write("dir/sub/file", "1");
+    std::fs::create_dir(lab.path("dir/sub/.git")).unwrap();
+    lab.write("other", "1");
+    let _watcher = lab.watcher();
+    lab.arm();
+    assert_eq!(lab.track().skipped.len(), 1);
+    std::fs::remove_dir(lab.path("dir/sub/.git")).unwrap();
+    let snapshot = lab.track();
+    assert_eq!((snapshot.skipped.len(), snapshot.files), (0, 2));
+    lab.assert_as_cold(&snapshot, "it went");
+    std::fs::create_dir(lab.path("dir/sub/.git")).unwrap();
+    let snapshot = lab.track();
+    assert_eq!((snapshot.skipped.len(), snapshot.files), (1, 1));
+    lab.assert_as_cold(&snapshot, "it came again");
+}
+
 /// Does something to the work tree, and says what.
 fn edit(lab: &Lab, state: &mut u64, round: usize) -> String {
     const DIRS: [&str; 8] =
