@@ -18,7 +18,7 @@ use crate::torture::{Request, Tier};
 const PATIENCE: Duration = Duration::from_secs(40 * 60);
 
 /// How often at most a full run does what takes its time; a soak does all of it.
-const FULL_LIMIT: u32 = 1_000;
+const FULL_LIMIT: u32 = 500;
 
 /// The test programs, by package and name.
 pub(crate) struct Binaries {

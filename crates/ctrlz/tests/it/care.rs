@@ -515,7 +515,7 @@ fn refs_that_come_while_garbage_is_collected_are_no_lost_ones() {
 #[test]
 fn collecting_garbage_beside_snapshots_breaks_none() {
     let mut row = xtask::Row::of(15, "tracks beside gc, nothing they need deleted");
-    let count = xtask::sized(300, 1_000);
+    let count = xtask::many(300, 1_000);
     let lab = Lab::new();
     let done = std::sync::atomic::AtomicBool::new(false);
     let rounds = std::thread::scope(|scope| {
