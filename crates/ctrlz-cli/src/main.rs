@@ -6,6 +6,7 @@
 mod args;
 mod commands;
 mod config;
+mod config_file;
 mod detached;
 mod failure;
 mod git;

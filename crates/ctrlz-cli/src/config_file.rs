@@ -1,0 +1,232 @@
+//! The configuration file: what it may say.
+//!
+//! It needs nothing else of the program, so that a fuzz target can have it by itself.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+/// The keys of the configuration, for every work tree or for one.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Keys {
+    pub(crate) enabled: Option<bool>,
+    pub(crate) require_git: Option<bool>,
+    pub(crate) data_dir: Option<PathBuf>,
+    pub(crate) max_new_file_bytes: Option<u64>,
+    pub(crate) exclude: Option<Vec<String>>,
+    pub(crate) include_ignored: Option<Vec<String>>,
+    pub(crate) ignored: Option<ctrlz::IgnoredFiles>,
+    pub(crate) max_ignored_bytes: Option<u64>,
+    pub(crate) nested_repos: Option<bool>,
+    pub(crate) max_files: Option<u64>,
+    pub(crate) max_snapshot_bytes: Option<u64>,
+    pub(crate) min_free_bytes: Option<u64>,
+    pub(crate) max_store_bytes: Option<u64>,
+    pub(crate) max_total_bytes: Option<u64>,
+    pub(crate) keep_days: Option<u64>,
+    pub(crate) keep_sessions: Option<usize>,
+    pub(crate) thin_days: Option<u64>,
+    pub(crate) ref_prefix: Option<String>,
+    pub(crate) keep_checkpoints: Option<usize>,
+    pub(crate) labels: Option<bool>,
+    pub(crate) watch: Option<bool>,
+    pub(crate) watch_trust_seconds: Option<u64>,
+}
+
+/// The configuration file, checked.
+#[derive(Debug, Default)]
+pub(crate) struct ConfigFile {
+    pub(crate) common: Keys,
+    projects: BTreeMap<String, Keys>,
+}
+
+/// Keys that are part of the configuration but that this version does nothing with yet.
+const LATER: [&str; 1] = ["durability"];
+
+impl ConfigFile {
+    pub(crate) fn parse(text: &str, home: Option<&Path>) -> Result<ConfigFile, String> {
+        let mut table: toml::Table = text.parse().map_err(|error| syntax_error(text, &error))?;
+        let projects = match table.remove("project") {
+            None => toml::Table::new(),
+            Some(toml::Value::Table(projects)) => projects,
+            Some(_) => return Err("`project` is not a table".into()),
+        };
+        let mut file = ConfigFile { common: Keys::parse(table, home)?, ..ConfigFile::default() };
+        for (path, keys) in projects {
+            let within = |why: String| format!("{why}, in [project.{path:?}]");
+            if !expand(Path::new(&path), home).is_absolute() {
+                return Err(within("a project is named by its absolute path".into()));
+            }
+            let toml::Value::Table(keys) = keys else {
+                return Err(within("not a table".into()));
+            };
+            let keys = Keys::parse(keys, home).map_err(within)?;
+            file.projects.insert(path, keys);
+        }
+        Ok(file)
+    }
+
+    /// The keys that hold for the work tree `root`.
+    pub(crate) fn for_project(self, root: &Path, home: Option<&Path>) -> Keys {
+        let is_root = |path: &String| {
+            let path = expand(Path::new(path), home);
+            path == root || path.canonicalize().is_ok_and(|path| path == root)
+        };
+        let own = self.projects.into_iter().find(|(path, _)| is_root(path));
+        own.map(|(_, keys)| keys).unwrap_or_default().over(self.common)
+    }
+}
+
+impl Keys {
+    fn parse(mut table: toml::Table, home: Option<&Path>) -> Result<Keys, String> {
+        for key in LATER {
+            drop(table.remove(key));
+        }
+        let mut keys: Keys = table.try_into().map_err(|error: toml::de::Error| {
+            // Its text goes on with an empty line.
+            error.to_string().trim().replace('\n', " ")
+        })?;
+        if let Some(dir) = keys.data_dir.take() {
+            let dir = expand(&dir, home);
+            if !dir.is_absolute() {
+                return Err("`data_dir` is not an absolute path".into());
+            }
+            keys.data_dir = Some(dir);
+        }
+        if keys.ref_prefix.as_deref().is_some_and(|prefix| !is_ref_prefix(prefix)) {
+            return Err("`ref_prefix` is not a ref below refs/".into());
+        }
+        Ok(keys)
+    }
+
+    /// What a call says, over what the user says. What the user switched off stays off.
+    pub(crate) fn under(self, user: Keys) -> Keys {
+        let off = self.enabled == Some(false) || user.enabled == Some(false);
+        let enabled = if off { Some(false) } else { user.enabled };
+        Keys { enabled, ..self.over(user) }
+    }
+
+    /// These keys, and where they say nothing those of `base`.
+    pub(crate) fn over(self, base: Keys) -> Keys {
+        Keys {
+            enabled: self.enabled.or(base.enabled),
+            require_git: self.require_git.or(base.require_git),
+            data_dir: self.data_dir.or(base.data_dir),
+            max_new_file_bytes: self.max_new_file_bytes.or(base.max_new_file_bytes),
+            exclude: self.exclude.or(base.exclude),
+            include_ignored: self.include_ignored.or(base.include_ignored),
+            ignored: self.ignored.or(base.ignored),
+            max_ignored_bytes: self.max_ignored_bytes.or(base.max_ignored_bytes),
+            nested_repos: self.nested_repos.or(base.nested_repos),
+            max_files: self.max_files.or(base.max_files),
+            max_snapshot_bytes: self.max_snapshot_bytes.or(base.max_snapshot_bytes),
+            min_free_bytes: self.min_free_bytes.or(base.min_free_bytes),
+            max_store_bytes: self.max_store_bytes.or(base.max_store_bytes),
+            max_total_bytes: self.max_total_bytes.or(base.max_total_bytes),
+            keep_days: self.keep_days.or(base.keep_days),
+            keep_sessions: self.keep_sessions.or(base.keep_sessions),
+            thin_days: self.thin_days.or(base.thin_days),
+            ref_prefix: self.ref_prefix.or(base.ref_prefix),
+            keep_checkpoints: self.keep_checkpoints.or(base.keep_checkpoints),
+            labels: self.labels.or(base.labels),
+            watch: self.watch.or(base.watch),
+            watch_trust_seconds: self.watch_trust_seconds.or(base.watch_trust_seconds),
+        }
+    }
+}
+
+/// What toml says in several lines with a drawing, in one.
+fn syntax_error(text: &str, error: &toml::de::Error) -> String {
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let line = before.matches('\n').count() + 1;
+    format!("{}, on line {line}", error.message())
+}
+
+/// `~/` means the home directory.
+fn expand(path: &Path, home: Option<&Path>) -> PathBuf {
+    match (path.strip_prefix("~"), home) {
+        (Ok(rest), Some(home)) => home.join(rest),
+        (Ok(_) | Err(_), _) => path.to_owned(),
+    }
+}
+
+/// Whether git takes it for a ref's name, and the file system for a plain path.
+pub(crate) fn is_ref_prefix(prefix: &str) -> bool {
+    let is_plain = |part: &str| {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        !part.is_empty()
+            && part.bytes().all(allowed)
+            && !part.starts_with(['.', '-'])
+            && !part.ends_with('.')
+            && !part.ends_with(".lock")
+            && !part.contains("..")
+    };
+    prefix.strip_prefix("refs/").is_some_and(|rest| rest.split('/').all(is_plain))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOME: &str = "/home/someone";
+
+    fn parse(text: &str) -> Result<ConfigFile, String> {
+        ConfigFile::parse(text, Some(Path::new(HOME)))
+    }
+
+    #[track_caller]
+    fn check_refused(text: &str, part: &str) {
+        let why = parse(text).unwrap_err();
+        assert!(why.contains(part), "{why}");
+    }
+
+    #[test]
+    fn a_configuration_survives_anything() {
+        let seed = "enabled = true\nmax_new_file_bytes = 1000\nexclude = [\"*.log\"]\n\
+                    ignored = \"small\"\n[project.\"/p\"]\nkeep_days = 3\n";
+        xtask::feed("config", &[seed.into()], xtask::sized(2_000, 100_000), |bytes| {
+            drop(std::str::from_utf8(bytes).map(parse));
+        });
+    }
+
+    #[test]
+    fn a_misspelt_key_is_named() {
+        check_refused("enbled = true", "enbled");
+        check_refused("[project.\"/p\"]\nexclud = []", "exclud");
+        check_refused("[project.\"/p\"]\nexclud = []", "/p");
+    }
+
+    #[test]
+    fn values_that_make_no_sense_are_refused() {
+        check_refused("max_files = -1", "max_files");
+        check_refused("keep_checkpoints = \"all\"", "keep_checkpoints");
+        check_refused("enabled = \"no\"", "enabled");
+        check_refused("data_dir = \"here\"", "data_dir");
+        check_refused("project = 1", "project");
+        check_refused("[project.here]", "here");
+        for prefix in ["heads", "refs/", "refs/a..b", "refs/../x", "refs/a/", "refs/.a", "refs/a b"]
+        {
+            check_refused(&format!("ref_prefix = {prefix:?}"), "ref_prefix");
+        }
+        check_refused("= 1", "line 1");
+    }
+
+    #[test]
+    fn keys_of_later_versions_are_accepted() {
+        for key in LATER {
+            parse(&format!("{key} = 7")).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_project_overrides_only_what_it_names() {
+        let file = parse(
+            "max_files = 5\nexclude = [\"a\"]\n[project.\"~/p\"]\nmax_files = 6\n[project.\"/q\"]\n",
+        );
+        let keys = file.unwrap().for_project(&Path::new(HOME).join("p"), Some(Path::new(HOME)));
+        assert_eq!(keys.max_files, Some(6));
+        assert_eq!(keys.exclude, Some(vec!["a".to_owned()]));
+    }
+}
