@@ -12,6 +12,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 
 use flate2::{Compress, Compression, FlushCompress, Status};
 
@@ -58,6 +59,8 @@ pub(crate) struct PackWriter {
     reserve_bytes: u64,
     /// What is left of [`WELL_BYTES`].
     well_bytes: AtomicU64,
+    /// Whether packs are flushed by threads of their own, while the next one is filled.
+    aside: bool,
     state: Mutex<State>,
 }
 
@@ -69,6 +72,8 @@ struct State {
     places: HashMap<ObjectId, u64>,
     buffer: Vec<u8>,
     finished: Vec<TemporaryPack>,
+    /// The flushes of finished packs; those that are not here are still to be flushed.
+    flushes: HashMap<PathBuf, JoinHandle<Result<(), FileError>>>,
     bytes: u64,
 }
 
@@ -108,8 +113,15 @@ impl PackWriter {
             pack_dir: objects.join("pack"),
             reserve_bytes: 0,
             well_bytes: AtomicU64::new(WELL_BYTES),
+            aside: false,
             state: Mutex::default(),
         }
+    }
+
+    /// The same, with `threads` to work with.
+    pub(crate) fn with_threads(mut self, threads: usize) -> PackWriter {
+        self.aside = threads > 1;
+        self
     }
 
     /// The same, leaving at least `bytes` free on the disk.
@@ -191,8 +203,20 @@ impl PackWriter {
         let full = state.take_buffer();
         drop(state);
         let pack = self.write_out(full)?;
-        self.state().finished.extend(pack);
+        let mut state = self.state();
+        pack.into_iter().for_each(|pack| self.finish(&mut state, pack));
         Ok(())
+    }
+
+    /// Takes a complete pack in. Its flush may begin at once: the disk works while we do.
+    fn finish(&self, state: &mut State, pack: TemporaryPack) {
+        if self.aside {
+            let path = pack.path.clone();
+            let flush = std::thread::Builder::new().spawn(move || flush_pack(&path));
+            // Where no thread can be had, publishing flushes it.
+            state.flushes.extend(flush.ok().map(|flush| (pack.path.clone(), flush)));
+        }
+        state.finished.push(pack);
     }
 
     /// Adds an entry as a compressed delta; `false` if its base is not in the pack being written.
@@ -246,7 +270,7 @@ impl PackWriter {
         let mut state = self.state();
         if state.seen.insert(id) {
             let entries = vec![Entry { id, crc: crc.finalize(), offset: 0 }];
-            state.finished.push(TemporaryPack { path, entries, checksum });
+            self.finish(&mut state, TemporaryPack { path, entries, checksum });
             state.bytes += bytes;
             guard.keep();
         }
@@ -279,13 +303,20 @@ impl PackWriter {
     pub(crate) fn publish(self) -> Result<Published, Error> {
         let mut state = std::mem::take(&mut *self.state());
         let rest = self.write_out(state.take_buffer());
+        let rest = rest.map(|pack| pack.into_iter().for_each(|pack| self.finish(&mut state, pack)));
         let mut packs: Vec<RemovePack> = state.finished.drain(..).map(RemovePack).collect();
-        packs.extend(rest?.map(RemovePack));
+        rest?;
         let mut published = Published::default();
         for RemovePack(pack) in &packs {
             write_index(pack)?;
-            private::flush(&File::open(&pack.path).named("flush", &pack.path)?, &pack.path)?;
             published.objects += pack.entries.len() as u64;
+        }
+        for RemovePack(pack) in &packs {
+            match state.flushes.remove(&pack.path).map(JoinHandle::join) {
+                Some(Ok(flushed)) => flushed?,
+                Some(Err(panic)) => std::panic::resume_unwind(panic),
+                None => flush_pack(&pack.path)?,
+            }
         }
         for pack in packs.drain(..) {
             let (path, bytes) = pack.rename_into(&self.pack_dir)?;
@@ -297,6 +328,10 @@ impl PackWriter {
         }
         Ok(published)
     }
+}
+
+fn flush_pack(path: &Path) -> Result<(), FileError> {
+    private::flush(&File::open(path).named("flush", path)?, path)
 }
 
 /// The bytes as they are, unless a mistake is to be made.
@@ -597,4 +632,31 @@ pub(super) fn write_index(pack: &TemporaryPack) -> Result<(), Error> {
     file.write_all(&bytes).named("write", &path)?;
     private::flush(&file, &path)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By the thread that publishes, and by one that began when the pack was complete.
+    #[test]
+    fn a_pack_that_could_not_be_flushed_is_not_published() {
+        for threads in [1, 2] {
+            let dir = tempfile::tempdir().unwrap();
+            let pack_dir = dir.path().join("pack");
+            std::fs::create_dir(&pack_dir).unwrap();
+            let writer = PackWriter::new(dir.path()).with_threads(threads);
+            writer.add(Kind::Blob, b"text", |_| false).unwrap();
+            let full = writer.state().take_buffer();
+            let pack = writer.write_out(full).unwrap().unwrap();
+            // Can be renamed, but not opened.
+            std::fs::remove_file(&pack.path).unwrap();
+            std::os::unix::fs::symlink("nowhere", &pack.path).unwrap();
+            writer.finish(&mut writer.state(), pack);
+            let error = writer.publish().unwrap_err();
+            assert!(error.to_string().contains("flush"), "{error}");
+            let left = std::fs::read_dir(&pack_dir).unwrap().count();
+            assert_eq!(left, 0, "with {threads} threads");
+        }
+    }
 }

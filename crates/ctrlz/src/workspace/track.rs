@@ -285,8 +285,7 @@ impl Workspace {
         let packs_lost = !cache.packs().iter().all(|pack| packs.contains(pack));
         let doubt = packs_lost || !loans.lost.is_empty() || cache.is_empty();
         let lender = self.lender(cache.is_empty() && last.is_none())?;
-        let pack =
-            PackWriter::new(&store.objects_dir()).leaving(self.options.min_free_bytes.min(1 << 30));
+        let pack = self.pack_writer(store);
         let keep = StoreKeep {
             store,
             pack: &pack,
@@ -491,6 +490,13 @@ impl Workspace {
         let limits = Limits { bytes: MAX_BYTES, objects: MAX_OBJECTS, room_bytes };
         let copied = borrowed.copy(&hold.store, &limits)?;
         Borrowed::settle(&hold.store, &hold.work_tree, copied)
+    }
+
+    /// For the objects of a snapshot, which the disk may have no room for.
+    pub(super) fn pack_writer(&self, store: &Store) -> PackWriter {
+        PackWriter::new(&store.objects_dir())
+            .leaving(self.options.min_free_bytes.min(1 << 30))
+            .with_threads(self.options.threads)
     }
 
     fn lender(&self, first_snapshot: bool) -> Result<Option<Lender>, Error> {

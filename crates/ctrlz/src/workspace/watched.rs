@@ -19,7 +19,7 @@ use crate::path::{PathText, TreePath, is_within, join, split};
 use crate::scan::{
     Content, Dirty, ListInput, Listing, Progress, SkipReason, StatCache, Token, list, read_listing,
 };
-use crate::store::{Borrowed, Meta, NewOperation, Operation, PackWriter, WorkTree, edit_tree};
+use crate::store::{Borrowed, Meta, NewOperation, Operation, WorkTree, edit_tree};
 
 use super::ask::{Answer, Question, ask};
 use super::quota::Allowance;
@@ -233,8 +233,7 @@ impl Workspace {
         let store = &hold.store;
         let Some(last) = hold.work_tree.last_or_salvaged(store)? else { return Ok(None) };
         let Some(retries) = self.still_fits(hold, told, &last)? else { return Ok(None) };
-        let pack =
-            PackWriter::new(&store.objects_dir()).leaving(self.options.min_free_bytes.min(1 << 30));
+        let pack = self.pack_writer(store);
         let keep = StoreKeep {
             store,
             pack: &pack,
