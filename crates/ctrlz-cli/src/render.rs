@@ -18,7 +18,9 @@ pub(crate) struct Output {
 
 impl Output {
     pub(crate) fn new(json: bool) -> Output {
-        Output { stdout: BufWriter::new(io::stdout().lock()), closed: false, json }
+        // As much as a pipe holds.
+        let stdout = BufWriter::with_capacity(64 << 10, io::stdout().lock());
+        Output { stdout, closed: false, json }
     }
 
     /// Whether JSON was asked for.

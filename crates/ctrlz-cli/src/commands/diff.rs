@@ -159,9 +159,10 @@ pub(super) fn status_word(status: ChangeStatus) -> &'static str {
 /// Writes the array item by item: the texts of a large change do not fit into memory at once.
 fn write_texts(diffs: Diffs, out: &mut Output) -> Result<(), Failure> {
     out.write_all(b"[")?;
-    for (index, file) in diffs.enumerate() {
+    let texts = diffs.made_into(|file| serde_json::to_vec(&ctrlz_wire::FileDiff::from(file)));
+    for (index, text) in texts.enumerate() {
         out.write_all(if index == 0 { b"\n" } else { b",\n" })?;
-        serde_json::to_writer(&mut *out, &ctrlz_wire::FileDiff::from(file?))?;
+        out.write_all(&text??)?;
     }
     out.line("]")
 }

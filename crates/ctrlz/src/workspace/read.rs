@@ -251,17 +251,24 @@ pub struct Diffs {
     changes: std::vec::IntoIter<Change>,
     ready: std::vec::IntoIter<Result<FileDiff, Error>>,
     threads: usize,
+    /// So many files per thread are compared next: more and more, as who asks for one file may want
+    /// no other.
+    ahead: usize,
 }
 
 impl Diffs {
     pub(crate) fn of(store: Store, changes: Vec<Change>, threads: usize) -> Diffs {
         let threads = threads.clamp(1, changes.len().max(1));
-        Diffs { store, changes: changes.into_iter(), ready: Vec::new().into_iter(), threads }
+        let (changes, ready) = (changes.into_iter(), Vec::new().into_iter());
+        Diffs { store, changes, ready, threads, ahead: 4 }
     }
 
-    /// Compares the next few files.
-    fn read_ahead(&mut self) -> std::vec::IntoIter<Result<FileDiff, Error>> {
-        const FILES_PER_THREAD: usize = 16;
+    /// Compares the next few files, and makes of each what is asked for.
+    fn read_ahead<T: Send>(
+        &mut self,
+        make: impl Fn(FileDiff) -> T + Sync,
+    ) -> std::vec::IntoIter<Result<T, Error>> {
+        const MAX_FILES_PER_THREAD: usize = 128;
         const MAX_BYTES: u64 = 32 << 20;
         let objects = &self.store.objects;
         let bytes_of = |entry: Option<crate::compare::Entry>| {
@@ -270,13 +277,15 @@ impl Diffs {
         };
         let mut batch = Vec::new();
         let mut bytes = 0;
-        while batch.len() < self.threads * FILES_PER_THREAD && bytes < MAX_BYTES {
+        while batch.len() < self.threads * self.ahead && bytes < MAX_BYTES {
             let Some(change) = self.changes.next() else { break };
             bytes += bytes_of(change.before) + bytes_of(change.after);
             batch.push((batch.len(), change));
         }
-        let mut done =
-            run_jobs(self.threads, batch, |(at, change), _| (at, file_diff(objects, &change)));
+        self.ahead = (self.ahead * 2).min(MAX_FILES_PER_THREAD);
+        let mut done = run_jobs(self.threads, batch, |(at, change), _| {
+            (at, file_diff(objects, &change).map(&make))
+        });
         done.sort_unstable_by_key(|(at, _)| *at);
         done.into_iter().map(|(_, diff)| diff).collect::<Vec<_>>().into_iter()
     }
@@ -293,6 +302,19 @@ impl Diffs {
         self.changes.by_ref().take(files).for_each(drop);
     }
 
+    /// What `make` makes of each file, in order. It is called on all threads: writing texts down
+    /// takes about as long as comparing them.
+    pub fn made_into<T: Send>(
+        mut self,
+        make: impl Fn(FileDiff) -> T + Sync,
+    ) -> impl Iterator<Item = Result<T, Error>> {
+        let batches = std::iter::from_fn(move || {
+            let batch = self.read_ahead(&make);
+            (!batch.as_slice().is_empty()).then_some(batch)
+        });
+        batches.flatten()
+    }
+
     /// The next file as text that `git apply` accepts, instead of as whole texts.
     pub fn next_unified(&mut self) -> Option<Result<Vec<u8>, Error>> {
         let change = self.changes.next()?;
@@ -306,7 +328,7 @@ impl Iterator for Diffs {
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.ready.as_slice().is_empty() {
-            self.ready = self.read_ahead();
+            self.ready = self.read_ahead(|file| file);
         }
         self.ready.next()
     }
