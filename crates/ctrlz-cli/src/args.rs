@@ -103,8 +103,21 @@ pub(crate) struct GlobalArgs {
     pub(crate) threads: Option<u16>,
 }
 
+impl Cli {
+    /// Every command with all its options, for help and advice.
+    pub(crate) fn described() -> clap::Command {
+        let mut command = <Cli as clap::CommandFactory>::command();
+        command.build();
+        command
+    }
+}
+
 /// One variant per command; what it does is said where it is done.
+///
+/// Only the command that is asked for is described to the parser: all of them would take as long as
+/// a snapshot. Whoever shows them to people wants [`Cli::described`].
 #[derive(clap::Subcommand, Debug)]
+#[command(defer = true)]
 pub(crate) enum Command {
     Undo(UndoArgs),
     Redo(RedoArgs),

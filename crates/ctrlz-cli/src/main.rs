@@ -34,7 +34,10 @@ fn main() -> ExitCode {
     break_on_purpose();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(message) => return show_usage(&message),
+        // Help and advice need all that the parser was not told.
+        Err(message) => {
+            return show_usage(&Cli::described().try_get_matches().err().unwrap_or(message));
+        }
     };
     let mut out = Output::new(cli.global.json);
     let outcome = run(&cli, &mut out).and_then(|done| out.finish().map(|()| done));
