@@ -1,9 +1,11 @@
 //! Reading packs, one at a time, with every size checked before memory is reserved.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use gix_pack::data::decode::entry::ResolvedBase;
 
@@ -63,9 +65,11 @@ impl PackFile {
         let sha1 = gix_hash::Kind::Sha1;
         let index = gix_pack::index::File::at(index_path, sha1).map_err(problem)?;
         let limit = usize::try_from(max_object_bytes).unwrap_or(usize::MAX);
-        let data = gix_pack::data::File::at(&data_path, sha1)
+        let mut data = gix_pack::data::File::at(&data_path, sha1)
             .map_err(problem)?
             .with_alloc_limit_bytes(Some(limit));
+        // Of its own, so that nothing of another pack, or of this one before, is taken for its base.
+        data.id = OPENED.fetch_add(1, Ordering::Relaxed);
         if index.pack_checksum() != data.checksum() || index.num_objects() != data.num_objects() {
             return Err(PackProblem("pack and index do not belong together".into()));
         }
@@ -184,7 +188,7 @@ impl PackFile {
             let entry = self.data.entry(self.index.pack_offset_at_index(at))?;
             Ok(Some(gix_pack::data::decode::header::ResolvedBase::InPack(entry)))
         };
-        let header = with_inflate(|inflate| self.data.decode_header(entry, inflate, &resolve));
+        let header = with_state(|inflate, _| self.data.decode_header(entry, inflate, &resolve));
         let header = header.map_err(problem)?;
         Ok(Some((kind_of(header.kind), header.object_size)))
     }
@@ -212,9 +216,9 @@ impl PackFile {
             let entry = self.data.entry(self.index.pack_offset_at_index(at))?;
             Ok(Some(ResolvedBase::InPack(entry)))
         };
-        let outcome = with_inflate(|inflate| {
-            let mut cache = gix_pack::cache::Never;
-            self.data.decode_entry(entry, &mut bytes, inflate, &resolve, &mut cache)
+        let outcome = with_state(|inflate, bases| {
+            let mut bases = BasesOf { entry: data_start, bases };
+            self.data.decode_entry(entry, &mut bytes, inflate, &resolve, &mut bases)
         });
         let outcome = outcome.map_err(problem)?;
         let end = data_start + outcome.compressed_size as u64;
@@ -237,16 +241,89 @@ impl PackFile {
     }
 }
 
-/// Setting up the state for inflating clears tens of kilobytes, which is more work than most small
-/// objects are; so each thread keeps one. It is reset before every use.
-fn with_inflate<R>(work: impl FnOnce(&mut gix_zlib::Inflate) -> R) -> R {
+/// Packs opened by this process.
+static OPENED: AtomicU32 = AtomicU32::new(0);
+
+/// Calls `work` with what each thread keeps. Setting up the state for inflating clears tens of
+/// kilobytes, which is more work than most small objects are; it is reset before every use.
+fn with_state<R>(work: impl FnOnce(&mut gix_zlib::Inflate, &mut Bases) -> R) -> R {
     thread_local! {
-        static INFLATE: RefCell<gix_zlib::Inflate> = RefCell::new(gix_zlib::Inflate::default());
+        static STATE: RefCell<(gix_zlib::Inflate, Bases)> = RefCell::default();
     }
-    INFLATE.with(|kept| match kept.try_borrow_mut() {
-        Ok(mut kept) => work(&mut kept),
-        Err(_) => work(&mut gix_zlib::Inflate::default()),
+    STATE.with(|kept| match kept.try_borrow_mut() {
+        Ok(mut kept) => {
+            let (inflate, bases) = &mut *kept;
+            work(inflate, bases)
+        }
+        Err(_) => work(&mut gix_zlib::Inflate::default(), &mut Bases::default()),
     })
+}
+
+/// Deltas read a moment ago. Versions of a file or a directory are deltas of each other and read one
+/// after the other; without this each of them is made from the whole chain below it.
+#[derive(Default)]
+struct Bases {
+    kept: VecDeque<Base>,
+    bytes: usize,
+}
+
+struct Base {
+    pack: u32,
+    offset: u64,
+    kind: gix_object::Kind,
+    packed_bytes: usize,
+    bytes: Vec<u8>,
+}
+
+impl Bases {
+    const MAX_COUNT: usize = 64;
+    const MAX_BYTES: usize = 4 << 20;
+
+    fn find(&self, pack: u32, offset: u64) -> Option<&Base> {
+        self.kept.iter().rev().find(|base| base.offset == offset && base.pack == pack)
+    }
+
+    fn keep(&mut self, base: Base) {
+        self.bytes += base.bytes.len();
+        self.kept.push_back(base);
+        while self.kept.len() > Bases::MAX_COUNT || self.bytes > Bases::MAX_BYTES {
+            self.bytes -= self.kept.pop_front().map_or(0, |base| base.bytes.len());
+        }
+    }
+}
+
+/// What may be the base of an entry. The entry itself is always read from the pack: whoever verifies
+/// wants to know what is there.
+struct BasesOf<'a> {
+    entry: u64,
+    bases: &'a mut Bases,
+}
+
+impl gix_pack::cache::DecodeEntry for BasesOf<'_> {
+    fn put(
+        &mut self,
+        pack: u32,
+        offset: u64,
+        data: &[u8],
+        kind: gix_object::Kind,
+        packed_bytes: usize,
+    ) {
+        if data.len() <= Bases::MAX_BYTES / 4 && self.bases.find(pack, offset).is_none() {
+            self.bases.keep(Base { pack, offset, kind, packed_bytes, bytes: data.to_vec() });
+        }
+    }
+
+    fn get(
+        &mut self,
+        pack: u32,
+        offset: u64,
+        out: &mut Vec<u8>,
+    ) -> Option<(gix_object::Kind, usize)> {
+        let base = self.bases.find(pack, offset).filter(|base| base.offset != self.entry)?;
+        out.clear();
+        out.extend_from_slice(&base.bytes);
+        Some((base.kind, base.packed_bytes))
+    }
 }
 
 fn kind_of(kind: gix_object::Kind) -> Kind {

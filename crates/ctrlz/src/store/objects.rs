@@ -15,6 +15,8 @@ use crate::git::{
     Hasher, Kind, ObjectId, PackFile, Packed, Tree, hash_object, inflate_loose, parse_tree,
 };
 
+use super::pack_writer::TEMPORARY;
+
 /// No object of the store is read into memory above this size.
 const MAX_OBJECT_BYTES: u64 = 1 << 30;
 /// Git's own depth of borrowing from borrowers.
@@ -326,7 +328,8 @@ fn open_packs(dir: &Path, known: &[Arc<PackFile>]) -> Result<Packs, FileError> {
     Ok(Packs { loose: has_loose(dir), ..open_listed(&listed, known)? })
 }
 
-/// The indexes of all packs, in an order that makes every run alike.
+/// The indexes of all packs, in an order that makes every run alike. Not of those that somebody is
+/// writing at this moment.
 fn list_indexes(pack_dir: &Path) -> Result<BTreeSet<PathBuf>, FileError> {
     let entries = match std::fs::read_dir(pack_dir) {
         Ok(entries) => entries,
@@ -336,11 +339,16 @@ fn list_indexes(pack_dir: &Path) -> Result<BTreeSet<PathBuf>, FileError> {
     let mut indexes = BTreeSet::new();
     for entry in entries {
         let path = entry.named("list", pack_dir)?.path();
-        if path.extension().is_some_and(|extension| extension == "idx") {
+        let is_index = path.extension().is_some_and(|extension| extension == "idx");
+        if is_index && !is_temporary(&path) {
             indexes.insert(path);
         }
     }
     Ok(indexes)
+}
+
+fn is_temporary(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(TEMPORARY.as_bytes()))
 }
 
 fn open_listed(indexes: &BTreeSet<PathBuf>, known: &[Arc<PackFile>]) -> Result<Packs, FileError> {

@@ -659,4 +659,52 @@ mod tests {
             assert_eq!(left, 0, "with {threads} threads");
         }
     }
+
+    /// A pack of versions, each a delta of the one before it: id, text and delta of each.
+    fn pack_of_versions(dir: &Path, word: &str) -> (PathBuf, Vec<(ObjectId, Vec<u8>, Vec<u8>)>) {
+        let writer = PackWriter::new(dir);
+        let text = |version: usize| -> Vec<u8> {
+            let line =
+                |at: usize| format!("{at} {}\n", if at == version || at == 50 { word } else { "" });
+            (0..100).flat_map(|at| line(at).into_bytes()).collect()
+        };
+        let first = writer.add(Kind::Blob, &text(0), |_| false).unwrap().unwrap();
+        let mut versions = vec![(first, text(0), Vec::new())];
+        for version in 1..40 {
+            let (base, before, _) = versions.last().unwrap();
+            let delta = super::super::delta::delta(Kind::Blob, before, &text(version)).unwrap();
+            let packed = deflated(&delta, Effort::Well);
+            let id = hash_object(Kind::Blob, &text(version)).unwrap();
+            assert!(writer.add_delta(id, *base, delta.len() as u64, &packed).unwrap());
+            versions.push((id, text(version), packed));
+        }
+        (writer.publish().unwrap().packs.remove(0), versions)
+    }
+
+    /// Bases are remembered, but never those of another pack, and never what was asked for.
+    #[test]
+    fn what_is_read_of_a_pack_lies_in_it() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("pack")).unwrap();
+        let open =
+            |path: &Path| crate::git::PackFile::open(&path.with_extension("idx"), 1 << 20).unwrap();
+        let read = |pack: &crate::git::PackFile, id: &ObjectId| {
+            pack.read(id).ok().flatten().map(|(_, bytes)| bytes)
+        };
+        let (path, versions) = pack_of_versions(dir.path(), "one");
+        // The same letters, so that all lies at the same places.
+        let (other_path, others) = pack_of_versions(dir.path(), "neo");
+        let (pack, other) = (open(&path), open(&other_path));
+        let pairs = || versions.iter().zip(&others);
+        for ((id, text, _), (other_id, other_text, _)) in pairs().rev().chain(pairs()) {
+            assert_eq!(read(&pack, id).as_ref(), Some(text));
+            assert_eq!(read(&other, other_id).as_ref(), Some(other_text));
+        }
+        let (id, text, packed) = &versions[20];
+        let mut bytes = std::fs::read(&path).unwrap();
+        let at = bytes.windows(packed.len()).position(|part| part == packed).unwrap();
+        bytes[at + packed.len() / 2] ^= 4;
+        std::fs::write(&path, &bytes).unwrap();
+        assert_ne!(read(&pack, id).as_ref(), Some(text), "remembered instead of read");
+    }
 }

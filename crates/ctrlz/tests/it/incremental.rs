@@ -390,8 +390,9 @@ fn who_writes_just_after_a_restore_is_seen_even_if_the_times_are_kept() {
                 }
                 written
             });
+            let over = crate::lab::SetOnDrop(&done);
             lab.restore(first);
-            done.store(true, Ordering::Relaxed);
+            drop(over);
             written += writer.join().unwrap();
         });
         assert_seen(&lab, &format!("round {round}"));

@@ -302,3 +302,13 @@ pub(crate) fn cargo(args: &[&str]) -> Vec<u8> {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     output.stdout
 }
+
+/// Sets a flag when it goes, also because a test fails: threads that wait for the flag would let it
+/// hang instead.
+pub(crate) struct SetOnDrop<'a>(pub(crate) &'a std::sync::atomic::AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}

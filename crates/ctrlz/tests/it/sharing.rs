@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ctrlz::{Error, Progress, RestoreOptions, TrackOptions, Workspace};
 
-use crate::lab::{Lab, assert_fsck_clean, git, tree_path};
+use crate::lab::{Lab, SetOnDrop, assert_fsck_clean, git, tree_path};
 
 #[test]
 fn clones_and_linked_work_trees_share_a_store_but_not_a_log() {
@@ -77,12 +77,13 @@ fn readers_beside_merges_find_every_object() {
             }
         };
         let readers: Vec<_> = (0..3).map(|_| scope.spawn(read)).collect();
+        let done = SetOnDrop(&over);
         // Every fifty packs are merged.
         for number in 0..160 {
             lab.write("a", format!("edit {number}"));
             lab.track();
         }
-        over.store(true, Ordering::Relaxed);
+        drop(done);
         readers.into_iter().for_each(|reader| reader.join().unwrap());
     });
     assert_fsck_clean(&lab.store());
@@ -160,9 +161,8 @@ fn a_file_rewritten_all_the_time_is_never_stored_mixed() {
                 std::thread::sleep(Duration::from_millis(pause));
             }
         });
-        let snapshots: Vec<_> = (0..rounds).map(|_| lab.track()).collect();
-        stop.store(true, Ordering::Relaxed);
-        snapshots
+        let _over = SetOnDrop(&stop);
+        (0..rounds).map(|_| lab.track()).collect::<Vec<_>>()
     });
     let mut captured = 0;
     for snapshot in snapshots {
