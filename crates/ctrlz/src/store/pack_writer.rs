@@ -660,8 +660,11 @@ mod tests {
         }
     }
 
-    /// A pack of versions, each a delta of the one before it: id, text and delta of each.
-    fn pack_of_versions(dir: &Path, word: &str) -> (PathBuf, Vec<(ObjectId, Vec<u8>, Vec<u8>)>) {
+    /// Id, text and packed delta.
+    type Version = (ObjectId, Vec<u8>, Vec<u8>);
+
+    /// A pack of versions, each a delta of the one before it.
+    fn pack_of_versions(dir: &Path, word: &str) -> (PathBuf, Vec<Version>) {
         let writer = PackWriter::new(dir);
         let text = |version: usize| -> Vec<u8> {
             let line =
