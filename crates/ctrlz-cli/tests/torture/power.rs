@@ -209,6 +209,29 @@ fn a_power_cut_with_the_store_on_another_disk_loses_no_snapshot() {
     check_track(Kind::Ext4, Disks::Two, sized(9, 1));
 }
 
+/// With threads a pack is flushed aside; who is given the hash must still find it after the cut.
+#[test]
+fn a_power_cut_after_a_track_with_threads_loses_no_snapshot() {
+    let mut row = Row::of(2, "power cuts after a track with threads on Ext4");
+    if !can_mount(Kind::Ext4) {
+        return;
+    }
+    let mut machine = Machine { lab: Machine::new(Kind::Ext4, Disks::One).lab.threaded() };
+    first(&machine.lab);
+    machine.lab.track();
+    machine.save();
+    second(&machine.lab);
+    let now = machine.lab.manifest();
+    for at in 0..sized(4, 60) {
+        machine.reset();
+        second(&machine.lab);
+        let hash = machine.lab.ctrlz(&["track"]).ok().hash().unwrap();
+        machine.cut(at);
+        row.done();
+        machine.lab.assert_restores(&hash, &now, "power cut after a track with threads");
+    }
+}
+
 #[test]
 fn a_power_cut_on_xfs_loses_no_snapshot() {
     check_track(Kind::Xfs, Disks::One, sized(9, 1));
