@@ -11,7 +11,7 @@ import { FailureNote, Icon, Note, Skeleton } from "./parts";
 import { Preview } from "./preview";
 import { Search } from "./search";
 import {
-  api, choose, chosen, closeDetail, detailOpen, failed, go, live, open, projectList, redoable, reload, rowIndex, rows, search, setSplit,
+  api, change, choose, chosen, closeDetail, detailOpen, failed, go, live, projectList, redoable, reload, rowIndex, rows, search, setSplit,
   split, stage, start, view, type View,
 } from "./state";
 import { Storage } from "./storage";
@@ -68,7 +68,7 @@ function Main() {
 }
 
 function Header() {
-  const pick = (project: string) => void open(projectList.value.find((one) => one.project === project));
+  const pick = (project: string) => void change(projectList.value.find((one) => one.project === project));
   return (
     <header class="top">
       <a class="logo" href={`#/${api.value.project}/timeline`} aria-label="ctrlz, to the timeline"><img src="/icon.svg" alt="" width="24" height="24" /><span>ctrlz</span></a>

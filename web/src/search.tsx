@@ -2,7 +2,7 @@
 
 import { useEffect, useRef } from "preact/hooks";
 import type { Entry } from "./api";
-import { api, choose, entries, loadAll, rows, search, textHits, textProgress } from "./state";
+import { api, choose, entries, loadAll, rows, search, stage, textHits, textProgress } from "./state";
 import { Icon } from "./parts";
 
 const PREFIX = "text:";
@@ -15,14 +15,15 @@ export function Search() {
     textHits.value = null;
     textProgress.value = null;
     const typed = search.value;
-    if (!typed) return;
+    // What is typed while the page loads is looked for once there is something to look through.
+    if (!typed || stage.value !== "ready") return;
     const stop = (running.current = new AbortController());
     const timer = setTimeout(() => void find(typed, stop.signal), 250);
     return () => {
       clearTimeout(timer);
       stop.abort();
     };
-  }, [search.value]);
+  }, [search.value, stage.value]);
   return (
     <div class="search" role="search">
       <Icon name="search" />

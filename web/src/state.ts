@@ -71,10 +71,16 @@ export async function start(): Promise<void> {
   }
 }
 
-export async function open(project: Project | undefined): Promise<void> {
+async function open(project: Project | undefined): Promise<void> {
   if (!project) return void (stage.value = "ready");
   stopEvents.abort();
   api.value = new Api(project.project);
+  await reload();
+  void listen();
+}
+
+/** Opens another work tree. The first one is opened by `start`, which keeps what the link or an early user chose. */
+export async function change(project: Project | undefined): Promise<void> {
   batch(() => {
     entries.value = [];
     older.value = null;
@@ -82,8 +88,7 @@ export async function open(project: Project | undefined): Promise<void> {
     onlySession.value = null;
     search.value = "";
   });
-  await reload();
-  void listen();
+  await open(project);
 }
 
 export async function reload(): Promise<void> {

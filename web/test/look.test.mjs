@@ -92,6 +92,35 @@ test("searching finds prompts, files, and text that was changed", async () => {
   await page.getByRole("heading", { name: "Nothing found" }).waitFor();
 });
 
+for (const typed of ["server.ts", "text: process.env.PORT"]) {
+  test(`what is typed while the page loads is kept: ${typed}`, async () => {
+    let answer;
+    const waiting = new Promise((done) => (answer = done));
+    await page.route(/\/v1\/projects/, async (route) => {
+      await waiting;
+      await route.continue();
+    });
+    await page.reload();
+    await page.getByRole("searchbox").fill(typed);
+    // Longer than the page waits for more to be typed.
+    await page.waitForTimeout(600);
+    answer();
+    await page.locator(".row", { hasText: "Use the cache in the server" }).waitFor();
+    await page.waitForFunction(() => document.querySelectorAll(".row").length === 2 && !document.querySelector(".progress"));
+    assert.equal(await page.getByRole("searchbox").inputValue(), typed);
+    assert.deepEqual(await titles(), ["Cache the readings for five minutes", "Use the cache in the server"]);
+  });
+}
+
+test("a link to a row shows that row, also after a reload", async () => {
+  const id = await page.locator(".row", { hasText: "Dark colours in style.css" }).getAttribute("id");
+  await page.goto(`${lab.url}/#/${lab.project}/timeline/${encodeURIComponent(id.slice("row-".length))}`);
+  await page.locator(".row.current", { hasText: "Dark colours in style.css" }).waitFor();
+  await page.reload();
+  await page.locator(".row.current", { hasText: "Dark colours in style.css" }).waitFor();
+  await page.getByRole("region", { name: "style.css" }).waitFor();
+});
+
 test("one session can be shown alone", async () => {
   await page.getByLabel("Session").selectOption("review-1");
   await page.waitForFunction(() => document.querySelectorAll(".row").length === 2);
