@@ -65,7 +65,7 @@
 //! work tree, `store` turns the listing into a snapshot, `compare` finds what changed, `restore`
 //! plans and writes, and the workspace is the front door to all of them.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod care;
 mod compare;
@@ -73,6 +73,7 @@ mod defect;
 mod error;
 mod fs;
 mod git;
+mod jobs;
 #[cfg(any(test, fuzzing))]
 pub mod parsers;
 mod path;

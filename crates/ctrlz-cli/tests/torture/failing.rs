@@ -150,6 +150,40 @@ fn a_directory_that_could_not_be_opened_once_is_whole_in_the_next_snapshot() {
     }
 }
 
+/// Where a user may have no more threads, commands do their work with those they have.
+#[test]
+fn a_machine_without_threads_to_give_only_makes_it_slower() {
+    let mut row = Row::of(3, "commands that get no threads, or one");
+    if !has("strace") {
+        return;
+    }
+    let starts = "?clone,?clone3";
+    let none = Fault::always(starts, "error=EAGAIN");
+    let one = Fault { when: "2+".into(), ..none.clone() };
+    for fault in [none, one] {
+        let lab = Lab::new().threaded();
+        let fill = |text: &str| {
+            for dir in 0..200 {
+                lab.write(&format!("dir{dir}/file"), format!("{text} {dir}"));
+            }
+        };
+        let mut run = |args: &[&str]| {
+            row.done();
+            let args = [&["--threads", "4"][..], args].concat();
+            run_with(&lab, &fault, &args).is(&[0], &format!("{args:?}"))
+        };
+        fill("first");
+        let (first, before) = (run(&["track"]).hash().unwrap(), lab.manifest());
+        assert_eq!(run(&["track"]).hash().as_ref(), Some(&first), "nothing changed");
+        fill("second");
+        let second = run(&["track"]).hash().unwrap();
+        run(&["diff", &first, &second]);
+        run(&["restore", "--exact", "--yes", &first]);
+        lab.manifest().assert_is(&before, "restored without threads");
+        lab.assert_tidy("no threads");
+    }
+}
+
 /// Some network file systems have no locks. That is an error to report, not a reason to try for
 /// ever with one more file each time.
 #[test]

@@ -23,10 +23,10 @@ pub(crate) struct Call {
 /// What happens instead of a call, or around it.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
-    calls: String,
+    pub(crate) calls: String,
     /// As strace wants it: `signal=SIGKILL`, `error=EIO`.
     pub(crate) what: String,
-    when: String,
+    pub(crate) when: String,
 }
 
 impl Fault {

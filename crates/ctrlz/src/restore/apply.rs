@@ -9,8 +9,9 @@ use crate::compare::Entry;
 use crate::error::Error;
 use crate::fs::{Dir, FileError, FileKind, Named, Stat, Time, random_name, set_mode};
 use crate::git::{Hasher, Kind, ObjectId};
+use crate::jobs::run_jobs;
 use crate::path::{PathText, TreePath, join, split};
-use crate::scan::{EntryStat, Placed, is_racy, run_jobs};
+use crate::scan::{EntryStat, Placed, is_racy};
 use crate::store::Objects;
 
 use super::journal::{Journal, ModeRecord, Phase, Record, Renamed, StatRecord, Thing, UnitRecord};

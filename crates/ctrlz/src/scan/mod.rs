@@ -9,7 +9,6 @@
 
 mod cache;
 mod dirty;
-mod jobs;
 mod read;
 mod verify;
 mod walk;
@@ -29,7 +28,6 @@ use crate::path::{PathText, escape};
 
 pub(crate) use cache::{Basis, IndexStamp, StatCache};
 pub(crate) use dirty::Dirty;
-pub(crate) use jobs::run_jobs;
 pub(crate) use read::{Outcome as ReadOutcome, read_entry, read_listing};
 pub(crate) use verify::{Proof, verify};
 pub(crate) use walk::{filter_patterns, list, list_from, rule_text, rules_above};

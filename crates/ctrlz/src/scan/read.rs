@@ -7,12 +7,13 @@ use std::sync::Mutex;
 use crate::error::Error;
 use crate::fs::{Dir, FileKind, Stat, Time, stat_file};
 use crate::git::ObjectId;
+use crate::jobs::run_jobs;
 use crate::path::join;
 
 use super::walk::unreadable;
 use super::{
     Content, EntryStat, Keep, LARGE_FILE_BYTES, LargeProblem, ListedDir, ListedEntry, Listing,
-    Progress, SkipReason, Skipped, is_racy, run_jobs,
+    Progress, SkipReason, Skipped, is_racy,
 };
 
 /// How often a file that keeps changing is read before it is reported instead.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::error::Error;
 use crate::fs::{Dir, FileKind, FsTrust, Glimpse, Stat};
 use crate::git::Verdict;
+use crate::jobs::on_threads;
 use crate::path::join;
 
 use super::cache::{CachedDir, CachedEntry, Fate};
@@ -61,19 +62,7 @@ pub(crate) fn verify(
     let next = AtomicUsize::new(0);
     let pass = Pass { root, cache, trust: input.trust, same_index, next, progress };
     let threads = input.threads.min(cache.len().div_ceil(4 * RUN));
-    let seen: Vec<Seen> = if threads <= 1 {
-        vec![pass.work()]
-    } else {
-        std::thread::scope(|scope| {
-            let others: Vec<_> = (1..threads).map(|_| scope.spawn(|| pass.work())).collect();
-            let mine = pass.work();
-            let others = others.into_iter().map(|worker| match worker.join() {
-                Ok(seen) => seen,
-                Err(panic) => std::panic::resume_unwind(panic),
-            });
-            std::iter::once(mine).chain(others).collect()
-        })
-    };
+    let seen = on_threads(threads, || pass.work());
     progress.check()?;
     let mut same = vec![true; cache.len()];
     for changed in seen.iter().flat_map(|seen| &seen.changed) {

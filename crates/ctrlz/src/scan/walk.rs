@@ -9,13 +9,14 @@ use rustix::io::Errno;
 use crate::error::Error;
 use crate::fs::{Dir, FileError, FileKind, Stat, Time};
 use crate::git::{Rules, Seed, TrackedBelow, Verdict, is_protected_name};
+use crate::jobs::run_jobs;
 use crate::path::{join, split};
 
 use super::cache::{CachedDir, CachedEntry, Fate};
 use super::read::{SmallFile, read_stable_small};
 use super::{
     Content, EntryStat, Keep, ListInput, ListedDir, ListedEntry, Listing, Progress, Seeding,
-    SkipReason, Skipped, TreeState, is_racy, run_jobs,
+    SkipReason, Skipped, TreeState, is_racy,
 };
 
 /// Ignore files above this size are reported and not applied.

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use crate::error::Error;
 use crate::fs::FileKind;
 use crate::git::{EntryKind, Kind, ObjectId, TreeEntry, encode_tree, hash_object, tree_order};
+use crate::jobs::run_jobs;
 use crate::path::{join, split};
-use crate::scan::{Content, ListedDir, ListedEntry, Listing, TreeState, run_jobs};
+use crate::scan::{Content, ListedDir, ListedEntry, Listing, TreeState};
 
 use super::log::{add, attack};
 use super::objects::Objects;

@@ -9,8 +9,9 @@ use crate::compare::{Change, FileDiff, Status, changes, file_diff, find, write_u
 use crate::error::Error;
 use crate::fs::FileKind;
 use crate::git::{EntryKind, Hasher, Kind, ObjectId};
+use crate::jobs::run_jobs;
 use crate::path::TreePath;
-use crate::scan::{Progress, Skipped, run_jobs};
+use crate::scan::{Progress, Skipped};
 use crate::store::{Operation, Store, WorkTree};
 
 use super::absence::Absence;

@@ -8,11 +8,12 @@ use crate::defect::Defect;
 use crate::error::Error;
 use crate::fs::{FileKind, free_bytes};
 use crate::git::{Kind, ObjectId, Rules};
+use crate::jobs::run_jobs;
 use crate::path::{NotATreePath, PathText, TreePath, is_within, join, split};
 use crate::scan::{
     Basis, Content, IndexStamp, Keep, LargeProblem, ListInput, ListedDir, Listing, Progress,
     ReadOutcome, Seeding, SkipReason, Skipped, StatCache, filter_patterns, list, list_from,
-    read_entry, read_listing, rule_text, rules_above, run_jobs, verify,
+    read_entry, read_listing, rule_text, rules_above, verify,
 };
 use crate::store::{
     Absorbed, Borrowed, Lender, Limits, Lock, Meta, NewOperation, Operation, OuterRules,

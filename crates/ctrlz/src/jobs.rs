@@ -1,11 +1,12 @@
-//! A pool for work that makes more work, such as walking directories.
+//! Work on several threads, and a pool for work that makes more work, such as walking directories.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Jobs that any worker may take, and how many workers have none.
+/// Jobs that any worker may take, and how many workers there are and have none.
 struct Shared<J> {
     waiting: Vec<J>,
+    workers: usize,
     idle: usize,
     /// A worker panicked, so the others need not go on.
     broken: bool,
@@ -17,6 +18,23 @@ struct Pool<J> {
     /// Workers without a job, readable without the lock: as long as it is zero, nobody shares.
     hungry: AtomicUsize,
     threads: usize,
+}
+
+/// Runs `work` on this thread and beside it on others, `threads` in all; fewer where the system has
+/// no more to give, which must not end a restore midway.
+pub(crate) fn on_threads<R: Send>(threads: usize, work: impl Fn() -> R + Sync) -> Vec<R> {
+    std::thread::scope(|scope| {
+        let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, &work).ok();
+        let others: Vec<_> = (1..threads).map_while(spawn).collect();
+        let mut results = vec![work()];
+        for other in others {
+            match other.join() {
+                Ok(result) => results.push(result),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        results
+    })
 }
 
 /// Runs `work` on every job, including those that `work` adds, and gathers the results.
@@ -32,22 +50,12 @@ pub(crate) fn run_jobs<J: Send, R: Send>(
         return drain(first, &work);
     }
     let pool = Pool {
-        shared: Mutex::new(Shared { waiting: first, idle: 0, broken: false }),
+        shared: Mutex::new(Shared { waiting: first, workers: 0, idle: 0, broken: false }),
         wake: Condvar::new(),
         hungry: AtomicUsize::new(0),
         threads,
     };
-    std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(|| pool.work(&work))).collect();
-        let mut results = pool.work(&work);
-        for other in others {
-            match other.join() {
-                Ok(more) => results.extend(more),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        results
-    })
+    on_threads(threads, || pool.work(&work)).into_iter().flatten().collect()
 }
 
 fn drain<J, R>(mut waiting: Vec<J>, work: &impl Fn(J, &mut Vec<J>) -> R) -> Vec<R> {
@@ -65,6 +73,8 @@ impl<J> Pool<J> {
 
     fn work<R>(&self, work: &impl Fn(J, &mut Vec<J>) -> R) -> Vec<R> {
         let _alarm = Alarm(self);
+        // As soon as all who have begun are idle, nothing is left for one who begins later.
+        self.lock().workers += 1;
         let mut results = Vec::new();
         let mut mine = Vec::new();
         while self.refill(&mut mine) {
@@ -99,14 +109,14 @@ impl<J> Pool<J> {
                 return true;
             }
             shared.idle += 1;
-            if shared.idle == self.threads {
+            if shared.idle == shared.workers {
                 self.wake.notify_all();
                 return false;
             }
             self.hungry.fetch_add(1, Ordering::Relaxed);
             shared = self.wake.wait(shared).unwrap_or_else(PoisonError::into_inner);
             self.hungry.fetch_sub(1, Ordering::Relaxed);
-            if shared.idle == self.threads {
+            if shared.idle == shared.workers {
                 return false;
             }
             shared.idle -= 1;
