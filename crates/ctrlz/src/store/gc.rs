@@ -248,18 +248,29 @@ impl Store {
     /// A store that has logs and shows no ref has lost them, or they cannot be read: nothing is
     /// garbage then.
     pub(crate) fn roots(&self) -> Result<HashMap<String, ObjectId>, Error> {
+        // Before the refs: a first snapshot taken beside us writes its ref, then says so.
+        let logged = self.logged_work_trees()?;
         let roots: HashMap<String, ObjectId> = self.refs.all()?.into_iter().collect();
-        let dir = self.path().join("ctrlz").join("wt");
-        for entry in std::fs::read_dir(&dir).named("list", &dir)? {
-            let entry = entry.named("list", &dir)?;
-            let id = entry.file_name().to_string_lossy().into_owned();
+        for id in logged {
             let log = format!("{}/{id}/log", self.ref_prefix());
-            if entry.path().join("logged").exists() && !roots.contains_key(&log) {
-                let path = self.path().join(log);
-                return Err(Error::LostRef { path });
+            if !roots.contains_key(&log) {
+                return Err(Error::LostRef { path: self.path().join(log) });
             }
         }
         Ok(roots)
+    }
+
+    /// The work trees that have a log.
+    fn logged_work_trees(&self) -> Result<Vec<String>, Error> {
+        let mut logged = Vec::new();
+        for dir in self.work_tree_dirs()? {
+            if dir.join("logged").exists()
+                && let Some(id) = dir.file_name()
+            {
+                logged.push(id.to_string_lossy().into_owned());
+            }
+        }
+        Ok(logged)
     }
 
     /// Adds everything that `roots` reach. An object that cannot be read is an error: what it

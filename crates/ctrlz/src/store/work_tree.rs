@@ -167,9 +167,17 @@ impl WorkTree {
 
     /// The newest operation, as the ref says.
     pub(crate) fn last(&self, store: &Store) -> Result<Option<Operation>, Error> {
-        match store.refs.read(&self.ref_name)? {
-            Some(head) => log::read(&store.objects, &head).map(Some),
-            None => Ok(None),
+        let mut head = store.refs.read(&self.ref_name)?;
+        loop {
+            let Some(at) = head else { return Ok(None) };
+            let found = log::read(&store.objects, &at);
+            // Who reads without a lock may be overtaken by a purge, after which the newest
+            // operation has another commit and the old one is gone.
+            let missed = matches!(found, Err(Error::Damaged { .. }));
+            head = if missed { store.refs.read(&self.ref_name)? } else { Some(at) };
+            if head == Some(at) {
+                return found.map(Some);
+            }
         }
     }
 

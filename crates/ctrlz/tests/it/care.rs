@@ -569,6 +569,29 @@ fn collecting_garbage_beside_snapshots_breaks_none() {
     assert_fsck_clean(&lab.store());
 }
 
+/// A first snapshot names its commit and then says that there is a log; who collects garbage at that
+/// moment must not take the log for lost.
+#[test]
+fn a_collection_beside_a_first_snapshot_takes_nothing_for_lost() {
+    for _ in 0..20 {
+        let lab = Lab::new();
+        lab.write("a", "1");
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    match lab.workspace().care(&thorough(), &Progress::default()) {
+                        Ok(_) | Err(Error::Busy { .. }) => (),
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            });
+            let _done = SetOnDrop(&done);
+            lab.track();
+        });
+    }
+}
+
 /// The worst case: every version of a file is wholly new, so that none is a delta of another.
 #[test]
 fn many_snapshots_of_one_changing_file_take_little_more_than_its_versions() {

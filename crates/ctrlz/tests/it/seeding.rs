@@ -69,8 +69,13 @@ fn the_next_snapshot_ends_a_loan_that_was_cut_off() {
     let lab = settled(&[("a", "one"), ("b", "two")]);
     assert_eq!(lab.track().borrowed, 2);
     assert_eq!(lab.workspace().absorb(1).unwrap(), 1, "as much as it may");
-    lab.track();
-    assert_eq!(lab.workspace().status().unwrap().borrowed, 0);
+    // A lock lives on for a moment in a process that another test is about to start, and then the
+    // snapshot after the next one ends the loan.
+    let is_over = |_| {
+        lab.track();
+        lab.workspace().status().unwrap().borrowed == 0
+    };
+    assert!((0..100).any(is_over));
     let alternates = lab.store().join("objects/info/alternates");
     assert_eq!(std::fs::read(alternates).unwrap(), b"");
     std::fs::remove_dir_all(lab.path(".git")).unwrap();
