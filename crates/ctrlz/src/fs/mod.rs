@@ -5,6 +5,7 @@
 //! [`private`](mod@private) writes the store's own files. Every error names the path.
 
 mod dir;
+mod held;
 mod landmark;
 mod notify;
 pub(crate) mod private;
@@ -14,6 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 pub(crate) use dir::{Dir, Glimpse, NamedKind, set_mode, set_owner, stat_file};
+pub(crate) use held::Held;
 pub(crate) use landmark::Landmark;
 pub(crate) use notify::{NotWatched, Notice, Notify, What};
 pub(crate) use stat::{FileKind, FsTrust, Stat, Time};

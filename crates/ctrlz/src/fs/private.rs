@@ -99,8 +99,12 @@ impl Temporary {
         }
     }
 
-    fn fill(&mut self, bytes: &[u8], durable: Durable) -> Result<(), FileError> {
-        self.file.write_all(bytes).named("write", &self.path)?;
+    fn fill(
+        &mut self,
+        write: impl FnOnce(&mut File) -> io::Result<()>,
+        durable: Durable,
+    ) -> Result<(), FileError> {
+        write(&mut self.file).named("write", &self.path)?;
         match durable {
             Durable::Yes => flush(&self.file, &self.path),
             Durable::No => Ok(()),
@@ -261,9 +265,18 @@ fn orphans(
 
 /// Replaces `path` with `bytes` in one step: readers see the old file or the new one.
 pub(crate) fn replace(path: &Path, bytes: &[u8], durable: Durable) -> Result<(), FileError> {
+    replace_with(path, |file| file.write_all(bytes), durable)
+}
+
+/// Replaces `path` in one step with what `write` writes.
+pub(crate) fn replace_with(
+    path: &Path,
+    write: impl FnOnce(&mut File) -> io::Result<()>,
+    durable: Durable,
+) -> Result<(), FileError> {
     let parent = path.parent().unwrap_or(Path::new("."));
     let mut temporary = Temporary::create(parent)?;
-    let written = temporary.fill(bytes, durable).and_then(|()| {
+    let written = temporary.fill(write, durable).and_then(|()| {
         std::fs::rename(&temporary.path, path).named("replace", path)?;
         if durable == Durable::Yes { sync_dir(parent) } else { Ok(()) }
     });
@@ -298,7 +311,28 @@ pub(crate) fn sync_dir(path: &Path) -> Result<(), FileError> {
 ///
 /// For files that someone else may have put there: it never waits and never reads without end.
 pub(crate) fn read_small(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, FileError> {
+    match open_small(path, limit)? {
+        Some((file, bytes)) => read_open(file, bytes, path, limit),
+        None => Ok(None),
+    }
+}
+
+/// Reads what [`open_small`] opened.
+pub(super) fn read_open(
+    file: File,
+    bytes: usize,
+    path: &Path,
+    limit: u64,
+) -> Result<Option<Vec<u8>>, FileError> {
     use std::io::Read;
+    // One more than there should be, so that the end is seen without another piece of memory.
+    let mut read = Vec::with_capacity(bytes + 1);
+    file.take(limit + 1).read_to_end(&mut read).named("read", path)?;
+    Ok((read.len() as u64 <= limit).then_some(read))
+}
+
+/// Opens a regular file of at most `limit` bytes, and says how many it has.
+pub(super) fn open_small(path: &Path, limit: u64) -> Result<Option<(File, usize)>, FileError> {
     let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
     let opened = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path);
     let file = match opened {
@@ -307,13 +341,7 @@ pub(crate) fn read_small(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Fil
         Err(error) => return Err(error).named("read", path),
     };
     let meta = file.metadata().named("look at", path)?;
-    if !meta.is_file() || meta.len() > limit {
-        return Ok(None);
-    }
-    // One more than there should be, so that the end is seen without another piece of memory.
-    let mut bytes = Vec::with_capacity(meta.len() as usize + 1);
-    file.take(limit + 1).read_to_end(&mut bytes).named("read", path)?;
-    Ok((bytes.len() as u64 <= limit).then_some(bytes))
+    Ok((meta.is_file() && meta.len() <= limit).then_some((file, meta.len() as usize)))
 }
 
 fn is_absence(error: &io::Error) -> bool {

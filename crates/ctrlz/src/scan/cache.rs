@@ -3,22 +3,25 @@
 //! Disposable: it is checked as a whole when it is loaded, and losing it costs a slower scan. The
 //! entries are decoded where they are needed, straight from the file's bytes.
 
+use std::fs::File;
+use std::io::{self, Write};
 use std::path::Path;
 
 use crate::error::Error;
 use crate::fs::private::{self, Durable};
-use crate::fs::{FileKind, Time};
+use crate::fs::{FileKind, Held, Time};
 use crate::git::{ObjectId, Verdict};
 
 use super::{Content, EntryStat, ListedDir, ListedEntry, Listing, SkipReason, TreeState};
 
-const MAGIC: &[u8; 8] = b"ctrlzst2";
+const MAGIC: &[u8; 8] = b"ctrlzst3";
+const PIECE_BYTES: usize = 64 << 10;
 const MAX_CACHE_BYTES: u64 = 4 << 30;
 
 /// A loaded cache, or an empty one.
 #[derive(Debug, Default)]
 pub(crate) struct StatCache {
-    bytes: Vec<u8>,
+    bytes: Held,
     /// Offsets of the directories, sorted by path.
     dirs: Vec<usize>,
     /// Packs that held the objects when the cache was written.
@@ -129,13 +132,13 @@ const PROTECTED: u8 = 64;
 impl StatCache {
     /// Loads the cache at `path`. Anything that is not exactly what was written is an empty cache.
     pub(crate) fn load(path: &Path) -> StatCache {
-        let bytes = private::read_small(path, MAX_CACHE_BYTES).ok().flatten().unwrap_or_default();
+        let bytes = Held::open(path, MAX_CACHE_BYTES).ok().flatten().unwrap_or_default();
         StatCache::decode(bytes).unwrap_or_default()
     }
 
     /// Whether the file at `path` is a whole cache.
     pub(crate) fn is_readable(path: &Path) -> bool {
-        let bytes = private::read_small(path, MAX_CACHE_BYTES).ok().flatten();
+        let bytes = Held::open(path, MAX_CACHE_BYTES).ok().flatten();
         bytes.is_some_and(|bytes| StatCache::decode(bytes).is_some())
     }
 
@@ -144,10 +147,10 @@ impl StatCache {
     pub(crate) fn from_body(body: &[u8]) -> Option<StatCache> {
         let mut bytes = [MAGIC, body].concat();
         bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
-        StatCache::decode(bytes)
+        StatCache::decode(bytes.into())
     }
 
-    fn decode(bytes: Vec<u8>) -> Option<StatCache> {
+    fn decode(bytes: Held) -> Option<StatCache> {
         let body = bytes.len().checked_sub(4)?;
         if !bytes.starts_with(MAGIC)
             || crc32fast::hash(&bytes[..body]).to_le_bytes() != bytes[body..]
@@ -161,11 +164,12 @@ impl StatCache {
             packs.push(String::from_utf8(reader.blob()?.to_vec()).ok()?);
         }
         let basis = reader.basis()?;
-        let dir_count = reader.u32()? as usize;
-        let mut dirs = Vec::with_capacity(dir_count.min(body / 8));
-        for _ in 0..dir_count {
-            dirs.push(reader.u64()? as usize);
-        }
+        let (rest, dir_count) = reader.bytes.split_last_chunk()?;
+        let table_bytes = (u32::from_le_bytes(*dir_count) as usize).checked_mul(8)?;
+        let (table, []) = rest.get(rest.len().checked_sub(table_bytes)?..)?.as_chunks() else {
+            return None;
+        };
+        let dirs = table.iter().map(|offset| u64::from_le_bytes(*offset) as usize).collect();
         Some(StatCache { dirs, packs, basis, bytes })
     }
 
@@ -176,7 +180,8 @@ impl StatCache {
         packs: &[String],
         basis: &Basis,
     ) -> Result<(), Error> {
-        Ok(private::replace(path, &encode(listing, packs, basis), Durable::No)?)
+        let write = |file: &mut File| write(file, listing, packs, basis);
+        Ok(private::replace_with(path, write, Durable::No)?)
     }
 
     /// Lets the cache at `path` rely on the packs `now`, which hold everything that the `merged`
@@ -192,17 +197,19 @@ impl StatCache {
 
     /// The same cache for other packs.
     fn relying_on(&self, packs: &[String]) -> Vec<u8> {
-        let table_bytes = self.dirs.len() * 8;
         let mut bytes = Vec::with_capacity(self.bytes.len());
-        put_head(&mut bytes, &self.packs, &self.basis, self.dirs.len());
+        put_head(&mut bytes, &self.packs, &self.basis);
         let old_head = bytes.len();
         bytes.clear();
-        put_head(&mut bytes, packs, &self.basis, self.dirs.len());
+        put_head(&mut bytes, packs, &self.basis);
         let head = bytes.len();
-        for offset in &self.dirs {
-            bytes.extend(((offset + head).saturating_sub(old_head) as u64).to_le_bytes());
-        }
-        bytes.extend(&self.bytes[old_head + table_bytes..self.bytes.len() - 4]);
+        let moved = |offset: &usize| {
+            (offset.saturating_add(head).saturating_sub(old_head) as u64).to_le_bytes()
+        };
+        let table: Vec<u8> = self.dirs.iter().flat_map(moved).collect();
+        let table_at = self.bytes.len() - 8 - table.len();
+        bytes.extend(&self.bytes[old_head..table_at]);
+        put_table(&mut bytes, &table);
         let sum = crc32fast::hash(&bytes);
         bytes.extend(sum.to_le_bytes());
         bytes
@@ -210,7 +217,7 @@ impl StatCache {
 
     /// What a cache of `listing` would say, without a file.
     pub(crate) fn of(listing: &Listing) -> StatCache {
-        StatCache::decode(encode(listing, &[], &Basis::default())).unwrap_or_default()
+        StatCache::decode(encode(listing, &[], &Basis::default()).into()).unwrap_or_default()
     }
 
     pub(crate) fn packs(&self) -> &[String] {
@@ -386,31 +393,70 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// A cache in memory.
 fn encode(listing: &Listing, packs: &[String], basis: &Basis) -> Vec<u8> {
-    const USUAL_ENTRY_BYTES: usize = 90;
-    let entries: usize = listing.dirs.iter().map(|dir| dir.entries.len() + 2).sum();
-    let mut bytes = Vec::with_capacity(entries * USUAL_ENTRY_BYTES);
-    put_head(&mut bytes, packs, basis, listing.dirs.len());
-    let table = bytes.len();
-    bytes.resize(table + listing.dirs.len() * 8, 0);
-    for (at, dir) in listing.dirs.iter().enumerate() {
-        let offset = (bytes.len() as u64).to_le_bytes();
-        bytes[table + at * 8..table + at * 8 + 8].copy_from_slice(&offset);
-        put_dir(&mut bytes, dir);
-    }
-    let sum = crc32fast::hash(&bytes);
-    bytes.extend(sum.to_le_bytes());
+    let mut bytes = Vec::new();
+    write(&mut bytes, listing, packs, basis).expect("memory can be written");
     bytes
 }
 
-fn put_head(bytes: &mut Vec<u8>, packs: &[String], basis: &Basis, dirs: usize) {
+/// Writes a cache in pieces: memory for all of it at once costs more than what is done with it.
+fn write(
+    out: &mut impl Write,
+    listing: &Listing,
+    packs: &[String],
+    basis: &Basis,
+) -> io::Result<()> {
+    let mut out = Summed { out, sum: crc32fast::Hasher::new(), bytes: 0 };
+    let mut piece = Vec::with_capacity(2 * PIECE_BYTES);
+    let mut table = Vec::with_capacity(listing.dirs.len() * 8);
+    put_head(&mut piece, packs, basis);
+    for dir in &listing.dirs {
+        table.extend((out.bytes + piece.len() as u64).to_le_bytes());
+        put_dir(&mut piece, dir);
+        if piece.len() >= PIECE_BYTES {
+            out.put(&mut piece)?;
+        }
+    }
+    put_table(&mut piece, &table);
+    out.put(&mut piece)?;
+    out.finish()
+}
+
+/// Passes pieces on and sums them up.
+struct Summed<'a, W> {
+    out: &'a mut W,
+    sum: crc32fast::Hasher,
+    bytes: u64,
+}
+
+impl<W: Write> Summed<'_, W> {
+    fn put(&mut self, piece: &mut Vec<u8>) -> io::Result<()> {
+        self.sum.update(piece);
+        self.bytes += piece.len() as u64;
+        self.out.write_all(piece)?;
+        piece.clear();
+        Ok(())
+    }
+
+    fn finish(self) -> io::Result<()> {
+        self.out.write_all(&self.sum.finalize().to_le_bytes())
+    }
+}
+
+fn put_head(bytes: &mut Vec<u8>, packs: &[String], basis: &Basis) {
     bytes.extend(MAGIC);
     bytes.extend((packs.len() as u32).to_le_bytes());
     for pack in packs {
         put_blob(bytes, pack.as_bytes());
     }
     put_basis(bytes, basis);
-    bytes.extend((dirs as u32).to_le_bytes());
+}
+
+/// Puts the offsets of all directories, and their number, which is found from the end.
+fn put_table(bytes: &mut Vec<u8>, table: &[u8]) {
+    bytes.extend(table);
+    bytes.extend((table.len() as u32 / 8).to_le_bytes());
 }
 
 fn put_basis(bytes: &mut Vec<u8>, basis: &Basis) {
@@ -531,7 +577,7 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read_back() {
-        let cache = StatCache::decode(encode(&sample(), &["p1".into()], &basis())).unwrap();
+        let cache = StatCache::decode(encode(&sample(), &["p1".into()], &basis()).into()).unwrap();
         assert_eq!((cache.packs(), cache.basis()), (&["p1".to_owned()][..], &basis()));
         let root = cache.dir(b"").unwrap();
         assert_eq!((root.rules, root.settled), (77, true));
@@ -544,10 +590,10 @@ mod tests {
 
     #[test]
     fn a_cache_for_other_packs_says_the_same() {
-        let cache = StatCache::decode(encode(&sample(), &["p1".into()], &basis())).unwrap();
+        let cache = StatCache::decode(encode(&sample(), &["p1".into()], &basis()).into()).unwrap();
         let packs = ["a longer name".to_owned(), "another".to_owned()];
         assert_eq!(cache.relying_on(&packs), encode(&sample(), &packs, &basis()));
-        let back = StatCache::decode(cache.relying_on(&packs)).unwrap();
+        let back = StatCache::decode(cache.relying_on(&packs).into()).unwrap();
         assert_eq!(back.relying_on(&[]), encode(&sample(), &[], &basis()));
     }
 
@@ -557,8 +603,8 @@ mod tests {
         for at in 0..good.len() {
             let mut bad = good.clone();
             bad[at] ^= 0x10;
-            assert!(StatCache::decode(bad).is_none(), "byte {at}");
-            assert!(StatCache::decode(good[..at].to_vec()).is_none(), "cut at {at}");
+            assert!(StatCache::decode(bad.into()).is_none(), "byte {at}");
+            assert!(StatCache::decode(good[..at].to_vec().into()).is_none(), "cut at {at}");
         }
     }
 }

@@ -1,0 +1,99 @@
+//! Large files of the store's own, without a copy where that can be had.
+
+use std::ops::Deref;
+use std::path::Path;
+
+use memmap2::Mmap;
+
+use super::private::{open_small, read_open};
+use super::{FileError, FsTrust};
+
+/// What is smaller is copied sooner than mapped.
+const MIN_MAPPED_BYTES: usize = 256 << 10;
+
+/// The bytes of a file: the kernel's own pages, or a copy.
+#[derive(Debug)]
+pub(crate) enum Held {
+    Copied(Vec<u8>),
+    Mapped(Mmap),
+}
+
+impl Held {
+    /// The bytes of a regular file of at most `limit` bytes; `None` if there is none or it is
+    /// something else. Only for files that are replaced and never written to.
+    pub(crate) fn open(path: &Path, limit: u64) -> Result<Option<Held>, FileError> {
+        let Some((file, bytes)) = open_small(path, limit)? else { return Ok(None) };
+        // On a network's file systems, pages may be gone when they are looked at.
+        let is_local = rustix::fs::fstatfs(&file)
+            .is_ok_and(|stat| FsTrust::of_magic(stat.f_type as u64).notices);
+        if bytes >= MIN_MAPPED_BYTES && is_local {
+            // SAFETY: the bytes must not change while they are mapped. We only ever replace this
+            // file by renaming another one over it, which leaves the mapped one as it is, and it
+            // lies where nobody but its owner can open it. gitoxide maps the packs beside it on
+            // the same grounds. If it is cut short by hand nevertheless, the process ends by a
+            // signal, which is no worse for the files than any other kill.
+            #[expect(unsafe_code, reason = "the one mapping; the proof is above")]
+            let mapped = unsafe { Mmap::map(&file) };
+            if let Ok(mapped) = mapped {
+                return Ok(Some(Held::Mapped(mapped)));
+            }
+        }
+        Ok(read_open(file, bytes, path, limit)?.map(Held::Copied))
+    }
+}
+
+impl Deref for Held {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Held::Copied(bytes) => bytes,
+            Held::Mapped(bytes) => bytes,
+        }
+    }
+}
+
+impl Default for Held {
+    fn default() -> Held {
+        Held::Copied(Vec::new())
+    }
+}
+
+impl From<Vec<u8>> for Held {
+    fn from(bytes: Vec<u8>) -> Held {
+        Held::Copied(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_and_large_files_have_their_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        assert!(Held::open(&path, 10).unwrap().is_none(), "there is none");
+        for bytes in [0, 10, MIN_MAPPED_BYTES - 1, MIN_MAPPED_BYTES, MIN_MAPPED_BYTES + 1] {
+            let text: Vec<u8> = (0..bytes).map(|at| at as u8).collect();
+            std::fs::write(&path, &text).unwrap();
+            let held = Held::open(&path, bytes as u64).unwrap().unwrap();
+            assert_eq!(*held, *text, "{bytes} bytes");
+            let too_small = (bytes as u64).checked_sub(1);
+            assert!(too_small.is_none_or(|limit| Held::open(&path, limit).unwrap().is_none()));
+        }
+        assert!(Held::open(dir.path(), 10).unwrap().is_none(), "a directory");
+    }
+
+    #[test]
+    fn what_replaces_a_file_leaves_its_mapping_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let old = vec![1; 2 * MIN_MAPPED_BYTES];
+        std::fs::write(&path, &old).unwrap();
+        let held = Held::open(&path, 1 << 20).unwrap().unwrap();
+        super::super::private::replace(&path, &[2; 10], super::super::private::Durable::No)
+            .unwrap();
+        assert_eq!(*held, *old);
+    }
+}
