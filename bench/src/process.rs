@@ -1,7 +1,7 @@
 //! Starting programs. The engine never does; a bench of processes must.
 
 use std::ffi::OsStr;
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -31,11 +31,21 @@ pub(crate) fn output(command: &mut Command) -> Fallible<Vec<u8>> {
 
 /// Runs a program with `input` on its standard input; any exit code in `codes` will do.
 pub(crate) fn feed(command: &mut Command, input: &[u8], codes: &[i32]) -> Fallible<Vec<u8>> {
+    pour(command, codes, |stdin| stdin.write_all(input))
+}
+
+/// Like [`feed`], with an input that is written while the program reads it.
+pub(crate) fn pour(
+    command: &mut Command,
+    codes: &[i32],
+    write: impl FnOnce(&mut dyn Write) -> std::io::Result<()> + Send,
+) -> Fallible<Vec<u8>> {
     let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = pipes.spawn()?;
-    let mut stdin = child.stdin.take().ok_or("no standard input")?;
+    let mut stdin = BufWriter::new(child.stdin.take().ok_or("no standard input")?);
     let output = std::thread::scope(|scope| {
-        scope.spawn(move || drop(stdin.write_all(input)));
+        // A program that has read enough closes its end; what it says of it is what counts.
+        scope.spawn(move || drop(write(&mut stdin).and_then(|()| stdin.flush())));
         child.wait_with_output()
     })?;
     if !output.status.code().is_some_and(|code| codes.contains(&code)) {

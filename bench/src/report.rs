@@ -138,8 +138,8 @@ fn goals(page: &mut String, results: &Results) {
     page.push_str("| work | files | goal | measured | |\n|---|--:|---|--:|---|\n");
     for Goal { what, scenario, peer, at_least } in all {
         let rows = results.rows.iter().filter(|row| row.scenario == scenario);
-        let largest = rows.filter(|row| ratio(row, peer).is_some()).max_by_key(|row| row.files);
-        let Some(row) = largest else { continue };
+        let rows = rows.filter(|row| ratio(row, peer).is_some());
+        let Some(row) = rows.max_by_key(|row| nearness(row.files)) else { continue };
         let found = ratio(row, peer).unwrap_or(f64::NAN);
         let shown = match peer {
             Floor => format!("{:.2} of the floor", 1.0 / found),
@@ -155,6 +155,11 @@ fn goals(page: &mut String, results: &Results) {
     disk_goal(page, results);
 }
 
+/// The goals are set for 100,000 files; without such a tree, the largest one counts.
+fn nearness(files: usize) -> (bool, usize) {
+    (files == 100_000, files)
+}
+
 /// With a watcher: how much faster, and how little the size of the tree matters.
 fn watcher_goals(page: &mut String, results: &Results) {
     let rows = results.rows.iter().filter(|row| row.scenario == Scenario::WarmChanged(1));
@@ -166,17 +171,19 @@ fn watcher_goals(page: &mut String, results: &Results) {
         })
         .collect();
     found.sort_by_key(|(files, _, _)| *files);
-    let Some((files, most, _)) = found.last() else { return };
-    if let Some((files, _, Some(times))) = found.iter().rfind(|(_, _, times)| times.is_some()) {
+    let with_peer = found.iter().filter(|(_, _, times)| times.is_some());
+    let nearest = with_peer.max_by_key(|(files, _, _)| nearness(*files));
+    if let Some((files, _, Some(times))) = nearest {
         let verdict = if *times >= 100.0 { "reached" } else { "not reached" };
         let row = format!("| ≥ 100 × OpenCode | {times:.1} × | {verdict} |");
         writeln!(page, "| warm with watcher, 1 file changed | {files} {row}")
             .expect("text can grow");
     }
-    if let Some((small, least, _)) = found.iter().find(|(files, _, _)| *files >= 10_000)
-        && small < files
-    {
-        let row = format!("| the same as at {small} | {:.2} times as long |", most / least);
+    let Some((small, least, _)) = found.iter().find(|(files, _, _)| *files >= 10_000) else {
+        return;
+    };
+    for (files, time, _) in found.iter().filter(|(files, _, _)| files > small) {
+        let row = format!("| the same as at {small} | {:.2} times as long |", time / least);
         writeln!(page, "| warm with watcher, 1 file changed | {files} {row} |")
             .expect("text can grow");
     }

@@ -44,6 +44,20 @@ impl Tree {
         path
     }
 
+    /// Writes a commit of everything in the form that `git fast-import` reads.
+    pub(crate) fn write_commit(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        write!(out, "commit refs/heads/main\ncommitter a <a@example.com> 0 +0000\ndata 3\nall\n")?;
+        for file in 0..self.files {
+            let path = self.path(file);
+            let content = std::fs::read(&path)?;
+            let name = path.strip_prefix(&self.root).unwrap_or(&path).display();
+            write!(out, "M 100644 inline {name}\ndata {}\n", content.len())?;
+            out.write_all(&content)?;
+            writeln!(out)?;
+        }
+        writeln!(out, "done")
+    }
+
     /// Rewrites `count` files, spread evenly, with text that no earlier round had.
     pub(crate) fn edit(&self, count: usize, round: usize) -> Fallible<()> {
         let count = count.min(self.files);

@@ -93,13 +93,15 @@ impl Floor {
 struct Packer {
     compressor: Compress,
     content: Vec<u8>,
+    /// One file, compressed. Apart from the others: flate2 clears whatever room it is given.
+    one: Vec<u8>,
     packed: Vec<u8>,
 }
 
 impl Default for Packer {
     fn default() -> Packer {
         let compressor = Compress::new(Compression::new(1), true);
-        Packer { compressor, content: Vec::new(), packed: Vec::new() }
+        Packer { compressor, content: Vec::new(), one: Vec::new(), packed: Vec::new() }
     }
 }
 
@@ -119,11 +121,13 @@ impl Packer {
         hasher.update(&self.content);
         let id = hasher.try_finalize().map_err(std::io::Error::other)?;
         self.packed.extend_from_slice(id.as_slice());
-        self.packed.reserve(self.content.len() + 64);
+        self.one.clear();
+        self.one.reserve(self.content.len() + 64);
         self.compressor.reset();
         self.compressor
-            .compress_vec(&self.content, &mut self.packed, FlushCompress::Finish)
+            .compress_vec(&self.content, &mut self.one, FlushCompress::Finish)
             .map_err(std::io::Error::other)?;
+        self.packed.extend_from_slice(&self.one);
         if self.packed.len() > 4 << 20 {
             self.flush(out)?;
         }
