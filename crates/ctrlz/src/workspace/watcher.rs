@@ -123,8 +123,11 @@ const LOOK: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(20);
 /// A work tree with fewer directories is watched anew within the patience of whoever asks.
 const SOON_DIRS: usize = 5_000;
-/// Whoever only looks whether the lock is held has it no longer than this.
-const LOCK_PATIENCE: Duration = Duration::from_millis(100);
+/// Those who hold the lock without watching are given this long: somebody who only looks whether it
+/// is held, or a watcher that was told to end or killed.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+/// Between two looks whether somebody watches.
+const LOCK_PAUSE: Duration = Duration::from_millis(100);
 /// A watcher that is of no use to those who ask makes room for another after this.
 const UNWANTED: Duration = Duration::from_secs(60);
 
@@ -207,10 +210,7 @@ impl Workspace {
         let (store, work_tree) = self.for_writing()?;
         let dir = work_tree.watch_dir();
         private::create_dirs(&dir)?;
-        let _lock = match Lock::take(&lock_path(&dir), Sharing::Exclusive, LOCK_PATIENCE) {
-            Err(Error::Busy { .. }) => return Ok(WatchEnd::AlreadyThere),
-            taken => taken?,
-        };
+        let Some(_lock) = take_lock(&dir)? else { return Ok(WatchEnd::AlreadyThere) };
         let served = Serving::begin(self, &store, dir.clone(), options).and_then(|serving| {
             serving.map_or_else(Ok, |mut serving| {
                 ready(serving.set.dirs());
@@ -252,6 +252,20 @@ pub(super) fn key_of(parts: &impl Serialize) -> String {
     let mut hasher = Hasher::raw();
     hasher.update(&json);
     hasher.finish().map_or_else(String::new, |id| id.to_string())
+}
+
+/// The lock of a watcher, unless another one has it.
+fn take_lock(dir: &std::path::Path) -> Result<Option<Lock>, Error> {
+    let start = Instant::now();
+    loop {
+        match Lock::take(&lock_path(dir), Sharing::Exclusive, LOCK_PAUSE) {
+            Err(Error::Busy { .. }) => (),
+            taken => return taken.map(Some),
+        }
+        if ask::ask(dir, &Question::Status).is_some() || start.elapsed() > LOCK_PATIENCE {
+            return Ok(None);
+        }
+    }
 }
 
 /// Whether somebody holds the lock of a watcher.

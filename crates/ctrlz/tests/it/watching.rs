@@ -487,6 +487,29 @@ fn too_many_directories_are_refused_with_a_reason_and_scanned() {
     assert_eq!(watcher.stop().unwrap(), WatchEnd::Refused(why));
 }
 
+/// Somebody who only looks, or a watcher that was killed and is not dead yet.
+#[test]
+fn who_holds_the_lock_and_does_not_watch_is_waited_for() {
+    let lab = Lab::new().watched();
+    lab.write("a", "1");
+    lab.watcher().stop().unwrap();
+    let work_tree = std::fs::read_dir(lab.store().join("ctrlz/wt")).unwrap().next().unwrap();
+    let lock = std::fs::File::open(work_tree.unwrap().path().join("watch/lock")).unwrap();
+    lock.lock_shared().unwrap();
+    let watcher = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(400));
+            lock.unlock().unwrap();
+        });
+        lab.watcher()
+    });
+    lab.arm();
+    lab.write("a", "2");
+    lab.assert_as_cold(&lab.track_watched(), "it watches");
+    assert_eq!(lab.watcher().stop().unwrap(), WatchEnd::AlreadyThere);
+    drop(watcher);
+}
+
 #[test]
 fn more_dirty_paths_than_are_worth_it_are_scanned() {
     let lab = Lab::new().watched();
