@@ -573,7 +573,7 @@ fn collecting_garbage_beside_snapshots_breaks_none() {
 /// moment must not take the log for lost.
 #[test]
 fn a_collection_beside_a_first_snapshot_takes_nothing_for_lost() {
-    for _ in 0..20 {
+    for _ in 0..100 {
         let lab = Lab::new();
         lab.write("a", "1");
         let done = std::sync::atomic::AtomicBool::new(false);
