@@ -112,16 +112,18 @@ fn run(cli: &Cli, out: &mut Output) -> Result<Done, Failure> {
     }
 }
 
-/// Breaks the invariant whose number the environment names, for the test of the tests; no release has
-/// this.
+/// Breaks the invariant whose number the environment names, for the test of the tests, and writes
+/// packs in pieces as small as it says; no release has this.
 #[cfg(debug_assertions)]
 #[expect(clippy::disallowed_methods, reason = "this is the mistake")]
 fn break_on_purpose() {
-    let number = std::env::var("CTRLZ_DEFECT").ok().and_then(|text| text.parse().ok());
-    if number == Some(6) {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let defect = number("CTRLZ_DEFECT").and_then(|number| u8::try_from(number).ok());
+    if defect == Some(6) {
         drop(std::process::Command::new("true").status());
     }
-    ctrlz::break_invariant(number.unwrap_or_default());
+    ctrlz::break_invariant(defect.unwrap_or_default());
+    ctrlz::write_small_packs(number("CTRLZ_BUFFER_BYTES").unwrap_or_default());
 }
 
 /// Shows clap's message: help and version on standard output, wrong usage on standard error.

@@ -103,6 +103,8 @@ pub use session::{
     TimelineFile, TimelineQuery, TimelineStep, UndoOptions, UndoReport, UndoScope, Version,
     WalkBack,
 };
+#[cfg(debug_assertions)]
+pub use store::write_small_packs;
 pub use store::{
     Boundary, Credit, Details, Forked, GcReport, Head, Operation, OperationKind, ParentTurn,
     StepInfo,

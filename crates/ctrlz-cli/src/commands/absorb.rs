@@ -12,8 +12,9 @@ use crate::place::Place;
 /// What is copied before the command ends; more than this is left to a process of its own.
 const AT_ONCE_BLOBS: u64 = 100;
 const AT_ONCE_BYTES: u64 = 32 << 20;
-/// What is copied in one go: the work tree is locked meanwhile.
-const SLICE_BYTES: u64 = 128 << 20;
+/// What is copied in one go, into one pack: all of them are opened by every later snapshot, so they
+/// should be few. A kill loses no more than this.
+const SLICE_BYTES: u64 = 512 << 20;
 /// Long enough for a command that waits for the lock to get it.
 const PAUSE: Duration = Duration::from_millis(200);
 

@@ -64,6 +64,7 @@ fn check_calls(scene: &Scene, kind: &str, fault: &str, stride: usize) {
     }
     scene.reset();
     let calls = calls(&scene.lab, kind, &scene.args());
+    assert!(!calls.is_empty(), "no call of {kind}");
     let right = right(scene);
     for call in calls.iter().step_by(stride) {
         scene.reset();
@@ -80,6 +81,19 @@ fn a_short_write_never_makes_a_wrong_snapshot() {
 }
 
 #[test]
+fn a_short_write_never_makes_a_wrong_snapshot_of_much() {
+    check_short_writes(&Scene::first_track().in_pieces());
+}
+
+/// What a pack is hashed by is read back from the disk.
+#[test]
+fn a_failing_read_never_makes_a_wrong_pack() {
+    let scene = Scene::first_track().in_pieces();
+    check_calls(&scene, "pread64", "error=EIO", 1);
+    check_calls(&scene, "pread64", "retval=0", 1);
+}
+
+#[test]
 fn a_short_write_never_makes_half_a_restore() {
     check_short_writes(&Scene::restore());
 }
@@ -88,6 +102,7 @@ fn a_short_write_never_makes_half_a_restore() {
 fn a_write_that_writes_nothing_is_never_success() {
     // The last write says what was done; it is not there to be believed.
     check_calls(&Scene::second_track(), "write,pwrite64", "retval=0", 1);
+    check_calls(&Scene::first_track().in_pieces(), "write,pwrite64", "retval=0", 1);
     check_calls(&Scene::restore(), "write,pwrite64", "retval=0", sized(3, 1));
 }
 

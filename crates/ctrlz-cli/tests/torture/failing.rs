@@ -86,6 +86,11 @@ fn a_failing_call_never_makes_a_wrong_first_snapshot() {
 }
 
 #[test]
+fn a_failing_call_never_makes_a_wrong_snapshot_of_much() {
+    check_failing_everywhere(&Scene::first_track().in_pieces());
+}
+
+#[test]
 fn a_failing_call_never_makes_a_wrong_snapshot() {
     check_failing_everywhere(&Scene::second_track());
 }
@@ -98,6 +103,7 @@ fn a_failing_call_never_makes_half_a_restore() {
 #[test]
 fn a_failing_flush_is_never_success() {
     check_flushes_failing(&Scene::first_track());
+    check_flushes_failing(&Scene::first_track().in_pieces());
     check_flushes_failing(&Scene::second_track());
     check_flushes_failing(&Scene::restore());
 }

@@ -60,6 +60,27 @@ fn a_disk_that_becomes_full_while_a_pack_is_written_keeps_the_other_snapshots() 
     check_small_store(&lab, make_large, || lab.remove("large"));
 }
 
+/// The same while a pack grows, by one thread and by several.
+#[test]
+fn a_disk_that_becomes_full_while_a_pack_grows_keeps_the_other_snapshots() {
+    if !can_mount(Kind::Ext4) {
+        return;
+    }
+    for is_threaded in [false, true] {
+        let dir = fresh_dir();
+        let disk = Disk::new(Kind::Ext4, "8M", &dir.path().join("disk"));
+        let (work, data) = (dir.path().join("work"), disk.path().join("data"));
+        let lab = Lab::with(dir, work, data).on(vec![disk]).in_pieces(300_000);
+        let lab = if is_threaded { lab.threaded() } else { lab };
+        let make_large = || {
+            for at in 0..90 {
+                lab.write(&format!("large/{at}"), noise(at, MB / 10));
+            }
+        };
+        check_small_store(&lab, make_large, || lab.remove("large"));
+    }
+}
+
 #[test]
 fn a_store_without_inodes_refuses_the_snapshot_and_keeps_the_others() {
     if !is_root() {

@@ -160,6 +160,11 @@ fn a_killed_first_track_leaves_nothing_in_the_way() {
 }
 
 #[test]
+fn a_track_killed_while_a_pack_grows_leaves_nothing_in_the_way() {
+    check_killed_everywhere(&Scene::first_track().in_pieces());
+}
+
+#[test]
 fn a_killed_track_loses_no_snapshot() {
     check_killed_everywhere(&Scene::second_track());
 }
@@ -176,7 +181,11 @@ fn a_killed_revert_is_done_wholly_or_not_at_all() {
 
 #[test]
 fn a_killed_copy_of_what_was_borrowed_is_finished_by_the_next_one() {
-    let scene = Scene::absorb();
+    check_killed_copy(&Scene::absorb());
+    check_killed_copy(&Scene::absorb().in_pieces());
+}
+
+fn check_killed_copy(scene: &Scene) {
     if !has("strace") {
         return;
     }
@@ -196,6 +205,7 @@ fn a_killed_copy_of_what_was_borrowed_is_finished_by_the_next_one() {
 #[test]
 fn a_killed_gc_loses_no_snapshot() {
     check_killed_everywhere(&Scene::gc());
+    check_killed(&Scene::gc().in_pieces(), sized(3, 1));
 }
 
 #[test]

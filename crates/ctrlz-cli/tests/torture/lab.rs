@@ -130,6 +130,8 @@ pub(crate) struct Lab {
     defect: Option<u8>,
     /// One, so that every run makes the same calls; or as many as there are.
     threads: Threads,
+    /// What is kept in memory before it is written to a pack, if not as much as usual.
+    buffer_bytes: Option<u64>,
     binary: PathBuf,
     /// Before the directory they are mounted in, so that they are unmounted first.
     pub(crate) disks: Vec<Disk>,
@@ -153,8 +155,8 @@ impl Lab {
         std::fs::write(dir.path().join("outside/neighbour"), "not yours").unwrap();
         let binary = env!("CARGO_BIN_EXE_ctrlz").into();
         let (wrapper, disks, mounts) = (Vec::new(), Vec::new(), Vec::new());
-        let (threads, defect) = (Threads::One, None);
-        Lab { work, data, home, wrapper, defect, threads, binary, disks, mounts, dir }
+        let (threads, defect, buffer_bytes) = (Threads::One, None, None);
+        Lab { work, data, home, wrapper, defect, threads, buffer_bytes, binary, disks, mounts, dir }
     }
 
     /// The lab, with disks that live as long as it does.
@@ -178,6 +180,13 @@ impl Lab {
     /// The lab, with a `ctrlz` that breaks an invariant on purpose.
     pub(crate) fn broken(mut self, invariant: u8) -> Lab {
         self.defect = Some(invariant);
+        self
+    }
+
+    /// The lab, with a `ctrlz` that keeps little in memory, so that packs grow while they are
+    /// written, as they do where much is new.
+    pub(crate) fn in_pieces(mut self, buffer_bytes: u64) -> Lab {
+        self.buffer_bytes = Some(buffer_bytes);
         self
     }
 
@@ -237,6 +246,9 @@ impl Lab {
         command.args(&line[1..]).env("HOME", &self.home).current_dir(&self.work);
         if let Some(defect) = self.defect {
             command.env("CTRLZ_DEFECT", defect.to_string());
+        }
+        if let Some(bytes) = self.buffer_bytes {
+            command.env("CTRLZ_BUFFER_BYTES", bytes.to_string());
         }
         command
     }

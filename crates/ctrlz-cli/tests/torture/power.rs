@@ -115,12 +115,12 @@ fn check_track(kind: Kind, disks: Disks, stride: usize) {
 }
 
 /// The same for the first track, which makes the store.
-fn check_first_track(kind: Kind, stride: usize) {
+fn check_first_track(kind: Kind, stride: usize, prepared: fn(Lab) -> Lab) {
     let mut row = Row::of(2, format!("power cuts in track on {kind:?}"));
     if !can_mount(kind) || !has("strace") {
         return;
     }
-    let mut machine = Machine::new(kind, Disks::One);
+    let mut machine = Machine { lab: prepared(Machine::new(kind, Disks::One).lab) };
     first(&machine.lab);
     let now = machine.lab.manifest();
     machine.save();
@@ -191,7 +191,12 @@ fn a_power_cut_on_ext4_loses_no_snapshot() {
 
 #[test]
 fn a_power_cut_on_ext4_while_the_store_is_made_leaves_nothing_in_the_way() {
-    check_first_track(Kind::Ext4, sized(6, 1));
+    check_first_track(Kind::Ext4, sized(6, 1), |lab| lab);
+}
+
+#[test]
+fn a_power_cut_on_ext4_while_a_pack_grows_leaves_nothing_in_the_way() {
+    check_first_track(Kind::Ext4, sized(6, 1), |lab| lab.in_pieces(2_000));
 }
 
 #[test]
@@ -216,19 +221,22 @@ fn a_power_cut_after_a_track_with_threads_loses_no_snapshot() {
     if !can_mount(Kind::Ext4) {
         return;
     }
-    let mut machine = Machine { lab: Machine::new(Kind::Ext4, Disks::One).lab.threaded() };
-    first(&machine.lab);
-    machine.lab.track();
-    machine.save();
-    second(&machine.lab);
-    let now = machine.lab.manifest();
-    for at in 0..sized(4, 60) {
-        machine.reset();
+    for prepared in [|lab: Lab| lab, |lab: Lab| lab.in_pieces(2_000)] {
+        let lab = prepared(Machine::new(Kind::Ext4, Disks::One).lab.threaded());
+        let mut machine = Machine { lab };
+        first(&machine.lab);
+        machine.lab.track();
+        machine.save();
         second(&machine.lab);
-        let hash = machine.lab.ctrlz(&["track"]).ok().hash().unwrap();
-        machine.cut(at);
-        row.done();
-        machine.lab.assert_restores(&hash, &now, "power cut after a track with threads");
+        let now = machine.lab.manifest();
+        for at in 0..sized(4, 60) {
+            machine.reset();
+            second(&machine.lab);
+            let hash = machine.lab.ctrlz(&["track"]).ok().hash().unwrap();
+            machine.cut(at);
+            row.done();
+            machine.lab.assert_restores(&hash, &now, "power cut after a track with threads");
+        }
     }
 }
 

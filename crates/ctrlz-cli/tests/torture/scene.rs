@@ -112,6 +112,11 @@ impl Scene {
         Scene::of(lab, &args, vec![first])
     }
 
+    /// The scene, with packs that are written in pieces.
+    pub(crate) fn in_pieces(self) -> Scene {
+        Scene { lab: self.lab.in_pieces(64), ..self }
+    }
+
     /// What the command gives is found out by a run without faults.
     fn find_after(&mut self) {
         self.run().ok();

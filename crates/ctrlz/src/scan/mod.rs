@@ -264,6 +264,7 @@ pub(crate) trait Keep: Sync {
 }
 
 /// Why a large file could not be stored.
+#[derive(Debug)]
 pub(crate) enum LargeProblem {
     Changed,
     Collision,

@@ -350,6 +350,7 @@ fn rounds(
     let mut wasteful = Vec::new();
     let mut small = Vec::new();
     let mut quick = Vec::new();
+    let small_bytes = small_bytes(total_bytes(packs));
     for pack in packs.iter().filter(|pack| is_ours(pack)) {
         let total = u64::from(pack.object_count());
         let alive = pack.ids().filter(|id| live.contains(id)).count() as u64;
@@ -359,7 +360,7 @@ fn rounds(
             dead.push(Arc::clone(pack));
         } else if waste >= WASTEFUL_PERCENT || (options.thorough && alive < total) {
             wasteful.push((bytes, Arc::clone(pack)));
-        } else if bytes < SMALL_BYTES {
+        } else if bytes < SMALL_BYTES || (bytes < small_bytes && !is_quick(pack)) {
             small.push((bytes, Arc::clone(pack)));
         } else if is_quick(pack) {
             quick.push((bytes, Arc::clone(pack)));
@@ -373,12 +374,14 @@ fn rounds(
         wasteful.append(&mut quick);
     } else if wasteful.is_empty() && dead.is_empty() {
         // When there is nothing else to do, one round of what was compressed in a hurry.
-        let mut left = budget;
-        quick.retain(|(bytes, _)| {
-            let fits = *bytes <= left;
-            left -= if fits { *bytes } else { 0 };
-            fits
+        quick.sort_by_key(|(bytes, _)| *bytes);
+        let sums = quick.iter().scan(0, |sum, (bytes, _)| {
+            *sum += bytes;
+            Some(*sum)
         });
+        let fitting = sums.take_while(|sum| *sum <= budget).count();
+        // One in any case, or large ones would never have their turn.
+        quick.truncate(fitting.max(1));
         wasteful.append(&mut quick);
     }
     // What costs nothing goes first: on a full disk nothing else can.
@@ -401,6 +404,12 @@ fn rounds(
     };
     rounds.retain(|round| !lonely(round));
     rounds
+}
+
+/// Below this a pack is worth merging in a store of so many bytes. Every snapshot opens all packs; a
+/// large store that was filled by and by has hundreds of middling ones.
+fn small_bytes(store_bytes: u64) -> u64 {
+    SMALL_BYTES.max(store_bytes / 64)
 }
 
 /// Whether a pack was written in a hurry, so that rewriting it makes it smaller.

@@ -25,6 +25,7 @@ mod bundle;
 mod companion;
 mod delta;
 mod gc;
+mod growing;
 mod incoming;
 mod layout;
 mod lender;
@@ -67,6 +68,8 @@ pub(crate) use log::{
 pub(crate) use log_index::{LogEntry, LogIndex};
 pub(crate) use meta::{Meta, OuterRules};
 pub(crate) use objects::Objects;
+#[cfg(debug_assertions)]
+pub use pack_writer::write_small_packs;
 pub(crate) use pack_writer::{PackWriter, Published};
 pub(crate) use project::{check_root, path_hash};
 pub(crate) use registry::{Claim, Registry, Standing};

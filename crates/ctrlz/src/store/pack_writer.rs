@@ -1,4 +1,5 @@
-//! Writing objects: one pack per snapshot, durable before anyone can see it.
+//! Writing objects: one pack per snapshot, durable before anyone can see it. What is too much for
+//! memory becomes several, few as they are opened by every later snapshot.
 //!
 //! Order: pack and index are written under temporary names and flushed, then renamed (the pack
 //! first, because git looks for indexes), then their directory is flushed. Only after that may a
@@ -10,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -22,9 +23,44 @@ use crate::fs::{FileError, Named, private, random_name};
 use crate::git::{Hasher, Kind, ObjectId, hash_object};
 use crate::scan::LargeProblem;
 
-/// Compressed bytes kept in memory before a pack is written out. The pack's header holds the
-/// number of entries, so they must be counted before the first one is written.
-const MAX_BUFFER_BYTES: usize = 32 << 20;
+use super::growing::GrowingPack;
+
+/// How much is collected.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    /// Compressed bytes kept in memory before they are written out.
+    buffer_bytes: u64,
+    /// A pack that has so many gets no more. A later collection of garbage copies whole packs, so
+    /// they must not be huge.
+    pack_bytes: u64,
+}
+
+impl Sizes {
+    const USUAL: Sizes = Sizes { buffer_bytes: 32 << 20, pack_bytes: 256 << 20 };
+
+    #[cfg(not(debug_assertions))]
+    const fn now() -> Sizes {
+        Sizes::USUAL
+    }
+
+    #[cfg(debug_assertions)]
+    fn now() -> Sizes {
+        match BUFFER_BYTES.load(Ordering::Relaxed) {
+            0 => Sizes::USUAL,
+            buffer_bytes => Sizes { buffer_bytes, pack_bytes: 8 * buffer_bytes },
+        }
+    }
+}
+
+#[cfg(debug_assertions)]
+static BUFFER_BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// Writes packs out in small pieces from now on, so that a test gets with little data to where
+/// others get with gigabytes.
+#[cfg(debug_assertions)]
+pub fn write_small_packs(buffer_bytes: u64) {
+    BUFFER_BYTES.store(buffer_bytes, Ordering::Relaxed);
+}
 
 /// So much of what is added is compressed well at once: a step changes a few files, and nothing is
 /// gained by coming back to them. What is beyond is compressed quickly, and well when packs are
@@ -61,7 +97,11 @@ pub(crate) struct PackWriter {
     well_bytes: AtomicU64,
     /// Whether packs are flushed by threads of their own, while the next one is filled.
     aside: bool,
+    sizes: Sizes,
     state: Mutex<State>,
+    growing: Mutex<Option<GrowingPack>>,
+    /// Whether something that was added could not be written.
+    failed: AtomicBool,
 }
 
 #[derive(Default)]
@@ -75,18 +115,20 @@ struct State {
     /// The flushes of finished packs; those that are not here are still to be flushed.
     flushes: HashMap<PathBuf, JoinHandle<Result<(), FileError>>>,
     bytes: u64,
+    /// Of full buffers.
+    written: u64,
 }
 
-/// Entries of a pack that is not written yet.
-struct Buffer {
-    entries: Vec<Entry>,
-    bytes: Vec<u8>,
+/// Entries that are not written yet.
+pub(super) struct Buffer {
+    pub(super) entries: Vec<Entry>,
+    pub(super) bytes: Vec<u8>,
 }
 
 pub(super) struct Entry {
     pub(super) id: ObjectId,
     pub(super) crc: u32,
-    /// Relative to the first entry of its pack.
+    /// Relative to the first entry of its buffer, then of its pack.
     pub(super) offset: u64,
 }
 
@@ -114,7 +156,10 @@ impl PackWriter {
             reserve_bytes: 0,
             well_bytes: AtomicU64::new(WELL_BYTES),
             aside: false,
+            sizes: Sizes::now(),
             state: Mutex::default(),
+            growing: Mutex::default(),
+            failed: AtomicBool::new(false),
         }
     }
 
@@ -131,7 +176,7 @@ impl PackWriter {
     }
 
     fn check_space(&self, needed_bytes: u64) -> Result<(), Error> {
-        if self.reserve_bytes == 0 {
+        if self.reserve_bytes == 0 || needed_bytes == 0 {
             return Ok(());
         }
         let free_bytes = crate::fs::free_bytes(&self.pack_dir)?;
@@ -197,15 +242,56 @@ impl PackWriter {
 
     /// Writes a full buffer out, while the others go on.
     fn write_out_if_full(&self, mut state: MutexGuard<'_, State>) -> Result<(), Error> {
-        if state.buffer.len() <= MAX_BUFFER_BYTES {
+        if state.buffer.len() as u64 <= self.sizes.buffer_bytes {
             return Ok(());
         }
+        let enough_bytes = self.enough_bytes(state.written);
         let full = state.take_buffer();
         drop(state);
-        let pack = self.write_out(full)?;
+        let pack = self.write_out(full, enough_bytes);
+        if pack.is_err() {
+            self.failed.store(true, Ordering::Relaxed);
+        }
         let mut state = self.state();
-        pack.into_iter().for_each(|pack| self.finish(&mut state, pack));
+        pack?.into_iter().for_each(|pack| self.finish(&mut state, pack));
         Ok(())
+    }
+
+    /// How large the next pack has to be, if this was written before.
+    ///
+    /// Somebody waits for the last one to be hashed and flushed. That takes the longer the larger
+    /// it is, so it is small beside those that are done. Where nobody waits, few packs are better.
+    fn enough_bytes(&self, written: u64) -> u64 {
+        match self.aside {
+            true => (written / 4).min(self.sizes.pack_bytes),
+            false => self.sizes.pack_bytes,
+        }
+    }
+
+    /// Writes entries to the pack that grows, or to one of their own; gives it when it is complete.
+    fn write_out(&self, full: Buffer, enough_bytes: u64) -> Result<Option<TemporaryPack>, Error> {
+        self.check_space(full.bytes.len() as u64)?;
+        let mut growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pack = match growing.take() {
+            Some(pack) => pack,
+            None if full.entries.is_empty() => return Ok(None),
+            None if full.bytes.len() as u64 >= enough_bytes => {
+                drop(growing);
+                return self.write_pack(full).map(Some);
+            }
+            None => {
+                let (path, file) = self.temporary()?;
+                GrowingPack::start(path, file)?
+            }
+        };
+        pack.append(full)?;
+        if pack.bytes() < enough_bytes {
+            *growing = Some(pack);
+            return Ok(None);
+        }
+        // The others may begin the next one while this is hashed.
+        drop(growing);
+        pack.close().map(Some)
     }
 
     /// Takes a complete pack in. Its flush may begin at once: the disk works while we do.
@@ -283,26 +369,26 @@ impl PackWriter {
         Ok((path, file))
     }
 
-    /// Writes buffered entries as one temporary pack.
-    fn write_out(&self, full: Buffer) -> Result<Option<TemporaryPack>, Error> {
+    /// Writes entries as one temporary pack.
+    fn write_pack(&self, full: Buffer) -> Result<TemporaryPack, Error> {
         let Buffer { entries, bytes } = full;
-        if entries.is_empty() {
-            return Ok(None);
-        }
-        self.check_space(bytes.len() as u64)?;
         let (path, file) = self.temporary()?;
         let guard = RemoveOnDrop(Some(path.clone()));
         let mut out = HashedFile::start(file, &path, entries.len() as u32)?;
         out.write(&bytes)?;
         let checksum = out.finish()?;
         guard.keep();
-        Ok(Some(TemporaryPack { path, entries, checksum }))
+        Ok(TemporaryPack { path, entries, checksum })
     }
 
     /// Makes everything durable and visible. Nothing may refer to the objects before this returns.
     pub(crate) fn publish(self) -> Result<Published, Error> {
+        if self.failed.load(Ordering::Relaxed) {
+            let lost = std::io::Error::other("some of it could not be written");
+            return Ok(Err(lost).named("publish", &self.pack_dir)?);
+        }
         let mut state = std::mem::take(&mut *self.state());
-        let rest = self.write_out(state.take_buffer());
+        let rest = self.write_out(state.take_buffer(), 0);
         let rest = rest.map(|pack| pack.into_iter().for_each(|pack| self.finish(&mut state, pack)));
         let mut packs: Vec<RemovePack> = state.finished.drain(..).map(RemovePack).collect();
         rest?;
@@ -360,6 +446,7 @@ impl State {
 
     fn take_buffer(&mut self) -> Buffer {
         self.places.clear();
+        self.written += self.buffer.len() as u64;
         let (entries, bytes) =
             (std::mem::take(&mut self.entries), std::mem::take(&mut self.buffer));
         Buffer { entries, bytes }
@@ -393,10 +480,10 @@ impl Drop for RemovePack {
     }
 }
 
-struct RemoveOnDrop(Option<PathBuf>);
+pub(super) struct RemoveOnDrop(pub(super) Option<PathBuf>);
 
 impl RemoveOnDrop {
-    fn keep(mut self) {
+    pub(super) fn keep(mut self) {
         self.0 = None;
     }
 }
@@ -430,9 +517,7 @@ impl HashedFile<'_> {
         entries: u32,
     ) -> Result<HashedFile<'_>, FileError> {
         let mut out = HashedFile { file, path, hasher: Hasher::raw() };
-        let mut header = b"PACK\0\0\0\x02".to_vec();
-        header.extend(entries.to_be_bytes());
-        out.write(&header)?;
+        out.write(&header(entries))?;
         Ok(out)
     }
 
@@ -443,13 +528,22 @@ impl HashedFile<'_> {
 
     /// Writes the trailing checksum.
     pub(super) fn finish(mut self) -> Result<ObjectId, Error> {
-        let checksum = self.hasher.finish().ok_or_else(|| Error::Damaged {
-            id: ObjectId::NULL,
-            why: "the pack attacks its own checksum".into(),
-        })?;
+        let checksum = self.hasher.finish().ok_or_else(attacked)?;
         self.file.write_all(checksum.as_bytes()).named("write", self.path)?;
         Ok(checksum)
     }
+}
+
+pub(super) const PACK_HEADER_BYTES: u64 = 12;
+
+pub(super) fn header(entries: u32) -> Vec<u8> {
+    let mut header = b"PACK\0\0\0\x02".to_vec();
+    header.extend(entries.to_be_bytes());
+    header
+}
+
+pub(super) fn attacked() -> Error {
+    Error::Damaged { id: ObjectId::NULL, why: "the pack attacks its own checksum".into() }
 }
 
 /// The header of a pack entry: kind and size, seven bits at a time.
@@ -586,7 +680,6 @@ fn stream_deflated(
 
 /// Writes and flushes the version 2 index beside a temporary pack.
 pub(super) fn write_index(pack: &TemporaryPack) -> Result<(), Error> {
-    const PACK_HEADER_BYTES: u64 = 12;
     let mut entries: Vec<&Entry> = pack.entries.iter().collect();
     entries.sort_unstable_by_key(|entry| entry.id);
     let mut bytes = b"\xfftOc\0\0\0\x02".to_vec();
@@ -648,7 +741,7 @@ mod tests {
             let writer = PackWriter::new(dir.path()).with_threads(threads);
             writer.add(Kind::Blob, b"text", |_| false).unwrap();
             let full = writer.state().take_buffer();
-            let pack = writer.write_out(full).unwrap().unwrap();
+            let pack = writer.write_pack(full).unwrap();
             // Can be renamed, but not opened.
             std::fs::remove_file(&pack.path).unwrap();
             std::os::unix::fs::symlink("nowhere", &pack.path).unwrap();
@@ -657,6 +750,154 @@ mod tests {
             assert!(error.to_string().contains("flush"), "{error}");
             let left = std::fs::read_dir(&pack_dir).unwrap().count();
             assert_eq!(left, 0, "with {threads} threads");
+        }
+    }
+
+    fn small() -> Sizes {
+        Sizes { buffer_bytes: 2_000, pack_bytes: 16_000 }
+    }
+
+    fn random_bytes(length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        crate::fs::fill_random(&mut bytes);
+        bytes
+    }
+
+    fn pack_dir_of(dir: &Path) -> PathBuf {
+        let pack_dir = dir.join("pack");
+        std::fs::create_dir(&pack_dir).unwrap();
+        pack_dir
+    }
+
+    /// Checks the header and the checksum of a pack; gives the number of its entries.
+    fn entries_of(pack: &PathBuf) -> u32 {
+        let bytes = std::fs::read(pack).unwrap();
+        let (content, checksum) = bytes.split_at(bytes.len() - 20);
+        let mut hasher = Hasher::raw();
+        hasher.update(content);
+        assert_eq!(hasher.finish().unwrap().as_bytes(), checksum);
+        let (magic, count) = content[..12].split_at(8);
+        assert_eq!(magic, b"PACK\0\0\0\x02");
+        u32::from_be_bytes(count.try_into().unwrap())
+    }
+
+    /// By one thread and by several, blobs and deltas against them; a large one comes between.
+    #[test]
+    fn a_pack_that_grows_has_everything_in_its_place() {
+        for threads in [1, 4] {
+            let dir = tempfile::tempdir().unwrap();
+            pack_dir_of(dir.path());
+            let mut writer = PackWriter::new(dir.path()).with_threads(threads);
+            writer.sizes = small();
+            let add = |number: usize| {
+                let text: Vec<u8> = (0..40 + number % 7)
+                    .flat_map(|_| (random_name() + "\n").into_bytes())
+                    .collect();
+                let id = writer.add(Kind::Blob, &text, |_| false).unwrap().unwrap();
+                let next = [&text[..], b"and more"].concat();
+                let next_id = hash_object(Kind::Blob, &next).unwrap();
+                let delta = super::super::delta::delta(Kind::Blob, &text, &next).unwrap();
+                let packed = deflated(&delta, Effort::Well);
+                if !writer.add_delta(next_id, id, delta.len() as u64, &packed).unwrap() {
+                    writer.add(Kind::Blob, &next, |_| false).unwrap();
+                }
+                [(id, text), (next_id, next)]
+            };
+            let add_many = |first: usize| -> Vec<(ObjectId, Vec<u8>)> {
+                (first..first + 100).flat_map(add).collect()
+            };
+            let mut texts: Vec<(ObjectId, Vec<u8>)> = std::thread::scope(|scope| {
+                let others: Vec<_> = (0..threads)
+                    .map(|thread| scope.spawn(move || add_many(1_000 * thread)))
+                    .collect();
+                others.into_iter().flat_map(|other| other.join().unwrap()).collect()
+            });
+            let large = random_bytes(20_000);
+            let large_id = writer.add_large(20_000, &mut &large[..], |_| false).unwrap().unwrap();
+            texts.push((large_id, large));
+            texts.extend(add_many(10_000));
+            let published = writer.publish().unwrap();
+            assert_eq!(published.objects, texts.len() as u64);
+            assert_eq!(published.packs.iter().map(entries_of).sum::<u32>() as usize, texts.len());
+            let sum: usize = texts.iter().map(|(_, text)| text.len()).sum();
+            // As large as they may become: half of it are deltas.
+            assert!(published.packs.len() < sum / 2 / 8_000 + 10, "{}", published.packs.len());
+            let objects = super::super::Objects::open(dir.path()).unwrap();
+            for (id, text) in texts {
+                assert_eq!(objects.read_known(&id).unwrap(), Some((Kind::Blob, text)));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_read_back_as_it_was_written_is_not_published() {
+        let dir = tempfile::tempdir().unwrap();
+        let pack_dir = pack_dir_of(dir.path());
+        let mut writer = PackWriter::new(dir.path());
+        writer.sizes = small();
+        for _ in 0..10 {
+            writer.add(Kind::Blob, &random_bytes(1_000), |_| false).unwrap();
+        }
+        let growing = std::fs::read_dir(&pack_dir).unwrap().next().unwrap().unwrap().path();
+        let mut bytes = std::fs::read(&growing).unwrap();
+        bytes[1_500] ^= 1;
+        std::fs::write(&growing, bytes).unwrap();
+        let error = writer.publish().unwrap_err();
+        assert!(error.to_string().contains("read back"), "{error}");
+        assert_eq!(std::fs::read_dir(&pack_dir).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_pack_that_is_given_up_while_it_grows_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let pack_dir = pack_dir_of(dir.path());
+        let mut writer = PackWriter::new(dir.path());
+        writer.sizes = small();
+        for _ in 0..50 {
+            writer.add(Kind::Blob, &random_bytes(1_000), |_| false).unwrap();
+        }
+        assert!(std::fs::read_dir(&pack_dir).unwrap().count() > 1);
+        drop(writer);
+        assert_eq!(std::fs::read_dir(&pack_dir).unwrap().count(), 0);
+    }
+
+    /// Whoever overlooks the failure must not get a snapshot without what was lost by it.
+    #[test]
+    fn after_a_failed_write_nothing_is_published() {
+        let dir = tempfile::tempdir().unwrap();
+        let pack_dir = pack_dir_of(dir.path());
+        let mut writer = PackWriter::new(dir.path());
+        writer.sizes = small();
+        std::fs::remove_dir(&pack_dir).unwrap();
+        let add = || writer.add(Kind::Blob, &random_bytes(3_000), |_| false);
+        add().unwrap_err();
+        std::fs::create_dir(&pack_dir).unwrap();
+        add().unwrap();
+        writer.publish().unwrap_err();
+        assert_eq!(std::fs::read_dir(&pack_dir).unwrap().count(), 0);
+    }
+
+    /// With the sizes of real life: how many packs become of so many full buffers.
+    #[test]
+    fn packs_are_few_and_the_last_one_is_small_beside_the_others() {
+        let packs_of = |threads: usize, buffers: u64| {
+            let writer = PackWriter::new(Path::new("nowhere")).with_threads(threads);
+            let buffer = writer.sizes.buffer_bytes;
+            let (mut packs, mut growing) = (Vec::new(), 0);
+            for number in 0..buffers {
+                growing += buffer;
+                if growing >= writer.enough_bytes(number * buffer) {
+                    packs.push(std::mem::take(&mut growing));
+                }
+            }
+            (packs, growing, buffers * buffer)
+        };
+        for buffers in 0..500 {
+            let (packs, last, sum) = packs_of(2, buffers);
+            assert!(last <= (sum / 4).min(Sizes::USUAL.pack_bytes), "{buffers}: {last} of {sum}");
+            assert!(packs.len() as u64 <= 15 + sum / Sizes::USUAL.pack_bytes, "{buffers}");
+            let (packs, _, sum) = packs_of(1, buffers);
+            assert_eq!(packs.len() as u64, sum / Sizes::USUAL.pack_bytes);
         }
     }
 
