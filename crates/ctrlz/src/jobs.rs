@@ -1,5 +1,7 @@
 //! Work on several threads, and a pool for work that makes more work, such as walking directories.
 
+use std::collections::BTreeMap;
+use std::iter::Peekable;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -136,6 +138,139 @@ impl<J> Drop for Alarm<'_, J> {
     }
 }
 
+/// Runs `work` on each job and hands the results to `take` on this thread, in the order of the jobs.
+///
+/// The others work on while this thread takes, and it works itself while the next result is not
+/// there. Of what is begun and not taken, no more than `max_weight` is held, by what `weigh` says of
+/// a job; one job is begun whatever it weighs.
+pub(crate) fn in_order<J: Send, R: Send, E>(
+    threads: usize,
+    jobs: impl Iterator<Item = J> + Send,
+    max_weight: u64,
+    weigh: impl Fn(&J) -> u64 + Sync,
+    work: impl Fn(J) -> R + Sync,
+    mut take: impl FnMut(R) -> Result<(), E>,
+) -> Result<(), E> {
+    let jobs = jobs.peekable();
+    let row = Row { jobs, begun: 0, taken: 0, weight: 0, done: BTreeMap::new(), over: false };
+    let line = &Line { row: Mutex::new(row), wake: Condvar::new(), max_weight, weigh, work };
+    std::thread::scope(|scope| {
+        let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, || line.help()).ok();
+        let _others: Vec<_> = (1..threads).map_while(spawn).collect();
+        let _over = Over { line, only_in_panic: false };
+        while let Some(result) = line.next() {
+            take(result)?;
+        }
+        Ok(())
+    })
+}
+
+/// Jobs in a row, and the results that nobody has taken.
+struct Row<I: Iterator, R> {
+    jobs: Peekable<I>,
+    begun: usize,
+    taken: usize,
+    weight: u64,
+    done: BTreeMap<usize, (u64, R)>,
+    /// Nothing more is wanted, or a worker panicked.
+    over: bool,
+}
+
+struct Line<I: Iterator, R, Weigh, Work> {
+    row: Mutex<Row<I, R>>,
+    wake: Condvar,
+    max_weight: u64,
+    weigh: Weigh,
+    work: Work,
+}
+
+impl<I, R, Weigh, Work> Line<I, R, Weigh, Work>
+where
+    I: Iterator,
+    Weigh: Fn(&I::Item) -> u64,
+    Work: Fn(I::Item) -> R,
+{
+    fn lock(&self) -> MutexGuard<'_, Row<I, R>> {
+        self.row.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, row: MutexGuard<'a, Row<I, R>>) -> MutexGuard<'a, Row<I, R>> {
+        self.wake.wait(row).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Works until nothing is left to begin.
+    fn help(&self) {
+        let _over = Over { line: self, only_in_panic: true };
+        let mut row = self.lock();
+        while !row.over && row.jobs.peek().is_some() {
+            row = match self.begin(&mut row) {
+                Some(begun) => {
+                    drop(row);
+                    self.finish(begun)
+                }
+                None => self.wait(row),
+            };
+        }
+    }
+
+    /// The next result; `None` if there is none, or nothing more is wanted.
+    fn next(&self) -> Option<R> {
+        let mut row = self.lock();
+        while !row.over {
+            let taken = row.taken;
+            if let Some((weight, result)) = row.done.remove(&taken) {
+                row.taken += 1;
+                row.weight -= weight;
+                self.wake.notify_all();
+                return Some(result);
+            }
+            row = match self.begin(&mut row) {
+                Some(begun) => {
+                    drop(row);
+                    self.finish(begun)
+                }
+                None if row.begun == row.taken => return None,
+                None => self.wait(row),
+            };
+        }
+        None
+    }
+
+    /// Takes a job if there is one and it is not too much.
+    fn begin(&self, row: &mut Row<I, R>) -> Option<(usize, u64, I::Item)> {
+        let weight = (self.weigh)(row.jobs.peek()?);
+        if row.weight + weight > self.max_weight && row.begun > row.taken {
+            return None;
+        }
+        row.weight += weight;
+        row.begun += 1;
+        Some((row.begun - 1, weight, row.jobs.next()?))
+    }
+
+    fn finish(&self, (at, weight, job): (usize, u64, I::Item)) -> MutexGuard<'_, Row<I, R>> {
+        let result = (self.work)(job);
+        let mut row = self.lock();
+        row.done.insert(at, (weight, result));
+        self.wake.notify_all();
+        row
+    }
+}
+
+/// Tells everybody that it is over: who takes has enough, or somebody panics.
+struct Over<'a, I: Iterator, R, Weigh, Work> {
+    line: &'a Line<I, R, Weigh, Work>,
+    only_in_panic: bool,
+}
+
+impl<I: Iterator, R, Weigh, Work> Drop for Over<'_, I, R, Weigh, Work> {
+    fn drop(&mut self) {
+        if !self.only_in_panic || std::thread::panicking() {
+            self.line.row.lock().unwrap_or_else(PoisonError::into_inner).over = true;
+            self.line.wake.notify_all();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,6 +285,56 @@ mod tests {
                 1_u64
             });
             assert_eq!(results.len(), (1 << 13) - 1, "{threads} threads");
+        }
+    }
+
+    /// Whatever a job weighs, and however long it takes.
+    #[test]
+    fn results_come_in_order_and_little_is_held() {
+        for threads in [1, 2, 5] {
+            let (held, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            let work = |job: usize| {
+                let now = held.fetch_add(1, Ordering::SeqCst) + 1;
+                most.fetch_max(now, Ordering::SeqCst);
+                std::thread::sleep(std::time::Duration::from_micros((job * 37 % 11) as u64 * 50));
+                job
+            };
+            let mut taken = Vec::new();
+            let weigh = |job: &usize| if *job == 100 { 1_000 } else { 10 };
+            let take = |job| {
+                held.fetch_sub(1, Ordering::SeqCst);
+                taken.push(job);
+                Ok::<(), ()>(())
+            };
+            in_order(threads, 0..300, 60, weigh, work, take).unwrap();
+            assert_eq!(taken, (0..300).collect::<Vec<_>>(), "{threads} threads");
+            // Six, and the one that is being taken.
+            assert!(most.into_inner() <= 7, "{threads} threads");
+        }
+    }
+
+    #[test]
+    fn who_has_enough_is_not_kept_waiting() {
+        for threads in [1, 4] {
+            let begun = AtomicUsize::new(0);
+            let work = |job: usize| {
+                begun.fetch_add(1, Ordering::SeqCst);
+                job
+            };
+            let take = |job| if job == 20 { Err(job) } else { Ok(()) };
+            assert_eq!(in_order(threads, 0.., 50, |_| 10, work, take), Err(20));
+            assert!(begun.into_inner() < 100, "{threads} threads");
+        }
+    }
+
+    #[test]
+    fn a_panic_is_not_taken_for_the_end() {
+        for threads in [1, 4] {
+            let work = |job: usize| assert_ne!(job, 50, "as it should be");
+            let take = |()| Ok::<(), ()>(());
+            let done = || in_order(threads, 0..300, 60, |_| 10, work, take);
+            let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(done));
+            assert!(ended.is_err(), "{threads} threads");
         }
     }
 }

@@ -159,10 +159,11 @@ pub(super) fn status_word(status: ChangeStatus) -> &'static str {
 /// Writes the array item by item: the texts of a large change do not fit into memory at once.
 fn write_texts(diffs: Diffs, out: &mut Output) -> Result<(), Failure> {
     out.write_all(b"[")?;
-    let texts = diffs.made_into(|file| serde_json::to_vec(&ctrlz_wire::FileDiff::from(file)));
-    for (index, text) in texts.enumerate() {
-        out.write_all(if index == 0 { b"\n" } else { b",\n" })?;
-        out.write_all(&text??)?;
-    }
+    let mut between: &[u8] = b"\n";
+    let as_json = |file| serde_json::to_vec(&ctrlz_wire::FileDiff::from(file));
+    diffs.make_each(as_json, |text| -> Result<(), Failure> {
+        out.write_all(std::mem::replace(&mut between, b",\n"))?;
+        Ok(out.write_all(&text?)?)
+    })?;
     out.line("]")
 }

@@ -8,12 +8,14 @@ mod merge;
 mod unified;
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::git::{EntryKind, ObjectId, Tree, tree_order};
+use crate::jobs::run_jobs;
 use crate::path::{TreePath, join};
 use crate::store::Objects;
 
@@ -70,41 +72,77 @@ pub(crate) fn changes(
     from: &ObjectId,
     to: &ObjectId,
 ) -> Result<Vec<Change>, Error> {
+    changes_by(1, objects, from, to)
+}
+
+/// The same, found by several threads if there is much to compare.
+pub(crate) fn changes_by(
+    threads: usize,
+    objects: &Objects,
+    from: &ObjectId,
+    to: &ObjectId,
+) -> Result<Vec<Change>, Error> {
+    /// Fewer trees are compared before a thread has begun.
+    const MANY: usize = 50;
+    let comparison = Comparison { trees: Trees::new(objects), to: *to, paths: AtomicU64::new(1) };
     let mut found = Vec::new();
-    let mut trees = Trees::new(objects);
     let mut work = vec![(Vec::new(), Some(*from), Some(*to))];
-    while let Some((path, before, after)) = work.pop() {
-        if before == after {
-            continue;
-        }
-        let (before, after) = (trees.load(before)?, trees.load(after)?);
-        compare_trees(&path, &before, &after, &mut found, &mut work);
-        if (found.len() + work.len()) as u64 > MAX_PATHS {
-            return Err(Error::Bomb { id: *to, limit: MAX_PATHS, what: "paths" });
+    while threads == 1 || work.len() < MANY {
+        let Some(pair) = work.pop() else { break };
+        found.append(&mut comparison.compare(pair, &mut work)?);
+    }
+    let compare = |pair, more: &mut Vec<Pending>| comparison.compare(pair, more);
+    if !work.is_empty() {
+        for part in run_jobs(threads, work, compare) {
+            found.append(&mut part?);
         }
     }
     found.sort_unstable_by(|one: &Change, other| one.path.cmp(&other.path));
     Ok(found)
 }
 
+struct Comparison<'a> {
+    trees: Trees<'a>,
+    to: ObjectId,
+    /// Found, or still to be looked at.
+    paths: AtomicU64,
+}
+
+impl Comparison<'_> {
+    /// What differs between two trees; for `work` are those below them.
+    fn compare(&self, pair: Pending, work: &mut Vec<Pending>) -> Result<Vec<Change>, Error> {
+        let (path, before, after) = pair;
+        let (mut found, waiting) = (Vec::new(), work.len());
+        // The others give up as well: whatever they would find is too much.
+        if before != after && self.paths.load(Ordering::Relaxed) <= MAX_PATHS {
+            let (before, after) = (self.trees.load(before)?, self.trees.load(after)?);
+            compare_trees(&path, &before, &after, &mut found, work);
+        }
+        let more = (found.len() + work.len() - waiting) as u64;
+        if self.paths.fetch_add(more, Ordering::Relaxed) + more > MAX_PATHS {
+            self.paths.store(u64::MAX / 2, Ordering::Relaxed);
+            work.clear();
+            return Err(Error::Bomb { id: self.to, limit: MAX_PATHS, what: "paths" });
+        }
+        self.paths.fetch_sub(1, Ordering::Relaxed);
+        Ok(found)
+    }
+}
+
 /// Trees that were read a moment ago. A tree that stands in many places is read once.
 pub(crate) struct Trees<'a> {
     objects: &'a Objects,
-    recent: HashMap<ObjectId, Arc<Tree>>,
+    recent: Mutex<HashMap<ObjectId, Arc<Tree>>>,
     empty: Arc<Tree>,
 }
 
 impl Trees<'_> {
     pub(crate) fn new(objects: &Objects) -> Trees<'_> {
-        Trees { objects, recent: HashMap::new(), empty: Arc::new(Tree::empty()) }
+        Trees { objects, recent: Mutex::default(), empty: Arc::new(Tree::empty()) }
     }
 
     /// What stands at `path` in the tree `root`.
-    pub(crate) fn find(
-        &mut self,
-        root: &ObjectId,
-        path: &TreePath,
-    ) -> Result<Option<Entry>, Error> {
+    pub(crate) fn find(&self, root: &ObjectId, path: &TreePath) -> Result<Option<Entry>, Error> {
         let mut at = Entry { kind: EntryKind::Tree, id: *root };
         for name in path.as_bytes().split(|byte| *byte == b'/') {
             if !at.kind.is_tree() {
@@ -119,23 +157,28 @@ impl Trees<'_> {
     }
 
     /// The names in a tree, each with its kind.
-    pub(crate) fn names(&mut self, id: &ObjectId) -> Result<Vec<(Vec<u8>, EntryKind)>, Error> {
+    pub(crate) fn names(&self, id: &ObjectId) -> Result<Vec<(Vec<u8>, EntryKind)>, Error> {
         let tree = self.load(Some(*id))?;
         Ok(tree.iter().map(|entry| (entry.name.to_vec(), entry.kind)).collect())
     }
 
-    fn load(&mut self, id: Option<ObjectId>) -> Result<Arc<Tree>, Error> {
+    fn load(&self, id: Option<ObjectId>) -> Result<Arc<Tree>, Error> {
         const MAX_RECENT: usize = 256;
         let Some(id) = id else { return Ok(Arc::clone(&self.empty)) };
-        if let Some(tree) = self.recent.get(&id) {
+        if let Some(tree) = self.recent().get(&id) {
             return Ok(Arc::clone(tree));
         }
-        if self.recent.len() >= MAX_RECENT {
-            self.recent.clear();
-        }
         let tree = Arc::new(self.objects.tree(&id)?);
-        self.recent.insert(id, Arc::clone(&tree));
+        let mut recent = self.recent();
+        if recent.len() >= MAX_RECENT {
+            recent.clear();
+        }
+        recent.insert(id, Arc::clone(&tree));
         Ok(tree)
+    }
+
+    fn recent(&self) -> MutexGuard<'_, HashMap<ObjectId, Arc<Tree>>> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

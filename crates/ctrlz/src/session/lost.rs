@@ -58,7 +58,7 @@ impl Workspace {
         let mut seen: HashSet<TreePath> = HashSet::new();
         let mut lost = Vec::new();
         let mut at = 0;
-        let mut trees = Trees::new(&store.objects);
+        let trees = Trees::new(&store.objects);
         let mut newest = None;
         while let Some(before) = history.before(at)?.cloned() {
             let after = history.entries[at].clone();

@@ -149,7 +149,7 @@ impl Record {
 
 /// The directories of a snapshot: above every file, and the empty ones.
 pub(crate) fn is_dir_of(
-    trees: &mut Trees<'_>,
+    trees: &Trees<'_>,
     snapshot: &ObjectId,
     meta: Option<&Meta>,
     dir: &[u8],

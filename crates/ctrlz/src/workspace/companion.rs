@@ -193,7 +193,7 @@ impl Workspace {
             return Ok(true);
         }
         let Some(before) = before else { return Ok(false) };
-        let mut trees = Trees::new(&hold.store.objects);
+        let trees = Trees::new(&hold.store.objects);
         for path in dirty.paths() {
             // What no snapshot may hold, such as `.git`, is in none.
             let Ok(path) = TreePath::parse(path) else { continue };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::compare::{Change, Entry, Trees, changes, find};
+use crate::compare::{Change, Entry, Trees, changes, changes_by, find};
 use crate::defect::Defect;
 use crate::error::Error;
 use crate::fs::{FileKind, free_bytes};
@@ -270,7 +270,8 @@ impl Workspace {
         let mut absence = Absence::of(store, *hash)?;
         let modes = Modes::of(meta.as_deref());
         let mut request = request_with(meta.as_deref());
-        for change in changes(&store.objects, &tracked.operation.snapshot, hash)? {
+        let (threads, now) = (self.options.threads, &tracked.operation.snapshot);
+        for change in changes_by(threads, &store.objects, now, hash)? {
             if !is_asked_for(&change.path, &options.paths) {
                 continue;
             }
@@ -320,7 +321,7 @@ impl Workspace {
         let modes: BTreeMap<ObjectId, Modes<'_>> =
             metas.iter().map(|(hash, meta)| (*hash, Modes::of(meta.as_deref()))).collect();
         let mut request = request_with(None);
-        let mut trees = Trees::new(&store.objects);
+        let trees = Trees::new(&store.objects);
         for (path, hash) in wanted {
             let (Some((absence, meta)), Some(modes)) = (sources.get_mut(hash), modes.get(hash))
             else {
@@ -340,7 +341,7 @@ impl Workspace {
                     None => {
                         request.wanted.insert(path.as_bytes().to_vec(), Wanted::Absent);
                         for dir in parents(path.as_bytes()) {
-                            if !is_dir_of(&mut trees, hash, meta.as_deref(), dir)? {
+                            if !is_dir_of(&trees, hash, meta.as_deref(), dir)? {
                                 request.emptied.insert(dir.to_vec());
                             }
                         }
@@ -766,7 +767,7 @@ fn want_modes(
     }
     let objects = &hold.store.objects;
     let modes = Modes::of(Some(then));
-    let mut trees = Trees::new(objects);
+    let trees = Trees::new(objects);
     let now = Now::of(&tracked.listing);
     let paths: BTreeSet<Vec<u8>> = if now_meta.common == then.common {
         let both = now_meta.modes.iter().chain(&then.modes);
@@ -818,7 +819,7 @@ fn empty_out(
         return Ok(());
     }
     let now_empty = tracked.operation.meta.empty_dirs.iter().map(|dir| dir.as_bytes().to_vec());
-    let mut trees = Trees::new(&hold.store.objects);
+    let trees = Trees::new(&hold.store.objects);
     let mut candidates: BTreeSet<Vec<u8>> = now_empty.collect();
     let absent = request.wanted.iter().filter(|(_, wanted)| **wanted == Wanted::Absent);
     for path in absent.map(|(path, _)| path).chain(&candidates.clone()) {
@@ -826,7 +827,7 @@ fn empty_out(
     }
     for dir in candidates {
         let asked = is_asked_for(&TreePath::from_scan(dir.clone()), &options.paths);
-        if asked && !is_dir_of(&mut trees, hash, meta, &dir)? {
+        if asked && !is_dir_of(&trees, hash, meta, &dir)? {
             request.emptied.insert(dir);
         }
     }

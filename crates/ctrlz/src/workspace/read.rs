@@ -5,14 +5,16 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::compare::{Change, FileDiff, Status, changes, file_diff, find, write_unified};
+use crate::compare::{
+    Change, Entry, FileDiff, Status, changes, changes_by, file_diff, find, write_unified,
+};
 use crate::error::Error;
 use crate::fs::FileKind;
 use crate::git::{EntryKind, Hasher, Kind, ObjectId};
-use crate::jobs::run_jobs;
+use crate::jobs::{in_order, run_jobs};
 use crate::path::TreePath;
 use crate::scan::{Progress, Skipped};
-use crate::store::{Operation, Store, WorkTree};
+use crate::store::{Objects, Operation, Store, WorkTree};
 
 use super::absence::Absence;
 use super::track::look;
@@ -77,7 +79,7 @@ impl Workspace {
         let now = operation.snapshot;
         let mut covered = Absence::of_operation(store, &operation);
         let mut files = Vec::new();
-        for change in changes(&store.objects, hash, &now)? {
+        for change in changes_by(self.options.threads, &store.objects, hash, &now)? {
             let listed = match change.status() {
                 Status::Added | Status::Modified => true,
                 Status::Deleted if covered.doubt(&change.path)?.is_none() => true,
@@ -120,7 +122,7 @@ impl Workspace {
     /// A file that the later one lacks only because it was ignored or skipped is left out.
     pub fn changes(&self, from: &ObjectId, to: &ObjectId) -> Result<Vec<Change>, Error> {
         let store = self.for_reading(from)?;
-        covered_changes(&store, from, to)
+        covered_changes(self.options.threads, &store, from, to)
     }
 
     /// Writes the difference between two snapshots as text that `git apply` accepts.
@@ -132,7 +134,7 @@ impl Workspace {
         out: &mut dyn Write,
     ) -> Result<(), Error> {
         let store = self.for_reading(from)?;
-        for change in covered_changes(&store, from, to)? {
+        for change in covered_changes(self.options.threads, &store, from, to)? {
             if is_asked_for(&change.path, paths) {
                 write_unified(&store.objects, &change, out)?;
             }
@@ -148,7 +150,7 @@ impl Workspace {
         paths: &[TreePath],
     ) -> Result<Diffs, Error> {
         let store = self.for_reading(from)?;
-        let mut changes = covered_changes(&store, from, to)?;
+        let mut changes = covered_changes(self.options.threads, &store, from, to)?;
         changes.retain(|change| is_asked_for(&change.path, paths));
         Ok(Diffs::of(store, changes, self.options.threads))
     }
@@ -219,13 +221,14 @@ fn hash_file(file: &mut std::fs::File) -> Option<ObjectId> {
 }
 
 pub(super) fn covered_changes(
+    threads: usize,
     store: &Store,
     from: &ObjectId,
     to: &ObjectId,
 ) -> Result<Vec<Change>, Error> {
     store.snapshot(from)?;
     store.snapshot(to)?;
-    let all = changes(&store.objects, from, to)?;
+    let all = changes_by(threads, &store.objects, from, to)?;
     if all.iter().all(|change| change.status() != Status::Deleted) {
         // Only a deletion can be in doubt, and finding the records means reading the log.
         return Ok(all);
@@ -257,6 +260,17 @@ pub struct Diffs {
     ahead: usize,
 }
 
+/// Texts that are read before somebody asks for them.
+const MAX_BYTES_AHEAD: u64 = 32 << 20;
+
+/// What both texts of a change take, about.
+fn bytes_of(objects: &Objects, change: &Change) -> u64 {
+    const OVERHEAD: u64 = 1 << 10;
+    let header = |entry: &Entry| objects.header(&entry.id).ok().flatten();
+    let sides = change.before.iter().chain(&change.after);
+    OVERHEAD + sides.filter_map(header).map(|(_, bytes)| bytes).sum::<u64>()
+}
+
 impl Diffs {
     pub(crate) fn of(store: Store, changes: Vec<Change>, threads: usize) -> Diffs {
         let threads = threads.clamp(1, changes.len().max(1));
@@ -264,29 +278,20 @@ impl Diffs {
         Diffs { store, changes, ready, threads, ahead: 4 }
     }
 
-    /// Compares the next few files, and makes of each what is asked for.
-    fn read_ahead<T: Send>(
-        &mut self,
-        make: impl Fn(FileDiff) -> T + Sync,
-    ) -> std::vec::IntoIter<Result<T, Error>> {
+    /// Compares the next few files.
+    fn read_ahead(&mut self) -> std::vec::IntoIter<Result<FileDiff, Error>> {
         const MAX_FILES_PER_THREAD: usize = 128;
-        const MAX_BYTES: u64 = 32 << 20;
         let objects = &self.store.objects;
-        let bytes_of = |entry: Option<crate::compare::Entry>| {
-            let header = entry.and_then(|entry| objects.header(&entry.id).ok().flatten());
-            header.map_or(0, |(_, bytes)| bytes)
-        };
         let mut batch = Vec::new();
         let mut bytes = 0;
-        while batch.len() < self.threads * self.ahead && bytes < MAX_BYTES {
+        while batch.len() < self.threads * self.ahead && bytes < MAX_BYTES_AHEAD {
             let Some(change) = self.changes.next() else { break };
-            bytes += bytes_of(change.before) + bytes_of(change.after);
+            bytes += bytes_of(objects, &change);
             batch.push((batch.len(), change));
         }
         self.ahead = (self.ahead * 2).min(MAX_FILES_PER_THREAD);
-        let mut done = run_jobs(self.threads, batch, |(at, change), _| {
-            (at, file_diff(objects, &change).map(&make))
-        });
+        let mut done =
+            run_jobs(self.threads, batch, |(at, change), _| (at, file_diff(objects, &change)));
         done.sort_unstable_by_key(|(at, _)| *at);
         done.into_iter().map(|(_, diff)| diff).collect::<Vec<_>>().into_iter()
     }
@@ -303,17 +308,25 @@ impl Diffs {
         self.changes.by_ref().take(files).for_each(drop);
     }
 
-    /// What `make` makes of each file, in order. It is called on all threads: writing texts down
-    /// takes about as long as comparing them.
-    pub fn made_into<T: Send>(
-        mut self,
+    /// Hands over what `make` makes of each file, in order. It is called on all threads, which go
+    /// on meanwhile: writing texts down takes about as long as comparing them.
+    pub fn make_each<T: Send, E: From<Error>>(
+        self,
         make: impl Fn(FileDiff) -> T + Sync,
-    ) -> impl Iterator<Item = Result<T, Error>> {
-        let batches = std::iter::from_fn(move || {
-            let batch = self.read_ahead(&make);
-            (!batch.as_slice().is_empty()).then_some(batch)
-        });
-        batches.flatten()
+        mut take: impl FnMut(T) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for file in self.ready {
+            take(make(file?))?;
+        }
+        let objects = &self.store.objects;
+        in_order(
+            self.threads,
+            self.changes,
+            MAX_BYTES_AHEAD,
+            |change| bytes_of(objects, change),
+            |change| file_diff(objects, &change).map(&make),
+            |made| take(made?),
+        )
     }
 
     /// The next file as text that `git apply` accepts, instead of as whole texts.
@@ -329,7 +342,7 @@ impl Iterator for Diffs {
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.ready.as_slice().is_empty() {
-            self.ready = self.read_ahead(|file| file);
+            self.ready = self.read_ahead();
         }
         self.ready.next()
     }

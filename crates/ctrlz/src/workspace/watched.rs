@@ -250,11 +250,11 @@ impl Workspace {
         if told.state.files.saturating_add(found) > self.options.max_files {
             return Ok(None);
         }
-        let mut trees = Trees::new(&store.objects);
-        if !rules_hold(&mut trees, &last, &dirty, &listing)? {
+        let trees = Trees::new(&store.objects);
+        if !rules_hold(&trees, &last, &dirty, &listing)? {
             return Ok(None);
         }
-        let edit = edit(&mut trees, &last, &dirty, &listing, read)?;
+        let edit = edit(&trees, &last, &dirty, &listing, read)?;
         let tree = edit_tree(&store.objects, &pack, last.snapshot, &edit.changes)?;
         let kept =
             self.keep_ignored_dirty(hold, &listing, &dirty, cause, &last, (&keep, room.as_ref()))?;
@@ -433,7 +433,7 @@ fn dir_at<'a>(listing: &'a Listing, path: &[u8]) -> Option<&'a crate::scan::List
 ///
 /// The watcher tells of every change to one; this is for one that changed a moment ago.
 fn rules_hold(
-    trees: &mut Trees<'_>,
+    trees: &Trees<'_>,
     last: &Operation,
     dirty: &Dirty,
     listing: &Listing,
@@ -467,7 +467,7 @@ fn rules_hold(
 
 /// The last snapshot with what is dirty replaced by what was found.
 fn edit(
-    trees: &mut Trees<'_>,
+    trees: &Trees<'_>,
     last: &Operation,
     dirty: &Dirty,
     listing: &Listing,
@@ -508,7 +508,7 @@ fn edit(
 
 /// Finds out which of the directories that were looked at hold no captured file, deepest only.
 fn settle_empty_dirs(
-    trees: &mut Trees<'_>,
+    trees: &Trees<'_>,
     last: &Operation,
     listing: &Listing,
     edit: &mut Edit,
@@ -535,7 +535,7 @@ type Changes = BTreeMap<Vec<u8>, crate::store::TreeChange>;
 
 /// Whether anything is captured in the directory `dir` after the changes.
 fn holds_files(
-    trees: &mut Trees<'_>,
+    trees: &Trees<'_>,
     last: &Operation,
     changes: &Changes,
     dir: &[u8],
