@@ -1,7 +1,6 @@
 //! Work on several threads, and a pool for work that makes more work, such as walking directories.
 
 use std::collections::BTreeMap;
-use std::iter::Peekable;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -151,8 +150,8 @@ pub(crate) fn in_order<J: Send, R: Send, E>(
     work: impl Fn(J) -> R + Sync,
     mut take: impl FnMut(R) -> Result<(), E>,
 ) -> Result<(), E> {
-    let jobs = jobs.peekable();
-    let row = Row { jobs, begun: 0, taken: 0, weight: 0, done: BTreeMap::new(), over: false };
+    let (next, done) = (None, BTreeMap::new());
+    let row = Row { jobs, next, begun: 0, taken: 0, weight: 0, done, over: false };
     let line = &Line { row: Mutex::new(row), wake: Condvar::new(), max_weight, weigh, work };
     std::thread::scope(|scope| {
         let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, || line.help()).ok();
@@ -167,7 +166,9 @@ pub(crate) fn in_order<J: Send, R: Send, E>(
 
 /// Jobs in a row, and the results that nobody has taken.
 struct Row<I: Iterator, R> {
-    jobs: Peekable<I>,
+    jobs: I,
+    /// The next job, and its weight: to find that out may cost something.
+    next: Option<(u64, I::Item)>,
     begun: usize,
     taken: usize,
     weight: u64,
@@ -202,7 +203,7 @@ where
     fn help(&self) {
         let _over = Over { line: self, only_in_panic: true };
         let mut row = self.lock();
-        while !row.over && row.jobs.peek().is_some() {
+        while !row.over && self.weight_of_next(&mut row).is_some() {
             row = match self.begin(&mut row) {
                 Some(begun) => {
                     drop(row);
@@ -238,13 +239,22 @@ where
 
     /// Takes a job if there is one and it is not too much.
     fn begin(&self, row: &mut Row<I, R>) -> Option<(usize, u64, I::Item)> {
-        let weight = (self.weigh)(row.jobs.peek()?);
-        if row.weight + weight > self.max_weight && row.begun > row.taken {
+        let after = row.weight.saturating_add(self.weight_of_next(row)?);
+        if after > self.max_weight && row.begun > row.taken {
             return None;
         }
+        let (weight, job) = row.next.take()?;
         row.weight += weight;
         row.begun += 1;
-        Some((row.begun - 1, weight, row.jobs.next()?))
+        Some((row.begun - 1, weight, job))
+    }
+
+    fn weight_of_next(&self, row: &mut Row<I, R>) -> Option<u64> {
+        if row.next.is_none() {
+            let heaviest = u64::MAX / 2;
+            row.next = row.jobs.next().map(|job| ((self.weigh)(&job).min(heaviest), job));
+        }
+        row.next.as_ref().map(|(weight, _)| *weight)
     }
 
     fn finish(&self, (at, weight, job): (usize, u64, I::Item)) -> MutexGuard<'_, Row<I, R>> {

@@ -82,9 +82,20 @@ pub(crate) fn changes_by(
     from: &ObjectId,
     to: &ObjectId,
 ) -> Result<Vec<Change>, Error> {
+    changes_within(MAX_PATHS, threads, objects, from, to)
+}
+
+fn changes_within(
+    limit: u64,
+    threads: usize,
+    objects: &Objects,
+    from: &ObjectId,
+    to: &ObjectId,
+) -> Result<Vec<Change>, Error> {
     /// Fewer trees are compared before a thread has begun.
     const MANY: usize = 50;
-    let comparison = Comparison { trees: Trees::new(objects), to: *to, paths: AtomicU64::new(1) };
+    let (trees, paths) = (Trees::new(objects), AtomicU64::new(1));
+    let comparison = Comparison { trees, to: *to, paths, limit };
     let mut found = Vec::new();
     let mut work = vec![(Vec::new(), Some(*from), Some(*to))];
     while threads == 1 || work.len() < MANY {
@@ -106,6 +117,7 @@ struct Comparison<'a> {
     to: ObjectId,
     /// Found, or still to be looked at.
     paths: AtomicU64,
+    limit: u64,
 }
 
 impl Comparison<'_> {
@@ -114,17 +126,18 @@ impl Comparison<'_> {
         let (path, before, after) = pair;
         let (mut found, waiting) = (Vec::new(), work.len());
         // The others give up as well: whatever they would find is too much.
-        if before != after && self.paths.load(Ordering::Relaxed) <= MAX_PATHS {
+        if before != after && self.paths.load(Ordering::Relaxed) <= self.limit {
             let (before, after) = (self.trees.load(before)?, self.trees.load(after)?);
             compare_trees(&path, &before, &after, &mut found, work);
         }
+        // This one is looked at by now, and what it came to counts instead.
+        self.paths.fetch_sub(1, Ordering::Relaxed);
         let more = (found.len() + work.len() - waiting) as u64;
-        if self.paths.fetch_add(more, Ordering::Relaxed) + more > MAX_PATHS {
+        if self.paths.fetch_add(more, Ordering::Relaxed) + more > self.limit {
             self.paths.store(u64::MAX / 2, Ordering::Relaxed);
             work.clear();
-            return Err(Error::Bomb { id: self.to, limit: MAX_PATHS, what: "paths" });
+            return Err(Error::Bomb { id: self.to, limit: self.limit, what: "paths" });
         }
-        self.paths.fetch_sub(1, Ordering::Relaxed);
         Ok(found)
     }
 }
@@ -256,4 +269,39 @@ pub(crate) fn side(objects: &Objects, entry: Option<&Entry>) -> Result<Side, Err
     }
     let bytes = objects.blob(&entry.id)?;
     Ok(if is_binary(&bytes) { Side::Binary } else { Side::Text(bytes) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::git::{Kind, TreeEntry, encode_tree};
+    use crate::store::PackWriter;
+
+    /// A tree of `dirs` directories with `files` files each.
+    fn tree(writer: &PackWriter, dirs: usize, files: usize, id: ObjectId) -> ObjectId {
+        let named = |count: usize| (0..count).map(|at| format!("{at:03}")).collect::<Vec<_>>();
+        let put = |names: &[String], kind: EntryKind, id: ObjectId| {
+            let entry = |name| TreeEntry { name: String::as_bytes(name), kind, id };
+            let bytes = encode_tree(names.iter().map(entry));
+            writer.add(Kind::Tree, &bytes, |_| false).unwrap().unwrap()
+        };
+        let dir = put(&named(files), EntryKind::File, id);
+        put(&named(dirs), EntryKind::Tree, dir)
+    }
+
+    #[test]
+    fn as_many_paths_as_a_snapshot_may_have_are_compared() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("pack")).unwrap();
+        let writer = PackWriter::new(dir.path());
+        let one = tree(&writer, 100, 3, ObjectId::EMPTY_TREE);
+        let other = tree(&writer, 100, 3, ObjectId::NULL);
+        writer.publish().unwrap();
+        let objects = Objects::open(dir.path()).unwrap();
+        for threads in [1, 4] {
+            let within = |limit| changes_within(limit, threads, &objects, &one, &other);
+            assert_eq!(within(300).unwrap().len(), 300, "{threads} threads");
+            assert!(matches!(within(299), Err(Error::Bomb { .. })), "{threads} threads");
+        }
+    }
 }

@@ -22,7 +22,7 @@ use crate::scan::Progress;
 use super::layout::Store;
 use super::lock::{Lock, Sharing};
 use super::merge::{SMALL_BYTES, is_ours};
-use super::pack_writer::{Effort, Published, effort_of};
+use super::pack_writer::{Effort, PACK_BYTES, Published, effort_of, size_of};
 use super::quarantine::is_among;
 use super::repack::{Versions, repack};
 use super::work_tree::WorkTree;
@@ -360,7 +360,7 @@ fn rounds(
             dead.push(Arc::clone(pack));
         } else if waste >= WASTEFUL_PERCENT || (options.thorough && alive < total) {
             wasteful.push((bytes, Arc::clone(pack)));
-        } else if bytes < SMALL_BYTES || (bytes < small_bytes && !is_quick(pack)) {
+        } else if bytes < SMALL_BYTES || (bytes < small_bytes && total > 1 && !is_quick(pack)) {
             small.push((bytes, Arc::clone(pack)));
         } else if is_quick(pack) {
             quick.push((bytes, Arc::clone(pack)));
@@ -409,14 +409,17 @@ fn rounds(
 /// Below this a pack is worth merging in a store of so many bytes. Every snapshot opens all packs; a
 /// large store that was filled by and by has hundreds of middling ones.
 fn small_bytes(store_bytes: u64) -> u64 {
-    SMALL_BYTES.max(store_bytes / 64)
+    // Far below what merging makes, or the same packs would be merged again and again.
+    SMALL_BYTES.max((store_bytes / 64).min(PACK_BYTES / 4))
 }
 
 /// Whether a pack was written in a hurry, so that rewriting it makes it smaller.
 fn is_quick(pack: &Arc<PackFile>) -> bool {
-    // What is large is alone in its pack, and stays as it is.
-    pack.object_count() > 1
-        && pack.last_entry().is_some_and(|packed| effort_of(packed) == Effort::Quick)
+    // What is large is alone in its pack or is copied as it is.
+    let gets_smaller = |packed: &[u8]| {
+        effort_of(packed) == Effort::Quick && size_of(packed) <= super::delta::MAX_BYTES as u64
+    };
+    pack.object_count() > 1 && pack.last_entry().is_some_and(gets_smaller)
 }
 
 /// Removes packs of which everything wanted is in another pack, which is durable. Gives those that
@@ -493,5 +496,40 @@ fn take_alone(store: &Store, patience: Duration) -> Result<Option<Lock>, Error> 
         Ok(lock) => Ok(Some(lock)),
         Err(Error::Busy { .. }) => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::git::Kind;
+    use crate::store::pack_writer::{PackWriter, whole_entry};
+
+    #[test]
+    fn what_merging_makes_is_not_worth_merging() {
+        for shift in 20..60 {
+            assert!((SMALL_BYTES..PACK_BYTES / 2).contains(&small_bytes(1 << shift)));
+        }
+    }
+
+    /// Whether a pack of two blobs of so many bytes, compressed in a hurry, is worth rewriting.
+    fn is_rewritten(last_bytes: usize) -> bool {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("pack")).unwrap();
+        let writer = PackWriter::new(dir.path());
+        for bytes in [100, last_bytes] {
+            let zeros = vec![0; bytes];
+            let id = crate::git::hash_object(Kind::Blob, &zeros).unwrap();
+            writer.add_raw(id, &whole_entry(Kind::Blob, &zeros, Effort::Quick)).unwrap();
+        }
+        writer.publish().unwrap();
+        let packs = crate::store::Objects::open(dir.path()).unwrap().open_packs();
+        is_quick(&packs[0])
+    }
+
+    #[test]
+    fn what_is_copied_as_it_is_is_not_copied_again() {
+        let most = crate::store::delta::MAX_BYTES;
+        assert!(is_rewritten(1000) && is_rewritten(most) && !is_rewritten(most + 1));
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::fs::private::{self, Durable, read_small};
@@ -23,6 +23,9 @@ use super::work_tree::WorkTree;
 
 /// Larger blobs are not borrowed.
 const MAX_LOAN_BYTES: u64 = 64 << 20;
+
+/// So long others have to wait for the store, at most.
+const MAX_TURN: Duration = Duration::from_secs(10);
 
 /// The user's objects during one scan.
 pub(crate) struct Lender {
@@ -162,8 +165,10 @@ impl Borrowed {
         let mut copied = Copied::default();
         let pack = PackWriter::new(&store.objects_dir());
         let mut bytes = 0;
+        let started = Instant::now();
         for id in &self.ids {
-            if bytes >= limits.bytes || copied.objects >= limits.objects {
+            let is_enough = bytes >= limits.bytes || copied.objects >= limits.objects;
+            if is_enough || started.elapsed() > MAX_TURN {
                 break;
             }
             if store.objects.holds(id) {

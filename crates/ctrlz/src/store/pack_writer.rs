@@ -25,6 +25,9 @@ use crate::scan::LargeProblem;
 
 use super::growing::GrowingPack;
 
+/// A pack that has so many bytes gets no more.
+pub(super) const PACK_BYTES: u64 = 256 << 20;
+
 /// How much is collected.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
@@ -36,7 +39,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    const USUAL: Sizes = Sizes { buffer_bytes: 32 << 20, pack_bytes: 256 << 20 };
+    const USUAL: Sizes = Sizes { buffer_bytes: 32 << 20, pack_bytes: PACK_BYTES };
 
     #[cfg(not(debug_assertions))]
     const fn now() -> Sizes {
@@ -212,11 +215,23 @@ impl PackWriter {
         exists: impl Fn(&ObjectId) -> bool,
     ) -> Result<Option<ObjectId>, Error> {
         let Some(id) = hash_object(kind, bytes) else { return Ok(None) };
-        if !self.has(&id) && !exists(&id) {
-            let effort = self.effort(bytes.len() as u64);
-            self.add_raw(id, &whole_entry(kind, &as_stored(kind, bytes), effort))?;
-        }
+        self.add_hashed(id, kind, bytes, exists)?;
         Ok(Some(id))
+    }
+
+    /// Adds an object whose id was made of these bytes.
+    pub(super) fn add_hashed(
+        &self,
+        id: ObjectId,
+        kind: Kind,
+        bytes: &[u8],
+        exists: impl Fn(&ObjectId) -> bool,
+    ) -> Result<(), Error> {
+        if self.has(&id) || exists(&id) {
+            return Ok(());
+        }
+        let effort = self.effort(bytes.len() as u64);
+        self.add_raw(id, &whole_entry(kind, &as_stored(kind, bytes), effort))
     }
 
     /// How hard to compress `bytes` more.
@@ -590,6 +605,20 @@ pub(super) fn effort_of(packed: &[u8]) -> Effort {
         Some(0) => Effort::Quick,
         Some(_) | None => Effort::Well,
     }
+}
+
+/// How many bytes an entry that is stored whole has without compression.
+pub(super) fn size_of(packed: &[u8]) -> u64 {
+    let (mut size, mut shift) = (0, 0);
+    for (at, byte) in packed.iter().enumerate().take(10) {
+        let (mask, bits) = if at == 0 { (0x0f, 4) } else { (0x7f, 7) };
+        size |= u64::from(byte & mask).checked_shl(shift).unwrap_or(0);
+        shift += bits;
+        if byte & 0x80 == 0 {
+            break;
+        }
+    }
+    size
 }
 
 /// Compresses bytes that are in memory.

@@ -62,7 +62,7 @@ pub(crate) fn build(
 /// Trees that have their ids and are not stored yet. Compressing is most of the work and can be
 /// shared, while every id needs those of the trees inside.
 struct Fresh<'a> {
-    trees: Vec<Vec<u8>>,
+    trees: Vec<(ObjectId, Vec<u8>)>,
     bytes: usize,
     pack: &'a PackWriter,
     exists: Exists<'a>,
@@ -77,7 +77,7 @@ impl Fresh<'_> {
         let bytes = encoded(entries);
         let id = hash_object(Kind::Tree, &bytes).ok_or_else(|| attack(Kind::Tree))?;
         self.bytes += bytes.len();
-        self.trees.push(bytes);
+        self.trees.push((id, bytes));
         if self.bytes > Fresh::MAX_BYTES {
             self.write()?;
         }
@@ -90,9 +90,10 @@ impl Fresh<'_> {
         // A few trees are written before a second thread has started.
         let threads = if trees.len() < 64 { 1 } else { self.threads };
         let written = run_jobs(threads, trees.chunks(64).collect(), |trees, _| {
-            trees
-                .iter()
-                .try_for_each(|tree| add(self.pack, Kind::Tree, tree, self.exists).map(drop))
+            let add = |(id, tree): &(ObjectId, Vec<u8>)| {
+                self.pack.add_hashed(*id, Kind::Tree, tree, self.exists)
+            };
+            trees.iter().try_for_each(add)
         });
         written.into_iter().collect()
     }
