@@ -3,8 +3,10 @@
 //! Disposable: it is checked as a whole when it is loaded, and losing it costs a slower scan. The
 //! entries are decoded where they are needed, straight from the file's bytes.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Write};
+use std::ops::Range;
 use std::path::Path;
 
 use crate::error::Error;
@@ -12,7 +14,7 @@ use crate::fs::private::{self, Durable};
 use crate::fs::{FileKind, Held, Time};
 use crate::git::{ObjectId, Verdict};
 
-use super::{Content, EntryStat, ListedDir, ListedEntry, Listing, SkipReason, TreeState};
+use super::{Content, Dirty, EntryStat, ListedDir, ListedEntry, Listing, SkipReason, TreeState};
 
 const MAGIC: &[u8; 8] = b"ctrlzst3";
 const PIECE_BYTES: usize = 64 << 10;
@@ -107,11 +109,36 @@ impl CachedEntry<'_> {
         ListedEntry { name: self.name.into(), stat, content, verdict, racy }
     }
 
+    /// Whether it is one of those that are kept apart.
+    pub(super) fn is_ignored_file(&self) -> bool {
+        self.fate == Fate::LeftOut && self.stat.kind != FileKind::Dir
+    }
+
     pub(crate) fn id(&self) -> Option<ObjectId> {
         match self.fate {
             Fate::Known(id) => Some(id),
             Fate::Entered | Fate::LeftOut | Fate::Protected | Fate::Doubtful => None,
         }
+    }
+}
+
+/// What a part of the work tree is like by now.
+#[derive(Debug, Default)]
+pub(crate) struct Fresh {
+    pub(super) dirs: BTreeMap<Vec<u8>, ListedDir>,
+    /// Of what lies here, only the above is left.
+    pub(super) gone: Dirty,
+}
+
+impl Fresh {
+    /// The directories, whole.
+    pub(crate) fn dirs(&self) -> impl Iterator<Item = &ListedDir> {
+        self.dirs.values()
+    }
+
+    /// Whether what was remembered of a directory still holds.
+    pub(crate) fn leaves(&self, path: &[u8]) -> bool {
+        !self.dirs.contains_key(path) && !self.gone.covers(path)
     }
 }
 
@@ -184,6 +211,24 @@ impl StatCache {
         Ok(private::replace_with(path, write, Durable::No)?)
     }
 
+    /// Writes this cache again, with what `fresh` says instead of what it says itself.
+    pub(crate) fn save_with(
+        &self,
+        path: &Path,
+        fresh: &Fresh,
+        packs: &[String],
+        basis: &Basis,
+    ) -> Result<(), Error> {
+        let write = |file: &mut File| write_with(file, self, fresh, packs, basis);
+        Ok(private::replace_with(path, write, Durable::No)?)
+    }
+
+    /// The bytes of the directory with this number.
+    fn span(&self, at: usize) -> Option<Range<usize>> {
+        let table_at = self.bytes.len().checked_sub(8 + 8 * self.dirs.len())?;
+        Some(*self.dirs.get(at)?..self.dirs.get(at + 1).copied().unwrap_or(table_at))
+    }
+
     /// Lets the cache at `path` rely on the packs `now`, which hold everything that the `merged`
     /// ones held. One that relies on others as well is left alone.
     pub(crate) fn follow_merge(path: &Path, merged: &[String], now: &[String]) {
@@ -250,20 +295,12 @@ impl StatCache {
         Some(self.nth(self.position(path)?)?.1)
     }
 
-    /// The directories that `wanted` picks, as they are remembered. It is told the path, and
-    /// whether there are ignored files.
-    pub(crate) fn part(&self, wanted: impl Fn(&[u8], bool) -> bool) -> Listing {
-        let is_ignored_file = |entry: CachedEntry<'_>| {
-            entry.fate == Fate::LeftOut && entry.stat.kind != FileKind::Dir
+    /// The directories with these numbers, as they are remembered.
+    pub(crate) fn part(&self, numbers: &BTreeSet<usize>) -> Vec<ListedDir> {
+        let listed = |(path, dir): (&[u8], CachedDir<'_>)| {
+            dir.listed(path, dir.entries().map(|entry| entry.listed()).collect())
         };
-        let mut part = Listing::default();
-        for (path, dir) in (0..self.len()).filter_map(|at| self.nth(at)) {
-            if wanted(path, dir.entries().any(is_ignored_file)) {
-                let entries = dir.entries().map(|entry| entry.listed()).collect();
-                part.dirs.push(dir.listed(path, entries));
-            }
-        }
-        part
+        numbers.iter().filter_map(|at| self.nth(*at)).map(listed).collect()
     }
 
     /// A directory by its number, and its path.
@@ -423,6 +460,73 @@ fn write(
     out.finish()
 }
 
+/// Writes what is as it was as it lies there, and the rest between.
+fn write_with(
+    out: &mut impl Write,
+    cache: &StatCache,
+    fresh: &Fresh,
+    packs: &[String],
+    basis: &Basis,
+) -> io::Result<()> {
+    let mut out = Summed { out, sum: crc32fast::Hasher::new(), bytes: 0 };
+    let mut piece = Vec::new();
+    put_head(&mut piece, packs, basis);
+    out.put(&mut piece)?;
+    let mut copy = Copying { cache, run: 0..0, table: Vec::with_capacity(cache.len() * 8 + 64) };
+    let mut new = fresh.dirs.iter().peekable();
+    for at in 0..cache.len() {
+        let misplaced = || io::Error::other("the cache is not in order");
+        let ((path, _), span) = cache.nth(at).zip(cache.span(at)).ok_or_else(misplaced)?;
+        while let Some((_, dir)) = new.next_if(|(new, _)| new.as_slice() <= path) {
+            copy.put(&mut out, dir)?;
+        }
+        if fresh.leaves(path) {
+            copy.take(&mut out, span)?;
+        }
+    }
+    for (_, dir) in new {
+        copy.put(&mut out, dir)?;
+    }
+    copy.flush(&mut out)?;
+    put_table(&mut piece, &copy.table);
+    out.put(&mut piece)?;
+    out.finish()
+}
+
+/// Copies directories that lie beside each other in one go.
+struct Copying<'a> {
+    cache: &'a StatCache,
+    /// Taken and not written yet.
+    run: Range<usize>,
+    table: Vec<u8>,
+}
+
+impl Copying<'_> {
+    fn take<W: Write>(&mut self, out: &mut Summed<'_, W>, span: Range<usize>) -> io::Result<()> {
+        if self.run.end != span.start {
+            self.flush(out)?;
+            self.run = span.start..span.start;
+        }
+        self.table.extend((out.bytes + self.run.len() as u64).to_le_bytes());
+        self.run.end = span.end;
+        Ok(())
+    }
+
+    fn put<W: Write>(&mut self, out: &mut Summed<'_, W>, dir: &ListedDir) -> io::Result<()> {
+        self.flush(out)?;
+        self.table.extend(out.bytes.to_le_bytes());
+        let mut piece = Vec::new();
+        put_dir(&mut piece, dir);
+        out.put(&mut piece)
+    }
+
+    fn flush<W: Write>(&mut self, out: &mut Summed<'_, W>) -> io::Result<()> {
+        let run = std::mem::take(&mut self.run);
+        let bytes = self.cache.bytes.get(run).ok_or_else(|| io::Error::other("cut off"))?;
+        out.put_all(bytes)
+    }
+}
+
 /// Passes pieces on and sums them up.
 struct Summed<'a, W> {
     out: &'a mut W,
@@ -432,11 +536,15 @@ struct Summed<'a, W> {
 
 impl<W: Write> Summed<'_, W> {
     fn put(&mut self, piece: &mut Vec<u8>) -> io::Result<()> {
-        self.sum.update(piece);
-        self.bytes += piece.len() as u64;
-        self.out.write_all(piece)?;
+        self.put_all(piece)?;
         piece.clear();
         Ok(())
+    }
+
+    fn put_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.sum.update(bytes);
+        self.bytes += bytes.len() as u64;
+        self.out.write_all(bytes)
     }
 
     fn finish(self) -> io::Result<()> {
@@ -595,6 +703,33 @@ mod tests {
         assert_eq!(cache.relying_on(&packs), encode(&sample(), &packs, &basis()));
         let back = StatCache::decode(cache.relying_on(&packs).into()).unwrap();
         assert_eq!(back.relying_on(&[]), encode(&sample(), &[], &basis()));
+    }
+
+    /// Directories come, change and go, before, between and behind those that stay.
+    #[test]
+    fn a_cache_with_something_fresh_is_the_cache_of_the_whole() {
+        let paths = |names: &[&str]| -> Listing {
+            let dir = |name: &&str| ListedDir {
+                path: name.as_bytes().to_vec(),
+                rules: name.len() as u64,
+                ..sample().dirs[usize::from(name.contains('x'))].clone()
+            };
+            Listing { dirs: names.iter().map(dir).collect(), ..Listing::default() }
+        };
+        let check = |before: &[&str], gone: &[&str], fresh: &[&str], after: &[&str]| {
+            let cache = StatCache::of(&paths(before));
+            let dirs = paths(fresh).dirs.into_iter().map(|dir| (dir.path.clone(), dir)).collect();
+            let gone = Dirty::new(gone.iter().map(|path| path.as_bytes().to_vec()));
+            let mut bytes = Vec::new();
+            write_with(&mut bytes, &cache, &Fresh { dirs, gone }, &["p".into()], &basis()).unwrap();
+            assert_eq!(bytes, encode(&paths(after), &["p".into()], &basis()), "{after:?}");
+        };
+        let before = ["", "a", "a/b", "c", "d"];
+        check(&before, &[], &[], &before);
+        check(&before, &["a"], &[""], &["", "c", "d"]);
+        check(&before, &["a", "e"], &["", "a", "e", "e/x"], &["", "a", "c", "d", "e", "e/x"]);
+        check(&before, &["a.x", "d"], &["", "a.x", "c"], &["", "a", "a.x", "a/b", "c"]);
+        check(&["", "a"], &["a"], &[""], &[""]);
     }
 
     #[test]

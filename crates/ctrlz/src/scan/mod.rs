@@ -8,6 +8,7 @@
 //! directory.
 
 mod cache;
+mod differ;
 mod dirty;
 mod read;
 mod verify;
@@ -27,6 +28,7 @@ use crate::git::{IndexFile, ObjectId, Rules, Verdict};
 use crate::path::{PathText, escape};
 
 pub(crate) use cache::{Basis, IndexStamp, StatCache};
+pub(crate) use differ::differences;
 pub(crate) use dirty::Dirty;
 pub(crate) use read::{Outcome as ReadOutcome, read_entry, read_listing};
 pub(crate) use verify::{Proof, verify};

@@ -25,6 +25,15 @@ pub(crate) struct Proof {
     whole: bool,
     files: u64,
     linked: Vec<Vec<u8>>,
+    /// What differs in directories in which no name came or went.
+    pub(super) differing: Vec<Vec<u8>>,
+    /// Directories that are gone, or in which names came or went.
+    pub(super) moved: Vec<usize>,
+    /// Directories with ignored files.
+    with_ignored: Vec<usize>,
+    /// Whether paths can be told one by one: the user's index decides as it did, and every
+    /// directory that was entered is remembered.
+    pub(super) told_apart: bool,
 }
 
 impl Proof {
@@ -38,9 +47,14 @@ impl Proof {
         self.whole
     }
 
-    /// How many files there are, if everything is as it was.
+    /// How many files are remembered.
     pub(crate) fn files(&self) -> u64 {
         self.files
+    }
+
+    /// The remembered directories with ignored files, by their numbers.
+    pub(crate) fn with_ignored(&self) -> &[usize] {
+        &self.with_ignored
     }
 
     /// Whether the directory with this number and its entries are as they were. It says nothing of
@@ -64,16 +78,24 @@ pub(crate) fn verify(
     let threads = input.threads.min(cache.len().div_ceil(4 * RUN));
     let seen = on_threads(threads, || pass.work());
     progress.check()?;
-    let mut same = vec![true; cache.len()];
-    for changed in seen.iter().flat_map(|seen| &seen.changed) {
-        same[*changed] = false;
+    let mut proof = Proof { same: vec![true; cache.len()], ..Proof::default() };
+    let mut entered = 0;
+    for seen in seen {
+        for changed in seen.changed.into_iter().chain(seen.moved.iter().copied()) {
+            proof.same[changed] = false;
+        }
+        entered += seen.entered;
+        proof.files += seen.files;
+        proof.linked.extend(seen.linked);
+        proof.differing.extend(seen.differing);
+        proof.moved.extend(seen.moved);
+        proof.with_ignored.extend(seen.with_ignored);
     }
-    let entered: usize = seen.iter().map(|seen| seen.entered).sum();
     // Every directory but the work tree itself was entered from another one.
-    let whole = entered + 1 == cache.len() && same.iter().all(|same| *same);
-    let files = seen.iter().map(|seen| seen.files).sum();
-    let linked = seen.into_iter().flat_map(|seen| seen.linked).collect();
-    Ok(Proof { same, whole, files, linked })
+    let complete = entered + 1 == cache.len();
+    proof.whole = complete && proof.same.iter().all(|same| *same);
+    proof.told_apart = complete && same_index;
+    Ok(proof)
 }
 
 struct Pass<'a> {
@@ -90,6 +112,9 @@ struct Pass<'a> {
 #[derive(Default)]
 struct Seen {
     changed: Vec<usize>,
+    moved: Vec<usize>,
+    with_ignored: Vec<usize>,
+    differing: Vec<Vec<u8>>,
     entered: usize,
     files: u64,
     linked: Vec<Vec<u8>>,
@@ -104,32 +129,39 @@ impl Pass<'_> {
                 return seen;
             }
             for at in start..(start + RUN).min(self.cache.len()) {
-                if !self.is_same(at, &mut seen) {
-                    seen.changed.push(at);
-                }
+                self.look_at(at, &mut seen);
             }
         }
     }
 
-    fn is_same(&self, at: usize, seen: &mut Seen) -> bool {
-        let Some((path, cached)) = self.cache.nth(at) else { return false };
-        if cached.in_ignored && !self.same_index {
-            return false;
-        }
-        let Some(dir) = self.root.glimpse(path) else { return false };
-        let same = dir.stat_self().is_some_and(|now| cached.listing_holds(self.trust, &now));
-        if !same {
-            return false;
-        }
-        let mut count = 0;
+    fn look_at(&self, at: usize, seen: &mut Seen) {
+        let Some((path, cached)) = self.cache.nth(at) else { return seen.moved.push(at) };
+        let holds = |dir: &Glimpse| {
+            dir.stat_self().is_some_and(|now| cached.listing_holds(self.trust, &now))
+        };
+        let dir = self.root.glimpse(path).filter(holds);
+        let differing = seen.differing.len();
+        let (mut count, mut ignored_files) = (0, false);
         for entry in cached.entries() {
-            if !self.entry_is_same(path, &dir, &entry, seen) {
-                return false;
+            seen.files += u64::from(matches!(entry.fate, Fate::Known(_)));
+            seen.entered += usize::from(entry.fate == Fate::Entered);
+            ignored_files |= entry.is_ignored_file();
+            if let Some(dir) = &dir
+                && !self.entry_is_same(path, dir, &entry, &mut seen.linked)
+            {
+                seen.differing.push(join(path, entry.name));
             }
             count += 1;
         }
         Progress::add(&self.progress.files, count);
-        count == cached.len()
+        if ignored_files {
+            seen.with_ignored.push(at);
+        }
+        if dir.is_none() || count != cached.len() {
+            seen.moved.push(at);
+        } else if seen.differing.len() > differing || (cached.in_ignored && !self.same_index) {
+            seen.changed.push(at);
+        }
     }
 
     fn entry_is_same(
@@ -137,26 +169,22 @@ impl Pass<'_> {
         path: &[u8],
         dir: &Glimpse,
         entry: &CachedEntry<'_>,
-        seen: &mut Seen,
+        linked: &mut Vec<Vec<u8>>,
     ) -> bool {
         let by_index = entry.verdict == Verdict::Ignored && !self.same_index;
         match entry.fate {
             Fate::Known(_) => {
-                seen.files += 1;
                 if entry.racy || by_index {
                     return false;
                 }
                 let Some(now) = dir.stat(entry.name) else { return false };
                 if now.kind == FileKind::File && now.links > 1 {
-                    seen.linked.push(join(path, entry.name));
+                    linked.push(join(path, entry.name));
                 }
                 !now.mount_root && entry.holds(self.trust, &now)
             }
             // The parent's stamp says that it was not replaced; its own is looked at in its turn.
-            Fate::Entered => {
-                seen.entered += 1;
-                entry.stat.kind == FileKind::Dir && !by_index
-            }
+            Fate::Entered => entry.stat.kind == FileKind::Dir && !by_index,
             // Rules that are not captured have to be read again.
             Fate::LeftOut => !by_index && entry.name != b".gitignore",
             Fate::Protected => true,

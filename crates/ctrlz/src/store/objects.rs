@@ -370,6 +370,9 @@ fn open_listed(indexes: &BTreeSet<PathBuf>, known: &[Arc<PackFile>]) -> Result<P
             Err(why) => damaged.push((index.clone(), why.to_string())),
         }
     }
+    // The newest objects lie in small packs and are looked for most; every look into a large index
+    // costs fresh pages.
+    open.sort_by_key(|pack: &Arc<PackFile>| pack.object_count());
     Ok(Packs { open: Arc::new(open), damaged, loose: false })
 }
 

@@ -15,7 +15,8 @@ use crate::git::{ObjectId, Verdict};
 use crate::path::{PathText, TreePath, is_within, join, split};
 use crate::restore::Extent;
 use crate::scan::{
-    Content, Dirty, EntryStat, Listing, ReadOutcome, StatCache, is_racy, rules_above,
+    Content, Dirty, EntryStat, ListedDir, Listing, Proof, ReadOutcome, StatCache, is_racy,
+    rules_above,
 };
 use crate::store::{
     Companion, CompanionData, NewCompanion, OpenStep, Operation, PackWriter, TreeChange, edit_tree,
@@ -254,24 +255,21 @@ impl Workspace {
         })
     }
 
-    /// Whether the ignored files that are kept are those of the last snapshot, where everything
-    /// else is known to be as `cache` says.
-    pub(super) fn keeps_the_same(
+    /// The directories that decide which ignored files are kept: those with ignored files, and
+    /// those of named ones, as they are remembered.
+    pub(super) fn ignored_part(
         &self,
         hold: &Hold,
         cache: &StatCache,
+        proof: &Proof,
         cause: &Cause,
-        last: &Operation,
-        keep: &StoreKeep<'_>,
-    ) -> Result<bool, Error> {
+    ) -> Result<Vec<ListedDir>, Error> {
         let steps = hold.open_steps()?;
         let named = steps.iter().flat_map(|step| &step.paths).chain(&cause.named);
-        let mut dirs: BTreeSet<Vec<u8>> = named.map(|path| path.parent_bytes().to_vec()).collect();
-        dirs.extend(recall(hold).keys().map(|path| split(path).0.to_vec()));
-        // All that matters here: directories with ignored files, and those of named ones.
-        let part = cache.part(|path, has_ignored_files| has_ignored_files || dirs.contains(path));
-        let kept = self.keep_ignored(hold, &part, cause, Some(last), keep, None)?;
-        Ok(kept.new.is_none() && kept.same == last.meta.companion)
+        let named = named.map(|path| path.parent_bytes().to_vec());
+        let kept = recall(hold).into_keys().map(|path| split(&path).0.to_vec());
+        let numbers = named.chain(kept).filter_map(|dir| cache.position(&dir));
+        Ok(cache.part(&numbers.chain(proof.with_ignored().iter().copied()).collect()))
     }
 
     /// What open steps name, and what earlier ones named, as far as the snapshot does not hold it.

@@ -4,6 +4,8 @@ mod absence;
 mod ask;
 mod companion;
 mod credit;
+mod differing;
+mod partly;
 mod put_back;
 mod quota;
 mod read;

@@ -21,6 +21,7 @@ use crate::store::{
 };
 
 use super::companion::Kept;
+use super::differing::Ground;
 use super::quota::{Allowance, Probe, QuotaUse};
 use super::shared_scan::Moment;
 use super::{Cause, Hold, Recovery, Workspace};
@@ -303,18 +304,12 @@ impl Workspace {
             true => None,
             false => Some(verify(&hold.root, &input, &basis.index, progress)?),
         };
-        let as_recorded = proof.as_ref().filter(|proof| proof.is_whole() && need == Need::Snapshot);
-        if let (Some(proof), Some(last)) = (as_recorded, last)
-            && cache.basis().operation == Some(last.commit)
-            && cache.basis().index == basis.index
-            && !cause.always
-            && self.keeps_the_same(hold, &cache, cause, last, &keep)?
-        {
-            let nothing = Published::default();
-            let (operation, listing) = (last.clone(), Listing::default());
-            let snapshot = snapshot(&operation, false, &listing, 0, &nothing, loans.left);
-            let snapshot = Snapshot { files: proof.files(), ..snapshot };
-            return Ok(Tracked { snapshot, operation, listing });
+        if let (Need::Snapshot, Some(proof), Some(last)) = (need, &proof, last) {
+            let borrowed = loans.left;
+            let ground = Ground { last, input: &input, proof, basis: &basis, borrowed };
+            if let Some(tracked) = self.track_known(hold, cause, &ground, &keep, progress)? {
+                return Ok(tracked);
+            }
         }
         let (index, index_is_readable) = match &self.repo {
             Some(repo) => repo.index()?,
@@ -387,6 +382,40 @@ impl Workspace {
         let mut snapshot = snapshot(&operation, true, &listing, files_read, &published, lent);
         snapshot.quota_mark = room.and_then(|room| passed_mark(room.used, published.bytes));
         Ok(Tracked { snapshot, operation, listing })
+    }
+
+    /// The snapshot where everything, or all but a little, is as it is remembered.
+    fn track_known(
+        &self,
+        hold: &Hold,
+        cause: &Cause,
+        ground: &Ground<'_>,
+        keep: &StoreKeep<'_>,
+        progress: &Progress,
+    ) -> Result<Option<Tracked>, Error> {
+        let &Ground { last, input, proof, basis, borrowed } = ground;
+        let cache = input.cache;
+        let is_recorded = proof.is_whole()
+            && cache.basis().operation == Some(last.commit)
+            && cache.basis().index == basis.index
+            && !cause.always;
+        if is_recorded {
+            let dirs = self.ignored_part(hold, cache, proof, cause)?;
+            let part = Listing { dirs, ..Listing::default() };
+            let kept = self.keep_ignored(hold, &part, cause, Some(last), keep, None)?;
+            if kept.new.is_none() && kept.same == last.meta.companion {
+                let (operation, listing) = (last.clone(), Listing::default());
+                let published = Published::default();
+                let snapshot = snapshot(&operation, false, &listing, 0, &published, borrowed);
+                let snapshot = Snapshot { files: proof.files(), ..snapshot };
+                return Ok(Some(Tracked { snapshot, operation, listing }));
+            }
+        }
+        match self.record_differing(hold, cause, ground, progress) {
+            // A scan of everything needs no older object, and puts back what is lost.
+            Err(Error::Damaged { .. } | Error::HostileTree { .. }) => Ok(None),
+            recorded => recorded,
+        }
     }
 
     /// Scans again what vanished during the scan: it may have been renamed to a place that had

@@ -7,23 +7,20 @@
 //! lost track or does not answer, a record that is too old — everything is scanned, and the moment
 //! that the watcher named before the scan starts a new record.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::compare::{Trees, changes};
 use crate::error::Error;
 use crate::fs::private::{self, Durable, read_small};
-use crate::git::{Kind, ObjectId, hash_object};
-use crate::path::{PathText, TreePath, is_within, join, split};
-use crate::scan::{
-    Content, Dirty, ListInput, Listing, Progress, SkipReason, StatCache, Token, list, read_listing,
-};
-use crate::store::{Borrowed, Meta, NewOperation, Operation, WorkTree, edit_tree};
+use crate::git::ObjectId;
+use crate::path::PathText;
+use crate::scan::{Dirty, Progress, Token};
+use crate::store::{Borrowed, Operation, WorkTree};
 
 use super::ask::{Answer, Question, ask};
-use super::quota::Allowance;
-use super::track::{Edit, StoreKeep, passed_mark, snapshot};
+use super::partly::{Looked, to_try_again};
+use super::track::StoreKeep;
 use super::watcher::{key_of, now_millis};
 use super::{Cause, Hold, Options, Snapshot, TrackOptions, Workspace};
 
@@ -31,8 +28,6 @@ use super::{Cause, Hold, Options, Snapshot, TrackOptions, Workspace};
 const ROUNDS: usize = 3;
 /// What failed before or has several names is looked at every time, unless it is more than this.
 const MAX_RETRIES: usize = 100;
-/// Fewer files are read before a second thread has started.
-const MANY_FILES: u64 = 32;
 const MAX_STATE_BYTES: u64 = 4 << 20;
 
 /// What the newest operation has to do with the watcher's counting.
@@ -245,47 +240,27 @@ impl Workspace {
         let named = self.always_listed(hold, cause)?;
         let dirty = told.dirty.iter().cloned().chain(retries).chain(named).collect();
         let looked = self.look_at(hold, cause, told, dirty, &keep, progress)?;
-        let Some(Looked { token, dirty, listing, read, room }) = looked else { return Ok(None) };
-        let found = listing.dirs.iter().map(|dir| dir.entries.len() as u64).sum::<u64>();
-        if told.state.files.saturating_add(found) > self.options.max_files {
+        let Some((token, looked)) = looked else { return Ok(None) };
+        let files = told.state.files;
+        let Some(edited) = self.edited(hold, &last, files, &looked, &pack)? else {
             return Ok(None);
-        }
-        let trees = Trees::new(&store.objects);
-        if !rules_hold(&trees, &last, &dirty, &listing)? {
-            return Ok(None);
-        }
-        let edit = edit(&trees, &last, &dirty, &listing, read)?;
-        let tree = edit_tree(&store.objects, &pack, last.snapshot, &edit.changes)?;
-        let kept =
-            self.keep_ignored_dirty(hold, &listing, &dirty, cause, &last, (&keep, room.as_ref()))?;
+        };
+        let Looked { dirty, listing, room, .. } = &looked;
+        let room = (&keep, room.as_ref());
+        let kept = self.keep_ignored_dirty(hold, listing, dirty, cause, &last, room)?;
         let Some(kept) = kept else { return Ok(None) };
-        let meta = Meta { companion: kept.same, ..edit.meta };
-        let mut state =
-            WatchState { token, index: told.ground.index.clone(), ..told.state.clone() };
-        let same = kept.new.is_none() && tree == last.snapshot && meta.says_the_same_as(&last.meta);
-        if !cause.always && same {
-            // Nothing was added that the store did not have.
-            let published = pack.publish()?;
-            state.save(&hold.work_tree);
-            let mut snapshot = snapshot(&last, false, &listing, read, &published, 0);
-            (snapshot.files, snapshot.watched) = (state.files, true);
-            return Ok(Some((snapshot, last)));
+        let index = told.ground.index.clone();
+        let mut state = WatchState { token, index, ..told.state.clone() };
+        let recorded = self.record_edited(hold, cause, &last, edited, kept, pack)?;
+        if recorded.is_new {
+            state.commit = recorded.operation.commit;
+            state.packs = store.objects.pack_names();
+            state.files = recorded.files_after(files);
         }
-        let before = Some(&last.snapshot);
-        let (kind, details, pack) = hold.credited(cause, pack, before, &tree, &kept)?;
-        let new = NewOperation { kind, snapshot: tree, meta, details, companion: kept.new };
-        let (operation, published) = hold.work_tree.append(store, pack, Some(&last), new)?;
-        for change in changes(&store.objects, &last.snapshot, &tree)? {
-            state.files += u64::from(change.before.is_none());
-            state.files -= u64::from(change.after.is_none()).min(state.files);
-        }
-        state.commit = operation.commit;
-        state.packs = store.objects.pack_names();
         state.save(&hold.work_tree);
-        let mut snapshot = snapshot(&operation, true, &listing, read, &published, 0);
+        let mut snapshot = recorded.snapshot(&looked, 0);
         (snapshot.files, snapshot.watched) = (state.files, true);
-        snapshot.quota_mark = room.and_then(|room| passed_mark(room.used, published.bytes));
-        Ok(Some((snapshot, operation)))
+        Ok(Some((snapshot, recorded.operation)))
     }
 
     /// Whether the record still belongs to `last`; gives what has to be tried again anyhow.
@@ -312,19 +287,14 @@ impl Workspace {
         if outer != self.outer_rules(&hold.store)? {
             return Ok(None);
         }
-        let failed = last.meta.skipped.iter();
-        let failed = failed.filter(|skipped| {
-            skipped.reason.is_failure() || skipped.reason == SkipReason::Restless
-        });
         let linked = state.linked.iter().cloned().map(PathText::into_bytes);
-        let failed = failed.map(|skipped| skipped.path.clone());
+        let Some(failed) = to_try_again(last) else { return Ok(None) };
         let retries: Vec<Vec<u8>> = failed.chain(linked).collect();
-        let hopeless =
-            last.meta.skipped.iter().any(|skipped| skipped.reason == SkipReason::UnreadableIndex);
-        Ok((!hopeless && retries.len() <= MAX_RETRIES).then_some(retries))
+        Ok((retries.len() <= MAX_RETRIES).then_some(retries))
     }
 
-    /// Lists and reads what is dirty, and what becomes dirty while something is missing.
+    /// Lists and reads what is dirty, and what becomes dirty while something is missing; also gives
+    /// the moment from which on it has to be looked at again.
     ///
     /// A path that is gone may have been renamed to where nobody looked; the watcher knows.
     fn look_at(
@@ -335,30 +305,21 @@ impl Workspace {
         paths: BTreeSet<Vec<u8>>,
         keep: &StoreKeep<'_>,
         progress: &Progress,
-    ) -> Result<Option<Looked>, Error> {
+    ) -> Result<Option<(Token, Looked)>, Error> {
         let (mut paths, mut token) = (paths, told.token.clone());
         for _ in 0..ROUNDS {
             let dirty = Dirty::new(paths.iter().cloned());
-            if dirty.covers(b"") {
+            let Some(looked) = self.look_at_dirty(hold, cause, dirty, keep, progress)? else {
                 return Ok(None);
-            }
-            let mut listing = self.list_dirty(hold, &dirty, keep, progress)?;
-            let read = self.check_budget(hold, &listing, progress)?;
-            let room = self.room_for(hold, cause, &listing)?;
-            if room.is_some_and(|room| !room.fits_all(keep, &listing)) {
-                // What is left out then is decided over everything.
-                return Ok(None);
-            }
-            let threads = if read < MANY_FILES { 1 } else { self.options.threads.max(1) };
-            read_listing(&hold.root, &mut listing, keep, threads, progress)?;
-            let settled =
-                listing.vanished.is_empty() && dirty.paths().all(|path| is_listed(&listing, path));
-            if settled {
-                return Ok(Some(Looked { token, dirty, listing, read, room }));
+            };
+            if !looked.lacks_something() {
+                return Ok(Some((token, looked)));
             }
             match self.ask(hold, told.ground, Some(token.clone())) {
-                Some((now, Some(more))) if more.is_empty() && listing.vanished.is_empty() => {
-                    return Ok(Some(Looked { token: now, dirty, listing, read, room }));
+                Some((now, Some(more)))
+                    if more.is_empty() && looked.listing.vanished.is_empty() =>
+                {
+                    return Ok(Some((now, looked)));
                 }
                 Some((now, Some(more))) => {
                     paths.extend(more);
@@ -369,208 +330,4 @@ impl Workspace {
         }
         Ok(None)
     }
-
-    /// Lists what is dirty, by the rules of a scan of everything.
-    fn list_dirty(
-        &self,
-        hold: &Hold,
-        dirty: &Dirty,
-        keep: &StoreKeep<'_>,
-        progress: &Progress,
-    ) -> Result<Listing, Error> {
-        if dirty.paths().next().is_none() {
-            return Ok(Listing::default());
-        }
-        let cache = StatCache::default();
-        let rules = self.outer_rules(&hold.store)?.base();
-        let input = self.list_input(
-            &hold.store,
-            &hold.root,
-            &cache,
-            rules,
-            false,
-            &TrackOptions::default(),
-        )?;
-        // A few paths are not worth the threads.
-        let input = ListInput { only: Some(dirty), threads: 1, ..input };
-        let listing = list(&hold.root, &input, keep, progress)?;
-        // The user's index is large. It only matters for what is ignored or new and large.
-        let matters = |content: &Content| {
-            matches!(content, Content::Ignored | Content::Skipped(SkipReason::TooLarge { .. }))
-        };
-        let mut entries = listing.dirs.iter().flat_map(|dir| &dir.entries);
-        let Some(repo) =
-            self.repo.as_ref().filter(|_| entries.any(|entry| matters(&entry.content)))
-        else {
-            return Ok(listing);
-        };
-        let (index, _) = repo.index()?;
-        list(&hold.root, &ListInput { index: index.as_ref(), ..input }, keep, progress)
-    }
-}
-
-/// What was looked at, and the moment from which on it has to be looked at again.
-struct Looked {
-    token: Token,
-    dirty: Dirty,
-    listing: Listing,
-    read: u64,
-    room: Option<Allowance>,
-}
-
-fn is_listed(listing: &Listing, path: &[u8]) -> bool {
-    let (parent, name) = split(path);
-    let entries = dir_at(listing, parent).map(|dir| dir.entries.as_slice()).unwrap_or_default();
-    entries.iter().any(|entry| *entry.name == *name)
-}
-
-fn dir_at<'a>(listing: &'a Listing, path: &[u8]) -> Option<&'a crate::scan::ListedDir> {
-    let at = listing.dirs.binary_search_by(|dir| dir.path.as_slice().cmp(path)).ok()?;
-    Some(&listing.dirs[at])
-}
-
-/// Whether the ignore files on the way to what is dirty are those of the last snapshot.
-///
-/// The watcher tells of every change to one; this is for one that changed a moment ago.
-fn rules_hold(
-    trees: &Trees<'_>,
-    last: &Operation,
-    dirty: &Dirty,
-    listing: &Listing,
-) -> Result<bool, Error> {
-    let hidden: BTreeMap<Vec<u8>, Vec<u8>> = last
-        .meta
-        .rules
-        .hidden
-        .iter()
-        .map(|(path, text)| (path.clone().into_bytes(), text.clone().into_bytes()))
-        .collect();
-    for way in dirty.ways().filter(|way| dir_at(listing, way).is_some()) {
-        let file = join(way, b".gitignore");
-        let now = listing.hidden_rules.iter().find(|(path, _)| *path == file);
-        let path = TreePath::from_scan(file.clone());
-        let then = trees.find(&last.snapshot, &path)?.filter(|entry| entry.kind.is_file());
-        let same = match now {
-            Some((_, text)) => {
-                let id = hash_object(Kind::Blob, text);
-                hidden.get(&file) == Some(text)
-                    || (then.is_some() && then.map(|then| then.id) == id)
-            }
-            None => then.is_none() && !hidden.contains_key(&file),
-        };
-        if !same {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-/// The last snapshot with what is dirty replaced by what was found.
-fn edit(
-    trees: &Trees<'_>,
-    last: &Operation,
-    dirty: &Dirty,
-    listing: &Listing,
-    read: u64,
-) -> Result<Edit, Error> {
-    let mut edit = Edit { changes: BTreeMap::new(), meta: last.meta.clone(), read };
-    // A directory on the way that was not listed is none any more, or may not be entered.
-    let closed = dirty.ways().filter(|way| dir_at(listing, way).is_none());
-    let gone: Vec<Vec<u8>> = dirty.paths().chain(closed).map(<[u8]>::to_vec).collect();
-    let gone_set = Dirty::new(gone.iter().cloned());
-    let is_way = |path: &[u8]| dirty.names_in(path).is_some();
-    let Meta { skipped, modes, empty_dirs, rules, .. } = &mut edit.meta;
-    skipped.retain(|skipped| !gone_set.covers(&skipped.path));
-    modes.retain(|(path, _)| {
-        let path = path.clone().into_bytes();
-        !gone_set.covers(&path) && !is_way(&path)
-    });
-    empty_dirs.retain(|dir| !gone_set.covers(dir.as_bytes()));
-    rules.hidden.retain(|(path, _)| !gone_set.covers(&path.clone().into_bytes()));
-    edit.changes.extend(gone.into_iter().map(|path| (path, None)));
-    let kept = edit.meta.rules.hidden.clone();
-    edit.take_listing(listing);
-    // Of directories on the way, the ignore files were read but not listed; they are the same.
-    let is_new = |(path, _): &&(PathText, PathText)| {
-        let path = path.clone().into_bytes();
-        !is_way(split(&path).0)
-    };
-    let hidden: Vec<_> = edit.meta.rules.hidden.iter().filter(is_new).cloned().collect();
-    edit.meta.rules.hidden = kept;
-    edit.meta.rules.hidden.extend(hidden);
-    edit.meta.rules.hidden.sort_by_cached_key(|(path, _)| path.clone().into_bytes());
-    edit.meta.rules.hidden.dedup();
-    settle_empty_dirs(trees, last, listing, &mut edit)?;
-    edit.meta.sort();
-    edit.meta.skipped.dedup();
-    Ok(edit)
-}
-
-/// Finds out which of the directories that were looked at hold no captured file, deepest only.
-fn settle_empty_dirs(
-    trees: &Trees<'_>,
-    last: &Operation,
-    listing: &Listing,
-    edit: &mut Edit,
-) -> Result<(), Error> {
-    let mut empty: BTreeSet<Vec<u8>> =
-        edit.meta.empty_dirs.iter().map(|dir| dir.as_bytes().to_vec()).collect();
-    for dir in listing.dirs.iter().filter(|dir| !dir.path.is_empty()) {
-        if holds_files(trees, last, &edit.changes, &dir.path)? {
-            empty.remove(&dir.path);
-        } else {
-            empty.insert(dir.path.clone());
-        }
-    }
-    let parents: BTreeSet<Vec<u8>> = empty
-        .iter()
-        .flat_map(|dir| super::absence::parents(dir).map(<[u8]>::to_vec).collect::<Vec<_>>())
-        .collect();
-    let deepest = empty.into_iter().filter(|dir| !parents.contains(dir));
-    edit.meta.empty_dirs = deepest.map(TreePath::from_scan).collect();
-    Ok(())
-}
-
-type Changes = BTreeMap<Vec<u8>, crate::store::TreeChange>;
-
-/// Whether anything is captured in the directory `dir` after the changes.
-fn holds_files(
-    trees: &Trees<'_>,
-    last: &Operation,
-    changes: &Changes,
-    dir: &[u8],
-) -> Result<bool, Error> {
-    let start = join(dir, b"");
-    let below = || {
-        let after = changes.range(start.clone()..);
-        after.take_while(|(path, _)| is_within(path, dir))
-    };
-    if below().any(|(_, change)| change.is_some()) {
-        return Ok(true);
-    }
-    let is_gone = |path: &[u8]| {
-        changes.get(path).is_some_and(Option::is_none)
-            || super::absence::parents(path)
-                .any(|above| changes.get(above).is_some_and(Option::is_none))
-    };
-    if is_gone(dir) {
-        return Ok(false);
-    }
-    let path = TreePath::from_scan(dir.to_vec());
-    let Some(entry) = trees.find(&last.snapshot, &path)?.filter(|entry| entry.kind.is_tree())
-    else {
-        return Ok(false);
-    };
-    // No tree of a snapshot is empty, so one name that stays is enough.
-    for (name, kind) in trees.names(&entry.id)? {
-        let path = join(dir, &name);
-        let next = changes.range(join(&path, b"")..).next();
-        let untouched = !changes.contains_key(&path)
-            && next.is_none_or(|(changed, _)| !is_within(changed, &path));
-        let stays = untouched || (kind.is_tree() && holds_files(trees, last, changes, &path)?);
-        if stays {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }

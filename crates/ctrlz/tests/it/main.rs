@@ -11,6 +11,7 @@ mod ignored;
 mod oracle;
 mod partial;
 // What a scan may take from the last one, and what several may share.
+mod differing;
 mod incremental;
 // What comes back: every transition, modes, empty directories, exactness, rolling back.
 mod restore;

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::lab::{Lab, run};
 
 /// How often something is tried: more where there is time.
-fn times(few: usize, many: usize) -> usize {
+pub(crate) fn times(few: usize, many: usize) -> usize {
     xtask::many(few, many)
 }
 
@@ -49,7 +49,7 @@ impl Lab {
     }
 
     /// What a store that knows nothing makes of the work tree.
-    fn cold(&self) -> (Snapshot, Lab) {
+    pub(crate) fn cold(&self) -> (Snapshot, Lab) {
         let mut cold = Lab::new();
         cold.options = self.options.clone();
         cold.options.data_dir = cold.dir().join("data");
@@ -59,7 +59,7 @@ impl Lab {
     }
 
     /// Everything the newest operation says beside its tree, with permissions spelled out.
-    fn meta(&self, root: &Lab) -> Value {
+    pub(crate) fn meta(&self, root: &Lab) -> Value {
         let store = Workspace::open(&root.root(), self.options.clone()).unwrap();
         let store = store.store_path().unwrap().unwrap();
         let git = |args: &[&str]| crate::lab::git(&store, args);
@@ -109,7 +109,7 @@ impl Lab {
     }
 
     /// A copy of the store, to see what a scan of everything would have made of the same history.
-    fn copy(&self) -> Lab {
+    pub(crate) fn copy(&self) -> Lab {
         let mut copy = Lab::new();
         copy.options = self.options.clone();
         copy.options.data_dir = copy.dir().join("data");
@@ -121,7 +121,7 @@ impl Lab {
 
     /// The newest snapshot is what reading every file gives in a copy made before it.
     #[track_caller]
-    fn assert_as_scanned(&self, snapshot: &Snapshot, copy: &Lab, what: &str) {
+    pub(crate) fn assert_as_scanned(&self, snapshot: &Snapshot, copy: &Lab, what: &str) {
         let workspace = Workspace::open(&self.root(), copy.options.clone()).unwrap();
         let all = TrackOptions { rehash: true, ..TrackOptions::default() };
         let scanned = workspace.track(&all, &Progress::default()).unwrap();
@@ -134,7 +134,7 @@ impl Lab {
 
     /// The newest snapshot is what a cold scan gives, to the last permission.
     #[track_caller]
-    fn assert_as_cold(&self, snapshot: &Snapshot, what: &str) {
+    pub(crate) fn assert_as_cold(&self, snapshot: &Snapshot, what: &str) {
         let (scanned, cold) = self.cold();
         assert_eq!(snapshot.hash, scanned.hash, "{what}");
         assert_eq!(snapshot.skipped, scanned.skipped, "{what}");
@@ -143,7 +143,7 @@ impl Lab {
     }
 }
 
-fn random(state: &mut u64) -> usize {
+pub(crate) fn random(state: &mut u64) -> usize {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     (*state >> 33) as usize
 }
@@ -253,7 +253,7 @@ fn a_directory_that_is_no_repository_any_more_is_seen() {
 }
 
 /// Does something to the work tree, and says what.
-fn edit(lab: &Lab, state: &mut u64, round: usize) -> String {
+pub(crate) fn edit(lab: &Lab, state: &mut u64, round: usize) -> String {
     const DIRS: [&str; 8] =
         ["", "src/", "src/deep/", "src/deep/er/", "docs/", "out/", "new/", "n/m/"];
     const NAMES: [&str; 7] = ["a", "b", "c.log", "sub", "keep.log", "big", "x y"];

@@ -1,0 +1,235 @@
+//! Telling apart what changed: which paths are not as they are remembered.
+//!
+//! [`verify`](super::verify::verify) has looked at everything once. Where no name came or went it
+//! knows what differs; here the other directories are listed and compared with what is remembered
+//! of them. What comes out is what a watcher would have told, and a snapshot costs what changed.
+
+use std::collections::BTreeMap;
+
+use crate::error::Error;
+use crate::fs::{Dir, FileKind, FsTrust, Stat, Time};
+use crate::jobs::{on_threads, run_jobs};
+use crate::path::join;
+
+use super::cache::{CachedDir, CachedEntry, Fate, Fresh};
+use super::{Dirty, EntryStat, ListInput, ListedDir, Listing, Progress, Proof, StatCache, is_racy};
+
+/// If more than one of so many files differs, a listing of everything costs no more.
+const FEW: u64 = 4;
+/// Fewer directories are compared before a second thread has started.
+const MANY_DIRS: usize = 32;
+/// Directories are handed out in runs of this many.
+const RUN: usize = 64;
+
+/// What is not as it is remembered.
+#[derive(Debug, Default)]
+pub(crate) struct Differences {
+    /// What has to be looked at again.
+    pub(crate) paths: Vec<Vec<u8>>,
+    /// Directories whose names were compared. All that changes from here on changes their stamp.
+    pub(crate) compared: BTreeMap<Vec<u8>, Stamp>,
+}
+
+/// A directory's metadata before its names were read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stamp {
+    stat: EntryStat,
+    settled: bool,
+}
+
+/// What one directory came to.
+enum Compared {
+    Names {
+        path: Vec<u8>,
+        stamp: Stamp,
+        differing: Vec<Vec<u8>>,
+    },
+    /// It cannot be entered; whether it is gone, its parent says.
+    Closed(Vec<u8>),
+}
+
+/// Finds out what differs; `None` where that does not decide what a scan would find.
+pub(crate) fn differences(
+    root: &Dir,
+    input: &ListInput<'_>,
+    proof: &Proof,
+    progress: &Progress,
+) -> Result<Option<Differences>, Error> {
+    let few = (proof.files() / FEW).max(64);
+    let is_much = |count: usize| count as u64 > few;
+    if !proof.told_apart || is_much(proof.differing.len() + proof.moved.len()) {
+        return Ok(None);
+    }
+    let threads = if proof.moved.len() < MANY_DIRS { 1 } else { input.threads };
+    let jobs = proof.moved.clone();
+    let compared = run_jobs(threads, jobs, |at, _| compare(root, input.cache, input.trust, at));
+    progress.check()?;
+    let mut found = Differences { paths: proof.differing.clone(), ..Differences::default() };
+    let mut closed = Vec::new();
+    for compared in compared {
+        match compared {
+            Some(Compared::Names { path, stamp, differing }) => {
+                found.paths.extend(differing);
+                found.compared.insert(path, stamp);
+            }
+            Some(Compared::Closed(path)) => closed.push(path),
+            None => return Ok(None),
+        }
+    }
+    let dirty = Dirty::new(found.paths.iter().cloned());
+    let told = closed.iter().all(|path| dirty.covers(path));
+    Ok((told && !dirty.covers(b"") && !is_much(found.paths.len())).then_some(found))
+}
+
+/// Compares the names in a directory with those that are remembered.
+fn compare(root: &Dir, cache: &StatCache, trust: FsTrust, at: usize) -> Option<Compared> {
+    let (path, cached) = cache.nth(at)?;
+    // Before any look: whatever happens after this instant is not covered by what we see.
+    let before = Time::now();
+    let Ok(dir) = root.open_below(path) else { return Some(Compared::Closed(path.to_vec())) };
+    let stat = dir.stat_self().ok()?;
+    let mut names = dir.names_and_kinds().ok()?;
+    names.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+    let mut names = names.into_iter().peekable();
+    let mut differing = Vec::new();
+    for entry in cached.entries() {
+        while let Some((new, _)) = names.next_if(|(name, _)| name.as_slice() < entry.name) {
+            differing.push(join(path, &new));
+        }
+        let now = names.next_if(|(name, _)| name == entry.name);
+        if !now.is_some_and(|(_, kind)| is_same(&dir, &entry, kind, trust)) {
+            differing.push(join(path, entry.name));
+        }
+    }
+    differing.extend(names.map(|(new, _)| join(path, &new)));
+    // Whoever lists its parent sees its permissions.
+    if stat.mode != cached.stat.mode && !path.is_empty() {
+        differing.push(path.to_vec());
+    }
+    let stamp = Stamp { stat: EntryStat::from(&stat), settled: !is_racy(stat.ctime, before) };
+    Some(Compared::Names { path: path.to_vec(), stamp, differing })
+}
+
+/// Whether what a name stands for is what is remembered of it.
+fn is_same(dir: &Dir, entry: &CachedEntry<'_>, kind: Option<FileKind>, trust: FsTrust) -> bool {
+    let look = || dir.stat(entry.name).ok().flatten();
+    match entry.fate {
+        Fate::Known(_) => {
+            let holds = |now: Stat| !now.mount_root && entry.holds(trust, &now);
+            !entry.racy && look().is_some_and(holds)
+        }
+        // What is in it is compared in its own turn, if it is the one that is remembered.
+        Fate::Entered => look().is_some_and(|now| {
+            now.kind == FileKind::Dir && !now.mount_root && now.inode == entry.stat.inode
+        }),
+        // Ignored files are kept apart, and looked at there.
+        Fate::LeftOut => {
+            let kind = kind.or_else(|| look().map(|now| now.kind));
+            kind == Some(entry.stat.kind) && entry.name != b".gitignore"
+        }
+        Fate::Protected => true,
+        Fate::Doubtful => false,
+    }
+}
+
+impl Differences {
+    /// Whether a name came or went in a directory that was looked at before: it may have been moved
+    /// there from one that was looked at later, and is then in neither.
+    pub(crate) fn are_overtaken(
+        &self,
+        root: &Dir,
+        cache: &StatCache,
+        dirty: &Dirty,
+        listing: &Listing,
+        threads: usize,
+    ) -> bool {
+        let has_moved = |path: &[u8], then: &EntryStat| {
+            let now = root.glimpse(path).and_then(|dir| dir.stat_self());
+            now.is_some_and(|now| now.mtime != then.mtime || now.ctime != then.ctime)
+        };
+        let new = |dir: &&ListedDir| dirty.covers(&dir.path);
+        if listing.dirs.iter().filter(new).any(|dir| has_moved(&dir.path, &dir.stat)) {
+            return true;
+        }
+        let next = std::sync::atomic::AtomicUsize::new(0);
+        let work = || {
+            loop {
+                let start = next.fetch_add(RUN, std::sync::atomic::Ordering::Relaxed);
+                let run = start..(start + RUN).min(cache.len());
+                if run.is_empty() {
+                    return false;
+                }
+                for (path, cached) in run.filter_map(|at| cache.nth(at)) {
+                    let then = self.compared.get(path).map_or(cached.stat, |stamp| stamp.stat);
+                    if has_moved(path, &then) && !dirty.covers(path) {
+                        return true;
+                    }
+                }
+            }
+        };
+        let threads = threads.min(cache.len().div_ceil(4 * RUN));
+        on_threads(threads, work).into_iter().any(|moved| moved)
+    }
+
+    /// What is remembered from now on, where it is not what was: the directories on the way to
+    /// what is dirty and the new ones, whole. `None` if the listing does not tell.
+    pub(crate) fn fresh(
+        &self,
+        cache: &StatCache,
+        dirty: &Dirty,
+        listing: &Listing,
+    ) -> Option<Fresh> {
+        let mut fresh = Fresh { gone: dirty.clone(), ..Fresh::default() };
+        for dir in &listing.dirs {
+            match dirty.names_in(&dir.path) {
+                Some(names) => {
+                    let cached = cache.dir(&dir.path)?;
+                    let dir = self.overlaid(&dir.path, &cached, Some((&names, dir)))?;
+                    fresh.dirs.insert(dir.path.clone(), dir);
+                }
+                None => drop(fresh.dirs.insert(dir.path.clone(), dir.clone())),
+            }
+        }
+        for path in self.compared.keys() {
+            if !fresh.dirs.contains_key(path) && !dirty.covers(path) {
+                let dir = self.overlaid(path, &cache.dir(path)?, None)?;
+                fresh.dirs.insert(path.clone(), dir);
+            }
+        }
+        // A way that was not entered would leave what is remembered of it as it was.
+        let is_entered = |way: &[u8]| fresh.dirs.contains_key(way) || cache.position(way).is_none();
+        dirty.ways().all(is_entered).then_some(fresh)
+    }
+
+    /// A remembered directory with some of its names looked at again.
+    fn overlaid(
+        &self,
+        path: &[u8],
+        cached: &CachedDir<'_>,
+        again: Option<(&[Vec<u8>], &ListedDir)>,
+    ) -> Option<ListedDir> {
+        let is_old = |entry: &CachedEntry<'_>| {
+            again.is_none_or(|(names, _)| {
+                names.binary_search_by(|name| name.as_slice().cmp(entry.name)).is_err()
+            })
+        };
+        let mut entries = Vec::with_capacity(cached.len());
+        for entry in cached.entries().filter(is_old) {
+            // What became of it is not remembered, so it would have had to be looked at.
+            if entry.fate == Fate::Doubtful {
+                return None;
+            }
+            entries.push(entry.listed());
+        }
+        let mut dir = cached.listed(path, Vec::new());
+        if let Some((_, listed)) = again {
+            entries.extend(listed.entries.iter().cloned());
+            entries.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+            dir.tree = super::TreeState::Unknown;
+        }
+        if let Some(stamp) = self.compared.get(path) {
+            (dir.stat, dir.settled) = (stamp.stat, stamp.settled);
+        }
+        Some(ListedDir { entries, ..dir })
+    }
+}
