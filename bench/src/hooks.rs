@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::Fallible;
 use crate::facts::{Machine, load};
 use crate::process::{feed, program};
-use crate::tree::Tree;
+use crate::tree::{Shape, Tree};
 
 const CLIENTS: [&str; 6] = ["claude-code", "codex", "gemini-cli", "cline", "qwen-code", "copilot"];
 /// Those whose adapters make the same calls.
@@ -43,7 +43,7 @@ pub(crate) fn run(plan: &Plan<'_>, machine: &Machine) -> Fallible<String> {
             Some(dir) => tempfile::tempdir_in(dir)?,
             None => tempfile::tempdir()?,
         };
-        let tree = Tree::make(&temp.path().join("project"), *files)?;
+        let tree = Tree::make(&temp.path().join("project"), *files, Shape::Usual)?;
         for client in CLIENTS {
             let data = temp.path().join("data");
             let samples = session(plan, &tree, &data, client)?;

@@ -37,6 +37,8 @@ pub(crate) enum Work {
     RestoreExact(String),
     /// For the floor only: read, hash and compress everything.
     ReadAll,
+    /// For the floor only: put so many files back, each by a rename, and flush once.
+    WriteAll(usize),
 }
 
 impl Job {

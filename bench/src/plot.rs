@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use crate::peers::Contender;
 use crate::scenarios::{Results, Scenario};
+use crate::tree::Shape;
 
 const WIDTH: f64 = 980.0;
 const HEIGHT: f64 = 440.0;
@@ -73,7 +74,7 @@ fn line(results: &Results, contender: Contender) -> Option<Line> {
     let mut points: Vec<(f64, f64)> = results
         .rows
         .iter()
-        .filter(|row| row.scenario == Scenario::WarmChanged(1))
+        .filter(|row| row.scenario == Scenario::WarmChanged(1) && row.shape == Shape::Usual)
         .filter_map(|row| Some((row.files as f64, row.series.get(&contender)?.wall().median)))
         .collect();
     points.sort_by(|one, other| one.0.total_cmp(&other.0));

@@ -29,6 +29,16 @@ pub(crate) fn output(command: &mut Command) -> Fallible<Vec<u8>> {
     Ok(stdout)
 }
 
+/// Runs a program that must succeed and gives what it said beside its output.
+pub(crate) fn complaints(command: &mut Command) -> Fallible<String> {
+    let Output { status, stderr, .. } = command.output()?;
+    let said = String::from_utf8_lossy(&stderr).into_owned();
+    if !status.success() {
+        return Err(format!("{command:?}: {status}: {said}").into());
+    }
+    Ok(said)
+}
+
 /// Runs a program with `input` on its standard input; any exit code in `codes` will do.
 pub(crate) fn feed(command: &mut Command, input: &[u8], codes: &[i32]) -> Fallible<Vec<u8>> {
     pour(command, codes, |stdin| stdin.write_all(input))
@@ -75,6 +85,10 @@ pub(crate) fn build_ctrlz() -> Fallible<PathBuf> {
         if me.parent().is_some_and(|dir| dir.ends_with("release")) {
             build.arg("--release");
         }
+        // As `cargo install-static` does: a process that loads no libraries starts sooner.
+        if cfg!(all(target_os = "linux", target_env = "gnu")) {
+            build.args(["--", "-C", "target-feature=+crt-static"]);
+        }
         output(&mut build)?;
     }
     if !beside.is_file() {
@@ -86,7 +100,7 @@ pub(crate) fn build_ctrlz() -> Fallible<PathBuf> {
 #[expect(clippy::disallowed_methods, reason = "cargo needs the developer's environment")]
 fn cargo_command(cargo: &OsStr) -> Command {
     let mut build = Command::new(cargo);
-    build.args(["build", "--quiet", "-p", "ctrlz-cli"]);
+    build.args(["rustc", "--quiet", "-p", "ctrlz-cli", "--bin", "ctrlz"]);
     build.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
     build
 }

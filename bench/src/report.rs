@@ -6,6 +6,7 @@ use crate::facts::Machine;
 use crate::measure::{Series, Spread};
 use crate::peers::Contender;
 use crate::scenarios::{Results, Row, Scenario};
+use crate::tree::Shape;
 
 /// Writes the whole page.
 pub(crate) fn markdown(machine: &Machine, results: &Results) -> String {
@@ -20,14 +21,17 @@ pub(crate) fn markdown(machine: &Machine, results: &Results) -> String {
     page += "\n*git* is `git add -A && git write-tree` with a separate, warm index; restoring is `read-tree` and \
              `checkout-index -a -f`\n(and `clean -fd` where exact). *OpenCode's calls* are the git calls of its snapshots, without \
              its JavaScript. The *floor* is one\n`statx` per file and one open per directory, names known beforehand, on all \
-             cores; for cold work it also reads, hashes\nand compresses every file.\n\n## Goals\n\n";
+             cores; for cold work it also reads, hashes\nand compresses every file; for restores it writes every file beside \
+             its place, renames it there and flushes once.\n\n## Goals\n\n";
     goals(&mut page, results);
-    let mut sizes: Vec<usize> = results.rows.iter().map(|row| row.files).collect();
-    sizes.sort_unstable();
-    sizes.dedup();
-    for files in sizes {
-        let rows: Vec<&Row> = results.rows.iter().filter(|row| row.files == files).collect();
-        page += &format!("\n## {files} files\n\n");
+    let kind = |row: &Row| (row.shape, row.files);
+    let mut kinds: Vec<(Shape, usize)> = results.rows.iter().map(kind).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    for (shape, files) in kinds {
+        let rows = results.rows.iter().filter(|row| kind(row) == (shape, files));
+        let rows: Vec<&Row> = rows.collect();
+        page += &format!("\n## {files} files{}\n\n", shape.name());
         wall_table(&mut page, &rows, results.jj);
         page += "\nCPU time of all processes, and the largest process:\n\n";
         cpu_table(&mut page, &rows);
@@ -35,6 +39,7 @@ pub(crate) fn markdown(machine: &Machine, results: &Results) -> String {
     session(&mut page, results);
     disk(&mut page, results);
     calls(&mut page, results);
+    instructions(&mut page, results);
     page += "\n![Growth](growth.svg)\n\n";
     page += include_str!("../NOTES.md");
     page
@@ -137,7 +142,7 @@ fn goals(page: &mut String, results: &Results) {
     ];
     page.push_str("| work | files | goal | measured | |\n|---|--:|---|--:|---|\n");
     for Goal { what, scenario, peer, at_least } in all {
-        let rows = results.rows.iter().filter(|row| row.scenario == scenario);
+        let rows = usual(results).filter(|row| row.scenario == scenario);
         let rows = rows.filter(|row| ratio(row, peer).is_some());
         let Some(row) = rows.max_by_key(|row| nearness(row.files)) else { continue };
         let found = ratio(row, peer).unwrap_or(f64::NAN);
@@ -155,6 +160,11 @@ fn goals(page: &mut String, results: &Results) {
     disk_goal(page, results);
 }
 
+/// The goals are about trees of the usual shape.
+fn usual(results: &Results) -> impl Iterator<Item = &Row> {
+    results.rows.iter().filter(|row| row.shape == Shape::Usual)
+}
+
 /// The goals are set for 100,000 files; without such a tree, the largest one counts.
 fn nearness(files: usize) -> (bool, usize) {
     (files == 100_000, files)
@@ -162,7 +172,7 @@ fn nearness(files: usize) -> (bool, usize) {
 
 /// With a watcher: how much faster, and how little the size of the tree matters.
 fn watcher_goals(page: &mut String, results: &Results) {
-    let rows = results.rows.iter().filter(|row| row.scenario == Scenario::WarmChanged(1));
+    let rows = usual(results).filter(|row| row.scenario == Scenario::WarmChanged(1));
     let mut found: Vec<(usize, f64, Option<f64>)> = rows
         .filter_map(|row| {
             let watched = row.series.get(&Contender::Watcher)?.wall().median;
@@ -190,7 +200,7 @@ fn watcher_goals(page: &mut String, results: &Results) {
 }
 
 fn memory_goal(page: &mut String, results: &Results) {
-    let warm = results.rows.iter().filter(|row| row.scenario == Scenario::WarmUnchanged);
+    let warm = usual(results).filter(|row| row.scenario == Scenario::WarmUnchanged);
     let mut peaks: Vec<(usize, u64)> = warm
         .filter_map(|row| Some((row.files, row.series.get(&Contender::Ctrlz)?.peak_bytes())))
         .collect();
@@ -278,5 +288,22 @@ fn calls(page: &mut String, results: &Results) {
             calls.most.iter().map(|(name, count)| format!("{name} {count}")).collect();
         writeln!(page, "| {} | {} | {} |", calls.contender.name(), calls.total, most.join(", "))
             .expect("text can grow");
+    }
+}
+
+fn instructions(page: &mut String, results: &Results) {
+    let Some((files, counted)) = &results.instructions else {
+        page.push_str("\n## Instructions\n\nNot run: valgrind is not installed.\n");
+        return;
+    };
+    write!(
+        page,
+        "\n## Instructions\n\nOf a snapshot of {files} files with nothing changed, without the kernel's, counted by \
+         `valgrind --tool=callgrind`.\n\n| who | million instructions |\n|---|--:|\n"
+    )
+    .expect("text can grow");
+    for (contender, count) in counted {
+        let millions = *count as f64 / 1e6;
+        writeln!(page, "| {} | {millions:.2} |", contender.name()).expect("text can grow");
     }
 }

@@ -12,8 +12,8 @@ use crate::Fallible;
 use crate::job::{Job, Work};
 use crate::measure::{Sample, Series, Spread};
 use crate::peers::{self, Contender};
-use crate::process::{is_installed, output, pour, program};
-use crate::tree::{Tree, disk_bytes};
+use crate::process::{complaints, is_installed, output, pour, program};
+use crate::tree::{Shape, Tree, disk_bytes};
 
 /// What was asked for.
 pub(crate) struct Plan {
@@ -62,6 +62,7 @@ impl Scenario {
 pub(crate) struct Row {
     pub(crate) scenario: Scenario,
     pub(crate) files: usize,
+    pub(crate) shape: Shape,
     pub(crate) series: BTreeMap<Contender, Series>,
 }
 
@@ -92,6 +93,8 @@ pub(crate) struct Results {
     pub(crate) session: Vec<SessionPoint>,
     /// Of a track with nothing changed, at this size.
     pub(crate) calls: Option<(usize, Vec<Calls>)>,
+    /// Instructions of the same.
+    pub(crate) instructions: Option<(usize, Vec<(Contender, u64)>)>,
     /// What a store takes on the disk, in bytes.
     pub(crate) disk: Vec<(String, Contender, u64)>,
     pub(crate) jj: bool,
@@ -107,6 +110,13 @@ pub(crate) fn run(plan: &Plan, mut show: impl FnMut(&Results) -> Fallible<()>) -
     let mut results = Results { jj: plan.jj && is_installed("jj"), ..Results::default() };
     for files in &plan.files {
         let lab = Lab::new(plan, &temp.path().join(files.to_string()), *files)?;
+        lab.tracks(&mut results)?;
+        show(&results)?;
+        std::fs::remove_dir_all(&lab.dir)?;
+    }
+    for shape in [Shape::Wide, Shape::Deep] {
+        let files = if plan.quick { 300 } else { 10_000 };
+        let lab = Lab::shaped(plan, &temp.path().join("shaped"), files, shape)?;
         lab.tracks(&mut results)?;
         show(&results)?;
         std::fs::remove_dir_all(&lab.dir)?;
@@ -141,10 +151,14 @@ struct Lab<'a> {
 
 impl Lab<'_> {
     fn new<'a>(plan: &'a Plan, dir: &Path, files: usize) -> Fallible<Lab<'a>> {
-        eprintln!("making a tree of {files} files");
+        Lab::shaped(plan, dir, files, Shape::Usual)
+    }
+
+    fn shaped<'a>(plan: &'a Plan, dir: &Path, files: usize, shape: Shape) -> Fallible<Lab<'a>> {
+        eprintln!("making a tree of {files} files{}", shape.name());
         let root = dir.join("tree");
         std::fs::create_dir_all(&root)?;
-        Ok(Lab { plan, dir: dir.to_owned(), tree: Tree::make(&root, files)? })
+        Ok(Lab { plan, dir: dir.to_owned(), tree: Tree::make(&root, files, shape)? })
     }
 
     fn state(&self, contender: Contender) -> PathBuf {
@@ -223,7 +237,7 @@ impl Lab<'_> {
     fn edit(&self, count: usize, round: usize) -> Fallible<()> {
         let copy = peers::jj::copy(&self.state(Contender::Jj));
         if copy.exists() {
-            Tree { root: copy, files: self.tree.files }.edit(count, round)?;
+            Tree { root: copy, ..self.tree.clone() }.edit(count, round)?;
         }
         self.tree.edit(count, round)
     }
@@ -237,7 +251,8 @@ impl Lab<'_> {
         mut sample: impl FnMut(Contender, usize) -> Fallible<Sample>,
         mut between: impl FnMut(usize) -> Fallible<()>,
     ) -> Fallible<Row> {
-        eprintln!("{:>9} files: {}", self.tree.files, scenario.name());
+        let shape = self.tree.shape.name();
+        eprintln!("{:>9} files{shape}: {}", self.tree.files, scenario.name());
         let mut series: BTreeMap<Contender, Series> = BTreeMap::new();
         for round in 0..rounds {
             between(round)?;
@@ -255,7 +270,8 @@ impl Lab<'_> {
                 return Err(format!("the contenders disagree: {hashes:?}").into());
             }
         }
-        Ok(Row { scenario, files: self.tree.files, series })
+        let (files, shape) = (self.tree.files, self.tree.shape);
+        Ok(Row { scenario, files, shape, series })
     }
 
     /// Waits for what the previous sample left behind: write-back, and copying in the background.
@@ -286,7 +302,8 @@ impl Lab<'_> {
         };
         let row = self.take_turns(Scenario::ColdUnseeded, unseeded, few, cold, quiet)?;
         results.rows.push(row);
-        for contender in unseeded.iter().filter(|contender| **contender != Floor) {
+        let usual = self.tree.shape == Shape::Usual;
+        for contender in unseeded.iter().filter(|contender| usual && **contender != Floor) {
             let bytes = disk_bytes(&self.state(*contender));
             let what = format!("{} files, first snapshot", self.tree.files);
             results.disk.push((what, *contender, bytes));
@@ -318,8 +335,11 @@ impl Lab<'_> {
         track(Watcher)?;
         let warmly = |contender, _| track(contender);
         results.rows.push(self.take_turns(Scenario::WarmUnchanged, &warm, many, warmly, quiet)?);
-        if self.tree.files <= 10_000 && is_installed("strace") {
+        if usual && self.tree.files <= 10_000 && is_installed("strace") {
             results.calls = Some((self.tree.files, self.count_calls()?));
+        }
+        if usual && self.tree.files <= 1_000 && is_installed("valgrind") {
+            results.instructions = Some((self.tree.files, self.count_instructions()?));
         }
         let done = self.changed_tracks(results, many);
         peers::ctrlz::watcher(&watched, "--stop")?;
@@ -369,15 +389,21 @@ impl Lab<'_> {
     }
 
     fn restores(&self, results: &mut Results) -> Fallible<()> {
-        use Contender::{Ctrlz, Git, Library, OpenCode};
+        use Contender::{Ctrlz, Floor, Git, Library, OpenCode};
         self.commit()?;
         let (many, _) = self.rounds();
-        let all = [Ctrlz, Library, Git, OpenCode];
-        let target = self.tracked_by(&all)?;
+        let target = self.tracked_by(&[Ctrlz, Library, Git, OpenCode])?;
+        let all = [Ctrlz, Library, Git, OpenCode, Floor];
         let files = self.tree.files;
         for (scenario, count) in [(Scenario::Restore(1), 1), (Scenario::Restore(files), files)] {
             let restore = |contender, round: usize| {
                 self.tree.edit(count, round + count)?;
+                if contender == Floor {
+                    self.calm_down()?;
+                    let sample = self.job(Floor, Work::WriteAll(count)).sample()?;
+                    self.check(Ctrlz, &target)?;
+                    return Ok(sample);
+                }
                 // What the agent did is recorded before anybody asks for it back.
                 self.job(contender, Work::Track).sample()?;
                 self.calm_down()?;
@@ -472,6 +498,20 @@ impl Lab<'_> {
         Ok((beginning + clock.elapsed()).as_secs_f64() * 1000.0)
     }
 
+    /// Instructions of a track with nothing changed, which no neighbour makes more or fewer.
+    fn count_instructions(&self) -> Fallible<Vec<(Contender, u64)>> {
+        let mut counted = Vec::new();
+        for contender in [Contender::Ctrlz, Contender::Watcher, Contender::Git] {
+            let job = serde_json::to_string(&self.job(contender, Work::Track))?;
+            let mut valgrind = program("valgrind");
+            valgrind.args(["--tool=callgrind", "--trace-children=yes"]);
+            valgrind.arg("--callgrind-out-file=/dev/null").arg(std::env::current_exe()?);
+            let said = complaints(valgrind.args(["--job", &job]))?;
+            counted.push((contender, parse_instructions(&said)));
+        }
+        Ok(counted)
+    }
+
     /// System calls of a track with nothing changed.
     fn count_calls(&self) -> Fallible<Vec<Calls>> {
         let mut counted = Vec::new();
@@ -494,6 +534,18 @@ fn has_loans(state: &Path) -> bool {
         let trees = std::fs::read_dir(store.path().join("ctrlz/wt"));
         trees.into_iter().flatten().flatten().any(|tree| tree.path().join("borrowed").exists())
     })
+}
+
+/// Adds up what callgrind says of every process but the first, which is the bench's own.
+fn parse_instructions(said: &str) -> u64 {
+    let mut first = None;
+    let counts = said.lines().filter_map(|line| {
+        let (process, rest) = line.strip_prefix("==")?.split_once("==")?;
+        let own = *first.get_or_insert(process) == process;
+        let count = rest.trim().strip_prefix("Collected :")?.trim().parse::<u64>().ok()?;
+        (!own).then_some(count)
+    });
+    counts.sum()
 }
 
 /// Reads the table that `strace -c` prints.

@@ -10,17 +10,44 @@ const FILES_PER_DIR: usize = 20;
 /// Every so many directories, one lies ten levels down.
 const DEEP_EVERY: usize = 10;
 
+/// How deep the directories of the deep shape lie.
+const DEEP_LEVELS: usize = 40;
+
+/// How the files are spread over directories.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Shape {
+    /// As in most projects: wide, with some deep directories.
+    #[default]
+    Usual,
+    /// All in one directory.
+    Wide,
+    /// All many levels down.
+    Deep,
+}
+
+impl Shape {
+    /// What stands behind the number of files.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Shape::Usual => "",
+            Shape::Wide => " in one directory",
+            Shape::Deep => ", each 40 levels down",
+        }
+    }
+}
+
 /// A work tree of `files` files.
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {
     pub(crate) root: PathBuf,
     pub(crate) files: usize,
+    pub(crate) shape: Shape,
 }
 
 impl Tree {
-    /// Writes the tree: source-like text, wide with some deep directories.
-    pub(crate) fn make(root: &Path, files: usize) -> Fallible<Tree> {
-        let tree = Tree { root: root.to_owned(), files };
+    /// Writes the tree: source-like text.
+    pub(crate) fn make(root: &Path, files: usize, shape: Shape) -> Fallible<Tree> {
+        let tree = Tree { root: root.to_owned(), files, shape };
         for file in 0..files {
             let path = tree.path(file);
             if file.is_multiple_of(FILES_PER_DIR) {
@@ -35,8 +62,16 @@ impl Tree {
     /// The path of the file with this number.
     pub(crate) fn path(&self, file: usize) -> PathBuf {
         let dir = file / FILES_PER_DIR;
-        let mut path = self.root.join(format!("part{:02}", dir % 50));
-        if dir.is_multiple_of(DEEP_EVERY) {
+        let mut path = self.root.clone();
+        match self.shape {
+            Shape::Wide => {
+                path.extend(["all".to_owned(), format!("file{file:06}.rs")]);
+                return path;
+            }
+            Shape::Deep => path.extend((0..DEEP_LEVELS).map(|level| format!("level{level:02}"))),
+            Shape::Usual => path.push(format!("part{:02}", dir % 50)),
+        }
+        if self.shape == Shape::Usual && dir.is_multiple_of(DEEP_EVERY) {
             path.extend((0..8).map(|level| format!("level{level}")));
         }
         path.push(format!("module{dir:05}"));
@@ -98,7 +133,7 @@ fn settle() {
 }
 
 /// About 4.6 KB of text that compresses like source code does.
-fn content(file: usize, round: usize) -> Vec<u8> {
+pub(crate) fn content(file: usize, round: usize) -> Vec<u8> {
     const WORDS: [&str; 24] = [
         "let", "mut", "self", "path", "match", "return", "value", "result", "struct", "impl",
         "pub", "fn", "if", "else", "for", "in", "entry", "index", "bytes", "error", "option",

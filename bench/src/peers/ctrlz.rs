@@ -25,7 +25,7 @@ pub(crate) fn command(job: &Job) -> Fallible<String> {
         }
         Work::Restore(hash) => word(ctrlz.args(["restore", hash])),
         Work::RestoreExact(hash) => word(ctrlz.args(["restore", "--exact", "--yes", hash])),
-        Work::ReadAll => Err("only the floor reads without storing".into()),
+        Work::ReadAll | Work::WriteAll(_) => Err("only the floor reads without storing".into()),
     }
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn library(job: &Job) -> Fallible<String> {
         }
         Work::Restore(hash) => restore(&workspace, &id(hash)?, false),
         Work::RestoreExact(hash) => restore(&workspace, &id(hash)?, true),
-        Work::ReadAll => Err("only the floor reads without storing".into()),
+        Work::ReadAll | Work::WriteAll(_) => Err("only the floor reads without storing".into()),
     }
 }
 

@@ -12,11 +12,14 @@ use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 
 use crate::Fallible;
 use crate::job::{Job, Work};
+use crate::tree::{Shape, Tree, content};
 
 /// Everything that need not be found out: which directories and names there are.
 pub(crate) struct Floor {
     dirs: Vec<(PathBuf, Vec<std::ffi::OsString>)>,
     reads: bool,
+    /// What to write instead of looking.
+    writes: Option<Vec<(PathBuf, Vec<u8>)>>,
     pack: PathBuf,
     threads: usize,
 }
@@ -42,13 +45,51 @@ impl Floor {
         Ok(Floor {
             dirs,
             reads: job.work == Work::ReadAll,
+            writes: match job.work {
+                Work::WriteAll(files) => {
+                    let tree = Tree { root: job.tree.clone(), files, shape: Shape::Usual };
+                    Some((0..files).map(|file| (tree.path(file), content(file, 0))).collect())
+                }
+                _ => None,
+            },
             pack: job.state.join("pack"),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
         })
     }
 
+    /// Puts files back as carefully as a rename allows, and no more carefully.
+    fn write_all(&self, files: &[(PathBuf, Vec<u8>)]) -> Fallible<String> {
+        let next = AtomicUsize::new(0);
+        let work = || -> std::io::Result<usize> {
+            let mut written = 0;
+            loop {
+                let Some((path, text)) = files.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                    return Ok(written);
+                };
+                let beside = path.with_extension("new");
+                std::fs::write(&beside, text)?;
+                std::fs::rename(&beside, path)?;
+                written += 1;
+            }
+        };
+        let written: Vec<_> = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..self.threads).map(|_| scope.spawn(work)).collect();
+            workers.into_iter().map(|worker| worker.join().unwrap_or(Ok(0)).unwrap_or(0)).collect()
+        });
+        if let Some((path, _)) = files.first() {
+            rustix::fs::syncfs(File::open(path)?)?;
+        }
+        match written.iter().sum::<usize>() == files.len() {
+            true => Ok(files.len().to_string()),
+            false => Err("a file could not be written".into()),
+        }
+    }
+
     /// Looks at every directory and file once; reads, hashes and compresses the files if asked.
     pub(crate) fn run(&mut self) -> Fallible<String> {
+        if let Some(files) = &self.writes {
+            return self.write_all(files);
+        }
         let next = AtomicUsize::new(0);
         let out = Mutex::new(File::create(&self.pack)?);
         let this = &*self;

@@ -35,6 +35,8 @@ pub(crate) fn run(job: &Job) -> Fallible<String> {
             output(git(job).args(["checkout-index", "-a", "-f"]))?;
             word(git(job).args(["clean", "-qfd"]))
         }
-        Work::DiffFull(..) | Work::ReadAll => Err("not a comparison that git makes".into()),
+        Work::DiffFull(..) | Work::ReadAll | Work::WriteAll(_) => {
+            Err("not a comparison that git makes".into())
+        }
     }
 }

@@ -58,7 +58,9 @@ pub(crate) fn run(job: &Job) -> Fallible<String> {
             output(git(job, &CORE).args(["read-tree", hash]))?;
             word(git(job, &CORE).args(["checkout-index", "-a", "-f"]))
         }
-        Work::RestoreExact(_) | Work::ReadAll => Err("OpenCode does not do this".into()),
+        Work::RestoreExact(_) | Work::ReadAll | Work::WriteAll(_) => {
+            Err("OpenCode does not do this".into())
+        }
     }
 }
 

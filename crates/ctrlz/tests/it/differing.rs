@@ -68,7 +68,8 @@ fn one_changed_file_is_all_that_is_listed() {
 #[test]
 fn whatever_differs_gives_what_a_scan_of_everything_gives() {
     let mut row = xtask::Row::of(12, "rounds of edits, looked at alone and scanned alike");
-    for seed in 0..times(6, 60) as u64 {
+    let (seeds, mut fast) = (times(6, 60), 0);
+    for seed in 0..seeds as u64 {
         let lab = if seed % 2 == 0 {
             Lab::with_git(&[
                 ("src/main", "m"),
@@ -88,7 +89,6 @@ fn whatever_differs_gives_what_a_scan_of_everything_gives() {
         }
         let lab = remembered(lab);
         let mut state = seed.wrapping_mul(977);
-        let mut fast = 0;
         for round in 0..times(14, 40) {
             let mut done = Vec::new();
             for _ in 0..1 + random(&mut state) % 4 {
@@ -105,8 +105,9 @@ fn whatever_differs_gives_what_a_scan_of_everything_gives() {
             lab.assert_as_scanned(&snapshot, &copy, &what);
             row.done();
         }
-        assert!(fast > 3, "seed {seed}: {fast} times");
     }
+    // A repository that is not entered makes everything be listed as long as it is there.
+    assert!(fast > 5 * seeds, "{fast} times");
 }
 
 #[test]
