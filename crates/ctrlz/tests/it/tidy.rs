@@ -137,6 +137,7 @@ fn the_evidence_names_real_tests() {
         "crates/ctrlz-agents/src",
         "crates/ctrlz/src/git",
         "crates/ctrlz/src/fs",
+        "crates/ctrlz/src/scan",
         "crates/ctrlz/src/store",
         "crates/ctrlz/src/care",
     ] {
