@@ -102,9 +102,9 @@ fn compare(root: &Dir, cache: &StatCache, trust: FsTrust, at: usize) -> Option<C
         }
     }
     differing.extend(names.map(|(new, _)| join(path, &new)));
-    // Whoever lists its parent sees its permissions.
+    // Looking at its parent for its permissions would mean to read everything in it.
     if stat.mode != cached.stat.mode && !path.is_empty() {
-        differing.push(path.to_vec());
+        return None;
     }
     let stamp = Stamp { stat: EntryStat::from(&stat), settled: !is_racy(stat.ctime, before) };
     Some(Compared::Names { path: path.to_vec(), stamp, differing })
@@ -122,10 +122,13 @@ fn is_same(dir: &Dir, entry: &CachedEntry<'_>, kind: Option<FileKind>, trust: Fs
         Fate::Entered => look().is_some_and(|now| {
             now.kind == FileKind::Dir && !now.mount_root && now.inode == entry.stat.inode
         }),
-        // Ignored files are kept apart, and looked at there.
+        Fate::LeftOut if entry.stat.kind == FileKind::Dir => {
+            kind.or_else(|| look().map(|now| now.kind)) == Some(FileKind::Dir)
+        }
+        // How large an ignored file is decides whether it is kept apart.
         Fate::LeftOut => {
-            let kind = kind.or_else(|| look().map(|now| now.kind));
-            kind == Some(entry.stat.kind) && entry.name != b".gitignore"
+            let same = look().is_some_and(|now| EntryStat::from(&now) == entry.stat);
+            same && entry.name != b".gitignore"
         }
         Fate::Protected => true,
         Fate::Doubtful => false,
@@ -184,6 +187,11 @@ impl Differences {
             match dirty.names_in(&dir.path) {
                 Some(names) => {
                     let cached = cache.dir(&dir.path)?;
+                    // A name that came or went since the comparison was not looked for.
+                    let then = self.compared.get(&dir.path).map_or(cached.stat, |known| known.stat);
+                    if (dir.stat.mtime, dir.stat.ctime) != (then.mtime, then.ctime) {
+                        return None;
+                    }
                     let dir = self.overlaid(&dir.path, &cached, Some((&names, dir)))?;
                     fresh.dirs.insert(dir.path.clone(), dir);
                 }

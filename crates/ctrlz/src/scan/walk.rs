@@ -38,6 +38,8 @@ struct Found {
     skipped: Vec<Skipped>,
     rules_used: Vec<(Vec<u8>, Vec<u8>)>,
     vanished: Option<Vec<u8>>,
+    /// The directory, if it was not listed for whatever reason.
+    closed: Option<Vec<u8>>,
     linked: Vec<Vec<u8>>,
     cancelled: bool,
     changed: bool,
@@ -76,12 +78,14 @@ pub(crate) fn list_from(
         if progress.check().is_err() {
             return Found { cancelled: true, ..Found::default() };
         }
-        let found = walk.visit(&job, more);
+        let mut found = walk.visit(&job, more);
+        found.closed = found.dir.is_none().then_some(job.path);
         Progress::add(&progress.files, found.dir.as_ref().map_or(0, |dir| dir.entries.len()));
         found
     });
     progress.check()?;
     let mut listing = Listing::default();
+    let mut closed = Vec::new();
     for mut job in found {
         debug_assert!(!job.cancelled, "checked above");
         listing.changed |= job.changed;
@@ -90,6 +94,7 @@ pub(crate) fn list_from(
         // All of them for now; reading sorts out those that the snapshot holds.
         listing.hidden_rules.append(&mut job.rules_used);
         listing.vanished.extend(job.vanished);
+        closed.extend(job.closed);
         listing.linked.append(&mut job.linked);
     }
     // Of directories that are proven to be as they were, no file was looked at here.
@@ -97,6 +102,13 @@ pub(crate) fn list_from(
     listing.linked.sort_unstable();
     listing.linked.dedup();
     listing.dirs.sort_unstable_by(|one, other| one.path.cmp(&other.path));
+    for path in closed {
+        let parent = split(&path).0;
+        // What it held is in its parent's tree, which is remembered if nothing else changed there.
+        if let Ok(at) = listing.dirs.binary_search_by(|dir| dir.path.as_slice().cmp(parent)) {
+            listing.dirs[at].tree = TreeState::Unknown;
+        }
+    }
     listing.skipped.sort_unstable();
     listing.hidden_rules.sort_unstable();
     Ok(listing)

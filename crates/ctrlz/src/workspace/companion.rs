@@ -256,7 +256,7 @@ impl Workspace {
     }
 
     /// The directories that decide which ignored files are kept: those with ignored files, and
-    /// those of named ones, as they are remembered.
+    /// those of named ones or above them, as they are remembered.
     pub(super) fn ignored_part(
         &self,
         hold: &Hold,
@@ -268,7 +268,11 @@ impl Workspace {
         let named = steps.iter().flat_map(|step| &step.paths).chain(&cause.named);
         let named = named.map(|path| path.parent_bytes().to_vec());
         let kept = recall(hold).into_keys().map(|path| split(&path).0.to_vec());
-        let numbers = named.chain(kept).filter_map(|dir| cache.position(&dir));
+        let nearest = |dir: Vec<u8>| {
+            let above = super::absence::parents(&dir).chain([&b""[..]]);
+            std::iter::once(dir.as_slice()).chain(above).find_map(|dir| cache.position(dir))
+        };
+        let numbers = named.chain(kept).filter_map(nearest);
         Ok(cache.part(&numbers.chain(proof.with_ignored().iter().copied()).collect()))
     }
 

@@ -70,8 +70,14 @@ impl Workspace {
         dirs.extend(fresh.dirs().cloned());
         dirs.sort_unstable_by(|one, other| one.path.cmp(&other.path));
         let part = Listing { dirs, ..Listing::default() };
-        let kept =
-            self.keep_ignored(hold, &part, cause, Some(last), &keep, looked.room.as_ref())?;
+        let room = match looked.room {
+            None if names_changed => {
+                let changing = Listing { changed: true, ..Listing::default() };
+                self.room_for(hold, cause, &changing)?
+            }
+            room => room,
+        };
+        let kept = self.keep_ignored(hold, &part, cause, Some(last), &keep, room.as_ref())?;
         let recorded = self.record_edited(hold, cause, last, edited, kept, pack)?;
         let basis = Basis { operation: Some(recorded.operation.commit), ..basis.clone() };
         let news = recorded.is_new || looked.read > 0 || !differences.compared.is_empty();

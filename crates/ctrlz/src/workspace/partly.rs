@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::compare::{Trees, changes};
 use crate::error::Error;
+use crate::fs::FileKind;
 use crate::git::{Kind, ObjectId, hash_object};
 use crate::path::{PathText, TreePath, is_within, join, split};
 use crate::scan::{
@@ -211,7 +212,7 @@ impl Workspace {
 fn is_listed(listing: &Listing, path: &[u8]) -> bool {
     let (parent, name) = split(path);
     let entries = dir_at(listing, parent).map(|dir| dir.entries.as_slice()).unwrap_or_default();
-    entries.iter().any(|entry| *entry.name == *name)
+    entries.binary_search_by(|entry| (*entry.name).cmp(name)).is_ok()
 }
 
 fn dir_at<'a>(listing: &'a Listing, path: &[u8]) -> Option<&'a ListedDir> {
@@ -235,17 +236,22 @@ fn rules_hold(
         .collect();
     for way in dirty.ways().filter(|way| dir_at(listing, way).is_some()) {
         let file = join(way, b".gitignore");
-        let now = listing.hidden_rules.iter().find(|(path, _)| *path == file);
+        let rules = &listing.hidden_rules;
+        let now = rules.binary_search_by(|(path, _)| path.cmp(&file)).ok().map(|at| &rules[at].1);
         let path = TreePath::from_scan(file.clone());
         let then = trees.find(&last.snapshot, &path)?.filter(|entry| entry.kind.is_file());
-        // Of one that was looked at again only the id is left.
+        // Of one that was looked at again only the id is left. A link is no ignore file.
         let mut entries = dir_at(listing, way).into_iter().flat_map(|dir| &dir.entries);
         let captured = entries.find_map(|entry| match entry.content {
-            Content::Known(id) if *entry.name == *b".gitignore" => Some(id),
+            Content::Known(id) if *entry.name == *b".gitignore" => {
+                (entry.stat.kind == FileKind::File).then_some(id)
+            }
             _ => None,
         });
         let same = match (now, captured) {
-            (Some((_, text)), _) => {
+            // It was applied, and then changed before it was captured.
+            (Some(_), Some(_)) => false,
+            (Some(text), None) => {
                 let id = hash_object(Kind::Blob, text);
                 hidden.get(&file) == Some(text)
                     || (then.is_some() && then.map(|then| then.id) == id)
@@ -285,10 +291,10 @@ fn edit(
     edit.changes.extend(gone.into_iter().map(|path| (path, None)));
     let kept = edit.meta.rules.hidden.clone();
     edit.take_listing(listing);
-    // Of directories on the way, the ignore files were read but not listed; they are the same.
+    // Of directories on the way, the ignore files were read; those that were not listed are the same.
     let is_new = |(path, _): &&(PathText, PathText)| {
         let path = path.clone().into_bytes();
-        !is_way(split(&path).0)
+        dirty.covers(&path) || !is_way(split(&path).0)
     };
     let hidden: Vec<_> = edit.meta.rules.hidden.iter().filter(is_new).cloned().collect();
     edit.meta.rules.hidden = kept;

@@ -412,8 +412,9 @@ impl Workspace {
             }
         }
         match self.record_differing(hold, cause, ground, progress) {
-            // A scan of everything needs no older object, and puts back what is lost.
-            Err(Error::Damaged { .. } | Error::HostileTree { .. }) => Ok(None),
+            // A scan of everything needs no older object and puts back what is lost. It also knows
+            // what need not be read, and what to leave out.
+            Err(error) if is_for_a_scan(&error) => Ok(None),
             recorded => recorded,
         }
     }
@@ -696,6 +697,18 @@ impl Workspace {
         let snapshot = snapshot(&operation, true, &listing, files_read, &published, 0);
         Ok(Tracked { snapshot, operation, listing })
     }
+}
+
+/// Whether a scan of everything may do better than one of a part.
+pub(super) fn is_for_a_scan(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Damaged { .. }
+            | Error::HostileTree { .. }
+            | Error::OverBudget { .. }
+            | Error::OverQuota { .. }
+            | Error::NoSpace { .. }
+    )
 }
 
 /// What a second look needs.

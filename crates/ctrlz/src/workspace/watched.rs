@@ -20,7 +20,7 @@ use crate::store::{Borrowed, Operation, WorkTree};
 
 use super::ask::{Answer, Question, ask};
 use super::partly::{Looked, to_try_again};
-use super::track::StoreKeep;
+use super::track::{StoreKeep, is_for_a_scan};
 use super::watcher::{key_of, now_millis};
 use super::{Cause, Hold, Options, Snapshot, TrackOptions, Workspace};
 
@@ -129,8 +129,9 @@ impl Workspace {
                     hold.drop_abandoned()?;
                     return Ok(recorded);
                 }
+                Ok(None) => (),
                 // A scan of everything needs no older object, and puts back what is lost.
-                Ok(None) | Err(Error::Damaged { .. } | Error::HostileTree { .. }) => (),
+                Err(error) if is_for_a_scan(&error) => (),
                 Err(error) => return Err(error),
             }
         }

@@ -201,3 +201,91 @@ fn a_file_that_is_moved_about_is_in_every_snapshot() {
     });
     assert_eq!(missed, 0, "{said} times it was said");
 }
+
+/// Rules that no snapshot holds are read every time, and said every time.
+#[test]
+fn rules_that_are_ignored_themselves_stay_known() {
+    let lab = Lab::new();
+    lab.write("hidden/.gitignore", "*\n");
+    lab.write("hidden/data", "1");
+    lab.write("a", "1");
+    let lab = remembered(lab);
+    assert!(!lab.track().changed, "nothing happened");
+    lab.write("a", "2");
+    let copy = lab.copy();
+    let snapshot = track_differing(&lab);
+    lab.assert_as_scanned(&snapshot, &copy, "with hidden rules");
+    assert!(!lab.track().changed, "nothing happened since");
+}
+
+#[test]
+fn a_link_in_the_place_of_an_ignore_file_is_none() {
+    let lab = Lab::new();
+    lab.write(".gitignore", "secret");
+    lab.write("secret", "1");
+    let lab = remembered(lab);
+    lab.remove(".gitignore");
+    lab.link("secret", ".gitignore");
+    let (snapshot, _) = track(&lab);
+    assert_eq!(snapshot.hash, lab.cold().0.hash);
+}
+
+/// What it held is in the remembered tree of its parent.
+#[test]
+fn a_directory_that_may_not_be_entered_any_more_is_left_out() {
+    let mut lab = Lab::new();
+    lab.options.nested_repos = false;
+    // As long as this is there, everything is listed.
+    lab.write("other/.git/x", "1");
+    lab.write("p/d/f", "1");
+    lab.write("p/g", "1");
+    let lab = remembered(lab);
+    std::fs::create_dir(lab.path("p/d/.git")).unwrap();
+    let snapshot = lab.track();
+    assert_eq!(snapshot.hash, lab.cold().0.hash);
+    assert_eq!(snapshot.skipped.len(), 2);
+}
+
+#[test]
+fn permissions_of_a_directory_mean_no_reading() {
+    let mut lab = Lab::new();
+    lab.options.max_snapshot_bytes = 10_000;
+    lab.write("d/a", vec![b'a'; 6000]);
+    // Otherwise it would be read again beside the next one.
+    settle();
+    lab.track();
+    lab.write("d/b", vec![b'b'; 6000]);
+    let lab = remembered(lab);
+    lab.chmod("d", 0o700);
+    let snapshot = lab.track();
+    assert_eq!((snapshot.changed, snapshot.files_read), (true, 0));
+}
+
+#[test]
+fn a_full_store_takes_a_snapshot_in_which_nothing_changed() {
+    let lab = Lab::new();
+    crate::lab::run(&lab.root(), "mkfifo", &["fifo".as_ref()]);
+    let mut lab = remembered(lab);
+    lab.options.max_store_bytes = 1;
+    assert!(!lab.track().changed);
+}
+
+/// A rename brings another size under the same name, which decides whether it is kept.
+#[test]
+fn an_ignored_file_that_is_replaced_is_judged_by_its_new_size() {
+    let lab = Lab::new();
+    lab.write(".gitignore", "*.db\n");
+    lab.write("data/a.db", vec![b'l'; 300 << 10]);
+    lab.write("data/b.db", "small");
+    lab.write("data/c", "1");
+    let lab = remembered(lab);
+    settle();
+    for (name, text) in [("data/a.db", vec![b's'; 10]), ("data/b.db", vec![b'l'; 300 << 10])] {
+        let away = lab.dir().join("away");
+        std::fs::write(&away, text).unwrap();
+        std::fs::rename(&away, lab.path(name)).unwrap();
+        let copy = lab.copy();
+        let (snapshot, _) = track(&lab);
+        lab.assert_as_scanned(&snapshot, &copy, name);
+    }
+}

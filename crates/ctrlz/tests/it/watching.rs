@@ -288,7 +288,11 @@ pub(crate) fn edit(lab: &Lab, state: &mut u64, round: usize) -> String {
         }
         9 => std::fs::write(&full, vec![b'l'; 999 + random(state) % 3]).is_ok(),
         10 => match random(state) % 4 {
-            0 => std::fs::write(full.parent().unwrap().join(".gitignore"), "sub\n").is_ok(),
+            0 => {
+                // The second one ignores itself.
+                let rules = ["sub\n", "*\n"][random(state) % 2];
+                std::fs::write(full.parent().unwrap().join(".gitignore"), rules).is_ok()
+            }
             1 => std::fs::remove_file(full.parent().unwrap().join(".gitignore")).is_ok(),
             2 => std::fs::create_dir_all(full.join(".git")).is_ok(),
             _ => std::fs::remove_dir_all(full.join(".git")).is_ok(),
