@@ -469,10 +469,9 @@ fn write_with(
     basis: &Basis,
 ) -> io::Result<()> {
     let mut out = Summed { out, sum: crc32fast::Hasher::new(), bytes: 0 };
-    let mut piece = Vec::new();
-    put_head(&mut piece, packs, basis);
-    out.put(&mut piece)?;
-    let mut copy = Copying { cache, run: 0..0, table: Vec::with_capacity(cache.len() * 8 + 64) };
+    let (piece, table) = (Vec::new(), Vec::with_capacity(cache.len() * 8 + 64));
+    let mut copy = Copying { cache, run: 0..0, piece, table };
+    put_head(&mut copy.piece, packs, basis);
     let mut new = fresh.dirs.iter().peekable();
     for at in 0..cache.len() {
         let misplaced = || io::Error::other("the cache is not in order");
@@ -487,42 +486,58 @@ fn write_with(
     for (_, dir) in new {
         copy.put(&mut out, dir)?;
     }
-    copy.flush(&mut out)?;
-    put_table(&mut piece, &copy.table);
-    out.put(&mut piece)?;
+    copy.end_run(&mut out)?;
+    put_table(&mut copy.piece, &copy.table);
+    out.put(&mut copy.piece)?;
     out.finish()
 }
 
 /// Copies directories that lie beside each other in one go.
 struct Copying<'a> {
     cache: &'a StatCache,
-    /// Taken and not written yet.
+    /// Taken, and neither written nor in the piece yet, behind which it comes.
     run: Range<usize>,
+    /// Not written yet.
+    piece: Vec<u8>,
     table: Vec<u8>,
 }
 
 impl Copying<'_> {
     fn take<W: Write>(&mut self, out: &mut Summed<'_, W>, span: Range<usize>) -> io::Result<()> {
         if self.run.end != span.start {
-            self.flush(out)?;
+            self.end_run(out)?;
             self.run = span.start..span.start;
         }
-        self.table.extend((out.bytes + self.run.len() as u64).to_le_bytes());
+        self.note_place(out);
         self.run.end = span.end;
         Ok(())
     }
 
-    fn put<W: Write>(&mut self, out: &mut Summed<'_, W>, dir: &ListedDir) -> io::Result<()> {
-        self.flush(out)?;
-        self.table.extend(out.bytes.to_le_bytes());
-        let mut piece = Vec::new();
-        put_dir(&mut piece, dir);
-        out.put(&mut piece)
+    /// Says in the table that the next directory begins here.
+    fn note_place<W: Write>(&mut self, out: &Summed<'_, W>) {
+        let place = out.bytes + (self.piece.len() + self.run.len()) as u64;
+        self.table.extend(place.to_le_bytes());
     }
 
-    fn flush<W: Write>(&mut self, out: &mut Summed<'_, W>) -> io::Result<()> {
+    fn put<W: Write>(&mut self, out: &mut Summed<'_, W>, dir: &ListedDir) -> io::Result<()> {
+        self.end_run(out)?;
+        self.note_place(out);
+        put_dir(&mut self.piece, dir);
+        match self.piece.len() >= PIECE_BYTES {
+            true => out.put(&mut self.piece),
+            false => Ok(()),
+        }
+    }
+
+    /// A long run is written from where it lies; a short one becomes part of a piece.
+    fn end_run<W: Write>(&mut self, out: &mut Summed<'_, W>) -> io::Result<()> {
         let run = std::mem::take(&mut self.run);
         let bytes = self.cache.bytes.get(run).ok_or_else(|| io::Error::other("cut off"))?;
+        if self.piece.len() + bytes.len() < 2 * PIECE_BYTES {
+            self.piece.extend_from_slice(bytes);
+            return Ok(());
+        }
+        out.put(&mut self.piece)?;
         out.put_all(bytes)
     }
 }
