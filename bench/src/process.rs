@@ -29,16 +29,6 @@ pub(crate) fn output(command: &mut Command) -> Fallible<Vec<u8>> {
     Ok(stdout)
 }
 
-/// Runs a program that must succeed and gives what it said beside its output.
-pub(crate) fn complaints(command: &mut Command) -> Fallible<String> {
-    let Output { status, stderr, .. } = command.output()?;
-    let said = String::from_utf8_lossy(&stderr).into_owned();
-    if !status.success() {
-        return Err(format!("{command:?}: {status}: {said}").into());
-    }
-    Ok(said)
-}
-
 /// Runs a program with `input` on its standard input; any exit code in `codes` will do.
 pub(crate) fn feed(command: &mut Command, input: &[u8], codes: &[i32]) -> Fallible<Vec<u8>> {
     pour(command, codes, |stdin| stdin.write_all(input))

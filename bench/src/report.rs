@@ -39,7 +39,6 @@ pub(crate) fn markdown(machine: &Machine, results: &Results) -> String {
     session(&mut page, results);
     disk(&mut page, results);
     calls(&mut page, results);
-    instructions(&mut page, results);
     page += "\n![Growth](growth.svg)\n\n";
     page += include_str!("../NOTES.md");
     page
@@ -288,22 +287,5 @@ fn calls(page: &mut String, results: &Results) {
             calls.most.iter().map(|(name, count)| format!("{name} {count}")).collect();
         writeln!(page, "| {} | {} | {} |", calls.contender.name(), calls.total, most.join(", "))
             .expect("text can grow");
-    }
-}
-
-fn instructions(page: &mut String, results: &Results) {
-    let Some((files, counted)) = &results.instructions else {
-        page.push_str("\n## Instructions\n\nNot run: valgrind is not installed.\n");
-        return;
-    };
-    write!(
-        page,
-        "\n## Instructions\n\nOf a snapshot of {files} files with nothing changed, without the kernel's, counted by \
-         `valgrind --tool=callgrind`.\n\n| who | million instructions |\n|---|--:|\n"
-    )
-    .expect("text can grow");
-    for (contender, count) in counted {
-        let millions = *count as f64 / 1e6;
-        writeln!(page, "| {} | {millions:.2} |", contender.name()).expect("text can grow");
     }
 }

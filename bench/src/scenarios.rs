@@ -12,7 +12,7 @@ use crate::Fallible;
 use crate::job::{Job, Work};
 use crate::measure::{Sample, Series, Spread};
 use crate::peers::{self, Contender};
-use crate::process::{complaints, is_installed, output, pour, program};
+use crate::process::{is_installed, output, pour, program};
 use crate::tree::{Shape, Tree, disk_bytes};
 
 /// What was asked for.
@@ -93,8 +93,6 @@ pub(crate) struct Results {
     pub(crate) session: Vec<SessionPoint>,
     /// Of a track with nothing changed, at this size.
     pub(crate) calls: Option<(usize, Vec<Calls>)>,
-    /// Instructions of the same.
-    pub(crate) instructions: Option<(usize, Vec<(Contender, u64)>)>,
     /// What a store takes on the disk, in bytes.
     pub(crate) disk: Vec<(String, Contender, u64)>,
     pub(crate) jj: bool,
@@ -338,9 +336,6 @@ impl Lab<'_> {
         if usual && self.tree.files <= 10_000 && is_installed("strace") {
             results.calls = Some((self.tree.files, self.count_calls()?));
         }
-        if usual && self.tree.files <= 1_000 && is_installed("valgrind") {
-            results.instructions = Some((self.tree.files, self.count_instructions()?));
-        }
         let done = self.changed_tracks(results, many);
         peers::ctrlz::watcher(&watched, "--stop")?;
         done
@@ -498,24 +493,6 @@ impl Lab<'_> {
         Ok((beginning + clock.elapsed()).as_secs_f64() * 1000.0)
     }
 
-    /// Instructions of a track with nothing changed, which no neighbour makes more or fewer.
-    fn count_instructions(&self) -> Fallible<Vec<(Contender, u64)>> {
-        let mut counted = Vec::new();
-        // Not the command: valgrind cannot run a program that is linked as ours is.
-        for contender in [Contender::Library, Contender::Git, Contender::OpenCode] {
-            let job = serde_json::to_string(&self.job(contender, Work::Track))?;
-            let mut valgrind = program("valgrind");
-            valgrind.args(["--tool=callgrind", "--trace-children=yes"]);
-            valgrind.arg("--callgrind-out-file=/dev/null").arg(std::env::current_exe()?);
-            match complaints(valgrind.args(["--job", &job])) {
-                Ok(said) => counted.push((contender, parse_instructions(contender, &said))),
-                // It does not know every instruction and call of a newer system.
-                Err(error) => eprintln!("not counted: {error}"),
-            }
-        }
-        Ok(counted)
-    }
-
     /// System calls of a track with nothing changed.
     fn count_calls(&self) -> Fallible<Vec<Calls>> {
         let mut counted = Vec::new();
@@ -538,18 +515,6 @@ fn has_loans(state: &Path) -> bool {
         let trees = std::fs::read_dir(store.path().join("ctrlz/wt"));
         trees.into_iter().flatten().flatten().any(|tree| tree.path().join("borrowed").exists())
     })
-}
-
-/// Adds up what callgrind says of the processes that did the work: the first is the bench's own.
-fn parse_instructions(contender: Contender, said: &str) -> u64 {
-    let mut first = None;
-    let counts = said.lines().filter_map(|line| {
-        let (process, rest) = line.strip_prefix("==")?.split_once("==")?;
-        let own = *first.get_or_insert(process) == process;
-        let count = rest.trim().strip_prefix("Collected :")?.trim().parse::<u64>().ok()?;
-        (own == (contender == Contender::Library)).then_some(count)
-    });
-    counts.sum()
 }
 
 /// Reads the table that `strace -c` prints.

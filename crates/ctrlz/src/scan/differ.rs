@@ -15,7 +15,7 @@ use super::cache::{CachedDir, CachedEntry, Fate, Fresh};
 use super::{Dirty, EntryStat, ListInput, ListedDir, Listing, Progress, Proof, StatCache, is_racy};
 
 /// If more than one of so many files differs, a listing of everything costs no more.
-const FEW: u64 = 4;
+const FEW: u64 = 100;
 /// Fewer directories are compared before a second thread has started.
 const MANY_DIRS: usize = 32;
 /// Directories are handed out in runs of this many.

@@ -70,6 +70,9 @@ pub fn write_small_packs(buffer_bytes: u64) {
 /// rewritten.
 const WELL_BYTES: u64 = 256 << 10;
 
+/// The tree of some two hundred names.
+const LARGE_TREE_BYTES: usize = 8 << 10;
+
 /// How hard to compress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effort {
@@ -230,7 +233,11 @@ impl PackWriter {
         if self.has(&id) || exists(&id) {
             return Ok(());
         }
-        let effort = self.effort(bytes.len() as u64);
+        let effort = match kind {
+            // Ids do not compress, and a wide directory has thousands of them.
+            Kind::Tree if bytes.len() > LARGE_TREE_BYTES => Effort::Quick,
+            Kind::Blob | Kind::Tree | Kind::Commit | Kind::Tag => self.effort(bytes.len() as u64),
+        };
         self.add_raw(id, &whole_entry(kind, &as_stored(kind, bytes), effort))
     }
 
