@@ -7,7 +7,7 @@ use std::time::Duration;
 use ctrlz::{Progress, Snapshot, TrackOptions};
 
 use crate::lab::Lab;
-use crate::watching::{edit, random, times};
+use crate::watching::{edit, project, random, times};
 
 /// Files that no test touches. A listing of everything counts them a second time.
 const STILL: u64 = 300;
@@ -70,24 +70,7 @@ fn whatever_differs_gives_what_a_scan_of_everything_gives() {
     let mut row = xtask::Row::of(12, "rounds of edits, looked at alone and scanned alike");
     let (seeds, mut fast) = (times(6, 60), 0);
     for seed in 0..seeds as u64 {
-        let lab = if seed % 2 == 0 {
-            Lab::with_git(&[
-                ("src/main", "m"),
-                ("logs/keep.log", "tracked"),
-                (".gitignore", "*.log\nout/\n"),
-            ])
-        } else {
-            let lab = Lab::new();
-            lab.write(".gitignore", "*.log\nout/\n");
-            lab
-        };
-        let mut lab = lab;
-        lab.options.max_new_file_bytes = 1000;
-        lab.options.nested_repos = seed % 3 != 0;
-        for name in ["src/a", "src/deep/er/b", "docs/c"] {
-            lab.write(name, name);
-        }
-        let lab = remembered(lab);
+        let lab = remembered(project(seed));
         let mut state = seed.wrapping_mul(977);
         for round in 0..times(14, 40) {
             let mut done = Vec::new();

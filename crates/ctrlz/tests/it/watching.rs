@@ -195,23 +195,7 @@ fn what_was_written_before_the_question_is_in_the_answer() {
 fn any_edits_give_what_a_scan_of_everything_gives() {
     let mut row = xtask::Row::of(12, "rounds of edits, watched and scanned alike");
     for seed in 0..times(6, 60) as u64 {
-        let lab = if seed % 2 == 0 {
-            Lab::with_git(&[
-                ("src/main", "m"),
-                ("logs/keep.log", "tracked"),
-                (".gitignore", "*.log\nout/\n"),
-            ])
-        } else {
-            let lab = Lab::new();
-            lab.write(".gitignore", "*.log\nout/\n");
-            lab
-        };
-        let mut lab = lab.watched();
-        lab.options.max_new_file_bytes = 1000;
-        lab.options.nested_repos = seed % 3 != 0;
-        for name in ["src/a", "src/deep/er/b", "docs/c"] {
-            lab.write(name, name);
-        }
+        let lab = project(seed).watched();
         let _watcher = lab.watcher();
         lab.arm();
         let mut state = seed;
@@ -250,6 +234,21 @@ fn a_directory_that_is_no_repository_any_more_is_seen() {
     let snapshot = lab.track();
     assert_eq!((snapshot.skipped.len(), snapshot.files), (1, 1));
     lab.assert_as_cold(&snapshot, "it came again");
+}
+
+/// A work tree for [`edit`], with and without a repository of the user's.
+pub(crate) fn project(seed: u64) -> Lab {
+    let mut lab = match seed % 2 {
+        0 => Lab::with_git(&[("src/main", "m"), ("logs/keep.log", "tracked")]),
+        _ => Lab::new(),
+    };
+    lab.write(".gitignore", "*.log\nout/\n");
+    lab.options.max_new_file_bytes = 1000;
+    lab.options.nested_repos = !seed.is_multiple_of(3);
+    for name in ["src/a", "src/deep/er/b", "docs/c"] {
+        lab.write(name, name);
+    }
+    lab
 }
 
 /// Does something to the work tree, and says what.
