@@ -22,7 +22,7 @@ export function reported(report: any, did: string): string {
   const left = [...(report.conflicts ?? []), ...(report.kept ?? []), ...(report.ignored ?? [])]
   for (const one of left.slice(0, MAX_NAMES)) lines.push(`stays: ${pathText(one.path)} (${one.why ?? one.text})`)
   if (left.length > MAX_NAMES) lines.push(`and ${left.length - MAX_NAMES} more stay`)
-  if (report.outside?.length) lines.push(`changed outside of the project, and left; \`ctrlz undo --outside\` puts it back: ${names(report.outside)}`)
+  if (report.outside?.length) lines.push(`changed outside of the project, and left; \`ctrlz undo --outside\` puts it back: ${names(report.outside.map(pathOf))}`)
   if (report.git_hint) lines.push(`your own git, if you want it back too: ${report.git_hint}`)
   return lines.join("\n")
 }

@@ -22,6 +22,7 @@ def prepare():
 
 
 class Codex:
+    delete = "rm -r"      # It asks before it runs `rm -rf`, and nobody answers.
     codex = None
     NAME = NAME
     user_config = {".codex/config.toml": '# mine\nmodel = "gpt-5.5" # keep this\n\n[unknown]\na = 1\n'}

@@ -94,16 +94,24 @@ class Shared:
         assert lab.read("mine.txt") == "mine\n"
 
     def interrupted(self, lab):
-        """Ctrl-C in the middle of a tool; what a left-over process writes later is nobody's."""
+        """Ctrl-C in the middle of `rm -rf docs`: one undo brings docs back. What a left-over process
+        writes later is nobody's."""
         self.client.setup(lab)
+        lab.write("docs/guide.md", "guide\n")
+        lab.write("docs/deep/more.md", "more\n")
         before = lab.tree()
         gate = lab.top / "gate"
-        text = script(bash(f"echo early > early.txt; while [ ! -e {gate} ]; do sleep 0.1; done; "
+        delete = getattr(self.client, "delete", "rm -rf")
+        text = script(bash(f"{delete} docs; echo early > early.txt; while [ ! -e {gate} ]; do sleep 0.1; done; "
                            "echo late > late.txt"), {"text": "done"})
         process = lab.start(self.client.prompt(lab, text), stdin=self.stdin(text))
         wait_for(lambda: lab.read("early.txt"), "the tool to write", 120)
         lab.interrupt(process)
         lab.finish(process)
+        lab.ctrlz("undo")
+        assert lab.tree() == before, difference(before, lab.tree())
+        lab.ctrlz("redo")
+        assert lab.read("docs/guide.md") is None and lab.read("early.txt") == "early\n"
         self.turn(lab, bash("echo next > next.txt"))
         steps = lab.steps()
         cut_off = [step for step in steps if "early" in (step.get("label") or "")]

@@ -79,7 +79,7 @@ export interface FileDiff {
 }
 
 export interface Action {
-  action: "create" | "overwrite" | "remove" | "set_mode" | "create_directory";
+  action: "create" | "overwrite" | "remove" | "set_mode" | "create_directory" | "remove_directory";
   path: Path;
 }
 

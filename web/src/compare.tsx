@@ -109,7 +109,7 @@ function Difference({ from, to }: { from: Choice; to: Choice }) {
     return () => void (gone = true);
   }, [from.snapshot, to.snapshot]);
   const restore = (choice: Choice) =>
-    preview({ verb: "restore", title: `Restore: ${choice.name}`, params: { hash: choice.snapshot, exact: true }, target: choice.snapshot });
+    preview({ verb: "restore", title: `Restore: ${choice.name}`, params: { hash: choice.snapshot, exact: true, by_person: true }, target: choice.snapshot });
   return (
     <div class="detail-body" ref={scroller} tabIndex={0} role="region" aria-label="Diff">
       {found === null && <Skeleton lines={8} />}

@@ -133,7 +133,7 @@ function FileActions({ of, change }: { of: Subject; change: Change }) {
   const act = () =>
     undo && change.status
       ? preview({ verb: "undo", title: `Undo in ${name}`, params: { ...undo, paths: [change.path] } })
-      : preview({ verb: "restore", title: `Restore ${name}`, params: { hash: of.to, exact: true, paths: [change.path] }, target: of.to });
+      : preview({ verb: "restore", title: `Restore ${name}`, params: { hash: of.to, exact: true, by_person: true, paths: [change.path] }, target: of.to });
   return (
     <button class="small-button" onClick={act} aria-label={`${undo ? "Undo" : "Restore"} file: ${name}`}>
       <Icon name={undo ? "undo" : "restore"} />
@@ -166,9 +166,9 @@ export const acts = {
   },
   restore() {
     const of = subject();
-    if (of) preview({ verb: "restore", title: `Restore the files as they were after “${of.title}”`, params: { hash: of.to, exact: true }, target: of.to });
+    if (of) preview({ verb: "restore", title: `Restore the files as they were after “${of.title}”`, params: { hash: of.to, exact: true, by_person: true }, target: of.to });
   },
-  undoLast: () => preview({ verb: "undo", title: "Undo the last turn", params: {} }),
+  undoLast: () => preview({ verb: "undo", title: "Undo the last turn", params: { restores: true } }),
   redo: () => void redoNow(),
   compare() {
     const of = subject();

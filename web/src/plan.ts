@@ -75,7 +75,7 @@ export function carryOut(api: Api, { verb, params }: Intent, plan: Plan): Promis
 }
 
 const STATUS: Record<Action["action"], Change["status"]> = {
-  create: "added", create_directory: "added", overwrite: "modified", set_mode: "modified", remove: "deleted",
+  create: "added", create_directory: "added", overwrite: "modified", set_mode: "modified", remove: "deleted", remove_directory: "deleted",
 };
 
 export const changesOf = (plan: Plan): Change[] => plan.actions.map(({ path, action }) => ({ path, status: STATUS[action] }));

@@ -137,7 +137,7 @@ const LostFiles = ({ list }: { list: LostFile[] }) => (
           <button
             class="small-button"
             aria-label={`Recover ${shown(file.path)}`}
-            onClick={() => preview({ verb: "recover", title: `Recover ${shown(file.path)}`, params: { path: file.path }, target: file.snapshot })}
+            onClick={() => preview({ verb: "recover", title: `Recover ${shown(file.path)}`, params: { path: file.path, by_person: true }, target: file.snapshot })}
           >
             Recover
           </button>

@@ -168,7 +168,7 @@ func (p Place) PlanUnrevert(ctx context.Context, params wire.UnrevertParams) (*w
 	return call[wire.UndoReport](ctx, p, "plan_unrevert", params)
 }
 
-// Purge removes a path from every snapshot, for good; the work tree is not touched.
+// Purge removes a path from every snapshot, or a text from every label; for good.
 func (p Place) Purge(ctx context.Context, params wire.PurgeParams) (*wire.PurgeReport, error) {
 	return call[wire.PurgeReport](ctx, p, "purge", params)
 }

@@ -35,6 +35,9 @@ const ActionKindSetMode ActionKind = "set_mode"
 // ActionKindCreateDirectory: Creates an empty directory.
 const ActionKindCreateDirectory ActionKind = "create_directory"
 
+// ActionKindRemoveDirectory: Removes a directory that becomes empty.
+const ActionKindRemoveDirectory ActionKind = "remove_directory"
+
 // AgentFailure: something that could not be recorded for an agent.
 type AgentFailure struct {
 	// When, in milliseconds since 1970.
@@ -73,7 +76,7 @@ type BeginParams struct {
 	Detached bool `json:"detached,omitempty"`
 
 	// Files the tool says it will change, wherever they are: in the work tree the same as `paths`;
-	// elsewhere they are kept as they are, bounded, for `ctrlz undo --outside`.
+	// elsewhere they are captured, bounded, for an undo with `outside`.
 	Files []Path `json:"files,omitempty"`
 
 	// What it is about, for people.
@@ -165,6 +168,9 @@ type CallOptions struct {
 
 	// Keep no more than this of ignored files beside a snapshot.
 	MaxIgnoredBytes *int64 `json:"max_ignored_bytes,omitempty"`
+
+	// No more bytes of files that one tool call names, and that are ignored or large, are kept.
+	MaxNamedBytes *int64 `json:"max_named_bytes,omitempty"`
 
 	// Skip and report new files above this size.
 	MaxNewFileBytes *int64 `json:"max_new_file_bytes,omitempty"`
@@ -389,7 +395,11 @@ type Conflict struct {
 	// The file.
 	Path Path `json:"path"`
 
-	// Why.
+	// Why: `merge`, `shared`, `unclear`, `other_half`, `not_proven`, `ignored`, or one that is newer
+	// than this list.
+	Reason string `json:"reason"`
+
+	// The reason in words.
 	Why string `json:"why"`
 }
 
@@ -590,6 +600,13 @@ const EncodingBase64 Encoding = "base64"
 
 // EndParams: a step that ends.
 type EndParams struct {
+	// The duration of the call in milliseconds. Changes made before that, while a permission
+	// question was open, are the user's. Default: unknown.
+	DurationMs *int64 `json:"duration_ms,omitempty"`
+
+	// The tool was refused and never ran, so that the step owns nothing.
+	Refused bool `json:"refused,omitempty"`
+
 	// The step's id.
 	Step string `json:"step"`
 }
@@ -664,6 +681,18 @@ type ExistsParams struct {
 
 	// The file.
 	Path Path `json:"path"`
+}
+
+// Expired: work that cannot be undone, because the state before it has expired.
+type Expired struct {
+	// The label of the step.
+	Label *string `json:"label"`
+
+	// The session.
+	Session string `json:"session"`
+
+	// The step; `null` for older steps of the session, which the log does not name any more.
+	Step *string `json:"step"`
 }
 
 // FailureParams: what could not be done.
@@ -835,6 +864,9 @@ type ForkParams struct {
 
 // Forked: where a forked session comes from.
 type Forked struct {
+	// The log that the operation is in, where the fork has a directory and a log of its own.
+	Log *string `json:"log,omitempty"`
+
 	// The first message that it does not share; `null` if it shares all there was.
 	Message *string `json:"message"`
 
@@ -852,6 +884,15 @@ type FromMessage struct {
 
 	// The part of it; the parts before it stay.
 	Part string `json:"part,omitempty"`
+}
+
+// Gap: a time in which nothing could be recorded.
+type Gap struct {
+	// The turns whose steps are missing, oldest first.
+	Turns []UnrecordedTurn `json:"turns"`
+
+	// Why, for people.
+	Why string `json:"why"`
 }
 
 // GcParams: what to keep.
@@ -948,6 +989,15 @@ const IgnoredFilesNamed IgnoredFiles = "named"
 // IgnoredFilesNone: None.
 const IgnoredFilesNone IgnoredFiles = "none"
 
+// InUse: policy for files that another process has open.
+type InUse string
+
+// InUseLeave: It stays as it is and is reported with the process.
+const InUseLeave InUse = "leave"
+
+// InUseReplace: It is replaced; the process goes on with the file that was there.
+const InUseReplace InUse = "replace"
+
 // Initialized: what the server is and can do.
 type Initialized struct {
 	// What the server can do.
@@ -978,7 +1028,9 @@ type Kept struct {
 	Path Path `json:"path"`
 
 	// Why: `created_since`, `ignored_then`, `skipped_then`, `no_record`, `cannot_be_saved`,
-	// `directory_in_the_way`, `file_in_the_way`, or one that is newer than this list.
+	// `directory_in_the_way`, `file_in_the_way`, `special_bits_dropped`, `contradiction`, `in_use`,
+	// `unit`,
+	// `process_file`, or one that is newer than this list.
 	Reason string `json:"reason"`
 
 	// The reason in words.
@@ -1032,7 +1084,7 @@ type LogEntry struct {
 	// When, in milliseconds since 1970.
 	AtMillis int64 `json:"at_millis"`
 
-	// The snapshot before it; `null` for the first one.
+	// The snapshot before it; `null` for the oldest one that is kept.
 	Before *string `json:"before"`
 
 	// What a session was taken back to.
@@ -1050,11 +1102,14 @@ type LogEntry struct {
 	// Lines it removed, like `additions`.
 	Deletions *int64 `json:"deletions"`
 
-	// How many files it changed; `null` for the first one, or if its snapshots cannot be read.
+	// How many files it changed; `null` for the oldest one that is kept, or if its snapshots cannot be read.
 	Files *int64 `json:"files"`
 
 	// Where a fork comes from.
 	Forked *Forked `json:"forked"`
+
+	// What it changed was not recorded when it happened: agents worked while the disk was full.
+	Gap *Gap `json:"gap,omitempty"`
 
 	// Where the user's own git stood.
 	Head *Head `json:"head"`
@@ -1132,6 +1187,9 @@ type LoggedStep struct {
 	// The tool.
 	Tool *string `json:"tool"`
 
+	// Paths that no snapshot holds and that it removed or changed.
+	Uncaptured []Uncaptured `json:"uncaptured,omitempty"`
+
 	// It is taken back at present.
 	Undone bool `json:"undone"`
 
@@ -1149,6 +1207,10 @@ type Lost struct {
 
 	// How many there are in all.
 	Total int64 `json:"total"`
+
+	// Paths that no snapshot holds and that steps removed or changed, the last loss first. None of it
+	// can be brought back.
+	Uncaptured []LostUncaptured `json:"uncaptured,omitempty"`
 }
 
 // LostFile: a file that some snapshot has and the newest one has not.
@@ -1190,6 +1252,31 @@ type LostParams struct {
 	Offset int64 `json:"offset,omitempty"`
 }
 
+// LostUncaptured: something that a step removed or changed and that no snapshot holds.
+type LostUncaptured struct {
+	// When that was, in milliseconds since 1970.
+	AtMillis int64 `json:"at_millis"`
+
+	// The change that the step made: `gone`, `replaced`, `modified`, `changed_inside`, or one that is
+	// newer than this list.
+	Change string `json:"change"`
+
+	// Whether undo cannot bring back what was there; otherwise it is left out by policy.
+	Loss bool `json:"loss"`
+
+	// The operation that recorded the loss.
+	Operation string `json:"operation"`
+
+	// The path, relative to the work tree.
+	Path Path `json:"path"`
+
+	// The step.
+	Step StepInfo `json:"step"`
+
+	// The loss and the reason why the path was not captured, in words.
+	Text string `json:"text"`
+}
+
 // NoParams: nothing but where.
 type NoParams struct {
 }
@@ -1215,12 +1302,16 @@ type OperationParams struct {
 	Operation string `json:"operation"`
 }
 
-// Origin: the operation that brought a line into a file.
+// Origin: the operation that brought a line into a file, or the oldest one that is kept and has it.
 type Origin struct {
 	// When, in milliseconds since 1970.
 	AtMillis int64 `json:"at_millis"`
 
-	// What happened; see `kind` of the log.
+	// The line was written while nothing could be recorded.
+	Gap *Gap `json:"gap,omitempty"`
+
+	// The kind of the operation; see `kind` of the log. `expired` if the line is older than that: the operation
+	// that brought it is not kept any more.
 	Kind string `json:"kind"`
 
 	// The operation.
@@ -1231,6 +1322,28 @@ type Origin struct {
 
 	// The step, if it was one.
 	Step *StepInfo `json:"step"`
+}
+
+// OutsideChange: a path outside of the work tree that a step changed.
+type OutsideChange struct {
+	// What putting it back does or did; `null` if it stays whatever is asked for.
+	Action *ActionKind `json:"action"`
+
+	// Why it stays: `not_asked`, `changed_since`, `not_captured`, `cannot_be_saved`, `repository`,
+	// `failed`, or one that is newer than this list; `null` if it is put back.
+	Kept *string `json:"kept"`
+
+	// The new permissions, of `set_mode`.
+	Mode *int64 `json:"mode,omitempty"`
+
+	// The path, absolute.
+	Path Path `json:"path"`
+
+	// The path that goes back whole or not at all.
+	Root Path `json:"root"`
+
+	// The reason in words.
+	Why *string `json:"why,omitempty"`
 }
 
 // ParentParam: a turn that other sessions work for.
@@ -1324,6 +1437,9 @@ type Plan struct {
 
 	// What stays as it is although the request touches it.
 	Kept []Kept `json:"kept"`
+
+	// Files of which the kernel could not say whether other processes have them open.
+	NotChecked []Path `json:"not_checked,omitempty"`
 }
 
 // Presence: whether a snapshot has a path.
@@ -1383,8 +1499,13 @@ type PurgeParams struct {
 	// Take the same content away under other names too. Default: those stay and are listed.
 	Everywhere bool `json:"everywhere,omitempty"`
 
-	// The path; what is below it goes too.
-	Path Path `json:"path"`
+	// The path; what is below it goes too, and so do the labels of steps that changed, named or
+	// mention it. Either this or `text` is given.
+	Path Path `json:"path,omitempty"`
+
+	// A text to remove from the labels of all steps and checkpoints. File contents, paths and ids
+	// are not searched.
+	Text string `json:"text,omitempty"`
 }
 
 // PurgeReport: what purging did.
@@ -1394,6 +1515,12 @@ type PurgeReport struct {
 
 	// What collecting garbage did.
 	Gc GcReport `json:"gc"`
+
+	// Steps and checkpoints whose label was blanked or lost the text.
+	Labels int64 `json:"labels"`
+
+	// Operations that had it, in their snapshot or among the ignored files beside it.
+	Operations int64 `json:"operations"`
 
 	// Other paths that have, or had, the same content.
 	SameContent []Path `json:"same_content"`
@@ -1446,6 +1573,12 @@ type Record struct {
 
 // RecoverParams: what to bring back.
 type RecoverParams struct {
+	// A person asked for it, as on the page, and not a program: a plain undo may take it back.
+	ByPerson bool `json:"by_person,omitempty"`
+
+	// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
+	InUse *InUse `json:"in_use,omitempty"`
+
 	// The file or directory.
 	Path Path `json:"path"`
 
@@ -1478,6 +1611,9 @@ type RedoParams struct {
 
 	// Also bring back changes of ignored files that no tool named.
 	Ignored bool `json:"ignored,omitempty"`
+
+	// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
+	InUse *InUse `json:"in_use,omitempty"`
 
 	// Go on only if the plan still is the one with this hash.
 	Plan string `json:"plan,omitempty"`
@@ -1527,12 +1663,18 @@ type RestoreParams struct {
 	// Allow removing an unusual share of the files.
 	AllowMassRemoval bool `json:"allow_mass_removal,omitempty"`
 
+	// A person asked for it, as on the page, and not a program: a plain undo may take it back.
+	ByPerson bool `json:"by_person,omitempty"`
+
 	// Also remove files created since, where the snapshot proves that they did not exist.
 	Exact bool `json:"exact,omitempty"`
 
 	// The snapshot, or the id of the operation that recorded it, which covers permissions and empty
 	// directories as well.
 	Hash string `json:"hash"`
+
+	// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
+	InUse *InUse `json:"in_use,omitempty"`
 
 	// Only these paths and what is below them. Default: the whole work tree.
 	Paths []Path `json:"paths,omitempty"`
@@ -1559,6 +1701,9 @@ type RestoreReport struct {
 	// these names.
 	Left []string `json:"left"`
 
+	// Files of which the kernel could not say whether other processes have them open.
+	NotChecked []Path `json:"not_checked,omitempty"`
+
 	// Why the state afterwards could not be recorded, if so; the files are as `done` says.
 	NotRecorded *string `json:"not_recorded"`
 
@@ -1576,6 +1721,12 @@ type RestoreReport struct {
 type RevertParams struct {
 	// Allow removing an unusual share of the files.
 	AllowMassRemoval bool `json:"allow_mass_removal,omitempty"`
+
+	// A person asked for it, as on the page, and not a program: a plain undo may take it back.
+	ByPerson bool `json:"by_person,omitempty"`
+
+	// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
+	InUse *InUse `json:"in_use,omitempty"`
 
 	// Patches as `patch` gives them, the oldest first.
 	Patches []PatchParam `json:"patches"`
@@ -1619,11 +1770,17 @@ type RevertToParams struct {
 	// Allow removing an unusual share of the files.
 	AllowMassRemoval bool `json:"allow_mass_removal,omitempty"`
 
+	// A person asked for it, as on the page, and not a program: a plain undo may take it back.
+	ByPerson bool `json:"by_person,omitempty"`
+
 	// Take the earlier version of a file where changes do not merge.
 	Force bool `json:"force,omitempty"`
 
 	// Also take back changes of ignored files that no tool named.
 	Ignored bool `json:"ignored,omitempty"`
+
+	// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
+	InUse *InUse `json:"in_use,omitempty"`
 
 	// Close the session's open steps instead of calling it busy.
 	Interrupt bool `json:"interrupt,omitempty"`
@@ -1919,6 +2076,10 @@ type StepBegun struct {
 	// Whether that snapshot holds everything it should.
 	Complete bool `json:"complete"`
 
+	// Files that the tool names and that are ignored or large, and did not fit into the limit for
+	// them, the quota or the time.
+	NotKept []Path `json:"not_kept,omitempty"`
+
 	// What that snapshot does not hold.
 	Skipped []Skipped `json:"skipped"`
 
@@ -1945,6 +2106,9 @@ type StepEnded struct {
 
 	// The step's id.
 	Step string `json:"step"`
+
+	// Paths that no snapshot holds and that the step removed or changed.
+	Uncaptured []Uncaptured `json:"uncaptured,omitempty"`
 }
 
 // StepInfo: what is known of a step: one tool call, or one turn.
@@ -2077,6 +2241,22 @@ type TrackParams struct {
 	Rehash bool `json:"rehash,omitempty"`
 }
 
+// Uncaptured: a path that no snapshot holds and that a step removed or changed.
+type Uncaptured struct {
+	// The change that the step made: `gone`, `replaced`, `modified`, `changed_inside`, or one that is
+	// newer than this list.
+	Change string `json:"change"`
+
+	// Whether undo cannot bring back what was there; otherwise it is left out by policy.
+	Loss bool `json:"loss"`
+
+	// The path, relative to the work tree.
+	Path Path `json:"path"`
+
+	// The loss and the reason why the path was not captured, in words.
+	Text string `json:"text"`
+}
+
 // UndoParams: what to take back.
 type UndoParams struct {
 	// Allow removing an unusual share of the files.
@@ -2088,8 +2268,15 @@ type UndoParams struct {
 	// Also take back changes of ignored files that no tool named.
 	Ignored bool `json:"ignored,omitempty"`
 
+	// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
+	InUse *InUse `json:"in_use,omitempty"`
+
 	// Close the session's open steps instead of calling it busy.
 	Interrupt bool `json:"interrupt,omitempty"`
+
+	// Also put back paths outside of the work tree that the steps named and changed. Default: they
+	// are listed. Directly after an undo without it, puts back what that one left there.
+	Outside bool `json:"outside,omitempty"`
 
 	// Only these paths and what is below them. Default: all.
 	Paths []Path `json:"paths,omitempty"`
@@ -2097,11 +2284,18 @@ type UndoParams struct {
 	// Go on only if the plan still is the one with this hash.
 	Plan string `json:"plan,omitempty"`
 
+	// Take back a restore, recover or revert that a person made, if that is the newest operation
+	// that changed files and nothing names a turn.
+	Restores bool `json:"restores,omitempty"`
+
 	// What to take back. Default: the newest turn that is not taken back yet.
 	Scope *Scope `json:"scope,omitempty"`
 
 	// The session. Default: the one that worked last and still has something to take back.
 	Session string `json:"session,omitempty"`
+
+	// Also take back what changed while an interrupted command may have been running.
+	Unclear bool `json:"unclear,omitempty"`
 }
 
 // UndoReport: what an undo or redo did, or would do.
@@ -2118,6 +2312,9 @@ type UndoReport struct {
 	// What was done, path by path.
 	Done []Action `json:"done"`
 
+	// Steps that were meant and stay, because the state before them has expired.
+	Expired []Expired `json:"expired,omitempty"`
+
 	// A command that moves the user's own git back; never run by us.
 	GitHint *string `json:"git_hint"`
 
@@ -2130,21 +2327,60 @@ type UndoReport struct {
 	// Replaced things that could not be removed and still lie under these names.
 	Left []string `json:"left"`
 
+	// Files of which the kernel could not say whether other processes have them open.
+	NotChecked []Path `json:"not_checked,omitempty"`
+
 	// Why the undo could not be recorded, if so; the files are as `done` says.
 	NotRecorded *string `json:"not_recorded"`
 
-	// What the steps changed outside of the work tree, and what stays so: `ctrlz undo --outside`
-	// puts it back.
-	Outside []Path `json:"outside,omitempty"`
+	// Paths outside of the work tree that the steps changed, path by path. Put back only if `outside` was
+	// asked for; whatever then stays makes the report incomplete.
+	Outside []OutsideChange `json:"outside,omitempty"`
 
 	// Names the plan; handed back as `plan`, it makes sure that nothing else is done.
 	Plan string `json:"plan"`
+
+	// A restore that had been cut off and was finished before this one.
+	Recovered *Recovery `json:"recovered,omitempty"`
 
 	// The operation that recorded the state before: restoring it takes this back as a whole.
 	SafetyOperation *string `json:"safety_operation"`
 
 	// The steps it is about, oldest first.
 	Steps []string `json:"steps"`
+
+	// The restore, recover or revert that it takes back, if it is not about steps.
+	TakesBack *string `json:"takes_back,omitempty"`
+
+	// Paths that no snapshot holds and that the steps removed or changed, so that they are lost.
+	Uncaptured []Uncaptured `json:"uncaptured,omitempty"`
+
+	// Newer work of agents that stays, because it was not recorded as steps.
+	Unrecorded []Unrecorded `json:"unrecorded,omitempty"`
+}
+
+// Unrecorded: work of an agent that cannot be undone, because it was not recorded as steps.
+type Unrecorded struct {
+	// The operation before it: restoring that takes back everything since.
+	Before string `json:"before"`
+
+	// Why it was not recorded, and whose turns are missing.
+	Gap Gap `json:"gap"`
+
+	// The operation that recorded all of it later.
+	Operation string `json:"operation"`
+}
+
+// UnrecordedTurn: a turn, or a part of one, that is not in the log.
+type UnrecordedTurn struct {
+	// The message (turn).
+	Message *string `json:"message"`
+
+	// The session.
+	Session string `json:"session"`
+
+	// The agent.
+	Who *string `json:"who"`
 }
 
 // UnrevertParams: which revert to take back, and how.
@@ -2157,6 +2393,9 @@ type UnrevertParams struct {
 
 	// Also bring back changes of ignored files that no tool named.
 	Ignored bool `json:"ignored,omitempty"`
+
+	// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
+	InUse *InUse `json:"in_use,omitempty"`
 
 	// Close the session's open steps instead of calling it busy.
 	Interrupt bool `json:"interrupt,omitempty"`

@@ -20,7 +20,7 @@ export interface Action {
 }
 
 /** What is done to a path. */
-export type ActionKind = "create" | "overwrite" | "remove" | "set_mode" | "create_directory";
+export type ActionKind = "create" | "overwrite" | "remove" | "set_mode" | "create_directory" | "remove_directory";
 
 /** Something that could not be recorded for an agent. */
 export interface AgentFailure {
@@ -58,7 +58,7 @@ export interface BeginParams {
   detached?: boolean;
   /**
    * Files the tool says it will change, wherever they are: in the work tree the same as `paths`;
-   * elsewhere they are kept as they are, bounded, for `ctrlz undo --outside`.
+   * elsewhere they are captured, bounded, for an undo with `outside`.
    */
   files?: Path[];
   /** What it is about, for people. */
@@ -129,6 +129,8 @@ export interface CallOptions {
   max_files?: number | null;
   /** Keep no more than this of ignored files beside a snapshot. */
   max_ignored_bytes?: number | null;
+  /** No more bytes of files that one tool call names, and that are ignored or large, are kept. */
+  max_named_bytes?: number | null;
   /** Skip and report new files above this size. */
   max_new_file_bytes?: number | null;
   /** Refuse more new bytes than this in one snapshot. */
@@ -297,7 +299,12 @@ export interface CompareParams {
 export interface Conflict {
   /** The file. */
   path: Path;
-  /** Why. */
+  /**
+   * Why: `merge`, `shared`, `unclear`, `other_half`, `not_proven`, `ignored`, or one that is newer
+   * than this list.
+   */
+  reason: string;
+  /** The reason in words. */
   why: string;
 }
 
@@ -454,6 +461,13 @@ export type Encoding = "utf-8" | "base64";
 
 /** A step that ends. */
 export interface EndParams {
+  /**
+   * The duration of the call in milliseconds. Changes made before that, while a permission
+   * question was open, are the user's. Default: unknown.
+   */
+  duration_ms?: number | null;
+  /** The tool was refused and never ran, so that the step owns nothing. */
+  refused?: boolean;
   /** The step's id. */
   step: string;
 }
@@ -512,6 +526,16 @@ export interface ExistsParams {
   hash: Hash;
   /** The file. */
   path: Path;
+}
+
+/** Work that cannot be undone, because the state before it has expired. */
+export interface Expired {
+  /** The label of the step. */
+  label: string | null;
+  /** The session. */
+  session: string;
+  /** The step; `null` for older steps of the session, which the log does not name any more. */
+  step: string | null;
 }
 
 /** What could not be done. */
@@ -637,6 +661,8 @@ export interface ForkParams {
 
 /** Where a forked session comes from. */
 export interface Forked {
+  /** The log that the operation is in, where the fork has a directory and a log of its own. */
+  log?: string | null;
   /** The first message that it does not share; `null` if it shares all there was. */
   message: string | null;
   /** The last operation that it shares. */
@@ -651,6 +677,14 @@ export interface FromMessage {
   message: string;
   /** The part of it; the parts before it stay. */
   part?: string | null;
+}
+
+/** A time in which nothing could be recorded. */
+export interface Gap {
+  /** The turns whose steps are missing, oldest first. */
+  turns: UnrecordedTurn[];
+  /** Why, for people. */
+  why: string;
 }
 
 /** What to keep. */
@@ -725,6 +759,9 @@ export interface HistoryParams {
 /** Which ignored files are kept beside a snapshot. */
 export type IgnoredFiles = "small" | "named" | "none";
 
+/** Policy for files that another process has open. */
+export type InUse = "leave" | "replace";
+
 /** What the server is and can do. */
 export interface Initialized {
   /** What the server can do. */
@@ -749,7 +786,9 @@ export interface Kept {
   path: Path;
   /**
    * Why: `created_since`, `ignored_then`, `skipped_then`, `no_record`, `cannot_be_saved`,
-   * `directory_in_the_way`, `file_in_the_way`, or one that is newer than this list.
+   * `directory_in_the_way`, `file_in_the_way`, `special_bits_dropped`, `contradiction`, `in_use`,
+   * `unit`,
+   * `process_file`, or one that is newer than this list.
    */
   reason: string;
   /** The reason in words. */
@@ -794,7 +833,7 @@ export interface LogEntry {
   after: Hash;
   /** When, in milliseconds since 1970. */
   at_millis: number;
-  /** The snapshot before it; `null` for the first one. */
+  /** The snapshot before it; `null` for the oldest one that is kept. */
   before: Hash | null;
   /** What a session was taken back to. */
   boundary: Boundary | null;
@@ -806,10 +845,12 @@ export interface LogEntry {
   damaged: boolean;
   /** Lines it removed, like `additions`. */
   deletions: number | null;
-  /** How many files it changed; `null` for the first one, or if its snapshots cannot be read. */
+  /** How many files it changed; `null` for the oldest one that is kept, or if its snapshots cannot be read. */
   files: number | null;
   /** Where a fork comes from. */
   forked: Forked | null;
+  /** What it changed was not recorded when it happened: agents worked while the disk was full. */
+  gap?: Gap | null;
   /** Where the user's own git stood. */
   head: Head | null;
   /**
@@ -867,6 +908,8 @@ export interface LoggedStep {
   step: string;
   /** The tool. */
   tool: string | null;
+  /** Paths that no snapshot holds and that it removed or changed. */
+  uncaptured?: Uncaptured[];
   /** It is taken back at present. */
   undone: boolean;
   /** The agent. */
@@ -881,6 +924,11 @@ export interface Lost {
   next: number | null;
   /** How many there are in all. */
   total: number;
+  /**
+   * Paths that no snapshot holds and that steps removed or changed, the last loss first. None of it
+   * can be brought back.
+   */
+  uncaptured?: LostUncaptured[];
 }
 
 /** A file that some snapshot has and the newest one has not. */
@@ -915,6 +963,27 @@ export interface LostParams {
   offset?: number;
 }
 
+/** Something that a step removed or changed and that no snapshot holds. */
+export interface LostUncaptured {
+  /** When that was, in milliseconds since 1970. */
+  at_millis: number;
+  /**
+   * The change that the step made: `gone`, `replaced`, `modified`, `changed_inside`, or one that is
+   * newer than this list.
+   */
+  change: string;
+  /** Whether undo cannot bring back what was there; otherwise it is left out by policy. */
+  loss: boolean;
+  /** The operation that recorded the loss. */
+  operation: string;
+  /** The path, relative to the work tree. */
+  path: Path;
+  /** The step. */
+  step: StepInfo;
+  /** The loss and the reason why the path was not captured, in words. */
+  text: string;
+}
+
 /** Nothing but where. */
 export type NoParams = {};
 
@@ -938,11 +1007,16 @@ export interface OperationParams {
   operation: string;
 }
 
-/** The operation that brought a line into a file. */
+/** The operation that brought a line into a file, or the oldest one that is kept and has it. */
 export interface Origin {
   /** When, in milliseconds since 1970. */
   at_millis: number;
-  /** What happened; see `kind` of the log. */
+  /** The line was written while nothing could be recorded. */
+  gap?: Gap | null;
+  /**
+   * The kind of the operation; see `kind` of the log. `expired` if the line is older than that: the operation
+   * that brought it is not kept any more.
+   */
   kind: string;
   /** The operation. */
   operation: string;
@@ -950,6 +1024,25 @@ export interface Origin {
   path: Path;
   /** The step, if it was one. */
   step: StepInfo | null;
+}
+
+/** A path outside of the work tree that a step changed. */
+export interface OutsideChange {
+  /** What putting it back does or did; `null` if it stays whatever is asked for. */
+  action: ActionKind | null;
+  /**
+   * Why it stays: `not_asked`, `changed_since`, `not_captured`, `cannot_be_saved`, `repository`,
+   * `failed`, or one that is newer than this list; `null` if it is put back.
+   */
+  kept: string | null;
+  /** The new permissions, of `set_mode`. */
+  mode?: number | null;
+  /** The path, absolute. */
+  path: Path;
+  /** The path that goes back whole or not at all. */
+  root: Path;
+  /** The reason in words. */
+  why?: string | null;
 }
 
 /** A turn that other sessions work for. */
@@ -1033,6 +1126,8 @@ export interface Plan {
   hash: Hash;
   /** What stays as it is although the request touches it. */
   kept: Kept[];
+  /** Files of which the kernel could not say whether other processes have them open. */
+  not_checked?: Path[];
 }
 
 /** Whether a snapshot has a path. */
@@ -1071,8 +1166,16 @@ export interface PurgeParams {
   confirm?: boolean;
   /** Take the same content away under other names too. Default: those stay and are listed. */
   everywhere?: boolean;
-  /** The path; what is below it goes too. */
-  path: Path;
+  /**
+   * The path; what is below it goes too, and so do the labels of steps that changed, named or
+   * mention it. Either this or `text` is given.
+   */
+  path?: Path | null;
+  /**
+   * A text to remove from the labels of all steps and checkpoints. File contents, paths and ids
+   * are not searched.
+   */
+  text?: string | null;
 }
 
 /** What purging did. */
@@ -1081,6 +1184,10 @@ export interface PurgeReport {
   contents: number;
   /** What collecting garbage did. */
   gc: GcReport;
+  /** Steps and checkpoints whose label was blanked or lost the text. */
+  labels: number;
+  /** Operations that had it, in their snapshot or among the ignored files beside it. */
+  operations: number;
   /** Other paths that have, or had, the same content. */
   same_content: Path[];
   /** Snapshots that are without it now. */
@@ -1123,6 +1230,10 @@ export interface Record {
 
 /** What to bring back. */
 export interface RecoverParams {
+  /** A person asked for it, as on the page, and not a program: a plain undo may take it back. */
+  by_person?: boolean;
+  /** Policy for files that another process has open: `leave` or `replace` them. Default: leave. */
+  in_use?: InUse;
   /** The file or directory. */
   path: Path;
   /** Go on only if the plan still is the one with this hash. */
@@ -1149,6 +1260,8 @@ export interface RedoParams {
   force?: boolean;
   /** Also bring back changes of ignored files that no tool named. */
   ignored?: boolean;
+  /** Policy for files that another process has open: `leave` or `replace` them. Default: leave. */
+  in_use?: InUse;
   /** Go on only if the plan still is the one with this hash. */
   plan?: Hash | null;
   /** The session. Default: the one that was taken back last. */
@@ -1189,6 +1302,8 @@ export interface RepairReport {
 export interface RestoreParams {
   /** Allow removing an unusual share of the files. */
   allow_mass_removal?: boolean;
+  /** A person asked for it, as on the page, and not a program: a plain undo may take it back. */
+  by_person?: boolean;
   /** Also remove files created since, where the snapshot proves that they did not exist. */
   exact?: boolean;
   /**
@@ -1196,6 +1311,8 @@ export interface RestoreParams {
    * directories as well.
    */
   hash: Hash;
+  /** Policy for files that another process has open: `leave` or `replace` them. Default: leave. */
+  in_use?: InUse;
   /** Only these paths and what is below them. Default: the whole work tree. */
   paths?: Path[];
   /** Go on only if the plan still is the one with this hash. */
@@ -1217,6 +1334,8 @@ export interface RestoreReport {
    * these names.
    */
   left: string[];
+  /** Files of which the kernel could not say whether other processes have them open. */
+  not_checked?: Path[];
   /** Why the state afterwards could not be recorded, if so; the files are as `done` says. */
   not_recorded: string | null;
   /** A restore that had been cut off and was finished before this one. */
@@ -1231,6 +1350,10 @@ export interface RestoreReport {
 export interface RevertParams {
   /** Allow removing an unusual share of the files. */
   allow_mass_removal?: boolean;
+  /** A person asked for it, as on the page, and not a program: a plain undo may take it back. */
+  by_person?: boolean;
+  /** Policy for files that another process has open: `leave` or `replace` them. Default: leave. */
+  in_use?: InUse;
   /** Patches as `patch` gives them, the oldest first. */
   patches: PatchParam[];
   /** Go on only if the plan still is the one with this hash. */
@@ -1265,10 +1388,14 @@ export interface RevertStateParams {
 export interface RevertToParams {
   /** Allow removing an unusual share of the files. */
   allow_mass_removal?: boolean;
+  /** A person asked for it, as on the page, and not a program: a plain undo may take it back. */
+  by_person?: boolean;
   /** Take the earlier version of a file where changes do not merge. */
   force?: boolean;
   /** Also take back changes of ignored files that no tool named. */
   ignored?: boolean;
+  /** Policy for files that another process has open: `leave` or `replace` them. Default: leave. */
+  in_use?: InUse;
   /** Close the session's open steps instead of calling it busy. */
   interrupt?: boolean;
   /** The first message to take back; everything the session did after it goes too. */
@@ -1463,6 +1590,11 @@ export interface StepBegun {
   borrowed: number;
   /** Whether that snapshot holds everything it should. */
   complete: boolean;
+  /**
+   * Files that the tool names and that are ignored or large, and did not fit into the limit for
+   * them, the quota or the time.
+   */
+  not_kept?: Path[];
   /** What that snapshot does not hold. */
   skipped: Skipped[];
   /** The step's id. */
@@ -1483,6 +1615,8 @@ export interface StepEnded {
   skipped: Skipped[];
   /** The step's id. */
   step: string;
+  /** Paths that no snapshot holds and that the step removed or changed. */
+  uncaptured?: Uncaptured[];
 }
 
 /** What is known of a step: one tool call, or one turn. */
@@ -1588,6 +1722,21 @@ export interface TrackParams {
   rehash?: boolean;
 }
 
+/** A path that no snapshot holds and that a step removed or changed. */
+export interface Uncaptured {
+  /**
+   * The change that the step made: `gone`, `replaced`, `modified`, `changed_inside`, or one that is
+   * newer than this list.
+   */
+  change: string;
+  /** Whether undo cannot bring back what was there; otherwise it is left out by policy. */
+  loss: boolean;
+  /** The path, relative to the work tree. */
+  path: Path;
+  /** The loss and the reason why the path was not captured, in words. */
+  text: string;
+}
+
 /** What to take back. */
 export interface UndoParams {
   /** Allow removing an unusual share of the files. */
@@ -1596,16 +1745,30 @@ export interface UndoParams {
   force?: boolean;
   /** Also take back changes of ignored files that no tool named. */
   ignored?: boolean;
+  /** Policy for files that another process has open: `leave` or `replace` them. Default: leave. */
+  in_use?: InUse;
   /** Close the session's open steps instead of calling it busy. */
   interrupt?: boolean;
+  /**
+   * Also put back paths outside of the work tree that the steps named and changed. Default: they
+   * are listed. Directly after an undo without it, puts back what that one left there.
+   */
+  outside?: boolean;
   /** Only these paths and what is below them. Default: all. */
   paths?: Path[];
   /** Go on only if the plan still is the one with this hash. */
   plan?: Hash | null;
+  /**
+   * Take back a restore, recover or revert that a person made, if that is the newest operation
+   * that changed files and nothing names a turn.
+   */
+  restores?: boolean;
   /** What to take back. Default: the newest turn that is not taken back yet. */
   scope?: Scope;
   /** The session. Default: the one that worked last and still has something to take back. */
   session?: string | null;
+  /** Also take back what changed while an interrupted command may have been running. */
+  unclear?: boolean;
 }
 
 /** What an undo or redo did, or would do. */
@@ -1618,6 +1781,8 @@ export interface UndoReport {
   conflicts: Conflict[];
   /** What was done, path by path. */
   done: Action[];
+  /** Steps that were meant and stay, because the state before them has expired. */
+  expired?: Expired[];
   /** A command that moves the user's own git back; never run by us. */
   git_hint: string | null;
   /** Changes of ignored files that stay, because nobody asked for them. */
@@ -1626,19 +1791,49 @@ export interface UndoReport {
   kept: Kept[];
   /** Replaced things that could not be removed and still lie under these names. */
   left: string[];
+  /** Files of which the kernel could not say whether other processes have them open. */
+  not_checked?: Path[];
   /** Why the undo could not be recorded, if so; the files are as `done` says. */
   not_recorded: string | null;
   /**
-   * What the steps changed outside of the work tree, and what stays so: `ctrlz undo --outside`
-   * puts it back.
+   * Paths outside of the work tree that the steps changed, path by path. Put back only if `outside` was
+   * asked for; whatever then stays makes the report incomplete.
    */
-  outside?: Path[];
+  outside?: OutsideChange[];
   /** Names the plan; handed back as `plan`, it makes sure that nothing else is done. */
   plan: Hash;
+  /** A restore that had been cut off and was finished before this one. */
+  recovered?: Recovery | null;
   /** The operation that recorded the state before: restoring it takes this back as a whole. */
   safety_operation: string | null;
   /** The steps it is about, oldest first. */
   steps: string[];
+  /** The restore, recover or revert that it takes back, if it is not about steps. */
+  takes_back?: string | null;
+  /** Paths that no snapshot holds and that the steps removed or changed, so that they are lost. */
+  uncaptured?: Uncaptured[];
+  /** Newer work of agents that stays, because it was not recorded as steps. */
+  unrecorded?: Unrecorded[];
+}
+
+/** Work of an agent that cannot be undone, because it was not recorded as steps. */
+export interface Unrecorded {
+  /** The operation before it: restoring that takes back everything since. */
+  before: string;
+  /** Why it was not recorded, and whose turns are missing. */
+  gap: Gap;
+  /** The operation that recorded all of it later. */
+  operation: string;
+}
+
+/** A turn, or a part of one, that is not in the log. */
+export interface UnrecordedTurn {
+  /** The message (turn). */
+  message: string | null;
+  /** The session. */
+  session: string;
+  /** The agent. */
+  who: string | null;
 }
 
 /** Which revert to take back, and how. */
@@ -1649,6 +1844,8 @@ export interface UnrevertParams {
   force?: boolean;
   /** Also bring back changes of ignored files that no tool named. */
   ignored?: boolean;
+  /** Policy for files that another process has open: `leave` or `replace` them. Default: leave. */
+  in_use?: InUse;
   /** Close the session's open steps instead of calling it busy. */
   interrupt?: boolean;
   /** Go on only if the plan still is the one with this hash. */
@@ -1812,7 +2009,7 @@ export interface Methods {
   plan_undo: { params: Place & UndoParams; result: UndoReport };
   /** Tells what `unrevert` would do now; records the present state and changes no file. */
   plan_unrevert: { params: Place & UnrevertParams; result: UndoReport };
-  /** Removes a path from every snapshot, for good; the work tree is not touched. */
+  /** Removes a path from every snapshot, or a text from every label; for good. */
   purge: { params: Place & PurgeParams; result: PurgeReport };
   /** Brings back what was lost at a path or below it, each file as it was last. */
   recover: { params: Place & RecoverParams; result: RestoreReport };
@@ -1963,12 +2160,16 @@ export type Kind =
   | "no_history"
   | "still_there"
   | "bad_import"
+  | "brings_purged"
   | "diverged"
   | "nothing_pulled"
   | "no_git"
   | "store_in_use"
   | "git"
   | "nothing_to_undo"
+  | "not_recorded"
+  | "shared_expired"
+  | "no_captured_repository"
   | "nothing_to_redo"
   | "not_a_snapshot"
   | "no_such_file"
@@ -1990,6 +2191,7 @@ export type Kind =
   | "rolled_back"
   | "interrupted"
   | "stale_plan"
+  | "recovery_pending"
   | "no_data_dir"
   | "current_directory"
   | "configuration"

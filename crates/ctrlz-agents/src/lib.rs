@@ -6,8 +6,9 @@ pub mod hook;
 pub mod install;
 pub mod kept;
 pub mod mcp;
-pub mod outside;
 mod private;
 mod reach;
 pub mod rpc;
 mod shell;
+
+pub use private::remove_old_captures;

@@ -4,6 +4,7 @@ use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::Duration;
 
 /// Creates a directory and those above it, for the user alone.
 pub(crate) fn create_dirs(dir: &Path) -> io::Result<()> {
@@ -40,6 +41,41 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
         fs::remove_file(&temporary).ok();
     }
     written
+}
+
+/// Allocates a file of zeros, unless there is one.
+pub(crate) fn allocate(path: &Path, bytes: usize) -> io::Result<()> {
+    match path.symlink_metadata() {
+        Ok(_) => Ok(()),
+        Err(_) => replace(path, &vec![0; bytes]),
+    }
+}
+
+/// Writes over a file that was allocated before. This also works on a full disk.
+pub(crate) fn rewrite(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).open(path)?;
+    file.write_all(bytes)?;
+    file.sync_data()
+}
+
+/// Removes what version 0.1.0 kept of files outside of the project, once it is a week old. Errors
+/// are ignored: the next time tries again.
+pub fn remove_old_captures(data_dir: &Path) {
+    const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
+    let dir = data_dir.join("agents/outside");
+    let is_old = |path: &Path| {
+        let modified = path.metadata().and_then(|meta| meta.modified());
+        modified.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > MAX_AGE))
+    };
+    for project in fs::read_dir(&dir).into_iter().flatten().flatten() {
+        for step in fs::read_dir(project.path()).into_iter().flatten().flatten() {
+            if is_old(&step.path()) {
+                fs::remove_dir_all(step.path()).ok();
+            }
+        }
+        fs::remove_dir(project.path()).ok();
+    }
+    fs::remove_dir(&dir).ok();
 }
 
 /// A number for some bytes, the same in every release. Not for anything that must not collide.

@@ -13,7 +13,11 @@ const MAX_FILES: usize = 2_000;
 
 /// The paths that a tool names, for the work tree `root`.
 pub(crate) fn reach(tool: &Tool, root: &Path, home: Option<&Path>) -> Reach {
-    let mut search = Search { root, reach: Reach::default() };
+    let name = tool.name.as_deref().unwrap_or_default();
+    let only_named =
+        is_edit(name) && !tool.files.is_empty() && tool.commands.iter().all(String::is_empty);
+    let reach = Reach { only_named, starts_agent: starts_agent(name), ..Reach::default() };
+    let mut search = Search { root, reach };
     for file in &tool.files {
         search.add(&Named { path: real(&tool.dir.join(file)), changes: true });
     }
@@ -23,6 +27,40 @@ pub(crate) fn reach(tool: &Tool, root: &Path, home: Option<&Path>) -> Reach {
         }
     }
     search.reach
+}
+
+/// A tool's name without case and punctuation, which differ between clients.
+fn plain(name: &str) -> String {
+    name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+}
+
+/// Whether a tool edits the files that it names and no others.
+fn is_edit(name: &str) -> bool {
+    const EDITS: [&str; 15] = [
+        "applypatch",
+        "create",
+        "createfile",
+        "edit",
+        "editfile",
+        "editnotebook",
+        "multiedit",
+        "notebookedit",
+        "patch",
+        "replace",
+        "replaceinfile",
+        "strreplace",
+        "write",
+        "writefile",
+        "writetofile",
+    ];
+    EDITS.contains(&plain(name).as_str())
+}
+
+/// Whether a tool starts a sub-agent and waits for it.
+fn starts_agent(name: &str) -> bool {
+    const AGENTS: [&str; 7] =
+        ["agent", "delegate", "newtask", "spawnagent", "subagent", "task", "usesubagents"];
+    AGENTS.contains(&plain(name).as_str())
 }
 
 struct Search<'a> {

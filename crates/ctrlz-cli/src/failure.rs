@@ -45,8 +45,8 @@ pub(crate) enum Failure {
     #[error("{why}")]
     Agent { why: String },
     /// What cannot be undone needs a yes.
-    #[error("purging {path} cannot be undone")]
-    NotConfirmed { path: TreePath },
+    #[error("purging {} cannot be undone", path.as_ref().map_or("a text".into(), TreePath::to_string))]
+    NotConfirmed { path: Option<TreePath> },
     /// The command to run could not be started.
     #[error("cannot run {program:?}")]
     NotStarted { program: OsString, source: io::Error },
@@ -201,9 +201,8 @@ impl From<&Failure> for WireError {
         error.hint = failure.hint();
         match failure {
             Failure::Configuration { path, .. } => error.path = Some(path.as_path().into()),
-            Failure::NoVersions { path } | Failure::NotConfirmed { path } => {
-                error.path = Some(path.into());
-            }
+            Failure::NoVersions { path } => error.path = Some(path.into()),
+            Failure::NotConfirmed { path } => error.path = path.as_ref().map(Into::into),
             Failure::Engine(_)
             | Failure::NoDataDir
             | Failure::CurrentDirectory(_)

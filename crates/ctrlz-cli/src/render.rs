@@ -106,6 +106,16 @@ pub(crate) fn note(text: &str) {
     writeln!(io::stderr().lock(), "{}", printable(text)).ok();
 }
 
+/// Asks a question on standard error; only an answer that begins with `y` means yes.
+pub(crate) fn asks(question: &str) -> bool {
+    let mut stderr = io::stderr().lock();
+    // If standard error is gone, the answer on standard input is still read.
+    write!(stderr, "{question}").and_then(|()| stderr.flush()).ok();
+    let mut answer = String::new();
+    let read = io::stdin().read_line(&mut answer);
+    read.is_ok() && answer.trim_start().to_ascii_lowercase().starts_with('y')
+}
+
 /// Says what a snapshot does not hold, one line per path.
 pub(crate) fn skipped(skipped: &[Skipped]) {
     for skipped in skipped {

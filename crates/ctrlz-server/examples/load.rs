@@ -90,7 +90,7 @@ fn make_project(dir: &Path) -> Result<(String, String), Anything> {
     for number in 0..STEPS {
         let (session, message) = (format!("s{}", number % 4), Some(format!("m{number}")));
         let info = StepInfo { session, message, ..StepInfo::default() };
-        let start = StepStart { info, paths: Vec::new(), owner: None };
+        let start = StepStart { info, ..StepStart::default() };
         let begun = workspace.begin_step(start, &progress)?;
         std::fs::write(root.join("src0/file0.txt"), format!("step {number}\n").repeat(40))?;
         last = workspace.end_step(&begun.step, &progress)?.after;

@@ -11,6 +11,8 @@ use serde::Serialize;
 /// A tool that is about to run.
 #[derive(Clone, Debug, Default)]
 pub struct Tool {
+    /// Its name.
+    pub name: Option<String>,
     /// Where it runs.
     pub dir: PathBuf,
     /// Files that it says it will change.
@@ -26,21 +28,16 @@ pub struct Reach {
     pub inside: Vec<TreePath>,
     /// Paths elsewhere that it changes.
     pub outside: Vec<PathBuf>,
+    /// It edits the files that it names and no others.
+    pub only_named: bool,
+    /// It starts a sub-agent and waits for it.
+    pub starts_agent: bool,
 }
 
 /// What is kept for the agents of one work tree.
 pub trait Agents {
     /// What a tool names.
     fn reach(&self, tool: &Tool) -> Reach;
-
-    /// Keeps what lies outside of the work tree before a step changes it.
-    fn keep(&self, step: &str, outside: &[PathBuf]);
-
-    /// Notes what a step left out there.
-    fn settle(&self, step: &str);
-
-    /// What steps changed out there and nobody has put back.
-    fn changed(&self, steps: &[String]) -> Vec<PathBuf>;
 
     /// Keeps a failure until somebody has seen it.
     fn note(&self, client: &str, event: &str, why: &str) -> std::io::Result<()>;

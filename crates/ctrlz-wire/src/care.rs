@@ -81,8 +81,12 @@ impl From<&ctrlz::GcReport> for GcReport {
 pub struct PurgeReport {
     /// Snapshots that are without it now.
     pub snapshots: Vec<PurgedSnapshot>,
+    /// Operations that had it, in their snapshot or among the ignored files beside it.
+    pub operations: u64,
     /// Contents that are gone.
     pub contents: u64,
+    /// Steps and checkpoints whose label was blanked or lost the text.
+    pub labels: u64,
     /// Other paths that have, or had, the same content.
     pub same_content: Vec<WirePath>,
     /// Whether the path is still in the work tree, where the next snapshot finds it again.
@@ -108,7 +112,9 @@ impl From<&ctrlz::PurgeReport> for PurgeReport {
         });
         PurgeReport {
             snapshots: snapshots.collect(),
+            operations: report.operations,
             contents: report.contents,
+            labels: report.labels,
             same_content: report.same_content.iter().map(WirePath::from).collect(),
             still_there: report.still_there,
             gc: (&report.gc).into(),

@@ -63,7 +63,7 @@ pub const KINDS: &[Kind] = &[
     kind("not_a_tree_path", Fault::Caller, "a path that cannot be inside the work tree"),
     kind("unknown_snapshot", Fault::Caller, "the store has no such snapshot"),
     kind("purged", Fault::Caller, "something was purged from the snapshot: it has another hash"),
-    kind("nothing_to_purge", Fault::Caller, "no snapshot has the path"),
+    kind("nothing_to_purge", Fault::Caller, "no snapshot has the path, or no label the text"),
     kind("not_confirmed", Fault::Refused, "`confirm` is not true, and this cannot be undone"),
     kind("unknown_operation", Fault::Caller, "the log has no such operation"),
     kind("no_such_step", Fault::Caller, "no such step is open or recorded"),
@@ -83,12 +83,16 @@ pub const KINDS: &[Kind] = &[
     kind("no_history", Fault::Caller, "nothing was ever recorded at the path"),
     kind("still_there", Fault::Refused, "the directory that a history belongs to is still there"),
     kind("bad_import", Fault::Machine, "what was to be imported is not usable; nothing changed"),
+    kind("brings_purged", Fault::Refused, "what arrives has purged content; nothing changed"),
     kind("diverged", Fault::Conflict, "a log went on here and elsewhere; neither was changed"),
     kind("nothing_pulled", Fault::Caller, "nothing came from elsewhere that could be restored"),
     kind("no_git", Fault::Machine, "git, which carries pushes and pulls, cannot be run"),
     kind("store_in_use", Fault::Refused, "another work tree or session needs the store"),
     kind("git", Fault::Machine, "git could not do what it was asked for"),
     kind("nothing_to_undo", Fault::Caller, "everything is taken back already"),
+    kind("not_recorded", Fault::Caller, "the last turn was not recorded, so it is no step"),
+    kind("shared_expired", Fault::Caller, "what a fork shares with another session has expired"),
+    kind("no_captured_repository", Fault::Caller, "no repository was captured"),
     kind("nothing_to_redo", Fault::Caller, "no undo is left to be taken back"),
     kind("not_a_snapshot", Fault::Caller, "the hash names something else"),
     kind("no_such_file", Fault::Caller, "the snapshot has no such file"),
@@ -110,6 +114,7 @@ pub const KINDS: &[Kind] = &[
     kind("rolled_back", Fault::Machine, "writing failed; everything was put back"),
     kind("interrupted", Fault::Machine, "a restore stopped half-way; the next command ends it"),
     kind("stale_plan", Fault::Conflict, "the files moved since the plan was made"),
+    kind("recovery_pending", Fault::Conflict, "a restore was cut off and has to be finished first"),
     kind("no_data_dir", Fault::Caller, "there is no place for snapshots"),
     kind("current_directory", Fault::Machine, "the current directory cannot be told"),
     kind("configuration", Fault::Caller, "the user's configuration cannot be used"),
@@ -274,6 +279,7 @@ fn facts(error: &Error) -> (Option<WirePath>, ErrorDetails) {
         | Error::NoHistory { path }
         | Error::StillThere { path }
         | Error::BadImport { path, .. }
+        | Error::BringsPurged { path, .. }
         | Error::LostRef { path } => (Some(path.as_path().into()), none),
         Error::UnknownPlan { id }
         | Error::UnknownSnapshot { id }
@@ -297,6 +303,7 @@ fn facts(error: &Error) -> (Option<WirePath>, ErrorDetails) {
         | Error::NoSuchSession { session: id }
         | Error::SessionExists { session: id }
         | Error::NothingReverted { session: id }
+        | Error::SharedExpired { session: id }
         | Error::NoSuchLog { log: id }
         | Error::Diverged { log: id }
         | Error::NoSuchCheckpoint { name: id } => {

@@ -32,13 +32,17 @@ pub use care::{
 pub use error::{ErrorDetails, Fault, KINDS, Kind, WireError};
 pub use log::{
     Blame, BlameLine, Checkpoint, CheckpointMade, Checkpoints, Head, Log, LogEntry, LogPage,
-    LoggedFile, LoggedStep, Lost, LostFile, Origin, Version, Versions, counted_lines,
+    LoggedFile, LoggedStep, Lost, LostFile, LostUncaptured, Origin, Version, Versions,
+    counted_lines,
 };
 pub use method::{Access, Answer, Context, METHODS, Method, UpTo, dispatch, find};
 pub use methods::{Sink, Stream, Wanted};
 pub use path::{Hash, WirePath};
 pub use place::{CallOptions, Host, IgnoredFiles, Opened, Place, Profile, WorkTree};
-pub use put_back::{Action, ActionKind, Conflict, Kept, Plan, RestoreReport, UndoReport};
+pub use put_back::{
+    Action, ActionKind, Conflict, Expired, Kept, Missing, OutsideChange, Plan, RecoveredRepository,
+    RestoreReport, UndoReport,
+};
 pub use schema::{errors_table, methods_table, schema, schema_hash, schema_text};
 pub use server::{
     CancelParams, Capabilities, InitializeParams, Initialized, PROTOCOL, ProgressParams, ShutDown,

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::path::{Hash, WirePath};
-use crate::session::{Boundary, Forked, StepInfo};
+use crate::session::{Boundary, Forked, Gap, StepInfo, Uncaptured};
 use crate::snapshot::{ChangeStatus, Skipped, all_skipped, is_complete, tag};
 
 /// What happened in a work tree.
@@ -70,7 +70,7 @@ pub struct LogEntry {
     pub kind: String,
     /// When, in milliseconds since 1970.
     pub at_millis: u64,
-    /// The snapshot before it; `null` for the first one.
+    /// The snapshot before it; `null` for the oldest one that is kept.
     pub before: Option<Hash>,
     /// The snapshot after it.
     pub after: Hash,
@@ -98,7 +98,7 @@ pub struct LogEntry {
     pub pinned: bool,
     /// Where the user's own git stood.
     pub head: Option<Head>,
-    /// How many files it changed; `null` for the first one, or if its snapshots cannot be read.
+    /// How many files it changed; `null` for the oldest one that is kept, or if its snapshots cannot be read.
     pub files: Option<u64>,
     /// Lines it added; `null` unless all of its files were counted.
     pub additions: Option<u64>,
@@ -108,6 +108,9 @@ pub struct LogEntry {
     pub changes: Vec<LoggedFile>,
     /// Its snapshots cannot be read.
     pub damaged: bool,
+    /// What it changed was not recorded when it happened: agents worked while the disk was full.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap: Option<Gap>,
 }
 
 /// A step in the log.
@@ -120,11 +123,19 @@ pub struct LoggedStep {
     pub inferred: bool,
     /// It is taken back at present.
     pub undone: bool,
+    /// Paths that no snapshot holds and that it removed or changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uncaptured: Vec<Uncaptured>,
 }
 
 impl From<&ctrlz::TimelineStep> for LoggedStep {
     fn from(step: &ctrlz::TimelineStep) -> LoggedStep {
-        LoggedStep { info: (&step.info).into(), inferred: step.inferred, undone: step.undone }
+        LoggedStep {
+            info: (&step.info).into(),
+            inferred: step.inferred,
+            undone: step.undone,
+            uncaptured: step.uncaptured.iter().map(Uncaptured::from).collect(),
+        }
     }
 }
 
@@ -201,6 +212,7 @@ impl From<&ctrlz::TimelineEntry> for LogEntry {
             deletions: lines.map(|(_, deletions)| deletions as u64),
             changes: entry.files.iter().map(LoggedFile::from).collect(),
             damaged: entry.damaged,
+            gap: entry.gap.as_ref().map(Gap::from),
         }
     }
 }
@@ -214,6 +226,35 @@ pub struct Lost {
     pub total: u64,
     /// The `offset` that goes on from here; `null` at the end.
     pub next: Option<u64>,
+    /// Paths that no snapshot holds and that steps removed or changed, the last loss first. None of it
+    /// can be brought back.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uncaptured: Vec<LostUncaptured>,
+}
+
+/// Something that a step removed or changed and that no snapshot holds.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct LostUncaptured {
+    /// The path that was lost.
+    #[serde(flatten)]
+    pub uncaptured: Uncaptured,
+    /// The operation that recorded the loss.
+    pub operation: String,
+    /// When that was, in milliseconds since 1970.
+    pub at_millis: u64,
+    /// The step.
+    pub step: StepInfo,
+}
+
+impl From<&ctrlz::LostUncaptured> for LostUncaptured {
+    fn from(lost: &ctrlz::LostUncaptured) -> LostUncaptured {
+        LostUncaptured {
+            uncaptured: (&lost.uncaptured).into(),
+            operation: lost.operation.clone(),
+            at_millis: lost.at_millis,
+            step: (&lost.step).into(),
+        }
+    }
 }
 
 /// A file that some snapshot has and the newest one has not.
@@ -317,12 +358,13 @@ impl From<&ctrlz::BlameLine> for BlameLine {
     }
 }
 
-/// The operation that brought a line into a file.
+/// The operation that brought a line into a file, or the oldest one that is kept and has it.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Origin {
     /// The operation.
     pub operation: String,
-    /// What happened; see `kind` of the log.
+    /// The kind of the operation; see `kind` of the log. `expired` if the line is older than that: the operation
+    /// that brought it is not kept any more.
     pub kind: String,
     /// When, in milliseconds since 1970.
     pub at_millis: u64,
@@ -330,16 +372,23 @@ pub struct Origin {
     pub step: Option<StepInfo>,
     /// The name the file had then.
     pub path: WirePath,
+    /// The line was written while nothing could be recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap: Option<Gap>,
 }
 
 impl From<&ctrlz::Origin> for Origin {
     fn from(origin: &ctrlz::Origin) -> Origin {
         Origin {
             operation: origin.operation.clone(),
-            kind: tag(&origin.kind, "kind"),
+            kind: match origin.expired {
+                true => "expired".into(),
+                false => tag(&origin.kind, "kind"),
+            },
             at_millis: origin.at_millis,
             step: origin.step.as_ref().map(StepInfo::from),
             path: (&origin.path).into(),
+            gap: origin.gap.as_ref().map(Gap::from),
         }
     }
 }

@@ -95,6 +95,8 @@ pub struct CallOptions {
     pub ignored: Option<IgnoredFiles>,
     /// Keep no more than this of ignored files beside a snapshot.
     pub max_ignored_bytes: Option<u64>,
+    /// No more bytes of files that one tool call names, and that are ignored or large, are kept.
+    pub max_named_bytes: Option<u64>,
     /// Whether files of repositories inside the work tree are captured.
     pub nested_repos: Option<bool>,
     /// Refuse more files than this.

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::path::{Hash, WirePath};
 use crate::put_back::RestoreReport;
-use crate::snapshot::{Change, Skipped, all_skipped, is_complete};
+use crate::snapshot::{Change, Skipped, all_skipped, is_complete, tag};
 
 /// What is known of a step: one tool call, or one turn.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -67,6 +67,10 @@ pub struct StepBegun {
     pub skipped: Vec<Skipped>,
     /// Blobs that the user's repository still had to lend when it began.
     pub borrowed: u64,
+    /// Files that the tool names and that are ignored or large, and did not fit into the limit for
+    /// them, the quota or the time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_kept: Vec<WirePath>,
 }
 
 impl From<&ctrlz::StepBegun> for StepBegun {
@@ -76,6 +80,7 @@ impl From<&ctrlz::StepBegun> for StepBegun {
             before: begun.before.into(),
             complete: is_complete(&begun.skipped),
             skipped: all_skipped(&begun.skipped),
+            not_kept: begun.not_kept.iter().map(WirePath::from).collect(),
             borrowed: begun.borrowed,
         }
     }
@@ -96,6 +101,34 @@ pub struct StepEnded {
     pub complete: bool,
     /// What the later snapshot does not hold.
     pub skipped: Vec<Skipped>,
+    /// Paths that no snapshot holds and that the step removed or changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uncaptured: Vec<Uncaptured>,
+}
+
+/// A path that no snapshot holds and that a step removed or changed.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Uncaptured {
+    /// The path, relative to the work tree.
+    pub path: WirePath,
+    /// The change that the step made: `gone`, `replaced`, `modified`, `changed_inside`, or one that is
+    /// newer than this list.
+    pub change: String,
+    /// Whether undo cannot bring back what was there; otherwise it is left out by policy.
+    pub loss: bool,
+    /// The loss and the reason why the path was not captured, in words.
+    pub text: String,
+}
+
+impl From<&ctrlz::Uncaptured> for Uncaptured {
+    fn from(lost: &ctrlz::Uncaptured) -> Uncaptured {
+        Uncaptured {
+            path: WirePath::from_bytes(&*lost.path),
+            change: tag(&lost.change, "change"),
+            loss: lost.is_loss(),
+            text: lost.describe(),
+        }
+    }
 }
 
 impl From<&ctrlz::StepEnded> for StepEnded {
@@ -107,6 +140,7 @@ impl From<&ctrlz::StepEnded> for StepEnded {
             files: ended.files.iter().map(WirePath::from).collect(),
             complete: is_complete(&ended.skipped),
             skipped: all_skipped(&ended.skipped),
+            uncaptured: ended.uncaptured.iter().map(Uncaptured::from).collect(),
         }
     }
 }
@@ -307,12 +341,45 @@ pub struct Forked {
     pub message: Option<String>,
     /// The last operation that it shares.
     pub operation: String,
+    /// The log that the operation is in, where the fork has a directory and a log of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
 }
 
 impl From<&ctrlz::Forked> for Forked {
     fn from(forked: &ctrlz::Forked) -> Forked {
-        let ctrlz::Forked { session, message, operation } = forked.clone();
-        Forked { session, message, operation }
+        let ctrlz::Forked { session, message, operation, log } = forked.clone();
+        Forked { session, message, operation, log }
+    }
+}
+
+/// A time in which nothing could be recorded.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Gap {
+    /// Why, for people.
+    pub why: String,
+    /// The turns whose steps are missing, oldest first.
+    pub turns: Vec<UnrecordedTurn>,
+}
+
+/// A turn, or a part of one, that is not in the log.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct UnrecordedTurn {
+    /// The agent.
+    pub who: Option<String>,
+    /// The session.
+    pub session: String,
+    /// The message (turn).
+    pub message: Option<String>,
+}
+
+impl From<&ctrlz::Gap> for Gap {
+    fn from(gap: &ctrlz::Gap) -> Gap {
+        let turn = |turn: &ctrlz::UnrecordedTurn| {
+            let ctrlz::UnrecordedTurn { who, session, message } = turn.clone();
+            UnrecordedTurn { who, session, message }
+        };
+        Gap { why: gap.why.clone(), turns: gap.turns.iter().map(turn).collect() }
     }
 }
 

@@ -54,6 +54,9 @@ pub enum Error {
         /// The path that was asked for.
         path: TreePath,
     },
+    /// No step and no checkpoint has this text. The text itself is not repeated.
+    #[error("no label of a step or checkpoint has this text")]
+    NoSuchText,
     /// The work tree's log has no such operation.
     #[error("no operation {id} in this work tree's log")]
     UnknownOperation {
@@ -170,6 +173,14 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
+    /// A file that was to be imported, or what a server sent, has content that was purged here.
+    #[error("{} brings purged content back{}; nothing was changed", shown(path), named(paths))]
+    BringsPurged {
+        /// The file, or the server's address.
+        path: PathBuf,
+        /// Where the content lies there, one path for each content.
+        paths: Vec<TreePath>,
+    },
     /// Both sides have recorded something the other does not know under the same name.
     #[error("the log {log} here and there have parted; neither was changed")]
     Diverged {
@@ -182,9 +193,26 @@ pub enum Error {
     /// Everything is taken back already, or nothing was ever done.
     #[error("nothing to undo")]
     NothingToUndo,
+    /// A fork has nothing of its own to undo, and what it shares is not kept any more.
+    #[error("what is shared with session {session:?} has expired and cannot be undone")]
+    SharedExpired {
+        /// The session that it was forked from.
+        session: String,
+    },
+    /// The only work that is left was not recorded as steps.
+    #[error("the last turn was not recorded ({why}), so it cannot be undone by turn or step")]
+    NotRecorded {
+        /// The operation before it.
+        before: String,
+        /// Why it was not recorded.
+        why: String,
+    },
     /// No undo is left to be taken back.
     #[error("nothing to redo")]
     NothingToRedo,
+    /// No step destroyed or changed the directory of a version control system that it named.
+    #[error("no captured repository")]
+    NoCapturedRepository,
     /// The hash names something that is not a tree.
     #[error("{id} is a {kind}, not a snapshot")]
     NotASnapshot {
@@ -347,6 +375,9 @@ pub enum Error {
         #[source]
         cause: Box<Error>,
     },
+    /// A restore was cut off and has to be finished first, which a plan must not do.
+    #[error("a restore was cut off and has to be finished before anything is planned")]
+    RecoveryPending,
     /// The caller asked to stop.
     #[error("cancelled")]
     Cancelled,
@@ -369,6 +400,20 @@ fn largest_text(largest: &[(Vec<u8>, u64)]) -> String {
     format!("; largest: {}", items.join(", "))
 }
 
+/// The first of some paths, after a colon.
+fn named(paths: &[TreePath]) -> String {
+    const MAX_NAMED: usize = 10;
+    let mut text = String::new();
+    for (at, path) in paths.iter().take(MAX_NAMED).enumerate() {
+        text.push_str(if at == 0 { ": " } else { ", " });
+        text.push_str(&path.to_string());
+    }
+    match paths.len().saturating_sub(MAX_NAMED) {
+        0 => text,
+        more => format!("{text} and {more} more"),
+    }
+}
+
 impl Error {
     /// Sorts the error for the interfaces.
     pub fn fault(&self) -> Fault {
@@ -378,11 +423,15 @@ impl Error {
             | Error::UnknownSnapshot { .. }
             | Error::Purged { .. }
             | Error::NothingToPurge { .. }
+            | Error::NoSuchText
             | Error::UnknownOperation { .. }
             | Error::NoSuchStep { .. }
             | Error::NoSuchMessage { .. }
             | Error::NothingToUndo
+            | Error::NotRecorded { .. }
+            | Error::SharedExpired { .. }
             | Error::NothingToRedo
+            | Error::NoCapturedRepository
             | Error::NoHistory { .. }
             | Error::NoSuchLog { .. }
             | Error::NothingPulled
@@ -400,12 +449,14 @@ impl Error {
             | Error::Diverged { .. }
             | Error::Moved { .. }
             | Error::StalePlan
+            | Error::RecoveryPending
             | Error::Cancelled => Fault::Conflict,
             Error::DangerousRoot { .. }
             | Error::NotGit { .. }
             | Error::OverBudget { .. }
             | Error::OverQuota { .. }
             | Error::StoreInUse { .. }
+            | Error::BringsPurged { .. }
             | Error::MassChange { .. }
             | Error::NotEmpty { .. }
             | Error::InsideWorkTree { .. }
@@ -429,6 +480,19 @@ impl Error {
         }
     }
 
+    /// Returns what is full, if nothing can be recorded because the disk or a quota is.
+    pub fn full(&self) -> Option<&'static str> {
+        use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+        match self {
+            Error::NoSpace { .. } => Some("store disk full"),
+            Error::OverQuota { .. } => Some("store quota reached"),
+            Error::File(error) if matches!(error.kind(), StorageFull | QuotaExceeded) => {
+                Some("store disk full")
+            }
+            _ => None,
+        }
+    }
+
     /// What the user can do next, where there is something to say.
     pub fn hint(&self) -> Option<String> {
         let text = match self {
@@ -436,6 +500,9 @@ impl Error {
                 "`ctrlz status` shows the store this directory uses and its newest snapshot"
             }
             Error::Purged { .. } => "use the other hash",
+            Error::NoSuchText => {
+                "`ctrlz log` shows the labels; `ctrlz purge PATH` removes contents"
+            }
             Error::NothingToPurge { .. } => "`ctrlz log --lost` and `ctrlz ls HASH` list files",
             Error::NoSuchStep { .. } | Error::NoSuchMessage { .. } | Error::NoSuchPart { .. } => {
                 "`ctrlz log` lists the steps"
@@ -454,6 +521,15 @@ impl Error {
             Error::InsideWorkTree { .. } => "name a directory outside the work tree",
             Error::SessionExists { .. } => "choose another id; `ctrlz sessions` lists those taken",
             Error::NothingToUndo => "`ctrlz log` shows what was done and what is taken back",
+            Error::NotRecorded { before, .. } => {
+                return Some(format!(
+                    "`ctrlz restore --exact {before}` brings back the state before it"
+                ));
+            }
+            Error::SharedExpired { .. } => "`ctrlz log` shows what is kept",
+            Error::NoCapturedRepository => {
+                "a repository is captured when an agent's command names it, and kept for a week"
+            }
             Error::NothingToRedo => "`ctrlz redo` takes back an undo, and there is none left",
             Error::NotAHash(_) => {
                 "`ctrlz track` prints the hash of a new snapshot, `ctrlz log` lists operations, \
@@ -486,7 +562,9 @@ impl Error {
                 "other snapshots are not affected; `ctrlz doctor` checks the whole store"
             }
             Error::Moved { .. } | Error::StalePlan => "run the command again",
-            Error::Interrupted { .. } => "run any ctrlz command, for example `ctrlz status`",
+            Error::Interrupted { .. } | Error::RecoveryPending => {
+                "run `ctrlz track`, which finishes it, and then the command again"
+            }
             Error::NewerFormat { .. } => "update ctrlz",
             Error::NoSuchLog { .. } => "`ctrlz sessions` names those that came from elsewhere",
             Error::NoHistory { .. } => "name the path where the project was when it was recorded",
@@ -494,6 +572,10 @@ impl Error {
                 "to give a copy the same history, `ctrlz export` it here and `ctrlz import` it there"
             }
             Error::BadImport { .. } => "get the file again from where it was made",
+            Error::BringsPurged { .. } => {
+                "purge it there and `ctrlz push` again (here too, for this work tree's own log), or \
+                 pass --allow-purged"
+            }
             Error::Diverged { .. } => {
                 "if this machine or its data directory was copied, `ctrlz push --as-new` goes on \
                  under a name of its own"
@@ -517,6 +599,7 @@ impl Error {
             Error::UnknownSnapshot { .. } => "unknown_snapshot",
             Error::Purged { .. } => "purged",
             Error::NothingToPurge { .. } => "nothing_to_purge",
+            Error::NoSuchText => "nothing_to_purge",
             Error::UnknownOperation { .. } => "unknown_operation",
             Error::NoSuchStep { .. } => "no_such_step",
             Error::NoSuchMessage { .. } => "no_such_message",
@@ -532,11 +615,15 @@ impl Error {
             Error::SessionExists { .. } => "session_exists",
             Error::Binary { .. } => "binary",
             Error::NothingToUndo => "nothing_to_undo",
+            Error::NotRecorded { .. } => "not_recorded",
+            Error::SharedExpired { .. } => "shared_expired",
             Error::NothingToRedo => "nothing_to_redo",
+            Error::NoCapturedRepository => "no_captured_repository",
             Error::NoHistory { .. } => "no_history",
             Error::NoSuchLog { .. } => "no_such_log",
             Error::StillThere { .. } => "still_there",
             Error::BadImport { .. } => "bad_import",
+            Error::BringsPurged { .. } => "brings_purged",
             Error::Diverged { .. } => "diverged",
             Error::NothingPulled => "nothing_pulled",
             Error::NotASnapshot { .. } => "not_a_snapshot",
@@ -560,6 +647,7 @@ impl Error {
             Error::RolledBack { .. } => "rolled_back",
             Error::Interrupted { .. } => "interrupted",
             Error::StalePlan => "stale_plan",
+            Error::RecoveryPending => "recovery_pending",
             Error::Cancelled => "cancelled",
         }
     }

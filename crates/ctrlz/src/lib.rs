@@ -74,6 +74,7 @@ mod error;
 mod fs;
 mod git;
 mod jobs;
+mod outside;
 #[cfg(any(test, fuzzing))]
 pub mod parsers;
 mod path;
@@ -85,8 +86,8 @@ mod workspace;
 
 pub use care::{
     CareReport, Consumer, DiskUse, ExportOptions, Exported, Growth, Imported, Log, LostMessage,
-    Problem, Pull, Pulled, PulledLog, PurgeOptions, PurgeReport, Push, RefUpdate, Relinked,
-    RepairReport, Retention, Verification, relink,
+    OnPurged, Problem, Pull, Pulled, PulledLog, PurgeOptions, PurgeReport, Push, RefUpdate,
+    Relinked, RepairReport, Retention, Verification, relink,
 };
 pub use compare::{Change, FileDiff, Status as ChangeStatus, base64};
 #[cfg(debug_assertions)]
@@ -94,23 +95,24 @@ pub use defect::break_invariant;
 pub use error::{Error, Fault};
 pub use fs::FileError;
 pub use git::{NotAHash, ObjectId, TreeProblem};
+pub use outside::{OutsideAction, OutsideChange, OutsideKept, RecoveredRepository};
 pub use path::{NotATreePath, PathText, TreePath, escape};
 pub use restore::{Action, Kept, KeptReason, Plan};
 pub use scan::{Progress, SkipReason, Skipped};
 pub use session::{
-    BlameLine, Checkpoint, CheckpointOptions, Conflict, Deeds, Fork, ForkOptions, LostFile, Origin,
-    RevertState, Rewind, SessionInfo, StepBegun, StepEnded, StepRecord, StepStart, TimelineEntry,
-    TimelineFile, TimelineQuery, TimelineStep, UndoOptions, UndoReport, UndoScope, Version,
-    WalkBack,
+    BlameLine, Checkpoint, CheckpointOptions, Conflict, ConflictReason, Deeds, Expired, Fork,
+    ForkOptions, LostFile, LostUncaptured, Origin, RevertState, Rewind, SessionInfo, StepBegun,
+    StepEnd, StepEnded, StepRecord, StepStart, TimelineEntry, TimelineFile, TimelineQuery,
+    TimelineStep, UndoOptions, UndoReport, UndoScope, Unrecorded, Version, WalkBack,
 };
 #[cfg(debug_assertions)]
 pub use store::write_small_packs;
 pub use store::{
-    Boundary, Credit, Details, Forked, GcReport, Head, Operation, OperationKind, ParentTurn,
-    StepInfo,
+    Boundary, Credit, Details, Forked, Gap, GcReport, Head, Operation, OperationKind, OutsideUndo,
+    ParentTurn, StepInfo, Uncaptured, UncapturedChange, UnrecordedTurn,
 };
 pub use workspace::{
-    Diffs, HeldLock, IgnoredFiles, ListedFile, Notice, Options, Patch, PatchToRevert, Point,
+    Diffs, HeldLock, IgnoredFiles, ListedFile, Notice, OnUse, Options, Patch, PatchToRevert, Point,
     Presence, QuotaUse, Recovery, Refusal, RestoreOptions, RestoreReport, Signs, Snapshot, Status,
     TrackOptions, WatchEnd, WatchOptions, Watcher, WatcherStatus, Workspace, find_work_tree,
 };

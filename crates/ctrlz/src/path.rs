@@ -217,6 +217,21 @@ impl PathText {
     }
 }
 
+/// Paths as bytes in memory and as [`PathText`] in files.
+pub(crate) mod text {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::PathText;
+
+    pub(crate) fn serialize<S: Serializer>(path: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        PathText::from_bytes(path).serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+        Ok(PathText::deserialize(from)?.into_bytes())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

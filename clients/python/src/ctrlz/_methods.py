@@ -174,7 +174,7 @@ class Methods:
         detached: Keep the step open when this process ends. Otherwise it is closed then, and marked as
         inferred.
         files: Files the tool says it will change, wherever they are: in the work tree the same as `paths`;
-        elsewhere they are kept as they are, bounded, for `ctrlz undo --outside`.
+        elsewhere they are captured, bounded, for an undo with `outside`.
         label: What it is about, for people.
         message: The message (turn) it belongs to. Default: the step is a turn of its own.
         parent: The turn of another session that this one works for, as a sub-agent does.
@@ -379,12 +379,17 @@ class Methods:
         self,
         *,
         step: str,
+        duration_ms: Optional[int] = None,
+        refused: Optional[bool] = None,
     ) -> Union[wire.StepEnded, wire.Disabled]:
         """Records the state after a tool ran, also if it failed.
 
         step: The step's id.
+        duration_ms: The duration of the call in milliseconds. Changes made before that, while a permission
+        question was open, are the user's. Default: unknown.
+        refused: The tool was refused and never ran, so that the step owns nothing.
         """
-        params: dict[str, Any] = {"step": step}
+        params: dict[str, Any] = {"step": step, "duration_ms": duration_ms, "refused": refused}
         return cast(Union[wire.StepEnded, wire.Disabled], self.call("end_step", params))
 
     def file_exists_at(
@@ -564,14 +569,18 @@ class Methods:
         self,
         *,
         path: AnyPath,
+        by_person: Optional[bool] = None,
+        in_use: Optional[wire.InUse] = None,
         plan: Optional[str] = None,
     ) -> wire.Plan:
         """Tells what `recover` would do now; records the present state and changes no file.
 
         path: The file or directory.
+        by_person: A person asked for it, as on the page, and not a program: a plain undo may take it back.
+        in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
         plan: Go on only if the plan still is the one with this hash.
         """
-        params: dict[str, Any] = {"path": path, "plan": plan}
+        params: dict[str, Any] = {"path": path, "by_person": by_person, "in_use": in_use, "plan": plan}
         return cast(wire.Plan, self.call("plan_recover", params))
 
     def plan_redo(
@@ -580,6 +589,7 @@ class Methods:
         allow_mass_removal: Optional[bool] = None,
         force: Optional[bool] = None,
         ignored: Optional[bool] = None,
+        in_use: Optional[wire.InUse] = None,
         plan: Optional[str] = None,
         session: Optional[str] = None,
     ) -> wire.UndoReport:
@@ -588,10 +598,11 @@ class Methods:
         allow_mass_removal: Allow removing an unusual share of the files.
         force: Take the version of before the undo where changes do not merge.
         ignored: Also bring back changes of ignored files that no tool named.
+        in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
         plan: Go on only if the plan still is the one with this hash.
         session: The session. Default: the one that was taken back last.
         """
-        params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "plan": plan, "session": session}
+        params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "in_use": in_use, "plan": plan, "session": session}
         return cast(wire.UndoReport, self.call("plan_redo", params))
 
     def plan_restore(
@@ -599,7 +610,9 @@ class Methods:
         *,
         hash: str,
         allow_mass_removal: Optional[bool] = None,
+        by_person: Optional[bool] = None,
         exact: Optional[bool] = None,
+        in_use: Optional[wire.InUse] = None,
         paths: Optional[Sequence[AnyPath]] = None,
         plan: Optional[str] = None,
     ) -> Union[wire.Plan, wire.Disabled]:
@@ -608,11 +621,13 @@ class Methods:
         hash: The snapshot, or the id of the operation that recorded it, which covers permissions and empty
         directories as well.
         allow_mass_removal: Allow removing an unusual share of the files.
+        by_person: A person asked for it, as on the page, and not a program: a plain undo may take it back.
         exact: Also remove files created since, where the snapshot proves that they did not exist.
+        in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
         paths: Only these paths and what is below them. Default: the whole work tree.
         plan: Go on only if the plan still is the one with this hash.
         """
-        params: dict[str, Any] = {"hash": hash, "allow_mass_removal": allow_mass_removal, "exact": exact, "paths": paths, "plan": plan}
+        params: dict[str, Any] = {"hash": hash, "allow_mass_removal": allow_mass_removal, "by_person": by_person, "exact": exact, "in_use": in_use, "paths": paths, "plan": plan}
         return cast(Union[wire.Plan, wire.Disabled], self.call("plan_restore", params))
 
     def plan_revert(
@@ -620,15 +635,19 @@ class Methods:
         *,
         patches: Sequence[wire.PatchParam],
         allow_mass_removal: Optional[bool] = None,
+        by_person: Optional[bool] = None,
+        in_use: Optional[wire.InUse] = None,
         plan: Optional[str] = None,
     ) -> wire.Plan:
         """Tells what `revert` would do now; records the present state and changes no file.
 
         patches: Patches as `patch` gives them, the oldest first.
         allow_mass_removal: Allow removing an unusual share of the files.
+        by_person: A person asked for it, as on the page, and not a program: a plain undo may take it back.
+        in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
         plan: Go on only if the plan still is the one with this hash.
         """
-        params: dict[str, Any] = {"patches": patches, "allow_mass_removal": allow_mass_removal, "plan": plan}
+        params: dict[str, Any] = {"patches": patches, "allow_mass_removal": allow_mass_removal, "by_person": by_person, "in_use": in_use, "plan": plan}
         return cast(wire.Plan, self.call("plan_revert", params))
 
     def plan_revert_to(
@@ -636,8 +655,10 @@ class Methods:
         *,
         message: str,
         allow_mass_removal: Optional[bool] = None,
+        by_person: Optional[bool] = None,
         force: Optional[bool] = None,
         ignored: Optional[bool] = None,
+        in_use: Optional[wire.InUse] = None,
         interrupt: Optional[bool] = None,
         part: Optional[str] = None,
         plan: Optional[str] = None,
@@ -647,14 +668,16 @@ class Methods:
 
         message: The first message to take back; everything the session did after it goes too.
         allow_mass_removal: Allow removing an unusual share of the files.
+        by_person: A person asked for it, as on the page, and not a program: a plain undo may take it back.
         force: Take the earlier version of a file where changes do not merge.
         ignored: Also take back changes of ignored files that no tool named.
+        in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
         interrupt: Close the session's open steps instead of calling it busy.
         part: The part of the message to begin with; the parts before it stay. Default: all of it.
         plan: Go on only if the plan still is the one with this hash.
         session: The session. Default: the one that the message belongs to.
         """
-        params: dict[str, Any] = {"message": message, "allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "interrupt": interrupt, "part": part, "plan": plan, "session": session}
+        params: dict[str, Any] = {"message": message, "allow_mass_removal": allow_mass_removal, "by_person": by_person, "force": force, "ignored": ignored, "in_use": in_use, "interrupt": interrupt, "part": part, "plan": plan, "session": session}
         return cast(wire.UndoReport, self.call("plan_revert_to", params))
 
     def plan_undo(
@@ -663,24 +686,34 @@ class Methods:
         allow_mass_removal: Optional[bool] = None,
         force: Optional[bool] = None,
         ignored: Optional[bool] = None,
+        in_use: Optional[wire.InUse] = None,
         interrupt: Optional[bool] = None,
+        outside: Optional[bool] = None,
         paths: Optional[Sequence[AnyPath]] = None,
         plan: Optional[str] = None,
+        restores: Optional[bool] = None,
         scope: Optional[wire.Scope] = None,
         session: Optional[str] = None,
+        unclear: Optional[bool] = None,
     ) -> wire.UndoReport:
         """Tells what `undo` would do now; records the present state and changes no file.
 
         allow_mass_removal: Allow removing an unusual share of the files.
         force: Take the earlier version of a file where changes do not merge.
         ignored: Also take back changes of ignored files that no tool named.
+        in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
         interrupt: Close the session's open steps instead of calling it busy.
+        outside: Also put back paths outside of the work tree that the steps named and changed. Default: they
+        are listed. Directly after an undo without it, puts back what that one left there.
         paths: Only these paths and what is below them. Default: all.
         plan: Go on only if the plan still is the one with this hash.
+        restores: Take back a restore, recover or revert that a person made, if that is the newest operation
+        that changed files and nothing names a turn.
         scope: What to take back. Default: the newest turn that is not taken back yet.
         session: The session. Default: the one that worked last and still has something to take back.
+        unclear: Also take back what changed while an interrupted command may have been running.
         """
-        params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "interrupt": interrupt, "paths": paths, "plan": plan, "scope": scope, "session": session}
+        params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "in_use": in_use, "interrupt": interrupt, "outside": outside, "paths": paths, "plan": plan, "restores": restores, "scope": scope, "session": session, "unclear": unclear}
         return cast(wire.UndoReport, self.call("plan_undo", params))
 
     def plan_unrevert(
@@ -689,6 +722,7 @@ class Methods:
         allow_mass_removal: Optional[bool] = None,
         force: Optional[bool] = None,
         ignored: Optional[bool] = None,
+        in_use: Optional[wire.InUse] = None,
         interrupt: Optional[bool] = None,
         plan: Optional[str] = None,
         session: Optional[str] = None,
@@ -698,41 +732,50 @@ class Methods:
         allow_mass_removal: Allow removing an unusual share of the files.
         force: Take the version of before the revert where changes do not merge.
         ignored: Also bring back changes of ignored files that no tool named.
+        in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
         interrupt: Close the session's open steps instead of calling it busy.
         plan: Go on only if the plan still is the one with this hash.
         session: The session. Default: the one that was reverted last.
         """
-        params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "interrupt": interrupt, "plan": plan, "session": session}
+        params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "in_use": in_use, "interrupt": interrupt, "plan": plan, "session": session}
         return cast(wire.UndoReport, self.call("plan_unrevert", params))
 
     def purge(
         self,
         *,
-        path: AnyPath,
         confirm: Optional[bool] = None,
         everywhere: Optional[bool] = None,
+        path: Optional[AnyPath] = None,
+        text: Optional[str] = None,
     ) -> wire.PurgeReport:
-        """Removes a path from every snapshot, for good; the work tree is not touched.
+        """Removes a path from every snapshot, or a text from every label; for good.
 
-        path: The path; what is below it goes too.
         confirm: Must be true: what is purged cannot be brought back.
         everywhere: Take the same content away under other names too. Default: those stay and are listed.
+        path: The path; what is below it goes too, and so do the labels of steps that changed, named or
+        mention it. Either this or `text` is given.
+        text: A text to remove from the labels of all steps and checkpoints. File contents, paths and ids
+        are not searched.
         """
-        params: dict[str, Any] = {"path": path, "confirm": confirm, "everywhere": everywhere}
+        params: dict[str, Any] = {"confirm": confirm, "everywhere": everywhere, "path": path, "text": text}
         return cast(wire.PurgeReport, self.call("purge", params))
 
     def recover(
         self,
         *,
         path: AnyPath,
+        by_person: Optional[bool] = None,
+        in_use: Optional[wire.InUse] = None,
         plan: Optional[str] = None,
     ) -> wire.RestoreReport:
         """Brings back what was lost at a path or below it, each file as it was last.
 
         path: The file or directory.
+        by_person: A person asked for it, as on the page, and not a program: a plain undo may take it back.
+        in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
         plan: Go on only if the plan still is the one with this hash.
         """
-        params: dict[str, Any] = {"path": path, "plan": plan}
+        params: dict[str, Any] = {"path": path, "by_person": by_person, "in_use": in_use, "plan": plan}
         return cast(wire.RestoreReport, self.call("recover", params))
 
     def redo(
@@ -741,6 +784,7 @@ class Methods:
         allow_mass_removal: Optional[bool] = None,
         force: Optional[bool] = None,
         ignored: Optional[bool] = None,
+        in_use: Optional[wire.InUse] = None,
         plan: Optional[str] = None,
         session: Optional[str] = None,
     ) -> wire.UndoReport:
@@ -749,10 +793,11 @@ class Methods:
         allow_mass_removal: Allow removing an unusual share of the files.
         force: Take the version of before the undo where changes do not merge.
         ignored: Also bring back changes of ignored files that no tool named.
+        in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
         plan: Go on only if the plan still is the one with this hash.
         session: The session. Default: the one that was taken back last.
         """
-        params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "plan": plan, "session": session}
+        params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "in_use": in_use, "plan": plan, "session": session}
         return cast(wire.UndoReport, self.call("redo", params))
 
     def release_session(
@@ -779,7 +824,9 @@ class Methods:
         *,
         hash: str,
         allow_mass_removal: Optional[bool] = None,
+        by_person: Optional[bool] = None,
         exact: Optional[bool] = None,
+        in_use: Optional[wire.InUse] = None,
         paths: Optional[Sequence[AnyPath]] = None,
         plan: Optional[str] = None,
     ) -> Union[wire.RestoreReport, wire.Disabled]:
@@ -788,11 +835,13 @@ class Methods:
         hash: The snapshot, or the id of the operation that recorded it, which covers permissions and empty
         directories as well.
         allow_mass_removal: Allow removing an unusual share of the files.
+        by_person: A person asked for it, as on the page, and not a program: a plain undo may take it back.
         exact: Also remove files created since, where the snapshot proves that they did not exist.
+        in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
         paths: Only these paths and what is below them. Default: the whole work tree.
         plan: Go on only if the plan still is the one with this hash.
         """
-        params: dict[str, Any] = {"hash": hash, "allow_mass_removal": allow_mass_removal, "exact": exact, "paths": paths, "plan": plan}
+        params: dict[str, Any] = {"hash": hash, "allow_mass_removal": allow_mass_removal, "by_person": by_person, "exact": exact, "in_use": in_use, "paths": paths, "plan": plan}
         return cast(Union[wire.RestoreReport, wire.Disabled], self.call("restore", params))
 
     def revert(
@@ -800,15 +849,19 @@ class Methods:
         *,
         patches: Sequence[wire.PatchParam],
         allow_mass_removal: Optional[bool] = None,
+        by_person: Optional[bool] = None,
+        in_use: Optional[wire.InUse] = None,
         plan: Optional[str] = None,
     ) -> wire.RestoreReport:
         """Takes single files back, each to its own snapshot; of several, the first one counts.
 
         patches: Patches as `patch` gives them, the oldest first.
         allow_mass_removal: Allow removing an unusual share of the files.
+        by_person: A person asked for it, as on the page, and not a program: a plain undo may take it back.
+        in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
         plan: Go on only if the plan still is the one with this hash.
         """
-        params: dict[str, Any] = {"patches": patches, "allow_mass_removal": allow_mass_removal, "plan": plan}
+        params: dict[str, Any] = {"patches": patches, "allow_mass_removal": allow_mass_removal, "by_person": by_person, "in_use": in_use, "plan": plan}
         return cast(wire.RestoreReport, self.call("revert", params))
 
     def revert_state(
@@ -828,8 +881,10 @@ class Methods:
         *,
         message: str,
         allow_mass_removal: Optional[bool] = None,
+        by_person: Optional[bool] = None,
         force: Optional[bool] = None,
         ignored: Optional[bool] = None,
+        in_use: Optional[wire.InUse] = None,
         interrupt: Optional[bool] = None,
         part: Optional[str] = None,
         plan: Optional[str] = None,
@@ -839,14 +894,16 @@ class Methods:
 
         message: The first message to take back; everything the session did after it goes too.
         allow_mass_removal: Allow removing an unusual share of the files.
+        by_person: A person asked for it, as on the page, and not a program: a plain undo may take it back.
         force: Take the earlier version of a file where changes do not merge.
         ignored: Also take back changes of ignored files that no tool named.
+        in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
         interrupt: Close the session's open steps instead of calling it busy.
         part: The part of the message to begin with; the parts before it stay. Default: all of it.
         plan: Go on only if the plan still is the one with this hash.
         session: The session. Default: the one that the message belongs to.
         """
-        params: dict[str, Any] = {"message": message, "allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "interrupt": interrupt, "part": part, "plan": plan, "session": session}
+        params: dict[str, Any] = {"message": message, "allow_mass_removal": allow_mass_removal, "by_person": by_person, "force": force, "ignored": ignored, "in_use": in_use, "interrupt": interrupt, "part": part, "plan": plan, "session": session}
         return cast(wire.UndoReport, self.call("revert_to", params))
 
     def sessions(self) -> wire.Sessions:
@@ -944,24 +1001,34 @@ class Methods:
         allow_mass_removal: Optional[bool] = None,
         force: Optional[bool] = None,
         ignored: Optional[bool] = None,
+        in_use: Optional[wire.InUse] = None,
         interrupt: Optional[bool] = None,
+        outside: Optional[bool] = None,
         paths: Optional[Sequence[AnyPath]] = None,
         plan: Optional[str] = None,
+        restores: Optional[bool] = None,
         scope: Optional[wire.Scope] = None,
         session: Optional[str] = None,
+        unclear: Optional[bool] = None,
     ) -> wire.UndoReport:
         """Takes steps back and keeps what others did since.
 
         allow_mass_removal: Allow removing an unusual share of the files.
         force: Take the earlier version of a file where changes do not merge.
         ignored: Also take back changes of ignored files that no tool named.
+        in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
         interrupt: Close the session's open steps instead of calling it busy.
+        outside: Also put back paths outside of the work tree that the steps named and changed. Default: they
+        are listed. Directly after an undo without it, puts back what that one left there.
         paths: Only these paths and what is below them. Default: all.
         plan: Go on only if the plan still is the one with this hash.
+        restores: Take back a restore, recover or revert that a person made, if that is the newest operation
+        that changed files and nothing names a turn.
         scope: What to take back. Default: the newest turn that is not taken back yet.
         session: The session. Default: the one that worked last and still has something to take back.
+        unclear: Also take back what changed while an interrupted command may have been running.
         """
-        params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "interrupt": interrupt, "paths": paths, "plan": plan, "scope": scope, "session": session}
+        params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "in_use": in_use, "interrupt": interrupt, "outside": outside, "paths": paths, "plan": plan, "restores": restores, "scope": scope, "session": session, "unclear": unclear}
         return cast(wire.UndoReport, self.call("undo", params))
 
     def unrevert(
@@ -970,6 +1037,7 @@ class Methods:
         allow_mass_removal: Optional[bool] = None,
         force: Optional[bool] = None,
         ignored: Optional[bool] = None,
+        in_use: Optional[wire.InUse] = None,
         interrupt: Optional[bool] = None,
         plan: Optional[str] = None,
         session: Optional[str] = None,
@@ -979,11 +1047,12 @@ class Methods:
         allow_mass_removal: Allow removing an unusual share of the files.
         force: Take the version of before the revert where changes do not merge.
         ignored: Also bring back changes of ignored files that no tool named.
+        in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
         interrupt: Close the session's open steps instead of calling it busy.
         plan: Go on only if the plan still is the one with this hash.
         session: The session. Default: the one that was reverted last.
         """
-        params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "interrupt": interrupt, "plan": plan, "session": session}
+        params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "in_use": in_use, "interrupt": interrupt, "plan": plan, "session": session}
         return cast(wire.UndoReport, self.call("unrevert", params))
 
     def verify(self) -> wire.Verification:
@@ -1070,7 +1139,7 @@ class AsyncMethods:
         detached: Keep the step open when this process ends. Otherwise it is closed then, and marked as
         inferred.
         files: Files the tool says it will change, wherever they are: in the work tree the same as `paths`;
-        elsewhere they are kept as they are, bounded, for `ctrlz undo --outside`.
+        elsewhere they are captured, bounded, for an undo with `outside`.
         label: What it is about, for people.
         message: The message (turn) it belongs to. Default: the step is a turn of its own.
         parent: The turn of another session that this one works for, as a sub-agent does.
@@ -1275,12 +1344,17 @@ class AsyncMethods:
         self,
         *,
         step: str,
+        duration_ms: Optional[int] = None,
+        refused: Optional[bool] = None,
     ) -> Union[wire.StepEnded, wire.Disabled]:
         """Records the state after a tool ran, also if it failed.
 
         step: The step's id.
+        duration_ms: The duration of the call in milliseconds. Changes made before that, while a permission
+        question was open, are the user's. Default: unknown.
+        refused: The tool was refused and never ran, so that the step owns nothing.
         """
-        params: dict[str, Any] = {"step": step}
+        params: dict[str, Any] = {"step": step, "duration_ms": duration_ms, "refused": refused}
         return cast(Union[wire.StepEnded, wire.Disabled], await self.call("end_step", params))
 
     async def file_exists_at(
@@ -1460,14 +1534,18 @@ class AsyncMethods:
         self,
         *,
         path: AnyPath,
+        by_person: Optional[bool] = None,
+        in_use: Optional[wire.InUse] = None,
         plan: Optional[str] = None,
     ) -> wire.Plan:
         """Tells what `recover` would do now; records the present state and changes no file.
 
         path: The file or directory.
+        by_person: A person asked for it, as on the page, and not a program: a plain undo may take it back.
+        in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
         plan: Go on only if the plan still is the one with this hash.
         """
-        params: dict[str, Any] = {"path": path, "plan": plan}
+        params: dict[str, Any] = {"path": path, "by_person": by_person, "in_use": in_use, "plan": plan}
         return cast(wire.Plan, await self.call("plan_recover", params))
 
     async def plan_redo(
@@ -1476,6 +1554,7 @@ class AsyncMethods:
         allow_mass_removal: Optional[bool] = None,
         force: Optional[bool] = None,
         ignored: Optional[bool] = None,
+        in_use: Optional[wire.InUse] = None,
         plan: Optional[str] = None,
         session: Optional[str] = None,
     ) -> wire.UndoReport:
@@ -1484,10 +1563,11 @@ class AsyncMethods:
         allow_mass_removal: Allow removing an unusual share of the files.
         force: Take the version of before the undo where changes do not merge.
         ignored: Also bring back changes of ignored files that no tool named.
+        in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
         plan: Go on only if the plan still is the one with this hash.
         session: The session. Default: the one that was taken back last.
         """
-        params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "plan": plan, "session": session}
+        params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "in_use": in_use, "plan": plan, "session": session}
         return cast(wire.UndoReport, await self.call("plan_redo", params))
 
     async def plan_restore(
@@ -1495,7 +1575,9 @@ class AsyncMethods:
         *,
         hash: str,
         allow_mass_removal: Optional[bool] = None,
+        by_person: Optional[bool] = None,
         exact: Optional[bool] = None,
+        in_use: Optional[wire.InUse] = None,
         paths: Optional[Sequence[AnyPath]] = None,
         plan: Optional[str] = None,
     ) -> Union[wire.Plan, wire.Disabled]:
@@ -1504,11 +1586,13 @@ class AsyncMethods:
         hash: The snapshot, or the id of the operation that recorded it, which covers permissions and empty
         directories as well.
         allow_mass_removal: Allow removing an unusual share of the files.
+        by_person: A person asked for it, as on the page, and not a program: a plain undo may take it back.
         exact: Also remove files created since, where the snapshot proves that they did not exist.
+        in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
         paths: Only these paths and what is below them. Default: the whole work tree.
         plan: Go on only if the plan still is the one with this hash.
         """
-        params: dict[str, Any] = {"hash": hash, "allow_mass_removal": allow_mass_removal, "exact": exact, "paths": paths, "plan": plan}
+        params: dict[str, Any] = {"hash": hash, "allow_mass_removal": allow_mass_removal, "by_person": by_person, "exact": exact, "in_use": in_use, "paths": paths, "plan": plan}
         return cast(Union[wire.Plan, wire.Disabled], await self.call("plan_restore", params))
 
     async def plan_revert(
@@ -1516,15 +1600,19 @@ class AsyncMethods:
         *,
         patches: Sequence[wire.PatchParam],
         allow_mass_removal: Optional[bool] = None,
+        by_person: Optional[bool] = None,
+        in_use: Optional[wire.InUse] = None,
         plan: Optional[str] = None,
     ) -> wire.Plan:
         """Tells what `revert` would do now; records the present state and changes no file.
 
         patches: Patches as `patch` gives them, the oldest first.
         allow_mass_removal: Allow removing an unusual share of the files.
+        by_person: A person asked for it, as on the page, and not a program: a plain undo may take it back.
+        in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
         plan: Go on only if the plan still is the one with this hash.
         """
-        params: dict[str, Any] = {"patches": patches, "allow_mass_removal": allow_mass_removal, "plan": plan}
+        params: dict[str, Any] = {"patches": patches, "allow_mass_removal": allow_mass_removal, "by_person": by_person, "in_use": in_use, "plan": plan}
         return cast(wire.Plan, await self.call("plan_revert", params))
 
     async def plan_revert_to(
@@ -1532,8 +1620,10 @@ class AsyncMethods:
         *,
         message: str,
         allow_mass_removal: Optional[bool] = None,
+        by_person: Optional[bool] = None,
         force: Optional[bool] = None,
         ignored: Optional[bool] = None,
+        in_use: Optional[wire.InUse] = None,
         interrupt: Optional[bool] = None,
         part: Optional[str] = None,
         plan: Optional[str] = None,
@@ -1543,14 +1633,16 @@ class AsyncMethods:
 
         message: The first message to take back; everything the session did after it goes too.
         allow_mass_removal: Allow removing an unusual share of the files.
+        by_person: A person asked for it, as on the page, and not a program: a plain undo may take it back.
         force: Take the earlier version of a file where changes do not merge.
         ignored: Also take back changes of ignored files that no tool named.
+        in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
         interrupt: Close the session's open steps instead of calling it busy.
         part: The part of the message to begin with; the parts before it stay. Default: all of it.
         plan: Go on only if the plan still is the one with this hash.
         session: The session. Default: the one that the message belongs to.
         """
-        params: dict[str, Any] = {"message": message, "allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "interrupt": interrupt, "part": part, "plan": plan, "session": session}
+        params: dict[str, Any] = {"message": message, "allow_mass_removal": allow_mass_removal, "by_person": by_person, "force": force, "ignored": ignored, "in_use": in_use, "interrupt": interrupt, "part": part, "plan": plan, "session": session}
         return cast(wire.UndoReport, await self.call("plan_revert_to", params))
 
     async def plan_undo(
@@ -1559,24 +1651,34 @@ class AsyncMethods:
         allow_mass_removal: Optional[bool] = None,
         force: Optional[bool] = None,
         ignored: Optional[bool] = None,
+        in_use: Optional[wire.InUse] = None,
         interrupt: Optional[bool] = None,
+        outside: Optional[bool] = None,
         paths: Optional[Sequence[AnyPath]] = None,
         plan: Optional[str] = None,
+        restores: Optional[bool] = None,
         scope: Optional[wire.Scope] = None,
         session: Optional[str] = None,
+        unclear: Optional[bool] = None,
     ) -> wire.UndoReport:
         """Tells what `undo` would do now; records the present state and changes no file.
 
         allow_mass_removal: Allow removing an unusual share of the files.
         force: Take the earlier version of a file where changes do not merge.
         ignored: Also take back changes of ignored files that no tool named.
+        in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
         interrupt: Close the session's open steps instead of calling it busy.
+        outside: Also put back paths outside of the work tree that the steps named and changed. Default: they
+        are listed. Directly after an undo without it, puts back what that one left there.
         paths: Only these paths and what is below them. Default: all.
         plan: Go on only if the plan still is the one with this hash.
+        restores: Take back a restore, recover or revert that a person made, if that is the newest operation
+        that changed files and nothing names a turn.
         scope: What to take back. Default: the newest turn that is not taken back yet.
         session: The session. Default: the one that worked last and still has something to take back.
+        unclear: Also take back what changed while an interrupted command may have been running.
         """
-        params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "interrupt": interrupt, "paths": paths, "plan": plan, "scope": scope, "session": session}
+        params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "in_use": in_use, "interrupt": interrupt, "outside": outside, "paths": paths, "plan": plan, "restores": restores, "scope": scope, "session": session, "unclear": unclear}
         return cast(wire.UndoReport, await self.call("plan_undo", params))
 
     async def plan_unrevert(
@@ -1585,6 +1687,7 @@ class AsyncMethods:
         allow_mass_removal: Optional[bool] = None,
         force: Optional[bool] = None,
         ignored: Optional[bool] = None,
+        in_use: Optional[wire.InUse] = None,
         interrupt: Optional[bool] = None,
         plan: Optional[str] = None,
         session: Optional[str] = None,
@@ -1594,41 +1697,50 @@ class AsyncMethods:
         allow_mass_removal: Allow removing an unusual share of the files.
         force: Take the version of before the revert where changes do not merge.
         ignored: Also bring back changes of ignored files that no tool named.
+        in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
         interrupt: Close the session's open steps instead of calling it busy.
         plan: Go on only if the plan still is the one with this hash.
         session: The session. Default: the one that was reverted last.
         """
-        params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "interrupt": interrupt, "plan": plan, "session": session}
+        params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "in_use": in_use, "interrupt": interrupt, "plan": plan, "session": session}
         return cast(wire.UndoReport, await self.call("plan_unrevert", params))
 
     async def purge(
         self,
         *,
-        path: AnyPath,
         confirm: Optional[bool] = None,
         everywhere: Optional[bool] = None,
+        path: Optional[AnyPath] = None,
+        text: Optional[str] = None,
     ) -> wire.PurgeReport:
-        """Removes a path from every snapshot, for good; the work tree is not touched.
+        """Removes a path from every snapshot, or a text from every label; for good.
 
-        path: The path; what is below it goes too.
         confirm: Must be true: what is purged cannot be brought back.
         everywhere: Take the same content away under other names too. Default: those stay and are listed.
+        path: The path; what is below it goes too, and so do the labels of steps that changed, named or
+        mention it. Either this or `text` is given.
+        text: A text to remove from the labels of all steps and checkpoints. File contents, paths and ids
+        are not searched.
         """
-        params: dict[str, Any] = {"path": path, "confirm": confirm, "everywhere": everywhere}
+        params: dict[str, Any] = {"confirm": confirm, "everywhere": everywhere, "path": path, "text": text}
         return cast(wire.PurgeReport, await self.call("purge", params))
 
     async def recover(
         self,
         *,
         path: AnyPath,
+        by_person: Optional[bool] = None,
+        in_use: Optional[wire.InUse] = None,
         plan: Optional[str] = None,
     ) -> wire.RestoreReport:
         """Brings back what was lost at a path or below it, each file as it was last.
 
         path: The file or directory.
+        by_person: A person asked for it, as on the page, and not a program: a plain undo may take it back.
+        in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
         plan: Go on only if the plan still is the one with this hash.
         """
-        params: dict[str, Any] = {"path": path, "plan": plan}
+        params: dict[str, Any] = {"path": path, "by_person": by_person, "in_use": in_use, "plan": plan}
         return cast(wire.RestoreReport, await self.call("recover", params))
 
     async def redo(
@@ -1637,6 +1749,7 @@ class AsyncMethods:
         allow_mass_removal: Optional[bool] = None,
         force: Optional[bool] = None,
         ignored: Optional[bool] = None,
+        in_use: Optional[wire.InUse] = None,
         plan: Optional[str] = None,
         session: Optional[str] = None,
     ) -> wire.UndoReport:
@@ -1645,10 +1758,11 @@ class AsyncMethods:
         allow_mass_removal: Allow removing an unusual share of the files.
         force: Take the version of before the undo where changes do not merge.
         ignored: Also bring back changes of ignored files that no tool named.
+        in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
         plan: Go on only if the plan still is the one with this hash.
         session: The session. Default: the one that was taken back last.
         """
-        params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "plan": plan, "session": session}
+        params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "in_use": in_use, "plan": plan, "session": session}
         return cast(wire.UndoReport, await self.call("redo", params))
 
     async def release_session(
@@ -1675,7 +1789,9 @@ class AsyncMethods:
         *,
         hash: str,
         allow_mass_removal: Optional[bool] = None,
+        by_person: Optional[bool] = None,
         exact: Optional[bool] = None,
+        in_use: Optional[wire.InUse] = None,
         paths: Optional[Sequence[AnyPath]] = None,
         plan: Optional[str] = None,
     ) -> Union[wire.RestoreReport, wire.Disabled]:
@@ -1684,11 +1800,13 @@ class AsyncMethods:
         hash: The snapshot, or the id of the operation that recorded it, which covers permissions and empty
         directories as well.
         allow_mass_removal: Allow removing an unusual share of the files.
+        by_person: A person asked for it, as on the page, and not a program: a plain undo may take it back.
         exact: Also remove files created since, where the snapshot proves that they did not exist.
+        in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
         paths: Only these paths and what is below them. Default: the whole work tree.
         plan: Go on only if the plan still is the one with this hash.
         """
-        params: dict[str, Any] = {"hash": hash, "allow_mass_removal": allow_mass_removal, "exact": exact, "paths": paths, "plan": plan}
+        params: dict[str, Any] = {"hash": hash, "allow_mass_removal": allow_mass_removal, "by_person": by_person, "exact": exact, "in_use": in_use, "paths": paths, "plan": plan}
         return cast(Union[wire.RestoreReport, wire.Disabled], await self.call("restore", params))
 
     async def revert(
@@ -1696,15 +1814,19 @@ class AsyncMethods:
         *,
         patches: Sequence[wire.PatchParam],
         allow_mass_removal: Optional[bool] = None,
+        by_person: Optional[bool] = None,
+        in_use: Optional[wire.InUse] = None,
         plan: Optional[str] = None,
     ) -> wire.RestoreReport:
         """Takes single files back, each to its own snapshot; of several, the first one counts.
 
         patches: Patches as `patch` gives them, the oldest first.
         allow_mass_removal: Allow removing an unusual share of the files.
+        by_person: A person asked for it, as on the page, and not a program: a plain undo may take it back.
+        in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
         plan: Go on only if the plan still is the one with this hash.
         """
-        params: dict[str, Any] = {"patches": patches, "allow_mass_removal": allow_mass_removal, "plan": plan}
+        params: dict[str, Any] = {"patches": patches, "allow_mass_removal": allow_mass_removal, "by_person": by_person, "in_use": in_use, "plan": plan}
         return cast(wire.RestoreReport, await self.call("revert", params))
 
     async def revert_state(
@@ -1724,8 +1846,10 @@ class AsyncMethods:
         *,
         message: str,
         allow_mass_removal: Optional[bool] = None,
+        by_person: Optional[bool] = None,
         force: Optional[bool] = None,
         ignored: Optional[bool] = None,
+        in_use: Optional[wire.InUse] = None,
         interrupt: Optional[bool] = None,
         part: Optional[str] = None,
         plan: Optional[str] = None,
@@ -1735,14 +1859,16 @@ class AsyncMethods:
 
         message: The first message to take back; everything the session did after it goes too.
         allow_mass_removal: Allow removing an unusual share of the files.
+        by_person: A person asked for it, as on the page, and not a program: a plain undo may take it back.
         force: Take the earlier version of a file where changes do not merge.
         ignored: Also take back changes of ignored files that no tool named.
+        in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
         interrupt: Close the session's open steps instead of calling it busy.
         part: The part of the message to begin with; the parts before it stay. Default: all of it.
         plan: Go on only if the plan still is the one with this hash.
         session: The session. Default: the one that the message belongs to.
         """
-        params: dict[str, Any] = {"message": message, "allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "interrupt": interrupt, "part": part, "plan": plan, "session": session}
+        params: dict[str, Any] = {"message": message, "allow_mass_removal": allow_mass_removal, "by_person": by_person, "force": force, "ignored": ignored, "in_use": in_use, "interrupt": interrupt, "part": part, "plan": plan, "session": session}
         return cast(wire.UndoReport, await self.call("revert_to", params))
 
     async def sessions(self) -> wire.Sessions:
@@ -1840,24 +1966,34 @@ class AsyncMethods:
         allow_mass_removal: Optional[bool] = None,
         force: Optional[bool] = None,
         ignored: Optional[bool] = None,
+        in_use: Optional[wire.InUse] = None,
         interrupt: Optional[bool] = None,
+        outside: Optional[bool] = None,
         paths: Optional[Sequence[AnyPath]] = None,
         plan: Optional[str] = None,
+        restores: Optional[bool] = None,
         scope: Optional[wire.Scope] = None,
         session: Optional[str] = None,
+        unclear: Optional[bool] = None,
     ) -> wire.UndoReport:
         """Takes steps back and keeps what others did since.
 
         allow_mass_removal: Allow removing an unusual share of the files.
         force: Take the earlier version of a file where changes do not merge.
         ignored: Also take back changes of ignored files that no tool named.
+        in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
         interrupt: Close the session's open steps instead of calling it busy.
+        outside: Also put back paths outside of the work tree that the steps named and changed. Default: they
+        are listed. Directly after an undo without it, puts back what that one left there.
         paths: Only these paths and what is below them. Default: all.
         plan: Go on only if the plan still is the one with this hash.
+        restores: Take back a restore, recover or revert that a person made, if that is the newest operation
+        that changed files and nothing names a turn.
         scope: What to take back. Default: the newest turn that is not taken back yet.
         session: The session. Default: the one that worked last and still has something to take back.
+        unclear: Also take back what changed while an interrupted command may have been running.
         """
-        params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "interrupt": interrupt, "paths": paths, "plan": plan, "scope": scope, "session": session}
+        params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "in_use": in_use, "interrupt": interrupt, "outside": outside, "paths": paths, "plan": plan, "restores": restores, "scope": scope, "session": session, "unclear": unclear}
         return cast(wire.UndoReport, await self.call("undo", params))
 
     async def unrevert(
@@ -1866,6 +2002,7 @@ class AsyncMethods:
         allow_mass_removal: Optional[bool] = None,
         force: Optional[bool] = None,
         ignored: Optional[bool] = None,
+        in_use: Optional[wire.InUse] = None,
         interrupt: Optional[bool] = None,
         plan: Optional[str] = None,
         session: Optional[str] = None,
@@ -1875,11 +2012,12 @@ class AsyncMethods:
         allow_mass_removal: Allow removing an unusual share of the files.
         force: Take the version of before the revert where changes do not merge.
         ignored: Also bring back changes of ignored files that no tool named.
+        in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
         interrupt: Close the session's open steps instead of calling it busy.
         plan: Go on only if the plan still is the one with this hash.
         session: The session. Default: the one that was reverted last.
         """
-        params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "interrupt": interrupt, "plan": plan, "session": session}
+        params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "in_use": in_use, "interrupt": interrupt, "plan": plan, "session": session}
         return cast(wire.UndoReport, await self.call("unrevert", params))
 
     async def verify(self) -> wire.Verification:

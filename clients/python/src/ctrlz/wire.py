@@ -9,7 +9,7 @@ PROTOCOL = 1
 
 
 #: What is done to a path.
-ActionKind = Literal["create", "overwrite", "remove", "set_mode", "create_directory"]
+ActionKind = Literal["create", "overwrite", "remove", "set_mode", "create_directory", "remove_directory"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,26 @@ class ParentParam(_ParentParamRequired, total=False):
 
 
 @dataclass(frozen=True)
+class UnrecordedTurn:
+    """A turn, or a part of one, that is not in the log."""
+    message: Optional[str]
+    """The message (turn)."""
+    session: str
+    """The session."""
+    who: Optional[str]
+    """The agent."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A time in which nothing could be recorded."""
+    turns: list[UnrecordedTurn]
+    """The turns whose steps are missing, oldest first."""
+    why: str
+    """Why, for people."""
+
+
+@dataclass(frozen=True)
 class ParentTurn:
     """A turn that other sessions work for."""
     message: Optional[str]
@@ -79,17 +99,21 @@ class StepInfo:
 
 @dataclass(frozen=True)
 class Origin:
-    """The operation that brought a line into a file."""
+    """The operation that brought a line into a file, or the oldest one that is kept and has it."""
     at_millis: int
     """When, in milliseconds since 1970."""
     kind: str
-    """What happened; see `kind` of the log."""
+    """The kind of the operation; see `kind` of the log. `expired` if the line is older than that: the operation
+    that brought it is not kept any more.
+    """
     operation: str
     """The operation."""
     path: str
     """The name the file had then."""
     step: Optional[StepInfo]
     """The step, if it was one."""
+    gap: Optional[Gap] = None
+    """The line was written while nothing could be recorded."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +171,8 @@ class CallOptions(TypedDict, total=False):
     """Refuse more files than this."""
     max_ignored_bytes: Optional[int]
     """Keep no more than this of ignored files beside a snapshot."""
+    max_named_bytes: Optional[int]
+    """No more bytes of files that one tool call names, and that are ignored or large, are kept."""
     max_new_file_bytes: Optional[int]
     """Skip and report new files above this size."""
     max_snapshot_bytes: Optional[int]
@@ -331,8 +357,12 @@ class Conflict:
     """A file that stays as it is because taking the change out of it is not possible."""
     path: str
     """The file."""
+    reason: str
+    """Why: `merge`, `shared`, `unclear`, `other_half`, `not_proven`, `ignored`, or one that is newer
+    than this list.
+    """
     why: str
-    """Why."""
+    """The reason in words."""
 
 
 @dataclass(frozen=True)
@@ -525,6 +555,8 @@ class Forked:
     """The last operation that it shares."""
     session: str
     """The session it shares history with."""
+    log: Optional[str] = None
+    """The log that the operation is in, where the fork has a directory and a log of its own."""
 
 
 @dataclass(frozen=True)
@@ -650,6 +682,17 @@ class Exists:
 
 
 @dataclass(frozen=True)
+class Expired:
+    """Work that cannot be undone, because the state before it has expired."""
+    label: Optional[str]
+    """The label of the step."""
+    session: str
+    """The session."""
+    step: Optional[str]
+    """The step; `null` for older steps of the session, which the log does not name any more."""
+
+
+@dataclass(frozen=True)
 class FileContent:
     """A file of a snapshot, or the target of a link."""
     content: str
@@ -710,7 +753,9 @@ class Kept:
     """The path, relative to the work tree."""
     reason: str
     """Why: `created_since`, `ignored_then`, `skipped_then`, `no_record`, `cannot_be_saved`,
-    `directory_in_the_way`, `file_in_the_way`, or one that is newer than this list.
+    `directory_in_the_way`, `file_in_the_way`, `special_bits_dropped`, `contradiction`, `in_use`,
+    `unit`,
+    `process_file`, or one that is newer than this list.
     """
     text: str
     """The reason in words."""
@@ -752,6 +797,8 @@ class RestoreReport:
     """The snapshot taken before anything changed."""
     safety_operation: str
     """The operation that recorded it: restoring this undoes everything, permissions included."""
+    not_checked: Optional[list[str]] = None
+    """Files of which the kernel could not say whether other processes have them open."""
 
 
 @dataclass(frozen=True)
@@ -800,6 +847,10 @@ class HeldLock:
     """`work tree`, `store` or `care`."""
 
 
+#: Policy for files that another process has open.
+InUse = Literal["leave", "replace"]
+
+
 @dataclass(frozen=True)
 class Initialized:
     """What the server is and can do."""
@@ -831,6 +882,21 @@ class LoggedFile:
 
 
 @dataclass(frozen=True)
+class Uncaptured:
+    """A path that no snapshot holds and that a step removed or changed."""
+    change: str
+    """The change that the step made: `gone`, `replaced`, `modified`, `changed_inside`, or one that is
+    newer than this list.
+    """
+    loss: bool
+    """Whether undo cannot bring back what was there; otherwise it is left out by policy."""
+    path: str
+    """The path, relative to the work tree."""
+    text: str
+    """The loss and the reason why the path was not captured, in words."""
+
+
+@dataclass(frozen=True)
 class LoggedStep:
     """A step in the log."""
     inferred: bool
@@ -853,6 +919,8 @@ class LoggedStep:
     """It is taken back at present."""
     who: Optional[str]
     """The agent."""
+    uncaptured: Optional[list[Uncaptured]] = None
+    """Paths that no snapshot holds and that it removed or changed."""
 
 
 @dataclass(frozen=True)
@@ -865,7 +933,7 @@ class LogEntry:
     at_millis: int
     """When, in milliseconds since 1970."""
     before: Optional[str]
-    """The snapshot before it; `null` for the first one."""
+    """The snapshot before it; `null` for the oldest one that is kept."""
     boundary: Optional[Boundary]
     """What a session was taken back to."""
     changes: list[LoggedFile]
@@ -877,7 +945,7 @@ class LogEntry:
     deletions: Optional[int]
     """Lines it removed, like `additions`."""
     files: Optional[int]
-    """How many files it changed; `null` for the first one, or if its snapshots cannot be read."""
+    """How many files it changed; `null` for the oldest one that is kept, or if its snapshots cannot be read."""
     forked: Optional[Forked]
     """Where a fork comes from."""
     head: Optional[Head]
@@ -904,6 +972,8 @@ class LogEntry:
     """Whether it was itself taken back."""
     takes_back: Optional[str]
     """The undo or revert that it took back."""
+    gap: Optional[Gap] = None
+    """What it changed was not recorded when it happened: agents worked while the disk was full."""
 
 
 @dataclass(frozen=True)
@@ -933,6 +1003,27 @@ class LostFile:
 
 
 @dataclass(frozen=True)
+class LostUncaptured:
+    """Something that a step removed or changed and that no snapshot holds."""
+    at_millis: int
+    """When that was, in milliseconds since 1970."""
+    change: str
+    """The change that the step made: `gone`, `replaced`, `modified`, `changed_inside`, or one that is
+    newer than this list.
+    """
+    loss: bool
+    """Whether undo cannot bring back what was there; otherwise it is left out by policy."""
+    operation: str
+    """The operation that recorded the loss."""
+    path: str
+    """The path, relative to the work tree."""
+    step: StepInfo
+    """The step."""
+    text: str
+    """The loss and the reason why the path was not captured, in words."""
+
+
+@dataclass(frozen=True)
 class Lost:
     """Files that disappeared."""
     lost: list[LostFile]
@@ -941,6 +1032,10 @@ class Lost:
     """The `offset` that goes on from here; `null` at the end."""
     total: int
     """How many there are in all."""
+    uncaptured: Optional[list[LostUncaptured]] = None
+    """Paths that no snapshot holds and that steps removed or changed, the last loss first. None of it
+    can be brought back.
+    """
 
 
 @dataclass(frozen=True)
@@ -955,6 +1050,25 @@ class OpenSteps:
     """The steps that are being worked on."""
     steps: list[StepInfo]
     """The steps, in the order in which they began."""
+
+
+@dataclass(frozen=True)
+class OutsideChange:
+    """A path outside of the work tree that a step changed."""
+    action: Optional[ActionKind]
+    """What putting it back does or did; `null` if it stays whatever is asked for."""
+    kept: Optional[str]
+    """Why it stays: `not_asked`, `changed_since`, `not_captured`, `cannot_be_saved`, `repository`,
+    `failed`, or one that is newer than this list; `null` if it is put back.
+    """
+    path: str
+    """The path, absolute."""
+    root: str
+    """The path that goes back whole or not at all."""
+    mode: Optional[int] = None
+    """The new permissions, of `set_mode`."""
+    why: Optional[str] = None
+    """The reason in words."""
 
 
 @dataclass(frozen=True)
@@ -1019,6 +1133,8 @@ class Plan:
     """Names this plan; handed back as `plan`, it makes sure that nothing else is done."""
     kept: list[Kept]
     """What stays as it is although the request touches it."""
+    not_checked: Optional[list[str]] = None
+    """Files of which the kernel could not say whether other processes have them open."""
 
 
 @dataclass(frozen=True)
@@ -1063,6 +1179,10 @@ class PurgeReport:
     """Contents that are gone."""
     gc: GcReport
     """What collecting garbage did."""
+    labels: int
+    """Steps and checkpoints whose label was blanked or lost the text."""
+    operations: int
+    """Operations that had it, in their snapshot or among the ignored files beside it."""
     same_content: list[str]
     """Other paths that have, or had, the same content."""
     snapshots: list[PurgedSnapshot]
@@ -1316,6 +1436,10 @@ class StepBegun:
     """What that snapshot does not hold."""
     step: str
     """The step's id."""
+    not_kept: Optional[list[str]] = None
+    """Files that the tool names and that are ignored or large, and did not fit into the limit for
+    them, the quota or the time.
+    """
 
 
 @dataclass(frozen=True)
@@ -1333,6 +1457,8 @@ class StepEnded:
     """What the later snapshot does not hold."""
     step: str
     """The step's id."""
+    uncaptured: Optional[list[Uncaptured]] = None
+    """Paths that no snapshot holds and that the step removed or changed."""
 
 
 @dataclass(frozen=True)
@@ -1344,6 +1470,17 @@ class Steps:
     """The steps, oldest first. One that was recorded in several pieces is there several times."""
     total: int
     """How many there are in all."""
+
+
+@dataclass(frozen=True)
+class Unrecorded:
+    """Work of an agent that cannot be undone, because it was not recorded as steps."""
+    before: str
+    """The operation before it: restoring that takes back everything since."""
+    gap: Gap
+    """Why it was not recorded, and whose turns are missing."""
+    operation: str
+    """The operation that recorded all of it later."""
 
 
 @dataclass(frozen=True)
@@ -1373,10 +1510,22 @@ class UndoReport:
     """The operation that recorded the state before: restoring it takes this back as a whole."""
     steps: list[str]
     """The steps it is about, oldest first."""
-    outside: Optional[list[str]] = None
-    """What the steps changed outside of the work tree, and what stays so: `ctrlz undo --outside`
-    puts it back.
+    expired: Optional[list[Expired]] = None
+    """Steps that were meant and stay, because the state before them has expired."""
+    not_checked: Optional[list[str]] = None
+    """Files of which the kernel could not say whether other processes have them open."""
+    outside: Optional[list[OutsideChange]] = None
+    """Paths outside of the work tree that the steps changed, path by path. Put back only if `outside` was
+    asked for; whatever then stays makes the report incomplete.
     """
+    recovered: Optional[Recovery] = None
+    """A restore that had been cut off and was finished before this one."""
+    takes_back: Optional[str] = None
+    """The restore, recover or revert that it takes back, if it is not about steps."""
+    uncaptured: Optional[list[Uncaptured]] = None
+    """Paths that no snapshot holds and that the steps removed or changed, so that they are lost."""
+    unrecorded: Optional[list[Unrecorded]] = None
+    """Newer work of agents that stays, because it was not recorded as steps."""
 
 
 @dataclass(frozen=True)

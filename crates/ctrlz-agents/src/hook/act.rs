@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ctrlz::{
-    Error, OperationKind, ParentTurn, Progress, StepInfo, StepStart, TreePath, Workspace, escape,
+    Error, OperationKind, ParentTurn, Progress, StepEnd, StepInfo, StepStart, Workspace, escape,
 };
-use ctrlz_wire::Tool;
+use ctrlz_wire::{Reach, Tool};
 
 use super::failures::now_millis;
 use super::{Event, Failures, Memory, Notice, ToolCall, What};
-use crate::outside::Outside;
 use crate::private::fingerprint;
 use crate::reach::reach;
 
@@ -25,8 +25,8 @@ pub struct Scene<'a> {
     pub owner: Option<u32>,
     /// Failures of earlier hooks here.
     pub failures: &'a Failures,
-    /// Where files outside of the project are kept before a tool changes them.
-    pub outside: &'a Outside,
+    /// Time limit for capturing large files that a tool names.
+    pub named_time: Option<Duration>,
     /// The user's home directory, as shell commands mean it.
     pub home: Option<&'a Path>,
 }
@@ -42,20 +42,6 @@ pub struct Outcome {
     pub borrowed: u64,
     /// Why files outside of the project could not be kept, if so.
     pub outside_failed: Option<String>,
-}
-
-/// The directory whose work tree an event is about.
-///
-/// A session stays where it began: an agent that changes its directory while a tool runs must not
-/// end the step somewhere else.
-pub fn project_of(event: &Event, memory: &Memory, told: Option<PathBuf>) -> Option<PathBuf> {
-    let is_dir = |dir: &PathBuf| dir.is_absolute() && dir.is_dir();
-    let remembered = memory.dir.clone().filter(is_dir);
-    let told = || told.filter(is_dir).or_else(|| event.dir.clone().filter(is_dir));
-    match event.what {
-        What::SessionStart => told().or(remembered),
-        _ => remembered.or_else(told),
-    }
 }
 
 /// Does what the event means, and updates what is known of its session.
@@ -89,14 +75,43 @@ pub fn act(
         What::ToolBefore(call) if !call.only_reads => {
             let dir = working_dir(event, workspace.root());
             let (files, commands) = (call.files.clone(), call.commands.clone());
-            let named = reach(&Tool { dir, files, commands }, workspace.root(), scene.home);
-            let start = step_start(event, &turn, call, named.inside, scene.owner);
-            let kept = scene.outside.capture(&start.info.step, &named.outside);
+            let tool = Tool { name: Some(call.tool.clone()), dir, files, commands };
+            let named = reach(&tool, workspace.root(), scene.home);
+            let start = step_start(event, &turn, call, named, scene.owner);
+            let start = StepStart { named_time: scene.named_time, ..start };
             let begun = workspace.begin_step(start, progress)?;
             outcome.borrowed = begun.borrowed;
-            outcome.outside_failed = kept.err().map(|error| error.to_string());
+            for path in &begun.not_kept {
+                outcome.notice.say(&format!(
+                    "ctrlz: {path} is ignored or large and could not be captured in time; what this \
+                     command does to it cannot be undone"
+                ));
+            }
+            outcome.outside_failed = begun.outside_failed;
         }
-        What::ToolAfter(calls) => end(event, &turn, calls, scene, progress)?,
+        What::ToolAfter(calls) => {
+            let ran: Vec<(String, Option<u64>)> =
+                calls.iter().map(|call| (step_id(event, &turn, call), call.duration_ms)).collect();
+            memory.ran.extend(ran.clone());
+            // Before the work tree is waited for; losing it costs the evidence.
+            memory.save().ok();
+            outcome.notice = end(&ran, StepEnd::default(), scene, progress)?;
+            memory.ran.retain(|known| !ran.contains(known));
+        }
+        What::BatchEnd(calls) => {
+            let steps = calls.iter().map(|call| step_id(event, &turn, call));
+            let (late, refused): (Vec<_>, Vec<_>) = steps
+                .map(|step| {
+                    let ran = memory.ran.iter().find(|(known, _)| *known == step).cloned();
+                    ran.ok_or((step, None))
+                })
+                .partition(Result::is_ok);
+            let late: Vec<_> = late.into_iter().flatten().collect();
+            let refused: Vec<_> = refused.into_iter().filter_map(Result::err).collect();
+            outcome.notice = end(&late, StepEnd::default(), scene, progress)?;
+            end(&refused, StepEnd { refused: true, duration: None }, scene, progress)?;
+            memory.ran.retain(|known| !late.contains(known));
+        }
         What::TurnEnd => {
             close(workspace, progress, |step| step.session == event.session)?;
             learn(workspace, memory)?;
@@ -123,31 +138,33 @@ fn close(
     if steps.is_empty() { Ok(()) } else { workspace.close_steps(&steps, progress) }
 }
 
-/// Ends those of the calls that are open; the same end may be told twice.
+/// Ends those of the steps that are open, each with how long its tool ran; the same end may be told
+/// twice. Returns what the user should hear of.
 fn end(
-    event: &Event,
-    turn: &str,
-    calls: &[ToolCall],
+    steps: &[(String, Option<u64>)],
+    how: StepEnd,
     scene: &Scene<'_>,
     progress: &Progress,
-) -> Result<(), Error> {
+) -> Result<Notice, Error> {
     let workspace = scene.workspace;
+    let mut notice = Notice::default();
     let open: BTreeSet<String> =
         workspace.open_steps()?.into_iter().map(|step| step.step).collect();
-    for call in calls {
-        let step = step_id(event, turn, call);
-        if !open.contains(&step) {
-            continue;
-        }
-        // If it cannot be noted, undo compares with what is there then.
-        scene.outside.settle(&step).ok();
-        match workspace.end_step(&step, progress) {
+    for (step, duration) in steps.iter().filter(|(step, _)| open.contains(step)) {
+        let end = StepEnd { duration: duration.map(Duration::from_millis), ..how };
+        match workspace.end_step_with(step, &end, progress) {
+            Ok(ended) => {
+                for lost in ended.uncaptured.iter().filter(|lost| lost.is_loss()) {
+                    let path = escape(&lost.path);
+                    notice.say(&format!("ctrlz: {path} {}; it cannot be undone", lost.describe()));
+                }
+            }
             // Another hook was faster.
-            Ok(_) | Err(Error::NoSuchStep { .. }) => (),
+            Err(Error::NoSuchStep { .. }) => (),
             Err(error) => return Err(error),
         }
     }
-    Ok(())
+    Ok(notice)
 }
 
 /// The id of a call's step, the same for its before and its after.
@@ -168,7 +185,7 @@ fn step_start(
     event: &Event,
     turn: &str,
     call: &ToolCall,
-    paths: Vec<TreePath>,
+    named: Reach,
     owner: Option<u32>,
 ) -> StepStart {
     let parent = call
@@ -188,7 +205,8 @@ fn step_start(
         who: Some(event.client.name().to_owned()),
         parent,
     };
-    StepStart { info, paths, owner }
+    let Reach { inside: paths, outside, only_named, starts_agent } = named;
+    StepStart { info, paths, only_named, starts_agent, owner, outside, ..StepStart::default() }
 }
 
 /// Where the agent's shell is.

@@ -1,5 +1,5 @@
 //! Claude Code's events. A command that fails has an event of its own, and a refused one none but
-//! that of its batch, so a batch ends every call of it once more.
+//! that of its batch: what is still open then never ran.
 
 use std::path::PathBuf;
 
@@ -34,6 +34,12 @@ pub(super) struct Call {
     /// Qwen Code's name for it in a batch, where the other one is not the same.
     pub(super) tool_call_id: String,
     pub(super) tool_input: Value,
+    pub(super) duration_ms: Option<f64>,
+}
+
+/// A duration as clients write it, whole or not.
+pub(super) fn millis(duration: Option<f64>) -> Option<u64> {
+    duration.filter(|millis| (0.0..1e12).contains(millis)).map(|millis| millis as u64)
 }
 
 pub(super) fn read(input: &[u8]) -> Result<Event, serde_json::Error> {
@@ -48,7 +54,7 @@ pub(super) fn read(input: &[u8]) -> Result<Event, serde_json::Error> {
         }
         "PostToolBatch" => {
             let calls = payload.tool_calls.iter();
-            What::ToolAfter(calls.map(|call| tool_call(call, agent.clone())).collect())
+            What::BatchEnd(calls.map(|call| tool_call(call, agent.clone())).collect())
         }
         "SubagentStop" => agent.map_or(What::Other, |agent| What::AgentEnd { agent }),
         "Stop" | "StopFailure" => What::TurnEnd,
@@ -70,6 +76,7 @@ fn tool_call(call: &Call, agent: Option<String>) -> ToolCall {
         id: id(if call.tool_call_id.is_empty() { &call.tool_use_id } else { &call.tool_call_id }),
         tool: id(&call.tool_name),
         agent,
+        duration_ms: millis(call.duration_ms),
         files: files(&call.tool_input),
         commands: command(&call.tool_input).into_iter().collect(),
         only_reads: matches!(

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::apply_patch;
-use super::claude_code::{command, files};
+use super::claude_code::{command, files, millis};
 use super::event::{Event, ToolCall, What};
 use super::{Client, id};
 
@@ -41,6 +41,8 @@ struct Call {
     id: String,
     name: String,
     input: Value,
+    #[serde(rename = "durationMs")]
+    duration_ms: Option<f64>,
 }
 
 pub(super) fn read(input: &[u8]) -> Result<Event, serde_json::Error> {
@@ -80,6 +82,7 @@ fn tool_call(call: &Call, agent: Option<String>) -> ToolCall {
         id: id(&call.id),
         tool: id(&call.name),
         agent,
+        duration_ms: millis(call.duration_ms),
         files: named,
         commands: commands(&call.input),
         only_reads: matches!(

@@ -30,8 +30,11 @@ pub enum What {
     Prompt,
     /// A tool is about to run.
     ToolBefore(ToolCall),
-    /// Tools ran, failed or were refused.
+    /// Tools ran or failed.
     ToolAfter(Vec<ToolCall>),
+    /// All tools of one answer of the model are done. One that has not been told of before was
+    /// refused.
+    BatchEnd(Vec<ToolCall>),
     /// The agent has answered.
     TurnEnd,
     /// A sub-agent has answered.
@@ -60,6 +63,8 @@ pub struct ToolCall {
     pub commands: Vec<String>,
     /// Whether it can change nothing.
     pub only_reads: bool,
+    /// The duration of the call in milliseconds, if the client reports it afterwards.
+    pub duration_ms: Option<u64>,
 }
 
 impl ToolCall {

@@ -50,6 +50,7 @@ fn tool_call(payload: &Payload) -> ToolCall {
         id: format!("call-{number:016x}"),
         tool: id(&payload.tool_name),
         agent: None,
+        duration_ms: None,
         files: files(&payload.tool_input),
         commands: command(&payload.tool_input).into_iter().collect(),
         only_reads: only_reads(&payload.tool_name),

@@ -25,10 +25,10 @@ mod qwen;
 use std::fmt;
 use std::str::FromStr;
 
-pub use act::{Outcome, Scene, act, project_of};
+pub use act::{Outcome, Scene, act};
 pub use event::{Event, ToolCall, What};
 pub use failures::{Failure, Failures};
-pub use memory::Memory;
+pub use memory::{Caller, ClientProcess, Memory};
 pub use notice::Notice;
 
 /// Coding agents that can be told to use ctrlz.

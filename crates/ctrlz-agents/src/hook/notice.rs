@@ -50,7 +50,16 @@ impl Notice {
 
     /// The line that the event's client reads from standard output; `None` if it takes none now.
     pub fn reply(&self, event: &Event) -> Option<String> {
-        if self.is_empty() || event.what != What::Prompt {
+        let takes = match (&event.what, event.client) {
+            (What::Prompt, _) => true,
+            // Others show nothing after a tool.
+            (
+                What::ToolAfter(_) | What::BatchEnd(_) | What::ToolBefore(_),
+                Client::ClaudeCode | Client::Codex | Client::Gemini | Client::Qwen,
+            ) => self.message.is_some(),
+            _ => false,
+        };
+        if self.is_empty() || !takes {
             return None;
         }
         let reply = match event.client {

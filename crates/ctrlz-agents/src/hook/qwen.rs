@@ -11,7 +11,7 @@ pub(super) fn read(input: &[u8]) -> Result<Event, serde_json::Error> {
     event.client = Client::Qwen;
     match &mut event.what {
         What::ToolBefore(call) => call.only_reads = only_reads(&call.tool),
-        What::ToolAfter(calls) => {
+        What::ToolAfter(calls) | What::BatchEnd(calls) => {
             calls.iter_mut().for_each(|call| call.only_reads = only_reads(&call.tool));
         }
         _ => (),

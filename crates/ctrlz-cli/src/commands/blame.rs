@@ -16,8 +16,9 @@ use crate::render::{self, Ink, Output, Palette, clipped_to, file_line};
 ///
 /// Records the work tree first, so that the lines are those on disk. One line each: what was
 /// done, by whom, how long ago, the line's number and the line. `outside` is what no step did,
-/// such as your own edits; `baseline` was there before anything was recorded. Files that were
-/// renamed without a change are followed.
+/// such as your own edits; `baseline` was there before anything was recorded; `older than the log`
+/// was written before the oldest operation that `gc` kept. Files that were renamed without a
+/// change are followed.
 #[derive(clap::Args, Debug)]
 pub(crate) struct BlameArgs {
     /// The file
@@ -69,15 +70,22 @@ struct Row {
 
 impl Row {
     fn of(line: &BlameLine) -> Row {
-        let Origin { kind, at_millis, step, .. } = &line.origin;
+        let Origin { kind, at_millis, step, expired, gap, .. } = &line.origin;
+        let unrecorded = gap.as_ref().map(|gap| (gap.describe(), gap.agents().join(", ")));
         let (what, who, ink) = match (step, kind) {
+            _ if *expired => ("older than the log".into(), String::new(), Ink::Faint),
             (Some(step), _) => {
                 let who = step.who.as_ref().unwrap_or(&step.session);
                 (clipped_to(&render::step(step), 30), clipped_to(who, 16), Ink::Agent)
             }
-            (None, OperationKind::Outside) => ("outside".into(), "you".into(), Ink::Outside),
+            (None, OperationKind::Outside) => match unrecorded {
+                Some((what, who)) => (clipped_to(&what, 30), clipped_to(&who, 16), Ink::Faint),
+                None => ("outside".into(), "you".into(), Ink::Outside),
+            },
             (None, kind) => (render::kind(*kind).into(), String::new(), Ink::Faint),
         };
-        Row { what, who, age: render::age(*at_millis), text: file_line(&line.text), ink }
+        // When an expired line was written is not known.
+        let age = if *expired { String::new() } else { render::age(*at_millis) };
+        Row { what, who, age, text: file_line(&line.text), ink }
     }
 }

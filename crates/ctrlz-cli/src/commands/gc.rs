@@ -49,8 +49,12 @@ pub(crate) fn run(place: &Place, args: &GcArgs, out: &mut Output) -> Result<Done
     let thorough = args.thorough || args.deep;
     let retention = Retention { thorough, ..place.retention.clone() };
     if args.background {
+        ctrlz_agents::remove_old_captures(&place.agents_dir);
         in_background(place, &retention);
         return Ok(Done::Complete);
+    }
+    if !args.dry_run {
+        ctrlz_agents::remove_old_captures(&place.agents_dir);
     }
     let report = watched(|progress| match args.dry_run {
         true => place.workspace.foresee_care(&retention, progress),

@@ -11,10 +11,11 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use ctrlz::{Error, Progress, TrackOptions};
-use ctrlz_agents::hook::{self, Client, Event, Failures, Memory, Notice, Scene, What};
+use ctrlz::{Error, Progress, TrackOptions, UnrecordedTurn};
+use ctrlz_agents::hook::{
+    self, Caller, Client, ClientProcess, Event, Failures, Memory, Notice, Scene, What,
+};
 use ctrlz_agents::kept::Kept;
-use ctrlz_agents::outside::Outside;
 
 use super::{Done, absorb, watch};
 use crate::args::GlobalArgs;
@@ -184,21 +185,26 @@ impl Hook {
         }
         let data_dir = self.environment.data_dir(&self.global);
         let data_dir = data_dir.map_err(|failure| render::message(&failure))?;
-        let mut memory = Memory::of(&data_dir, &event);
-        let told = self.environment.project_dir(event.client);
-        let Some(dir) = hook::project_of(&event, &memory, told) else {
+        let root_of = |dir: &Path| root_of(dir, &data_dir, &self.environment);
+        let caller = Caller {
+            process: client_process(),
+            project: self.environment.project_dir(event.client),
+            root_of: &root_of,
+        };
+        let mut memory = Memory::of(&data_dir, &event, &caller);
+        let Some(dir) = memory.dir.clone() else {
             return Err(format!("{} names no directory that is there", event.name));
         };
-        let failures = Failures::of(&data_dir, &root_of(&dir, &data_dir, &self.environment));
+        let failures = Failures::of(&data_dir, &root_of(&dir));
+        failures.allocate();
         let begun = Word::Begun { event: event.name.clone(), failures: failures.clone() };
         sender.send(begun).ok();
-        memory.dir = Some(dir.clone());
         let outcome = self.act(&event, &mut memory, &dir, &failures, sender);
         // Losing it costs a name and a notice.
         memory.save().ok();
         match outcome {
             Ok(notice) => Ok(notice.reply(&event)),
-            Err(failure) => Ok(self.failed(&event, &memory, &failures, &failure)),
+            Err(failure) => Ok(self.failed(&event, &memory, &dir, &failures, &failure)),
         }
     }
 
@@ -225,14 +231,14 @@ impl Hook {
         }
         let scene = Scene {
             workspace: &place.workspace,
-            owner: client_process(),
+            owner: memory.process.map(|process| process.number),
             failures,
-            outside: &Outside::of(&place.agents_dir, place.root()),
+            named_time: Some(self.patience_for(event, PATIENCE).mul_f32(0.5)),
             home: self.environment.home(),
         };
         let outcome = hook::act(event, memory, &scene, &self.progress)?;
         if let Some(why) = &outcome.outside_failed {
-            let why = format!("files outside of the project could not be kept: {why}");
+            let why = format!("files outside of the project could not be captured: {why}");
             keep(failures, event.client, &event.name, &why);
         }
         if outcome.wants_baseline {
@@ -261,6 +267,7 @@ impl Hook {
         &self,
         event: &Event,
         memory: &Memory,
+        dir: &Path,
         failures: &Failures,
         failure: &Failure,
     ) -> Option<String> {
@@ -269,13 +276,45 @@ impl Hook {
             matches!(failure, Failure::Engine(Error::DangerousRoot { .. } | Error::NotGit { .. }));
         if !never_here {
             keep(failures, event.client, &event.name, &why);
-            return None;
+            let Failure::Engine(error) = failure else { return None };
+            return self.say_full(event, memory, dir, error.full()?);
         }
         // A home directory, for instance: nothing is broken, but nothing is protected either.
         render::note(&format!("ctrlz: {}: {why}", event.name));
         let mut notice = Notice::default();
         if memory.is_new() || event.what == What::SessionStart {
             notice.say(&format!("ctrlz: what the agent does here cannot be undone: {why}"));
+        }
+        notice.reply(event)
+    }
+
+    /// Notes that the turn is not recorded because something is full, and says so once per turn.
+    fn say_full(
+        &self,
+        event: &Event,
+        memory: &Memory,
+        dir: &Path,
+        full: &'static str,
+    ) -> Option<String> {
+        let place = config::decide(&self.args_in(dir), &self.environment).and_then(Place::find);
+        let turn = UnrecordedTurn {
+            who: Some(event.client.name().to_owned()),
+            session: event.session.clone(),
+            // Where nothing can be kept, a turn that the client does not name is new at each event.
+            message: event.turn.clone().or_else(|| memory.stored_turn()),
+        };
+        let is_said = place.is_ok_and(|place| {
+            let gap = place.workspace.gap().ok().flatten();
+            // The failure is kept apart from this; without the note the log calls the turn outside.
+            place.workspace.note_gap(full, turn.clone()).ok();
+            gap.is_some_and(|gap| gap.turns.contains(&turn))
+        });
+        let mut notice = Notice::default();
+        if !is_said {
+            notice.say(&format!(
+                "ctrlz: {full}: what the agent does now is not recorded and cannot be undone. \
+                 Free some space; `ctrlz status` shows where."
+            ));
         }
         notice.reply(event)
     }
@@ -325,7 +364,7 @@ fn read_all(mut input: impl Read) -> io::Result<Vec<u8>> {
 }
 
 /// The process that started us, past the shells in between.
-fn client_process() -> Option<u32> {
+fn client_process() -> Option<ClientProcess> {
     const SHELLS: [&str; 7] = ["sh", "bash", "dash", "zsh", "fish", "ash", "busybox"];
     let mut process = std::os::unix::process::parent_id();
     for _ in 0..8 {
@@ -334,7 +373,7 @@ fn client_process() -> Option<u32> {
         let (start, rest) = stat.rsplit_once(')')?;
         let name = start.split_once('(')?.1;
         if !SHELLS.contains(&name) {
-            return Some(process).filter(|process| *process > 1);
+            return ClientProcess::of(process).filter(|process| process.number > 1);
         }
         process = rest.split_whitespace().nth(1)?.parse().ok()?;
     }

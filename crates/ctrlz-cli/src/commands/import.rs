@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use ctrlz::OnPurged;
+
 use super::Done;
 use crate::failure::Failure;
 use crate::place::Place;
@@ -21,11 +23,15 @@ pub(crate) struct ImportArgs {
     /// The file to read
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    /// Take over a log that brings purged content back; by default, it is refused
+    #[arg(long)]
+    allow_purged: bool,
 }
 
 pub(crate) fn run(place: &Place, args: &ImportArgs, out: &mut Output) -> Result<Done, Failure> {
     let file = place.dir().join(&args.file);
-    let imported = watched(|progress| place.workspace.import(&file, progress))?;
+    let on_purged = if args.allow_purged { OnPurged::Allow } else { OnPurged::Refuse };
+    let imported = watched(|progress| place.workspace.import(&file, on_purged, progress))?;
     if out.is_json() {
         out.json(&imported)?;
         return Ok(Done::Complete);

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::io::IsTerminal;
 
 use ctrlz::{
-    Boundary, Forked, LostFile, OperationKind, StepInfo, TimelineEntry, TimelineFile,
+    Boundary, Forked, Gap, LostFile, OperationKind, StepInfo, TimelineEntry, TimelineFile,
     TimelineQuery, TimelineStep,
 };
 use ctrlz_wire::{Log, LogEntry, LogPage, Lost, counted_lines};
@@ -74,19 +74,27 @@ fn limit(args: &LogArgs) -> usize {
 
 fn show_lost(place: &Place, args: &LogArgs, out: &mut Output) -> Result<Done, Failure> {
     let all = place.workspace.lost()?;
+    let uncaptured = place.workspace.lost_uncaptured()?;
     // A list of what is lost is for programs never cut.
     if out.is_json() {
         let (lost, total) = (all.iter().map(ctrlz_wire::LostFile::from), all.len() as u64);
-        out.json(&Lost { lost: lost.collect(), total, next: None })?;
+        let uncaptured = uncaptured.iter().map(ctrlz_wire::LostUncaptured::from).collect();
+        out.json(&Lost { lost: lost.collect(), total, next: None, uncaptured })?;
         return Ok(Done::Complete);
     }
-    if all.is_empty() {
+    if all.is_empty() && uncaptured.is_empty() {
         render::note("no file is lost");
     }
     for LostFile { path, at_millis, kind, step, .. } in all.iter().take(limit(args)) {
         let by = render::origin(*kind, step.as_ref());
         let age = render::age(*at_millis);
         out.line(&format!("{age:<14}  {path}  by {by}  ctrlz recover {}", place.typed(path)))?;
+    }
+    for lost in uncaptured.iter().take(limit(args)) {
+        let by = render::origin(OperationKind::Step, Some(&lost.step));
+        let (age, path) = (render::age(lost.at_millis), ctrlz::escape(&lost.uncaptured.path));
+        let what = printable(&lost.uncaptured.describe());
+        out.line(&format!("{age:<14}  {path}  by {by}  {what}; it cannot be recovered"))?;
     }
     if all.len() > limit(args) {
         let more = render::files(all.len() - limit(args));
@@ -157,7 +165,9 @@ impl Table {
         let text = match (entry.kind, is_undone || entry.taken_back) {
             (_, true) => self.palette.paint(Ink::Faint, &text),
             (OperationKind::Step, _) => self.palette.paint(Ink::Agent, &text),
-            (OperationKind::Outside, _) => self.palette.paint(Ink::Outside, &text),
+            (OperationKind::Outside, _) if entry.gap.is_none() => {
+                self.palette.paint(Ink::Outside, &text)
+            }
             _ => text,
         };
         format!("{graph} {text}")
@@ -197,7 +207,10 @@ pub(super) fn title(entry: &TimelineEntry, known: &HashMap<&str, &StepInfo>) -> 
     };
     match entry.kind {
         OperationKind::Step => entry.steps.iter().map(step_title).collect::<Vec<_>>().join(" + "),
-        OperationKind::Outside => "outside (you or a late process)".into(),
+        OperationKind::Outside => match &entry.gap {
+            Some(gap) => gap_title(gap),
+            None => "outside (you or a late process)".into(),
+        },
         OperationKind::Revert => match (&entry.boundary, &entry.commits) {
             (Some(Boundary { message, part }), _) => {
                 let part = part.as_ref().map(|part| format!(", part {part}")).unwrap_or_default();
@@ -220,6 +233,18 @@ pub(super) fn title(entry: &TimelineEntry, known: &HashMap<&str, &StepInfo>) -> 
     }
 }
 
+/// What is known of work that was not recorded: why, and whose turns it was.
+fn gap_title(gap: &Gap) -> String {
+    let turns = gap.turns.iter().map(|turn| {
+        let who = turn.who.as_deref().unwrap_or(&turn.session);
+        let message = turn.message.as_ref().map(|message| format!(" turn {message}"));
+        format!("{who}{}", message.unwrap_or_default())
+    });
+    let turns: Vec<String> = turns.collect();
+    let turns = if turns.is_empty() { String::new() } else { format!(" ({})", turns.join(", ")) };
+    printable(&format!("{}{turns}", gap.describe()))
+}
+
 fn step_title(step: &TimelineStep) -> String {
     let what = render::step(&step.info);
     match &step.info.who {
@@ -231,12 +256,15 @@ fn step_title(step: &TimelineStep) -> String {
 /// Numbers, marks and ids.
 fn rest(entry: &TimelineEntry) -> String {
     let mut parts = vec![format!("{:<16}", counts(entry))];
-    for TimelineStep { info, inferred, undone } in &entry.steps {
+    for TimelineStep { info, inferred, undone, uncaptured } in &entry.steps {
         if *undone {
             parts.push("[undone]".into());
         }
         if *inferred {
             parts.push("[inferred]".into());
+        }
+        for lost in uncaptured.iter().filter(|lost| lost.is_loss()) {
+            parts.push(printable(&format!("[{} {}]", ctrlz::escape(&lost.path), lost.describe())));
         }
         let message = info.message.as_ref().map(|id| format!("/{id}")).unwrap_or_default();
         parts.push(printable(&format!("{}{message} step {}", info.session, info.step)));

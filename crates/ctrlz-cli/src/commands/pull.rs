@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use ctrlz::PulledLog;
+use ctrlz::{OnPurged, PulledLog};
 
 use super::Done;
 use crate::failure::Failure;
@@ -29,6 +29,9 @@ pub(crate) struct PullArgs {
     /// Also pull ignored files, where they were pushed
     #[arg(long)]
     ignored: bool,
+    /// Take over logs that bring purged content back; by default, they are refused
+    #[arg(long)]
+    allow_purged: bool,
 }
 
 pub(crate) fn run(place: &Place, args: &PullArgs, out: &mut Output) -> Result<Done, Failure> {
@@ -37,7 +40,9 @@ pub(crate) fn run(place: &Place, args: &PullArgs, out: &mut Output) -> Result<Do
     let ignored = if args.ignored { Ignored::Too } else { Ignored::Not };
     git::fetch(pull.git_dir(), &address, ignored)?;
     let from = git::shown(&address);
-    let pulled = watched(|progress| place.workspace.finish_pull(&pull, &from, progress))?;
+    let on_purged = if args.allow_purged { OnPurged::Allow } else { OnPurged::Refuse };
+    let pulled =
+        watched(|progress| place.workspace.finish_pull(&pull, &from, on_purged, progress))?;
     let complete = pulled.diverged.is_empty();
     for log in &pulled.diverged {
         render::note(&format!("log {log} has parted from the one here and was left alone"));

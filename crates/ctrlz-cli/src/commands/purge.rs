@@ -1,7 +1,8 @@
-//! `ctrlz purge`: takes a path out of every snapshot, for good.
+//! `ctrlz purge`: takes a path out of every snapshot, or a text out of every label, for good.
 
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ctrlz::{PurgeOptions, PurgeReport};
 
@@ -14,13 +15,21 @@ use crate::render::{self, Output};
 /// Take a file or directory out of every snapshot, for good
 ///
 /// For what should never have been recorded, such as a secret. Removes its content from all
-/// snapshots of all work trees that share the store. The files of the work tree are not touched;
-/// what is still there is recorded again unless you exclude it. This cannot be undone, so it
-/// needs --yes.
+/// snapshots of all work trees that share the store, and blanks the labels of steps that changed,
+/// named or mention it: a command may repeat what it wrote. The files of the work tree are not
+/// touched; what is still there is recorded again unless you exclude it. With --text, removes a
+/// text from the labels of all steps and checkpoints instead. This cannot be undone, so it needs
+/// --yes.
+///
+/// Example: pbpaste | ctrlz purge --text --yes
 #[derive(clap::Args, Debug)]
 pub(crate) struct PurgeArgs {
     /// The path
-    path: PathBuf,
+    #[arg(required_unless_present = "text", conflicts_with = "text")]
+    path: Option<PathBuf>,
+    /// Remove the text that standard input has, up to its last line break, from all labels
+    #[arg(long, conflicts_with = "everywhere")]
+    text: bool,
     /// Take the same content away under other names too
     #[arg(long)]
     everywhere: bool,
@@ -30,22 +39,48 @@ pub(crate) struct PurgeArgs {
 }
 
 pub(crate) fn run(place: &Place, args: &PurgeArgs, out: &mut Output) -> Result<Done, Failure> {
-    let path = place.file(args.path.as_os_str().as_bytes())?;
-    if !args.yes {
-        return Err(Failure::NotConfirmed { path });
-    }
-    let options = PurgeOptions { everywhere: args.everywhere };
-    let report = watched(|progress| place.workspace.purge(&path, options, progress))?;
-    if report.still_there {
-        render::note(&format!("{path} is still there, and the next snapshot records it again"));
-        render::note("remove it, or name it in `exclude` in the configuration");
-    }
+    let report = match &args.path {
+        Some(path) => {
+            let path = place.file(path.as_os_str().as_bytes())?;
+            if !args.yes {
+                return Err(Failure::NotConfirmed { path: Some(path) });
+            }
+            let options = PurgeOptions { everywhere: args.everywhere };
+            let report = watched(|progress| place.workspace.purge(&path, options, progress))?;
+            if report.still_there {
+                render::note(&format!(
+                    "{path} is still there, and the next snapshot records it again"
+                ));
+                render::note("remove it, or name it in `exclude` in the configuration");
+            }
+            report
+        }
+        None if !args.yes => return Err(Failure::NotConfirmed { path: None }),
+        None => {
+            let text = text_to_remove()?;
+            watched(|progress| place.workspace.purge_text(&text, progress))?
+        }
+    };
     if out.is_json() {
         out.json(&ctrlz_wire::PurgeReport::from(&report))?;
         return Ok(Done::Complete);
     }
-    let PurgeReport { snapshots, contents, same_content, .. } = &report;
-    out.line(&format!("{contents} contents taken out of {} snapshots", snapshots.len()))?;
+    let PurgeReport { snapshots, operations, contents, labels, same_content, .. } = &report;
+    let counted = |count: u64, what: &str| match count {
+        1 => format!("1 {what}"),
+        count => format!("{count} {what}s"),
+    };
+    match args.text {
+        true => out.line(&format!("text removed from {}", counted(*labels, "label")))?,
+        false => {
+            let (contents, from) =
+                (counted(*contents, "content"), counted(*operations, "snapshot"));
+            out.line(&format!("{contents} removed from {from}"))?;
+        }
+    }
+    if *labels > 0 && !args.text {
+        out.line(&format!("labels of {} blanked", counted(*labels, "step")))?;
+    }
     for (old, new) in snapshots {
         out.line(&format!("{old} is {new} now"))?;
     }
@@ -53,4 +88,15 @@ pub(crate) fn run(place: &Place, args: &PurgeArgs, out: &mut Output) -> Result<D
         out.line(&format!("the same content is at {other}; --everywhere takes that away too"))?;
     }
     Ok(Done::Complete)
+}
+
+/// Reads the text from standard input: arguments are visible to other processes and kept in the
+/// history of the shell.
+fn text_to_remove() -> Result<String, Failure> {
+    /// More than any label has.
+    const MAX_BYTES: u64 = 1 << 20;
+    let mut text = String::new();
+    let read = std::io::stdin().lock().take(MAX_BYTES).read_to_string(&mut text);
+    read.map_err(|error| Failure::file("read", Path::new("standard input"), error))?;
+    Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
 }

@@ -1,9 +1,9 @@
 //! `ctrlz recover`: lost files, and earlier versions of a file.
 
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use ctrlz::{Action, RestoreOptions, TreePath, Version};
+use ctrlz::{Action, OnUse, RestoreOptions, TreePath, Version};
 use ctrlz_wire::Versions;
 
 use super::Done;
@@ -19,12 +19,21 @@ use crate::render::{self, Output};
 /// it was last. Nothing that is there is overwritten. `ctrlz log --lost` lists what is lost; with
 /// --list, shows every recorded version of one file and the command that brings it back.
 ///
+/// With --git, writes the newest `.git` directory that an agent's command named and destroyed to a new
+/// directory: nothing inside of a repository is ever written in place.
+///
 /// Example: ctrlz recover src/lost.rs
 #[derive(clap::Args, Debug)]
 pub(crate) struct RecoverArgs {
     /// The file or directory
-    #[arg(value_name = "PATH")]
-    path: PathBuf,
+    #[arg(value_name = "PATH", required_unless_present = "git")]
+    path: Option<PathBuf>,
+    /// Write a captured repository instead
+    #[arg(long, requires = "into", conflicts_with_all = ["path", "list", "dry_run"])]
+    git: bool,
+    /// With --git: the directory to write to, which must be new or empty
+    #[arg(long, value_name = "DIR", requires = "git")]
+    into: Option<PathBuf>,
     /// List the versions of the file, newest first, and change nothing
     #[arg(long)]
     list: bool,
@@ -34,16 +43,21 @@ pub(crate) struct RecoverArgs {
 }
 
 pub(crate) fn run(place: &Place, args: &RecoverArgs, out: &mut Output) -> Result<Done, Failure> {
-    let path = place.file(args.path.as_os_str().as_bytes())?;
+    if let Some(into) = &args.into {
+        return recover_repository(place, into, out);
+    }
+    let path = args.path.as_deref().unwrap_or(Path::new("")).as_os_str();
+    let path = place.file(path.as_bytes())?;
     let workspace = &place.workspace;
     if args.list {
         return list(place, &path, out);
     }
     if args.dry_run {
-        let plan = watched(|progress| workspace.plan_recover(&path, progress))?;
+        place.workspace.check_finished()?;
+        let plan = watched(|progress| workspace.plan_recover(&path, OnUse::Leave, progress))?;
         return show_plan(&plan, Detail::Named, out);
     }
-    let options = RestoreOptions::default();
+    let options = RestoreOptions { by_person: true, ..RestoreOptions::default() };
     let report = watched(|progress| workspace.recover(&path, &options, progress))?;
     if !out.is_json() {
         let mut done: Vec<&Action> = report.done.iter().collect();
@@ -51,6 +65,24 @@ pub(crate) fn run(place: &Place, args: &RecoverArgs, out: &mut Output) -> Result
         done.iter().try_for_each(|action| out.line(&action_line(action)))?;
     }
     show_report(&report, Detail::Named, out)
+}
+
+fn recover_repository(place: &Place, into: &Path, out: &mut Output) -> Result<Done, Failure> {
+    let into = place.dir().join(into);
+    let recovered = watched(|_| place.workspace.recover_repository(&into))?;
+    let done = Done::of(recovered.missing.is_empty());
+    if out.is_json() {
+        out.json(&ctrlz_wire::RecoveredRepository::from(&recovered))?;
+        return Ok(done);
+    }
+    let shown = |path: &Path| ctrlz::escape(path.as_os_str().as_bytes());
+    let (from, into) = (shown(&recovered.from), shown(&recovered.into));
+    let age = render::age(recovered.at_millis);
+    out.line(&format!("{} files of {from}, captured {age}, are in {into}", recovered.files))?;
+    for (path, why) in &recovered.missing {
+        out.line(&format!("! missing    {}: {}", shown(path), render::printable(why)))?;
+    }
+    Ok(done)
 }
 
 fn list(place: &Place, path: &TreePath, out: &mut Output) -> Result<Done, Failure> {

@@ -42,6 +42,7 @@ pub(crate) fn run(place: &Place, args: &RedoArgs, out: &mut Output) -> Result<Do
         ..UndoOptions::default()
     };
     if args.dry_run {
+        place.workspace.check_finished()?;
         let report = watched(|progress| place.workspace.plan_redo(&options, progress))?;
         return show_plan(place, "would redo", &report, out);
     }

@@ -3,7 +3,9 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use ctrlz::{Action, Kept, KeptReason, Plan, RestoreOptions, RestoreReport, TreePath};
+use ctrlz::{
+    Action, Kept, KeptReason, OnUse, Plan, Recovery, RestoreOptions, RestoreReport, TreePath,
+};
 
 use super::Done;
 use crate::failure::Failure;
@@ -37,6 +39,9 @@ pub(crate) struct RestoreArgs {
     /// Allow removing an unusual share of the files
     #[arg(long)]
     yes: bool,
+    /// Replace files that other processes have open
+    #[arg(long)]
+    force: bool,
     /// Go on only if the plan still is the one that --dry-run named
     #[arg(long, value_name = "HASH")]
     plan: Option<OsString>,
@@ -57,10 +62,13 @@ pub(crate) fn run(place: &Place, args: &RestoreArgs, out: &mut Output) -> Result
         exact: args.exact,
         paths: scoped_paths(place, &args.paths)?,
         allow_mass_removal: args.yes,
+        in_use: on_use(args.force),
+        by_person: true,
         expected_plan: args.plan.as_deref().map(hash).transpose()?,
     };
     let detail = Detail::of(args.verbose);
     if args.dry_run {
+        place.workspace.check_finished()?;
         let plan = watched(|progress| place.workspace.plan_restore(to, &options, progress))?;
         if options.expected_plan.is_some_and(|expected| expected != plan.hash) {
             return Err(ctrlz::Error::StalePlan.into());
@@ -84,6 +92,11 @@ fn scoped_paths(place: &Place, named: &[PathBuf]) -> Result<Vec<TreePath>, Failu
     Ok(scope.into_iter().collect())
 }
 
+/// The policy that `--force` gives for files that other processes have open.
+pub(super) fn on_use(force: bool) -> OnUse {
+    if force { OnUse::Replace } else { OnUse::Leave }
+}
+
 /// Whether files that merely were created since are named or counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Detail {
@@ -101,7 +114,7 @@ impl Detail {
 pub(super) fn show_plan(plan: &Plan, detail: Detail, out: &mut Output) -> Result<Done, Failure> {
     if out.is_json() {
         out.json(&ctrlz_wire::Plan::from(plan))?;
-        return Ok(Done::Complete);
+        return Ok(Done::of(plan.is_complete()));
     }
     // By path, as people look for files; the plan itself is sorted by what is done.
     let mut actions: Vec<&Action> = plan.actions.iter().collect();
@@ -110,8 +123,9 @@ pub(super) fn show_plan(plan: &Plan, detail: Detail, out: &mut Output) -> Result
         out.line(&action_line(action))?;
     }
     show_kept(&plan.kept, detail, out)?;
+    not_checked_line(&plan.not_checked).into_iter().try_for_each(|line| out.line(&line))?;
     out.line(&format!("plan {}", plan.hash))?;
-    Ok(Done::Complete)
+    Ok(Done::of(plan.is_complete()))
 }
 
 /// One line per path, the same for every command that changes files.
@@ -122,6 +136,7 @@ pub(super) fn action_line(action: &Action) -> String {
         Action::Remove { path } => format!("- remove     {path}"),
         Action::SetMode { path, mode } => format!("m mode       {path} ({mode:04o})"),
         Action::CreateDirectory { path } => format!("+ create     {path}/"),
+        Action::RemoveDirectory { path } => format!("- remove     {path}/"),
     }
 }
 
@@ -136,8 +151,10 @@ pub(super) fn show_report(
         out.json(&ctrlz_wire::RestoreReport::from(report))?;
         return Ok(Done::of(complete));
     }
+    recovered_line(report.recovered.as_ref()).into_iter().try_for_each(|line| out.line(&line))?;
     out.line(&summary(&report.done))?;
     show_kept(&report.kept, detail, out)?;
+    not_checked_line(&report.not_checked).into_iter().try_for_each(|line| out.line(&line))?;
     for left in &report.left {
         out.line(&format!("left {left}: it was changed at the last moment"))?;
     }
@@ -152,13 +169,30 @@ pub(super) fn show_report(
     Ok(Done::of(complete))
 }
 
+/// Says of how many files the kernel cannot tell whether they are in use.
+pub(super) fn not_checked_line(paths: &[TreePath]) -> Option<String> {
+    let count = render::files(paths.len());
+    (!paths.is_empty())
+        .then(|| format!("not checked whether other processes have it open: {count}"))
+}
+
+/// Says that a restore which was cut off was finished first.
+pub(super) fn recovered_line(recovered: Option<&Recovery>) -> Option<String> {
+    let Recovery { files, finished, .. } = recovered?;
+    let paths = render::paths(usize::try_from(*files).unwrap_or(usize::MAX));
+    Some(match finished {
+        true => format!("first, a restore of {paths} that was cut off was finished"),
+        false => format!("first, a restore of {paths} that was cut off was rolled back"),
+    })
+}
+
 fn summary(done: &[Action]) -> String {
     let (mut created, mut overwritten, mut removed, mut modes) = (0, 0, 0, 0);
     for action in done {
         match action {
             Action::Create { .. } | Action::CreateDirectory { .. } => created += 1,
             Action::Overwrite { .. } => overwritten += 1,
-            Action::Remove { .. } => removed += 1,
+            Action::Remove { .. } | Action::RemoveDirectory { .. } => removed += 1,
             Action::SetMode { .. } => modes += 1,
         }
     }

@@ -9,7 +9,7 @@ use ctrlz::{Boundary, Error, PatchToRevert, PathText, RestoreOptions, UndoOption
 use serde::Deserialize;
 
 use super::Done;
-use super::restore::{Detail, show_plan, show_report};
+use super::restore::{Detail, on_use, show_plan, show_report};
 use super::undo;
 use super::unrevert::pending;
 use crate::failure::Failure;
@@ -55,8 +55,8 @@ pub(crate) struct RevertArgs {
     /// Show the plan, and change no file
     #[arg(long, conflicts_with = "commit")]
     dry_run: bool,
-    /// Take the earlier version of a file where changes do not merge
-    #[arg(long, conflicts_with_all = ["commit", "patches"])]
+    /// Take the earlier version where changes do not merge, and replace files in use
+    #[arg(long, conflicts_with = "commit")]
     force: bool,
     /// Also take back changes of ignored files that no tool named
     #[arg(long, conflicts_with_all = ["commit", "patches"])]
@@ -94,9 +94,11 @@ fn to_message(
         ignored: args.ignored,
         interrupt: args.interrupt,
         allow_mass_removal: args.yes,
+        by_person: true,
         ..UndoOptions::default()
     };
     if args.dry_run {
+        place.workspace.check_finished()?;
         let report =
             watched(|progress| workspace.plan_revert_to(&session, &boundary, &options, progress))?;
         return undo::show_plan(place, "would revert", &report, out);
@@ -165,11 +167,15 @@ fn files(
         .into_iter()
         .map(|patch| to_revert(place, patch))
         .collect::<Result<Vec<PatchToRevert>, Failure>>()?;
+    let in_use = on_use(args.force);
     if args.dry_run {
-        let plan = watched(|progress| place.workspace.plan_revert(&patches, progress))?;
+        place.workspace.check_finished()?;
+        let plan = watched(|progress| place.workspace.plan_revert(&patches, in_use, progress))?;
         return show_plan(&plan, Detail::Named, out);
     }
-    let options = RestoreOptions { allow_mass_removal: args.yes, ..RestoreOptions::default() };
+    let allow_mass_removal = args.yes;
+    let options =
+        RestoreOptions { allow_mass_removal, in_use, by_person: true, ..RestoreOptions::default() };
     let report = watched(|progress| place.workspace.revert(&patches, &options, progress))?;
     show_report(&report, Detail::Named, out)
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ctrlz::{ParentTurn, Skipped, StepBegun, StepEnded, StepInfo, StepStart};
+use ctrlz::{ParentTurn, Skipped, StepBegun, StepEnded, StepInfo, StepStart, Uncaptured};
 
 use super::{Done, absorb, gc, watch};
 use crate::failure::Failure;
@@ -14,6 +14,9 @@ use crate::interrupts::Interrupts;
 use crate::place::Place;
 use crate::progress::watched;
 use crate::render;
+
+/// A person waits, and has named the files on purpose.
+const MAX_NAMED_BYTES: u64 = 1 << 30;
 
 /// Run a command so that what it changes can be undone
 ///
@@ -114,6 +117,7 @@ pub(super) fn run_as_step(place: Result<Place, Failure>, args: &StepArgs) -> Res
     match recorded {
         Ok(ended) => {
             warn_of(&ended.skipped);
+            tell_uncaptured(&ended.uncaptured);
             gc::begin_if_due(&place);
             Ok(Ran { status, step: Some((place, ended)) })
         }
@@ -139,9 +143,20 @@ fn begin(place: &Place, args: &StepArgs) -> Result<StepBegun, Failure> {
         ..StepInfo::default()
     };
     let paths = place.paths(&args.paths)?;
-    let start = StepStart { info, paths, owner: Some(std::process::id()) };
+    let owner = Some(std::process::id());
+    let max_named_bytes = place.workspace.options().max_named_bytes.max(MAX_NAMED_BYTES);
+    let start = StepStart {
+        info,
+        paths,
+        owner,
+        max_named_bytes: Some(max_named_bytes),
+        ..StepStart::default()
+    };
     let begun = watched(|progress| place.workspace.begin_step(start, progress))?;
     warn_of(&begun.skipped);
+    for path in &begun.not_kept {
+        render::note(&format!("ctrlz: {path} is too large to capture, so it cannot be undone"));
+    }
     // Before the command runs: it may remove the repository that was borrowed from.
     if begun.borrowed > 0 {
         absorb::begin(place);
@@ -178,6 +193,17 @@ pub(super) fn exit_code(status: ExitStatus) -> u8 {
 fn warn_of(skipped: &[Skipped]) {
     for skipped in skipped.iter().filter(|skipped| skipped.reason.is_failure()) {
         render::note(&format!("ctrlz: not captured, so it cannot be undone: {skipped}"));
+    }
+}
+
+/// Says what the command did to paths that no snapshot holds.
+fn tell_uncaptured(uncaptured: &[Uncaptured]) {
+    for lost in uncaptured {
+        let (path, what) = (ctrlz::escape(&lost.path), render::printable(&lost.describe()));
+        render::note(&match lost.is_loss() {
+            true => format!("ctrlz: {path} {what}; it cannot be undone"),
+            false => format!("ctrlz: {what}: {path}"),
+        });
     }
 }
 

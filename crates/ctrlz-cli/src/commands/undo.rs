@@ -2,13 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use ctrlz::{Action, OperationKind, StepRecord, TimelineQuery, UndoOptions, UndoReport, UndoScope};
-use ctrlz_agents::outside::{Changed, Deed, OnConflict, Outside};
+use ctrlz::{
+    Action, ConflictReason, OnUse, OutsideAction, OutsideChange, OutsideKept, StepRecord,
+    UndoOptions, UndoReport, UndoScope,
+};
 
-use super::restore::action_line;
+use super::restore::{action_line, not_checked_line, recovered_line};
 use super::{Done, gc};
 use crate::failure::Failure;
 use crate::place::{Place, hash};
@@ -49,13 +52,14 @@ pub(crate) struct UndoArgs {
     /// Show the plan, and change no file
     #[arg(long)]
     dry_run: bool,
-    /// Take the earlier version of a file where changes do not merge
+    /// Take the earlier version where changes do not merge, and replace files in use
     #[arg(long)]
     force: bool,
     /// Also take back changes of ignored files that no tool named
     #[arg(long)]
     ignored: bool,
-    /// Also put back files outside of the project that an agent's tool changed
+    /// Also put back files outside of the project that an agent's tool named and changed; directly
+    /// after an undo, only those
     #[arg(long)]
     outside: bool,
     /// First close the session's open steps, if its agent is gone or should not go on
@@ -79,26 +83,28 @@ pub(crate) fn run(place: &Place, args: &UndoArgs, out: &mut Output) -> Result<Do
         paths: place.paths(&args.paths)?,
         force: args.force,
         ignored: args.ignored,
+        unclear: false,
+        in_use: OnUse::Leave,
+        restores: true,
+        by_person: true,
+        outside: args.outside,
         interrupt: args.interrupt,
         allow_mass_removal: args.yes,
         expected_plan: args.plan.as_deref().map(hash).transpose()?,
     };
     if args.dry_run {
+        place.workspace.check_finished()?;
         let report = watched(|progress| place.workspace.plan_undo(&scope, &options, progress))?;
         if options.expected_plan.is_some_and(|expected| expected != report.plan) {
             return Err(ctrlz::Error::StalePlan.into());
         }
         show_plan(place, "would undo", &report, out)?;
-        show_outside(place, &report.steps, args, out)?;
-        return Ok(Done::Complete);
+        return Ok(Done::of(report.is_complete()));
     }
-    if let Some(steps) = left_outside(place, args)? {
-        show_outside(place, &steps, args, out)?;
-        return Ok(Done::Complete);
-    }
+    let unclear = !out.is_json() && asks_for_unclear(place, &scope, &options)?;
+    let options = UndoOptions { unclear, ..options };
     let report = watched(|progress| place.workspace.undo(&scope, &options, progress))?;
     show(place, "undo", &report, out)?;
-    show_outside(place, &report.steps, args, out)?;
     if !out.is_json() {
         out.line(match report.after {
             Some(_) => "redo: ctrlz redo",
@@ -110,59 +116,24 @@ pub(crate) fn run(place: &Place, args: &UndoArgs, out: &mut Output) -> Result<Do
     Ok(Done::of(report.is_complete()))
 }
 
-/// The steps that the last undo took back, if that is the last thing that happened, it left
-/// something outside of the project, and that is asked for now: then nothing else is meant.
-fn left_outside(place: &Place, args: &UndoArgs) -> Result<Option<Vec<String>>, Failure> {
-    if !args.outside {
-        return Ok(None);
-    }
-    let query = TimelineQuery { limit: 1, files: 0, ..TimelineQuery::default() };
-    let newest = place.workspace.timeline(&query)?.into_iter().next();
-    let Some(undo) = newest.filter(|newest| newest.kind == OperationKind::Undo) else {
-        return Ok(None);
-    };
-    let outside = Outside::of(&place.agents_dir, place.root());
-    let left = outside.changed(&undo.undone, OnConflict::Overwrite);
-    Ok(if left.is_empty() { None } else { Some(undo.undone) })
-}
-
-/// Shows what the steps changed outside of the project, and puts it back if that was asked for.
-fn show_outside(
+/// Asks whether to take back what changed while an interrupted command may have been running.
+fn asks_for_unclear(
     place: &Place,
-    steps: &[String],
-    args: &UndoArgs,
-    out: &mut Output,
-) -> Result<(), Failure> {
-    let outside = Outside::of(&place.agents_dir, place.root());
-    let conflicts = if args.force { OnConflict::Overwrite } else { OnConflict::Keep };
-    let puts_back = args.outside && !args.dry_run;
-    let changed = match puts_back {
-        true => outside.put_back(steps, conflicts),
-        false => outside.changed(steps, conflicts),
-    };
-    if out.is_json() {
-        // The report's form is fixed, so this is for people alone.
-        changed.iter().for_each(|changed| render::note(&outside_line(changed)));
-        return Ok(());
+    scope: &UndoScope,
+    options: &UndoOptions,
+) -> Result<bool, Failure> {
+    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() || options.force {
+        return Ok(false);
     }
-    match (changed.is_empty(), puts_back) {
-        (true, _) => (),
-        (false, true) => out.line("outside of the project:")?,
-        (false, false) => {
-            out.line("changed outside of the project, and left; --outside puts it back:")?;
-        }
+    let plan = watched(|progress| place.workspace.plan_undo(scope, options, progress))?;
+    let unclear: Vec<_> =
+        plan.conflicts.iter().filter(|kept| kept.reason == ConflictReason::Unclear).collect();
+    if unclear.is_empty() {
+        return Ok(false);
     }
-    changed.iter().try_for_each(|changed| out.line(&outside_line(changed)))
-}
-
-fn outside_line(changed: &Changed) -> String {
-    let path = ctrlz::escape(changed.path.as_os_str().as_bytes());
-    match &changed.deed {
-        Deed::Create => format!("+ create     {path}"),
-        Deed::Overwrite => format!("~ overwrite  {path}"),
-        Deed::Remove => format!("- remove     {path}"),
-        Deed::Keep(why) => format!("= kept       {path}: {}", printable(why)),
-    }
+    render::note("changed while the interrupted command may have been running:");
+    unclear.iter().for_each(|kept| render::note(&format!("  {}", kept.path)));
+    Ok(render::asks("take these back too? [y/N] "))
 }
 
 fn scope(args: &UndoArgs) -> UndoScope {
@@ -190,7 +161,7 @@ pub(super) fn show_plan(
         out.line(&format!("plan {}", report.plan))?;
         out.line(&format!("apply it: ctrlz apply {}", report.plan))?;
     }
-    Ok(Done::Complete)
+    Ok(Done::of(report.is_complete()))
 }
 
 /// Shows which steps it is about and what becomes of every file.
@@ -202,6 +173,14 @@ pub(super) fn show(
 ) -> Result<(), Failure> {
     if out.is_json() {
         return out.json(&ctrlz_wire::UndoReport::from(report));
+    }
+    if let Some(line) = recovered_line(report.recovered.as_ref()) {
+        out.line(&line)?;
+    }
+    if let Some(operation) = &report.takes_back {
+        let restore = place.workspace.find_operation(operation, 0)?;
+        let (kind, age) = (render::kind(restore.kind), render::age(restore.at_millis));
+        out.line(&format!("{verb} the {kind} of {age} (operation {operation})"))?;
     }
     for line in step_lines(&place.workspace.steps()?, report) {
         out.line(&format!("{verb} {line}"))?;
@@ -215,7 +194,10 @@ pub(super) fn show(
     for line in &kept {
         out.line(line)?;
     }
-    if report.done.is_empty() && kept.is_empty() {
+    if let Some(line) = not_checked_line(&report.not_checked) {
+        out.line(&line)?;
+    }
+    if report.done.is_empty() && kept.is_empty() && report.outside.is_empty() {
         out.line("no file to change")?;
     }
     if !report.ignored.is_empty() {
@@ -224,10 +206,52 @@ pub(super) fn show(
     for left in &report.ignored {
         out.line(&format!("= ignored    {}: {}", left.path, printable(&left.why)))?;
     }
+    show_outside(report, out)?;
     if let Some(hint) = &report.git_hint {
         out.line(&format!("your git moved too; to move it back: {}", printable(hint)))?;
     }
     Ok(())
+}
+
+/// Shows what becomes of paths outside of the project.
+fn show_outside(report: &UndoReport, out: &mut Output) -> Result<(), Failure> {
+    let changes = &report.outside;
+    match (changes.is_empty(), report.outside_asked) {
+        (true, _) => return Ok(()),
+        (false, true) => out.line("outside of the project:")?,
+        (false, false) => {
+            out.line("changed outside of the project, and left; --outside puts it back:")?;
+        }
+    }
+    for change in changes {
+        out.line(&outside_line(change))?;
+    }
+    if changes.iter().any(|change| change.kept == Some(OutsideKept::Repository)) {
+        out.line("the captured repository: ctrlz recover --git --into DIR")?;
+    }
+    Ok(())
+}
+
+fn outside_line(change: &OutsideChange) -> String {
+    let shown = |path: &Path| ctrlz::escape(path.as_os_str().as_bytes());
+    let path = shown(&change.path);
+    match (&change.kept, change.action) {
+        (None | Some(OutsideKept::NotAsked), Some(action)) => match action {
+            OutsideAction::Create => format!("+ create     {path}"),
+            OutsideAction::Overwrite => format!("~ overwrite  {path}"),
+            OutsideAction::Remove => format!("- remove     {path}"),
+            OutsideAction::SetMode { mode } => format!("m mode       {path} ({mode:04o})"),
+            OutsideAction::CreateDirectory => format!("+ create     {path}/"),
+        },
+        (kept, _) => {
+            let why = kept.as_ref().map(OutsideKept::describe).unwrap_or_default();
+            let whole = match change.root == change.path {
+                true => String::new(),
+                false => format!("; nothing in {} is put back", shown(&change.root)),
+            };
+            format!("! kept       {path}: {}", printable(&format!("{why}{whole}")))
+        }
+    }
 }
 
 /// One line per step, in the order of the report; a step may be recorded in several pieces.
@@ -253,9 +277,28 @@ pub(super) fn kept_lines(report: &UndoReport) -> Vec<String> {
         let sign = if kept.reason.is_failure() { '!' } else { '=' };
         format!("{sign} kept       {}: {}", kept.path, printable(&kept.reason.describe()))
     });
+    let lost = report.uncaptured.iter().map(|lost| {
+        let what = printable(&lost.describe());
+        format!("! lost       {}: it {what}", ctrlz::escape(&lost.path))
+    });
     let left = report.left.iter().map(|name| format!("! left       {name}"));
+    let expired = report.expired.iter().map(|expired| match &expired.step {
+        Some(step) => format!("! expired    {} (step {})", render::step(step), step.step),
+        None => format!("! expired    older steps of session {}", expired.session),
+    });
+    let expired = expired.map(|line| printable(&line));
+    let gaps = report.unrecorded.iter().map(|newer| {
+        let ctrlz::Unrecorded { before, gap, .. } = newer;
+        let who = gap.agents().join(", ");
+        let who = if who.is_empty() { "an agent".into() } else { who };
+        printable(&format!(
+            "! stays      newer work of {who}, {}; `ctrlz restore --exact {before}` takes it back",
+            gap.describe()
+        ))
+    });
     let unrecorded = report.not_recorded.iter().map(|why| {
         format!("! the files are as listed, but that could not be recorded: {}", printable(why))
     });
-    conflicts.chain(kept).chain(left).chain(unrecorded).collect()
+    let kept = conflicts.chain(kept).chain(lost).chain(left);
+    kept.chain(expired).chain(gaps).chain(unrecorded).collect()
 }

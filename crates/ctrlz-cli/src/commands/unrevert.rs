@@ -48,6 +48,7 @@ pub(crate) fn run(place: &Place, args: &UnrevertArgs, out: &mut Output) -> Resul
     };
     let workspace = &place.workspace;
     if args.dry_run {
+        place.workspace.check_finished()?;
         let report = watched(|progress| workspace.plan_unrevert(&session, &options, progress))?;
         return show_plan(place, "would bring back", &report, out);
     }

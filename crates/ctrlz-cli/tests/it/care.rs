@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::Value;
 
-use crate::bench::{Bench, finish};
+use crate::bench::{Bench, feed, finish};
 
 fn json(bench: &Bench, args: &[&str]) -> Value {
     serde_json::from_str(&bench.ok(args)).unwrap()
@@ -54,6 +54,34 @@ fn purging_needs_a_yes_and_says_what_is_still_there() {
     assert_eq!(done.code, 0);
     assert!(done.stderr.contains("still there"), "{}", done.stderr);
     assert_ne!(bench.run(&["show", &format!("{hash}:secret.txt")]).code, 0);
+}
+
+#[test]
+fn a_purge_reports_ignored_files_and_blanks_the_command_that_wrote_them() {
+    let bench = Bench::new();
+    bench.write(".gitignore", ".env\n");
+    bench.ok(&["run", "--", "sh", "-c", "echo K=SECRET-77 > .env"]);
+    bench.ok(&["run", "--", "sh", "-c", "echo K=SECRET-77b > .env"]);
+    assert!(bench.ok(&["log"]).contains("SECRET-77"));
+    let told = bench.ok(&["purge", ".env", "--yes"]);
+    let expected = "2 contents removed from 2 snapshots\nlabels of 2 steps blanked";
+    assert_eq!(told, expected);
+    assert!(!bench.ok(&["log"]).contains("SECRET-77"));
+}
+
+#[test]
+fn a_text_to_purge_is_read_from_standard_input() {
+    let bench = Bench::new();
+    bench.ok(&["run", "--", "sh", "-c", "echo a > a.txt # SECRET-88"]);
+    assert_eq!(bench.run(&["purge", "--text"]).code, 6);
+    assert_eq!(bench.run(&["purge", "--text", "a.txt"]).code, 2);
+    let told = feed(&mut bench.command(&["purge", "--text", "--yes"]), "SECRET-88\n");
+    let said = "text removed from 1 label\n";
+    assert_eq!((told.code, told.text().as_str()), (0, said));
+    assert!(!bench.ok(&["log"]).contains("SECRET-88"));
+    let again = feed(&mut bench.command(&["purge", "--text", "--yes"]), "SECRET-88\n");
+    assert_eq!(again.code, 4);
+    assert!(!again.stderr.contains("SECRET-88"), "{}", again.stderr);
 }
 
 #[test]

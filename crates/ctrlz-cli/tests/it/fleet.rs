@@ -175,6 +175,41 @@ fn check_two_machines(server: &Server) {
 }
 
 #[test]
+fn a_pull_that_brings_purged_content_back_is_refused_and_changes_nothing() {
+    let server = Server::start();
+    let (one, two) = (Bench::new(), Bench::new());
+    let secret = "SECRET-91 and a line";
+    one.session("agent", &format!("mkdir d; echo {secret} > d/key"));
+    one.net_ok(&["push", &server.address()]);
+    two.session("other", &format!("mkdir d; echo {secret} > d/key"));
+    two.net_ok(&["push", &server.address()]);
+    one.shell("rm -r d");
+    one.ok(&["purge", "d", "--yes"]);
+    let store = PathBuf::from(one.json(&["status"])["store"].as_str().unwrap());
+    let packs = || contents(&store.join("objects/pack")).len();
+    let before = (packs(), one.ok(&["sessions"]));
+    let refused = one.net(&["pull", &server.address()]);
+    assert_eq!(refused.code, 6, "{refused:?}");
+    assert!(refused.stderr.contains("d/key") && refused.stderr.contains("--allow-purged"));
+    assert!(!refused.stderr.contains("SECRET"), "{}", refused.stderr);
+    assert_eq!((packs(), one.ok(&["sessions"])), before);
+    // Purged there too and pushed from both, nothing is left to refuse.
+    two.shell("rm -r d");
+    two.ok(&["purge", "d", "--yes"]);
+    two.net_ok(&["push", &server.address()]);
+    assert_eq!(one.net(&["pull", &server.address()]).code, 6, "this machine's own log has it");
+    one.net_ok(&["push", &server.address()]);
+    one.net_ok(&["pull", &server.address()]);
+    assert!(one.ok(&["sessions"]).contains("other"));
+    let three = Bench::new();
+    three.session("third", &format!("mkdir d; echo {secret} > d/key"));
+    three.net_ok(&["push", &server.address()]);
+    assert_eq!(one.net(&["pull", &server.address()]).code, 6);
+    one.net_ok(&["pull", "--allow-purged", &server.address()]);
+    assert!(one.ok(&["sessions"]).contains("third"));
+}
+
+#[test]
 fn many_sandboxes_push_at_once() {
     check_many_sandboxes(&Server::start());
 }
@@ -345,7 +380,7 @@ fn an_export_is_imported_elsewhere_and_undone_there() {
     assert_eq!(imported["snapshot"], exported["snapshot"]);
     two.ok(&["restore"]);
     assert_eq!(two.read("a.txt").unwrap(), "two\n");
-    two.ok(&["undo"]);
+    two.ok(&["undo", "--last-step"]);
     assert_eq!(two.read("a.txt").unwrap(), "one\n");
     std::fs::write(&file, "nothing of the kind").unwrap();
     two.fails(&["import", file.to_str().unwrap()], 1, "cannot be imported");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, Ran, contents, feed};
+use crate::bench::{Bench, Ran, contents, feed, program};
 
 const CLIENTS: [&str; 6] = ["claude-code", "codex", "gemini-cli", "cline", "qwen-code", "copilot"];
 
@@ -242,9 +242,9 @@ fn the_next_prompt_closes_what_an_interrupt_left_open() {
     bench.call("t2", "toolu_2", "echo two > a.txt");
     let cut_off: Vec<bool> = bench.steps().iter().map(|step| step["inferred"] == true).collect();
     assert_eq!(cut_off, [true, false]);
-    bench.ok(&["undo"]);
+    bench.ok(&["undo", "--force"]);
     assert_eq!(bench.read("a.txt").unwrap(), "one\n");
-    bench.ok(&["undo"]);
+    bench.ok(&["undo", "--force"]);
     assert_eq!(bench.read("early.txt"), None);
     assert_eq!(bench.read("late.txt").unwrap(), "late\n");
 }
@@ -264,7 +264,7 @@ fn the_end_of_a_session_closes_what_is_open() {
         }),
     );
     bench.write("b.txt", "mine\n");
-    bench.ok(&["undo"]);
+    bench.ok(&["undo", "--force"]);
     assert_eq!((bench.read("a.txt"), bench.read("b.txt").unwrap().as_str()), (None, "mine\n"));
 }
 
@@ -289,7 +289,9 @@ fn a_client_that_died_leaves_no_step_to_its_successors() {
     bench.ok(&["undo"]);
     assert_eq!(bench.read("other.txt"), None);
     assert!(bench.read("dead.txt").is_some());
-    bench.ok(&["undo"]);
+    let ran = bench.run(&["undo"]);
+    assert_eq!(ran.code, 3, "nothing shows whether the dead one or the user wrote it: {ran:?}");
+    bench.ok(&["undo", "--force"]);
     assert_eq!(bench.read("dead.txt"), None);
 }
 
@@ -587,6 +589,106 @@ fn a_session_stays_with_the_project_it_began_in() {
     assert_eq!(bench.read("a.txt").unwrap(), "one\n");
 }
 
+/// A process that runs hooks, as a client does.
+struct ClientProgram {
+    process: Child,
+    runs: usize,
+}
+
+impl ClientProgram {
+    fn start(bench: &Bench) -> ClientProgram {
+        // It runs one line after the other; the shell in between is not the client.
+        let mut command = program("xargs");
+        command.args(["-d", "\\n", "-n", "1", "sh", "-c"]).current_dir(&bench.project);
+        command.env("HOME", &bench.home).env("CTRLZ_DATA_DIR", &bench.data);
+        let process = command.stdin(Stdio::piped()).spawn().unwrap();
+        ClientProgram { process, runs: 0 }
+    }
+
+    fn hook(&mut self, bench: &Bench, client: &str, event: &Value) {
+        self.runs += 1;
+        let mark = bench.home.join(format!("ran-{}-{}", self.process.id(), self.runs));
+        let file = mark.with_extension("json");
+        std::fs::write(&file, event.to_string()).unwrap();
+        let (file, mark) = (file.to_str().unwrap(), mark.to_str().unwrap());
+        let program = env!("CARGO_BIN_EXE_ctrlz");
+        let line = format!("{program} hook {client} < {file}; touch {mark}\n");
+        self.process.stdin.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
+        bench.wait_for("the hook", || Path::new(mark).exists());
+    }
+}
+
+impl Drop for ClientProgram {
+    fn drop(&mut self) {
+        self.process.stdin.take();
+        self.process.wait().unwrap();
+    }
+}
+
+/// An event of Codex, which names no project apart from the agent's directory.
+fn codex(dir: &Path, name: &str, call: &str) -> Value {
+    json!({
+        "session_id": "main", "turn_id": "t", "cwd": dir, "hook_event_name": name,
+        "tool_name": "Bash", "tool_use_id": call, "tool_input": { "command": "make" },
+    })
+}
+
+fn steps_in(bench: &Bench, dir: &Path) -> usize {
+    let log = feed(&mut bench.command(&["-C", dir.to_str().unwrap(), "log", "--json"]), "");
+    let log: Value = serde_json::from_slice(&log.stdout).unwrap();
+    let operations = log["operations"].as_array().unwrap();
+    operations.iter().flat_map(|one| one["steps"].as_array().unwrap()).count()
+}
+
+#[test]
+fn a_session_id_that_two_clients_use_in_two_projects_is_two_sessions() {
+    let bench = Bench::new();
+    let other = bench.home.join("other");
+    std::fs::create_dir_all(&other).unwrap();
+    let mut one = ClientProgram::start(&bench);
+    let mut two = ClientProgram::start(&bench);
+    for call in ["1", "2"] {
+        one.hook(&bench, "codex", &codex(&bench.project, "PreToolUse", call));
+        two.hook(&bench, "codex", &codex(&other, "PreToolUse", call));
+        bench.write("a.txt", call);
+        std::fs::write(other.join("b.txt"), call).unwrap();
+        // The first agent's shell is in the other project now; its session is not.
+        one.hook(&bench, "codex", &codex(&other, "PostToolUse", call));
+        two.hook(&bench, "codex", &codex(&other, "PostToolUse", call));
+    }
+    assert_eq!((steps_in(&bench, &bench.project), steps_in(&bench, &other)), (2, 2));
+    // A client that has ended leaves nothing to a later one elsewhere.
+    drop((one, two));
+    let third = bench.home.join("third");
+    std::fs::create_dir_all(&third).unwrap();
+    let mut three = ClientProgram::start(&bench);
+    three.hook(&bench, "codex", &codex(&third, "PreToolUse", "1"));
+    std::fs::write(third.join("c.txt"), "x").unwrap();
+    three.hook(&bench, "codex", &codex(&third, "PostToolUse", "1"));
+    assert_eq!(steps_in(&bench, &third), 1);
+    assert_eq!((steps_in(&bench, &bench.project), steps_in(&bench, &other)), (2, 2));
+}
+
+#[test]
+fn the_project_that_the_client_names_decides_whose_session_it_is() {
+    let bench = Bench::new();
+    let other = bench.home.join("other");
+    std::fs::create_dir_all(&other).unwrap();
+    // One process for all, and the agent's directory is the same in each event.
+    let hook = |project: &Path, name: &str, call: &str| {
+        let event = bench.bash("t", name, call, "make");
+        let mut command = bench.command(&["hook", "claude-code"]);
+        let ran = feed(command.env("CLAUDE_PROJECT_DIR", project), &event.to_string());
+        assert_eq!((ran.code, ran.text().as_str()), (0, ""));
+    };
+    for (project, call) in [(&bench.project, "1"), (&other, "2"), (&bench.project, "3")] {
+        hook(project, "PreToolUse", call);
+        std::fs::write(project.join("file"), call).unwrap();
+        hook(project, "PostToolUse", call);
+    }
+    assert_eq!((steps_in(&bench, &bench.project), steps_in(&bench, &other)), (2, 1));
+}
+
 #[test]
 fn ignored_files_that_a_command_names_come_back() {
     let bench = Bench::new();
@@ -625,6 +727,14 @@ fn files_outside_of_the_project_come_back_only_when_asked_for() {
     assert_eq!(std::fs::read_to_string(&photo).unwrap(), "a photo\n", "{said}");
     assert!(!bench.home.join("new.txt").exists(), "{said}");
     assert!(bench.read("mine.txt").is_some(), "the turn before is not meant: {said}");
+    let redone = bench.json(&["redo"]);
+    assert_eq!(redone["outside"].as_array().unwrap().len(), 3, "{redone}");
+    assert!(!photo.exists() && bench.home.join("new.txt").exists(), "{redone}");
+    let plan = bench.json(&["undo", "--outside", "--dry-run"]);
+    assert!(!photo.exists(), "{plan}");
+    let undone = bench.json(&["undo", "--outside"]);
+    assert_eq!((&undone["outside"], &undone["complete"]), (&plan["outside"], &json!(true)));
+    assert!(photo.exists());
     bench.ok(&["undo", "--outside"]);
     assert!(bench.read("mine.txt").is_none());
 }

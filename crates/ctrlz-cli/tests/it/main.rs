@@ -4,6 +4,7 @@
 
 mod bench;
 mod care;
+mod compatibility;
 mod conformance;
 mod environment;
 mod fleet;
@@ -20,4 +21,5 @@ mod serving;
 mod session_commands;
 mod sessions;
 mod tracking;
+mod undoing_restores;
 mod watching;

@@ -232,6 +232,11 @@ fn take_care(rpc: &mut Checked, bench: &Bench) {
     bench.write("secret", "s3cret\n");
     let with = rpc.call("track", json!({}))["hash"].clone();
     rpc.client.fails("purge", json!({ "path": "secret", "dir": rpc.dir }), "not_confirmed");
+    rpc.client.fails("purge", json!({ "text": "s3", "dir": rpc.dir }), "not_confirmed");
+    let both = json!({ "path": "secret", "text": "s3", "confirm": true, "dir": rpc.dir });
+    rpc.client.fails("purge", both, "invalid_params");
+    let unknown = json!({ "text": "in no label", "confirm": true, "dir": rpc.dir });
+    rpc.client.fails("purge", unknown, "nothing_to_purge");
     let purged = rpc.call("purge", json!({ "path": "secret", "confirm": true }));
     assert_eq!((&purged["contents"], &purged["still_there"]), (&1.into(), &true.into()));
     let error = rpc.client.fails("show", json!({ "hash": with, "dir": rpc.dir }), "purged");
@@ -254,6 +259,10 @@ fn the_command_line_prints_the_same_types() {
     let ran = bench.json(&["log", "-n", "1"])["operations"][0]["steps"][0].clone();
     let text = |key: &str| ran[key].as_str().unwrap().to_owned();
     let (step, session, message) = (text("step"), text("session"), text("message"));
+    bench.write("lost", "x");
+    bench.track();
+    std::fs::remove_file(bench.project.join("lost")).unwrap();
+    bench.track();
     for (method, words) in [
         ("patch", &["patch", &hash][..]),
         ("changes", &["diff", &hash]),
@@ -284,8 +293,8 @@ fn the_command_line_prints_the_same_types() {
         ("unrevert", &["unrevert"]),
         ("revert_to", &["revert", "--message", &message]),
         ("commit_revert", &["revert", "--commit"]),
-        ("plan_recover", &["recover", "--dry-run", "b"]),
-        ("recover", &["recover", "b"]),
+        ("plan_recover", &["recover", "--dry-run", "lost"]),
+        ("recover", &["recover", "lost"]),
         ("du", &["du"]),
         ("gc", &["gc", "--thorough"]),
         ("verify", &["verify"]),
@@ -871,7 +880,9 @@ fn a_step_whose_process_died_is_closed() {
     let mut client = Client::start(&bench);
     let steps = client.call("steps", json!({}));
     assert_eq!(steps["steps"][0]["inferred"], true, "{steps}");
-    client.call("undo", json!({}));
+    let report = client.call("undo", json!({}));
+    assert_eq!(report["conflicts"][0]["reason"], "unclear", "{report}");
+    client.call("undo", json!({ "unclear": true }));
     assert_eq!((bench.read("a.txt"), bench.read("mine").as_deref()), (None, Some("keep\n")));
 }
 
@@ -943,10 +954,18 @@ fn what_a_command_names_and_no_snapshot_covers_is_kept() {
     assert_eq!(bench.read("a.txt").as_deref(), Some("one\n"));
     let photo = bench.home.join("photos/one.jpg");
     let outside = report["outside"].as_array().unwrap();
-    assert!(outside.contains(&json!(photo)), "{report}");
-    assert!(outside.contains(&json!(bench.home.join("notes.txt"))), "{report}");
+    let listed = |path: &std::path::Path| {
+        let change = outside.iter().find(|change| change["path"] == json!(path)).unwrap();
+        (change["action"].clone(), change["kept"].clone())
+    };
+    assert_eq!(listed(&photo), (json!("create"), json!("not_asked")), "{report}");
+    assert_eq!(listed(&bench.home.join("notes.txt")), (json!("overwrite"), json!("not_asked")));
+    assert_eq!(report["complete"], true, "{report}");
     assert!(!photo.exists(), "outside of the project, and nobody asked for it");
-    bench.ok(&["undo", "--outside"]);
+    let plan = rpc.call("plan_undo", json!({ "outside": true }));
+    let report = rpc.call("undo", json!({ "outside": true, "plan": plan["plan"] }));
+    assert_eq!(report["outside"], plan["outside"]);
+    assert!(report["outside"][0]["kept"].is_null(), "{report}");
     assert_eq!(std::fs::read_to_string(photo).unwrap(), "a photo\n");
     assert_eq!(std::fs::read_to_string(bench.home.join("notes.txt")).unwrap(), "mine\n");
 }

@@ -93,7 +93,7 @@ fn a_guard_undoes_on_failure_and_keeps_on_success() {
     bench.write("a.txt", "one\n");
     let ran = bench.guarded("echo two > a.txt; mkdir new; echo x > new/file; exit 7");
     assert_eq!(ran.code, 7, "{ran:?}");
-    assert!(ran.stderr.contains("failed with 7; 2 paths put back; redo: ctrlz redo"), "{ran:?}");
+    assert!(ran.stderr.contains("failed with 7; 3 paths put back; redo: ctrlz redo"), "{ran:?}");
     assert_eq!(bench.read("a.txt").unwrap(), "one\n");
     assert!(!bench.project.join("new").exists());
     bench.ok(&["redo"]);
@@ -138,8 +138,9 @@ fn a_conflict_stays_and_is_marked() {
     bench.write("g", "one\n");
     bench.step("echo agent > f; echo agent > g");
     bench.write("f", "mine\n");
-    let plan = bench.ok(&["undo", "--dry-run"]);
-    assert!(plan.contains("! kept       f: it was changed since"), "{plan}");
+    let ran = bench.run(&["undo", "--dry-run"]);
+    assert_eq!(ran.code, 3, "a dry run exits like the real one: {ran:?}");
+    assert!(ran.text().contains("! kept       f: it was changed since"), "{ran:?}");
     assert_eq!(bench.read("g").unwrap(), "agent\n", "a dry run changes nothing");
     let ran = bench.run(&["undo"]);
     assert_eq!(ran.code, 3, "{ran:?}");
@@ -385,7 +386,9 @@ fn the_users_repository_may_go_in_the_step() {
     bench.git(&["add", "-A"]);
     bench.git(&["commit", "-q", "-m", "first"]);
     assert_eq!(bench.step("rm -rf .git a.txt").code, 0);
-    bench.ok(&["undo"]);
+    let ran = bench.run(&["undo"]);
+    assert_eq!(ran.code, 3, "the repository itself cannot come back: {ran:?}");
+    assert!(ran.text().contains("! lost       .git: it is gone and was never captured"), "{ran:?}");
     assert_eq!(bench.read("a.txt").unwrap(), "one\n", "what was borrowed was copied in time");
 }
 

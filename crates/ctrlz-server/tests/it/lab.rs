@@ -193,7 +193,7 @@ pub(crate) fn step(workspace: &Workspace, session: &str, message: &str, work: im
         label: Some("<img src=x onerror=alert(1)>".into()),
         ..StepInfo::default()
     };
-    let start = StepStart { info, paths: Vec::new(), owner: None };
+    let start = StepStart { info, ..StepStart::default() };
     let begun = workspace.begin_step(start, &Progress::default()).unwrap();
     work();
     workspace.end_step(&begun.step, &Progress::default()).unwrap();

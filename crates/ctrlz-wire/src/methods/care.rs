@@ -42,7 +42,7 @@ pub(super) fn table() -> Vec<Method> {
         ),
         Method::new(
             "purge",
-            "Removes a path from every snapshot, for good; the work tree is not touched.",
+            "Removes a path from every snapshot, or a text from every label; for good.",
             Access::Writes,
             &["not_confirmed", "not_a_tree_path", "nothing_to_purge", "damaged", "no_space"],
             purge,
@@ -124,8 +124,12 @@ fn release_session(call: &Call<'_>, params: &ReleaseParams) -> Result<Released, 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct PurgeParams {
-    /// The path; what is below it goes too.
-    path: WirePath,
+    /// The path; what is below it goes too, and so do the labels of steps that changed, named or
+    /// mention it. Either this or `text` is given.
+    path: Option<WirePath>,
+    /// A text to remove from the labels of all steps and checkpoints. File contents, paths and ids
+    /// are not searched.
+    text: Option<String>,
     /// Must be true: what is purged cannot be brought back.
     #[serde(default)]
     confirm: bool,
@@ -135,14 +139,30 @@ struct PurgeParams {
 }
 
 fn purge(call: &Call<'_>, params: &PurgeParams) -> Result<PurgeReport, WireError> {
-    let path = call.file(&params.path)?;
-    if !params.confirm {
-        let message = format!("{path} would be gone from every snapshot for good");
+    let unconfirmed = |message: String| {
         let mut error = WireError::new("not_confirmed", message);
-        error.path = Some(path.into());
         error.hint = Some("pass \"confirm\": true".into());
-        return Err(error);
-    }
-    let options = PurgeOptions { everywhere: params.everywhere };
-    Ok(PurgeReport::from(&call.workspace.purge(&path, options, call.progress)?))
+        error
+    };
+    let report = match (&params.path, &params.text) {
+        (Some(path), None) => {
+            let path = call.file(path)?;
+            if !params.confirm {
+                let mut error =
+                    unconfirmed(format!("{path} would be gone from every snapshot for good"));
+                error.path = Some(path.into());
+                return Err(error);
+            }
+            let options = PurgeOptions { everywhere: params.everywhere };
+            call.workspace.purge(&path, options, call.progress)?
+        }
+        (None, Some(text)) if params.confirm => call.workspace.purge_text(text, call.progress)?,
+        (None, Some(_)) => {
+            return Err(unconfirmed("the text would be gone from every label for good".into()));
+        }
+        (Some(_), Some(_)) | (None, None) => {
+            return Err(WireError::invalid_params("give either `path` or `text`"));
+        }
+    };
+    Ok(PurgeReport::from(&report))
 }

@@ -8,7 +8,8 @@ use super::part::Part;
 use super::{NoParams, page};
 use crate::error::WireError;
 use crate::log::{
-    Blame, BlameLine, Checkpoint, Checkpoints, Log, LogEntry, Lost, LostFile, Version, Versions,
+    Blame, BlameLine, Checkpoint, Checkpoints, Log, LogEntry, Lost, LostFile, LostUncaptured,
+    Version, Versions,
 };
 use crate::method::{Access, Call, Method};
 use crate::path::{WirePath, bounded};
@@ -377,5 +378,8 @@ struct LostParams {
 
 fn lost(call: &Call<'_>, params: &LostParams) -> Result<Lost, WireError> {
     let (lost, total, next) = page(call.workspace.lost()?, params.offset, params.limit);
-    Ok(Lost { lost: lost.iter().map(LostFile::from).collect(), total, next })
+    let lost = lost.iter().map(LostFile::from).collect();
+    let uncaptured = call.workspace.lost_uncaptured()?;
+    let uncaptured = uncaptured.iter().map(LostUncaptured::from).collect();
+    Ok(Lost { lost, total, next, uncaptured })
 }

@@ -1,13 +1,15 @@
 //! Methods about steps and sessions: begin, end, undo, redo, revert, checkpoint, fork.
 
+use std::time::Duration;
+
 use ctrlz::{
-    Boundary, CheckpointOptions, ForkOptions, ObjectId, ParentTurn, StepInfo, StepStart,
+    Boundary, CheckpointOptions, ForkOptions, ObjectId, ParentTurn, StepEnd, StepInfo, StepStart,
     UndoOptions, UndoScope,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::writing::{check_plan, expected};
+use super::writing::{InUse, check_plan, expected};
 use crate::agents::{Reach, Tool};
 use crate::error::WireError;
 use crate::log::CheckpointMade;
@@ -18,6 +20,8 @@ use crate::session::{Fork, Noted, RevertState, StepBegun, StepEnded, pending_rev
 
 const OF_UNDO_PLANS: &[&str] = &[
     "nothing_to_undo",
+    "not_recorded",
+    "shared_expired",
     "no_such_step",
     "no_such_message",
     "no_such_part",
@@ -27,6 +31,8 @@ const OF_UNDO_PLANS: &[&str] = &[
 ];
 const OF_UNDOS: &[&str] = &[
     "nothing_to_undo",
+    "not_recorded",
+    "shared_expired",
     "no_such_step",
     "no_such_message",
     "no_such_part",
@@ -232,7 +238,7 @@ struct BeginParams {
     #[serde(default, deserialize_with = "bounded")]
     paths: Vec<WirePath>,
     /// Files the tool says it will change, wherever they are: in the work tree the same as `paths`;
-    /// elsewhere they are kept as they are, bounded, for `ctrlz undo --outside`.
+    /// elsewhere they are captured, bounded, for an undo with `outside`.
     #[serde(default, deserialize_with = "bounded")]
     files: Vec<WirePath>,
     /// Shell commands the tool will run. What they name and a snapshot would not cover, ignored
@@ -279,12 +285,26 @@ fn begin_step(call: &Call<'_>, params: &BeginParams) -> Result<StepBegun, WireEr
     };
     let paths = params.paths.iter().map(|path| call.file(path));
     let mut paths = paths.collect::<Result<Vec<_>, _>>()?;
-    let Reach { inside, outside } = reach(call, params);
+    let Reach { inside, outside, only_named, starts_agent } = reach(call, params);
     paths.extend(inside);
     let owner = call.owner.filter(|_| !params.detached);
-    let begun = call.workspace.begin_step(StepStart { info, paths, owner }, call.progress)?;
-    if let Some(agents) = call.agents.filter(|_| !outside.is_empty()) {
-        agents.keep(&begun.step, &outside);
+    // An agent that speaks rpc has started this process, and starts its tools beside it.
+    let tools_of = owner.is_some().then(std::os::unix::process::parent_id);
+    let start = StepStart {
+        info,
+        paths,
+        only_named,
+        starts_agent,
+        owner,
+        tools_of,
+        outside,
+        ..StepStart::default()
+    };
+    let begun = call.workspace.begin_step(start, call.progress)?;
+    if let (Some(agents), Some(why)) = (call.agents, &begun.outside_failed) {
+        let why = format!("files outside of the project could not be captured: {why}");
+        // The tool runs all the same, and the failure has no other place.
+        drop(agents.note("rpc", "begin_step", &why));
     }
     // Where nothing is borrowed, looking again would cost a lock and opening the store.
     if begun.borrowed > 0 {
@@ -301,7 +321,8 @@ fn reach(call: &Call<'_>, params: &BeginParams) -> Reach {
     let dir = params.cwd.as_ref().or(call.dir.as_ref()).map(|dir| root.join(dir.as_path()));
     let dir = dir.and_then(|dir| dir.canonicalize().ok()).unwrap_or_else(|| root.to_owned());
     let files = params.files.iter().map(|file| file.as_path().to_owned()).collect();
-    let tool = Tool { dir, files, commands: params.commands.clone() };
+    let (name, commands) = (params.tool.clone(), params.commands.clone());
+    let tool = Tool { name, dir, files, commands };
     call.agents.map(|agents| agents.reach(&tool)).unwrap_or_default()
 }
 
@@ -311,13 +332,20 @@ fn reach(call: &Call<'_>, params: &BeginParams) -> Reach {
 struct EndParams {
     /// The step's id.
     step: String,
+    /// The duration of the call in milliseconds. Changes made before that, while a permission
+    /// question was open, are the user's. Default: unknown.
+    duration_ms: Option<u64>,
+    /// The tool was refused and never ran, so that the step owns nothing.
+    #[serde(default)]
+    refused: bool,
 }
 
 fn end_step(call: &Call<'_>, params: &EndParams) -> Result<StepEnded, WireError> {
-    if let Some(agents) = call.agents {
-        agents.settle(&params.step);
-    }
-    Ok(StepEnded::from(&call.workspace.end_step(&params.step, call.progress)?))
+    let end = StepEnd {
+        duration: params.duration_ms.map(Duration::from_millis),
+        refused: params.refused,
+    };
+    Ok(StepEnded::from(&call.workspace.end_step_with(&params.step, &end, call.progress)?))
 }
 
 /// What could not be done.
@@ -356,9 +384,23 @@ struct UndoParams {
     /// Also take back changes of ignored files that no tool named.
     #[serde(default)]
     ignored: bool,
+    /// Also put back paths outside of the work tree that the steps named and changed. Default: they
+    /// are listed. Directly after an undo without it, puts back what that one left there.
+    #[serde(default)]
+    outside: bool,
+    /// Also take back what changed while an interrupted command may have been running.
+    #[serde(default)]
+    unclear: bool,
     /// Close the session's open steps instead of calling it busy.
     #[serde(default)]
     interrupt: bool,
+    /// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
+    #[serde(default)]
+    in_use: InUse,
+    /// Take back a restore, recover or revert that a person made, if that is the newest operation
+    /// that changed files and nothing names a turn.
+    #[serde(default)]
+    restores: bool,
     /// Allow removing an unusual share of the files.
     #[serde(default)]
     allow_mass_removal: bool,
@@ -415,8 +457,13 @@ impl UndoParams {
             paths: call.paths(&self.paths)?,
             force: self.force,
             ignored: self.ignored,
+            unclear: self.unclear,
+            outside: self.outside,
             interrupt: self.interrupt,
             allow_mass_removal: self.allow_mass_removal,
+            restores: self.restores,
+            by_person: self.restores,
+            in_use: self.in_use.read(),
             expected_plan: expected(self.plan.as_ref())?,
         };
         Ok((self.scope.read(), options))
@@ -425,30 +472,22 @@ impl UndoParams {
 
 /// What was planned, if the caller agreed to it.
 fn planned(
-    call: &Call<'_>,
     expected: Option<ObjectId>,
     report: &ctrlz::UndoReport,
 ) -> Result<UndoReport, WireError> {
     check_plan(expected, report.plan)?;
-    Ok(reported(call, report))
-}
-
-/// A report, with what its steps changed outside of the work tree.
-fn reported(call: &Call<'_>, report: &ctrlz::UndoReport) -> UndoReport {
-    let outside = call.agents.map(|agents| agents.changed(&report.steps)).unwrap_or_default();
-    let outside = outside.iter().map(|path| path.as_path().into()).collect();
-    UndoReport { outside, ..UndoReport::from(report) }
+    Ok(UndoReport::from(report))
 }
 
 fn plan_undo(call: &Call<'_>, params: &UndoParams) -> Result<UndoReport, WireError> {
     let (scope, options) = params.read(call)?;
     let report = call.workspace.plan_undo(&scope, &options, call.progress)?;
-    planned(call, options.expected_plan, &report)
+    planned(options.expected_plan, &report)
 }
 
 fn undo(call: &Call<'_>, params: &UndoParams) -> Result<UndoReport, WireError> {
     let (scope, options) = params.read(call)?;
-    Ok(reported(call, &call.workspace.undo(&scope, &options, call.progress)?))
+    Ok(UndoReport::from(&call.workspace.undo(&scope, &options, call.progress)?))
 }
 
 /// What to bring back, and how. Steps that are open do not stand in the way.
@@ -463,6 +502,9 @@ struct RedoParams {
     /// Also bring back changes of ignored files that no tool named.
     #[serde(default)]
     ignored: bool,
+    /// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
+    #[serde(default)]
+    in_use: InUse,
     /// Allow removing an unusual share of the files.
     #[serde(default)]
     allow_mass_removal: bool,
@@ -477,6 +519,7 @@ impl RedoParams {
             force: self.force,
             ignored: self.ignored,
             allow_mass_removal: self.allow_mass_removal,
+            in_use: self.in_use.read(),
             expected_plan: expected(self.plan.as_ref())?,
             ..UndoOptions::default()
         })
@@ -498,6 +541,9 @@ struct UnrevertParams {
     /// Close the session's open steps instead of calling it busy.
     #[serde(default)]
     interrupt: bool,
+    /// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
+    #[serde(default)]
+    in_use: InUse,
     /// Allow removing an unusual share of the files.
     #[serde(default)]
     allow_mass_removal: bool,
@@ -512,6 +558,7 @@ impl UnrevertParams {
             ignored: self.ignored,
             interrupt: self.interrupt,
             allow_mass_removal: self.allow_mass_removal,
+            in_use: self.in_use.read(),
             expected_plan: expected(self.plan.as_ref())?,
             ..UndoOptions::default()
         })
@@ -543,7 +590,7 @@ struct ApplyParams {
 fn apply(call: &Call<'_>, params: &ApplyParams) -> Result<UndoReport, WireError> {
     let ApplyParams { plan, allow_mass_removal } = params;
     let report = call.workspace.apply(&plan.id()?, *allow_mass_removal, call.progress)?;
-    Ok(reported(call, &report))
+    Ok(UndoReport::from(&report))
 }
 
 /// What to take a session back to.
@@ -565,6 +612,12 @@ struct RevertToParams {
     /// Close the session's open steps instead of calling it busy.
     #[serde(default)]
     interrupt: bool,
+    /// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
+    #[serde(default)]
+    in_use: InUse,
+    /// A person asked for it, as on the page, and not a program: a plain undo may take it back.
+    #[serde(default)]
+    by_person: bool,
     /// Allow removing an unusual share of the files.
     #[serde(default)]
     allow_mass_removal: bool,
@@ -584,6 +637,8 @@ impl RevertToParams {
             ignored: self.ignored,
             interrupt: self.interrupt,
             allow_mass_removal: self.allow_mass_removal,
+            by_person: self.by_person,
+            in_use: self.in_use.read(),
             expected_plan: expected(self.plan.as_ref())?,
             ..UndoOptions::default()
         };
@@ -594,13 +649,13 @@ impl RevertToParams {
 fn plan_revert_to(call: &Call<'_>, params: &RevertToParams) -> Result<UndoReport, WireError> {
     let (session, boundary, options) = params.read(call)?;
     let report = call.workspace.plan_revert_to(&session, &boundary, &options, call.progress)?;
-    planned(call, options.expected_plan, &report)
+    planned(options.expected_plan, &report)
 }
 
 fn revert_to(call: &Call<'_>, params: &RevertToParams) -> Result<UndoReport, WireError> {
     let (session, boundary, options) = params.read(call)?;
     let report = call.workspace.revert_to(&session, &boundary, &options, call.progress)?;
-    Ok(reported(call, &report))
+    Ok(UndoReport::from(&report))
 }
 
 /// The session whose revert is meant.

@@ -1,6 +1,6 @@
 //! Methods that put files back, each to a snapshot.
 
-use ctrlz::{ObjectId, PatchToRevert, Point, RestoreOptions};
+use ctrlz::{ObjectId, OnUse, PatchToRevert, Point, RestoreOptions};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -104,6 +104,12 @@ struct RestoreParams {
     /// Only these paths and what is below them. Default: the whole work tree.
     #[serde(default, deserialize_with = "bounded")]
     paths: Vec<WirePath>,
+    /// A person asked for it, as on the page, and not a program: a plain undo may take it back.
+    #[serde(default)]
+    by_person: bool,
+    /// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
+    #[serde(default)]
+    in_use: InUse,
     /// Allow removing an unusual share of the files.
     #[serde(default)]
     allow_mass_removal: bool,
@@ -117,6 +123,8 @@ impl RestoreParams {
             exact: self.exact,
             paths: call.paths(&self.paths)?,
             allow_mass_removal: self.allow_mass_removal,
+            in_use: self.in_use.read(),
+            by_person: self.by_person,
             expected_plan: expected(self.plan.as_ref())?,
         };
         Ok((self.hash.0.parse()?, options))
@@ -126,6 +134,26 @@ impl RestoreParams {
 /// The plan that the caller agreed to.
 pub(super) fn expected(plan: Option<&Hash>) -> Result<Option<ObjectId>, WireError> {
     Ok(plan.map(Hash::id).transpose()?)
+}
+
+/// Policy for files that another process has open.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum InUse {
+    /// It stays as it is and is reported with the process.
+    #[default]
+    Leave,
+    /// It is replaced; the process goes on with the file that was there.
+    Replace,
+}
+
+impl InUse {
+    pub(super) fn read(self) -> OnUse {
+        match self {
+            InUse::Leave => OnUse::Leave,
+            InUse::Replace => OnUse::Replace,
+        }
+    }
 }
 
 /// Refuses a plan that the caller did not agree to.
@@ -155,6 +183,12 @@ struct RevertParams {
     /// Patches as `patch` gives them, the oldest first.
     #[serde(deserialize_with = "bounded")]
     patches: Vec<PatchParam>,
+    /// A person asked for it, as on the page, and not a program: a plain undo may take it back.
+    #[serde(default)]
+    by_person: bool,
+    /// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
+    #[serde(default)]
+    in_use: InUse,
     /// Allow removing an unusual share of the files.
     #[serde(default)]
     allow_mass_removal: bool,
@@ -184,7 +218,8 @@ fn patches(call: &Call<'_>, params: &RevertParams) -> Result<Vec<PatchToRevert>,
 }
 
 fn plan_revert(call: &Call<'_>, params: &RevertParams) -> Result<Plan, WireError> {
-    let plan = call.workspace.plan_revert(&patches(call, params)?, call.progress)?;
+    let (patches, in_use) = (patches(call, params)?, params.in_use.read());
+    let plan = call.workspace.plan_revert(&patches, in_use, call.progress)?;
     check_plan(expected(params.plan.as_ref())?, plan.hash)?;
     Ok(Plan::from(&plan))
 }
@@ -192,6 +227,8 @@ fn plan_revert(call: &Call<'_>, params: &RevertParams) -> Result<Plan, WireError
 fn revert(call: &Call<'_>, params: &RevertParams) -> Result<RestoreReport, WireError> {
     let options = RestoreOptions {
         allow_mass_removal: params.allow_mass_removal,
+        in_use: params.in_use.read(),
+        by_person: params.by_person,
         expected_plan: expected(params.plan.as_ref())?,
         ..RestoreOptions::default()
     };
@@ -205,19 +242,32 @@ fn revert(call: &Call<'_>, params: &RevertParams) -> Result<RestoreReport, WireE
 struct RecoverParams {
     /// The file or directory.
     path: WirePath,
+    /// A person asked for it, as on the page, and not a program: a plain undo may take it back.
+    #[serde(default)]
+    by_person: bool,
+    /// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
+    #[serde(default)]
+    in_use: InUse,
     /// Go on only if the plan still is the one with this hash.
     plan: Option<Hash>,
 }
 
 fn plan_recover(call: &Call<'_>, params: &RecoverParams) -> Result<Plan, WireError> {
-    let plan = call.workspace.plan_recover(&call.file(&params.path)?, call.progress)?;
+    let (path, in_use) = (call.file(&params.path)?, params.in_use.read());
+    let plan = call.workspace.plan_recover(&path, in_use, call.progress)?;
     check_plan(expected(params.plan.as_ref())?, plan.hash)?;
     Ok(Plan::from(&plan))
 }
 
 fn recover(call: &Call<'_>, params: &RecoverParams) -> Result<RestoreReport, WireError> {
     let expected_plan = expected(params.plan.as_ref())?;
-    let options = RestoreOptions { expected_plan, ..RestoreOptions::default() };
+    let in_use = params.in_use.read();
+    let options = RestoreOptions {
+        expected_plan,
+        in_use,
+        by_person: params.by_person,
+        ..RestoreOptions::default()
+    };
     let path = call.file(&params.path)?;
     Ok(RestoreReport::from(&call.workspace.recover(&path, &options, call.progress)?))
 }

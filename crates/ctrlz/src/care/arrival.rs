@@ -7,23 +7,35 @@
 //!
 //! A log's name belongs to one work tree of one data directory, so that many may use one server.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::fs::private::read_small;
 use crate::git::{Kind, ObjectId, Tree};
+use crate::path::{TreePath, join};
 use crate::scan::Progress;
 use crate::store::{
-    Incoming, LogIndex, Objects, Operation, Store, WorkTree, companion_before, read_companion,
-    read_operation,
+    Incoming, LogIndex, Objects, Operation, Store, Tombstones, WorkTree, companion_before,
+    read_companion, read_operation,
 };
 
 /// Where refs lie in a file and on a server, whatever the prefix is here.
 pub(super) const SHARED: &str = "refs/ctrlz/";
 /// The same for ignored files.
 pub(super) const PRIVATE: &str = "refs/ctrlz-private/";
+
+/// What to do about logs that bring purged content back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnPurged {
+    /// Refuse them, and change nothing.
+    #[default]
+    Refuse,
+    /// Take them over.
+    Allow,
+}
 
 /// Why what arrived is refused.
 pub(super) type Refusal = String;
@@ -105,7 +117,11 @@ pub(super) fn known_commits(
 
 /// Checks that everything an arrival names is there, whole and harmless.
 pub(super) struct Checker<'a> {
+    store: &'a Store,
     objects: &'a Objects,
+    tombstones: Tombstones,
+    /// Paths at which purged content was found, one for each content.
+    purged: BTreeSet<TreePath>,
     progress: &'a Progress,
     trees: HashSet<ObjectId>,
     blobs: HashSet<ObjectId>,
@@ -115,9 +131,34 @@ pub(super) struct Checker<'a> {
 }
 
 impl<'a> Checker<'a> {
-    pub(super) fn of(objects: &'a Objects, progress: &'a Progress) -> Checker<'a> {
-        let (trees, blobs, commits) = Default::default();
-        Checker { objects, progress, trees, blobs, commits, newest: None }
+    /// Prepares to check `objects`, which are not the store's yet.
+    pub(super) fn of(
+        store: &'a Store,
+        objects: &'a Objects,
+        progress: &'a Progress,
+    ) -> Result<Checker<'a>, Error> {
+        let tombstones = Tombstones::load(store)?;
+        let (purged, trees, blobs, commits) = Default::default();
+        let newest = None;
+        Ok(Checker { store, objects, tombstones, purged, progress, trees, blobs, commits, newest })
+    }
+
+    /// Refuses what came from `from` if it has purged content that the store does not hold again.
+    pub(super) fn refuse_purged(&self, from: &Path) -> Result<(), Error> {
+        // Objects that no log leads to would come along with the packs.
+        let packs = self.objects.open_packs();
+        let mut ids = packs.iter().flat_map(|pack| pack.ids());
+        match self.purged.is_empty() && !ids.any(|id| self.is_purged(&id)) {
+            true => Ok(()),
+            false => {
+                let paths = self.purged.iter().cloned().collect();
+                Err(Error::BringsPurged { path: from.to_owned(), paths })
+            }
+        }
+    }
+
+    fn is_purged(&self, content: &ObjectId) -> bool {
+        self.tombstones.cover(content) && !self.store.objects.holds(content)
     }
 
     /// Checks a log down to what is `known` already, and says what is new in it.
@@ -219,8 +260,8 @@ impl<'a> Checker<'a> {
 
     /// Checks a tree and all it holds.
     fn tree(&mut self, root: ObjectId) -> Result<Result<(), Refusal>, Error> {
-        let mut work = vec![root];
-        while let Some(id) = work.pop() {
+        let mut work = vec![(root, Vec::new())];
+        while let Some((id, at)) = work.pop() {
             if id == ObjectId::EMPTY_TREE || !self.trees.insert(id) {
                 continue;
             }
@@ -230,9 +271,13 @@ impl<'a> Checker<'a> {
                 Err(refusal) => return Ok(Err(refusal)),
             };
             for entry in tree.iter() {
+                let path = join(&at, entry.name);
                 if entry.kind.is_tree() {
-                    work.push(entry.id);
+                    work.push((entry.id, path));
                 } else if self.blobs.insert(entry.id) {
+                    if self.is_purged(&entry.id) {
+                        self.purged.insert(TreePath::parse(&path)?);
+                    }
                     match refused(self.objects.header(&entry.id))? {
                         Ok(Some((Kind::Blob, _))) => (),
                         Ok(_) => return Ok(Err(format!("blob {} is missing", entry.id))),
@@ -344,12 +389,12 @@ pub(super) struct Checked {
 
 /// Checks every log of an arrival against the logs that are here under the same names.
 pub(super) fn check_all<'a>(
-    store: &Store,
+    store: &'a Store,
     objects: &'a Objects,
     arrivals: Vec<Arrival>,
     progress: &'a Progress,
 ) -> Result<Result<(Vec<Checked>, Checker<'a>), Refusal>, Error> {
-    let mut checker = Checker::of(objects, progress);
+    let mut checker = Checker::of(store, objects, progress)?;
     let mut checked = Vec::new();
     for arrival in arrivals {
         let here = WorkTree::named(store, &arrival.name);
@@ -365,15 +410,19 @@ pub(super) fn check_all<'a>(
     Ok(Ok((checked, checker)))
 }
 
-/// What waits beside the store until it is checked, and then becomes the store's.
+/// Moves what waits beside the store into it, if a log has news.
 pub(super) fn publish(
     store: &Store,
     incoming: &Incoming,
     checked: &[Checked],
 ) -> Result<(), Error> {
-    let is_new = |checked: &Checked| matches!(checked.fate, Fate::News(_));
-    match checked.iter().any(is_new) {
+    match has_news(checked) {
         true => incoming.publish(store),
         false => Ok(()),
     }
+}
+
+/// Whether any log has operations that are not here.
+pub(super) fn has_news(checked: &[Checked]) -> bool {
+    checked.iter().any(|checked| matches!(checked.fate, Fate::News(_)))
 }

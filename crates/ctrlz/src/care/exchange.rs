@@ -14,7 +14,8 @@ use crate::store::{Incoming, Lock, Sharing, Store, WorkTree};
 use crate::workspace::{Point, Workspace};
 
 use super::arrival::{
-    Fate, From, PRIVATE, SHARED, adopt, arrivals, check_all, known_commits, publish,
+    Fate, From, OnPurged, PRIVATE, SHARED, adopt, arrivals, check_all, has_news, known_commits,
+    publish,
 };
 use super::import::note_from;
 
@@ -196,12 +197,13 @@ impl Workspace {
 
     /// Checks what git fetched, and takes it over if all of it is sound.
     ///
-    /// The work tree's own log is taken from the server only where it is lost here. `from` is for
-    /// people.
+    /// The work tree's own log is taken from the server only where it is lost here. A log with
+    /// content that was purged here is refused unless `on_purged` allows it. `from` is for people.
     pub fn finish_pull(
         &self,
         pull: &Pull,
         from: &str,
+        on_purged: OnPurged,
         progress: &Progress,
     ) -> Result<Pulled, Error> {
         let Pull { store, incoming, .. } = pull;
@@ -211,6 +213,9 @@ impl Workspace {
         let arrivals = arrivals(&incoming.refs()?);
         let bad = |why: String| Error::BadImport { path: from.into(), why };
         let (checked, checker) = check_all(store, &objects, arrivals, progress)?.map_err(bad)?;
+        if on_purged == OnPurged::Refuse && has_news(&checked) {
+            checker.refuse_purged(Path::new(from))?;
+        }
         publish(store, incoming, &checked)?;
         let mut pulled = Pulled::default();
         for found in checked {

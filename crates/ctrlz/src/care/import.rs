@@ -11,7 +11,9 @@ use crate::scan::Progress;
 use crate::store::{Bundle, Incoming, Objects, WorkTree};
 use crate::workspace::{Workspace, absolute};
 
-use super::arrival::{Arrival, Checker, Fate, From, SHARED, adopt, arrivals, known_commits};
+use super::arrival::{
+    Arrival, Checker, Fate, From, OnPurged, SHARED, adopt, arrivals, known_commits,
+};
 use super::export::{MANIFEST_NAME, MANIFEST_REF, Manifest};
 
 /// What was imported.
@@ -37,8 +39,14 @@ impl Workspace {
     /// Takes over what a file holds.
     ///
     /// In a work tree without a log of its own it becomes the work tree's history; otherwise it
-    /// stands beside it. No file of the work tree changes. Importing twice is importing once.
-    pub fn import(&self, file: &Path, progress: &Progress) -> Result<Imported, Error> {
+    /// stands beside it. No file of the work tree changes. Importing twice is importing once. A log
+    /// with content that was purged here is refused unless `on_purged` allows it.
+    pub fn import(
+        &self,
+        file: &Path,
+        on_purged: OnPurged,
+        progress: &Progress,
+    ) -> Result<Imported, Error> {
         self.check_enabled()?;
         let file = absolute(file);
         let bad = |why: String| Error::BadImport { path: file.clone(), why };
@@ -67,7 +75,7 @@ impl Workspace {
             known = known_commits(store, &beside)?;
             head = store.refs.read(beside.ref_name())?;
         }
-        let mut checker = Checker::of(&objects, progress);
+        let mut checker = Checker::of(store, &objects, progress)?;
         let fate = checker.log(&arrival, &known, head)?.map_err(bad)?;
         if !checker.matches(&manifest) && matches!(fate, Fate::News(_)) && known.is_empty() {
             return Err(bad("its manifest says something else".into()));
@@ -78,6 +86,9 @@ impl Workspace {
             Fate::Diverged => return Err(Error::Diverged { log: name }),
         };
         if operations > 0 {
+            if on_purged == OnPurged::Refuse {
+                checker.refuse_purged(&file)?;
+            }
             incoming.publish(store)?;
             if is_own {
                 adopt(store, &hold.work_tree, &arrival, &checker)?;

@@ -17,6 +17,7 @@ mod rewrite;
 mod thin;
 mod verify;
 
+pub use arrival::OnPurged;
 pub use du::{Consumer, DiskUse, Growth};
 pub use exchange::{Log, Pull, Pulled, PulledLog, Push, RefUpdate};
 pub use export::{ExportOptions, Exported};

@@ -6,15 +6,16 @@ use serde::Serialize;
 
 use crate::error::Error;
 use crate::git::{ObjectId, TreeEntry};
-use crate::path::{TreePath, join};
+use crate::path::{TreePath, join, split};
 use crate::scan::{Progress, SkipReason, Skipped};
 use crate::store::{
-    Borrowed, Companion, GcOptions, GcReport, Lock, Operation, PackWriter, Rewritten, Sharing,
-    Start, Store, read_companion, read_operation, write_tree,
+    Borrowed, Companion, Credit, Details, GcOptions, GcReport, Lock, OpenStep, Operation,
+    PackWriter, Rewritten, Sharing, StepInfo, Store, Tombstones, WorkTree, load_steps,
+    read_companion, read_operation, save_steps, write_tree,
 };
 use crate::workspace::Workspace;
 
-use super::rewrite::{Editor, Fate, move_refs, rewrite};
+use super::rewrite::{Editor, Fate, History, move_refs, rewrite};
 
 /// How to purge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,12 +25,16 @@ pub struct PurgeOptions {
 }
 
 /// What purging did.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PurgeReport {
     /// Snapshots that are without it now: their old hashes and their new ones.
     pub snapshots: BTreeMap<ObjectId, ObjectId>,
+    /// Operations that had it, in their snapshot or among the ignored files beside it.
+    pub operations: u64,
     /// Contents that are gone.
     pub contents: u64,
+    /// Steps and checkpoints whose label was blanked or lost the text.
+    pub labels: u64,
     /// Other paths that have, or had, the same content.
     pub same_content: Vec<TreePath>,
     /// Whether the path is still in the work tree, where the next snapshot finds it again.
@@ -46,64 +51,220 @@ impl Workspace {
     /// the store: from trees, companions, packs and caches.
     ///
     /// Snapshots that had it are rewritten and say so; their old hashes answer with the new ones.
-    /// The files of the work tree are not touched.
+    /// The labels of steps that changed, named or mention it are blanked, since a command may
+    /// repeat what it wrote. Tombstones of the contents make a pull or an import refuse to bring
+    /// them back. The files of the work tree are not touched.
     pub fn purge(
         &self,
         path: &TreePath,
         options: PurgeOptions,
         progress: &Progress,
     ) -> Result<PurgeReport, Error> {
-        // What a killed command left is finished first.
-        drop(self.begin()?);
         let nothing = || Error::NothingToPurge { path: path.clone() };
-        let (store, _) = self.existing()?.ok_or_else(nothing)?;
-        let _caring =
-            Lock::take(&store.care_lock_path(), Sharing::Exclusive, self.options().patience)?;
-        let alone = Lock::take(&store.lock_path(), Sharing::Exclusive, self.options().patience)?;
-        store.objects.refresh()?;
-        let roots: Vec<ObjectId> = store.refs.all()?.into_iter().map(|(_, id)| id).collect();
-        let contents = contents_at(&store, &roots, path)?;
-        if contents.is_empty() {
+        let site = self.begin_purge()?.ok_or_else(nothing)?;
+        let Site { store, roots, .. } = &site;
+        let contents = contents_at(store, roots, path)?;
+        let roots = &self.forget_outside_with(store, roots, &contents)?;
+        let steps = steps_at(store, roots, path)?;
+        if contents.is_empty() && steps.is_empty() {
             return Err(nothing());
         }
+        edit_open_steps(store, |step| {
+            let names = step.paths.iter().any(|named| named.is_within(path));
+            let is_meant = names || steps.contains(&step.info.step) || mentions(&step.info, path);
+            is_meant && step.info.label.take().is_some()
+        })?;
         let mut purger = Purger {
-            store: &store,
+            store,
             pack: PackWriter::new(&store.objects_dir()),
             path,
             everywhere: options.everywhere.then_some(&contents),
+            steps: &steps,
             trees: HashMap::new(),
             snapshots: BTreeMap::new(),
+            operations: BTreeSet::new(),
         };
-        let history = rewrite(&store, roots.into_iter(), &mut purger)?;
-        let Purger { pack, snapshots, .. } = purger;
+        let History { commits, pack } = rewrite(store, roots.iter().copied(), &mut purger)?;
+        let Purger { pack: trees, snapshots, operations, .. } = purger;
+        trees.publish()?;
         pack.publish()?;
-        history.pack.publish()?;
         store.objects.refresh()?;
+        let moved = |id: &ObjectId| commits.get(id).copied().unwrap_or(*id);
+        let left: Vec<ObjectId> = roots.iter().map(moved).collect();
+        let (same_content, still_needed) = remaining(store, &left, &contents)?;
+        let gone: BTreeSet<ObjectId> =
+            contents.iter().filter(|id| !still_needed.contains(id)).copied().collect();
+        Tombstones::load(store)?.add(store, gone.iter().copied())?;
         store.note_purged(snapshots.iter().map(|(old, new)| (*old, *new)))?;
-        move_refs(&store, &history.commits)?;
-        let left: Vec<ObjectId> = store.refs.all()?.into_iter().map(|(_, id)| id).collect();
-        let same_content = other_paths(&store, &left, &contents)?;
-        let gone: BTreeSet<ObjectId> = match same_content.is_empty() {
-            true => contents.iter().copied().collect(),
-            false => contents_not_in(&store, &left, &contents)?,
-        };
+        move_refs(store, &commits)?;
         for id in &gone {
             store.remove_loose(id)?;
         }
         for dir in store.work_tree_dirs()? {
             Borrowed::forget(&dir.join("borrowed"), &gone)?;
         }
-        let quarantine_removed = store.empty_quarantine()?;
-        drop(alone);
-        let gc = store.collect(GcOptions { thorough: true }, self.options().patience, progress)?;
-        Ok(PurgeReport {
+        let report = PurgeReport {
             snapshots,
+            operations: operations.len() as u64,
             contents: gone.len() as u64,
-            same_content,
+            labels: steps.len() as u64,
+            same_content: same_content.into_iter().collect(),
             still_there: is_there(&self.root().join(path.as_path())),
-            quarantine_removed,
-            gc,
-        })
+            ..PurgeReport::default()
+        };
+        self.finish_purge(site, &commits, report, progress)
+    }
+
+    /// Removes a text from the labels of all steps and checkpoints of all work trees that share the
+    /// store. File contents, paths and ids are not searched.
+    pub fn purge_text(&self, text: &str, progress: &Progress) -> Result<PurgeReport, Error> {
+        let site = self.begin_purge()?.filter(|_| !text.is_empty()).ok_or(Error::NoSuchText)?;
+        let store = &site.store;
+        let mut eraser = Eraser { text, found: BTreeSet::new() };
+        let History { commits, pack } = rewrite(store, site.roots.iter().copied(), &mut eraser)?;
+        let mut found = eraser.found;
+        edit_open_steps(store, |step| {
+            let erased = erase_from(&mut step.info, text);
+            if erased {
+                found.insert(step.info.step.clone());
+            }
+            erased
+        })?;
+        if found.is_empty() {
+            return Err(Error::NoSuchText);
+        }
+        let labels = found.len() as u64;
+        pack.publish()?;
+        store.objects.refresh()?;
+        move_refs(store, &commits)?;
+        let report = PurgeReport { labels, ..PurgeReport::default() };
+        self.finish_purge(site, &commits, report, progress)
+    }
+
+    /// Drops the captures of paths outside of the work trees that hold purged contents. Returns the
+    /// commits that refs still name.
+    fn forget_outside_with(
+        &self,
+        store: &Store,
+        roots: &[ObjectId],
+        contents: &HashSet<ObjectId>,
+    ) -> Result<Vec<ObjectId>, Error> {
+        let mut dropped = HashSet::new();
+        for dir in store.work_tree_dirs()? {
+            let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let work_tree = WorkTree::named(store, &name);
+            dropped.extend(self.outside(store, &work_tree).forget(&|id| contents.contains(id))?);
+        }
+        Ok(roots.iter().filter(|root| !dropped.contains(root)).copied().collect())
+    }
+
+    /// Takes the store for itself; `None` if there is none.
+    fn begin_purge(&self) -> Result<Option<Site>, Error> {
+        // What a killed command left is finished first.
+        drop(self.begin()?);
+        let Some((store, _)) = self.existing()? else { return Ok(None) };
+        let patience = self.options().patience;
+        let caring = Lock::take(&store.care_lock_path(), Sharing::Exclusive, patience)?;
+        let alone = Lock::take(&store.lock_path(), Sharing::Exclusive, patience)?;
+        store.objects.refresh()?;
+        let roots = store.refs.all()?.into_iter().map(|(_, id)| id).collect();
+        Ok(Some(Site { store, roots, _caring: caring, alone }))
+    }
+
+    /// Removes what the rewritten history does not need, once refs name that history.
+    fn finish_purge(
+        &self,
+        site: Site,
+        commits: &BTreeMap<ObjectId, ObjectId>,
+        mut report: PurgeReport,
+        progress: &Progress,
+    ) -> Result<PurgeReport, Error> {
+        let Site { store, alone, _caring, .. } = site;
+        for commit in commits.keys() {
+            store.remove_loose(commit)?;
+        }
+        report.quarantine_removed = store.empty_quarantine()?;
+        drop(alone);
+        let options = GcOptions { thorough: true };
+        report.gc = store.collect(options, self.options().patience, progress)?;
+        Ok(report)
+    }
+}
+
+/// A store that is being purged, and the commits that its refs name.
+struct Site {
+    store: Store,
+    roots: Vec<ObjectId>,
+    _caring: Lock,
+    alone: Lock,
+}
+
+/// Edits the open steps of all work trees. The caller holds the store's lock alone.
+fn edit_open_steps(
+    store: &Store,
+    mut edit: impl FnMut(&mut OpenStep) -> bool,
+) -> Result<(), Error> {
+    for dir in store.work_tree_dirs()? {
+        let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let path = WorkTree::named(store, &name).steps_path();
+        let mut steps = load_steps(&path)?;
+        let mut edited = false;
+        for step in &mut steps {
+            edited |= edit(step);
+        }
+        if edited {
+            save_steps(&path, &steps)?;
+        }
+    }
+    Ok(())
+}
+
+/// Replaces a text wherever it occurs; returns whether it did.
+fn erase(from: &mut String, text: &str) -> bool {
+    let found = from.contains(text);
+    if found {
+        *from = from.replace(text, "[purged]");
+    }
+    found
+}
+
+/// Replaces a text in all that a step says about itself; returns whether it occurred.
+fn erase_from(step: &mut StepInfo, text: &str) -> bool {
+    let mut found = false;
+    for one in step.texts_mut() {
+        found |= erase(one, text);
+    }
+    found
+}
+
+/// Removes a text from labels.
+struct Eraser<'a> {
+    text: &'a str,
+    /// Steps, and operations with a label of their own, that had it.
+    found: BTreeSet<String>,
+}
+
+impl Editor for Eraser<'_> {
+    fn operation(&mut self, operation: &Operation) -> Result<Fate, Error> {
+        let mut details = operation.details.clone();
+        for Credit { step, .. } in &mut details.credits {
+            if erase_from(step, self.text) {
+                self.found.insert(step.step.clone());
+            }
+        }
+        if details.label.as_mut().is_some_and(|label| erase(label, self.text)) {
+            self.found.insert(operation.id.clone());
+        }
+        if details == operation.details {
+            return Ok(Fate::Keep);
+        }
+        let details = Some(details);
+        let new = Rewritten { details, ..Rewritten::with_snapshot(operation.snapshot) };
+        Ok(Fate::Change(Box::new(new)))
+    }
+
+    fn companion(&mut self, companion: &Companion) -> Result<ObjectId, Error> {
+        Ok(companion.tree)
     }
 }
 
@@ -123,12 +284,33 @@ struct Purger<'a> {
     pack: PackWriter,
     path: &'a TreePath,
     everywhere: Option<&'a HashSet<ObjectId>>,
+    /// Steps whose labels are blanked.
+    steps: &'a BTreeSet<String>,
     /// What a tree at a path becomes; the path matters unless content is taken away everywhere.
     trees: HashMap<(ObjectId, Vec<u8>), Option<ObjectId>>,
     snapshots: BTreeMap<ObjectId, ObjectId>,
+    /// Operations that had it, in their snapshot or in their companion.
+    operations: BTreeSet<String>,
 }
 
 impl Purger<'_> {
+    /// Whether an operation's companion changes.
+    fn changes_companion(&mut self, operation: &Operation) -> Result<bool, Error> {
+        let Some(id) = operation.meta.companion else { return Ok(false) };
+        // One that was left out when the log came from elsewhere has nothing to be purged.
+        let Ok(companion) = read_companion(&self.store.objects, &id) else { return Ok(false) };
+        Ok(self.root(companion.tree)? != companion.tree)
+    }
+
+    /// An operation's details without the labels that are blanked.
+    fn blanked(&self, details: &Details) -> Details {
+        let mut details = details.clone();
+        for Credit { step, .. } in &mut details.credits {
+            step.label = step.label.take().filter(|_| !self.steps.contains(&step.step));
+        }
+        details
+    }
+
     fn root(&mut self, tree: ObjectId) -> Result<ObjectId, Error> {
         let left = self.tree(tree, b"")?;
         match left {
@@ -184,17 +366,26 @@ impl Purger<'_> {
 impl Editor for Purger<'_> {
     fn operation(&mut self, operation: &Operation) -> Result<Fate, Error> {
         let snapshot = self.root(operation.snapshot)?;
-        if snapshot == operation.snapshot {
+        let is_other = snapshot != operation.snapshot;
+        if is_other || self.changes_companion(operation)? {
+            self.operations.insert(operation.id.clone());
+        }
+        let details = Some(self.blanked(&operation.details));
+        let details = details.filter(|details| *details != operation.details);
+        if !is_other && details.is_none() {
             return Ok(Fate::Keep);
         }
-        self.snapshots.insert(operation.snapshot, snapshot);
-        let mut meta = operation.meta.clone();
-        let path = self.path.as_bytes().to_vec();
-        meta.skipped.push(Skipped { path, reason: SkipReason::Purged });
-        meta.sort();
-        meta.skipped.dedup();
-        let (stands_for, start) = (None, Start::Same);
-        Ok(Fate::Change(Box::new(Rewritten { snapshot, meta: Some(meta), stands_for, start })))
+        let mut new = Rewritten { details, ..Rewritten::with_snapshot(snapshot) };
+        if is_other {
+            self.snapshots.insert(operation.snapshot, snapshot);
+            let mut meta = operation.meta.clone();
+            let path = self.path.as_bytes().to_vec();
+            meta.skipped.push(Skipped { path, reason: SkipReason::Purged });
+            meta.sort();
+            meta.skipped.dedup();
+            new.meta = Some(meta);
+        }
+        Ok(Fate::Change(Box::new(new)))
     }
 
     fn companion(&mut self, companion: &Companion) -> Result<ObjectId, Error> {
@@ -202,11 +393,17 @@ impl Editor for Purger<'_> {
     }
 }
 
-/// Every tree that the commits show: snapshots and companions.
-fn each_tree(
+/// What a commit of the store records.
+enum Recorded {
+    Operation(Box<Operation>),
+    Companion(Companion),
+}
+
+/// Every operation and companion that the commits reach.
+fn each_record(
     store: &Store,
     roots: &[ObjectId],
-    visit: &mut dyn FnMut(ObjectId) -> Result<(), Error>,
+    visit: &mut dyn FnMut(Recorded) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut seen: HashSet<ObjectId> = HashSet::new();
     let mut work = roots.to_vec();
@@ -215,15 +412,81 @@ fn each_tree(
             continue;
         }
         if let Ok(operation) = read_operation(&store.objects, &id) {
-            visit(operation.snapshot)?;
             work.extend(operation.meta.companion);
             work.extend(operation.parent.filter(|_| operation.follows.is_none()));
+            visit(Recorded::Operation(Box::new(operation)))?;
         } else if let Ok(companion) = read_companion(&store.objects, &id) {
-            visit(companion.tree)?;
             work.extend(store.parents_of(&id)?);
+            visit(Recorded::Companion(companion))?;
         }
     }
     Ok(())
+}
+
+/// Every tree that the commits show: snapshots and companions.
+fn each_tree(
+    store: &Store,
+    roots: &[ObjectId],
+    visit: &mut dyn FnMut(ObjectId) -> Result<(), Error>,
+) -> Result<(), Error> {
+    each_record(store, roots, &mut |record| match record {
+        Recorded::Operation(operation) => visit(operation.snapshot),
+        Recorded::Companion(companion) => visit(companion.tree),
+    })
+}
+
+/// The steps with a label that changed a path, named it or mention it.
+fn steps_at(store: &Store, roots: &[ObjectId], path: &TreePath) -> Result<BTreeSet<String>, Error> {
+    let objects = &store.objects;
+    let at = |tree: ObjectId| crate::compare::find(objects, &tree, path);
+    let ignored_at = |operation: &Operation| {
+        let companion = operation.meta.companion;
+        match companion.and_then(|id| read_companion(objects, &id).ok()) {
+            Some(companion) => at(companion.tree),
+            None => Ok(None),
+        }
+    };
+    let mut steps = BTreeSet::new();
+    each_record(store, roots, &mut |record| {
+        let Recorded::Operation(operation) = record else { return Ok(()) };
+        let Details { credits, shared, .. } = &operation.details;
+        if credits.iter().all(|credit| credit.step.label.is_none()) {
+            return Ok(());
+        }
+        // Without the operation before, whatever is there may have been changed.
+        let before = operation.parent.and_then(|before| read_operation(objects, &before).ok());
+        let (was, ignored_was) = match &before {
+            Some(before) => (at(before.snapshot)?, ignored_at(before)?),
+            None => (None, None),
+        };
+        let is_changed = at(operation.snapshot)? != was;
+        // It is not recorded which of several steps changed an ignored file.
+        let is_ignored_changed = ignored_at(&operation)? != ignored_was;
+        let within = |paths: &[TreePath]| paths.iter().any(|one| one.is_within(path));
+        for Credit { step, paths, named, .. } in credits {
+            let is_own = paths.as_deref().is_none_or(|paths| within(paths) || within(shared));
+            let is_meant = (is_changed && is_own)
+                || is_ignored_changed
+                || within(named)
+                || mentions(step, path);
+            if is_meant && step.label.is_some() {
+                steps.insert(step.step.clone());
+            }
+        }
+        Ok(())
+    })?;
+    Ok(steps)
+}
+
+/// Whether a step's label has the name of a path as a word.
+fn mentions(step: &StepInfo, path: &TreePath) -> bool {
+    let Some(label) = &step.label else { return false };
+    let name = String::from_utf8_lossy(split(path.as_bytes()).1).into_owned();
+    let is_part = |c: char| c.is_alphanumeric() || "._-".contains(c);
+    label.match_indices(&name).any(|(at, name)| {
+        let (before, after) = (&label[..at], &label[at + name.len()..]);
+        !before.ends_with(is_part) && !after.starts_with(is_part)
+    })
 }
 
 /// The contents that a path, or anything below it, ever had.
@@ -254,24 +517,7 @@ fn contents_at(
     Ok(contents)
 }
 
-/// Where else the contents still are.
-fn other_paths(
-    store: &Store,
-    roots: &[ObjectId],
-    contents: &HashSet<ObjectId>,
-) -> Result<Vec<TreePath>, Error> {
-    Ok(remaining(store, roots, contents)?.0.into_iter().collect())
-}
-
-fn contents_not_in(
-    store: &Store,
-    roots: &[ObjectId],
-    contents: &HashSet<ObjectId>,
-) -> Result<BTreeSet<ObjectId>, Error> {
-    let left = remaining(store, roots, contents)?.1;
-    Ok(contents.iter().filter(|id| !left.contains(id)).copied().collect())
-}
-
+/// Where the contents still are, and which of them.
 fn remaining(
     store: &Store,
     roots: &[ObjectId],

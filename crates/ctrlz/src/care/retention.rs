@@ -131,6 +131,9 @@ impl Workspace {
             let hold = self.begin()?;
             expiry.perform(&hold.store, &hold.work_tree, report)?;
         }
+        if work_tree.outside_dir().exists() {
+            self.outside_of(&self.begin()?).expire()?;
+        }
         let patience = self.options().patience;
         for pulled in pulled_logs(store, work_tree)? {
             let expiry = Expiry::plan(store, &pulled, retention)?;

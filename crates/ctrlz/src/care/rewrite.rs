@@ -121,8 +121,7 @@ impl History {
                 if named.into_iter().all(|id| self.moved(id) == id) {
                     return Ok(());
                 }
-                let start = Start::Same;
-                Rewritten { snapshot: operation.snapshot, meta: None, stands_for: None, start }
+                Rewritten::with_snapshot(operation.snapshot)
             }
         };
         let rewriting =
@@ -194,8 +193,8 @@ impl Editor for Bridger {
             Some((commit, id)) => Start::After { commit, id },
             None => Start::First,
         };
-        let snapshot = operation.snapshot;
-        Ok(Fate::Change(Box::new(Rewritten { snapshot, meta: None, stands_for: None, start })))
+        let new = Rewritten { start, ..Rewritten::with_snapshot(operation.snapshot) };
+        Ok(Fate::Change(Box::new(new)))
     }
 
     fn companion(&mut self, companion: &Companion) -> Result<ObjectId, Error> {

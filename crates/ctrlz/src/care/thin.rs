@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::error::Error;
 use crate::git::ObjectId;
-use crate::store::{Companion, Operation, Rewritten, Start, Store};
+use crate::store::{Companion, Operation, Rewritten, Store};
 
 use super::rewrite::{Editor, Fate, move_refs, rewrite};
 
@@ -13,7 +13,8 @@ const DAY_MILLIS: u64 = 24 * 3600 * 1000;
 /// What becomes of each operation that does not simply stay.
 enum Thinned {
     Gone,
-    /// It stands for this many operations before it, and is nobody's step any more.
+    /// It stands for this many operations before it. A step loses its credit, a checkpoint keeps
+    /// its name and its pin.
     StandsFor(u64),
 }
 
@@ -27,10 +28,8 @@ impl Editor for Thinner {
             None => Fate::Keep,
             Some(Thinned::Gone) => Fate::Drop,
             Some(Thinned::StandsFor(count)) => Fate::Change(Box::new(Rewritten {
-                snapshot: operation.snapshot,
-                meta: None,
-                stands_for: Some(format!("the last state of a day with {count} more operations")),
-                start: Start::Same,
+                stands_for: *count,
+                ..Rewritten::with_snapshot(operation.snapshot)
             })),
         })
     }

@@ -14,10 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::git::{EntryKind, ObjectId, Tree, tree_order};
+use crate::git::{EntryKind, ObjectId, Tree, parse_tree, tree_order};
 use crate::jobs::run_jobs;
 use crate::path::{TreePath, join};
-use crate::store::Objects;
+use crate::store::{Objects, PackWriter};
 
 pub(crate) use full::file_diff;
 pub use full::{FileDiff, base64};
@@ -75,6 +75,22 @@ pub(crate) fn changes(
     changes_by(1, objects, from, to)
 }
 
+/// The same where the trees of `to` may not be published yet; `None` if `pack` does not have them
+/// in memory.
+pub(crate) fn changes_to_pending(
+    objects: &Objects,
+    pack: &PackWriter,
+    from: &ObjectId,
+    to: &ObjectId,
+) -> Result<Option<Vec<Change>>, Error> {
+    if pack.pending_tree(to).is_none() {
+        return Ok(None);
+    }
+    let trees = Trees { pack: Some(pack), ..Trees::new(objects) };
+    let comparison = Comparison { trees, to: *to, paths: AtomicU64::new(1), limit: MAX_PATHS };
+    comparison.all(1, *from, *to).map(Some)
+}
+
 /// The same, found by several threads if there is much to compare.
 pub(crate) fn changes_by(
     threads: usize,
@@ -92,24 +108,8 @@ fn changes_within(
     from: &ObjectId,
     to: &ObjectId,
 ) -> Result<Vec<Change>, Error> {
-    /// Fewer trees are compared before a thread has begun.
-    const MANY: usize = 50;
     let (trees, paths) = (Trees::new(objects), AtomicU64::new(1));
-    let comparison = Comparison { trees, to: *to, paths, limit };
-    let mut found = Vec::new();
-    let mut work = vec![(Vec::new(), Some(*from), Some(*to))];
-    while threads == 1 || work.len() < MANY {
-        let Some(pair) = work.pop() else { break };
-        found.append(&mut comparison.compare(pair, &mut work)?);
-    }
-    let compare = |pair, more: &mut Vec<Pending>| comparison.compare(pair, more);
-    if !work.is_empty() {
-        for part in run_jobs(threads, work, compare) {
-            found.append(&mut part?);
-        }
-    }
-    found.sort_unstable_by(|one: &Change, other| one.path.cmp(&other.path));
-    Ok(found)
+    Comparison { trees, to: *to, paths, limit }.all(threads, *from, *to)
 }
 
 struct Comparison<'a> {
@@ -121,6 +121,26 @@ struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
+    /// Every file that differs, sorted by path.
+    fn all(&self, threads: usize, from: ObjectId, to: ObjectId) -> Result<Vec<Change>, Error> {
+        /// Fewer trees are compared before a thread has begun.
+        const MANY: usize = 50;
+        let mut found = Vec::new();
+        let mut work = vec![(Vec::new(), Some(from), Some(to))];
+        while threads == 1 || work.len() < MANY {
+            let Some(pair) = work.pop() else { break };
+            found.append(&mut self.compare(pair, &mut work)?);
+        }
+        let compare = |pair, more: &mut Vec<Pending>| self.compare(pair, more);
+        if !work.is_empty() {
+            for part in run_jobs(threads, work, compare) {
+                found.append(&mut part?);
+            }
+        }
+        found.sort_unstable_by(|one: &Change, other| one.path.cmp(&other.path));
+        Ok(found)
+    }
+
     /// What differs between two trees; for `work` are those below them.
     fn compare(&self, pair: Pending, work: &mut Vec<Pending>) -> Result<Vec<Change>, Error> {
         let (path, before, after) = pair;
@@ -145,13 +165,15 @@ impl Comparison<'_> {
 /// Trees that were read a moment ago. A tree that stands in many places is read once.
 pub(crate) struct Trees<'a> {
     objects: &'a Objects,
+    /// Has trees that are not published yet.
+    pack: Option<&'a PackWriter>,
     recent: Mutex<HashMap<ObjectId, Arc<Tree>>>,
     empty: Arc<Tree>,
 }
 
 impl Trees<'_> {
     pub(crate) fn new(objects: &Objects) -> Trees<'_> {
-        Trees { objects, recent: Mutex::default(), empty: Arc::new(Tree::empty()) }
+        Trees { objects, pack: None, recent: Mutex::default(), empty: Arc::new(Tree::empty()) }
     }
 
     /// What stands at `path` in the tree `root`.
@@ -181,7 +203,12 @@ impl Trees<'_> {
         if let Some(tree) = self.recent().get(&id) {
             return Ok(Arc::clone(tree));
         }
-        let tree = Arc::new(self.objects.tree(&id)?);
+        let pending = self.pack.and_then(|pack| pack.pending_tree(&id).flatten());
+        let tree = match pending {
+            Some(bytes) => parse_tree(bytes).map_err(|why| Error::HostileTree { id, why })?,
+            None => self.objects.tree(&id)?,
+        };
+        let tree = Arc::new(tree);
         let mut recent = self.recent();
         if recent.len() >= MAX_RECENT {
             recent.clear();

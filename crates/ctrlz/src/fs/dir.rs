@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, ResolveFlags, StatxFlags};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::stat::{FileKind, FsTrust, Stat};
-use super::{FileError, Named};
+use super::stat::{FileKind, FsTrust, Stat, Time};
+use super::{FileError, MODE_BITS, Named};
 
 /// Linux refuses paths of 4096 bytes and more in one call; longer ones are opened in pieces.
 const MAX_CALL_BYTES: usize = 4000;
@@ -38,6 +38,19 @@ impl Dir {
         let fd = retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))
             .named("open the directory", path)?;
         Ok(Dir { fd, path: path.to_owned() })
+    }
+
+    /// Opens a directory by an absolute path on which there is no symlink; fails with
+    /// `FilesystemLoop` or `NotADirectory` if there is one. Mount points may be crossed.
+    pub(crate) fn open_real(path: &Path) -> Result<Dir, FileError> {
+        let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let open = || rustix::fs::openat2(rustix::fs::CWD, path, OPEN_DIR, Mode::empty(), resolve);
+        let fd = match retry_on_intr(open) {
+            // An old kernel or a sandbox without openat2, or a rename raced with the resolution.
+            Err(Errno::NOSYS | Errno::PERM | Errno::AGAIN) => open_real_stepwise(path),
+            other => other,
+        };
+        Ok(Dir { fd: fd.named("open the directory", path)?, path: path.to_owned() })
     }
 
     pub(crate) fn path_of(&self, name: &[u8]) -> PathBuf {
@@ -70,6 +83,15 @@ impl Dir {
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(error).named("look at", &self.path_of(name)),
         }
+    }
+
+    /// When `name` came into being, where the file system records that.
+    pub(crate) fn birth(&self, name: &[u8]) -> Option<Time> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        let wanted = StatxFlags::BTIME;
+        let stat = retry_on_intr(|| rustix::fs::statx(&self.fd, os(name), flags, wanted)).ok()?;
+        let has = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
+        has.then_some(Time { seconds: stat.stx_btime.tv_sec, nanos: stat.stx_btime.tv_nsec })
     }
 
     /// Metadata of this directory itself.
@@ -141,6 +163,14 @@ impl Dir {
             .named("create the link", &self.path_of(name))
     }
 
+    /// Makes `name` another name of a file in the directory `from`. Fails if the name is taken.
+    pub(crate) fn link_from(&self, from: &Dir, old: &[u8], name: &[u8]) -> Result<(), FileError> {
+        retry_on_intr(|| {
+            rustix::fs::linkat(&from.fd, os(old), &self.fd, os(name), AtFlags::empty())
+        })
+        .named("create the hard link", &self.path_of(name))
+    }
+
     pub(crate) fn remove_file(&self, name: &[u8]) -> Result<(), FileError> {
         retry_on_intr(|| rustix::fs::unlinkat(&self.fd, os(name), AtFlags::empty()))
             .named("remove", &self.path_of(name))
@@ -167,10 +197,16 @@ impl Dir {
             .named("rename", &self.path_of(to))
     }
 
-    /// Sets this directory's permissions and leaves its set-group-id and sticky bits alone.
+    /// Sets this directory's permissions, in addition to the set-group-id bit that a new directory
+    /// inherits.
     pub(crate) fn set_mode_of_dir(&self, mode: u32) -> Result<(), FileError> {
-        let special = self.stat_self()?.mode & 0o7000;
-        let mode = Mode::from(special | (mode & 0o777));
+        let inherited = self.stat_self()?.mode & 0o7000;
+        self.set_exact_mode_of_dir(mode | inherited)
+    }
+
+    /// Sets this directory's permissions and its set-group-id and sticky bits.
+    pub(crate) fn set_exact_mode_of_dir(&self, mode: u32) -> Result<(), FileError> {
+        let mode = Mode::from(mode & MODE_BITS);
         retry_on_intr(|| rustix::fs::fchmod(&self.fd, mode))
             .named("set the permissions of", &self.path)
     }
@@ -238,7 +274,7 @@ pub(crate) fn stat_file(file: &File, path: &Path) -> Result<Stat, FileError> {
 }
 
 pub(crate) fn set_mode(fd: impl AsFd, mode: u32) -> io::Result<()> {
-    Ok(retry_on_intr(|| rustix::fs::fchmod(&fd, Mode::from(mode & 0o777)))?)
+    Ok(retry_on_intr(|| rustix::fs::fchmod(&fd, Mode::from(mode & MODE_BITS)))?)
 }
 
 /// Gives an open file to another owner; only root may.
@@ -294,6 +330,21 @@ fn open_step(from: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
     retry_on_intr(|| rustix::fs::openat(from, os(name), OPEN_DIR, Mode::empty()))
 }
 
+/// Opens an absolute path one part at a time. Only the last directory has to be readable.
+fn open_real_stepwise(path: &Path) -> Result<OwnedFd, Errno> {
+    let through = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let open = |from: BorrowedFd<'_>, name: &OsStr, flags| {
+        retry_on_intr(|| rustix::fs::openat(from, name, flags, Mode::empty()))
+    };
+    let mut at = open(rustix::fs::CWD, OsStr::new("/"), through)?;
+    for part in path.components() {
+        if let std::path::Component::Normal(name) = part {
+            at = open(at.as_fd(), name, through)?;
+        }
+    }
+    open(at.as_fd(), OsStr::new("."), OPEN_DIR)
+}
+
 fn open_stepwise(from: &OwnedFd, path: &[u8]) -> Result<OwnedFd, Errno> {
     let device = |fd: &OwnedFd| -> Result<(u32, u32), Errno> {
         let stat = statx(fd, OsStr::new(""), AtFlags::EMPTY_PATH)?;
@@ -314,6 +365,20 @@ fn open_stepwise(from: &OwnedFd, path: &[u8]) -> Result<OwnedFd, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_real_path_is_opened_and_a_symlink_on_it_is_refused() {
+        let temp = tempfile::tempdir().unwrap();
+        let top = temp.path().canonicalize().unwrap();
+        std::fs::create_dir_all(top.join("a/b")).unwrap();
+        std::os::unix::fs::symlink(top.join("a"), top.join("link")).unwrap();
+        Dir::open_real(&top.join("a/b")).unwrap();
+        open_real_stepwise(&top.join("a/b")).unwrap();
+        for path in ["link/b", "link"] {
+            assert!(Dir::open_real(&top.join(path)).is_err(), "{path}");
+            assert!(open_real_stepwise(&top.join(path)).is_err(), "{path}");
+        }
+    }
 
     #[test]
     fn long_paths_are_cut_at_slashes() {

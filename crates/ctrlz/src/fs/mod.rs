@@ -7,6 +7,7 @@
 mod dir;
 mod held;
 mod landmark;
+mod lease;
 mod notify;
 pub(crate) mod private;
 mod stat;
@@ -14,9 +15,13 @@ mod stat;
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// Permissions, with the set-user-id, set-group-id and sticky bits.
+pub(crate) const MODE_BITS: u32 = 0o7777;
+
 pub(crate) use dir::{Dir, Glimpse, NamedKind, set_mode, set_owner, stat_file};
 pub(crate) use held::Held;
 pub(crate) use landmark::Landmark;
+pub(crate) use lease::{InUse, Users, in_use, process_using};
 pub(crate) use notify::{NotWatched, Notice, Notify, What};
 pub(crate) use stat::{FileKind, FsTrust, Stat, Time};
 

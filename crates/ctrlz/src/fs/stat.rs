@@ -16,6 +16,12 @@ impl Time {
         Time { seconds: now.tv_sec, nanos: now.tv_nsec as u32 }
     }
 
+    /// Milliseconds since 1970.
+    pub(crate) fn millis(self) -> u64 {
+        let seconds = u64::try_from(self.seconds).unwrap_or_default();
+        seconds * 1_000 + u64::from(self.nanos / 1_000_000)
+    }
+
     pub(crate) fn minus_millis(self, millis: i64) -> Time {
         let total = i128::from(self.seconds) * 1_000_000_000 + i128::from(self.nanos)
             - i128::from(millis) * 1_000_000;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::compare::Entry;
 use crate::error::Error;
-use crate::fs::{Dir, FileError, FileKind, Named, Stat, Time, random_name, set_mode};
+use crate::fs::{Dir, FileError, FileKind, MODE_BITS, Named, Stat, Time, random_name, set_mode};
 use crate::git::{Hasher, Kind, ObjectId};
 use crate::jobs::run_jobs;
 use crate::path::{PathText, TreePath, join, split};
@@ -30,6 +30,8 @@ pub(crate) struct Applied {
     pub(crate) kept: Vec<Vec<u8>>,
     /// What need not be read to know its content.
     pub(crate) placed: Placed,
+    /// Files that could not get their set-user-id or set-group-id bit.
+    pub(crate) without_special_bits: Vec<Vec<u8>>,
 }
 
 /// Saves a file that is in no snapshot yet: a directory, the name in it, and the path it belongs to.
@@ -46,6 +48,7 @@ pub(crate) fn apply(
     rescue: Rescue<'_>,
 ) -> Result<Applied, Error> {
     let mut journal = Journal { record, ..journal_of(plan, target, safety) };
+    journal.mark_links();
     journal.save(journal_path)?;
     let flush = flush_for(plan);
     if let Err(cause) = stage_all(root, objects, plan, &mut journal, flush, threads) {
@@ -68,7 +71,29 @@ pub(crate) fn apply(
     // From here on the new state stands; a failure leaves the journal for the next command.
     let applied = finish(root, &journal, journal_path, (flush, OnFailure::Stop), threads, rescue)
         .map_err(|cause| Error::Interrupted { cause: Box::new(cause) })?;
-    Ok(Applied { placed: placed(plan, stats, before_swap), ..applied })
+    let without_special_bits = without_special_bits(root, plan);
+    Ok(Applied { placed: placed(plan, stats, before_swap), without_special_bits, ..applied })
+}
+
+/// Files whose set-user-id or set-group-id bit the kernel dropped: only a member of the file's group,
+/// or root, may set the latter.
+fn without_special_bits(root: &Dir, plan: &Plan) -> Vec<Vec<u8>> {
+    let files = plan.units.iter().flat_map(|unit| match &unit.new {
+        Some(NewThing::Leaf { mode, .. }) => vec![(unit.path.clone(), *mode)],
+        Some(NewThing::Dir { files, .. }) => {
+            files.iter().map(|(path, _, mode)| (join(&unit.path, path), *mode)).collect()
+        }
+        None => Vec::new(),
+    });
+    let modes = plan.modes.iter().filter(|change| !change.is_dir);
+    let files = files.chain(modes.map(|change| (change.path.clone(), change.to)));
+    let lacks = |(path, mode): &(Vec<u8>, u32)| {
+        let (parent, name) = split(path);
+        let found = root.open_below(parent).and_then(|dir| dir.stat(name));
+        found.is_ok_and(|stat| stat.is_some_and(|stat| mode & !stat.mode & 0o7000 != 0))
+    };
+    let special = files.filter(|(_, mode)| mode & 0o7000 != 0);
+    special.filter(lacks).map(|(path, _)| path).collect()
 }
 
 /// The files that the next snapshot need not read as long as they look like this.
@@ -179,10 +204,37 @@ fn stage_all(
         })
     });
     staged.into_iter().collect::<Result<(), Error>>()?;
+    link_staged(root, plan, journal)?;
     if flush == Flush::Later {
         root.sync_file_system()?;
     }
     Ok(())
+}
+
+/// Makes staged files that were names of one file names of one again.
+fn link_staged(root: &Dir, plan: &Plan, journal: &mut Journal) -> Result<(), Error> {
+    for group in &plan.links {
+        let Some((first, others)) = group.split_first() else { continue };
+        let (first_dir, first_name) = staged_place(root, &journal.units[*first])?;
+        for other in others {
+            let (dir, name) = staged_place(root, &journal.units[*other])?;
+            dir.remove_file(&name)?;
+            dir.link_from(&first_dir, &first_name, &name)?;
+        }
+        for at in group {
+            let (dir, name) = staged_place(root, &journal.units[*at])?;
+            let stat = dir.stat(&name)?.ok_or_else(|| moved(&name))?;
+            journal.units[*at].staged =
+                Some(Thing::Leaf(StatRecord::from(&EntryStat::from(&stat))));
+        }
+    }
+    Ok(())
+}
+
+/// The directory and temporary name of a staged file.
+fn staged_place(root: &Dir, unit: &UnitRecord) -> Result<(Dir, Vec<u8>), Error> {
+    let path = unit.path.clone().into_bytes();
+    Ok((root.open_below(split(&path).0)?, unit.temporary.as_bytes().to_vec()))
 }
 
 /// How many units one thread takes at once: neighbours share a directory, which is opened once.
@@ -362,12 +414,12 @@ fn change_mode(root: &Dir, change: &ModeRecord, from: u32, to: u32) -> Result<()
     let current = dir.stat(&name)?;
     let expected = if change.is_dir { FileKind::Dir } else { FileKind::File };
     match current {
-        Some(stat) if stat.kind == expected && stat.mode & 0o777 == to => return Ok(()),
-        Some(stat) if stat.kind == expected && stat.mode & 0o777 == from => (),
+        Some(stat) if stat.kind == expected && stat.mode & MODE_BITS == to => return Ok(()),
+        Some(stat) if stat.kind == expected && stat.mode & MODE_BITS == from => (),
         _ => return Err(moved(&path)),
     }
     if change.is_dir {
-        return Ok(dir.open_below(&name)?.set_mode_of_dir(to)?);
+        return Ok(dir.open_below(&name)?.set_exact_mode_of_dir(to)?);
     }
     let file = dir.open_file(&name)?;
     Ok(set_mode(&file, to).named("set the permissions of", &dir.path_of(&name))?)

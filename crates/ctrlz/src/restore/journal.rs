@@ -1,5 +1,6 @@
 //! The journal: what a restore is doing, so that the next command can finish or undo it.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -99,9 +100,34 @@ pub(crate) struct StatRecord {
     mtime: (i64, u32),
     ctime: (i64, u32),
     inode: u64,
+    /// Another name of the same file changes too, and moves the change time of this one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    linked: bool,
     /// The content, where the metadata is too young to prove it.
     #[serde(default)]
     pub(crate) content: Option<ObjectId>,
+}
+
+impl Thing {
+    fn records_mut(&mut self) -> Vec<&mut StatRecord> {
+        match self {
+            Thing::Leaf(record) => vec![record],
+            Thing::Dir { files, .. } => files.iter_mut().map(|(_, record)| record).collect(),
+        }
+    }
+}
+
+impl Journal {
+    /// Marks files that several of the paths are names of.
+    pub(crate) fn mark_links(&mut self) {
+        let mut seen: HashMap<u64, usize> = HashMap::new();
+        let records = |units: &mut Vec<UnitRecord>, with: &mut dyn FnMut(&mut StatRecord)| {
+            let old = units.iter_mut().filter_map(|unit| unit.old.as_mut());
+            old.flat_map(Thing::records_mut).for_each(with);
+        };
+        records(&mut self.units, &mut |record| *seen.entry(record.inode).or_default() += 1);
+        records(&mut self.units, &mut |record| record.linked = seen[&record.inode] > 1);
+    }
 }
 
 impl StatRecord {
@@ -120,6 +146,7 @@ impl From<&EntryStat> for StatRecord {
             mtime: pair(stat.mtime),
             ctime: pair(stat.ctime),
             inode: stat.inode,
+            linked: false,
             content: None,
         }
     }
@@ -136,7 +163,7 @@ impl StatRecord {
             && now.bytes == self.bytes
             && now.mode == self.mode
             && time(now.mtime) == self.mtime
-            && (renamed == Renamed::Perhaps || time(now.ctime) == self.ctime)
+            && (renamed == Renamed::Perhaps || self.linked || time(now.ctime) == self.ctime)
     }
 }
 

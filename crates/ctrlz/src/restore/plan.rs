@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use crate::compare::Entry;
-use crate::fs::FileKind;
+use crate::fs::{FileKind, MODE_BITS};
 use crate::git::{EntryKind, Hasher, ObjectId};
 use crate::path::{TreePath, is_within, join, split};
 use crate::scan::{Content, EntryStat, ListedDir, Listing, SkipReason};
@@ -34,6 +34,8 @@ pub(crate) struct Request {
     pub(crate) common_dir_mode: u32,
     /// What was already found to be left alone.
     pub(crate) kept: Vec<Kept>,
+    /// Files of which the kernel could not say whether other processes have them open.
+    pub(crate) not_checked: Vec<Vec<u8>>,
 }
 
 /// A change of permissions alone.
@@ -70,18 +72,43 @@ pub enum KeptReason {
     DirectoryInTheWay,
     /// A file stands where its directory was, and the request does not name it.
     FileInTheWay,
+    /// Another process has it open.
+    InUse {
+        /// The process, as far as it can be told.
+        process: Option<String>,
+    },
+    /// It belongs to a database whose other files cannot be put back to the same moment.
+    Unit {
+        /// The database.
+        of: String,
+    },
+    /// It held the number of a process that is gone.
+    ProcessFile,
+    /// It was a hard link and became a file of its own, because not all of its names change alike.
+    Separated,
+    /// The request wants a file here and another one below it.
+    Contradiction,
+    /// It was put back without its set-user-id or set-group-id bit, which the user may not set.
+    SpecialBitsDropped,
 }
 
 impl KeptReason {
     /// Whether the request is not fully met because of it.
     pub fn is_failure(&self) -> bool {
         match self {
-            KeptReason::CreatedSince | KeptReason::IgnoredThen => false,
+            KeptReason::CreatedSince
+            | KeptReason::IgnoredThen
+            | KeptReason::ProcessFile
+            | KeptReason::Separated => false,
             KeptReason::SkippedThen { .. }
             | KeptReason::NoRecord
             | KeptReason::CannotBeSaved { .. }
             | KeptReason::DirectoryInTheWay
-            | KeptReason::FileInTheWay => true,
+            | KeptReason::FileInTheWay
+            | KeptReason::InUse { .. }
+            | KeptReason::Unit { .. }
+            | KeptReason::Contradiction
+            | KeptReason::SpecialBitsDropped => true,
         }
     }
 
@@ -97,6 +124,23 @@ impl KeptReason {
                 "a directory in its place holds files that no snapshot has".into()
             }
             KeptReason::FileInTheWay => "a file stands where its directory was".into(),
+            KeptReason::InUse { process: Some(process) } => {
+                format!("{process} has it open; stop it, or pass --force")
+            }
+            KeptReason::InUse { process: None } => {
+                "another process has it open; stop it, or pass --force".into()
+            }
+            KeptReason::Unit { of } => {
+                format!("it belongs to the database {of}, which stays as it is")
+            }
+            KeptReason::ProcessFile => "it held the number of a process that is gone".into(),
+            KeptReason::Separated => "put back as a file of its own; it was a hard link".into(),
+            KeptReason::Contradiction => {
+                "both a file and a directory are to come back there".into()
+            }
+            KeptReason::SpecialBitsDropped => {
+                "put back without its set-user-id or set-group-id bit, which you may not set".into()
+            }
         }
     }
 }
@@ -142,6 +186,11 @@ pub enum Action {
         /// The path.
         path: TreePath,
     },
+    /// Removes a directory that becomes empty.
+    RemoveDirectory {
+        /// The path.
+        path: TreePath,
+    },
 }
 
 impl Action {
@@ -152,7 +201,8 @@ impl Action {
             | Action::Overwrite { path }
             | Action::Remove { path }
             | Action::SetMode { path, .. }
-            | Action::CreateDirectory { path } => path,
+            | Action::CreateDirectory { path }
+            | Action::RemoveDirectory { path } => path,
         }
     }
 }
@@ -164,6 +214,8 @@ pub struct Plan {
     pub actions: Vec<Action>,
     /// What stays as it is although the request touches it.
     pub kept: Vec<Kept>,
+    /// Files of which the kernel could not say whether other processes have them open.
+    pub not_checked: Vec<TreePath>,
     /// Names this plan: the paths, what is there, and what will be.
     pub hash: ObjectId,
     #[serde(skip)]
@@ -172,9 +224,17 @@ pub struct Plan {
     pub(crate) modes: Vec<PlannedMode>,
     #[serde(skip)]
     pub(crate) emptied: Vec<Vec<u8>>,
+    /// Units, by their place, that become names of one file again.
+    #[serde(skip)]
+    pub(crate) links: Vec<Vec<usize>>,
 }
 
 impl Plan {
+    /// Whether it does everything that was asked for.
+    pub fn is_complete(&self) -> bool {
+        !self.kept.iter().any(|kept| kept.reason.is_failure())
+    }
+
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.actions.is_empty()
@@ -339,8 +399,18 @@ impl Now<'_> {
         dirs.binary_search_by(|dir| dir.path.as_slice().cmp(path)).ok().map(|at| &dirs[at])
     }
 
+    /// The paths directly in a directory, each with whether a snapshot holds it.
+    pub(crate) fn entries_of(&self, dir: &[u8]) -> Vec<(Vec<u8>, bool)> {
+        let entries = self.dir(dir).into_iter().flat_map(|dir| &dir.entries);
+        let is_recorded = |content: &Content| match content {
+            Content::Known(_) | Content::Directory | Content::ToRead => true,
+            Content::Ignored | Content::Skipped(_) => false,
+        };
+        entries.map(|entry| (join(dir, &entry.name), is_recorded(&entry.content))).collect()
+    }
+
     pub(crate) fn dir_mode(&self, path: &[u8]) -> Option<u32> {
-        self.dir(path).map(|dir| dir.stat.mode & 0o777)
+        self.dir(path).map(|dir| dir.stat.mode & MODE_BITS)
     }
 
     /// Everything below a directory, if all of it is saved.
@@ -399,9 +469,15 @@ pub(crate) fn plan(now: &Now<'_>, request: &Request) -> Plan {
         units: BTreeMap::new(),
         actions: Vec::new(),
         kept: request.kept.clone(),
+        left: contradictions(request),
     };
+    for path in planner.left.clone() {
+        planner.keep(&path, KeptReason::Contradiction);
+    }
     for (path, wanted) in &request.wanted {
-        if let Wanted::Entry { entry, mode } = wanted {
+        if let Wanted::Entry { entry, mode } = wanted
+            && !planner.left.contains(path)
+        {
             planner.entry(path, *entry, *mode);
         }
     }
@@ -413,7 +489,9 @@ pub(crate) fn plan(now: &Now<'_>, request: &Request) -> Plan {
             planner.absence(path);
         }
     }
+    planner.removed_dirs();
     let modes = planner.modes();
+    let links = planner.links();
     let Planner { units, mut actions, mut kept, .. } = planner;
     actions
         .sort_unstable_by(|one, other| one.path().cmp(other.path()).then_with(|| one.cmp(other)));
@@ -423,7 +501,10 @@ pub(crate) fn plan(now: &Now<'_>, request: &Request) -> Plan {
     // Deepest first, so that a directory is empty by the time its turn comes.
     let emptied: Vec<Vec<u8>> = request.emptied.iter().rev().cloned().collect();
     let hash = plan_hash(&units, &modes, &emptied);
-    Plan { actions, kept, hash, units, modes, emptied }
+    let place = |path: &Vec<u8>| units.binary_search_by(|unit| unit.path.cmp(path)).ok();
+    let links = links.iter().map(|group| group.iter().filter_map(place).collect()).collect();
+    let not_checked = request.not_checked.iter().map(|path| tree_path(path)).collect();
+    Plan { actions, kept, not_checked, hash, units, modes, emptied, links }
 }
 
 struct Planner<'a> {
@@ -436,6 +517,25 @@ struct Planner<'a> {
     units: BTreeMap<Vec<u8>, Unit>,
     actions: Vec<Action>,
     kept: Vec<Kept>,
+    /// Paths that stay as they are, with everything below them.
+    left: BTreeSet<Vec<u8>>,
+}
+
+/// Files that the request wants at a path and at one above it, which cannot both be.
+fn contradictions(request: &Request) -> BTreeSet<Vec<u8>> {
+    let is_file = |path: &[u8]| matches!(request.wanted.get(path), Some(Wanted::Entry { .. }));
+    let mut found = BTreeSet::new();
+    for path in request.wanted.keys().filter(|path| is_file(path)) {
+        let mut above = split(path).0;
+        while !above.is_empty() {
+            if is_file(above) {
+                found.insert(above.to_vec());
+                found.insert(path.clone());
+            }
+            above = split(above).0;
+        }
+    }
+    found
 }
 
 fn tree_path(path: &[u8]) -> TreePath {
@@ -485,7 +585,11 @@ impl Planner<'_> {
             }
             NowAt::Dir => match self.replaceable(path) {
                 Some(old) => Some(old),
-                None => return self.keep(path, KeptReason::DirectoryInTheWay),
+                None => {
+                    // What is in it stays with it.
+                    self.left.insert(path.to_vec());
+                    return self.keep(path, KeptReason::DirectoryInTheWay);
+                }
             },
             NowAt::Unsaved(why) => return self.keep(path, KeptReason::CannotBeSaved { why }),
         };
@@ -597,7 +701,8 @@ impl Planner<'_> {
     }
 
     fn absence(&mut self, path: &[u8]) {
-        if self.is_replaced(path) {
+        let is_left = self.left.iter().any(|left| is_within(path, left));
+        if self.is_replaced(path) || is_left {
             return;
         }
         let NowAt::File { stat, entry, racy } = self.now.at(path) else { return };
@@ -608,6 +713,60 @@ impl Planner<'_> {
             old: Some(OldThing::Leaf { entry, stat, racy }),
         };
         self.units.insert(path.to_vec(), unit);
+    }
+
+    /// Groups of files that are names of one file now and become alike, so that they can be names of
+    /// one file again. What cannot is reported as separated.
+    fn links(&mut self) -> Vec<Vec<Vec<u8>>> {
+        let mut names: BTreeMap<u64, Vec<&Vec<u8>>> = BTreeMap::new();
+        for path in &self.now.listing.linked {
+            if let NowAt::File { stat, .. } = self.now.at(path) {
+                names.entry(stat.inode).or_default().push(path);
+            }
+        }
+        let mut groups = Vec::new();
+        for names in names.into_values() {
+            let new = |path: &&Vec<u8>| self.units.get(*path).map(|unit| unit.new.as_ref());
+            let changed: Vec<&Vec<u8>> =
+                names.iter().filter(|path| matches!(new(path), Some(Some(_)))).copied().collect();
+            let Some(first) = changed.first() else { continue };
+            // A name that goes keeps nothing apart, one that stays does.
+            let is_whole = names.iter().all(|path| match new(path) {
+                None => false,
+                Some(None) => true,
+                Some(wanted) => wanted == new(first).flatten(),
+            });
+            match is_whole {
+                true if changed.len() > 1 => groups.push(changed.into_iter().cloned().collect()),
+                true => (),
+                false => changed.iter().for_each(|path| {
+                    let (path, reason) = (tree_path(path), KeptReason::Separated);
+                    self.kept.push(Kept { path, reason });
+                }),
+            }
+        }
+        groups
+    }
+
+    /// Reports the directories that will be empty and are to go then, deepest first.
+    fn removed_dirs(&mut self) {
+        let mut removed: BTreeSet<&Vec<u8>> = BTreeSet::new();
+        let filled = self.units.values().filter(|unit| unit.new.is_some());
+        let filled: BTreeSet<&[u8]> = filled.map(|unit| split(&unit.path).0).collect();
+        for dir in self.request.emptied.iter().rev() {
+            let Some(listed) = self.now.dir(dir) else { continue };
+            let goes = |entry: &crate::scan::ListedEntry| {
+                let path = join(dir, &entry.name);
+                let unit = self.units.get(&path);
+                removed.contains(&path) || unit.is_some_and(|unit| unit.new.is_none())
+            };
+            let is_empty = listed.entries.iter().all(goes) && !filled.contains(dir.as_slice());
+            if is_empty && !self.is_replaced(dir) {
+                removed.insert(dir);
+            }
+        }
+        let action = |dir: &Vec<u8>| Action::RemoveDirectory { path: tree_path(dir) };
+        self.actions.extend(removed.into_iter().map(action));
     }
 
     /// Whether something above or at the path is replaced as a whole, and this goes with it.
@@ -623,7 +782,7 @@ impl Planner<'_> {
     }
 
     fn mode_only(&mut self, path: &[u8], stat: &EntryStat, entry: Entry, mode: u32) {
-        if entry.kind.is_file() && stat.mode & 0o777 != mode {
+        if entry.kind.is_file() && stat.mode & MODE_BITS != mode {
             self.actions.push(Action::SetMode { path: tree_path(path), mode });
         }
     }
@@ -635,15 +794,19 @@ impl Planner<'_> {
                 && let NowAt::File { stat, entry: there, .. } = self.now.at(path)
                 && there == *entry
                 && entry.kind.is_file()
-                && stat.mode & 0o777 != *mode
+                && stat.mode & MODE_BITS != *mode
                 && !self.units.contains_key(path)
             {
-                let from = stat.mode & 0o777;
+                let from = stat.mode & MODE_BITS;
                 modes.push(PlannedMode { path: path.clone(), from, to: *mode, is_dir: false });
             }
         }
         for ModeChange { path, from, to, is_dir } in &self.request.modes {
-            if !self.is_replaced(path) && !self.request.wanted.contains_key(path) {
+            let goes = Action::RemoveDirectory { path: tree_path(path) };
+            if !self.is_replaced(path)
+                && !self.request.wanted.contains_key(path)
+                && !self.actions.contains(&goes)
+            {
                 self.actions.push(Action::SetMode { path: tree_path(path), mode: *to });
                 let (path, is_dir) = (path.clone(), *is_dir);
                 modes.push(PlannedMode { path, from: *from, to: *to, is_dir });

@@ -16,7 +16,7 @@ use crate::git::{ObjectId, Verdict};
 
 use super::{Content, Dirty, EntryStat, ListedDir, ListedEntry, Listing, SkipReason, TreeState};
 
-const MAGIC: &[u8; 8] = b"ctrlzst3";
+const MAGIC: &[u8; 8] = b"ctrlzst4";
 const PIECE_BYTES: usize = 64 << 10;
 const MAX_CACHE_BYTES: u64 = 4 << 30;
 
@@ -92,6 +92,8 @@ pub(crate) enum Fate {
     LeftOut,
     /// Left alone because of its name.
     Protected,
+    /// Left alone because it is a store of ctrlz.
+    Store,
     /// Skipped for a reason that has to be looked at every time.
     Doubtful,
 }
@@ -103,21 +105,22 @@ impl CachedEntry<'_> {
             Fate::Known(id) => Content::Known(id),
             Fate::Entered => Content::Directory,
             Fate::LeftOut => Content::Ignored,
+            Fate::Store => Content::Skipped(SkipReason::NestedRepository),
             Fate::Protected | Fate::Doubtful => Content::Skipped(SkipReason::ProtectedName),
         };
         let CachedEntry { stat, verdict, racy, .. } = *self;
         ListedEntry { name: self.name.into(), stat, content, verdict, racy }
     }
 
-    /// Whether it is one of those that are kept apart.
-    pub(super) fn is_ignored_file(&self) -> bool {
-        self.fate == Fate::LeftOut && self.stat.kind != FileKind::Dir
+    /// Whether no tree holds it: ignored, or a repository's own directory.
+    pub(super) fn is_unrecorded(&self) -> bool {
+        matches!(self.fate, Fate::LeftOut | Fate::Protected)
     }
 
     pub(crate) fn id(&self) -> Option<ObjectId> {
         match self.fate {
             Fate::Known(id) => Some(id),
-            Fate::Entered | Fate::LeftOut | Fate::Protected | Fate::Doubtful => None,
+            Fate::Entered | Fate::LeftOut | Fate::Protected | Fate::Store | Fate::Doubtful => None,
         }
     }
 }
@@ -155,6 +158,7 @@ const INCLUDED: u8 = 8;
 const ENTERED: u8 = 16;
 const LEFT_OUT: u8 = 32;
 const PROTECTED: u8 = 64;
+const STORE: u8 = 128;
 
 impl StatCache {
     /// Loads the cache at `path`. Anything that is not exactly what was written is an empty cache.
@@ -409,11 +413,12 @@ impl<'a> Reader<'a> {
         let name = self.blob()?;
         let flags = self.u8()?;
         let stat = self.stat()?;
-        let fate = match flags & (KNOWN | ENTERED | LEFT_OUT | PROTECTED) {
+        let fate = match flags & (KNOWN | ENTERED | LEFT_OUT | PROTECTED | STORE) {
             KNOWN => Fate::Known(ObjectId::from_bytes(self.array()?)),
             ENTERED => Fate::Entered,
             LEFT_OUT => Fate::LeftOut,
             PROTECTED => Fate::Protected,
+            STORE => Fate::Store,
             _ => Fate::Doubtful,
         };
         Some(CachedEntry {
@@ -639,6 +644,7 @@ fn put_entry(bytes: &mut Vec<u8>, entry: &ListedEntry) {
         Content::Directory => (ENTERED, None),
         Content::Ignored => (LEFT_OUT, None),
         Content::Skipped(SkipReason::ProtectedName) => (PROTECTED, None),
+        Content::Skipped(SkipReason::NestedRepository) => (STORE, None),
         Content::ToRead | Content::Skipped(_) => (0, None),
     };
     let verdict = match entry.verdict {

@@ -12,6 +12,7 @@ use crate::jobs::{on_threads, run_jobs};
 use crate::path::join;
 
 use super::cache::{CachedDir, CachedEntry, Fate, Fresh};
+use super::foreign::is_store_at;
 use super::{Dirty, EntryStat, ListInput, ListedDir, Listing, Progress, Proof, StatCache, is_racy};
 
 /// If more than one of so many files differs, a listing of everything costs no more.
@@ -131,6 +132,10 @@ fn is_same(dir: &Dir, entry: &CachedEntry<'_>, kind: Option<FileKind>, trust: Fs
             same && entry.name != b".gitignore"
         }
         Fate::Protected => true,
+        Fate::Store => {
+            let same = |now: Stat| now.inode == entry.stat.inode;
+            look().is_some_and(same) && is_store_at(dir, entry.name)
+        }
         Fate::Doubtful => false,
     }
 }

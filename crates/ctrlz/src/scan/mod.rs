@@ -10,6 +10,7 @@
 mod cache;
 mod differ;
 mod dirty;
+mod foreign;
 mod read;
 mod verify;
 mod walk;
@@ -25,12 +26,13 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::fs::{FsTrust, Stat, Time};
 use crate::git::{IndexFile, ObjectId, Rules, Verdict};
-use crate::path::{PathText, escape};
+use crate::path::escape;
 
 pub(crate) use cache::{Basis, IndexStamp, StatCache};
 pub(crate) use differ::differences;
 pub(crate) use dirty::Dirty;
-pub(crate) use read::{Outcome as ReadOutcome, read_entry, read_listing};
+pub(crate) use foreign::{is_store_at, store_around};
+pub(crate) use read::{Outcome as ReadOutcome, SIDECARS, read_entry, read_listing};
 pub(crate) use verify::{Proof, verify};
 pub(crate) use walk::{filter_patterns, list, list_from, rule_text, rules_above};
 pub(crate) use watch::{Entered, Lost, Token, WatchSet};
@@ -69,7 +71,7 @@ pub enum SkipReason {
     OtherMount,
     /// The name could be taken for a repository's own directory.
     ProtectedName,
-    /// A repository inside the work tree, and `nested_repos` is off.
+    /// A store of ctrlz inside the work tree, or any repository there while `nested_repos` is off.
     NestedRepository,
     /// It was captured, and purged later.
     Purged,
@@ -145,7 +147,7 @@ impl SkipReason {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Skipped {
     /// The path, relative to the work tree.
-    #[serde(with = "path_text")]
+    #[serde(with = "crate::path::text")]
     pub path: Vec<u8>,
     /// Why it was left out.
     #[serde(flatten)]
@@ -155,19 +157,6 @@ pub struct Skipped {
 impl std::fmt::Display for Skipped {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", escape(&self.path), self.reason.describe())
-    }
-}
-
-mod path_text {
-    use super::PathText;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(path: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
-        PathText::from_bytes(path).serialize(serializer)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
-        Ok(PathText::deserialize(from)?.into_bytes())
     }
 }
 
@@ -202,7 +191,8 @@ pub(crate) type Placed = BTreeMap<Vec<u8>, (EntryStat, ObjectId)>;
 pub(crate) struct ListInput<'a> {
     /// Rules from outside the work tree.
     pub(crate) rules: Arc<Rules>,
-    /// Directories never entered: the store, when it lies inside the work tree.
+    /// Directories never entered: the store in use, and the user's repository. Other stores are
+    /// recognised by their content.
     pub(crate) forbidden: Vec<Vec<u8>>,
     /// What the last scan saw.
     pub(crate) cache: &'a StatCache,

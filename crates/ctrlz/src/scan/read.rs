@@ -30,6 +30,7 @@ pub(crate) fn read_listing(
     threads: usize,
     progress: &Progress,
 ) -> Result<(), Error> {
+    let with_databases = dirs_with_databases(listing);
     let jobs: Vec<&mut ListedDir> = listing
         .dirs
         .iter_mut()
@@ -57,9 +58,84 @@ pub(crate) fn read_listing(
         listing.vanished.extend(gone.map(|entry| join(&dir.path, &entry.name)));
         dir.entries.retain(|entry| entry.content != Content::ToRead);
     }
+    for at in with_databases {
+        settle_databases(root, &mut listing.dirs[at], keep, &mut listing.skipped)?;
+    }
     forget_captured_rules(listing);
     listing.skipped.extend(skipped.into_iter().flatten());
     listing.skipped.sort_unstable();
+    Ok(())
+}
+
+/// Ends of the names of files that belong to a database beside them.
+pub(crate) const SIDECARS: [&[u8]; 2] = [b"-wal", b"-journal"];
+
+/// Directories with a database of which a part is to be read, by their place.
+fn dirs_with_databases(listing: &Listing) -> Vec<usize> {
+    let is_part = |dir: &ListedDir, entry: &ListedEntry| {
+        let has = |name: &[u8]| dir.entries.iter().any(|other| *other.name == *name);
+        SIDECARS.iter().any(|end| match entry.name.strip_suffix(*end) {
+            Some(main) => has(main),
+            None => has(&[&entry.name, *end].concat()),
+        })
+    };
+    let has_sidecar = |dir: &ListedDir| {
+        dir.entries.iter().any(|entry| SIDECARS.iter().any(|end| entry.name.ends_with(end)))
+    };
+    let to_read = |dir: &ListedDir| {
+        let mut read = dir.entries.iter().filter(|entry| entry.content == Content::ToRead);
+        has_sidecar(dir) && read.any(|entry| is_part(dir, entry))
+    };
+    (0..listing.dirs.len()).filter(|at| to_read(&listing.dirs[*at])).collect()
+}
+
+/// Reads a database and its sidecar files again until none of them changed while the others were
+/// read. What never settles is reported: parts of different moments would be a broken database.
+fn settle_databases(
+    root: &Dir,
+    listed: &mut ListedDir,
+    keep: &dyn Keep,
+    skipped: &mut Vec<Skipped>,
+) -> Result<(), Error> {
+    let Ok(dir) = root.open_below(&listed.path) else { return Ok(()) };
+    let place = |entries: &[ListedEntry], name: &[u8]| {
+        let at = entries.iter().position(|entry| *entry.name == *name)?;
+        matches!(entries[at].content, Content::Known(_)).then_some(at)
+    };
+    let mains: Vec<Vec<u8>> = listed.entries.iter().map(|entry| entry.name.to_vec()).collect();
+    for main in mains {
+        let sidecars = SIDECARS.iter().map(|end| [main.as_slice(), *end].concat());
+        let names = std::iter::once(main.clone()).chain(sidecars);
+        let parts: Vec<usize> = names.filter_map(|name| place(&listed.entries, &name)).collect();
+        if parts.len() < 2 || place(&listed.entries, &main).is_none() {
+            continue;
+        }
+        let is_same = |entry: &ListedEntry| {
+            let now = dir.stat(&entry.name).ok().flatten();
+            now.is_some_and(|now| EntryStat::from(&now) == entry.stat)
+        };
+        let mut settled = parts.iter().all(|at| is_same(&listed.entries[*at]));
+        for _ in 1..TRIES {
+            if settled {
+                break;
+            }
+            for at in &parts {
+                let entry = &mut listed.entries[*at];
+                if let Outcome::Read { stat, id, racy } =
+                    read_entry(&dir, &entry.name, entry.stat.kind, keep)?
+                {
+                    (entry.stat, entry.content, entry.racy) = (stat, Content::Known(id), racy);
+                }
+            }
+            settled = parts.iter().all(|at| is_same(&listed.entries[*at]));
+        }
+        for at in parts.into_iter().filter(|_| !settled) {
+            let entry = &mut listed.entries[at];
+            entry.content = Content::Skipped(SkipReason::Unstable);
+            let path = join(&listed.path, &entry.name);
+            skipped.push(Skipped { path, reason: SkipReason::Unstable });
+        }
+    }
     Ok(())
 }
 

@@ -13,6 +13,7 @@ use crate::jobs::on_threads;
 use crate::path::join;
 
 use super::cache::{CachedDir, CachedEntry, Fate};
+use super::foreign::is_store_at;
 use super::{EntryStat, IndexStamp, ListInput, Progress, StatCache};
 
 /// Directories are handed out in runs of this many, which lie beside each other.
@@ -141,11 +142,11 @@ impl Pass<'_> {
         };
         let dir = self.root.glimpse(path).filter(holds);
         let differing = seen.differing.len();
-        let (mut count, mut ignored_files) = (0, false);
+        let (mut count, mut unrecorded) = (0, false);
         for entry in cached.entries() {
             seen.files += u64::from(matches!(entry.fate, Fate::Known(_)));
             seen.entered += usize::from(entry.fate == Fate::Entered);
-            ignored_files |= entry.is_ignored_file();
+            unrecorded |= entry.is_unrecorded();
             if let Some(dir) = &dir
                 && !self.entry_is_same(path, dir, &entry, &mut seen.linked)
             {
@@ -154,7 +155,7 @@ impl Pass<'_> {
             count += 1;
         }
         Progress::add(&self.progress.files, count);
-        if ignored_files {
+        if unrecorded {
             seen.with_ignored.push(at);
         }
         if dir.is_none() || count != cached.len() {
@@ -188,6 +189,12 @@ impl Pass<'_> {
             // Rules that are not captured have to be read again.
             Fate::LeftOut => !by_index && entry.name != b".gitignore",
             Fate::Protected => true,
+            // Protected by its content, not by its name.
+            Fate::Store => {
+                let same = |now: Stat| now.inode == entry.stat.inode;
+                dir.stat(entry.name).is_some_and(same)
+                    && is_store_at(self.root, &join(path, entry.name))
+            }
             Fate::Doubtful => false,
         }
     }

@@ -13,6 +13,7 @@ use crate::jobs::run_jobs;
 use crate::path::{join, split};
 
 use super::cache::{CachedDir, CachedEntry, Fate};
+use super::foreign::is_store;
 use super::read::{SmallFile, read_stable_small};
 use super::{
     Content, EntryStat, Keep, ListInput, ListedDir, ListedEntry, Listing, Progress, Seeding,
@@ -40,6 +41,8 @@ struct Found {
     vanished: Option<Vec<u8>>,
     /// The directory, if it was not listed for whatever reason.
     closed: Option<Vec<u8>>,
+    /// The directory is a store of ctrlz.
+    is_store: bool,
     linked: Vec<Vec<u8>>,
     cancelled: bool,
     changed: bool,
@@ -94,7 +97,7 @@ pub(crate) fn list_from(
         // All of them for now; reading sorts out those that the snapshot holds.
         listing.hidden_rules.append(&mut job.rules_used);
         listing.vanished.extend(job.vanished);
-        closed.extend(job.closed);
+        closed.extend(job.closed.map(|path| (path, job.is_store)));
         listing.linked.append(&mut job.linked);
     }
     // Of directories that are proven to be as they were, no file was looked at here.
@@ -102,11 +105,16 @@ pub(crate) fn list_from(
     listing.linked.sort_unstable();
     listing.linked.dedup();
     listing.dirs.sort_unstable_by(|one, other| one.path.cmp(&other.path));
-    for path in closed {
-        let parent = split(&path).0;
+    for (path, is_store) in closed {
+        let (parent, name) = split(&path);
         // What it held is in its parent's tree, which is remembered if nothing else changed there.
         if let Ok(at) = listing.dirs.binary_search_by(|dir| dir.path.as_slice().cmp(parent)) {
-            listing.dirs[at].tree = TreeState::Unknown;
+            let parent = &mut listing.dirs[at];
+            parent.tree = TreeState::Unknown;
+            let entry = parent.entries.binary_search_by(|entry| (*entry.name).cmp(name));
+            if let (true, Ok(at)) = (is_store, entry) {
+                parent.entries[at].content = Content::Skipped(SkipReason::NestedRepository);
+            }
         }
     }
     listing.skipped.sort_unstable();
@@ -158,7 +166,7 @@ impl Walk<'_> {
             cached.rules == job.rules.fingerprint() && cached.in_ignored == job.ignored;
         let needs_a_look =
             |entry: CachedEntry<'_>| entry.name == b".gitignore" || entry.fate == Fate::Doubtful;
-        if !judged_alike || cached.entries().any(needs_a_look) {
+        if !judged_alike || cached.entries().any(needs_a_look) || may_be_store(&cached) {
             return None;
         }
         let mut found = Found::default();
@@ -188,6 +196,10 @@ impl Walk<'_> {
                 let path = join(&job.path, entry.name);
                 found.skipped.push(skip(path, SkipReason::ProtectedName));
             }
+            Fate::Store => {
+                let path = join(&job.path, entry.name);
+                found.skipped.push(skip(path, SkipReason::NestedRepository));
+            }
             Fate::Known(_) | Fate::LeftOut | Fate::Protected | Fate::Doubtful => (),
         }
         entry.listed()
@@ -216,7 +228,8 @@ impl Walk<'_> {
         };
         let cached = self.input.cache.dir(&job.path);
         let only = self.input.only.and_then(|dirty| dirty.names_in(&job.path));
-        let rule_names = only.is_some().then(|| rule_names(&dir));
+        let only_some = only.is_some();
+        let rule_names = only_some.then(|| rule_names(&dir));
         let trust = self.input.trust;
         let known = cached.as_ref().filter(|cached| cached.listing_holds(trust, &stat));
         let names = match (only, known) {
@@ -248,6 +261,11 @@ impl Walk<'_> {
         let rule_names = rule_names.as_ref().unwrap_or(&names);
         if visit.is_unwanted_repository(rule_names) {
             found.skipped.push(skip(job.path.clone(), SkipReason::NestedRepository));
+            return found;
+        }
+        if visit.is_store(only_some, rule_names) {
+            found.skipped.push(skip(job.path.clone(), SkipReason::NestedRepository));
+            found.is_store = true;
             return found;
         }
         visit.take_rules(rule_names);
@@ -291,6 +309,13 @@ struct Visit<'a, 'b> {
 impl Visit<'_, '_> {
     fn is_unwanted_repository(&self, names: &[Vec<u8>]) -> bool {
         !self.walk.input.nested_repos && !self.job.path.is_empty() && has(names, b".git")
+    }
+
+    /// Whether the directory is a store of ctrlz. A whole listing decides most of them without a
+    /// system call.
+    fn is_store(&self, only_some: bool, names: &[Vec<u8>]) -> bool {
+        let may_be = only_some || (has(names, b"HEAD") && has(names, b"ctrlz"));
+        may_be && !self.job.path.is_empty() && is_store(self.dir)
     }
 
     /// Adds this directory's `.gitignore` and `.gitattributes` to the rules.
@@ -553,6 +578,13 @@ fn unseen_entry(name: Vec<u8>, reason: SkipReason) -> ListedEntry {
 
 fn has(names: &[Vec<u8>], name: &[u8]) -> bool {
     names.binary_search_by(|probe| probe.as_slice().cmp(name)).is_ok()
+}
+
+/// Whether a remembered directory has the names that a store has. What `ctrlz` holds may have
+/// changed although the directory itself did not.
+fn may_be_store(cached: &CachedDir<'_>) -> bool {
+    let mut names = cached.entries().map(|entry| entry.name);
+    names.any(|name| name == b"HEAD") && names.any(|name| name == b"ctrlz")
 }
 
 /// The names that decide about others, as far as they are in the directory.

@@ -17,6 +17,7 @@ use crate::fs::{Dir, FileKind, Named, NamedKind, NotWatched, Notice, Notify, Wha
 use crate::git::{Rules, TrackedDirs, Verdict, is_protected_name};
 use crate::path::{is_within, join};
 
+use super::foreign::is_store;
 use super::walk::rule_text_in;
 
 /// More dirty paths than this are not remembered: a scan of everything is as good.
@@ -61,6 +62,8 @@ struct Watched {
     rules: Arc<Rules>,
     /// It is ignored itself, and entered for what git tracks in it.
     ignored: bool,
+    /// It is a store of ctrlz: nothing below it is watched.
+    is_store: bool,
 }
 
 /// Directories under watch, and what became dirty in them.
@@ -214,6 +217,12 @@ impl WatchSet {
                 }
                 Ok(())
             }
+            // It may be no store any more, and then everything in it counts.
+            (What::File | What::Directory, Some(_)) if self.is_store(dir) => {
+                let dir = dir.clone();
+                self.mark(dir.clone());
+                self.watch_again(&dir)
+            }
             (What::File | What::Directory, Some(name)) if name == b".gitignore" => Err(Lost::Rules),
             (What::File, Some(name)) => {
                 let path = join(dir, name);
@@ -226,6 +235,10 @@ impl WatchSet {
                 self.watch_again(&path)
             }
         }
+    }
+
+    fn is_store(&self, dir: &[u8]) -> bool {
+        self.dirs.get(dir).is_some_and(|dir| dir.is_store)
     }
 
     fn forget(&mut self, watch: i32) {
@@ -276,6 +289,11 @@ impl WatchSet {
                 Err(NotWatched::TooMany) => return Err(Lost::TooMany),
                 Err(NotWatched::Unreadable) => continue,
             };
+            if !path.is_empty() && is_store(&dir) {
+                self.by_watch.insert(watch, path.clone());
+                self.dirs.insert(path, Watched { watch, rules, ignored, is_store: true });
+                continue;
+            }
             let listed = dir.names_and_kinds().unwrap_or_default();
             let has_rules = listed.iter().any(|(name, _)| name == b".gitignore");
             let rules = match has_rules.then(|| rule_text_in(&dir)).flatten() {
@@ -289,7 +307,7 @@ impl WatchSet {
                 }
             }
             self.by_watch.insert(watch, path.clone());
-            self.dirs.insert(path, Watched { watch, rules, ignored });
+            self.dirs.insert(path, Watched { watch, rules, ignored, is_store: false });
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use crate::compare::{Entry, changes, find};
 use crate::error::Error;
 use crate::git::{ObjectId, diff_lines, split_lines};
 use crate::path::TreePath;
-use crate::store::{LogEntry, OperationKind, StepInfo, Store, WorkTree};
+use crate::store::{Gap, LogEntry, OperationKind, StepInfo, Store, WorkTree};
 use crate::workspace::{Workspace, is_binary};
 
 use super::history::History;
@@ -20,7 +20,7 @@ pub struct BlameLine {
     pub origin: Origin,
 }
 
-/// The operation that brought a line into a file.
+/// The operation that brought a line into a file, or the oldest one that is kept and has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Origin {
     /// The operation.
@@ -33,6 +33,10 @@ pub struct Origin {
     pub step: Option<StepInfo>,
     /// The name the file had then.
     pub path: TreePath,
+    /// The line is older than that: the operation that brought it has expired.
+    pub expired: bool,
+    /// The line was written while nothing could be recorded.
+    pub gap: Option<Gap>,
 }
 
 impl Workspace {
@@ -95,7 +99,12 @@ impl<'a> Blamer<'a> {
     fn step_back(&mut self, before: Option<&LogEntry>, after: &LogEntry) -> Result<(), Error> {
         let objects = &self.store.objects;
         let Some(before) = before else {
-            self.give_rest(after);
+            let is_first = after.kind == OperationKind::Baseline;
+            let origin = origin_of(after, &self.path);
+            self.give_rest(&match is_first {
+                true => origin,
+                false => Origin { step: None, expired: true, ..origin },
+            });
             return Ok(());
         };
         if before.snapshot == after.snapshot {
@@ -120,7 +129,7 @@ impl<'a> Blamer<'a> {
                 self.entry = old;
                 self.text = text;
             }
-            None => self.give_rest(after),
+            None => self.give_rest(&origin_of(after, &self.path)),
         }
         self.path = old_path;
         Ok(())
@@ -144,8 +153,7 @@ impl<'a> Blamer<'a> {
         self.open = still_open;
     }
 
-    fn give_rest(&mut self, after: &LogEntry) {
-        let origin = origin_of(after, &self.path);
+    fn give_rest(&mut self, origin: &Origin) {
         for (_, line) in std::mem::take(&mut self.open) {
             self.lines[line].1 = Some(origin.clone());
         }
@@ -171,5 +179,7 @@ fn origin_of(entry: &LogEntry, path: &TreePath) -> Origin {
         at_millis: entry.at_millis,
         step: owner.map(|credit| credit.step.clone()),
         path: path.clone(),
+        expired: entry.details.stands_for > 0,
+        gap: entry.details.gap.clone(),
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::compare::find;
 use crate::error::Error;
 use crate::path::TreePath;
-use crate::store::{Boundary, StepInfo, Store};
+use crate::store::{Boundary, Credit, Gap, OperationKind, StepInfo, Store};
 
 use super::history::{History, Piece};
 use super::undo::UndoOptions;
@@ -56,14 +56,11 @@ pub(super) fn choose(
         return if chosen.is_empty() { Err(Error::NothingToUndo) } else { Ok(chosen) };
     }
     let mut chooser = Chooser::new(store, scope, options);
-    let mut at = 0;
-    while history.before(at)?.is_some() {
-        chooser.lineage.pass(history, at);
-        let done = chooser.visit(history, at)?;
-        at += 1;
-        if done {
-            break;
-        }
+    chooser.walk(history)?;
+    if chooser.chosen.is_empty() && chooser.passed_over {
+        // Nothing older is left, so the conflicts are reported once more.
+        chooser = Chooser { retries: true, ..Chooser::new(store, scope, options) };
+        chooser.walk(history)?;
     }
     let Chooser { mut chosen, known, .. } = chooser;
     chosen.reverse();
@@ -162,6 +159,10 @@ impl Lineage {
     /// Goes on to an older operation.
     pub(super) fn pass(&mut self, history: &History<'_>, at: usize) {
         let entry = &history.entries[at];
+        if let (true, Some((_, session))) = (self.any, history.fork_of(at)) {
+            // Of what lies in another log, only what the fork shares is this work tree's.
+            *self = Lineage::of(Some(session));
+        }
         if let (Some(forked), Some(session)) = (&entry.details.forked, &entry.details.session)
             && let Some(bound) = self.shared_with(session)
         {
@@ -214,6 +215,10 @@ struct Chooser<'a> {
     to_begin: BTreeSet<String>,
     /// What the scope names was seen, also if it is taken back already.
     known: bool,
+    /// Whether turns are chosen again in which the last undo met only conflicts.
+    retries: bool,
+    /// Whether such a turn was passed over.
+    passed_over: bool,
 }
 
 impl<'a> Chooser<'a> {
@@ -227,7 +232,22 @@ impl<'a> Chooser<'a> {
             chosen: Vec::new(),
             to_begin: BTreeSet::new(),
             known: false,
+            retries: options.force || options.unclear,
+            passed_over: false,
         }
+    }
+
+    /// Reads the log back until nothing older can count.
+    fn walk(&mut self, history: &mut History<'_>) -> Result<(), Error> {
+        let mut at = 0;
+        while history.before(at)?.is_some() {
+            self.lineage.pass(history, at);
+            if self.visit(history, at)? {
+                break;
+            }
+            at += 1;
+        }
+        Ok(())
     }
 
     /// Looks at one operation; `true` once nothing older can count.
@@ -243,7 +263,8 @@ impl<'a> Chooser<'a> {
             self.aim(history, piece)?;
             if self.is_meant(info) {
                 self.known = true;
-                if self.is_open(history, piece) && self.touches(history, piece)? {
+                let is_open = self.is_open(history, piece) || self.is_resolved(history, piece)?;
+                if is_open && self.touches(history, piece)? {
                     self.to_begin.insert(history.credit(piece).begun.clone());
                     self.chosen.push(piece);
                 }
@@ -261,16 +282,25 @@ impl<'a> Chooser<'a> {
         let named = match self.scope {
             UndoScope::Message { message } => info.message.as_deref() == Some(message),
             UndoScope::Step { step } => info.step == *step,
-            UndoScope::LastTurn
-            | UndoScope::LastStep
-            | UndoScope::From { .. }
-            | UndoScope::Session => self.is_open(history, piece) && self.touches(history, piece)?,
+            UndoScope::LastTurn | UndoScope::LastStep => {
+                self.target.is_none()
+                    && (self.is_open(history, piece) || self.is_resolved(history, piece)?)
+                    && self.touches(history, piece)?
+                    && !self.conflicts_as_before(history, piece)?
+            }
+            UndoScope::From { .. } | UndoScope::Session => {
+                self.is_open(history, piece) && self.touches(history, piece)?
+            }
         };
         if self.target.is_none() && named {
             self.target = Some(Target {
                 session: match self.scope {
-                    UndoScope::LastTurn | UndoScope::Session => info.root_session().to_owned(),
-                    _ => info.session.clone(),
+                    UndoScope::LastTurn | UndoScope::Session | UndoScope::Message { .. } => {
+                        info.root_session().to_owned()
+                    }
+                    UndoScope::LastStep | UndoScope::Step { .. } | UndoScope::From { .. } => {
+                        info.session.clone()
+                    }
                 },
                 turn: info.root_turn().to_owned(),
                 step: info.step.clone(),
@@ -287,7 +317,8 @@ impl<'a> Chooser<'a> {
             }
             UndoScope::LastStep | UndoScope::Step { .. } => info.step == target.step,
             UndoScope::Message { message } => {
-                info.message.as_deref() == Some(message) || works_for(info, message)
+                info.belongs_to(&target.session)
+                    && (info.message.as_deref() == Some(message) || works_for(info, message))
             }
             UndoScope::From { .. } | UndoScope::Session => {
                 info.belongs_to(&target.session) || !self.lineage.any
@@ -307,16 +338,53 @@ impl<'a> Chooser<'a> {
 
     fn is_open(&self, history: &History<'_>, piece: Piece) -> bool {
         let credit = history.credit(piece);
-        let step = &credit.step.step;
         // A step that changed nothing only marks its message.
         let shared = &history.entries[piece.entry].details.shared;
-        let is_empty = credit.paths.as_ref().is_some_and(Vec::is_empty)
-            && credit.named.is_empty()
-            && shared.is_empty();
-        let is_open = !history.is_undone(step)
-            || (self.options.force && history.has_conflicts(step))
-            || (self.options.ignored && history.has_ignored_left(step));
+        let is_empty = !credit.has_something() && shared.is_empty();
+        let is_named =
+            !matches!(self.scope, UndoScope::LastTurn | UndoScope::LastStep | UndoScope::Session);
+        let is_open = !history.is_undone(piece)
+            || history.has_in_use_left(piece)
+            || (is_named && history.has_conflicts(piece))
+            || ((self.options.force || self.options.unclear) && history.has_conflicts(piece))
+            || (self.options.ignored && history.has_ignored_left(piece));
         is_open && !is_empty
+    }
+
+    /// Whether a conflict of a piece that is undone otherwise can be tried again: one of its paths has
+    /// changed since, or is asked for by name.
+    fn is_resolved(&self, history: &History<'_>, piece: Piece) -> Result<bool, Error> {
+        let (Some((then, conflicts)), Some(newest)) =
+            (history.conflicts_left(piece), history.entries.first())
+        else {
+            return Ok(false);
+        };
+        for path in conflicts {
+            let was = find(&self.store.objects, &then, path)?;
+            if self.options.paths.contains(path)
+                || was != find(&self.store.objects, &newest.snapshot, path)?
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether the last undo met only conflicts in a piece, and would again: none of the paths
+    /// has changed since.
+    fn conflicts_as_before(&mut self, history: &History<'_>, piece: Piece) -> Result<bool, Error> {
+        let (Some(attempt), Some(newest)) = (history.last_attempt(piece), history.entries.first())
+        else {
+            return Ok(false);
+        };
+        for path in attempt.conflicts.iter().filter(|_| !self.retries) {
+            let then = find(&self.store.objects, &attempt.snapshot, path)?;
+            if then != find(&self.store.objects, &newest.snapshot, path)? {
+                return Ok(false);
+            }
+        }
+        self.passed_over |= !self.retries;
+        Ok(!self.retries)
     }
 
     /// Whether the operation changed one of the paths asked for, or any if none is.
@@ -337,4 +405,121 @@ impl<'a> Chooser<'a> {
 
 fn works_for(info: &StepInfo, message: &str) -> bool {
     info.parent.as_ref().is_some_and(|turn| turn.message.as_deref() == Some(message))
+}
+
+/// Work of an agent that an undo cannot take back, because it was not recorded as steps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Unrecorded {
+    /// The operation that recorded all of it later.
+    pub operation: String,
+    /// The operation before it: restoring that takes back everything since.
+    pub before: String,
+    /// Why it was not recorded, and whose turns are missing.
+    pub gap: Gap,
+}
+
+/// Returns the gaps that are newer than everything in `chosen`, newest first.
+///
+/// Who asks for the last turn may mean one of these. A restore since shows that they were dealt
+/// with.
+pub(super) fn unrecorded(
+    history: &mut History<'_>,
+    scope: &UndoScope,
+    options: &UndoOptions,
+    chosen: &[Piece],
+) -> Result<Vec<Unrecorded>, Error> {
+    let mut found = Vec::new();
+    if !matches!(scope, UndoScope::LastTurn | UndoScope::LastStep) || !options.paths.is_empty() {
+        return Ok(found);
+    }
+    let newest = chosen.iter().map(|piece| piece.entry).min().unwrap_or(usize::MAX);
+    let is_asked_for = |gap: &Gap| match &options.session {
+        Some(session) => gap.turns.iter().any(|turn| turn.session == *session),
+        None => true,
+    };
+    let mut at = 0;
+    while at < newest {
+        let Some(before) = history.before(at)?.map(|before| before.id.clone()) else { break };
+        let entry = &history.entries[at];
+        if entry.kind == OperationKind::Restore {
+            break;
+        }
+        if let Some(gap) = entry.details.gap.clone().filter(is_asked_for) {
+            found.push(Unrecorded { operation: entry.id.clone(), before, gap });
+        }
+        at += 1;
+    }
+    Ok(found)
+}
+
+/// Work that an undo means and cannot take back, because the state before it has expired.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Expired {
+    /// The session.
+    pub session: String,
+    /// The step; `None` for older steps of the session, which the log does not name any more.
+    pub step: Option<StepInfo>,
+}
+
+/// Returns what `scope` means beside `chosen` and what has expired.
+pub(super) fn expired(
+    history: &mut History<'_>,
+    scope: &UndoScope,
+    options: &UndoOptions,
+    chosen: &[Piece],
+) -> Result<Vec<Expired>, Error> {
+    let Some(oldest) = history.entries.len().checked_sub(1) else { return Ok(Vec::new()) };
+    if !history.is_cut_off(oldest)? {
+        // All of a fork was meant, and retention has removed what it shares.
+        let shared = history.shared_is_expired().filter(|_| *scope == UndoScope::Session);
+        let expired = |session: &str| Expired { session: session.to_owned(), step: None };
+        return Ok(shared.map(expired).into_iter().collect());
+    }
+    let is_meant = |info: &StepInfo| {
+        chosen.iter().map(|piece| history.info(*piece)).any(|known| match scope {
+            UndoScope::LastStep | UndoScope::Step { .. } => info.step == known.step,
+            UndoScope::LastTurn | UndoScope::Message { .. } => {
+                info.root_session() == known.root_session() && info.root_turn() == known.root_turn()
+            }
+            UndoScope::From { message, .. } => {
+                info.session == known.session && info.message.as_ref() == Some(message)
+            }
+            UndoScope::Session => info.root_session() == known.root_session(),
+        })
+    };
+    let is_asked_for = |credit: &Credit| {
+        let within = |path: &TreePath| options.paths.iter().any(|asked| path.is_within(asked));
+        let Some(paths) = &credit.paths else { return true };
+        let mut paths = paths.iter().chain(&credit.named);
+        if options.paths.is_empty() { paths.next().is_some() } else { paths.any(within) }
+    };
+    let is_left = |piece: &Piece| {
+        let credit = history.credit(*piece);
+        is_asked_for(credit) && is_meant(&credit.step) && !history.is_undone(*piece)
+    };
+    let left: Vec<Piece> = history.pieces_of(oldest).filter(is_left).collect();
+    let mut steps: Vec<&StepInfo> = left.iter().map(|piece| history.info(*piece)).collect();
+    // A step that began before the oldest operation may have changed more than is recorded.
+    let oldest_id = &history.entries[oldest].id;
+    let began_earlier = |piece: &&Piece| {
+        let begun = &history.credit(**piece).begun;
+        !begun.is_empty() && begun < oldest_id
+    };
+    steps.extend(chosen.iter().filter(began_earlier).map(|piece| history.info(*piece)));
+    let mut found: Vec<Expired> = Vec::new();
+    for info in steps {
+        let expired = Expired { session: info.session.clone(), step: Some(info.clone()) };
+        if !found.contains(&expired) {
+            found.push(expired);
+        }
+    }
+    if *scope == UndoScope::Session {
+        let sessions = chosen.iter().map(|piece| history.info(*piece).session.as_str());
+        for session in sessions.collect::<BTreeSet<&str>>() {
+            if history.has_older_work(session)? {
+                found.insert(0, Expired { session: session.to_owned(), step: None });
+            }
+        }
+    }
+    Ok(found)
 }

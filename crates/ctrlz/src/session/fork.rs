@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::fs::Named;
 use crate::git::ObjectId;
 use crate::scan::Progress;
-use crate::store::{Details, Forked, NewOperation, OperationKind, PackWriter, new_id};
+use crate::store::{Details, Forked, LogEntry, NewOperation, OperationKind, PackWriter, new_id};
 use crate::workspace::{Hold, Options, Point, RestoreOptions, RestoreReport, Workspace};
 
 use super::choose::Lineage;
@@ -54,16 +54,20 @@ impl Workspace {
     ) -> Result<Fork, Error> {
         let hold = self.begin()?;
         self.track_present(&hold, progress)?;
-        let (operation, snapshot) = fork_point(
-            &mut History::open(&hold.store, &hold.work_tree)?,
-            session,
-            options.at.as_deref(),
-        )?;
-        let forked = Forked {
-            session: session.to_owned(),
+        let mut history = History::with_shared(&hold.store, &hold.work_tree)?;
+        let (place, known) = fork_point(&mut history, session, options.at.as_deref())?;
+        let (operation, snapshot) = (known.id, known.snapshot);
+        let own = hold.work_tree.id().to_owned();
+        let log = history.log_of(place).map_or(own, str::to_owned);
+        // What a fork's directory shares with another log is that session's, for its forks too.
+        let shared = history.fork_of(place).map(|(_, session)| session);
+        let from_there = Forked {
+            session: shared.unwrap_or(session).to_owned(),
             message: options.at.clone(),
             operation: operation.clone(),
+            log: Some(log),
         };
+        let forked = Forked { session: session.to_owned(), log: None, ..from_there.clone() };
         let new_session = options.session.clone().unwrap_or_else(new_id);
         if hold.work_tree.newest_of(&hold.store, &new_session)?.is_some() {
             return Err(Error::SessionExists { session: new_session });
@@ -76,8 +80,8 @@ impl Workspace {
         drop(hold);
         let mut fork = Fork { session: new_session, forked, snapshot, into: None, report: None };
         if let Some(into) = &options.into {
-            let (there, report) = self.materialise(into, &operation, progress)?;
-            record(&there.begin()?, &fork.session, &fork.forked)?;
+            let (there, report) = self.materialise(into, &from_there, progress)?;
+            record(&there.begin()?, &fork.session, &from_there)?;
             fork.into = Some(there.root().to_owned());
             fork.report = Some(report);
         }
@@ -100,11 +104,10 @@ impl Workspace {
     fn materialise(
         &self,
         into: &Path,
-        operation: &str,
+        from: &Forked,
         progress: &Progress,
     ) -> Result<(Workspace, RestoreReport), Error> {
-        std::fs::create_dir_all(into).named("create the directory", into)?;
-        let into = into.canonicalize().named("open the directory", into)?;
+        let into = create(into)?;
         let store = self.store_path()?;
         let options = match &self.options().store {
             // The store stays where it is; both work trees use it.
@@ -116,9 +119,8 @@ impl Workspace {
         };
         let there = Workspace::open(&into, options)?;
         let restore = RestoreOptions::default();
-        let (_, work_tree) =
-            self.existing()?.ok_or_else(|| Error::UnknownOperation { id: operation.to_owned() })?;
-        let point = Point::OperationOf { log: work_tree.id().to_owned(), id: operation.to_owned() };
+        let (log, id) = (from.log.clone().unwrap_or_default(), from.operation.clone());
+        let point = Point::OperationOf { log, id };
         let report = there.restore(point, &restore, progress)?;
         Ok((there, report))
     }
@@ -143,12 +145,12 @@ fn record(hold: &Hold, session: &str, forked: &Forked) -> Result<(), Error> {
     hold.work_tree.append(&hold.store, pack, Some(&last), new).map(drop)
 }
 
-/// The newest operation that a fork shares, and its snapshot.
+/// The newest operation that a fork shares, and its place in the history.
 fn fork_point(
     history: &mut History<'_>,
     session: &str,
     at: Option<&str>,
-) -> Result<(String, ObjectId), Error> {
+) -> Result<(usize, LogEntry), Error> {
     let mut found = None;
     let mut known = false;
     let mut place = 0;
@@ -195,14 +197,21 @@ fn fork_point(
         history.before(place)?;
         let Some(entry) = history.entries.get(place) else { break };
         if Some(&entry.id) == operation.as_ref() {
-            return Ok((entry.id.clone(), entry.snapshot));
+            return Ok((place, entry.clone()));
         }
         place += 1;
     }
     Err(Error::UnknownOperation { id: operation.unwrap_or_default() })
 }
 
-fn check_free(into: &Path) -> Result<(), Error> {
+/// Creates a directory and those above it. Returns its path without symlinks.
+pub(super) fn create(into: &Path) -> Result<PathBuf, Error> {
+    std::fs::create_dir_all(into).named("create the directory", into)?;
+    Ok(into.canonicalize().named("open the directory", into)?)
+}
+
+/// Refuses a directory that has something in it.
+pub(super) fn check_free(into: &Path) -> Result<(), Error> {
     match std::fs::read_dir(into) {
         Ok(mut entries) => match entries.next() {
             Some(_) => Err(Error::NotEmpty { path: into.to_owned() }),

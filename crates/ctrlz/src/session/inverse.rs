@@ -1,17 +1,22 @@
 //! The inverse of changes: what the present would be had they not been made.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::Read;
 
-use crate::compare::{Change, Entry, Status, changes, find, merge_lines};
+use crate::compare::{Change, Entry, Status, Trees, changes, find, merge_lines};
 use crate::error::Error;
-use crate::git::{EntryKind, Kind, ObjectId, diff_lines};
+use crate::fs::{Dir, FileKind, MODE_BITS};
+use crate::git::{EntryKind, Hasher, Kind, ObjectId, diff_lines};
 use crate::path::TreePath;
 use crate::restore::{ModeChange, Now, NowAt, Request, Wanted};
-use crate::store::{Companion, Operation, PackWriter, Store, read_companion};
-use crate::workspace::{Absence, Modes, dirs_above, is_binary};
+use crate::scan::EntryStat;
+use crate::store::{Companion, Meta, Operation, PackWriter, Store, read_companion};
+use crate::workspace::{Absence, Modes, dirs_above, is_binary, is_dir_of, is_shared_memory};
 
 use super::history::{History, Span};
-use super::undo::Conflict;
+use super::undo::{Conflict, ConflictReason};
+
+const NO_MERGE: &str = "it was changed since, and the changes do not merge";
 
 /// What to do about a file that was changed since in a way that does not merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +33,22 @@ struct Track<'a> {
     changes: Vec<(Change, &'a Span)>,
 }
 
+/// The permissions of a path before and after a change; `None` where there was no file.
+#[derive(Clone, Copy)]
+struct ModeStep {
+    before: Option<u32>,
+    after: Option<u32>,
+}
+
+/// Takes changes of permissions back, newest first. Permissions that were changed since stay.
+fn merge_modes(present: Option<u32>, changes: &[ModeStep]) -> Option<u32> {
+    changes.iter().fold(present, |mode, change| match mode {
+        None => change.before,
+        Some(_) if mode == change.after => change.before.or(mode),
+        Some(_) => mode,
+    })
+}
+
 /// What to invert, and how.
 pub(super) struct Inversion<'a> {
     /// What was taken back already; `None` for redo, which takes back all of it.
@@ -39,8 +60,12 @@ pub(super) struct Inversion<'a> {
     pub(super) on_conflict: OnConflict,
     /// Whether changes of ignored files that no tool named are taken back too.
     pub(super) ignored: bool,
+    /// Whether changes are taken back that may be an interrupted step's or the user's.
+    pub(super) unclear: bool,
     /// The companion of the present state.
     pub(super) companion: Option<ObjectId>,
+    /// The work tree.
+    pub(super) root: &'a Dir,
 }
 
 /// What an inversion asks for.
@@ -55,7 +80,7 @@ pub(super) struct Inverted {
 }
 
 impl Inversion<'_> {
-    fn is_asked_for(&self, path: &TreePath) -> bool {
+    pub(super) fn is_asked_for(&self, path: &TreePath) -> bool {
         self.limit.is_empty() || self.limit.iter().any(|limit| path.is_within(limit))
     }
 
@@ -69,9 +94,15 @@ impl Inversion<'_> {
         operation.details.credits.iter().all(|credit| is_taken(&credit.step.step))
     }
 
+    /// Whether a path is taken back although the evidence does not say whose the change is:
+    /// because of an option, or because it was named.
+    fn takes_undecided(&self, path: &TreePath) -> bool {
+        self.on_conflict == OnConflict::TakeTheirs || self.limit.contains(path)
+    }
+
     fn is_done(&self, span: &Span, path: &TreePath) -> bool {
         let step = self.history.zip(span.info.as_ref());
-        step.is_some_and(|(history, info)| history.is_path_undone(&info.step, path))
+        step.is_some_and(|(history, info)| history.is_path_undone(&info.step, span.entry, path))
     }
 }
 
@@ -91,20 +122,32 @@ pub(super) fn invert(
         },
         pack: PackWriter::new(&store.objects_dir()),
         merged: HashMap::new(),
+        modes: BTreeMap::new(),
     };
     let (mut tracks, hidden) = gather(store, inversion)?;
-    inverter.shared();
+    inverter.gather_modes(&tracks)?;
+    inverter.undecided();
     inverter.follow_renames(&mut tracks)?;
     for (path, track) in &tracks {
         inverter.path(path, track, None)?;
     }
     inverter.modes_and_dirs()?;
     inverter.ignored_files(&hidden)?;
+    inverter.keep_other_halves(&tracks)?;
     let Inverter { out, pack, .. } = inverter;
     // Merged texts are new objects; the plan needs them readable.
     pack.publish()?;
     store.objects.refresh()?;
     Ok(out)
+}
+
+/// Whether a change is about the shared memory of a database, which is never put back.
+fn is_transient(store: &Store, change: &Change) -> Result<bool, Error> {
+    let either = change.before.or(change.after).filter(|entry| entry.kind.is_file());
+    match either {
+        Some(entry) => is_shared_memory(&store.objects, &change.path, &entry.id),
+        None => Ok(false),
+    }
 }
 
 /// A path that a snapshot no longer holds because it is ignored or skipped now.
@@ -120,24 +163,26 @@ fn gather<'a>(
 ) -> Result<(BTreeMap<TreePath, Track<'a>>, Vec<Hidden<'a>>), Error> {
     let mut tracks: BTreeMap<TreePath, Track<'a>> = BTreeMap::new();
     let mut hidden = Vec::new();
-    let forced = inversion.on_conflict == OnConflict::TakeTheirs;
     for span in inversion.spans.iter().rev() {
         let mut covered = Absence::of_operation(store, &span.after);
         let aside = span.before.meta.companion.map(|id| read_companion(&store.objects, &id));
         let aside = aside.and_then(Result::ok);
-        let with_shared = forced || inversion.takes_all_of(&span.after);
+        let takes_all = inversion.takes_all_of(&span.after);
         for mut change in changes(&store.objects, &span.before.snapshot, &span.after.snapshot)? {
+            let undecided = inversion.takes_undecided(&change.path);
             let own = span.owns(&change.path)
-                || (with_shared && span.after.details.shared.contains(&change.path));
+                || ((undecided || takes_all) && span.after.details.shared.contains(&change.path))
+                || ((undecided || inversion.unclear) && span.unclear.contains(&change.path));
             if !own || !inversion.is_asked_for(&change.path) {
                 continue;
             }
-            if inversion.is_done(span, &change.path) {
+            if inversion.is_done(span, &change.path) || is_transient(store, &change)? {
                 continue;
             }
             if let (None, Some(aside)) = (change.before, &aside) {
                 // It was ignored before, and is not any more.
-                change.before = find(&store.objects, &aside.tree, &change.path)?;
+                let kept = find(&store.objects, &aside.tree, &change.path)?;
+                change.before = kept.filter(|entry| !entry.kind.is_tree());
             }
             // Left out afterwards is not deleted.
             if change.after.is_none() && covered.doubt(&change.path)?.is_some() {
@@ -160,6 +205,8 @@ struct Inverter<'a> {
     /// Merged texts, which the pack holds and nobody can read yet: an earlier change of the same
     /// path may have to be merged out of one.
     merged: HashMap<ObjectId, Vec<u8>>,
+    /// The changes of permissions that the spans made, newest first.
+    modes: BTreeMap<Vec<u8>, Vec<ModeStep>>,
 }
 
 impl Inverter<'_> {
@@ -173,45 +220,54 @@ impl Inverter<'_> {
     ) -> Result<(), Error> {
         let ours = match self.now.at(path.as_bytes()) {
             NowAt::File { entry, .. } => Some(entry),
+            NowAt::Dir if !self.left_a_directory(path, track)? => {
+                let why = "a directory was made there since";
+                self.conflict(path, ConflictReason::Merge, why.into());
+                return Ok(());
+            }
             NowAt::Nothing | NowAt::Dir => None,
             NowAt::Unsaved(why) => {
-                self.conflict(path, why);
+                self.conflict(path, ConflictReason::NotProven, why);
                 return Ok(());
             }
         };
         let mut wanted = merged.or(ours);
+        let mut moved = false;
         for (change, span) in track.changes.iter().skip(usize::from(merged.is_some())) {
             if change.before.is_none() && wanted == change.after {
                 // What an operation of ours made was not there; the plan has looked.
                 let is_ours = span.info.is_none() && span.named.contains(path);
                 let doubt = Absence::of_operation(self.store, &span.before).doubt(path)?;
                 if let Some(reason) = doubt.filter(|_| !is_ours) {
-                    self.conflict(path, reason.describe());
+                    self.conflict(path, ConflictReason::NotProven, reason.describe());
                     return Ok(());
                 }
             }
+            let forced = self.inversion.on_conflict == OnConflict::TakeTheirs;
             match self.merge(wanted, change)? {
-                Some(merged) => wanted = merged,
-                None if self.inversion.on_conflict == OnConflict::TakeTheirs => {
-                    wanted = change.before;
+                Some(merged) if self.keeps_lines(merged, change)? => {
+                    moved = true;
+                    wanted = if forced { change.before } else { merged };
                 }
+                Some(merged) => wanted = merged,
+                None if forced => wanted = change.before,
                 None => {
-                    let why = "it was changed since, and the changes do not merge";
-                    self.conflict(path, why.into());
+                    self.conflict(path, ConflictReason::Merge, NO_MERGE.into());
                     return Ok(());
                 }
             }
+        }
+        if moved && self.inversion.on_conflict == OnConflict::Keep {
+            let why = "lines of the step were moved within the file and are still there";
+            self.conflict(path, ConflictReason::Merge, why.into());
         }
         if wanted == ours {
-            return Ok(());
+            // A directory that the step made goes also if its last file went since.
+            return if ours.is_none() { self.empty_out(path, track) } else { Ok(()) };
         }
-        let kind = wanted.map_or(EntryKind::File, |entry| entry.kind);
-        let mode = match track.changes.last() {
-            Some((_, span)) => self.mode_before(span, path, kind)?,
-            None => 0o644,
-        };
+        let mode = self.merged_mode(path, wanted.map_or(EntryKind::File, |entry| entry.kind));
         let wanted = match wanted {
-            Some(entry) => Wanted::Entry { entry, mode },
+            Some(entry) => Wanted::Entry { entry: with_mode(entry, mode), mode },
             None => {
                 self.empty_out(path, track)?;
                 Wanted::Absent
@@ -221,20 +277,133 @@ impl Inverter<'_> {
         Ok(())
     }
 
-    /// The permissions that a file had before a span, also where it was ignored then.
-    fn mode_before(&self, span: &Span, path: &TreePath, kind: EntryKind) -> Result<u32, Error> {
+    /// Whether the newest change of a path left a directory there, or an undo may replace one anyway.
+    fn left_a_directory(&self, path: &TreePath, track: &Track<'_>) -> Result<bool, Error> {
+        let forced = self.inversion.on_conflict == OnConflict::TakeTheirs;
+        let Some((_, span)) = track.changes.first().filter(|_| !forced) else { return Ok(true) };
+        let (trees, meta) = (Trees::new(&self.store.objects), Some(&span.after.meta));
+        is_dir_of(&trees, &span.after.snapshot, meta, path.as_bytes())
+    }
+
+    /// The permissions of a file without the changes of the spans.
+    fn merged_mode(&self, path: &TreePath, kind: EntryKind) -> u32 {
+        let present = match self.now.at(path.as_bytes()) {
+            NowAt::File { stat, entry, .. } if entry.kind.is_file() => Some(stat.mode & MODE_BITS),
+            NowAt::File { .. } | NowAt::Nothing | NowAt::Dir | NowAt::Unsaved(_) => None,
+        };
+        let changes = self.modes.get(path.as_bytes()).map(Vec::as_slice).unwrap_or_default();
+        merge_modes(present, changes).unwrap_or_else(|| usual_mode(kind))
+    }
+
+    /// Gathers how the spans changed permissions: of files whose content they changed, and of all
+    /// others whose recorded permissions differ.
+    fn gather_modes(&mut self, tracks: &BTreeMap<TreePath, Track<'_>>) -> Result<(), Error> {
+        let mut of_span: HashMap<usize, Vec<&Change>> = HashMap::new();
+        for (change, span) in tracks.values().flat_map(|track| &track.changes) {
+            of_span.entry(std::ptr::from_ref(*span).addr()).or_default().push(change);
+        }
+        let inversion = self.inversion;
+        for span in inversion.spans.iter().rev() {
+            let (before, after) = (&span.before.meta, &span.after.meta);
+            let (then, left) = (Modes::of(Some(before)), Modes::of(Some(after)));
+            let changed = of_span.remove(&std::ptr::from_ref(span).addr()).unwrap_or_default();
+            let changed: BTreeMap<&TreePath, &Change> =
+                changed.into_iter().map(|change| (&change.path, change)).collect();
+            let mut steps = Vec::new();
+            for (path, change) in &changed {
+                let was_kept = match change.before {
+                    Some(entry) => self.kept_mode(span, path, entry.kind)?,
+                    None => None,
+                };
+                let special = |modes: &Modes<'_>| match self.now.at(path.as_bytes()) {
+                    NowAt::File { stat, .. } => modes.unrecorded(stat.mode),
+                    NowAt::Nothing | NowAt::Dir | NowAt::Unsaved(_) => 0,
+                };
+                let of = |modes: &Modes<'_>, entry: Entry| {
+                    modes.of_file(path.as_bytes(), entry.kind) | special(modes)
+                };
+                let is_file = |entry: &Entry| entry.kind.is_file();
+                let before = change.before.filter(is_file).map(|entry| of(&then, entry));
+                let after = change.after.filter(is_file).map(|entry| of(&left, entry));
+                let before = was_kept.or(before);
+                steps.push(((*path).clone(), ModeStep { before, after }));
+            }
+            for path in self.paths_with_other_modes(span)? {
+                let unclear = span.unclear.contains(&path);
+                let takes = inversion.unclear || inversion.takes_undecided(&path);
+                let own = inversion.is_asked_for(&path)
+                    && (span.owns(&path) || (unclear && takes))
+                    && !inversion.is_done(span, &path)
+                    && !changed.contains_key(&path);
+                let (kind, special) = match self.now.at(path.as_bytes()) {
+                    NowAt::File { stat, entry, .. } => (entry.kind, stat.mode & 0o7000),
+                    // Another change of the turn removed it.
+                    _ => match find(&self.store.objects, &span.after.snapshot, &path)? {
+                        Some(entry) if entry.kind.is_file() => (entry.kind, 0),
+                        _ => continue,
+                    },
+                };
+                if own {
+                    let of = |modes: &Modes<'_>| {
+                        let mode = modes.of_file(path.as_bytes(), kind);
+                        Some(mode | modes.unrecorded(special))
+                    };
+                    steps.push((path.clone(), ModeStep { before: of(&then), after: of(&left) }));
+                }
+            }
+            for (path, step) in steps {
+                if step.before != step.after {
+                    self.modes.entry(path.as_bytes().to_vec()).or_default().push(step);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Files of a span whose permissions may differ before and after it.
+    fn paths_with_other_modes(&self, span: &Span) -> Result<Vec<TreePath>, Error> {
+        let (before, after) = (&span.before.meta, &span.after.meta);
+        if before.common == after.common {
+            if before.modes == after.modes {
+                return Ok(Vec::new());
+            }
+            let listed = before.modes.iter().chain(&after.modes);
+            let listed: BTreeSet<Vec<u8>> =
+                listed.map(|(text, _)| text.clone().into_bytes()).collect();
+            return Ok(listed.iter().filter_map(|bytes| TreePath::parse(bytes).ok()).collect());
+        }
+        // The permissions that most files have changed, so those of every file may have.
+        let all = changes(&self.store.objects, &ObjectId::EMPTY_TREE, &span.after.snapshot)?;
+        Ok(all.into_iter().map(|change| change.path).collect())
+    }
+
+    /// The permissions that a file had before a span in the companion, if it was ignored then.
+    fn kept_mode(
+        &self,
+        span: &Span,
+        path: &TreePath,
+        kind: EntryKind,
+    ) -> Result<Option<u32>, Error> {
         let objects = &self.store.objects;
         if let Some(aside) = span.before.meta.companion
             && let Ok(aside) = read_companion(objects, &aside)
             && find(objects, &aside.tree, path)?.is_some()
         {
-            return Ok(aside.mode_of(path.as_bytes(), usual_mode(kind)));
+            return Ok(Some(aside.mode_of(path.as_bytes(), usual_mode(kind))));
         }
-        Ok(Modes::of(Some(&span.before.meta)).of_file(path.as_bytes(), kind))
+        Ok(None)
     }
 
-    fn conflict(&mut self, path: &TreePath, why: String) {
-        self.out.conflicts.push(Conflict { path: path.clone(), why });
+    fn has_conflict(&self, path: &TreePath) -> bool {
+        self.out.conflicts.iter().any(|conflict| conflict.path == *path)
+    }
+
+    /// Reports a conflict. One reason per path is enough.
+    fn conflict(&mut self, path: &TreePath, reason: ConflictReason, why: String) {
+        if self.has_conflict(path) {
+            return;
+        }
+        self.out.conflicts.push(Conflict { path: path.clone(), reason, why });
     }
 
     /// Takes edits of a file that the changes renamed back to its old name, where they merge.
@@ -247,7 +416,8 @@ impl Inverter<'_> {
                     return None;
                 };
                 let is_edited = change.before.is_none() && change.after != Some(ours);
-                is_edited.then(|| (path.clone(), ours))
+                // Edits that nothing decides about stay where they are.
+                (is_edited && !self.has_conflict(path)).then(|| (path.clone(), ours))
             })
             .collect();
         for (new_name, ours) in edited {
@@ -303,19 +473,31 @@ impl Inverter<'_> {
         Ok(best.map(|(_, path)| path.clone()))
     }
 
-    /// What changed while several steps were open is only told, unless all of them are taken back.
-    fn shared(&mut self) {
-        if self.inversion.on_conflict == OnConflict::TakeTheirs {
-            return;
+    /// Reports changes whose owner nothing decides: those made while several steps were open, unless
+    /// all of them are taken back, and those that may be an interrupted step's or the user's.
+    fn undecided(&mut self) {
+        let inversion = self.inversion;
+        let mut found: BTreeMap<&TreePath, ConflictReason> = BTreeMap::new();
+        for span in inversion.spans {
+            let shared = span.after.details.shared.iter();
+            let shared = shared.filter(|_| !inversion.takes_all_of(&span.after));
+            let unclear = span.unclear.iter().filter(|_| !inversion.unclear);
+            let shared = shared.map(|path| (path, ConflictReason::Shared));
+            let all = shared.chain(unclear.map(|path| (path, ConflictReason::Unclear)));
+            found.extend(all.filter(|(path, _)| !inversion.is_done(span, path)));
         }
-        let spans = self.inversion.spans;
-        let others = spans.iter().filter(|span| !self.inversion.takes_all_of(&span.after));
-        let shared: BTreeSet<&TreePath> =
-            others.flat_map(|span| &span.after.details.shared).collect();
-        for path in shared {
-            if self.inversion.is_asked_for(path) {
-                let why = "it changed while several steps were open; --force takes it back";
-                self.conflict(path, why.into());
+        for (path, reason) in found {
+            if inversion.is_asked_for(path) && !inversion.takes_undecided(path) {
+                let why = match reason {
+                    ConflictReason::Unclear => {
+                        "it changed while the interrupted command may have been running; \
+                         --force or naming it takes it back"
+                    }
+                    _ => {
+                        "it changed while several steps were open; --force or naming it takes it back"
+                    }
+                };
+                self.conflict(path, reason, why.into());
             }
         }
     }
@@ -346,21 +528,30 @@ impl Inverter<'_> {
                 if !self.inversion.is_asked_for(path)
                     || self.inversion.is_done(span, path)
                     || crossed
+                    || !(span.owns_unnamed() || span.named.contains(path))
+                    || is_transient(self.store, &change)?
                 {
                     continue;
                 }
-                let named = span.named.contains(path);
+                // Whatever an operation of ours changed is its own.
+                let named = span.info.is_none() || span.named.contains(path);
+                let credits = &span.after.details.credits;
+                let shared = credits.len() > 1 && !self.inversion.takes_all_of(&span.after);
                 let unknown = was.as_ref().is_some_and(|was| was.is_unknown(path.as_bytes()));
                 let why = match change.status() {
                     Status::Deleted => None,
-                    Status::Modified if named || self.inversion.ignored => None,
+                    Status::Modified if named || (self.inversion.ignored && !shared) => None,
                     Status::Added if named && !unknown => None,
                     Status::Modified => Some("an ignored file was changed"),
                     Status::Added => Some("an ignored file was made"),
                 };
                 match why {
                     Some(why) => {
-                        let left = Conflict { path: path.clone(), why: why.into() };
+                        let left = Conflict {
+                            path: path.clone(),
+                            reason: ConflictReason::Ignored,
+                            why: why.into(),
+                        };
                         self.out.ignored_left.push(left);
                     }
                     None => {
@@ -439,7 +630,8 @@ impl Inverter<'_> {
                 self.out.request.modes.push(change);
             } else {
                 let why = "an ignored file's permissions were changed".into();
-                self.out.ignored_left.push(Conflict { path, why });
+                let reason = ConflictReason::Ignored;
+                self.out.ignored_left.push(Conflict { path, reason, why });
             }
         }
         Ok(())
@@ -460,26 +652,37 @@ impl Inverter<'_> {
             // What is in an ignored directory is seen by nobody but the companion.
             (_, Some(entry)) => Some(entry),
             (NowAt::Nothing, None) => None,
-            (NowAt::File { .. }, None) => {
-                // No longer ignored, so the snapshots themselves say what became of it.
-                return Ok(());
+            // No longer left out. If the snapshots themselves speak of it, it is decided already.
+            (NowAt::File { entry, .. }, None) => {
+                if self.out.request.wanted.contains_key(path.as_bytes()) || self.has_conflict(path)
+                {
+                    return Ok(());
+                }
+                Some(entry)
             }
+            (NowAt::Unsaved(_), None) if self.on_disk(path).is_some() => self.on_disk(path),
             (NowAt::Dir | NowAt::Unsaved(_), None) => {
-                self.conflict(path, "it is ignored, and what is there now is not kept".into());
+                let why = "it is ignored, and what is there now is not kept";
+                self.conflict(path, ConflictReason::NotProven, why.into());
                 return Ok(());
             }
         };
         let mut wanted = ours;
         let mut mode = 0o644;
+        // Only what the store holds can be merged.
+        let is_held = ours.is_none_or(|ours| objects.holds(&ours.id));
         for (change, then) in track {
+            if !is_held && wanted == ours && ours != change.after && ours != change.before {
+                self.conflict(path, ConflictReason::Merge, NO_MERGE.into());
+                return Ok(());
+            }
             match self.merge(wanted, change)? {
                 Some(merged) => wanted = merged,
                 None if self.inversion.on_conflict == OnConflict::TakeTheirs => {
                     wanted = change.before;
                 }
                 None => {
-                    let why = "it was changed since, and the changes do not merge";
-                    self.conflict(path, why.into());
+                    self.conflict(path, ConflictReason::Merge, NO_MERGE.into());
                     return Ok(());
                 }
             }
@@ -488,10 +691,206 @@ impl Inverter<'_> {
         if wanted == ours {
             return Ok(());
         }
+        if wanted.is_none() {
+            // Directories that were made for it go with it, if nothing else is in them.
+            let trees = Trees::new(objects);
+            for dir in dirs_above(path.as_bytes()) {
+                let mut before = self.inversion.spans.iter().map(|span| &span.before);
+                let was_dir = before.try_fold(false, |any, before| {
+                    let meta = Some(&before.meta);
+                    is_dir_of(&trees, &before.snapshot, meta, dir).map(|is_dir| any || is_dir)
+                })?;
+                if !was_dir {
+                    self.out.request.emptied.insert(dir.to_vec());
+                }
+            }
+        }
         let wanted = wanted.map_or(Wanted::Absent, |entry| Wanted::Entry { entry, mode });
         self.out.request.wanted.insert(path.as_bytes().to_vec(), wanted);
         self.out.ignored.push(path.clone());
         Ok(())
+    }
+
+    /// Leaves files that hold the only copy of something: the step moved or copied it there from a
+    /// path that it then removed or overwrote, and the plan does not bring that path back.
+    fn keep_other_halves(&mut self, tracks: &BTreeMap<TreePath, Track<'_>>) -> Result<(), Error> {
+        let sources = self.taken_contents(tracks)?;
+        let made: Vec<(TreePath, Entry, &Span)> = tracks
+            .iter()
+            .filter_map(|(path, track)| {
+                let (change, span) = track.changes.last()?;
+                let NowAt::File { entry, .. } = self.now.at(path.as_bytes()) else { return None };
+                let goes = match self.out.request.wanted.get(path.as_bytes())? {
+                    Wanted::Absent => change.before.is_none(),
+                    Wanted::Entry { entry: wanted, .. } => wanted.id != entry.id,
+                };
+                goes.then(|| (path.clone(), entry, *span))
+            })
+            .collect();
+        for (path, entry, span) in made {
+            let why = match sources.get(&(span.entry, entry.id)) {
+                Some(taken) => {
+                    let mut back = taken.iter().map(|from| self.comes_back(from, &entry.id));
+                    if back.try_fold(false, |any, back| back.map(|back| any || back))? {
+                        continue;
+                    }
+                    format!("it holds the only copy of what was {}", taken[0])
+                }
+                None if self.out.request.wanted.get(path.as_bytes()) == Some(&Wanted::Absent)
+                    && self.came_from_elsewhere(&path, &entry, span, tracks)? =>
+                {
+                    "it was moved here from a place that is not recorded".into()
+                }
+                None => continue,
+            };
+            self.out.request.wanted.remove(path.as_bytes());
+            self.conflict(&path, ConflictReason::OtherHalf, why);
+        }
+        self.keep_moved_dirs(tracks);
+        Ok(())
+    }
+
+    /// The contents that each span took away from paths, ignored ones included, by its place in the
+    /// log.
+    fn taken_contents(
+        &self,
+        tracks: &BTreeMap<TreePath, Track<'_>>,
+    ) -> Result<HashMap<(usize, ObjectId), Vec<TreePath>>, Error> {
+        let objects = &self.store.objects;
+        let mut taken: HashMap<(usize, ObjectId), Vec<TreePath>> = HashMap::new();
+        let mut note = |span: &Span, change: &Change| {
+            if let Some(before) = change.before.filter(|before| before.kind.is_file()) {
+                taken.entry((span.entry, before.id)).or_default().push(change.path.clone());
+            }
+        };
+        // A version that another undone change made is no content from before.
+        for (change, span) in tracks.values().filter_map(|track| track.changes.last()) {
+            note(span, change);
+        }
+        for span in self.inversion.spans {
+            let tree = |id: Option<ObjectId>| {
+                let companion = id.and_then(|id| read_companion(objects, &id).ok());
+                companion.map_or(ObjectId::EMPTY_TREE, |companion| companion.tree)
+            };
+            let (was, is) = (tree(span.before.meta.companion), tree(span.after.meta.companion));
+            if was != is {
+                changes(objects, &was, &is)?.iter().for_each(|change| note(span, change));
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Whether a path will have this content.
+    fn comes_back(&self, path: &TreePath, content: &ObjectId) -> Result<bool, Error> {
+        let wanted = self.out.request.wanted.get(path.as_bytes());
+        Ok(match (wanted, self.now.at(path.as_bytes())) {
+            // The path comes back as it was, or merged with what was done to it since.
+            (Some(Wanted::Entry { .. }), _) => true,
+            (Some(Wanted::Absent), _) => false,
+            (None, NowAt::File { entry, .. }) => entry.id == *content,
+            (None, _) => match self.inversion.companion {
+                Some(id) => match read_companion(&self.store.objects, &id) {
+                    Ok(now) => find(&self.store.objects, &now.tree, path)?
+                        .is_some_and(|entry| entry.id == *content),
+                    Err(_) => false,
+                },
+                None => false,
+            },
+        })
+    }
+
+    /// Whether a file that a step seems to have made is older than the step, so that the step moved
+    /// it from where no snapshot looks.
+    fn came_from_elsewhere(
+        &self,
+        path: &TreePath,
+        entry: &Entry,
+        span: &Span,
+        tracks: &BTreeMap<TreePath, Track<'_>>,
+    ) -> Result<bool, Error> {
+        let NowAt::File { stat, .. } = self.now.at(path.as_bytes()) else { return Ok(false) };
+        if stat.kind != FileKind::File || !self.is_older(path.as_bytes(), span) {
+            return Ok(false);
+        }
+        // Another name of it stays, so nothing is lost.
+        let (parent, name) = crate::path::split(path.as_bytes());
+        let found = self.inversion.root.open_below(parent).and_then(|dir| dir.stat(name));
+        if found.is_ok_and(|found| found.is_some_and(|found| found.links > 1)) {
+            return Ok(false);
+        }
+        // A version of a path that comes back explains it.
+        let is_version = |change: &Change| {
+            let ids = [change.before, change.after].into_iter().flatten().map(|entry| entry.id);
+            ids.into_iter().any(|id| id == entry.id) && change.path != *path
+        };
+        for (change, _) in tracks.values().flat_map(|track| &track.changes) {
+            if is_version(change) && self.comes_back(&change.path, &entry.id)? {
+                return Ok(false);
+            }
+        }
+        // A file that was moved within the tree and changed on the way is known by its text.
+        let text = self.store.objects.blob(&entry.id)?;
+        for (old, track) in tracks {
+            let comes_back =
+                matches!(self.out.request.wanted.get(old.as_bytes()), Some(Wanted::Entry { .. }));
+            let before = track.changes.last().and_then(|(change, _)| change.before);
+            if let Some(before) = before.filter(|before| comes_back && before.kind.is_file())
+                && similarity(&self.store.objects.blob(&before.id)?, &text) >= 0.5
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether what is at a path came into being before the span's step began.
+    fn is_older(&self, path: &[u8], span: &Span) -> bool {
+        let (parent, name) = crate::path::split(path);
+        let born = self.inversion.root.open_below(parent).ok().and_then(|dir| dir.birth(name));
+        born.is_some_and(|born| span.began_millis > 0 && born.millis() < span.began_millis)
+    }
+
+    /// Reports what stays in a directory that a step moved, because no snapshot holds it.
+    fn keep_moved_dirs(&mut self, tracks: &BTreeMap<TreePath, Track<'_>>) {
+        let mut moved: BTreeMap<Vec<u8>, &Span> = BTreeMap::new();
+        for (path, track) in tracks {
+            let Some((change, span)) = track.changes.last() else { continue };
+            for dir in dirs_above(path.as_bytes()).filter(|_| change.before.is_none()) {
+                let made = self.out.request.emptied.contains(dir);
+                if made && self.is_older(dir, span) {
+                    moved.insert(dir.to_vec(), span);
+                }
+            }
+        }
+        for dir in moved.keys() {
+            for (path, is_recorded) in self.now.entries_of(dir) {
+                let Ok(path) = TreePath::parse(&path) else { continue };
+                let comes = self.out.request.wanted.contains_key(path.as_bytes());
+                if !is_recorded && !comes && !self.has_conflict(&path) {
+                    let why =
+                        "it was moved here with its directory and is not recorded, so it stays";
+                    self.conflict(&path, ConflictReason::OtherHalf, why.into());
+                }
+            }
+        }
+    }
+
+    /// A file as it is on disk, where no snapshot looks; `None` if it is none or cannot be read.
+    fn on_disk(&self, path: &TreePath) -> Option<Entry> {
+        let (parent, name) = crate::path::split(path.as_bytes());
+        let dir = self.inversion.root.open_below(parent).ok()?;
+        let stat = dir.stat(name).ok()??;
+        let kind = crate::restore::entry_kind(&EntryStat::from(&stat)).filter(|k| k.is_file())?;
+        let mut file = dir.open_file(name).ok()?;
+        let mut hasher = Hasher::object(Kind::Blob, stat.bytes);
+        let mut buffer = vec![0; 128 * 1024];
+        loop {
+            match file.read(&mut buffer).ok()? {
+                0 => break,
+                count => hasher.update(&buffer[..count]),
+            }
+        }
+        hasher.finish().map(|id| Entry { kind, id })
     }
 
     /// Directories that the changes made go when their last file goes.
@@ -541,6 +940,39 @@ impl Inverter<'_> {
         Ok(id.map(|id| Some(Entry { kind, id })))
     }
 
+    /// Whether lines that only the change wrote are still in the file after it was merged out: they
+    /// were moved to another place.
+    fn keeps_lines(&self, merged: Option<Entry>, change: &Change) -> Result<bool, Error> {
+        /// Shorter lines, as brackets are, say nothing about who wrote them.
+        const MIN_BYTES: usize = 4;
+        let (Some(merged), Some(base), Some(theirs)) = (merged, change.after, change.before) else {
+            return Ok(false);
+        };
+        let exact = merged.id == theirs.id || base.id == theirs.id;
+        let files = [merged, base, theirs].iter().all(|entry| entry.kind.is_file());
+        // Only a text that was merged has been read.
+        let Some(text) = self.merged.get(&merged.id).cloned().or_else(|| {
+            let is_text = !exact && files && self.store.objects.holds(&merged.id);
+            is_text.then(|| self.store.objects.blob(&merged.id).ok()).flatten()
+        }) else {
+            return Ok(false);
+        };
+        if exact || is_binary(&text) {
+            return Ok(false);
+        }
+        let read = |id: &ObjectId| match self.merged.get(id) {
+            Some(text) => Ok(text.clone()),
+            None => self.store.objects.blob(id),
+        };
+        let (base, theirs) = (read(&base.id)?, read(&theirs.id)?);
+        let lines = |text: &[u8]| -> BTreeSet<Vec<u8>> {
+            let lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+            lines.filter(|line| line.len() >= MIN_BYTES).map(<[u8]>::to_vec).collect()
+        };
+        let (before, left) = (lines(&theirs), lines(&text));
+        Ok(lines(&base).iter().any(|line| !before.contains(line) && left.contains(line)))
+    }
+
     fn merge_texts(
         &mut self,
         base: &ObjectId,
@@ -570,53 +1002,113 @@ impl Inverter<'_> {
     fn modes_and_dirs(&mut self) -> Result<(), Error> {
         let inversion = self.inversion;
         let asked = |path: &TreePath| inversion.is_asked_for(path);
+        let trees = Trees::new(&self.store.objects);
         for span in inversion.spans.iter().rev() {
             let (before, after) = (&span.before.meta, &span.after.meta);
             let made: BTreeSet<&TreePath> = after.empty_dirs.iter().collect();
+            // Newest first, so that of several changes of a directory the oldest decides.
             for dir in before.empty_dirs.iter().filter(|dir| !made.contains(dir)) {
                 if asked(dir) && span.owns_dir(dir) {
                     let mode = before.mode_map().get(dir.as_bytes()).copied();
                     let mode = mode.unwrap_or(before.common.dir);
+                    self.out.request.emptied.remove(dir.as_bytes());
                     self.out.request.dirs.insert(dir.as_bytes().to_vec(), mode);
                 }
             }
             for dir in after.empty_dirs.iter().filter(|dir| !before.empty_dirs.contains(dir)) {
                 if asked(dir) && span.owns_dir(dir) {
-                    self.out.request.emptied.insert(dir.as_bytes().to_vec());
-                    self.out.request.emptied.extend(dirs_above(dir.as_bytes()).map(<[u8]>::to_vec));
+                    let own = std::iter::once(dir.as_bytes()).chain(dirs_above(dir.as_bytes()));
+                    for made in own {
+                        if !is_dir_of(&trees, &span.before.snapshot, Some(before), made)? {
+                            self.out.request.dirs.remove(made);
+                            self.out.request.emptied.insert(made.to_vec());
+                        }
+                    }
                 }
             }
-            self.modes(span, &asked)?;
+            self.dir_modes(span, &trees)?;
+        }
+        // Several changes may cancel each other out.
+        self.out.request.modes.retain(|change| change.from != change.to);
+        for (path, changes) in &self.modes {
+            let NowAt::File { stat, entry, .. } = self.now.at(path) else { continue };
+            let from = stat.mode & MODE_BITS;
+            let to = merge_modes(Some(from), changes).unwrap_or(from);
+            if from != to && entry.kind.is_file() {
+                let path = path.clone();
+                self.out.request.modes.push(ModeChange { path, from, to, is_dir: false });
+            }
         }
         Ok(())
     }
 
-    fn modes(&mut self, span: &Span, asked: &dyn Fn(&TreePath) -> bool) -> Result<(), Error> {
+    /// Permissions of directories: those that have to be made again get the ones from before, those
+    /// that stay get them back unless they were changed since.
+    fn dir_modes(&mut self, span: &Span, trees: &Trees<'_>) -> Result<(), Error> {
         let (before, after) = (&span.before.meta, &span.after.meta);
-        if before.modes == after.modes && before.common == after.common {
-            return Ok(());
-        }
-        let (then, left) = (Modes::of(Some(before)), Modes::of(Some(after)));
-        let paths: BTreeSet<Vec<u8>> = if before.common == after.common {
-            let listed = before.modes.iter().chain(&after.modes);
-            listed.map(|(text, _)| text.clone().into_bytes()).collect()
-        } else {
-            // What most files have has changed, so every file may have.
-            let all = changes(&self.store.objects, &ObjectId::EMPTY_TREE, &span.after.snapshot)?;
-            all.into_iter().map(|change| change.path.as_bytes().to_vec()).collect()
+        let (then, left) = (before.mode_map(), after.mode_map());
+        self.out.request.common_dir_mode = before.common.dir;
+        let request = &mut self.out.request;
+        request.dir_modes.extend(then.iter().map(|(path, mode)| (path.clone(), *mode)));
+        let differs = |path: &&Vec<u8>| {
+            let mode = |modes: &HashMap<Vec<u8>, u32>, usual: u32| {
+                modes.get(*path).copied().unwrap_or(usual)
+            };
+            mode(&then, before.common.dir) != mode(&left, after.common.dir)
         };
-        for bytes in paths {
-            let Ok(path) = TreePath::parse(&bytes) else { continue };
-            let NowAt::File { stat, entry, .. } = self.now.at(&bytes) else { continue };
-            let from = stat.mode & 0o777;
-            let (was, to) = (left.of_file(&bytes, entry.kind), then.of_file(&bytes, entry.kind));
-            let known = self.out.request.modes.iter().any(|change| change.path == bytes);
-            if asked(&path) && span.owns(&path) && from == was && from != to && !known {
-                self.out.request.modes.push(ModeChange { path: bytes, from, to, is_dir: false });
+        let listed: Vec<Vec<u8>> = match before.common.dir == after.common.dir {
+            true => then.keys().chain(left.keys()).filter(differs).cloned().collect(),
+            false => {
+                let dirs = self.now.listing.dirs.iter().map(|dir| &dir.path);
+                dirs.filter(|path| !path.is_empty()).filter(differs).cloned().collect()
+            }
+        };
+        for path in listed {
+            let Ok(dir) = TreePath::parse(&path) else { continue };
+            let Some(present) = self.now.dir_mode(&path) else { continue };
+            let request = &mut self.out.request;
+            let known = request.modes.iter().position(|change| change.path == path);
+            let mode = known.map_or(present, |at| request.modes[at].to);
+            let special = |meta: &Meta| meta.unrecorded_bits(present);
+            let was = left.get(&path).copied().unwrap_or(after.common.dir) | special(after);
+            let to = then.get(&path).copied().unwrap_or(before.common.dir) | special(before);
+            // Permissions that are listed are dealt out to steps path by path.
+            let is_listed = before.common.dir == after.common.dir;
+            let owns = match is_listed {
+                true => span.paths.is_none() || span.owns(&dir),
+                false => span.owns_dir(&dir),
+            };
+            let takes = self.inversion.unclear || self.inversion.takes_undecided(&dir);
+            let own = self.inversion.is_asked_for(&dir)
+                && (owns || (takes && span.unclear.contains(&dir)))
+                && !self.inversion.is_done(span, &dir);
+            if !own || mode != was || mode == to {
+                continue;
+            }
+            // One that the span made or removed has no permissions on the other side.
+            let (was_there, stays) = (&span.before.snapshot, &span.after.snapshot);
+            if !is_dir_of(trees, was_there, Some(before), &path)?
+                || !is_dir_of(trees, stays, Some(after), &path)?
+            {
+                continue;
+            }
+            match known {
+                Some(at) => request.modes[at].to = to,
+                None => request.modes.push(ModeChange { path, from: present, to, is_dir: true }),
             }
         }
         Ok(())
     }
+}
+
+/// The entry with the kind that its permissions give it.
+fn with_mode(entry: Entry, mode: u32) -> Entry {
+    let kind = match entry.kind {
+        EntryKind::File | EntryKind::Executable if mode & 0o100 != 0 => EntryKind::Executable,
+        EntryKind::File | EntryKind::Executable => EntryKind::File,
+        other => other,
+    };
+    Entry { kind, ..entry }
 }
 
 fn usual_mode(kind: EntryKind) -> u32 {

@@ -10,8 +10,10 @@ use crate::git::ObjectId;
 use crate::path::TreePath;
 use crate::restore::Plan;
 use crate::scan::Progress;
-use crate::store::{OperationKind, StepInfo};
-use crate::workspace::{PatchToRevert, RestoreOptions, RestoreReport, TrackOptions, Workspace};
+use crate::store::{Credit, OperationKind, StepInfo, Uncaptured};
+use crate::workspace::{
+    OnUse, PatchToRevert, RestoreOptions, RestoreReport, TrackOptions, Workspace,
+};
 
 use super::history::History;
 use super::reading::real_changes;
@@ -31,6 +33,20 @@ pub struct LostFile {
     pub at_millis: u64,
     /// The step that removed it, if it was one.
     pub step: Option<StepInfo>,
+}
+
+/// Something that a step removed or changed and that no snapshot holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LostUncaptured {
+    /// The path, the reason why it was not captured, and the change.
+    #[serde(flatten)]
+    pub uncaptured: Uncaptured,
+    /// The operation that recorded the loss.
+    pub operation: String,
+    /// When that was, in milliseconds since 1970.
+    pub at_millis: u64,
+    /// The step.
+    pub step: StepInfo,
 }
 
 /// A version of a file.
@@ -66,7 +82,12 @@ impl Workspace {
             for change in real_changes(&store, &before, &after)? {
                 let is_first = seen.insert(change.path.clone());
                 let is_there = trees.find(&newest, &change.path)?.is_some();
-                if change.after.is_none() && is_first && !is_there {
+                // What the user took back is not lost.
+                let is_meant = matches!(
+                    after.kind,
+                    OperationKind::Undo | OperationKind::Revert | OperationKind::Restore
+                );
+                if change.after.is_none() && is_first && !is_there && !is_meant {
                     let by = after.details.credits.iter().find(|credit| {
                         credit.paths.as_ref().is_none_or(|paths| paths.contains(&change.path))
                     });
@@ -85,6 +106,30 @@ impl Workspace {
         Ok(lost)
     }
 
+    /// Paths that no snapshot holds and that steps removed or changed, the last loss first. None of it
+    /// can be brought back.
+    pub fn lost_uncaptured(&self) -> Result<Vec<LostUncaptured>, Error> {
+        let Some((store, work_tree)) = self.existing()? else { return Ok(Vec::new()) };
+        let history = History::read(&store, &work_tree)?;
+        let mut seen: HashSet<&[u8]> = HashSet::new();
+        let mut lost = Vec::new();
+        for entry in &history.entries {
+            for credit in &entry.details.credits {
+                for uncaptured in credit.uncaptured.iter().filter(|lost| lost.is_loss()) {
+                    if seen.insert(&uncaptured.path) {
+                        lost.push(LostUncaptured {
+                            uncaptured: uncaptured.clone(),
+                            operation: entry.id.clone(),
+                            at_millis: entry.at_millis,
+                            step: credit.step.clone(),
+                        });
+                    }
+                }
+            }
+        }
+        Ok(lost)
+    }
+
     /// Brings back what was lost at `path` or below it, each file as it was last.
     pub fn recover(
         &self,
@@ -97,9 +142,14 @@ impl Workspace {
     }
 
     /// What [`Workspace::recover`] would do now.
-    pub fn plan_recover(&self, path: &TreePath, progress: &Progress) -> Result<Plan, Error> {
+    pub fn plan_recover(
+        &self,
+        path: &TreePath,
+        in_use: OnUse,
+        progress: &Progress,
+    ) -> Result<Plan, Error> {
         let patches = self.lost_at(path, progress)?;
-        self.plan_revert(&patches, progress)
+        self.plan_revert(&patches, in_use, progress)
     }
 
     /// What is lost at `path` or below it, by the last snapshot that has it.
@@ -132,10 +182,12 @@ impl Workspace {
                 None => None,
             };
             if now != was {
-                let by =
-                    after.details.credits.iter().find(|credit| {
-                        credit.paths.as_ref().is_none_or(|paths| paths.contains(path))
-                    });
+                // Of the oldest operation it is not known which files it changed.
+                let credits = before.as_ref().map_or(&[][..], |_| &after.details.credits);
+                let owns = |credit: &&Credit| {
+                    credit.paths.as_ref().is_none_or(|paths| paths.contains(path))
+                };
+                let by = credits.iter().find(owns);
                 versions.push(Version {
                     content: now.map(|entry| entry.id),
                     snapshot: after.snapshot,

@@ -16,6 +16,7 @@ mod fork;
 mod history;
 mod inverse;
 mod lost;
+mod outside;
 mod plans;
 mod reading;
 mod revert;
@@ -24,14 +25,14 @@ mod undo;
 
 pub use blame::{BlameLine, Origin};
 pub use checkpoint::{Checkpoint, CheckpointOptions};
-pub use choose::UndoScope;
+pub use choose::{Expired, UndoScope, Unrecorded};
 pub use fork::{Fork, ForkOptions};
-pub use lost::{LostFile, Version};
+pub use lost::{LostFile, LostUncaptured, Version};
 pub use plans::Rewind;
 pub use reading::{
     Deeds, SessionInfo, StepRecord, TimelineEntry, TimelineFile, TimelineQuery, TimelineStep,
     WalkBack,
 };
 pub use revert::RevertState;
-pub use steps::{StepBegun, StepEnded, StepStart};
-pub use undo::{Conflict, UndoOptions, UndoReport};
+pub use steps::{StepBegun, StepEnd, StepEnded, StepStart};
+pub use undo::{Conflict, ConflictReason, UndoOptions, UndoReport};

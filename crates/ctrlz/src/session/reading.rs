@@ -10,8 +10,8 @@ use crate::error::Error;
 use crate::git::ObjectId;
 use crate::path::TreePath;
 use crate::store::{
-    Boundary, Forked, Head, LogEntry, OpenStep, OperationKind, StepInfo, Store, WorkTree,
-    load_steps,
+    Boundary, Forked, Gap, Head, LogEntry, OpenStep, OperationKind, StepInfo, Store, Uncaptured,
+    WorkTree, load_steps,
 };
 use crate::workspace::{Absence, Diffs, Workspace};
 
@@ -128,7 +128,7 @@ pub struct TimelineEntry {
     pub more_files: usize,
     /// Never removed by retention.
     pub pinned: bool,
-    /// The snapshot before it; `None` for the first one.
+    /// The snapshot before it; `None` for the oldest one that is kept.
     pub before: Option<ObjectId>,
     /// Its snapshots cannot be read, so `files` says nothing.
     pub damaged: bool,
@@ -144,6 +144,8 @@ pub struct TimelineEntry {
     pub forked: Option<Forked>,
     /// Where the user's own git stood.
     pub head: Option<Head>,
+    /// What it changed was not recorded when it happened.
+    pub gap: Option<Gap>,
 }
 
 /// A step in the timeline.
@@ -156,6 +158,8 @@ pub struct TimelineStep {
     pub inferred: bool,
     /// It is taken back at present.
     pub undone: bool,
+    /// Paths that no snapshot holds and that it removed or changed.
+    pub uncaptured: Vec<Uncaptured>,
 }
 
 /// A file in the timeline.
@@ -226,12 +230,16 @@ impl Workspace {
         let mut at = 0;
         loop {
             history.before(at)?;
-            let Some(entry) = history.entries.get(at) else { return Err(unknown()) };
-            if entry.id == id {
-                let entry = entry.clone();
-                return timeline_entry(&store, &mut history, at, &entry, files);
-            }
-            at += 1;
+            let entry = match history.entries.get(at) {
+                Some(entry) if entry.id != id => {
+                    at += 1;
+                    continue;
+                }
+                Some(entry) => entry.clone(),
+                // A checkpoint outlives its segment of the log.
+                None => LogEntry::from(&work_tree.checkpointed(&store, id)?.ok_or_else(unknown)?),
+            };
+            return timeline_entry(&store, &mut history, at, &entry, files);
         }
     }
 
@@ -287,7 +295,7 @@ impl Workspace {
             }
             known = true;
             for change in changed_by(&store, &history, piece)? {
-                if !history.is_path_undone(&credit.step.step, &change.path) {
+                if !history.is_path_undone(&credit.step.step, piece.entry, &change.path) {
                     let whole = files.entry(change.path).or_insert((change.before, None));
                     whole.1 = change.after;
                 }
@@ -327,6 +335,9 @@ fn existing_log(store: &Store, log: &str) -> Result<WorkTree, Error> {
 fn sessions_of(store: &Store, work_tree: &WorkTree) -> Result<Vec<SessionInfo>, Error> {
     let mut history = History::read(store, work_tree)?;
     let mut reverts = all_pending(&mut history)?;
+    // A step that cannot be undone any more does not count.
+    let oldest = history.entries.len().saturating_sub(1);
+    let counted = if history.is_cut_off(oldest)? { ..oldest } else { ..usize::MAX };
     let mut sessions: BTreeMap<String, SessionInfo> = BTreeMap::new();
     let mut seen = HashSet::new();
     let fresh = |session: &str, at: u64| SessionInfo {
@@ -340,13 +351,13 @@ fn sessions_of(store: &Store, work_tree: &WorkTree) -> Result<Vec<SessionInfo>, 
         last_at_millis: at,
         reverted: None,
     };
-    for entry in history.entries.iter().rev() {
+    for (at, entry) in history.entries.iter().enumerate().rev() {
         if let (Some(forked), Some(id)) = (&entry.details.forked, &entry.details.session) {
             let known = sessions.entry(id.clone());
             known.or_insert_with(|| fresh(id, entry.at_millis)).forked = Some(forked.clone());
         }
-        for credit in &entry.details.credits {
-            let info = &credit.step;
+        for piece in history.pieces_of(at).filter(|_| counted.contains(&at)) {
+            let info = history.info(piece);
             let session = sessions
                 .entry(info.session.clone())
                 .or_insert_with(|| fresh(&info.session, entry.at_millis));
@@ -356,7 +367,7 @@ fn sessions_of(store: &Store, work_tree: &WorkTree) -> Result<Vec<SessionInfo>, 
             session.last_at_millis = session.last_at_millis.max(entry.at_millis);
             if seen.insert(&info.step) {
                 session.steps += 1;
-                session.undone += usize::from(history.is_undone(&info.step));
+                session.undone += usize::from(history.is_undone(piece));
             }
         }
     }
@@ -377,7 +388,7 @@ fn record(history: &History<'_>, piece: Piece) -> StepRecord {
     let credit = history.credit(piece);
     let (after, before) = (&history.entries[piece.entry], &history.entries[piece.entry + 1]);
     StepRecord {
-        undone: history.is_undone(&credit.step.step),
+        undone: history.is_undone(piece),
         info: credit.step.clone(),
         operation: after.id.clone(),
         at_millis: after.at_millis,
@@ -418,6 +429,9 @@ pub(super) fn real_changes(
     Ok(found)
 }
 
+/// Names the oldest operation that is kept, if it is a step whose `before` has expired.
+const EXPIRED: &str = "after older operations expired";
+
 fn timeline_entry(
     store: &Store,
     history: &mut History<'_>,
@@ -430,18 +444,28 @@ fn timeline_entry(
     let counted = timeline_files(store, before.as_ref(), entry, max_files);
     let damaged = counted.is_err();
     let (files, more_files) = counted.unwrap_or_default();
-    let steps = entry.details.credits.iter().map(|credit| TimelineStep {
-        undone: history.is_undone(&credit.step.step),
-        info: credit.step.clone(),
-        inferred: credit.inferred,
+    // A step that cannot be undone is not offered as one.
+    let is_expired = entry.kind == OperationKind::Step && history.is_cut_off(at)?;
+    let (kind, label) = match is_expired {
+        true => (OperationKind::Baseline, Some(EXPIRED.to_owned())),
+        false => (entry.kind, entry.details.label.clone()),
+    };
+    // A checkpoint that outlived its segment has no place in the log.
+    let is_shown = !is_expired && at < history.entries.len();
+    let pieces = is_shown.then(|| history.pieces_of(at)).into_iter().flatten();
+    let steps = pieces.map(|piece| TimelineStep {
+        undone: history.is_undone(piece),
+        info: history.info(piece).clone(),
+        inferred: history.credit(piece).inferred,
+        uncaptured: history.credit(piece).uncaptured.clone(),
     });
     Ok(TimelineEntry {
         steps: steps.collect(),
         operation: entry.id.clone(),
-        kind: entry.kind,
+        kind,
         at_millis: entry.at_millis,
         snapshot: entry.snapshot,
-        label: entry.details.label.clone(),
+        label,
         session: entry.details.session.clone(),
         undone: entry.details.undone.clone(),
         taken_back: history.is_redone(&entry.id),
@@ -456,6 +480,7 @@ fn timeline_entry(
         commits: entry.details.commits.clone(),
         forked: entry.details.forked.clone(),
         head: entry.details.head.clone(),
+        gap: entry.details.gap.clone(),
     })
 }
 

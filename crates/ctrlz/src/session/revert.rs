@@ -14,7 +14,7 @@ use crate::scan::Progress;
 use crate::store::{Boundary, Details, LogEntry, NewOperation, OperationKind, PackWriter};
 use crate::workspace::{Hold, Workspace};
 
-use super::choose::choose_from;
+use super::choose::{UndoScope, choose_from, expired};
 use super::history::History;
 use super::plans::{Rewind, remember};
 use super::undo::{Chosen, UndoOptions, UndoReport, preview};
@@ -59,6 +59,7 @@ impl Workspace {
             session: Some(session.to_owned()),
             boundary: Some(boundary.clone()),
             takes_back: moved.map(|state| state.operation),
+            by_person: options.by_person,
             ..Details::default()
         };
         self.carry_through(&hold, chosen, OperationKind::Revert, details, options, progress)
@@ -92,15 +93,21 @@ impl Workspace {
     ) -> Result<(Chosen, Option<RevertState>), Error> {
         let tracked = self.track_present(hold, progress)?;
         let pending = pending(hold, session)?;
-        let mut history = History::open(&hold.store, &hold.work_tree)?;
-        let options = &UndoOptions { session: Some(session.to_owned()), ..options.clone() };
+        let mut history = History::with_shared(&hold.store, &hold.work_tree)?;
+        // Only an undo reaches outside of the work tree.
+        let session = Some(session.to_owned());
+        let options = &UndoOptions { session, outside: false, ..options.clone() };
         let mut first = Vec::new();
         if let Some((at, state)) = &pending {
             first = history.chain(*at)?;
-            history = History::open(&hold.store, &hold.work_tree)?.without(&state.operation);
+            history = History::with_shared(&hold.store, &hold.work_tree)?.without(&state.operation);
         }
         let pieces = choose_from(&hold.store, &mut history, boundary, options)?;
-        let chosen = self.plan_pieces(hold, &tracked, &history, &pieces, first, options)?;
+        let Boundary { message, part } = boundary.clone();
+        let scope = UndoScope::From { message, part };
+        let expired = expired(&mut history, &scope, options, &pieces)?;
+        let mut chosen = self.plan_pieces(hold, &tracked, &history, &pieces, first, options)?;
+        chosen.expired = expired;
         Ok((chosen, pending.map(|(_, state)| state)))
     }
 
@@ -150,7 +157,8 @@ impl Workspace {
         let mut history = History::open(&hold.store, &hold.work_tree)?;
         let spans = history.chain(at)?;
         let steps = state.steps.clone();
-        let chosen = self.plan_inverse(hold, &tracked, None, &spans, steps, options)?;
+        let left = history.still_in_force(&state.operation);
+        let chosen = self.plan_redo_of(hold, &tracked, &spans, steps, left, options)?;
         Ok((chosen, state))
     }
 

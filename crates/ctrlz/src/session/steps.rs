@@ -1,17 +1,24 @@
 //! Steps: the snapshots before and after a tool runs.
 
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
 use serde::Serialize;
 
 use crate::compare::changes;
 use crate::error::Error;
+use crate::fs::Time;
 use crate::git::ObjectId;
 use crate::path::TreePath;
 use crate::scan::{Progress, Skipped};
 use crate::store::{
     Credit, Details, NewOperation, OpenStep, Operation, OperationKind, PackWriter, ParentTurn,
-    ProcessId, StepInfo, load_steps, new_id,
+    ProcessId, StepInfo, Uncaptured, load_steps, new_id, read_companion,
 };
-use crate::workspace::{Cause, Hold, Snapshot, TrackOptions, Workspace};
+use crate::workspace::{Cause, Ending, Hold, NamedLimit, Snapshot, TrackOptions, Workspace};
+
+/// Named files up to this size in all are captured with the snapshot before a step.
+const QUICK_NAMED_BYTES: u64 = 4 << 20;
 
 /// What an agent says about a step before it begins.
 #[derive(Clone, Debug, Default)]
@@ -20,9 +27,34 @@ pub struct StepStart {
     pub info: StepInfo,
     /// Paths the tool says it will change. The strongest evidence when several steps overlap.
     pub paths: Vec<TreePath>,
+    /// The tool changes the files in `paths` and no others, as an edit tool does. Default: no.
+    pub only_named: bool,
+    /// The tool starts a sub-agent and waits for it. Default: no.
+    pub starts_agent: bool,
     /// The process that will end the step. If it dies, the step is closed and marked as inferred.
     /// Default: none, as where every call comes from another process.
     pub owner: Option<u32>,
+    /// At most this many bytes of named files that are ignored or large are captured. Default:
+    /// [`Options::max_named_bytes`](crate::Options::max_named_bytes).
+    pub max_named_bytes: Option<u64>,
+    /// Time limit for capturing named files that are ignored or large. The snapshot itself never
+    /// waits for it. Default: as long as it takes.
+    pub named_time: Option<Duration>,
+    /// The process that starts the tool, which shows whether it still runs. Default: the owner.
+    pub tools_of: Option<u32>,
+    /// Paths outside of the work tree that the tool says it will change. They are captured, bounded,
+    /// for [`UndoOptions::outside`](crate::UndoOptions::outside).
+    pub outside: Vec<PathBuf>,
+}
+
+/// The end of a step, as its client reports it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepEnd {
+    /// The duration of the call, if the client reports it. Changes made before that, while a permission
+    /// question was open, are the user's.
+    pub duration: Option<Duration>,
+    /// The tool was refused and never ran, so that the step owns nothing. Default: no.
+    pub refused: bool,
 }
 
 /// A step that began.
@@ -34,9 +66,14 @@ pub struct StepBegun {
     pub before: ObjectId,
     /// What that snapshot does not hold.
     pub skipped: Vec<Skipped>,
+    /// Files that the tool names and that are ignored or large, and did not fit into the limit for
+    /// them, the quota or the time.
+    pub not_kept: Vec<TreePath>,
     /// Blobs that the user's repository still has to lend; see [`Workspace::absorb`]. Not counted
     /// again for a step that is open already.
     pub borrowed: u64,
+    /// Why paths outside of the work tree could not be captured, if so.
+    pub outside_failed: Option<String>,
 }
 
 /// A step that ended.
@@ -52,6 +89,8 @@ pub struct StepEnded {
     pub files: Vec<TreePath>,
     /// What the later snapshot does not hold.
     pub skipped: Vec<Skipped>,
+    /// Paths that no snapshot holds and that the step removed or changed.
+    pub uncaptured: Vec<Uncaptured>,
 }
 
 impl Workspace {
@@ -62,52 +101,132 @@ impl Workspace {
     pub fn begin_step(&self, start: StepStart, progress: &Progress) -> Result<StepBegun, Error> {
         self.check_enabled()?;
         let hold = self.begin()?;
-        let StepStart { mut info, paths, owner } = start;
+        let StepStart { mut info, paths, only_named, starts_agent, owner, tools_of, .. } = start;
+        let until = start.named_time.map(|time| Instant::now() + time);
+        let named_limit = NamedLimit { bytes: start.max_named_bytes, until };
         let open = hold.open_steps()?;
-        if let Some(known) = open.iter().find(|step| step.info.step == info.step) {
-            let before = known.before;
-            return Ok(StepBegun { step: info.step, before, skipped: Vec::new(), borrowed: 0 });
-        }
+        let known = open.iter().find(|step| step.info.step == info.step).map(|step| step.before);
         if info.step.is_empty() {
             info.step = new_id();
+        }
+        // The step is recorded all the same; the caller decides where to report this.
+        let (named, time) = (&start.outside, start.named_time);
+        let captured = self.outside_of(&hold).capture(&info.step, named, time);
+        let outside_failed = captured.err().map(|error| error.to_string());
+        if let Some(before) = known {
+            let (step, skipped, not_kept, borrowed) = (info.step, Vec::new(), Vec::new(), 0);
+            return Ok(StepBegun { step, before, skipped, not_kept, borrowed, outside_failed });
         }
         if !self.options().labels {
             info.label = None;
         }
-        let open = abandon_earlier_turns(&hold, open, &info)?;
+        let mut open = self.abandon_earlier_turns(&hold, open, &info)?;
+        note_sign(&mut open, &info);
         info.parent = parent_turn(&open, &info);
         let options = TrackOptions::default();
-        let cause = Cause { named: paths.clone(), ..Cause::outside() };
-        let (snapshot, operation) = self.record_locked(&hold, &options, &cause, progress)?;
+        // Large files wait until the tree is recorded.
+        let few = NamedLimit { bytes: Some(QUICK_NAMED_BYTES), until: None };
+        let quick = Cause { named: paths.clone(), named_limit: few, ..Cause::outside() };
+        let (snapshot, operation) = self.record_locked(&hold, &options, &quick, progress)?;
+        let operation = match unknown_of(&hold, &operation, &paths).is_empty() {
+            true => operation,
+            false => self.keep_named(&hold, operation, &paths, named_limit, progress),
+        };
+        let not_kept = unknown_of(&hold, &operation, &paths);
         let mut open: Vec<OpenStep> = open.into_iter().filter(|step| !step.abandoned).collect();
         let owner = owner.and_then(ProcessId::of);
         let step = info.step.clone();
         let before = operation.snapshot;
-        let before_operation = operation.id;
-        open.push(OpenStep { info, paths, before, before_operation, owner, abandoned: false });
+        let uncaptured = self.watch_uncaptured(&hold, &operation)?;
+        open.push(OpenStep {
+            info,
+            paths,
+            before,
+            before_operation: operation.id,
+            owner,
+            tools_of: tools_of.and_then(ProcessId::of),
+            abandoned: false,
+            only_named,
+            starts_agent,
+            began_millis: Time::now().millis(),
+            began_ticks: ProcessId::of(std::process::id()).map(ProcessId::started),
+            last_sign_millis: Time::now().millis(),
+            max_named_bytes: named_limit.bytes,
+            uncaptured,
+        });
         hold.save_steps(&open)?;
         let Snapshot { skipped, borrowed, .. } = snapshot;
-        Ok(StepBegun { step, before, skipped, borrowed })
+        Ok(StepBegun { step, before, skipped, not_kept, borrowed, outside_failed })
+    }
+
+    /// Captures the named files that did not fit at once. Failing to costs nothing but them.
+    fn keep_named(
+        &self,
+        hold: &Hold,
+        operation: Operation,
+        paths: &[TreePath],
+        named_limit: NamedLimit,
+        progress: &Progress,
+    ) -> Operation {
+        let cause = Cause { named: paths.to_vec(), named_limit, ..Cause::outside() };
+        let recorded = self.record_locked(hold, &TrackOptions::default(), &cause, progress);
+        recorded.map_or(operation, |(_, operation)| operation)
     }
 
     /// Records the state after a tool ran.
     ///
     /// Also right when the tool failed. A step that is not open is an error, and nothing changes.
     pub fn end_step(&self, step: &str, progress: &Progress) -> Result<StepEnded, Error> {
+        self.end_step_with(step, &StepEnd::default(), progress)
+    }
+
+    /// [`Workspace::end_step`] with what the client says about how it ended.
+    pub fn end_step_with(
+        &self,
+        step: &str,
+        end: &StepEnd,
+        progress: &Progress,
+    ) -> Result<StepEnded, Error> {
+        // Before anything is waited for: the duration is counted from now.
+        let ran_since = end.duration.map(Ending::start_of);
         let hold = self.begin()?;
         let mut open = hold.open_steps()?;
         let Some(at) = open.iter().position(|open| open.info.step == step) else {
             return Err(Error::NoSuchStep { step: step.to_owned() });
         };
+        let uncaptured = match end.refused {
+            true => Vec::new(),
+            false => hold.uncaptured_changes(&open[at].uncaptured),
+        };
+        let outside = match end.refused {
+            true => self.outside_of(&hold).forget_step(step).map(|()| false),
+            false => self.outside_of(&hold).settle(step),
+        };
+        // A capture that cannot be settled is compared with what is there when it is taken back.
+        let outside = outside.unwrap_or(true);
+        // A loss is recorded even if no snapshot differs.
+        let always = outside || uncaptured.iter().any(Uncaptured::is_loss);
+        // Only a tool that had to wait for something can have been overtaken by the user.
+        let waited = ran_since.filter(|since| since.millis() > open[at].began_millis);
+        let ending = Ending {
+            step: step.to_owned(),
+            ran_since: waited,
+            refused: end.refused,
+            uncaptured: uncaptured.clone(),
+            outside,
+        };
+        let named_limit = NamedLimit { bytes: open[at].max_named_bytes, until: None };
+        let cause = Cause { ending: Some(ending), always, named_limit, ..Cause::outside() };
         let options = TrackOptions::default();
-        let (snapshot, operation) =
-            self.record_locked(&hold, &options, &Cause::outside(), progress)?;
+        let (snapshot, operation) = self.record_locked(&hold, &options, &cause, progress)?;
         let ended = open.remove(at);
         let before = ended.before;
         let after = operation.snapshot;
-        if !snapshot.changed {
+        let credited = |credit: &Credit| credit.step.step == step;
+        if !snapshot.changed || !operation.details.credits.iter().any(credited) {
             mark_turn(&hold, &operation, &ended)?;
         }
+        note_sign(&mut open, &ended.info);
         hold.save_steps(&open)?;
         let changed = changes(&hold.store.objects, &before, &after)?;
         hold.release();
@@ -117,7 +236,18 @@ impl Workspace {
             after,
             files: changed.into_iter().map(|change| change.path).collect(),
             skipped: snapshot.skipped,
+            uncaptured,
         })
+    }
+}
+
+/// Notes that the agent of a turn is still at it: its other open steps are not abandoned yet.
+fn note_sign(open: &mut [OpenStep], info: &StepInfo) {
+    let now = Time::now().millis();
+    for step in open.iter_mut().filter(|step| !step.abandoned) {
+        if step.info.session == info.session && step.info.turn() == info.turn() {
+            step.last_sign_millis = now;
+        }
     }
 }
 
@@ -140,6 +270,7 @@ impl Workspace {
         for step in open.iter_mut().filter(|step| steps.contains(&step.info.step)) {
             step.abandoned = true;
             marked = true;
+            self.settle_abandoned(&hold, step);
         }
         if !marked {
             return Ok(());
@@ -151,6 +282,13 @@ impl Workspace {
         hold.release();
         Ok(())
     }
+}
+
+/// The named files that are there and that an operation holds nothing of.
+fn unknown_of(hold: &Hold, operation: &Operation, paths: &[TreePath]) -> Vec<TreePath> {
+    let Some(id) = &operation.meta.companion else { return Vec::new() };
+    let Ok(companion) = read_companion(&hold.store.objects, id) else { return Vec::new() };
+    paths.iter().filter(|path| companion.is_unknown(path.as_bytes())).cloned().collect()
 }
 
 /// The turn that a sub-agent's step works for, as far as open steps of its parent tell.
@@ -184,9 +322,15 @@ fn mark_turn(hold: &Hold, last: &Operation, step: &OpenStep) -> Result<(), Error
     let credit = Credit {
         step: step.info.clone(),
         paths: Some(Vec::new()),
+        dirs: false,
+        only_named: step.only_named,
+        unclear: Vec::new(),
         inferred: false,
         named: Vec::new(),
+        uncaptured: Vec::new(),
+        outside: false,
         begun: step.before_operation.clone(),
+        began_millis: step.began_millis,
     };
     let details = Details { credits: vec![credit], head: hold.head.clone(), ..Details::default() };
     let new = NewOperation {
@@ -200,23 +344,33 @@ fn mark_turn(hold: &Hold, last: &Operation, step: &OpenStep) -> Result<(), Error
     hold.work_tree.append(&hold.store, pack, Some(last), new).map(drop)
 }
 
-/// Marks what the same session left open in an earlier turn: its agent was interrupted.
-fn abandon_earlier_turns(
-    hold: &Hold,
-    mut open: Vec<OpenStep>,
-    next: &StepInfo,
-) -> Result<Vec<OpenStep>, Error> {
-    let mut marked = false;
-    for step in &mut open {
-        let earlier = step.info.session == next.session && step.info.turn() != next.turn();
-        if earlier && !step.abandoned && !step.is_owned() {
-            step.abandoned = true;
-            marked = true;
+impl Workspace {
+    /// Marks what the same session left open in an earlier turn: its agent was interrupted.
+    fn abandon_earlier_turns(
+        &self,
+        hold: &Hold,
+        mut open: Vec<OpenStep>,
+        next: &StepInfo,
+    ) -> Result<Vec<OpenStep>, Error> {
+        let mut marked = false;
+        for step in &mut open {
+            let earlier = step.info.session == next.session && step.info.turn() != next.turn();
+            if earlier && !step.abandoned && !step.is_owned() {
+                step.abandoned = true;
+                marked = true;
+                self.settle_abandoned(hold, step);
+            }
         }
+        if marked {
+            // The snapshot that follows credits them, so it must find them marked.
+            hold.save_steps(&open)?;
+        }
+        Ok(open)
     }
-    if marked {
-        // The snapshot that follows credits them, so it must find them marked.
-        hold.save_steps(&open)?;
+
+    /// Records what an interrupted step left outside of the work tree.
+    fn settle_abandoned(&self, hold: &Hold, step: &OpenStep) {
+        // Otherwise undo compares with what is there then.
+        drop(self.outside_of(hold).settle(&step.info.step));
     }
-    Ok(open)
 }

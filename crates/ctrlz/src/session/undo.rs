@@ -1,22 +1,25 @@
 //! Undo and redo: three-way, file by file, as one plan.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::git::ObjectId;
+use crate::outside::OutsideChange;
 use crate::path::TreePath;
-use crate::restore::{Action, Kept};
+use crate::restore::{Action, Kept, KeptReason};
 use crate::scan::Progress;
-use crate::store::{Details, LogEntry, OperationKind};
+use crate::store::{Details, LogEntry, OperationKind, Uncaptured};
 use crate::workspace::{
-    Cause, Hold, Prepared, RestoreOptions, SaveIgnored, TrackOptions, Tracked, Workspace,
+    Absence, Cause, Hold, OnUse, Planning, Prepared, Recovery, RestoreOptions, SaveIgnored, Source,
+    TrackOptions, Tracked, Workspace,
 };
 
-use super::choose::{UndoScope, choose};
+use super::choose::{Expired, UndoScope, Unrecorded, choose, expired, unrecorded};
 use super::history::{History, Piece, Span};
 use super::inverse::{Inversion, OnConflict, invert};
+use super::outside::OutsidePart;
 use super::plans::{Rewind, remember};
 use super::revert::check_idle;
 
@@ -32,6 +35,18 @@ pub struct UndoOptions {
     pub force: bool,
     /// Also takes back changes of ignored files that no tool named. Default: no.
     pub ignored: bool,
+    /// Also takes back what changed while an interrupted command may have been running. Default: no.
+    pub unclear: bool,
+    /// Policy for files that another process has open. Default: they stay.
+    pub in_use: OnUse,
+    /// Takes back a restore, recover or revert that a person made, if that is the newest operation
+    /// that changed files and nothing names a turn. Default: no.
+    pub restores: bool,
+    /// A person asked for it. Default: no.
+    pub by_person: bool,
+    /// Also puts back paths outside of the work tree that the steps named and changed. Default: no;
+    /// they are listed.
+    pub outside: bool,
     /// Closes the session's open steps instead of calling it busy. Default: no.
     pub interrupt: bool,
     /// Allows removing an unusual share of the files. Default: no.
@@ -46,7 +61,28 @@ pub struct Conflict {
     /// The file.
     pub path: TreePath,
     /// Why.
+    pub reason: ConflictReason,
+    /// The reason in words.
     pub why: String,
+}
+
+/// Why a change is not taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ConflictReason {
+    /// The file was changed since, and the changes do not merge.
+    Merge,
+    /// Nothing shows which of several open steps made the change.
+    Shared,
+    /// Nothing shows whether an interrupted step or the user made the change.
+    Unclear,
+    /// The file holds the only copy of something that the plan does not bring back.
+    OtherHalf,
+    /// The present or the earlier state of the path is not known well enough.
+    NotProven,
+    /// An ignored file that was not asked for.
+    Ignored,
 }
 
 /// What an undo or redo did, or would do.
@@ -54,6 +90,8 @@ pub struct Conflict {
 pub struct UndoReport {
     /// The steps it is about, oldest first.
     pub steps: Vec<String>,
+    /// The restore, recover or revert that it takes back, if it is not about steps.
+    pub takes_back: Option<String>,
     /// What was done, path by path.
     pub done: Vec<Action>,
     /// Files that stay because changes made since do not merge.
@@ -62,6 +100,19 @@ pub struct UndoReport {
     pub ignored: Vec<Conflict>,
     /// Files that stay for other reasons.
     pub kept: Vec<Kept>,
+    /// Files of which the kernel could not say whether other processes have them open.
+    pub not_checked: Vec<TreePath>,
+    /// Paths that no snapshot holds and that the steps removed or changed, so that they are lost.
+    pub uncaptured: Vec<Uncaptured>,
+    /// Paths outside of the work tree that the steps changed.
+    #[serde(skip)]
+    pub outside: Vec<OutsideChange>,
+    /// Whether that was to be put back.
+    pub outside_asked: bool,
+    /// Steps that were meant and stay, because the state before them has expired.
+    pub expired: Vec<Expired>,
+    /// Newer work of agents that stays, because it was not recorded as steps.
+    pub unrecorded: Vec<Unrecorded>,
     /// Names the plan.
     pub plan: ObjectId,
     /// The operation that recorded the state before: restoring it takes this back as a whole.
@@ -74,14 +125,20 @@ pub struct UndoReport {
     pub not_recorded: Option<String>,
     /// A command that moves the user's own git back; never run by us.
     pub git_hint: Option<String>,
+    /// A restore that had been cut off and was finished before this one.
+    pub recovered: Option<Recovery>,
 }
 
 impl UndoReport {
     /// Whether everything was taken back.
     pub fn is_complete(&self) -> bool {
         self.conflicts.is_empty()
+            && self.uncaptured.is_empty()
             && self.left.is_empty()
+            && self.expired.is_empty()
+            && self.unrecorded.is_empty()
             && self.not_recorded.is_none()
+            && !(self.outside_asked && self.outside.iter().any(|change| change.kept.is_some()))
             && !self.kept.iter().any(|kept| kept.reason.is_failure())
     }
 }
@@ -89,6 +146,8 @@ impl UndoReport {
 /// What an undo, redo, revert or unrevert is made from.
 pub(super) struct Chosen {
     pub(super) steps: Vec<String>,
+    /// The restore or revert that is taken back instead.
+    pub(super) restore: Option<LogEntry>,
     /// Whose steps they are, if all are one session's.
     session: Option<String>,
     prepared: Prepared,
@@ -96,7 +155,27 @@ pub(super) struct Chosen {
     /// Ignored files that will be written or removed.
     ignored: Vec<TreePath>,
     ignored_left: Vec<Conflict>,
+    uncaptured: Vec<Uncaptured>,
+    /// What lies outside of the work tree.
+    pub(super) outside: OutsidePart,
+    /// Conflicts of earlier undos of the same steps, which this one does not resolve.
+    left_before: Vec<TreePath>,
+    recovered: Option<Recovery>,
     git_hint: Option<String>,
+    pub(super) expired: Vec<Expired>,
+    unrecorded: Vec<Unrecorded>,
+}
+
+impl Chosen {
+    /// Whether it does something, or has nothing to do and meets no conflict either.
+    fn is_possible(&self) -> bool {
+        let plan = &self.prepared.plan;
+        let is_whole = self.conflicts.is_empty()
+            && self.uncaptured.is_empty()
+            && plan.is_complete()
+            && !self.outside.is_blocked();
+        !plan.is_empty() || self.outside.writes() || is_whole
+    }
 }
 
 impl Workspace {
@@ -108,7 +187,7 @@ impl Workspace {
         progress: &Progress,
     ) -> Result<UndoReport, Error> {
         let hold = self.begin()?;
-        let chosen = self.choose_undo(&hold, scope, options, progress)?;
+        let (chosen, _) = self.choose_undo(&hold, scope, options, progress)?;
         let rewind = Rewind::Undo { scope: scope.clone(), options: options.clone() };
         remember(&hold, &rewind, preview(chosen))
     }
@@ -122,14 +201,24 @@ impl Workspace {
     ) -> Result<UndoReport, Error> {
         let hold = self.begin()?;
         interrupt(&hold, options)?;
-        let chosen = self.choose_undo(&hold, scope, options, progress)?;
+        let (chosen, only_outside) = self.choose_undo(&hold, scope, options, progress)?;
+        let restore = chosen.restore.as_ref();
+        // Taking a session's revert back is an unrevert.
+        let kind = match restore.is_some_and(|restore| restore.details.boundary.is_some()) {
+            true => OperationKind::Unrevert,
+            false => OperationKind::Undo,
+        };
+        let whose = restore.and_then(|restore| restore.details.session.clone());
         let details = Details {
-            undone: chosen.steps.clone(),
+            // An earlier undo has taken the steps back in the work tree.
+            undone: if only_outside { Vec::new() } else { chosen.steps.clone() },
             undone_only: options.paths.clone(),
-            session: options.session.clone().or_else(|| chosen.session.clone()),
+            takes_back: restore.map(|restore| restore.id.clone()),
+            session: options.session.clone().or(whose).or_else(|| chosen.session.clone()),
+            by_person: options.by_person,
             ..Details::default()
         };
-        self.carry_through(&hold, chosen, OperationKind::Undo, details, options, progress)
+        self.carry_through(&hold, chosen, kind, details, options, progress)
     }
 
     /// What [`Workspace::redo`] would do now.
@@ -148,7 +237,7 @@ impl Workspace {
         let hold = self.begin()?;
         let (chosen, undo) = self.choose_redo(&hold, options, progress)?;
         let details = Details {
-            undone: chosen.steps.clone(),
+            undone: undo.details.undone,
             takes_back: Some(undo.id),
             session: undo.details.session,
             ..Details::default()
@@ -165,6 +254,7 @@ impl Workspace {
         let tracked = self.track_present(hold, progress)?;
         let mut history = History::open(&hold.store, &hold.work_tree)?;
         let mut at = 0;
+        let mut only_conflicts = None;
         while history.before(at)?.is_some() {
             let entry = &history.entries[at];
             let asked = options.session.as_ref();
@@ -172,13 +262,43 @@ impl Workspace {
             if history.is_in_force(entry) && own {
                 let entry = entry.clone();
                 let spans = history.chain(at)?;
-                let steps = entry.details.undone.clone();
-                let chosen = self.plan_inverse(hold, &tracked, None, &spans, steps, options)?;
-                return Ok((chosen, entry));
+                let steps = match (&entry.details.undone, &entry.details.outside) {
+                    (undone, Some(outside)) if undone.is_empty() => outside.steps.clone(),
+                    (undone, _) => undone.clone(),
+                };
+                let left = history.still_in_force(&entry.id);
+                let mut chosen = self.plan_redo_of(hold, &tracked, &spans, steps, left, options)?;
+                chosen.outside = self.redo_outside(hold, &entry, options)?;
+                if chosen.is_possible() {
+                    return Ok((chosen, entry));
+                }
+                // Nothing of it can be brought back now; an older undo may be possible.
+                only_conflicts.get_or_insert((chosen, entry));
             }
             at += 1;
         }
+        if let Some(chosen) = only_conflicts {
+            return Ok(chosen);
+        }
         Err(Error::NothingToRedo)
+    }
+
+    /// Plans to take an undo or revert back, limited to the paths that an earlier try left.
+    pub(super) fn plan_redo_of(
+        &self,
+        hold: &Hold,
+        tracked: &Tracked,
+        spans: &[Span],
+        steps: Vec<String>,
+        left: &[TreePath],
+        options: &UndoOptions,
+    ) -> Result<Chosen, Error> {
+        let paths = match left.is_empty() {
+            true => options.paths.clone(),
+            false => left.to_vec(),
+        };
+        let options = UndoOptions { paths, ..options.clone() };
+        self.plan_inverse(hold, tracked, None, spans, steps, &options)
     }
 
     fn choose_undo(
@@ -187,16 +307,53 @@ impl Workspace {
         scope: &UndoScope,
         options: &UndoOptions,
         progress: &Progress,
-    ) -> Result<Chosen, Error> {
+    ) -> Result<(Chosen, bool), Error> {
         let tracked = self.track_present(hold, progress)?;
-        let mut history = History::open(&hold.store, &hold.work_tree)?;
-        let pieces = choose(&hold.store, &mut history, scope, options)?;
-        self.plan_pieces(hold, &tracked, &history, &pieces, Vec::new(), options)
+        let mut history = History::with_shared(&hold.store, &hold.work_tree)?;
+        if let Some((steps, outside)) = self.left_outside(hold, &mut history, scope, options)? {
+            let chosen = self.plan_inverse(hold, &tracked, None, &[], steps, options)?;
+            return Ok((Chosen { outside, ..chosen }, true));
+        }
+        let plain =
+            *scope == UndoScope::LastTurn && options.session.is_none() && options.paths.is_empty();
+        if options.restores
+            && plain
+            && let Some(at) = newest_restore(&mut history)?
+        {
+            let spans = history.chain(at)?;
+            let restore = history.restore_of(at)?;
+            let steps = match restore.details.boundary {
+                Some(_) => restore.details.undone.clone(),
+                None => Vec::new(),
+            };
+            let left = history.still_in_force(&restore.id);
+            let chosen = self.plan_redo_of(hold, &tracked, &spans, steps, left, options)?;
+            return Ok((Chosen { restore: Some(restore), ..chosen }, false));
+        }
+        let pieces = match choose(&hold.store, &mut history, scope, options) {
+            Err(Error::NothingToUndo) => {
+                let newer = unrecorded(&mut history, scope, options, &[])?;
+                let shared = history.shared_is_expired().map(str::to_owned);
+                return Err(match (newer.into_iter().next(), shared) {
+                    (Some(newer), _) => {
+                        Error::NotRecorded { before: newer.before, why: newer.gap.why }
+                    }
+                    (None, Some(session)) => Error::SharedExpired { session },
+                    (None, None) => Error::NothingToUndo,
+                });
+            }
+            chosen => chosen?,
+        };
+        let unrecorded = unrecorded(&mut history, scope, options, &pieces)?;
+        let expired = expired(&mut history, scope, options, &pieces)?;
+        let chosen = self.plan_pieces(hold, &tracked, &history, &pieces, Vec::new(), options)?;
+        Ok((Chosen { expired, unrecorded, ..chosen }, false))
     }
 
     /// Records what is there now, whoever made it.
     pub(super) fn track_present(&self, hold: &Hold, progress: &Progress) -> Result<Tracked, Error> {
-        self.track_locked(hold, &TrackOptions::default(), &Cause::before_change(), progress)
+        let cause = Cause { undoing: true, ..Cause::before_change() };
+        self.track_locked(hold, &TrackOptions::default(), &cause, progress)
     }
 
     /// Plans to take pieces back, after `first`, operations that are newer than all of them.
@@ -220,9 +377,17 @@ impl Workspace {
             spans.push(history.span(*piece)?);
         }
         spans.extend(first);
-        let mut chosen = self.plan_inverse(hold, tracked, Some(history), &spans, steps, options)?;
+        let mut chosen =
+            self.plan_inverse(hold, tracked, Some(history), &spans, steps.clone(), options)?;
+        // A step that went on after an earlier undo keeps the conflicts that it met then.
+        let mut left: Vec<TreePath> =
+            steps.iter().flat_map(|step| history.left_of_step(step)).collect();
+        let actions = &chosen.prepared.plan.actions;
+        left.retain(|path| !actions.iter().any(|action| action.path() == path));
+        chosen.left_before = left;
         chosen.git_hint = git_hint(hold, &spans);
         chosen.session = only_session(history, pieces);
+        chosen.outside = self.undo_outside(hold, &chosen.steps, options)?;
         Ok(chosen)
     }
 
@@ -241,77 +406,154 @@ impl Workspace {
             limit: &options.paths,
             on_conflict: if options.force { OnConflict::TakeTheirs } else { OnConflict::Keep },
             ignored: options.ignored,
+            unclear: options.unclear,
             companion: tracked.operation.meta.companion,
+            root: &hold.root,
         };
         let now = crate::restore::Now::of(&tracked.listing);
         let inverted = invert(&hold.store, &now, &inversion)?;
-        let prepared = self.plan_from(hold, tracked, inverted.request, SaveIgnored::Beside)?;
+        let sources = spans.iter().map(|span| {
+            let absence = Absence::of_operation(&hold.store, &span.before);
+            Source::of(hold, span.before.snapshot, absence, Some(&span.before.meta))
+        });
+        let in_use = if options.force { OnUse::Replace } else { options.in_use };
+        let how = Planning { ignored: SaveIgnored::Beside, in_use };
+        let prepared = self.plan_from(hold, tracked, inverted.request, sources.collect(), how)?;
         Ok(Chosen {
             steps,
+            restore: None,
             session: None,
             prepared,
             conflicts: inverted.conflicts,
             ignored: inverted.ignored,
             ignored_left: inverted.ignored_left,
+            uncaptured: lost_for_good(hold, &inversion),
+            outside: OutsidePart::default(),
+            left_before: Vec::new(),
+            recovered: hold.recovered.clone(),
             git_hint: None,
+            expired: Vec::new(),
+            unrecorded: Vec::new(),
         })
     }
 
     pub(super) fn carry_through(
         &self,
         hold: &Hold,
-        chosen: Chosen,
+        mut chosen: Chosen,
         kind: OperationKind,
         details: Details,
         options: &UndoOptions,
         progress: &Progress,
     ) -> Result<UndoReport, Error> {
-        if options.expected_plan.is_some_and(|expected| expected != chosen.prepared.plan.hash) {
+        let hash = chosen.outside.hash_with(chosen.prepared.plan.hash);
+        if options.expected_plan.is_some_and(|expected| expected != hash) {
             return Err(Error::StalePlan);
         }
-        let nothing_possible = chosen.prepared.plan.is_empty() && !chosen.conflicts.is_empty();
-        if nothing_possible && details.boundary.is_none() && details.takes_back.is_none() {
-            if options.expected_plan.is_some_and(|expected| expected != chosen.prepared.plan.hash) {
-                return Err(Error::StalePlan);
-            }
-            // Not recorded as taken back: it is not.
-            return Ok(preview(chosen));
-        }
+        let restore = RestoreOptions {
+            allow_mass_removal: options.allow_mass_removal,
+            ..RestoreOptions::default()
+        };
+        chosen.outside.check(&restore)?;
+        let possible = chosen.is_possible();
+        let outside = self.save_outside(hold, &mut chosen.outside, kind, &chosen.steps)?;
+        let kept = chosen.prepared.plan.kept.iter().filter(|kept| kept.reason.is_failure());
+        let conflicts = chosen.conflicts.iter().map(|conflict| &conflict.path);
+        let conflicts = conflicts.chain(kept.map(|kept| &kept.path));
+        let conflicts: BTreeSet<&TreePath> = conflicts.chain(&chosen.left_before).collect();
+        let in_use = chosen.prepared.plan.kept.iter();
+        let in_use = in_use.filter(|kept| matches!(kept.reason, KeptReason::InUse { .. }));
         let details = Details {
-            conflicts: chosen.conflicts.iter().map(|conflict| conflict.path.clone()).collect(),
+            in_use: in_use.map(|kept| kept.path.clone()).collect(),
+            outside: outside.clone(),
+            conflicts: conflicts.into_iter().cloned().collect(),
             ignored: chosen.ignored.clone(),
             ignored_left: chosen.ignored_left.iter().map(|left| left.path.clone()).collect(),
             ..details
         };
-        let cause = Cause { details, always: true, ..Cause::of(kind) };
-        let restore = RestoreOptions {
-            allow_mass_removal: options.allow_mass_removal,
-            expected_plan: options.expected_plan,
-            ..RestoreOptions::default()
-        };
-        let Chosen { steps, prepared, conflicts, ignored_left, git_hint, .. } = chosen;
-        let hash = prepared.plan.hash;
-        let report = self.carry_out(hold, prepared, None, &restore, &cause, progress)?;
+        if !possible {
+            // Nothing is taken back. An undo notes that it has tried, so that the next one walks
+            // further back; a redo, revert or unrevert can simply be repeated.
+            let is_tried = !details.undone.is_empty() || details.outside.is_some();
+            if kind == OperationKind::Undo && is_tried {
+                let details = Details { tried: details.undone, undone: Vec::new(), ..details };
+                let cause = Cause { details, always: true, ..Cause::of(kind) };
+                self.note_locked(hold, &TrackOptions::default(), &cause, progress)?;
+            }
+            return Ok(preview(chosen));
+        }
+        let takes_back = chosen.restore.as_ref().map(|restore| restore.id.clone());
+        // What was put back and no tree holds is kept beside the snapshot, so that redo knows it.
+        let named = chosen.ignored.clone();
+        let cause = Cause { details, always: true, named, ..Cause::of(kind) };
+        let Chosen {
+            steps,
+            prepared,
+            conflicts,
+            ignored_left,
+            uncaptured,
+            git_hint,
+            expired,
+            unrecorded,
+            outside: part,
+            ..
+        } = chosen;
+        let report = self.carry_out(hold, prepared, None, &restore, &cause, progress);
+        let report = report.inspect_err(|_| self.forget_outside(hold, outside.as_ref()))?;
+        let outside_asked = part.asked;
+        let done = self.put_outside_back(hold, part, outside.as_ref());
         Ok(UndoReport {
             steps,
+            takes_back,
             done: report.done,
             conflicts,
             ignored: ignored_left,
             kept: report.kept,
+            not_checked: report.not_checked,
+            uncaptured,
+            outside: done.changes,
+            outside_asked,
+            expired,
+            unrecorded,
             plan: hash,
             safety_operation: Some(report.safety_operation),
             after: Some(report.after),
-            left: report.left,
+            left: report.left.into_iter().chain(done.left).collect(),
             not_recorded: report.not_recorded,
             git_hint,
+            recovered: report.recovered,
         })
     }
 }
 
 fn only_session(history: &History<'_>, pieces: &[Piece]) -> Option<String> {
-    let mut sessions = pieces.iter().map(|piece| history.info(*piece).root_session());
+    // In a fork's directory the steps may be another session's; taking them back is the fork's doing.
+    let session = |piece: &Piece| {
+        let shared = history.fork_of(piece.entry).map(|(fork, _)| fork);
+        shared.unwrap_or_else(|| history.info(*piece).root_session())
+    };
+    let mut sessions = pieces.iter().map(session);
     let first = sessions.next()?;
     sessions.all(|session| session == first).then(|| first.to_owned())
+}
+
+/// The newest operation that changed files, if it is a restore, recover or revert that a person made
+/// and that was not taken back.
+fn newest_restore(history: &mut History<'_>) -> Result<Option<usize>, Error> {
+    let mut at = 0;
+    while let Some(before) = history.before(at)?.map(|before| before.snapshot) {
+        let entry = &history.entries[at];
+        let is_step = !entry.details.credits.is_empty();
+        if entry.snapshot == before && !is_step && entry.kind != OperationKind::Restore {
+            at += 1;
+            continue;
+        }
+        let entry = history.restore_of(at)?;
+        let kind = matches!(entry.kind, OperationKind::Restore | OperationKind::Revert);
+        let is_meant = kind && entry.details.by_person && entry.details.commits.is_none();
+        return Ok((is_meant && !history.is_redone(&entry.id)).then_some(at));
+    }
+    Ok(None)
 }
 
 /// Closes the open steps of the session that was asked for, or else of the one that began last.
@@ -328,19 +570,45 @@ fn interrupt(hold: &Hold, options: &UndoOptions) -> Result<(), Error> {
 
 pub(super) fn preview(chosen: Chosen) -> UndoReport {
     let plan = chosen.prepared.plan;
+    let hash = chosen.outside.hash_with(plan.hash);
     UndoReport {
         steps: chosen.steps,
+        takes_back: chosen.restore.map(|restore| restore.id),
         conflicts: chosen.conflicts,
         ignored: chosen.ignored_left,
-        plan: plan.hash,
+        uncaptured: chosen.uncaptured,
+        outside_asked: chosen.outside.asked,
+        outside: chosen.outside.into_changes(),
+        expired: chosen.expired,
+        unrecorded: chosen.unrecorded,
+        plan: hash,
         done: plan.actions,
         kept: plan.kept,
+        not_checked: plan.not_checked,
         safety_operation: None,
         after: None,
         left: Vec::new(),
         not_recorded: None,
         git_hint: chosen.git_hint,
+        recovered: chosen.recovered,
     }
+}
+
+/// What the spans removed or changed although no snapshot holds it, and what is still lost.
+fn lost_for_good(hold: &Hold, inversion: &Inversion<'_>) -> Vec<Uncaptured> {
+    let is_asked_for = |lost: &Uncaptured| match TreePath::parse(&lost.path) {
+        Ok(path) => inversion.is_asked_for(&path),
+        // A repository's own directory, which no request can name.
+        Err(_) => inversion.limit.is_empty(),
+    };
+    let mut found: Vec<Uncaptured> = Vec::new();
+    for lost in inversion.spans.iter().flat_map(|span| &span.uncaptured) {
+        let known = found.iter().any(|known| known.path == lost.path);
+        if !known && lost.is_loss() && hold.is_still_lost(lost) && is_asked_for(lost) {
+            found.push(lost.clone());
+        }
+    }
+    found
 }
 
 /// How the user would move their own git back, if the steps moved it.

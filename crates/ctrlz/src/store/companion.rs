@@ -33,6 +33,10 @@ pub(crate) struct Data {
     /// Files that a tool named and that could not be kept, so that nothing is known of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) unknown: Vec<PathText>,
+    /// Ignored files and directories that are there and not kept, and the directories of nested
+    /// repositories; `None` if there are too many to list, or in stores of 0.1.0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) not_kept: Option<Vec<PathText>>,
     /// Small ignored files that did not fit.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) left_out: u64,

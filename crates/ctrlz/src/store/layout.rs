@@ -1,5 +1,6 @@
 //! Where everything lies in a store, and how one comes into being.
 
+use std::collections::HashSet;
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -141,6 +142,17 @@ impl Store {
         &self.git_dir
     }
 
+    /// Hides the store from the git of the work tree that it lies in: without this, `git add -A`
+    /// would add it and `git clean -fd` would delete it.
+    ///
+    /// Best effort, because no snapshot depends on it and the next command tries again.
+    pub(crate) fn hide_from_git(&self) {
+        let path = self.git_dir.join(".gitignore");
+        if path.symlink_metadata().is_err() {
+            drop(private::replace(&path, b"*\n", Durable::No));
+        }
+    }
+
     pub(crate) fn objects_dir(&self) -> PathBuf {
         self.git_dir.join("objects")
     }
@@ -157,6 +169,11 @@ impl Store {
     /// Written when care is taken: empty, or why it failed.
     pub(crate) fn cared_path(&self) -> PathBuf {
         self.git_dir.join("ctrlz").join("cared")
+    }
+
+    /// Where keyed hashes of purged contents are kept.
+    pub(super) fn tombstones_path(&self) -> PathBuf {
+        self.git_dir.join("ctrlz").join("tombstones")
     }
 
     /// Where an object lies that is in no pack.
@@ -256,21 +273,22 @@ impl Store {
             // Where every operation of the log is in its index, the older segments are too.
             let Some(work_tree) = self.log_of(&name) else { continue };
             let work_tree = WorkTree::named(self, work_tree);
+            let checkpoints = work_tree.checkpoint_refs(self)?.into_iter();
+            let mut apart: HashSet<ObjectId> = checkpoints.map(|(_, commit)| commit).collect();
             let Ok(mut log) = LogIndex::open(self, &work_tree, head) else {
                 self.records_in(head, id, &mut records);
                 continue;
             };
-            loop {
-                match log.next(self) {
-                    Ok(Some(entry)) if entry.snapshot == *id => {
-                        records.extend(log::read(&self.objects, &entry.commit).ok());
-                    }
-                    Ok(Some(_)) => (),
-                    // What lies behind a damaged operation is lost, and says nothing against
-                    // this one.
-                    Ok(None) | Err(_) => break,
+            // What lies behind a damaged operation is lost, and says nothing against this one.
+            while let Ok(Some(entry)) = log.next(self) {
+                apart.remove(&entry.commit);
+                if entry.snapshot == *id {
+                    records.extend(log::read(&self.objects, &entry.commit).ok());
                 }
             }
+            // Checkpoints outlive their segments.
+            let apart = apart.iter().filter_map(|commit| log::read(&self.objects, commit).ok());
+            records.extend(apart.filter(|operation| operation.snapshot == *id));
         }
         Ok(records)
     }

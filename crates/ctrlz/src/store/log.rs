@@ -134,9 +134,15 @@ pub struct Details {
     /// The only paths that an undo was asked for; empty if it was asked for all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub undone_only: Vec<TreePath>,
+    /// Steps that an undo would have taken back, had it not met only conflicts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tried: Vec<String>,
     /// Paths that an undo left because they did not merge.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<TreePath>,
+    /// Those of `conflicts` that were left because another process had them open.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub in_use: Vec<TreePath>,
     /// The undo or revert that this operation takes back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub takes_back: Option<String>,
@@ -149,6 +155,9 @@ pub struct Details {
     /// The only paths that it changed itself, where it was recorded by a later command.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub written: Vec<TreePath>,
+    /// The part of an undo or redo that lies outside of the work tree, if it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outside: Option<OutsideUndo>,
     /// The message that a session was taken back to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub boundary: Option<Boundary>,
@@ -158,18 +167,85 @@ pub struct Details {
     /// Where a fork comes from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forked: Option<Forked>,
+    /// What changed was not recorded when it happened: agents worked while the store's disk was
+    /// full.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gap: Option<Gap>,
     /// A name for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
     /// The session it belongs to, where no credit says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
+    /// A person asked for it, on the command line or the page, and not a program.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub by_person: bool,
     /// Never removed by retention.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub pinned: bool,
     /// Where the user's own git stood.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<Head>,
+    /// How many operations before it were dropped by thinning; what it changed is their work too.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub stands_for: u64,
+}
+
+/// The part of an undo or redo that lies outside of the work tree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutsideUndo {
+    /// The steps that it takes back there.
+    pub steps: Vec<String>,
+    /// The capture of what it replaced; `None` if it replaced nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capture: Option<String>,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// A time in which nothing could be recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Gap {
+    /// Why, for people: `store disk full` or `store quota reached`.
+    pub why: String,
+    /// The turns whose steps are missing, oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub turns: Vec<UnrecordedTurn>,
+}
+
+impl Gap {
+    /// Returns a line for people, without the names of the turns.
+    pub fn describe(&self) -> String {
+        format!("not recorded: {}", self.why)
+    }
+
+    /// Returns the agents whose turns are missing, each once.
+    pub fn agents(&self) -> Vec<&str> {
+        let mut agents: Vec<&str> = Vec::new();
+        for who in self.turns.iter().filter_map(|turn| turn.who.as_deref()) {
+            if !agents.contains(&who) {
+                agents.push(who);
+            }
+        }
+        agents
+    }
+}
+
+/// A turn, or a part of one, that is not in the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UnrecordedTurn {
+    /// The agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub who: Option<String>,
+    /// The session.
+    pub session: String,
+    /// The message (turn).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 
 /// The first thing of a session that a revert takes back.
@@ -192,6 +268,9 @@ pub struct Forked {
     pub message: Option<String>,
     /// The last operation that it shares.
     pub operation: String,
+    /// The log that the operation is in, where the fork has a log of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
 }
 
 /// Changes that a step is credited with.
@@ -203,15 +282,91 @@ pub struct Credit {
     /// The paths; `None` for everything the operation changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paths: Option<Vec<TreePath>>,
+    /// Whether changes of directories are its own where `paths` lists its files.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dirs: bool,
+    /// The tool changes the files that it names and no others.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub only_named: bool,
+    /// Paths that changed after the last sign of an interrupted step: its own, or the user's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unclear: Vec<TreePath>,
     /// The step was not closed by its agent, so its end is a guess.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub inferred: bool,
     /// Ignored files that the tool named, which are therefore its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub named: Vec<TreePath>,
+    /// Paths that no snapshot holds and that it removed or changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uncaptured: Vec<Uncaptured>,
+    /// Whether it changed something outside of the work tree that a capture holds.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub outside: bool,
     /// The operation that recorded the state when the step began.
     #[serde(default)]
     pub begun: String,
+    /// When it began, in milliseconds since 1970; 0 if that is not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub began_millis: u64,
+}
+
+impl Credit {
+    /// Whether anything is credited to the step.
+    pub(crate) fn has_something(&self) -> bool {
+        self.paths.as_ref().is_none_or(|paths| !paths.is_empty())
+            || !self.named.is_empty()
+            || !self.unclear.is_empty()
+            || !self.uncaptured.is_empty()
+            || self.outside
+    }
+}
+
+/// A path that no snapshot holds and that a step removed or changed, so that undo cannot bring it
+/// back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Uncaptured {
+    /// The path, relative to the work tree.
+    #[serde(with = "crate::path::text")]
+    pub path: Vec<u8>,
+    /// Why it was not captured.
+    pub why: String,
+    /// The change that the step made.
+    pub change: UncapturedChange,
+}
+
+/// What a step did to a path that no snapshot holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum UncapturedChange {
+    /// It is gone.
+    Gone,
+    /// Something else stands there.
+    Replaced,
+    /// It was written to.
+    Modified,
+    /// Something changed in a directory that is never entered, or in an ignored file. That is
+    /// policy and no loss.
+    ChangedInside,
+}
+
+impl Uncaptured {
+    /// Whether undo cannot bring back what was there.
+    pub fn is_loss(&self) -> bool {
+        self.change != UncapturedChange::ChangedInside
+    }
+
+    /// One line for people, without the path.
+    pub fn describe(&self) -> String {
+        let why = &self.why;
+        match self.change {
+            UncapturedChange::Gone => format!("is gone and was never captured ({why})"),
+            UncapturedChange::Replaced => format!("was replaced and was never captured ({why})"),
+            UncapturedChange::Modified => format!("was changed and was never captured ({why})"),
+            UncapturedChange::ChangedInside => format!("not recorded ({why})"),
+        }
+    }
 }
 
 /// What is known of a step: one tool call, or one turn.
@@ -254,6 +409,11 @@ pub struct ParentTurn {
 }
 
 impl StepInfo {
+    /// Returns every text that describes the step to people. Ids are not among them.
+    pub(crate) fn texts_mut(&mut self) -> impl Iterator<Item = &mut String> {
+        [&mut self.label, &mut self.tool, &mut self.who].into_iter().flatten()
+    }
+
     /// Whether it is part of what `session` did, itself or through a sub-agent.
     pub fn belongs_to(&self, session: &str) -> bool {
         self.session == session || self.parent.as_ref().is_some_and(|turn| turn.session == session)
@@ -452,6 +612,7 @@ fn subject_of(kind: OperationKind, details: &Details) -> String {
     let step = details.credits.first().map(|credit| &credit.step);
     let label = step.and_then(|step| step.label.clone().or_else(|| step.tool.clone()));
     let label = label.or_else(|| details.label.clone());
+    let label = label.or_else(|| details.gap.as_ref().map(Gap::describe));
     let first_line = label.as_deref().and_then(|label| label.lines().next());
     match first_line {
         Some(label) => label.chars().take(100).collect(),
@@ -611,9 +772,19 @@ pub(crate) struct Rewritten {
     pub(crate) snapshot: ObjectId,
     /// What to say of it beside its tree; `None` for what it said before.
     pub(crate) meta: Option<Meta>,
-    /// Credit, kind and label go: it stands for several operations from now on.
-    pub(crate) stands_for: Option<String>,
+    /// Its new details; `None` for the old ones. Author and message of the commit follow them.
+    pub(crate) details: Option<Details>,
+    /// It stands for this many dropped operations before it, beside itself. A checkpoint keeps its
+    /// name and its pin; of any other operation credit, kind and label go.
+    pub(crate) stands_for: u64,
     pub(crate) start: Start,
+}
+
+impl Rewritten {
+    /// Changes nothing but the snapshot, and the ids of what the operation names.
+    pub(crate) fn with_snapshot(snapshot: ObjectId) -> Rewritten {
+        Rewritten { snapshot, meta: None, details: None, stands_for: 0, start: Start::Same }
+    }
 }
 
 /// Where the segment of an operation that is written again begins.
@@ -654,12 +825,19 @@ impl Rewriting<'_> {
         }
         let mut message = old.message;
         let mut author = old.author;
-        if let Some(label) = new.stands_for {
+        if let Some(details) = new.details {
+            (message, author) = (subject_of(header.kind, &details), author_of(&details));
+            header.details = details;
+        }
+        if new.stands_for > 0 && header.kind != OperationKind::Checkpoint {
+            let count = new.stands_for;
+            let label = format!("the last state of a day with {count} more operations");
             header.kind = OperationKind::Outside;
             header.details = Details { label: Some(label.clone()), ..Details::default() };
             header.previous.clear();
             (message, author) = (label, "ctrlz".into());
         }
+        header.details.stands_for += new.stands_for;
         let mut parent = operation.parent.filter(|_| operation.follows.is_none());
         header.continues = match new.start {
             Start::Same => header.continues,
@@ -700,6 +878,25 @@ pub(crate) fn glance(
         serde_json::from_str(&commit.data).map_err(|_| damaged("its data cannot be read"))?;
     let parent = commit.parents.first().copied().filter(|first| Some(*first) != header.meta_in);
     Ok((commit.tree, parent))
+}
+
+/// Whether an operation was recorded after another one of the same session.
+pub(crate) fn follows_work_of(
+    objects: &Objects,
+    id: &ObjectId,
+    session: &str,
+) -> Result<bool, Error> {
+    #[derive(Deserialize)]
+    struct Previous {
+        #[serde(default)]
+        previous: BTreeMap<String, ObjectId>,
+    }
+    let damaged = |why: &str| Error::Damaged { id: *id, why: why.into() };
+    let (_, bytes) = objects.read(id)?.ok_or_else(|| damaged("it is missing"))?;
+    let commit = parse_commit(&bytes).ok_or_else(|| damaged("it is not a commit"))?;
+    let header: Previous =
+        serde_json::from_str(&commit.data).map_err(|_| damaged("its data cannot be read"))?;
+    Ok(header.previous.contains_key(session))
 }
 
 /// The newest readable operation of a work tree, found without its ref.

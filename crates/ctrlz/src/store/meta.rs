@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::fs::FileKind;
+use crate::fs::{FileKind, MODE_BITS};
 use crate::git::{ObjectId, Rules};
 use crate::path::{PathText, TreePath, split};
 use crate::scan::{Content, Listing, Skipped};
@@ -22,6 +22,9 @@ pub(crate) struct Meta {
     /// Permissions of the files and directories that differ from the common ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) modes: Vec<(PathText, u32)>,
+    /// Whether the permissions include the set-user-id, set-group-id and sticky bits.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) special_bits: bool,
     /// Directories that hold nothing a tree would show.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) empty_dirs: Vec<TreePath>,
@@ -99,8 +102,8 @@ impl Meta {
         let mut modes = Vec::new();
         let mut dirs_with_files: BTreeSet<&[u8]> = BTreeSet::new();
         for dir in &listing.dirs {
-            if !dir.path.is_empty() && dir.stat.mode & 0o777 != common.dir {
-                modes.push((PathText::from_bytes(&dir.path), dir.stat.mode & 0o777));
+            if !dir.path.is_empty() && dir.stat.mode & MODE_BITS != common.dir {
+                modes.push((PathText::from_bytes(&dir.path), dir.stat.mode & MODE_BITS));
             }
             let mut known =
                 dir.entries.iter().filter(|entry| matches!(entry.content, Content::Known(_)));
@@ -108,7 +111,7 @@ impl Meta {
                 mark_with_parents(&mut dirs_with_files, &dir.path);
             }
             for entry in &mut known {
-                let mode = entry.stat.mode & 0o777;
+                let mode = entry.stat.mode & MODE_BITS;
                 if entry.stat.kind == FileKind::File && mode != common.of_file(mode) {
                     let path = crate::path::join(&dir.path, &entry.name);
                     modes.push((PathText::from_bytes(&path), mode));
@@ -123,7 +126,15 @@ impl Meta {
             .map(|(path, text)| (PathText::from_bytes(path), PathText::from_bytes(text)))
             .collect();
         let rules = OuterRules { hidden, ..rules.clone() };
-        Meta { skipped: listing.skipped.clone(), common, modes, empty_dirs, rules, companion: None }
+        Meta {
+            skipped: listing.skipped.clone(),
+            common,
+            modes,
+            special_bits: true,
+            empty_dirs,
+            rules,
+            companion: None,
+        }
     }
 
     /// Brings lists that were added to back into their order.
@@ -147,6 +158,19 @@ impl Meta {
             && self.empty_dirs == other.empty_dirs
             && self.rules == other.rules
             && self.companion == other.companion
+    }
+
+    /// The special bits of a path with `present` permissions, where this record has none.
+    pub(crate) fn unrecorded_bits(&self, present: u32) -> u32 {
+        if self.special_bits { 0 } else { present & 0o7000 }
+    }
+
+    /// Files and directories whose permissions are listed differently in two records.
+    pub(crate) fn other_modes(&self, other: &Meta) -> Vec<TreePath> {
+        let (one, two) = (self.mode_map(), other.mode_map());
+        let listed: BTreeSet<&Vec<u8>> = one.keys().chain(two.keys()).collect();
+        let differ = listed.into_iter().filter(|path| one.get(*path) != two.get(*path));
+        differ.filter_map(|path| TreePath::parse(path).ok()).collect()
     }
 
     /// Permissions by path, for those that differ from the common ones.
@@ -185,20 +209,23 @@ fn empty_dirs(listing: &Listing, with_files: &BTreeSet<&[u8]>) -> Vec<TreePath> 
     empty.into_iter().map(|path| TreePath::from_scan(path.to_vec())).collect()
 }
 
+/// The number of different permission values.
+const MODES: usize = MODE_BITS as usize + 1;
+
 fn common_modes(listing: &Listing) -> CommonModes {
     // By permissions; whether a file is executable follows from them.
-    let (mut files, mut dirs) = ([0_usize; 0o1000], [0_usize; 0o1000]);
+    let (mut files, mut dirs) = ([0_usize; MODES], [0_usize; MODES]);
     for dir in &listing.dirs {
-        dirs[(dir.stat.mode & 0o777) as usize] += 1;
+        dirs[(dir.stat.mode & MODE_BITS) as usize] += 1;
         for entry in &dir.entries {
             if entry.stat.kind == FileKind::File && matches!(entry.content, Content::Known(_)) {
-                files[(entry.stat.mode & 0o777) as usize] += 1;
+                files[(entry.stat.mode & MODE_BITS) as usize] += 1;
             }
         }
     }
     let default = CommonModes::default();
     let most = |counts: &[usize], usual: u32, of_kind: fn(u32) -> bool| {
-        let modes = (0..0o1000).filter(|mode| of_kind(*mode) && counts[*mode as usize] > 0);
+        let modes = (0..MODES as u32).filter(|mode| of_kind(*mode) && counts[*mode as usize] > 0);
         // Ties go to the usual one, so that a tree of two files does not flip back and forth.
         modes.max_by_key(|mode| (counts[*mode as usize], *mode == usual)).unwrap_or(usual)
     };

@@ -237,6 +237,26 @@ impl Objects {
         }
     }
 
+    /// The first bytes of a blob, at most `max_bytes` of them. They are not checked against the hash.
+    pub(crate) fn blob_head(&self, id: &ObjectId, max_bytes: u64) -> Result<Vec<u8>, Error> {
+        let size = self.header(id)?.map_or(0, |(_, size)| size);
+        if size > crate::scan::LARGE_FILE_BYTES {
+            for pack in self.packs().iter() {
+                if let Ok(Some(source)) = pack.stream(id) {
+                    let mut head = Vec::new();
+                    source
+                        .take(max_bytes)
+                        .read_to_end(&mut head)
+                        .map_err(|why| damaged(id, why))?;
+                    return Ok(head);
+                }
+            }
+        }
+        let mut bytes = self.blob(id)?;
+        bytes.truncate(usize::try_from(max_bytes).unwrap_or(usize::MAX));
+        Ok(bytes)
+    }
+
     /// Writes a blob to `out`, in pieces where the pack allows it, and checks its hash at the end.
     pub(crate) fn copy_blob(&self, id: &ObjectId, out: &mut dyn Write) -> Result<u64, Error> {
         let size = match self.header(id)? {

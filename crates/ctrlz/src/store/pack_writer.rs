@@ -123,6 +123,31 @@ struct State {
     bytes: u64,
     /// Of full buffers.
     written: u64,
+    /// Trees that nobody can read from a pack yet, while they are few.
+    trees: PendingTrees,
+}
+
+/// The trees of a pack that is not published.
+#[derive(Default)]
+struct PendingTrees {
+    trees: HashMap<ObjectId, Vec<u8>>,
+    bytes: usize,
+    /// There were too many to keep.
+    incomplete: bool,
+}
+
+impl PendingTrees {
+    /// More are not kept in memory.
+    const MAX_BYTES: usize = 8 << 20;
+
+    fn add(&mut self, id: ObjectId, bytes: &[u8]) {
+        self.bytes += bytes.len();
+        self.incomplete |= self.bytes > Self::MAX_BYTES;
+        match self.incomplete {
+            true => self.trees.clear(),
+            false => drop(self.trees.insert(id, bytes.to_vec())),
+        }
+    }
 }
 
 /// Entries that are not written yet.
@@ -210,6 +235,13 @@ impl PackWriter {
         self.state().seen.contains(id)
     }
 
+    /// A tree that was added and is not published; the outer `None` if it has too many to keep.
+    #[expect(clippy::option_option, reason = "not added and not kept differ")]
+    pub(crate) fn pending_tree(&self, id: &ObjectId) -> Option<Option<Vec<u8>>> {
+        let state = self.state();
+        (!state.trees.incomplete).then(|| state.trees.trees.get(id).cloned())
+    }
+
     /// Adds an object unless `exists` knows it. `None` if its bytes attack the hash.
     pub(crate) fn add(
         &self,
@@ -232,6 +264,9 @@ impl PackWriter {
     ) -> Result<(), Error> {
         if self.has(&id) || exists(&id) {
             return Ok(());
+        }
+        if kind == Kind::Tree {
+            self.state().trees.add(id, bytes);
         }
         let effort = match kind {
             // Ids do not compress, and a wide directory has thousands of them.

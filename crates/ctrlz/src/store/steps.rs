@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::fs::private::{self, Durable, read_small};
 use crate::git::ObjectId;
-use crate::path::TreePath;
+use crate::path::{PathText, TreePath};
 
 use super::log::StepInfo;
 
@@ -26,9 +26,51 @@ pub(crate) struct OpenStep {
     /// The process that will close it, where one process does.
     #[serde(default)]
     pub(crate) owner: Option<ProcessId>,
+    /// The process that starts the tool, if it is not the owner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tools_of: Option<ProcessId>,
     /// Nobody will close it any more.
     #[serde(default)]
     pub(crate) abandoned: bool,
+    /// The tool changes the files in `paths` and no others.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) only_named: bool,
+    /// The tool starts a sub-agent and waits for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) starts_agent: bool,
+    /// When it began, in milliseconds since 1970.
+    #[serde(default)]
+    pub(crate) began_millis: u64,
+    /// The kernel's clock when it began, as the start of processes is counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) began_ticks: Option<u64>,
+    /// When its agent was last known to be at it, in milliseconds since 1970.
+    #[serde(default)]
+    pub(crate) last_sign_millis: u64,
+    /// The limit for named files that are ignored or large, if it is not the usual one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) max_named_bytes: Option<u64>,
+    /// Paths that the snapshot before it leaves out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) uncaptured: Vec<Watched>,
+}
+
+/// A path that no snapshot holds, as it was when a step began.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Watched {
+    pub(crate) path: PathText,
+    pub(crate) why: String,
+    #[serde(flatten)]
+    pub(crate) stamp: Stamp,
+}
+
+/// The metadata by which a path is known again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Stamp {
+    pub(crate) is_dir: bool,
+    pub(crate) inode: u64,
+    pub(crate) bytes: u64,
+    pub(crate) mtime: (i64, u32),
 }
 
 /// A process, told from a later one with the same number by when it started.
@@ -39,17 +81,39 @@ pub(crate) struct ProcessId {
 }
 
 impl ProcessId {
+    /// A process and those above it, up to the first one.
+    pub(crate) fn ancestors(number: u32) -> Vec<u32> {
+        let mut chain = vec![number];
+        while let Some(parent) = ProcessId::fields(chain[chain.len() - 1])
+            .and_then(|fields| fields.get(1)?.parse().ok())
+            .filter(|parent| *parent > 0 && !chain.contains(parent))
+        {
+            chain.push(parent);
+        }
+        chain
+    }
+
     /// The process with this number, if it is alive.
     pub(crate) fn of(number: u32) -> Option<ProcessId> {
+        let fields = ProcessId::fields(number)?;
+        // One that has ended is listed until its parent asks, which may be never.
+        let has_ended = matches!(fields.first()?.as_str(), "Z" | "X" | "x");
+        let started = fields.get(19)?.parse().ok()?;
+        (!has_ended).then_some(ProcessId { number, started })
+    }
+
+    /// The fields of `/proc/PID/stat`, from the state of the process on.
+    fn fields(number: u32) -> Option<Vec<String>> {
         let stat = read_small(Path::new(&format!("/proc/{number}/stat")), 4096).ok().flatten()?;
         // The name may hold anything, also blanks and brackets; the fields follow its last one.
         let end = stat.iter().rposition(|byte| *byte == b')')?;
         let text = String::from_utf8_lossy(&stat[end + 1..]).into_owned();
-        let mut fields = text.split_whitespace();
-        // One that has ended is listed until its parent asks, which may be never.
-        let has_ended = matches!(fields.next()?, "Z" | "X" | "x");
-        let started = fields.nth(18)?.parse().ok()?;
-        (!has_ended).then_some(ProcessId { number, started })
+        Some(text.split_whitespace().map(str::to_owned).collect())
+    }
+
+    /// When it started, by the kernel's clock.
+    pub(crate) fn started(self) -> u64 {
+        self.started
     }
 
     fn is_alive(self) -> bool {
@@ -63,6 +127,11 @@ impl OpenStep {
         self.owner.is_some_and(ProcessId::is_alive)
     }
 
+    /// Whether it belongs to the process with this number, which knows itself what it does.
+    pub(crate) fn is_owner(&self, process: u32) -> bool {
+        self.owner.is_some_and(|owner| owner.number == process)
+    }
+
     /// Who is at it, as far as that is known.
     pub(crate) fn holder(&self) -> Option<String> {
         let process = self.owner.map(|owner| format!("process {}", owner.number));
@@ -71,6 +140,20 @@ impl OpenStep {
             (Some(who), Some(process)) => Some(format!("{who}, {process}")),
             (who, process) => who.or(process),
         }
+    }
+
+    /// Whether a process that its owner started after the step began is still running: the tool,
+    /// as far as can be told. `apart` are processes that are not it.
+    pub(crate) fn tool_is_running(&self, apart: &[u32]) -> bool {
+        let (Some(owner), Some(began)) = (self.tools_of.or(self.owner), self.began_ticks) else {
+            return false;
+        };
+        let pids = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let mut pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        pids.any(|pid| {
+            let started = ProcessId::of(pid).is_some_and(|process| process.started >= began);
+            started && !apart.contains(&pid) && ProcessId::ancestors(pid).contains(&owner.number)
+        })
     }
 
     /// Whether its owner is known to be gone.

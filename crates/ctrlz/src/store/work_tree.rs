@@ -10,6 +10,7 @@ use crate::fs::private::{self, Durable};
 use crate::git::ObjectId;
 
 use super::companion;
+use super::gap::OpenGap;
 use super::layout::{Store, work_tree_dir};
 use super::lender::Borrowed;
 use super::lock::{Lock, Sharing};
@@ -31,6 +32,10 @@ pub(crate) struct WorkTree {
 
 const WATCH: &str = "watch";
 const PLANS: &str = "plans";
+const OUTSIDE: &str = "outside";
+
+/// Where the refs of captures of paths outside of the work tree lie. Nothing pushes or exports them.
+const OUTSIDE_PREFIX: &str = "refs/ctrlz-outside";
 
 impl WorkTree {
     /// The part of `store` with this name, which is a work tree's or a log's from elsewhere.
@@ -60,6 +65,7 @@ impl WorkTree {
             let bytes = std::os::unix::ffi::OsStrExt::as_bytes(root.as_os_str());
             private::replace(&record, bytes, Durable::Yes)?;
         }
+        OpenGap::allocate(&self.gap_path());
         Ok(())
     }
 
@@ -85,6 +91,7 @@ impl WorkTree {
     pub(crate) fn lock(&self, store: &Store, patience: Duration) -> Result<Lock, Error> {
         let lock = Lock::take(&self.lock_path(), Sharing::Exclusive, patience)?;
         private::sweep(&self.dir)?;
+        private::sweep(&self.outside_dir())?;
         self.clear_ref_locks(store)?;
         Ok(lock)
     }
@@ -132,6 +139,11 @@ impl WorkTree {
 
     pub(crate) fn journal_path(&self) -> PathBuf {
         self.dir.join("restore.journal")
+    }
+
+    /// Where turns are noted that the full disk kept from being recorded.
+    pub(crate) fn gap_path(&self) -> PathBuf {
+        self.dir.join("gap")
     }
 
     pub(crate) fn steps_path(&self) -> PathBuf {
@@ -315,7 +327,7 @@ impl WorkTree {
 
     /// Clears away what dead processes left, whoever they were.
     pub(crate) fn sweep_dir(dir: &Path) -> Result<(), Error> {
-        for dir in [dir.to_owned(), dir.join(PLANS), dir.join(WATCH)] {
+        for dir in [dir.to_owned(), dir.join(PLANS), dir.join(WATCH), dir.join(OUTSIDE)] {
             private::sweep(&dir)?;
         }
         Ok(())
@@ -359,6 +371,16 @@ impl WorkTree {
         self.dir.join("aside")
     }
 
+    /// Where captures of paths outside of the work tree are described.
+    pub(crate) fn outside_dir(&self) -> PathBuf {
+        self.dir.join(OUTSIDE)
+    }
+
+    /// The ref that keeps the contents of one such capture.
+    pub(crate) fn outside_ref(&self, key: &str) -> String {
+        format!("{OUTSIDE_PREFIX}/{}/{key}", self.id)
+    }
+
     pub(crate) fn plans_dir(&self) -> PathBuf {
         self.dir.join(PLANS)
     }
@@ -378,6 +400,21 @@ impl WorkTree {
         let dir = format!("{}/{}/", store.ref_prefix(), self.id);
         let all = store.refs.list(&dir)?.into_iter();
         Ok(all.filter_map(|(name, id)| Some((name.strip_prefix(&dir)?.to_owned(), id))).collect())
+    }
+
+    /// Returns the refs of its checkpoints, `latest` and `resume` included, by the rest of their
+    /// names. They keep an operation readable after its segment of the log was dropped.
+    pub(crate) fn checkpoint_refs(&self, store: &Store) -> Result<Vec<(String, ObjectId)>, Error> {
+        let refs = self.own_refs(store)?.into_iter();
+        Ok(refs.filter(|(rest, _)| rest != "log" && !rest.contains('/')).collect())
+    }
+
+    /// Returns the operation `id` if a checkpoint names it.
+    pub(crate) fn checkpointed(&self, store: &Store, id: &str) -> Result<Option<Operation>, Error> {
+        let refs = self.checkpoint_refs(store)?.into_iter();
+        // An unreadable checkpoint must not hide the others.
+        let mut operations = refs.filter_map(|(_, commit)| log::read(&store.objects, &commit).ok());
+        Ok(operations.find(|operation| operation.id == id))
     }
 
     /// Makes `commit` the newest of its log, whoever recorded it. The caller holds the lock.

@@ -4,19 +4,20 @@
 //! changes neither its tree nor its hash.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
 use crate::compare::{Trees, find};
 use crate::error::Error;
 use crate::fs::private::{self, Durable, read_small};
-use crate::fs::{FileKind, FsTrust, Time};
+use crate::fs::{FileKind, FsTrust, MODE_BITS, Time};
 use crate::git::{ObjectId, Verdict};
-use crate::path::{PathText, TreePath, is_within, join, split};
+use crate::path::{PathText, TreePath, join, split};
 use crate::restore::Extent;
 use crate::scan::{
-    Content, Dirty, EntryStat, ListedDir, Listing, Proof, ReadOutcome, StatCache, is_racy,
-    rules_above,
+    Content, Dirty, EntryStat, ListedDir, Listing, Proof, ReadOutcome, SIDECARS, StatCache,
+    is_racy, rules_above,
 };
 use crate::store::{
     Companion, CompanionData, NewCompanion, OpenStep, Operation, PackWriter, TreeChange, edit_tree,
@@ -25,12 +26,14 @@ use crate::store::{
 
 use super::quota::Allowance;
 use super::track::{StoreKeep, capture, look};
-use super::{Cause, Hold, Workspace};
+use super::{Cause, Hold, NamedLimit, Workspace};
 
 /// Ignored files above this size are kept only if a tool names them.
 const MAX_SMALL_BYTES: u64 = 256 << 10;
 /// More are counted, not kept.
 const MAX_FILES: usize = 2_000;
+/// More ignored paths than this are not listed one by one.
+const MAX_NOT_KEPT: usize = 2_000;
 
 /// Which ignored files are kept beside a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,11 +85,23 @@ type Candidates = BTreeMap<Vec<u8>, Candidate>;
 /// What is to be kept, as far as it fits.
 struct Wish {
     candidates: Candidates,
-    /// What a tool named and nobody can say anything about.
-    unknown: Vec<PathText>,
+    limit: NamedLimit,
+    /// Everything that is there and that no tree holds.
+    unrecorded: BTreeSet<Vec<u8>>,
     known: BTreeMap<Vec<u8>, Remembered>,
     /// Bytes that the quota has left.
     room: u64,
+}
+
+/// The candidates that fit into the limits.
+#[derive(Default)]
+struct Fitting {
+    /// Each with whether a tool named it.
+    chosen: Vec<(Vec<u8>, bool)>,
+    /// Named files that do not fit.
+    unknown: Vec<PathText>,
+    /// The number of others that do not fit.
+    left_out: u64,
 }
 
 /// What the quota leaves for ignored files.
@@ -122,13 +137,14 @@ impl Workspace {
             return Ok(Kept::default());
         }
         let known = recall(hold);
-        let (mut candidates, unknown) = self.named(hold, listing, cause, &known, Extent::Whole)?;
+        let mut candidates = self.named(hold, listing, cause, &known, Extent::Whole)?;
         if self.options.ignored == IgnoredFiles::Small {
             add_small(listing, &mut candidates);
         }
         let room = left(room, keep);
-        let wish = Wish { candidates, unknown, known, room };
-        self.keep(hold, wish, last_id, keep.pack)
+        let unrecorded = unrecorded_in(listing);
+        let wish = Wish { candidates, limit: cause.named_limit, unrecorded, known, room };
+        self.keep(hold, listing, wish, last_id, keep.pack)
     }
 
     /// The same where only what is dirty was listed; `None` if that does not decide it.
@@ -156,12 +172,19 @@ impl Workspace {
         if !self.may_differ(hold, listing, dirty, cause, before.as_ref())? {
             return Ok(Some(same));
         }
-        if before.is_some_and(|before| before.data.left_out > 0) {
-            // What did not fit then may fit now, and nobody has listed it.
-            return Ok(None);
+        let mut unrecorded = unrecorded_in(listing);
+        match before.map(|before| before.data) {
+            // What did not fit then may fit now, and was not listed.
+            Some(before) if before.left_out > 0 => return Ok(None),
+            Some(CompanionData { not_kept: None, .. }) => return Ok(None),
+            Some(CompanionData { not_kept: Some(not_kept), .. }) => {
+                let still_there = not_kept.into_iter().map(PathText::into_bytes);
+                unrecorded.extend(still_there.filter(|path| !dirty.covers(path)));
+            }
+            None => (),
         }
         let known = recall(hold);
-        let (mut candidates, unknown) = self.named(hold, listing, cause, &known, Extent::Part)?;
+        let mut candidates = self.named(hold, listing, cause, &known, Extent::Part)?;
         if self.options.ignored == IgnoredFiles::Small {
             add_small(listing, &mut candidates);
             for (path, known) in known.iter().filter(|(_, known)| !known.named) {
@@ -172,8 +195,8 @@ impl Workspace {
             }
         }
         let room = left(room, keep);
-        let wish = Wish { candidates, unknown, known, room };
-        self.keep(hold, wish, last.meta.companion, keep.pack).map(Some)
+        let wish = Wish { candidates, limit: cause.named_limit, unrecorded, known, room };
+        self.keep(hold, listing, wish, last.meta.companion, keep.pack).map(Some)
     }
 
     /// Whether anything that is dirty is, was or is to be kept.
@@ -189,11 +212,14 @@ impl Workspace {
         if !cause.named.is_empty() || hold.open_steps()?.iter().any(named) {
             return Ok(true);
         }
-        let mut entries = listing.dirs.iter().flat_map(|dir| &dir.entries);
-        if entries.any(|entry| entry.content == Content::Ignored) {
+        if !unrecorded_in(listing).is_empty() {
             return Ok(true);
         }
         let Some(before) = before else { return Ok(false) };
+        let mut not_kept = before.data.not_kept.iter().flatten().cloned().map(PathText::into_bytes);
+        if not_kept.any(|path| dirty.covers(&path)) {
+            return Ok(true);
+        }
         let trees = Trees::new(&hold.store.objects);
         for path in dirty.paths() {
             // What no snapshot may hold, such as `.git`, is in none.
@@ -221,27 +247,101 @@ impl Workspace {
         Ok(paths)
     }
 
+    /// Keeps a database and its sidecar files only as they were at one moment. Of what does not
+    /// settle, nothing is known.
+    fn settle_databases(
+        &self,
+        hold: &Hold,
+        listing: &Listing,
+        known: &BTreeMap<Vec<u8>, Remembered>,
+        pack: &PackWriter,
+        made: &mut Gathered,
+    ) -> Result<(), Error> {
+        const TRIES: usize = 4;
+        let now = crate::restore::Now::of(listing);
+        let sidecar = |path: &&Vec<u8>| SIDECARS.iter().any(|end| path.ends_with(end));
+        let sidecars: Vec<Vec<u8>> = made.entries.keys().filter(sidecar).cloned().collect();
+        for path in sidecars {
+            let main = SIDECARS.iter().find_map(|end| path.strip_suffix(*end)).unwrap_or(&path);
+            let parts: Vec<Vec<u8>> = SIDECARS
+                .iter()
+                .map(|end| [main, *end].concat())
+                .chain([main.to_vec()])
+                .filter(|part| made.entries.contains_key(part))
+                .collect();
+            // A main file that the snapshot itself holds was read before.
+            let held = match now.at(main) {
+                crate::restore::NowAt::File { stat, .. } => Some(stat),
+                _ => None,
+            };
+            let stat_of = |path: &[u8]| {
+                let (parent, name) = split(path);
+                hold.root.glimpse(parent).and_then(|dir| dir.stat(name))
+            };
+            let is_settled = |made: &Gathered| {
+                let same = |seen: &&Remembered| {
+                    let path = seen.path.clone().into_bytes();
+                    let now = stat_of(&path).map(|stat| EntryStat::from(&stat));
+                    now.is_some_and(|now| seen.is_same(&now))
+                };
+                let own = |seen: &&Remembered| parts.contains(&seen.path.clone().into_bytes());
+                let main_is_same = held.is_none_or(|held| {
+                    stat_of(main).is_some_and(|stat| EntryStat::from(&stat) == held)
+                });
+                main_is_same && made.seen.iter().filter(own).all(|seen| same(&seen))
+            };
+            let mut settled = is_settled(made);
+            for _ in 1..TRIES {
+                if settled || held.is_some() {
+                    break;
+                }
+                for part in &parts {
+                    made.forget(part);
+                    self.gather(hold, part, false, known, pack, made)?;
+                }
+                settled = is_settled(made);
+            }
+            for part in parts.iter().filter(|_| !settled) {
+                made.forget(part);
+                made.data.unknown.push(PathText::from_bytes(part));
+            }
+        }
+        Ok(())
+    }
+
     fn keep(
         &self,
         hold: &Hold,
+        listing: &Listing,
         wish: Wish,
         last_id: Option<ObjectId>,
         pack: &PackWriter,
     ) -> Result<Kept, Error> {
-        let Wish { candidates, unknown, known, room } = wish;
+        let Wish { candidates, limit, mut unrecorded, known, room } = wish;
         let last = match last_id {
             Some(id) => read_companion(&hold.store.objects, &id).ok(),
             None => None,
         };
-        if candidates.is_empty() && unknown.is_empty() && last.is_none() {
+        let nothing = candidates.is_empty() && unrecorded.is_empty();
+        // One that only listed paths ends with them; one that held files is followed by an empty one.
+        let only_listed = last.as_ref().is_none_or(|last| {
+            last.tree == ObjectId::EMPTY_TREE
+                && last.data.not_kept.as_ref().is_some_and(|paths| !paths.is_empty())
+        });
+        if nothing && only_listed {
             return Ok(Kept::default());
         }
-        let (chosen, left_out) = self.within_bounds(candidates, room);
+        let Fitting { chosen, unknown, left_out } =
+            self.within_bounds(candidates, &known, limit, room);
         let data = CompanionData { left_out, unknown, ..CompanionData::default() };
         let mut made = Gathered { data, ..Gathered::default() };
         for (path, named) in chosen {
             self.gather(hold, &path, named, &known, pack, &mut made)?;
         }
+        self.settle_databases(hold, listing, &known, pack, &mut made)?;
+        unrecorded.retain(|path| !made.entries.contains_key(path));
+        made.data.not_kept = (unrecorded.len() <= MAX_NOT_KEPT)
+            .then(|| unrecorded.iter().map(|path| PathText::from_bytes(path)).collect());
         // Failing to remember costs reading them again.
         drop(private::replace(&hold.work_tree.aside_path(), &made.remembered(), Durable::No));
         let tree = edit_tree(&hold.store.objects, pack, ObjectId::EMPTY_TREE, &made.entries)?;
@@ -284,7 +384,7 @@ impl Workspace {
         cause: &Cause,
         known: &BTreeMap<Vec<u8>, Remembered>,
         extent: Extent,
-    ) -> Result<(Candidates, Vec<PathText>), Error> {
+    ) -> Result<Candidates, Error> {
         let forbidden = self.forbidden(&hold.store);
         let steps = hold.open_steps()?;
         let from_steps = steps.iter().flat_map(|step| &step.paths).chain(&cause.named);
@@ -295,12 +395,12 @@ impl Workspace {
             .chain(earlier.map(|(path, _)| path.as_slice()))
             .collect();
         let now = crate::restore::Now::of(listing);
-        let (mut named, mut unknown) = (BTreeMap::new(), Vec::new());
+        let mut named = BTreeMap::new();
         for path in paths {
-            if forbidden.iter().any(|dir| is_within(path, dir)) {
+            if matches!(now.at(path), crate::restore::NowAt::File { .. }) {
                 continue;
             }
-            if matches!(now.at(path), crate::restore::NowAt::File { .. }) {
+            if self.is_forbidden(&hold.root, &forbidden, path) {
                 continue;
             }
             // What was created after its directory was listed is not ignored for that. The next
@@ -312,13 +412,10 @@ impl Workspace {
                 let (parent, name) = split(path);
                 let stat = hold.root.open_below(parent).and_then(|dir| dir.stat(name));
                 let bytes = stat.ok().flatten().map_or(0, |stat| stat.bytes);
-                match bytes <= self.options.max_new_file_bytes {
-                    true => drop(named.insert(path.to_vec(), Candidate { named: true, bytes })),
-                    false => unknown.push(PathText::from_bytes(path)),
-                }
+                named.insert(path.to_vec(), Candidate { named: true, bytes });
             }
         }
-        Ok((named, unknown))
+        Ok(named)
     }
 
     fn is_ignored(&self, hold: &Hold, path: &[u8]) -> Result<bool, Error> {
@@ -326,26 +423,53 @@ impl Workspace {
         Ok(rules_above(&hold.root, &outer, path).ignores_or_above(path, false))
     }
 
-    /// The files that fit, named ones first, then from the top of the work tree down; and how
-    /// many do not fit.
-    fn within_bounds(&self, candidates: Candidates, mut room: u64) -> (Vec<(Vec<u8>, bool)>, u64) {
+    /// The files that fit, named ones first and from small to large, then from the top of the work
+    /// tree down; the named ones that do not fit, and how many others do not.
+    fn within_bounds(
+        &self,
+        candidates: Candidates,
+        known: &BTreeMap<Vec<u8>, Remembered>,
+        limit: NamedLimit,
+        mut room: u64,
+    ) -> Fitting {
+        /// A cautious guess of how fast files are read, hashed and compressed.
+        const BYTES_PER_SECOND: u64 = 40 << 20;
         let mut order: Vec<(Vec<u8>, Candidate)> = candidates.into_iter().collect();
         let depth = |path: &[u8]| path.iter().filter(|byte| **byte == b'/').count();
-        order.sort_by_cached_key(|(path, candidate)| (!candidate.named, depth(path), path.clone()));
-        let (mut chosen, mut total, mut left_out) = (Vec::new(), 0, 0);
+        order.sort_by_cached_key(|(path, candidate)| match candidate.named {
+            true => (false, candidate.bytes, path.clone()),
+            false => (true, depth(path) as u64, path.clone()),
+        });
+        let max_named = limit.bytes.unwrap_or(self.options.max_named_bytes);
+        let in_time = |bytes: u64| {
+            let left = limit.until.map(|until| until.saturating_duration_since(Instant::now()));
+            left.is_none_or(|left| bytes / BYTES_PER_SECOND < left.as_secs().max(1))
+        };
+        let Fitting { mut chosen, mut unknown, mut left_out } = Fitting::default();
+        let (mut total, mut total_named) = (0, 0);
         for (path, Candidate { named, bytes }) in order {
-            let fits = total + bytes <= self.options.max_ignored_bytes && chosen.len() < MAX_FILES;
-            let cost = super::quota::cost(bytes);
-            match (named || fits) && cost <= room {
+            let fits = match named {
+                // One that was kept before and is the same costs nothing.
                 true => {
+                    let is_kept = known.get(&path).is_some_and(|known| known.bytes == bytes);
+                    is_kept || (total_named + bytes <= max_named && in_time(total_named + bytes))
+                }
+                false => {
+                    total + bytes <= self.options.max_ignored_bytes && chosen.len() < MAX_FILES
+                }
+            };
+            let cost = super::quota::cost(bytes);
+            match (fits && cost <= room, named) {
+                (true, _) => {
                     room -= cost;
-                    total += if named { 0 } else { bytes };
+                    *(if named { &mut total_named } else { &mut total }) += bytes;
                     chosen.push((path, named));
                 }
-                false => left_out += 1,
+                (false, true) => unknown.push(PathText::from_bytes(&path)),
+                (false, false) => left_out += 1,
             }
         }
-        (chosen, left_out)
+        Fitting { chosen, unknown, left_out }
     }
 
     fn gather(
@@ -367,14 +491,7 @@ impl Workspace {
         let (stat, id) = match remembered.filter(|id| hold.store.objects.holds(id)) {
             Some(id) => (EntryStat::from(&stat), id),
             None => {
-                let keep = StoreKeep {
-                    store: &hold.store,
-                    pack,
-                    lender: None,
-                    previous: None,
-                    doubt: true,
-                    rehash: false,
-                };
+                let keep = StoreKeep::new(&hold.store, pack);
                 match capture(&hold.root, path, stat.kind, &keep)? {
                     ReadOutcome::Read { stat, id, .. } => (stat, id),
                     ReadOutcome::Gone => return Ok(()),
@@ -387,7 +504,7 @@ impl Workspace {
             }
         };
         let Some(kind) = crate::restore::entry_kind(&stat) else { return Ok(()) };
-        let mode = stat.mode & 0o777;
+        let mode = stat.mode & MODE_BITS;
         let usual = if mode & 0o100 != 0 { 0o755 } else { 0o644 };
         if kind.is_file() && mode != usual {
             made.data.modes.push((PathText::from_bytes(path), mode));
@@ -407,6 +524,12 @@ struct Gathered {
 }
 
 impl Gathered {
+    fn forget(&mut self, path: &[u8]) {
+        self.entries.remove(path);
+        self.seen.retain(|seen| seen.path.clone().into_bytes() != path);
+        self.data.modes.retain(|(known, _)| known.clone().into_bytes() != path);
+    }
+
     fn remembered(&self) -> Vec<u8> {
         serde_json::to_vec(&self.seen).expect("plain data has a JSON form")
     }
@@ -426,14 +549,18 @@ impl Remembered {
         }
     }
 
-    /// The content's id, if the metadata proves that it is still the same.
-    fn holds(&self, now: &EntryStat, trust: FsTrust) -> Option<ObjectId> {
+    /// Whether the metadata is the same, but for the inode.
+    fn is_same(&self, now: &EntryStat) -> bool {
         let now = Remembered::of(b"", self.named, now, self.id);
-        let same = self.mode == now.mode
+        self.mode == now.mode
             && self.bytes == now.bytes
             && self.mtime == now.mtime
             && self.ctime == now.ctime
-            && (!trust.inode || self.inode == now.inode);
+    }
+
+    /// The content's id, if the metadata proves that it is still the same.
+    fn holds(&self, now: &EntryStat, trust: FsTrust) -> Option<ObjectId> {
+        let same = self.is_same(now) && (!trust.inode || self.inode == now.inode);
         self.id.filter(|_| trust.stat && same)
     }
 }
@@ -443,6 +570,21 @@ fn recall(hold: &Hold) -> BTreeMap<Vec<u8>, Remembered> {
     let known: Vec<Remembered> =
         serde_json::from_slice(&bytes.unwrap_or_default()).unwrap_or_default();
     known.into_iter().map(|known| (known.path.clone().into_bytes(), known)).collect()
+}
+
+/// Everything in a listing that no tree holds by policy: ignored files and directories, and the
+/// directories of nested repositories.
+fn unrecorded_in(listing: &Listing) -> BTreeSet<Vec<u8>> {
+    let mut found = BTreeSet::new();
+    for dir in &listing.dirs {
+        for entry in &dir.entries {
+            let is_nested = &*entry.name == b".git" && !dir.path.is_empty();
+            if entry.content == Content::Ignored || is_nested {
+                found.insert(join(&dir.path, &entry.name));
+            }
+        }
+    }
+    found
 }
 
 /// Small files that the rules ignore by name, in directories that they do not.

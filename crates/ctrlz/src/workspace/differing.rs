@@ -44,10 +44,8 @@ impl Workspace {
             return Ok(None);
         };
         let pack = self.pack_writer(&hold.store);
-        let previous = Some(last.snapshot);
-        let (store, pack_ref) = (&hold.store, &pack);
-        let keep =
-            StoreKeep { store, pack: pack_ref, lender: None, previous, doubt: true, rehash: false };
+        let log = Some(&hold.work_tree);
+        let keep = StoreKeep { log, ..StoreKeep::new(&hold.store, &pack) };
         let dirty = Dirty::new(differences.paths.iter().cloned().chain(retries));
         let looked = self.look_at_dirty(hold, cause, dirty, &keep, progress)?;
         let Some(looked) = looked.filter(|looked| looked.listing.vanished.is_empty()) else {

@@ -5,6 +5,7 @@ mod ask;
 mod companion;
 mod credit;
 mod differing;
+mod outside;
 mod partly;
 mod put_back;
 mod quota;
@@ -13,11 +14,13 @@ mod seek;
 mod shared_scan;
 mod status;
 mod track;
+mod uncaptured;
+mod units;
 mod watched;
 mod watcher;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -26,27 +29,30 @@ use crate::error::Error;
 use crate::fs::private::{self, read_small};
 use crate::fs::{Dir, Named};
 use crate::git::{ObjectId, is_protected_name};
-use crate::path::{TreePath, escape};
+use crate::path::{TreePath, escape, is_within};
 use crate::restore::{Journal, Phase, Record, recover};
-use crate::scan::{Placed, Progress, StatCache};
+use crate::scan::{Placed, Progress, StatCache, store_around};
 use crate::store::{
-    Claim, Details, Head, Lock, OpenStep, OperationKind, OuterRules, Registry, Sharing, Standing,
-    Store, UserRepo, WorkTree, check_root, load_steps, path_hash, save_steps,
+    Claim, Details, Gap, Head, Lock, OpenGap, OpenStep, OperationKind, OuterRules, Registry,
+    Sharing, Standing, Store, UnrecordedTurn, UserRepo, WorkTree, check_root, load_steps,
+    path_hash, save_steps,
 };
 
 pub use companion::IgnoredFiles;
-pub use put_back::{PatchToRevert, Point, RestoreOptions, RestoreReport};
+pub use put_back::{OnUse, PatchToRevert, Point, RestoreOptions, RestoreReport};
 pub use quota::QuotaUse;
 pub use read::{Diffs, ListedFile, Patch, Presence};
 pub use status::{HeldLock, Status};
 pub use track::{Snapshot, TrackOptions};
 pub use watcher::{Refusal, WatchEnd, WatchOptions, Watcher, WatcherStatus};
 
-pub(crate) use absence::{Absence, parents as dirs_above};
-pub(crate) use put_back::{Modes, Prepared, SaveIgnored};
+pub(crate) use absence::{Absence, is_dir_of, parents as dirs_above};
+pub(crate) use credit::Ending;
+pub(crate) use put_back::{Modes, Planning, Prepared, SaveIgnored, check_mass_removal};
 pub(crate) use quota::Room;
 pub(crate) use seek::Wanted;
 pub(crate) use track::Tracked;
+pub(crate) use units::{Source, is_shared_memory};
 
 pub(crate) use crate::compare::is_binary;
 
@@ -72,6 +78,9 @@ pub struct Options {
     pub ignored: IgnoredFiles,
     /// No more bytes of small ignored files than this are kept. Default: 4 MiB.
     pub max_ignored_bytes: u64,
+    /// No more bytes of files that one tool call names, and that are ignored or large, than this are
+    /// kept. Default: 64 MiB.
+    pub max_named_bytes: u64,
     /// Whether files of repositories inside the work tree are captured. Default: yes.
     pub nested_repos: bool,
     /// More files than this are refused before anything is stored. Default: 1,500,000.
@@ -124,6 +133,7 @@ impl Options {
             include_ignored: Vec::new(),
             ignored: IgnoredFiles::Small,
             max_ignored_bytes: 4 << 20,
+            max_named_bytes: 64 << 20,
             nested_repos: true,
             max_files: crate::compare::MAX_PATHS,
             max_snapshot_bytes: 20 << 30,
@@ -370,6 +380,9 @@ impl Workspace {
                 (Store::open_or_create(&path, prefix, &self.store_exclude(&path))?, claim)
             }
         };
+        if absolute(store.path()).starts_with(&self.root) {
+            store.hide_from_git();
+        }
         let work_tree = WorkTree::named(&store, &claim.work_tree);
         work_tree.create(&self.root)?;
         Ok((store, work_tree))
@@ -397,6 +410,11 @@ impl Workspace {
         dirs.filter_map(inside).filter(|path| !path.is_empty()).collect()
     }
 
+    /// Whether `path` is or lies in one of the `forbidden` directories or any other store.
+    fn is_forbidden(&self, root: &Dir, forbidden: &[Vec<u8>], path: &[u8]) -> bool {
+        forbidden.iter().any(|dir| is_within(path, dir)) || store_around(root, path).is_some()
+    }
+
     /// The ignore rules that are not in the work tree, from the weakest to the strongest.
     fn outer_rules(&self, store: &Store) -> Result<OuterRules, Error> {
         const MAX_RULES_BYTES: u64 = 1 << 20;
@@ -412,6 +430,25 @@ impl Workspace {
         Ok(OuterRules::new(&lists, exclude, include_ignored))
     }
 
+    /// Notes that a turn is not recorded because the disk is full. The operation that records the
+    /// changes later says so. Does nothing before the first snapshot.
+    pub fn note_gap(&self, why: &str, turn: UnrecordedTurn) -> Result<(), Error> {
+        let Some((store, work_tree)) = self.existing()? else { return Ok(()) };
+        let Some(last) = work_tree.last(&store)? else { return Ok(()) };
+        let new = || OpenGap { after: last.id, gap: Gap { why: why.to_owned(), ..Gap::default() } };
+        let mut open = open_gap(&store, &work_tree)?.unwrap_or_else(new);
+        open.add(turn);
+        open.save(&work_tree.gap_path())
+    }
+
+    /// Returns the gap that no operation has recorded yet.
+    pub fn gap(&self) -> Result<Option<Gap>, Error> {
+        match self.existing()? {
+            Some((store, work_tree)) => Ok(open_gap(&store, &work_tree)?.map(|open| open.gap)),
+            None => Ok(None),
+        }
+    }
+
     /// Takes the work tree's lock and finishes what a killed command left.
     pub(crate) fn begin(&self) -> Result<Hold, Error> {
         let (store, work_tree) = self.for_writing()?;
@@ -425,8 +462,22 @@ impl Workspace {
         let head = self.repo.as_ref().and_then(|repo| repo.standing().ok());
         let mut hold =
             Hold { store, work_tree, root, head, recovered: None, _lock: lock, _shared: shared };
-        hold.recovered = self.finish_interrupted(&hold)?;
+        let outside = self.finish_interrupted_outside(&hold)?;
+        hold.recovered = self.finish_interrupted(&hold)?.or(outside);
         Ok(hold)
+    }
+
+    /// Refuses if the next command would first finish a restore that was cut off, and so change
+    /// files. For dry runs, which change none.
+    pub fn check_finished(&self) -> Result<(), Error> {
+        let Some((store, work_tree)) = self.existing()? else { return Ok(()) };
+        if self.outside(&store, &work_tree).is_interrupted()? {
+            return Err(Error::RecoveryPending);
+        }
+        match Journal::load(&work_tree.journal_path())? {
+            Some(journal) if journal.phase != Phase::Recording => Err(Error::RecoveryPending),
+            Some(_) | None => Ok(()),
+        }
     }
 
     fn finish_interrupted(&self, hold: &Hold) -> Result<Option<Recovery>, Error> {
@@ -496,6 +547,15 @@ pub struct Recovery {
     pub left: Vec<String>,
 }
 
+/// Limits for capturing files that tools name and that are ignored or large.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NamedLimit {
+    /// At most this many bytes instead of [`Options::max_named_bytes`].
+    pub(crate) bytes: Option<u64>,
+    /// Files that would take longer than this to read are not begun.
+    pub(crate) until: Option<Instant>,
+}
+
 /// Why a snapshot is recorded.
 #[derive(Clone, Debug)]
 pub(crate) struct Cause {
@@ -505,15 +565,31 @@ pub(crate) struct Cause {
     pub(crate) always: bool,
     /// Paths that a tool is about to change, to be kept even if they are ignored.
     pub(crate) named: Vec<TreePath>,
+    /// The limit for files that tools name.
+    pub(crate) named_limit: NamedLimit,
     /// What was just put in place.
     pub(crate) placed: Placed,
     pub(crate) room: Room,
+    /// The step that ends with it.
+    pub(crate) ending: Option<Ending>,
+    /// An undo follows, and open steps may have been interrupted.
+    pub(crate) undoing: bool,
 }
 
 impl Cause {
     pub(crate) fn of(kind: OperationKind) -> Cause {
         let (always, named, placed, room) = (false, Vec::new(), Placed::new(), Room::Disk);
-        Cause { kind, details: Details::default(), always, named, placed, room }
+        Cause {
+            kind,
+            details: Details::default(),
+            always,
+            named,
+            named_limit: NamedLimit::default(),
+            placed,
+            room,
+            ending: None,
+            undoing: false,
+        }
     }
 
     /// Something changed, and only open steps can say whose it is.
@@ -533,7 +609,7 @@ pub(crate) struct Hold {
     pub(crate) work_tree: WorkTree,
     pub(crate) root: Dir,
     pub(crate) head: Option<Head>,
-    recovered: Option<Recovery>,
+    pub(crate) recovered: Option<Recovery>,
     _lock: Lock,
     _shared: Lock,
 }
@@ -574,9 +650,27 @@ impl Hold {
         Ok(())
     }
 
+    /// The gap that the next operation closes, if agents worked without being recorded.
+    pub(crate) fn open_gap(&self) -> Result<Option<OpenGap>, Error> {
+        open_gap(&self.store, &self.work_tree)
+    }
+
+    /// Forgets the gap once everything that changed is recorded.
+    ///
+    /// Best effort: a newer operation makes the note void as well.
+    pub(crate) fn close_gap(&self) {
+        drop(OpenGap::forget(&self.work_tree.gap_path()));
+    }
+
     pub(crate) fn save_steps(&self, steps: &[OpenStep]) -> Result<(), Error> {
         save_steps(&self.work_tree.steps_path(), steps)
     }
+}
+
+fn open_gap(store: &Store, work_tree: &WorkTree) -> Result<Option<OpenGap>, Error> {
+    let Some(open) = OpenGap::load(&work_tree.gap_path()) else { return Ok(None) };
+    let last = work_tree.last(store)?;
+    Ok(last.is_some_and(|last| last.id == open.after).then_some(open))
 }
 
 /// A path without symlinks where it exists, and as it is written below that.

@@ -156,7 +156,7 @@ impl Workspace {
             return Ok(Recorded { operation, is_new: false, published, added: 0, removed: 0 });
         }
         let (kind, details, pack) =
-            hold.credited(cause, pack, Some(&last.snapshot), &tree, &kept)?;
+            hold.credited(cause, pack, Some(last), (&tree, &meta), &kept)?;
         let new = NewOperation { kind, snapshot: tree, meta, details, companion: kept.new };
         let (operation, published) = hold.work_tree.append(&hold.store, pack, Some(last), new)?;
         let mut recorded = Recorded { operation, is_new: true, published, added: 0, removed: 0 };

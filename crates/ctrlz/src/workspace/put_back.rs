@@ -3,19 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::compare::{Change, Entry, Trees, changes, changes_by, find};
 use crate::defect::Defect;
 use crate::error::Error;
-use crate::fs::{FileKind, free_bytes};
+use crate::fs::{FileKind, MODE_BITS, free_bytes};
 use crate::git::{EntryKind, ObjectId};
-use crate::path::TreePath;
+use crate::path::{TreePath, is_within};
 use crate::restore::{
     Action, Journal, Kept, KeptReason, ModeChange, Now, NowAt, Plan, Record, Request, Wanted,
     apply, plan,
 };
-use crate::scan::{EntryStat, Progress, ReadOutcome};
+use crate::scan::{EntryStat, Progress, ReadOutcome, is_store_at};
 use crate::store::{
     Details, LogIndex, Meta, NewOperation, Operation, OperationKind, PackWriter, TreeChange,
     WorkTree, edit_tree, read_companion, read_operation,
@@ -23,6 +23,7 @@ use crate::store::{
 
 use super::absence::{Absence, is_dir_of, parents};
 use super::track::{StoreKeep, Tracked, capture};
+use super::units::Source;
 use super::{Cause, Hold, Recovery, TrackOptions, Workspace, is_asked_for};
 
 /// How to put a snapshot back.
@@ -35,8 +36,23 @@ pub struct RestoreOptions {
     pub paths: Vec<TreePath>,
     /// Allows removing an unusual share of the files. Default: no.
     pub allow_mass_removal: bool,
+    /// Policy for files that another process has open. Default: they stay.
+    pub in_use: OnUse,
+    /// A person asked for it, so that a plain undo may take it back. Default: no.
+    pub by_person: bool,
     /// Refuses if the plan is no longer the one with this hash. Default: none.
     pub expected_plan: Option<ObjectId>,
+}
+
+/// Policy for files that another process has open for writing, mapped writable or locked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnUse {
+    /// It stays as it is and is reported with the process.
+    #[default]
+    Leave,
+    /// It is replaced; the process goes on with the file that was there.
+    Replace,
 }
 
 /// Files to take back to the state they had in a snapshot.
@@ -108,6 +124,8 @@ pub struct RestoreReport {
     pub done: Vec<Action>,
     /// What stays as it is although the request touches it.
     pub kept: Vec<Kept>,
+    /// Files of which the kernel could not say whether other processes have them open.
+    pub not_checked: Vec<TreePath>,
     /// Replaced things that were changed by somebody else at the last moment and still lie under
     /// these names.
     pub left: Vec<String>,
@@ -134,6 +152,13 @@ pub(crate) enum SaveIgnored {
     InTheSnapshot,
     /// In its companion, if it is there already: it is private, and redo knows it.
     Beside,
+}
+
+/// Options for turning a request into a plan.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Planning {
+    pub(crate) ignored: SaveIgnored,
+    pub(crate) in_use: OnUse,
 }
 
 type Forced = BTreeMap<Vec<u8>, (EntryStat, Entry)>;
@@ -193,7 +218,10 @@ impl Workspace {
                         return Ok(Target { hash: entry.snapshot, meta: Some(Arc::new(meta)) });
                     }
                 }
-                Err(unknown())
+                // A checkpoint outlives its segment of the log.
+                let operation = work_tree.checkpointed(&store, id)?.ok_or_else(unknown)?;
+                store.snapshot(&operation.snapshot)?;
+                Ok(Target { hash: operation.snapshot, meta: Some(Arc::new(operation.meta)) })
             }
         }
     }
@@ -212,19 +240,20 @@ impl Workspace {
         let target = self.find_point(&to.into())?;
         let hold = self.begin()?;
         let prepared = self.prepare_restore(&hold, &target, options, progress)?;
-        let hash = Some(target.hash);
-        self.carry_out(&hold, prepared, hash, options, &Cause::of(OperationKind::Restore), progress)
+        let cause = cause_by(OperationKind::Restore, options);
+        self.carry_out(&hold, prepared, Some(target.hash), options, &cause, progress)
     }
 
     /// What [`Workspace::revert`] would do now.
     pub fn plan_revert(
         &self,
         patches: &[PatchToRevert],
+        in_use: OnUse,
         progress: &Progress,
     ) -> Result<Plan, Error> {
         let Some(wanted) = self.wanted_by(patches)? else { return Ok(empty_plan()) };
         let hold = self.begin()?;
-        Ok(self.prepare_revert(&hold, &wanted, progress)?.plan)
+        Ok(self.prepare_revert(&hold, &wanted, in_use, progress)?.plan)
     }
 
     /// Takes single files back. Where several patches name a file, the first one counts.
@@ -238,8 +267,9 @@ impl Workspace {
     ) -> Result<RestoreReport, Error> {
         let wanted = self.wanted_by(patches)?.unwrap_or_default();
         let hold = self.begin()?;
-        let prepared = self.prepare_revert(&hold, &wanted, progress)?;
-        self.carry_out(&hold, prepared, None, options, &Cause::of(OperationKind::Revert), progress)
+        let prepared = self.prepare_revert(&hold, &wanted, options.in_use, progress)?;
+        let cause = cause_by(OperationKind::Revert, options);
+        self.carry_out(&hold, prepared, None, options, &cause, progress)
     }
 
     /// Which snapshot decides about which file; every snapshot is known to exist.
@@ -271,8 +301,13 @@ impl Workspace {
         let modes = Modes::of(meta.as_deref());
         let mut request = request_with(meta.as_deref());
         let (threads, now) = (self.options.threads, &tracked.operation.snapshot);
+        let trees = Trees::new(&store.objects);
         for change in changes_by(threads, &store.objects, now, hash)? {
             if !is_asked_for(&change.path, &options.paths) {
+                continue;
+            }
+            if change.after.is_none() && gives_way(&trees, hash, &change.path)? {
+                request.wanted.insert(change.path.as_bytes().to_vec(), Wanted::Absent);
                 continue;
             }
             match change.after {
@@ -296,13 +331,16 @@ impl Workspace {
         if options.exact {
             empty_out(&mut request, hold, &tracked, hash, meta.as_deref(), options)?;
         }
-        self.plan_from(hold, &tracked, request, SaveIgnored::InTheSnapshot)
+        let source = Source::of(hold, *hash, Absence::of(store, *hash)?, meta.as_deref());
+        let how = Planning { ignored: SaveIgnored::InTheSnapshot, in_use: options.in_use };
+        self.plan_from(hold, &tracked, request, vec![source], how)
     }
 
     fn prepare_revert(
         &self,
         hold: &Hold,
         wanted: &BTreeMap<TreePath, ObjectId>,
+        in_use: OnUse,
         progress: &Progress,
     ) -> Result<Prepared, Error> {
         let store = &hold.store;
@@ -327,7 +365,10 @@ impl Workspace {
             else {
                 continue;
             };
-            request.common_dir_mode = meta.as_deref().map_or(0o755, |meta| meta.common.dir);
+            for dir in parents(path.as_bytes()) {
+                // Patches are in order of preference, so the first snapshot decides.
+                request.dir_modes.entry(dir.to_vec()).or_insert_with(|| modes.of_dir(dir));
+            }
             let before = trees.find(&tracked.operation.snapshot, path)?;
             match trees.find(hash, path)? {
                 Some(entry) if !entry.kind.is_tree() => {
@@ -349,7 +390,11 @@ impl Workspace {
                 },
             }
         }
-        self.plan_from(hold, &tracked, request, SaveIgnored::InTheSnapshot)
+        let sources = sources
+            .into_iter()
+            .map(|(hash, (absence, meta))| Source::of(hold, hash, absence, meta.as_deref()));
+        let how = Planning { ignored: SaveIgnored::InTheSnapshot, in_use };
+        self.plan_from(hold, &tracked, request, sources.collect(), how)
     }
 
     fn track_before(&self, hold: &Hold, progress: &Progress) -> Result<Tracked, Error> {
@@ -363,10 +408,13 @@ impl Workspace {
         hold: &Hold,
         tracked: &Tracked,
         mut request: Request,
-        ignored: SaveIgnored,
+        mut sources: Vec<Source<'_>>,
+        how: Planning,
     ) -> Result<Prepared, Error> {
-        self.leave_store_alone(hold, &mut request);
+        let Planning { ignored, in_use } = how;
+        self.leave_stores_alone(hold, tracked, &mut request);
         leave_unreadable_alone(tracked, &mut request);
+        self.keep_together(hold, tracked, &mut request, &mut sources, in_use)?;
         let (forced, dirs) = self.save_unsaved(hold, tracked, &mut request)?;
         let safety = match ignored {
             SaveIgnored::InTheSnapshot => self.record_forced(hold, tracked, &forced)?,
@@ -380,17 +428,30 @@ impl Workspace {
         Ok(Prepared { plan: plan(&now, &request), safety, files })
     }
 
-    /// A store inside the work tree is never part of a plan, whoever names it.
-    fn leave_store_alone(&self, hold: &Hold, request: &mut Request) {
+    /// Takes stores and the user's repository out of the request, whoever named them.
+    ///
+    /// Snapshots of 0.1.0 may hold the files of another store. Each such store is reported once.
+    fn leave_stores_alone(&self, hold: &Hold, tracked: &Tracked, request: &mut Request) {
         let forbidden = self.forbidden(&hold.store);
-        let ours = |path: &[u8]| forbidden.iter().any(|dir| crate::path::is_within(path, dir));
-        let why = || KeptReason::CannotBeSaved { why: "it belongs to a repository".into() };
+        let stores = stores_named_by(hold, tracked, request);
+        let own = |path: &[u8]| forbidden.iter().any(|dir| is_within(path, dir));
+        let store = |path: &[u8]| stores.iter().find(|dir| is_within(path, dir));
+        let ours = |path: &[u8]| own(path) || store(path).is_some();
         let named: Vec<Vec<u8>> =
             request.wanted.keys().filter(|path| ours(path)).cloned().collect();
+        let mut kept = BTreeMap::new();
         for path in named {
             request.wanted.remove(&path);
-            request.kept.push(Kept { path: TreePath::from_scan(path), reason: why() });
+            let (path, why) = match store(&path) {
+                Some(dir) => (dir.clone(), "it is a ctrlz store, which is never changed"),
+                None => (path, "it belongs to a repository"),
+            };
+            kept.insert(path, why);
         }
+        request.kept.extend(kept.into_iter().map(|(path, why)| {
+            let reason = KeptReason::CannotBeSaved { why: why.into() };
+            Kept { path: TreePath::from_scan(path), reason }
+        }));
         request.dirs.retain(|path, _| !ours(path));
         request.emptied.retain(|path| !ours(path));
         request.modes.retain(|change| !ours(&change.path));
@@ -429,14 +490,7 @@ impl Workspace {
         }
         let mut forced = BTreeMap::new();
         let pack = PackWriter::new(&hold.store.objects_dir());
-        let keep = StoreKeep {
-            store: &hold.store,
-            pack: &pack,
-            lender: None,
-            previous: None,
-            doubt: true,
-            rehash: false,
-        };
+        let keep = StoreKeep::new(&hold.store, &pack);
         for path in in_the_way {
             let kind = super::track::look(&hold.root, &path)?;
             let outcome = match kind {
@@ -510,7 +564,7 @@ impl Workspace {
         let tree = edit_tree(&hold.store.objects, &pack, last.snapshot, &changes)?;
         let mut meta = last.meta.clone();
         for (path, (stat, entry)) in forced {
-            let mode = stat.mode & 0o777;
+            let mode = stat.mode & MODE_BITS;
             meta.skipped.retain(|skipped| skipped.path != *path);
             if entry.kind.is_file() && mode != meta.common.of_file(mode) {
                 meta.modes.push((crate::path::PathText::from_bytes(path), mode));
@@ -549,6 +603,7 @@ impl Workspace {
             after: safety.snapshot,
             done: plan.actions.clone(),
             kept: plan.kept.clone(),
+            not_checked: plan.not_checked.clone(),
             left: Vec::new(),
             recovered: hold.recovered.clone(),
             not_recorded: None,
@@ -578,6 +633,10 @@ impl Workspace {
             &|dir, name, path| self.rescue(hold, dir, name, path),
         )?;
         report.left = applied.left.iter().map(|path| crate::path::escape(path)).collect();
+        report.kept.extend(applied.without_special_bits.into_iter().map(|path| {
+            let reason = KeptReason::SpecialBitsDropped;
+            Kept { path: TreePath::from_scan(path), reason }
+        }));
         if Defect::Escaping.is_made() {
             crate::fs::private::overwrite(&self.root.with_file_name("escaped"), b"from here")?;
         }
@@ -606,14 +665,7 @@ impl Workspace {
         let moved = || Error::Moved { path: TreePath::from_scan(path.to_vec()) };
         let last = hold.work_tree.last(&hold.store)?.ok_or_else(moved)?;
         let pack = PackWriter::new(&hold.store.objects_dir());
-        let keep = StoreKeep {
-            store: &hold.store,
-            pack: &pack,
-            lender: None,
-            previous: None,
-            doubt: true,
-            rehash: false,
-        };
+        let keep = StoreKeep::new(&hold.store, &pack);
         let kind = dir.stat(name)?.ok_or_else(moved)?.kind;
         let ReadOutcome::Read { stat, id, .. } = crate::scan::read_entry(dir, name, kind, &keep)?
         else {
@@ -648,6 +700,45 @@ impl Workspace {
         }
         Ok(())
     }
+}
+
+fn cause_by(kind: OperationKind, options: &RestoreOptions) -> Cause {
+    let details = Details { by_person: options.by_person, ..Details::default() };
+    Cause { details, ..Cause::of(kind) }
+}
+
+/// Returns the stores that the request reaches into: those on disk, and those that it would create
+/// from the snapshot.
+fn stores_named_by(hold: &Hold, tracked: &Tracked, request: &Request) -> BTreeSet<Vec<u8>> {
+    let listed = &tracked.listing.dirs;
+    // The scan entered it, so it is no store.
+    let is_entered =
+        |path: &[u8]| listed.binary_search_by(|dir| dir.path.as_slice().cmp(path)).is_ok();
+    let dirs = request.dirs.keys().chain(&request.emptied);
+    let modes = request.modes.iter().map(|change| &change.path);
+    let dirs = dirs.chain(modes).map(|path| path.as_slice());
+    let above = request.wanted.keys().map(|path| crate::path::split(path).0);
+    let mut judged: BTreeSet<&[u8]> = BTreeSet::new();
+    let mut stores = BTreeSet::new();
+    for path in dirs.chain(above) {
+        for dir in std::iter::once(path).chain(parents(path)) {
+            if !judged.insert(dir) {
+                break;
+            }
+            if !is_entered(dir) && is_store_at(&hold.root, dir) {
+                stores.insert(dir.to_vec());
+            }
+        }
+    }
+    let creates = |path: &[u8]| matches!(request.wanted.get(path), Some(Wanted::Entry { .. }));
+    for path in request.wanted.keys().filter(|path| creates(path)) {
+        if let Some(dir) = path.strip_suffix(b"/ctrlz/format")
+            && creates(&crate::path::join(dir, b"HEAD"))
+        {
+            stores.insert(dir.to_vec());
+        }
+    }
+    stores
 }
 
 /// What the present snapshot failed to read is not touched, and the report says so.
@@ -696,7 +787,11 @@ fn empty_plan() -> Plan {
 }
 
 /// Refuses to remove so much that a mistake is more likely than a wish.
-fn check_mass_removal(plan: &Plan, files: u64, options: &RestoreOptions) -> Result<(), Error> {
+pub(crate) fn check_mass_removal(
+    plan: &Plan,
+    files: u64,
+    options: &RestoreOptions,
+) -> Result<(), Error> {
     let removed = plan.removed_files() as u64;
     let unusual = removed >= 50 || (removed >= 10 && removed * 5 > files);
     if unusual && !options.allow_mass_removal {
@@ -714,6 +809,17 @@ pub(crate) struct Modes<'a> {
 impl Modes<'_> {
     pub(crate) fn of(meta: Option<&Meta>) -> Modes<'_> {
         Modes { meta, listed: meta.map(Meta::mode_map).unwrap_or_default() }
+    }
+
+    /// The set-user-id, set-group-id and sticky bits of a path that has `present` permissions, if
+    /// the snapshot does not record them: they stay.
+    pub(crate) fn unrecorded(&self, present: u32) -> u32 {
+        self.meta.map_or(present & 0o7000, |meta| meta.unrecorded_bits(present))
+    }
+
+    fn of_dir(&self, path: &[u8]) -> u32 {
+        let common = self.meta.map_or(0o755, |meta| meta.common.dir);
+        self.listed.get(path).copied().unwrap_or(common)
     }
 
     pub(crate) fn of_file(&self, path: &[u8], kind: EntryKind) -> u32 {
@@ -739,6 +845,20 @@ fn want(request: &mut Request, modes: &Modes<'_>, change: &Change, entry: Entry)
     let path = change.path.as_bytes();
     let mode = modes.of_file(path, entry.kind);
     request.wanted.insert(path.to_vec(), Wanted::Entry { entry, mode });
+}
+
+/// Whether a file stands where the snapshot has a directory, or below a path where it has a file.
+fn gives_way(trees: &Trees<'_>, hash: &ObjectId, path: &TreePath) -> Result<bool, Error> {
+    if trees.find(hash, path)?.is_some_and(|entry| entry.kind.is_tree()) {
+        return Ok(true);
+    }
+    for above in parents(path.as_bytes()) {
+        let found = trees.find(hash, &TreePath::from_scan(above.to_vec()))?;
+        if found.is_some_and(|entry| !entry.kind.is_tree()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Empty directories of the snapshot that are to exist again.
@@ -787,14 +907,16 @@ fn want_modes(
             (NowAt::File { stat, entry: there, .. }, Some(entry))
                 if there == entry && entry.kind.is_file() =>
             {
-                let (from, to) = (stat.mode & 0o777, modes.of_file(&bytes, entry.kind));
+                let from = stat.mode & MODE_BITS;
+                let to = modes.of_file(&bytes, entry.kind) | modes.unrecorded(from);
                 if from != to {
                     request.modes.push(ModeChange { path: bytes, from, to, is_dir: false });
                 }
             }
-            (NowAt::Dir, Some(entry)) if entry.kind.is_tree() => {
+            (NowAt::Dir, there) if is_dir_then(there, then, &path) => {
                 let to = modes.listed.get(&bytes).copied().unwrap_or(then.common.dir);
                 if let Some(from) = now.dir_mode(&bytes)
+                    && let to = to | modes.unrecorded(from)
                     && from != to
                 {
                     request.modes.push(ModeChange { path: bytes, from, to, is_dir: true });
@@ -804,6 +926,12 @@ fn want_modes(
         }
     }
     Ok(())
+}
+
+/// Whether a path was a directory: one with files, or an empty one.
+fn is_dir_then(entry: Option<Entry>, meta: &Meta, path: &TreePath) -> bool {
+    let is_empty = || meta.empty_dirs.iter().any(|empty| empty.is_within(path));
+    entry.map_or_else(is_empty, |entry| entry.kind.is_tree())
 }
 
 /// Directories that the snapshot does not have, to be removed if nothing is left in them.

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::compare::Trees;
 use crate::defect::Defect;
 use crate::error::Error;
-use crate::fs::{FileKind, free_bytes};
+use crate::fs::{FileKind, MODE_BITS, free_bytes};
 use crate::git::{Kind, ObjectId, Rules};
 use crate::jobs::run_jobs;
 use crate::path::{NotATreePath, PathText, TreePath, is_within, join, split};
@@ -16,8 +17,9 @@ use crate::scan::{
     read_entry, read_listing, rule_text, rules_above, verify,
 };
 use crate::store::{
-    Absorbed, Borrowed, Lender, Limits, Lock, Meta, NewOperation, Operation, OuterRules,
-    PackWriter, Published, Sharing, Store, TreeChange, UserRepo, build_tree, edit_tree,
+    Absorbed, Borrowed, Lender, Limits, Lock, LogIndex, Meta, NewOperation, OpenGap, Operation,
+    OuterRules, PackWriter, Published, Sharing, Store, TreeChange, UserRepo, WorkTree, build_tree,
+    edit_tree,
 };
 
 use super::companion::Kept;
@@ -98,11 +100,37 @@ pub(super) struct StoreKeep<'a> {
     pub(super) store: &'a Store,
     pub(super) pack: &'a PackWriter,
     pub(super) lender: Option<&'a Lender>,
-    pub(super) previous: Option<ObjectId>,
+    /// The log that says which files are new; without it, none is.
+    pub(super) log: Option<&'a WorkTree>,
     /// Objects went missing, so remembered ids prove nothing.
     pub(super) doubt: bool,
     /// Everything is read again and compared with what the store holds.
     pub(super) rehash: bool,
+}
+
+impl<'a> StoreKeep<'a> {
+    /// The store for files that are read whatever is remembered of them.
+    pub(super) fn new(store: &'a Store, pack: &'a PackWriter) -> StoreKeep<'a> {
+        StoreKeep { store, pack, lender: None, log: None, doubt: true, rehash: false }
+    }
+
+    /// Whether a snapshot that the log still holds has a file at `path`.
+    fn is_in_log(&self, log: &WorkTree, path: &TreePath) -> Result<bool, Error> {
+        let Some(head) = self.store.refs.read(log.ref_name())? else { return Ok(false) };
+        let mut entries = LogIndex::open(self.store, log, head)?;
+        let trees = Trees::new(&self.store.objects);
+        let mut last = None;
+        while let Some(entry) = entries.next(self.store)? {
+            if last.replace(entry.snapshot) == Some(entry.snapshot) {
+                continue;
+            }
+            let found = trees.find(&entry.snapshot, path)?;
+            if found.is_some_and(|found| !found.kind.is_tree()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
 }
 
 impl Keep for StoreKeep<'_> {
@@ -131,10 +159,9 @@ impl Keep for StoreKeep<'_> {
     }
 
     fn held_before(&self, path: &[u8]) -> bool {
-        let Some(previous) = self.previous else { return false };
         let path = TreePath::from_scan(path.to_vec());
-        let found = crate::compare::find(&self.store.objects, &previous, &path);
-        found.is_ok_and(|entry| entry.is_some_and(|entry| !entry.kind.is_tree()))
+        // Where the log cannot be read, the file counts as new: it is skipped, which is reported.
+        self.log.is_some_and(|log| self.is_in_log(log, &path).unwrap_or(false))
     }
 }
 
@@ -221,6 +248,7 @@ impl Workspace {
     ) -> Result<Tracked, Error> {
         let began = Moment::now();
         let last = hold.work_tree.last_or_salvaged(&hold.store)?;
+        let gap = if options.paths.is_empty() { None } else { hold.open_gap()? };
         let tracked = match last {
             Some(last) if !options.paths.is_empty() && self.rules_hold(hold, options, &last)? => {
                 self.track_paths(hold, options, cause, last, progress)
@@ -230,10 +258,27 @@ impl Workspace {
                 let tracked =
                     self.track_all(need, hold, options, cause, last.as_ref(), progress)?;
                 self.note_scan(hold, began, &tracked.operation, &tracked.snapshot);
-                Ok(tracked)
+                match options.paths.is_empty() {
+                    true => Ok(tracked),
+                    // Named files are captured even if they are ignored or large.
+                    false => {
+                        let files = tracked.snapshot.files;
+                        let named =
+                            self.track_paths(hold, options, cause, tracked.operation, progress)?;
+                        Ok(Tracked { snapshot: Snapshot { files, ..named.snapshot }, ..named })
+                    }
+                }
             }
         }?;
         hold.drop_abandoned()?;
+        match gap {
+            None => hold.close_gap(),
+            // The rest of what changed is still not recorded. Best effort, as the gap is in the log.
+            Some(gap) => {
+                let gap = OpenGap { after: tracked.operation.id.clone(), ..gap };
+                drop(gap.save(&hold.work_tree.gap_path()));
+            }
+        }
         Ok(tracked)
     }
 
@@ -292,7 +337,7 @@ impl Workspace {
             store,
             pack: &pack,
             lender: lender.as_ref(),
-            previous: last.map(|last| last.snapshot),
+            log: Some(&hold.work_tree),
             doubt,
             rehash: options.rehash,
         };
@@ -372,8 +417,7 @@ impl Workspace {
         if !borrowed.is_empty() {
             borrowed.save(store, &hold.work_tree.borrowed_path())?;
         }
-        let before = last.map(|last| &last.snapshot);
-        let (kind, details, pack) = hold.credited(cause, pack, before, &tree, &kept)?;
+        let (kind, details, pack) = hold.credited(cause, pack, last, (&tree, &meta), &kept)?;
         let new = NewOperation { kind, snapshot: tree, meta, details, companion: kept.new };
         let (operation, published) = hold.work_tree.append(store, pack, last, new)?;
         basis.operation = Some(operation.commit);
@@ -635,14 +679,8 @@ impl Workspace {
     ) -> Result<Tracked, Error> {
         let store = &hold.store;
         let pack = PackWriter::new(&store.objects_dir());
-        let keep = StoreKeep {
-            store,
-            pack: &pack,
-            lender: None,
-            previous: Some(last.snapshot),
-            doubt: true,
-            rehash: options.rehash,
-        };
+        let log = Some(&hold.work_tree);
+        let keep = StoreKeep { log, rehash: options.rehash, ..StoreKeep::new(store, &pack) };
         let cache = StatCache::default();
         let rules = self.outer_rules(store)?.base();
         let index = match &self.repo {
@@ -654,7 +692,7 @@ impl Workspace {
         let mut edit = Edit { changes: BTreeMap::new(), meta: last.meta.clone(), read: 0 };
         let mut listing = Listing::default();
         for path in &options.paths {
-            if input.forbidden.iter().any(|dir| is_within(path.as_bytes(), dir)) {
+            if self.is_forbidden(&hold.root, &input.forbidden, path.as_bytes()) {
                 let why = "belongs to a repository";
                 return Err(NotATreePath { path: path.as_bytes().to_vec(), why }.into());
             }
@@ -690,7 +728,7 @@ impl Workspace {
         }
         let (kind, details, pack) = {
             let kept = Kept::default();
-            hold.credited(cause, pack, Some(&last.snapshot), &tree, &kept)?
+            hold.credited(cause, pack, Some(&last), (&tree, &edit.meta), &kept)?
         };
         let new = NewOperation { kind, snapshot: tree, meta: edit.meta, details, companion: None };
         let (operation, published) = hold.work_tree.append(store, pack, Some(&last), new)?;
@@ -778,7 +816,7 @@ impl Edit {
                 self.read += 1;
                 let Some(kind) = crate::restore::entry_kind(&stat) else { return };
                 self.changes.insert(path.to_vec(), Some((kind, id)));
-                let mode = stat.mode & 0o777;
+                let mode = stat.mode & MODE_BITS;
                 if kind.is_file() && mode != self.meta.common.of_file(mode) {
                     self.meta.modes.push((PathText::from_bytes(path), mode));
                 }

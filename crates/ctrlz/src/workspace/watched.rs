@@ -127,6 +127,7 @@ impl Workspace {
             match self.record_dirty(hold, cause, &told, progress) {
                 Ok(Some(recorded)) => {
                     hold.drop_abandoned()?;
+                    hold.close_gap();
                     return Ok(recorded);
                 }
                 Ok(None) => (),
@@ -230,18 +231,16 @@ impl Workspace {
         let Some(last) = hold.work_tree.last_or_salvaged(store)? else { return Ok(None) };
         let Some(retries) = self.still_fits(hold, told, &last)? else { return Ok(None) };
         let pack = self.pack_writer(store);
-        let keep = StoreKeep {
-            store,
-            pack: &pack,
-            lender: None,
-            previous: Some(last.snapshot),
-            doubt: true,
-            rehash: false,
-        };
+        let keep = StoreKeep { log: Some(&hold.work_tree), ..StoreKeep::new(store, &pack) };
         let named = self.always_listed(hold, cause)?;
         let dirty = told.dirty.iter().cloned().chain(retries).chain(named).collect();
         let looked = self.look_at(hold, cause, told, dirty, &keep, progress)?;
         let Some((token, looked)) = looked else { return Ok(None) };
+        // The other names of a new hard link are not known to be watched every time.
+        let known = |path: &Vec<u8>| told.state.linked.contains(&PathText::from_bytes(path));
+        if !looked.listing.linked.iter().all(known) {
+            return Ok(None);
+        }
         let files = told.state.files;
         let Some(edited) = self.edited(hold, &last, files, &looked, &pack)? else {
             return Ok(None);

@@ -373,6 +373,90 @@ fn what_is_purged_is_nowhere_any_more() {
     assert!(matches!(purge("deep"), Err(Error::NothingToPurge { .. })));
 }
 
+impl Lab {
+    fn labelled(&self, step: &str, label: &str, work: impl FnOnce(&Lab)) {
+        let mut start = crate::sessions::start("s", &format!("m{step}"), step);
+        start.info.label = Some(label.into());
+        self.begin(start);
+        work(self);
+        self.end(step);
+    }
+
+    fn label_of(&self, step: &str) -> Option<String> {
+        self.workspace().step(step).unwrap()[0].info.label.clone()
+    }
+}
+
+#[test]
+fn purging_a_path_blanks_the_labels_of_steps_that_changed_named_or_mention_it() {
+    let lab = Lab::with_git(&[(".gitignore", ".env\n"), ("a.txt", "a\n")]);
+    let canary = "CANARY-b41";
+    lab.track();
+    lab.labelled("1", &format!("echo K={canary} > .env"), |lab| {
+        lab.write(".env", format!("K={canary}\n"));
+    });
+    lab.labelled("2", &format!("grep {canary} .env > found"), |lab| lab.write("found", "1\n"));
+    lab.labelled("3", "make", |lab| lab.write("a.txt", "b\n"));
+    lab.labelled("4", "cp .env.example x", |lab| lab.write("x", "x\n"));
+    let mut open = crate::sessions::start("s", "m5", "5");
+    open.info.label = Some(format!("sed -i s/{canary}/x/ .env"));
+    lab.begin(open);
+    assert!(holds_canary(&lab, canary));
+    lab.remove(".env");
+    let path = tree_path(".env");
+    let options = PurgeOptions::default();
+    let report = lab.workspace().purge(&path, options, &Progress::default()).unwrap();
+    // An ignored file is in no snapshot itself, and in what is kept beside them.
+    assert_eq!((report.contents, report.snapshots.len()), (1, 0));
+    assert_eq!((report.operations, report.labels), (4, 2), "{report:?}");
+    lab.end("5");
+    assert!(!holds_canary(&lab, canary));
+    let labels: Vec<_> = ["1", "2", "3", "4"].iter().map(|step| lab.label_of(step)).collect();
+    let kept = |label: &str| Some(label.to_owned());
+    assert_eq!(labels, [None, None, kept("make"), kept("cp .env.example x")]);
+    assert_fsck_clean(&lab.store());
+    lab.undo_with(&ctrlz::UndoScope::Step { step: "3".into() }, &ctrlz::UndoOptions::default())
+        .unwrap();
+    assert_eq!(lab.read("a.txt"), "a\n");
+    let again = lab.workspace().purge(&path, options, &Progress::default());
+    assert!(matches!(again, Err(Error::NothingToPurge { .. })), "{again:?}");
+}
+
+#[test]
+fn purging_a_text_removes_it_from_every_label_and_leaves_contents_alone() {
+    let lab = Lab::new();
+    let canary = "CANARY-c52";
+    lab.write("a.txt", "a\n");
+    lab.track();
+    // The subject of the commit is cut after 100 characters, in the middle of the text.
+    let long = format!("{} {canary} and more", "x".repeat(94));
+    lab.labelled("1", &long, |lab| lab.write("a.txt", "b\n"));
+    lab.labelled("2", "make", |lab| lab.write("a.txt", "c\n"));
+    let options = ctrlz::CheckpointOptions {
+        label: Some(format!("before {canary}")),
+        pinned: true,
+        ..Default::default()
+    };
+    let checkpoint = lab.workspace().checkpoint(&options, &Progress::default()).unwrap();
+    // Plain git leaves what nothing reaches as loose objects.
+    lab.store_git(&["repack", "-q", "-A", "-d"]);
+    let before = lab.hash();
+    let report = lab.workspace().purge_text(canary, &Progress::default()).unwrap();
+    assert_eq!((report.labels, report.contents, report.snapshots.len()), (2, 0, 0));
+    for part in [canary, "CANAR"] {
+        assert!(!holds_canary(&lab, part), "{part}");
+    }
+    assert_eq!(lab.label_of("1"), Some(long.replace(canary, "[purged]")));
+    assert_eq!(lab.label_of("2").as_deref(), Some("make"));
+    let found = lab.workspace().find_checkpoint("before [purged]").unwrap();
+    assert_eq!((found.operation, found.pinned), (checkpoint.operation, true));
+    assert_eq!(lab.hash(), before, "no snapshot changes");
+    assert_fsck_clean(&lab.store());
+    let again = lab.workspace().purge_text(canary, &Progress::default());
+    assert!(matches!(again, Err(Error::NoSuchText)), "{again:?}");
+    assert!(matches!(lab.workspace().purge_text("", &Progress::default()), Err(Error::NoSuchText)));
+}
+
 #[test]
 fn what_is_purged_and_still_there_is_captured_whole_again() {
     let lab = Lab::new();

@@ -83,7 +83,7 @@ fn a_large_file_is_saved_before_it_is_overwritten() {
     lab.remove("data");
     lab.track();
     lab.write("data", "x".repeat(5000));
-    assert_eq!(lab.track().skipped.len(), 1, "new again, and large");
+    assert_eq!(lab.track().skipped, [], "the log has held a file at this path");
     let report = lab.restore(hash);
     assert_eq!(lab.read("data"), "small");
     lab.restore_exact(report.safety);

@@ -154,6 +154,99 @@ fn a_fork_into_a_directory_is_a_work_tree_of_the_same_project() {
     assert_fsck_clean(&lab.store());
 }
 
+/// Three turns of `s` with one of `other` between them, forked before the last into a directory.
+fn forked_into(lab: &Lab) -> Workspace {
+    lab.write("a", "0\n");
+    lab.step("s", "m1", "1", |lab| lab.write("a", "0\n1\n"));
+    lab.step("s", "m2", "2", |lab| lab.write("b", "2\n"));
+    lab.step("other", "n1", "o", |lab| lab.write("o", "other\n"));
+    lab.step("s", "m3", "3", |lab| lab.write("a", "0\n1\n3\n"));
+    let into = Some(lab.dir().join("fork"));
+    let options = ForkOptions { at: Some("m3".into()), session: Some("f".into()), into };
+    let fork = lab.workspace().fork("s", &options, &Progress::default()).unwrap();
+    Workspace::open(&fork.into.unwrap(), lab.options.clone()).unwrap()
+}
+
+fn undo_there(there: &Workspace, options: &UndoOptions) -> Result<Vec<String>, Error> {
+    there.undo(&UndoScope::LastTurn, options, &Progress::default()).map(|report| report.steps)
+}
+
+#[test]
+fn undo_in_a_forked_directory_goes_on_into_shared_history() {
+    for options in [of("f"), UndoOptions::default()] {
+        let lab = Lab::new();
+        let there = forked_into(&lab);
+        let here = lab.manifest();
+        let state = manifest(there.root());
+        let progress = Progress::default();
+        there.begin_step(start("f", "g1", "4"), &progress).unwrap();
+        std::fs::write(there.root().join("c"), "4\n").unwrap();
+        there.end_step("4", &progress).unwrap();
+        // A turn of the original after the fork, and an undo there, are none of the fork's.
+        lab.step("s", "m4", "5", |lab| lab.write("d", "5\n"));
+        lab.undo_with(&UndoScope::Step { step: "2".into() }, &UndoOptions::default()).unwrap();
+        lab.redo();
+        lab.undo_with(&UndoScope::Step { step: "5".into() }, &UndoOptions::default()).unwrap();
+        let undone: Vec<_> = (0..3).map(|_| undo_there(&there, &options).unwrap()).collect();
+        assert_eq!(undone, [["4"], ["2"], ["1"]]);
+        assert_eq!(std::fs::read_to_string(there.root().join("a")).unwrap(), "0\n");
+        assert!(!there.root().join("b").exists() && there.root().join("o").exists());
+        let none = undo_there(&there, &options);
+        assert!(matches!(none, Err(Error::NothingToUndo)), "{none:?}");
+        assert_same(&lab.manifest(), &here, "the original's files");
+        for step in ["1", "2", "4"] {
+            let redone = there.redo(&options, &progress).unwrap();
+            assert_eq!(redone.steps, [step]);
+        }
+        let none = there.redo(&options, &progress);
+        assert!(matches!(none, Err(Error::NothingToRedo)), "{none:?}");
+        std::fs::remove_file(there.root().join("c")).unwrap();
+        assert_same(&manifest(there.root()), &state, "brought back");
+        // The original still has all of its turns to undo.
+        assert_eq!(lab.undo_with(&UndoScope::LastTurn, &of("s")).unwrap().steps, ["3"]);
+        assert_eq!(lab.undo_with(&UndoScope::LastTurn, &of("s")).unwrap().steps, ["2"]);
+        let sessions = there.sessions().unwrap();
+        let names: Vec<&str> = sessions.iter().map(|one| one.session.as_str()).collect();
+        assert_eq!(names, ["f"], "the original's session is not listed there");
+    }
+}
+
+#[test]
+fn a_fork_of_a_forked_directory_shares_the_same_history() {
+    let lab = Lab::new();
+    let there = forked_into(&lab);
+    let progress = Progress::default();
+    // At a message that both share, and at the newest state.
+    for (at, name, undone) in [(Some("m2"), "g", vec!["1"]), (None, "h", vec!["2", "1"])] {
+        let into = Some(lab.dir().join(name));
+        let options = ForkOptions { at: at.map(str::to_owned), session: Some(name.into()), into };
+        let fork = there.fork("f", &options, &progress).unwrap();
+        let further = Workspace::open(&fork.into.unwrap(), lab.options.clone()).unwrap();
+        assert_eq!(further.root().join("b").exists(), at.is_none());
+        for step in undone {
+            assert_eq!(undo_there(&further, &of(name)).unwrap(), [step]);
+        }
+        let none = undo_there(&further, &of(name));
+        assert!(matches!(none, Err(Error::NothingToUndo)), "{none:?}");
+        assert_eq!(std::fs::read_to_string(further.root().join("a")).unwrap(), "0\n");
+    }
+}
+
+#[test]
+fn a_session_in_a_forked_directory_is_reverted_to_a_shared_message() {
+    let lab = Lab::new();
+    let there = forked_into(&lab);
+    let state = manifest(there.root());
+    let progress = Progress::default();
+    let boundary = ctrlz::Boundary { message: "m1".into(), part: None };
+    let options = UndoOptions::default();
+    let report = there.revert_to("f", &boundary, &options, &progress).unwrap();
+    assert_eq!(report.steps, ["1", "2"]);
+    assert!(!there.root().join("b").exists());
+    there.unrevert("f", &options, &progress).unwrap();
+    assert_same(&manifest(there.root()), &state, "taken back");
+}
+
 #[test]
 fn a_fork_never_goes_into_a_directory_that_holds_something() {
     let lab = Lab::new();

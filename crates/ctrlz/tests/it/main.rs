@@ -9,9 +9,12 @@ mod lab;
 mod coverage;
 mod ignored;
 mod oracle;
+mod other_halves;
+mod outside;
 mod partial;
 // What a scan may take from the last one, and what several may share.
 mod differing;
+mod foreign_stores;
 mod incremental;
 // What comes back: every transition, modes, empty directories, exactness, rolling back.
 mod restore;
@@ -21,22 +24,30 @@ mod text;
 mod session_choices;
 mod sessions;
 // Garbage, retention, quota.
+mod attribution;
 mod care;
 // A session taken back to a message; ignored files; a long log; forks and what came before.
 mod companions;
 mod lineage;
 mod quota;
 mod repair;
+mod retained;
 mod reverting;
 mod segments;
 // Directories that move, are copied or replaced.
+mod modes;
 mod moving;
 mod transfer;
+mod true_reports;
+mod uncaptured;
+mod undo_conflicts;
 // Random sequences against a naive copy.
 mod model;
 // What must not happen: hostile trees, names, environments, damage.
 mod damage;
+mod hard_links;
 mod hostile;
+mod named_files;
 mod names;
 // Defects of the original and of its peers that must not come back.
 mod field_failures;
@@ -46,6 +57,7 @@ mod reviewed;
 mod seeding;
 mod sharing;
 // With a watcher: the same snapshots, of what it was told of.
+mod units;
 mod watching;
 // Layering and forbidden calls.
 mod tidy;

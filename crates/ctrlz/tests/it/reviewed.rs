@@ -41,7 +41,7 @@ fn a_repository_under_another_name_is_not_touched() {
 }
 
 #[test]
-fn files_created_since_inside_a_directory_in_the_way_stay_unless_exact() {
+fn the_removal_of_many_files_in_a_directory_that_gives_way_is_guarded() {
     let lab = Lab::new();
     lab.write("d", "a file then");
     let hash = lab.hash();
@@ -49,12 +49,12 @@ fn files_created_since_inside_a_directory_in_the_way_stay_unless_exact() {
     for number in 0..60 {
         lab.write(&format!("d/new{number}"), "x");
     }
-    let report = lab.restore(hash);
-    assert!(!report.is_complete());
-    assert!(lab.exists("d/new59"));
-    let guarded = RestoreOptions { exact: true, ..RestoreOptions::default() };
-    let result = lab.try_restore(hash, &guarded);
-    assert!(matches!(result, Err(Error::MassChange { removed: 60, .. })), "{result:?}");
+    for exact in [false, true] {
+        let guarded = RestoreOptions { exact, ..RestoreOptions::default() };
+        let result = lab.try_restore(hash, &guarded);
+        assert!(matches!(result, Err(Error::MassChange { removed: 60, .. })), "{result:?}");
+        assert!(lab.exists("d/new59"));
+    }
     let report = lab.restore_exact(hash);
     assert!(report.is_complete());
     assert_eq!(lab.read("d"), "a file then");

@@ -16,7 +16,7 @@ impl Lab {
             ..StepInfo::default()
         };
         let paths = paths.iter().copied().map(tree_path).collect();
-        let start = StepStart { info, paths, owner: None };
+        let start = StepStart { info, paths, ..StepStart::default() };
         self.workspace().begin_step(start, &Progress::default()).unwrap();
         work();
         self.workspace().end_step(step, &Progress::default()).unwrap();
@@ -85,7 +85,7 @@ fn an_undo_that_interrupts_closes_the_open_step() {
     let start = StepStart { info, ..StepStart::default() };
     lab.workspace().begin_step(start, &progress).unwrap();
     lab.write("a", "x");
-    let options = UndoOptions { interrupt: true, ..UndoOptions::default() };
+    let options = UndoOptions { interrupt: true, unclear: true, ..UndoOptions::default() };
     lab.workspace().undo(&UndoScope::LastTurn, &options, &progress).unwrap();
     assert!(!lab.exists("a"));
     assert!(lab.workspace().step("1").unwrap().iter().all(|record| record.inferred));

@@ -394,7 +394,8 @@ fn an_interrupted_step_is_closed_by_the_next_turn_and_marked() {
     let seen: Vec<_> = steps.iter().map(|s| (s.info.step.as_str(), s.inferred)).collect();
     assert_eq!(seen, [("1", true), ("2", false)]);
     lab.undo();
-    lab.undo();
+    let options = UndoOptions { unclear: true, ..UndoOptions::default() };
+    lab.undo_with(&UndoScope::LastTurn, &options).unwrap();
     assert!(!lab.exists("a") && !lab.exists("b"), "an inferred step can be taken back too");
 }
 

@@ -3,13 +3,27 @@
 use std::path::{Path, PathBuf};
 
 /// The flow of data, first to last. A module may use those before it, never those after.
-const FLOW: [&str; 10] =
-    ["git", "path", "fs", "scan", "store", "compare", "restore", "workspace", "session", "care"];
+const FLOW: [&str; 11] = [
+    "git",
+    "path",
+    "fs",
+    "scan",
+    "store",
+    "compare",
+    "restore",
+    "outside",
+    "workspace",
+    "session",
+    "care",
+];
 
 fn sources() -> Vec<(PathBuf, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    sources_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"))
+}
+
+fn sources_below(root: &Path) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
-    let mut dirs = vec![root.clone()];
+    let mut dirs = vec![root.to_owned()];
     while let Some(dir) = dirs.pop() {
         for entry in std::fs::read_dir(&dir).unwrap() {
             let path = entry.unwrap().path();
@@ -17,7 +31,7 @@ fn sources() -> Vec<(PathBuf, String)> {
                 dirs.push(path);
             } else {
                 let text = std::fs::read_to_string(&path).unwrap();
-                found.push((path.strip_prefix(&root).unwrap().to_owned(), text));
+                found.push((path.strip_prefix(root).unwrap().to_owned(), text));
             }
         }
     }
@@ -133,6 +147,8 @@ fn the_evidence_names_real_tests() {
         "crates/ctrlz/tests/it",
         "crates/ctrlz-cli/tests/it",
         "crates/ctrlz-cli/tests/torture",
+        "crates/ctrlz-cli/tests/torture/authors",
+        "crates/ctrlz-cli/tests/torture/databases",
         "crates/ctrlz-server/tests/it",
         "crates/ctrlz-agents/src",
         "crates/ctrlz/src/git",
@@ -158,4 +174,101 @@ fn the_evidence_names_real_tests() {
         }
     }
     assert!(named > 60, "{named}");
+}
+
+/// Calls that create, write, rename, remove or chmod something.
+const WRITING: [&str; 44] = [
+    "fs::write(",
+    "fs::rename(",
+    "fs::remove_file(",
+    "fs::remove_dir(",
+    "fs::remove_dir_all(",
+    "fs::copy(",
+    "fs::create_dir(",
+    "fs::create_dir_all(",
+    "fs::set_permissions(",
+    "fs::hard_link(",
+    "fs::soft_link(",
+    "fs::chown(",
+    "fs::lchown(",
+    "fs::symlink(",
+    "(symlink(",
+    " symlink(",
+    "File::create(",
+    "File::create_new(",
+    "File::options(",
+    "OpenOptions::new(",
+    "DirBuilder::new(",
+    ".create_file(",
+    ".create_dir(",
+    ".create_symlink(",
+    ".remove_file(",
+    ".remove_dir(",
+    ".rename_new(",
+    ".exchange(",
+    ".set_mode_of_dir(",
+    ".set_exact_mode_of_dir(",
+    ".set_owner_of(",
+    ".set_owner(",
+    ".set_permissions(",
+    ".set_times(",
+    ".set_len(",
+    " set_mode(",
+    "(set_mode(",
+    "rustix::fs::renameat",
+    "rustix::fs::unlinkat",
+    "rustix::fs::mkdirat",
+    "rustix::fs::symlinkat",
+    "rustix::fs::linkat",
+    "rustix::fs::fchmod",
+    "rustix::fs::chownat",
+];
+
+/// The only files that may contain such calls, and what they write.
+const WRITERS: [(&str, &str); 21] = [
+    ("ctrlz/src/restore/", "the files of users: the only code that does"),
+    ("ctrlz/src/store/", "the store"),
+    ("ctrlz/src/fs/dir.rs", "nothing itself; defines the calls on directory handles"),
+    ("ctrlz/src/fs/private.rs", "the store's files, and exports under temporary names"),
+    ("ctrlz/src/care/import.rs", "the directory that an import waits in, beside the store"),
+    ("ctrlz/src/care/rewrite.rs", "refs and notes of the store"),
+    ("ctrlz/src/outside/capture.rs", "captures, in the store"),
+    ("ctrlz/src/scan/watch.rs", "the watcher's cookie files, in the store"),
+    ("ctrlz/src/session/fork.rs", "an empty directory that the user names, to restore into"),
+    ("ctrlz/src/session/plans.rs", "remembered plans, in the store"),
+    ("ctrlz/src/workspace/ask.rs", "the watcher's socket, in the store"),
+    ("ctrlz/src/workspace/watcher.rs", "the watcher's notes, in the store"),
+    ("ctrlz/src/parsers.rs", "temporary files of tests; not part of the library"),
+    ("ctrlz-agents/src/hook/", "notes about sessions and failures, in the data directory"),
+    ("ctrlz-agents/src/install/", "the configuration of agents, when `install` is run"),
+    ("ctrlz-agents/src/private.rs", "notes, in the data directory"),
+    ("ctrlz-cli/src/commands/demo.rs", "a project of its own, in a temporary directory"),
+    ("ctrlz-cli/src/commands/install.rs", "the same as ctrlz-agents/src/install/"),
+    ("ctrlz-cli/src/commands/ui.rs", "the page that signs a browser in, in the data directory"),
+    ("ctrlz-cli/src/small_file.rs", "nothing; opens small files for reading"),
+    ("ctrlz-server/src/files.rs", "the server's token and address, in the data directory"),
+];
+
+/// The files of users are written by `restore/` alone; everything else writes files of ours, in the
+/// places that [`WRITERS`] lists.
+#[test]
+fn only_restore_writes_the_files_of_users() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut used = vec![false; WRITERS.len()];
+    for name in ["ctrlz", "ctrlz-agents", "ctrlz-cli", "ctrlz-server", "ctrlz-wire"] {
+        for (path, text) in sources_below(&crates.join(name).join("src")) {
+            let path = format!("{name}/src/{}", path.display());
+            let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+            let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+            for line in lines {
+                let Some(call) = WRITING.iter().find(|call| line.contains(*call)) else { continue };
+                let allowed = WRITERS.iter().position(|(file, _)| path.starts_with(file));
+                let allowed = allowed.unwrap_or_else(|| panic!("{path} has {call}: {line}"));
+                used[allowed] = true;
+            }
+        }
+    }
+    let unused = WRITERS.iter().zip(used).filter(|(_, used)| !used);
+    let unused: Vec<&str> = unused.map(|((file, _), _)| *file).collect();
+    assert!(unused.is_empty(), "nothing is written any more by {unused:?}");
 }

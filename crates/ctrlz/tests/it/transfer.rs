@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use ctrlz::{Error, ExportOptions, Exported, Progress, RestoreOptions, Workspace};
+use ctrlz::{
+    Error, ExportOptions, Exported, OnPurged, Progress, PurgeOptions, RestoreOptions, Workspace,
+};
 
 use crate::lab::{Lab, assert_fsck_clean, assert_same, git, git_command, manifest, tree_path};
 use crate::moving::{step, track, undo};
@@ -57,7 +59,7 @@ fn what_is_imported_is_what_was_exported_and_can_be_undone() {
     let lab = busy_lab();
     let (file, exported) = export(&lab, &ExportOptions::default());
     let there = elsewhere(&lab);
-    let imported = there.import(&file, &Progress::default()).unwrap();
+    let imported = there.import(&file, OnPurged::Refuse, &Progress::default()).unwrap();
     assert!(imported.own && imported.operations == exported.operations, "{imported:?}");
     assert_eq!(imported.snapshot, exported.snapshot);
     assert_eq!(manifest(there.root()).0.len(), 0, "no file changes");
@@ -77,7 +79,7 @@ fn what_is_imported_is_what_was_exported_and_can_be_undone() {
     assert_fsck_clean(&there.store_path().unwrap().unwrap());
     // Once more changes nothing.
     let refs = refs_of(&there);
-    let again = there.import(&file, &Progress::default()).unwrap();
+    let again = there.import(&file, OnPurged::Refuse, &Progress::default()).unwrap();
     assert_eq!((again.operations, again.own), (0, true));
     assert_eq!(refs_of(&there), refs);
 }
@@ -122,7 +124,7 @@ fn no_path_of_this_machine_and_no_ignored_file_is_in_an_export() {
     let (file, _) = export(&lab, &ExportOptions { ignored: true, ..Default::default() });
     assert!(everything_in(&lab, &file).contains("CANARY-IGNORED"), "when it is asked for");
     let there = elsewhere(&lab);
-    assert!(there.import(&file, &Progress::default()).unwrap().ignored);
+    assert!(there.import(&file, OnPurged::Refuse, &Progress::default()).unwrap().ignored);
 }
 
 #[test]
@@ -133,7 +135,7 @@ fn a_redacted_path_is_unknown_on_the_other_side() {
     assert!(!everything_in(&lab, &file).contains("CANARY-REDACTED"));
     let there = elsewhere(&lab);
     std::fs::write(there.root().join("private.txt"), "mine\n").unwrap();
-    let imported = there.import(&file, &Progress::default()).unwrap();
+    let imported = there.import(&file, OnPurged::Refuse, &Progress::default()).unwrap();
     assert_eq!(imported.redacted.len(), 2);
     let options = crate::lab::exact();
     there.restore(exported.snapshot, &options, &Progress::default()).unwrap();
@@ -155,7 +157,7 @@ fn a_damaged_file_is_refused_and_nothing_changes() {
     let bad = lab.beside("bad.bundle");
     let refuse = |bytes: &[u8], what: &str| {
         std::fs::write(&bad, bytes).unwrap();
-        let refused = there.import(&bad, &Progress::default());
+        let refused = there.import(&bad, OnPurged::Refuse, &Progress::default());
         assert!(matches!(refused, Err(Error::BadImport { .. })), "{what}: {refused:?}");
         assert_eq!(refs_of(&there), refs, "{what}");
     };
@@ -176,13 +178,13 @@ fn a_damaged_file_is_refused_and_nothing_changes() {
         .collect();
     assert!(left.is_empty(), "{left:?}");
     // The same file undamaged comes to stand beside what is here.
-    let imported = there.import(&file, &Progress::default()).unwrap();
+    let imported = there.import(&file, OnPurged::Refuse, &Progress::default()).unwrap();
     assert!(!imported.own && imported.operations > 0);
     assert_eq!(there.log(10).unwrap().len(), 1);
     assert_eq!(there.logs_from_elsewhere().unwrap().len(), 1);
     assert_eq!(there.sessions_of(&imported.log).unwrap().len(), 2);
     there.blame_in(&imported.log, &tree_path("a.txt")).unwrap();
-    assert_eq!(there.import(&file, &Progress::default()).unwrap().operations, 0);
+    assert_eq!(there.import(&file, OnPurged::Refuse, &Progress::default()).unwrap().operations, 0);
     assert_eq!(there.logs_from_elsewhere().unwrap().len(), 1);
     assert!(matches!(there.newest_from_elsewhere(), Err(Error::NothingPulled)));
     assert_fsck_clean(&there.store_path().unwrap().unwrap());
@@ -203,7 +205,7 @@ fn a_hostile_file_is_refused() {
     let file = lab.beside("hostile.bundle");
     git(&repo, &["bundle", "create", "-q", file.to_str().unwrap(), "--all"]);
     let there = elsewhere(&lab);
-    let refused = there.import(&file, &Progress::default());
+    let refused = there.import(&file, OnPurged::Refuse, &Progress::default());
     assert!(matches!(refused, Err(Error::BadImport { .. })), "{refused:?}");
     let text = String::from_utf8_lossy(&std::fs::read(&file).unwrap()).into_owned();
     assert!(text.contains("refs/ctrlz/abc/log"));
@@ -212,7 +214,7 @@ fn a_hostile_file_is_refused() {
     let mut climbing = bytes.clone();
     climbing[at..at + 18].copy_from_slice(b"refs/ctrlz/../logx");
     std::fs::write(&file, climbing).unwrap();
-    let refused = there.import(&file, &Progress::default());
+    let refused = there.import(&file, OnPurged::Refuse, &Progress::default());
     assert!(matches!(refused, Err(Error::BadImport { .. })), "{refused:?}");
     assert_eq!(refs_of(&there), "");
 }
@@ -230,7 +232,7 @@ fn segments_and_sessions_travel_and_the_log_goes_on() {
     let (file, exported) = export(&lab, &ExportOptions::default());
     assert_eq!(exported.operations, count as u64);
     let there = elsewhere(&lab);
-    there.import(&file, &Progress::default()).unwrap();
+    there.import(&file, OnPurged::Refuse, &Progress::default()).unwrap();
     assert_eq!(there.log(1000).unwrap().len(), count, "across segments");
     restore_newest(&there);
     for number in 0..270 {
@@ -245,4 +247,65 @@ fn segments_and_sessions_travel_and_the_log_goes_on() {
     let refused = lab.workspace().export(&lab.beside("x.bundle"), &unknown, &Progress::default());
     assert!(matches!(refused, Err(Error::NoSuchSession { .. })));
     assert!(!lab.beside("x.bundle").exists());
+}
+
+#[test]
+fn a_file_that_brings_purged_content_back_is_refused() {
+    let lab = busy_lab();
+    lab.write("deep/secret.txt", "CANARY-6e2 and a line\n");
+    lab.track();
+    let secret = lab.beside("the-secret");
+    std::fs::write(&secret, "CANARY-6e2 and a line\n").unwrap();
+    let options = ExportOptions::default();
+    let (file, exported) = export(&lab, &options);
+    lab.remove("deep/secret.txt");
+    let path = tree_path("deep/secret.txt");
+    let (keep, progress) = (PurgeOptions::default(), Progress::default());
+    lab.workspace().purge(&path, keep, &progress).unwrap();
+    let tombstones = lab.store().join("ctrlz/tombstones");
+    let mode = std::os::unix::fs::MetadataExt::mode(&tombstones.metadata().unwrap());
+    assert_eq!(mode & 0o777, 0o600);
+    let text = std::fs::read_to_string(&tombstones).unwrap();
+    let content = git(&lab.beside(""), &["hash-object", secret.to_str().unwrap()]);
+    assert!(!text.contains(content.trim()), "the plain id confirms a guess: {text}");
+    let before = (refs_of(&lab.workspace()), objects_of(&lab));
+    let refused = lab.workspace().import(&file, OnPurged::Refuse, &progress);
+    match &refused {
+        Err(Error::BringsPurged { paths, .. }) => assert_eq!(paths, std::slice::from_ref(&path)),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!((refs_of(&lab.workspace()), objects_of(&lab)), before, "nothing changed");
+    // A file that is written again is captured as ever, and what is here anyway may come.
+    lab.write("deep/secret.txt", "CANARY-6e2 and a line\n");
+    lab.track();
+    let again = lab.workspace().import(&file, OnPurged::Refuse, &progress).unwrap();
+    assert_eq!(again.operations, exported.operations);
+    // Another store has no tombstones, and an export takes none along.
+    let there = elsewhere(&lab);
+    let (clean, _) = export(&lab, &options);
+    there.import(&clean, OnPurged::Refuse, &progress).unwrap();
+    assert!(!there.store_path().unwrap().unwrap().join("ctrlz/tombstones").exists());
+}
+
+#[test]
+fn purged_content_is_imported_if_that_is_allowed() {
+    let lab = busy_lab();
+    let (file, exported) = export(&lab, &ExportOptions::default());
+    let (keep, progress) = (PurgeOptions::default(), Progress::default());
+    lab.remove("private.txt");
+    lab.workspace().purge(&tree_path("private.txt"), keep, &progress).unwrap();
+    let refused = lab.workspace().import(&file, OnPurged::Refuse, &progress);
+    assert!(matches!(refused, Err(Error::BringsPurged { .. })), "{refused:?}");
+    let imported = lab.workspace().import(&file, OnPurged::Allow, &progress).unwrap();
+    assert_eq!(imported.operations, exported.operations);
+    let bytes = lab.workspace().file_at(&exported.snapshot, &tree_path("private.txt")).unwrap();
+    assert_eq!(bytes, b"CANARY-REDACTED\n");
+}
+
+/// The names of all packs.
+fn objects_of(lab: &Lab) -> Vec<std::ffi::OsString> {
+    let packs = std::fs::read_dir(lab.store().join("objects/pack")).unwrap();
+    let mut names: Vec<_> = packs.map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    names
 }

@@ -180,7 +180,7 @@ mod tests {
                 label: Some(label.into()),
                 ..StepInfo::default()
             };
-            let start = StepStart { info, paths: Vec::new(), owner: None };
+            let start = StepStart { info, ..StepStart::default() };
             let begun = self.workspace.begin_step(start, &Progress::default()).unwrap();
             work();
             self.workspace.end_step(&begun.step, &Progress::default()).unwrap();

@@ -362,6 +362,7 @@ impl<'a> Browser<'a> {
                     exact: true,
                     allow_mass_removal: true,
                     expected_plan: Some(plan),
+                    by_person: true,
                     ..RestoreOptions::default()
                 };
                 let restored =

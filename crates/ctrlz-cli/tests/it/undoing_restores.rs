@@ -1,0 +1,91 @@
+//! A plain undo takes back a restore that a person made last.
+
+use crate::bench::Bench;
+
+fn restored() -> Bench {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    let hash = bench.track();
+    bench.ok(&[
+        "run",
+        "--session",
+        "s",
+        "--",
+        "/bin/sh",
+        "-c",
+        "echo AGENT > a.txt; echo x > new.txt",
+    ]);
+    bench.ok(&["restore", "--exact", &hash]);
+    assert_eq!((bench.read("a.txt").unwrap().as_str(), bench.read("new.txt")), ("one\n", None));
+    bench
+}
+
+#[test]
+fn a_plain_undo_takes_the_restore_back_and_redo_brings_it_back() {
+    let bench = restored();
+    let text = bench.ok(&["undo"]);
+    assert!(text.starts_with("undo the restore of "), "{text}");
+    assert_eq!(bench.read("a.txt").unwrap(), "AGENT\n");
+    assert_eq!(bench.read("new.txt").unwrap(), "x\n");
+    bench.ok(&["redo"]);
+    assert_eq!((bench.read("a.txt").unwrap().as_str(), bench.read("new.txt")), ("one\n", None));
+    bench.ok(&["undo"]);
+    assert_eq!(bench.read("a.txt").unwrap(), "AGENT\n");
+    let text = bench.ok(&["undo"]);
+    assert!(!text.contains("restore of"), "again walks further back: {text}");
+    assert_eq!((bench.read("a.txt").unwrap().as_str(), bench.read("new.txt")), ("one\n", None));
+}
+
+#[test]
+fn scopes_and_programs_never_take_a_restore_back() {
+    let bench = restored();
+    let ran = bench.run(&["undo", "--session", "s"]);
+    assert!(!ran.text().contains("restore of"), "{ran:?}");
+    let bench = restored();
+    let ran = bench.run(&["undo", "--last-step"]);
+    assert!(!ran.text().contains("restore of"), "{ran:?}");
+}
+
+#[test]
+fn a_step_after_the_restore_is_undone_first() {
+    let bench = restored();
+    bench.ok(&["run", "--session", "s", "--", "/bin/sh", "-c", "echo later > later.txt"]);
+    let text = bench.ok(&["undo"]);
+    assert!(!text.contains("restore of"), "{text}");
+    assert_eq!(bench.read("later.txt"), None);
+}
+
+#[test]
+fn recover_and_revert_are_taken_back_too() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    bench.track();
+    bench.ok(&["run", "--session", "s", "--message", "1", "--", "/bin/sh", "-c", "rm a.txt"]);
+    bench.ok(&["recover", "a.txt"]);
+    bench.ok(&["undo"]);
+    assert_eq!(bench.read("a.txt"), None);
+    bench.ok(&["redo"]);
+    assert_eq!(bench.read("a.txt").unwrap(), "one\n");
+
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    bench.track();
+    bench.ok(&[
+        "run",
+        "--session",
+        "s",
+        "--message",
+        "1",
+        "--",
+        "/bin/sh",
+        "-c",
+        "echo AGENT > a.txt",
+    ]);
+    bench.ok(&["revert", "--message", "1"]);
+    assert_eq!(bench.read("a.txt").unwrap(), "one\n");
+    let text = bench.ok(&["undo"]);
+    assert!(text.starts_with("undo the revert of "), "{text}");
+    assert_eq!(bench.read("a.txt").unwrap(), "AGENT\n");
+    let log = bench.json(&["log"]);
+    assert_eq!(log["operations"][0]["kind"], "unrevert", "{log}");
+}

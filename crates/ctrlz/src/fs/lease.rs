@@ -1,0 +1,123 @@
+//! Whether other processes have a file open, as the kernel knows it.
+//!
+//! A read lease is granted only on a file that no process has open for writing or mapped writable,
+//! a write lease only on one that no other process has open at all. Asking for one and giving it
+//! back answers the question without a list of processes, also for processes of other users.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use super::Stat;
+
+/// The processes whose use of a file matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Users {
+    /// Processes that can write to it.
+    Writers,
+    /// Also those that only read it, or hold SQLite's locks on it.
+    All,
+}
+
+/// The kernel's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum InUse {
+    Yes,
+    No,
+    /// The kernel cannot be asked: the file has another owner, or the file system has no leases.
+    Unknown,
+}
+
+/// Asks whether another process uses an open file, which must be open for reading only.
+pub(crate) fn in_use(file: &File, users: Users) -> InUse {
+    let kind = match users {
+        Users::Writers => libc::F_RDLCK,
+        Users::All => libc::F_WRLCK,
+    };
+    /// Linux's number for it, which `libc` does not name.
+    const F_SETSIG: libc::c_int = 10;
+    // A process that opens the file meanwhile makes the kernel signal us. The usual SIGIO would end
+    // this process; SIGURG is ignored unless it is handled.
+    if fcntl(file, F_SETSIG, libc::SIGURG).is_err() {
+        return InUse::Unknown;
+    }
+    let leased = fcntl(file, libc::F_SETLEASE, kind);
+    match leased {
+        Ok(()) => {
+            // Closing the file would give the lease back too.
+            fcntl(file, libc::F_SETLEASE, libc::F_UNLCK).ok();
+            match users == Users::All && has_sqlite_lock(file) {
+                true => InUse::Yes,
+                false => InUse::No,
+            }
+        }
+        Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => InUse::Yes,
+        Err(_) => InUse::Unknown,
+    }
+}
+
+/// `fcntl` with a number as its argument.
+fn fcntl(file: &File, command: libc::c_int, argument: libc::c_int) -> std::io::Result<()> {
+    // Sound: F_SETSIG and F_SETLEASE take an integer by value and touch no memory of this process;
+    // the descriptor is open for as long as `file` is borrowed.
+    #[expect(unsafe_code, reason = "no crate offers leases; the proof is above")]
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), command, argument) };
+    if result == -1 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Whether a process holds one of the byte locks by which SQLite's connections know each other.
+fn has_sqlite_lock(file: &File) -> bool {
+    const PENDING_BYTE: libc::off_t = 0x4000_0000;
+    const LOCK_BYTES: libc::off_t = 512;
+    let mut lock = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: PENDING_BYTE,
+        l_len: LOCK_BYTES,
+        l_pid: 0,
+    };
+    // Sound: F_OFD_GETLK reads and writes one `flock`, which lives on this stack frame and is borrowed
+    // mutably for the call; the descriptor is open for as long as `file` is borrowed.
+    #[expect(unsafe_code, reason = "no crate of ours asks for locks; the proof is above")]
+    let result =
+        unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, std::ptr::from_mut(&mut lock)) };
+    result == 0 && lock.l_type != libc::F_UNLCK as libc::c_short
+}
+
+/// The name and number of a process that has a file open or mapped, for messages. Best effort:
+/// processes of other users cannot be looked into.
+pub(crate) fn process_using(file: &Stat) -> Option<String> {
+    const MAX_TIME: Duration = Duration::from_millis(300);
+    let end = Instant::now() + MAX_TIME;
+    let own = std::process::id();
+    for entry in std::fs::read_dir("/proc").ok()?.flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
+        if Instant::now() > end {
+            return None;
+        }
+        if pid != own && (has_open(pid, file) || has_mapped(pid, file)) {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            return Some(format!("{} ({pid})", name.trim()));
+        }
+    }
+    None
+}
+
+fn has_open(pid: u32, file: &Stat) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let opened = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let device = |meta: &std::fs::Metadata| {
+        (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev())) == file.device
+    };
+    let mut metas = opened.filter_map(|entry| std::fs::metadata(entry.path()).ok());
+    metas.any(|meta| meta.ino() == file.inode && device(&meta))
+}
+
+fn has_mapped(pid: u32, file: &Stat) -> bool {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let inode = file.inode.to_string();
+    let mut lines = maps.lines().map(str::split_whitespace);
+    lines.any(|mut fields| fields.nth(4) == Some(inode.as_str()))
+}

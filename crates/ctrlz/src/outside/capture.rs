@@ -1,0 +1,423 @@
+//! Captures: the state of the paths that a step names, before it ran and after.
+//!
+//! A capture is a file in the work tree's part of the store. The contents that it refers to are git
+//! objects, kept by a ref of their own.
+
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::fs::private::{self, Durable, read_small};
+use crate::fs::{Dir, Named, Time};
+use crate::git::{Commit, EntryKind, Kind, ObjectId, TreeEntry, encode_commit, is_protected_name};
+use crate::path::is_within;
+use crate::store::{PackWriter, Store, WorkTree, ref_part, write_tree};
+
+use super::state::{Budget, Hashing, Inside, Reader, Same, Seen, State, Storing, Thing, compare};
+
+/// Captures are kept this long, and no more of them than this in all.
+const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
+const MAX_TOTAL_BYTES: u64 = 1 << 30;
+
+/// A file of 50,000 entries, each with two paths of 100 bytes.
+const MAX_CAPTURE_BYTES: u64 = 64 << 20;
+
+/// The paths that one step, undo or redo names.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Capture {
+    /// The step, or a name for the undo or redo.
+    pub(super) of: String,
+    pub(super) at_millis: u64,
+    pub(super) roots: Vec<Root>,
+}
+
+/// One path that goes back whole or not at all.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Root {
+    /// The directory that holds it: absolute, without symlinks, and there when it was captured.
+    #[serde(with = "crate::path::text")]
+    pub(super) dir: Vec<u8>,
+    #[serde(with = "crate::path::text")]
+    pub(super) name: Vec<u8>,
+    /// It is, or lies in, the directory of a version control system, which is never written.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) repository: bool,
+    pub(super) before: State,
+    /// The state that the step left; absent while it runs.
+    #[serde(default)]
+    pub(super) after: Option<State>,
+}
+
+impl Root {
+    pub(super) fn dir(&self) -> PathBuf {
+        path_of(&self.dir)
+    }
+
+    /// The absolute path.
+    pub(super) fn path(&self) -> Vec<u8> {
+        full_path(&self.dir, &self.name)
+    }
+
+    pub(super) fn inside(&self) -> Inside {
+        if self.repository { Inside::Repository } else { Inside::Files }
+    }
+
+    /// Whether the step changed it, as far as is known.
+    fn is_changed(&self) -> bool {
+        let Some(after) = &self.after else { return true };
+        let mut paths = self.before.0.keys().chain(after.0.keys());
+        paths.any(|path| {
+            let (before, after) = (self.before.at(path), after.at(path));
+            compare(before.as_ref(), after.as_ref()) == Same::No
+        })
+    }
+}
+
+/// The absolute path of `path` in the absolute directory `dir`.
+pub(super) fn full_path(dir: &[u8], path: &[u8]) -> Vec<u8> {
+    [dir.strip_suffix(b"/").unwrap_or(dir), b"/", path].concat()
+}
+
+pub(super) fn path_of(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(std::ffi::OsString::from_vec(bytes.to_vec()))
+}
+
+/// The captures of one work tree. The caller holds its lock.
+pub(super) struct Captures<'a> {
+    pub(super) store: &'a Store,
+    pub(super) work_tree: &'a WorkTree,
+    /// Directories of which nothing is captured: the work tree and the data directory.
+    pub(super) omit: &'a [PathBuf],
+    /// Free space that must remain where the store is.
+    pub(super) min_free_bytes: u64,
+}
+
+impl Captures<'_> {
+    /// Records the state of `paths` before a step changes them.
+    pub(super) fn capture(
+        &self,
+        step: &str,
+        paths: &[PathBuf],
+        time: Option<Duration>,
+    ) -> Result<(), Error> {
+        self.expire()?;
+        let mut capture = self.load(step)?.unwrap_or_else(|| new(step));
+        // A step may be begun twice; the first state counts.
+        let mut omit = self.omit.to_vec();
+        for root in &mut capture.roots {
+            root.after = None;
+            omit.push(path_of(&root.path()));
+        }
+        let pack = self.pack();
+        let keep = Storing { store: self.store, pack: &pack };
+        let mut plain = Budget::plain().within(time);
+        let large = Budget::repository().within(time);
+        for (dir, name) in self.roots(paths, &capture) {
+            let repository = is_in_repository(&full_path(&dir, &name));
+            let budget = if repository { large } else { plain };
+            let mut reader = Reader { keep: &keep, budget, omit: &omit };
+            let inside = if repository { Inside::Repository } else { Inside::Files };
+            let seen = reader.read(&path_of(&dir), &name, inside, None)?;
+            let found = Root { dir, name, repository, before: State::default(), after: None };
+            let nested = nested(&mut reader, &found, &seen)?;
+            if !repository {
+                plain = reader.budget;
+            }
+            capture.roots.push(Root { before: seen.state, ..found });
+            capture.roots.extend(nested);
+        }
+        if capture.roots.is_empty() {
+            return Ok(());
+        }
+        self.save(&capture, Some(pack))
+    }
+
+    pub(super) fn pack(&self) -> PackWriter {
+        PackWriter::new(&self.store.objects_dir()).leaving(self.min_free_bytes)
+    }
+
+    /// Where each path is captured: its directory and its name there. A path below another one goes
+    /// back with that one.
+    fn roots(&self, paths: &[PathBuf], known: &Capture) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut found: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        for path in paths {
+            let Some((dir, name)) = place(path) else { continue };
+            let full = full_path(&dir, &name);
+            let is_ours = self.omit.iter().any(|omit| path_of(&full) == *omit);
+            // The repository of the project lies in the work tree and counts all the same.
+            let is_inside = self.omit.iter().any(|omit| path_of(&full).starts_with(omit));
+            let is_known = known.roots.iter().any(|root| is_within(&full, &root.path()));
+            if !is_ours && !is_known && (!is_inside || self.is_project_repository(&full)) {
+                found.push((dir, name));
+            }
+        }
+        found.sort_unstable_by_key(|(dir, name)| full_path(dir, name));
+        let mut outer: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        for (dir, name) in found {
+            let full = full_path(&dir, &name);
+            if !outer.iter().any(|(dir, name)| is_within(&full, &full_path(dir, name))) {
+                outer.push((dir, name));
+            }
+        }
+        outer
+    }
+
+    /// Whether a path inside an omitted directory is part of the work tree's own repository, not of
+    /// a store.
+    fn is_project_repository(&self, full: &[u8]) -> bool {
+        let (root, own) = self.omit.split_first().expect("the work tree comes first");
+        let in_store = own.iter().any(|own| path_of(full).starts_with(own));
+        let rest = path_of(full).strip_prefix(root).map(|rest| rest.as_os_str().to_owned());
+        !in_store && rest.is_ok_and(|rest| is_in_repository(rest.as_bytes()))
+    }
+
+    /// Records the state that a step left. A capture in which nothing changed is dropped. Returns
+    /// whether something changed.
+    pub(super) fn settle(&self, step: &str) -> Result<bool, Error> {
+        let Some(mut capture) = self.load(step)? else { return Ok(false) };
+        self.note_after(&mut capture, Budget::plain())?;
+        self.keep_if_changed(&capture)
+    }
+
+    /// Writes a capture if something changed since it was taken, else drops it. Returns whether
+    /// something changed.
+    pub(super) fn keep_if_changed(&self, capture: &Capture) -> Result<bool, Error> {
+        let changed = capture.roots.iter().any(Root::is_changed);
+        match changed {
+            true => self.save(capture, None)?,
+            false => self.drop(&capture.of)?,
+        }
+        Ok(changed)
+    }
+
+    /// Reads the present state of the roots as the one that was left.
+    pub(super) fn note_after(&self, capture: &mut Capture, mut plain: Budget) -> Result<(), Error> {
+        for root in capture.roots.iter_mut().filter(|root| root.after.is_none()) {
+            let budget = if root.repository { Budget::repository() } else { plain };
+            let mut reader = Reader { keep: &Hashing, budget, omit: self.omit };
+            let seen = reader.read(&root.dir(), &root.name, root.inside(), Some(&root.before))?;
+            if !root.repository {
+                plain = reader.budget;
+            }
+            root.after = Some(seen.state);
+        }
+        Ok(())
+    }
+
+    fn path(&self, key: &str) -> PathBuf {
+        self.work_tree.outside_dir().join(format!("{key}.json"))
+    }
+
+    /// Where the journal of a restore of one root lies.
+    pub(super) fn journal_path(&self, of: &str, root: usize) -> PathBuf {
+        self.work_tree.outside_dir().join(format!("{}.{root}.journal", ref_part(of)))
+    }
+
+    /// The capture of a step; `None` if there is none or it cannot be understood.
+    pub(super) fn load(&self, of: &str) -> Result<Option<Capture>, Error> {
+        self.load_key(&ref_part(of))
+    }
+
+    pub(super) fn load_key(&self, key: &str) -> Result<Option<Capture>, Error> {
+        let bytes = read_small(&self.path(key), MAX_CAPTURE_BYTES)?.unwrap_or_default();
+        let json = bytes.splitn(2, |byte| *byte == b'\n').nth(1).unwrap_or_default();
+        Ok(serde_json::from_slice(json).ok())
+    }
+
+    /// Writes a capture. Contents in `pack` become durable first.
+    pub(super) fn save(&self, capture: &Capture, pack: Option<PackWriter>) -> Result<(), Error> {
+        let key = ref_part(&capture.of);
+        private::create_dirs(&self.work_tree.outside_dir())?;
+        let ids: BTreeSet<ObjectId> =
+            capture.roots.iter().flat_map(|root| root.before.blobs()).collect();
+        if let Some(pack) = pack
+            && !ids.is_empty()
+        {
+            let commit = write_commit(self.store, &pack, &ids, capture.at_millis)?;
+            pack.publish()?;
+            self.store.objects.refresh()?;
+            self.work_tree.set_ref(self.store, &self.work_tree.outside_ref(&key), &commit)?;
+        }
+        let mut bytes = 0;
+        for id in &ids {
+            bytes += self.store.objects.header(id)?.map_or(0, |(_, bytes)| bytes);
+        }
+        // The size stands first, so that expiry need not read the rest.
+        let mut text = format!("{bytes}\n").into_bytes();
+        serde_json::to_writer(&mut text, capture).expect("plain data has a JSON form");
+        // Paths that were not there are not worth waiting for the disk.
+        let durable = if ids.is_empty() { Durable::No } else { Durable::Yes };
+        Ok(private::replace(&self.path(&key), &text, durable)?)
+    }
+
+    /// Removes a capture; its contents are garbage then.
+    pub(super) fn drop(&self, of: &str) -> Result<(), Error> {
+        self.drop_key(&ref_part(of))
+    }
+
+    fn drop_key(&self, key: &str) -> Result<(), Error> {
+        self.store.refs.delete(&self.work_tree.outside_ref(key))?;
+        let path = self.path(key);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Ok(Err(error).named("remove", &path)?)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes captures that are too old, and the oldest of those that take too much together.
+    pub(super) fn expire(&self) -> Result<(), Error> {
+        let mut kept: Vec<(SystemTime, u64, String)> = Vec::new();
+        for (key, path) in self.keys()? {
+            let modified = path.metadata().and_then(|meta| meta.modified());
+            // A file without a time counts as the oldest.
+            kept.push((modified.unwrap_or(SystemTime::UNIX_EPOCH), size_in(&path), key));
+        }
+        kept.sort();
+        let mut total: u64 = kept.iter().map(|(_, bytes, _)| bytes).sum();
+        for (modified, bytes, key) in kept {
+            let is_old = modified.elapsed().is_ok_and(|age| age > MAX_AGE);
+            if is_old || total > MAX_TOTAL_BYTES {
+                total = total.saturating_sub(bytes);
+                self.drop_key(&key)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the captures that hold one of these contents. Returns the commits that kept them.
+    pub(super) fn forget(&self, ids: &dyn Fn(&ObjectId) -> bool) -> Result<Vec<ObjectId>, Error> {
+        let mut dropped = Vec::new();
+        for (key, _) in self.keys()? {
+            let Some(capture) = self.load_key(&key)? else { continue };
+            if capture.roots.iter().any(|root| root.before.blobs().any(|id| ids(&id))) {
+                dropped.extend(self.store.refs.read(&self.work_tree.outside_ref(&key))?);
+                self.drop_key(&key)?;
+            }
+        }
+        Ok(dropped)
+    }
+
+    /// Every capture, by the key that names its file.
+    pub(super) fn keys(&self) -> Result<Vec<(String, PathBuf)>, Error> {
+        let found = self.files()?.into_iter();
+        Ok(found
+            .filter_map(|path| {
+                let name = path.file_name()?.to_str()?.strip_suffix(".json")?.to_owned();
+                Some((name, path))
+            })
+            .collect())
+    }
+
+    /// Every file of captures and journals.
+    pub(super) fn files(&self) -> Result<Vec<PathBuf>, Error> {
+        let dir = self.work_tree.outside_dir();
+        let entries = match std::fs::read_dir(&dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Ok(Err(error).named("list", &dir)?),
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            found.push(entry.named("list", &dir)?.path());
+        }
+        found.sort();
+        Ok(found)
+    }
+}
+
+/// A capture of nothing yet.
+pub(super) fn new(of: &str) -> Capture {
+    Capture { of: of.to_owned(), at_millis: Time::now().millis(), roots: Vec::new() }
+}
+
+/// Reads the repositories below a path that was read, as roots of their own.
+fn nested(reader: &mut Reader<'_>, outer: &Root, seen: &Seen) -> Result<Vec<Root>, Error> {
+    let mut found = Vec::new();
+    for path in &seen.repositories {
+        let full = full_path(&outer.dir, path);
+        let (dir, name) = crate::path::split(&full);
+        let inside = Inside::Repository;
+        let before = reader.read(&path_of(dir), name, inside, None)?.state;
+        let (dir, name) = (dir.to_vec(), name.to_vec());
+        found.push(Root { dir, name, repository: true, before, after: None });
+    }
+    Ok(found)
+}
+
+/// The directory in which a path is captured, and its name there: the nearest directory that
+/// exists, since a tool may create the ones between.
+fn place(path: &Path) -> Option<(Vec<u8>, Vec<u8>)> {
+    let mut at = path.to_owned();
+    loop {
+        let name = at.file_name()?.as_bytes().to_vec();
+        let parent = at.parent()?;
+        let real = parent.canonicalize();
+        let real = real.unwrap_or_else(|_| parent.to_owned());
+        match Dir::open_real(&real) {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory
+                ) =>
+            {
+                at = parent.to_owned();
+            }
+            // A directory that cannot be opened is reported when the path is read.
+            Ok(_) | Err(_) => return Some((real.into_os_string().into_vec(), name)),
+        }
+    }
+}
+
+/// Whether an absolute path leads into the directory of a version control system, or is one.
+pub(super) fn is_in_repository(path: &[u8]) -> bool {
+    path.split(|byte| *byte == b'/').any(|part| !part.is_empty() && is_protected_name(part))
+}
+
+/// The size that a capture's file begins with.
+fn size_in(path: &Path) -> u64 {
+    let mut start = Vec::new();
+    let read = std::fs::File::open(path).and_then(|file| file.take(24).read_to_end(&mut start));
+    let line = start.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let number = std::str::from_utf8(line).ok().and_then(|line| line.parse().ok());
+    // An unreadable file counts as nothing; it expires by age.
+    read.ok().and(number).unwrap_or(0)
+}
+
+/// Writes a commit that keeps blobs: its tree has one entry for each, named by its id.
+fn write_commit(
+    store: &Store,
+    pack: &PackWriter,
+    ids: &BTreeSet<ObjectId>,
+    at_millis: u64,
+) -> Result<ObjectId, Error> {
+    let exists = |id: &ObjectId| store.objects.holds(id);
+    let names: Vec<(String, ObjectId)> = ids.iter().map(|id| (id.to_string(), *id)).collect();
+    let entries = names.iter().map(|(name, id)| TreeEntry {
+        name: name.as_bytes(),
+        kind: EntryKind::File,
+        id: *id,
+    });
+    let commit = Commit {
+        tree: write_tree(entries.collect(), pack, &exists)?,
+        parents: Vec::new(),
+        author: "ctrlz".into(),
+        seconds: (at_millis / 1000) as i64,
+        // No operation and no companion, which have an object here.
+        data: "\"outside\"".into(),
+        message: "files outside of the work tree".into(),
+    };
+    let added = pack.add(Kind::Commit, &encode_commit(&commit), exists)?;
+    added.ok_or_else(|| Error::Damaged { id: ObjectId::NULL, why: "a commit of ours".into() })
+}
+
+/// Whether a thing is a file or link, whose content a capture holds.
+pub(super) fn is_leaf(thing: &Thing) -> bool {
+    matches!(thing, Thing::File { .. } | Thing::Link(_))
+}

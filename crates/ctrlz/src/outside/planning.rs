@@ -1,0 +1,360 @@
+//! Planning: captures and the present state → what putting the captured paths back does.
+//!
+//! Each path is merged three ways: base is what the step left, ours what is there now, theirs what
+//! was there before. A root of which one path conflicts is left as it is.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::compare::Entry;
+use crate::error::Error;
+use crate::git::{EntryKind, Hasher, ObjectId};
+use crate::path::is_within;
+use crate::restore::{Action, ModeChange, Now, Plan, Request, Wanted, plan};
+
+use super::capture::{Capture, Captures, Root, full_path, is_leaf, path_of};
+use super::state::{Budget, Hashing, Inside, Reader, Same, Seen, State, Thing, compare};
+use super::{OutsideAction, OutsideChange, OutsideKept};
+
+/// What putting captured paths back does.
+#[derive(Default)]
+pub(crate) struct OutsidePlan {
+    /// Every path that changes, or stays although the step changed it.
+    pub(crate) changes: Vec<OutsideChange>,
+    pub(super) roots: Vec<PlannedRoot>,
+}
+
+/// What is done below one path.
+pub(super) struct PlannedRoot {
+    pub(super) dir: Vec<u8>,
+    pub(super) name: Vec<u8>,
+    /// What is there now.
+    pub(super) now: State,
+    pub(super) plan: Plan,
+}
+
+impl OutsidePlan {
+    /// Whether it writes anything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.roots.is_empty()
+    }
+
+    /// Every plan, and how many files there are where it is carried out.
+    pub(crate) fn plans(&self) -> impl Iterator<Item = (&Plan, u64)> {
+        self.roots.iter().map(|root| {
+            let files = root.now.0.values().filter(|thing| is_leaf(thing)).count();
+            (&root.plan, files as u64)
+        })
+    }
+
+    /// Combines the hash of the plan for the work tree with what is done elsewhere.
+    pub(crate) fn hash_with(&self, inside: ObjectId) -> ObjectId {
+        if self.roots.is_empty() {
+            return inside;
+        }
+        let mut hasher = Hasher::raw();
+        hasher.update(inside.as_bytes());
+        for root in &self.roots {
+            hasher.update(&full_path(&root.dir, &root.name));
+            hasher.update(root.plan.hash.as_bytes());
+        }
+        hasher.finish().unwrap_or(ObjectId::NULL)
+    }
+}
+
+/// What to do about paths that were changed since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OnConflict {
+    Keep,
+    TakeTheirs,
+}
+
+/// Plans to take captures back, given oldest first. Reads the present state through `reader`.
+pub(super) fn plan_captures(
+    captures: &Captures<'_>,
+    taken: &[Capture],
+    reader: &mut Reader<'_>,
+    on_conflict: OnConflict,
+) -> Result<OutsidePlan, Error> {
+    let mut merge = Merge { tops: BTreeMap::new(), now: State::default(), changes: Vec::new() };
+    merge.read_present(taken, reader)?;
+    let present = merge.now.clone();
+    for root in taken.iter().rev().flat_map(|capture| &capture.roots) {
+        match root.repository {
+            true => merge.repository(root, captures)?,
+            false => merge.root(root, on_conflict),
+        }
+    }
+    let Merge { tops, now: wanted, mut changes } = merge;
+    let mut roots = Vec::new();
+    for (_, (dir, name, seen)) in tops {
+        let planned = plan_root(dir, name, seen, &present, &wanted);
+        let Some((root, actions, kept)) = planned else { continue };
+        match kept {
+            Some(kept) => changes.extend(kept),
+            None => {
+                changes.extend(actions);
+                roots.push(root);
+            }
+        }
+    }
+    changes.sort_by(|one, other| one.path.cmp(&other.path));
+    changes.dedup();
+    Ok(OutsidePlan { changes, roots })
+}
+
+type Top = (Vec<u8>, Vec<u8>, Seen);
+
+struct Merge {
+    /// The outermost roots by their absolute path.
+    tops: BTreeMap<Vec<u8>, Top>,
+    /// What will be there, by absolute path; at first what is there.
+    now: State,
+    changes: Vec<OutsideChange>,
+}
+
+impl Merge {
+    fn read_present(&mut self, taken: &[Capture], reader: &mut Reader<'_>) -> Result<(), Error> {
+        let roots = || taken.iter().flat_map(|capture| &capture.roots);
+        let paths: BTreeSet<Vec<u8>> =
+            roots().filter(|root| !root.repository).map(Root::path).collect();
+        for root in roots().filter(|root| !root.repository) {
+            let path = root.path();
+            let is_below = |other: &Vec<u8>| *other != path && is_within(&path, other);
+            if paths.iter().any(is_below) || self.tops.contains_key(&path) {
+                continue;
+            }
+            let known = root.after.as_ref();
+            reader.budget = Budget::present();
+            let seen = reader.read(&root.dir(), &root.name, Inside::Files, known)?;
+            for (path, thing) in &seen.state.0 {
+                self.now.0.insert(full_path(&root.dir, path), thing.clone());
+            }
+            self.tops.insert(path, (root.dir.clone(), root.name.clone(), seen));
+        }
+        Ok(())
+    }
+
+    /// Merges the changes of one root out of the present state, all of them or none.
+    fn root(&mut self, root: &Root, on_conflict: OnConflict) {
+        let mut back: Vec<(Vec<u8>, Option<Thing>)> = Vec::new();
+        let mut blocked: Vec<(Vec<u8>, OutsideKept)> = Vec::new();
+        let mut unknown: Option<(Vec<u8>, OutsideKept)> = None;
+        for path in self.paths_of(root) {
+            let full = full_path(&root.dir, &path);
+            let now = self.now.at(&full);
+            let before = root.before.at(&path);
+            // Without a record of what the step left, that is what is there.
+            let after = root.after.as_ref().map_or_else(|| now.clone(), |after| after.at(&path));
+            let not_captured = |thing: &Thing| match thing {
+                Thing::LeftOut { why, .. } => Some(OutsideKept::NotCaptured { why: why.clone() }),
+                _ => None,
+            };
+            let left_out = before.as_ref().and_then(not_captured);
+            if [&before, &after].iter().any(|thing| **thing == Some(Thing::Repository)) {
+                self.created_repository(root, &full, before.as_ref(), now.as_ref());
+                continue;
+            }
+            match compare(before.as_ref(), after.as_ref()) {
+                Same::Yes => continue,
+                Same::Unknown => {
+                    unknown = unknown.or(left_out.map(|kept| (full, kept)));
+                    continue;
+                }
+                Same::No => (),
+            }
+            let is = |thing: &Option<Thing>| compare(thing.as_ref(), now.as_ref()) == Same::Yes;
+            if is(&before) {
+                continue;
+            }
+            let kept = match (left_out, after.as_ref().and_then(not_captured), &now) {
+                (Some(kept), ..) | (None, Some(kept), _) => Some(kept),
+                (None, None, Some(Thing::LeftOut { why, .. })) => {
+                    Some(OutsideKept::CannotBeSaved { why: why.clone() })
+                }
+                _ if is(&after) || on_conflict == OnConflict::TakeTheirs => None,
+                _ => Some(OutsideKept::ChangedSince),
+            };
+            match kept {
+                Some(kept) => blocked.push((full, kept)),
+                None => back.push((full, before)),
+            }
+        }
+        if !back.is_empty() || !blocked.is_empty() {
+            blocked.extend(unknown);
+        }
+        if blocked.is_empty() {
+            for (path, thing) in back {
+                match thing {
+                    Some(thing) => self.now.0.insert(path, thing),
+                    None => self.now.0.remove(&path),
+                };
+            }
+            return;
+        }
+        let top = root.path();
+        self.changes.extend(blocked.into_iter().map(|(path, kept)| kept_at(&top, &path, kept)));
+    }
+
+    /// Every path of a root that one of its states has, relative to the root's directory.
+    fn paths_of(&self, root: &Root) -> BTreeSet<Vec<u8>> {
+        let mut paths: BTreeSet<Vec<u8>> = root.before.0.keys().cloned().collect();
+        match &root.after {
+            Some(after) => paths.extend(after.0.keys().cloned()),
+            None => {
+                let top = root.path();
+                let here = self.now.0.range(top.clone()..);
+                let here = here.map(|(path, _)| path).take_while(|path| path.starts_with(&top));
+                let here = here.filter(|path| is_within(path, &top));
+                let cut = full_path(&root.dir, b"").len();
+                paths.extend(here.map(|path| path[cut..].to_vec()));
+            }
+        }
+        paths
+    }
+
+    /// Reports a repository that the step created. One that it destroyed is a root of its own.
+    fn created_repository(
+        &mut self,
+        root: &Root,
+        full: &[u8],
+        before: Option<&Thing>,
+        now: Option<&Thing>,
+    ) {
+        if before.is_none() && now.is_some() {
+            self.changes.push(kept_at(&root.path(), full, OutsideKept::Repository));
+        }
+    }
+
+    /// Reports the directory of a version control system that differs from its capture.
+    fn repository(&mut self, root: &Root, captures: &Captures<'_>) -> Result<(), Error> {
+        let budget = Budget::repository();
+        let mut reader = Reader { keep: &Hashing, budget, omit: captures.omit };
+        let known = Some(&root.before);
+        let now = reader.read(&root.dir(), &root.name, Inside::Repository, known)?.state;
+        let mut paths = root.before.0.keys().chain(now.0.keys());
+        let differs = |path: &Vec<u8>| {
+            compare(root.before.at(path).as_ref(), now.at(path).as_ref()) == Same::No
+        };
+        if paths.any(differs) {
+            let top = root.path();
+            self.changes.push(kept_at(&top, &top, OutsideKept::Repository));
+        }
+        Ok(())
+    }
+}
+
+fn kept_at(root: &[u8], path: &[u8], kept: OutsideKept) -> OutsideChange {
+    OutsideChange { root: path_of(root), path: path_of(path), action: None, kept: Some(kept) }
+}
+
+type PlannedChanges = (PlannedRoot, Vec<OutsideChange>, Option<Vec<OutsideChange>>);
+
+/// Plans to turn what is `present` below one outermost root into what is `wanted`; `None` if that
+/// is the same. The third value is set if the root has to stay as it is.
+fn plan_root(
+    dir: Vec<u8>,
+    name: Vec<u8>,
+    seen: Seen,
+    present: &State,
+    wanted: &State,
+) -> Option<PlannedChanges> {
+    let top = full_path(&dir, &name);
+    let mut request = Request { common_dir_mode: 0o755, ..Request::default() };
+    let below = |state: &State| -> BTreeSet<Vec<u8>> {
+        let from = state.0.range(top.clone()..).map(|(path, _)| path);
+        let from = from.take_while(|path| path.starts_with(&top));
+        from.filter(|path| is_within(path, &top)).cloned().collect()
+    };
+    let cut = full_path(&dir, b"").len();
+    for full in below(present).union(&below(wanted)) {
+        let path = full[cut..].to_vec();
+        want(&mut request, path, present.0.get(full), wanted.0.get(full));
+    }
+    // A directory in which something stays does not go.
+    let stays: Vec<Vec<u8>> = below(wanted).into_iter().map(|full| full[cut..].to_vec()).collect();
+    request.emptied.retain(|dir| !stays.iter().any(|path| is_within(path, dir)));
+    if request.wanted.is_empty()
+        && request.dirs.is_empty()
+        && request.modes.is_empty()
+        && request.emptied.is_empty()
+    {
+        return None;
+    }
+    let plan = plan(&Now::of(&seen.listing), &request);
+    let change = |path: &[u8], action| OutsideChange {
+        root: path_of(&top),
+        path: path_of(&full_path(&dir, path)),
+        action: Some(action),
+        kept: None,
+    };
+    let changes: Vec<OutsideChange> =
+        plan.actions.iter().map(|action| change(action.path().as_bytes(), of(action))).collect();
+    let kept = if seen.has_dir {
+        let kept = plan.kept.iter().map(|kept| {
+            let why = kept.reason.describe();
+            let full = full_path(&dir, kept.path.as_bytes());
+            kept_at(&top, &full, OutsideKept::CannotBeSaved { why })
+        });
+        Some(kept.collect::<Vec<_>>()).filter(|kept| !kept.is_empty())
+    } else {
+        let why = "the directory that held it is gone".into();
+        Some(vec![kept_at(&top, &top, OutsideKept::Failed { why })])
+    };
+    Some((PlannedRoot { dir, name, now: seen.state, plan }, changes, kept))
+}
+
+fn of(action: &Action) -> OutsideAction {
+    match action {
+        Action::Create { .. } => OutsideAction::Create,
+        Action::Overwrite { .. } => OutsideAction::Overwrite,
+        Action::Remove { .. } | Action::RemoveDirectory { .. } => OutsideAction::Remove,
+        Action::SetMode { mode, .. } => OutsideAction::SetMode { mode: *mode },
+        Action::CreateDirectory { .. } => OutsideAction::CreateDirectory,
+    }
+}
+
+/// Adds to a request what turns `present` into `wanted`.
+pub(super) fn want(
+    request: &mut Request,
+    path: Vec<u8>,
+    present: Option<&Thing>,
+    wanted: Option<&Thing>,
+) {
+    if let Some(Thing::Dir(mode)) = wanted {
+        request.dir_modes.insert(path.clone(), *mode);
+    }
+    if compare(present, wanted) != Same::No {
+        return;
+    }
+    match wanted {
+        Some(Thing::File { mode, id, .. }) => {
+            let executable = mode & 0o100 != 0;
+            let kind = if executable { EntryKind::Executable } else { EntryKind::File };
+            let entry = Entry { kind, id: *id };
+            request.wanted.insert(path, Wanted::Entry { entry, mode: *mode });
+        }
+        Some(Thing::Link(id)) => {
+            let entry = Entry { kind: EntryKind::Symlink, id: *id };
+            request.wanted.insert(path, Wanted::Entry { entry, mode: 0 });
+        }
+        Some(Thing::Dir(mode)) => match present {
+            Some(Thing::Dir(from)) => {
+                request.modes.push(ModeChange { path, from: *from, to: *mode, is_dir: true });
+            }
+            there => {
+                if there.is_some_and(is_leaf) {
+                    request.wanted.insert(path.clone(), Wanted::Absent);
+                }
+                request.dirs.insert(path, *mode);
+            }
+        },
+        None => match present {
+            Some(Thing::Dir(_)) => drop(request.emptied.insert(path)),
+            Some(_) => drop(request.wanted.insert(path, Wanted::Absent)),
+            None => (),
+        },
+        // Neither is ever wanted: a repository is not written, and a root with something that was
+        // left out stays as it is.
+        Some(Thing::Repository | Thing::LeftOut { .. }) => (),
+    }
+}

@@ -1,0 +1,283 @@
+//! Carrying plans out: one restore per root, each with its journal.
+
+use std::cell::RefCell;
+use std::path::Path;
+
+use crate::error::Error;
+use crate::fs::{Dir, FileKind, MODE_BITS, free_bytes};
+use crate::git::{ObjectId, is_protected_name};
+use crate::path::escape;
+use crate::restore::{Journal, Now, Phase, Plan, Request, apply, plan, recover};
+use crate::scan::{Listing, ReadOutcome, read_entry};
+
+use super::capture::{self, Capture, Captures, Root, full_path, path_of};
+use super::planning::{PlannedRoot, want};
+use super::state::{Budget, State, Storing, Thing};
+use super::{Outside, OutsideChange, OutsideKept, OutsidePlan, Prepared, RecoveredRepository};
+
+/// What carrying a plan out did.
+#[derive(Debug, Default)]
+pub(crate) struct Finished {
+    /// Every path, with what became of it.
+    pub(crate) changes: Vec<OutsideChange>,
+    /// Replaced things that could not be removed and still lie under these names.
+    pub(crate) left: Vec<String>,
+}
+
+/// The directory of a version control system as it was before a step.
+pub(crate) struct CapturedRepository {
+    at_millis: u64,
+    root: Root,
+}
+
+/// What became of restores that a killed process left half-done.
+#[derive(Debug, Default)]
+pub(crate) struct Recovered {
+    pub(crate) files: u64,
+    pub(crate) finished: bool,
+    pub(crate) kept: Vec<String>,
+    pub(crate) left: Vec<String>,
+}
+
+impl Outside<'_> {
+    /// Saves the state that a plan replaces as a capture named `of`. Nothing is changed yet.
+    pub(crate) fn save_present(&self, prepared: &mut Prepared, of: &str) -> Result<(), Error> {
+        let mut capture = capture::new(of);
+        capture.roots = prepared.plan.roots.iter().map(root_of).collect();
+        self.captures().save(&capture, prepared.pack.take())
+    }
+
+    /// Carries out a plan whose present state is saved as `of`. A root that cannot be put back is
+    /// rolled back and reported; the others are put back.
+    pub(crate) fn put_back(&self, plan: OutsidePlan, of: &str) -> Finished {
+        let captures = self.captures();
+        let mut finished = Finished { changes: plan.changes, left: Vec::new() };
+        let capture =
+            Capture { roots: plan.roots.iter().map(root_of).collect(), ..capture::new(of) };
+        let capture = RefCell::new(capture);
+        for (at, root) in plan.roots.iter().enumerate() {
+            match self.put_root_back(&captures, &capture, at, root) {
+                Ok(left) => finished.left.extend(left),
+                Err(error) => {
+                    let top = path_of(&full_path(&root.dir, &root.name));
+                    finished.changes.retain(|change| change.root != top);
+                    let kept = Some(OutsideKept::Failed { why: reason(&error) });
+                    let (root, path) = (top.clone(), top);
+                    finished.changes.push(OutsideChange { root, path, action: None, kept });
+                }
+            }
+        }
+        let mut capture = capture.into_inner();
+        // Without it, redo compares with what is there then.
+        let noted = captures.note_after(&mut capture, Budget::present());
+        drop(noted.and_then(|()| captures.keep_if_changed(&capture)));
+        finished
+    }
+
+    /// Carries out the plan of one root. Returns what could not be removed.
+    fn put_root_back(
+        &self,
+        captures: &Captures<'_>,
+        capture: &RefCell<Capture>,
+        at: usize,
+        root: &PlannedRoot,
+    ) -> Result<Vec<String>, Error> {
+        let dir = Dir::open_real(&path_of(&root.dir))?;
+        self.check_room(&path_of(&root.dir), &root.plan)?;
+        let of = capture.borrow().of.clone();
+        let applied = apply(
+            &dir,
+            &self.store.objects,
+            &root.plan,
+            &captures.journal_path(&of, at),
+            (None, ObjectId::EMPTY_TREE, None),
+            self.threads.max(1),
+            &|dir, name, path| {
+                self.rescue(captures, &mut capture.borrow_mut(), at, (dir, name, path))
+            },
+        )?;
+        Ok(applied.left.iter().map(|path| escape(&full_path(&root.dir, path))).collect())
+    }
+
+    /// Checks that every blob is there and that the new files fit beside the old ones.
+    fn check_room(&self, dir: &Path, plan: &Plan) -> Result<(), Error> {
+        let mut needed_bytes = 0;
+        for id in plan.blobs() {
+            match self.store.objects.header(&id)? {
+                Some((_, bytes)) => needed_bytes += bytes,
+                None => return Err(Error::Damaged { id, why: "it is missing".into() }),
+            }
+        }
+        let free_bytes = free_bytes(dir)?;
+        if needed_bytes > free_bytes {
+            return Err(Error::NoSpace { path: dir.to_owned(), needed_bytes, free_bytes });
+        }
+        Ok(())
+    }
+
+    /// Saves a file that another process wrote at the last moment: redo brings back that version.
+    fn rescue(
+        &self,
+        captures: &Captures<'_>,
+        capture: &mut Capture,
+        at: usize,
+        (dir, name, path): (&Dir, &[u8], &[u8]),
+    ) -> Result<(), Error> {
+        let moved = || Error::Moved { path: crate::path::TreePath::from_scan(path.to_vec()) };
+        let pack = captures.pack();
+        let keep = Storing { store: self.store, pack: &pack };
+        let kind = dir.stat(name)?.ok_or_else(moved)?.kind;
+        let ReadOutcome::Read { stat, id, .. } = read_entry(dir, name, kind, &keep)? else {
+            return Err(moved());
+        };
+        let thing = match stat.kind {
+            FileKind::Symlink => Thing::Link(id),
+            _ => Thing::File { mode: stat.mode & MODE_BITS, id, stamp: None },
+        };
+        let root = capture.roots.get_mut(at).ok_or_else(moved)?;
+        root.before.0.insert(path.to_vec(), thing);
+        captures.save(capture, Some(pack))
+    }
+
+    /// Finishes or rolls back the restores that a killed process left. One whose directory cannot
+    /// be opened is tried again by the next command.
+    pub(crate) fn recover(&self) -> Result<Option<Recovered>, Error> {
+        let captures = self.captures();
+        let mut recovered: Option<Recovered> = None;
+        for path in captures.files()? {
+            let Some((key, at)) = journal_key(&path) else { continue };
+            let (Some(journal), Some(capture)) = (Journal::load(&path)?, captures.load_key(&key)?)
+            else {
+                continue;
+            };
+            let Some(root) = capture.roots.get(at) else { continue };
+            let dir = match Dir::open_real(&root.dir()) {
+                Ok(dir) => dir,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                    // What was staged is gone with the directory.
+                    Journal::remove(&path)?;
+                    continue;
+                }
+                Err(_) => continue,
+            };
+            let place = root.dir.clone();
+            let capture = RefCell::new(capture);
+            let rescue = |dir: &Dir, name: &[u8], path: &[u8]| {
+                self.rescue(&captures, &mut capture.borrow_mut(), at, (dir, name, path))
+            };
+            let Ok(applied) = recover(&dir, &journal, &path, &rescue) else { continue };
+            let mut capture = capture.into_inner();
+            for root in &mut capture.roots {
+                root.after = None;
+            }
+            captures.note_after(&mut capture, Budget::present())?;
+            captures.keep_if_changed(&capture)?;
+            let all = recovered.get_or_insert_default();
+            let shown = |path: &Vec<u8>| escape(&full_path(&place, path));
+            all.files += journal.units.len() as u64;
+            all.finished |= journal.phase == Phase::Swapping;
+            all.kept.extend(applied.kept.iter().map(shown));
+            all.left.extend(applied.left.iter().map(shown));
+        }
+        Ok(recovered)
+    }
+
+    /// Finds the newest captured directory of a version control system that a step changed.
+    pub(crate) fn captured_repository(&self) -> Result<Option<CapturedRepository>, Error> {
+        let captures = self.captures();
+        let mut newest: Option<CapturedRepository> = None;
+        for (key, _) in captures.keys()? {
+            let Some(capture) = captures.load_key(&key)? else { continue };
+            let is_whole = |root: &&Root| root.repository && !root.before.0.is_empty();
+            for root in capture.roots.iter().filter(is_whole) {
+                let at_millis = capture.at_millis;
+                if newest.as_ref().is_none_or(|newest| newest.at_millis < at_millis) {
+                    newest = Some(CapturedRepository { at_millis, root: root.clone() });
+                }
+            }
+        }
+        Ok(newest)
+    }
+
+    /// Writes a captured directory to `into`, an empty directory.
+    pub(crate) fn write_repository(
+        &self,
+        captured: CapturedRepository,
+        into: &Path,
+    ) -> Result<RecoveredRepository, Error> {
+        let captures = self.captures();
+        let CapturedRepository { at_millis, root } = captured;
+        let top = repository_dir(&root.path());
+        let (mut request, mut missing) = (Request::default(), Vec::new());
+        for (path, thing) in &root.before.0 {
+            let full = full_path(&root.dir, path);
+            let relative = full.get(top.len() + 1..).unwrap_or_default().to_vec();
+            let is_nested = relative.split(|byte| *byte == b'/').any(is_protected_name);
+            match thing {
+                Thing::LeftOut { why, .. } => missing.push((path_of(&full), why.clone())),
+                _ if relative.is_empty() => (),
+                _ if is_nested => {
+                    missing.push((path_of(&full), "a repository inside of a repository".into()));
+                }
+                _ => want(&mut request, relative, None, Some(thing)),
+            }
+        }
+        request.common_dir_mode = 0o755;
+        let plan = plan(&Now::of(&Listing::default()), &request);
+        let files = plan.blobs().count() as u64;
+        let of = format!("recover:{}", crate::store::new_id());
+        let (dir, name) = (into.as_os_str(), b".".to_vec());
+        let dir = std::os::unix::ffi::OsStrExt::as_bytes(dir).to_vec();
+        let planned = PlannedRoot { dir, name, now: State::default(), plan };
+        let mut journaled = capture::new(&of);
+        journaled.roots = vec![root_of(&planned)];
+        captures.save(&journaled, None)?;
+        let capture = RefCell::new(journaled);
+        let written = self.put_root_back(&captures, &capture, 0, &planned);
+        if !matches!(written, Err(Error::Interrupted { .. })) {
+            captures.drop(&of)?;
+        }
+        written?;
+        let (from, into) = (path_of(&top), into.to_owned());
+        Ok(RecoveredRepository { from, into, at_millis, files, missing })
+    }
+}
+
+/// The directory of the version control system that a path is in.
+fn repository_dir(path: &[u8]) -> Vec<u8> {
+    let mut top = Vec::new();
+    for part in path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
+        top = [top.as_slice(), b"/", part].concat();
+        if is_protected_name(part) {
+            break;
+        }
+    }
+    top
+}
+
+/// The root of a capture of the state that a plan replaces.
+fn root_of(planned: &PlannedRoot) -> Root {
+    Root {
+        dir: planned.dir.clone(),
+        name: planned.name.clone(),
+        repository: false,
+        before: planned.now.clone(),
+        after: None,
+    }
+}
+
+/// The capture and the root that a journal belongs to.
+fn journal_key(path: &Path) -> Option<(String, usize)> {
+    let name = path.file_name()?.to_str()?.strip_suffix(".journal")?;
+    let (key, at) = name.rsplit_once('.')?;
+    Some((key.to_owned(), at.parse().ok()?))
+}
+
+/// The innermost cause of a failure.
+fn reason(error: &Error) -> String {
+    match error {
+        Error::RolledBack { cause } => reason(cause),
+        Error::File(error) => format!("{error}: {}", error.source),
+        other => other.to_string(),
+    }
+}

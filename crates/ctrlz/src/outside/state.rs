@@ -1,0 +1,494 @@
+//! The state of one captured path: everything at it and below it, read without following a symlink.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::fs::{Dir, FileError, FileKind, MODE_BITS, Stat};
+use crate::git::{Hasher, Kind, ObjectId, Verdict, hash_object, is_protected_name};
+use crate::path::{PathText, join, split};
+use crate::scan::{
+    Content, EntryStat, Keep, LargeProblem, ListedDir, ListedEntry, Listing, ReadOutcome,
+    SkipReason, TreeState, read_entry,
+};
+use crate::store::{PackWriter, Store};
+
+/// What is at a path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Thing {
+    /// A directory with its permissions.
+    Dir(u32),
+    File {
+        mode: u32,
+        id: ObjectId,
+        /// Proves the content as long as the metadata stays the same; absent if it is too young.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stamp: Option<Stamp>,
+    },
+    /// A symlink, as the blob of its target.
+    Link(ObjectId),
+    /// The directory of a version control system. It is captured apart and never written.
+    Repository,
+    /// Something that is not captured. What is below it is not known either.
+    LeftOut {
+        why: String,
+        /// The metadata of a file; absent for directories, whose content it would not prove.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stamp: Option<Stamp>,
+    },
+}
+
+/// Inode, size, modification and change time of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Stamp(u64, u64, (i64, u32), (i64, u32));
+
+impl From<&EntryStat> for Stamp {
+    fn from(stat: &EntryStat) -> Stamp {
+        let EntryStat { inode, bytes, mtime, ctime, .. } = stat;
+        Stamp(*inode, *bytes, (mtime.seconds, mtime.nanos), (ctime.seconds, ctime.nanos))
+    }
+}
+
+/// Whether two states of a path are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Same {
+    Yes,
+    No,
+    /// Neither state was captured.
+    Unknown,
+}
+
+/// Compares two states of a path; `None` stands for nothing there.
+pub(super) fn compare(one: Option<&Thing>, other: Option<&Thing>) -> Same {
+    use Thing::{Dir, File, LeftOut, Link, Repository};
+    let same = match (one, other) {
+        (None, None) | (Some(Repository), Some(Repository)) => true,
+        (Some(Dir(one)), Some(Dir(other))) => one == other,
+        (Some(Link(one)), Some(Link(other))) => one == other,
+        (Some(File { mode, id, .. }), Some(File { mode: other_mode, id: other, .. })) => {
+            mode == other_mode && id == other
+        }
+        (Some(LeftOut { stamp, .. }), Some(LeftOut { stamp: other, .. })) => match (stamp, other) {
+            (Some(one), Some(other)) => one == other,
+            _ => return Same::Unknown,
+        },
+        _ => false,
+    };
+    if same { Same::Yes } else { Same::No }
+}
+
+/// Things by path. The paths of one state all begin with the name of its top.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct State(pub(super) BTreeMap<Vec<u8>, Thing>);
+
+impl State {
+    /// Returns what is at `path`. Below something that was left out, everything is left out.
+    pub(super) fn at(&self, path: &[u8]) -> Option<Thing> {
+        if let Some(thing) = self.0.get(path) {
+            return Some(thing.clone());
+        }
+        let mut above = split(path).0;
+        while !above.is_empty() {
+            if let Some(Thing::LeftOut { why, .. }) = self.0.get(above) {
+                return Some(Thing::LeftOut { why: why.clone(), stamp: None });
+            }
+            above = split(above).0;
+        }
+        None
+    }
+
+    /// The contents that it refers to.
+    pub(super) fn blobs(&self) -> impl Iterator<Item = ObjectId> + '_ {
+        self.0.values().filter_map(|thing| match thing {
+            Thing::File { id, .. } | Thing::Link(id) => Some(*id),
+            Thing::Dir(_) | Thing::Repository | Thing::LeftOut { .. } => None,
+        })
+    }
+}
+
+impl Serialize for State {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer
+            .collect_seq(self.0.iter().map(|(path, thing)| (PathText::from_bytes(path), thing)))
+    }
+}
+
+impl<'de> Deserialize<'de> for State {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<State, D::Error> {
+        let things = Vec::<(PathText, Thing)>::deserialize(deserializer)?;
+        Ok(State(things.into_iter().map(|(path, thing)| (path.into_bytes(), thing)).collect()))
+    }
+}
+
+/// How much is read at most.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    files: usize,
+    bytes: u64,
+    until: Instant,
+}
+
+impl Budget {
+    /// For everything that one tool call names.
+    pub(super) fn plain() -> Budget {
+        Budget::of(10_000, 64 << 20)
+    }
+
+    /// For what an undo replaces, which has to be saved first. No client waits for it.
+    pub(super) fn present() -> Budget {
+        let until = Instant::now() + Duration::from_secs(60);
+        Budget { until, ..Budget::of(100_000, 4 << 30) }
+    }
+
+    /// For the directory of a version control system that a tool call names.
+    pub(super) fn repository() -> Budget {
+        Budget::of(50_000, 512 << 20)
+    }
+
+    /// The same, with less time if `time` is shorter.
+    pub(super) fn within(self, time: Option<Duration>) -> Budget {
+        let until = time.map_or(self.until, |time| self.until.min(Instant::now() + time));
+        Budget { until, ..self }
+    }
+
+    /// A client waits 5 seconds for a hook, and the work tree has to be recorded as well.
+    fn of(files: usize, bytes: u64) -> Budget {
+        Budget { files, bytes, until: Instant::now() + Duration::from_secs(3) }
+    }
+
+    fn take_names(&mut self, names: usize) -> Result<(), String> {
+        match self.files.checked_sub(names) {
+            Some(left) => self.files = left,
+            None => return Err(format!("{names} files in it, more than are captured")),
+        }
+        Ok(())
+    }
+
+    fn take_bytes(&mut self, bytes: u64) -> Result<(), String> {
+        if Instant::now() > self.until {
+            return Err("reading took too long".into());
+        }
+        match self.bytes.checked_sub(bytes) {
+            Some(left) => self.bytes = left,
+            None => return Err(format!("{bytes} bytes, more than are captured")),
+        }
+        Ok(())
+    }
+}
+
+/// Reads states.
+pub(super) struct Reader<'a> {
+    pub(super) keep: &'a dyn Keep,
+    pub(super) budget: Budget,
+    /// Directories that are passed over as if they were not there: the work tree and the data
+    /// directory.
+    pub(super) omit: &'a [PathBuf],
+}
+
+/// A state, and what a restore has to know of it.
+#[derive(Default)]
+pub(super) struct Seen {
+    pub(super) state: State,
+    pub(super) listing: Listing,
+    /// Whether the directory that holds the path is there.
+    pub(super) has_dir: bool,
+    /// Repositories below the path, which the state only names.
+    pub(super) repositories: Vec<Vec<u8>>,
+}
+
+/// Whether names of repositories are read like any other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Inside {
+    Files,
+    Repository,
+}
+
+impl Reader<'_> {
+    /// Reads `name` in the directory `dir`, and everything below it. A file whose metadata is as
+    /// in `known` is not read again.
+    pub(super) fn read(
+        &mut self,
+        dir: &Path,
+        name: &[u8],
+        inside: Inside,
+        known: Option<&State>,
+    ) -> Result<Seen, Error> {
+        let (dirs, waiting, seen) = Default::default();
+        let mut reading =
+            Reading { place: dir, inside, known, trusted: false, dirs, waiting, seen };
+        let root = match Dir::open_real(dir) {
+            Ok(root) => root,
+            // Without its directory the path is certainly not there.
+            Err(error) if is_absence(&error) => return Ok(reading.seen),
+            Err(error) => {
+                reading.leave_out(name, error.source.to_string(), None);
+                return Ok(reading.seen);
+            }
+        };
+        reading.seen.has_dir = true;
+        reading.trusted = root.trust().is_ok_and(|trust| trust.stat);
+        reading.dirs.insert(Vec::new(), (EntryStat::from(&root.stat_self()?), Vec::new()));
+        reading.entry(self, &root, b"", name)?;
+        // Directories near the top first, so that a limit leaves out what is deep.
+        while let Some(path) = reading.waiting.pop_front() {
+            reading.directory(self, &root, &path)?;
+        }
+        Ok(reading.finish())
+    }
+}
+
+/// Whether the error proves that nothing is there.
+fn is_absence(error: &FileError) -> bool {
+    use std::io::ErrorKind::{NotADirectory, NotFound};
+    [NotFound, NotADirectory].contains(&error.kind())
+}
+
+struct Reading<'a> {
+    /// The directory that holds the path.
+    place: &'a Path,
+    inside: Inside,
+    known: Option<&'a State>,
+    /// Whether unchanged metadata proves unchanged content there.
+    trusted: bool,
+    dirs: BTreeMap<Vec<u8>, (EntryStat, Vec<ListedEntry>)>,
+    /// Directories that were found and not entered yet.
+    waiting: VecDeque<Vec<u8>>,
+    seen: Seen,
+}
+
+impl Reading<'_> {
+    fn leave_out(&mut self, path: &[u8], why: String, stamp: Option<Stamp>) {
+        self.seen.state.0.insert(path.to_vec(), Thing::LeftOut { why, stamp });
+    }
+
+    fn directory(&mut self, reader: &mut Reader<'_>, root: &Dir, path: &[u8]) -> Result<(), Error> {
+        let opened = root.open_below(path).and_then(|dir| {
+            let (stat, names) = (dir.stat_self()?, dir.names()?);
+            Ok((dir, stat, names))
+        });
+        let (dir, stat, mut names) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                let why = match error.kind() {
+                    std::io::ErrorKind::CrossesDevices => SkipReason::OtherMount.describe(),
+                    _ => format!("unreadable directory: {}", error.source),
+                };
+                self.mark_listed(path, SkipReason::OtherMount);
+                self.leave_out(path, why, None);
+                return Ok(());
+            }
+        };
+        if let Err(why) = reader.budget.take_names(names.len()) {
+            self.mark_listed(path, SkipReason::TooLarge { bytes: 0 });
+            self.leave_out(path, why, None);
+            return Ok(());
+        }
+        names.sort_unstable();
+        self.dirs.insert(path.to_vec(), (EntryStat::from(&stat), Vec::new()));
+        for name in names {
+            self.entry(reader, &dir, path, &name)?;
+        }
+        Ok(())
+    }
+
+    /// Notes in the listing that a directory was not entered.
+    fn mark_listed(&mut self, path: &[u8], reason: SkipReason) {
+        let (parent, name) = split(path);
+        let entries = self.dirs.get_mut(parent).map(|(_, entries)| entries);
+        let entry = entries.and_then(|all| all.iter_mut().find(|entry| *entry.name == *name));
+        if let Some(entry) = entry {
+            entry.content = Content::Skipped(reason);
+        }
+    }
+
+    fn entry(
+        &mut self,
+        reader: &mut Reader<'_>,
+        dir: &Dir,
+        parent: &[u8],
+        name: &[u8],
+    ) -> Result<(), Error> {
+        let path = join(parent, name);
+        let full = self.place.join(std::ffi::OsStr::from_bytes(&path));
+        if reader.omit.contains(&full) {
+            return Ok(());
+        }
+        let stat = match dir.stat(name) {
+            Ok(Some(stat)) => stat,
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                self.leave_out(&path, error.source.to_string(), None);
+                return Ok(());
+            }
+        };
+        let is_repository = self.inside == Inside::Files && is_protected_name(name);
+        let (thing, stat, content, racy) = match stat.kind {
+            _ if is_repository => {
+                self.seen.repositories.push(path.clone());
+                let content = Content::Skipped(SkipReason::ProtectedName);
+                (Thing::Repository, EntryStat::from(&stat), content, true)
+            }
+            FileKind::Dir => {
+                self.waiting.push_back(path.clone());
+                let mode = stat.mode & MODE_BITS;
+                (Thing::Dir(mode), EntryStat::from(&stat), Content::Directory, true)
+            }
+            FileKind::File | FileKind::Symlink => match self.content(reader, dir, &path, &stat)? {
+                Some(read) => read,
+                None => return Ok(()),
+            },
+            FileKind::Special => left_out(&stat, SkipReason::Special.describe()),
+        };
+        self.seen.state.0.insert(path, thing);
+        let name = name.to_vec().into_boxed_slice();
+        let entry = ListedEntry { name, stat, content, verdict: Verdict::Plain, racy };
+        if let Some((_, entries)) = self.dirs.get_mut(parent) {
+            entries.push(entry);
+        }
+        Ok(())
+    }
+
+    /// Reads a file or link; `None` if it is gone.
+    fn content(
+        &self,
+        reader: &mut Reader<'_>,
+        dir: &Dir,
+        path: &[u8],
+        stat: &Stat,
+    ) -> Result<Option<Found>, Error> {
+        let name = split(path).1;
+        let now = EntryStat::from(stat);
+        if let Some(Thing::File { id, stamp: Some(stamp), .. }) =
+            self.known.and_then(|known| known.0.get(path))
+            && *stamp == Stamp::from(&now)
+            && reader.keep.has(id)
+        {
+            let (mode, stamp) = (stat.mode & MODE_BITS, Some(*stamp));
+            let thing = Thing::File { mode, id: *id, stamp };
+            return Ok(Some((thing, now, Content::Known(*id), false)));
+        }
+        if let Err(why) = reader.budget.take_bytes(stat.bytes) {
+            return Ok(Some(left_out(stat, why)));
+        }
+        Ok(match read_entry(dir, name, stat.kind, reader.keep)? {
+            ReadOutcome::Read { stat, id, racy } => {
+                let thing = match stat.kind {
+                    FileKind::Symlink => Thing::Link(id),
+                    _ => {
+                        let stamp = (self.trusted && !racy).then(|| Stamp::from(&stat));
+                        Thing::File { mode: stat.mode & MODE_BITS, id, stamp }
+                    }
+                };
+                Some((thing, stat, Content::Known(id), racy))
+            }
+            ReadOutcome::Gone => None,
+            ReadOutcome::Skip(reason) => Some(left_out(stat, reason.describe())),
+        })
+    }
+
+    fn finish(self) -> Seen {
+        let dirs = self.dirs.into_iter().map(|(path, (stat, mut entries))| {
+            entries.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+            ListedDir {
+                path,
+                stat,
+                settled: false,
+                rules: 0,
+                in_ignored: false,
+                tree: TreeState::Unknown,
+                entries,
+            }
+        });
+        let listing = Listing { dirs: dirs.collect(), ..Listing::default() };
+        Seen { listing, ..self.seen }
+    }
+}
+
+type Found = (Thing, EntryStat, Content, bool);
+
+fn left_out(stat: &Stat, why: String) -> Found {
+    let now = EntryStat::from(stat);
+    let content = Content::Skipped(SkipReason::Unreadable { error: why.clone() });
+    (Thing::LeftOut { why, stamp: Some(Stamp::from(&now)) }, now, content, true)
+}
+
+/// Computes ids and stores nothing.
+pub(super) struct Hashing;
+
+impl Keep for Hashing {
+    fn blob(&self, bytes: &[u8]) -> Result<Option<ObjectId>, Error> {
+        Ok(hash_object(Kind::Blob, bytes))
+    }
+
+    fn large(
+        &self,
+        bytes: u64,
+        source: &mut dyn Read,
+    ) -> Result<Result<ObjectId, LargeProblem>, Error> {
+        let mut hasher = Hasher::object(Kind::Blob, bytes);
+        let mut buffer = vec![0; 128 << 10];
+        let mut left = bytes;
+        loop {
+            match source.read(&mut buffer) {
+                Ok(0) if left == 0 => return Ok(hasher.finish().ok_or(LargeProblem::Collision)),
+                Ok(count) if count > 0 && count as u64 <= left => {
+                    hasher.update(&buffer[..count]);
+                    left -= count as u64;
+                }
+                Ok(_) => return Ok(Err(LargeProblem::Changed)),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => (),
+                Err(error) => return Ok(Err(LargeProblem::Read(error))),
+            }
+        }
+    }
+
+    fn has(&self, _: &ObjectId) -> bool {
+        true
+    }
+
+    fn borrow(&self, _: &ObjectId, _: u64) -> bool {
+        false
+    }
+
+    fn held_before(&self, _: &[u8]) -> bool {
+        true
+    }
+}
+
+/// Stores what is read.
+pub(super) struct Storing<'a> {
+    pub(super) store: &'a Store,
+    pub(super) pack: &'a PackWriter,
+}
+
+impl Keep for Storing<'_> {
+    fn blob(&self, bytes: &[u8]) -> Result<Option<ObjectId>, Error> {
+        self.pack.add(Kind::Blob, bytes, |id| self.store.objects.holds(id))
+    }
+
+    fn large(
+        &self,
+        bytes: u64,
+        source: &mut dyn Read,
+    ) -> Result<Result<ObjectId, LargeProblem>, Error> {
+        self.pack.add_large(bytes, source, |id| self.store.objects.holds(id))
+    }
+
+    fn has(&self, id: &ObjectId) -> bool {
+        self.pack.has(id) || self.store.objects.holds(id)
+    }
+
+    fn borrow(&self, _: &ObjectId, _: u64) -> bool {
+        false
+    }
+
+    fn held_before(&self, _: &[u8]) -> bool {
+        true
+    }
+}

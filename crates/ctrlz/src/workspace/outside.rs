@@ -1,0 +1,42 @@
+//! The work tree's captures of paths outside of it.
+
+use crate::error::Error;
+use crate::outside::Outside;
+use crate::store::{Store, WorkTree};
+
+use super::{Hold, Recovery, Workspace, absolute};
+
+impl Workspace {
+    /// The captures of this work tree; nothing of the work tree or of ours is captured.
+    pub(crate) fn outside<'a>(&self, store: &'a Store, work_tree: &'a WorkTree) -> Outside<'a> {
+        let own = [absolute(&self.options.data_dir), absolute(store.path())];
+        Outside {
+            store,
+            work_tree,
+            omit: std::iter::once(self.root.clone()).chain(own).collect(),
+            min_free_bytes: self.options.min_free_bytes,
+            threads: self.options.threads,
+        }
+    }
+
+    pub(crate) fn outside_of<'a>(&self, hold: &'a Hold) -> Outside<'a> {
+        self.outside(&hold.store, &hold.work_tree)
+    }
+
+    /// Finishes or rolls back what a killed command did outside of the work tree.
+    pub(super) fn finish_interrupted_outside(
+        &self,
+        hold: &Hold,
+    ) -> Result<Option<Recovery>, Error> {
+        let outside = self.outside_of(hold);
+        if !outside.is_interrupted()? {
+            return Ok(None);
+        }
+        Ok(outside.recover()?.map(|recovered| Recovery {
+            files: recovered.files,
+            finished: recovered.finished,
+            kept: recovered.kept,
+            left: recovered.left,
+        }))
+    }
+}

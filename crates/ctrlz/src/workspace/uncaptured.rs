@@ -1,0 +1,111 @@
+//! Paths that no snapshot holds: watched by their metadata while a step is open, so that a loss that cannot
+//! be undone is at least reported.
+
+use crate::compare::find;
+use crate::error::Error;
+use crate::fs::{FileKind, Stat};
+use crate::path::{PathText, TreePath, split};
+use crate::scan::SkipReason;
+use crate::store::{Operation, Stamp, Uncaptured, UncapturedChange, Watched, read_companion};
+
+use super::{Hold, Workspace};
+
+/// More paths than this are not watched.
+const MAX_WATCHED: usize = 1_000;
+
+impl Workspace {
+    /// The metadata of everything that a snapshot leaves out.
+    pub(crate) fn watch_uncaptured(
+        &self,
+        hold: &Hold,
+        operation: &Operation,
+    ) -> Result<Vec<Watched>, Error> {
+        let mut found = Vec::new();
+        let own = self.repo.is_some().then(|| (b".git".to_vec(), "a repository".to_owned()));
+        let skipped = operation.meta.skipped.iter();
+        let skipped = skipped.map(|skipped| (skipped.path.clone(), describe(&skipped.reason)));
+        let mut paths: Vec<(Vec<u8>, String)> = own.into_iter().chain(skipped).collect();
+        if let Some(companion) = &operation.meta.companion
+            && let Ok(companion) = read_companion(&hold.store.objects, companion)
+        {
+            // What a tool named is captured although the snapshot skips it.
+            paths.retain(|(path, _)| {
+                let Ok(path) = TreePath::parse(path) else { return true };
+                !matches!(find(&hold.store.objects, &companion.tree, &path), Ok(Some(_)))
+            });
+            let not_kept = companion.data.not_kept.into_iter().flatten();
+            paths.extend(not_kept.map(|path| {
+                let path = path.into_bytes();
+                let is_repository = split(&path).1 == b".git";
+                (path, if is_repository { "a repository" } else { "ignored" }.to_owned())
+            }));
+        }
+        for (path, why) in paths.into_iter().take(MAX_WATCHED) {
+            if let Some(stat) = stat(hold, &path) {
+                let watched =
+                    Watched { path: PathText::from_bytes(&path), why, stamp: stamp(&stat) };
+                found.push(watched);
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn describe(reason: &SkipReason) -> String {
+    match reason {
+        // The size may change, and is no part of the reason.
+        SkipReason::TooLarge { .. } => "new and large".into(),
+        SkipReason::OverQuota { .. } => "over the quota".into(),
+        other => other.describe(),
+    }
+}
+
+impl Hold {
+    /// Returns the watched paths that were removed or changed.
+    pub(crate) fn uncaptured_changes(&self, watched: &[Watched]) -> Vec<Uncaptured> {
+        let change = |watched: &Watched| {
+            let path = watched.path.clone().into_bytes();
+            let change = change_of(watched, stat(self, &path).as_ref())?;
+            Some(Uncaptured { path, why: watched.why.clone(), change })
+        };
+        watched.iter().filter_map(change).collect()
+    }
+
+    /// Whether a loss is still one: the path has not come back.
+    pub(crate) fn is_still_lost(&self, lost: &Uncaptured) -> bool {
+        match lost.change {
+            UncapturedChange::Gone => stat(self, &lost.path).is_none(),
+            UncapturedChange::Replaced | UncapturedChange::Modified => true,
+            UncapturedChange::ChangedInside => false,
+        }
+    }
+}
+
+/// Returns the change of a path; `None` if it did not change.
+fn change_of(watched: &Watched, now: Option<&Stat>) -> Option<UncapturedChange> {
+    let then = watched.stamp;
+    let Some(now) = now.map(stamp) else { return Some(UncapturedChange::Gone) };
+    let is_ignored = watched.why == "ignored";
+    match (then.is_dir, now.is_dir) {
+        (true, true) if then.inode != now.inode => Some(UncapturedChange::Replaced),
+        (true, true) => (then.mtime != now.mtime).then_some(UncapturedChange::ChangedInside),
+        (true, false) | (false, true) => Some(UncapturedChange::Replaced),
+        // Changes of ignored files stay by policy, as those of small ones do.
+        (false, false) if is_ignored => (then != now).then_some(UncapturedChange::ChangedInside),
+        (false, false) => (then != now).then_some(UncapturedChange::Modified),
+    }
+}
+
+fn stat(hold: &Hold, path: &[u8]) -> Option<Stat> {
+    let (parent, name) = split(path);
+    hold.root.glimpse(parent)?.stat(name)
+}
+
+fn stamp(stat: &Stat) -> Stamp {
+    Stamp {
+        is_dir: stat.kind == FileKind::Dir,
+        inode: stat.inode,
+        bytes: stat.bytes,
+        mtime: (stat.mtime.seconds, stat.mtime.nanos),
+    }
+}

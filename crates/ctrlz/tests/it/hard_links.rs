@@ -1,0 +1,49 @@
+//! Several names of one file inside the work tree.
+
+use std::os::unix::fs::MetadataExt;
+
+use ctrlz::KeptReason;
+
+use crate::lab::Lab;
+
+fn inode(lab: &Lab, path: &str) -> u64 {
+    lab.path(path).metadata().unwrap().ino()
+}
+
+fn linked(lab: &Lab) {
+    lab.write("a", "1\n");
+    std::fs::create_dir(lab.path("d")).unwrap();
+    std::fs::hard_link(lab.path("a"), lab.path("d/b")).unwrap();
+}
+
+#[test]
+fn a_write_through_one_name_is_undone_for_all_names_and_they_stay_linked() {
+    let lab = Lab::new();
+    linked(&lab);
+    lab.step("s", "m1", "1", |lab| lab.write("a", "AGENT\n"));
+    assert_eq!(lab.read("d/b"), "AGENT\n");
+    std::thread::sleep(std::time::Duration::from_millis(60));
+    let report = lab.undo();
+    assert!(report.is_complete() && report.kept.is_empty(), "{report:?}");
+    assert_eq!((lab.read("a"), lab.read("d/b")), ("1\n".into(), "1\n".into()));
+    assert_eq!(inode(&lab, "a"), inode(&lab, "d/b"), "linked again");
+    lab.redo();
+    assert_eq!((lab.read("a"), lab.read("d/b")), ("AGENT\n".into(), "AGENT\n".into()));
+    assert_eq!(inode(&lab, "a"), inode(&lab, "d/b"), "linked again");
+}
+
+#[test]
+fn names_that_cannot_be_linked_again_are_reported() {
+    let lab = Lab::new();
+    lab.write("a", "1\n");
+    lab.write("b", "2\n");
+    lab.step("s", "m1", "1", |lab| {
+        lab.remove("b");
+        std::fs::hard_link(lab.path("a"), lab.path("b")).unwrap();
+    });
+    let report = lab.undo();
+    assert_eq!((lab.read("a"), lab.read("b")), ("1\n".into(), "2\n".into()));
+    assert_eq!(report.kept.len(), 1, "{report:?}");
+    assert_eq!(report.kept[0].reason, KeptReason::Separated);
+    assert!(report.is_complete());
+}

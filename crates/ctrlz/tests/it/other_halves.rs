@@ -1,0 +1,118 @@
+//! The two halves of a rename or a backup are not torn apart.
+
+use ctrlz::{ConflictReason, UndoReport};
+
+use crate::lab::{Lab, noise};
+
+fn halves(report: &UndoReport) -> Vec<String> {
+    let is_half = |reason| reason == ConflictReason::OtherHalf;
+    let conflicts = report.conflicts.iter().filter(|conflict| is_half(conflict.reason));
+    conflicts.map(|conflict| conflict.path.to_string()).collect()
+}
+
+fn rename(lab: &Lab, from: &str, to: &str) {
+    std::fs::rename(lab.path(from), lab.path(to)).unwrap();
+}
+
+#[test]
+fn a_renamed_file_stays_if_its_old_name_is_taken() {
+    let lab = Lab::new();
+    lab.write("a", "the only copy\n");
+    lab.step("s", "m1", "1", |lab| rename(lab, "a", "b"));
+    lab.write("a", "the user's\n");
+    let report = lab.undo();
+    assert_eq!(halves(&report), ["b"], "{report:?}");
+    assert_eq!((lab.read("a"), lab.read("b")), ("the user's\n".into(), "the only copy\n".into()));
+}
+
+#[test]
+fn a_file_from_an_ignored_directory_stays() {
+    let lab = Lab::with_git(&[(".gitignore", "build/\n")]);
+    lab.write("build/model.csv", noise(1, 1000));
+    lab.track();
+    std::thread::sleep(std::time::Duration::from_millis(30));
+    lab.step("s", "m1", "1", |lab| {
+        rename(lab, "build/model.csv", "data.csv");
+        lab.write("made.csv", "by the agent\n");
+    });
+    let report = lab.undo();
+    assert_eq!(halves(&report), ["data.csv"], "{report:?}");
+    assert!(lab.exists("data.csv") && !lab.exists("made.csv"));
+}
+
+#[test]
+fn a_backup_of_an_ignored_file_stays_while_the_file_is_overwritten() {
+    let lab = Lab::with_git(&[(".gitignore", ".env\n")]);
+    lab.write(".env", "SECRET=1\n");
+    lab.step("s", "m1", "1", |lab| {
+        std::fs::copy(lab.path(".env"), lab.path("env.backup")).unwrap();
+        lab.write(".env", "SECRET=agent\n");
+    });
+    let report = lab.undo();
+    assert_eq!(halves(&report), ["env.backup"], "{report:?}");
+    assert_eq!(lab.read("env.backup"), "SECRET=1\n");
+    assert!(!report.is_complete());
+}
+
+#[test]
+fn a_backup_goes_if_the_file_itself_comes_back() {
+    let lab = Lab::new();
+    lab.write("a", "one\n");
+    lab.step("s", "m1", "1", |lab| {
+        std::fs::copy(lab.path("a"), lab.path("a.bak")).unwrap();
+        lab.write("a", "AGENT\n");
+    });
+    let report = lab.undo();
+    assert!(report.is_complete(), "{report:?}");
+    assert!(!lab.exists("a.bak"));
+    assert_eq!(lab.read("a"), "one\n");
+}
+
+#[test]
+fn a_file_that_was_renamed_and_edited_goes_back() {
+    let lab = Lab::new();
+    lab.write("a", "one\ntwo\nthree\n");
+    std::thread::sleep(std::time::Duration::from_millis(30));
+    lab.step("s", "m1", "1", |lab| {
+        rename(lab, "a", "b");
+        lab.write("b", "one\ntwo\nthree\nAGENT\n");
+    });
+    let report = lab.undo();
+    assert!(report.is_complete(), "{report:?}");
+    assert!(!lab.exists("b"));
+    assert_eq!(lab.read("a"), "one\ntwo\nthree\n");
+}
+
+#[test]
+fn what_is_not_recorded_in_a_renamed_directory_is_reported() {
+    let lab = Lab::with_git(&[(".gitignore", "node_modules/\n*.sqlite\n.env\n")]);
+    lab.write("pkg/index.js", "x\n");
+    lab.write("pkg/.env", "SECRET=1\n");
+    lab.write("pkg/dev.sqlite", noise(1, 300 << 10));
+    lab.write("pkg/node_modules/dep/index.js", "dep\n");
+    std::thread::sleep(std::time::Duration::from_millis(30));
+    lab.step("s", "m1", "1", |lab| rename(lab, "pkg", "packages"));
+    let report = lab.undo();
+    assert!(!report.is_complete());
+    assert_eq!(
+        (lab.read("pkg/index.js"), lab.read("pkg/.env")),
+        ("x\n".into(), "SECRET=1\n".into())
+    );
+    let halves = halves(&report);
+    for path in ["packages/dev.sqlite", "packages/node_modules"] {
+        assert!(halves.contains(&path.to_owned()), "{report:?}");
+        assert!(lab.exists(path));
+    }
+}
+
+#[test]
+fn a_file_that_was_renamed_over_another_stays_if_its_old_name_is_taken() {
+    let lab = Lab::new();
+    lab.write("a", "the only copy\n");
+    lab.write("b", "old\n");
+    lab.step("s", "m1", "1", |lab| rename(lab, "a", "b"));
+    lab.write("a", "the user's\n");
+    let report = lab.undo();
+    assert_eq!(halves(&report), ["b"], "{report:?}");
+    assert_eq!(lab.read("b"), "the only copy\n");
+}

@@ -1,0 +1,396 @@
+//! Paths outside of the work tree: captured before a step, put back whole or not at all.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use ctrlz::{
+    Error, OutsideAction, OutsideKept, Progress, StepEnd, StepStart, UndoOptions, UndoReport,
+    UndoScope, Workspace,
+};
+
+use crate::lab::Lab;
+use crate::sessions::start;
+
+/// A lab with a directory beside the work tree that steps may name.
+struct Scene {
+    lab: Lab,
+    elsewhere: PathBuf,
+}
+
+fn scene() -> Scene {
+    let lab = Lab::new();
+    let elsewhere = lab.dir().canonicalize().unwrap().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    lab.write("a", "one\n");
+    Scene { lab, elsewhere }
+}
+
+fn asked() -> UndoOptions {
+    UndoOptions { outside: true, ..UndoOptions::default() }
+}
+
+fn forced() -> UndoOptions {
+    UndoOptions { force: true, ..asked() }
+}
+
+impl Scene {
+    fn workspace(&self) -> Workspace {
+        self.lab.workspace()
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.elsewhere.join(path)
+    }
+
+    fn write(&self, path: &str, text: impl AsRef<[u8]>) {
+        std::fs::create_dir_all(self.at(path).parent().unwrap()).unwrap();
+        std::fs::write(self.at(path), text).unwrap();
+    }
+
+    fn read(&self, path: &str) -> Option<String> {
+        std::fs::read_to_string(self.at(path)).ok()
+    }
+
+    fn remove(&self, path: &str) {
+        match self.at(path).symlink_metadata().unwrap().is_dir() {
+            true => std::fs::remove_dir_all(self.at(path)).unwrap(),
+            false => std::fs::remove_file(self.at(path)).unwrap(),
+        }
+    }
+
+    fn start(&self, id: &str, named: &[&str]) -> StepStart {
+        let outside = named.iter().map(|path| self.at(path)).collect();
+        StepStart { outside, ..start("s", id, id) }
+    }
+
+    /// A step that names paths, with what its tool does.
+    fn step(&self, id: &str, named: &[&str], tool: impl FnOnce()) {
+        let begun = self.workspace().begin_step(self.start(id, named), &Progress::default());
+        assert_eq!(begun.unwrap().outside_failed, None);
+        tool();
+        self.workspace().end_step(id, &Progress::default()).unwrap();
+    }
+
+    fn undo(&self, options: &UndoOptions) -> UndoReport {
+        self.try_undo(options).unwrap()
+    }
+
+    fn try_undo(&self, options: &UndoOptions) -> Result<UndoReport, Error> {
+        self.workspace().undo(&UndoScope::LastTurn, options, &Progress::default())
+    }
+
+    fn plan(&self, options: &UndoOptions) -> UndoReport {
+        let progress = Progress::default();
+        self.workspace().plan_undo(&UndoScope::LastTurn, options, &progress).unwrap()
+    }
+
+    fn redo(&self, options: &UndoOptions) -> UndoReport {
+        self.workspace().redo(options, &Progress::default()).unwrap()
+    }
+
+    /// Every path elsewhere with its kind, permissions and content.
+    fn listing(&self) -> Vec<(PathBuf, u32, Vec<u8>)> {
+        let mut found = Vec::new();
+        let mut dirs = vec![self.elsewhere.clone()];
+        while let Some(dir) = dirs.pop() {
+            for entry in std::fs::read_dir(dir).unwrap() {
+                let path = entry.unwrap().path();
+                let meta = path.symlink_metadata().unwrap();
+                let content = match meta.is_symlink() {
+                    true => path.read_link().unwrap().into_os_string().into_encoded_bytes(),
+                    false => std::fs::read(&path).unwrap_or_default(),
+                };
+                if meta.is_dir() {
+                    dirs.push(path.clone());
+                }
+                found.push((path, meta.mode(), content));
+            }
+        }
+        found.sort();
+        found
+    }
+}
+
+fn kept<'a>(report: &'a UndoReport, path: &Path) -> Option<&'a OutsideKept> {
+    let change = report.outside.iter().find(|change| change.path == path);
+    change.unwrap_or_else(|| panic!("{path:?} is not in {:#?}", report.outside)).kept.as_ref()
+}
+
+#[test]
+fn an_undo_puts_back_everything_below_a_named_path_and_redo_reverses_it() {
+    let scene = scene();
+    scene.write("photos/deep/1.jpg", "one");
+    scene.write("photos/2.jpg", "two");
+    std::fs::create_dir(scene.at("photos/empty")).unwrap();
+    for (path, mode) in
+        [("photos/deep/1.jpg", 0o600), ("photos/deep", 0o750), ("photos/empty", 0o700)]
+    {
+        std::fs::set_permissions(scene.at(path), PermissionsExt::from_mode(mode)).unwrap();
+    }
+    symlink("deep/1.jpg", scene.at("photos/link")).unwrap();
+    scene.write("notes", "mine");
+    let before = scene.listing();
+    scene.step("1", &["photos", "notes", "new", "made/deep/file"], || {
+        scene.remove("photos");
+        scene.write("notes", "the agent's text");
+        scene.write("new", "x");
+        scene.write("made/deep/file", "x");
+        scene.lab.write("a", "two\n");
+    });
+    let after = scene.listing();
+    let listed = scene.plan(&UndoOptions::default());
+    assert_eq!(kept(&listed, &scene.at("photos/2.jpg")), Some(&OutsideKept::NotAsked));
+    assert!(listed.is_complete(), "{listed:#?}");
+    assert_eq!(scene.listing(), after, "listing writes nothing");
+
+    let report = scene.undo(&asked());
+    assert!(report.is_complete(), "{report:#?}");
+    assert_eq!(scene.listing(), before);
+    assert_eq!(scene.lab.read("a"), "one\n");
+    let action = |path: &str| {
+        report.outside.iter().find(|change| change.path == scene.at(path)).unwrap().action
+    };
+    assert_eq!(action("photos/2.jpg"), Some(OutsideAction::Create));
+    assert_eq!(action("notes"), Some(OutsideAction::Overwrite));
+    assert_eq!(action("made/deep/file"), Some(OutsideAction::Remove));
+
+    let report = scene.redo(&UndoOptions::default());
+    assert!(report.is_complete(), "{report:#?}");
+    assert_eq!((scene.listing(), scene.lab.read("a")), (after.clone(), "two\n".into()));
+    scene.undo(&asked());
+    assert_eq!(scene.listing(), before);
+}
+
+#[test]
+fn a_directory_and_a_file_that_changed_places_change_back() {
+    let scene = scene();
+    scene.write("one/file", "x");
+    scene.write("two", "y");
+    let before = scene.listing();
+    scene.step("1", &["one", "two"], || {
+        scene.remove("one");
+        scene.write("one", "a file now");
+        scene.remove("two");
+        scene.write("two/deep/file", "a directory now");
+    });
+    let after = scene.listing();
+    assert!(scene.undo(&asked()).is_complete());
+    assert_eq!(scene.listing(), before);
+    assert!(scene.redo(&asked()).is_complete());
+    assert_eq!(scene.listing(), after);
+}
+
+#[test]
+fn a_step_that_changed_only_paths_elsewhere_is_a_turn_to_undo() {
+    let scene = scene();
+    scene.step("1", &[], || scene.lab.write("a", "two\n"));
+    scene.write("notes", "mine");
+    scene.step("2", &["notes"], || scene.remove("notes"));
+    let report = scene.undo(&UndoOptions::default());
+    assert_eq!(report.steps, ["2"], "{report:#?}");
+    assert_eq!(scene.lab.read("a"), "two\n");
+    assert_eq!(scene.read("notes"), None);
+    assert_eq!(scene.undo(&asked()).steps, ["2"]);
+    assert_eq!(scene.read("notes").as_deref(), Some("mine"));
+    // First the part elsewhere, then the whole turn.
+    scene.redo(&UndoOptions::default());
+    assert_eq!(scene.read("notes"), None);
+    scene.undo(&asked());
+    assert_eq!(scene.undo(&asked()).steps, ["1"]);
+    assert_eq!(scene.lab.read("a"), "one\n");
+}
+
+#[test]
+fn one_changed_file_keeps_the_whole_named_path_unless_forced() {
+    let scene = scene();
+    scene.write("dir/1", "one");
+    scene.write("dir/2", "two");
+    scene.write("other", "mine");
+    scene.step("1", &["dir", "other"], || {
+        scene.write("dir/1", "agent");
+        scene.write("dir/2", "agent");
+        scene.write("other", "agent");
+    });
+    scene.write("dir/1", "mine again");
+    scene.write("dir/mine", "new");
+    let report = scene.undo(&asked());
+    assert!(!report.is_complete());
+    assert_eq!(kept(&report, &scene.at("dir/1")), Some(&OutsideKept::ChangedSince));
+    assert_eq!(scene.read("dir/1").as_deref(), Some("mine again"));
+    assert_eq!(scene.read("dir/2").as_deref(), Some("agent"), "not one of them without the other");
+    assert_eq!(scene.read("other").as_deref(), Some("mine"), "another path is not concerned");
+
+    assert!(scene.undo(&forced()).is_complete());
+    assert_eq!(scene.read("dir/1").as_deref(), Some("one"));
+    assert_eq!(scene.read("dir/2").as_deref(), Some("two"));
+    assert_eq!(scene.read("dir/mine").as_deref(), Some("new"), "it was never the step's");
+    scene.redo(&UndoOptions::default());
+    assert_eq!(scene.read("dir/1").as_deref(), Some("mine again"), "nothing is lost by force");
+}
+
+#[test]
+fn two_steps_at_the_same_paths_are_taken_back_together() {
+    let scene = scene();
+    scene.write("dir/1", "one");
+    scene.write("dir/2", "two");
+    let before = scene.listing();
+    let in_turn = |step: &str, named: &[&str], tool: &dyn Fn()| {
+        let mut begin = scene.start(step, named);
+        begin.info.message = Some("turn".into());
+        scene.workspace().begin_step(begin, &Progress::default()).unwrap();
+        tool();
+        scene.workspace().end_step(step, &Progress::default()).unwrap();
+    };
+    in_turn("1", &["dir/1"], &|| scene.write("dir/1", "agent"));
+    in_turn("2", &["dir"], &|| scene.remove("dir"));
+    in_turn("3", &["dir"], &|| scene.write("dir/3", "new"));
+    let planned = scene.plan(&asked());
+    let report = scene.undo(&asked());
+    assert_eq!(report.outside, planned.outside);
+    assert!(report.is_complete(), "{report:#?}");
+    assert_eq!(scene.listing(), before);
+}
+
+#[test]
+fn a_capture_that_is_too_large_is_not_put_back_in_part() {
+    let scene = scene();
+    for number in 0..10_001 {
+        scene.write(&format!("many/{number}"), "x");
+    }
+    scene.step("1", &["many"], || scene.remove("many"));
+    let report = scene.undo(&asked());
+    assert!(!report.is_complete());
+    let reason = kept(&report, &scene.at("many"));
+    assert!(matches!(reason, Some(OutsideKept::NotCaptured { .. })), "{reason:?}");
+    assert!(scene.listing().is_empty());
+}
+
+#[test]
+fn removing_many_files_elsewhere_needs_permission() {
+    let scene = scene();
+    scene.step("1", &["many"], || {
+        for number in 0..60 {
+            scene.write(&format!("many/{number}"), "x");
+        }
+    });
+    let refused = scene.try_undo(&asked());
+    assert!(matches!(refused, Err(Error::MassChange { removed: 60, .. })), "{refused:?}");
+    assert_eq!(scene.listing().len(), 61);
+    scene.undo(&UndoOptions { allow_mass_removal: true, ..asked() });
+    assert!(scene.listing().is_empty());
+}
+
+#[test]
+fn nothing_is_written_through_a_symlink_that_came_since() {
+    let scene = scene();
+    scene.write("photos/1", "one");
+    scene.write("victim/1", "victim");
+    scene.step("1", &["photos/1"], || scene.remove("photos/1"));
+    scene.remove("photos");
+    symlink(scene.at("victim"), scene.at("photos")).unwrap();
+    scene.remove("victim/1");
+    let report = scene.undo(&forced());
+    assert!(!report.is_complete(), "{report:#?}");
+    assert_eq!(std::fs::read_dir(scene.at("victim")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_repository_elsewhere_is_captured_and_never_written() {
+    let scene = scene();
+    for path in ["repo/.git/HEAD", "repo/.git/objects/aa/bb", "repo/file"] {
+        scene.write(path, path);
+    }
+    scene.step("1", &["repo"], || scene.remove("repo"));
+    let report = scene.undo(&asked());
+    assert!(!report.is_complete());
+    assert_eq!(kept(&report, &scene.at("repo/.git")), Some(&OutsideKept::Repository));
+    assert_eq!(scene.read("repo/file").as_deref(), Some("repo/file"));
+    assert!(!scene.at("repo/.git").exists());
+
+    let inside = scene.workspace().recover_repository(&scene.at("x/.git"));
+    assert!(matches!(inside, Err(Error::DangerousRoot { .. })), "{inside:?}");
+    let recovered = scene.workspace().recover_repository(&scene.at("saved")).unwrap();
+    assert_eq!((recovered.from, recovered.files), (scene.at("repo/.git"), 2));
+    assert_eq!(scene.read("saved/HEAD").as_deref(), Some("repo/.git/HEAD"));
+    assert_eq!(scene.read("saved/objects/aa/bb").as_deref(), Some("repo/.git/objects/aa/bb"));
+    let again = scene.workspace().recover_repository(&scene.at("saved"));
+    assert!(matches!(again, Err(Error::NotEmpty { .. })), "{again:?}");
+}
+
+#[test]
+fn the_projects_own_repository_is_recovered_into_another_directory() {
+    let scene = scene();
+    scene.lab.git(&["init", "-q"]);
+    scene.lab.git(&["add", "-A"]);
+    scene.lab.git(&["commit", "-q", "-m", "first"]);
+    let commit = scene.lab.git(&["rev-parse", "HEAD"]);
+    let own = scene.lab.root().canonicalize().unwrap().join(".git");
+    let named = StepStart { outside: vec![own.clone()], ..start("s", "1", "1") };
+    scene.workspace().begin_step(named, &Progress::default()).unwrap();
+    scene.lab.remove(".git");
+    scene.lab.git(&["init", "-q"]);
+    scene.workspace().end_step("1", &Progress::default()).unwrap();
+    let fresh = std::fs::read_dir(&own).unwrap().count();
+    let report = scene.undo(&asked());
+    assert!(!report.is_complete());
+    assert_eq!(kept(&report, &own), Some(&OutsideKept::Repository));
+    assert_eq!(std::fs::read_dir(&own).unwrap().count(), fresh, "nothing is written into it");
+    let recovered = scene.workspace().recover_repository(&scene.at("saved")).unwrap();
+    assert_eq!(recovered.missing, []);
+    let found = crate::lab::git(&scene.at("saved"), &["rev-parse", "HEAD"]);
+    assert_eq!(found, commit);
+}
+
+#[test]
+fn a_capture_is_kept_only_if_something_changed_and_the_tool_ran() {
+    let scene = scene();
+    scene.write("notes", "mine");
+    scene.step("1", &["notes"], || ());
+    let refs = || scene.lab.store_git(&["for-each-ref", "refs/ctrlz-outside"]);
+    assert_eq!(refs(), "");
+    scene.workspace().begin_step(scene.start("2", &["notes"]), &Progress::default()).unwrap();
+    assert_ne!(refs(), "");
+    scene.lab.store_git(&["fsck", "--strict"]);
+    let refused = StepEnd { refused: true, duration: None };
+    scene.write("notes", "mine, while the question was open");
+    scene.workspace().end_step_with("2", &refused, &Progress::default()).unwrap();
+    assert_eq!(refs(), "");
+}
+
+#[test]
+fn the_state_before_the_first_of_two_begins_counts() {
+    let scene = scene();
+    scene.write("photos/1", "one");
+    scene.step("1", &["photos"], || scene.remove("photos"));
+    scene.step("1", &["photos", "more"], || scene.write("more", "x"));
+    scene.undo(&asked());
+    assert_eq!(scene.read("photos/1").as_deref(), Some("one"));
+    assert_eq!(scene.read("more"), None);
+}
+
+#[test]
+fn captures_are_never_exported_and_survive_garbage_collection() {
+    let scene = scene();
+    scene.write("notes", "a private note elsewhere");
+    scene.step("1", &["notes"], || scene.remove("notes"));
+    let retention = ctrlz::Retention { thorough: true, ..ctrlz::Retention::default() };
+    scene.workspace().care(&retention, &Progress::default()).unwrap();
+    scene.undo(&asked());
+    assert_eq!(scene.read("notes").as_deref(), Some("a private note elsewhere"));
+}
+
+#[test]
+fn a_purged_content_is_in_no_capture_either() {
+    let scene = scene();
+    scene.lab.write("secret", "SECRET=1\n");
+    scene.lab.track();
+    scene.write("copy", "SECRET=1\n");
+    scene.step("1", &["copy"], || scene.remove("copy"));
+    scene.lab.remove("secret");
+    let path = crate::lab::tree_path("secret");
+    let options = ctrlz::PurgeOptions::default();
+    let report = scene.workspace().purge(&path, options, &Progress::default()).unwrap();
+    assert_eq!(report.contents, 1, "{report:?}");
+    let objects = scene.lab.store_git(&["cat-file", "--batch-all-objects", "--batch"]);
+    assert!(!objects.contains("SECRET=1"));
+}

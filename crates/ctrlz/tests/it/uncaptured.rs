@@ -1,0 +1,165 @@
+//! Paths that no snapshot holds: never new once the log has held them, reported when a step loses them.
+
+use ctrlz::{Error, Progress, TrackOptions, UncapturedChange, UndoOptions, UndoScope};
+
+use crate::lab::{Lab, noise, tree_path};
+use crate::sessions::start;
+
+fn small_limit() -> Lab {
+    let mut lab = Lab::new();
+    lab.options.max_new_file_bytes = 1_000;
+    lab
+}
+
+fn grown(lab: &Lab) {
+    lab.write("d.bin", noise(1, 900));
+    lab.track();
+    lab.write("d.bin", noise(2, 1_200));
+    lab.track();
+}
+
+#[test]
+fn a_large_file_that_the_log_has_held_is_never_new_again() {
+    let lab = small_limit();
+    grown(&lab);
+    lab.step("s", "m1", "1", |lab| lab.remove("d.bin"));
+    lab.undo();
+    let edited = noise(3, 1_300);
+    lab.write("d.bin", &edited);
+    lab.step("s", "m2", "2", |lab| lab.remove("d.bin"));
+    assert!(lab.undo().is_complete());
+    assert_eq!(std::fs::read(lab.path("d.bin")).unwrap(), edited);
+}
+
+#[test]
+fn an_undo_takes_a_large_file_back_through_its_versions() {
+    let lab = small_limit();
+    lab.write("d.bin", noise(1, 900));
+    lab.track();
+    lab.step("s", "m1", "1", |lab| lab.write("d.bin", noise(2, 1_200)));
+    lab.step("s", "m2", "2", |lab| lab.remove("d.bin"));
+    assert!(lab.undo().is_complete());
+    assert!(lab.undo().is_complete());
+    assert_eq!(std::fs::read(lab.path("d.bin")).unwrap(), noise(1, 900));
+}
+
+#[test]
+fn a_named_file_is_captured_by_the_first_call() {
+    let lab = small_limit();
+    lab.write("big.bin", noise(1, 5_000));
+    let options = TrackOptions { paths: vec![tree_path("big.bin")], ..TrackOptions::default() };
+    let snapshot = lab.workspace().track(&options, &Progress::default()).unwrap();
+    assert_eq!(snapshot.skipped, []);
+    let names = lab.store_git(&["ls-tree", "-r", "--name-only", &snapshot.hash.to_string()]);
+    assert_eq!(names.trim(), "big.bin");
+}
+
+#[test]
+fn a_loss_of_what_was_not_captured_is_reported_everywhere() {
+    let lab = small_limit();
+    lab.write("a", "one\n");
+    lab.write("big.bin", noise(1, 5_000));
+    lab.step("s", "m0", "0", |lab| lab.write("a", "AGENT\n"));
+    lab.begin(start("s", "m1", "1"));
+    lab.remove("big.bin");
+    let ended = lab.workspace().end_step("1", &Progress::default()).unwrap();
+    assert_eq!(ended.uncaptured.len(), 1);
+    assert_eq!(ended.uncaptured[0].change, UncapturedChange::Gone);
+    let lost = lab.workspace().lost_uncaptured().unwrap();
+    assert_eq!(
+        (lost[0].uncaptured.path.as_slice(), lost[0].step.step.as_str()),
+        (&b"big.bin"[..], "1")
+    );
+    let timeline = lab.workspace().timeline(&Default::default()).unwrap();
+    assert_eq!(timeline[0].steps[0].uncaptured.len(), 1);
+    let plan = lab
+        .workspace()
+        .plan_undo(&UndoScope::LastTurn, &UndoOptions::default(), &Progress::default())
+        .unwrap();
+    let report = lab.undo();
+    for report in [plan, report] {
+        assert!(!report.is_complete());
+        assert_eq!(report.uncaptured.len(), 1, "{report:?}");
+    }
+    assert_eq!(lab.undo().steps, ["0"], "the next undo walks further back");
+}
+
+#[test]
+fn a_large_file_that_a_step_wrote_to_is_reported() {
+    let lab = small_limit();
+    lab.write("a", "one\n");
+    lab.write("big.bin", noise(1, 5_000));
+    lab.step("s", "m1", "1", |lab| {
+        lab.write("a", "AGENT\n");
+        lab.write("big.bin", noise(2, 6_000));
+    });
+    let report = lab.undo();
+    assert_eq!((lab.read("a"), report.is_complete()), ("one\n".into(), false), "{report:?}");
+    assert_eq!(report.uncaptured[0].path, b"big.bin");
+}
+
+#[test]
+fn ignored_files_and_directories_that_a_step_removed_are_reported() {
+    let lab = Lab::with_git(&[(".gitignore", "*.db\nnode_modules/\n"), ("a", "one\n")]);
+    lab.write("dev.db", noise(1, 300 << 10));
+    lab.write("small.db", "small");
+    lab.write("app/node_modules/x/index.js", "x");
+    lab.write("other/node_modules/x/index.js", "x");
+    lab.write("nested/file", "x");
+    std::fs::create_dir_all(lab.path("nested/.git/objects")).unwrap();
+    lab.begin(start("s", "m1", "1"));
+    lab.remove("dev.db");
+    lab.remove("small.db");
+    lab.remove("app");
+    lab.remove("nested");
+    lab.write("other/node_modules/y", "y");
+    let ended = lab.workspace().end_step("1", &Progress::default()).unwrap();
+    let mut lost: Vec<String> = ended
+        .uncaptured
+        .iter()
+        .filter(|lost| lost.is_loss())
+        .map(|lost| String::from_utf8(lost.path.clone()).unwrap())
+        .collect();
+    lost.sort();
+    assert_eq!(lost, ["app/node_modules", "dev.db", "nested/.git"], "{:?}", ended.uncaptured);
+    let report = lab.undo();
+    assert!(!report.is_complete());
+    assert_eq!((lab.read("small.db"), lab.read("nested/file")), ("small".into(), "x".into()));
+}
+
+#[test]
+fn changes_inside_an_ignored_directory_are_policy() {
+    let lab = Lab::with_git(&[(".gitignore", "node_modules/\n"), ("a", "one\n")]);
+    lab.write("node_modules/x", "x");
+    lab.begin(start("s", "m1", "1"));
+    lab.write("a", "AGENT\n");
+    lab.write("node_modules/y", "y");
+    let ended = lab.workspace().end_step("1", &Progress::default()).unwrap();
+    assert_eq!(ended.uncaptured.len(), 1, "{:?}", ended.uncaptured);
+    assert!(!ended.uncaptured[0].is_loss());
+    assert!(lab.undo().is_complete());
+}
+
+#[test]
+fn the_loss_of_the_repository_itself_is_reported() {
+    let lab = Lab::with_git(&[("a", "one\n")]);
+    lab.track();
+    lab.begin(start("s", "m1", "1"));
+    std::fs::remove_dir_all(lab.path(".git")).unwrap();
+    let ended = lab.workspace().end_step("1", &Progress::default()).unwrap();
+    assert_eq!(ended.uncaptured.len(), 1);
+    assert_eq!(ended.uncaptured[0].path, b".git");
+    assert!(ended.uncaptured[0].is_loss());
+}
+
+#[test]
+fn what_the_users_own_undo_removed_is_not_lost() {
+    let lab = Lab::new();
+    lab.write("a", "one\n");
+    lab.step("s", "m1", "1", |lab| lab.write("new", "AGENT\n"));
+    lab.undo();
+    assert_eq!(lab.workspace().lost().unwrap(), []);
+    let result =
+        lab.workspace().recover(&tree_path("new"), &Default::default(), &Progress::default());
+    assert!(matches!(result, Err(Error::NothingLost { .. })));
+}

@@ -1,0 +1,207 @@
+//! Conflicts stay retryable, and an undo covers only what happened before it.
+
+use ctrlz::{Error, Progress, UndoOptions, UndoScope};
+
+use crate::lab::Lab;
+use crate::sessions::{of, start};
+
+fn try_redo(lab: &Lab) -> Result<ctrlz::UndoReport, Error> {
+    lab.workspace().redo(&UndoOptions::default(), &Progress::default())
+}
+
+#[test]
+fn an_undo_does_not_cover_what_a_running_step_writes_afterwards() {
+    let lab = Lab::new();
+    lab.write("a", "one\n");
+    lab.write("b", "one\n");
+    lab.begin(start("s", "m1", "1"));
+    lab.write("a", "AGENT\n");
+    assert_eq!(lab.undo().steps, ["1"]);
+    assert_eq!(lab.read("a"), "one\n");
+    lab.write("b", "AGENT\n");
+    lab.end("1");
+    let steps = lab.workspace().steps().unwrap();
+    assert_eq!(steps.iter().map(|step| step.undone).collect::<Vec<_>>(), [true, false]);
+    assert_eq!(lab.undo().steps, ["1"]);
+    assert_eq!(lab.read("b"), "one\n");
+    lab.redo();
+    assert_eq!((lab.read("a"), lab.read("b")), ("one\n".into(), "AGENT\n".into()));
+    lab.redo();
+    assert_eq!((lab.read("a"), lab.read("b")), ("AGENT\n".into(), "AGENT\n".into()));
+}
+
+#[test]
+fn a_redo_stopped_by_a_conflict_can_be_repeated() {
+    let lab = Lab::new();
+    lab.write("a", "one\n");
+    lab.step("s", "m1", "1", |lab| lab.write("a", "AGENT\n"));
+    lab.undo();
+    lab.write("a", "user\n");
+    for _ in 0..2 {
+        let report = try_redo(&lab).unwrap();
+        assert_eq!((report.conflicts.len(), report.done.len()), (1, 0), "{report:?}");
+        assert_eq!(lab.read("a"), "user\n");
+        assert!(lab.workspace().steps().unwrap()[0].undone, "nothing was brought back");
+    }
+    lab.write("a", "one\n");
+    assert!(lab.redo().is_complete());
+    assert_eq!(lab.read("a"), "AGENT\n");
+    assert!(matches!(try_redo(&lab), Err(Error::NothingToRedo)));
+}
+
+#[test]
+fn a_redo_stopped_by_some_conflicts_does_the_rest_when_it_is_repeated() {
+    let lab = Lab::new();
+    lab.write("a", "one\n");
+    lab.write("b", "one\n");
+    lab.step("s", "m1", "1", |lab| {
+        lab.write("a", "AGENT\n");
+        lab.write("b", "AGENT\n");
+    });
+    lab.undo();
+    lab.write("a", "user\n");
+    let report = lab.redo();
+    assert_eq!((report.conflicts.len(), report.done.len()), (1, 1), "{report:?}");
+    assert_eq!(lab.read("b"), "AGENT\n");
+    lab.write("a", "one\n");
+    assert!(lab.redo().is_complete());
+    assert_eq!((lab.read("a"), lab.read("b")), ("AGENT\n".into(), "AGENT\n".into()));
+    lab.undo();
+    assert_eq!((lab.read("a"), lab.read("b")), ("one\n".into(), "one\n".into()));
+}
+
+#[test]
+fn an_undo_after_a_partial_redo_takes_back_only_what_came_back() {
+    let lab = Lab::new();
+    lab.write("a", "one\n");
+    lab.write("b", "one\n");
+    lab.step("s", "m1", "1", |lab| {
+        lab.write("a", "AGENT\n");
+        lab.write("b", "AGENT\n");
+    });
+    lab.undo();
+    lab.write("a", "user\n");
+    lab.redo();
+    let report = lab.undo();
+    assert!(report.is_complete(), "{report:?}");
+    assert_eq!((lab.read("a"), lab.read("b")), ("user\n".into(), "one\n".into()));
+}
+
+#[test]
+fn an_unrevert_stopped_by_a_conflict_can_be_repeated() {
+    let lab = Lab::new();
+    lab.write("a", "one\n");
+    lab.step("s", "m1", "1", |lab| lab.write("a", "AGENT\n"));
+    let boundary = ctrlz::Boundary { message: "m1".into(), part: None };
+    let options = UndoOptions::default();
+    let workspace = lab.workspace();
+    workspace.revert_to("s", &boundary, &options, &Progress::default()).unwrap();
+    lab.write("a", "user\n");
+    let report = workspace.unrevert("s", &options, &Progress::default()).unwrap();
+    assert_eq!(report.conflicts.len(), 1);
+    lab.write("a", "one\n");
+    assert!(workspace.unrevert("s", &options, &Progress::default()).unwrap().is_complete());
+    assert_eq!(lab.read("a"), "AGENT\n");
+}
+
+#[test]
+fn a_revert_that_changes_nothing_marks_nothing_as_undone() {
+    let lab = Lab::new();
+    lab.write("a", "one\n");
+    lab.step("s", "m1", "1", |lab| lab.write("a", "AGENT\n"));
+    lab.write("a", "AGENT and user\n");
+    let boundary = ctrlz::Boundary { message: "m1".into(), part: None };
+    let workspace = lab.workspace();
+    let report =
+        workspace.revert_to("s", &boundary, &UndoOptions::default(), &Progress::default()).unwrap();
+    assert_eq!(report.conflicts.len(), 1);
+    assert!(!workspace.steps().unwrap()[0].undone);
+    lab.write("a", "AGENT\n");
+    assert_eq!(lab.undo().steps, ["1"]);
+    assert_eq!(lab.read("a"), "one\n");
+}
+
+#[test]
+fn an_undo_that_meets_only_conflicts_lets_the_next_one_walk_further_back() {
+    let lab = Lab::new();
+    lab.write("a", "one\n");
+    lab.write("b", "one\n");
+    lab.step("s", "m1", "1", |lab| lab.write("a", "AGENT\n"));
+    lab.step("s", "m2", "2", |lab| lab.write("b", "AGENT\n"));
+    lab.write("b", "AGENT and user\n");
+    let report = lab.undo();
+    assert_eq!((report.steps.as_slice(), report.conflicts.len()), (&["2".to_owned()][..], 1));
+    assert!(!lab.workspace().steps().unwrap()[1].undone);
+    assert_eq!(lab.undo().steps, ["1"]);
+    assert_eq!((lab.read("a"), lab.read("b")), ("one\n".into(), "AGENT and user\n".into()));
+    let report = lab.undo();
+    assert_eq!((report.steps.as_slice(), report.conflicts.len()), (&["2".to_owned()][..], 1));
+    lab.write("b", "AGENT\n");
+    assert_eq!(lab.undo().steps, ["2"], "the path changed, so it is tried again");
+    assert_eq!(lab.read("b"), "one\n");
+}
+
+#[test]
+fn a_message_id_that_two_sessions_use_is_undone_in_one_of_them() {
+    let lab = Lab::new();
+    lab.write("a", "one\n");
+    lab.write("b", "one\n");
+    lab.step("A", "1", "a1", |lab| lab.write("a", "AGENT\n"));
+    lab.step("B", "1", "b1", |lab| lab.write("b", "AGENT\n"));
+    let message = UndoScope::Message { message: "1".into() };
+    let report = lab.undo_with(&message, &UndoOptions::default()).unwrap();
+    assert_eq!(report.steps, ["b1"], "the session that worked last");
+    assert_eq!((lab.read("a"), lab.read("b")), ("AGENT\n".into(), "one\n".into()));
+    assert_eq!(lab.undo_with(&message, &of("A")).unwrap().steps, ["a1"]);
+}
+
+#[test]
+fn lines_of_the_agent_that_the_user_moved_are_reported_as_still_there() {
+    let lab = Lab::new();
+    let text = |lines: &[&str]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
+    lab.write("a", text(&["line one", "line two", "line three", "line four"]));
+    lab.step("s", "m1", "1", |lab| {
+        lab.write("a", text(&["line one", "AGENT line", "line two", "line three", "line four"]));
+    });
+    lab.write("a", text(&["line one", "line two", "line three", "line four", "AGENT line"]));
+    let report = lab.undo();
+    assert!(!report.is_complete(), "{report:?}");
+    assert!(report.conflicts[0].why.contains("still there"), "{report:?}");
+    let options = UndoOptions { force: true, ..UndoOptions::default() };
+    lab.undo_with(&UndoScope::LastTurn, &options).unwrap();
+    assert_eq!(lab.read("a"), text(&["line one", "line two", "line three", "line four"]));
+}
+
+#[test]
+fn a_file_that_became_ignored_after_the_step_is_undone_and_redone() {
+    let lab = Lab::new();
+    lab.write("d/h.md", "text\n");
+    lab.write("keep", "x\n");
+    lab.step("s", "m1", "1", |lab| lab.remove("d/h.md"));
+    lab.write(".gitignore", "*.md\n");
+    assert!(lab.undo().is_complete());
+    assert_eq!(lab.read("d/h.md"), "text\n");
+    let report = lab.redo();
+    assert!(report.is_complete(), "{report:?}");
+    assert!(!lab.exists("d/h.md"));
+    lab.undo();
+    assert_eq!(lab.read("d/h.md"), "text\n");
+}
+
+#[test]
+fn a_conflict_of_a_partial_undo_is_taken_back_once_it_is_resolved() {
+    let lab = Lab::new();
+    lab.write("a", "one\n");
+    lab.step("s", "m0", "0", |lab| lab.write("earlier", "x\n"));
+    lab.step("s", "m1", "1", |lab| {
+        lab.write("a", "AGENT\n");
+        lab.write("n", "n\n");
+    });
+    lab.write("a", "mine\n");
+    assert_eq!(lab.undo().conflicts.len(), 1);
+    lab.write("a", "AGENT\n");
+    assert_eq!(lab.undo().steps, ["1"]);
+    assert_eq!(lab.read("a"), "one\n");
+    assert!(lab.exists("earlier"));
+    assert_eq!(lab.undo().steps, ["0"]);
+}

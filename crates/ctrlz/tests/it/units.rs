@@ -1,0 +1,206 @@
+//! Files that belong together and files in use.
+
+use std::fs::File;
+use std::io::Write;
+
+use ctrlz::{KeptReason, OnUse, UndoOptions, UndoReport, UndoScope};
+
+use crate::lab::{Lab, noise};
+
+/// A file that begins like an SQLite database of some pages.
+fn database(seed: u64, pages: u64) -> Vec<u8> {
+    let mut bytes = b"SQLite format 3\0".to_vec();
+    bytes.extend(noise(seed, pages * 512 - 16));
+    bytes
+}
+
+fn wal(seed: u64) -> Vec<u8> {
+    let mut bytes = 0x377f_0682_u32.to_be_bytes().to_vec();
+    bytes.extend(noise(seed, 500));
+    bytes
+}
+
+fn bytes_of(lab: &Lab, path: &str) -> Vec<u8> {
+    std::fs::read(lab.path(path)).unwrap()
+}
+
+fn reasons(report: &UndoReport) -> Vec<(String, KeptReason)> {
+    report.kept.iter().map(|kept| (kept.path.to_string(), kept.reason.clone())).collect()
+}
+
+#[test]
+fn an_old_log_is_never_put_beside_a_newer_database() {
+    for ignored in [false, true] {
+        let lab = match ignored {
+            true => Lab::with_git(&[(".gitignore", "*.sqlite3*\n")]),
+            false => Lab::new(),
+        };
+        let large = if ignored { 600 } else { 4 };
+        lab.write("dev.sqlite3", database(1, large));
+        lab.write("dev.sqlite3-wal", wal(2));
+        lab.write("dev.sqlite3-shm", "shm");
+        lab.write("other", "one\n");
+        // The agent restarts the application, which folds the log into the database.
+        lab.step("s", "m1", "1", |lab| {
+            lab.write("dev.sqlite3", database(3, large));
+            lab.remove("dev.sqlite3-wal");
+            lab.remove("dev.sqlite3-shm");
+            lab.write("other", "AGENT\n");
+        });
+        // The user goes on using it.
+        let newer = database(4, large);
+        lab.write("dev.sqlite3", &newer);
+        let report = lab.undo();
+        assert_eq!(lab.read("other"), "one\n", "the rest is undone");
+        assert_eq!(bytes_of(&lab, "dev.sqlite3"), newer);
+        assert!(!lab.exists("dev.sqlite3-wal") && !lab.exists("dev.sqlite3-shm"), "{report:?}");
+        assert!(!report.is_complete(), "{report:?}");
+    }
+}
+
+#[test]
+fn a_database_and_its_log_go_back_together() {
+    let lab = Lab::new();
+    let (db, log) = (database(1, 4), wal(2));
+    lab.write("app.db", &db);
+    lab.write("app.db-wal", &log);
+    lab.write("app.db-shm", "shm");
+    lab.step("s", "m1", "1", |lab| {
+        lab.write("app.db", database(3, 5));
+        lab.remove("app.db-wal");
+        lab.remove("app.db-shm");
+    });
+    let report = lab.undo();
+    assert!(report.is_complete(), "{report:?}");
+    assert_eq!((bytes_of(&lab, "app.db"), bytes_of(&lab, "app.db-wal")), (db, log));
+    assert!(!lab.exists("app.db-shm"), "shared memory is never put back");
+    lab.redo();
+    assert_eq!(bytes_of(&lab, "app.db"), database(3, 5));
+    assert!(!lab.exists("app.db-wal"));
+}
+
+#[test]
+fn a_file_whose_name_only_looks_like_a_log_is_an_ordinary_file() {
+    let lab = Lab::new();
+    lab.write("notes", "mine\n");
+    lab.write("notes-wal", "text\n");
+    lab.step("s", "m1", "1", |lab| lab.remove("notes-wal"));
+    lab.write("notes", "changed since\n");
+    assert!(lab.undo().is_complete());
+    assert_eq!(lab.read("notes-wal"), "text\n");
+}
+
+#[test]
+fn lock_files_of_package_managers_come_back() {
+    let lab = Lab::new();
+    let names = ["Cargo.lock", "yarn.lock", "poetry.lock", "flake.lock"];
+    names.iter().for_each(|name| lab.write(name, "locked\n"));
+    lab.step("s", "m1", "1", |lab| names.iter().for_each(|name| lab.remove(name)));
+    assert!(lab.undo().is_complete());
+    names.iter().for_each(|name| assert_eq!(lab.read(name), "locked\n"));
+}
+
+#[test]
+fn the_number_of_a_dead_process_is_not_put_back_unless_git_tracks_it() {
+    let lab = Lab::with_git(&[("tracked.pid", "42\n")]);
+    lab.write("server.pid", "4711\n");
+    lab.write("other.pid", "no number\n");
+    lab.step("s", "m1", "1", |lab| {
+        ["tracked.pid", "server.pid", "other.pid"].iter().for_each(|name| lab.remove(name));
+    });
+    let report = lab.undo();
+    assert_eq!(reasons(&report), [("server.pid".to_owned(), KeptReason::ProcessFile)]);
+    assert!(report.is_complete() && !lab.exists("server.pid"));
+    assert_eq!(
+        (lab.read("tracked.pid"), lab.read("other.pid")),
+        ("42\n".into(), "no number\n".into())
+    );
+}
+
+#[test]
+fn a_key_value_store_goes_back_whole_or_not_at_all() {
+    let fill = |lab: &Lab| {
+        lab.write("kv/CURRENT", "MANIFEST-000001\n");
+        lab.write("kv/MANIFEST-000001", "m1");
+        lab.write("kv/000003.log", "log");
+        lab.write("kv/LOCK", "");
+    };
+    let work = |lab: &Lab| {
+        lab.write("kv/CURRENT", "MANIFEST-000002\n");
+        lab.write("kv/MANIFEST-000002", "m2");
+        lab.remove("kv/MANIFEST-000001");
+        lab.remove("kv/LOCK");
+    };
+    let lab = Lab::new();
+    fill(&lab);
+    lab.step("s", "m1", "1", work);
+    assert!(lab.undo().is_complete());
+    assert_eq!(lab.read("kv/CURRENT"), "MANIFEST-000001\n");
+    assert!(lab.exists("kv/MANIFEST-000001") && !lab.exists("kv/MANIFEST-000002"));
+    assert!(!lab.exists("kv/LOCK"), "a lock is never put back");
+    let lab = Lab::new();
+    fill(&lab);
+    lab.step("s", "m1", "1", work);
+    lab.write("kv/000003.log", "the application went on");
+    let report = lab.undo();
+    assert!(!report.is_complete());
+    assert_eq!(lab.read("kv/CURRENT"), "MANIFEST-000002\n", "{report:?}");
+    assert!(!lab.exists("kv/MANIFEST-000001"));
+}
+
+#[test]
+fn a_file_that_a_process_has_open_for_writing_is_left_and_named() {
+    let lab = Lab::new();
+    lab.write("server.log", "one\n");
+    lab.write("code", "one\n");
+    lab.step("s", "m1", "1", |lab| {
+        lab.write("server.log", "one\nby the agent\n");
+        lab.write("code", "AGENT\n");
+    });
+    // Another process appends to the log.
+    #[expect(clippy::disallowed_methods, reason = "the file must be open in another process")]
+    let mut holder = std::process::Command::new("/bin/sh")
+        .args(["-c", "exec >> server.log; echo ready >&2; read line; echo after"])
+        .current_dir(lab.root())
+        .stdin(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut ready = [0; 6];
+    std::io::Read::read_exact(holder.stderr.as_mut().unwrap(), &mut ready).unwrap();
+    let report = lab.undo();
+    assert_eq!(lab.read("code"), "one\n");
+    assert_eq!(lab.read("server.log"), "one\nby the agent\n");
+    let process = format!("sh ({})", holder.id());
+    let found = reasons(&report);
+    assert_eq!(found.len(), 1, "{report:?}");
+    assert!(
+        matches!(&found[0].1, KeptReason::InUse { process: Some(name) } if name.ends_with(&process)
+            || name.ends_with(&format!("({})", holder.id()))),
+        "{report:?}"
+    );
+    assert!(!report.is_complete());
+    // Once it has ended, the rest can be undone.
+    holder.stdin.take().unwrap().write_all(b"\n").unwrap();
+    holder.wait().unwrap();
+    assert_eq!(lab.read("server.log"), "one\nby the agent\nafter\n", "no line was lost");
+    let options = UndoOptions { force: true, ..UndoOptions::default() };
+    lab.undo_with(&UndoScope::Step { step: "1".into() }, &options).unwrap();
+    assert_eq!(lab.read("server.log"), "one\n");
+}
+
+#[test]
+fn a_file_in_use_is_replaced_when_asked() {
+    let lab = Lab::new();
+    lab.write("log", "one\n");
+    lab.step("s", "m1", "1", |lab| lab.write("log", "AGENT\n"));
+    let open = File::options().append(true).open(lab.path("log")).unwrap();
+    assert!(!lab.undo().is_complete());
+    assert_eq!(lab.read("log"), "AGENT\n");
+    let options = UndoOptions { in_use: OnUse::Replace, ..UndoOptions::default() };
+    lab.write("other", "x");
+    let report = lab.undo_with(&UndoScope::Step { step: "1".into() }, &options).unwrap();
+    assert!(report.is_complete(), "{report:?}");
+    assert_eq!(lab.read("log"), "one\n");
+    drop(open);
+}
