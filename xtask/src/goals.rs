@@ -31,7 +31,7 @@ const fn server(filters: &'static [&'static str]) -> Harness {
     Harness { package: "ctrlz-server", target: "it", filters }
 }
 
-pub(crate) const GOALS: [Goal; 18] = [
+pub(crate) const GOALS: [Goal; 20] = [
     Goal {
         number: 1,
         short: "kill -9, everywhere and anywhere",
@@ -201,5 +201,23 @@ pub(crate) const GOALS: [Goal; 18] = [
         text: "ten minutes of 50 edits a second with the watcher killed every 5 s: nothing missed, descriptors and memory flat ±5 %",
         peers: "–",
         harnesses: &[torture(&["soak::"])],
+    },
+    Goal {
+        number: 19,
+        short: "random histories with an author for every line",
+        text: "20,000 random histories of agents, sub-agents, overlapping sessions, interruptions, git operations and the user: every \
+               undo, redo, revert and unrevert keeps the lines of others, takes back the lines of its steps or reports a \
+               conflict that the record confirms, and does exactly what its plan, report and exit code say",
+        peers: "–",
+        harnesses: &[torture(&["authors::"])],
+    },
+    Goal {
+        number: 20,
+        short: "databases with live writers",
+        text: "10,000 commands beside a process that commits to an SQLite database, with a write-ahead log or a rollback journal, \
+               and 2,000 without one: no acknowledged commit is lost, no file is replaced under a process that has it open, \
+               and the database with its sidecar files goes back to one moment, byte by byte, or stays and is reported",
+        peers: "Hermes 101092: the same loss, since fixed",
+        harnesses: &[torture(&["databases::"])],
     },
 ];

@@ -11,10 +11,16 @@ use crate::lab::{Lab, copy_tree, remove, sized};
 use crate::manifest::Manifest;
 use xtask::Row;
 
-const CANARY: &str = "canary-5b1f0c77-somebody-else's-secret";
+pub(crate) const CANARY: &str = "canary-5b1f0c77-somebody-else's-secret";
 
 /// Swaps `dir`, in the work tree, with `other`: one is a directory, the other a link to `victim`.
-fn flip(dir: &Path, other: &Path, victim: &Path, real: &Path, go_on: &AtomicBool) -> u64 {
+pub(crate) fn flip(
+    dir: &Path,
+    other: &Path,
+    victim: &Path,
+    real: &Path,
+    go_on: &AtomicBool,
+) -> u64 {
     let mut flips = 0;
     while go_on.load(Ordering::Relaxed) {
         if renameat_with(CWD, dir, CWD, other, RenameFlags::EXCHANGE).is_ok() {
@@ -36,7 +42,7 @@ fn flip(dir: &Path, other: &Path, victim: &Path, real: &Path, go_on: &AtomicBool
     flips
 }
 
-fn fill(dir: &Path, text: &str) {
+pub(crate) fn fill(dir: &Path, text: &str) {
     std::fs::create_dir_all(dir.join("sub")).unwrap();
     for name in ["x", "y", "sub/z", "made-since", "sub/made-since"] {
         std::fs::write(dir.join(name), format!("{text} {name}")).unwrap();

@@ -1,7 +1,12 @@
 //! Disks that are full, by bytes or by inodes.
 
+use std::io::Write;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
 use crate::disk::{Disk, Kind, Mount, can_mount};
-use crate::lab::{Ended, Lab, fresh_dir, is_root, noise};
+use crate::lab::{Ended, Lab, ended, fresh_dir, is_root, noise, start};
 
 const MB: usize = 1 << 20;
 
@@ -88,7 +93,7 @@ fn a_store_without_inodes_refuses_the_snapshot_and_keeps_the_others() {
     }
     let dir = fresh_dir();
     let at = dir.path().join("disk");
-    let mount = Mount::new(&["-t", "tmpfs", "-o", "nr_inodes=40,size=8m", "tmpfs"], &at);
+    let mount = Mount::new(&["-t", "tmpfs", "-o", "nr_inodes=42,size=8m", "tmpfs"], &at);
     let (work, data) = (dir.path().join("work"), at.join("data"));
     let lab = Lab::with(dir, work, data).mounted(mount);
     let make_large = || {
@@ -252,4 +257,117 @@ fn a_pack_that_the_disk_cannot_read_changes_no_file() {
     let ended = lab.ctrlz(&["restore", "--exact", "--yes", &hash]);
     assert_ne!(ended.code(), Some(0), "{ended:?}");
     crate::manifest::Manifest::of_user_files(&lab.work).assert_is(&now, "after it failed");
+}
+
+impl Lab {
+    /// Another program takes all that is left of the store's disk, to the last block.
+    fn fill_disk(&self) -> std::path::PathBuf {
+        let filler = self.disks[0].path().join("filler");
+        std::fs::create_dir(&filler).unwrap();
+        for (at, bytes) in [16 * MB, MB, 64 << 10].into_iter().chain([4096; 400]).enumerate() {
+            let file = std::fs::File::create(filler.join(at.to_string()));
+            let Ok(mut file) = file else { break };
+            // The kernel decides about space it has promised only when it is flushed.
+            file.write_all(&noise(at as u64, bytes)).and_then(|()| file.sync_all()).ok();
+        }
+        filler
+    }
+
+    /// Runs a hook as Claude Code does; returns what the user is shown.
+    #[track_caller]
+    fn hook(&self, turn: &str, name: &str, call: &str) -> Option<String> {
+        let event = json!({
+            "session_id": "s", "prompt_id": turn, "cwd": self.work, "hook_event_name": name,
+            "transcript_path": "/nowhere/s.jsonl", "tool_name": "Bash", "tool_use_id": call,
+            "tool_input": { "command": "make" },
+        });
+        let mut child = start(self.command(&["hook", "claude-code"]).stdin(Stdio::piped()));
+        child.stdin.take().unwrap().write_all(event.to_string().as_bytes()).unwrap();
+        let ended = ended(child).ok();
+        let reply: Value = serde_json::from_str(&ended.stdout).unwrap_or_default();
+        reply["systemMessage"].as_str().map(str::to_owned)
+    }
+}
+
+/// What an agent does while nothing can be recorded is said at once, and is a gap in the log.
+#[test]
+fn a_turn_that_a_full_disk_kept_from_being_recorded_is_reported_and_shown_as_a_gap() {
+    if !can_mount(Kind::Ext4) {
+        return;
+    }
+    let dir = fresh_dir();
+    let disk = Disk::new(Kind::Ext4, "8M", &dir.path().join("disk"));
+    let (work, data) = (dir.path().join("work"), disk.path().join("data"));
+    let lab = Lab::with(dir, work, data).on(vec![disk]);
+    lab.write("a", "user\n");
+    assert_eq!(lab.hook("one", "PreToolUse", "c1"), None);
+    lab.write("a", "user\nturn one\n");
+    assert_eq!(lab.hook("one", "PostToolUse", "c1"), None);
+    let filler = lab.fill_disk();
+    lab.write("c", "made before the call, so that it has something to record\n");
+    let said = lab.hook("two", "PreToolUse", "c2").unwrap();
+    assert!(said.contains("store disk full") && said.contains("cannot be undone"), "{said}");
+    lab.write("b", "turn two\n");
+    lab.hook("two", "PostToolUse", "c2");
+    assert_eq!(lab.hook("two", "PreToolUse", "c3"), None, "said once per turn");
+    let status = lab.ctrlz(&["status"]).ok().stdout;
+    assert!(status.contains("PreToolUse"), "{status}");
+    let doctor = lab.ctrlz(&["doctor"]);
+    assert!(doctor.stdout.contains("claude-code, PreToolUse"), "{doctor:?}");
+    let said = lab.hook("three", "UserPromptSubmit", "").unwrap();
+    assert!(said.contains("could not be recorded"), "{said}");
+    // Recording works again.
+    crate::lab::remove(&filler);
+    assert_eq!(lab.hook("three", "PreToolUse", "c4"), None);
+    assert_eq!(lab.hook("three", "PostToolUse", "c4"), None);
+    let log = lab.ctrlz(&["log"]).ok().stdout;
+    assert!(log.contains("not recorded: store disk full (claude-code turn two)"), "{log}");
+    assert!(!log.contains("outside"), "{log}");
+    let json: Value = serde_json::from_str(&lab.ctrlz(&["log", "--json"]).ok().stdout).unwrap();
+    let operations = json["operations"].as_array().unwrap();
+    let gaps: Vec<&Value> = operations.iter().filter(|one| !one["gap"].is_null()).collect();
+    assert_eq!(gaps.len(), 1, "{json}");
+    let gap = &gaps[0]["gap"]["turns"][0];
+    assert_eq!((&gap["who"], &gap["session"]), (&json!("claude-code"), &json!("s")));
+    let blame = lab.ctrlz(&["blame", "b"]).ok().stdout;
+    assert!(blame.contains("not recorded") && !blame.contains("you"), "{blame}");
+    // The next edit is the user's own again.
+    lab.write("b", "turn two\nuser\n");
+    lab.track();
+    let blame = lab.ctrlz(&["blame", "b"]).ok().stdout;
+    assert!(blame.contains("not recorded") && blame.contains("you"), "{blame}");
+    // An undo takes back the last recorded turn, and says what stays.
+    let undone = lab.ctrlz(&["undo"]).is(&[3], "undo");
+    let shown = format!("{}{}", undone.stdout, undone.stderr);
+    assert!(shown.contains("newer work of claude-code, not recorded"), "{shown}");
+    assert_eq!(std::fs::read_to_string(lab.work.join("a")).unwrap(), "user\n");
+    assert!(lab.work.join("b").exists());
+    lab.assert_tidy("after a gap");
+    let none = lab.ctrlz(&["undo"]);
+    assert!(none.stderr.contains("was not recorded"), "{none:?}");
+}
+
+/// Without a change in the meantime there is no gap to show, and later edits are the user's.
+#[test]
+fn a_full_disk_under_which_nothing_changed_leaves_no_gap() {
+    if !can_mount(Kind::Ext4) {
+        return;
+    }
+    let dir = fresh_dir();
+    let disk = Disk::new(Kind::Ext4, "8M", &dir.path().join("disk"));
+    let (work, data) = (dir.path().join("work"), disk.path().join("data"));
+    let lab = Lab::with(dir, work, data).on(vec![disk]);
+    lab.write("a", "user\n");
+    assert_eq!(lab.hook("one", "PreToolUse", "c1"), None);
+    assert_eq!(lab.hook("one", "PostToolUse", "c1"), None);
+    let filler = lab.fill_disk();
+    lab.write("b", "new\n");
+    lab.hook("two", "PreToolUse", "c2").unwrap();
+    lab.remove("b");
+    crate::lab::remove(&filler);
+    lab.track();
+    lab.write("a", "user again\n");
+    lab.track();
+    let log = lab.ctrlz(&["log"]).ok().stdout;
+    assert!(!log.contains("not recorded") && log.contains("outside"), "{log}");
 }

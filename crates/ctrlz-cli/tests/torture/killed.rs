@@ -96,7 +96,8 @@ fn check_killed_session(scene: &Scene, there: &[&str], back: &[&str]) {
 #[test]
 fn a_killed_step_is_undone_like_any_other() {
     let scene = Scene::run_step();
-    check_killed_session(&scene, &scene.args(), &["undo", "--yes"]);
+    // Nothing shows whether the killed command or the user made the changes, so it has to be forced.
+    check_killed_session(&scene, &scene.args(), &["undo", "--yes", "--force"]);
 }
 
 #[test]

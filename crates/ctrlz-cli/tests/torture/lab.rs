@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
 
 use crate::checker::{self, Holds as _};
 use crate::disk::{Disk, Mount};
@@ -103,6 +104,13 @@ pub(crate) fn ended(child: Child) -> Ended {
 #[track_caller]
 pub(crate) fn must(program: &str, args: &[&str]) -> String {
     run(command(program).args(args)).is(&[0], program).stdout
+}
+
+/// The Python interpreter itself: `python3` may be a script that looks for it every time.
+pub(crate) fn python() -> &'static str {
+    static FOUND: OnceLock<String> = OnceLock::new();
+    FOUND
+        .get_or_init(|| must("python3", &["-c", "import sys; print(sys.executable)"]).trim().into())
 }
 
 /// A fresh directory, in memory where possible: thousands of flushes are made in it.

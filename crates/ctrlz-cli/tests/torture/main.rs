@@ -31,6 +31,7 @@ mod crowd;
 mod flip;
 mod holders;
 mod hung;
+mod outside;
 mod shared_store;
 mod writers;
 // What may be executed, what clocks hide, who may do what.
@@ -43,6 +44,9 @@ mod soak;
 mod users;
 // Whoever watches, on file systems that come and go.
 mod watched;
+// Random histories with an author for every line, and with a database that is in use.
+mod authors;
+mod databases;
 // Whether the checker would notice, and what others do under the same faults.
 mod checked;
 mod peers;

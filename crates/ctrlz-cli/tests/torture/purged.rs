@@ -18,6 +18,9 @@ fn a_purged_secret_is_in_no_object_log_cache_or_file() {
         lab.write("secret/key", format!("{CANARY} {at}"));
         lab.track();
     }
+    // The label of the step repeats the secret.
+    let command = format!("echo {CANARY} > secret/key");
+    lab.ctrlz(&["run", "--", "sh", "-c", &command]).ok();
     lab.remove("secret");
     let last = (lab.track(), lab.manifest());
     assert!(contains(&lab.all_objects(), CANARY.as_bytes()), "there was nothing to purge");

@@ -1,0 +1,424 @@
+//! The record of who wrote which line where.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::manifest::{Entry, Manifest};
+
+use super::merge::{Content, Piece};
+use super::report::Report;
+
+/// Who changes files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Author {
+    User,
+    /// A step, by its index in [`Oracle::steps`].
+    Step(usize),
+    /// An undo, redo, revert or restore.
+    Ctrlz,
+}
+
+/// A rule that was broken.
+#[derive(Clone, Debug)]
+pub(crate) struct Violation {
+    /// A short name of the rule, the same for every violation of it.
+    pub(crate) rule: &'static str,
+    pub(crate) what: String,
+}
+
+pub(crate) type Checked = Result<(), Violation>;
+
+pub(crate) fn check(rule: &'static str, holds: bool, what: impl FnOnce() -> String) -> Checked {
+    if holds || is_tolerated(rule) { Ok(()) } else { Err(Violation { rule, what: what() }) }
+}
+
+/// Whether `CTRLZ_AUTHORS_TOLERATE`, a comma-separated list, names a rule: known violations would
+/// otherwise hide those that come after them in a case.
+fn is_tolerated(rule: &str) -> bool {
+    let rules = std::env::var("CTRLZ_AUTHORS_TOLERATE").unwrap_or_default();
+    rules.split(',').any(|tolerated| tolerated.trim() == rule)
+}
+
+/// The unique lines, by number.
+#[derive(Default)]
+pub(crate) struct Tokens {
+    authors: Vec<Author>,
+}
+
+impl Tokens {
+    /// Returns a line that no file holds yet, without its end: `u.12` or `s3.12`.
+    pub(crate) fn make(&mut self, author: Author) -> String {
+        let number = self.authors.len();
+        self.authors.push(author);
+        match author {
+            Author::Step(step) => format!("s{step}.{number}"),
+            Author::User | Author::Ctrlz => format!("u.{number}"),
+        }
+    }
+
+    pub(super) fn author(&self, token: usize) -> Author {
+        self.authors.get(token).copied().unwrap_or(Author::User)
+    }
+
+    pub(super) fn show(&self, token: usize) -> String {
+        match self.author(token) {
+            Author::Step(step) => format!("s{step}.{token}"),
+            Author::User | Author::Ctrlz => format!("u.{token}"),
+        }
+    }
+}
+
+/// The tokens that an entry holds.
+pub(super) fn tokens_in(entry: &Entry) -> BTreeSet<usize> {
+    let bytes = match entry {
+        Entry::File { bytes, .. } => bytes,
+        Entry::Link { target } => target,
+        Entry::Dir { .. } | Entry::Special => return BTreeSet::new(),
+    };
+    let text = String::from_utf8_lossy(bytes);
+    let words = text.split(['\n', '\r', '\0']);
+    words.filter_map(|word| word.split_once('.')?.1.parse().ok()).collect()
+}
+
+pub(super) fn all_tokens(tree: &Manifest) -> BTreeMap<usize, BTreeSet<String>> {
+    let mut all: BTreeMap<usize, BTreeSet<String>> = BTreeMap::new();
+    for (path, entry) in &tree.0 {
+        for token in tokens_in(entry) {
+            all.entry(token).or_default().insert(path.clone());
+        }
+    }
+    all
+}
+
+/// A tool call, or a command that `ctrlz run` ran.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Step {
+    /// Unique in the case; the log has it as the step's part.
+    pub(crate) part: String,
+    pub(crate) id: Option<String>,
+    pub(crate) session: String,
+    pub(crate) message: String,
+    /// The turn that an undo takes back together: the parent's for a sub-agent.
+    pub(crate) turn: (String, String),
+    /// Files that the tool names.
+    pub(crate) names: Vec<String>,
+    /// What its shell command does to the files that it names.
+    pub(crate) script: Option<Script>,
+    /// The tool changes only the files that it names.
+    pub(crate) only_named: bool,
+    /// The call only waits for a sub-agent.
+    pub(crate) only_waits: bool,
+    pub(crate) is_open: bool,
+    /// The tool has started: before that, the client may wait for a permission.
+    pub(crate) is_running: bool,
+    /// Hooks report it, not `ctrlz run`.
+    pub(crate) is_hooked: bool,
+    /// A process of the client runs for it.
+    pub(crate) has_process: bool,
+    /// It never ended, was refused, or its end may not have been recorded.
+    pub(crate) is_interrupted: bool,
+    /// The hook that would have ended it was killed: the engine may take it for running.
+    pub(crate) end_is_lost: bool,
+    /// The engine will close it with the next snapshot.
+    pub(crate) closes: bool,
+}
+
+/// A shell command that names files.
+#[derive(Clone, Debug)]
+pub(crate) enum Script {
+    Remove(String),
+    Move(String, String),
+    Edit(String),
+    /// Copies a file before it edits it.
+    Backup(String, String),
+}
+
+impl Script {
+    /// The command as a client reports it.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Script::Remove(path) => format!("rm -rf '{path}'"),
+            Script::Move(from, to) => format!("mv '{from}' '{to}'"),
+            Script::Edit(path) => format!("sed -i 's/a/b/' '{path}'"),
+            Script::Backup(path, copy) => {
+                format!("cp '{path}' '{copy}' && sed -i 's/a/b/' '{path}'")
+            }
+        }
+    }
+
+    pub(crate) fn names(&self) -> Vec<String> {
+        match self {
+            Script::Remove(path) | Script::Edit(path) => vec![path.clone()],
+            Script::Move(one, two) | Script::Backup(one, two) => vec![one.clone(), two.clone()],
+        }
+    }
+}
+
+impl Step {
+    /// Whether its tool names a path or a directory above it.
+    pub(super) fn names(&self, path: &str) -> bool {
+        self.names.iter().any(|name| is_within(path, name))
+    }
+}
+
+/// One author's change of one path.
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    pub(super) actor: Author,
+    /// The steps that the change may belong to, by the evidence that an engine can have.
+    pub(super) candidates: BTreeSet<usize>,
+    /// Those of them whose tool had not started.
+    pub(super) waiting: BTreeSet<usize>,
+    /// Every step that was open.
+    pub(super) open: BTreeSet<usize>,
+    pub(super) segment: usize,
+}
+
+/// Everything that happened between two snapshots.
+pub(super) struct Segment {
+    pub(super) before: Arc<Manifest>,
+    pub(super) after: Arc<Manifest>,
+    pub(super) changes: BTreeMap<String, Vec<Change>>,
+    /// Steps that were open without a process when an undo recorded this, or that a prompt closed:
+    /// nothing shows whether the tool or the user made the changes.
+    pub(super) idle: BTreeSet<usize>,
+}
+
+/// An undo or revert that changed files.
+pub(crate) struct Op {
+    pub(crate) id: String,
+    pub(crate) steps: BTreeSet<usize>,
+    pub(crate) is_in_force: bool,
+    /// The revert that this one took the place of.
+    pub(crate) moved_from: Option<String>,
+    /// A restore, which only a plain undo takes back.
+    pub(crate) is_restore: bool,
+    /// Its segment.
+    pub(super) segment: usize,
+    /// What it did not take back.
+    left: BTreeSet<String>,
+    /// The paths that it was limited to; all if empty.
+    limit: Vec<String>,
+}
+
+impl Op {
+    /// Whether it was asked to take back the changes of a path.
+    pub(super) fn covers(&self, path: &str) -> bool {
+        self.limit.is_empty() || self.limit.iter().any(|dir| is_within(path, dir))
+    }
+
+    /// Whether it took back the changes of a path.
+    fn took(&self, path: &str) -> bool {
+        self.covers(path) && !self.left.contains(path)
+    }
+}
+
+/// The record of a case.
+pub(crate) struct Oracle {
+    pub(crate) tokens: Tokens,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) ops: Vec<Op>,
+    /// Steps whose undo met nothing but conflicts, with the number of segments at that time: a
+    /// plain undo walks past them.
+    pub(crate) tried: Vec<(usize, usize)>,
+    /// Files that a process has open for writing.
+    pub(crate) held: BTreeSet<String>,
+    /// Names that were ignored at some time.
+    pub(crate) ignored_names: BTreeSet<String>,
+    pub(super) segments: Vec<Segment>,
+    changes: BTreeMap<String, Vec<Change>>,
+    /// The tree at the last snapshot, and as it was seen last.
+    recorded: Arc<Manifest>,
+    pub(crate) seen: Arc<Manifest>,
+    /// Who put a token into a path last.
+    pub(super) intros: HashMap<(String, usize), Change>,
+}
+
+/// What a command takes back.
+pub(crate) struct Taken {
+    pub(crate) undone: BTreeSet<usize>,
+    pub(crate) before: Arc<Manifest>,
+    /// The undos and reverts that it takes back, by their index, newest first.
+    pub(crate) redone: Vec<usize>,
+}
+
+impl Oracle {
+    pub(crate) fn new(tree: Manifest) -> Oracle {
+        let tree = Arc::new(tree);
+        Oracle {
+            tokens: Tokens::default(),
+            steps: Vec::new(),
+            ops: Vec::new(),
+            tried: Vec::new(),
+            held: BTreeSet::new(),
+            ignored_names: ["ignored".to_owned()].into(),
+            segments: Vec::new(),
+            changes: BTreeMap::new(),
+            recorded: Arc::clone(&tree),
+            seen: tree,
+            intros: HashMap::new(),
+        }
+    }
+
+    /// Records what `actor` changed since the last look.
+    pub(crate) fn note(&mut self, actor: Author, now: Manifest) {
+        let now = Arc::new(now);
+        let seen = std::mem::replace(&mut self.seen, Arc::clone(&now));
+        let paths: BTreeSet<&String> = seen.0.keys().chain(now.0.keys()).collect();
+        for path in paths {
+            let (old, new) = (seen.0.get(path), now.0.get(path));
+            if old == new {
+                continue;
+            }
+            let change = self.change(actor, path);
+            let had = old.map(tokens_in).unwrap_or_default();
+            for token in new.map(tokens_in).unwrap_or_default().difference(&had) {
+                let key = (path.clone(), *token);
+                // A redo brings back what a step put there.
+                if actor != Author::Ctrlz || !self.intros.contains_key(&key) {
+                    self.intros.insert(key, change.clone());
+                }
+            }
+            self.changes.entry(path.clone()).or_default().push(change);
+        }
+    }
+
+    /// A change of `path` with the steps it may belong to.
+    fn change(&self, actor: Author, path: &str) -> Change {
+        let is_open = |at: &usize| self.steps[*at].is_open && !self.steps[*at].only_waits;
+        let open: Vec<usize> = (0..self.steps.len()).filter(is_open).collect();
+        let names = |at: &usize| self.steps[*at].names(path);
+        let namers: Vec<usize> = open.iter().copied().filter(names).collect();
+        let candidates: BTreeSet<usize> = match (actor, namers.as_slice()) {
+            (Author::Ctrlz, _) => BTreeSet::new(),
+            // The engine may have closed a step whose end was killed.
+            (_, [one]) if !self.steps[*one].end_is_lost => [*one].into(),
+            (_, namers) => {
+                let any = open.iter().copied().filter(|at| !self.steps[*at].only_named);
+                any.chain(namers.iter().copied()).collect()
+            }
+        };
+        let waiting = candidates.iter().copied().filter(|at| !self.steps[*at].is_running).collect();
+        let open = (0..self.steps.len()).filter(|at| self.steps[*at].is_open).collect();
+        Change { actor, candidates, waiting, open, segment: self.segments.len() }
+    }
+
+    /// Ends a segment, because the engine records a snapshot here.
+    pub(crate) fn cut(&mut self) {
+        let before = std::mem::replace(&mut self.recorded, Arc::clone(&self.seen));
+        let changes = std::mem::take(&mut self.changes);
+        let (after, mut idle) = (Arc::clone(&self.seen), BTreeSet::new());
+        for (at, step) in self.steps.iter_mut().enumerate().filter(|(_, step)| step.closes) {
+            (step.closes, step.is_open) = (false, false);
+            idle.insert(at);
+        }
+        self.segments.push(Segment { before, after, changes, idle });
+    }
+
+    /// Marks the steps that an undo finds open without a process.
+    pub(crate) fn mark_idle(&mut self) {
+        let is_idle = |at: &usize| {
+            let step = &self.steps[*at];
+            step.is_open && step.is_hooked && !step.has_process
+        };
+        let idle: Vec<usize> = (0..self.steps.len()).filter(is_idle).collect();
+        if let Some(last) = self.segments.last_mut() {
+            last.idle.extend(idle);
+        }
+    }
+
+    /// Whether nothing shows which of the step's tool and the user made a change of a path. What
+    /// the tool names is its own, and so is a deletion.
+    pub(super) fn is_unclear(&self, path: &str, change: &Change) -> bool {
+        let Some(segment) = self.segments.get(change.segment) else { return false };
+        let stays = Content::of(segment.after.0.get(path)).is_some();
+        stays
+            && change.candidates.iter().any(|step| {
+                let info = &self.steps[*step];
+                !info.names(path) && (info.is_interrupted || segment.idle.contains(step))
+            })
+    }
+
+    /// Records an undo or revert, whose segment was cut last.
+    pub(crate) fn add_op(
+        &mut self,
+        logged: &Value,
+        steps: BTreeSet<usize>,
+        report: Option<&Report>,
+    ) {
+        let text = |name: &str| logged[name].as_str().map(str::to_owned);
+        let (id, is_restore) = (text("operation").unwrap_or_default(), logged["kind"] == "restore");
+        let moved_from = text("takes_back").filter(|_| logged["kind"] == "revert");
+        let left = report.map(Report::reported).unwrap_or_default();
+        let limit = report.map(|report| report.limit.clone()).unwrap_or_default();
+        let segment = self.segments.len() - 1;
+        let is_in_force = true;
+        let op = Op { id, steps, is_in_force, moved_from, is_restore, segment, left, limit };
+        self.ops.push(op);
+    }
+
+    pub(crate) fn is_ignored(&self, path: &str) -> bool {
+        path.split('/').any(|name| self.is_ignored_name(name))
+    }
+
+    /// Whether a path is in a directory that is never entered.
+    pub(super) fn is_below_ignored(&self, path: &str) -> bool {
+        path.rsplit_once('/').is_some_and(|(dir, _)| self.is_ignored(dir))
+    }
+
+    fn is_ignored_name(&self, name: &str) -> bool {
+        name.ends_with(".ign") || self.ignored_names.contains(name)
+    }
+
+    /// Whether a step's change of a path in a segment is taken back already.
+    pub(super) fn is_done(
+        &self,
+        step: usize,
+        segment: usize,
+        path: &str,
+        redone: &[usize],
+    ) -> bool {
+        self.ops.iter().enumerate().any(|(at, op)| {
+            op.is_in_force
+                && !redone.contains(&at)
+                && op.segment > segment
+                && op.steps.contains(&step)
+                && op.took(path)
+        })
+    }
+
+    /// The segments in which the taken steps may have changed a path, newest first.
+    pub(super) fn segments_of<'a>(
+        &'a self,
+        path: &'a str,
+        taken: &'a Taken,
+    ) -> impl Iterator<Item = &'a Segment> {
+        let is_taken = move |at: usize| {
+            let changes = self.segments[at].changes.get(path);
+            changes.into_iter().flatten().flat_map(|change| &change.candidates).any(|step| {
+                taken.undone.contains(step) && !self.is_done(*step, at, path, &taken.redone)
+            })
+        };
+        (0..self.segments.len()).rev().filter(move |at| is_taken(*at)).map(|at| &self.segments[at])
+    }
+
+    /// The changes of a path that a command takes back, newest first.
+    pub(super) fn pieces(&self, path: &str, taken: &Taken) -> Vec<Piece> {
+        let redone = taken.redone.iter().map(|at| &self.segments[self.ops[*at].segment]);
+        let segments = redone.chain(self.segments_of(path, taken));
+        let content = |tree: &Manifest| Content::of(tree.0.get(path));
+        segments
+            .map(|segment| Piece {
+                before: content(&segment.before),
+                after: content(&segment.after),
+            })
+            .collect()
+    }
+}
+
+/// Whether `path` is `dir` or below it.
+pub(crate) fn is_within(path: &str, dir: &str) -> bool {
+    path.strip_prefix(dir).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}

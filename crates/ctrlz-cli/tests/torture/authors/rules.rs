@@ -1,0 +1,420 @@
+//! The rules that an undo, redo, revert and unrevert have to obey.
+
+use std::collections::BTreeSet;
+
+use crate::manifest::{Entry, Manifest};
+
+use super::merge::{Content, take_out};
+use super::oracle::{
+    Author, Change, Checked, Oracle, Taken, all_tokens, check, is_within, tokens_in,
+};
+use super::report::Report;
+use super::world::MAX_NEW_FILE_BYTES;
+
+impl Oracle {
+    /// Checks a command that took something back against everything that is known.
+    pub(crate) fn judge(
+        &self,
+        taken: &Taken,
+        report: &Report,
+        after: &Manifest,
+        is_forced: bool,
+    ) -> Checked {
+        if !is_forced {
+            self.nothing_lost(taken, after)?;
+        }
+        self.losses_are_reported(taken, report)?;
+        for (path, reason) in &report.conflicts {
+            self.confirm(path, reason.as_deref(), taken, after, report)?;
+        }
+        if taken.redone.is_empty() {
+            self.nothing_left(taken, report, after)?;
+            self.content_is_merged(taken, report, after)?;
+        }
+        Ok(())
+    }
+
+    /// What a step removed although no snapshot holds it is reported.
+    fn losses_are_reported(&self, taken: &Taken, report: &Report) -> Checked {
+        for (at, segment) in self.segments.iter().enumerate() {
+            for (path, changes) in &segment.changes {
+                let by_step = |change: &Change| match change.actor {
+                    Author::Step(step) => {
+                        taken.undone.contains(&step) && change.candidates == [step].into()
+                    }
+                    Author::User | Author::Ctrlz => false,
+                };
+                let is_gone = !segment.after.0.contains_key(path)
+                    && !taken.before.0.contains_key(path)
+                    && segment.before.0.get(path).is_some_and(is_large);
+                let step = changes.iter().all(by_step).then(|| changes.first()).flatten();
+                let is_taken = step.is_some_and(|change| {
+                    change.candidates.iter().all(|step| !self.was_taken(*step, at, path))
+                });
+                if !is_gone || !is_taken || self.was_captured(path, at) || !report.covers(path) {
+                    continue;
+                }
+                // A tool may have named it, and then it comes back.
+                let is_back = self.seen.0.contains_key(path);
+                let reported =
+                    is_back || report.uncaptured.iter().any(|lost| is_within(path, lost));
+                check("a loss is not reported", reported || self.is_ignored(path), || {
+                    format!("{path} was large and is gone")
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a path was small at some recorded time up to a segment: then it is captured whatever
+    /// its size.
+    fn was_captured(&self, path: &str, segment: usize) -> bool {
+        self.segments[..=segment].iter().any(|segment| {
+            let small = |tree: &Manifest| tree.0.get(path).is_some_and(|entry| !is_large(entry));
+            small(&segment.before) || small(&segment.after)
+        })
+    }
+
+    /// Whether a version of a path may be in no snapshot because of its size.
+    pub(super) fn was_large(&self, path: &str) -> bool {
+        let is_large = |tree: &Manifest| tree.0.get(path).is_some_and(is_large);
+        is_large(&self.seen) || self.segments.iter().any(|segment| is_large(&segment.before))
+    }
+
+    /// Lines that others than the undone steps wrote are still there.
+    pub(crate) fn nothing_lost(&self, taken: &Taken, after: &Manifest) -> Checked {
+        let still = all_tokens(after);
+        for (token, paths) in all_tokens(&taken.before) {
+            let author = self.tokens.author(token);
+            let is_undone = matches!(author, Author::Step(step) if taken.undone.contains(&step));
+            if still.contains_key(&token) || is_undone {
+                continue;
+            }
+            // A redo removes again what the undo brought back.
+            let was_there = |op: &usize, path: &str| {
+                let before = &self.segments[self.ops[*op].segment].before;
+                before.0.get(path).is_some_and(|entry| tokens_in(entry).contains(&token))
+            };
+            let brought = |path: &String| taken.redone.iter().any(|op| !was_there(op, path));
+            if paths.iter().all(brought) {
+                continue;
+            }
+            let is_unclear = paths.iter().any(|path| self.may_be_theirs(path, token, taken));
+            check(self.rule_of_lost(&paths, token, taken), is_unclear, || {
+                format!("{} was in {paths:?} and is in no file", self.tokens.show(token))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Names the evidence that shows that a lost line is not the undone steps'.
+    fn rule_of_lost(&self, paths: &BTreeSet<String>, token: usize, taken: &Taken) -> &'static str {
+        let intros = paths.iter().filter_map(|path| self.intros.get(&(path.clone(), token)));
+        let open = |intro: &Change| intro.open.intersection(&taken.undone).next().copied();
+        let Some((intro, step)) = intros.clone().find_map(|intro| Some((intro, open(intro)?)))
+        else {
+            return "a line of another author is lost";
+        };
+        if self.steps[step].is_interrupted {
+            "a line written in an interrupted step is lost"
+        } else if intro.waiting.contains(&step) {
+            "a line written before the tool ran is lost"
+        } else if self.steps[step].only_waits {
+            "a line written beside a waiting call is lost"
+        } else if self.steps[step].only_named {
+            "a line written beside a tool that names other files is lost"
+        } else {
+            "a line of another author is lost"
+        }
+    }
+
+    /// Whether no evidence separates the author of a line from the undone steps.
+    fn may_be_theirs(&self, path: &str, token: usize, taken: &Taken) -> bool {
+        let Some(intro) = self.intros.get(&(path.to_owned(), token)) else { return false };
+        let in_segment = self.segments.get(intro.segment).and_then(|s| s.changes.get(path));
+        let touched =
+            |step: usize| in_segment.into_iter().flatten().any(|c| c.actor == Author::Step(step));
+        intro.candidates.iter().any(|step| {
+            let info = &self.steps[*step];
+            let names = info.names(path);
+            // Only the end of a call says when its tool started.
+            let started_later = intro.waiting.contains(step) && !info.is_open;
+            let is_idle = self.segments.get(intro.segment).is_some_and(|s| s.idle.contains(step));
+            let is_ended = info.is_interrupted && !info.end_is_lost;
+            let excluded = started_later || is_ended || is_idle;
+            taken.undone.contains(step) && (!excluded || names || touched(*step))
+        })
+    }
+
+    /// Lines that only the undone steps wrote are gone, or their path is reported.
+    fn nothing_left(&self, taken: &Taken, report: &Report, after: &Manifest) -> Checked {
+        let reported = report.reported();
+        for (token, paths) in all_tokens(after) {
+            let Author::Step(author) = self.tokens.author(token) else { continue };
+            if !taken.undone.contains(&author) {
+                continue;
+            }
+            for path in paths {
+                let Some(intro) = self.intros.get(&(path.clone(), token)) else { continue };
+                // A line in a file that another open step named counts as that step's.
+                let own = intro.actor == Author::Step(author) && intro.candidates.contains(&author);
+                let done = self.was_taken(author, intro.segment, &path);
+                let is_apart = self.is_below_ignored(&path) || self.was_large(&path);
+                if !own || done || is_apart || !report.covers(&path) {
+                    continue;
+                }
+                let is_reported = reported.iter().any(|known| is_within(&path, known));
+                check("a line of an undone step is left and not reported", is_reported, || {
+                    format!("{} is still in {path}", self.tokens.show(token))
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an earlier undo took back a step's change of a path, or reported that it stays.
+    fn was_taken(&self, step: usize, segment: usize, path: &str) -> bool {
+        self.ops.iter().any(|op| {
+            let is_later = op.segment > segment;
+            op.is_in_force && is_later && op.steps.contains(&step) && op.covers(path)
+        })
+    }
+
+    /// A path that only the undone steps changed, or whose changes merge, holds the merged text.
+    fn content_is_merged(&self, taken: &Taken, report: &Report, after: &Manifest) -> Checked {
+        let reported = report.reported();
+        let mut expected: Vec<(&String, Option<Content>)> = Vec::new();
+        let paths: BTreeSet<&String> =
+            self.segments.iter().flat_map(|segment| segment.changes.keys()).collect();
+        for path in paths {
+            let mut segments = self.segments_of(path, taken).peekable();
+            if segments.peek().is_none() || !report.covers(path) {
+                continue;
+            }
+            let is_sure = |change: &Change| match change.actor {
+                Author::Step(step) => {
+                    taken.undone.contains(&step) && change.candidates == [step].into()
+                }
+                Author::User | Author::Ctrlz => false,
+            };
+            let all_sure = segments.all(|segment| segment.changes[path].iter().all(is_sure));
+            let is_reported =
+                reported.iter().any(|known| is_within(path, known) || is_within(known, path));
+            let ours = Content::of(taken.before.0.get(path));
+            match take_out(ours, &self.pieces(path, taken)) {
+                // An edit of a renamed file may follow it to another path.
+                None => return Ok(()),
+                Some(_) if !all_sure || is_reported || self.is_ignored(path) => (),
+                Some(_) if self.was_large(path) => (),
+                Some(wanted) => expected.push((path, wanted)),
+            }
+        }
+        for (path, wanted) in expected {
+            let found = Content::of(after.0.get(path));
+            check("a file is not the merged one", found == wanted, || {
+                format!("{path} is {found:?}, not {wanted:?}")
+            })?;
+            self.mode_is_merged(path, taken, after)?;
+        }
+        Ok(())
+    }
+
+    /// The permissions of a file or directory are what they would be without the undone steps.
+    fn mode_is_merged(&self, path: &str, taken: &Taken, after: &Manifest) -> Checked {
+        let mut wanted = mode_of(&taken.before, path);
+        for segment in self.segments_of(path, taken) {
+            let (then, left) = (mode_of(&segment.before, path), mode_of(&segment.after, path));
+            if wanted == left {
+                wanted = then;
+            } else if then.is_none() {
+                // Others changed the permissions of something that the step made.
+                return Ok(());
+            }
+        }
+        let found = mode_of(after, path);
+        let is_empty = !after.0.keys().any(|other| other != path && is_within(other, path));
+        match (wanted, found) {
+            (Some((true, _)), None) => check("a directory is missing", false, || path.to_owned()),
+            (None, Some((true, _))) => check("a directory is left", !is_empty, || path.to_owned()),
+            (Some((is_dir, wanted)), Some((_, found))) => {
+                let rule = match is_dir {
+                    true => "a directory has other permissions",
+                    false => "a file has other permissions",
+                };
+                check(rule, wanted == found, || format!("{path}: {found:o}, not {wanted:o}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A conflict has a reason that the record confirms.
+    fn confirm(
+        &self,
+        path: &str,
+        reason: Option<&str>,
+        taken: &Taken,
+        after: &Manifest,
+        report: &Report,
+    ) -> Checked {
+        let ours = Content::of(taken.before.0.get(path));
+        let pieces = self.pieces(path, taken);
+        let changes: Vec<&Change> = self
+            .segments_of(path, taken)
+            .flat_map(|segment| segment.changes.get(path).into_iter().flatten())
+            .collect();
+        let merge = || {
+            let in_the_way = |(other, _): (&String, &Entry)| {
+                other != path && (is_within(other, path) || is_within(path, other))
+            };
+            let kinds_differ = matches!(taken.before.0.get(path), Some(Entry::Dir { .. }))
+                || taken.before.0.iter().any(|entry| {
+                    in_the_way(entry)
+                        && (!matches!(entry.1, Entry::Dir { .. }) || entry.0.len() > path.len())
+                });
+            // Changes of ignored files that no tool named stay, and may be in the way of others.
+            let stays = |change: &&Change| !self.names(change.actor, path);
+            let is_left = self.is_ignored(path) && changes.iter().any(stays);
+            // The same holds for a version that was too large to be captured.
+            let is_left = is_left || self.was_large(path);
+            // A change after a killed hook may be outside of the step or part of it.
+            let is_lost = |step: &usize| self.steps[*step].end_is_lost;
+            let is_left = is_left || changes.iter().any(|one| one.candidates.iter().any(is_lost));
+            take_out(ours.clone(), &pieces).is_none() || kinds_differ || is_left
+        };
+        let shared = || {
+            changes.iter().any(|change| {
+                change.candidates.len() > 1 && !change.candidates.is_subset(&taken.undone)
+            })
+        };
+        let unclear = || changes.iter().any(|change| self.is_unclear(path, change));
+        let in_use = || self.held.contains(path);
+        // Nothing records all ignored files of a directory that is renamed.
+        let other_half = || {
+            self.is_ignored(path)
+                || self.is_only_copy(path, taken, after)
+                || self.is_copy_of_left(path, taken, report)
+        };
+        let not_captured = || {
+            let above = path.match_indices('/').map(|(at, _)| &path[..at]);
+            self.is_ignored(path) || above.chain([path]).any(|path| self.was_large(path))
+        };
+        let confirmed = match reason {
+            Some("merge") => merge(),
+            Some("shared") => shared(),
+            // Permissions of a directory say nothing about who changed them.
+            Some("unclear") => {
+                unclear() || matches!(taken.before.0.get(path), Some(Entry::Dir { .. }))
+            }
+            Some("in_use") => in_use(),
+            Some("other_half") => other_half(),
+            Some("not_captured" | "not_proven") => not_captured(),
+            Some(_) => false,
+            None => merge() || shared() || unclear() || in_use() || other_half() || not_captured(),
+        };
+        check("a conflict without a reason", confirmed, || {
+            format!(
+                "{path} ({}) is kept; {} changes by {:?}; before {:?}",
+                reason.unwrap_or("no reason given"),
+                pieces.len(),
+                changes.iter().map(|change| change.actor).collect::<Vec<_>>(),
+                taken.before.0.get(path)
+            )
+        })
+    }
+
+    /// Whether a path has the content of another one that is not brought back. Empty files hold no
+    /// line that would show it.
+    fn is_copy_of_left(&self, path: &str, taken: &Taken, report: &Report) -> bool {
+        let here = Content::of(taken.before.0.get(path));
+        report.reported().iter().filter(|other| *other != path).any(|other| {
+            let mut segments = self.segments_of(other, taken);
+            segments.any(|segment| Content::of(segment.before.0.get(other)) == here)
+        })
+    }
+
+    /// Whether an author is a step whose tool names a path.
+    fn names(&self, author: Author, path: &str) -> bool {
+        let Author::Step(step) = author else { return false };
+        self.steps[step].names(path)
+    }
+
+    /// Whether a path holds, or held before the steps, lines of others that no other file has.
+    fn is_only_copy(&self, path: &str, taken: &Taken, after: &Manifest) -> bool {
+        let all = all_tokens(after);
+        let here = after.0.get(path).map(tokens_in).unwrap_or_default();
+        let alone = |token: &usize| {
+            let is_taken = matches!(self.tokens.author(*token), Author::Step(step) if taken.undone.contains(&step));
+            !is_taken && all.get(token).is_none_or(|paths| paths.len() == 1)
+        };
+        let earlier = self.segments_of(path, taken);
+        let mut earlier = earlier.filter_map(|segment| segment.before.0.get(path)).map(tokens_in);
+        here.iter().any(alone)
+            || earlier.any(|tokens| {
+                tokens.iter().any(|token| !here.contains(token) && all.contains_key(token))
+            })
+    }
+
+    /// A plain undo takes back one turn, all of it, and no older one than the newest.
+    pub(crate) fn is_newest_turn(&self, taken: &Taken) -> Checked {
+        let turns: BTreeSet<&(String, String)> =
+            taken.undone.iter().map(|step| &self.steps[*step].turn).collect();
+        check("an undo takes back several turns", turns.len() == 1, || format!("{turns:?}"))?;
+        let of_turn = |step: usize| turns.contains(&self.steps[step].turn);
+        let missed =
+            self.live_line(&taken.before, |step, _| of_turn(step) && !taken.undone.contains(&step));
+        check("an undo leaves out a step of its turn", missed.is_none(), || format!("{missed:?}"))?;
+        let is_taken = |changes: &Vec<Change>| {
+            changes.iter().any(|change| !change.candidates.is_disjoint(&taken.undone))
+        };
+        let newest = self.segments.iter().rposition(|s| s.changes.values().any(is_taken));
+        let newer = self.live_line(&taken.before, |step, segment| {
+            !of_turn(step) && newest.is_some_and(|newest| segment > newest)
+        });
+        check("an undo passes over a newer turn", newer.is_none(), || format!("{newer:?}"))
+    }
+
+    /// Finds a line that an undo would have to take back, of the steps and segments that are
+    /// `wanted`.
+    pub(crate) fn live_line(
+        &self,
+        tree: &Manifest,
+        wanted: impl Fn(usize, usize) -> bool,
+    ) -> Option<String> {
+        for (token, paths) in all_tokens(tree) {
+            let Author::Step(step) = self.tokens.author(token) else { continue };
+            if self.steps[step].is_interrupted {
+                continue;
+            }
+            for path in paths {
+                let Some(intro) = self.intros.get(&(path.clone(), token)) else { continue };
+                let is_sure =
+                    intro.actor == Author::Step(step) && intro.candidates == [step].into();
+                let is_taken = self.was_taken(step, intro.segment, &path);
+                let is_wanted = wanted(step, intro.segment);
+                let was_tried = |(tried, segments): &(usize, usize)| {
+                    *tried == step && *segments > intro.segment
+                };
+                let is_taken = is_taken || self.tried.iter().any(was_tried);
+                let is_recorded = !self.is_ignored(&path) && !self.was_large(&path);
+                if is_sure && is_wanted && !is_taken && is_recorded {
+                    return Some(format!("{} in {path}", self.tokens.show(token)));
+                }
+            }
+        }
+        None
+    }
+}
+
+/// Whether a new file of this kind is too large to be captured.
+fn is_large(entry: &Entry) -> bool {
+    matches!(entry, Entry::File { bytes, .. } if bytes.len() > MAX_NEW_FILE_BYTES)
+}
+
+/// Whether a path is a directory, and its permissions; `None` for links and where nothing is.
+fn mode_of(tree: &Manifest, path: &str) -> Option<(bool, u32)> {
+    match tree.0.get(path)? {
+        Entry::File { mode, .. } => Some((false, *mode)),
+        Entry::Dir { mode } => Some((true, *mode)),
+        Entry::Link { .. } | Entry::Special => None,
+    }
+}
