@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::limits;
 use crate::secret::Secret;
@@ -20,8 +20,6 @@ struct Open {
     codes: VecDeque<(Secret, Instant)>,
     /// Pages that are signed in, oldest first.
     pages: VecDeque<Page>,
-    wrong: u32,
-    wrong_since: Option<Instant>,
 }
 
 /// What a page gets for a code.
@@ -101,18 +99,6 @@ impl Entry {
             _ => Pass::None,
         }
     }
-
-    /// Counts a wrong token; whether there were too many lately.
-    pub(crate) fn count_wrong(&self) -> bool {
-        const WINDOW: Duration = Duration::from_secs(10);
-        let mut open = self.open();
-        if open.wrong_since.is_none_or(|since| since.elapsed() > WINDOW) {
-            open.wrong_since = Some(Instant::now());
-            open.wrong = 0;
-        }
-        open.wrong = open.wrong.saturating_add(1);
-        open.wrong > limits::WRONG_TOKENS
-    }
 }
 
 #[cfg(test)]
@@ -153,12 +139,5 @@ mod tests {
             entry.new_code().unwrap();
         }
         assert!(entry.sign_in(first.reveal()).unwrap().is_none());
-    }
-
-    #[test]
-    fn many_wrong_tokens_are_noticed() {
-        let entry = Entry::new().unwrap();
-        let noticed = (0..=limits::WRONG_TOKENS).filter(|_| entry.count_wrong()).count();
-        assert_eq!(noticed, 1);
     }
 }

@@ -139,9 +139,7 @@ fn check_pass(state: &Shared, request: &Request) -> Result<(), Box<Response>> {
         (Door::Page | Door::Locked, Pass::Everything) | (Door::Page, Pass::Page) => return Ok(()),
         (Door::Page, Pass::None) | (Door::Locked, Pass::Page | Pass::None) => (),
     }
-    let refused = if state.entry.count_wrong() {
-        Refusal::new("overloaded", "too many wrong tokens").into_response()
-    } else if door == Door::Page && request.method() == Method::GET {
+    let refused = if door == Door::Page && request.method() == Method::GET {
         page::sign_in()
     } else {
         let mut error = Refusal::new("unauthorized", "a token is needed");

@@ -40,5 +40,3 @@ pub(crate) const REMEMBERED: usize = 1024;
 pub(crate) const REMEMBERED_BYTES: usize = 64 << 20;
 /// How long an answer is remembered.
 pub(crate) const REMEMBERED_TIME: Duration = Duration::from_secs(24 * 3600);
-/// Wrong tokens in ten seconds, after which wrong ones are answered with 429.
-pub(crate) const WRONG_TOKENS: u32 = 100;

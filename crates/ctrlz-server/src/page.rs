@@ -114,12 +114,7 @@ pub(crate) async fn login(
     let wrong = || Refusal::new("unauthorized", "the code is wrong, too old, or used");
     let LoginBody { code } = serde_json::from_str(&body).map_err(|_| wrong())?;
     let page = state.entry.sign_in(&code).map_err(no_random)?;
-    let Some(page) = page else {
-        return Err(match state.entry.count_wrong() {
-            true => Refusal::new("overloaded", "too many wrong codes"),
-            false => wrong(),
-        });
-    };
+    let page = page.ok_or_else(wrong)?;
     let mut response = json_of(&LoggedIn { token: page.token.reveal().to_owned() });
     let cookie = format!("{COOKIE}={}; Path=/; HttpOnly; SameSite=Strict", page.cookie.reveal());
     if let Ok(cookie) = HeaderValue::from_str(&cookie) {

@@ -93,8 +93,6 @@ fn without_a_token_every_route_is_closed() {
             let expected = match (target.path.as_str(), lines == &upgrade) {
                 ("/healthz", false) => 204,
                 ("/healthz" | "/v1/login", true) => 400,
-                // Many wrong tokens in a short time are answered with 429.
-                _ if reply.status == 429 => 429,
                 _ => 401,
             };
             assert_eq!(reply.status, expected, "{} {}", target.verb, target.path);
@@ -149,12 +147,12 @@ fn only_the_token_itself_opens() {
 }
 
 #[test]
-fn whoever_guesses_is_slowed_down_and_nobody_else() {
+fn wrong_tokens_are_refused_alike_and_lock_nobody_out() {
     let lab = Lab::new();
     let wrong = format!("Host: {}\r\nAuthorization: Bearer x\r\n", lab.address);
-    let statuses: Vec<u16> =
-        (0..120).map(|_| lab.ask("GET", "/v1/projects", &wrong, "").status).collect();
-    assert!(statuses.contains(&401) && statuses.contains(&429), "{statuses:?}");
+    for _ in 0..120 {
+        assert_eq!(lab.ask("GET", "/v1/projects", &wrong, "").status, 401);
+    }
     assert_eq!(lab.get("/v1/projects").status, 200);
 }
 
