@@ -278,8 +278,11 @@ pub(super) fn kept_lines(report: &UndoReport) -> Vec<String> {
         format!("{sign} kept       {}: {}", kept.path, printable(&kept.reason.describe()))
     });
     let lost = report.uncaptured.iter().map(|lost| {
-        let what = printable(&lost.describe());
-        format!("! lost       {}: it {what}", ctrlz::escape(&lost.path))
+        let (path, what) = (ctrlz::escape(&lost.path), printable(&lost.describe()));
+        match lost.is_loss() {
+            true => format!("! lost       {path}: it {what}"),
+            false => format!("= kept       {path}: {what}"),
+        }
     });
     let left = report.left.iter().map(|name| format!("! left       {name}"));
     let expired = report.expired.iter().map(|expired| match &expired.step {

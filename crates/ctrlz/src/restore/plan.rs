@@ -338,18 +338,6 @@ impl<'a> Now<'a> {
 }
 
 impl Now<'_> {
-    /// Whether nothing is at `path`, for certain: the scan has looked.
-    pub(crate) fn is_absent(&self, path: &[u8]) -> bool {
-        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
-        for part in ends.map(|end| &path[..end]) {
-            match self.at(part) {
-                NowAt::Dir if self.dir(part).is_some() => (),
-                thing => return thing == NowAt::Nothing,
-            }
-        }
-        self.at(path) == NowAt::Nothing
-    }
-
     pub(crate) fn at(&self, path: &[u8]) -> NowAt {
         if let Some((stat, entry)) = self.forced.get(path) {
             return NowAt::File { stat: *stat, entry: *entry, racy: true };

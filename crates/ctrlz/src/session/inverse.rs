@@ -9,9 +9,11 @@ use crate::fs::{Dir, FileKind, MODE_BITS};
 use crate::git::{EntryKind, Hasher, Kind, ObjectId, diff_lines};
 use crate::path::TreePath;
 use crate::restore::{ModeChange, Now, NowAt, Request, Wanted};
-use crate::scan::EntryStat;
+use crate::scan::{EntryStat, SIDECARS};
 use crate::store::{Companion, Meta, Operation, PackWriter, Store, read_companion};
-use crate::workspace::{Absence, Modes, dirs_above, is_binary, is_dir_of, is_shared_memory};
+use crate::workspace::{
+    Absence, Modes, dirs_above, is_binary, is_database_log, is_dir_of, is_shared_memory, look,
+};
 
 use super::history::{History, Span};
 use super::undo::{Conflict, ConflictReason};
@@ -124,7 +126,7 @@ pub(super) fn invert(
         merged: HashMap::new(),
         modes: BTreeMap::new(),
     };
-    let (mut tracks, hidden) = gather(store, inversion)?;
+    let Gathered { mut tracks, hidden, logs } = gather(store, inversion)?;
     inverter.gather_modes(&tracks)?;
     inverter.undecided();
     inverter.follow_renames(&mut tracks)?;
@@ -134,6 +136,7 @@ pub(super) fn invert(
     inverter.modes_and_dirs()?;
     inverter.ignored_files(&hidden)?;
     inverter.keep_other_halves(&tracks)?;
+    inverter.databases_written_since(logs)?;
     let Inverter { out, pack, .. } = inverter;
     // Merged texts are new objects; the plan needs them readable.
     pack.publish()?;
@@ -156,13 +159,18 @@ struct Hidden<'a> {
     span: &'a Span,
 }
 
-/// Every path the spans changed, with its changes newest first, and what they hid.
-fn gather<'a>(
-    store: &Store,
-    inversion: &Inversion<'a>,
-) -> Result<(BTreeMap<TreePath, Track<'a>>, Vec<Hidden<'a>>), Error> {
-    let mut tracks: BTreeMap<TreePath, Track<'a>> = BTreeMap::new();
-    let mut hidden = Vec::new();
+/// The changes of the spans.
+#[derive(Default)]
+struct Gathered<'a> {
+    /// Every path that was changed and is not taken back yet, with its changes newest first.
+    tracks: BTreeMap<TreePath, Track<'a>>,
+    hidden: Vec<Hidden<'a>>,
+    /// Changes of paths that are named like the log of a database, also if they are taken back.
+    logs: Vec<(Change, &'a Span)>,
+}
+
+fn gather<'a>(store: &Store, inversion: &Inversion<'a>) -> Result<Gathered<'a>, Error> {
+    let Gathered { mut tracks, mut hidden, mut logs } = Gathered::default();
     for span in inversion.spans.iter().rev() {
         let mut covered = Absence::of_operation(store, &span.after);
         let aside = span.before.meta.companion.map(|id| read_companion(&store.objects, &id));
@@ -175,6 +183,9 @@ fn gather<'a>(
                 || ((undecided || inversion.unclear) && span.unclear.contains(&change.path));
             if !own || !inversion.is_asked_for(&change.path) {
                 continue;
+            }
+            if database_of_log(&change.path).is_some() {
+                logs.push((change.clone(), span));
             }
             if inversion.is_done(span, &change.path) || is_transient(store, &change)? {
                 continue;
@@ -193,7 +204,7 @@ fn gather<'a>(
             }
         }
     }
-    Ok((tracks, hidden))
+    Ok(Gathered { tracks, hidden, logs })
 }
 
 struct Inverter<'a> {
@@ -538,10 +549,16 @@ impl Inverter<'_> {
                 let credits = &span.after.details.credits;
                 let shared = credits.len() > 1 && !self.inversion.takes_all_of(&span.after);
                 let unknown = was.as_ref().is_some_and(|was| was.is_unknown(path.as_bytes()));
+                let asked = self.inversion.ignored && !shared;
+                let was_absent = || {
+                    let bytes = path.as_bytes();
+                    let proven = was.as_ref().is_none_or(|was| was.proves_absent(bytes));
+                    proven && !self.is_older(bytes, span)
+                };
                 let why = match change.status() {
                     Status::Deleted => None,
-                    Status::Modified if named || (self.inversion.ignored && !shared) => None,
-                    Status::Added if named && !unknown => None,
+                    Status::Modified if named || asked => None,
+                    Status::Added if !unknown && (named || (asked && was_absent())) => None,
                     Status::Modified => Some("an ignored file was changed"),
                     Status::Added => Some("an ignored file was made"),
                 };
@@ -572,7 +589,7 @@ impl Inverter<'_> {
     /// Files that the span changed and that are ignored since: the companion says what it left.
     /// One that is its own, and that the companion neither has nor knows nothing of, it removed.
     fn newly_ignored(
-        &self,
+        &mut self,
         span: &Span,
         hidden: &[Hidden<'_>],
         is: Option<&Companion>,
@@ -588,7 +605,13 @@ impl Inverter<'_> {
             // Nothing kept and nothing there, or its own: it was deleted and not only hidden.
             let is_unknown = is.is_some_and(|is| is.is_unknown(path.as_bytes()));
             let is_own = span.named.contains(path) && !is_unknown;
-            let is_gone = after.is_none() && (is_own || self.now.is_absent(path.as_bytes()));
+            let is_absent = matches!(look(self.inversion.root, path.as_bytes()), Ok(None));
+            let is_gone = after.is_none() && (is_own || is_absent);
+            let is_file = before.kind.is_file();
+            if after.is_none() && !is_gone && is_file && self.on_disk(path) != Some(before) {
+                let why = "no snapshot holds what the step left of it";
+                self.conflict(path, ConflictReason::NotProven, why.into());
+            }
             if after == Some(before) || (after.is_none() && !is_gone) {
                 continue;
             }
@@ -768,10 +791,7 @@ impl Inverter<'_> {
             note(span, change);
         }
         for span in self.inversion.spans {
-            let tree = |id: Option<ObjectId>| {
-                let companion = id.and_then(|id| read_companion(objects, &id).ok());
-                companion.map_or(ObjectId::EMPTY_TREE, |companion| companion.tree)
-            };
+            let tree = |id: Option<ObjectId>| companion_tree(self.store, id);
             let (was, is) = (tree(span.before.meta.companion), tree(span.after.meta.companion));
             if was != is {
                 changes(objects, &was, &is)?.iter().for_each(|change| note(span, change));
@@ -848,6 +868,59 @@ impl Inverter<'_> {
         let (parent, name) = crate::path::split(path);
         let born = self.inversion.root.open_below(parent).ok().and_then(|dir| dir.birth(name));
         born.is_some_and(|born| span.began_millis > 0 && born.millis() < span.began_millis)
+    }
+
+    /// Deals with databases whose log a step wrote and whose main file was written since: a
+    /// checkpoint has moved the step's changes from the log into the main file, where the step itself
+    /// changed nothing.
+    fn databases_written_since(&mut self, changed: Vec<(Change, &Span)>) -> Result<(), Error> {
+        let objects = &self.store.objects;
+        let mut logs = changed;
+        let inversion = self.inversion;
+        for span in inversion.spans {
+            let tree = |id: Option<ObjectId>| companion_tree(self.store, id);
+            let (was, is) = (tree(span.before.meta.companion), tree(span.after.meta.companion));
+            if was != is {
+                logs.extend(changes(objects, &was, &is)?.into_iter().map(|change| (change, span)));
+            }
+        }
+        for (change, span) in logs {
+            let Some(main) = database_of_log(&change.path) else { continue };
+            let Some(log) = change.after.filter(|log| log.kind.is_file()) else { continue };
+            let is_asked_for = inversion.is_asked_for(&main) && !inversion.is_done(span, &main);
+            let decided = self.out.request.wanted.contains_key(main.as_bytes());
+            if !is_asked_for || decided || !is_database_log(objects, &log.id)? {
+                continue;
+            }
+            let recorded = |operation: &Operation| match find(objects, &operation.snapshot, &main)? {
+                Some(entry) => Ok(Some(entry)),
+                None => {
+                    find(objects, &companion_tree(self.store, operation.meta.companion), &main)
+                }
+            };
+            let is_same = |now: Option<Entry>, then: Option<Entry>| {
+                now.map(|entry| entry.id) == then.map(|entry| entry.id)
+            };
+            let then: Option<Entry> = recorded(&span.after)?;
+            if is_same(self.on_disk(&change.path), Some(log))
+                || is_same(self.on_disk(&main), then)
+                || then.is_none()
+            {
+                continue;
+            }
+            match recorded(&span.before)? {
+                Some(entry) if inversion.on_conflict == OnConflict::TakeTheirs => {
+                    let mode = self.merged_mode(&main, entry.kind);
+                    let wanted = Wanted::Entry { entry, mode };
+                    self.out.request.wanted.insert(main.as_bytes().to_vec(), wanted);
+                }
+                _ => {
+                    let why = "the database was written to since the step";
+                    self.conflict(&main, ConflictReason::Merge, why.into());
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Reports what stays in a directory that a step moved, because no snapshot holds it.
@@ -1099,6 +1172,18 @@ impl Inverter<'_> {
         }
         Ok(())
     }
+}
+
+/// The tree of a companion; the empty one if there is none or it cannot be read.
+fn companion_tree(store: &Store, id: Option<ObjectId>) -> ObjectId {
+    let companion = id.and_then(|id| read_companion(&store.objects, &id).ok());
+    companion.map_or(ObjectId::EMPTY_TREE, |companion| companion.tree)
+}
+
+/// The database that a path is the write-ahead log or journal of, by its name.
+fn database_of_log(path: &TreePath) -> Option<TreePath> {
+    let main = SIDECARS.iter().find_map(|end| path.as_bytes().strip_suffix(*end))?;
+    TreePath::parse(main).ok()
 }
 
 /// The entry with the kind that its permissions give it.

@@ -194,7 +194,7 @@ impl Workspace {
         let Some(at) = open.iter().position(|open| open.info.step == step) else {
             return Err(Error::NoSuchStep { step: step.to_owned() });
         };
-        let uncaptured = match end.refused {
+        let mut uncaptured = match end.refused {
             true => Vec::new(),
             false => hold.uncaptured_changes(&open[at].uncaptured),
         };
@@ -229,6 +229,10 @@ impl Workspace {
         note_sign(&mut open, &ended.info);
         hold.save_steps(&open)?;
         let changed = changes(&hold.store.objects, &before, &after)?;
+        if !end.refused && !ended.only_named {
+            let made = hold.made_uncaptured(&ended.uncaptured, &before, &operation)?;
+            uncaptured.extend(made);
+        }
         hold.release();
         Ok(StepEnded {
             step: step.to_owned(),

@@ -13,7 +13,7 @@ use crate::scan::Progress;
 use crate::store::{Details, LogEntry, OperationKind, Uncaptured};
 use crate::workspace::{
     Absence, Cause, Hold, OnUse, Planning, Prepared, Recovery, RestoreOptions, SaveIgnored, Source,
-    TrackOptions, Tracked, Workspace,
+    TrackOptions, Tracked, Workspace, created_uncaptured, left_out_paths,
 };
 
 use super::choose::{Expired, UndoScope, Unrecorded, choose, expired, unrecorded};
@@ -102,7 +102,8 @@ pub struct UndoReport {
     pub kept: Vec<Kept>,
     /// Files of which the kernel could not say whether other processes have them open.
     pub not_checked: Vec<TreePath>,
-    /// Paths that no snapshot holds and that the steps removed or changed, so that they are lost.
+    /// Paths that no snapshot holds and that the steps made, removed or changed. They stay as they
+    /// are; [`Uncaptured::is_loss`] tells which of them are lost.
     pub uncaptured: Vec<Uncaptured>,
     /// Paths outside of the work tree that the steps changed.
     #[serde(skip)]
@@ -133,7 +134,7 @@ impl UndoReport {
     /// Whether everything was taken back.
     pub fn is_complete(&self) -> bool {
         self.conflicts.is_empty()
-            && self.uncaptured.is_empty()
+            && !self.uncaptured.iter().any(Uncaptured::is_loss)
             && self.left.is_empty()
             && self.expired.is_empty()
             && self.unrecorded.is_empty()
@@ -171,7 +172,7 @@ impl Chosen {
     fn is_possible(&self) -> bool {
         let plan = &self.prepared.plan;
         let is_whole = self.conflicts.is_empty()
-            && self.uncaptured.is_empty()
+            && !self.uncaptured.iter().any(Uncaptured::is_loss)
             && plan.is_complete()
             && !self.outside.is_blocked();
         !plan.is_empty() || self.outside.writes() || is_whole
@@ -427,7 +428,7 @@ impl Workspace {
             conflicts: inverted.conflicts,
             ignored: inverted.ignored,
             ignored_left: inverted.ignored_left,
-            uncaptured: lost_for_good(hold, &inversion),
+            uncaptured: uncaptured_by(hold, &inversion)?,
             outside: OutsidePart::default(),
             left_before: Vec::new(),
             recovered: hold.recovered.clone(),
@@ -594,21 +595,36 @@ pub(super) fn preview(chosen: Chosen) -> UndoReport {
     }
 }
 
-/// What the spans removed or changed although no snapshot holds it, and what is still lost.
-fn lost_for_good(hold: &Hold, inversion: &Inversion<'_>) -> Vec<Uncaptured> {
+/// Returns the changes of the spans to paths that no snapshot holds, as far as they still show.
+fn uncaptured_by(hold: &Hold, inversion: &Inversion<'_>) -> Result<Vec<Uncaptured>, Error> {
     let is_asked_for = |lost: &Uncaptured| match TreePath::parse(&lost.path) {
         Ok(path) => inversion.is_asked_for(&path),
         // A repository's own directory, which no request can name.
         Err(_) => inversion.limit.is_empty(),
     };
     let mut found: Vec<Uncaptured> = Vec::new();
-    for lost in inversion.spans.iter().flat_map(|span| &span.uncaptured) {
-        let known = found.iter().any(|known| known.path == lost.path);
-        if !known && lost.is_loss() && hold.is_still_lost(lost) && is_asked_for(lost) {
-            found.push(lost.clone());
+    for span in inversion.spans.iter().filter(|span| span.info.is_some()) {
+        let created = match span.owns_unnamed() {
+            true => {
+                let known = left_out_paths(&hold.store.objects, &span.before);
+                let before = (&span.before.snapshot, &known);
+                created_uncaptured(&hold.store.objects, before, &span.after)?
+            }
+            false => Vec::new(),
+        };
+        for change in created.iter().chain(&span.uncaptured) {
+            let known = found.iter().position(|known| known.path == change.path);
+            if !is_asked_for(change) || !hold.still_shows(change) {
+                continue;
+            }
+            match known {
+                None => found.push(change.clone()),
+                Some(at) if change.is_loss() && !found[at].is_loss() => found[at] = change.clone(),
+                Some(_) => (),
+            }
         }
     }
-    found
+    Ok(found)
 }
 
 /// How the user would move their own git back, if the steps moved it.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::git::{Commit, Kind, ObjectId, encode_commit, parse_commit};
-use crate::path::PathText;
+use crate::path::{PathText, is_within};
 
 use super::log::add;
 use super::objects::Objects;
@@ -58,6 +58,16 @@ impl Companion {
     /// Whether the companion says nothing of a file although it may have been there.
     pub(crate) fn is_unknown(&self, path: &[u8]) -> bool {
         self.data.unknown.iter().any(|known| known.clone().into_bytes() == path)
+    }
+
+    /// Whether a file that its tree does not have was not there: the companion holds or lists every
+    /// ignored path.
+    pub(crate) fn proves_absent(&self, path: &[u8]) -> bool {
+        let Data { unknown, not_kept: Some(not_kept), left_out: 0, .. } = &self.data else {
+            return false;
+        };
+        let mut left_out = unknown.iter().chain(not_kept).map(|known| known.clone().into_bytes());
+        !left_out.any(|known| is_within(path, &known))
     }
 
     /// The permissions of a file in it.

@@ -349,12 +349,14 @@ pub enum UncapturedChange {
     /// Something changed in a directory that is never entered, or in an ignored file. That is
     /// policy and no loss.
     ChangedInside,
+    /// It was made. An undo does not remove it.
+    Created,
 }
 
 impl Uncaptured {
     /// Whether undo cannot bring back what was there.
     pub fn is_loss(&self) -> bool {
-        self.change != UncapturedChange::ChangedInside
+        !matches!(self.change, UncapturedChange::ChangedInside | UncapturedChange::Created)
     }
 
     /// One line for people, without the path.
@@ -364,7 +366,9 @@ impl Uncaptured {
             UncapturedChange::Gone => format!("is gone and was never captured ({why})"),
             UncapturedChange::Replaced => format!("was replaced and was never captured ({why})"),
             UncapturedChange::Modified => format!("was changed and was never captured ({why})"),
-            UncapturedChange::ChangedInside => format!("not recorded ({why})"),
+            UncapturedChange::ChangedInside | UncapturedChange::Created => {
+                format!("not recorded ({why})")
+            }
         }
     }
 }

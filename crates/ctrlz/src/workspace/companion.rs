@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use crate::compare::{Trees, find};
+use crate::compare::{Trees, changes, find};
 use crate::error::Error;
 use crate::fs::private::{self, Durable, read_small};
 use crate::fs::{FileKind, FsTrust, MODE_BITS, Time};
@@ -138,6 +138,9 @@ impl Workspace {
         }
         let known = recall(hold);
         let mut candidates = self.named(hold, listing, cause, &known, Extent::Whole)?;
+        if let Some(last) = last {
+            add_newly_ignored(hold, listing, &last.snapshot, &mut candidates)?;
+        }
         if self.options.ignored == IgnoredFiles::Small {
             add_small(listing, &mut candidates);
         }
@@ -585,6 +588,36 @@ fn unrecorded_in(listing: &Listing) -> BTreeSet<Vec<u8>> {
         }
     }
     found
+}
+
+/// Adds the files of the previous snapshot that lie in a directory that is ignored now. Without
+/// them, the changes of a step that starts to ignore a directory would be unknown.
+fn add_newly_ignored(
+    hold: &Hold,
+    listing: &Listing,
+    last: &ObjectId,
+    candidates: &mut Candidates,
+) -> Result<(), Error> {
+    let trees = Trees::new(&hold.store.objects);
+    let mut left = MAX_FILES;
+    for path in unrecorded_in(listing) {
+        let Ok(dir) = TreePath::parse(&path) else { continue };
+        let found = trees.find(last, &dir)?.filter(|entry| entry.kind.is_tree());
+        let Some(tree) = found else { continue };
+        let files = changes(&hold.store.objects, &ObjectId::EMPTY_TREE, &tree.id)?;
+        for file in files.into_iter().take(left) {
+            left -= 1;
+            let file = join(&path, file.path.as_bytes());
+            let (parent, name) = split(&file);
+            let stat = hold.root.glimpse(parent).and_then(|dir| dir.stat(name));
+            if let Some(stat) = stat
+                && matches!(stat.kind, FileKind::File | FileKind::Symlink)
+            {
+                candidates.entry(file).or_insert(Candidate { named: true, bytes: stat.bytes });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Small files that the rules ignore by name, in directories that they do not.

@@ -51,8 +51,9 @@ pub(crate) use credit::Ending;
 pub(crate) use put_back::{Modes, Planning, Prepared, SaveIgnored, check_mass_removal};
 pub(crate) use quota::Room;
 pub(crate) use seek::Wanted;
-pub(crate) use track::Tracked;
-pub(crate) use units::{Source, is_shared_memory};
+pub(crate) use track::{Tracked, look};
+pub(crate) use uncaptured::{created_uncaptured, left_out_paths};
+pub(crate) use units::{Source, is_database_log, is_shared_memory};
 
 pub(crate) use crate::compare::is_binary;
 

@@ -425,7 +425,9 @@ impl Workspace {
         };
         let files = tracked.snapshot.files + forced.len() as u64;
         let now = Now { listing: &tracked.listing, forced, dirs };
-        Ok(Prepared { plan: plan(&now, &request), safety, files })
+        let mut plan = plan(&now, &request);
+        note_other_names(hold, &now, &mut plan);
+        Ok(Prepared { plan, safety, files })
     }
 
     /// Takes stores and the user's repository out of the request, whoever named them.
@@ -739,6 +741,29 @@ fn stores_named_by(hold: &Hold, tracked: &Tracked, request: &Request) -> BTreeSe
         }
     }
     stores
+}
+
+/// Reports files that are replaced and have names that no snapshot looks at: hard links outside of the
+/// work tree or in ignored places, which keep the content that is replaced here.
+fn note_other_names(hold: &Hold, now: &Now<'_>, plan: &mut Plan) {
+    let inode_of = |path: &[u8]| match now.at(path) {
+        NowAt::File { stat, .. } => Some(stat.inode),
+        NowAt::Nothing | NowAt::Dir | NowAt::Unsaved(_) => None,
+    };
+    for action in &plan.actions {
+        let Action::Overwrite { path } = action else { continue };
+        let (parent, name) = crate::path::split(path.as_bytes());
+        let Some(stat) = hold.root.glimpse(parent).and_then(|dir| dir.stat(name)) else { continue };
+        if stat.kind != FileKind::File || stat.links < 2 {
+            continue;
+        }
+        let listed = now.listing.linked.iter();
+        let names = listed.filter(|other| inode_of(other) == Some(stat.inode)).count();
+        let is_known = plan.kept.iter().any(|kept| kept.path == *path);
+        if names < stat.links as usize && !is_known {
+            plan.kept.push(Kept { path: path.clone(), reason: KeptReason::Separated });
+        }
+    }
 }
 
 /// What the present snapshot failed to read is not touched, and the report says so.

@@ -764,7 +764,7 @@ pub(super) fn passed_mark(used: QuotaUse, bytes: u64) -> Option<u64> {
 }
 
 /// What stands at `path`, without following a link on the way.
-pub(super) fn look(root: &crate::fs::Dir, path: &[u8]) -> Result<Option<FileKind>, Error> {
+pub(crate) fn look(root: &crate::fs::Dir, path: &[u8]) -> Result<Option<FileKind>, Error> {
     let (parent, name) = split(path);
     match root.open_below(parent) {
         Ok(dir) => Ok(dir.stat(name)?.map(|stat| stat.kind)),

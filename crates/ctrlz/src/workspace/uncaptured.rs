@@ -1,12 +1,15 @@
 //! Paths that no snapshot holds: watched by their metadata while a step is open, so that a loss that cannot
 //! be undone is at least reported.
 
+use std::collections::HashSet;
+
 use crate::compare::find;
 use crate::error::Error;
 use crate::fs::{FileKind, Stat};
+use crate::git::ObjectId;
 use crate::path::{PathText, TreePath, split};
 use crate::scan::SkipReason;
-use crate::store::{Operation, Stamp, Uncaptured, UncapturedChange, Watched, read_companion};
+use crate::store::{Objects, Operation, Stamp, Uncaptured, UncapturedChange, Watched, read_companion};
 
 use super::{Hold, Workspace};
 
@@ -22,25 +25,8 @@ impl Workspace {
     ) -> Result<Vec<Watched>, Error> {
         let mut found = Vec::new();
         let own = self.repo.is_some().then(|| (b".git".to_vec(), "a repository".to_owned()));
-        let skipped = operation.meta.skipped.iter();
-        let skipped = skipped.map(|skipped| (skipped.path.clone(), describe(&skipped.reason)));
-        let mut paths: Vec<(Vec<u8>, String)> = own.into_iter().chain(skipped).collect();
-        if let Some(companion) = &operation.meta.companion
-            && let Ok(companion) = read_companion(&hold.store.objects, companion)
-        {
-            // What a tool named is captured although the snapshot skips it.
-            paths.retain(|(path, _)| {
-                let Ok(path) = TreePath::parse(path) else { return true };
-                !matches!(find(&hold.store.objects, &companion.tree, &path), Ok(Some(_)))
-            });
-            let not_kept = companion.data.not_kept.into_iter().flatten();
-            paths.extend(not_kept.map(|path| {
-                let path = path.into_bytes();
-                let is_repository = split(&path).1 == b".git";
-                (path, if is_repository { "a repository" } else { "ignored" }.to_owned())
-            }));
-        }
-        for (path, why) in paths.into_iter().take(MAX_WATCHED) {
+        let paths = own.into_iter().chain(left_out(&hold.store.objects, operation));
+        for (path, why) in paths.take(MAX_WATCHED) {
             if let Some(stat) = stat(hold, &path) {
                 let watched =
                     Watched { path: PathText::from_bytes(&path), why, stamp: stamp(&stat) };
@@ -49,6 +35,65 @@ impl Workspace {
         }
         Ok(found)
     }
+}
+
+/// The paths that a snapshot and its companion leave out, each with the reason.
+fn left_out(objects: &Objects, operation: &Operation) -> Vec<(Vec<u8>, String)> {
+    let skipped = operation.meta.skipped.iter();
+    let skipped = skipped.map(|skipped| (skipped.path.clone(), describe(&skipped.reason)));
+    let mut paths: Vec<(Vec<u8>, String)> = skipped.collect();
+    if let Some(companion) = &operation.meta.companion
+        && let Ok(companion) = read_companion(objects, companion)
+    {
+        // What a tool named is captured although the snapshot skips it.
+        paths.retain(|(path, _)| {
+            let Ok(path) = TreePath::parse(path) else { return true };
+            !matches!(find(objects, &companion.tree, &path), Ok(Some(_)))
+        });
+        let not_kept = companion.data.not_kept.into_iter().flatten();
+        paths.extend(not_kept.map(|path| {
+            let path = path.into_bytes();
+            let is_repository = split(&path).1 == b".git";
+            (path, if is_repository { "a repository" } else { "ignored" }.to_owned())
+        }));
+    }
+    paths
+}
+
+/// The paths that a snapshot leaves out.
+pub(crate) fn left_out_paths(objects: &Objects, operation: &Operation) -> HashSet<Vec<u8>> {
+    left_out(objects, operation).into_iter().map(|(path, _)| path).collect()
+}
+
+/// Returns the paths that `after` leaves out and that were not there before: neither in the snapshot
+/// `before` nor among the paths `known` that it left out.
+pub(crate) fn created_uncaptured(
+    objects: &Objects,
+    (before, known): (&ObjectId, &HashSet<Vec<u8>>),
+    after: &Operation,
+) -> Result<Vec<Uncaptured>, Error> {
+    let failures: HashSet<&[u8]> = after
+        .meta
+        .skipped
+        .iter()
+        .filter(|skipped| skipped.reason.is_failure())
+        .map(|skipped| skipped.path.as_slice())
+        .collect();
+    let mut made = Vec::new();
+    for (path, why) in left_out(objects, after) {
+        if known.contains(&path) || failures.contains(path.as_slice()) {
+            continue;
+        }
+        // A path that was captured before and is left out now was not made in between.
+        let was_captured = match TreePath::parse(&path) {
+            Ok(path) => find(objects, before, &path)?.is_some(),
+            Err(_) => false,
+        };
+        if !was_captured {
+            made.push(Uncaptured { path, why, change: UncapturedChange::Created });
+        }
+    }
+    Ok(made)
 }
 
 fn describe(reason: &SkipReason) -> String {
@@ -61,6 +106,21 @@ fn describe(reason: &SkipReason) -> String {
 }
 
 impl Hold {
+    /// Returns the paths that the snapshot after a step leaves out and that the step made.
+    pub(crate) fn made_uncaptured(
+        &self,
+        watched: &[Watched],
+        before: &ObjectId,
+        after: &Operation,
+    ) -> Result<Vec<Uncaptured>, Error> {
+        // Beyond the limit, nothing shows whether a path is new.
+        if watched.len() >= MAX_WATCHED {
+            return Ok(Vec::new());
+        }
+        let known = watched.iter().map(|watched| watched.path.clone().into_bytes()).collect();
+        created_uncaptured(&self.store.objects, (before, &known), after)
+    }
+
     /// Returns the watched paths that were removed or changed.
     pub(crate) fn uncaptured_changes(&self, watched: &[Watched]) -> Vec<Uncaptured> {
         let change = |watched: &Watched| {
@@ -71,12 +131,15 @@ impl Hold {
         watched.iter().filter_map(change).collect()
     }
 
-    /// Whether a loss is still one: the path has not come back.
-    pub(crate) fn is_still_lost(&self, lost: &Uncaptured) -> bool {
-        match lost.change {
-            UncapturedChange::Gone => stat(self, &lost.path).is_none(),
-            UncapturedChange::Replaced | UncapturedChange::Modified => true,
-            UncapturedChange::ChangedInside => false,
+    /// Whether a change still shows: a path that is gone has not come back, one that was made is
+    /// still there.
+    pub(crate) fn still_shows(&self, change: &Uncaptured) -> bool {
+        match change.change {
+            UncapturedChange::Gone => stat(self, &change.path).is_none(),
+            UncapturedChange::Created => stat(self, &change.path).is_some(),
+            UncapturedChange::Replaced
+            | UncapturedChange::Modified
+            | UncapturedChange::ChangedInside => true,
         }
     }
 }

@@ -436,6 +436,11 @@ fn is_sqlite_log(head: &[u8]) -> bool {
 
 const SHARED_MEMORY_MAGIC: [u8; 4] = 3_007_000_u32.to_ne_bytes();
 
+/// Whether a recorded file is a write-ahead log or a rollback journal of SQLite.
+pub(crate) fn is_database_log(objects: &Objects, content: &ObjectId) -> Result<bool, Error> {
+    Ok(is_sqlite_log(&objects.blob_head(content, HEAD_BYTES)?))
+}
+
 /// Whether a recorded file is the shared memory of SQLite, which no undo is about.
 pub(crate) fn is_shared_memory(
     objects: &Objects,

@@ -391,3 +391,73 @@ fn a_file_that_is_created_while_somebody_scans_is_not_taken_for_an_ignored_one()
         assert!(lab.read("f0") == format!("{round}\n"), "round {round}");
     }
 }
+
+#[test]
+fn changes_in_a_directory_that_the_same_step_starts_to_ignore_are_undone_and_redone() {
+    let lab = Lab::new();
+    for name in ["changed", "removed", "same"] {
+        lab.write(&format!("dist/{name}"), "before\n");
+    }
+    lab.link("same", "dist/link");
+    let before = lab.manifest();
+    lab.step("s", "m1", "1", |lab| {
+        lab.write(".gitignore", "dist/\n");
+        lab.write("dist/changed", "AGENT\n");
+        lab.remove("dist/removed");
+    });
+    let after = lab.manifest();
+    assert!(lab.undo().is_complete());
+    assert_same(&lab.manifest(), &before, "undone");
+    assert!(lab.redo().is_complete());
+    assert_same(&lab.manifest(), &after, "redone");
+}
+
+#[test]
+fn a_conflict_in_a_file_that_the_step_started_to_ignore_can_be_forced() {
+    let lab = Lab::new();
+    lab.write("dist/conf", "a\nb\nc\n");
+    lab.step("s", "m1", "1", |lab| {
+        lab.write(".gitignore", "dist/\n");
+        lab.write("dist/conf", "a\nAGENT\nc\n");
+    });
+    lab.write("dist/conf", "a\nUSER\nc\n");
+    let report = lab.undo();
+    assert_eq!(report.conflicts.len(), 1, "{report:?}");
+    assert_eq!(lab.read("dist/conf"), "a\nUSER\nc\n");
+    let options = UndoOptions { force: true, ..UndoOptions::default() };
+    let report = lab.undo_with(&UndoScope::LastTurn, &options).unwrap();
+    assert!(report.is_complete(), "{report:?}");
+    assert_eq!(lab.read("dist/conf"), "a\nb\nc\n");
+}
+
+#[test]
+fn asking_for_ignored_files_also_removes_those_that_the_step_made() {
+    let lab = with_env();
+    lab.track();
+    let before = lab.manifest();
+    lab.step("s", "m1", "1", |lab| {
+        lab.write("made.log", "AGENT\n");
+        lab.write("code", "2\n");
+    });
+    let after = lab.manifest();
+    let options = UndoOptions { ignored: true, ..UndoOptions::default() };
+    assert!(lab.undo_with(&UndoScope::LastTurn, &options).unwrap().is_complete());
+    assert_same(&lab.manifest(), &before, "removed");
+    lab.redo();
+    assert_same(&lab.manifest(), &after, "made again");
+}
+
+#[test]
+fn an_ignored_file_that_may_have_been_there_before_the_step_is_not_removed() {
+    let lab = with_env();
+    // Too large to keep, so that only its name is known.
+    lab.write("old.log", "x".repeat(300 << 10));
+    lab.track();
+    lab.step("s", "m1", "1", |lab| {
+        lab.write("old.log", "AGENT\n");
+        lab.write("code", "2\n");
+    });
+    let options = UndoOptions { ignored: true, ..UndoOptions::default() };
+    lab.undo_with(&UndoScope::LastTurn, &options).unwrap();
+    assert_eq!((lab.read("old.log"), lab.read("code")), ("AGENT\n".into(), "1\n".into()));
+}

@@ -47,3 +47,22 @@ fn names_that_cannot_be_linked_again_are_reported() {
     assert_eq!(report.kept[0].reason, KeptReason::Separated);
     assert!(report.is_complete());
 }
+
+#[test]
+fn a_file_with_a_name_that_no_snapshot_looks_at_is_reported_as_separated() {
+    let lab = Lab::new();
+    lab.write(".gitignore", "ignored\n");
+    lab.write("a", "1\n");
+    lab.write("b", "1\n");
+    std::fs::hard_link(lab.path("a"), lab.path("ignored")).unwrap();
+    std::fs::hard_link(lab.path("b"), lab.dir().join("outside")).unwrap();
+    lab.step("s", "m1", "1", |lab| {
+        lab.write("a", "AGENT\n");
+        lab.write("b", "AGENT\n");
+    });
+    let report = lab.undo();
+    assert_eq!((lab.read("a"), lab.read("b")), ("1\n".into(), "1\n".into()));
+    let reported: Vec<_> = report.kept.iter().map(|kept| kept.path.to_string()).collect();
+    assert_eq!(reported, ["a", "b"], "{report:?}");
+    assert!(report.kept.iter().all(|kept| kept.reason == KeptReason::Separated));
+}

@@ -163,3 +163,24 @@ fn what_the_users_own_undo_removed_is_not_lost() {
         lab.workspace().recover(&tree_path("new"), &Default::default(), &Progress::default());
     assert!(matches!(result, Err(Error::NothingLost { .. })));
 }
+
+#[test]
+fn large_files_and_repositories_that_a_step_makes_are_listed_and_stay() {
+    let lab = small_limit();
+    lab.write("a", "one\n");
+    lab.begin(start("s", "m1", "1"));
+    lab.write("a", "AGENT\n");
+    lab.write("big.bin", noise(1, 5_000));
+    lab.write("sub/.git/HEAD", "ref: refs/heads/main\n");
+    let ended = lab.workspace().end_step("1", &Progress::default()).unwrap();
+    let report = lab.undo();
+    for listed in [&ended.uncaptured, &report.uncaptured] {
+        let made: Vec<_> =
+            listed.iter().map(|made| (made.path.as_slice(), made.change)).collect();
+        let created = UncapturedChange::Created;
+        assert_eq!(made, [(&b"big.bin"[..], created), (&b"sub/.git"[..], created)]);
+    }
+    assert!(report.is_complete(), "policy, and no loss: {report:?}");
+    assert!(lab.exists("big.bin") && lab.exists("sub/.git/HEAD"));
+    assert_eq!(lab.read("a"), "one\n");
+}

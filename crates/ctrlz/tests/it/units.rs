@@ -204,3 +204,33 @@ fn a_file_in_use_is_replaced_when_asked() {
     assert_eq!(lab.read("log"), "one\n");
     drop(open);
 }
+
+#[test]
+fn a_database_that_took_in_the_log_of_a_step_is_reported_and_can_be_forced() {
+    for ignored in [false, true] {
+        let lab = match ignored {
+            true => Lab::with_git(&[(".gitignore", "app.db*\n")]),
+            false => Lab::new(),
+        };
+        let old = database(1, 4);
+        lab.write("app.db", &old);
+        lab.write("other", "one\n");
+        lab.step("s", "m1", "1", |lab| {
+            lab.write("app.db-wal", wal(2));
+            lab.write("other", "AGENT\n");
+        });
+        // A reader closes the database, which moves the step's changes into it.
+        let newer = database(3, 4);
+        lab.write("app.db", &newer);
+        lab.remove("app.db-wal");
+        let report = lab.undo();
+        assert_eq!(lab.read("other"), "one\n", "the rest is undone");
+        assert_eq!(bytes_of(&lab, "app.db"), newer);
+        assert_eq!(report.conflicts.len(), 1, "{report:?}");
+        assert_eq!(report.conflicts[0].path.to_string(), "app.db");
+        let options = UndoOptions { force: true, ..UndoOptions::default() };
+        let report = lab.undo_with(&UndoScope::LastTurn, &options).unwrap();
+        assert!(report.is_complete(), "{report:?}");
+        assert_eq!(bytes_of(&lab, "app.db"), old);
+    }
+}
