@@ -41,6 +41,8 @@ export interface Entry {
   taken_back: boolean;
   boundary: { message: string; part: string | null } | null;
   forked: { session: string; message: string | null; operation: string } | null;
+  /** Set if an agent worked here without its steps being recorded. */
+  gap?: { why: string } | null;
   pinned: boolean;
   files: number | null;
   additions: number | null;

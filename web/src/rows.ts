@@ -173,7 +173,7 @@ export function titleOf(entry: Entry, nameOf: (step: string) => string | null): 
     case "fork":
       return `${entry.session ?? "A session"} goes on from ${entry.forked?.session ?? "another"}`;
     default:
-      return entry.label ?? kindName(entry.kind);
+      return entry.gap ? `Not recorded: ${entry.gap.why}` : (entry.label ?? kindName(entry.kind));
   }
 }
 

@@ -1330,7 +1330,7 @@ type OutsideChange struct {
 	Action *ActionKind `json:"action"`
 
 	// Why it stays: `not_asked`, `changed_since`, `not_captured`, `cannot_be_saved`, `repository`,
-	// `failed`, or one that is newer than this list; `null` if it is put back.
+	// `in_use`, `other_half`, `unit`, `failed`, or one that is newer than this list; `null` if it is put back.
 	Kept *string `json:"kept"`
 
 	// The new permissions, of `set_mode`.

@@ -1032,7 +1032,7 @@ export interface OutsideChange {
   action: ActionKind | null;
   /**
    * Why it stays: `not_asked`, `changed_since`, `not_captured`, `cannot_be_saved`, `repository`,
-   * `failed`, or one that is newer than this list; `null` if it is put back.
+   * `in_use`, `other_half`, `unit`, `failed`, or one that is newer than this list; `null` if it is put back.
    */
   kept: string | null;
   /** The new permissions, of `set_mode`. */
@@ -2155,6 +2155,7 @@ export type Kind =
   | "nothing_lost"
   | "binary"
   | "not_empty"
+  | "inside_repository"
   | "inside_work_tree"
   | "no_such_log"
   | "no_history"

@@ -32,7 +32,7 @@ pub(crate) struct Named {
 }
 
 /// Programs that change nothing that they name.
-const READING: [&str; 34] = [
+const READING: [&str; 33] = [
     "[",
     "basename",
     "cat",
@@ -44,7 +44,6 @@ const READING: [&str; 34] = [
     "dirname",
     "du",
     "echo",
-    "env",
     "false",
     "file",
     "grep",
@@ -75,9 +74,22 @@ const CHANGING: [&str; 20] = [
     "rmdir", "rsync", "sed", "shred", "tar", "tee", "truncate", "unlink",
 ];
 
-/// Programs that run the words after them.
-const WRAPPERS: [&str; 10] =
-    ["command", "doas", "exec", "ionice", "nice", "nohup", "stdbuf", "sudo", "time", "xargs"];
+/// Programs that run the words after them, with those of their options that take a word of their own.
+const WRAPPERS: [(&str, &[&str]); 13] = [
+    ("command", &[]),
+    ("doas", &["-u", "-C"]),
+    ("env", &["-u", "-C", "-S", "--unset", "--chdir"]),
+    ("exec", &["-a"]),
+    ("ionice", &["-c", "-n", "-t"]),
+    ("nice", &["-n"]),
+    ("nohup", &[]),
+    ("setsid", &[]),
+    ("stdbuf", &["-i", "-o", "-e"]),
+    ("sudo", &["-u", "-g", "-h", "-p", "-C", "-D"]),
+    ("time", &["-o", "-f"]),
+    ("timeout", &["-k", "-s"]),
+    ("xargs", &["-I", "-n", "-P", "-L", "-a", "-d", "-E", "-s"]),
+];
 
 const SHELLS: [&str; 6] = ["ash", "bash", "dash", "ksh", "sh", "zsh"];
 
@@ -127,6 +139,8 @@ impl Reader {
             "command" => self.command(node, text, depth),
             "file_redirect" => self.redirect(node, text),
             "variable_assignment" => self.assignment(node, text),
+            "for_statement" => self.for_loop(node, text, depth),
+            "pipeline" => self.pipeline(node, text, depth),
             "subshell" | "command_substitution" => {
                 let dir = self.dir.clone();
                 self.children(node, text, depth);
@@ -152,6 +166,69 @@ impl Reader {
         }
     }
 
+    /// Reads the body of a loop once for each word that its variable stands for.
+    fn for_loop(&mut self, node: Node<'_>, text: &str, depth: usize) {
+        const MAX_ROUNDS: usize = 100;
+        let name = node.child_by_field_name("variable").and_then(|name| source(name, text));
+        let (Some(name), Some(body)) = (name, node.child_by_field_name("body")) else {
+            return self.children(node, text, depth);
+        };
+        let mut cursor = node.walk();
+        let values: Vec<Node<'_>> = node.children_by_field_name("value", &mut cursor).collect();
+        self.children_that_run(node, text, depth);
+        let words = values.iter().map(|value| self.word(*value, text));
+        let words: Vec<Option<String>> = words.take(MAX_ROUNDS).collect();
+        if words.is_empty() {
+            return self.visit(body, text, depth + 1);
+        }
+        for word in words {
+            match word {
+                Some(word) => drop(self.variables.insert(name.to_owned(), word)),
+                None => drop(self.variables.remove(name)),
+            }
+            self.visit(body, text, depth + 1);
+        }
+    }
+
+    /// Names the words that `echo` and `printf` hand to `xargs` as if they stood behind it.
+    fn pipeline(&mut self, node: Node<'_>, text: &str, depth: usize) {
+        let mut cursor = node.walk();
+        let parts: Vec<Node<'_>> = node.named_children(&mut cursor).collect();
+        for pair in parts.windows(2) {
+            let [first, second] = pair else { continue };
+            let (Some(printed), Some(mut words)) =
+                (self.command_words(*first, text), self.command_words(*second, text))
+            else {
+                continue;
+            };
+            let name = |words: &[Option<String>]| words.first().cloned().flatten();
+            let prints = matches!(name(&printed).as_deref(), Some("echo" | "printf"));
+            if prints && name(&words).as_deref() == Some("xargs") {
+                let printed = printed.into_iter().skip(1).flatten();
+                words.extend(printed.flat_map(|word| lines_of(&word)).map(Some));
+                self.words(&words, depth + 1);
+            }
+        }
+        self.children(node, text, depth);
+    }
+
+    /// The words of a command; `None` if the node is something else.
+    fn command_words(&self, node: Node<'_>, text: &str) -> Option<Vec<Option<String>>> {
+        if node.kind() != "command" {
+            return None;
+        }
+        let mut cursor = node.walk();
+        let words = node.named_children(&mut cursor).filter_map(|child| match child.kind() {
+            "command_name" => Some(child.named_child(0).and_then(|name| self.word(name, text))),
+            "file_redirect"
+            | "heredoc_redirect"
+            | "herestring_redirect"
+            | "variable_assignment" => None,
+            _ => Some(self.word(child, text)),
+        });
+        Some(words.collect())
+    }
+
     fn redirect(&mut self, node: Node<'_>, text: &str) {
         let writes = source(node, text).is_some_and(|text| text.contains('>'));
         let target = node.child_by_field_name("destination");
@@ -162,20 +239,12 @@ impl Reader {
 
     fn command(&mut self, node: Node<'_>, text: &str, depth: usize) {
         let mut cursor = node.walk();
-        let mut words: Vec<Option<String>> = Vec::new();
-        for child in node.named_children(&mut cursor) {
-            match child.kind() {
-                "command_name" => {
-                    words.push(child.named_child(0).and_then(|name| self.word(name, text)));
-                }
-                "file_redirect" => self.redirect(child, text),
-                "heredoc_redirect" | "herestring_redirect" => (),
-                // Set for this command alone.
-                "variable_assignment" => (),
-                _ => words.push(self.word(child, text)),
-            }
+        let children: Vec<Node<'_>> = node.named_children(&mut cursor).collect();
+        for redirect in children.iter().filter(|child| child.kind() == "file_redirect") {
+            self.redirect(*redirect, text);
         }
         self.children_that_run(node, text, depth);
+        let words = self.command_words(node, text).unwrap_or_default();
         self.words(&words, depth);
     }
 
@@ -201,11 +270,8 @@ impl Reader {
         let Some((Some(program), rest)) = words.split_first() else { return };
         let program = unescaped(program);
         let name = program.rsplit('/').next().unwrap_or_default();
-        if WRAPPERS.contains(&name) {
-            let is_option =
-                |word: &&Option<String>| word.as_ref().is_some_and(|word| word.starts_with('-'));
-            let options = rest.iter().take_while(is_option).count();
-            return self.words(&rest[options..], depth + 1);
+        if let Some((wrapper, with_word)) = WRAPPERS.iter().find(|(known, _)| *known == name) {
+            return self.words(wrapped(wrapper, with_word, rest), depth + 1);
         }
         if matches!(name, "cd" | "pushd") {
             return self.change_dir(rest.first());
@@ -315,6 +381,25 @@ impl Reader {
     }
 }
 
+/// The words that a wrapper runs: without its own options, and what `env` and `timeout` take first.
+fn wrapped<'a>(
+    wrapper: &str,
+    with_word: &[&str],
+    mut words: &'a [Option<String>],
+) -> &'a [Option<String>] {
+    while let Some((Some(word), rest)) = words.split_first() {
+        let is_assignment = wrapper == "env" && word.contains('=');
+        words = match with_word.contains(&word.as_str()) {
+            true => rest.get(1..).unwrap_or_default(),
+            false if word.starts_with('-') || is_assignment => rest,
+            false => break,
+        };
+    }
+    // The first word of `timeout` is how long it waits.
+    let own = usize::from(wrapper == "timeout");
+    words.get(own..).unwrap_or_default()
+}
+
 fn parse(text: &str) -> Option<Tree> {
     let mut parser = Parser::new();
     parser.set_language(&tree_sitter_bash::LANGUAGE.into()).ok()?;
@@ -327,6 +412,12 @@ fn parse(text: &str) -> Option<Tree> {
 
 fn source<'a>(node: Node<'_>, text: &'a str) -> Option<&'a str> {
     text.get(node.byte_range())
+}
+
+/// The lines of a word that `xargs` reads, with the escapes of `printf` resolved.
+fn lines_of(word: &str) -> Vec<String> {
+    let lines = word.replace("\\\\n", "\n").replace("\\\\0", "\n");
+    lines.split_whitespace().filter(|line| !line.contains('%')).map(str::to_owned).collect()
 }
 
 /// Inside double quotes a backslash protects only these.
@@ -557,6 +648,23 @@ mod tests {
         check("find . -name '*.o' -delete", &["/p", "/p/*.o"]);
         check("rm ../x ./y //z", &["/p/y", "/x", "/z"]);
         check("mv a b | tee c", &["/p/a", "/p/b", "/p/c"]);
+    }
+
+    #[test]
+    fn wrappers_loops_and_lists_for_xargs_hide_no_path() {
+        check("env A=1 -u B rm /x", &["/x"]);
+        check("timeout -k 5 10s rm /x", &["/x"]);
+        check("sudo -u me nice -n 5 rm /x", &["/x"]);
+        check("setsid rm /x", &["/x"]);
+        check("for f in /x ~/y z; do rm -f \"$f\"; done", &["/home/me/y", "/p/z", "/x"]);
+        check(
+            "for d in /a /b; do for f in 1 2; do rm $d/$f; done; done",
+            &["/a/1", "/a/2", "/b/1", "/b/2"],
+        );
+        check("for f in $(rm inner); do :; done", &["/p/inner"]);
+        check("echo /x 'y' | xargs rm", &["/p/y", "/x"]);
+        check("printf '%s\\n' /x /y | xargs -n 1 rm -f", &["/x", "/y"]);
+        check("printf '/x\\n/y\\n' | xargs rm", &["/x", "/y"]);
     }
 
     #[test]

@@ -39,6 +39,7 @@ fn main() -> ExitCode {
             return show_usage(&Cli::described().try_get_matches().err().unwrap_or(message));
         }
     };
+    render::remember_program(&cli.global);
     let mut out = Output::new(cli.global.json);
     let outcome = run(&cli, &mut out).and_then(|done| out.finish().map(|()| done));
     match outcome {

@@ -1,13 +1,40 @@
 //! The only code that writes to the terminal: data to standard output, the rest to standard error.
 
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ctrlz::{OperationKind, Skipped, StepInfo, escape};
 use ctrlz_wire::WireError;
 use serde::Serialize;
 
+use crate::args::GlobalArgs;
 use crate::failure::Failure;
+
+static PROGRAM: OnceLock<String> = OnceLock::new();
+
+/// How this program was called: its name and the options that say where it acts, so that a command
+/// which a report suggests acts in the same place.
+pub(crate) fn program() -> &'static str {
+    PROGRAM.get().map_or("ctrlz", String::as_str)
+}
+
+/// Remembers the options that say where this program acts.
+pub(crate) fn remember_program(args: &GlobalArgs) {
+    let options = [
+        ("-C", &args.directory),
+        ("--data-dir", &args.data_dir),
+        ("--store", &args.store),
+        ("--config", &args.config),
+    ];
+    let given = options.iter().filter_map(|(name, value)| {
+        let value = value.as_ref()?;
+        Some(format!(" {name} {}", shell_word(value.as_os_str().as_bytes())))
+    });
+    // Set once per process.
+    PROGRAM.set(format!("ctrlz{}", given.collect::<String>())).ok();
+}
 
 /// Standard output, which remembers whether its reader has gone.
 pub(crate) struct Output {

@@ -249,7 +249,7 @@ pub struct OutsideChange {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<u32>,
     /// Why it stays: `not_asked`, `changed_since`, `not_captured`, `cannot_be_saved`, `repository`,
-    /// `failed`, or one that is newer than this list; `null` if it is put back.
+    /// `in_use`, `other_half`, `unit`, `failed`, or one that is newer than this list; `null` if it is put back.
     pub kept: Option<String>,
     /// The reason in words.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -273,6 +273,9 @@ impl From<&ctrlz::OutsideChange> for OutsideChange {
             OutsideKept::NotCaptured { .. } => "not_captured",
             OutsideKept::CannotBeSaved { .. } => "cannot_be_saved",
             OutsideKept::Repository => "repository",
+            OutsideKept::InUse { .. } => "in_use",
+            OutsideKept::OtherHalf => "other_half",
+            OutsideKept::Unit => "unit",
             // A reason that this version does not know is a failure as well.
             _ => "failed",
         });

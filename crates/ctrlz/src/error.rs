@@ -141,6 +141,12 @@ pub enum Error {
         /// The directory.
         path: PathBuf,
     },
+    /// A place to write to lies inside the directory of a version control system.
+    #[error("{} lies inside a repository's own directory", shown(path))]
+    InsideRepository {
+        /// The place that was named.
+        path: PathBuf,
+    },
     /// A directory that should be a work tree of its own lies in this one.
     #[error("{} lies inside the work tree", shown(path))]
     InsideWorkTree {
@@ -459,6 +465,7 @@ impl Error {
             | Error::BringsPurged { .. }
             | Error::MassChange { .. }
             | Error::NotEmpty { .. }
+            | Error::InsideRepository { .. }
             | Error::InsideWorkTree { .. }
             | Error::SessionExists { .. }
             | Error::StillThere { .. }
@@ -518,6 +525,7 @@ impl Error {
             Error::NothingLost { .. } => "`ctrlz log --lost` lists files that disappeared",
             Error::Binary { .. } => "`ctrlz recover --list PATH` lists its versions",
             Error::NotEmpty { .. } => "name a directory that does not exist yet",
+            Error::InsideRepository { .. } => "name a place that is in no .git",
             Error::InsideWorkTree { .. } => "name a directory outside the work tree",
             Error::SessionExists { .. } => "choose another id; `ctrlz sessions` lists those taken",
             Error::NothingToUndo => "`ctrlz log` shows what was done and what is taken back",
@@ -611,6 +619,7 @@ impl Error {
             Error::UnknownPlan { .. } => "unknown_plan",
             Error::NothingLost { .. } => "nothing_lost",
             Error::NotEmpty { .. } => "not_empty",
+            Error::InsideRepository { .. } => "inside_repository",
             Error::InsideWorkTree { .. } => "inside_work_tree",
             Error::SessionExists { .. } => "session_exists",
             Error::Binary { .. } => "binary",

@@ -1059,7 +1059,7 @@ class OutsideChange:
     """What putting it back does or did; `null` if it stays whatever is asked for."""
     kept: Optional[str]
     """Why it stays: `not_asked`, `changed_since`, `not_captured`, `cannot_be_saved`, `repository`,
-    `failed`, or one that is newer than this list; `null` if it is put back.
+    `in_use`, `other_half`, `unit`, `failed`, or one that is newer than this list; `null` if it is put back.
     """
     path: str
     """The path, absolute."""

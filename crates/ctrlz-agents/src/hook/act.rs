@@ -42,6 +42,8 @@ pub struct Outcome {
     pub borrowed: u64,
     /// Why files outside of the project could not be kept, if so.
     pub outside_failed: Option<String>,
+    /// The hook before the tool call did not finish, so that the call is no step.
+    pub cut_off: bool,
 }
 
 /// Does what the event means, and updates what is known of its session.
@@ -79,7 +81,13 @@ pub fn act(
             let named = reach(&tool, workspace.root(), scene.home);
             let start = step_start(event, &turn, call, named, scene.owner);
             let start = StepStart { named_time: scene.named_time, ..start };
-            let begun = workspace.begin_step(start, progress)?;
+            let step = start.info.step.clone();
+            memory.beginning.push(step.clone());
+            // A hook that is killed leaves this for the event after the tool call.
+            memory.save().ok();
+            let begun = workspace.begin_step(start, progress);
+            memory.beginning.retain(|known| *known != step);
+            let begun = begun?;
             outcome.borrowed = begun.borrowed;
             for path in &begun.not_kept {
                 outcome.notice.say(&format!(
@@ -95,6 +103,11 @@ pub fn act(
             memory.ran.extend(ran.clone());
             // Before the work tree is waited for; losing it costs the evidence.
             memory.save().ok();
+            let open = workspace.open_steps()?;
+            let is_open = |step: &String| open.iter().any(|open| open.step == *step);
+            let ended = |step: &String| ran.iter().any(|(ran, _)| ran == step);
+            outcome.cut_off = memory.beginning.iter().any(|step| ended(step) && !is_open(step));
+            memory.beginning.retain(|step| !ended(step));
             outcome.notice = end(&ran, StepEnd::default(), scene, progress)?;
             memory.ran.retain(|known| !ran.contains(known));
         }

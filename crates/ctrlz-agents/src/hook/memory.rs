@@ -79,6 +79,8 @@ pub struct Memory {
     /// Steps of the turn whose tools have run, and for how long, in milliseconds. If a step could not
     /// be ended then, the end of its batch must not take its tool for refused.
     pub ran: Vec<(String, Option<u64>)>,
+    /// Steps whose beginning is being recorded. One that is left here and not open was cut off.
+    pub beginning: Vec<String>,
     /// The client's process.
     pub process: Option<ClientProcess>,
     /// The process ran several hooks. Otherwise it may be a helper that the client starts for each.

@@ -10,7 +10,7 @@ use super::undo::show;
 use crate::failure::Failure;
 use crate::place::{Place, hash};
 use crate::progress::watched;
-use crate::render::Output;
+use crate::render::{self, Output};
 
 /// Carry out the plan that --dry-run showed, and nothing else
 ///
@@ -48,10 +48,12 @@ fn way_back(place: &Place, report: &UndoReport) -> Result<Vec<String>, Failure> 
     let query = TimelineQuery { limit: 1, files: 0, ..TimelineQuery::default() };
     let newest = place.workspace.timeline(&query)?.into_iter().next();
     Ok(match newest {
-        Some(newest) if newest.kind == OperationKind::Undo => vec!["redo: ctrlz redo".into()],
+        Some(newest) if newest.kind == OperationKind::Undo => {
+            vec![format!("redo: {} redo", render::program())]
+        }
         Some(newest) if newest.kind == OperationKind::Revert => {
             ways_on(&newest.session.unwrap_or_default())
         }
-        _ => vec![format!("undo: ctrlz restore --exact {safety}")],
+        _ => vec![format!("undo: {} restore --exact {safety}", render::program())],
     })
 }

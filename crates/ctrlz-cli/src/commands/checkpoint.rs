@@ -56,7 +56,8 @@ pub(crate) fn run(place: &Place, args: &CheckpointArgs, out: &mut Output) -> Res
     out.line(&format!("checkpoint {}", short_name(&checkpoint)))?;
     out.line(&format!("snapshot   {}", checkpoint.snapshot))?;
     let name = checkpoint.label.as_deref().unwrap_or(short_name(&checkpoint));
-    out.line(&format!("back to it: ctrlz restore --exact {}", shell_word(name.as_bytes())))?;
+    let program = render::program();
+    out.line(&format!("back to it: {program} restore --exact {}", shell_word(name.as_bytes())))?;
     Ok(Done::of(complete))
 }
 

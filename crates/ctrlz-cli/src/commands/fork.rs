@@ -58,8 +58,8 @@ pub(crate) fn run(place: &Place, args: &ForkArgs, out: &mut Output) -> Result<Do
             show_kept(&report.kept, Detail::Named, out)?;
         }
         _ => {
-            let word = shell_word(forked.operation.as_bytes());
-            out.line(&format!("no file was touched; its state: ctrlz restore --exact {word}"))?;
+            let (word, program) = (shell_word(forked.operation.as_bytes()), render::program());
+            out.line(&format!("no file was touched; its state: {program} restore --exact {word}"))?;
         }
     }
     Ok(Done::of(complete))

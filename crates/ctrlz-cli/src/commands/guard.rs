@@ -63,7 +63,8 @@ fn say(failed: &str, report: &UndoReport) {
     match report.after {
         Some(_) => {
             let paths = render::paths(report.done.len());
-            render::note(&format!("{failed}; {paths} put back; redo: ctrlz redo"));
+            let program = render::program();
+            render::note(&format!("{failed}; {paths} put back; redo: {program} redo"));
         }
         None => render::note(&format!("{failed}, and nothing of it could be undone")),
     }

@@ -241,6 +241,11 @@ impl Hook {
             let why = format!("files outside of the project could not be captured: {why}");
             keep(failures, event.client, &event.name, &why);
         }
+        if outcome.cut_off {
+            let why = "the hook before the tool call did not finish, so what the call changed counts as \
+                       made outside of a step";
+            keep(failures, event.client, &event.name, why);
+        }
         if outcome.wants_baseline {
             // Whoever starts it does not wait for it: it holds nothing of ours.
             detached::start(&place, &["hook", "--baseline"]).ok();

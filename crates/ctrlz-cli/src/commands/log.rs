@@ -88,7 +88,8 @@ fn show_lost(place: &Place, args: &LogArgs, out: &mut Output) -> Result<Done, Fa
     for LostFile { path, at_millis, kind, step, .. } in all.iter().take(limit(args)) {
         let by = render::origin(*kind, step.as_ref());
         let age = render::age(*at_millis);
-        out.line(&format!("{age:<14}  {path}  by {by}  ctrlz recover {}", place.typed(path)))?;
+        let command = format!("{} recover {}", render::program(), place.typed(path));
+        out.line(&format!("{age:<14}  {path}  by {by}  {command}"))?;
     }
     for lost in uncaptured.iter().take(limit(args)) {
         let by = render::origin(OperationKind::Step, Some(&lost.step));

@@ -96,7 +96,7 @@ fn list(place: &Place, path: &TreePath, out: &mut Output) -> Result<Done, Failur
         out.json(&Versions { path: path.into(), versions, total, next: None })?;
         return Ok(Done::Complete);
     }
-    let typed = place.typed(path);
+    let (typed, program) = (place.typed(path), render::program());
     let origins: Vec<String> = versions
         .iter()
         .map(|version| render::origin(version.kind, version.step.as_ref()))
@@ -105,7 +105,9 @@ fn list(place: &Place, path: &TreePath, out: &mut Output) -> Result<Done, Failur
     for (Version { content, operation, at_millis, .. }, origin) in versions.iter().zip(origins) {
         let age = render::age(*at_millis);
         out.line(&match content {
-            Some(_) => format!("{age:<14}  {origin:<width$}  ctrlz restore {operation} -- {typed}"),
+            Some(_) => {
+                format!("{age:<14}  {origin:<width$}  {program} restore {operation} -- {typed}")
+            }
             None => format!("{age:<14}  {origin:<width$}  deleted"),
         })?;
     }

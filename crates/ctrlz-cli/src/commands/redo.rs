@@ -7,7 +7,7 @@ use super::undo::{show, show_plan};
 use crate::failure::Failure;
 use crate::place::Place;
 use crate::progress::watched;
-use crate::render::Output;
+use crate::render::{self, Output};
 
 /// Bring back what the last undo took back
 ///
@@ -49,13 +49,14 @@ pub(crate) fn run(place: &Place, args: &RedoArgs, out: &mut Output) -> Result<Do
     let report = watched(|progress| place.workspace.redo(&options, progress))?;
     show(place, "redo", &report, out)?;
     if !out.is_json() {
-        out.line(&way_back(&place.workspace.steps()?, &report))?;
+        out.line(&way_back(&place.workspace.steps()?, &report, args.force))?;
     }
     Ok(Done::of(report.is_complete()))
 }
 
-/// The command that takes exactly this redo back.
-fn way_back(steps: &[StepRecord], report: &UndoReport) -> String {
+/// The command that takes exactly this redo back. An undo of the steps would not bring back what a
+/// forced redo replaced.
+fn way_back(steps: &[StepRecord], report: &UndoReport, forced: bool) -> String {
     let Some(safety) = report.safety_operation.as_ref().filter(|_| report.after.is_some()) else {
         return "nothing was redone; --force takes the versions of before the undo".into();
     };
@@ -67,8 +68,9 @@ fn way_back(steps: &[StepRecord], report: &UndoReport) -> String {
         left().filter(same).all(|info| report.steps.contains(&info.step))
             && report.steps.iter().all(|step| left().filter(same).any(|info| info.step == *step))
     });
-    match is_last_turn {
-        true => "undo: ctrlz undo".into(),
-        false => format!("undo: ctrlz restore --exact {safety}"),
+    let program = render::program();
+    match is_last_turn && !forced {
+        true => format!("undo: {program} undo"),
+        false => format!("undo: {program} restore --exact {safety}"),
     }
 }

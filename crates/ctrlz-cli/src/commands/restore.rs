@@ -164,7 +164,8 @@ pub(super) fn show_report(
     if report.after != report.safety || !report.done.is_empty() {
         // The operation, not the hash: the restore may have changed nothing but permissions.
         out.line(&format!("before: {}", report.safety))?;
-        out.line(&format!("undo: ctrlz restore --exact {}", report.safety_operation))?;
+        let (program, operation) = (render::program(), &report.safety_operation);
+        out.line(&format!("undo: {program} restore --exact {operation}"))?;
     }
     Ok(Done::of(complete))
 }

@@ -15,7 +15,7 @@ use super::unrevert::pending;
 use crate::failure::Failure;
 use crate::place::Place;
 use crate::progress::watched;
-use crate::render::{Output, printable, shell_word};
+use crate::render::{self, Output, printable, shell_word};
 
 /// More than any list of changed files takes.
 const MAX_PATCHES_BYTES: u64 = 256 << 20;
@@ -115,10 +115,10 @@ fn to_message(
 
 /// What can be done after a revert.
 pub(super) fn ways_on(session: &str) -> Vec<String> {
-    let word = shell_word(session.as_bytes());
+    let (word, program) = (shell_word(session.as_bytes()), render::program());
     vec![
-        "take it back: ctrlz unrevert".into(),
-        format!("make it final: ctrlz revert --commit --session {word}; new work does it too"),
+        format!("take it back: {program} unrevert"),
+        format!("make it final: {program} revert --commit --session {word}; new work does it too"),
     ]
 }
 
@@ -138,7 +138,7 @@ fn commit(place: &Place, session: Option<&str>, out: &mut Output) -> Result<Done
     for message in &state.messages {
         out.line(&printable(message))?;
     }
-    out.line("bring the files back: ctrlz redo")?;
+    out.line(&format!("bring the files back: {} redo", render::program()))?;
     Ok(Done::Complete)
 }
 

@@ -73,11 +73,16 @@ pub(crate) fn run(place: Result<Place, Failure>, args: &RunArgs) -> Result<Done,
     let Ran { status, step } = run_as_step(place, &args.step)?;
     if let Some((_, ended)) = step {
         let way_back = match args.step.message {
-            None => "ctrlz undo".into(),
+            None => format!("{} undo", render::program()),
             // The last turn may be more than this step.
-            Some(_) => format!("ctrlz undo --step {}", ended.step),
+            Some(_) => format!("{} undo --step {}", render::program(), ended.step),
         };
         render::note(&match ended.files.len() {
+            0 if ended.changed => {
+                format!(
+                    "ctrlz: only permissions, directories or ignored files changed; undo: {way_back}"
+                )
+            }
             0 => "ctrlz: no files changed".into(),
             count => format!("ctrlz: {} changed; undo: {way_back}", render::files(count)),
         });
@@ -125,7 +130,11 @@ pub(super) fn run_as_step(place: Result<Place, Failure>, args: &StepArgs) -> Res
         Err(error) => {
             let why = render::message(&error);
             render::note(&format!("ctrlz: the state after the command was not recorded: {why}"));
-            render::note(&format!("the state before it: ctrlz restore --exact {}", step.before));
+            let program = render::program();
+            render::note(&format!(
+                "the state before it: {program} restore --exact {}",
+                step.before
+            ));
             Ok(Ran { status, step: None })
         }
     }

@@ -85,7 +85,7 @@ fn show_operation(place: &Place, entry: &TimelineEntry, out: &mut Output) -> Res
     }
     out.line(&format!("recorded  {}", render::age(entry.at_millis)))?;
     out.line(&format!("snapshot  {}", entry.snapshot))?;
-    out.line(&format!("back      ctrlz restore --exact {}", entry.operation))?;
+    out.line(&format!("back      {} restore --exact {}", render::program(), entry.operation))?;
     match entry.before {
         Some(before) if before != entry.snapshot => {
             out.line("")?;
@@ -129,7 +129,8 @@ fn show_step(
         out.line("")?;
         return records.iter().try_for_each(|record| show_record(place, record, out));
     }
-    out.line(&format!("undo      ctrlz undo --step {}", shell_word(step.as_bytes())))?;
+    let program = render::program();
+    out.line(&format!("undo      {program} undo --step {}", shell_word(step.as_bytes())))?;
     out.line("")?;
     Ok(place.workspace.deeds_diff(&Deeds::Step(step.to_owned()), out)?)
 }

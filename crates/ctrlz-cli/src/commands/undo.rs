@@ -106,9 +106,9 @@ pub(crate) fn run(place: &Place, args: &UndoArgs, out: &mut Output) -> Result<Do
     let report = watched(|progress| place.workspace.undo(&scope, &options, progress))?;
     show(place, "undo", &report, out)?;
     if !out.is_json() {
-        out.line(match report.after {
-            Some(_) => "redo: ctrlz redo",
-            None => "nothing was undone; --force takes the earlier versions",
+        out.line(&match report.after {
+            Some(_) => format!("redo: {} redo", render::program()),
+            None => "nothing was undone; --force takes the earlier versions".into(),
         })?;
     }
     out.finish()?;
@@ -159,7 +159,7 @@ pub(super) fn show_plan(
     show(place, verb, report, out)?;
     if !out.is_json() {
         out.line(&format!("plan {}", report.plan))?;
-        out.line(&format!("apply it: ctrlz apply {}", report.plan))?;
+        out.line(&format!("apply it: {} apply {}", render::program(), report.plan))?;
     }
     Ok(Done::of(report.is_complete()))
 }
@@ -206,7 +206,7 @@ pub(super) fn show(
     for left in &report.ignored {
         out.line(&format!("= ignored    {}: {}", left.path, printable(&left.why)))?;
     }
-    show_outside(report, out)?;
+    show_outside(verb, report, out)?;
     if let Some(hint) = &report.git_hint {
         out.line(&format!("your git moved too; to move it back: {}", printable(hint)))?;
     }
@@ -214,20 +214,23 @@ pub(super) fn show(
 }
 
 /// Shows what becomes of paths outside of the project.
-fn show_outside(report: &UndoReport, out: &mut Output) -> Result<(), Failure> {
+fn show_outside(verb: &str, report: &UndoReport, out: &mut Output) -> Result<(), Failure> {
     let changes = &report.outside;
     match (changes.is_empty(), report.outside_asked) {
         (true, _) => return Ok(()),
         (false, true) => out.line("outside of the project:")?,
-        (false, false) => {
+        // No other command reaches outside of the project.
+        (false, false) if verb.ends_with("undo") => {
             out.line("changed outside of the project, and left; --outside puts it back:")?;
         }
+        (false, false) => out.line("changed outside of the project, and left:")?,
     }
     for change in changes {
         out.line(&outside_line(change))?;
     }
     if changes.iter().any(|change| change.kept == Some(OutsideKept::Repository)) {
-        out.line("the captured repository: ctrlz recover --git --into DIR")?;
+        let program = render::program();
+        out.line(&format!("the captured repository: {program} recover --git --into DIR"))?;
     }
     Ok(())
 }
@@ -295,8 +298,9 @@ pub(super) fn kept_lines(report: &UndoReport) -> Vec<String> {
         let who = gap.agents().join(", ");
         let who = if who.is_empty() { "an agent".into() } else { who };
         printable(&format!(
-            "! stays      newer work of {who}, {}; `ctrlz restore --exact {before}` takes it back",
-            gap.describe()
+            "! stays      newer work of {who}, {}; `{} restore --exact {before}` takes it back",
+            gap.describe(),
+            render::program()
         ))
     });
     let unrecorded = report.not_recorded.iter().map(|why| {

@@ -7,7 +7,7 @@ use super::undo::{show, show_plan};
 use crate::failure::Failure;
 use crate::place::Place;
 use crate::progress::watched;
-use crate::render::{Output, shell_word};
+use crate::render::{self, Output, shell_word};
 
 /// Take a revert back, as long as it is not final
 ///
@@ -55,7 +55,8 @@ pub(crate) fn run(place: &Place, args: &UnrevertArgs, out: &mut Output) -> Resul
     let report = watched(|progress| workspace.unrevert(&session, &options, progress))?;
     show(place, "brought back", &report, out)?;
     if !out.is_json() {
-        out.line(&format!("revert again: ctrlz revert {}", named(&session, &boundary)))?;
+        let program = render::program();
+        out.line(&format!("revert again: {program} revert {}", named(&session, &boundary)))?;
     }
     Ok(Done::of(report.is_complete()))
 }

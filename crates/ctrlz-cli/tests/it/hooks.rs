@@ -754,3 +754,29 @@ fn parallel_commands_are_told_apart_by_what_they_write() {
     let left = [bench.read("one"), bench.read("two")];
     assert_eq!(left.iter().flatten().count(), 1, "{left:?}");
 }
+
+#[test]
+fn a_hook_that_is_killed_before_its_tool_call_leaves_a_trace() {
+    let bench = Bench::new();
+    bench.write("a", "1\n");
+    bench.call("t1", "toolu_1", "echo 2 > a");
+    let lock = find(&bench.data, "lock").expect("the work tree has a lock");
+    let file = std::fs::File::options().write(true).open(lock).unwrap();
+    file.lock().unwrap();
+    let event = bench.bash("t1", "PreToolUse", "toolu_2", "echo 3 > a");
+    let mut hook = bench.command(&["hook", "claude-code"]);
+    let mut hook = hook.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    hook.stdin.take().unwrap().write_all(event.to_string().as_bytes()).unwrap();
+    let is_begun = |(_, bytes): &(std::path::PathBuf, Vec<u8>)| {
+        String::from_utf8_lossy(bytes).contains("toolu_2")
+    };
+    bench.wait_for("the hook to begin its step", || {
+        contents(&bench.data.join("agents/sessions")).iter().any(is_begun)
+    });
+    hook.kill().unwrap();
+    hook.wait().unwrap();
+    drop(file);
+    bench.shell("echo 3 > a");
+    bench.hook("claude-code", &bench.bash("t1", "PostToolUse", "toolu_2", "echo 3 > a"));
+    assert!(bench.ok(&["status"]).contains("did not finish"), "{}", bench.ok(&["status"]));
+}

@@ -479,8 +479,7 @@ fn each_version_of_a_file_is_listed_with_its_way_back() {
     for (line, text) in [(lines[1], "three\n"), (lines[2], "two\n"), (lines[3], "one\n")] {
         let words = line.split_once("ctrlz ").unwrap().1;
         assert!(words.ends_with(" -- f"), "{list}");
-        let words: Vec<&str> = ["-C", "sub"].into_iter().chain(words.split(' ')).collect();
-        bench.ok(&words);
+        bench.ok(&words.split(' ').collect::<Vec<_>>());
         assert_eq!(bench.read("sub/f").unwrap(), text);
     }
     let json = bench.json(&["recover", "--list", "sub/f"]);
@@ -604,4 +603,43 @@ fn names_that_agents_choose_cannot_steer_a_terminal_here_either() {
         let text = bench.ok(words);
         assert!(!text.contains(['\u{1b}', '\u{202e}']), "{words:?}: {text:?}");
     }
+}
+
+#[test]
+fn suggested_commands_act_where_the_command_itself_acted() {
+    let bench = Bench::new();
+    bench.write("a", "1\n");
+    let store = ["--store", ".agent/snapshots"];
+    let ran = bench.run(&[&store[..], &["run", "--", "sh", "-c", "echo 2 > a"]].concat());
+    assert!(ran.stderr.contains("undo: ctrlz --store .agent/snapshots undo"), "{ran:?}");
+    let undone = bench.ok(&[&store[..], &["undo"]].concat());
+    assert!(undone.contains("redo: ctrlz --store .agent/snapshots redo"), "{undone}");
+    assert!(bench.ok(&[&store[..], &["redo"]].concat()).contains("undo: ctrlz --store"));
+}
+
+#[test]
+fn what_a_forced_redo_replaced_comes_back_by_the_suggested_command() {
+    let bench = Bench::new();
+    bench.write("a", "1\n");
+    bench.run(&["run", "--", "sh", "-c", "echo AGENT > a"]);
+    bench.ok(&["undo"]);
+    bench.write("a", "USER\n");
+    let redone = bench.ok(&["redo", "--force"]);
+    assert_eq!(bench.read("a").as_deref(), Some("AGENT\n"));
+    let command = redone.lines().find_map(|line| line.strip_prefix("undo: ctrlz ")).unwrap();
+    bench.ok(&command.split(' ').collect::<Vec<_>>());
+    assert_eq!(bench.read("a").as_deref(), Some("USER\n"));
+}
+
+#[test]
+fn a_change_of_permissions_alone_is_a_change_that_can_be_undone() {
+    let bench = Bench::new();
+    bench.write("a", "1\n");
+    let ran = bench.run(&["run", "--", "chmod", "600", "a"]);
+    assert!(
+        ran.stderr.contains("only permissions") && ran.stderr.contains("ctrlz undo"),
+        "{ran:?}"
+    );
+    let ran = bench.run(&["run", "--", "true"]);
+    assert!(ran.stderr.contains("no files changed"), "{ran:?}");
 }

@@ -205,6 +205,7 @@ fn of_names() -> Vec<Method> {
                 "no_such_message",
                 "session_exists",
                 "not_empty",
+                "inside_repository",
                 "inside_work_tree",
                 "no_space",
             ],

@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::git::{
     Commit, EntryKind, Kind, ObjectId, TreeEntry, encode_commit, encode_tree, hash_object,
 };
+use crate::outside::check_place;
 use crate::path::TreePath;
 use crate::scan::Progress;
 use crate::store::{
@@ -105,6 +106,7 @@ impl Workspace {
         options: &ExportOptions,
         progress: &Progress,
     ) -> Result<Exported, Error> {
+        check_place(file)?;
         let nothing = || Error::NoHistory { path: self.root().to_owned() };
         let (store, work_tree) = self.existing()?.ok_or_else(nothing)?;
         let patience = self.options().patience;

@@ -8,7 +8,8 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use super::Stat;
+use super::{Dir, FileKind, Stat};
+use crate::path::split;
 
 /// The processes whose use of a file matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +30,7 @@ pub(crate) enum InUse {
 }
 
 /// Asks whether another process uses an open file, which must be open for reading only.
-pub(crate) fn in_use(file: &File, users: Users) -> InUse {
+fn in_use(file: &File, users: Users) -> InUse {
     let kind = match users {
         Users::Writers => libc::F_RDLCK,
         Users::All => libc::F_WRLCK,
@@ -54,6 +55,22 @@ pub(crate) fn in_use(file: &File, users: Users) -> InUse {
         Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => InUse::Yes,
         Err(_) => InUse::Unknown,
     }
+}
+
+/// Asks whether another process uses the file at a path below `root`, and which one; `None` if there
+/// is no file.
+pub(crate) fn use_of(root: &Dir, path: &[u8], users: Users) -> Option<(InUse, Option<String>)> {
+    let (parent, name) = split(path);
+    let dir = root.open_below(parent).ok()?;
+    let stat = dir.stat(name).ok()??;
+    if stat.kind != FileKind::File {
+        return None;
+    }
+    let Ok(file) = dir.open_file(name) else { return Some((InUse::Unknown, None)) };
+    let answer = in_use(&file, users);
+    drop(file);
+    let process = if answer == InUse::Yes { process_using(&stat) } else { None };
+    Some((answer, process))
 }
 
 /// `fcntl` with a number as its argument.
@@ -86,7 +103,7 @@ fn has_sqlite_lock(file: &File) -> bool {
 
 /// The name and number of a process that has a file open or mapped, for messages. Best effort:
 /// processes of other users cannot be looked into.
-pub(crate) fn process_using(file: &Stat) -> Option<String> {
+fn process_using(file: &Stat) -> Option<String> {
     const MAX_TIME: Duration = Duration::from_millis(300);
     let end = Instant::now() + MAX_TIME;
     let own = std::process::id();

@@ -14,6 +14,8 @@ mod planning;
 mod putting_back;
 mod state;
 
+use std::collections::HashSet;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -22,7 +24,7 @@ use crate::git::ObjectId;
 use crate::store::{PackWriter, Store, WorkTree};
 
 use capture::{Capture, Captures};
-use planning::{OnConflict, plan_captures};
+use planning::plan_captures;
 use state::{Budget, Hashing, Reader, Storing};
 
 pub(crate) use planning::OutsidePlan;
@@ -79,6 +81,15 @@ pub enum OutsideKept {
     },
     /// It belongs to a version control system.
     Repository,
+    /// Another process has it open.
+    InUse {
+        /// The process, if its name is known.
+        process: Option<String>,
+    },
+    /// It holds the only copy of something that the same undo does not bring back.
+    OtherHalf,
+    /// It is a database whose log lies beside it and was not captured with it.
+    Unit,
     /// Putting it back failed, and nothing was changed.
     Failed {
         /// Why.
@@ -95,6 +106,12 @@ impl OutsideKept {
             OutsideKept::NotCaptured { why } => format!("it was not captured: {why}"),
             OutsideKept::CannotBeSaved { why } => format!("it cannot be saved first: {why}"),
             OutsideKept::Repository => "a repository's own directory is never written".into(),
+            OutsideKept::InUse { process: Some(process) } => format!("{process} has it open"),
+            OutsideKept::InUse { process: None } => "another process has it open".into(),
+            OutsideKept::OtherHalf => {
+                "it holds the only copy of something that does not come back".into()
+            }
+            OutsideKept::Unit => "it is a database, and its log was not captured with it".into(),
             OutsideKept::Failed { why } => format!("it could not be put back: {why}"),
         }
     }
@@ -132,6 +149,17 @@ pub(crate) struct Prepared {
     pub(crate) plan: OutsidePlan,
     /// Absent if nothing was saved, so that the plan is for looking at only.
     pack: Option<PackWriter>,
+}
+
+/// How captures are taken back.
+#[derive(Default)]
+pub(crate) struct How {
+    /// Takes the earlier version of paths that were changed since.
+    pub(crate) force: bool,
+    /// Replaces files that another process has open.
+    pub(crate) replace_used: bool,
+    /// Contents that the undo removed or overwrote in the work tree and does not bring back.
+    pub(crate) unrestored: HashSet<ObjectId>,
 }
 
 /// Whether a plan will be carried out.
@@ -186,7 +214,7 @@ impl Outside<'_> {
     pub(crate) fn plan(
         &self,
         of: &[String],
-        force: bool,
+        how: &How,
         purpose: Purpose,
     ) -> Result<Prepared, Error> {
         let captures = self.captures();
@@ -197,7 +225,6 @@ impl Outside<'_> {
         if taken.is_empty() {
             return Ok(Prepared::default());
         }
-        let on_conflict = if force { OnConflict::TakeTheirs } else { OnConflict::Keep };
         let pack = captures.pack();
         let storing = Storing { store: self.store, pack: &pack };
         let keep: &dyn crate::scan::Keep = match purpose {
@@ -205,7 +232,7 @@ impl Outside<'_> {
             Purpose::PutBack => &storing,
         };
         let mut reader = Reader { keep, budget: Budget::present(), omit: &self.omit };
-        let plan = plan_captures(&captures, &taken, &mut reader, on_conflict)?;
+        let plan = plan_captures(&captures, &taken, &mut reader, how)?;
         Ok(Prepared { plan, pack: (purpose == Purpose::PutBack).then_some(pack) })
     }
 
@@ -216,7 +243,14 @@ impl Outside<'_> {
     }
 }
 
-/// Whether a path leads into the directory of a version control system, or is one.
-pub(crate) fn is_in_repository(path: &Path) -> bool {
-    capture::is_in_repository(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()))
+/// Refuses a place to write to that lies inside the directory of a version control system, also if a
+/// symlink leads there.
+pub(crate) fn check_place(path: &Path) -> Result<(), Error> {
+    let full = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let real = |above: &Path| Some(above.canonicalize().ok()?.join(full.strip_prefix(above).ok()?));
+    let real = full.ancestors().find_map(real).unwrap_or_else(|| full.clone());
+    match capture::is_in_repository(real.as_os_str().as_bytes()) {
+        true => Err(Error::InsideRepository { path: path.to_owned() }),
+        false => Ok(()),
+    }
 }

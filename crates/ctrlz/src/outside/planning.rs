@@ -3,17 +3,20 @@
 //! Each path is merged three ways: base is what the step left, ours what is there now, theirs what
 //! was there before. A root of which one path conflicts is left as it is.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::io::Read;
 
 use crate::compare::Entry;
 use crate::error::Error;
+use crate::fs::{Dir, InUse, Users, use_of};
 use crate::git::{EntryKind, Hasher, ObjectId};
-use crate::path::is_within;
+use crate::path::{is_within, split};
 use crate::restore::{Action, ModeChange, Now, Plan, Request, Wanted, plan};
+use crate::scan::SIDECARS;
 
 use super::capture::{Capture, Captures, Root, full_path, is_leaf, path_of};
 use super::state::{Budget, Hashing, Inside, Reader, Same, Seen, State, Thing, compare};
-use super::{OutsideAction, OutsideChange, OutsideKept};
+use super::{How, OutsideAction, OutsideChange, OutsideKept};
 
 /// What putting captured paths back does.
 #[derive(Default)]
@@ -61,34 +64,28 @@ impl OutsidePlan {
     }
 }
 
-/// What to do about paths that were changed since.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OnConflict {
-    Keep,
-    TakeTheirs,
-}
-
 /// Plans to take captures back, given oldest first. Reads the present state through `reader`.
 pub(super) fn plan_captures(
     captures: &Captures<'_>,
     taken: &[Capture],
     reader: &mut Reader<'_>,
-    on_conflict: OnConflict,
+    how: &How,
 ) -> Result<OutsidePlan, Error> {
-    let mut merge = Merge { tops: BTreeMap::new(), now: State::default(), changes: Vec::new() };
+    let mut merge = Merge { unrestored: how.unrestored.clone(), ..Merge::default() };
     merge.read_present(taken, reader)?;
     let present = merge.now.clone();
     for root in taken.iter().rev().flat_map(|capture| &capture.roots) {
         match root.repository {
             true => merge.repository(root, captures)?,
-            false => merge.root(root, on_conflict),
+            false => merge.root(root, how.force),
         }
     }
-    let Merge { tops, now: wanted, mut changes } = merge;
+    let Merge { tops, now: wanted, mut changes, unrestored } = merge;
     let mut roots = Vec::new();
     for (_, (dir, name, seen)) in tops {
         let planned = plan_root(dir, name, seen, &present, &wanted);
         let Some((root, actions, kept)) = planned else { continue };
+        let kept = kept.or_else(|| root.must_stay(&wanted, &unrestored, how));
         match kept {
             Some(kept) => changes.extend(kept),
             None => {
@@ -104,12 +101,73 @@ pub(super) fn plan_captures(
 
 type Top = (Vec<u8>, Vec<u8>, Seen);
 
+#[derive(Default)]
 struct Merge {
     /// The outermost roots by their absolute path.
     tops: BTreeMap<Vec<u8>, Top>,
     /// What will be there, by absolute path; at first what is there.
     now: State,
     changes: Vec<OutsideChange>,
+    /// Contents that steps took away and that do not come back.
+    unrestored: HashSet<ObjectId>,
+}
+
+impl PlannedRoot {
+    /// Returns why the root stays although it could be put back.
+    fn must_stay(
+        &self,
+        wanted: &State,
+        unrestored: &HashSet<ObjectId>,
+        how: &How,
+    ) -> Option<Vec<OutsideChange>> {
+        let top = full_path(&self.dir, &self.name);
+        let files = self.now.0.iter().filter_map(|(path, thing)| match thing {
+            Thing::File { id, .. } => Some((path, full_path(&self.dir, path), *id)),
+            _ => None,
+        });
+        let is_replaced = |full: &[u8], id: &ObjectId| match wanted.0.get(full) {
+            Some(Thing::File { id: wanted, .. }) => wanted != id,
+            _ => true,
+        };
+        let replaced = files.filter(|(_, full, id)| is_replaced(full, id));
+        let replaced: Vec<(&Vec<u8>, Vec<u8>, ObjectId)> = replaced.collect();
+        let mut kept = Vec::new();
+        let dir = Dir::open(&path_of(&self.dir)).ok()?;
+        for (path, full, id) in &replaced {
+            let used = match how.replace_used {
+                true => None,
+                false => use_of(&dir, path, Users::Writers),
+            };
+            if unrestored.contains(id) {
+                kept.push(kept_at(&top, full, OutsideKept::OtherHalf));
+            } else if let Some((InUse::Yes, process)) = used {
+                kept.push(kept_at(&top, full, OutsideKept::InUse { process }));
+            }
+        }
+        let written = self.plan.actions.iter().map(|action| action.path().as_bytes());
+        for path in written {
+            let is_apart = |end: &[u8]| {
+                let log = [path, end].concat();
+                let (parent, name) = split(&log);
+                let found = dir.open_below(parent).and_then(|dir| dir.stat(name));
+                !self.now.0.contains_key(&log) && !matches!(found, Ok(None))
+            };
+            if is_sqlite_at(&dir, path) && SIDECARS.iter().any(|end| is_apart(end)) {
+                kept.push(kept_at(&top, &full_path(&self.dir, path), OutsideKept::Unit));
+            }
+        }
+        (!kept.is_empty()).then_some(kept)
+    }
+}
+
+/// Whether a file begins like an SQLite database.
+fn is_sqlite_at(dir: &Dir, path: &[u8]) -> bool {
+    let (parent, name) = split(path);
+    let mut head = Vec::new();
+    let file = dir.open_below(parent).and_then(|dir| dir.open_file(name));
+    // A file that cannot be read is not replaced either.
+    file.is_ok_and(|file| file.take(16).read_to_end(&mut head).is_ok())
+        && head == b"SQLite format 3\0"
 }
 
 impl Merge {
@@ -135,7 +193,7 @@ impl Merge {
     }
 
     /// Merges the changes of one root out of the present state, all of them or none.
-    fn root(&mut self, root: &Root, on_conflict: OnConflict) {
+    fn root(&mut self, root: &Root, force: bool) {
         let mut back: Vec<(Vec<u8>, Option<Thing>)> = Vec::new();
         let mut blocked: Vec<(Vec<u8>, OutsideKept)> = Vec::new();
         let mut unknown: Option<(Vec<u8>, OutsideKept)> = None;
@@ -171,7 +229,7 @@ impl Merge {
                 (None, None, Some(Thing::LeftOut { why, .. })) => {
                     Some(OutsideKept::CannotBeSaved { why: why.clone() })
                 }
-                _ if is(&after) || on_conflict == OnConflict::TakeTheirs => None,
+                _ if is(&after) || force => None,
                 _ => Some(OutsideKept::ChangedSince),
             };
             match kept {
@@ -191,6 +249,7 @@ impl Merge {
             }
             return;
         }
+        self.unrestored.extend(root.before.blobs());
         let top = root.path();
         self.changes.extend(blocked.into_iter().map(|(path, kept)| kept_at(&top, &path, kept)));
     }

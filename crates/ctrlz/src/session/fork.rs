@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::error::Error;
 use crate::fs::Named;
 use crate::git::ObjectId;
+use crate::outside::check_place;
 use crate::scan::Progress;
 use crate::store::{Details, Forked, LogEntry, NewOperation, OperationKind, PackWriter, new_id};
 use crate::workspace::{Hold, Options, Point, RestoreOptions, RestoreReport, Workspace};
@@ -210,8 +211,9 @@ pub(super) fn create(into: &Path) -> Result<PathBuf, Error> {
     Ok(into.canonicalize().named("open the directory", into)?)
 }
 
-/// Refuses a directory that has something in it.
+/// Refuses a directory that has something in it or lies inside a repository's own.
 pub(super) fn check_free(into: &Path) -> Result<(), Error> {
+    check_place(into)?;
     match std::fs::read_dir(into) {
         Ok(mut entries) => match entries.next() {
             Some(_) => Err(Error::NotEmpty { path: into.to_owned() }),

@@ -848,15 +848,19 @@ impl Inverter<'_> {
                 return Ok(false);
             }
         }
-        // A file that was moved within the tree and changed on the way is known by its text.
+        // A file that was moved within the tree and changed on the way is known by its text, a binary
+        // one by its name.
         let text = self.store.objects.blob(&entry.id)?;
+        let name = crate::path::split(path.as_bytes()).1;
         for (old, track) in tracks {
             let comes_back =
                 matches!(self.out.request.wanted.get(old.as_bytes()), Some(Wanted::Entry { .. }));
             let before = track.changes.last().and_then(|(change, _)| change.before);
-            if let Some(before) = before.filter(|before| comes_back && before.kind.is_file())
-                && similarity(&self.store.objects.blob(&before.id)?, &text) >= 0.5
-            {
+            let Some(before) = before.filter(|before| comes_back && before.kind.is_file()) else {
+                continue;
+            };
+            let is_namesake = crate::path::split(old.as_bytes()).1 == name && is_binary(&text);
+            if is_namesake || similarity(&self.store.objects.blob(&before.id)?, &text) >= 0.5 {
                 return Ok(false);
             }
         }
@@ -892,11 +896,10 @@ impl Inverter<'_> {
             if !is_asked_for || decided || !is_database_log(objects, &log.id)? {
                 continue;
             }
-            let recorded = |operation: &Operation| match find(objects, &operation.snapshot, &main)? {
+            let recorded = |operation: &Operation| match find(objects, &operation.snapshot, &main)?
+            {
                 Some(entry) => Ok(Some(entry)),
-                None => {
-                    find(objects, &companion_tree(self.store, operation.meta.companion), &main)
-                }
+                None => find(objects, &companion_tree(self.store, operation.meta.companion), &main),
             };
             let is_same = |now: Option<Entry>, then: Option<Entry>| {
                 now.map(|entry| entry.id) == then.map(|entry| entry.id)

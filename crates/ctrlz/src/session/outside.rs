@@ -1,14 +1,15 @@
 //! The part of undo and redo that lies outside of the work tree.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use crate::error::Error;
 use crate::git::ObjectId;
 use crate::outside::{
-    Finished, OutsideChange, OutsideKept, Prepared, Purpose, RecoveredRepository, is_in_repository,
+    Finished, How, OutsideChange, OutsideKept, Prepared, Purpose, RecoveredRepository,
 };
 use crate::store::{LogEntry, OperationKind, OutsideUndo, new_id};
-use crate::workspace::{Hold, RestoreOptions, Workspace, check_mass_removal};
+use crate::workspace::{Hold, OnUse, RestoreOptions, Workspace, check_mass_removal};
 
 use super::choose::UndoScope;
 use super::fork::{check_free, create};
@@ -57,17 +58,24 @@ impl OutsidePart {
     }
 }
 
+fn how(options: &UndoOptions) -> How {
+    let replace_used = options.force || options.in_use == OnUse::Replace;
+    How { force: options.force, replace_used, ..How::default() }
+}
+
 impl Workspace {
     /// Plans to take back what steps changed outside of the work tree.
     pub(super) fn undo_outside(
         &self,
         hold: &Hold,
         steps: &[String],
+        unrestored: HashSet<ObjectId>,
         options: &UndoOptions,
     ) -> Result<OutsidePart, Error> {
         let asked = options.outside;
         let purpose = if asked { Purpose::PutBack } else { Purpose::Preview };
-        let prepared = self.outside_of(hold).plan(steps, options.force, purpose)?;
+        let how = How { unrestored, ..how(options) };
+        let prepared = self.outside_of(hold).plan(steps, &how, purpose)?;
         Ok(OutsidePart { prepared, asked })
     }
 
@@ -81,7 +89,7 @@ impl Workspace {
         let capture = undo.details.outside.as_ref().and_then(|outside| outside.capture.clone());
         let Some(capture) = capture else { return Ok(OutsidePart::default()) };
         let outside = self.outside_of(hold);
-        let prepared = outside.plan(&[capture], options.force, Purpose::PutBack)?;
+        let prepared = outside.plan(&[capture], &how(options), Purpose::PutBack)?;
         Ok(OutsidePart { prepared, asked: true })
     }
 
@@ -119,7 +127,7 @@ impl Workspace {
             return Ok(None);
         }
         let steps = steps.clone();
-        let part = self.undo_outside(hold, &steps, options)?;
+        let part = self.undo_outside(hold, &steps, HashSet::new(), options)?;
         // Once it was tried, what cannot be put back must not stand in the way of older turns.
         let is_left = match earlier.filter(|_| !is_redone) {
             None => !part.prepared.plan.changes.is_empty(),
@@ -178,11 +186,6 @@ impl Workspace {
     /// comes back.
     pub fn recover_repository(&self, into: &Path) -> Result<RecoveredRepository, Error> {
         check_free(into)?;
-        let place = crate::workspace::absolute(into);
-        if is_in_repository(&place) {
-            let why = "it lies inside a repository's own directory";
-            return Err(Error::DangerousRoot { path: place, why });
-        }
         let hold = self.begin()?;
         let outside = self.outside_of(&hold);
         let captured = outside.captured_repository()?.ok_or(Error::NoCapturedRepository)?;

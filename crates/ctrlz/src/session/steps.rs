@@ -87,6 +87,8 @@ pub struct StepEnded {
     pub after: ObjectId,
     /// The paths that changed in between, whoever changed them.
     pub files: Vec<TreePath>,
+    /// Whether the step changed something, be it permissions, directories or ignored files alone.
+    pub changed: bool,
     /// What the later snapshot does not hold.
     pub skipped: Vec<Skipped>,
     /// Paths that no snapshot holds and that the step removed or changed.
@@ -223,6 +225,9 @@ impl Workspace {
         let before = ended.before;
         let after = operation.snapshot;
         let credited = |credit: &Credit| credit.step.step == step;
+        let is_change =
+            |credit: &Credit| credited(credit) && (credit.has_something() || credit.dirs);
+        let changed_something = operation.details.credits.iter().any(is_change);
         if !snapshot.changed || !operation.details.credits.iter().any(credited) {
             mark_turn(&hold, &operation, &ended)?;
         }
@@ -238,6 +243,7 @@ impl Workspace {
             step: step.to_owned(),
             before,
             after,
+            changed: snapshot.changed && changed_something,
             files: changed.into_iter().map(|change| change.path).collect(),
             skipped: snapshot.skipped,
             uncaptured,

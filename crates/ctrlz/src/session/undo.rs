@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::compare::find;
 use crate::error::Error;
 use crate::git::ObjectId;
 use crate::outside::OutsideChange;
@@ -388,7 +389,15 @@ impl Workspace {
         chosen.left_before = left;
         chosen.git_hint = git_hint(hold, &spans);
         chosen.session = only_session(history, pieces);
-        chosen.outside = self.undo_outside(hold, &chosen.steps, options)?;
+        // The only copy of a file that stays as the user has it may lie outside.
+        let mut unrestored = HashSet::new();
+        for path in chosen.conflicts.iter().map(|conflict| &conflict.path) {
+            for span in &spans {
+                let before = find(&hold.store.objects, &span.before.snapshot, path)?;
+                unrestored.extend(before.map(|entry| entry.id));
+            }
+        }
+        chosen.outside = self.undo_outside(hold, &chosen.steps, unrestored, options)?;
         Ok(chosen)
     }
 

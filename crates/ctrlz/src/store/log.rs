@@ -363,9 +363,9 @@ impl Uncaptured {
     pub fn describe(&self) -> String {
         let why = &self.why;
         match self.change {
-            UncapturedChange::Gone => format!("is gone and was never captured ({why})"),
-            UncapturedChange::Replaced => format!("was replaced and was never captured ({why})"),
-            UncapturedChange::Modified => format!("was changed and was never captured ({why})"),
+            UncapturedChange::Gone => format!("is gone, and no snapshot holds it ({why})"),
+            UncapturedChange::Replaced => format!("was replaced, and no snapshot holds it ({why})"),
+            UncapturedChange::Modified => format!("was changed, and no snapshot holds it ({why})"),
             UncapturedChange::ChangedInside | UncapturedChange::Created => {
                 format!("not recorded ({why})")
             }

@@ -9,7 +9,9 @@ use crate::fs::{FileKind, Stat};
 use crate::git::ObjectId;
 use crate::path::{PathText, TreePath, split};
 use crate::scan::SkipReason;
-use crate::store::{Objects, Operation, Stamp, Uncaptured, UncapturedChange, Watched, read_companion};
+use crate::store::{
+    Objects, Operation, Stamp, Uncaptured, UncapturedChange, Watched, read_companion,
+};
 
 use super::{Hold, Workspace};
 

@@ -9,7 +9,7 @@ use std::io::Read;
 
 use crate::compare::{Entry, find};
 use crate::error::Error;
-use crate::fs::{Dir, FileKind, InUse, Users, in_use, process_using};
+use crate::fs::{InUse, Users, use_of};
 use crate::git::ObjectId;
 use crate::path::{PathText, TreePath, escape, join, split};
 use crate::restore::{Kept, KeptReason, Now, NowAt, Request, Wanted};
@@ -348,7 +348,7 @@ impl Scene<'_> {
     /// Why a unit stays because of a process that has one of its files open.
     fn use_of_unit(&self, unit: &Unit, request: &mut Request) -> Option<KeptReason> {
         for path in unit.members.iter().chain([&unit.transient]) {
-            match self.asked(path, unit.users) {
+            match use_of(&self.hold.root, path, unit.users) {
                 Some((InUse::Yes, process)) => return Some(KeptReason::InUse { process }),
                 Some((InUse::Unknown, _)) => request.not_checked.push(path.clone()),
                 Some((InUse::No, _)) | None => (),
@@ -363,7 +363,7 @@ impl Scene<'_> {
         let paths: Vec<Vec<u8>> =
             others.filter(|path| self.changes(request, path)).cloned().collect();
         for path in paths {
-            match self.asked(&path, Users::Writers) {
+            match use_of(&self.hold.root, &path, Users::Writers) {
                 Some((InUse::Yes, process)) => {
                     leave(request, &path, &KeptReason::InUse { process });
                 }
@@ -371,21 +371,6 @@ impl Scene<'_> {
                 Some((InUse::No, _)) | None => (),
             }
         }
-    }
-
-    /// Whether another process uses the file at a path, and which; `None` if there is no file.
-    fn asked(&self, path: &[u8], users: Users) -> Option<(InUse, Option<String>)> {
-        let (parent, name) = split(path);
-        let dir: Dir = self.hold.root.open_below(parent).ok()?;
-        let stat = dir.stat(name).ok()??;
-        if stat.kind != FileKind::File {
-            return None;
-        }
-        let Ok(file) = dir.open_file(name) else { return Some((InUse::Unknown, None)) };
-        let answer = in_use(&file, users);
-        drop(file);
-        let process = if answer == InUse::Yes { process_using(&stat) } else { None };
-        Some((answer, process))
     }
 
     fn size_of(&self, path: &[u8]) -> Option<u64> {

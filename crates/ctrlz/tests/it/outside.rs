@@ -308,7 +308,7 @@ fn a_repository_elsewhere_is_captured_and_never_written() {
     assert!(!scene.at("repo/.git").exists());
 
     let inside = scene.workspace().recover_repository(&scene.at("x/.git"));
-    assert!(matches!(inside, Err(Error::DangerousRoot { .. })), "{inside:?}");
+    assert!(matches!(inside, Err(Error::InsideRepository { .. })), "{inside:?}");
     let recovered = scene.workspace().recover_repository(&scene.at("saved")).unwrap();
     assert_eq!((recovered.from, recovered.files), (scene.at("repo/.git"), 2));
     assert_eq!(scene.read("saved/HEAD").as_deref(), Some("repo/.git/HEAD"));
@@ -393,4 +393,78 @@ fn a_purged_content_is_in_no_capture_either() {
     assert_eq!(report.contents, 1, "{report:?}");
     let objects = scene.lab.store_git(&["cat-file", "--batch-all-objects", "--batch"]);
     assert!(!objects.contains("SECRET=1"));
+}
+
+#[test]
+fn a_file_outside_that_a_process_has_open_for_writing_is_left_unless_forced() {
+    let scene = scene();
+    scene.write("server.log", "one\n");
+    scene.step("1", &["server.log"], || scene.write("server.log", "AGENT\n"));
+    let writer = std::fs::OpenOptions::new().append(true).open(scene.at("server.log")).unwrap();
+    let report = scene.undo(&asked());
+    assert!(matches!(report.outside[0].kept, Some(OutsideKept::InUse { .. })), "{report:?}");
+    assert!(!report.is_complete());
+    assert_eq!(scene.read("server.log").as_deref(), Some("AGENT\n"));
+    let report = scene.undo(&forced());
+    assert!(report.is_complete(), "{report:?}");
+    assert_eq!(scene.read("server.log").as_deref(), Some("one\n"));
+    drop(writer);
+}
+
+#[test]
+fn the_halves_of_a_rename_outside_are_not_torn_apart() {
+    let scene = scene();
+    scene.write("old", "only copy\n");
+    scene.step("1", &["old", "new"], || {
+        std::fs::rename(scene.at("old"), scene.at("new")).unwrap();
+    });
+    scene.write("old", "the user's\n");
+    let report = scene.undo(&asked());
+    assert!(!report.is_complete(), "{report:?}");
+    assert_eq!(scene.read("old").as_deref(), Some("the user's\n"));
+    assert_eq!(scene.read("new").as_deref(), Some("only copy\n"), "{report:?}");
+}
+
+#[test]
+fn a_file_moved_out_of_the_work_tree_stays_if_it_cannot_come_back() {
+    let scene = scene();
+    scene.lab.write("notes", "only copy\n");
+    scene.step("1", &["notes"], || {
+        std::fs::rename(scene.lab.path("notes"), scene.at("notes")).unwrap();
+    });
+    scene.lab.write("notes", "the user's\n");
+    let report = scene.undo(&asked());
+    assert!(!report.is_complete(), "{report:?}");
+    assert_eq!(scene.lab.read("notes"), "the user's\n");
+    assert_eq!(scene.read("notes").as_deref(), Some("only copy\n"), "{report:?}");
+}
+
+#[test]
+fn a_database_outside_is_not_put_back_beside_a_log_that_was_not_captured() {
+    let scene = scene();
+    let database = |last: u8| [&b"SQLite format 3\0"[..], &[last; 496]].concat();
+    scene.write("app.db", database(1));
+    scene.step("1", &["app.db"], || scene.write("app.db", database(2)));
+    scene.write("app.db-wal", "a log of the newer database");
+    let report = scene.undo(&asked());
+    assert_eq!(report.outside[0].kept, Some(OutsideKept::Unit), "{report:?}");
+    assert_eq!(std::fs::read(scene.at("app.db")).unwrap(), database(2));
+}
+
+#[test]
+fn no_command_writes_into_a_repository_that_is_named_as_a_place() {
+    let scene = scene();
+    scene.lab.step("s", "m1", "1", |lab| lab.write("a", "two\n"));
+    std::fs::create_dir(scene.at(".git")).unwrap();
+    symlink(scene.at(".git"), scene.at("link")).unwrap();
+    for place in [".git/x", "link/x"] {
+        let place = scene.at(place);
+        let (options, progress) = (ctrlz::ExportOptions::default(), Progress::default());
+        let exported = scene.workspace().export(&place, &options, &progress);
+        assert!(matches!(exported, Err(Error::InsideRepository { .. })), "{exported:?}");
+        let options = ctrlz::ForkOptions { into: Some(place.clone()), ..Default::default() };
+        let forked = scene.workspace().fork("s", &options, &progress);
+        assert!(matches!(forked, Err(Error::InsideRepository { .. })), "{forked:?}");
+        assert!(!place.exists());
+    }
 }

@@ -175,8 +175,7 @@ fn large_files_and_repositories_that_a_step_makes_are_listed_and_stay() {
     let ended = lab.workspace().end_step("1", &Progress::default()).unwrap();
     let report = lab.undo();
     for listed in [&ended.uncaptured, &report.uncaptured] {
-        let made: Vec<_> =
-            listed.iter().map(|made| (made.path.as_slice(), made.change)).collect();
+        let made: Vec<_> = listed.iter().map(|made| (made.path.as_slice(), made.change)).collect();
         let created = UncapturedChange::Created;
         assert_eq!(made, [(&b"big.bin"[..], created), (&b"sub/.git"[..], created)]);
     }
