@@ -388,7 +388,10 @@ fn the_users_repository_may_go_in_the_step() {
     assert_eq!(bench.step("rm -rf .git a.txt").code, 0);
     let ran = bench.run(&["undo"]);
     assert_eq!(ran.code, 3, "the repository itself cannot come back: {ran:?}");
-    assert!(ran.text().contains("! lost       .git: it is gone, and no snapshot holds it"), "{ran:?}");
+    assert!(
+        ran.text().contains("! lost       .git: it is gone, and no snapshot holds it"),
+        "{ran:?}"
+    );
     assert_eq!(bench.read("a.txt").unwrap(), "one\n", "what was borrowed was copied in time");
 }
 

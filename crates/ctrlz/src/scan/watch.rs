@@ -262,8 +262,11 @@ impl WatchSet {
             below.map(|(known, dir)| (known.clone(), dir.watch)).collect();
         for (known, watch) in old {
             self.dirs.remove(&known);
-            self.by_watch.remove(&watch);
-            self.notify.forget(watch);
+            // A directory that moved keeps its watch, which its new name may have taken over already.
+            if self.by_watch.get(&watch) == Some(&known) {
+                self.by_watch.remove(&watch);
+                self.notify.forget(watch);
+            }
         }
         let Some(parent) = self.dirs.get(crate::path::split(path).0) else { return Ok(()) };
         let (rules, ignored) = (Arc::clone(&parent.rules), parent.ignored);

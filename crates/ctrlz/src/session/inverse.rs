@@ -7,7 +7,7 @@ use crate::compare::{Change, Entry, Status, Trees, changes, find, merge_lines};
 use crate::error::Error;
 use crate::fs::{Dir, FileKind, MODE_BITS};
 use crate::git::{EntryKind, Hasher, Kind, ObjectId, diff_lines};
-use crate::path::TreePath;
+use crate::path::{PathText, TreePath, is_within};
 use crate::restore::{ModeChange, Now, NowAt, Request, Wanted};
 use crate::scan::{EntryStat, SIDECARS};
 use crate::store::{Companion, Meta, Operation, PackWriter, Store, read_companion};
@@ -439,13 +439,20 @@ impl Inverter<'_> {
                 before: gone.changes[0].0.before,
                 after: made.changes[0].0.after,
             };
-            if let Some(Some(merged)) = self.merge(Some(ours), &renamed)? {
-                self.empty_out(&new_name, made)?;
-                self.out.request.wanted.insert(new_name.as_bytes().to_vec(), Wanted::Absent);
-                self.path(&old_name, gone, Some(merged))?;
-                tracks.remove(&new_name);
-                tracks.remove(&old_name);
+            let Some(Some(merged)) = self.merge(Some(ours), &renamed)? else { continue };
+            let known = self.out.conflicts.len();
+            self.path(&old_name, gone, Some(merged))?;
+            let wanted = self.out.request.wanted.get(old_name.as_bytes());
+            if !matches!(wanted, Some(Wanted::Entry { .. })) {
+                // Older changes of the old name do not merge: both names are judged by themselves.
+                self.out.conflicts.truncate(known);
+                self.out.request.wanted.remove(old_name.as_bytes());
+                continue;
             }
+            self.empty_out(&new_name, made)?;
+            self.out.request.wanted.insert(new_name.as_bytes().to_vec(), Wanted::Absent);
+            tracks.remove(&new_name);
+            tracks.remove(&old_name);
         }
         Ok(())
     }
@@ -718,11 +725,12 @@ impl Inverter<'_> {
             // Directories that were made for it go with it, if nothing else is in them.
             let trees = Trees::new(objects);
             for dir in dirs_above(path.as_bytes()) {
-                let mut before = self.inversion.spans.iter().map(|span| &span.before);
-                let was_dir = before.try_fold(false, |any, before| {
-                    let meta = Some(&before.meta);
-                    is_dir_of(&trees, &before.snapshot, meta, dir).map(|is_dir| any || is_dir)
-                })?;
+                let mut was_dir = false;
+                for span in self.inversion.spans {
+                    let (before, meta) = (&span.before.snapshot, Some(&span.before.meta));
+                    was_dir |=
+                        is_dir_of(&trees, before, meta, dir)? || self.was_ignored_dir(span, dir)?;
+                }
                 if !was_dir {
                     self.out.request.emptied.insert(dir.to_vec());
                 }
@@ -732,6 +740,29 @@ impl Inverter<'_> {
         self.out.request.wanted.insert(path.as_bytes().to_vec(), wanted);
         self.out.ignored.push(path.clone());
         Ok(())
+    }
+
+    /// Whether an ignored directory was there before a span, which no tree says.
+    fn was_ignored_dir(&self, span: &Span, dir: &[u8]) -> Result<bool, Error> {
+        let objects = &self.store.objects;
+        let Some(before) = span.before.meta.companion else { return Ok(false) };
+        let before = read_companion(objects, &before)?;
+        let path = TreePath::from_scan(dir.to_vec());
+        if find(objects, &before.tree, &path)?.is_some_and(|entry| entry.kind.is_tree()) {
+            return Ok(true);
+        }
+        let Some(listed) = before.data.not_kept else { return Ok(true) };
+        let mut listed = listed.into_iter().map(PathText::into_bytes);
+        Ok(listed.any(|listed| {
+            // Of what lies in an ignored directory, only its own age says whether it was there; an
+            // operation of ours names the directories that it made.
+            listed == dir
+                || (is_within(dir, &listed)
+                    && match span.info {
+                        Some(_) => self.is_older(dir, span),
+                        None => !span.paths.iter().flatten().any(|made| *made == path),
+                    })
+        }))
     }
 
     /// Leaves files that hold the only copy of something: the step moved or copied it there from a
@@ -843,8 +874,13 @@ impl Inverter<'_> {
             let ids = [change.before, change.after].into_iter().flatten().map(|entry| entry.id);
             ids.into_iter().any(|id| id == entry.id) && change.path != *path
         };
-        for (change, _) in tracks.values().flat_map(|track| &track.changes) {
+        for (change, made_by) in tracks.values().flat_map(|track| &track.changes) {
             if is_version(change) && self.comes_back(&change.path, &entry.id)? {
+                return Ok(false);
+            }
+            // An earlier change that is taken back too made it, under another name.
+            let made = change.path != *path && change.after.map(|after| after.id) == Some(entry.id);
+            if made && !self.is_older(path.as_bytes(), made_by) {
                 return Ok(false);
             }
         }

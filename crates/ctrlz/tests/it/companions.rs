@@ -461,3 +461,18 @@ fn an_ignored_file_that_may_have_been_there_before_the_step_is_not_removed() {
     lab.undo_with(&UndoScope::LastTurn, &options).unwrap();
     assert_eq!((lab.read("old.log"), lab.read("code")), ("AGENT\n".into(), "1\n".into()));
 }
+
+#[test]
+fn an_ignored_directory_that_was_empty_before_the_undo_is_there_after_the_redo() {
+    let lab = with_env();
+    lab.write("target/x", "kept\n");
+    lab.track();
+    lab.begin(naming("target/x"));
+    lab.remove("target/x");
+    lab.end("1");
+    let after = lab.manifest();
+    lab.undo();
+    assert_eq!(lab.read("target/x"), "kept\n");
+    lab.redo();
+    assert_same(&lab.manifest(), &after, "the empty directory stays");
+}

@@ -116,3 +116,38 @@ fn a_file_that_was_renamed_over_another_stays_if_its_old_name_is_taken() {
     assert_eq!(halves(&report), ["b"], "{report:?}");
     assert_eq!(lab.read("b"), "the only copy\n");
 }
+
+#[test]
+fn an_edit_of_a_file_that_was_renamed_twice_stays_if_it_cannot_follow() {
+    let lab = Lab::new();
+    lab.write(".gitignore", "*.ign\n");
+    lab.write("n.ign", "1\n2\n3\n4\n5\n");
+    std::fs::create_dir(lab.path("d")).unwrap();
+    lab.write("d/keep", "x\n");
+    lab.step("s", "m1", "1", |lab| {
+        std::fs::rename(lab.path("n.ign"), lab.path("d/h")).unwrap();
+    });
+    lab.step("s", "m1", "2", |lab| {
+        std::fs::rename(lab.path("d/h"), lab.path("r")).unwrap();
+    });
+    lab.write("r", "1\n2\nUSER\n3\n4\n5\n");
+    let report = lab.undo();
+    assert_eq!(lab.read("r"), "1\n2\nUSER\n3\n4\n5\n", "{report:?}");
+    assert_eq!(lab.read("n.ign"), "1\n2\n3\n4\n5\n");
+    assert!(!report.is_complete());
+}
+
+#[test]
+fn a_file_that_an_undone_step_made_and_another_one_moved_is_removed() {
+    let lab = Lab::new();
+    lab.write("a", "1\n");
+    lab.track();
+    lab.step("s", "m1", "1", |lab| lab.write("p/s", "AGENT\n"));
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    lab.step("s", "m1", "2", |lab| {
+        std::fs::rename(lab.path("p/s"), lab.path("k")).unwrap();
+    });
+    let report = lab.undo();
+    assert!(report.is_complete(), "{report:?}");
+    assert!(!lab.exists("k") && !lab.exists("p"));
+}

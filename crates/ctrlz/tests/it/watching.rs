@@ -637,3 +637,24 @@ fn steps_take_what_the_watcher_says() {
     assert_eq!(after.hash, ended.after);
     lab.assert_as_cold(&after, "after the step");
 }
+
+#[test]
+fn a_directory_that_moves_into_a_new_one_is_still_watched() {
+    let lab = Lab::new().watched();
+    for round in 0..times(20, 200) {
+        lab.write(&format!("d{round}/sub/file"), "one\n");
+    }
+    let _watcher = lab.watcher();
+    lab.arm();
+    for round in 0..times(20, 200) {
+        // The watcher finds the moved directory when it lists the new one, before it is told that the
+        // directory left its old place.
+        let new = lab.path(&format!("new{round}"));
+        std::fs::create_dir(&new).unwrap();
+        std::fs::rename(lab.path(&format!("d{round}")), new.join("d")).unwrap();
+        lab.track_watched();
+        lab.write(&format!("new{round}/d/sub/file"), "two\n");
+        lab.track_watched();
+        assert_eq!(lab.track().hash, lab.cold().0.hash, "round {round}");
+    }
+}

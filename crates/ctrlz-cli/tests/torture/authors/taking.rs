@@ -164,7 +164,10 @@ impl World {
             let segments = self.oracle.segments.len();
             self.oracle.tried.extend(taken.undone.iter().map(|step| (*step, segments)));
         }
-        let is_undo = log.first().is_some_and(|newest| newest["kind"] == "undo");
+        // Taking back a person's revert is recorded as an unrevert, which a redo takes back.
+        let is_undo = log
+            .first()
+            .is_some_and(|newest| ["undo", "unrevert"].iter().any(|kind| newest["kind"] == *kind));
         if report.has_changed && (matches!(name, "undo" | "revert") || (reverses && is_undo)) {
             self.oracle.add_op(&log[0], taken.undone, Some(&report));
         }
