@@ -103,6 +103,8 @@ pub(super) struct Span {
     pub(super) uncaptured: Vec<Uncaptured>,
     /// Ignored files that are its own.
     pub(super) named: Vec<TreePath>,
+    /// Ignored files that changed before its tool ran.
+    pub(super) earlier_ignored: Vec<TreePath>,
     /// When the step began, in milliseconds since 1970; 0 if that is not known.
     pub(super) began_millis: u64,
     /// The place of `after` in [`History::entries`].
@@ -458,6 +460,7 @@ impl<'a> History<'a> {
             unclear: credit.unclear.clone(),
             uncaptured: credit.uncaptured.clone(),
             began_millis: credit.began_millis,
+            earlier_ignored: credit.earlier_ignored.clone(),
             named,
             ..span
         })
@@ -486,6 +489,7 @@ impl<'a> History<'a> {
             unclear,
             uncaptured,
             named,
+            earlier_ignored: Vec::new(),
             began_millis: 0,
             entry,
         })

@@ -126,7 +126,7 @@ pub(super) fn invert(
         merged: HashMap::new(),
         modes: BTreeMap::new(),
     };
-    let Gathered { mut tracks, hidden, logs } = gather(store, inversion)?;
+    let Gathered { mut tracks, hidden, logs, oldest } = gather(store, inversion)?;
     inverter.gather_modes(&tracks)?;
     inverter.undecided();
     inverter.follow_renames(&mut tracks)?;
@@ -135,13 +135,21 @@ pub(super) fn invert(
     }
     inverter.modes_and_dirs()?;
     inverter.ignored_files(&hidden)?;
-    inverter.keep_other_halves(&tracks)?;
+    inverter.keep_other_halves(&tracks, &oldest)?;
     inverter.databases_written_since(logs)?;
     let Inverter { out, pack, .. } = inverter;
     // Merged texts are new objects; the plan needs them readable.
     pack.publish()?;
     store.objects.refresh()?;
     Ok(out)
+}
+
+/// Whether changes, newest first, follow each other without a gap and end where they began: a revert
+/// and the steps that it took back, for instance.
+fn cancels_out(changes: &[(Change, &Span)]) -> bool {
+    let gapless = changes.windows(2).all(|pair| pair[0].0.before == pair[1].0.after);
+    let ends = changes.first().zip(changes.last());
+    gapless && ends.is_some_and(|((newest, _), (oldest, _))| newest.after == oldest.before)
 }
 
 /// Whether a change is about the shared memory of a database, which is never put back.
@@ -167,10 +175,12 @@ struct Gathered<'a> {
     hidden: Vec<Hidden<'a>>,
     /// Changes of paths that are named like the log of a database, also if they are taken back.
     logs: Vec<(Change, &'a Span)>,
+    /// The oldest change of every path, whether it is asked for or not.
+    oldest: BTreeMap<TreePath, (Change, &'a Span)>,
 }
 
 fn gather<'a>(store: &Store, inversion: &Inversion<'a>) -> Result<Gathered<'a>, Error> {
-    let Gathered { mut tracks, mut hidden, mut logs } = Gathered::default();
+    let Gathered { mut tracks, mut hidden, mut logs, mut oldest } = Gathered::default();
     for span in inversion.spans.iter().rev() {
         let mut covered = Absence::of_operation(store, &span.after);
         let aside = span.before.meta.companion.map(|id| read_companion(&store.objects, &id));
@@ -181,6 +191,9 @@ fn gather<'a>(store: &Store, inversion: &Inversion<'a>) -> Result<Gathered<'a>, 
             let own = span.owns(&change.path)
                 || ((undecided || takes_all) && span.after.details.shared.contains(&change.path))
                 || ((undecided || inversion.unclear) && span.unclear.contains(&change.path));
+            if own {
+                oldest.insert(change.path.clone(), (change.clone(), span));
+            }
             if !own || !inversion.is_asked_for(&change.path) {
                 continue;
             }
@@ -204,7 +217,7 @@ fn gather<'a>(store: &Store, inversion: &Inversion<'a>) -> Result<Gathered<'a>, 
             }
         }
     }
-    Ok(Gathered { tracks, hidden, logs })
+    Ok(Gathered { tracks, hidden, logs, oldest })
 }
 
 struct Inverter<'a> {
@@ -243,6 +256,9 @@ impl Inverter<'_> {
             }
         };
         let mut wanted = merged.or(ours);
+        if merged.is_none() && cancels_out(&track.changes) {
+            return if ours.is_none() { self.empty_out(path, track) } else { Ok(()) };
+        }
         let mut moved = false;
         for (change, span) in track.changes.iter().skip(usize::from(merged.is_some())) {
             if change.before.is_none() && wanted == change.after {
@@ -502,7 +518,14 @@ impl Inverter<'_> {
             let unclear = span.unclear.iter().filter(|_| !inversion.unclear);
             let shared = shared.map(|path| (path, ConflictReason::Shared));
             let all = shared.chain(unclear.map(|path| (path, ConflictReason::Unclear)));
-            found.extend(all.filter(|(path, _)| !inversion.is_done(span, path)));
+            // A directory that went comes back with its files, and has no content of its own.
+            let trees = Trees::new(&self.store.objects);
+            let is_dir = |operation: &Operation, path: &TreePath| {
+                let meta = Some(&operation.meta);
+                is_dir_of(&trees, &operation.snapshot, meta, path.as_bytes()).unwrap_or(false)
+            };
+            let went = |path: &TreePath| is_dir(&span.before, path) && !is_dir(&span.after, path);
+            found.extend(all.filter(|(path, _)| !inversion.is_done(span, path) && !went(path)));
         }
         for (path, reason) in found {
             if inversion.is_asked_for(path) && !inversion.takes_undecided(path) {
@@ -546,6 +569,7 @@ impl Inverter<'_> {
                 if !self.inversion.is_asked_for(path)
                     || self.inversion.is_done(span, path)
                     || crossed
+                    || span.earlier_ignored.contains(path)
                     || !(span.owns_unnamed() || span.named.contains(path))
                     || is_transient(self.store, &change)?
                 {
@@ -767,8 +791,12 @@ impl Inverter<'_> {
 
     /// Leaves files that hold the only copy of something: the step moved or copied it there from a
     /// path that it then removed or overwrote, and the plan does not bring that path back.
-    fn keep_other_halves(&mut self, tracks: &BTreeMap<TreePath, Track<'_>>) -> Result<(), Error> {
-        let sources = self.taken_contents(tracks)?;
+    fn keep_other_halves(
+        &mut self,
+        tracks: &BTreeMap<TreePath, Track<'_>>,
+        oldest: &BTreeMap<TreePath, (Change, &Span)>,
+    ) -> Result<(), Error> {
+        let sources = self.taken_contents(oldest)?;
         let made: Vec<(TreePath, Entry, &Span)> = tracks
             .iter()
             .filter_map(|(path, track)| {
@@ -808,7 +836,7 @@ impl Inverter<'_> {
     /// log.
     fn taken_contents(
         &self,
-        tracks: &BTreeMap<TreePath, Track<'_>>,
+        oldest: &BTreeMap<TreePath, (Change, &Span)>,
     ) -> Result<HashMap<(usize, ObjectId), Vec<TreePath>>, Error> {
         let objects = &self.store.objects;
         let mut taken: HashMap<(usize, ObjectId), Vec<TreePath>> = HashMap::new();
@@ -818,7 +846,7 @@ impl Inverter<'_> {
             }
         };
         // A version that another undone change made is no content from before.
-        for (change, span) in tracks.values().filter_map(|track| track.changes.last()) {
+        for (change, span) in oldest.values() {
             note(span, change);
         }
         for span in self.inversion.spans {
@@ -897,6 +925,15 @@ impl Inverter<'_> {
             };
             let is_namesake = crate::path::split(old.as_bytes()).1 == name && is_binary(&text);
             if is_namesake || similarity(&self.store.objects.blob(&before.id)?, &text) >= 0.5 {
+                return Ok(false);
+            }
+        }
+        for ignored in &self.out.ignored {
+            let wanted = self.out.request.wanted.get(ignored.as_bytes());
+            if let Some(Wanted::Entry { entry, .. }) = wanted
+                && entry.kind.is_file()
+                && similarity(&self.store.objects.blob(&entry.id)?, &text) >= 0.5
+            {
                 return Ok(false);
             }
         }
@@ -1115,7 +1152,7 @@ impl Inverter<'_> {
         let inversion = self.inversion;
         let asked = |path: &TreePath| inversion.is_asked_for(path);
         let trees = Trees::new(&self.store.objects);
-        for span in inversion.spans.iter().rev() {
+        for (at, span) in inversion.spans.iter().rev().enumerate() {
             let (before, after) = (&span.before.meta, &span.after.meta);
             let made: BTreeSet<&TreePath> = after.empty_dirs.iter().collect();
             // Newest first, so that of several changes of a directory the oldest decides.
@@ -1138,7 +1175,18 @@ impl Inverter<'_> {
                     }
                 }
             }
-            self.dir_modes(span, &trees)?;
+            // A directory that this span made goes, although it was an empty one in between.
+            let wanted: Vec<Vec<u8>> = self.out.request.dirs.keys().cloned().collect();
+            for dir in wanted {
+                if is_dir_of(&trees, &span.after.snapshot, Some(after), &dir)?
+                    && !is_dir_of(&trees, &span.before.snapshot, Some(before), &dir)?
+                    && span.owns_dir(&TreePath::from_scan(dir.clone()))
+                {
+                    self.out.request.dirs.remove(&dir);
+                    self.out.request.emptied.insert(dir);
+                }
+            }
+            self.dir_modes(span, at == 0, &trees)?;
         }
         // Several changes may cancel each other out.
         self.out.request.modes.retain(|change| change.from != change.to);
@@ -1156,12 +1204,29 @@ impl Inverter<'_> {
 
     /// Permissions of directories: those that have to be made again get the ones from before, those
     /// that stay get them back unless they were changed since.
-    fn dir_modes(&mut self, span: &Span, trees: &Trees<'_>) -> Result<(), Error> {
+    fn dir_modes(&mut self, span: &Span, is_newest: bool, trees: &Trees<'_>) -> Result<(), Error> {
         let (before, after) = (&span.before.meta, &span.after.meta);
         let (then, left) = (before.mode_map(), after.mode_map());
-        self.out.request.common_dir_mode = before.common.dir;
         let request = &mut self.out.request;
-        request.dir_modes.extend(then.iter().map(|(path, mode)| (path.clone(), *mode)));
+        match is_newest {
+            true => {
+                request.common_dir_mode = before.common.dir;
+                request.dir_modes = then.iter().map(|(path, mode)| (path.clone(), *mode)).collect();
+            }
+            // Those that the newer spans found as this one left them.
+            false => {
+                for path in then.keys().chain(left.keys()) {
+                    let found = request.dir_modes.get(path).copied();
+                    let found = found.unwrap_or(request.common_dir_mode);
+                    let of = |modes: &HashMap<Vec<u8>, u32>, usual| {
+                        modes.get(path).copied().unwrap_or(usual)
+                    };
+                    if found == of(&left, after.common.dir) {
+                        request.dir_modes.insert(path.clone(), of(&then, before.common.dir));
+                    }
+                }
+            }
+        }
         let differs = |path: &&Vec<u8>| {
             let mode = |modes: &HashMap<Vec<u8>, u32>, usual: u32| {
                 modes.get(*path).copied().unwrap_or(usual)

@@ -337,6 +337,7 @@ fn mark_turn(hold: &Hold, last: &Operation, step: &OpenStep) -> Result<(), Error
         unclear: Vec::new(),
         inferred: false,
         named: Vec::new(),
+        earlier_ignored: Vec::new(),
         uncaptured: Vec::new(),
         outside: false,
         begun: step.before_operation.clone(),

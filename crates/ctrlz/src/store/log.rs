@@ -297,6 +297,9 @@ pub struct Credit {
     /// Ignored files that the tool named, which are therefore its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub named: Vec<TreePath>,
+    /// Ignored files that changed while it was open, before its tool ran: not its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier_ignored: Vec<TreePath>,
     /// Paths that no snapshot holds and that it removed or changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uncaptured: Vec<Uncaptured>,

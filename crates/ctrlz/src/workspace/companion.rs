@@ -55,7 +55,7 @@ pub(super) struct Kept {
     pub(super) new: Option<NewCompanion>,
     /// The one from before, if it is the same.
     pub(super) same: Option<ObjectId>,
-    paths: BTreeSet<Vec<u8>>,
+    paths: BTreeMap<Vec<u8>, TreeChange>,
     before: Option<ObjectId>,
 }
 
@@ -116,8 +116,20 @@ impl Kept {
             let found = self.before.map(|tree| find(&hold.store.objects, &tree, path));
             found.is_some_and(|found| found.is_ok_and(|entry| entry.is_some()))
         };
-        let kept = |path: &&TreePath| self.paths.contains(path.as_bytes()) || was_kept(path);
+        let kept = |path: &&TreePath| self.paths.contains_key(path.as_bytes()) || was_kept(path);
         paths.iter().filter(kept).cloned().collect()
+    }
+
+    /// The files that were not kept before as they are now.
+    pub(super) fn changed(&self, hold: &Hold) -> Vec<TreePath> {
+        let before = self.before.unwrap_or(ObjectId::EMPTY_TREE);
+        let is_same = |path: &TreePath, now: &TreeChange| {
+            let was = find(&hold.store.objects, &before, path).ok().flatten();
+            was.map(|entry| (entry.kind, entry.id)) == *now
+        };
+        let paths = self.paths.iter();
+        let paths = paths.filter_map(|(path, now)| Some((TreePath::parse(path).ok()?, now)));
+        paths.filter(|(path, now)| !is_same(path, now)).map(|(path, _)| path).collect()
     }
 }
 
@@ -349,7 +361,7 @@ impl Workspace {
         drop(private::replace(&hold.work_tree.aside_path(), &made.remembered(), Durable::No));
         let tree = edit_tree(&hold.store.objects, pack, ObjectId::EMPTY_TREE, &made.entries)?;
         let companion = Companion { tree, data: made.data };
-        let paths = made.entries.into_keys().collect();
+        let paths = made.entries;
         let before = last.as_ref().map(|last| last.tree);
         let kept = Kept { new: None, same: None, paths, before };
         Ok(match last.as_ref() == Some(&companion) {

@@ -70,8 +70,8 @@ fn is_interrupted(step: &OpenStep, cause: &Cause) -> bool {
 enum Owner {
     /// The step at this place.
     Step(usize),
-    /// Perhaps the interrupted step at this place, perhaps the user.
-    Unclear(usize),
+    /// Perhaps one of the interrupted steps at these places, perhaps the user.
+    Unclear(Vec<usize>),
     /// Several steps that nothing tells apart.
     Shared(Vec<usize>),
     /// No step.
@@ -110,7 +110,13 @@ impl Hold {
                 let uncaptured = ending.map(|ending| ending.uncaptured.clone()).unwrap_or_default();
                 let outside = ending.is_some_and(|ending| ending.outside);
                 let named = kept.among(self, &step.paths);
-                Credit { outside, ..credit(step, named, uncaptured) }
+                let since = ending.and_then(|ending| ending.ran_since);
+                let is_earlier = |path: &TreePath| {
+                    self.changed_at(path).zip(since).is_some_and(|(at, since)| at < since)
+                };
+                let changed = since.map(|_| kept.changed(self)).unwrap_or_default();
+                let earlier_ignored = changed.into_iter().filter(is_earlier).collect();
+                Credit { outside, earlier_ignored, ..credit(step, named, uncaptured) }
             })
             .collect();
         let has_window = ending.is_some_and(|ending| ending.ran_since.is_some());
@@ -187,7 +193,11 @@ impl Hold {
         for change in found {
             match self.owner(evidence, &working, change) {
                 Owner::Step(at) => own(&mut credits[at], change.path.clone()),
-                Owner::Unclear(at) => credits[at].unclear.push(change.path.clone()),
+                Owner::Unclear(steps) => {
+                    for at in steps {
+                        credits[at].unclear.push(change.path.clone());
+                    }
+                }
                 Owner::Shared(steps) => {
                     details.shared.push(change.path.clone());
                     sharing.extend(steps);
@@ -231,7 +241,7 @@ impl Hold {
         };
         match able.as_slice() {
             [] => Owner::Outside,
-            several if !several.iter().any(is_clear) => Owner::Unclear(several[0]),
+            several if !several.iter().any(is_clear) => Owner::Unclear(several.to_vec()),
             [one] => Owner::Step(*one),
             several => Owner::Shared(several.to_vec()),
         }
@@ -300,6 +310,7 @@ fn credit(step: &OpenStep, named: Vec<TreePath>, uncaptured: Vec<Uncaptured>) ->
         unclear: Vec::new(),
         inferred: step.abandoned,
         named,
+        earlier_ignored: Vec::new(),
         uncaptured,
         outside: false,
         begun: step.before_operation.clone(),

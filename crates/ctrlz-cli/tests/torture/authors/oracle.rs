@@ -242,6 +242,8 @@ pub(crate) struct Taken {
     pub(crate) before: Arc<Manifest>,
     /// The undos and reverts that it takes back, by their index, newest first.
     pub(crate) redone: Vec<usize>,
+    /// The paths that were named: what an interrupted step may have changed is taken back there.
+    pub(crate) named: Vec<String>,
 }
 
 impl Oracle {

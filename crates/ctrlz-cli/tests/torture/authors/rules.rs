@@ -140,7 +140,8 @@ impl Oracle {
             // Only the end of a call says when its tool started.
             let started_later = intro.waiting.contains(step) && !info.is_open;
             let is_idle = self.segments.get(intro.segment).is_some_and(|s| s.idle.contains(step));
-            let is_ended = info.is_interrupted && !info.end_is_lost;
+            let is_named = taken.named.iter().any(|named| named == path);
+            let is_ended = info.is_interrupted && !info.end_is_lost && !is_named;
             let excluded = started_later || is_ended || is_idle;
             taken.undone.contains(step) && (!excluded || names || touched(*step))
         })

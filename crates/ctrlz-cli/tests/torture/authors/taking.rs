@@ -271,7 +271,7 @@ impl World {
         if name == "redo" || name == "unrevert" {
             undone.clear();
         }
-        Ok(Taken { undone, before, redone })
+        Ok(Taken { undone, before, redone, named: report.limit.clone() })
     }
 
     /// Reads the log, newest first, and learns the ids of steps.
@@ -359,7 +359,7 @@ impl World {
             let took = newest["takes_back"].as_str();
             let restore = self.oracle.ops.iter().position(|op| Some(op.id.as_str()) == took);
             let redone = restore.into_iter().collect();
-            let taken = Taken { undone: undone.clone(), before, redone };
+            let taken = Taken { undone: undone.clone(), before, redone, named: Vec::new() };
             self.oracle.nothing_lost(&taken, &self.oracle.seen)?;
             self.oracle.add_op(&newest, undone, None);
         }
