@@ -1,10 +1,13 @@
-//! The one place that starts git, to carry pushes and pulls. No snapshot and no undo comes here.
+//! The one place that starts git, to carry pushes and pulls and to pack deeply. No snapshot and no undo
+//! comes here.
 //!
-//! Git gets an environment with nothing in it but what finding it, signing in and the way through
-//! a proxy need. Of the user's configuration it reads what it always reads, since that is where
-//! credential helpers are named; hooks are switched off.
+//! Git runs in a fresh repository with a configuration of ours, so that it reads no configuration, hook
+//! or attribute of the store or the project. Its environment holds nothing but what finding it,
+//! signing in and the way through a proxy need. The system's and the user's own configuration are read
+//! as always, since that is where proxies and credential helpers are named.
 
 use std::ffi::OsStr;
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -48,7 +51,8 @@ const PASSED_ON: [&str; 31] = [
 ];
 
 /// Settings that keep git from running, converting or publishing anything else.
-const SETTINGS: [&str; 10] = [
+const SETTINGS: [&str; 11] = [
+    "protocol.ext.allow=never",
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
     "push.gpgSign=false",
@@ -61,8 +65,9 @@ const SETTINGS: [&str; 10] = [
     "maintenance.auto=false",
 ];
 
-fn git(git_dir: &Path) -> Command {
+fn git(git_dir: &Path, address: &Address) -> Command {
     let mut command = git_anywhere();
+    address.allow(&mut command);
     command.arg("--git-dir").arg(git_dir);
     command
 }
@@ -94,20 +99,39 @@ fn run(command: &mut Command, what: &'static str) -> Result<Output, Failure> {
     }
 }
 
+/// The address of a server.
+pub(crate) struct Address {
+    pub(crate) text: String,
+    /// The project's own configuration names it. A repository on this machine that came with the project
+    /// is not pushed to, because git would run its hooks.
+    is_of_project: bool,
+}
+
+impl Address {
+    fn allow(&self, command: &mut Command) {
+        if self.is_of_project {
+            command.args(["-c", "protocol.file.allow=never"]);
+        }
+    }
+}
+
 /// The address that a name stands for in the user's own repository, or the text itself.
-pub(crate) fn address(root: &Path, remote: &OsStr) -> String {
+pub(crate) fn address(root: &Path, remote: &OsStr) -> Address {
     let text = remote.to_string_lossy().into_owned();
     if text.contains([':', '/']) {
-        return text;
+        return Address { text, is_of_project: false };
     }
-    // Git finds the configuration by itself: in a linked work tree it lies elsewhere.
+    // Git finds the configuration by itself: in a linked work tree it lies elsewhere. Reading one value
+    // runs nothing.
     let mut command = git_anywhere();
-    command.arg("-C").arg(root).args(["config", "--get", &format!("remote.{text}.url")]);
+    let key = format!("remote.{text}.url");
+    command.arg("-C").arg(root).args(["config", "--local", "--no-includes", "--get", &key]);
     match run(&mut command, "read the configuration") {
         Ok(output) if !output.stdout.is_empty() => {
-            String::from_utf8_lossy(&output.stdout).trim().to_owned()
+            let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+            Address { text, is_of_project: true }
         }
-        _ => text,
+        _ => Address { text, is_of_project: false },
     }
 }
 
@@ -125,12 +149,12 @@ pub(crate) fn shown(address: &str) -> String {
 
 /// The refs of one log that a server has.
 pub(crate) fn list(
-    store: &Path,
-    address: &str,
+    git_dir: &Path,
+    address: &Address,
     log: &str,
 ) -> Result<Vec<(String, ObjectId)>, Failure> {
-    let mut command = git(store);
-    command.args(["ls-remote", "--", address]);
+    let mut command = git(git_dir, address);
+    command.args(["ls-remote", "--", &address.text]);
     command.args([format!("refs/ctrlz/{log}/*"), format!("refs/ctrlz-private/{log}/*")]);
     let output = run(&mut command, "ask the server")?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -142,27 +166,48 @@ pub(crate) fn list(
 }
 
 /// Sets refs on a server, all or none, each only if it still is what it was.
-pub(crate) fn push(address: &str, push: &Push) -> Result<(), Failure> {
-    let mut command = git(&push.store);
+pub(crate) fn push(git_dir: &Path, address: &Address, push: &Push) -> Result<(), Failure> {
+    let mut command = git(git_dir, address);
     command.args(["push", "--atomic", "--no-verify", "--quiet"]);
     for update in &push.updates {
         let expected = update.expected.map(|id| id.to_string()).unwrap_or_default();
         command.arg(format!("--force-with-lease={}:{expected}", update.remote));
     }
-    command.args(["--", address]);
+    command.args(["--", &address.text]);
     command.args(push.updates.iter().map(|update| format!("{}:{}", update.new, update.remote)));
     run(&mut command, "push").map(drop)
 }
 
 /// Fetches every log that a server has.
-pub(crate) fn fetch(git_dir: &Path, address: &str, ignored: Ignored) -> Result<(), Failure> {
-    let mut command = git(git_dir);
+pub(crate) fn fetch(git_dir: &Path, address: &Address, ignored: Ignored) -> Result<(), Failure> {
+    let mut command = git(git_dir, address);
     command.args(["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--"]);
-    command.args([address, "+refs/ctrlz/*:refs/ctrlz/*"]);
+    command.args([&address.text, "+refs/ctrlz/*:refs/ctrlz/*"]);
     if ignored == Ignored::Too {
         command.arg("+refs/ctrlz-private/*:refs/ctrlz-private/*");
     }
     run(&mut command, "fetch").map(drop)
+}
+
+/// Packs objects into one new pack of the repository at `git_dir`, with deltas between all of them.
+pub(crate) fn pack(git_dir: &Path, ids: &[ObjectId]) -> Result<(), Failure> {
+    let mut command = git_anywhere();
+    command.arg("--git-dir").arg(git_dir).args(["pack-objects", "-q", "--delta-base-offset"]);
+    command.arg(git_dir.join("objects/pack/pack"));
+    command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(Failure::NoGit)?;
+    let list: String = ids.iter().map(|id| format!("{id}\n")).collect();
+    // A git that ends early says why on standard error.
+    drop(child.stdin.take().map(|mut stdin| stdin.write_all(list.as_bytes())));
+    let output = child.wait_with_output().map_err(Failure::NoGit)?;
+    match output.status.success() {
+        true => Ok(()),
+        false => {
+            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            Err(Failure::Git { what: "pack the store", said })
+        }
+    }
 }
 
 /// Whether ignored files travel as well.

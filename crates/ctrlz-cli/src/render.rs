@@ -101,6 +101,69 @@ impl Output {
     }
 }
 
+/// A writer for what files hold: byte for byte into a pipe, and such that nothing steers the terminal
+/// on one.
+pub(crate) struct Contents<'a> {
+    out: &'a mut Output,
+    /// The line that is not complete yet, on a terminal.
+    line: Option<Vec<u8>>,
+}
+
+impl Output {
+    /// Lets `write` write what files hold.
+    pub(crate) fn contents<E>(
+        &mut self,
+        write: impl FnOnce(&mut Contents<'_>) -> Result<(), E>,
+    ) -> Result<(), Failure>
+    where
+        Failure: From<E>,
+    {
+        let line = io::stdout().is_terminal().then(Vec::new);
+        let mut contents = Contents { out: self, line };
+        write(&mut contents)?;
+        Ok(contents.end_line(b"")?)
+    }
+}
+
+impl Contents<'_> {
+    /// Writes the line that was collected, and what ends it.
+    fn end_line(&mut self, end: &[u8]) -> io::Result<()> {
+        let Some(line) = &mut self.line else { return Ok(()) };
+        let line = std::mem::take(line);
+        let mut shown = Vec::with_capacity(line.len() + end.len());
+        for (at, part) in line.split(|byte| *byte == b'\t').enumerate() {
+            shown.extend_from_slice(if at > 0 { b"\t" } else { b"" });
+            for chunk in part.utf8_chunks() {
+                shown.extend_from_slice(printable(chunk.valid()).as_bytes());
+                shown.extend_from_slice(escape(chunk.invalid()).as_bytes());
+            }
+        }
+        shown.extend_from_slice(end);
+        self.out.write_all(&shown)
+    }
+}
+
+impl Write for Contents<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(line) = &mut self.line else { return self.out.write(bytes) };
+        match bytes.iter().position(|byte| *byte == b'\n') {
+            Some(end) => {
+                line.extend_from_slice(&bytes[..end]);
+                self.end_line(b"\n")?;
+                Ok(end + 1)
+            }
+            None => {
+                line.extend_from_slice(bytes);
+                Ok(bytes.len())
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.stdout.write(bytes);

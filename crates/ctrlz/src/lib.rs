@@ -85,9 +85,9 @@ mod store;
 mod workspace;
 
 pub use care::{
-    CareReport, Consumer, DiskUse, ExportOptions, Exported, Growth, Imported, Log, LostMessage,
-    OnPurged, Problem, Pull, Pulled, PulledLog, PurgeOptions, PurgeReport, Push, RefUpdate,
-    Relinked, RepairReport, Retention, Verification, relink,
+    CareReport, Consumer, DeepRepack, DiskUse, Exchange, ExportOptions, Exported, Growth, Imported,
+    Log, LostMessage, OnPurged, Problem, Pulled, PulledLog, PurgeOptions, PurgeReport, Push,
+    RefUpdate, Relinked, RepairReport, Retention, Verification, relink,
 };
 pub use compare::{Change, FileDiff, Status as ChangeStatus, base64};
 #[cfg(debug_assertions)]

@@ -77,7 +77,9 @@ fn show_between(
         None => now(place, &from)?,
     };
     match form {
-        Form { full: false, json: false } => workspace.diff(&from, &to, &paths, out)?,
+        Form { full: false, json: false } => {
+            out.contents(|out| workspace.diff(&from, &to, &paths, out))?;
+        }
         Form { full: false, json: true } => {
             let changes = workspace.changes(&from, &to)?;
             let files = changed_paths(&changes, &paths);
@@ -106,7 +108,9 @@ fn deeds(args: &DiffArgs) -> Deeds {
 fn show_deeds(place: &Place, deeds: &Deeds, form: Form, out: &mut Output) -> Result<Done, Failure> {
     let workspace = &place.workspace;
     match form {
-        Form { full: false, json: false } => workspace.deeds_diff(deeds, out)?,
+        Form { full: false, json: false } => {
+            out.contents(|out| workspace.deeds_diff(deeds, out))?;
+        }
         Form { full: false, json: true } => {
             let files = changed_paths(&workspace.deeds(deeds)?, &[]);
             let total = files.len() as u64;

@@ -1,7 +1,7 @@
 //! `ctrlz gc`: drops what is no longer kept, and packs the rest.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use ctrlz::{CareReport, GcReport, LostMessage, Progress, Retention, Workspace, e
 use super::Done;
 use crate::detached;
 use crate::failure::Failure;
+use crate::git;
 use crate::place::Place;
 use crate::progress::watched;
 use crate::render::{self, Output};
@@ -105,20 +106,11 @@ pub(super) fn start_if_due(workspace: &Workspace, config: Option<&Path>) -> Opti
     detached::start_for(workspace, config, &["gc", "--background"]).ok()
 }
 
-/// Repacks with the one program that does it better. The store's settings keep it from running
-/// anything else.
-#[expect(clippy::disallowed_methods, reason = "the user asked for git by --deep")]
+/// Repacks with the one program that does it better, in a repository of its own.
 fn repack_with_git(place: &Place) -> Result<(), Failure> {
-    let Some(store) = place.workspace.store_path()? else { return Ok(()) };
-    let mut git = Command::new("git");
-    git.arg("--git-dir").arg(&store).args(["repack", "-a", "-d", "-q", "--keep-unreachable"]);
-    git.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null");
-    git.stdin(Stdio::null()).stdout(Stdio::null());
-    match git.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(Failure::Git { what: "repack the store", said: status.to_string() }),
-        Err(error) => Err(Failure::NoGit(error)),
-    }
+    let Some(repack) = place.workspace.begin_deep_repack()? else { return Ok(()) };
+    git::pack(repack.git_dir(), repack.objects())?;
+    Ok(repack.finish()?)
 }
 
 fn lines(report: &CareReport) -> Vec<String> {

@@ -37,17 +37,17 @@ pub(crate) fn run(place: &Place, args: &PushArgs, out: &mut Output) -> Result<Do
         workspace.go_on_as_new()?;
     }
     let log = workspace.log_name()?.ok_or_else(nothing)?;
-    let store = workspace.store_path()?.ok_or_else(nothing)?;
+    let exchange = workspace.begin_exchange()?;
     let address = git::address(place.root(), &args.remote);
-    let there = git::list(&store, &address, &log)?;
+    let there = git::list(exchange.git_dir(), &address, &log)?;
     let push = workspace.plan_push(&there, args.ignored)?;
     if !push.updates.is_empty() {
-        git::push(&address, &push)?;
+        git::push(exchange.git_dir(), &address, &push)?;
         workspace.note_pushed(&push)?;
     }
     let (refs, operations) = (push.updates.len(), push.operations);
     if out.is_json() {
-        let shown = git::shown(&address);
+        let shown = git::shown(&address.text);
         out.json(&serde_json::json!({
             "remote": shown, "log": log, "operations": operations, "refs": refs,
         }))?;

@@ -89,7 +89,7 @@ fn show_operation(place: &Place, entry: &TimelineEntry, out: &mut Output) -> Res
     match entry.before {
         Some(before) if before != entry.snapshot => {
             out.line("")?;
-            Ok(place.workspace.diff(&before, &entry.snapshot, &[], out)?)
+            out.contents(|out| place.workspace.diff(&before, &entry.snapshot, &[], out))
         }
         _ => Ok(()),
     }
@@ -132,7 +132,8 @@ fn show_step(
     let program = render::program();
     out.line(&format!("undo      {program} undo --step {}", shell_word(step.as_bytes())))?;
     out.line("")?;
-    Ok(place.workspace.deeds_diff(&Deeds::Step(step.to_owned()), out)?)
+    let deeds = Deeds::Step(step.to_owned());
+    out.contents(|out| place.workspace.deeds_diff(&deeds, out))
 }
 
 /// What a step did in one operation, whatever became of it.
@@ -142,7 +143,7 @@ fn show_record(place: &Place, record: &StepRecord, out: &mut Output) -> Result<(
         return Ok(());
     }
     let paths = paths.unwrap_or_default();
-    Ok(place.workspace.diff(&record.before, &record.after, paths, out)?)
+    out.contents(|out| place.workspace.diff(&record.before, &record.after, paths, out))
 }
 
 fn show_file(place: &Place, hash: &ObjectId, path: &[u8], out: &mut Output) -> Result<(), Failure> {
@@ -152,7 +153,7 @@ fn show_file(place: &Place, hash: &ObjectId, path: &[u8], out: &mut Output) -> R
         let content = FileContent::part((*hash).into(), path.into(), &bytes, 0, u64::MAX);
         return out.json(&ctrlz_wire::Shown::File(content));
     }
-    Ok(out.write_all(&bytes)?)
+    out.contents(|out| out.write_all(&bytes))
 }
 
 fn show_snapshot(place: &Place, hash: &ObjectId, out: &mut Output) -> Result<(), Failure> {

@@ -39,6 +39,9 @@ pub(crate) fn run(
     for Check { name, detail, .. } in install::checks(place, environment, Asked::Files) {
         out.line(&format!("client     {name}: {detail}"))?;
     }
+    if place.workspace.has_unusable_repository() {
+        out.line("git        .git cannot be used as a repository; snapshots are taken without it")?;
+    }
     for line in hook::failures(place) {
         out.line(&format!("agents     {line}"))?;
     }

@@ -129,3 +129,33 @@ fn a_project_configures_nothing() {
     assert!(status["store"].as_str().unwrap().starts_with(own), "{status}");
     assert!(!store.exists());
 }
+
+#[test]
+fn a_broken_git_file_never_keeps_an_undo_from_working() {
+    let long = format!("gitdir: {}", "a".repeat(300));
+    let longer = format!("gitdir: {}", "a/".repeat(3_000));
+    for broken in ["gitdir: \\0", &long, &longer, "gitdir: .git", "garbage", ""] {
+        let bench = Bench::new();
+        bench.write("f", "precious\n");
+        bench.track();
+        let script = format!("echo broken > f; printf '{broken}' > .git");
+        bench.run(&["run", "--", "sh", "-c", &script]);
+        assert!(bench.ok(&["status"]).contains(".git cannot be used"), "{broken:?}");
+        bench.ok(&["undo"]);
+        assert_eq!(bench.read("f").as_deref(), Some("precious\n"), "{broken:?}");
+    }
+    // Directories that only look like a repository.
+    for script in [
+        "mkdir .git; printf 'ref: \\0' > .git/HEAD; mkdir .git/objects",
+        "mkdir .git; ln -s HEAD .git/HEAD; mkdir .git/objects",
+        "mkdir .git; echo x > .git/HEAD; mkdir .git/objects; ln -s commondir .git/commondir",
+    ] {
+        let bench = Bench::new();
+        bench.write("f", "precious\n");
+        bench.track();
+        bench.run(&["run", "--", "sh", "-c", &format!("echo broken > f; {script}")]);
+        bench.ok(&["status"]);
+        bench.run(&["undo"]);
+        assert_eq!(bench.read("f").as_deref(), Some("precious\n"), "{script:?}");
+    }
+}

@@ -410,3 +410,67 @@ fn a_moved_project_is_relinked() {
     assert!(!log.stderr.contains("followed"), "{log:?}");
     bench.fails(&["relink", "/nonexistent/x", from], 4, "nothing was recorded");
 }
+
+/// A program that leaves a mark if anything runs it.
+fn mark(bench: &Bench) -> (std::path::PathBuf, std::path::PathBuf) {
+    use std::os::unix::fs::PermissionsExt;
+    let (program, mark) = (bench.home.join("prog.sh"), bench.home.join("ran"));
+    std::fs::write(&program, format!("#!/bin/sh\ntouch {}\n", mark.display())).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    (program, mark)
+}
+
+#[test]
+fn git_never_reads_a_configuration_or_hook_of_the_store() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    let store = ["--store", ".agent/snapshots"];
+    let with = |words: &[&'static str]| [&store[..], words].concat();
+    bench.ok(&with(&["track"]));
+    let (program, mark) = mark(&bench);
+    let remote = bench.home.join("remote.git");
+    bench.git(&["init", "-q", "--bare", remote.to_str().unwrap()]);
+    let dir = bench.project.join(".agent/snapshots");
+    let mut config = std::fs::read_to_string(dir.join("config")).unwrap();
+    let (remote, program) = (remote.to_str().unwrap(), program.to_str().unwrap());
+    config += &format!(
+        "[protocol \"ext\"]\n\tallow = always\n[url \"ext::{program} \"]\n\tinsteadOf = {remote}\n\
+         [core]\n\tsshCommand = {program}\n\thooksPath = hooks\n\tfsmonitor = {program}\n\
+         [pack]\n\tpackSizeLimit = 1m\n[credential]\n\thelper = {program}\n\
+         [core]\n\talternateRefsCommand = {program}\n[include]\n\tpath = {program}\n"
+    );
+    std::fs::write(dir.join("config"), config).unwrap();
+    std::fs::create_dir_all(dir.join("hooks")).unwrap();
+    for hook in ["pre-push", "reference-transaction", "post-checkout", "pre-auto-gc"] {
+        std::fs::copy(program, dir.join("hooks").join(hook)).unwrap();
+    }
+    bench.ok(&[&store[..], &["push", remote]].concat());
+    bench.ok(&[&store[..], &["pull", remote]].concat());
+    bench.ok(&with(&["gc", "--deep"]));
+    bench.run(&with(&["push", "ssh://localhost/x"]));
+    assert!(!mark.exists(), "something of the store's configuration ran");
+    assert!(bench.ok(&with(&["verify"])).contains("have the right hash"));
+}
+
+#[test]
+fn a_repository_that_a_project_names_as_its_remote_runs_no_hook() {
+    let bench = Bench::new();
+    bench.git(&["init", "-q"]);
+    bench.write("a.txt", "one\n");
+    bench.track();
+    let (program, mark) = mark(&bench);
+    bench.git(&["init", "-q", "--bare", "evil.git"]);
+    for hook in ["pre-receive", "update", "post-receive", "post-update", "reference-transaction"] {
+        std::fs::copy(&program, bench.project.join("evil.git/hooks").join(hook)).unwrap();
+    }
+    for address in ["./evil.git", &format!("file://{}/evil.git", bench.project.display())] {
+        bench.git(&["config", "remote.local.url", address]);
+        let refused = bench.run(&["push", "local"]);
+        assert_ne!(refused.code, 0, "{refused:?}");
+        assert_ne!(bench.run(&["pull", "local"]).code, 0);
+        assert!(!mark.exists(), "a hook of {address} ran");
+    }
+    bench.git(&["config", "remote.local.url", &format!("ext::{} x", program.display())]);
+    assert_ne!(bench.run(&["push", "local"]).code, 0);
+    assert!(!mark.exists(), "ext:: ran");
+}

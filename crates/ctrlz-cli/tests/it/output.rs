@@ -202,3 +202,65 @@ fn manual_pages_and_completions_are_made_anywhere() {
     bare(&["man", "--dir", dir.to_str().unwrap()]);
     assert!(dir.join("ctrlz-restore.1").is_file());
 }
+
+/// What a command prints on a terminal, made by `script` of util-linux.
+fn on_a_terminal(bench: &Bench, words: &[&str]) -> String {
+    let line = bench.command(words).get_args().fold(String::from("$CTRLZ"), |line, word| {
+        format!("{line} '{}'", word.to_str().unwrap().replace('\'', "'\\''"))
+    });
+    let ran = bench.shell(&format!("script -qec \"{line}\" /dev/null < /dev/null"));
+    assert_eq!(ran.code, 0, "{ran:?}");
+    String::from_utf8(ran.stdout).unwrap()
+}
+
+#[test]
+fn file_contents_cannot_steer_a_terminal_and_are_byte_exact_in_a_pipe() {
+    let bench = Bench::new();
+    let hash = bench.track();
+    let hostile =
+        "\u{1b}]0;title\u{7} \u{1b}[31m \u{9b}1m \u{202e}rlo \u{2066}x \u{61c} \u{e0041} \u{3164}";
+    bench.write("a\u{202e}\u{9b}31m.txt", &format!("tab\there\n{hostile}\r\nback\\slash\n"));
+    let after = bench.track();
+    let name = format!("{after}:a\u{202e}\u{9b}31m.txt");
+    for words in [&["diff", &hash, &after][..], &["show", &name]] {
+        let shown = on_a_terminal(&bench, words);
+        let steers = |c: char| c != '\n' && c != '\r' && c != '\t' && c.is_control();
+        assert!(!shown.contains(steers), "{words:?}: {shown:?}");
+        for hidden in ['\u{202e}', '\u{2066}', '\u{61c}', '\u{e0041}', '\u{3164}'] {
+            assert!(!shown.contains(hidden), "{words:?}: {hidden:?} in {shown:?}");
+        }
+        assert!(shown.contains("\\u{1b}]0;title\\u{7}"), "not a terminal: {shown:?}");
+        assert!(shown.contains("tab\there") && shown.contains("back\\slash"), "{shown:?}");
+        let piped = bench.run(words);
+        let raw = String::from_utf8(piped.stdout).unwrap();
+        assert!(raw.contains(hostile), "{words:?}: {raw:?}");
+    }
+}
+
+#[test]
+fn names_in_diff_headers_are_quoted_as_git_quotes_them() {
+    let bench = Bench::new();
+    bench.git(&["init", "-q"]);
+    let names = [
+        "plain",
+        "sp ace",
+        "\u{e4}",
+        "\u{9b}31m",
+        "\u{202e}x",
+        "q\"uote",
+        "b\\s",
+        "\u{7}\u{8}\u{b}",
+    ];
+    let hash = bench.track();
+    for name in names {
+        bench.write(name, "x\n");
+    }
+    let after = bench.track();
+    let ours = bench.ok(&["diff", &hash, &after]);
+    bench.git(&["add", "-A"]);
+    let theirs = bench.git(&["diff", "--cached", "--no-renames"]).text();
+    let headers = |text: &str| -> Vec<String> {
+        text.lines().filter(|line| line.starts_with("diff --git")).map(str::to_owned).collect()
+    };
+    assert_eq!(headers(&ours), headers(&theirs));
+}

@@ -417,7 +417,7 @@ pub(super) fn publish(
     checked: &[Checked],
 ) -> Result<(), Error> {
     match has_news(checked) {
-        true => incoming.publish(store),
+        true => incoming.publish(store).map(drop),
         false => Ok(()),
     }
 }

@@ -2,7 +2,7 @@
 //! by whoever calls; here is decided what goes, and checked what came.
 
 use std::collections::{BTreeMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -37,8 +37,6 @@ pub struct RefUpdate {
 
 /// What a push has to do. The store's packs stay while this lives.
 pub struct Push {
-    /// The store, which git pushes from.
-    pub store: PathBuf,
     /// The log's name on the server.
     pub log: String,
     /// The refs to be set; none if the server has everything.
@@ -48,15 +46,16 @@ pub struct Push {
     _shared: Lock,
 }
 
-/// A pull under way: a repository for git to fetch into. Dropped, it leaves nothing.
-pub struct Pull {
+/// A fresh repository for git to push from or fetch into, with a configuration of ours and nothing of
+/// the store's or the project's but the store's objects. Dropped, it leaves nothing.
+pub struct Exchange {
     store: Store,
     incoming: Incoming,
     _shared: Lock,
 }
 
-impl Pull {
-    /// The repository to fetch into. It borrows from the store, so only what is new has to come.
+impl Exchange {
+    /// The repository. It borrows from the store, so only what is new has to travel.
     pub fn git_dir(&self) -> &Path {
         self.incoming.path()
     }
@@ -151,8 +150,7 @@ impl Workspace {
             operation.as_ref().is_ok_and(|operation| Some(operation.commit) != head)
         };
         let news = store.history(&log, last.commit).take_while(is_news).count() as u64;
-        let store = store.path().to_owned();
-        Ok(Push { store, log, updates, operations: news, _shared: shared })
+        Ok(Push { log, updates, operations: news, _shared: shared })
     }
 
     /// Remembers that a push arrived, so that its state is known as ours even when it has expired.
@@ -186,13 +184,13 @@ impl Workspace {
     }
 
     /// Makes room for what a server sends.
-    pub fn begin_pull(&self) -> Result<Pull, Error> {
+    pub fn begin_exchange(&self) -> Result<Exchange, Error> {
         self.check_enabled()?;
         let (store, _) = self.for_writing()?;
         let patience = self.options().patience;
         let shared = Lock::take(&store.lock_path(), Sharing::Shared, patience)?;
         let incoming = Incoming::create(&store)?;
-        Ok(Pull { store, incoming, _shared: shared })
+        Ok(Exchange { store, incoming, _shared: shared })
     }
 
     /// Checks what git fetched, and takes it over if all of it is sound.
@@ -201,12 +199,12 @@ impl Workspace {
     /// content that was purged here is refused unless `on_purged` allows it. `from` is for people.
     pub fn finish_pull(
         &self,
-        pull: &Pull,
+        pull: &Exchange,
         from: &str,
         on_purged: OnPurged,
         progress: &Progress,
     ) -> Result<Pulled, Error> {
-        let Pull { store, incoming, .. } = pull;
+        let Exchange { store, incoming, .. } = pull;
         store.objects.refresh()?;
         let own = self.claimed()?.map(|claim| claim.work_tree);
         let objects = incoming.objects()?;

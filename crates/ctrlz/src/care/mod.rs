@@ -3,6 +3,7 @@
 //! Nothing here is needed for a snapshot or an undo; all of it keeps them possible for years.
 
 mod arrival;
+mod deep;
 mod du;
 mod exchange;
 mod export;
@@ -18,8 +19,9 @@ mod thin;
 mod verify;
 
 pub use arrival::OnPurged;
+pub use deep::DeepRepack;
 pub use du::{Consumer, DiskUse, Growth};
-pub use exchange::{Log, Pull, Pulled, PulledLog, Push, RefUpdate};
+pub use exchange::{Exchange, Log, Pulled, PulledLog, Push, RefUpdate};
 pub use export::{ExportOptions, Exported};
 pub use import::Imported;
 pub use purge::{PurgeOptions, PurgeReport};

@@ -155,9 +155,9 @@ fn write_lines(mark: &[u8], lines: &[&[u8]], out: &mut dyn Write) -> io::Result<
     Ok(())
 }
 
-/// A path in a diff header: quoted as C does where git would not find its end otherwise.
+/// A path in a diff header: quoted as git quotes it, so that it is plain ASCII.
 fn prefixed(prefix: &[u8], path: &[u8]) -> Vec<u8> {
-    let plain = !path.iter().any(|byte| *byte < 0x20 || [b'"', b'\\', 0x7f].contains(byte));
+    let plain = !path.iter().any(|byte| !(0x20..0x7f).contains(byte) || b"\"\\".contains(byte));
     if plain {
         return [prefix, path].concat();
     }
@@ -167,10 +167,14 @@ fn prefixed(prefix: &[u8], path: &[u8]) -> Vec<u8> {
         match byte {
             b'"' => quoted.extend_from_slice(b"\\\""),
             b'\\' => quoted.extend_from_slice(b"\\\\"),
-            b'\n' => quoted.extend_from_slice(b"\\n"),
+            0x07 => quoted.extend_from_slice(b"\\a"),
+            0x08 => quoted.extend_from_slice(b"\\b"),
             b'\t' => quoted.extend_from_slice(b"\\t"),
+            b'\n' => quoted.extend_from_slice(b"\\n"),
+            0x0b => quoted.extend_from_slice(b"\\v"),
+            0x0c => quoted.extend_from_slice(b"\\f"),
             b'\r' => quoted.extend_from_slice(b"\\r"),
-            0x00..=0x1f | 0x7f => quoted.extend_from_slice(format!("\\{byte:03o}").as_bytes()),
+            0x00..=0x1f | 0x7f.. => quoted.extend_from_slice(format!("\\{byte:03o}").as_bytes()),
             _ => quoted.push(*byte),
         }
     }

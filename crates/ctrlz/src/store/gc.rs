@@ -19,6 +19,7 @@ use crate::fs::{Named, free_bytes, private};
 use crate::git::{Kind, ObjectId, PackFile, parse_commit};
 use crate::scan::Progress;
 
+use super::incoming::Incoming;
 use super::layout::Store;
 use super::lock::{Lock, Sharing};
 use super::merge::{SMALL_BYTES, is_ours};
@@ -241,6 +242,18 @@ impl Store {
         let left = remove_packs(self, packs, &copied, &|id| live.contains(id))?;
         self.note_flawed(&left)?;
         Ok(Round::Done)
+    }
+
+    /// Takes over the packs in `incoming` and removes `old` packs of which all objects are elsewhere now.
+    ///
+    /// The caller holds the store's lock alone.
+    pub(crate) fn replace_packs(
+        &self,
+        incoming: &Incoming,
+        old: &[Arc<PackFile>],
+    ) -> Result<(), Error> {
+        let made = Published { packs: incoming.publish(self)?, ..Published::default() };
+        remove_packs(self, old, &made, &|_| true).map(drop)
     }
 
     /// Everything that a ref names, by the ref.

@@ -62,11 +62,13 @@ impl Incoming {
         Refs::new(&self.dir).list("refs")
     }
 
-    /// Moves the packs into the store, durably. Nothing names their objects yet.
+    /// Moves the packs into the store, durably, and returns their paths. Nothing names their objects
+    /// yet.
     ///
     /// The caller holds the store's lock.
-    pub(crate) fn publish(&self, store: &Store) -> Result<(), Error> {
+    pub(crate) fn publish(&self, store: &Store) -> Result<Vec<PathBuf>, Error> {
         let to_dir = store.objects_dir().join("pack");
+        let mut published = Vec::new();
         let entries = std::fs::read_dir(self.pack_dir()).named("list", &self.pack_dir())?;
         for entry in entries {
             let pack = entry.named("list", &self.pack_dir())?.path();
@@ -74,6 +76,7 @@ impl Incoming {
                 continue;
             }
             // The pack first, because git and we look for indexes.
+            published.push(to_dir.join(pack.file_name().unwrap_or_default()));
             for file in [pack.clone(), pack.with_extension("idx")] {
                 let private = Permissions::from_mode(0o600);
                 std::fs::set_permissions(&file, private).named("set the permissions of", &file)?;
@@ -83,7 +86,8 @@ impl Incoming {
             }
         }
         private::sync_dir(&to_dir)?;
-        Ok(store.objects.refresh()?)
+        store.objects.refresh()?;
+        Ok(published)
     }
 }
 

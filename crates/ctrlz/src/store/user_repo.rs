@@ -25,25 +25,26 @@ pub(crate) struct UserRepo {
 
 impl UserRepo {
     /// The repository whose work tree is exactly `root`, if there is a usable one.
-    pub(crate) fn at(root: &Path) -> Result<Option<UserRepo>, Error> {
+    ///
+    /// A step can write anything into a `.git`; whatever cannot be read is not usable and must not
+    /// keep an undo from working.
+    pub(crate) fn at(root: &Path) -> Option<UserRepo> {
         let dot_git = root.join(".git");
         let git_dir = if dot_git.is_dir() {
             dot_git
         } else {
-            let Some(text) = read_small(&dot_git, 8192)? else { return Ok(None) };
-            let Some(target) = text.trim_ascii_end().strip_prefix(b"gitdir: ") else {
-                return Ok(None);
-            };
+            let text = read_small(&dot_git, 8192).ok()??;
+            let target = text.trim_ascii_end().strip_prefix(b"gitdir: ")?;
             root.join(Path::new(std::ffi::OsStr::from_bytes(target)))
         };
-        let common_dir = match read_small(&git_dir.join("commondir"), 8192)? {
+        let common_dir = match read_small(&git_dir.join("commondir"), 8192).ok()? {
             Some(text) => {
                 git_dir.join(Path::new(std::ffi::OsStr::from_bytes(text.trim_ascii_end())))
             }
             None => git_dir.clone(),
         };
         let usable = git_dir.join("HEAD").is_file() && common_dir.join("objects").is_dir();
-        Ok(usable.then_some(UserRepo { git_dir, common_dir }))
+        usable.then_some(UserRepo { git_dir, common_dir })
     }
 
     /// The directories that are the repository itself, wherever they lie.
@@ -125,7 +126,8 @@ impl UserRepo {
             return Ok(None);
         }
         for dir in [&self.git_dir, &self.common_dir] {
-            if let Some(bytes) = read_small(&dir.join(name), 4096)? {
+            // A name that no file can have, or that cannot be read, is no ref.
+            if let Ok(Some(bytes)) = read_small(&dir.join(name), 4096) {
                 return Ok(Some(String::from_utf8_lossy(bytes.trim_ascii_end()).into_owned()));
             }
         }

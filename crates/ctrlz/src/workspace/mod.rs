@@ -164,7 +164,7 @@ pub fn find_work_tree(dir: &Path, data_dir: &Path, home: Option<&Path>) -> Resul
     let dir = dir.canonicalize().named("open the directory", dir)?;
     for above in dir.ancestors() {
         let usable = above == dir || check_root(above, home).is_ok();
-        if usable && UserRepo::at(above)?.is_some() {
+        if usable && UserRepo::at(above).is_some() {
             return Ok(above.to_owned());
         }
     }
@@ -233,7 +233,7 @@ impl Workspace {
                 return Err(Error::DangerousRoot { path: root, why });
             }
         }
-        let repo = UserRepo::at(&root)?;
+        let repo = UserRepo::at(&root);
         if options.require_git && repo.is_none() {
             return Err(Error::NotGit { path: root });
         }
@@ -310,6 +310,11 @@ impl Workspace {
     /// The work tree's canonical path.
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// Whether there is a `.git` that cannot be used as a repository.
+    pub fn has_unusable_repository(&self) -> bool {
+        self.repo.is_none() && self.root.join(".git").symlink_metadata().is_ok()
     }
 
     /// The options it was opened with.
