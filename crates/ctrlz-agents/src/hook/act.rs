@@ -10,7 +10,7 @@ use ctrlz::{
 use ctrlz_wire::{Reach, Tool};
 
 use super::failures::now_millis;
-use super::{Event, Failures, Memory, Notice, ToolCall, What};
+use super::{Client, Event, Failures, Memory, Notice, ToolCall, What};
 use crate::private::fingerprint;
 use crate::reach::reach;
 
@@ -219,6 +219,8 @@ fn step_start(
         parent,
     };
     let Reach { inside: paths, outside, only_named, starts_agent } = named;
+    // Claude Code reports the calls of its sub-agents, so that the call which started one owns nothing.
+    let only_named = only_named || (starts_agent && event.client == Client::ClaudeCode);
     StepStart { info, paths, only_named, starts_agent, owner, outside, ..StepStart::default() }
 }
 

@@ -108,6 +108,7 @@ pub(crate) fn run(place: &Place, args: &UndoArgs, out: &mut Output) -> Result<Do
     if !out.is_json() {
         out.line(&match report.after {
             Some(_) => format!("redo: {} redo", render::program()),
+            None if args.force => "nothing was undone".into(),
             None => "nothing was undone; --force takes the earlier versions".into(),
         })?;
     }

@@ -31,6 +31,21 @@ pub(crate) enum InUse {
 
 /// Asks whether another process uses an open file, which must be open for reading only.
 fn in_use(file: &File, users: Users) -> InUse {
+    match lease(file, users) {
+        InUse::No => {
+            // Closing the file would give the lease back too.
+            fcntl(file, libc::F_SETLEASE, libc::F_UNLCK).ok();
+            match users == Users::All && has_sqlite_lock(file) {
+                true => InUse::Yes,
+                false => InUse::No,
+            }
+        }
+        answer => answer,
+    }
+}
+
+/// Takes a lease; [`InUse::No`] if it was granted.
+fn lease(file: &File, users: Users) -> InUse {
     let kind = match users {
         Users::Writers => libc::F_RDLCK,
         Users::All => libc::F_WRLCK,
@@ -42,18 +57,36 @@ fn in_use(file: &File, users: Users) -> InUse {
     if fcntl(file, F_SETSIG, libc::SIGURG).is_err() {
         return InUse::Unknown;
     }
-    let leased = fcntl(file, libc::F_SETLEASE, kind);
-    match leased {
-        Ok(()) => {
-            // Closing the file would give the lease back too.
-            fcntl(file, libc::F_SETLEASE, libc::F_UNLCK).ok();
-            match users == Users::All && has_sqlite_lock(file) {
-                true => InUse::Yes,
-                false => InUse::No,
-            }
-        }
+    match fcntl(file, libc::F_SETLEASE, kind) {
+        Ok(_) => InUse::No,
         Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => InUse::Yes,
         Err(_) => InUse::Unknown,
+    }
+}
+
+/// Keeps a file from being opened for writing: the kernel holds a process that tries until this is
+/// dropped.
+pub(crate) struct Guard(File);
+
+impl Guard {
+    /// Guards the file `name`; `Err` if a process has it open for writing already. `None` where the
+    /// kernel offers no lease, or there is no file.
+    pub(crate) fn of(dir: &Dir, name: &[u8]) -> Result<Option<Guard>, ()> {
+        let Ok(Some(stat)) = dir.stat(name) else { return Ok(None) };
+        if stat.kind != FileKind::File {
+            return Ok(None);
+        }
+        let Ok(file) = dir.open_file(name) else { return Ok(None) };
+        match lease(&file, Users::Writers) {
+            InUse::No => Ok(Some(Guard(file))),
+            InUse::Yes => Err(()),
+            InUse::Unknown => Ok(None),
+        }
+    }
+
+    /// Whether a process is waiting to open the file for writing.
+    pub(crate) fn is_wanted(&self) -> bool {
+        !matches!(fcntl(&self.0, libc::F_GETLEASE, 0), Ok(kind) if kind == libc::F_RDLCK)
     }
 }
 
@@ -74,12 +107,12 @@ pub(crate) fn use_of(root: &Dir, path: &[u8], users: Users) -> Option<(InUse, Op
 }
 
 /// `fcntl` with a number as its argument.
-fn fcntl(file: &File, command: libc::c_int, argument: libc::c_int) -> std::io::Result<()> {
-    // Sound: F_SETSIG and F_SETLEASE take an integer by value and touch no memory of this process;
-    // the descriptor is open for as long as `file` is borrowed.
+fn fcntl(file: &File, command: libc::c_int, argument: libc::c_int) -> std::io::Result<libc::c_int> {
+    // Sound: F_SETSIG and F_SETLEASE take an integer by value, F_GETLEASE takes nothing, and none
+    // touches memory of this process; the descriptor is open for as long as `file` is borrowed.
     #[expect(unsafe_code, reason = "no crate offers leases; the proof is above")]
     let result = unsafe { libc::fcntl(file.as_raw_fd(), command, argument) };
-    if result == -1 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+    if result == -1 { Err(std::io::Error::last_os_error()) } else { Ok(result) }
 }
 
 /// Whether a process holds one of the byte locks by which SQLite's connections know each other.

@@ -21,7 +21,7 @@ pub(crate) const MODE_BITS: u32 = 0o7777;
 pub(crate) use dir::{Dir, Glimpse, NamedKind, set_mode, set_owner, stat_file};
 pub(crate) use held::Held;
 pub(crate) use landmark::Landmark;
-pub(crate) use lease::{InUse, Users, use_of};
+pub(crate) use lease::{Guard, InUse, Users, use_of};
 pub(crate) use notify::{NotWatched, Notice, Notify, What};
 pub(crate) use stat::{FileKind, FsTrust, Stat, Time};
 

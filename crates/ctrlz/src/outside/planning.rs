@@ -84,7 +84,8 @@ pub(super) fn plan_captures(
     let mut roots = Vec::new();
     for (_, (dir, name, seen)) in tops {
         let planned = plan_root(dir, name, seen, &present, &wanted);
-        let Some((root, actions, kept)) = planned else { continue };
+        let Some((mut root, actions, kept)) = planned else { continue };
+        root.plan.replaces_used = how.replace_used;
         let kept = kept.or_else(|| root.must_stay(&wanted, &unrestored, how));
         match kept {
             Some(kept) => changes.extend(kept),

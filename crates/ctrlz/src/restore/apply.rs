@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::compare::Entry;
 use crate::error::Error;
-use crate::fs::{Dir, FileError, FileKind, MODE_BITS, Named, Stat, Time, random_name, set_mode};
+use crate::fs::{
+    Dir, FileError, FileKind, Guard, MODE_BITS, Named, Stat, Time, random_name, set_mode,
+};
 use crate::git::{Hasher, Kind, ObjectId};
 use crate::jobs::run_jobs;
 use crate::path::{PathText, TreePath, join, split};
@@ -59,7 +61,15 @@ pub(crate) fn apply(
         return Err(roll_back(root, &mut journal, journal_path, rescue, cause));
     }
     let before_swap = Time::now();
-    let swapped = for_each_unit(root, threads, &journal.units, swap).and_then(|stats| {
+    let held = AtomicUsize::new(0);
+    let swap = |near: &mut Near<'_>, unit| swap(near, unit, (!plan.replaces_used).then_some(&held));
+    let swapped = for_each_unit(root, threads, &journal.units, swap).and_then(|swapped| {
+        let (stats, guards): (Vec<_>, Vec<_>) = swapped.into_iter().unzip();
+        // A process that found a file by its name before the exchange opens it only now.
+        let wanted = guards.iter().flatten().find(|(guard, _)| guard.is_wanted());
+        if let Some((_, unit)) = wanted {
+            return Err(moved(&unit.path.clone().into_bytes()));
+        }
         let mut modes = journal.modes.iter();
         modes.try_for_each(|change| change_mode(root, change, change.from, change.to))?;
         Ok(stats)
@@ -303,14 +313,30 @@ fn moved(path: &[u8]) -> Error {
     Error::Moved { path: TreePath::from_scan(path.to_vec()) }
 }
 
+/// What one path looks like after its change, and the guard of the file that was replaced.
+type Swapped<'a> = (Option<(&'a UnitRecord, Stat)>, Option<(Guard, &'a UnitRecord)>);
+
 /// Changes one path by one rename, if it still is what the safety snapshot holds. Says what a new
 /// thing looks like in its place.
+///
+/// A file that is replaced is guarded meanwhile: a process that opens it for writing would write to a
+/// file without a name. `held` counts the guards that are kept until all paths are changed; without it,
+/// files in use are replaced.
 fn swap<'a>(
     near: &mut Near<'_>,
     unit: &'a UnitRecord,
-) -> Result<Option<(&'a UnitRecord, Stat)>, Error> {
+    held: Option<&AtomicUsize>,
+) -> Result<Swapped<'a>, Error> {
+    /// Each guard holds a file open.
+    const MAX_GUARDS: usize = 256;
     let Place { dir, name, path } = place(near, &unit.path)?;
     let temporary = unit.temporary.as_bytes();
+    let guard = match &unit.old {
+        Some(Thing::Leaf(_)) if held.is_some() => {
+            Guard::of(dir, &name).map_err(|()| moved(&path))?
+        }
+        _ => None,
+    };
     match (&unit.old, unit.has_new) {
         (None, false) => (),
         (None, true) => match dir.rename_new(temporary, &name) {
@@ -335,8 +361,13 @@ fn swap<'a>(
             }
         }
     }
+    if guard.as_ref().is_some_and(Guard::is_wanted) {
+        return Err(moved(&path));
+    }
     let stat = if unit.has_new { dir.stat(&name)? } else { None };
-    Ok(stat.map(|stat| (unit, stat)))
+    let is_kept = held.is_some_and(|held| held.fetch_add(1, Ordering::Relaxed) < MAX_GUARDS);
+    let guard = guard.filter(|_| is_kept);
+    Ok((stat.map(|stat| (unit, stat)), guard.map(|guard| (guard, unit))))
 }
 
 /// Whether what stands at `name` is exactly what was recorded, directories with all they hold.

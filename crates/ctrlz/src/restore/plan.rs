@@ -1,6 +1,6 @@
 //! Planning: what is there and what is wanted → what to do. Touches nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
 
@@ -227,6 +227,9 @@ pub struct Plan {
     /// Units, by their place, that become names of one file again.
     #[serde(skip)]
     pub(crate) links: Vec<Vec<usize>>,
+    /// Whether files that another process has open for writing are replaced all the same.
+    #[serde(skip)]
+    pub(crate) replaces_used: bool,
 }
 
 impl Plan {
@@ -338,6 +341,19 @@ impl<'a> Now<'a> {
 }
 
 impl Now<'_> {
+    /// The paths of all files that the scan has read, by their content.
+    pub(crate) fn by_content(&self) -> HashMap<ObjectId, Vec<Vec<u8>>> {
+        let mut found: HashMap<ObjectId, Vec<Vec<u8>>> = HashMap::new();
+        for dir in &self.listing.dirs {
+            for entry in &dir.entries {
+                if let Content::Known(id) = entry.content {
+                    found.entry(id).or_default().push(join(&dir.path, &entry.name));
+                }
+            }
+        }
+        found
+    }
+
     pub(crate) fn at(&self, path: &[u8]) -> NowAt {
         if let Some((stat, entry)) = self.forced.get(path) {
             return NowAt::File { stat: *stat, entry: *entry, racy: true };
@@ -492,7 +508,8 @@ pub(crate) fn plan(now: &Now<'_>, request: &Request) -> Plan {
     let place = |path: &Vec<u8>| units.binary_search_by(|unit| unit.path.cmp(path)).ok();
     let links = links.iter().map(|group| group.iter().filter_map(place).collect()).collect();
     let not_checked = request.not_checked.iter().map(|path| tree_path(path)).collect();
-    Plan { actions, kept, not_checked, hash, units, modes, emptied, links }
+    let replaces_used = false;
+    Plan { actions, kept, not_checked, hash, units, modes, emptied, links, replaces_used }
 }
 
 struct Planner<'a> {

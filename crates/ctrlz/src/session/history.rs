@@ -103,6 +103,8 @@ pub(super) struct Span {
     pub(super) uncaptured: Vec<Uncaptured>,
     /// Ignored files that are its own.
     pub(super) named: Vec<TreePath>,
+    /// The step was not closed by its agent.
+    pub(super) inferred: bool,
     /// Ignored files that changed before its tool ran.
     pub(super) earlier_ignored: Vec<TreePath>,
     /// When the step began, in milliseconds since 1970; 0 if that is not known.
@@ -460,6 +462,7 @@ impl<'a> History<'a> {
             unclear: credit.unclear.clone(),
             uncaptured: credit.uncaptured.clone(),
             began_millis: credit.began_millis,
+            inferred: credit.inferred,
             earlier_ignored: credit.earlier_ignored.clone(),
             named,
             ..span
@@ -489,6 +492,7 @@ impl<'a> History<'a> {
             unclear,
             uncaptured,
             named,
+            inferred: false,
             earlier_ignored: Vec::new(),
             began_millis: 0,
             entry,

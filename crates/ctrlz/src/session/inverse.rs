@@ -137,6 +137,7 @@ pub(super) fn invert(
     inverter.ignored_files(&hidden)?;
     inverter.keep_other_halves(&tracks, &oldest)?;
     inverter.databases_written_since(logs)?;
+    inverter.renamed_since(&tracks)?;
     let Inverter { out, pack, .. } = inverter;
     // Merged texts are new objects; the plan needs them readable.
     pack.publish()?;
@@ -455,6 +456,12 @@ impl Inverter<'_> {
                 before: gone.changes[0].0.before,
                 after: made.changes[0].0.after,
             };
+            // A file that only took the name stays where it is.
+            let left = renamed.after.filter(|left| left.kind.is_file() && ours.kind.is_file());
+            let Some(left) = left else { continue };
+            if !resembles(&self.text(&left.id)?, &self.text(&ours.id)?) {
+                continue;
+            }
             let Some(Some(merged)) = self.merge(Some(ours), &renamed)? else { continue };
             let known = self.out.conflicts.len();
             self.path(&old_name, gone, Some(merged))?;
@@ -524,7 +531,11 @@ impl Inverter<'_> {
                 let meta = Some(&operation.meta);
                 is_dir_of(&trees, &operation.snapshot, meta, path.as_bytes()).unwrap_or(false)
             };
-            let went = |path: &TreePath| is_dir(&span.before, path) && !is_dir(&span.after, path);
+            let is_nothing = |path: &TreePath| {
+                matches!(find(&self.store.objects, &span.after.snapshot, path), Ok(None))
+                    && !is_dir(&span.after, path)
+            };
+            let went = |path: &TreePath| is_dir(&span.before, path) && is_nothing(path);
             found.extend(all.filter(|(path, _)| !inversion.is_done(span, path) && !went(path)));
         }
         for (path, reason) in found {
@@ -580,7 +591,11 @@ impl Inverter<'_> {
                 let credits = &span.after.details.credits;
                 let shared = credits.len() > 1 && !self.inversion.takes_all_of(&span.after);
                 let unknown = was.as_ref().is_some_and(|was| was.is_unknown(path.as_bytes()));
-                let asked = self.inversion.ignored && !shared;
+                // Nothing shows whether an interrupted step or the user changed an ignored file.
+                let undecided = span.inferred && !self.inversion.unclear;
+                let asked = self.inversion.ignored
+                    && !shared
+                    && (!undecided || self.inversion.takes_undecided(path));
                 let was_absent = || {
                     let bytes = path.as_bytes();
                     let proven = was.as_ref().is_none_or(|was| was.proves_absent(bytes));
@@ -705,7 +720,11 @@ impl Inverter<'_> {
         let ours = match (self.now.at(path.as_bytes()), kept) {
             // What is in an ignored directory is seen by nobody but the companion.
             (_, Some(entry)) => Some(entry),
-            (NowAt::Nothing, None) => None,
+            (NowAt::Nothing, None)
+                if matches!(look(self.inversion.root, path.as_bytes()), Ok(None)) =>
+            {
+                None
+            }
             // No longer left out. If the snapshots themselves speak of it, it is decided already.
             (NowAt::File { entry, .. }, None) => {
                 if self.out.request.wanted.contains_key(path.as_bytes()) || self.has_conflict(path)
@@ -714,8 +733,10 @@ impl Inverter<'_> {
                 }
                 Some(entry)
             }
-            (NowAt::Unsaved(_), None) if self.on_disk(path).is_some() => self.on_disk(path),
-            (NowAt::Dir | NowAt::Unsaved(_), None) => {
+            (NowAt::Nothing | NowAt::Unsaved(_), None) if self.on_disk(path).is_some() => {
+                self.on_disk(path)
+            }
+            (NowAt::Nothing | NowAt::Dir | NowAt::Unsaved(_), None) => {
                 let why = "it is ignored, and what is there now is not kept";
                 self.conflict(path, ConflictReason::NotProven, why.into());
                 return Ok(());
@@ -810,7 +831,9 @@ impl Inverter<'_> {
             })
             .collect();
         for (path, entry, span) in made {
-            let why = match sources.get(&(span.entry, entry.id)) {
+            let others = |from: &&TreePath| **from != path;
+            let taken = sources.get(&entry.id).map(|taken| taken.iter().filter(others).collect());
+            let why = match taken.filter(|taken: &Vec<&TreePath>| !taken.is_empty()) {
                 Some(taken) => {
                     let mut back = taken.iter().map(|from| self.comes_back(from, &entry.id));
                     if back.try_fold(false, |any, back| back.map(|back| any || back))? {
@@ -837,23 +860,23 @@ impl Inverter<'_> {
     fn taken_contents(
         &self,
         oldest: &BTreeMap<TreePath, (Change, &Span)>,
-    ) -> Result<HashMap<(usize, ObjectId), Vec<TreePath>>, Error> {
+    ) -> Result<HashMap<ObjectId, Vec<TreePath>>, Error> {
         let objects = &self.store.objects;
-        let mut taken: HashMap<(usize, ObjectId), Vec<TreePath>> = HashMap::new();
-        let mut note = |span: &Span, change: &Change| {
+        let mut taken: HashMap<ObjectId, Vec<TreePath>> = HashMap::new();
+        let mut note = |change: &Change| {
             if let Some(before) = change.before.filter(|before| before.kind.is_file()) {
-                taken.entry((span.entry, before.id)).or_default().push(change.path.clone());
+                taken.entry(before.id).or_default().push(change.path.clone());
             }
         };
         // A version that another undone change made is no content from before.
-        for (change, span) in oldest.values() {
-            note(span, change);
+        for (change, _) in oldest.values() {
+            note(change);
         }
         for span in self.inversion.spans {
             let tree = |id: Option<ObjectId>| companion_tree(self.store, id);
             let (was, is) = (tree(span.before.meta.companion), tree(span.after.meta.companion));
             if was != is {
-                changes(objects, &was, &is)?.iter().for_each(|change| note(span, change));
+                changes(objects, &was, &is)?.iter().for_each(&mut note);
             }
         }
         Ok(taken)
@@ -924,7 +947,7 @@ impl Inverter<'_> {
                 continue;
             };
             let is_namesake = crate::path::split(old.as_bytes()).1 == name && is_binary(&text);
-            if is_namesake || similarity(&self.store.objects.blob(&before.id)?, &text) >= 0.5 {
+            if is_namesake || resembles(&self.store.objects.blob(&before.id)?, &text) {
                 return Ok(false);
             }
         }
@@ -932,7 +955,7 @@ impl Inverter<'_> {
             let wanted = self.out.request.wanted.get(ignored.as_bytes());
             if let Some(Wanted::Entry { entry, .. }) = wanted
                 && entry.kind.is_file()
-                && similarity(&self.store.objects.blob(&entry.id)?, &text) >= 0.5
+                && resembles(&self.text(&entry.id)?, &text)
             {
                 return Ok(false);
             }
@@ -945,6 +968,31 @@ impl Inverter<'_> {
         let (parent, name) = crate::path::split(path);
         let born = self.inversion.root.open_below(parent).ok().and_then(|dir| dir.birth(name));
         born.is_some_and(|born| span.began_millis > 0 && born.millis() < span.began_millis)
+    }
+
+    /// Reports files that the steps made or changed and that have another name since: no change of their
+    /// own path shows it.
+    fn renamed_since(&mut self, tracks: &BTreeMap<TreePath, Track<'_>>) -> Result<(), Error> {
+        let mut by_content: Option<HashMap<ObjectId, Vec<Vec<u8>>>> = None;
+        for (path, track) in tracks {
+            let Some((change, span)) = track.changes.first() else { continue };
+            let Some(left) = change.after.filter(|left| left.kind.is_file()) else { continue };
+            let is_gone = matches!(self.now.at(path.as_bytes()), NowAt::Nothing);
+            if !is_gone || self.has_conflict(path) || change.before == change.after {
+                continue;
+            }
+            let now = by_content.get_or_insert_with(|| self.now.by_content());
+            for found in now.get(&left.id).into_iter().flatten() {
+                let other = TreePath::from_scan(found.clone());
+                let is_new = find(&self.store.objects, &span.after.snapshot, &other)?.is_none();
+                let decided = self.out.request.wanted.contains_key(found);
+                if is_new && !decided && !tracks.contains_key(&other) {
+                    let why = format!("it was renamed since the step, which left it as {path}");
+                    self.conflict(&other, ConflictReason::Merge, why);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Deals with databases whose log a step wrote and whose main file was written since: a
@@ -1109,11 +1157,7 @@ impl Inverter<'_> {
         if exact || is_binary(&text) {
             return Ok(false);
         }
-        let read = |id: &ObjectId| match self.merged.get(id) {
-            Some(text) => Ok(text.clone()),
-            None => self.store.objects.blob(id),
-        };
-        let (base, theirs) = (read(&base.id)?, read(&theirs.id)?);
+        let (base, theirs) = (self.text(&base.id)?, self.text(&theirs.id)?);
         let lines = |text: &[u8]| -> BTreeSet<Vec<u8>> {
             let lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
             lines.filter(|line| line.len() >= MIN_BYTES).map(<[u8]>::to_vec).collect()
@@ -1122,17 +1166,21 @@ impl Inverter<'_> {
         Ok(lines(&base).iter().any(|line| !before.contains(line) && left.contains(line)))
     }
 
+    /// A recorded text, or one that was merged here and is not readable yet.
+    fn text(&self, id: &ObjectId) -> Result<Vec<u8>, Error> {
+        match self.merged.get(id) {
+            Some(text) => Ok(text.clone()),
+            None => self.store.objects.blob(id),
+        }
+    }
+
     fn merge_texts(
         &mut self,
         base: &ObjectId,
         ours: &ObjectId,
         theirs: &ObjectId,
     ) -> Result<Option<ObjectId>, Error> {
-        let read = |id: &ObjectId| match self.merged.get(id) {
-            Some(text) => Ok(text.clone()),
-            None => self.store.objects.blob(id),
-        };
-        let (base, ours, theirs) = (read(base)?, read(ours)?, read(theirs)?);
+        let (base, ours, theirs) = (self.text(base)?, self.text(ours)?, self.text(theirs)?);
         if [&base, &ours, &theirs].into_iter().any(|bytes| is_binary(bytes)) {
             return Ok(None);
         }
@@ -1304,12 +1352,23 @@ fn usual_mode(kind: EntryKind) -> u32 {
     if kind == EntryKind::Executable { 0o755 } else { 0o644 }
 }
 
+/// Whether one file can have been made of another by editing it.
+fn resembles(one: &[u8], other: &[u8]) -> bool {
+    let same = |pair: &(&u8, &u8)| pair.0 == pair.1;
+    let start = one.iter().zip(other).take_while(same).count();
+    let end = one[start..].iter().rev().zip(other[start..].iter().rev()).take_while(same).count();
+    one == other || (start + end) * 2 >= one.len().max(other.len()) || similarity(one, other) >= 0.5
+}
+
 /// The share of lines that two texts have in common.
 fn similarity(one: &[u8], other: &[u8]) -> f64 {
     if is_binary(one) || is_binary(other) {
         return 0.0;
     }
-    let lines = |text: &[u8]| text.iter().filter(|byte| **byte == b'\n').count() + 1;
+    let lines = |text: &[u8]| {
+        let ends = text.iter().filter(|byte| **byte == b'\n').count();
+        (ends + usize::from(!text.ends_with(b"\n"))).max(1)
+    };
     let diff = diff_lines(one, other);
     let (before, after) = (lines(one), lines(other));
     let common = before.saturating_sub(diff.deletions);

@@ -554,7 +554,9 @@ fn newest_restore(history: &mut History<'_>) -> Result<Option<usize>, Error> {
     while let Some(before) = history.before(at)?.map(|before| before.snapshot) {
         let entry = &history.entries[at];
         let is_step = !entry.details.credits.is_empty();
-        if entry.snapshot == before && !is_step && entry.kind != OperationKind::Restore {
+        let is_empty = entry.snapshot == before && entry.kind != OperationKind::Restore;
+        // Edits that the user made since stay, as with any undo.
+        if !is_step && (is_empty || entry.kind == OperationKind::Outside) {
             at += 1;
             continue;
         }

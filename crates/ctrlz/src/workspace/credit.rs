@@ -225,8 +225,10 @@ impl Hold {
             !matches!((changed_at, ran_since), (Some(changed), Some(since)) if changed < since)
         };
         let names = |step: &OpenStep| step.paths.iter().any(|path| change.path.is_within(path));
-        let named: Vec<usize> =
-            (0..open.len()).filter(|at| names(&open[*at]) && can_be(at)).collect();
+        // An edit tool has changed what it names, however late its end was reported.
+        let named: Vec<usize> = (0..open.len())
+            .filter(|at| names(&open[*at]) && (can_be(at) || open[*at].only_named))
+            .collect();
         match named.as_slice() {
             [] => (),
             [one] => return Owner::Step(*one),

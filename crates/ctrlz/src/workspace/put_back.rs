@@ -427,6 +427,7 @@ impl Workspace {
         let now = Now { listing: &tracked.listing, forced, dirs };
         let mut plan = plan(&now, &request);
         note_other_names(hold, &now, &mut plan);
+        plan.replaces_used = in_use == OnUse::Replace;
         Ok(Prepared { plan, safety, files })
     }
 

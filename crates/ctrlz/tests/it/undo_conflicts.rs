@@ -1,8 +1,8 @@
 //! Conflicts stay retryable, and an undo covers only what happened before it.
 
-use ctrlz::{Error, Progress, UndoOptions, UndoScope};
+use ctrlz::{Error, Progress, StepStart, UndoOptions, UndoScope};
 
-use crate::lab::Lab;
+use crate::lab::{Lab, tree_path};
 use crate::sessions::{of, start};
 
 fn try_redo(lab: &Lab) -> Result<ctrlz::UndoReport, Error> {
@@ -204,4 +204,120 @@ fn a_conflict_of_a_partial_undo_is_taken_back_once_it_is_resolved() {
     assert_eq!(lab.read("a"), "one\n");
     assert!(lab.exists("earlier"));
     assert_eq!(lab.undo().steps, ["0"]);
+}
+
+#[test]
+fn a_file_that_is_opened_for_writing_during_an_undo_is_not_replaced_under_its_writer() {
+    use std::io::Write;
+    let lab = Lab::new();
+    for at in 0..300 {
+        lab.write(&format!("f{at}"), "one\n".repeat(30));
+    }
+    lab.track();
+    let mut kept = 0;
+    for round in 0..xtask::many(6, 60) {
+        let number = round.to_string();
+        lab.step("s", &number, &number, |lab| {
+            for at in 0..300 {
+                lab.write(&format!("f{at}"), format!("AGENT {round}\n"));
+            }
+        });
+        std::thread::scope(|scope| {
+            let undo = scope.spawn(|| {
+                let (options, progress) = (UndoOptions::default(), Progress::default());
+                lab.workspace().undo(&UndoScope::LastTurn, &options, &progress)
+            });
+            // A program that appends to a file now and then, and takes its time between opening and
+            // writing it.
+            let mut at = 0;
+            while !undo.is_finished() {
+                let path = lab.path(&format!("f{}", at % 300));
+                let mut file = std::fs::OpenOptions::new().append(true).open(path).unwrap();
+                std::thread::sleep(std::time::Duration::from_micros(300));
+                writeln!(file, "user {round}.{at}").unwrap();
+                at += 1;
+            }
+            drop(undo.join().unwrap());
+            let all: String = (0..300).map(|at| lab.read(&format!("f{at}"))).collect();
+            for line in 0..at {
+                let line = format!("user {round}.{line}\n");
+                assert!(all.contains(&line), "{line} is in no file");
+                kept += 1;
+            }
+        });
+        // The next round begins with the same files.
+        for at in 0..300 {
+            lab.write(&format!("f{at}"), "one\n".repeat(30));
+        }
+        lab.track();
+    }
+    assert!(kept > 0);
+}
+
+#[test]
+fn a_file_in_an_ignored_directory_that_the_user_made_again_is_a_conflict() {
+    let lab = Lab::new();
+    lab.write(".gitignore", "build\n");
+    lab.write("build/cfg", "old\n");
+    let paths = vec![tree_path("build/cfg")];
+    lab.begin(StepStart { paths, ..start("s", "m1", "1") });
+    lab.remove("build/cfg");
+    lab.end("1");
+    lab.write("build/cfg", "mine\n");
+    let (options, progress) = (UndoOptions::default(), Progress::default());
+    let plan = lab.workspace().plan_undo(&UndoScope::LastTurn, &options, &progress).unwrap();
+    let report = lab.undo();
+    assert_eq!(lab.read("build/cfg"), "mine\n", "{report:?}");
+    assert!(!report.is_complete() && !plan.is_complete());
+}
+
+#[test]
+fn an_unrelated_file_at_the_new_name_of_a_renamed_one_stays() {
+    let lab = Lab::new();
+    lab.write("z", "1\n2\n3\n4\n5\n");
+    lab.write("o", "mine\n");
+    lab.step("s", "m1", "1", |lab| std::fs::rename(lab.path("z"), lab.path("f")).unwrap());
+    std::fs::rename(lab.path("o"), lab.path("f")).unwrap();
+    let report = lab.undo();
+    assert_eq!(lab.read("f"), "mine\n", "{report:?}");
+    assert_eq!(lab.read("z"), "1\n2\n3\n4\n5\n");
+    assert!(!report.is_complete());
+}
+
+#[test]
+fn a_file_that_a_step_made_and_that_was_renamed_since_is_reported() {
+    let lab = Lab::new();
+    lab.write("k", "k\n");
+    lab.step("s", "m1", "1", |lab| lab.write("n", "AGENT 1\nAGENT 2\n"));
+    std::fs::rename(lab.path("n"), lab.path("m")).unwrap();
+    let report = lab.undo();
+    assert!(!report.is_complete(), "{report:?}");
+    assert_eq!(report.conflicts[0].path.to_string(), "m");
+}
+
+#[test]
+fn a_backup_from_an_earlier_step_of_the_turn_stays_if_its_original_does_not_come_back() {
+    let lab = Lab::new();
+    lab.write("a", "1\n2\n3\n");
+    lab.step("s", "m1", "1", |lab| {
+        std::fs::copy(lab.path("a"), lab.path("a.bak")).unwrap();
+    });
+    lab.step("s", "m1", "2", |lab| lab.write("a", "junk\n"));
+    lab.remove("a");
+    let report = lab.undo();
+    assert_eq!(lab.read("a.bak"), "1\n2\n3\n", "{report:?}");
+    assert!(!report.is_complete());
+}
+
+#[test]
+fn a_file_that_a_turn_edits_and_then_renames_stays_with_the_users_edit() {
+    let lab = Lab::new();
+    let text = |line: &str| format!("1\n2\n3\n4\n{line}\n6\n7\n8\n9\n");
+    lab.write("b", text("5"));
+    lab.step("s", "m1", "1", |lab| lab.write("b", text("AGENT")));
+    lab.step("s", "m1", "2", |lab| std::fs::rename(lab.path("b"), lab.path("g")).unwrap());
+    lab.write("g", text("USER"));
+    let report = lab.undo();
+    assert_eq!(lab.read("g"), text("USER"), "{report:?}");
+    assert!(!report.is_complete());
 }

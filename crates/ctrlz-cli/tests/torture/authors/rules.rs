@@ -141,9 +141,9 @@ impl Oracle {
             let started_later = intro.waiting.contains(step) && !info.is_open;
             let is_idle = self.segments.get(intro.segment).is_some_and(|s| s.idle.contains(step));
             let is_named = taken.named.iter().any(|named| named == path);
-            let is_ended = info.is_interrupted && !info.end_is_lost && !is_named;
+            let is_ended = info.is_interrupted && !info.end_is_lost;
             let excluded = started_later || is_ended || is_idle;
-            taken.undone.contains(step) && (!excluded || names || touched(*step))
+            taken.undone.contains(step) && (!excluded || names || touched(*step) || is_named)
         })
     }
 
@@ -293,7 +293,7 @@ impl Oracle {
         let other_half = || {
             self.is_ignored(path)
                 || self.is_only_copy(path, taken, after)
-                || self.is_copy_of_left(path, taken, report)
+                || self.is_copy_of_left(path, taken, report, after)
         };
         let not_captured = || {
             let above = path.match_indices('/').map(|(at, _)| &path[..at]);
@@ -325,12 +325,27 @@ impl Oracle {
 
     /// Whether a path has the content of another one that is not brought back. Empty files hold no
     /// line that would show it.
-    fn is_copy_of_left(&self, path: &str, taken: &Taken, report: &Report) -> bool {
+    fn is_copy_of_left(
+        &self,
+        path: &str,
+        taken: &Taken,
+        report: &Report,
+        after: &Manifest,
+    ) -> bool {
         let here = Content::of(taken.before.0.get(path));
-        report.reported().iter().filter(|other| *other != path).any(|other| {
+        let held = |other: &str| {
             let mut segments = self.segments_of(other, taken);
             segments.any(|segment| Content::of(segment.before.0.get(other)) == here)
-        })
+        };
+        // A path that was not asked for is not brought back either.
+        let left_out = |other: &str| {
+            !report.limit.is_empty()
+                && !report.limit.iter().any(|limit| is_within(other, limit))
+                && Content::of(after.0.get(other)) != here
+        };
+        let changed = self.segments.iter().flat_map(|segment| segment.changes.keys());
+        report.reported().iter().any(|other| other != path && held(other))
+            || changed.into_iter().any(|other| left_out(other) && held(other))
     }
 
     /// Whether an author is a step whose tool names a path.
