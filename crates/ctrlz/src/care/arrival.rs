@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::fs::private::read_small;
-use crate::git::{Kind, ObjectId, Tree};
+use crate::git::{EntryKind, Kind, ObjectId, Tree};
 use crate::path::{TreePath, join};
 use crate::scan::Progress;
 use crate::store::{
@@ -284,9 +284,30 @@ impl<'a> Checker<'a> {
                         Err(refusal) => return Ok(Err(refusal)),
                     }
                 }
+                if entry.kind == EntryKind::Symlink
+                    && let Err(refusal) = self.target(&entry.id)?
+                {
+                    return Ok(Err(refusal));
+                }
             }
         }
         Ok(Ok(()))
+    }
+
+    /// Refuses the target of a symlink that no file system accepts: it would keep every restore of its
+    /// snapshot from succeeding.
+    fn target(&self, id: &ObjectId) -> Result<Result<(), Refusal>, Error> {
+        const MAX_TARGET_BYTES: u64 = 4095;
+        let head = match refused(self.objects.blob_head(id, MAX_TARGET_BYTES + 1))? {
+            Ok(head) => head,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let is_possible =
+            !head.is_empty() && head.len() as u64 <= MAX_TARGET_BYTES && !head.contains(&0);
+        Ok(match is_possible {
+            true => Ok(()),
+            false => Err(format!("symlink target {id} is empty, too long or holds a zero byte")),
+        })
     }
 
     fn companions(&mut self, arrival: &Arrival) -> Result<Result<(), Refusal>, Error> {

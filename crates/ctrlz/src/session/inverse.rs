@@ -363,13 +363,14 @@ impl Inverter<'_> {
                     && (span.owns(&path) || (unclear && takes))
                     && !inversion.is_done(span, &path)
                     && !changed.contains_key(&path);
-                let (kind, special) = match self.now.at(path.as_bytes()) {
-                    NowAt::File { stat, entry, .. } => (entry.kind, stat.mode & 0o7000),
-                    // Another change of the turn removed it.
-                    _ => match find(&self.store.objects, &span.after.snapshot, &path)? {
-                        Some(entry) if entry.kind.is_file() => (entry.kind, 0),
-                        _ => continue,
-                    },
+                // What it is now may be another change's doing.
+                let found = find(&self.store.objects, &span.after.snapshot, &path)?;
+                let Some(kind) = found.map(|entry| entry.kind).filter(|kind| kind.is_file()) else {
+                    continue;
+                };
+                let special = match self.now.at(path.as_bytes()) {
+                    NowAt::File { stat, .. } => stat.mode & 0o7000,
+                    _ => 0,
                 };
                 if own {
                     let of = |modes: &Modes<'_>| {
@@ -842,7 +843,7 @@ impl Inverter<'_> {
                     format!("it holds the only copy of what was {}", taken[0])
                 }
                 None if self.out.request.wanted.get(path.as_bytes()) == Some(&Wanted::Absent)
-                    && self.came_from_elsewhere(&path, &entry, span, tracks)? =>
+                    && self.came_from_elsewhere(&path, &entry, span, tracks, oldest)? =>
                 {
                     "it was moved here from a place that is not recorded".into()
                 }
@@ -909,6 +910,7 @@ impl Inverter<'_> {
         entry: &Entry,
         span: &Span,
         tracks: &BTreeMap<TreePath, Track<'_>>,
+        oldest: &BTreeMap<TreePath, (Change, &Span)>,
     ) -> Result<bool, Error> {
         let NowAt::File { stat, .. } = self.now.at(path.as_bytes()) else { return Ok(false) };
         if stat.kind != FileKind::File || !self.is_older(path.as_bytes(), span) {
@@ -919,6 +921,16 @@ impl Inverter<'_> {
         let found = self.inversion.root.open_below(parent).and_then(|dir| dir.stat(name));
         if found.is_ok_and(|found| found.is_some_and(|found| found.links > 1)) {
             return Ok(false);
+        }
+        // The step took it from a path that comes back, whatever became of it since.
+        let left = tracks.get(path).into_iter().flat_map(|track| &track.changes);
+        for left in left.filter_map(|(change, _)| change.after) {
+            for (old, (change, _)) in oldest {
+                let is_source = old != path && change.before == Some(left);
+                if is_source && self.comes_back(old, &left.id)? {
+                    return Ok(false);
+                }
+            }
         }
         // A version of a path that comes back explains it.
         let is_version = |change: &Change| {

@@ -1,6 +1,7 @@
 //! The user's own repository, read only and without its configuration.
 
 use std::collections::HashSet;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -57,12 +58,19 @@ impl UserRepo {
         self.common_dir.join("objects")
     }
 
-    pub(crate) fn info_exclude(&self) -> PathBuf {
-        self.common_dir.join("info").join("exclude")
-    }
-
-    pub(crate) fn info_attributes(&self) -> PathBuf {
-        self.common_dir.join("info").join("attributes")
+    /// The text of a file in `info/`, read without following a link: what it holds becomes part of a
+    /// snapshot's record. Empty if it is absent, too large or cannot be read, as git ignores it too.
+    pub(crate) fn info(&self, name: &str) -> Vec<u8> {
+        const MAX_BYTES: u64 = 1 << 20;
+        let dir = Dir::open(&self.common_dir).and_then(|dir| dir.open_below(b"info"));
+        let Ok(file) = dir.and_then(|dir| dir.open_file(name.as_bytes())) else {
+            return Vec::new();
+        };
+        let is_small = |meta: &std::fs::Metadata| meta.is_file() && meta.len() <= MAX_BYTES;
+        let mut text = Vec::new();
+        let read = file.metadata().is_ok_and(|meta| is_small(&meta))
+            && file.take(MAX_BYTES).read_to_end(&mut text).is_ok();
+        if read { text } else { Vec::new() }
     }
 
     pub(crate) fn index_path(&self) -> PathBuf {

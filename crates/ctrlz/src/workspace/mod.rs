@@ -425,12 +425,11 @@ impl Workspace {
     fn outer_rules(&self, store: &Store) -> Result<OuterRules, Error> {
         const MAX_RULES_BYTES: u64 = 1 << 20;
         let mut lists = Vec::new();
-        let files =
-            [self.options.excludes_file.clone(), self.repo.as_ref().map(UserRepo::info_exclude)];
-        for file in files.into_iter().flatten() {
+        if let Some(file) = &self.options.excludes_file {
             // One that cannot be read must not stop a snapshot; git ignores it as well.
-            lists.push(read_small(&file, MAX_RULES_BYTES).ok().flatten().unwrap_or_default());
+            lists.push(read_small(file, MAX_RULES_BYTES).ok().flatten().unwrap_or_default());
         }
+        lists.extend(self.repo.as_ref().map(|repo| repo.info("exclude")));
         lists.push(store.exclude()?);
         let Options { exclude, include_ignored, .. } = &self.options;
         Ok(OuterRules::new(&lists, exclude, include_ignored))

@@ -27,7 +27,7 @@ pub(crate) enum Room {
     Disk,
 }
 
-/// How much of the quota is used, counting the objects of snapshots.
+/// How much of the quota is used, counting every file of the stores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct QuotaUse {
     /// Bytes that this store takes.
@@ -89,13 +89,12 @@ fn overhead(listing: &Listing) -> u64 {
 impl Workspace {
     /// How much of the quota the store at `path` and its neighbours use.
     pub(crate) fn quota_use(&self, path: &Path) -> Result<QuotaUse, Error> {
-        let objects = |store: &Path| disk_use(&store.join("objects"));
-        let store_bytes = objects(path)?;
+        let store_bytes = disk_use(path)?;
         let mut total_bytes = store_bytes;
         for other in stores(&self.options.data_dir) {
             if other != path {
                 // One that cannot be read is not ours to count.
-                total_bytes += objects(&other).unwrap_or(0);
+                total_bytes += disk_use(&other).unwrap_or(0);
             }
         }
         let (max_store_bytes, max_total_bytes) =

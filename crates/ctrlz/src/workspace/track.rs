@@ -587,14 +587,14 @@ impl Workspace {
     /// Which blobs may be borrowed, as far as attributes outside the work tree say.
     fn seeding(&self) -> Result<Seeding, Error> {
         let none = Rules::base(&[], &[], &[]);
-        let files = [
-            self.options.attributes_file.clone(),
-            self.repo.as_ref().map(|repo| repo.info_attributes()),
-        ];
+        let global = self.options.attributes_file.as_ref().map(|file| {
+            let text = crate::fs::private::read_small(file, 1 << 20).ok().flatten();
+            text.unwrap_or_default()
+        });
+        let own = self.repo.as_ref().map(|repo| repo.info("attributes"));
         let mut patterns = Vec::new();
-        for file in files.into_iter().flatten() {
-            let text = crate::fs::private::read_small(&file, 1 << 20).ok().flatten();
-            match filter_patterns(&text.unwrap_or_default()) {
+        for text in global.into_iter().chain(own) {
+            match filter_patterns(&text) {
                 Some(found) => patterns.extend(found),
                 None => return Ok(Seeding::Off),
             }

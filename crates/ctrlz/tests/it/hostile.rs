@@ -293,3 +293,28 @@ fn the_users_repository_is_never_written() {
     assert_same(&crate::lab::manifest(&lab.path(".git")), &before, "byte for byte");
     assert_eq!(git(&lab.root(), &["status", "--porcelain"]), "");
 }
+
+#[test]
+fn ignore_rules_below_git_are_not_read_through_a_link() {
+    for link in [".git/info/exclude", ".git/info"] {
+        let lab = Lab::with_git(&[("f", "a\n")]);
+        let secret = lab.dir().join("elsewhere");
+        std::fs::create_dir(&secret).unwrap();
+        std::fs::write(secret.join("exclude"), "machine example.com password SECRET-9f3\n")
+            .unwrap();
+        std::fs::remove_dir_all(lab.path(".git/info")).ok();
+        match link {
+            ".git/info" => std::os::unix::fs::symlink(&secret, lab.path(link)).unwrap(),
+            _ => {
+                std::fs::create_dir(lab.path(".git/info")).unwrap();
+                std::os::unix::fs::symlink(secret.join("exclude"), lab.path(link)).unwrap();
+            }
+        }
+        lab.track();
+        let log = lab.store_git(&["log", "--all", "--format=%H"]);
+        for commit in log.lines() {
+            let text = lab.store_git(&["cat-file", "commit", commit]);
+            assert!(!text.contains("SECRET-9f3"), "{link}: {text}");
+        }
+    }
+}

@@ -110,3 +110,16 @@ fn set_user_id_and_set_group_id_bits_are_kept() {
     lab.restore(before.hash);
     assert_eq!((lab.mode("tool"), lab.mode("shared")), (0o4755, 0o2775));
 }
+
+#[test]
+fn permissions_that_several_steps_changed_go_back_to_the_first_also_across_the_executable_bit() {
+    let lab = Lab::new();
+    lab.write("f", "1\n");
+    lab.chmod("f", 0o644);
+    lab.write("other", "1\n");
+    lab.track();
+    lab.step("s", "m1", "1", |lab| lab.chmod("f", 0o600));
+    lab.step("s", "m1", "2", |lab| lab.chmod("f", 0o755));
+    assert!(lab.undo().is_complete());
+    assert_eq!(lab.mode("f") & 0o777, 0o644);
+}

@@ -309,3 +309,51 @@ fn objects_of(lab: &Lab) -> Vec<std::ffi::OsString> {
     names.sort();
     names
 }
+
+/// Exports a lab, lets `forge` rewrite its newest operation, a commit as text, and pulls the result.
+fn forged(lab: &Lab, name: &str, forge: impl Fn(&Path, &str) -> String) -> Error {
+    let (file, _) = export(lab, &ExportOptions::default());
+    let repo = lab.beside(name);
+    git(lab.dir(), &["clone", "-q", "--mirror", file.to_str().unwrap(), repo.to_str().unwrap()]);
+    let refs = git(&repo, &["for-each-ref", "--format=%(refname)", "refs/ctrlz"]);
+    let log = refs.lines().find(|name| name.ends_with("/log")).unwrap();
+    let commit = git(&repo, &["cat-file", "commit", log]);
+    let forged = lab.beside(&format!("{name}.commit"));
+    std::fs::write(&forged, forge(&repo, &commit)).unwrap();
+    let id = git(&repo, &["hash-object", "-t", "commit", "-w", forged.to_str().unwrap()]);
+    git(&repo, &["update-ref", log, id.trim()]);
+    let there = elsewhere(lab);
+    let exchange = there.begin_exchange().unwrap();
+    let refspec = format!("+{log}:{log}");
+    git(exchange.git_dir(), &["fetch", "-q", repo.to_str().unwrap(), &refspec]);
+    there.finish_pull(&exchange, "repo", OnPurged::Refuse, &Progress::default()).unwrap_err()
+}
+
+#[test]
+fn an_operation_of_an_unknown_version_is_refused() {
+    let lab = busy_lab();
+    let error = forged(&lab, "later", |_, commit| commit.replacen("\"v\":1", "\"v\":99", 1));
+    assert!(error.to_string().contains("later version"), "{error}");
+}
+
+#[test]
+fn symlink_targets_that_no_file_system_accepts_are_refused() {
+    let lab = busy_lab();
+    let targets = [Vec::new(), b"a\0b".to_vec(), vec![b'x'; 5_000]];
+    for (at, target) in targets.iter().enumerate() {
+        let error = forged(&lab, &format!("link{at}"), |repo, commit| {
+            let (blob, tree) = (repo.join("blob"), repo.join("tree"));
+            std::fs::write(&blob, target).unwrap();
+            let id = git(repo, &["hash-object", "-w", blob.to_str().unwrap()]);
+            let mut entry = b"120000 link\0".to_vec();
+            let hex = id.trim().as_bytes().chunks(2);
+            let byte = |pair: &[u8]| std::str::from_utf8(pair).unwrap().to_owned();
+            entry.extend(hex.map(|pair| u8::from_str_radix(&byte(pair), 16).unwrap()));
+            std::fs::write(&tree, entry).unwrap();
+            let tree = git(repo, &["hash-object", "-t", "tree", "-w", tree.to_str().unwrap()]);
+            let old = commit.lines().next().unwrap();
+            commit.replacen(old, &format!("tree {}", tree.trim()), 1)
+        });
+        assert!(error.to_string().contains("symlink target"), "{error}");
+    }
+}
