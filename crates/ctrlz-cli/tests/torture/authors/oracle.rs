@@ -361,6 +361,12 @@ impl Oracle {
         self.ops.push(op);
     }
 
+    /// Notes that an undo or revert is still in force only for the paths that did not come back.
+    pub(crate) fn narrow(&mut self, op: usize, paths: &[(String, Option<String>)]) {
+        let op = &mut self.ops[op];
+        op.limit = paths.iter().map(|(path, _)| path.clone()).collect();
+    }
+
     pub(crate) fn is_ignored(&self, path: &str) -> bool {
         path.split('/').any(|name| self.is_ignored_name(name))
     }

@@ -165,6 +165,12 @@ impl World {
             self.oracle.tried.extend(taken.undone.iter().map(|step| (*step, segments)));
         }
         // Taking back a person's revert is recorded as an unrevert, which a redo takes back.
+        if matches!(name, "redo" | "unrevert") && report.has_changed && !report.conflicts.is_empty()
+        {
+            for op in taken.redone.clone() {
+                self.oracle.narrow(op, &report.conflicts);
+            }
+        }
         let is_undo = log
             .first()
             .is_some_and(|newest| ["undo", "unrevert"].iter().any(|kind| newest["kind"] == *kind));
