@@ -13,6 +13,7 @@ use axum::response::{IntoResponse, Response};
 
 use crate::entry::Pass;
 use crate::limits;
+use crate::lobby::Admission;
 use crate::page;
 use crate::refusal::Refusal;
 use crate::state::{Peer, Shared};
@@ -51,26 +52,53 @@ pub(crate) async fn watch(
     request: Request,
     next: Next,
 ) -> Response {
-    let mut response = match check(&state, &request) {
-        Ok(()) => next.run(request).await,
-        Err(mut refused) => {
-            // Whatever follows was meant to be read in another way.
-            if refused.status() == StatusCode::BAD_REQUEST {
-                refused.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-            }
-            *refused
+    let admission: Option<Arc<Admission>> = request.extensions().get().cloned();
+    let door = Door::of(request.uri().path());
+    let (mut response, is_sound) = match check(&state, &request, admission.as_deref()) {
+        Ok(()) => (next.run(request).await, true),
+        // Whatever follows a malformed request was meant to be read in another way.
+        Err(refused) => {
+            let is_sound = refused.status() != StatusCode::BAD_REQUEST;
+            (*refused, is_sound)
         }
     };
+    let is_signed_in = door == Door::SignIn && response.status().is_success();
+    let is_known = admission
+        .is_some_and(|admission| admission.is_granted() || (is_signed_in && admission.grant()));
+    // The first request of a connection has to authenticate.
+    if !is_sound || !is_known {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     add_headers(response.headers_mut());
     response
 }
 
-fn check(state: &Shared, request: &Request) -> Result<(), Box<Response>> {
+fn check(
+    state: &Shared,
+    request: &Request,
+    admission: Option<&Admission>,
+) -> Result<(), Box<Response>> {
     let refuse = |refusal: Refusal| Box::new(refusal.into_response());
+    check_head(request).map_err(|status| Box::new(status.into_response()))?;
     check_target(request).map_err(refuse)?;
     check_origin(request).map_err(refuse)?;
     check_pass(state, request)?;
+    let is_open = matches!(Door::of(request.uri().path()), Door::Open | Door::SignIn);
+    if !is_open && !admission.is_some_and(Admission::grant) {
+        return Err(refuse(Refusal::new("overloaded", "too many connections")));
+    }
     check_form(request).map_err(refuse)
+}
+
+/// The head is as long as it is said to be: the reader itself takes more at times.
+fn check_head(request: &Request) -> Result<(), StatusCode> {
+    let line = request.uri().to_string().len() + request.method().as_str().len() + 12;
+    let headers = request.headers().iter();
+    let headers: usize = headers.map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
+    match line + headers <= limits::HEAD_BYTES {
+        true => Ok(()),
+        false => Err(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
+    }
 }
 
 fn peer(request: &Request) -> Peer {
@@ -111,7 +139,11 @@ fn check_origin(request: &Request) -> Result<(), Refusal> {
             return refuse();
         }
     }
-    let fetch = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+    // Browsers send each once; of two, nothing tells which is meant.
+    let fetch = |name: &'static str| {
+        let value = single(headers, &HeaderName::from_static(name));
+        headers.contains_key(name).then(|| value.unwrap_or("?"))
+    };
     match fetch("sec-fetch-site") {
         None | Some("same-origin" | "none") => Ok(()),
         // Following a link to the page shows it as it is to anybody; `ctrlz ui` comes this way.
@@ -196,9 +228,12 @@ fn check_form(request: &Request) -> Result<(), Refusal> {
             _ => return invalid("the Content-Length is no number"),
         },
     };
-    if length > limits::BODY_BYTES {
-        let why = format!("a body has at most {} bytes", limits::BODY_BYTES);
-        return Err(Refusal::new("too_large", why));
+    let most = match Door::of(request.uri().path()) {
+        Door::Open | Door::SignIn => limits::UNKNOWN_BODY_BYTES,
+        Door::Page | Door::Locked => limits::BODY_BYTES,
+    };
+    if length > most {
+        return Err(Refusal::new("too_large", format!("a body has at most {most} bytes")));
     }
     if *request.method() != Method::POST {
         return if length > 0 { invalid("only POST has a body") } else { Ok(()) };

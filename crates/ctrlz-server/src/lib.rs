@@ -18,6 +18,7 @@ mod guard;
 mod idempotency;
 mod limits;
 mod listen;
+mod lobby;
 mod openapi;
 mod page;
 mod query;

@@ -4,6 +4,14 @@ use std::time::Duration;
 
 /// The longest body that is read.
 pub(crate) const BODY_BYTES: u64 = 8 << 20;
+/// The longest body of a request without a token, which signs a page in.
+pub(crate) const UNKNOWN_BODY_BYTES: u64 = 1 << 10;
+/// Connections over TCP that have not authenticated yet, and how long they may stay so.
+pub(crate) const UNKNOWN: usize = 64;
+/// How long a connection over TCP may take to authenticate.
+pub(crate) const UNKNOWN_TIME: Duration = Duration::from_secs(2);
+/// Descriptors that are left for everything but connections.
+pub(crate) const OTHER_FILES: u64 = 256;
 /// The longest head of a request: its line and its headers.
 pub(crate) const HEAD_BYTES: usize = 64 << 10;
 /// How many headers a request may have.
@@ -16,7 +24,8 @@ pub(crate) const BODY_TIME: Duration = Duration::from_secs(10);
 pub(crate) const CALL_TIME: Duration = Duration::from_secs(120);
 /// How long a reader of a stream may take to read the next piece.
 pub(crate) const READER_TIME: Duration = Duration::from_secs(30);
-/// Connections at the same time, over the socket and over TCP each.
+/// Connections at the same time, over the socket and over TCP each; fewer where the process may not
+/// open so many files.
 pub(crate) const CONNECTIONS: usize = 4096;
 /// Calls that read at the same time.
 pub(crate) const READING: usize = 8;

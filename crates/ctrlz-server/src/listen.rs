@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::process::{Resource, getrlimit};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -19,6 +20,7 @@ use tokio::time::sleep;
 use tower_service::Service;
 
 use crate::limits;
+use crate::lobby::{Admission, Lobby};
 use crate::state::{Peer, Shared};
 use crate::strict::Strict;
 
@@ -34,16 +36,27 @@ pub(crate) struct Serving {
     pub(crate) stop: watch::Receiver<bool>,
 }
 
+/// The connections that each kind of listener may have at the same time.
+fn places() -> usize {
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let files = files.saturating_sub(limits::OTHER_FILES + limits::UNKNOWN as u64) / 2;
+    limits::CONNECTIONS.min(usize::try_from(files).unwrap_or(usize::MAX)).max(8)
+}
+
 /// Accepts connections of the same user.
 pub(crate) async fn accept_local(listener: UnixListener, service: Serving) {
-    let places = Arc::new(Semaphore::new(limits::CONNECTIONS));
+    let places = Arc::new(Semaphore::new(places()));
     let own = rustix::process::geteuid().as_raw();
     while let Some((place, accepted)) = next(&places, &service, listener.accept()).await {
         match accepted {
             // Whom the kernel calls somebody else is not even answered.
             Ok((stream, _)) => {
                 if stream.peer_cred().is_ok_and(|peer| peer.uid() == own) {
-                    tokio::spawn(serve(stream, Peer::Socket, service.clone(), place));
+                    let service = service.clone();
+                    tokio::spawn(async move {
+                        serve(stream, Peer::Socket, service, Admission::granted()).await;
+                        drop(place);
+                    });
                 }
             }
             Err(_) => sleep(AFTER_FAILURE).await,
@@ -53,14 +66,20 @@ pub(crate) async fn accept_local(listener: UnixListener, service: Serving) {
 
 /// Accepts connections over TCP.
 pub(crate) async fn accept_tcp(listener: TcpListener, service: Serving) {
-    let places = Arc::new(Semaphore::new(limits::CONNECTIONS));
+    let lobby = Lobby::new(places());
     let Ok(here) = listener.local_addr() else { return };
-    while let Some((place, accepted)) = next(&places, &service, listener.accept()).await {
+    let mut stop = service.stop.clone();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = stopped(&mut stop) => return,
+        };
         match accepted {
             Ok((stream, _)) => {
                 // Only makes answers slower if it cannot be set.
                 stream.set_nodelay(true).ok();
-                tokio::spawn(serve(stream, Peer::Tcp { here }, service.clone(), place));
+                let admission = lobby.enter();
+                tokio::spawn(serve(stream, Peer::Tcp { here }, service.clone(), admission));
             }
             Err(_) => sleep(AFTER_FAILURE).await,
         }
@@ -87,12 +106,14 @@ async fn serve(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: Peer,
     service: Serving,
-    place: OwnedSemaphorePermit,
+    admission: Arc<Admission>,
 ) {
     let Serving { app, state, mut stop } = service;
+    let own = Arc::clone(&admission);
     let answer = service_fn(move |mut request: Request<Incoming>| {
         state.answered.fetch_add(1, Ordering::Relaxed);
         request.extensions_mut().insert(peer);
+        request.extensions_mut().insert(Arc::clone(&own));
         // A router is always ready.
         app.clone().call(request.map(Body::new))
     });
@@ -106,12 +127,13 @@ async fn serve(
     tokio::select! {
         // How a connection ends is the client's affair.
         ended = connection.as_mut() => drop(ended),
+        () = admission.refused() => (),
         () = stopped(&mut stop) => {
             connection.as_mut().graceful_shutdown();
             drop(connection.await);
         }
     }
-    drop(place);
+    admission.end();
 }
 
 /// Waits until the server is told to end.

@@ -166,3 +166,74 @@ fn other_protocols_are_not_spoken() {
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 400"), "{answer}");
     }
 }
+
+/// Waits until the other end closes, and returns how long that took.
+fn closed_after(mut stream: std::net::TcpStream, start: Instant) -> Duration {
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).ok();
+    start.elapsed()
+}
+
+#[test]
+fn a_connection_has_to_authenticate_with_its_first_request_and_soon() {
+    let lab = Lab::new();
+    let start = Instant::now();
+    let took = closed_after(lab.connect(), start);
+    assert!(took < Duration::from_secs(6), "{took:?}");
+    let host = format!("Host: {}\r\n", lab.address);
+    for path in ["/v1/projects", "/healthz"] {
+        let mut stream = lab.connect();
+        let start = Instant::now();
+        write!(stream, "GET {path} HTTP/1.1\r\n{host}\r\n").unwrap();
+        assert!(closed_after(stream, start) < Duration::from_secs(2), "{path}");
+    }
+    // One that has authenticated stays open, longer than the others may.
+    let mut known = lab.connect();
+    let ask = format!("GET /v1/projects HTTP/1.1\r\n{}\r\n", lab.head());
+    for _ in 0..2 {
+        known.write_all(ask.as_bytes()).unwrap();
+        let mut answer = [0; 12];
+        known.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 200");
+        std::thread::sleep(Duration::from_secs(3));
+        known.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        let mut rest = [0; 4096];
+        assert!(known.read(&mut rest).is_ok_and(|count| count > 0), "the rest of the answer");
+        known.set_read_timeout(None).unwrap();
+    }
+}
+
+#[test]
+fn strangers_take_no_place_from_those_with_a_token() {
+    let lab = Lab::new();
+    let oldest = lab.connect();
+    let strangers: Vec<_> = (0..300).map(|_| lab.connect()).collect();
+    let took = closed_after(oldest, Instant::now());
+    assert!(took < Duration::from_secs(1), "a new one closes the oldest: {took:?}");
+    let asked = Instant::now();
+    for _ in 0..20 {
+        assert_eq!(lab.get("/v1/projects").status, 200);
+    }
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    drop(strangers);
+}
+
+#[test]
+fn what_strangers_send_is_short() {
+    let lab = Lab::new();
+    let head = format!("Host: {}\r\nContent-Type: application/json\r\n", lab.address);
+    let body = format!("{{\"code\":\"{}\"}}", "x".repeat(2_000));
+    let reply = lab.ask("POST", "/v1/login", &head, &body);
+    assert_eq!(reply.status, 413, "{}", reply.head);
+    let endless = format!("POST /v1/login HTTP/1.1\r\n{head}Content-Length: 8000000\r\n\r\n");
+    let reply = exchange(lab.connect(), endless.as_bytes()).unwrap();
+    assert_eq!(reply.status, 413, "{}", reply.head);
+    for bytes in [66_000, 80_000] {
+        let long = format!("{}X-Long: {}\r\n", lab.head(), "x".repeat(bytes));
+        assert_eq!(lab.ask("GET", "/v1/projects", &long, "").status, 431, "{bytes}");
+    }
+    let twice =
+        format!("{}Sec-Fetch-Site: same-origin\r\nSec-Fetch-Site: cross-site\r\n", lab.head());
+    assert_eq!(lab.ask("GET", "/v1/projects", &twice, "").status, 403);
+}

@@ -1,0 +1,145 @@
+//! Connections over TCP that have not shown a token yet: few, and not for long.
+//!
+//! Any user of the machine can connect. A connection has to authenticate with its first request; until
+//! then it takes one of a few places, and a new connection closes the oldest of them instead of waiting.
+//! Connections that have authenticated have places of their own, which strangers cannot take.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+
+use crate::limits;
+
+/// The connections that wait, and the places of those that do not.
+pub(crate) struct Lobby {
+    waiting: Mutex<VecDeque<Arc<Admission>>>,
+    places: Arc<Semaphore>,
+}
+
+/// How far one connection has come.
+pub(crate) struct Admission {
+    state: Mutex<State>,
+    /// Told when the connection has to close.
+    evicted: Notify,
+    lobby: Option<Arc<Lobby>>,
+}
+
+enum State {
+    Waiting,
+    /// It has authenticated. The place is absent for a connection of the private socket.
+    Admitted {
+        _place: Option<OwnedSemaphorePermit>,
+    },
+}
+
+impl Lobby {
+    /// A lobby that lets in as many connections as there are `places`.
+    pub(crate) fn new(places: usize) -> Arc<Lobby> {
+        let places = Arc::new(Semaphore::new(places));
+        Arc::new(Lobby { waiting: Mutex::default(), places })
+    }
+
+    /// Registers a new connection, and closes the oldest that waits if there are too many.
+    pub(crate) fn enter(self: &Arc<Lobby>) -> Arc<Admission> {
+        let lobby = Some(Arc::clone(self));
+        let state = Mutex::new(State::Waiting);
+        let admission = Arc::new(Admission { state, evicted: Notify::new(), lobby });
+        let mut waiting = self.waiting();
+        if waiting.len() >= limits::UNKNOWN {
+            waiting.pop_front().into_iter().for_each(|oldest| oldest.evicted.notify_one());
+        }
+        waiting.push_back(Arc::clone(&admission));
+        admission
+    }
+
+    fn leave(&self, admission: &Admission) {
+        self.waiting().retain(|waiting| !std::ptr::eq(Arc::as_ptr(waiting), admission));
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<Arc<Admission>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Admission {
+    /// The admission of a connection whose other end the kernel knows.
+    pub(crate) fn granted() -> Arc<Admission> {
+        let state = Mutex::new(State::Admitted { _place: None });
+        Arc::new(Admission { state, evicted: Notify::new(), lobby: None })
+    }
+
+    pub(crate) fn is_granted(&self) -> bool {
+        matches!(*self.state(), State::Admitted { .. })
+    }
+
+    /// Lets the connection in; `false` if all places are taken.
+    pub(crate) fn grant(&self) -> bool {
+        let (mut state, Some(lobby)) = (self.state(), &self.lobby) else { return true };
+        if matches!(*state, State::Admitted { .. }) {
+            return true;
+        }
+        let Ok(place) = Arc::clone(&lobby.places).try_acquire_owned() else { return false };
+        *state = State::Admitted { _place: Some(place) };
+        drop(state);
+        lobby.leave(self);
+        true
+    }
+
+    /// Waits until the connection has to close: another one took its place, or it has not authenticated
+    /// in time.
+    pub(crate) async fn refused(&self) {
+        if !self.is_granted() {
+            tokio::select! {
+                () = self.evicted.notified() => return,
+                () = tokio::time::sleep(limits::UNKNOWN_TIME) => (),
+            }
+            if !self.is_granted() {
+                return;
+            }
+        }
+        std::future::pending::<()>().await;
+    }
+
+    /// Ends the wait of a connection that is closed.
+    pub(crate) fn end(&self) {
+        if let Some(lobby) = &self.lobby {
+            lobby.leave(self);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_connection_closes_the_oldest_that_waits_and_no_other() {
+        let lobby = Lobby::new(2);
+        let first = lobby.enter();
+        let known = lobby.enter();
+        assert!(known.grant() && known.is_granted());
+        for _ in 1..limits::UNKNOWN {
+            lobby.enter();
+        }
+        assert_eq!(lobby.waiting().len(), limits::UNKNOWN);
+        lobby.enter();
+        assert_eq!(lobby.waiting().len(), limits::UNKNOWN);
+        assert!(!lobby.waiting().iter().any(|waiting| Arc::ptr_eq(waiting, &first)));
+        assert!(known.is_granted());
+    }
+
+    #[test]
+    fn places_are_bounded_and_come_back() {
+        let lobby = Lobby::new(1);
+        let (one, two) = (lobby.enter(), lobby.enter());
+        assert!(one.grant() && one.grant());
+        assert!(!two.grant(), "the only place is taken");
+        drop(one);
+        assert!(two.grant());
+    }
+}
