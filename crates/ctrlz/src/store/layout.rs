@@ -76,6 +76,7 @@ impl Store {
             return Ok(None);
         }
         check_owner(git_dir)?;
+        check_links(git_dir)?;
         check_format(git_dir)?;
         mend(git_dir)?;
         let objects = Objects::open(&git_dir.join("objects"))?;
@@ -431,6 +432,24 @@ fn check_owner(git_dir: &Path) -> Result<(), Error> {
     Ok(())
 }
 
+/// The directories of a store that packs, refs and notes are written into.
+const DIRS: [&str; 7] =
+    ["ctrlz", "ctrlz/wt", "info", "objects", "objects/info", "objects/pack", "refs"];
+
+/// Refuses a store whose directories lie elsewhere: what is written, packed and collected there may be
+/// another repository's. A store of ours has no such link.
+fn check_links(git_dir: &Path) -> Result<(), Error> {
+    let is_link = |path: PathBuf| path.symlink_metadata().is_ok_and(|meta| meta.is_symlink());
+    let refuse = |why| Err(Error::UntrustedStore { path: git_dir.to_owned(), why });
+    if DIRS.iter().any(|dir| is_link(git_dir.join(dir))) {
+        return refuse("one of its directories is a link");
+    }
+    match git_dir.join("commondir").symlink_metadata() {
+        Ok(_) => refuse("it names another repository as its own (commondir)"),
+        Err(_) => Ok(()),
+    }
+}
+
 fn check_format(git_dir: &Path) -> Result<(), Error> {
     let path = git_dir.join("ctrlz").join("format");
     let text = read_small(&path, 64)?.unwrap_or_default();
@@ -480,7 +499,7 @@ fn mend(git_dir: &Path) -> Result<(), Error> {
 /// Fills a new store. Its directories are durable in the end; of its files only the exclude list,
 /// because the others are mended whenever they are missing.
 fn build(git_dir: &Path, exclude: &str) -> Result<(), Error> {
-    for dir in ["ctrlz", "ctrlz/wt", "info", "objects", "objects/info", "objects/pack", "refs"] {
+    for dir in DIRS {
         private::create_dir(&git_dir.join(dir))?;
     }
     for (name, text) in skeleton() {

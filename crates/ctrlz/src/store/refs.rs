@@ -80,6 +80,7 @@ impl Refs {
         let path = self.git_dir.join(name);
         let lock = self.git_dir.join(format!("{name}.lock"));
         let parent = path.parent().unwrap_or(&self.git_dir);
+        self.check_links(parent)?;
         private::create_dirs(parent)?;
         self.clear_own_lock(name, scratch)?;
         let mut file = private::create_held(scratch)?;
@@ -96,8 +97,22 @@ impl Refs {
         Ok(())
     }
 
+    /// Refuses to write through a link on the way to a ref.
+    fn check_links(&self, parent: &Path) -> Result<(), Error> {
+        let below = parent.ancestors().take_while(|dir| *dir != self.git_dir);
+        let is_link = |dir: &Path| dir.symlink_metadata().is_ok_and(|meta| meta.is_symlink());
+        match below.into_iter().any(is_link) {
+            true => {
+                let why = "a directory of its refs is a link";
+                Err(Error::UntrustedStore { path: self.git_dir.clone(), why })
+            }
+            false => Ok(()),
+        }
+    }
+
     /// Removes a ref, also where git has packed it. The caller holds our lock on whatever owns it.
     pub(crate) fn delete(&self, name: &str) -> Result<(), Error> {
+        self.check_links(self.git_dir.join(name).parent().unwrap_or(&self.git_dir))?;
         if self.packed()?.iter().any(|(packed, _)| packed == name) {
             self.unpack(name)?;
         }

@@ -3,10 +3,10 @@
 use std::io::Write;
 use std::process::Stdio;
 
-use ctrlz::{Error, ObjectId, Progress, TrackOptions};
+use ctrlz::{Error, ObjectId, Progress, TrackOptions, Workspace};
 use xtask::Row;
 
-use crate::lab::{Lab, assert_same, exact, git, git_command};
+use crate::lab::{Lab, assert_same, exact, git, git_command, manifest};
 
 /// Writes an object into the store as it is, without git's checks.
 fn plant(lab: &Lab, kind: &str, bytes: &[u8]) -> ObjectId {
@@ -317,4 +317,30 @@ fn ignore_rules_below_git_are_not_read_through_a_link() {
             assert!(!text.contains("SECRET-9f3"), "{link}: {text}");
         }
     }
+}
+
+#[test]
+fn a_store_with_a_link_to_another_repository_is_refused_and_that_repository_stays() {
+    let dirs = ["objects", "objects/pack", "objects/info", "refs", "ctrlz/wt", "info"];
+    for dir in dirs {
+        let mut lab = Lab::with_git(&[("f", "a\n")]);
+        lab.options.store = Some(".agent/snapshots".into());
+        lab.track();
+        lab.write("f", "b\n");
+        let store = lab.path(".agent/snapshots");
+        let target = lab.path(".git").join(if dir.starts_with("objects") { dir } else { "refs" });
+        std::fs::remove_dir_all(store.join(dir)).unwrap();
+        std::os::unix::fs::symlink(&target, store.join(dir)).unwrap();
+        let before = manifest(&lab.path(".git"));
+        let workspace = Workspace::open(&lab.root(), lab.options.clone()).unwrap();
+        let tracked = workspace.track(&TrackOptions::default(), &Progress::default());
+        assert!(matches!(tracked, Err(Error::UntrustedStore { .. })), "{dir}: {tracked:?}");
+        assert_same(&manifest(&lab.path(".git")), &before, dir);
+    }
+    let mut lab = Lab::with_git(&[("f", "a\n")]);
+    lab.options.store = Some(".agent/snapshots".into());
+    lab.track();
+    lab.write(".agent/snapshots/commondir", "../../.git\n");
+    let tracked = lab.workspace().track(&TrackOptions::default(), &Progress::default());
+    assert!(matches!(tracked, Err(Error::UntrustedStore { .. })), "{tracked:?}");
 }
