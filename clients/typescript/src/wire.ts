@@ -2155,6 +2155,7 @@ export type Kind =
   | "nothing_lost"
   | "binary"
   | "not_empty"
+  | "too_long"
   | "inside_repository"
   | "inside_work_tree"
   | "no_such_log"

@@ -38,7 +38,7 @@ pub(crate) const WAITING: usize = 1024;
 /// How long a call waits for another process on the same work tree, unless it says otherwise.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// The longest id, of a session or a message for instance.
-pub(crate) const ID_BYTES: usize = 1024;
+pub(crate) const ID_BYTES: usize = ctrlz::MAX_ID_BYTES;
 /// How long a code for the page is good.
 pub(crate) const CODE_TIME: Duration = Duration::from_secs(120);
 /// Codes that may be open, and pages that may be signed in; the oldest goes first.

@@ -78,6 +78,7 @@ pub const KINDS: &[Kind] = &[
     kind("nothing_lost", Fault::Caller, "no snapshot has lost the path"),
     kind("binary", Fault::Caller, "the file is binary, so it has no lines"),
     kind("not_empty", Fault::Refused, "a directory that should be new has something in it"),
+    kind("too_long", Fault::Caller, "an id or a name has too many bytes"),
     kind("inside_repository", Fault::Refused, "the place lies inside a repository's own directory"),
     kind("inside_work_tree", Fault::Refused, "the directory lies inside the work tree"),
     kind("no_such_log", Fault::Caller, "nothing of that name came from elsewhere"),

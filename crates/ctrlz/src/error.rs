@@ -141,6 +141,14 @@ pub enum Error {
         /// The directory.
         path: PathBuf,
     },
+    /// An id or a name is too long to be kept with every operation.
+    #[error("{what} has more than {max} bytes")]
+    TooLong {
+        /// Which one.
+        what: &'static str,
+        /// The most bytes that it may have.
+        max: usize,
+    },
     /// A place to write to lies inside the directory of a version control system.
     #[error("{} lies inside a repository's own directory", shown(path))]
     InsideRepository {
@@ -426,6 +434,7 @@ impl Error {
         match self {
             Error::NotAHash(_)
             | Error::NotATreePath(_)
+            | Error::TooLong { .. }
             | Error::UnknownSnapshot { .. }
             | Error::Purged { .. }
             | Error::NothingToPurge { .. }
@@ -525,6 +534,7 @@ impl Error {
             Error::NothingLost { .. } => "`ctrlz log --lost` lists files that disappeared",
             Error::Binary { .. } => "`ctrlz recover --list PATH` lists its versions",
             Error::NotEmpty { .. } => "name a directory that does not exist yet",
+            Error::TooLong { .. } => "use a shorter one",
             Error::InsideRepository { .. } => "name a place that is in no .git",
             Error::InsideWorkTree { .. } => "name a directory outside the work tree",
             Error::SessionExists { .. } => "choose another id; `ctrlz sessions` lists those taken",
@@ -619,6 +629,7 @@ impl Error {
             Error::UnknownPlan { .. } => "unknown_plan",
             Error::NothingLost { .. } => "nothing_lost",
             Error::NotEmpty { .. } => "not_empty",
+            Error::TooLong { .. } => "too_long",
             Error::InsideRepository { .. } => "inside_repository",
             Error::InsideWorkTree { .. } => "inside_work_tree",
             Error::SessionExists { .. } => "session_exists",

@@ -101,9 +101,9 @@ pub use restore::{Action, Kept, KeptReason, Plan};
 pub use scan::{Progress, SkipReason, Skipped};
 pub use session::{
     BlameLine, Checkpoint, CheckpointOptions, Conflict, ConflictReason, Deeds, Expired, Fork,
-    ForkOptions, LostFile, LostUncaptured, Origin, RevertState, Rewind, SessionInfo, StepBegun,
-    StepEnd, StepEnded, StepRecord, StepStart, TimelineEntry, TimelineFile, TimelineQuery,
-    TimelineStep, UndoOptions, UndoReport, UndoScope, Unrecorded, Version, WalkBack,
+    ForkOptions, LostFile, LostUncaptured, MAX_ID_BYTES, Origin, RevertState, Rewind, SessionInfo,
+    StepBegun, StepEnd, StepEnded, StepRecord, StepStart, TimelineEntry, TimelineFile,
+    TimelineQuery, TimelineStep, UndoOptions, UndoReport, UndoScope, Unrecorded, Version, WalkBack,
 };
 #[cfg(debug_assertions)]
 pub use store::write_small_packs;

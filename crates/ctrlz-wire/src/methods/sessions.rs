@@ -70,7 +70,7 @@ fn of_steps() -> Vec<Method> {
             "begin_step",
             "Records the state before a tool runs; from now on changes are the step's.",
             Access::Records,
-            &["not_a_tree_path", "over_budget", "over_quota", "no_space"],
+            &["not_a_tree_path", "too_long", "over_budget", "over_quota", "no_space"],
             begin_step,
         ),
         Method::new(
@@ -193,7 +193,7 @@ fn of_names() -> Vec<Method> {
             "checkpoint",
             "Records the present state under a name of its own.",
             Access::Records,
-            &["over_budget", "over_quota", "no_space"],
+            &["too_long", "over_budget", "over_quota", "no_space"],
             checkpoint,
         ),
         Method::new(

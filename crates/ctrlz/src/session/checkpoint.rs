@@ -14,6 +14,8 @@ use crate::scan::{Progress, Skipped};
 use crate::store::{Details, Operation, OperationKind, Store, WorkTree, read_operation, ref_part};
 use crate::workspace::{Cause, TrackOptions, Workspace};
 
+use super::steps::check_length;
+
 /// How to make a checkpoint.
 #[derive(Clone, Debug)]
 pub struct CheckpointOptions {
@@ -71,6 +73,8 @@ impl Workspace {
         progress: &Progress,
     ) -> Result<Checkpoint, Error> {
         self.check_enabled()?;
+        check_length("the label", options.label.as_deref())?;
+        check_length("the session", options.session.as_deref())?;
         let hold = self.begin()?;
         // First what others did, so that the checkpoint itself changes nothing.
         self.track_locked(&hold, &TrackOptions::default(), &Cause::outside(), progress)?;

@@ -14,6 +14,7 @@ use crate::workspace::{Hold, Options, Point, RestoreOptions, RestoreReport, Work
 
 use super::choose::Lineage;
 use super::history::History;
+use super::steps::check_length;
 
 /// How to fork a session.
 #[derive(Clone, Debug, Default)]
@@ -53,6 +54,7 @@ impl Workspace {
         options: &ForkOptions,
         progress: &Progress,
     ) -> Result<Fork, Error> {
+        check_length("the session", options.session.as_deref())?;
         let hold = self.begin()?;
         self.track_present(&hold, progress)?;
         let mut history = History::with_shared(&hold.store, &hold.work_tree)?;

@@ -34,5 +34,5 @@ pub use reading::{
     WalkBack,
 };
 pub use revert::RevertState;
-pub use steps::{StepBegun, StepEnd, StepEnded, StepStart};
+pub use steps::{MAX_ID_BYTES, StepBegun, StepEnd, StepEnded, StepStart};
 pub use undo::{Conflict, ConflictReason, UndoOptions, UndoReport};

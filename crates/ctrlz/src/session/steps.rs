@@ -104,6 +104,7 @@ impl Workspace {
     /// to an earlier turn and were never ended are closed and marked as inferred.
     pub fn begin_step(&self, start: StepStart, progress: &Progress) -> Result<StepBegun, Error> {
         self.check_enabled()?;
+        check_lengths(&start.info)?;
         let hold = self.begin()?;
         let StepStart { mut info, paths, only_named, starts_agent, owner, tools_of, .. } = start;
         let until = start.named_time.map(|time| Instant::now() + time);
@@ -121,9 +122,7 @@ impl Workspace {
             let (step, skipped, not_kept, borrowed) = (info.step, Vec::new(), Vec::new(), 0);
             return Ok(StepBegun { step, before, skipped, not_kept, borrowed, outside_failed });
         }
-        if !self.options().labels {
-            info.label = None;
-        }
+        info.label = info.label.filter(|_| self.options().labels).map(clipped);
         let mut open = self.abandon_earlier_turns(&hold, open, &info)?;
         note_sign(&mut open, &info);
         info.parent = parent_turn(&open, &info);
@@ -260,6 +259,42 @@ impl Workspace {
             uncaptured,
         })
     }
+}
+
+/// The most bytes of an id or a name that others choose. Each is kept with every operation.
+pub const MAX_ID_BYTES: usize = 1024;
+
+/// Refuses ids and names that are too long. Labels are clipped instead.
+fn check_lengths(info: &StepInfo) -> Result<(), Error> {
+    let parent = info.parent.as_ref();
+    let texts = [
+        ("the step", Some(&info.step)),
+        ("the session", Some(&info.session)),
+        ("the message", info.message.as_ref()),
+        ("the part", info.part.as_ref()),
+        ("the tool", info.tool.as_ref()),
+        ("the agent", info.who.as_ref()),
+        ("the parent's session", parent.map(|parent| &parent.session)),
+        ("the parent's message", parent.and_then(|parent| parent.message.as_ref())),
+    ];
+    for (what, text) in texts {
+        check_length(what, text.map(String::as_str))?;
+    }
+    Ok(())
+}
+
+/// Refuses one text that is too long.
+pub(super) fn check_length(what: &'static str, text: Option<&str>) -> Result<(), Error> {
+    match text.is_some_and(|text| text.len() > MAX_ID_BYTES) {
+        true => Err(Error::TooLong { what, max: MAX_ID_BYTES }),
+        false => Ok(()),
+    }
+}
+
+/// A label without what is too long of it.
+fn clipped(label: String) -> String {
+    let end = (0..=MAX_ID_BYTES.min(label.len())).rev().find(|at| label.is_char_boundary(*at));
+    label[..end.unwrap_or(0)].to_owned()
 }
 
 /// Notes that the agent of a turn is still at it: its other open steps are not abandoned yet.

@@ -150,3 +150,32 @@ impl Lab {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
     }
 }
+
+#[test]
+fn ids_that_are_too_long_are_refused_and_labels_are_clipped() {
+    let lab = Lab::new();
+    lab.write("a", "1\n");
+    let long = "x".repeat(ctrlz::MAX_ID_BYTES + 1);
+    let texts: [fn(&mut ctrlz::StepInfo) -> &mut Option<String>; 4] = [
+        |info| &mut info.message,
+        |info| &mut info.part,
+        |info| &mut info.tool,
+        |info| &mut info.who,
+    ];
+    for text in texts {
+        let mut start = crate::sessions::start("s", "m", "1");
+        *text(&mut start.info) = Some(long.clone());
+        let refused = lab.workspace().begin_step(start, &Progress::default());
+        assert!(matches!(refused, Err(Error::TooLong { .. })), "{refused:?}");
+    }
+    let session = crate::sessions::start(&long, "m", "1");
+    let refused = lab.workspace().begin_step(session, &Progress::default());
+    assert!(matches!(refused, Err(Error::TooLong { .. })), "{refused:?}");
+    let mut start = crate::sessions::start("s", "m", "1");
+    start.info.label = Some("\u{e4}".repeat(10_000_000));
+    lab.begin(start);
+    lab.write("a", "2\n");
+    lab.end("1");
+    let label = lab.workspace().steps().unwrap()[0].info.label.clone().unwrap();
+    assert_eq!(label.len(), ctrlz::MAX_ID_BYTES);
+}
