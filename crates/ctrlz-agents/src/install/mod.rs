@@ -168,7 +168,7 @@ pub fn plan_install(
     machine: &dyn Machine,
 ) -> Result<Vec<Action>, Refused> {
     let steps = Steps { client, setup, machine };
-    match client {
+    let plan = match client {
         Client::ClaudeCode => claude_code::install(&steps),
         Client::Codex => codex::install(&steps),
         Client::Gemini => gemini::install(&steps),
@@ -177,7 +177,24 @@ pub fn plan_install(
         Client::Copilot | Client::Pi | Client::OpenCode | Client::Kilo | Client::Marvin => {
             copied::install(&steps)
         }
+    }?;
+    stays_inside(plan, setup)
+}
+
+/// Refuses a plan that would write or remove something outside of the project that it is for, because a
+/// directory in the project is a link.
+fn stays_inside(plan: Vec<Action>, setup: &Setup) -> Result<Vec<Action>, Refused> {
+    let Some(project) = &setup.project else { return Ok(plan) };
+    let Ok(root) = project.canonicalize() else { return Ok(plan) };
+    for action in &plan {
+        let (Action::Write { path, .. } | Action::Remove { path }) = action else { continue };
+        let dir = path.ancestors().skip(1).find_map(|dir| dir.canonicalize().ok());
+        if path.starts_with(project) && !dir.is_some_and(|dir| dir.starts_with(&root)) {
+            let why = "a link in the project leads out of it";
+            return Err(Refused(format!("{}: {why}", path.display())));
+        }
     }
+    Ok(plan)
 }
 
 /// What taking ctrlz out of a client takes; nothing if it is not installed.
@@ -187,7 +204,7 @@ pub fn plan_uninstall(
     machine: &dyn Machine,
 ) -> Result<Vec<Action>, Refused> {
     let steps = Steps { client, setup, machine };
-    match client {
+    let plan = match client {
         Client::ClaudeCode => claude_code::uninstall(&steps),
         Client::Codex => codex::uninstall(&steps),
         Client::Gemini => gemini::uninstall(&steps),
@@ -196,7 +213,8 @@ pub fn plan_uninstall(
         Client::Copilot | Client::Pi | Client::OpenCode | Client::Kilo | Client::Marvin => {
             copied::uninstall(&steps)
         }
-    }
+    }?;
+    stays_inside(plan, setup)
 }
 
 /// Carries a plan out.
@@ -211,7 +229,10 @@ pub fn carry_out(
         let failed = |why: String| Refused(format!("{action}: {why}"));
         match action {
             Action::Write { path, bytes, program } => {
-                write(path, bytes, *program).map_err(|error| failed(error.to_string()))?;
+                let is_own = path.starts_with(&setup.data_dir);
+                let kept = if is_own { Ok(()) } else { record.keep_dirs_of(path) };
+                let written = kept.and_then(|()| write(path, bytes, *program));
+                written.map_err(|error| failed(error.to_string()))?;
             }
             Action::Remove { path } => {
                 remove(path).map_err(|error| failed(error.to_string()))?;
@@ -222,6 +243,11 @@ pub fn carry_out(
             }
             Action::PutBack => record.put_back().map_err(|error| failed(error.to_string()))?,
         }
+    }
+    let removes = |action: &Action| matches!(action, Action::Remove { .. } | Action::PutBack);
+    if plan.iter().any(removes) {
+        let why = |error: io::Error| Refused(format!("directories that were made: {error}"));
+        record.remove_dirs().map_err(why)?;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! How a client's configuration was before we touched it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -22,6 +22,9 @@ pub(super) struct Record {
 struct Kept {
     /// The text of each file; `None` for one that did not exist.
     files: BTreeMap<PathBuf, Option<String>>,
+    /// Directories that were made for our files.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    dirs: BTreeSet<PathBuf>,
 }
 
 impl Record {
@@ -45,7 +48,41 @@ impl Record {
                 kept.files.insert(file.clone(), text);
             }
         }
-        let bytes = serde_json::to_vec(&kept).expect("plain data has a JSON form");
+        self.write(&kept)
+    }
+
+    /// Remembers the directories that have to be made for a file.
+    pub(super) fn keep_dirs_of(&self, file: &Path) -> io::Result<()> {
+        let is_missing = |dir: &&Path| dir.symlink_metadata().is_err();
+        let missing = file.ancestors().skip(1).take_while(is_missing).map(Path::to_owned);
+        let missing: Vec<PathBuf> = missing.collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let mut kept = self.read();
+        kept.dirs.extend(missing);
+        self.write(&kept)
+    }
+
+    /// Removes the directories that were made for our files, as far as they are empty.
+    pub(super) fn remove_dirs(&self) -> io::Result<()> {
+        let mut kept = self.read();
+        // What is in a directory sorts behind it.
+        for dir in std::mem::take(&mut kept.dirs).into_iter().rev() {
+            match std::fs::remove_dir(&dir) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => (),
+                Err(_) => drop(kept.dirs.insert(dir)),
+                Ok(()) => (),
+            }
+        }
+        match kept.files.is_empty() && kept.dirs.is_empty() {
+            true => super::remove(&self.path),
+            false => self.write(&kept),
+        }
+    }
+
+    fn write(&self, kept: &Kept) -> io::Result<()> {
+        let bytes = serde_json::to_vec(kept).expect("plain data has a JSON form");
         private::replace(&self.path, &bytes)
     }
 
@@ -53,7 +90,8 @@ impl Record {
     ///
     /// A file that somebody else changed meanwhile stays as it is: only we are gone from it.
     pub(super) fn put_back(&self) -> io::Result<()> {
-        for (file, before) in self.read().files {
+        let mut kept = self.read();
+        for (file, before) in std::mem::take(&mut kept.files) {
             let Ok(now) = std::fs::read_to_string(&file) else { continue };
             match before {
                 Some(before) if before != now && says_the_same(&file, &before, &now) => {
@@ -61,12 +99,11 @@ impl Record {
                 }
                 None if says_nothing(&file, &now) => {
                     std::fs::remove_file(&file)?;
-                    remove_empty_dirs(&file);
                 }
                 Some(_) | None => (),
             }
         }
-        super::remove(&self.path)
+        self.write(&kept)
     }
 
     fn read(&self) -> Kept {
@@ -113,15 +150,6 @@ fn without_empty(value: Value) -> Value {
             Value::Object(kept.filter(|(_, value)| !is_empty(value)).collect())
         }
         other => other,
-    }
-}
-
-/// Removes the directory of a file that we made, and those above it, as far as they are empty.
-fn remove_empty_dirs(file: &Path) {
-    for dir in file.ancestors().skip(1).take(2) {
-        if std::fs::remove_dir(dir).is_err() {
-            return;
-        }
     }
 }
 

@@ -155,6 +155,7 @@ fn an_agent_that_loads_files_gets_one_that_knows_where_ctrlz_is() {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), text, "{client}");
         bench.ok(&["uninstall", client]);
         assert_eq!(home(&bench), before, "{client}");
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, "export default () => {}\n").unwrap();
         bench.fails(&["install", client], 4, "somebody else's");
         bench.git(&["init", "-q"]);
@@ -217,4 +218,85 @@ fn without_an_agent_there_is_nothing_to_install() {
     bench.fails(&["install"], 4, "no coding agent was found");
     bench.fails(&["uninstall"], 4, "no coding agent was found");
     bench.fails(&["install", "emacs"], 4, "no client is called \"emacs\"");
+}
+
+const IN_PROJECT: [&str; 9] = [
+    "claude-code",
+    "codex",
+    "gemini-cli",
+    "cline",
+    "qwen-code",
+    "copilot",
+    "pi",
+    "opencode",
+    "kilo",
+];
+
+/// Every directory and file below a directory.
+fn everything(dir: &std::path::Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut dirs = vec![dir.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(&dir).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_type().unwrap().is_dir() {
+                dirs.push(entry.path());
+            }
+            found.push(entry.path());
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn uninstalling_leaves_the_directories_that_were_there_and_none_of_ours() {
+    let dirs = [
+        ".claude",
+        ".codex",
+        ".gemini",
+        ".clinerules",
+        ".qwen",
+        ".github",
+        ".pi",
+        ".opencode",
+        ".kilo",
+    ];
+    for (client, dir) in IN_PROJECT.iter().zip(dirs) {
+        for was_there in [false, true] {
+            let bench = Bench::new();
+            if was_there {
+                std::fs::create_dir(bench.project.join(dir)).unwrap();
+            }
+            let before = everything(&bench.project);
+            bench.ok(&["install", "--project", client]);
+            assert_ne!(everything(&bench.project), before, "{client}");
+            bench.ok(&["uninstall", "--project", client]);
+            assert_eq!(everything(&bench.project), before, "{client}, {dir} there: {was_there}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_installed_through_a_link_out_of_the_project() {
+    let dirs = [
+        ".claude",
+        ".codex",
+        ".gemini",
+        ".clinerules",
+        ".qwen",
+        ".github",
+        ".pi",
+        ".opencode",
+        ".kilo",
+    ];
+    for (client, dir) in IN_PROJECT.iter().zip(dirs) {
+        let bench = Bench::new();
+        let outside = bench.home.join("outside");
+        std::fs::create_dir(&outside).unwrap();
+        std::os::unix::fs::symlink(&outside, bench.project.join(dir)).unwrap();
+        let refused = bench.run(&["install", "--project", client]);
+        assert_ne!(refused.code, 0, "{client}: {refused:?}");
+        assert_eq!(everything(&outside), [PathBuf::new(); 0], "{client}");
+    }
 }
