@@ -292,9 +292,10 @@ pub(super) fn check_length(what: &'static str, text: Option<&str>) -> Result<(),
 }
 
 /// A label without what is too long of it.
-fn clipped(label: String) -> String {
+fn clipped(mut label: String) -> String {
     let end = (0..=MAX_ID_BYTES.min(label.len())).rev().find(|at| label.is_char_boundary(*at));
-    label[..end.unwrap_or(0)].to_owned()
+    label.truncate(end.unwrap_or(0));
+    label
 }
 
 /// Notes that the agent of a turn is still at it: its other open steps are not abandoned yet.
