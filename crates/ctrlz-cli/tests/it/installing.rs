@@ -297,6 +297,6 @@ fn nothing_is_installed_through_a_link_out_of_the_project() {
         std::os::unix::fs::symlink(&outside, bench.project.join(dir)).unwrap();
         let refused = bench.run(&["install", "--project", client]);
         assert_ne!(refused.code, 0, "{client}: {refused:?}");
-        assert_eq!(everything(&outside), [PathBuf::new(); 0], "{client}");
+        assert!(everything(&outside).is_empty(), "{client}");
     }
 }
