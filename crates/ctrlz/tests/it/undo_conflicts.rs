@@ -209,49 +209,39 @@ fn a_conflict_of_a_partial_undo_is_taken_back_once_it_is_resolved() {
 #[test]
 fn a_file_that_is_opened_for_writing_during_an_undo_is_not_replaced_under_its_writer() {
     use std::io::Write;
+    const FILES: usize = 300;
+    let name = |at: usize| format!("f{at:03}");
     let lab = Lab::new();
-    for at in 0..300 {
-        lab.write(&format!("f{at}"), "one\n".repeat(30));
-    }
+    (0..FILES).for_each(|at| lab.write(&name(at), "one\n".repeat(30)));
     lab.track();
-    let mut kept = 0;
-    for round in 0..xtask::many(6, 60) {
+    let mut usual = std::time::Duration::from_millis(50);
+    let rounds = xtask::many(30, 300);
+    for round in 0..rounds {
         let number = round.to_string();
         lab.step("s", &number, &number, |lab| {
-            for at in 0..300 {
-                lab.write(&format!("f{at}"), format!("AGENT {round}\n"));
-            }
+            (0..FILES).for_each(|at| lab.write(&name(at), format!("AGENT {round}\n")));
         });
+        let path = lab.path(&name(round * 7 % FILES));
+        let line = format!("user {round}\n");
         std::thread::scope(|scope| {
-            let undo = scope.spawn(|| {
+            let begun = std::time::Instant::now();
+            let lab = &lab;
+            let undo = scope.spawn(move || {
                 let (options, progress) = (UndoOptions::default(), Progress::default());
-                lab.workspace().undo(&UndoScope::LastTurn, &options, &progress)
+                drop(lab.workspace().undo(&UndoScope::LastTurn, &options, &progress));
+                begun.elapsed()
             });
-            // A program that appends to a file now and then, and takes its time between opening and
-            // writing it.
-            let mut at = 0;
-            while !undo.is_finished() {
-                let path = lab.path(&format!("f{}", at % 300));
-                let mut file = std::fs::OpenOptions::new().append(true).open(path).unwrap();
-                std::thread::sleep(std::time::Duration::from_micros(300));
-                writeln!(file, "user {round}.{at}").unwrap();
-                at += 1;
-            }
-            drop(undo.join().unwrap());
-            let all: String = (0..300).map(|at| lab.read(&format!("f{at}"))).collect();
-            for line in 0..at {
-                let line = format!("user {round}.{line}\n");
-                assert!(all.contains(&line), "{line} is in no file");
-                kept += 1;
-            }
+            // Opens the file somewhere in the middle, and writes when the undo has ended.
+            std::thread::sleep(usual.mul_f64((round as f64 + 0.5) / rounds as f64));
+            let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+            usual = (usual + undo.join().unwrap()) / 2;
+            file.write_all(line.as_bytes()).unwrap();
         });
-        // The next round begins with the same files.
-        for at in 0..300 {
-            lab.write(&format!("f{at}"), "one\n".repeat(30));
-        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.ends_with(&line), "round {round}: the line went to a file without a name");
+        (0..FILES).for_each(|at| lab.write(&name(at), "one\n".repeat(30)));
         lab.track();
     }
-    assert!(kept > 0);
 }
 
 #[test]
