@@ -32,6 +32,24 @@ async function judge(page, what) {
   assert.deepEqual(found, []);
 }
 
+test("text that reorders itself does not reorder what stands beside it", async () => {
+  const tell = async (lab) => {
+    lab.write({ a: "1\n" });
+    lab.ctrlz("track");
+    await lab.serve();
+    await lab.step({ session: "s\u202e", message: "m", label: "edit \u202egnp.exe" }, () => lab.write({ a: "2\n" }));
+  };
+  await withLab(tell, async (lab) => {
+    const page = await openPage(browser, lab);
+    const row = page.locator(".row", { hasText: "edit" }).first();
+    await row.waitFor();
+    const loose = await row.evaluate((row) =>
+      [...row.querySelectorAll("*")].filter((part) => getComputedStyle(part).unicodeBidi !== "isolate").map((part) => part.outerHTML),
+    );
+    assert.deepEqual(loose, []);
+  });
+});
+
 test("axe finds nothing, in any view, dark or light, wide or narrow", async () => {
   await withLab(play, async (lab) => {
     lab.write({ "README.md": "Mine\n" });
