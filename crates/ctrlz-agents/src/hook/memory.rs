@@ -124,7 +124,7 @@ impl Memory {
         Memory { process: caller.process, steady, ..found }
     }
 
-    /// What is known of the session in the project of `dir`.
+    /// The session in the project of `dir`.
     fn in_project(first: &Path, dir: PathBuf, caller: &Caller<'_>) -> Memory {
         let root = (caller.root_of)(&dir);
         let memory = Memory::load(first);

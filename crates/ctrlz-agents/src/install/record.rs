@@ -67,7 +67,7 @@ impl Record {
     /// Removes the directories that were made for our files, as far as they are empty.
     pub(super) fn remove_dirs(&self) -> io::Result<()> {
         let mut kept = self.read();
-        // What is in a directory sorts behind it.
+        // The entries of a directory sort behind it.
         for dir in std::mem::take(&mut kept.dirs).into_iter().rev() {
             match std::fs::remove_dir(&dir) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => (),

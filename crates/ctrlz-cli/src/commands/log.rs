@@ -234,7 +234,7 @@ pub(super) fn title(entry: &TimelineEntry, known: &HashMap<&str, &StepInfo>) -> 
     }
 }
 
-/// What is known of work that was not recorded: why, and whose turns it was.
+/// Work that was not recorded: the reason, and the turns that are missing.
 fn gap_title(gap: &Gap) -> String {
     let turns = gap.turns.iter().map(|turn| {
         let who = turn.who.as_deref().unwrap_or(&turn.session);

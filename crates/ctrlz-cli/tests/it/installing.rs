@@ -220,16 +220,17 @@ fn without_an_agent_there_is_nothing_to_install() {
     bench.fails(&["install", "emacs"], 4, "no client is called \"emacs\"");
 }
 
-const IN_PROJECT: [&str; 9] = [
-    "claude-code",
-    "codex",
-    "gemini-cli",
-    "cline",
-    "qwen-code",
-    "copilot",
-    "pi",
-    "opencode",
-    "kilo",
+/// Clients that can be installed into a project, each with the directory that its files go into.
+const IN_PROJECT: [(&str, &str); 9] = [
+    ("claude-code", ".claude"),
+    ("codex", ".codex"),
+    ("gemini-cli", ".gemini"),
+    ("cline", ".clinerules"),
+    ("qwen-code", ".qwen"),
+    ("copilot", ".github"),
+    ("pi", ".pi"),
+    ("opencode", ".opencode"),
+    ("kilo", ".kilo"),
 ];
 
 /// Every directory and file below a directory.
@@ -251,18 +252,7 @@ fn everything(dir: &std::path::Path) -> Vec<PathBuf> {
 
 #[test]
 fn uninstalling_leaves_the_directories_that_were_there_and_none_of_ours() {
-    let dirs = [
-        ".claude",
-        ".codex",
-        ".gemini",
-        ".clinerules",
-        ".qwen",
-        ".github",
-        ".pi",
-        ".opencode",
-        ".kilo",
-    ];
-    for (client, dir) in IN_PROJECT.iter().zip(dirs) {
+    for (client, dir) in IN_PROJECT {
         for was_there in [false, true] {
             let bench = Bench::new();
             if was_there {
@@ -279,18 +269,7 @@ fn uninstalling_leaves_the_directories_that_were_there_and_none_of_ours() {
 
 #[test]
 fn nothing_is_installed_through_a_link_out_of_the_project() {
-    let dirs = [
-        ".claude",
-        ".codex",
-        ".gemini",
-        ".clinerules",
-        ".qwen",
-        ".github",
-        ".pi",
-        ".opencode",
-        ".kilo",
-    ];
-    for (client, dir) in IN_PROJECT.iter().zip(dirs) {
+    for (client, dir) in IN_PROJECT {
         let bench = Bench::new();
         let outside = bench.home.join("outside");
         std::fs::create_dir(&outside).unwrap();

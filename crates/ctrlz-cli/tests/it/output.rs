@@ -203,7 +203,7 @@ fn manual_pages_and_completions_are_made_anywhere() {
     assert!(dir.join("ctrlz-restore.1").is_file());
 }
 
-/// What a command prints on a terminal, made by `script` of util-linux.
+/// Returns the output of a command on a terminal, which `script` of util-linux makes.
 fn on_a_terminal(bench: &Bench, words: &[&str]) -> String {
     let line = bench.command(words).get_args().fold(String::from("$CTRLZ"), |line, word| {
         format!("{line} '{}'", word.to_str().unwrap().replace('\'', "'\\''"))

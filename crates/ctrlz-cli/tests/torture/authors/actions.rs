@@ -129,7 +129,7 @@ pub(crate) enum Scope {
     Ignored,
 }
 
-/// What follows an undo directly.
+/// The command that follows an undo directly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
     Nothing,

@@ -104,7 +104,7 @@ pub(crate) struct Step {
     pub(crate) turn: (String, String),
     /// Files that the tool names.
     pub(crate) names: Vec<String>,
-    /// What its shell command does to the files that it names.
+    /// The effect of its shell command on the files that it names.
     pub(crate) script: Option<Script>,
     /// The tool changes only the files that it names.
     pub(crate) only_named: bool,
@@ -197,7 +197,7 @@ pub(crate) struct Op {
     pub(crate) is_restore: bool,
     /// Its segment.
     pub(super) segment: usize,
-    /// What it did not take back.
+    /// The paths that it did not take back.
     left: BTreeSet<String>,
     /// The paths that it was limited to; all if empty.
     limit: Vec<String>,
