@@ -116,7 +116,7 @@ fn grouped(number: u64) -> String {
 const HEAD: &str = "# Reliability
 
 Made by `cargo xtask torture`, which installs what it needs, runs the harnesses and writes this table: `smoke` is what
-`cargo test` runs too, `full` takes about a hundred minutes on two cores, `soak` goes on with one seed after the other. What a
+`cargo test` runs too, `full` has full sizes, `soak` goes on with one seed after the other. What a
 machine cannot do is *not run here*; it is never counted as passed. A harness stops at its first violation, and the command
 then ends with exit code 1. The peers' figures are from our own measurements and their own documents; what is in italics was
 measured in the same run as ours.

@@ -16,7 +16,7 @@ use crate::{needs, table};
 pub(crate) enum Tier {
     /// What `cargo test` runs too, a few minutes.
     Smoke,
-    /// Full sizes: about forty minutes, and another hour for the histories of goals 19 and 20.
+    /// Full sizes. The random histories of goals 19 and 20 take the longest.
     Full,
     /// Full sizes with one seed after the other, and the long run of goal 18.
     Soak,

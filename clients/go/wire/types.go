@@ -1257,8 +1257,8 @@ type LostUncaptured struct {
 	// When that was, in milliseconds since 1970.
 	AtMillis int64 `json:"at_millis"`
 
-	// The change that the step made: `gone`, `replaced`, `modified`, `changed_inside`, or one that is
-	// newer than this list.
+	// The change that the step made: `gone`, `replaced`, `modified`, `changed_inside`, `created`, or one
+	// that is newer than this list.
 	Change string `json:"change"`
 
 	// Whether undo cannot bring back what was there; otherwise it is left out by policy.
@@ -2243,8 +2243,8 @@ type TrackParams struct {
 
 // Uncaptured: a path that no snapshot holds and that a step removed or changed.
 type Uncaptured struct {
-	// The change that the step made: `gone`, `replaced`, `modified`, `changed_inside`, or one that is
-	// newer than this list.
+	// The change that the step made: `gone`, `replaced`, `modified`, `changed_inside`, `created`, or one
+	// that is newer than this list.
 	Change string `json:"change"`
 
 	// Whether undo cannot bring back what was there; otherwise it is left out by policy.

@@ -968,8 +968,8 @@ export interface LostUncaptured {
   /** When that was, in milliseconds since 1970. */
   at_millis: number;
   /**
-   * The change that the step made: `gone`, `replaced`, `modified`, `changed_inside`, or one that is
-   * newer than this list.
+   * The change that the step made: `gone`, `replaced`, `modified`, `changed_inside`, `created`, or one
+   * that is newer than this list.
    */
   change: string;
   /** Whether undo cannot bring back what was there; otherwise it is left out by policy. */
@@ -1725,8 +1725,8 @@ export interface TrackParams {
 /** A path that no snapshot holds and that a step removed or changed. */
 export interface Uncaptured {
   /**
-   * The change that the step made: `gone`, `replaced`, `modified`, `changed_inside`, or one that is
-   * newer than this list.
+   * The change that the step made: `gone`, `replaced`, `modified`, `changed_inside`, `created`, or one
+   * that is newer than this list.
    */
   change: string;
   /** Whether undo cannot bring back what was there; otherwise it is left out by policy. */

@@ -22,6 +22,9 @@ const MAX_PATHS: usize = 500;
 /// Entries of one directory that a wildcard is matched with.
 const MAX_ENTRIES: usize = 5_000;
 const MAX_DEPTH: usize = 64;
+/// Nodes of the parsed command that are visited, each round of a loop anew. A command of 16 KiB has far
+/// fewer without loops.
+const MAX_VISITS: usize = 50_000;
 
 /// A path in a shell command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,6 +104,7 @@ pub(crate) fn named_paths(command: &str, dir: &Path, home: Option<&Path>) -> Vec
         variables: HashMap::new(),
         found: Vec::new(),
         inner: 0,
+        visits: 0,
     };
     reader.script(command, 0);
     reader.found
@@ -114,6 +118,8 @@ struct Reader {
     found: Vec<Named>,
     /// Scripts inside of scripts.
     inner: usize,
+    /// Nodes that were visited: loops inside of loops multiply them.
+    visits: usize,
 }
 
 impl Reader {
@@ -132,7 +138,9 @@ impl Reader {
     }
 
     fn visit(&mut self, node: Node<'_>, text: &str, depth: usize) {
-        if depth > MAX_DEPTH || self.found.len() >= MAX_PATHS {
+        self.visits += 1;
+        let is_too_much = self.visits > MAX_VISITS || self.found.len() >= MAX_PATHS;
+        if depth > MAX_DEPTH || is_too_much {
             return;
         }
         match node.kind() {
@@ -182,6 +190,9 @@ impl Reader {
             return self.visit(body, text, depth + 1);
         }
         for word in words {
+            if self.visits > MAX_VISITS {
+                return;
+            }
             match word {
                 Some(word) => drop(self.variables.insert(name.to_owned(), word)),
                 None => drop(self.variables.remove(name)),
@@ -682,6 +693,11 @@ mod tests {
         named_paths(&"(".repeat(100_000), Path::new("/p"), None);
         named_paths(&"$(rm x ".repeat(10_000), Path::new("/p"), None);
         named_paths(&format!("rm {}", "{a,b}".repeat(1_000)), Path::new("/p"), None);
+        let words = "w ".repeat(100);
+        let open: String = (0..8).map(|at| format!("for v{at} in {words}; do ")).collect();
+        let started = Instant::now();
+        named_paths(&format!("{open}:{}", "; done".repeat(8)), Path::new("/p"), None);
+        assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
         let many: String = (0..5_000).map(|at| format!("rm f{at};")).collect();
         assert_eq!(named_paths(&many, Path::new("/p"), None).len(), MAX_PATHS);
     }

@@ -111,8 +111,8 @@ pub struct StepEnded {
 pub struct Uncaptured {
     /// The path, relative to the work tree.
     pub path: WirePath,
-    /// The change that the step made: `gone`, `replaced`, `modified`, `changed_inside`, or one that is
-    /// newer than this list.
+    /// The change that the step made: `gone`, `replaced`, `modified`, `changed_inside`, `created`, or one
+    /// that is newer than this list.
     pub change: String,
     /// Whether undo cannot bring back what was there; otherwise it is left out by policy.
     pub loss: bool,

@@ -885,8 +885,8 @@ class LoggedFile:
 class Uncaptured:
     """A path that no snapshot holds and that a step removed or changed."""
     change: str
-    """The change that the step made: `gone`, `replaced`, `modified`, `changed_inside`, or one that is
-    newer than this list.
+    """The change that the step made: `gone`, `replaced`, `modified`, `changed_inside`, `created`, or one
+    that is newer than this list.
     """
     loss: bool
     """Whether undo cannot bring back what was there; otherwise it is left out by policy."""
@@ -1008,8 +1008,8 @@ class LostUncaptured:
     at_millis: int
     """When that was, in milliseconds since 1970."""
     change: str
-    """The change that the step made: `gone`, `replaced`, `modified`, `changed_inside`, or one that is
-    newer than this list.
+    """The change that the step made: `gone`, `replaced`, `modified`, `changed_inside`, `created`, or one
+    that is newer than this list.
     """
     loss: bool
     """Whether undo cannot bring back what was there; otherwise it is left out by policy."""

@@ -68,6 +68,8 @@ pub fn act(
             outcome.wants_baseline = memory.seen.as_deref() == Some("");
         }
         What::Prompt => {
+            // Calls of an earlier turn are not reported any more.
+            memory.beginning.clear();
             close(workspace, progress, |step| {
                 step.session == event.session && step.message.as_deref() != Some(&turn)
             })?;

@@ -26,6 +26,12 @@ impl ObjectId {
         0x88, 0xfb, 0xee, 0x49, 0x04,
     ]);
 
+    /// The id of a file without content.
+    pub(crate) const EMPTY_BLOB: ObjectId = ObjectId([
+        0xe6, 0x9d, 0xe2, 0x9b, 0xb2, 0xd1, 0xd6, 0x43, 0x4b, 0x8b, 0x29, 0xae, 0x77, 0x5a, 0xd8,
+        0xc2, 0xe4, 0x8c, 0x53, 0x91,
+    ]);
+
     pub(crate) const NULL: ObjectId = ObjectId([0; 20]);
 
     /// The id made of exactly these bytes.
@@ -139,6 +145,7 @@ mod tests {
     #[test]
     fn the_empty_tree_hashes_to_its_constant() {
         assert_eq!(hash_object(Kind::Tree, b""), Some(ObjectId::EMPTY_TREE));
+        assert_eq!(hash_object(Kind::Blob, b""), Some(ObjectId::EMPTY_BLOB));
     }
 
     #[test]

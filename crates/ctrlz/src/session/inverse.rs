@@ -865,7 +865,10 @@ impl Inverter<'_> {
         let objects = &self.store.objects;
         let mut taken: HashMap<ObjectId, Vec<TreePath>> = HashMap::new();
         let mut note = |change: &Change| {
-            if let Some(before) = change.before.filter(|before| before.kind.is_file()) {
+            // An empty file holds nothing that another one could be a copy of.
+            let is_content =
+                |before: &Entry| before.kind.is_file() && before.id != ObjectId::EMPTY_BLOB;
+            if let Some(before) = change.before.filter(is_content) {
                 taken.entry(before.id).or_default().push(change.path.clone());
             }
         };
@@ -988,7 +991,8 @@ impl Inverter<'_> {
         let mut by_content: Option<HashMap<ObjectId, Vec<Vec<u8>>>> = None;
         for (path, track) in tracks {
             let Some((change, span)) = track.changes.first() else { continue };
-            let Some(left) = change.after.filter(|left| left.kind.is_file()) else { continue };
+            let is_content = |left: &Entry| left.kind.is_file() && left.id != ObjectId::EMPTY_BLOB;
+            let Some(left) = change.after.filter(is_content) else { continue };
             let is_gone = matches!(self.now.at(path.as_bytes()), NowAt::Nothing);
             if !is_gone || self.has_conflict(path) || change.before == change.after {
                 continue;

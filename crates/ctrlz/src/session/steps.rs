@@ -9,7 +9,7 @@ use crate::compare::changes;
 use crate::error::Error;
 use crate::fs::Time;
 use crate::git::ObjectId;
-use crate::path::{TreePath, is_within};
+use crate::path::TreePath;
 use crate::scan::{Progress, Skipped};
 use crate::store::{
     Credit, Details, NewOperation, OpenStep, Operation, OperationKind, PackWriter, ParentTurn,
@@ -19,8 +19,6 @@ use crate::workspace::{Cause, Ending, Hold, NamedLimit, Snapshot, TrackOptions, 
 
 /// Named files up to this size in all are captured with the snapshot before a step.
 const QUICK_NAMED_BYTES: u64 = 4 << 20;
-/// A command that names a larger directory may not have named all of its files.
-const MAX_NAMED_FILES: usize = 2_000;
 
 /// What an agent says about a step before it begins.
 #[derive(Clone, Debug, Default)]
@@ -141,15 +139,12 @@ impl Workspace {
         let step = info.step.clone();
         let before = operation.snapshot;
         let mut uncaptured = self.watch_uncaptured(&hold, &operation)?;
-        // A directory that was named is captured file by file, if all of them fit.
-        let is_captured = |path: &[u8]| {
-            let within = |other: &TreePath| is_within(other.as_bytes(), path);
-            paths.iter().any(|named| named.as_bytes() == path)
-                && paths.len() < MAX_NAMED_FILES
-                && paths.iter().filter(|named| within(named)).count() > 1
-                && !not_kept.iter().any(within)
-        };
-        uncaptured.retain(|watched| !is_captured(&watched.path.clone().into_bytes()));
+        // A directory that was named is captured file by file.
+        uncaptured.retain(|watched| {
+            let path = watched.path.clone().into_bytes();
+            let is_named = paths.iter().any(|named| named.as_bytes() == path);
+            !(is_named && hold.keeps_all_of(&operation, &path))
+        });
         open.push(OpenStep {
             info,
             paths,

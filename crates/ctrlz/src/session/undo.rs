@@ -555,8 +555,9 @@ fn newest_restore(history: &mut History<'_>) -> Result<Option<usize>, Error> {
         let entry = &history.entries[at];
         let is_step = !entry.details.credits.is_empty();
         let is_empty = entry.snapshot == before && entry.kind != OperationKind::Restore;
-        // Edits that the user made since stay, as with any undo.
-        if !is_step && (is_empty || entry.kind == OperationKind::Outside) {
+        // Edits that the user made since stay, as with any undo. A gap is work of an agent.
+        let is_users = entry.kind == OperationKind::Outside && entry.details.gap.is_none();
+        if !is_step && (is_empty || is_users) {
             at += 1;
             continue;
         }

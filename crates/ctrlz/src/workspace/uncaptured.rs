@@ -7,7 +7,7 @@ use crate::compare::find;
 use crate::error::Error;
 use crate::fs::{FileKind, Stat};
 use crate::git::ObjectId;
-use crate::path::{PathText, TreePath, split};
+use crate::path::{PathText, TreePath, join, split};
 use crate::scan::SkipReason;
 use crate::store::{
     Objects, Operation, Stamp, Uncaptured, UncapturedChange, Watched, read_companion,
@@ -108,6 +108,40 @@ fn describe(reason: &SkipReason) -> String {
 }
 
 impl Hold {
+    /// Whether the companion of an operation holds every file of a directory as it is on disk. A
+    /// repository's own directory, or more files than are worth comparing, means no.
+    pub(crate) fn keeps_all_of(&self, operation: &Operation, dir: &[u8]) -> bool {
+        const MAX_ENTRIES: usize = 4_000;
+        let objects = &self.store.objects;
+        let companion = operation.meta.companion.and_then(|id| read_companion(objects, &id).ok());
+        let Some(companion) = companion else { return false };
+        let mut dirs = vec![dir.to_vec()];
+        let (mut entries, mut files) = (0, 0);
+        while let Some(path) = dirs.pop() {
+            let Ok(below) = self.root.open_below(&path) else { return false };
+            let Ok(names) = below.names() else { return false };
+            for name in names {
+                let path = join(&path, &name);
+                entries += 1;
+                let (Ok(Some(stat)), Ok(tree_path)) = (below.stat(&name), TreePath::parse(&path))
+                else {
+                    return false;
+                };
+                if stat.kind == FileKind::Dir {
+                    dirs.push(path);
+                } else if matches!(find(objects, &companion.tree, &tree_path), Ok(Some(_))) {
+                    files += 1;
+                } else {
+                    return false;
+                }
+            }
+            if entries > MAX_ENTRIES {
+                return false;
+            }
+        }
+        files > 0
+    }
+
     /// Returns the paths that the snapshot after a step leaves out and that the step made.
     pub(crate) fn made_uncaptured(
         &self,

@@ -1,6 +1,6 @@
 //! Paths that no snapshot holds: never new once the log has held them, reported when a step loses them.
 
-use ctrlz::{Error, Progress, TrackOptions, UncapturedChange, UndoOptions, UndoScope};
+use ctrlz::{Error, Progress, StepStart, TrackOptions, UncapturedChange, UndoOptions, UndoScope};
 
 use crate::lab::{Lab, noise, tree_path};
 use crate::sessions::start;
@@ -182,4 +182,28 @@ fn large_files_and_repositories_that_a_step_makes_are_listed_and_stay() {
     assert!(report.is_complete(), "policy, and no loss: {report:?}");
     assert!(lab.exists("big.bin") && lab.exists("sub/.git/HEAD"));
     assert_eq!(lab.read("a"), "one\n");
+}
+
+/// Begins a step that names a directory and every file below it, as a hook does for `rm -rf DIR`.
+fn begin_naming(lab: &Lab, paths: &[&str]) {
+    let paths = paths.iter().map(|path| tree_path(path)).collect();
+    lab.begin(StepStart { paths, ..start("s", "m1", "1") });
+}
+
+#[test]
+fn a_named_ignored_directory_is_lost_unless_every_file_of_it_was_captured() {
+    // A file that the command did not name, and a repository, which is never captured with its files.
+    for left_out in [None, Some("vendor/b"), Some("vendor/.git/HEAD")] {
+        let lab = Lab::new();
+        lab.write(".gitignore", "vendor\n");
+        lab.write("vendor/a", "a\n");
+        if let Some(path) = left_out {
+            lab.write(path, "not captured\n");
+        }
+        begin_naming(&lab, &["vendor", "vendor/a"]);
+        lab.remove("vendor");
+        let ended = lab.workspace().end_step("1", &Progress::default()).unwrap();
+        let is_lost = ended.uncaptured.iter().any(|lost| lost.path == b"vendor" && lost.is_loss());
+        assert_eq!(is_lost, left_out.is_some(), "{left_out:?}: {:?}", ended.uncaptured);
+    }
 }

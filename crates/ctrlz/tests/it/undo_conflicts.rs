@@ -311,3 +311,19 @@ fn a_file_that_a_turn_edits_and_then_renames_stays_with_the_users_edit() {
     assert_eq!(lab.read("g"), text("USER"), "{report:?}");
     assert!(!report.is_complete());
 }
+
+#[test]
+fn empty_files_are_no_copies_of_each_other() {
+    let lab = Lab::new();
+    lab.write("old", "");
+    lab.write("k", "k\n");
+    lab.step("s", "m1", "1", |lab| lab.write("pkg/init", ""));
+    lab.step("s", "m1", "2", |lab| lab.remove("old"));
+    lab.write("old", "the user's\n");
+    lab.undo();
+    assert!(!lab.exists("pkg"), "an empty file holds no copy of another one");
+    lab.step("s", "m2", "3", |lab| lab.write("made", ""));
+    lab.remove("made");
+    lab.write("mine", "");
+    assert!(lab.undo().is_complete(), "an empty file of the user's was not renamed");
+}

@@ -236,7 +236,7 @@ pub(crate) struct Oracle {
     pub(super) intros: HashMap<(String, usize), Change>,
 }
 
-/// What a command takes back.
+/// The scope of a command that takes something back.
 pub(crate) struct Taken {
     pub(crate) undone: BTreeSet<usize>,
     pub(crate) before: Arc<Manifest>,

@@ -8,7 +8,7 @@ use crate::manifest::{Entry, Manifest};
 
 use super::oracle::{Checked, check, is_within};
 
-/// What an undo, redo, revert or unrevert said.
+/// The report of an undo, redo, revert or unrevert.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Report {
     pub(crate) is_complete: bool,

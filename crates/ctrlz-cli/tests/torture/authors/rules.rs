@@ -34,7 +34,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// What a step removed although no snapshot holds it is reported.
+    /// A path that a step removed although no snapshot holds it is reported.
     fn losses_are_reported(&self, taken: &Taken, report: &Report) -> Checked {
         for (at, segment) in self.segments.iter().enumerate() {
             for (path, changes) in &segment.changes {

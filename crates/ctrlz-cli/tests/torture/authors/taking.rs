@@ -229,7 +229,7 @@ impl World {
         }
     }
 
-    /// What a command took back, by its report and the log.
+    /// The steps and undos that a command took back, by its report and the log.
     fn taken(
         &mut self,
         name: &str,

@@ -106,7 +106,7 @@ fn beside(database: &Path, end: &str) -> PathBuf {
     path.into()
 }
 
-/// What the database was when a command recorded it.
+/// The database as a command recorded it.
 #[derive(Clone)]
 enum Recorded {
     /// No process wrote to it: exactly this.
@@ -129,7 +129,7 @@ struct Moment {
     recorded: Recorded,
 }
 
-/// What an undo, redo or restore said.
+/// The report of an undo, redo or restore.
 struct Report {
     json: Value,
     code: Option<i32>,
@@ -305,7 +305,7 @@ impl<'a> History<'a> {
         found
     }
 
-    /// What a command that starts now records at least.
+    /// The commits that a command which starts now records at least.
     fn rows_now(&self) -> Rows {
         let mut rows = self.base.clone();
         if let Some(writer) = &self.writer {
