@@ -1,11 +1,13 @@
-//! `cargo xtask`: what is done with ctrlz rather than by it.
+//! `cargo xtask`: tasks of developers.
 //!
 //!   cargo xtask torture [smoke|full|soak] [--seed N] [--goal N]... [--minutes N]
+//!   cargo xtask house
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command for people at a terminal")]
 
 mod goals;
 mod harness;
+mod house;
 mod needs;
 mod process;
 mod table;
@@ -18,10 +20,10 @@ fn main() -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let outcome = match words.split_first() {
         Some((&"torture", rest)) => torture::Request::parse(rest).and_then(|asked| asked.run()),
-        _ => Err(
-            "usage: cargo xtask torture [smoke|full|soak] [--seed N] [--goal N]... [--minutes N]"
-                .to_owned(),
-        ),
+        Some((&"house", [])) => house::run(),
+        _ => Err("usage: cargo xtask torture [smoke|full|soak] [--seed N] [--goal N]... \
+                  [--minutes N], or cargo xtask house"
+            .to_owned()),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
