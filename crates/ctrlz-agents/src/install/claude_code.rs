@@ -2,9 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Action, Refused, State, Steps, merge, read_text};
-
-const PLUGIN: &str = "ctrlz@ctrlz";
+use super::strip::PLUGIN;
+use super::{Action, Places, Refused, State, Steps, merge, read_text};
 
 fn config_dir(steps: &Steps<'_>) -> PathBuf {
     steps.config_dir("CLAUDE_CONFIG_DIR", ".claude")
@@ -43,57 +42,47 @@ fn plugin_source(settings: &Path) -> Option<PathBuf> {
     Some(PathBuf::from(source["path"].as_str().unwrap_or_default()))
 }
 
-pub(super) fn install(steps: &Steps<'_>) -> Result<Vec<Action>, Refused> {
+pub(super) fn places(steps: &Steps<'_>) -> Places {
     if let Some(project) = &steps.setup.project {
-        return steps.merge(&project_settings(project), &steps.shared_command());
+        let local = project.join(".claude/settings.local.json");
+        return Places { shared: vec![project_settings(project), local], own: Vec::new() };
     }
-    let settings = config_dir(steps).join("settings.json");
-    let Some(claude) = steps.machine.find("claude") else {
-        return steps.merge(&settings, &steps.own_command());
-    };
-    let mut plan = steps.write_plugin();
-    let dir = steps.plugin_dir();
-    if plugin_source(&settings).as_ref() == Some(&dir) {
-        // It loads the plugin from there, so writing it is enough.
+    let below = |name: &str| config_dir(steps).join(name);
+    // All that the plugin command writes to.
+    let shared =
+        ["settings.json", "plugins/installed_plugins.json", "plugins/known_marketplaces.json"];
+    let own = ["plugins/cache/ctrlz", "plugins/marketplaces/ctrlz"].map(below);
+    Places {
+        shared: shared.map(below).into(),
+        own: [own.to_vec(), vec![steps.plugin_dir()]].concat(),
+    }
+}
+
+pub(super) fn install(steps: &Steps<'_>) -> Result<Vec<Action>, Refused> {
+    let Places { shared, mut own } = places(steps);
+    if let Some(project) = &steps.setup.project {
+        let mut plan = steps.remove_all(&shared[1..], &[])?;
+        plan.extend(steps.merge(&project_settings(project), &steps.shared_command())?);
         return Ok(plan);
     }
-    // Hooks that were merged before would run beside those of the plugin.
-    plan.extend(steps.unmerge(&settings)?);
-    plan.push(Action::Keep { files: kept_files(steps) });
-    if plugin_source(&settings).is_some() {
-        plan.push(steps.run(&claude, &["plugin", "marketplace", "remove", "ctrlz"]));
+    let settings = config_dir(steps).join("settings.json");
+    if plugin_source(&settings) == Some(steps.plugin_dir()) {
+        // Claude Code loads the plugin from there, so writing it is enough.
+        let mut plan = steps.write_plugin();
+        plan.extend(steps.remove_hooks(&settings)?);
+        return Ok(plan);
     }
+    let Some(claude) = steps.machine.find("claude") else {
+        let mut plan = steps.remove_all(&shared[1..], &own)?;
+        plan.extend(steps.merge(&settings, &steps.own_command())?);
+        return Ok(plan);
+    };
+    own.retain(|path| *path != steps.plugin_dir());
+    let mut plan = steps.remove_all(&shared, &own)?;
+    plan.extend(steps.write_plugin());
+    plan.push(Action::Keep { files: shared, made: own });
+    let dir = steps.plugin_dir();
     plan.push(steps.run(&claude, &["plugin", "marketplace", "add", &dir.to_string_lossy()]));
     plan.push(steps.run(&claude, &["plugin", "install", PLUGIN]));
     Ok(plan)
-}
-
-pub(super) fn uninstall(steps: &Steps<'_>) -> Result<Vec<Action>, Refused> {
-    if let Some(project) = &steps.setup.project {
-        return steps.unmerge(&project_settings(project));
-    }
-    let settings = config_dir(steps).join("settings.json");
-    let mut plan = steps.unmerge(&settings)?;
-    if plugin_source(&settings).is_some() {
-        let Some(claude) = steps.machine.find("claude") else {
-            return Err(Refused(
-                "the plugin is removed by `claude plugin`, which is not there".into(),
-            ));
-        };
-        plan.push(steps.run(&claude, &["plugin", "uninstall", PLUGIN]));
-        plan.push(steps.run(&claude, &["plugin", "marketplace", "remove", "ctrlz"]));
-        plan.push(Action::Remove { path: config_dir(steps).join("plugins/cache/ctrlz") });
-        plan.push(Action::PutBack);
-    }
-    if steps.plugin_dir().exists() {
-        plan.push(Action::Remove { path: steps.plugin_dir() });
-    }
-    Ok(plan)
-}
-
-/// What the plugin command writes to.
-fn kept_files(steps: &Steps<'_>) -> Vec<PathBuf> {
-    let names =
-        ["settings.json", "plugins/installed_plugins.json", "plugins/known_marketplaces.json"];
-    names.iter().map(|name| config_dir(steps).join(name)).collect()
 }

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::{Action, Refused, State, Steps, differs, files, read_text};
+use super::strip::names_us;
+use super::{Action, Places, Refused, State, Steps, differs, files, read_text};
 
 const EVENTS: [&str; 9] = [
     "TaskStart",
@@ -59,25 +60,48 @@ pub(super) fn state(steps: &Steps<'_>) -> State {
     }
 }
 
-pub(super) fn install(steps: &Steps<'_>) -> Result<Vec<Action>, Refused> {
-    let text = script(steps);
-    let mut plan = Vec::new();
-    for path in our_files(steps) {
-        if read_text(&path)?.is_some_and(|text| !is_ours(&text)) {
-            return Err(Refused(format!("{} is somebody else's hook", path.display())));
+pub(super) fn places(steps: &Steps<'_>) -> Result<Places, Refused> {
+    let mut own = Vec::new();
+    for path in hook_files(steps) {
+        if read_text(&path)?.is_some_and(|text| is_ours(&text)) {
+            own.push(path);
         }
-        plan.push(Action::Write { path, bytes: text.clone().into_bytes(), program: true });
     }
-    plan.retain(differs);
-    Ok(plan)
+    Ok(Places { shared: Vec::new(), own })
 }
 
-pub(super) fn uninstall(steps: &Steps<'_>) -> Result<Vec<Action>, Refused> {
+/// The files in the hooks directory that Cline runs, whatever their ending.
+fn hook_files(steps: &Steps<'_>) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(hooks_dir(steps)).into_iter().flatten().flatten();
+    let is_event = |path: &PathBuf| {
+        path.file_stem().is_some_and(|stem| EVENTS.iter().any(|event| stem == *event))
+    };
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_event).collect();
+    files.sort();
+    files
+}
+
+pub(super) fn install(steps: &Steps<'_>) -> Result<Vec<Action>, Refused> {
+    let text = script(steps);
+    let wanted = our_files(steps);
     let mut plan = Vec::new();
-    for path in our_files(steps) {
-        if read_text(&path)?.is_some_and(|text| is_ours(&text)) {
-            plan.push(Action::Remove { path });
+    for path in hook_files(steps) {
+        let found = read_text(&path)?.unwrap_or_default();
+        match (is_ours(&found), wanted.contains(&path)) {
+            (true, true) => (),
+            (true, false) => plan.push(Action::Remove { path }),
+            (false, _) if names_us(&found) => {
+                return Err(steps.second_route(&path, "a hook that runs `ctrlz hook`"));
+            }
+            (false, true) => {
+                return Err(Refused(format!("{} is a hook of another program", path.display())));
+            }
+            (false, false) => (),
         }
     }
+    for path in wanted {
+        plan.push(Action::Write { path, bytes: text.clone().into_bytes(), mode: Some(0o755) });
+    }
+    plan.retain(differs);
     Ok(plan)
 }

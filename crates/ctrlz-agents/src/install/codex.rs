@@ -6,9 +6,8 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::{Action, Machine, Refused, Run, Setup, State, Steps, read_text};
-
-const PLUGIN: &str = "ctrlz@ctrlz";
+use super::strip::PLUGIN;
+use super::{Action, Machine, Places, Refused, Run, Setup, State, Steps, read_text};
 
 fn config_dir(steps: &Steps<'_>) -> PathBuf {
     steps.config_dir("CODEX_HOME", ".codex")
@@ -58,48 +57,41 @@ fn is_current(steps: &Steps<'_>) -> bool {
     steps.write_plugin().is_empty() && text(&copy).is_some() && text(&copy) == text(&source)
 }
 
-pub(super) fn install(steps: &Steps<'_>) -> Result<Vec<Action>, Refused> {
-    if steps.setup.project.is_some() {
-        return steps.merge(&hooks_file(steps), &steps.shared_command());
+pub(super) fn places(steps: &Steps<'_>) -> Places {
+    if let Some(project) = &steps.setup.project {
+        let shared = vec![hooks_file(steps), project.join(".codex/config.toml")];
+        return Places { shared, own: Vec::new() };
     }
-    let Some(codex) = steps.machine.find("codex") else {
-        return steps.merge(&hooks_file(steps), &steps.own_command());
-    };
-    if state(steps) == State::Installed && plugin_source(steps).is_some() {
-        return Ok(Vec::new());
+    let below = |name: &str| config_dir(steps).join(name);
+    let own = ["plugins/cache/ctrlz", ".tmp/marketplaces/ctrlz"].map(below);
+    Places {
+        shared: vec![hooks_file(steps), below("config.toml")],
+        own: [own.to_vec(), vec![steps.plugin_dir()]].concat(),
     }
-    let mut plan = steps.write_plugin();
-    plan.extend(steps.unmerge(&hooks_file(steps))?);
-    plan.push(Action::Keep { files: vec![config_dir(steps).join("config.toml")] });
-    let dir = steps.plugin_dir();
-    if plugin_source(steps).is_some() {
-        plan.push(steps.run(&codex, &["plugin", "remove", PLUGIN]));
-        plan.push(steps.run(&codex, &["plugin", "marketplace", "remove", "ctrlz"]));
-    }
-    plan.push(steps.run(&codex, &["plugin", "marketplace", "add", &dir.to_string_lossy()]));
-    plan.push(steps.run(&codex, &["plugin", "add", PLUGIN]));
-    Ok(plan)
 }
 
-pub(super) fn uninstall(steps: &Steps<'_>) -> Result<Vec<Action>, Refused> {
-    let mut plan = steps.unmerge(&hooks_file(steps))?;
+pub(super) fn install(steps: &Steps<'_>) -> Result<Vec<Action>, Refused> {
+    let Places { shared, mut own } = places(steps);
     if steps.setup.project.is_some() {
+        let mut plan = steps.remove_all(&shared[1..], &own)?;
+        plan.extend(steps.merge(&hooks_file(steps), &steps.shared_command())?);
         return Ok(plan);
     }
-    if plugin_source(steps).is_some() {
-        let Some(codex) = steps.machine.find("codex") else {
-            return Err(Refused(
-                "the plugin is removed by `codex plugin`, which is not there".into(),
-            ));
-        };
-        plan.push(steps.run(&codex, &["plugin", "remove", PLUGIN]));
-        plan.push(steps.run(&codex, &["plugin", "marketplace", "remove", "ctrlz"]));
-        plan.push(Action::Remove { path: config_dir(steps).join("plugins/cache/ctrlz") });
-        plan.push(Action::PutBack);
+    if plugin_source(steps) == Some(steps.plugin_dir()) && is_current(steps) {
+        return steps.remove_hooks(&hooks_file(steps));
     }
-    if steps.plugin_dir().exists() {
-        plan.push(Action::Remove { path: steps.plugin_dir() });
-    }
+    let Some(codex) = steps.machine.find("codex") else {
+        let mut plan = steps.remove_all(&shared[1..], &own)?;
+        plan.extend(steps.merge(&hooks_file(steps), &steps.own_command())?);
+        return Ok(plan);
+    };
+    own.retain(|path| *path != steps.plugin_dir());
+    let mut plan = steps.remove_all(&shared, &own)?;
+    plan.extend(steps.write_plugin());
+    plan.push(Action::Keep { files: shared, made: own });
+    let dir = steps.plugin_dir();
+    plan.push(steps.run(&codex, &["plugin", "marketplace", "add", &dir.to_string_lossy()]));
+    plan.push(steps.run(&codex, &["plugin", "add", PLUGIN]));
     Ok(plan)
 }
 

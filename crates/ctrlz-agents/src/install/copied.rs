@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Action, Refused, State, Steps, differs, files, read_text};
+use super::strip::{commands, names_us};
+use super::{Action, Places, Refused, State, Steps, differs, files, merge, read_text};
 use crate::hook::Client;
 
 /// Where such a client looks, and how it is found.
@@ -83,8 +84,21 @@ fn text(steps: &Steps<'_>) -> String {
     files.into_iter().map(|(_, text)| text).next().unwrap_or_default()
 }
 
+/// Whether a file is a copy of ours, of any version.
 fn is_ours(text: &str) -> bool {
-    text.starts_with("// Made by integrations/build") || text.contains(" hook copilot\"")
+    text.starts_with("// Made by integrations/build") || runs_only_us(text)
+}
+
+/// Whether a hooks file of Copilot has no other command than ours.
+fn runs_only_us(text: &str) -> bool {
+    let found = hook_commands(text);
+    !found.is_empty() && found.iter().all(|command| merge::runs_us(command))
+}
+
+fn hook_commands(text: &str) -> Vec<String> {
+    let value = merge::value(text).unwrap_or_default();
+    let found = commands(&value["hooks"]).into_iter();
+    found.filter(|text| text != "command").collect()
 }
 
 pub(super) fn state(steps: &Steps<'_>) -> State {
@@ -102,17 +116,87 @@ pub(super) fn state(steps: &Steps<'_>) -> State {
     }
 }
 
+/// The directories that the client loads files from, in this scope.
+fn dirs(steps: &Steps<'_>) -> Vec<PathBuf> {
+    let Ok(target) = target(steps) else { return Vec::new() };
+    let dir = target.parent().unwrap_or(&target).to_owned();
+    match steps.client {
+        // Both spellings are loaded.
+        Client::OpenCode | Client::Kilo => vec![dir.with_file_name("plugin"), dir],
+        _ => vec![dir],
+    }
+}
+
+fn loaded_files(steps: &Steps<'_>) -> Vec<PathBuf> {
+    let entries = dirs(steps).into_iter().flat_map(std::fs::read_dir).flatten().flatten();
+    let is_code = |path: &PathBuf| {
+        path.extension().is_some_and(|end| ["ts", "js", "mjs", "json"].iter().any(|e| end == *e))
+    };
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_code).collect();
+    files.sort();
+    files
+}
+
+pub(super) fn places(steps: &Steps<'_>) -> Result<Places, Refused> {
+    let mut own = Vec::new();
+    for path in loaded_files(steps) {
+        // Files of other programs may have any content; an unreadable one is not ours.
+        if read_text(&path).is_ok_and(|text| text.is_some_and(|text| is_ours(&text))) {
+            own.push(path);
+        }
+    }
+    Ok(Places { shared: Vec::new(), own })
+}
+
+/// Refuses if the client also loads our package because a list in its settings names it.
+fn refuse_listed(steps: &Steps<'_>) -> Result<(), Refused> {
+    let (names, key): (&[&str], &str) = match steps.client {
+        Client::OpenCode => (&["opencode.json", "opencode.jsonc"], "plugin"),
+        Client::Kilo => (&["kilo.json", "kilo.jsonc", "opencode.json", "opencode.jsonc"], "plugin"),
+        Client::Pi => (&["settings.json"], "packages"),
+        _ => return Ok(()),
+    };
+    let dirs = dirs(steps);
+    let config = dirs.first().and_then(|dir| dir.parent()).into_iter();
+    for dir in config.chain(steps.setup.project.as_deref()) {
+        for file in names.iter().map(|name| dir.join(name)) {
+            let Ok(Some(text)) = read_text(&file) else { continue };
+            let listed = commands(&merge::value(&text).unwrap_or_default()[key]);
+            if let Some(package) = listed.iter().find(|package| is_our_package(package)) {
+                return Err(steps.second_route(&file, &format!("{package:?} in `{key}`")));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a package is one of `integrations/`, by its name or by its directory.
+fn is_our_package(package: &str) -> bool {
+    let name = package.trim_start_matches("npm:");
+    let name = name.rsplit_once('@').map_or(name, |(name, _)| name);
+    let dir = Path::new(package.trim_start_matches("file://"));
+    let is_copy = |path: &Path| {
+        dir.is_absolute()
+            && read_text(path).is_ok_and(|text| text.is_some_and(|text| is_ours(&text)))
+    };
+    ["ctrlz-opencode", "ctrlz-pi"].contains(&name) || is_copy(dir) || is_copy(&dir.join("ctrlz.ts"))
+}
+
 pub(super) fn install(steps: &Steps<'_>) -> Result<Vec<Action>, Refused> {
     let path = target(steps)?;
     if read_text(&path)?.is_some_and(|text| !is_ours(&text)) {
         return Err(Refused(format!("{} is somebody else's", path.display())));
     }
-    let write = Action::Write { path, bytes: text(steps).into_bytes(), program: false };
-    Ok(Some(write).into_iter().filter(differs).collect())
-}
-
-pub(super) fn uninstall(steps: &Steps<'_>) -> Result<Vec<Action>, Refused> {
-    let path = target(steps)?;
-    let ours = read_text(&path)?.is_some_and(|text| is_ours(&text));
-    Ok(ours.then_some(Action::Remove { path }).into_iter().collect())
+    refuse_listed(steps)?;
+    for file in loaded_files(steps) {
+        let text = read_text(&file).ok().flatten().unwrap_or_default();
+        if !is_ours(&text) && hook_commands(&text).iter().any(|command| names_us(command)) {
+            return Err(steps.second_route(&file, "a hook that runs `ctrlz hook`"));
+        }
+    }
+    let second = places(steps)?.own.into_iter().filter(|own| *own != path);
+    let mut plan: Vec<Action> = second.map(|path| Action::Remove { path }).collect();
+    plan.push(Action::Write { path, bytes: text(steps).into_bytes(), mode: None });
+    plan.retain(differs);
+    Ok(plan)
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Action, Refused, Run, State, Steps, read_text};
+use super::{Action, Places, Refused, Run, State, Steps, merge, read_text};
 
 fn config_dir(steps: &Steps<'_>) -> PathBuf {
     let home = steps.config_dir("GEMINI_CLI_HOME", "");
@@ -47,23 +47,53 @@ fn is_current(steps: &Steps<'_>) -> bool {
     super::files::plugin(steps.client, &steps.setup.program).iter().all(same)
 }
 
+pub(super) fn places(steps: &Steps<'_>) -> Places {
+    if let Some(project) = &steps.setup.project {
+        let own = vec![project.join(".gemini/extensions/ctrlz")];
+        return Places { shared: vec![settings(steps)], own };
+    }
+    let below = |name: &str| config_dir(steps).join(name);
+    // All that the extensions command writes to. It also notes the directory that it runs in.
+    let shared =
+        ["extensions/extension-enablement.json", "extension_integrity.json", "projects.json"];
+    let shared = [vec![settings(steps)], shared.map(below).into()].concat();
+    let mut own = vec![extension(steps), steps.plugin_dir()];
+    if let Some(name) = project_name(steps) {
+        own.extend([below("history").join(&name), below("tmp").join(&name)]);
+    }
+    Places { shared, own }
+}
+
+/// The name that Gemini gave to our plugin directory as a project.
+fn project_name(steps: &Steps<'_>) -> Option<String> {
+    let projects = merge::value(&read_text(&config_dir(steps).join("projects.json")).ok()??)?;
+    let name = projects["projects"][steps.plugin_dir().to_string_lossy().as_ref()].as_str()?;
+    // It becomes part of a path.
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+    (!name.is_empty() && name.chars().all(is_plain)).then(|| name.to_owned())
+}
+
 pub(super) fn install(steps: &Steps<'_>) -> Result<Vec<Action>, Refused> {
+    let Places { shared, mut own } = places(steps);
     if steps.setup.project.is_some() {
-        return steps.merge(&settings(steps), &steps.shared_command());
+        let mut plan = steps.remove_all(&[], &own)?;
+        plan.extend(steps.merge(&settings(steps), &steps.shared_command())?);
+        return Ok(plan);
+    }
+    if extension(steps).is_dir() && is_current(steps) {
+        return steps.remove_hooks(&settings(steps));
     }
     let Some(gemini) = steps.machine.find("gemini") else {
-        return steps.merge(&settings(steps), &steps.own_command());
+        let mut plan = steps.remove_all(&shared[1..], &own)?;
+        plan.extend(steps.merge(&settings(steps), &steps.own_command())?);
+        return Ok(plan);
     };
-    if extension(steps).is_dir() && is_current(steps) {
-        return Ok(Vec::new());
-    }
-    let mut plan = steps.write_plugin();
-    plan.extend(steps.unmerge(&settings(steps))?);
-    plan.push(Action::Keep { files: vec![settings(steps)] });
-    if extension(steps).is_dir() {
-        plan.push(steps.run(&gemini, &["extensions", "uninstall", "ctrlz"]));
-    }
+    own.retain(|path| *path != steps.plugin_dir());
+    let mut plan = steps.remove_all(&shared, &own)?;
+    plan.extend(steps.write_plugin());
     let dir = steps.plugin_dir();
+    own.extend(["history/x", "tmp/x"].map(|name| config_dir(steps).join(name)));
+    plan.push(Action::Keep { files: shared, made: own });
     let words = ["extensions", "install", &dir.to_string_lossy(), "--consent"];
     plan.push(Action::Run(Run {
         program: gemini,
@@ -72,23 +102,5 @@ pub(super) fn install(steps: &Steps<'_>) -> Result<Vec<Action>, Refused> {
         // It asks whether to trust the directory that it runs in, which is our own.
         variables: vec![("GEMINI_CLI_TRUST_WORKSPACE", "true")],
     }));
-    Ok(plan)
-}
-
-pub(super) fn uninstall(steps: &Steps<'_>) -> Result<Vec<Action>, Refused> {
-    let mut plan = steps.unmerge(&settings(steps))?;
-    if steps.setup.project.is_some() {
-        return Ok(plan);
-    }
-    if extension(steps).is_dir() {
-        match steps.machine.find("gemini") {
-            Some(gemini) => plan.push(steps.run(&gemini, &["extensions", "uninstall", "ctrlz"])),
-            None => plan.push(Action::Remove { path: extension(steps) }),
-        }
-        plan.push(Action::PutBack);
-    }
-    if steps.plugin_dir().exists() {
-        plan.push(Action::Remove { path: steps.plugin_dir() });
-    }
     Ok(plan)
 }

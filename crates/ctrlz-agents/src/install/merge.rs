@@ -8,19 +8,14 @@ use serde_json::Value;
 use crate::hook::Client;
 
 /// Adds our hooks to the text of a configuration, in place of those of an earlier version.
-pub(super) fn add(
-    text: &str,
-    hooks: &Value,
-    client: Client,
-    command: &str,
-) -> Result<String, String> {
+pub(super) fn add(text: &str, hooks: &Value, command: &str) -> Result<String, String> {
     let wanted = with_command(hooks, command);
     let root = parse(text)?;
     let top = top(&root)?;
-    if ours(&top, client) == wanted {
+    if ours(&top) == wanted {
         return Ok(text.to_owned());
     }
-    let root = parse(&remove(text, client)?)?;
+    let root = parse(&remove(text)?)?;
     let top = self::top(&root)?;
     let events = top.object_value_or_create("hooks").ok_or("`hooks` is not an object")?;
     for (event, groups) in wanted {
@@ -38,27 +33,52 @@ pub(super) fn add(
     Ok(text)
 }
 
-/// Removes our hooks, and lists that hold nothing else.
-pub(super) fn remove(text: &str, client: Client) -> Result<String, String> {
+/// Removes our hooks, and lists that hold nothing else. Other hooks of the same group stay.
+pub(super) fn remove(text: &str) -> Result<String, String> {
     let root = parse(text)?;
     let Some(top) = root.object_value() else { return Ok(text.to_owned()) };
     let Some(events) = top.object_value("hooks") else { return Ok(text.to_owned()) };
     let mut removed = false;
     for event in events.properties() {
         let Some(list) = event.array_value() else { continue };
-        let own: Vec<CstNode> =
-            list.elements().into_iter().filter(|group| is_ours(group, client)).collect();
-        if own.is_empty() {
-            continue;
+        for group in list.elements() {
+            let hooks = hooks_of(&group);
+            let own: Vec<CstNode> = hooks.iter().filter(|hook| is_ours(hook)).cloned().collect();
+            removed |= !own.is_empty();
+            match own.len() {
+                0 => (),
+                some if some == hooks.len() => group.remove(),
+                _ => own.into_iter().for_each(CstNode::remove),
+            }
         }
-        removed = true;
-        own.into_iter().for_each(CstNode::remove);
-        if list.elements().is_empty() {
+        if removed && list.elements().is_empty() {
             event.remove();
         }
     }
     if removed && events.properties().is_empty() {
         top.get("hooks").into_iter().for_each(|hooks| hooks.remove());
+    }
+    Ok(if removed { root.to_string() } else { text.to_owned() })
+}
+
+/// Removes properties, each given by the names that lead to it, and objects that hold nothing else.
+pub(super) fn remove_keys(text: &str, keys: &[&[&str]]) -> Result<String, String> {
+    let root = parse(text)?;
+    let Some(top) = root.object_value() else { return Ok(text.to_owned()) };
+    let mut removed = false;
+    for key in keys {
+        let (object, name, parent) = match key {
+            [name] => (Some(top.clone()), *name, None),
+            [parent, name] => (top.object_value(parent), *name, top.get(parent)),
+            _ => continue,
+        };
+        let Some(object) = object else { continue };
+        let Some(property) = object.get(name) else { continue };
+        property.remove();
+        removed = true;
+        if object.properties().is_empty() {
+            parent.into_iter().for_each(|parent| parent.remove());
+        }
     }
     Ok(if removed { root.to_string() } else { text.to_owned() })
 }
@@ -94,15 +114,15 @@ fn with_command(hooks: &Value, command: &str) -> Hooks {
     found
 }
 
-/// The hooks in a configuration that are ours.
-fn ours(top: &CstObject, client: Client) -> Hooks {
+/// The groups in a configuration that run `ctrlz hook`.
+fn ours(top: &CstObject) -> Hooks {
     let Some(events) = top.object_value("hooks") else { return Vec::new() };
     let mut found = Hooks::new();
     for event in events.properties() {
         let groups = event.array_value().map(|list| list.elements()).unwrap_or_default();
         let own: Vec<Value> = groups
             .iter()
-            .filter(|group| is_ours(group, client))
+            .filter(|group| hooks_of(group).iter().any(is_ours))
             .filter_map(CstNode::to_serde_value)
             .collect();
         if let (Some(name), false) = (event.decoded_name(), own.is_empty()) {
@@ -113,17 +133,25 @@ fn ours(top: &CstObject, client: Client) -> Hooks {
     found
 }
 
-/// Whether a group of hooks runs nothing but `ctrlz hook` for this client.
-fn is_ours(group: &CstNode, client: Client) -> bool {
-    let Some(value) = group.to_serde_value() else { return false };
-    let hooks = value["hooks"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let runs_us = |hook: &Value| {
-        let command = hook["command"].as_str().unwrap_or_default();
-        let program = command.strip_suffix(&format!(" hook {client}")).unwrap_or_default();
-        let program = program.trim_end_matches('\'');
-        program == "ctrlz" || program.ends_with("/ctrlz")
-    };
-    !hooks.is_empty() && hooks.iter().all(runs_us)
+fn hooks_of(group: &CstNode) -> Vec<CstNode> {
+    let list = group.as_object().and_then(|group| group.array_value("hooks"));
+    list.map(|list| list.elements()).unwrap_or_default()
+}
+
+/// Whether a hook runs `ctrlz hook CLIENT` and nothing else.
+fn is_ours(hook: &CstNode) -> bool {
+    let hook = hook.to_serde_value().unwrap_or_default();
+    runs_us(hook["command"].as_str().unwrap_or_default())
+}
+
+/// Whether a command is `ctrlz hook CLIENT`, whatever the directory of `ctrlz`.
+pub(super) fn runs_us(command: &str) -> bool {
+    let Some((program, client)) = command.rsplit_once(" hook ") else { return false };
+    let program = program.trim_end_matches('\'');
+    let is_program = program == "ctrlz" || program.ends_with("/ctrlz");
+    // In a word without quotes, a space starts another word.
+    let is_word = program.starts_with('\'') || command.starts_with('\'') || !program.contains(' ');
+    is_program && is_word && client.parse::<Client>().is_ok()
 }
 
 fn input(value: &Value) -> CstInputValue {
@@ -149,10 +177,10 @@ mod tests {
 
     #[track_caller]
     fn check_round_trip(before: &str) {
-        let after = add(before, &hooks(CLIENT), CLIENT, COMMAND).unwrap();
+        let after = add(before, &hooks(CLIENT), COMMAND).unwrap();
         assert_eq!(after.matches(COMMAND).count(), 6, "{after}");
-        assert_eq!(add(&after, &hooks(CLIENT), CLIENT, COMMAND).unwrap(), after, "twice is once");
-        let left = remove(&after, CLIENT).unwrap();
+        assert_eq!(add(&after, &hooks(CLIENT), COMMAND).unwrap(), after, "twice is once");
+        let left = remove(&after).unwrap();
         assert_eq!(value(&left), value(before), "{left}");
         for comment in ["// mine", "/* and mine */"] {
             assert_eq!(left.contains(comment), before.contains(comment), "{left}");
@@ -172,8 +200,8 @@ mod tests {
 
     #[test]
     fn an_earlier_version_is_replaced() {
-        let old = add("{\"a\": 1}", &hooks(CLIENT), CLIENT, "/old/ctrlz hook gemini-cli").unwrap();
-        let new = add(&old, &hooks(CLIENT), CLIENT, COMMAND).unwrap();
+        let old = add("{\"a\": 1}", &hooks(CLIENT), "/old/ctrlz hook gemini-cli").unwrap();
+        let new = add(&old, &hooks(CLIENT), COMMAND).unwrap();
         assert!(!new.contains("/old/") && new.matches(COMMAND).count() == 6, "{new}");
     }
 
@@ -181,14 +209,27 @@ mod tests {
     fn what_is_no_object_is_refused() {
         for text in ["[]", "{\"hooks\": 1}", "{\"hooks\": {\"BeforeTool\": {}}}", "{\"a\" 1}", "x"]
         {
-            assert!(add(text, &hooks(CLIENT), CLIENT, COMMAND).is_err(), "{text}");
+            assert!(add(text, &hooks(CLIENT), COMMAND).is_err(), "{text}");
         }
     }
 
     #[test]
-    fn hooks_of_others_are_not_taken_for_ours() {
-        let text = "{\"hooks\": {\"Stop\": [{\"hooks\": [{\"command\": \"ctrlz hook gemini-cli\"}, \
-                    {\"command\": \"mine\"}]}, {\"hooks\": [{\"command\": \"not-ctrlz hook gemini-cli\"}]}]}}";
-        assert_eq!(remove(text, CLIENT).unwrap(), text);
+    fn hooks_of_others_stay_also_in_a_group_with_ours() {
+        let ours = "{\"command\": \"ctrlz hook gemini-cli\"}, ";
+        let text = format!(
+            "{{\"hooks\": {{\"Stop\": [{{\"hooks\": [{ours}{{\"command\": \"mine\"}}]}}, \
+             {{\"hooks\": [{{\"command\": \"not-ctrlz hook gemini-cli\"}}]}}]}}}}"
+        );
+        assert_eq!(remove(&text).unwrap(), text.replace(ours.trim_end(), ""));
+    }
+
+    #[test]
+    fn only_the_plain_command_is_ours() {
+        for ours in ["ctrlz hook codex", "/a/ctrlz hook codex", "'/a b/ctrlz' hook codex"] {
+            assert!(runs_us(ours), "{ours}");
+        }
+        for other in ["ctrlz hook", "ctrlz hook vim", "x ctrlz hook codex", "xctrlz hook codex"] {
+            assert!(!runs_us(other), "{other}");
+        }
     }
 }

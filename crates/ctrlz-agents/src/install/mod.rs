@@ -1,9 +1,13 @@
 //! Installing ctrlz into coding agents, and taking it out again.
 //!
-//! A plan is a list of [`Action`]s; a dry run shows it and an install carries it out. Where a client
-//! has a plugin command of its own, that does the work. Everything else is a conservative merge:
-//! what we do not know stays, comments included. What a client's configuration was before is kept,
-//! so that uninstalling leaves the very bytes wherever nobody else changed them meanwhile.
+//! A [`Plan`] lists every change; a dry run prints it and an install carries it out. Where a client
+//! has a plugin command of its own, installing runs it. Everything else is a conservative merge:
+//! settings of others stay, comments included. The configuration from before is recorded, so that
+//! uninstalling restores the exact bytes of files that did not change otherwise. Uninstalling starts
+//! no program: it edits the client's files, also when the client is gone.
+//!
+//! A client that reads our hooks from two places would report every event twice. So an installation
+//! removes all others: those of the other scope (user or project) and those of another kind.
 
 mod claude_code;
 mod cline;
@@ -14,14 +18,20 @@ mod gemini;
 mod merge;
 mod qwen;
 mod record;
+mod strip;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, access};
 
 use crate::hook::Client;
 use crate::private;
+use record::{Content, MadeDirs, Record, missing_dirs};
 
 pub use codex::{Trust, trust};
 pub use files::hook_command;
@@ -65,51 +75,95 @@ pub struct Setup {
     pub program: PathBuf,
     /// The project to install into, instead of for the user.
     pub project: Option<PathBuf>,
+    /// The project that the command runs in.
+    pub here: Option<PathBuf>,
 }
 
-/// One thing that an install or uninstall does.
+impl Setup {
+    /// Where the plugin directory of a client is.
+    fn plugin_dir(&self, client: Client) -> PathBuf {
+        self.data_dir.join("integrations").join(client.name())
+    }
+
+    /// The scope that is not asked for: the user if this is a project, else the project around.
+    fn other(&self) -> Option<Setup> {
+        match (&self.project, &self.here) {
+            (Some(_), _) => Some(Setup { project: None, ..self.clone() }),
+            (None, Some(here)) => Some(Setup { project: Some(here.clone()), ..self.clone() }),
+            (None, None) => None,
+        }
+    }
+}
+
+/// The changes that an install or uninstall makes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// The changes, in order.
+    pub actions: Vec<Action>,
+    /// Notes for the user about an installation that is removed because it would be the second.
+    pub notes: Vec<String>,
+}
+
+/// One change of an install or uninstall.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
+    /// Makes a directory.
+    MakeDir {
+        /// The directory.
+        path: PathBuf,
+    },
     /// Writes a file of our own, or one that we have changed a part of.
     Write {
         /// The file.
         path: PathBuf,
         /// Its new content.
         bytes: Vec<u8>,
-        /// Whether it can be run.
-        program: bool,
+        /// Its new permissions; `None` keeps those of an existing file.
+        mode: Option<u32>,
     },
     /// Removes a file or directory of our own.
     Remove {
-        /// The file.
+        /// The file or directory.
+        path: PathBuf,
+    },
+    /// Removes a directory that was made for our files and is empty now.
+    RemoveDir {
+        /// The directory.
         path: PathBuf,
     },
     /// Runs the client's own command.
     Run(Run),
-    /// Remembers how the client's configuration is now.
+    /// Records the present state of the client's configuration.
     Keep {
-        /// The files; those that do not exist are remembered as such.
+        /// The files; those that do not exist are recorded as such.
         files: Vec<PathBuf>,
+        /// Paths that the client's own command makes.
+        made: Vec<PathBuf>,
     },
-    /// Gives configuration files the bytes that were remembered, where they say the same.
-    PutBack,
+    /// Deletes the records of the client's configuration, for the user or a project.
+    Forget {
+        /// The project.
+        project: Option<PathBuf>,
+    },
 }
 
 impl fmt::Display for Action {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Action::MakeDir { path } => write!(out, "create  {}/", path.display()),
             Action::Write { path, .. } => write!(out, "write   {}", path.display()),
             Action::Remove { path } => write!(out, "remove  {}", path.display()),
+            Action::RemoveDir { path } => write!(out, "remove  {}/", path.display()),
             Action::Run(run) => {
                 let words = run.words.join(" ");
                 let name = run.program.file_name().unwrap_or_default().to_string_lossy();
                 write!(out, "run     {name} {words}")
             }
-            Action::Keep { files } => {
+            Action::Keep { files, .. } => {
                 let names: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
                 write!(out, "keep    a copy of {}", names.join(", "))
             }
-            Action::PutBack => write!(out, "restore configuration to what it was"),
+            Action::Forget { .. } => write!(out, "delete  our copies of the configuration"),
         }
     }
 }
@@ -140,6 +194,7 @@ pub enum State {
 }
 
 /// What every client needs from its file here.
+#[derive(Clone, Copy)]
 struct Steps<'a> {
     client: Client,
     setup: &'a Setup,
@@ -161,14 +216,19 @@ pub fn state(client: Client, setup: &Setup, machine: &dyn Machine) -> State {
     }
 }
 
-/// What installing into a client takes; nothing if it is installed already.
-pub fn plan_install(
-    client: Client,
-    setup: &Setup,
-    machine: &dyn Machine,
-) -> Result<Vec<Action>, Refused> {
+/// Where ctrlz may be in a client's configuration, in one scope.
+#[derive(Default)]
+struct Places {
+    /// Files that others write to as well.
+    shared: Vec<PathBuf>,
+    /// Files and directories of our own.
+    own: Vec<PathBuf>,
+}
+
+/// Plans an installation into a client. The plan has no actions if it is installed already.
+pub fn plan_install(client: Client, setup: &Setup, machine: &dyn Machine) -> Result<Plan, Refused> {
     let steps = Steps { client, setup, machine };
-    let plan = match client {
+    let install = match client {
         Client::ClaudeCode => claude_code::install(&steps),
         Client::Codex => codex::install(&steps),
         Client::Gemini => gemini::install(&steps),
@@ -178,92 +238,91 @@ pub fn plan_install(
             copied::install(&steps)
         }
     }?;
-    stays_inside(plan, setup)
-}
-
-/// Refuses a plan that would write or remove something outside of the project that it is for, because a
-/// directory in the project is a link.
-fn stays_inside(plan: Vec<Action>, setup: &Setup) -> Result<Vec<Action>, Refused> {
-    let Some(project) = &setup.project else { return Ok(plan) };
-    let Ok(root) = project.canonicalize() else { return Ok(plan) };
-    for action in &plan {
-        let (Action::Write { path, .. } | Action::Remove { path }) = action else { continue };
-        let dir = path.ancestors().skip(1).find_map(|dir| dir.canonicalize().ok());
-        if path.starts_with(project) && !dir.is_some_and(|dir| dir.starts_with(&root)) {
-            let why = "a link in the project leads out of it";
-            return Err(Refused(format!("{}: {why}", path.display())));
+    steps.refuse_left_over()?;
+    let mut plan = Plan { actions: steps.checked(steps.with_dirs(install))?, notes: Vec::new() };
+    if let Some(other) = setup.other() {
+        let second = Steps { setup: &other, ..steps };
+        if !second.shares_places_with(&steps)? {
+            second.refuse_left_over()?;
+            let removed = second.checked(second.uninstall()?)?;
+            let changes =
+                |actions: &[Action]| actions.iter().any(|one| changed_path(one).is_some());
+            match (&setup.project, changes(&removed)) {
+                (_, false) => (),
+                (None, true) => {
+                    plan.notes.push(second.removal_note());
+                    plan.actions.extend(removed);
+                }
+                // Removing the user's would end the recording of every other project.
+                (Some(_), true) => {
+                    let own = steps.checked(steps.uninstall()?)?;
+                    plan.notes.push(match changes(&own) {
+                        true => steps.removal_note(),
+                        false => second.covers_note(),
+                    });
+                    plan.actions = own;
+                }
+            }
         }
     }
     Ok(plan)
 }
 
-/// What taking ctrlz out of a client takes; nothing if it is not installed.
+/// Plans the removal of ctrlz from a client. The plan has no actions if it is not installed.
 pub fn plan_uninstall(
     client: Client,
     setup: &Setup,
     machine: &dyn Machine,
-) -> Result<Vec<Action>, Refused> {
+) -> Result<Plan, Refused> {
     let steps = Steps { client, setup, machine };
-    let plan = match client {
-        Client::ClaudeCode => claude_code::uninstall(&steps),
-        Client::Codex => codex::uninstall(&steps),
-        Client::Gemini => gemini::uninstall(&steps),
-        Client::Cline => cline::uninstall(&steps),
-        Client::Qwen => qwen::uninstall(&steps),
-        Client::Copilot | Client::Pi | Client::OpenCode | Client::Kilo | Client::Marvin => {
-            copied::uninstall(&steps)
-        }
-    }?;
-    stays_inside(plan, setup)
+    let actions = steps.uninstall().and_then(|actions| steps.checked(actions))?;
+    Ok(Plan { actions, notes: Vec::new() })
 }
 
 /// Carries a plan out.
 pub fn carry_out(
     client: Client,
-    plan: &[Action],
+    plan: &Plan,
     setup: &Setup,
     machine: &dyn Machine,
 ) -> Result<(), Refused> {
-    let record = record::Record::of(client, setup);
-    for action in plan {
-        let failed = |why: String| Refused(format!("{action}: {why}"));
-        match action {
-            Action::Write { path, bytes, program } => {
-                let is_own = path.starts_with(&setup.data_dir);
-                let kept = if is_own { Ok(()) } else { record.keep_dirs_of(path) };
-                let written = kept.and_then(|()| write(path, bytes, *program));
-                written.map_err(|error| failed(error.to_string()))?;
+    let mut record = Record::of(client, setup);
+    let mut dirs = MadeDirs::of(setup);
+    let mut kept: &[PathBuf] = &[];
+    for action in &plan.actions {
+        let done = match action {
+            Action::MakeDir { path } => {
+                dirs.add([path.clone()]).and_then(|()| std::fs::create_dir(path))
             }
-            Action::Remove { path } => {
-                remove(path).map_err(|error| failed(error.to_string()))?;
+            Action::Write { path, bytes, mode } => write(path, bytes, *mode),
+            Action::Remove { path } => remove(path),
+            Action::RemoveDir { path } => dirs.remove(path),
+            Action::Run(run) => machine.run(run).map_err(io::Error::other),
+            Action::Keep { files, made } => {
+                kept = files;
+                let missing = files.iter().chain(made).flat_map(|path| missing_dirs(path));
+                dirs.add(missing.filter(|dir| !dir.starts_with(&setup.data_dir)))
+                    .and_then(|()| record.keep(files))
             }
-            Action::Run(run) => machine.run(run).map_err(failed)?,
-            Action::Keep { files } => {
-                record.keep(files).map_err(|error| failed(error.to_string()))?;
+            Action::Forget { project } => {
+                Record::of(client, &Setup { project: project.clone(), ..setup.clone() }).forget()
             }
-            Action::PutBack => record.put_back().map_err(|error| failed(error.to_string()))?,
-        }
+        };
+        done.map_err(|error| Refused(format!("{action}: {error}")))?;
     }
-    let removes = |action: &Action| matches!(action, Action::Remove { .. } | Action::PutBack);
-    if plan.iter().any(removes) {
-        let why = |error: io::Error| Refused(format!("directories that were made: {error}"));
-        record.remove_dirs().map_err(why)?;
+    match kept {
+        [] => Ok(()),
+        kept => record
+            .keep_installed(kept)
+            .map_err(|error| Refused(format!("a record of the configuration: {error}"))),
     }
-    Ok(())
 }
 
-fn write(path: &Path, bytes: &[u8], program: bool) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    if let Some(dir) = path.parent() {
-        std::fs::create_dir_all(dir)?;
-    }
-    // What was there keeps its permissions, and a symlink keeps being one.
+fn write(path: &Path, bytes: &[u8], mode: Option<u32>) -> io::Result<()> {
+    // A symlink stays one.
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let mode = match std::fs::metadata(&real) {
-        Ok(meta) => meta.permissions().mode() & 0o777,
-        Err(_) if program => 0o755,
-        Err(_) => 0o644,
-    };
+    let present = std::fs::metadata(&real).map(|meta| meta.permissions().mode() & 0o7777);
+    let mode = mode.or(present.ok()).unwrap_or(0o644);
     private::replace(&real, bytes)?;
     std::fs::set_permissions(&real, std::fs::Permissions::from_mode(mode))
 }
@@ -288,9 +347,138 @@ impl Steps<'_> {
         named.map_or_else(|| self.setup.home.join(usual), PathBuf::from)
     }
 
-    /// Where our plugin directory for the client is.
     fn plugin_dir(&self) -> PathBuf {
-        self.setup.data_dir.join("integrations").join(self.client.name())
+        self.setup.plugin_dir(self.client)
+    }
+
+    fn places(&self) -> Result<Places, Refused> {
+        match self.client {
+            Client::ClaudeCode => Ok(claude_code::places(self)),
+            Client::Codex => Ok(codex::places(self)),
+            Client::Gemini => Ok(gemini::places(self)),
+            Client::Cline => cline::places(self),
+            Client::Qwen => Ok(qwen::places(self)),
+            Client::Copilot | Client::Pi | Client::OpenCode | Client::Kilo | Client::Marvin => {
+                copied::places(self)
+            }
+        }
+    }
+
+    /// Whether both scopes are the same: the home directory may be a project.
+    fn shares_places_with(&self, other: &Steps<'_>) -> Result<bool, Refused> {
+        let (one, other) = (self.places()?, other.places()?);
+        Ok(one.shared.iter().any(|path| other.shared.contains(path))
+            || one.own.iter().any(|path| other.own.contains(path)))
+    }
+
+    fn uninstall(&self) -> Result<Vec<Action>, Refused> {
+        let Places { shared, own } = self.places()?;
+        let mut plan = self.remove_all(&shared, &own)?;
+        let removed: BTreeSet<PathBuf> = plan.iter().filter_map(removed_path).collect();
+        let paths = [shared, own].concat();
+        let empty = MadeDirs::of(self.setup).empty_without(&paths, &removed);
+        plan.extend(empty.into_iter().map(|path| Action::RemoveDir { path }));
+        if Record::of(self.client, self.setup).exists() {
+            plan.push(Action::Forget { project: self.setup.project.clone() });
+        }
+        Ok(plan)
+    }
+
+    /// Removes our part from shared files, and files of our own.
+    fn remove_all(&self, shared: &[PathBuf], own: &[PathBuf]) -> Result<Vec<Action>, Refused> {
+        let mut plan = Vec::new();
+        for file in shared {
+            plan.extend(self.unmerge(file)?);
+        }
+        let there = own.iter().filter(|path| path.symlink_metadata().is_ok());
+        plan.extend(there.map(|path| Action::Remove { path: path.clone() }));
+        Ok(plan)
+    }
+
+    /// Refuses if a file runs `ctrlz hook` in a way that cannot be removed.
+    fn refuse_left_over(&self) -> Result<(), Refused> {
+        for file in self.places()?.shared {
+            // A file that is refused for another reason is so when it is changed.
+            let Ok(Some(text)) = read_text(&file) else { continue };
+            let left = strip::strip(&file, &text, &self.plugin_dir()).unwrap_or(text);
+            if let Some(command) = strip::left_over(&file, &left) {
+                return Err(self.second_route(&file, &format!("a hook that runs `{command}`")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The refusal for a second installation that was made by hand.
+    fn second_route(&self, file: &Path, what: &str) -> Refused {
+        let client = self.client;
+        Refused(format!(
+            "{} has {what}, so that every event would be recorded twice; remove that and run \
+             `ctrlz install {client}` again",
+            file.display()
+        ))
+    }
+
+    fn removal_note(&self) -> String {
+        let project = self.setup.project.as_deref().unwrap_or(Path::new("this project"));
+        format!(
+            "the second installation, in {}, is removed, as it would record every event twice; the \
+             one for this user records all projects",
+            project.display()
+        )
+    }
+
+    /// The note for an installation in a project that the one for the user covers.
+    fn covers_note(&self) -> String {
+        let client = self.client;
+        format!(
+            "installed for this user already, which records all projects; to record this project \
+             alone, run `ctrlz uninstall {client}` first"
+        )
+    }
+
+    /// Adds the directories that have to be made before files are written.
+    fn with_dirs(&self, actions: Vec<Action>) -> Vec<Action> {
+        let mut made = BTreeSet::new();
+        let mut plan = Vec::new();
+        for action in actions {
+            if let Action::Write { path, .. } = &action
+                && !path.starts_with(&self.setup.data_dir)
+            {
+                let missing = missing_dirs(path).into_iter();
+                let new = missing.filter(|dir| made.insert(dir.clone()));
+                plan.extend(new.map(|path| Action::MakeDir { path }));
+            }
+            plan.push(action);
+        }
+        plan
+    }
+
+    /// Refuses a plan that cannot be carried out, or that changes something outside of the project
+    /// because a file or directory in the project is a symlink.
+    fn checked(&self, plan: Vec<Action>) -> Result<Vec<Action>, Refused> {
+        let project = self.setup.project.as_deref();
+        let root = project.and_then(|project| project.canonicalize().ok());
+        for action in &plan {
+            let Some(path) = changed_path(action) else { continue };
+            let refuse = |why: &str| Err(Refused(format!("{}: {why}", path.display())));
+            // Only a write goes through a link in the last place.
+            let real = match action {
+                Action::Write { .. } => path.canonicalize().unwrap_or_else(|_| path.to_owned()),
+                _ => path.to_owned(),
+            };
+            let dir = real.ancestors().skip(1).find_map(|dir| dir.canonicalize().ok());
+            let Some(dir) = dir else { return refuse("it has no directory") };
+            if let (Some(project), Some(root)) = (project, &root)
+                && path.starts_with(project)
+                && !dir.starts_with(root)
+            {
+                return refuse("a link in the project leads out of it");
+            }
+            if let Err(error) = access(&dir, Access::WRITE_OK | Access::EXEC_OK) {
+                return refuse(&format!("{} cannot be changed: {error}", dir.display()));
+            }
+        }
+        Ok(plan)
     }
 
     fn run(&self, program: &Path, words: &[&str]) -> Action {
@@ -309,46 +497,61 @@ impl Steps<'_> {
         let writes = files.into_iter().map(|(name, text)| Action::Write {
             path: dir.join(name),
             bytes: text.into_bytes(),
-            program: false,
+            mode: None,
         });
         writes.filter(differs).collect()
     }
 
-    /// Merges our hooks into a JSON file.
+    /// Merges our hooks into a JSON file, in place of a plugin that the file enables.
     fn merge(&self, path: &Path, command: &str) -> Result<Vec<Action>, Refused> {
         let text = read_text(path)?;
-        let hooks = files::hooks(self.client);
-        let merged = merge::add(&text.clone().unwrap_or_default(), &hooks, self.client, command)
-            .map_err(|why| Refused(format!("{}: {why}", path.display())))?;
+        let refuse = |why: String| Refused(format!("{}: {why}", path.display()));
+        let before = strip::strip_plugin(path, text.as_deref().unwrap_or(""), &self.plugin_dir())
+            .map_err(refuse)?;
+        let merged = merge::add(&before, &files::hooks(self.client), command).map_err(refuse)?;
         if text.as_deref() == Some(&merged) {
             return Ok(Vec::new());
         }
         let bytes = merged.into_bytes();
         Ok(vec![
-            Action::Keep { files: vec![path.to_owned()] },
-            Action::Write { path: path.to_owned(), bytes, program: false },
+            Action::Keep { files: vec![path.to_owned()], made: Vec::new() },
+            Action::Write { path: path.to_owned(), bytes, mode: None },
         ])
     }
 
-    /// Takes our hooks out of a JSON file.
+    /// Removes our hooks from a JSON file; a plugin that it enables stays.
+    fn remove_hooks(&self, path: &Path) -> Result<Vec<Action>, Refused> {
+        let Some(text) = read_text(path)? else { return Ok(Vec::new()) };
+        let left =
+            merge::remove(&text).map_err(|why| Refused(format!("{}: {why}", path.display())))?;
+        let bytes = left.into_bytes();
+        let write = Action::Write { path: path.to_owned(), bytes, mode: None };
+        Ok(Some(write).into_iter().filter(differs).collect())
+    }
+
+    /// Removes everything of ours from a file that others write to as well.
     fn unmerge(&self, path: &Path) -> Result<Vec<Action>, Refused> {
         let Some(text) = read_text(path)? else { return Ok(Vec::new()) };
-        let left = merge::remove(&text, self.client)
-            .map_err(|why| Refused(format!("{}: {why}", path.display())))?;
-        if left == text {
-            return Ok(Vec::new());
-        }
-        let write =
-            Action::Write { path: path.to_owned(), bytes: left.into_bytes(), program: false };
-        Ok(vec![write, Action::PutBack])
+        let refuse = |why: String| Refused(format!("{}: {why}", path.display()));
+        let meta = std::fs::metadata(path).map_err(|error| refuse(error.to_string()))?;
+        let now = Content { text, mode: meta.permissions().mode() & 0o7777 };
+        let record = Record::of(self.client, self.setup);
+        let path = path.to_owned();
+        Ok(match record.without_us(&path, &now).map_err(refuse)? {
+            None => vec![Action::Remove { path }],
+            Some(left) if left.text == now.text && left.mode == now.mode => Vec::new(),
+            Some(left) => {
+                vec![Action::Write { path, bytes: left.text.into_bytes(), mode: Some(left.mode) }]
+            }
+        })
     }
 
     /// Whether a JSON file has our hooks, and whether they are what would be merged now.
     fn merged_state(&self, path: &Path, command: &str) -> State {
         let Ok(Some(text)) = read_text(path) else { return State::NotInstalled };
         let hooks = files::hooks(self.client);
-        let wanted = merge::add(&text, &hooks, self.client, command);
-        let without = merge::remove(&text, self.client);
+        let wanted = merge::add(&text, &hooks, command);
+        let without = merge::remove(&text);
         match (wanted, without) {
             (Ok(wanted), _) if wanted == text => State::Installed,
             (_, Ok(without)) if without != text => State::Outdated,
@@ -367,13 +570,33 @@ impl Steps<'_> {
     }
 }
 
-/// Whether a write would change anything.
+/// Whether an action would change anything.
 fn differs(action: &Action) -> bool {
     match action {
-        Action::Write { path, bytes, .. } => {
+        Action::Write { path, bytes, mode } => {
+            let present = std::fs::metadata(path).map(|meta| meta.permissions().mode() & 0o7777);
             std::fs::read(path).ok().as_deref() != Some(bytes.as_slice())
+                || mode.is_some_and(|mode| present.ok() != Some(mode))
         }
-        Action::Remove { .. } | Action::Run(_) | Action::Keep { .. } | Action::PutBack => true,
+        _ => true,
+    }
+}
+
+/// The path that an action changes by itself.
+fn changed_path(action: &Action) -> Option<&Path> {
+    match action {
+        Action::MakeDir { path }
+        | Action::Write { path, .. }
+        | Action::Remove { path }
+        | Action::RemoveDir { path } => Some(path),
+        Action::Run(_) | Action::Keep { .. } | Action::Forget { .. } => None,
+    }
+}
+
+fn removed_path(action: &Action) -> Option<PathBuf> {
+    match action {
+        Action::Remove { path } => Some(path.clone()),
+        _ => None,
     }
 }
 
@@ -382,7 +605,12 @@ fn read_text(path: &Path) -> Result<Option<String>, Refused> {
     const MAX_BYTES: u64 = 4 << 20;
     let refuse = |why: String| Refused(format!("{}: {why}", path.display()));
     match std::fs::metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return match path.symlink_metadata() {
+                Ok(_) => Err(refuse("it is a link to nothing".into())),
+                Err(_) => Ok(None),
+            };
+        }
         Err(error) => return Err(refuse(error.to_string())),
         Ok(meta) if !meta.is_file() => return Err(refuse("it is not a file".into())),
         Ok(meta) if meta.len() > MAX_BYTES => return Err(refuse("it is too large".into())),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Action, Refused, State, Steps};
+use super::{Action, Places, Refused, State, Steps};
 
 fn config_dir(steps: &Steps<'_>) -> PathBuf {
     steps.config_dir("QWEN_HOME", ".qwen")
@@ -35,6 +35,6 @@ pub(super) fn install(steps: &Steps<'_>) -> Result<Vec<Action>, Refused> {
     steps.merge(&settings(steps), &command(steps))
 }
 
-pub(super) fn uninstall(steps: &Steps<'_>) -> Result<Vec<Action>, Refused> {
-    steps.unmerge(&settings(steps))
+pub(super) fn places(steps: &Steps<'_>) -> Places {
+    Places { shared: vec![settings(steps)], own: Vec::new() }
 }

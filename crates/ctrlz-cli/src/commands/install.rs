@@ -6,8 +6,7 @@ use std::process::{Command, Stdio};
 
 use ctrlz_agents::hook::Client;
 use ctrlz_agents::install::{
-    self, Action, Refused, Setup, State, Trust, carry_out, hook_command, plan_install,
-    plan_uninstall,
+    self, Plan, Refused, Setup, State, Trust, carry_out, hook_command, plan_install, plan_uninstall,
 };
 use ctrlz_wire::Check;
 use serde::Serialize;
@@ -26,8 +25,10 @@ use crate::render::{self, Output, printable};
 /// CLIENT is claude-code, codex, gemini-cli, cline, qwen-code, copilot, pi, opencode, kilo
 /// or marvin; without one, every agent found on this machine
 /// is meant. Uses the agent's own plugin command where it has one. Settings that are not ours stay
-/// as they are, comments included. Installing twice is installing once. Ends by proving that a
-/// change made by an agent can be undone.
+/// as they are, comments included. Installing twice is installing once. Of two installations, which
+/// would record every event twice, the one for the user stays, and a plugin rather than hooks; one
+/// made by hand that cannot be removed is an error. Ends by proving that a change made by an agent
+/// can be undone.
 #[derive(clap::Args, Debug)]
 pub(crate) struct InstallArgs {
     #[command(flatten)]
@@ -36,7 +37,8 @@ pub(crate) struct InstallArgs {
 
 /// Take ctrlz out of a coding agent again
 ///
-/// Leaves the agent's configuration as it was. What was recorded stays and can still be undone.
+/// Restores the agent's configuration and keeps your changes since. Does not need the agent's
+/// program. What was recorded stays and can still be undone.
 #[derive(clap::Args, Debug)]
 pub(crate) struct UninstallArgs {
     #[command(flatten)]
@@ -63,8 +65,9 @@ struct Installed {
     client: &'static str,
     /// What was done, or would be.
     actions: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    note: Option<String>,
+    /// Notes for the user about further steps.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
     /// Why nothing was done.
     #[serde(skip_serializing_if = "Option::is_none")]
     failed: Option<String>,
@@ -102,8 +105,9 @@ pub(crate) fn install(
     let found = |state| !matches!(state, State::Absent);
     for client in chosen(&args.which, &setup, found)? {
         let done = plan_install(client, &setup, &ThisMachine).and_then(|plan| {
-            let done = perform(client, &plan, &args.which, &setup)?;
-            Ok(Installed { note: note(client, &setup, &plan), ..done })
+            let mut done = perform(client, &plan, &args.which, &setup)?;
+            done.notes.extend(note(client, &setup, &plan));
+            Ok(done)
         });
         report.clients.push(done.unwrap_or_else(|why| Installed::failed(client, &why)));
     }
@@ -135,21 +139,22 @@ pub(crate) fn uninstall(
 
 fn perform(
     client: Client,
-    plan: &[Action],
+    plan: &Plan,
     args: &WhichArgs,
     setup: &Setup,
 ) -> Result<Installed, Refused> {
     if !args.dry_run {
         carry_out(client, plan, setup, &ThisMachine)?;
     }
-    let actions = plan.iter().map(|action| printable(&action.to_string())).collect();
-    Ok(Installed { client: client.name(), actions, note: None, failed: None })
+    let actions = plan.actions.iter().map(|action| printable(&action.to_string())).collect();
+    let notes = plan.notes.iter().map(|note| printable(note)).collect();
+    Ok(Installed { client: client.name(), actions, notes, failed: None })
 }
 
 impl Installed {
     fn failed(client: Client, why: &Refused) -> Installed {
         let failed = Some(printable(&why.to_string()));
-        Installed { client: client.name(), actions: Vec::new(), note: None, failed }
+        Installed { client: client.name(), actions: Vec::new(), notes: Vec::new(), failed }
     }
 }
 
@@ -171,8 +176,8 @@ fn show(report: &Report, nothing: &str, out: &mut Output) -> Result<Done, Failur
         }
     }
     // What is left to the user is not lost between what was written.
-    for Installed { client, note, .. } in &report.clients {
-        if let Some(note) = note {
+    for Installed { client, notes, .. } in &report.clients {
+        for note in notes {
             out.line(&format!("{client}: {note}"))?;
         }
     }
@@ -182,10 +187,10 @@ fn show(report: &Report, nothing: &str, out: &mut Output) -> Result<Done, Failur
     Ok(done)
 }
 
-/// What else the user has to know or do.
-fn note(client: Client, setup: &Setup, plan: &[Action]) -> Option<String> {
+/// Returns the step that the client leaves to the user.
+fn note(client: Client, setup: &Setup, plan: &Plan) -> Option<String> {
     match client {
-        Client::Codex if !plan.is_empty() || setup.project.is_some() => Some(
+        Client::Codex if !plan.actions.is_empty() || setup.project.is_some() => Some(
             "open codex and approve the hooks with /hooks; until then it does not run them".into(),
         ),
         _ => None,
@@ -221,15 +226,18 @@ fn setup(
     let data_dir = environment.data_dir(global)?;
     let dir = global.directory.clone().map_or_else(std::env::current_dir, Ok);
     let dir = dir.and_then(|dir| dir.canonicalize()).map_err(Failure::CurrentDirectory)?;
-    let project = match args.project {
-        true => Some(ctrlz::find_work_tree(&dir, &data_dir, environment.home())?),
-        false => None,
+    let here = ctrlz::find_work_tree(&dir, &data_dir, environment.home());
+    let (project, here) = match args.project {
+        true => (Some(here?), None),
+        // Outside of a project there is none to look for a second installation in.
+        false => (None, here.ok()),
     };
     Ok(Setup {
         home: environment.home().ok_or(Failure::NoDataDir)?.to_owned(),
         data_dir,
         program: this_program()?,
         project,
+        here,
     })
 }
 
@@ -315,13 +323,20 @@ pub(super) fn checks(place: &Place, environment: &Environment, asked: Asked) -> 
         return Vec::new();
     };
     let data_dir = place.agents_dir.clone();
-    let setup = Setup { home: home.to_owned(), data_dir, program, project: None };
+    let setup = Setup { home: home.to_owned(), data_dir, program, project: None, here: None };
     let shared = Setup { project: Some(place.root().to_owned()), ..setup.clone() };
     let mut checks = Vec::new();
     for client in Client::ALL {
         let in_project = install::state(client, &shared, &ThisMachine) == State::Installed;
         match install::state(client, &setup, &ThisMachine) {
             State::Absent => (),
+            State::Installed if in_project => {
+                let detail = format!(
+                    "installed for you and in this project, which records every event twice; \
+                     `ctrlz install {client}` removes the second one"
+                );
+                checks.push(check(client, false, &detail));
+            }
             State::Installed if client == Client::Codex && asked == Asked::Agents => {
                 checks.push(trust_check(&setup));
             }
