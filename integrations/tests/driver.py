@@ -272,8 +272,16 @@ class Lab:
         return [step for entry in reversed(entries) for step in entry.get("steps", [])]
 
     def interrupt(self, process):
-        """Ctrl-C: the signal goes to the whole group, as a terminal sends it."""
-        kill_group(process, signal.SIGINT)
+        """Ctrl-C: the signal goes to the whole group, as a terminal sends it.
+
+        Again after a while, as a user would: a runtime may drop it while it waits for a child."""
+        for _ in range(12):
+            kill_group(process, signal.SIGINT)
+            try:
+                process.wait(timeout=5)
+                return
+            except subprocess.TimeoutExpired:
+                pass
 
 
 def kill_group(process, number):

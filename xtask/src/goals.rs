@@ -31,7 +31,7 @@ const fn server(filters: &'static [&'static str]) -> Harness {
     Harness { package: "ctrlz-server", target: "it", filters }
 }
 
-pub(crate) const GOALS: [Goal; 20] = [
+pub(crate) const GOALS: [Goal; 21] = [
     Goal {
         number: 1,
         short: "kill -9, everywhere and anywhere",
@@ -219,5 +219,15 @@ pub(crate) const GOALS: [Goal; 20] = [
                and the database with its sidecar files goes back to one moment, byte by byte, or stays and is reported",
         peers: "Hermes 101092: the same loss, since fixed",
         harnesses: &[torture(&["databases::"])],
+    },
+    Goal {
+        number: 21,
+        short: "attacks",
+        text: "2,000 hostile stores that come with a project, 1,000 broken repositories, 400 forged indexes, 200 sets of private \
+               rules, 600 obstacles in the way of an installation and 200 sets of names and contents that steer terminals: no \
+               program runs, nothing outside of the project changes, recording and undo go on, no private rule leaves the \
+               machine, and nothing raw reaches a terminal",
+        peers: "–",
+        harnesses: &[torture(&["attacks::"])],
     },
 ];

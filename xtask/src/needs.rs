@@ -6,7 +6,7 @@ use std::process::Stdio;
 use crate::process::{program, target, top};
 
 /// A program and the Debian package that brings it.
-const NEEDED: [(&str, &str); 7] = [
+const NEEDED: [(&str, &str); 8] = [
     ("git", "git"),
     ("strace", "strace"),
     ("mkfs.ext4", "e2fsprogs"),
@@ -14,6 +14,7 @@ const NEEDED: [(&str, &str); 7] = [
     ("setpriv", "util-linux"),
     ("python3", "python3"),
     ("chattr", "e2fsprogs"),
+    ("script", "bsdutils"),
 ];
 
 /// Installs what is missing, where that is possible.

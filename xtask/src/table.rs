@@ -20,7 +20,8 @@ pub(crate) fn write(
         Tier::Full => top().join("docs/RELIABILITY.md"),
         _ => place.join("RELIABILITY.md"),
     };
-    let text = render(&machine(), asked.tier, outcomes);
+    let before = std::fs::read_to_string(&path).unwrap_or_default();
+    let text = render(&machine(), asked.tier, outcomes, &before);
     std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
     Ok(path)
 }
@@ -34,7 +35,9 @@ fn machine() -> String {
     format!("{kernel}, {cores} cores, {git}; commit {commit}")
 }
 
-fn render(machine: &str, tier: Tier, outcomes: &[Option<Outcome>]) -> String {
+/// Renders the table. Goals that were not run keep their row from `before`, and so does everything
+/// from the section about attacks on, which is written by hand.
+fn render(machine: &str, tier: Tier, outcomes: &[Option<Outcome>], before: &str) -> String {
     let mut text = String::new();
     let seeds: BTreeSet<u64> =
         outcomes.iter().flatten().flat_map(|goal| &goal.rows).map(|row| row.seed).collect();
@@ -44,10 +47,18 @@ fn render(machine: &str, tier: Tier, outcomes: &[Option<Outcome>]) -> String {
     text.push_str(&format!("\nMeasured on {machine}; sizes: {tier}; seed {seeds}.\n\n"));
     text.push_str("| # | goal | peers | ctrlz | run it |\n|---|---|---|---|---|\n");
     for (goal, outcome) in GOALS.iter().zip(outcomes) {
-        text.push_str(&line(goal, tier, outcome.as_ref()));
+        let start = format!("| {} |", goal.number);
+        let known = before.lines().find(|line| line.starts_with(&start));
+        match known.filter(|_| outcome.is_none()) {
+            Some(known) => text.push_str(known),
+            None => text.push_str(&line(goal, tier, outcome.as_ref())),
+        }
         text.push('\n');
     }
     text.push_str(FOOT);
+    if let Some(at) = before.find(ATTACKS) {
+        text.push_str(&before[at..]);
+    }
     text
 }
 
@@ -62,6 +73,9 @@ fn line(goal: &Goal, tier: &str, outcome: Option<&Outcome>) -> String {
         "| {number} | {text} | {peers} | {ours} | `cargo xtask torture {tier} --goal {number}` |"
     )
 }
+
+/// Starts the part of the file that is written by hand.
+const ATTACKS: &str = "\n## Attacks\n";
 
 const NOT_RUN: &str = "not run here";
 
@@ -119,7 +133,7 @@ Made by `cargo xtask torture`, which installs what it needs, runs the harnesses 
 `cargo test` runs too, `full` has full sizes, `soak` goes on with one seed after the other. What a
 machine cannot do is *not run here*; it is never counted as passed. A harness stops at its first violation, and the command
 then ends with exit code 1. The peers' figures are from our own measurements and their own documents; what is in italics was
-measured in the same run as ours.
+measured in the same run as ours. Goals that a run leaves out keep their earlier row.
 ";
 
 const FOOT: &str = "
@@ -171,9 +185,12 @@ mod tests {
     #[test]
     fn every_goal_is_in_the_table_once_and_has_a_harness() {
         let numbers: Vec<u8> = GOALS.iter().map(|goal| goal.number).collect();
-        assert_eq!(numbers, (1..=20).collect::<Vec<u8>>());
+        assert_eq!(numbers, (1..=21).collect::<Vec<u8>>());
         assert!(GOALS.iter().all(|goal| !goal.harnesses.is_empty()));
-        let text = render("here", Tier::Full, &vec![None; 20]);
-        assert_eq!(text.matches(NOT_RUN).count(), 20 + 1);
+        let text = render("here", Tier::Full, &vec![None; 21], "");
+        assert_eq!(text.matches(NOT_RUN).count(), 21 + 1);
+        let before = "| 3 | kept |\n\n## Attacks\n\nby hand\n";
+        let text = render("here", Tier::Full, &vec![None; 21], before);
+        assert!(text.contains("\n| 3 | kept |\n") && text.ends_with("\n## Attacks\n\nby hand\n"));
     }
 }

@@ -655,6 +655,9 @@ type ErrorDetails struct {
 	// The limit that was passed.
 	Limit *int64 `json:"limit,omitempty"`
 
+	// The projects to choose from.
+	Projects []string `json:"projects,omitempty"`
+
 	// Files that would be removed.
 	Removed *int64 `json:"removed,omitempty"`
 
@@ -1027,10 +1030,9 @@ type Kept struct {
 	// The path, relative to the work tree.
 	Path Path `json:"path"`
 
-	// Why: `created_since`, `ignored_then`, `skipped_then`, `no_record`, `cannot_be_saved`,
-	// `directory_in_the_way`, `file_in_the_way`, `special_bits_dropped`, `contradiction`, `in_use`,
-	// `unit`,
-	// `process_file`, or one that is newer than this list.
+	// Why: `created_since`, `ignored_then`, `skipped_then`, `no_record`, `rules_unknown`, `cannot_be_saved`,
+	// `directory_in_the_way`, `file_in_the_way`, `read_only_directory`, `special_bits_dropped`,
+	// `contradiction`, `in_use`, `unit`, `process_file`, or one that is newer than this list.
 	Reason string `json:"reason"`
 
 	// The reason in words.
@@ -1985,6 +1987,10 @@ type Snapshot struct {
 
 	// Whether a watcher told what to look at; otherwise everything was looked at.
 	Watched bool `json:"watched"`
+
+	// A file whose content is not what the user's git index says; nothing was borrowed because of
+	// it.
+	WrongIndex *string `json:"wrong_index,omitempty"`
 }
 
 // SnapshotInfo: what a snapshot is.
@@ -2063,6 +2069,9 @@ type Status struct {
 
 	// Whether somebody watches the work tree.
 	Watcher Watcher `json:"watcher"`
+
+	// A file that the user's git index was wrong about; nothing is borrowed since.
+	WrongIndex *string `json:"wrong_index,omitempty"`
 }
 
 // StepBegun: a step that began.

@@ -504,6 +504,8 @@ export interface ErrorDetails {
   id?: string | null;
   /** The limit that was passed. */
   limit?: number | null;
+  /** The projects to choose from. */
+  projects?: string[];
   /** Files that would be removed. */
   removed?: number | null;
   /** The hash to use instead. */
@@ -785,10 +787,9 @@ export interface Kept {
   /** The path, relative to the work tree. */
   path: Path;
   /**
-   * Why: `created_since`, `ignored_then`, `skipped_then`, `no_record`, `cannot_be_saved`,
-   * `directory_in_the_way`, `file_in_the_way`, `special_bits_dropped`, `contradiction`, `in_use`,
-   * `unit`,
-   * `process_file`, or one that is newer than this list.
+   * Why: `created_since`, `ignored_then`, `skipped_then`, `no_record`, `rules_unknown`, `cannot_be_saved`,
+   * `directory_in_the_way`, `file_in_the_way`, `read_only_directory`, `special_bits_dropped`,
+   * `contradiction`, `in_use`, `unit`, `process_file`, or one that is newer than this list.
    */
   reason: string;
   /** The reason in words. */
@@ -1524,6 +1525,11 @@ export interface Snapshot {
   skipped: Skipped[];
   /** Whether a watcher told what to look at; otherwise everything was looked at. */
   watched: boolean;
+  /**
+   * A file whose content is not what the user's git index says; nothing was borrowed because of
+   * it.
+   */
+  wrong_index?: string | null;
 }
 
 /** What a snapshot is. */
@@ -1580,6 +1586,8 @@ export interface Status {
   store_bytes: number;
   /** Whether somebody watches the work tree. */
   watcher: Watcher;
+  /** A file that the user's git index was wrong about; nothing is borrowed since. */
+  wrong_index?: string | null;
 }
 
 /** A step that began. */
@@ -2139,6 +2147,7 @@ export type Kind =
   | "not_a_hash"
   | "not_a_tree_path"
   | "unknown_snapshot"
+  | "being_imported"
   | "purged"
   | "nothing_to_purge"
   | "not_confirmed"

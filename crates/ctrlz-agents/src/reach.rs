@@ -70,7 +70,15 @@ struct Search<'a> {
 
 impl Search<'_> {
     fn add(&mut self, named: &Named) {
+        /// PATH_MAX on Linux: the kernel opens no longer path, so no tool can change one.
+        const MAX_PATH_BYTES: usize = 4096;
+        /// As many as the engine accepts.
+        const MAX_PATH_PARTS: usize = 400;
         let root = self.root;
+        let parts = named.path.components().count();
+        if named.path.as_os_str().len() > MAX_PATH_BYTES || parts > MAX_PATH_PARTS {
+            return;
+        }
         let found = std::fs::symlink_metadata(&named.path).ok();
         match TreePath::locate(root, root, &named.path) {
             // Every file of it is the snapshot's business.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::commands::{
     absorb::AbsorbArgs,
+    adopt::AdoptArgs,
     apply::ApplyArgs,
     blame::BlameArgs,
     checkpoint::CheckpointArgs,
@@ -146,6 +147,7 @@ pub(crate) enum Command {
     Relink(RelinkArgs),
     Export(ExportArgs),
     Import(ImportArgs),
+    Adopt(AdoptArgs),
     Push(PushArgs),
     Pull(PullArgs),
     Install(InstallArgs),
@@ -169,6 +171,7 @@ impl Command {
     pub(crate) fn is_detached(&self) -> bool {
         match self {
             Command::Absorb(_) => true,
+            Command::Adopt(args) => args.is_detached(),
             Command::Gc(args) => args.is_detached(),
             Command::Watch(args) => args.is_detached(),
             Command::Hook(args) => args.is_detached(),

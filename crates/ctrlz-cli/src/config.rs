@@ -15,8 +15,9 @@ use ctrlz_wire::{CallOptions, Place, WirePath, WorkTree};
 use crate::args::GlobalArgs;
 use crate::config_file::{ConfigFile, Keys, is_ref_prefix};
 use crate::failure::Failure;
+use crate::git_config::{self, ConfigPlaces};
 use crate::render::{Charset, Palette};
-use crate::{git_config, small_file};
+use crate::small_file;
 
 /// Everything a command needs to know before it opens a work tree.
 #[derive(Debug)]
@@ -43,6 +44,12 @@ pub(crate) struct Environment {
     data_home: Option<PathBuf>,
     config_home: Option<PathBuf>,
     home: Option<PathBuf>,
+    /// `GIT_CONFIG_GLOBAL`. An empty one counts as set, as for git.
+    git_global: Option<PathBuf>,
+    /// `GIT_CONFIG_SYSTEM`.
+    git_system: Option<PathBuf>,
+    /// `GIT_CONFIG_NOSYSTEM`.
+    no_git_system: bool,
     /// What Claude Code calls the project, where it started us.
     claude_project: Option<PathBuf>,
     /// What Gemini CLI calls the project, where it started us.
@@ -65,6 +72,10 @@ impl Environment {
             data_home: given("XDG_DATA_HOME").and_then(absolute),
             config_home: given("XDG_CONFIG_HOME").and_then(absolute),
             home: given("HOME").and_then(absolute),
+            git_global: std::env::var_os("GIT_CONFIG_GLOBAL").map(PathBuf::from),
+            git_system: given("GIT_CONFIG_SYSTEM").map(PathBuf::from),
+            no_git_system: given("GIT_CONFIG_NOSYSTEM")
+                .is_some_and(|value| git_config::is_true(value.as_encoded_bytes())),
             claude_project: given("CLAUDE_PROJECT_DIR").and_then(absolute),
             gemini_project: given("GEMINI_PROJECT_DIR").and_then(absolute),
             locale: given("LC_ALL").or_else(|| given("LC_CTYPE")).or_else(|| given("LANG")),
@@ -112,6 +123,17 @@ impl Environment {
 
     fn config_dir(&self) -> Option<PathBuf> {
         self.config_home.clone().or_else(|| Some(self.home.as_ref()?.join(".config")))
+    }
+
+    /// Where git's configuration is.
+    fn git_config_places(&self) -> ConfigPlaces {
+        let system = self.git_system.clone().unwrap_or_else(|| "/etc/gitconfig".into());
+        ConfigPlaces {
+            system: (!self.no_git_system).then_some(system),
+            global: self.git_global.clone(),
+            config_dir: self.config_dir(),
+            home: self.home.clone(),
+        }
     }
 
     fn default_data_dir(&self) -> Option<PathBuf> {
@@ -172,8 +194,7 @@ fn decide_over(
     };
     let keys = last_word(file.for_project(&root, environment.home.as_deref()));
     let default = Options::new(data_dir(args, environment, keys.data_dir.as_deref())?);
-    let global =
-        git_config::global_files(environment.config_dir().as_deref(), environment.home.as_deref());
+    let patterns = environment.git_config_places().pattern_files(&root);
     let usual = Retention::default();
     let retention = Retention {
         keep_days: keys.keep_days.unwrap_or(usual.keep_days),
@@ -198,8 +219,8 @@ fn decide_over(
         max_store_bytes: keys.max_store_bytes.unwrap_or(default.max_store_bytes),
         max_total_bytes: keys.max_total_bytes.unwrap_or(default.max_total_bytes),
         ref_prefix: keys.ref_prefix.unwrap_or(default.ref_prefix),
-        excludes_file: global.excludes,
-        attributes_file: global.attributes,
+        excludes_file: patterns.excludes,
+        attributes_file: patterns.attributes,
         home: environment.home.clone(),
         allow_dangerous_root: args.force_root,
         threads: args.threads.map_or(default.threads, usize::from),
@@ -227,6 +248,18 @@ fn acting_directory(typed: Option<&Path>) -> Result<PathBuf, Failure> {
     }
 }
 
+/// The directories that a command names, relative to the one it acts in; without any, that one.
+pub(crate) fn acting_directories(
+    args: &GlobalArgs,
+    named: &[PathBuf],
+) -> Result<Vec<PathBuf>, Failure> {
+    let here = acting_directory(args.directory.as_deref())?;
+    match named {
+        [] => Ok(vec![here]),
+        named => named.iter().map(|dir| acting_directory(Some(&here.join(dir)))).collect(),
+    }
+}
+
 /// Where stores lie. Without any hint there is no fallback: guessing would write to `/` or into
 /// the project.
 fn data_dir(
@@ -241,8 +274,9 @@ fn data_dir(
     configured
         .map(Path::to_owned)
         .or_else(|| environment.default_data_dir())
-        // A named store makes the data dir superfluous; nothing is written there.
-        .or_else(|| args.store.clone())
+        // Nothing is written to the data directory for a store outside of the project. A store in the
+        // project needs it: it records which ones are trusted.
+        .or_else(|| args.store.clone().filter(|store| store.is_absolute()))
         .ok_or(Failure::NoDataDir)
 }
 
@@ -349,12 +383,8 @@ mod tests {
         let mut environment = Environment {
             data_dir: Some("/variable".into()),
             data_home: Some("/data".into()),
-            config_home: None,
             home: Some(HOME.into()),
-            claude_project: None,
-            gemini_project: None,
-            locale: None,
-            no_color: false,
+            ..Environment::default()
         };
         let configured = Some(Path::new("/configured"));
         let with = |environment: &Environment, words: &[&str], configured| {

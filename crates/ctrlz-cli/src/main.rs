@@ -58,7 +58,13 @@ fn run(cli: &Cli, out: &mut Output) -> Result<Done, Failure> {
         detached::leave();
     }
     let environment = Environment::read();
-    let place = || Place::find(config::decide(&cli.global, &environment)?);
+    let place = || -> Result<Place, Failure> {
+        let place = Place::find(config::decide(&cli.global, &environment)?)?;
+        if !cli.command.is_detached() {
+            commands::adopt::begin(&place);
+        }
+        Ok(place)
+    };
     match &cli.command {
         Command::Undo(args) => commands::undo::run(&place()?, args, out),
         Command::Redo(args) => commands::redo::run(&place()?, args, out),
@@ -89,6 +95,7 @@ fn run(cli: &Cli, out: &mut Output) -> Result<Done, Failure> {
         }
         Command::Export(args) => commands::export::run(&place()?, args, out),
         Command::Import(args) => commands::import::run(&place()?, args, out),
+        Command::Adopt(args) => commands::adopt::run(&place()?, args, out),
         Command::Push(args) => commands::push::run(&place()?, args, out),
         Command::Pull(args) => commands::pull::run(&place()?, args, out),
         Command::Du(args) => commands::du::run(&place()?, args, out),

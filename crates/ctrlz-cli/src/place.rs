@@ -135,6 +135,16 @@ fn told(notice: &Notice, root: &Path) -> String {
         Notice::Moved { from } => {
             format!("ctrlz: moved from {}; its history has followed it", from.display())
         }
+        Notice::SetAside { old } => format!(
+            "ctrlz: the store in this project was not made by this user on this machine; a new one \
+             records from now on, and the old one is kept as {}",
+            old.display()
+        ),
+        Notice::StoreElsewhere { path, why } => format!(
+            "ctrlz: {} is not used: {why}. Snapshots are kept in the data directory; to keep them \
+             in the project, make room for the store",
+            path.display()
+        ),
         Notice::Replaced => format!(
             "ctrlz: another directory was at {here} before; this one starts a history of its own \
              (`ctrlz relink {here} {here}` takes the old one over)"

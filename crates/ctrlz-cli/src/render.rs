@@ -67,8 +67,14 @@ impl Output {
 
     /// Writes a value as one line of JSON.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
-        serde_json::to_writer(&mut *self, value)?;
-        self.line("")
+        match io::stdout().is_terminal() {
+            // As valid as the characters themselves, and nothing that steers a terminal.
+            true => self.line(&escaped_json(&serde_json::to_string(value)?)),
+            false => {
+                serde_json::to_writer(&mut *self, value)?;
+                self.line("")
+            }
+        }
     }
 
     /// Writes one path of a list: as it is, so that programs can use it, but never such that it
@@ -188,6 +194,11 @@ impl Ending {
     pub(crate) fn of(nul: bool) -> Ending {
         if nul { Ending::Nul } else { Ending::Line }
     }
+}
+
+/// Describes a file whose content is not what git's index says.
+pub(crate) fn wrong_index(path: &str) -> String {
+    format!("git's index is wrong about the content of {path}; files are read instead of borrowed")
 }
 
 /// Says something on standard error.
@@ -410,6 +421,21 @@ pub(crate) fn printable(text: &str) -> String {
         match c {
             '\\' => safe.push(c),
             c => safe.push_str(&escape(c.encode_utf8(&mut [0; 4]).as_bytes())),
+        }
+    }
+    safe
+}
+
+/// Returns a JSON text with control and invisible characters as Unicode escapes.
+fn escaped_json(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match escape(c.encode_utf8(&mut [0; 4]).as_bytes()).starts_with("\\u") {
+            true => {
+                let units = c.encode_utf16(&mut [0; 2]).to_vec();
+                safe.extend(units.iter().map(|unit| format!("\\u{unit:04x}")));
+            }
+            false => safe.push(c),
         }
     }
     safe

@@ -103,7 +103,9 @@ async fn still_there(state: &Shared, served: Served, params: Value) -> Result<()
         let workspace = served.open(&Place::default())?.workspace;
         for key in ["hash", "from", "to"] {
             if let Some(hash) = params[key].as_str() {
-                workspace.check_snapshot(&Hash(hash.to_owned()).id()?)?;
+                let id = Hash(hash.to_owned()).id()?;
+                served.check_snapshot(&workspace, &id)?;
+                workspace.check_snapshot(&id)?;
             }
         }
         Ok(())

@@ -180,7 +180,7 @@ fn path_parameters(path: &str) -> Vec<Value> {
     let names = path.split('{').skip(1).filter_map(|part| part.split('}').next());
     let parameter = |name: &str| {
         let schema = match name {
-            "project" => json!({ "type": "string", "pattern": "^[0-9a-f]{16}$" }),
+            "project" => project_id(),
             _ => json!({ "type": "string", "minLength": 1, "maxLength": limits::ID_BYTES }),
         };
         json!({ "name": name, "in": "path", "required": true, "schema": schema })
@@ -197,6 +197,19 @@ fn idempotency_key() -> Value {
     })
 }
 
+fn project_of_session() -> Value {
+    json!({
+        "name": "project",
+        "in": "query",
+        "description": "The project of the session. Needed where several projects have a session with this id.",
+        "schema": project_id(),
+    })
+}
+
+fn project_id() -> Value {
+    json!({ "type": "string", "pattern": "^[0-9a-f]{16}$" })
+}
+
 fn own_operation(own: &Own, schemas: &mut SchemaGenerator) -> Value {
     let (status, content) = match &own.gives {
         Gives::Json(schema) => ("200", Some(json_content(&json!(schema(schemas))))),
@@ -207,8 +220,11 @@ fn own_operation(own: &Own, schemas: &mut SchemaGenerator) -> Value {
         Gives::Nothing => ("204", None),
     };
     let mut parameters = path_parameters(own.path);
-    if own.path.starts_with("/session/") && own.verb == "post" {
-        parameters.push(idempotency_key());
+    if own.path.starts_with("/session/") {
+        parameters.push(project_of_session());
+        if own.verb == "post" {
+            parameters.push(idempotency_key());
+        }
     }
     let mut operation = json!({
         "summary": own.about,

@@ -1,10 +1,10 @@
 //! The work trees that are served. A request names one of them by its id; nothing in it can name
 //! another directory.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use ctrlz::Workspace;
+use ctrlz::{ObjectId, Workspace};
 use ctrlz_wire::{Host, Opened, Place, WireError, WirePath, WorkTree};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -49,13 +49,13 @@ struct Root {
 /// Finds work trees by their ids.
 pub(crate) struct Roots {
     host: Arc<dyn Host>,
-    roots: RwLock<Vec<Root>>,
+    roots: Arc<RwLock<Vec<Root>>>,
 }
 
 impl Roots {
     /// Serves these directories, as `host` opens them.
     pub(crate) fn new(host: Arc<dyn Host>, dirs: &[PathBuf]) -> Result<Roots, WireError> {
-        let roots = Roots { host, roots: RwLock::default() };
+        let roots = Roots { host, roots: Arc::default() };
         for dir in dirs {
             roots.add(dir)?;
         }
@@ -80,7 +80,7 @@ impl Roots {
     }
 
     fn all(&self) -> Vec<Root> {
-        self.roots.read().unwrap_or_else(PoisonError::into_inner).clone()
+        read(&self.roots)
     }
 
     pub(crate) fn list(&self) -> Projects {
@@ -98,13 +98,18 @@ impl Roots {
 
     /// A way to open the work tree with this id, and no other.
     pub(crate) fn served(&self, id: &str) -> Result<Served, Refusal> {
-        Ok(Served { host: Arc::clone(&self.host), root: self.root(id)?.path })
+        let root = self.root(id)?.path;
+        Ok(Served { host: Arc::clone(&self.host), root, roots: Arc::clone(&self.roots) })
     }
 
     fn root(&self, id: &str) -> Result<Root, Refusal> {
         let unknown = || Refusal::new("no_such_project", "no such work tree is served");
         self.all().into_iter().find(|root| root.id == id).ok_or_else(unknown)
     }
+}
+
+fn read(roots: &RwLock<Vec<Root>>) -> Vec<Root> {
+    roots.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 fn describe(Root { id, path }: &Root) -> Project {
@@ -122,6 +127,14 @@ fn describe(Root { id, path }: &Root) -> Project {
 pub(crate) struct Served {
     host: Arc<dyn Host>,
     root: PathBuf,
+    /// Every work tree that is served.
+    roots: Arc<RwLock<Vec<Root>>>,
+}
+
+impl Served {
+    fn open_root(&self, root: &Path, place: Place) -> Result<Opened, WireError> {
+        self.host.open(&Place { dir: Some(root.into()), work_tree: WorkTree::Dir, ..place })
+    }
 }
 
 impl Host for Served {
@@ -135,13 +148,32 @@ impl Host for Served {
         let mut options = place.options.clone();
         let longest = u64::try_from(limits::PATIENCE.as_millis()).unwrap_or(u64::MAX);
         options.patience_millis = Some(options.patience_millis.unwrap_or(longest).min(longest));
-        self.host.open(&Place {
-            dir: Some(self.root.as_path().into()),
-            work_tree: WorkTree::Dir,
-            profile: place.profile,
-            options,
-            ..Place::default()
-        })
+        self.open_root(&self.root, Place { profile: place.profile, options, ..Place::default() })
+    }
+
+    fn check_snapshot(&self, workspace: &Workspace, hash: &ObjectId) -> Result<(), WireError> {
+        let Err(unknown) = workspace.check_own_snapshot(hash) else { return Ok(()) };
+        let others = read(&self.roots).into_iter().filter(|root| root.path != self.root);
+        // Work trees that are gone or cannot be opened have nothing to show.
+        let mut opened =
+            others.filter_map(|root| self.open_root(&root.path, Place::default()).ok());
+        match opened.any(|other| other.workspace.check_own_snapshot(hash).is_ok()) {
+            true => Ok(()),
+            false => Err(unknown.into()),
+        }
+    }
+
+    fn check_named(&self, path: &Path) -> Result<(), WireError> {
+        let real = real(path);
+        let is_served = real
+            .is_some_and(|real| read(&self.roots).iter().any(|root| real.starts_with(&root.path)));
+        if is_served {
+            return Ok(());
+        }
+        let why = "over HTTP `files`, `commands` and `cwd` name only paths of served projects";
+        let mut error = WireError::invalid_params(format!("{why}, not {}", path.display()));
+        error.path = Some(path.into());
+        Err(error)
     }
 
     fn rest(&self, workspace: &Workspace) {
@@ -152,6 +184,17 @@ impl Host for Served {
         // Whoever begins a step over HTTP is another process than this one.
         None
     }
+}
+
+/// The path with the symlinks above its last part resolved; `None` if it climbs out of a directory
+/// that does not exist.
+fn real(path: &Path) -> Option<PathBuf> {
+    let (above, rest) = path
+        .ancestors()
+        .skip(1)
+        .find_map(|above| Some((above.canonicalize().ok()?, path.strip_prefix(above).ok()?)))?;
+    let is_plain = |part| matches!(part, Component::Normal(_));
+    rest.components().all(is_plain).then(|| above.join(rest))
 }
 
 /// Where to act is said by the address, and how much a server may do by whoever started it.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, Request, State};
+use axum::http::Uri;
 use axum::response::Response;
 use ctrlz_wire::{Stream, WireError, find};
 use schemars::JsonSchema;
@@ -49,8 +50,9 @@ struct StreamedDiff<'a> {
 pub(crate) async fn diff(
     State(state): State<Arc<Shared>>,
     Path(session): Path<String>,
+    uri: Uri,
 ) -> Result<Response, Refusal> {
-    let served = serving(&state, &session).await?;
+    let served = serving(&state, &session, &uri).await?;
     let params = json!({ "of": { "session": session } }).to_string();
     let pieces = stream::begin(&state, served, Stream::DeedsFull, params).await?;
     Ok(json_answer(axum::http::StatusCode::OK, Body::new(list_of(pieces))))
@@ -94,22 +96,46 @@ fn name(path: &Value) -> String {
     }
 }
 
-/// The work tree that knows the session, the one where the server was started first.
-async fn serving(state: &Shared, session: &str) -> Result<Served, Refusal> {
+/// The work tree that knows the session. Where several do, the query has to name one as `project`.
+async fn serving(state: &Shared, session: &str, uri: &Uri) -> Result<Served, Refusal> {
     check_id("session", session)?;
+    let named = project_of(uri)?;
     let method = find("sessions").expect("the method is part of the table");
-    for id in state.roots.ids() {
+    let mut found: Vec<(String, Served)> = Vec::new();
+    for id in named.map_or_else(|| state.roots.ids(), |id| vec![id]) {
         let served = state.roots.served(&id)?;
         let sessions = answer(state, served.clone(), method, "{}".into()).await?;
         let sessions: Value = serde_json::from_str(sessions.get()).unwrap_or_default();
         let mut known = sessions["sessions"].as_array().into_iter().flatten();
         if known.any(|known| known["session"] == session) {
-            return Ok(served);
+            found.push((id, served));
         }
     }
-    let mut error = WireError::new("no_such_session", format!("no session {session:?} is known"));
-    error.details.id = Some(session.to_owned());
-    Err(Refusal(error))
+    if found.len() > 1 {
+        let ids: Vec<String> = found.into_iter().map(|(id, _)| id).collect();
+        let why = format!("session {session:?} is in several projects: {}", ids.join(", "));
+        let mut error = WireError::invalid_params(why);
+        error.hint = Some("name one of them in the query: ?project=ID".into());
+        error.details.id = Some(session.to_owned());
+        error.details.projects = ids;
+        return Err(Refusal(error));
+    }
+    let unknown = || {
+        let why = format!("no session {session:?} is known");
+        let mut error = WireError::new("no_such_session", why);
+        error.details.id = Some(session.to_owned());
+        Refusal(error)
+    };
+    found.pop().map(|(_, served)| served).ok_or_else(unknown)
+}
+
+/// The project that the query names; it has no other parameter.
+fn project_of(uri: &Uri) -> Result<Option<String>, Refusal> {
+    let Some(query) = uri.query().filter(|query| !query.is_empty()) else { return Ok(None) };
+    match query.strip_prefix("project=") {
+        Some(id) if !id.contains('&') => Ok(Some(id.to_owned())),
+        _ => Err(Refusal(WireError::invalid_params("the query takes one `project` and no more"))),
+    }
 }
 
 /// What `GET /session/{id}/diff` gives.
@@ -185,27 +211,28 @@ pub(crate) async fn revert(
     let SessionRevert { message, part } = parsed(&body)?;
     check_id("messageID", &message)?;
     check_id("partID", part.as_deref().unwrap_or_default())?;
+    let served = serving(&state, &session, &parts.uri).await?;
     let run = {
         let state = Arc::clone(&state);
-        async move { reverted(&state, &session, &message, part.as_deref()).await }
+        async move { reverted(&state, &served, &session, &message, part.as_deref()).await }
     };
     once(&state, &parts, &body, run).await
 }
 
 async fn reverted(
     state: &Shared,
+    served: &Served,
     session: &str,
     message: &str,
     part: Option<&str>,
 ) -> Result<String, Refusal> {
-    let served = serving(state, session).await?;
     let params = json!({ "session": session, "message": message, "part": part });
-    let report = call(state, &served, "revert_to", &params).await?;
-    let now = call(state, &served, "revert_state", &json!({ "session": session })).await?;
+    let report = call(state, served, "revert_to", &params).await?;
+    let now = call(state, served, "revert_state", &json!({ "session": session })).await?;
     let now = &now["reverted"];
     let diff = match (now["before"].as_str(), now["after"].as_str()) {
         (Some(from), Some(to)) => {
-            call(state, &served, "diff", &json!({ "from": from, "to": to })).await?["text"].clone()
+            call(state, served, "diff", &json!({ "from": from, "to": to })).await?["text"].clone()
         }
         _ => Value::Null,
     };
@@ -226,10 +253,10 @@ pub(crate) async fn unrevert(
     let (parts, body) = request.into_parts();
     let body = read_body(body).await?;
     let Nothing {} = parsed(if body.is_empty() { "{}" } else { &body })?;
+    let served = serving(&state, &session, &parts.uri).await?;
     let run = {
         let state = Arc::clone(&state);
         async move {
-            let served = serving(&state, &session).await?;
             let report = call(&state, &served, "unrevert", &json!({ "session": session })).await?;
             Ok(serde_json::to_string(&SessionUnreverted { report })
                 .expect("plain data has a JSON form"))
@@ -246,7 +273,7 @@ async fn once(
 ) -> Result<Response, Refusal> {
     let outcome = match idempotency_key(&parts.headers)? {
         None => run.await,
-        Some(key) => state.remembered.once(format!("{} {key}", parts.uri.path()), body, run).await,
+        Some(key) => state.remembered.once(format!("{} {key}", parts.uri), body, run).await,
     };
     Ok(json_answer(axum::http::StatusCode::OK, outcome?))
 }

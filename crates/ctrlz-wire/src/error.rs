@@ -62,6 +62,7 @@ pub const KINDS: &[Kind] = &[
     kind("not_a_hash", Fault::Caller, "a text that should be a hash is not"),
     kind("not_a_tree_path", Fault::Caller, "a path that cannot be inside the work tree"),
     kind("unknown_snapshot", Fault::Caller, "the store has no such snapshot"),
+    kind("being_imported", Fault::Caller, "the snapshot may be in a store that is being imported"),
     kind("purged", Fault::Caller, "something was purged from the snapshot: it has another hash"),
     kind("nothing_to_purge", Fault::Caller, "no snapshot has the path, or no label the text"),
     kind("not_confirmed", Fault::Refused, "`confirm` is not true, and this cannot be undone"),
@@ -183,6 +184,9 @@ pub struct ErrorDetails {
     /// Files there are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files: Option<u64>,
+    /// The projects to choose from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub projects: Vec<String>,
     /// The kind of the failure that led to this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<&'static str>,
@@ -286,6 +290,7 @@ fn facts(error: &Error) -> (Option<WirePath>, ErrorDetails) {
         | Error::LostRef { path } => (Some(path.as_path().into()), none),
         Error::UnknownPlan { id }
         | Error::UnknownSnapshot { id }
+        | Error::BeingImported { id }
         | Error::NotASnapshot { id, .. } => {
             (None, ErrorDetails { hash: Some((*id).into()), ..none })
         }

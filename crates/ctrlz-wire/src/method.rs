@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::LazyLock;
 
-use ctrlz::{Progress, Retention, TreePath, Workspace};
+use ctrlz::{ObjectId, Progress, Retention, TreePath, Workspace};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::value::MapDeserializer;
 use serde::de::{DeserializeOwned, Error as _, IgnoredAny, MapAccess, Visitor};
@@ -15,7 +15,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use crate::agents::Agents;
 use crate::error::WireError;
 use crate::methods;
-use crate::path::WirePath;
+use crate::path::{Hash, WirePath};
 use crate::place::{Host, Opened, Place};
 use crate::snapshot::Disabled;
 
@@ -127,6 +127,7 @@ pub struct Answer {
 
 /// One call, with its work tree open.
 pub(crate) struct Call<'a> {
+    pub(crate) host: &'a dyn Host,
     pub(crate) workspace: &'a Workspace,
     pub(crate) progress: &'a Progress,
     pub(crate) owner: Option<u32>,
@@ -142,6 +143,7 @@ pub(crate) struct Call<'a> {
 impl<'a> Call<'a> {
     fn new(place: &Place, opened: &'a Opened, context: &Context<'a>) -> Call<'a> {
         Call {
+            host: context.host,
             workspace: &opened.workspace,
             progress: context.progress,
             owner: context.host.owner(),
@@ -152,6 +154,13 @@ impl<'a> Call<'a> {
             retention: opened.retention.clone(),
             borrowing: Cell::new(false),
         }
+    }
+
+    /// The snapshot that a request names, if the caller may read it.
+    pub(crate) fn snapshot(&self, hash: &Hash) -> Result<ObjectId, WireError> {
+        let id = hash.id()?;
+        self.host.check_snapshot(self.workspace, &id)?;
+        Ok(id)
     }
 
     /// A path of a request: relative to the work tree, or absolute inside it. `None` stands for

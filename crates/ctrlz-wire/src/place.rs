@@ -1,6 +1,8 @@
 //! Where a call acts and with which options: the part of the parameters that all methods share.
 
-use ctrlz::{Retention, Workspace};
+use std::path::Path;
+
+use ctrlz::{ObjectId, Retention, Workspace};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -173,6 +175,20 @@ pub trait Host: Send + Sync {
     /// what may wait. By default nothing is done.
     fn rest(&self, workspace: &Workspace) {
         let _ = workspace;
+    }
+
+    /// Refuses a snapshot that the caller must not read, as if it did not exist. By default every
+    /// snapshot of the store can be read.
+    fn check_snapshot(&self, workspace: &Workspace, hash: &ObjectId) -> Result<(), WireError> {
+        let _ = (workspace, hash);
+        Ok(())
+    }
+
+    /// Refuses a path that a step must not name: the directory that its tool runs in, or a file
+    /// that it changes. By default every path can be named.
+    fn check_named(&self, path: &Path) -> Result<(), WireError> {
+        let _ = path;
+        Ok(())
     }
 
     /// The process whose end closes the steps that are begun here; `None` if they outlive us.

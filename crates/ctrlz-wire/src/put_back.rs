@@ -56,10 +56,9 @@ impl From<&ctrlz::Action> for Action {
 pub struct Kept {
     /// The path, relative to the work tree.
     pub path: WirePath,
-    /// Why: `created_since`, `ignored_then`, `skipped_then`, `no_record`, `cannot_be_saved`,
-    /// `directory_in_the_way`, `file_in_the_way`, `special_bits_dropped`, `contradiction`, `in_use`,
-    /// `unit`,
-    /// `process_file`, or one that is newer than this list.
+    /// Why: `created_since`, `ignored_then`, `skipped_then`, `no_record`, `rules_unknown`, `cannot_be_saved`,
+    /// `directory_in_the_way`, `file_in_the_way`, `read_only_directory`, `special_bits_dropped`,
+    /// `contradiction`, `in_use`, `unit`, `process_file`, or one that is newer than this list.
     pub reason: String,
     /// Whether the request is not fully met because of it.
     pub failure: bool,

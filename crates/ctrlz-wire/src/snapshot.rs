@@ -37,6 +37,10 @@ pub struct Snapshot {
     pub quota_mark: Option<u64>,
     /// Whether a watcher told what to look at; otherwise everything was looked at.
     pub watched: bool,
+    /// A file whose content is not what the user's git index says; nothing was borrowed because of
+    /// it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wrong_index: Option<String>,
 }
 
 impl From<&ctrlz::Snapshot> for Snapshot {
@@ -55,6 +59,7 @@ impl From<&ctrlz::Snapshot> for Snapshot {
             recovered: snapshot.recovered.as_ref().map(Recovery::from),
             quota_mark: snapshot.quota_mark,
             watched: snapshot.watched,
+            wrong_index: snapshot.wrong_index.clone(),
         }
     }
 }
@@ -568,6 +573,9 @@ pub struct Status {
     pub skipped: Vec<Skipped>,
     /// Blobs that the user's repository still lends.
     pub borrowed: u64,
+    /// A file that the user's git index was wrong about; nothing is borrowed since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wrong_index: Option<String>,
     /// Files of a restore that was cut off; the next command that writes finishes it.
     pub interrupted_files: Option<u64>,
     /// Packs that are damaged.
@@ -658,6 +666,7 @@ impl Status {
             last_at_millis: status.last_at_millis,
             skipped: all_skipped(&status.skipped),
             borrowed: status.borrowed,
+            wrong_index: status.wrong_index.clone(),
             interrupted_files: status.interrupted_files,
             damaged_packs: packs.map(damaged).collect(),
             locks: status.locks.iter().map(HeldLock::from).collect(),

@@ -40,6 +40,12 @@ pub enum Error {
         /// The hash that was asked for.
         id: ObjectId,
     },
+    /// A store that came with the project is being imported, and the snapshot may be in it.
+    #[error("snapshot {id} is not here yet; the earlier store is being imported")]
+    BeingImported {
+        /// The hash that was asked for.
+        id: ObjectId,
+    },
     /// Something was purged from the snapshot, so it has another hash now.
     #[error("snapshot {id} was purged; what is left of it is {replacement}")]
     Purged {
@@ -436,6 +442,7 @@ impl Error {
             | Error::NotATreePath(_)
             | Error::TooLong { .. }
             | Error::UnknownSnapshot { .. }
+            | Error::BeingImported { .. }
             | Error::Purged { .. }
             | Error::NothingToPurge { .. }
             | Error::NoSuchText
@@ -514,6 +521,9 @@ impl Error {
         let text = match self {
             Error::UnknownSnapshot { .. } | Error::UnknownOperation { .. } => {
                 "`ctrlz status` shows the store this directory uses and its newest snapshot"
+            }
+            Error::BeingImported { .. } => {
+                "try again in a moment, or import it now with `ctrlz adopt`"
             }
             Error::Purged { .. } => "use the other hash",
             Error::NoSuchText => {
@@ -615,6 +625,7 @@ impl Error {
             Error::NotAHash(_) => "not_a_hash",
             Error::NotATreePath(_) => "not_a_tree_path",
             Error::UnknownSnapshot { .. } => "unknown_snapshot",
+            Error::BeingImported { .. } => "being_imported",
             Error::Purged { .. } => "purged",
             Error::NothingToPurge { .. } => "nothing_to_purge",
             Error::NoSuchText => "nothing_to_purge",

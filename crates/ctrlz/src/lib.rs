@@ -68,36 +68,53 @@
 #![deny(unsafe_code)]
 
 mod care;
+mod clock;
 mod compare;
 mod defect;
 mod error;
 mod fs;
 mod git;
+mod hold;
 mod jobs;
+mod log;
+mod options;
 mod outside;
+mod pack;
 #[cfg(any(test, fuzzing))]
 pub mod parsers;
 mod path;
+mod record;
 mod restore;
 mod scan;
 mod session;
 mod store;
+mod watch;
 mod workspace;
 
 pub use care::{
-    CareReport, Consumer, DeepRepack, DiskUse, Exchange, ExportOptions, Exported, Growth, Imported,
-    Log, LostMessage, OnPurged, Problem, Pulled, PulledLog, PurgeOptions, PurgeReport, Push,
-    RefUpdate, Relinked, RepairReport, Retention, Verification, relink,
+    Adopted, CareReport, Consumer, DeepRepack, DiskUse, Exchange, ExportOptions, Exported, Growth,
+    Imported, Log, LostMessage, OnPurged, Problem, Pulled, PulledLog, PurgeOptions, PurgeReport,
+    Push, RefUpdate, Relinked, RepairReport, Retention, Verification, relink,
 };
+pub use clock::now_millis;
 pub use compare::{Change, FileDiff, Status as ChangeStatus, base64};
 #[cfg(debug_assertions)]
 pub use defect::break_invariant;
 pub use error::{Error, Fault};
 pub use fs::FileError;
 pub use git::{NotAHash, ObjectId, TreeProblem};
+pub use hold::Recovery;
+pub use log::{
+    Boundary, Credit, Details, Forked, Gap, Moved, Operation, OperationKind, OutsideUndo,
+    ParentTurn, StepInfo, Uncaptured, UncapturedChange, UnrecordedTurn,
+};
+pub use options::{IgnoredFiles, Options};
 pub use outside::{OutsideAction, OutsideChange, OutsideKept, RecoveredRepository};
+#[cfg(debug_assertions)]
+pub use pack::write_small_packs;
 pub use path::{NotATreePath, PathText, TreePath, escape};
-pub use restore::{Action, Kept, KeptReason, Plan};
+pub use record::{QuotaUse, Snapshot, TrackOptions};
+pub use restore::{Action, Kept, KeptReason, OnUse, Plan, RestoreOptions, RestoreReport};
 pub use scan::{Progress, SkipReason, Skipped};
 pub use session::{
     BlameLine, Checkpoint, CheckpointOptions, Conflict, ConflictReason, Deeds, Expired, Fork,
@@ -105,14 +122,9 @@ pub use session::{
     StepBegun, StepEnd, StepEnded, StepRecord, StepStart, TimelineEntry, TimelineFile,
     TimelineQuery, TimelineStep, UndoOptions, UndoReport, UndoScope, Unrecorded, Version, WalkBack,
 };
-#[cfg(debug_assertions)]
-pub use store::write_small_packs;
-pub use store::{
-    Boundary, Credit, Details, Forked, Gap, GcReport, Head, Operation, OperationKind, OutsideUndo,
-    ParentTurn, StepInfo, Uncaptured, UncapturedChange, UnrecordedTurn,
-};
+pub use store::{GcReport, GitDirs, Head, git_dirs};
+pub use watch::{Refusal, WatchEnd, WatchOptions, Watcher, WatcherStatus};
 pub use workspace::{
-    Diffs, HeldLock, IgnoredFiles, ListedFile, Notice, OnUse, Options, Patch, PatchToRevert, Point,
-    Presence, QuotaUse, Recovery, Refusal, RestoreOptions, RestoreReport, Signs, Snapshot, Status,
-    TrackOptions, WatchEnd, WatchOptions, Watcher, WatcherStatus, Workspace, find_work_tree,
+    Diffs, HeldLock, ListedFile, Notice, Patch, PatchToRevert, Point, Presence, Signs, Status,
+    Workspace, find_work_tree,
 };

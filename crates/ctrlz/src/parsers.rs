@@ -207,7 +207,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let objects = dir.path().join("objects");
         std::fs::create_dir_all(objects.join("pack")).unwrap();
-        let writer = crate::store::PackWriter::new(&objects);
+        let writer = crate::pack::PackWriter::new(&objects);
         for text in ["one", "two\n", "a longer text that is compressed, compressed, compressed"] {
             writer.add(Kind::Blob, text.as_bytes(), |_| false).unwrap();
         }

@@ -25,6 +25,11 @@ pub struct NotATreePath {
     pub why: &'static str,
 }
 
+/// The most bytes of a path that callers name: PATH_MAX on Linux.
+const MAX_PATH_BYTES: usize = 4096;
+/// The most parts of a path that callers name. Trees are edited recursively, one call per part.
+const MAX_PATH_PARTS: usize = 400;
+
 impl TreePath {
     /// Checks `bytes` and keeps them: names on Linux need not be UTF-8.
     pub fn parse(bytes: &[u8]) -> Result<TreePath, NotATreePath> {
@@ -55,6 +60,10 @@ impl TreePath {
     /// Only the text is looked at; no symlink is resolved.
     pub fn locate(root: &Path, base: &Path, path: &Path) -> Result<Option<TreePath>, NotATreePath> {
         let refuse = |why| NotATreePath { path: path.as_os_str().as_bytes().to_vec(), why };
+        if path.as_os_str().len() > MAX_PATH_BYTES {
+            let start = path.as_os_str().as_bytes()[..100].to_vec();
+            return Err(NotATreePath { path: start, why: "is longer than 4,096 bytes" });
+        }
         let mut parts: Vec<&OsStr> = Vec::new();
         let joined = base.join(path);
         for part in joined.components() {
@@ -71,6 +80,9 @@ impl TreePath {
             absolute.strip_prefix(root).map_err(|_| refuse("is outside the work tree"))?;
         match relative.as_os_str().as_bytes() {
             b"" => Ok(None),
+            bytes if bytes.split(|byte| *byte == b'/').count() > MAX_PATH_PARTS => {
+                Err(refuse("has more than 400 parts"))
+            }
             bytes => TreePath::parse(bytes).map(Some),
         }
     }
@@ -235,6 +247,21 @@ pub(crate) mod text {
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
         Ok(PathText::deserialize(from)?.into_bytes())
     }
+}
+
+/// Returns the directories above `path`, deepest first, without the root.
+pub(crate) fn dirs_above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut dir = split(path).0;
+    std::iter::from_fn(move || {
+        let here = dir;
+        dir = split(dir).0;
+        (!here.is_empty()).then_some(here)
+    })
+}
+
+/// Whether `path` is asked for: `paths` is empty, or one of them is it or above it.
+pub(crate) fn is_asked_for(path: &TreePath, paths: &[TreePath]) -> bool {
+    paths.is_empty() || paths.iter().any(|asked| path.is_within(asked))
 }
 
 #[cfg(test)]

@@ -639,6 +639,8 @@ class ErrorDetails:
     """The operation, step, message, part, session or checkpoint that was asked for."""
     limit: Optional[int] = None
     """The limit that was passed."""
+    projects: Optional[list[str]] = None
+    """The projects to choose from."""
     removed: Optional[int] = None
     """Files that would be removed."""
     replacement: Optional[str] = None
@@ -752,10 +754,9 @@ class Kept:
     path: str
     """The path, relative to the work tree."""
     reason: str
-    """Why: `created_since`, `ignored_then`, `skipped_then`, `no_record`, `cannot_be_saved`,
-    `directory_in_the_way`, `file_in_the_way`, `special_bits_dropped`, `contradiction`, `in_use`,
-    `unit`,
-    `process_file`, or one that is newer than this list.
+    """Why: `created_since`, `ignored_then`, `skipped_then`, `no_record`, `rules_unknown`, `cannot_be_saved`,
+    `directory_in_the_way`, `file_in_the_way`, `read_only_directory`, `special_bits_dropped`,
+    `contradiction`, `in_use`, `unit`, `process_file`, or one that is newer than this list.
     """
     text: str
     """The reason in words."""
@@ -1361,6 +1362,10 @@ class Snapshot:
     """What it does not hold, and why."""
     watched: bool
     """Whether a watcher told what to look at; otherwise everything was looked at."""
+    wrong_index: Optional[str] = None
+    """A file whose content is not what the user's git index says; nothing was borrowed because of
+    it.
+    """
 
 
 @dataclass(frozen=True)
@@ -1421,6 +1426,8 @@ class Status:
     """Whether somebody watches the work tree."""
     failures: Optional[list[AgentFailure]] = None
     """What could not be recorded for agents lately, oldest first."""
+    wrong_index: Optional[str] = None
+    """A file that the user's git index was wrong about; nothing is borrowed since."""
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ctrlz::{
     Error, OperationKind, ParentTurn, Progress, StepEnd, StepInfo, StepStart, Workspace, escape,
+    now_millis,
 };
 use ctrlz_wire::{Reach, Tool};
 
-use super::failures::now_millis;
 use super::{Client, Event, Failures, Memory, Notice, ToolCall, What};
 use crate::private::fingerprint;
 use crate::reach::reach;
@@ -29,6 +29,8 @@ pub struct Scene<'a> {
     pub named_time: Option<Duration>,
     /// The user's home directory, as shell commands mean it.
     pub home: Option<&'a Path>,
+    /// When the client started the hook: a reported duration ends then, however long the hook takes.
+    pub begun: Instant,
 }
 
 /// What is left to do after an event.
@@ -54,7 +56,8 @@ pub fn act(
     progress: &Progress,
 ) -> Result<Outcome, Error> {
     let workspace = scene.workspace;
-    if memory.turn.is_none() || event.turn.is_some() {
+    let is_prompt = matches!(event.what, What::Prompt);
+    if memory.turn.is_none() || event.turn.is_some() || is_prompt {
         memory.turn = Some(event.turn.clone().unwrap_or_else(|| format!("{:x}", now_millis())));
     }
     let turn = memory.turn.clone().unwrap_or_default();
@@ -166,7 +169,8 @@ fn end(
     let open: BTreeSet<String> =
         workspace.open_steps()?.into_iter().map(|step| step.step).collect();
     for (step, duration) in steps.iter().filter(|(step, _)| open.contains(step)) {
-        let end = StepEnd { duration: duration.map(Duration::from_millis), ..how };
+        let since = |millis| Duration::from_millis(millis) + scene.begun.elapsed();
+        let end = StepEnd { duration: duration.map(since), ..how };
         match workspace.end_step_with(step, &end, progress) {
             Ok(ended) => {
                 for lost in ended.uncaptured.iter().filter(|lost| lost.is_loss()) {

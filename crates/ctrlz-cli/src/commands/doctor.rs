@@ -95,6 +95,9 @@ fn check_status(place: &Place, status: &Status, checks: &mut Vec<Check>) {
     if let Ok(Some(why)) = place.workspace.care_due() {
         add("gc", true, format!("due, {why}; it runs after the next track"));
     }
+    if let Some(path) = &status.wrong_index {
+        add("index", true, render::wrong_index(path));
+    }
     match status.interrupted_files {
         Some(files) => {
             let files = render::files(usize::try_from(files).unwrap_or(usize::MAX));

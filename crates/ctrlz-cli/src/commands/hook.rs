@@ -17,7 +17,7 @@ use ctrlz_agents::hook::{
 };
 use ctrlz_agents::kept::Kept;
 
-use super::{Done, absorb, watch};
+use super::{Done, absorb, adopt, watch};
 use crate::args::GlobalArgs;
 use crate::config::{self, Environment};
 use crate::detached;
@@ -235,6 +235,7 @@ impl Hook {
             failures,
             named_time: Some(self.patience_for(event, PATIENCE).mul_f32(0.5)),
             home: self.environment.home(),
+            begun: self.begun,
         };
         let outcome = hook::act(event, memory, &scene, &self.progress)?;
         if let Some(why) = &outcome.outside_failed {
@@ -250,6 +251,7 @@ impl Hook {
             // Whoever starts it does not wait for it: it holds nothing of ours.
             detached::start(&place, &["hook", "--baseline"]).ok();
         }
+        adopt::begin(&place);
         if outcome.borrowed > 0 {
             absorb::begin_aside(&place, outcome.borrowed);
         }

@@ -1,6 +1,7 @@
 //! One file per command: its arguments, one engine call, and what is shown of the outcome.
 
 pub(crate) mod absorb;
+pub(crate) mod adopt;
 pub(crate) mod apply;
 pub(crate) mod blame;
 pub(crate) mod checkpoint;

@@ -37,7 +37,7 @@ pub(crate) fn run(place: &Place, args: &PushArgs, out: &mut Output) -> Result<Do
         workspace.go_on_as_new()?;
     }
     let log = workspace.log_name()?.ok_or_else(nothing)?;
-    let exchange = workspace.begin_exchange()?;
+    let exchange = workspace.begin_push()?;
     let address = git::address(place.root(), &args.remote);
     let there = git::list(exchange.git_dir(), &address, &log)?;
     let push = workspace.plan_push(&there, args.ignored)?;

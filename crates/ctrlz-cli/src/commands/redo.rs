@@ -3,7 +3,7 @@
 use ctrlz::{StepRecord, UndoOptions, UndoReport};
 
 use super::Done;
-use super::undo::{show, show_plan};
+use super::undo::{refuse_mass_removal, show, show_plan};
 use crate::failure::Failure;
 use crate::place::Place;
 use crate::progress::watched;
@@ -44,7 +44,9 @@ pub(crate) fn run(place: &Place, args: &RedoArgs, out: &mut Output) -> Result<Do
     if args.dry_run {
         place.workspace.check_finished()?;
         let report = watched(|progress| place.workspace.plan_redo(&options, progress))?;
-        return show_plan(place, "would redo", &report, out);
+        let done = show_plan(place, "would redo", &report, out)?;
+        refuse_mass_removal(report.mass_removal, args.yes, out)?;
+        return Ok(done);
     }
     let report = watched(|progress| place.workspace.redo(&options, progress))?;
     show(place, "redo", &report, out)?;

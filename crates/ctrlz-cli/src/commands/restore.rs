@@ -8,6 +8,7 @@ use ctrlz::{
 };
 
 use super::Done;
+use super::undo::refuse_mass_removal;
 use crate::failure::Failure;
 use crate::place::{Place, hash};
 use crate::progress::watched;
@@ -73,7 +74,9 @@ pub(crate) fn run(place: &Place, args: &RestoreArgs, out: &mut Output) -> Result
         if options.expected_plan.is_some_and(|expected| expected != plan.hash) {
             return Err(ctrlz::Error::StalePlan.into());
         }
-        return show_plan(&plan, detail, out);
+        let done = show_plan(&plan, detail, out)?;
+        refuse_mass_removal(plan.mass_removal, args.yes, out)?;
+        return Ok(done);
     }
     let report = watched(|progress| place.workspace.restore(to, &options, progress))?;
     show_report(&report, detail, out)

@@ -101,7 +101,9 @@ fn to_message(
         place.workspace.check_finished()?;
         let report =
             watched(|progress| workspace.plan_revert_to(&session, &boundary, &options, progress))?;
-        return undo::show_plan(place, "would revert", &report, out);
+        let done = undo::show_plan(place, "would revert", &report, out)?;
+        undo::refuse_mass_removal(report.mass_removal, args.yes, out)?;
+        return Ok(done);
     }
     let report = watched(|progress| workspace.revert_to(&session, &boundary, &options, progress))?;
     undo::show(place, "revert", &report, out)?;
@@ -171,7 +173,9 @@ fn files(
     if args.dry_run {
         place.workspace.check_finished()?;
         let plan = watched(|progress| place.workspace.plan_revert(&patches, in_use, progress))?;
-        return show_plan(&plan, Detail::Named, out);
+        let done = show_plan(&plan, Detail::Named, out)?;
+        undo::refuse_mass_removal(plan.mass_removal, args.yes, out)?;
+        return Ok(done);
     }
     let allow_mass_removal = args.yes;
     let options =

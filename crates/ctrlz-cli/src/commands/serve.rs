@@ -26,7 +26,7 @@ use crate::render::{self, Output};
 /// Example: curl --unix-socket ~/.local/share/ctrlz/serve/socket http://localhost/v1/projects
 #[derive(clap::Args, Debug)]
 pub(crate) struct ServeArgs {
-    /// Work trees to serve beside the current one
+    /// Work trees to serve, and no others [default: the current one]
     #[arg(value_name = "DIR")]
     dirs: Vec<PathBuf>,
     /// Also listen on this port of 127.0.0.1; 0 takes any
@@ -61,19 +61,18 @@ pub(crate) fn run(
     answer(server, signals)
 }
 
-/// A server for the current work tree and others.
+/// A server for the work trees of `dirs`, or for the current one if there are none.
 pub(super) fn bind(
     dirs: &[PathBuf],
     tcp: Option<SocketAddr>,
     global: &GlobalArgs,
     environment: Environment,
 ) -> Result<Server, Failure> {
-    let settings = config::decide(global, &environment)?;
-    let options = ServerOptions {
-        dirs: [settings.dir].into_iter().chain(dirs.iter().cloned()).collect(),
-        files: files_in(&settings.options.data_dir),
-        tcp,
-    };
+    let dirs = config::acting_directories(global, dirs)?;
+    // The first one decides about the data directory, since the current one may be no project.
+    let first = GlobalArgs { directory: dirs.first().cloned(), ..global.clone() };
+    let settings = config::decide(&first, &environment)?;
+    let options = ServerOptions { dirs, files: files_in(&settings.options.data_dir), tcp };
     let host = Arc::new(Configured { args: global.clone(), environment });
     Ok(Server::bind(&options, host)?)
 }

@@ -85,6 +85,9 @@ fn lines(status: &Status) -> Vec<String> {
     if status.borrowed > 0 {
         lines.push(format!("borrowed   {} objects still to copy", status.borrowed));
     }
+    if let Some(path) = &status.wrong_index {
+        lines.push(format!("index      {}", render::wrong_index(path)));
+    }
     if let Some(files) = status.interrupted_files {
         lines.push(format!(
             "interrupted  a restore of {files} files; the next command that writes finishes it"

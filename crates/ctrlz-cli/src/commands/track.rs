@@ -37,6 +37,9 @@ pub(crate) fn run(place: &Place, args: &TrackArgs, out: &mut Output) -> Result<D
     if let Some(mark) = snapshot.quota_mark {
         render::note(&format!("{mark} % of the quota are used; `ctrlz du` shows by what"));
     }
+    if let Some(path) = &snapshot.wrong_index {
+        render::note(&render::wrong_index(path));
+    }
     if out.is_json() {
         out.json(&Snapshot::from(&snapshot))?;
     } else {

@@ -99,6 +99,7 @@ pub(crate) fn run(place: &Place, args: &UndoArgs, out: &mut Output) -> Result<Do
             return Err(ctrlz::Error::StalePlan.into());
         }
         show_plan(place, "would undo", &report, out)?;
+        refuse_mass_removal(report.mass_removal, args.yes, out)?;
         return Ok(Done::of(report.is_complete()));
     }
     let unclear = !out.is_json() && asks_for_unclear(place, &scope, &options)?;
@@ -135,6 +136,22 @@ fn asks_for_unclear(
     render::note("changed while the interrupted command may have been running:");
     unclear.iter().for_each(|kept| render::note(&format!("  {}", kept.path)));
     Ok(render::asks("take these back too? [y/N] "))
+}
+
+/// Ends a dry run like the command itself, which needs `--yes` to remove an unusual share of files.
+/// With `--json` the plan is the whole output, and `apply` refuses it without `--yes`.
+pub(crate) fn refuse_mass_removal(
+    mass: Option<(u64, u64)>,
+    is_allowed: bool,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    match mass.filter(|_| !is_allowed && !out.is_json()) {
+        Some((removed, files)) => {
+            out.finish()?;
+            Err(ctrlz::Error::MassChange { removed, files }.into())
+        }
+        None => Ok(()),
+    }
 }
 
 fn scope(args: &UndoArgs) -> UndoScope {

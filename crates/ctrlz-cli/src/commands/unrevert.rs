@@ -3,7 +3,7 @@
 use ctrlz::{Boundary, RevertState, UndoOptions};
 
 use super::Done;
-use super::undo::{show, show_plan};
+use super::undo::{refuse_mass_removal, show, show_plan};
 use crate::failure::Failure;
 use crate::place::Place;
 use crate::progress::watched;
@@ -50,7 +50,9 @@ pub(crate) fn run(place: &Place, args: &UnrevertArgs, out: &mut Output) -> Resul
     if args.dry_run {
         place.workspace.check_finished()?;
         let report = watched(|progress| workspace.plan_unrevert(&session, &options, progress))?;
-        return show_plan(place, "would bring back", &report, out);
+        let done = show_plan(place, "would bring back", &report, out)?;
+        refuse_mass_removal(report.mass_removal, args.yes, out)?;
+        return Ok(done);
     }
     let report = watched(|progress| workspace.unrevert(&session, &options, progress))?;
     show(place, "brought back", &report, out)?;

@@ -54,7 +54,10 @@ impl Bench {
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = program(env!("CARGO_BIN_EXE_ctrlz"));
         command.current_dir(&self.project).args(words);
-        command.env("HOME", &self.home).env("CTRLZ_DATA_DIR", &self.data);
+        command
+            .env("HOME", &self.home)
+            .env("CTRLZ_DATA_DIR", &self.data)
+            .env("GIT_CONFIG_NOSYSTEM", "1");
         command
     }
 
@@ -86,6 +89,12 @@ impl Bench {
         ran
     }
 
+    /// The names in the data directory.
+    pub(crate) fn in_data(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.data).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
+    }
+
     pub(crate) fn track(&self) -> String {
         self.ok(&["track"])
     }
@@ -94,7 +103,10 @@ impl Bench {
     pub(crate) fn shell(&self, script: &str) -> Ran {
         let mut shell = program("/bin/sh");
         shell.current_dir(&self.project).args(["-c", script]);
-        shell.env("HOME", &self.home).env("CTRLZ_DATA_DIR", &self.data);
+        shell
+            .env("HOME", &self.home)
+            .env("CTRLZ_DATA_DIR", &self.data)
+            .env("GIT_CONFIG_NOSYSTEM", "1");
         finish(shell.env("CTRLZ", env!("CARGO_BIN_EXE_ctrlz")))
     }
 
@@ -148,7 +160,8 @@ pub(crate) fn finish_into(command: &mut Command, stdout: impl Into<Stdio>) -> Ra
 pub(crate) fn feed(command: &mut Command, input: &str) -> Ran {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    // A command may end before it has read everything.
+    drop(child.stdin.take().unwrap().write_all(input.as_bytes()));
     child.wait_with_output().unwrap().into()
 }
 

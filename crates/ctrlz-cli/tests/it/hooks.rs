@@ -207,6 +207,40 @@ fn every_event_may_come_twice() {
     assert_eq!((bench.read("a.txt").unwrap().as_str(), bench.read("b.txt")), ("one\n", None));
 }
 
+/// A client that does not number its prompts.
+#[test]
+fn every_prompt_begins_a_turn() {
+    let bench = Bench::new();
+    let without_id = |mut event: Value| {
+        event.as_object_mut().unwrap().remove("prompt_id");
+        event
+    };
+    for id in ["1", "2"] {
+        let command = format!("echo x > f{id}");
+        let prompt = bench.claude("", "UserPromptSubmit", &json!({ "prompt": "text" }));
+        bench.hook("claude-code", &without_id(prompt));
+        bench.hook("claude-code", &without_id(bench.bash("", "PreToolUse", id, &command)));
+        bench.shell(&command);
+        bench.hook("claude-code", &without_id(bench.bash("", "PostToolUse", id, &command)));
+    }
+    bench.ok(&["undo"]);
+    assert_eq!((bench.read("f1").is_some(), bench.read("f2").is_some()), (true, false));
+}
+
+/// Looking at the undo of one session says nothing about the open steps of another.
+#[test]
+fn an_undo_of_another_session_does_not_make_a_step_an_interrupted_one() {
+    let bench = Bench::new();
+    bench.ok(&["run", "--session", "other", "--", "/bin/sh", "-c", "echo 1 > f1"]);
+    bench.hook("claude-code", &bench.bash("t", "PreToolUse", "1", "make"));
+    bench.write("f2", "x\n");
+    bench.ok(&["undo", "--session", "other", "--dry-run"]);
+    bench.write("f3", "x\n");
+    bench.hook("claude-code", &bench.bash("t", "PostToolUse", "1", "make"));
+    bench.ok(&["undo", "--session", "s"]);
+    assert_eq!((bench.read("f2"), bench.read("f3")), (None, None));
+}
+
 #[test]
 fn a_tool_that_was_refused_leaves_nothing_open() {
     let bench = Bench::new();

@@ -182,7 +182,7 @@ fn what_cannot_be_understood_is_left_alone() {
     }
     bench.write_home(".cline/hooks/PreToolUse.sh", "#!/bin/sh\nexit 0\n");
     let before = home(&bench);
-    bench.fails(&["install", "cline"], 4, "somebody else's hook");
+    bench.fails(&["install", "cline"], 4, "a hook of another program");
     assert_eq!(home(&bench), before);
 }
 

@@ -3,13 +3,14 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::bench::{Bench, Ran, program};
+use crate::bench::{Bench, Ran, contents, program};
 
 /// A running server. Ends it.
 struct Served {
@@ -66,6 +67,18 @@ impl Served {
         exchange(TcpStream::connect(address).unwrap(), head.as_bytes())
     }
 
+    /// Posts over TCP with the token, and returns the status and the body.
+    fn post(&self, path: &str, body: &Value) -> (u16, String) {
+        let (address, body) = (self.address(), body.to_string());
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {}\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            self.file("token"),
+            body.len()
+        );
+        exchange(TcpStream::connect(address).unwrap(), request.as_bytes())
+    }
+
     fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -98,6 +111,199 @@ fn a_server_says_where_it_is_and_answers_there() {
     let socket = served.bench.data.join("serve/socket");
     let request = b"GET /v1/projects HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     assert_eq!(exchange(UnixStream::connect(socket).unwrap(), request), (200, body));
+}
+
+#[test]
+fn serve_with_a_directory_serves_only_that_directory() {
+    for start in ["/", "around"] {
+        let bench = Bench::new();
+        bench.write("a.txt", "one\n");
+        bench.track();
+        let around = bench.home.join("around");
+        std::fs::create_dir_all(around.join(".git")).unwrap();
+        let start = if start == "/" { start.into() } else { around };
+        let project = bench.project.to_str().unwrap().to_owned();
+        let words = ["-C", start.to_str().unwrap(), "serve", "--port", "0", &project];
+        let served = Served::start(bench, &words);
+        let (status, body) = served.get("/v1/projects");
+        assert_eq!(status, 200, "{body}");
+        let projects: Value = serde_json::from_str(&body).unwrap();
+        let paths: Vec<&Value> =
+            projects["projects"].as_array().unwrap().iter().map(|one| &one["path"]).collect();
+        assert_eq!(paths, [&Value::from(project)], "started in {}", start.display());
+    }
+}
+
+#[test]
+fn serve_takes_a_relative_directory() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    bench.track();
+    let (above, name) = (bench.project.parent().unwrap(), bench.project.file_name().unwrap());
+    let (above, name) = (above.to_str().unwrap().to_owned(), name.to_str().unwrap().to_owned());
+    let served = Served::start(bench, &["-C", &above, "serve", "--port", "0", &name]);
+    let (status, body) = served.get("/v1/projects");
+    assert_eq!(status, 200, "{body}");
+    let projects: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(projects["projects"][0]["path"], served.bench.project.to_str().unwrap());
+}
+
+/// Two clones of one repository, which share a store, of which the first is served.
+struct Clones {
+    served: Served,
+    other: PathBuf,
+    project: String,
+}
+
+impl Clones {
+    fn new(prepare: impl FnOnce(&Bench, &str)) -> Clones {
+        let bench = Bench::new();
+        let other = bench.home.join("other");
+        let place = other.to_str().unwrap();
+        bench.write("dir/a.txt", "one\n");
+        bench.write(".gitignore", ".env\n");
+        bench.write(".env", "KEY=1\n");
+        bench.git(&["init", "-q"]);
+        bench.git(&["add", "."]);
+        bench.git(&["-c", "user.name=n", "-c", "user.email=n@n", "commit", "-qm", "first"]);
+        bench.git(&["clone", "-q", ".", place]);
+        bench.track();
+        std::fs::write(other.join("private.txt"), "private\n").unwrap();
+        bench.ok(&["-C", place, "track"]);
+        prepare(&bench, place);
+        let served = Served::start(bench, &["serve", "--port", "0"]);
+        let projects: Value = serde_json::from_str(&served.get("/v1/projects").1).unwrap();
+        let project = projects["projects"][0]["project"].as_str().unwrap().to_owned();
+        Clones { served, other, project }
+    }
+
+    fn get(&self, query: &str) -> (u16, String) {
+        self.served.get(&format!("/v1/projects/{}/{query}", self.project))
+    }
+
+    /// Runs git on the store that both share.
+    fn git_in_store(&self, words: &[&str]) -> String {
+        let status = self.served.bench.json(&["status"]);
+        let store = status["store"].as_str().unwrap().to_owned();
+        let words = [&["--git-dir", &store], words].concat();
+        self.served.bench.git(&words).text().trim().to_owned()
+    }
+}
+
+#[test]
+fn snapshots_of_others_are_unknown_over_http() {
+    let clones = Clones::new(|_, _| ());
+    let bench = &clones.served.bench;
+    let own = bench.track();
+    let of_other = bench.ok(&["-C", clones.other.to_str().unwrap(), "track"]);
+    let companion =
+        clones.git_in_store(&["for-each-ref", "--format=%(tree)", "refs/ctrlz-private"]);
+    let companion = companion.lines().next().unwrap().to_owned();
+    let part = clones.git_in_store(&["rev-parse", &format!("{own}:dir")]);
+    assert_eq!(clones.git_in_store(&["cat-file", "-t", of_other.trim()]), "tree", "one store");
+    assert_eq!(clones.get(&format!("show?hash={own}&path=dir/a.txt")).0, 200);
+    let missing = "0123456789012345678901234567890123456789";
+    for hash in [of_other.trim(), &companion, &part, missing] {
+        for query in [
+            format!("show?hash={hash}"),
+            format!("show?hash={hash}&path=private.txt"),
+            format!("get_file_at?hash={hash}&path=private.txt"),
+            format!("file_exists_at?hash={hash}&path=private.txt"),
+            format!("list_files?hash={hash}"),
+            format!("file?hash={hash}&path=private.txt"),
+            format!("changes?from={own}&to={hash}"),
+            format!("diff?from={hash}&to={own}"),
+            format!("diff_full?from={own}&to={hash}"),
+            format!("diff.patch?from={own}&to={hash}"),
+            format!("diff_full.ndjson?from={hash}&to={own}"),
+            format!("patch?hash={own}&to={hash}"),
+        ] {
+            let (status, body) = clones.get(&query);
+            assert_eq!(status, 404, "{query}: {body}");
+            assert!(body.contains("\"unknown_snapshot\""), "{query}: {body}");
+        }
+        for (method, body) in [
+            ("patch", json!({ "hash": hash })),
+            ("diff", json!({ "from": hash })),
+            ("plan_restore", json!({ "hash": hash })),
+            ("plan_revert", json!({ "patches": [{ "hash": hash, "files": ["private.txt"] }] })),
+        ] {
+            let path = format!("/v1/projects/{}/{method}", clones.project);
+            let (status, body) = clones.served.post(&path, &body);
+            assert_eq!(status, 404, "{method} {hash}: {body}");
+            assert!(body.contains("\"unknown_snapshot\""), "{method}: {body}");
+        }
+    }
+}
+
+#[test]
+fn snapshots_of_forks_and_imports_are_readable_over_http() {
+    let elsewhere = Bench::new();
+    elsewhere.write("from.txt", "elsewhere\n");
+    let imported = elsewhere.track();
+    elsewhere.write("from.txt", "again\n");
+    let hidden = elsewhere.track();
+    let second = Bench::new();
+    second.write("second.txt", "second\n");
+    let of_other = second.track();
+    second.ok(&["export", "../second.bundle"]);
+    let bundle = second.project.join("../second.bundle");
+    elsewhere.ok(&["export", "../first.bundle"]);
+    let mut forked = String::new();
+    let clones = Clones::new(|bench, other| {
+        bench.ok(&["import", elsewhere.project.join("../first.bundle").to_str().unwrap()]);
+        bench.ok(&["-C", other, "import", bundle.to_str().unwrap()]);
+        bench.ok(&["run", "--", "sh", "-c", "echo two > dir/a.txt"]);
+        let session = bench.json(&["sessions"])["sessions"][0]["session"].clone();
+        let into = bench.home.join("fork");
+        bench.ok(&["fork", session.as_str().unwrap(), "--into", into.to_str().unwrap()]);
+        std::fs::write(into.join("fork.txt"), "fork\n").unwrap();
+        forked = bench.ok(&["-C", into.to_str().unwrap(), "track"]).trim().to_owned();
+    });
+    for (hash, path) in [(&imported, "from.txt"), (&hidden, "from.txt"), (&forked, "fork.txt")] {
+        let (status, body) = clones.get(&format!("show?hash={hash}&path={path}"));
+        assert_eq!(status, 200, "{path}: {body}");
+    }
+    let (status, body) = clones.get(&format!("show?hash={of_other}&path=second.txt"));
+    assert_eq!(status, 404, "it was imported into the clone that is not served: {body}");
+}
+
+#[test]
+fn steps_over_http_name_only_paths_of_served_projects() {
+    let served = Served::new();
+    let project = served.bench.project.clone();
+    let secret = served.bench.home.join("secret.txt");
+    std::fs::write(&secret, "secret\n").unwrap();
+    std::os::unix::fs::symlink(&served.bench.home, project.join("link")).unwrap();
+    let secret = secret.to_str().unwrap();
+    let steps: Value = serde_json::from_str(&served.get("/v1/projects").1).unwrap();
+    let id = steps["projects"][0]["project"].as_str().unwrap();
+    let begin = |more: Value| {
+        let mut body = json!({ "session": "s1" });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        served.post(&format!("/v1/projects/{id}/begin_step"), &body)
+    };
+    for refused in [
+        json!({ "files": [secret] }),
+        json!({ "files": ["../secret.txt"] }),
+        json!({ "files": ["link/secret.txt"] }),
+        json!({ "files": ["missing/../../secret.txt"] }),
+        json!({ "cwd": served.bench.home }),
+        json!({ "cwd": "/" }),
+        json!({ "cwd": "/does/not/exist" }),
+        json!({ "cwd": "link" }),
+        json!({ "commands": [format!("rm -f {secret}")] }),
+    ] {
+        let (status, body) = begin(refused.clone());
+        assert_eq!(status, 400, "{refused}: {body}");
+        assert!(body.contains("paths of served projects"), "{refused}: {body}");
+    }
+    let captured = served.bench.data.join("agents/outside");
+    assert!(!captured.exists() || contents(&captured).is_empty(), "nothing was captured");
+    let inside = project.join("a.txt");
+    let allowed = json!({ "files": [inside, "new.txt"], "commands": ["rm a.txt"], "cwd": project });
+    let (status, body) = begin(allowed);
+    assert_eq!(status, 200, "{body}");
 }
 
 #[test]

@@ -109,7 +109,8 @@ fn a_store_inside_the_project_is_not_tracked_itself() {
     assert_eq!(with(&["ls", &hash]), "a.txt\nsub/b.txt");
     assert_eq!(with(&["track"]), hash);
     assert!(bench.project.join(".agent/snapshots/objects").is_dir());
-    assert!(!bench.data.exists());
+    // Only that this user made it is recorded elsewhere.
+    assert_eq!(bench.in_data(), ["stores"]);
     // From below, the store leads to the work tree.
     assert_eq!(with(&["-C", "sub", "track"]), hash);
 }
@@ -166,4 +167,55 @@ fn a_closed_pipe_still_records() {
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
     let last = bench.json(&["status"])["last"].as_str().unwrap().to_owned();
     assert_eq!(bench.track(), last);
+}
+
+/// Gives `path` the blob id of `other` in the index and leaves the stat data alone.
+fn forge_index(bench: &Bench, path: &str, other: &str) {
+    let id = |path: &str| {
+        let text = bench.git(&["rev-parse", &format!(":{path}")]).text();
+        let byte = |at: usize| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap();
+        (0..20).map(byte).collect::<Vec<u8>>()
+    };
+    let index = bench.project.join(".git/index");
+    let mut bytes = std::fs::read(&index).unwrap();
+    let (old, new) = (id(path), id(other));
+    let at = bytes.windows(20).position(|window| window == old).unwrap();
+    bytes[at..at + 20].copy_from_slice(&new);
+    std::thread::sleep(std::time::Duration::from_millis(40));
+    std::fs::write(&index, bytes).unwrap();
+}
+
+#[test]
+fn a_wrong_index_is_reported_by_track_status_and_doctor() {
+    let bench = Bench::new();
+    bench.git(&["init", "-q"]);
+    bench.write("f", "AAAA");
+    bench.write("g", "BBBB");
+    bench.git(&["add", "."]);
+    bench.git(&["commit", "-q", "-m", "one"]);
+    forge_index(&bench, "f", "g");
+    let ran = bench.run(&["track"]);
+    assert!(ran.code == 0 && ran.stderr.contains("git's index is wrong about"), "{ran:?}");
+    assert_eq!(bench.ok(&["show", &format!("{}:f", ran.text().trim())]), "AAAA");
+    assert_eq!(bench.json(&["status"])["wrong_index"], "f");
+    for command in ["status", "doctor"] {
+        assert!(bench.run(&[command]).text().contains("wrong about the content of f"), "{command}");
+    }
+}
+
+#[test]
+fn undo_never_writes_content_that_only_a_wrong_index_has() {
+    let bench = Bench::new();
+    bench.git(&["init", "-q"]);
+    // More files than the sample has, so that the first snapshot is usually wrong.
+    for at in 0..1_000 {
+        bench.write(&format!("f{at}"), &format!("{at:08}"));
+    }
+    bench.git(&["add", "."]);
+    bench.git(&["commit", "-q", "-m", "one"]);
+    forge_index(&bench, "f7", "f8");
+    bench.run(&["run", "--", "sh", "-c", "echo new > f1; sleep 1"]);
+    bench.ok(&["undo"]);
+    assert_eq!(bench.read("f1").as_deref(), Some("00000001"));
+    assert_eq!(bench.read("f7").as_deref(), Some("00000007"));
 }

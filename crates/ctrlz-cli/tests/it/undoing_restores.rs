@@ -89,3 +89,41 @@ fn recover_and_revert_are_taken_back_too() {
     let log = bench.json(&["log"]);
     assert_eq!(log["operations"][0]["kind"], "unrevert", "{log}");
 }
+
+#[test]
+fn undo_goes_back_through_several_restores() {
+    let bench = Bench::new();
+    let mut hashes = Vec::new();
+    for text in ["1\n", "2\n", "3\n"] {
+        bench.write("a.txt", text);
+        hashes.push(bench.track());
+    }
+    bench.ok(&["restore", &hashes[0]]);
+    bench.ok(&["restore", &hashes[1]]);
+    let read = || bench.read("a.txt").unwrap();
+    for text in ["1\n", "3\n"] {
+        bench.ok(&["undo"]);
+        assert_eq!(read(), text);
+    }
+    assert_eq!(bench.run(&["undo"]).code, 4);
+    for text in ["1\n", "2\n"] {
+        bench.ok(&["redo"]);
+        assert_eq!(read(), text);
+    }
+}
+
+#[test]
+fn a_dry_run_of_a_mass_removal_ends_like_the_command() {
+    let bench = Bench::new();
+    bench.write("a.txt", "1\n");
+    let hash = bench.track();
+    let script = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo x > f$i; done";
+    bench.ok(&["run", "--", "/bin/sh", "-c", script]);
+    for words in [&["undo"][..], &["restore", "--exact", &hash]] {
+        let dry = bench.run(&[words, &["--dry-run"]].concat());
+        assert_eq!((dry.code, bench.run(words).code), (6, 6), "{words:?}: {dry:?}");
+        assert!(dry.text().contains("f12"), "{dry:?}");
+        let dry = bench.run(&[words, &["--dry-run", "--yes"]].concat());
+        assert_eq!(dry.code, 0, "{words:?}: {dry:?}");
+    }
+}

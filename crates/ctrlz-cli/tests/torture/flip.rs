@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::checker::{self, Held, Holds as _};
-use crate::lab::{Lab, copy_tree, remove, sized};
+use crate::lab::{Lab, StopOnDrop, copy_tree, remove, sized};
 use crate::manifest::Manifest;
 use xtask::Row;
 
@@ -85,6 +85,7 @@ impl Attack {
         let go_on = AtomicBool::new(true);
         let dir = lab.work.join("d");
         std::thread::scope(|scope| {
+            let stop = StopOnDrop(&go_on);
             let attack = || flip(&dir, &other(lab), &self.victim, &real(lab), &go_on);
             let attacker = scope.spawn(attack);
             let begun = Instant::now();
@@ -94,7 +95,7 @@ impl Attack {
                 held = checker::untouched(lab, &self.victim, &self.before, CANARY);
                 round += 1;
             }
-            go_on.store(false, Ordering::Relaxed);
+            drop(stop);
             (attacker.join().unwrap(), held)
         })
     }

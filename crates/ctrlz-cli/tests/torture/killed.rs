@@ -1,6 +1,8 @@
 //! kill -9 at every call that changes a file system.
 
-use crate::lab::{find, has, sized};
+use std::path::{Path, PathBuf};
+
+use crate::lab::{Lab, find, has, must, sized};
 use crate::manifest::Manifest;
 use crate::scene::Scene;
 use crate::strace::{Fault, MUTATING, calls, run_with};
@@ -104,6 +106,58 @@ fn a_killed_step_is_undone_like_any_other() {
 fn a_killed_undo_is_done_and_redone_wholly_or_not_at_all() {
     let scene = Scene::undo();
     check_killed_session(&scene, &scene.args(), &["redo", "--yes"]);
+}
+
+/// A store that came with a project is set aside and imported: killed anywhere, the next command
+/// finishes it, and the old directory stays as it was.
+#[test]
+fn a_killed_adoption_is_finished_by_the_next_command() {
+    let mut row = Row::of(1, "kills at calls of an adoption");
+    if !has("strace") {
+        return;
+    }
+    let lab = Lab::new();
+    let with_store = |args: &[&'static str]| -> Vec<&'static str> {
+        [&["--store", ".agent/snapshots"], args].concat()
+    };
+    lab.write("file", "one");
+    let old = lab.ctrlz(&with_store(&["track"])).ok().stdout.trim().to_owned();
+    lab.write("file", "two");
+    lab.ctrlz(&with_store(&["track"])).ok();
+    let (saved, agent) = (lab.dir().join("saved"), lab.work.join(".agent"));
+    let copy = |from: &Path, to: &Path| {
+        must("cp", &["-a", from.to_str().unwrap(), to.to_str().unwrap()]);
+    };
+    copy(&agent.join("snapshots"), &saved);
+    let content = Manifest::of(&saved);
+    let received = || {
+        for dir in [&agent, &lab.data] {
+            if dir.exists() {
+                crate::lab::remove(dir);
+            }
+        }
+        std::fs::create_dir_all(&agent).unwrap();
+        copy(&saved, &agent.join("snapshots"));
+    };
+    received();
+    let track = with_store(&["track"]);
+    let calls = calls(&lab, MUTATING, &track);
+    assert!(calls.len() > 20, "too few calls: {calls:?}");
+    for (at, call) in calls.iter().enumerate().filter(|(at, _)| at.is_multiple_of(sized(6, 1))) {
+        received();
+        let when = format!("an adoption killed at {call:?}, its call {at}");
+        let ended = run_with(&lab, &Fault::kill(call), &track);
+        assert!(ended.is_killed(), "{when}: {ended:?}");
+        lab.ctrlz(&track).is(&[0], &format!("{when}, then track"));
+        lab.ctrlz(&[&with_store(&["restore"])[..], &[&old]].concat()).is(&[0], &when);
+        assert_eq!(std::fs::read_to_string(lab.work.join("file")).unwrap(), "one", "{when}");
+        lab.write("file", "two");
+        let is_aside = |path: &Path| path.to_string_lossy().contains("snapshots.untrusted-");
+        let asides = std::fs::read_dir(&agent).unwrap().flatten().map(|entry| entry.path());
+        let asides: Vec<PathBuf> = asides.filter(|path| is_aside(path)).collect();
+        assert!(asides.iter().any(|aside| Manifest::of(aside) == content), "{when}: {asides:?}");
+        row.done();
+    }
 }
 
 /// A fork touches no file of its work tree, and what it has begun to make elsewhere is finished or

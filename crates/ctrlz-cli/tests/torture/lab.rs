@@ -6,12 +6,23 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::checker::{self, Holds as _};
 use crate::disk::{Disk, Mount};
 use crate::manifest::Manifest;
 
 pub(crate) use xtask::sized;
+
+/// Ends the threads that repeat something while a flag is set, also because a test fails: a scope
+/// waits for its threads.
+pub(crate) struct StopOnDrop<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
 
 /// Whether the test runs as root; says so if it does not.
 pub(crate) fn is_root() -> bool {
@@ -131,7 +142,7 @@ enum Threads {
 pub(crate) struct Lab {
     pub(crate) work: PathBuf,
     pub(crate) data: PathBuf,
-    home: PathBuf,
+    pub(crate) home: PathBuf,
     /// What stands before `ctrlz` on the command line.
     wrapper: Vec<String>,
     /// The number of the invariant to break on purpose.

@@ -27,6 +27,7 @@ mod corrupted;
 mod full;
 mod power;
 // Other processes: friends, writers, attackers.
+mod attacks;
 mod crowd;
 mod flip;
 mod holders;

@@ -14,8 +14,8 @@ use crate::checker;
 use crate::disk::Mount;
 use crate::flip::{CANARY, fill, flip};
 use crate::lab::{
-    Lab, as_nobody, command, copy_into, copy_tree, empty, ended, find, has, is_root, must, noise,
-    remove, run, sized,
+    Lab, StopOnDrop, as_nobody, command, copy_into, copy_tree, empty, ended, find, has, is_root,
+    must, noise, remove, run, sized,
 };
 use crate::manifest::Manifest;
 use crate::strace::{Fault, MUTATING, calls, run_with};
@@ -212,6 +212,7 @@ fn a_directory_elsewhere_that_is_swapped_for_a_link_never_leads_to_a_victim() {
     let before = Manifest::of(&victim);
     let go_on = AtomicBool::new(true);
     let flips = std::thread::scope(|scope| {
+        let stop = StopOnDrop(&go_on);
         let attack = || flip(&dir.join("d"), &other, &victim, &real, &go_on);
         let attacker = scope.spawn(attack);
         let begun = Instant::now();
@@ -228,7 +229,7 @@ fn a_directory_elsewhere_that_is_swapped_for_a_link_never_leads_to_a_victim() {
             checker::untouched(&lab, &victim, &before, CANARY).unwrap();
             round += 1;
         }
-        go_on.store(false, Ordering::Relaxed);
+        drop(stop);
         attacker.join().unwrap()
     });
     assert!(flips > sized(100, 100_000), "the attacker slept: {flips} flips");
@@ -251,6 +252,7 @@ fn a_version_elsewhere_that_an_undo_overwrites_is_always_in_the_store() {
     agent(&lab, "t1", &format!("echo agent > {at}/file; echo now > file"));
     let go_on = AtomicBool::new(true);
     let taken = std::thread::scope(|scope| {
+        let stop = StopOnDrop(&go_on);
         let writer = scope.spawn(|| {
             let mut taken = Vec::new();
             for number in 1000.. {
@@ -273,7 +275,7 @@ fn a_version_elsewhere_that_an_undo_overwrites_is_always_in_the_store() {
                 lab.ctrlz(args).is(&[0, 3, 4], "while a writer writes");
             }
         }
-        go_on.store(false, Ordering::Relaxed);
+        drop(stop);
         writer.join().unwrap()
     });
     assert!(!taken.is_empty(), "nothing was overwritten");
@@ -343,12 +345,13 @@ fn a_directory_elsewhere_that_cannot_be_written_is_left_whole() {
         &format!("chmod -R u+w {at}/d; echo more >> {at}/d/a; echo more >> {at}/d/locked/b"),
         &as_nobody(),
     );
-    must("chmod", &["555", &format!("{at}/d/locked")]);
+    // One that only is read-only is made writable meanwhile.
+    must("chown", &["0:0", &format!("{at}/d/locked")]);
     let now = Manifest::of(&dir);
     lab.ctrlz(&["undo", "--outside"]).is(&[3], "a locked directory");
     Manifest::of(&dir).assert_is(&now, "a locked directory");
     assert_no_temporary_names(&dir, "a locked directory");
-    must("chmod", &["755", &format!("{at}/d/locked")]);
+    must("chown", &["65534:65534", &format!("{at}/d/locked")]);
     lab.ctrlz(&["undo", "--outside"]).ok();
     assert_eq!(std::fs::read(dir.join("d/a")).unwrap(), b"now\n");
     assert_eq!(std::fs::read(dir.join("d/locked/b")).unwrap(), b"now\n");

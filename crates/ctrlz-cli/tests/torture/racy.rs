@@ -1,11 +1,13 @@
 //! Changes that timestamps hide.
 
+use std::os::unix::fs::FileExt as _;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use xtask::Row;
+use xtask::{Random, Row};
 
 use crate::disk::{Disk, Kind, can_mount};
-use crate::lab::{Lab, fresh_dir, must, sized};
+use crate::lab::{Lab, StopOnDrop, fresh_dir, must, sized};
 
 /// Asserts that a fresh snapshot holds exactly what the work tree holds.
 #[track_caller]
@@ -45,6 +47,63 @@ fn a_rewrite_of_the_same_size_within_a_tick_is_seen() {
             row.borrow_mut().done();
         }
     });
+}
+
+/// On a file system that copies by sharing blocks, a file is captured as it is at one moment. The
+/// writer changes its first and its last bytes together, a hundred times while it is read.
+#[test]
+fn a_large_file_is_captured_while_it_is_written() {
+    const BYTES: usize = 48 << 20;
+    if !can_mount(Kind::Xfs) {
+        return;
+    }
+    let dir = fresh_dir();
+    let disk = Disk::new(Kind::Xfs, "400M", &dir.path().join("disk"));
+    let (work, data) = (disk.path().join("work"), disk.path().join("data"));
+    let lab = Lab::with(dir, work, data).on(vec![disk]);
+    let mut bytes = vec![0_u8; BYTES];
+    let mut random = Random::new("a large file");
+    bytes.iter_mut().for_each(|byte| *byte = random.below(256) as u8);
+    lab.write("big", &bytes);
+    let file = std::fs::File::options().write(true).open(lab.work.join("big")).unwrap();
+    let (go_on, writes) = (AtomicBool::new(true), AtomicU64::new(0));
+    let tracked = std::thread::scope(|scope| {
+        let stop = StopOnDrop(&go_on);
+        scope.spawn(|| {
+            while go_on.load(Ordering::Relaxed) {
+                let number = writes.fetch_add(1, Ordering::Relaxed).to_le_bytes();
+                file.write_all_at(&number, 0).unwrap();
+                file.write_all_at(&number, BYTES as u64 - 8).unwrap();
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        let tracked = lab.ctrlz(&["track", "--json", "--", "big"]);
+        drop(stop);
+        tracked
+    });
+    let tracked: serde_json::Value = serde_json::from_str(&tracked.ok().stdout).unwrap();
+    assert_eq!(tracked["skipped"], serde_json::json!([]), "{tracked}");
+    assert!(writes.into_inner() > 20, "the writer hardly wrote");
+    let named = format!("{}:big", tracked["hash"].as_str().unwrap());
+    let copy = lab.dir().join("copy");
+    let shown = lab.store_git(&["cat-file", "-s", &named]).ok().stdout;
+    assert_eq!(shown.trim(), BYTES.to_string());
+    must(
+        "sh",
+        &[
+            "-c",
+            &format!(
+                "git --git-dir='{}' cat-file blob {named} > '{}'",
+                lab.store().display(),
+                copy.display()
+            ),
+        ],
+    );
+    let found = std::fs::read(copy).unwrap();
+    let number = |at: &[u8]| u64::from_le_bytes(at.try_into().unwrap());
+    let (first, last) = (number(&found[..8]), number(&found[BYTES - 8..]));
+    // The copy may be made between the two writes.
+    assert!(first == last || first == last + 1, "{first} at the start, {last} at the end");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use xtask::Row;
 
-use crate::lab::{Lab, command, has, run, sized};
+use crate::lab::{Lab, StopOnDrop, command, has, run, sized};
 
 /// Clones of one repository: they have its first commit, so they share a store.
 fn clones(lab: &Lab, count: usize) -> Vec<PathBuf> {
@@ -58,6 +58,7 @@ fn eight_work_trees_on_one_store_survive_gc_in_a_loop() {
     let go_on = AtomicBool::new(true);
     let (tracked, others, collected) = std::thread::scope(|scope| {
         let (lab, go_on) = (&lab, &go_on);
+        let stop = StopOnDrop(go_on);
         let workers: Vec<_> =
             trees.iter().map(|dir| scope.spawn(move || work(lab, dir, go_on))).collect();
         let others = |args: &'static [&'static str]| {
@@ -74,7 +75,7 @@ fn eight_work_trees_on_one_store_survive_gc_in_a_loop() {
         while begun.elapsed() < Duration::from_secs(sized(5, 60)) {
             std::thread::sleep(Duration::from_millis(50));
         }
-        go_on.store(false, Ordering::Relaxed);
+        drop(stop);
         let tracked: Vec<Vec<(String, String)>> =
             workers.into_iter().map(|worker| worker.join().unwrap()).collect();
         let others: u64 = rehash.into_iter().map(|other| other.join().unwrap()).sum();

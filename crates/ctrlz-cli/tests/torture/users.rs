@@ -1,9 +1,10 @@
 //! Other users, other permissions, fewer resources.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::time::Duration;
 
 use crate::disk::Mount;
-use crate::lab::{Lab, command, find, has, is_root, must, noise, run};
+use crate::lab::{Lab, command, ended, find, has, is_root, must, noise, run, sized, start};
 use crate::manifest::Manifest;
 
 fn nobodys_lab() -> Option<Lab> {
@@ -70,7 +71,7 @@ fn an_unreadable_file_is_reported_and_survives_a_restore() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_written_rolls_the_restore_back() {
+fn a_restore_leaves_and_reports_a_directory_that_cannot_be_written() {
     let Some(lab) = nobodys_lab() else { return };
     for path in ["a", "locked/b", "z"] {
         write_as_nobody(&lab, path, "then");
@@ -79,12 +80,15 @@ fn a_directory_that_cannot_be_written_rolls_the_restore_back() {
     for path in ["a", "locked/b", "z"] {
         write_as_nobody(&lab, path, "now");
     }
-    lab.chmod("locked", 0o555);
+    std::os::unix::fs::chown(lab.work.join("locked"), Some(0), Some(0)).unwrap();
     lab.track();
-    let now = lab.manifest();
-    let ended = lab.ctrlz(&["restore", "--exact", &then]);
-    assert!(ended.code().is_some_and(|code| code != 0), "{ended:?}");
-    lab.manifest().assert_is(&now, "a locked directory");
+    let ended = lab.ctrlz(&["restore", "--exact", &then]).is(&[3], "a locked directory");
+    assert!(ended.stdout.contains("locked/b"), "{ended:?}");
+    let read = |path: &str| std::fs::read_to_string(lab.work.join(path)).unwrap();
+    assert_eq!(
+        (read("a"), read("locked/b"), read("z")),
+        ("then".into(), "now".into(), "then".into())
+    );
     lab.assert_tidy("a locked directory");
 }
 
@@ -286,4 +290,105 @@ fn a_store_of_another_user_is_refused() {
     assert!(ended.code().is_some_and(|code| code != 0 && code != 101), "{ended:?}");
     std::fs::set_permissions(&store, std::fs::Permissions::from_mode(0o700)).unwrap();
     Manifest::of(&lab.data).assert_is(&before, "a store of another user");
+}
+
+/// A directory of the user's that a step made read-only stops no undo, and is read-only again after
+/// redo.
+#[test]
+fn read_only_directories_are_undone_and_redone() {
+    let scripts = [
+        "mkdir -p mod/x; echo 1 > mod/x/1; chmod 555 mod/x; echo 2 > file",
+        "echo 2 > dir/1; chmod 555 dir",
+        "chmod 755 closed; echo 2 > closed/1; echo 3 > closed/2; chmod 555 closed",
+        "chmod 755 closed; rm -r closed; echo 2 > file",
+    ];
+    for script in scripts {
+        let Some(lab) = nobodys_lab() else { return };
+        for path in ["file", "dir/1", "closed/1"] {
+            write_as_nobody(&lab, path, "1\n");
+        }
+        lab.chmod("closed", 0o555);
+        let before = lab.manifest();
+        lab.ctrlz(&["run", "--", "sh", "-c", script]).is(&[0], script);
+        let after = lab.manifest();
+        for _ in 0..2 {
+            lab.ctrlz(&["undo", "--dry-run"]).is(&[0], script);
+            lab.ctrlz(&["undo"]).is(&[0], script);
+            lab.manifest().assert_is(&before, &format!("undo of {script}"));
+            lab.ctrlz(&["redo"]).is(&[0], script);
+            lab.manifest().assert_is(&after, &format!("redo of {script}"));
+        }
+    }
+}
+
+/// A directory of another user's is left and reported, and the rest is undone.
+#[test]
+fn read_only_directories_of_other_users_are_left_and_reported() {
+    let Some(lab) = nobodys_lab() else { return };
+    write_as_nobody(&lab, "file", "1\n");
+    write_as_nobody(&lab, "dir/1", "1\n");
+    lab.ctrlz(&["run", "--", "sh", "-c", "echo 2 > dir/1; echo 2 > file"]).ok();
+    std::os::unix::fs::chown(lab.work.join("dir"), Some(0), Some(0)).unwrap();
+    lab.ctrlz(&["undo", "--dry-run"]).is(&[3], "dry run");
+    let undone = lab.ctrlz(&["undo"]).is(&[3], "undo");
+    assert!(undone.stdout.contains("dir/1: its directory cannot be written"), "{undone:?}");
+    assert_eq!(std::fs::read_to_string(lab.work.join("file")).unwrap(), "1\n");
+    std::os::unix::fs::chown(lab.work.join("dir"), Some(65534), Some(65534)).unwrap();
+    lab.ctrlz(&["undo", "--", "dir/1"]).is(&[0], "again");
+    assert_eq!(std::fs::read_to_string(lab.work.join("dir/1")).unwrap(), "1\n");
+}
+
+/// Files under a mount are reported, and undone once they are visible again.
+#[test]
+fn files_under_a_later_mount_are_reported_and_undone_when_it_is_gone() {
+    if !is_root() {
+        return;
+    }
+    let lab = Lab::new();
+    lab.write("a", "1\n");
+    lab.ctrlz(&["run", "--", "sh", "-c", "mkdir m; echo 1 > m/1; echo 2 > a"]).ok();
+    let mount = Mount::new(&["-t", "tmpfs", "tmpfs"], &lab.work.join("m"));
+    let undone = lab.ctrlz(&["undo"]).is(&[3], "mounted");
+    assert!(undone.stdout.contains("m/1"), "{undone:?}");
+    drop(mount);
+    lab.ctrlz(&["undo"]).is(&[0], "again");
+    assert!(!lab.work.join("m").exists());
+}
+
+/// A kill at any moment leaves no directory writable that was read-only, and the next command
+/// brings everything to the state before or after the undo.
+#[test]
+fn a_killed_undo_leaves_read_only_directories_as_they_were() {
+    let Some(lab) = nobodys_lab() else { return };
+    for path in ["file", "closed/1", "closed/2", "other/1"] {
+        write_as_nobody(&lab, path, "1\n");
+    }
+    lab.chmod("closed", 0o555);
+    lab.track();
+    let script = "chmod 755 closed; echo 2 | tee file closed/1 closed/2 other/1; echo 3 > closed/3; \
+                  chmod 555 closed other";
+    let before = lab.manifest();
+    lab.ctrlz(&["run", "--", "sh", "-c", script]).ok();
+    let after = lab.manifest();
+    let mut was_killed = 0;
+    for round in 0..sized(40, 1_000) {
+        let mut undo = start(&mut lab.command(&["undo"]));
+        std::thread::sleep(Duration::from_micros(round * 977 % 40_000));
+        // It may have ended already.
+        drop(undo.kill());
+        was_killed += u64::from(ended(undo).is_killed());
+        lab.ctrlz(&["track"]).ok();
+        let now = lab.manifest();
+        let is_undone = now.difference(&before).is_empty();
+        assert!(
+            is_undone || now.difference(&after).is_empty(),
+            "{round}: {}",
+            now.difference(&after)
+        );
+        if is_undone {
+            lab.ctrlz(&["redo"]).is(&[0], "after a kill");
+            lab.manifest().assert_is(&after, "redone");
+        }
+    }
+    assert!(was_killed > 0, "no undo was killed");
 }

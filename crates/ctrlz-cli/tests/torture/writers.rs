@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use xtask::Row;
 
 use crate::checker;
-use crate::lab::{Lab, sized};
+use crate::lab::{Lab, StopOnDrop, sized};
 
 /// One version of the file: long enough that a torn one would show.
 fn version(number: u64) -> Vec<u8> {
@@ -47,6 +47,7 @@ fn a_version_that_a_restore_overwrites_is_always_in_a_snapshot() {
     let mut row = Row::of(4, "versions overwritten by restores under a writer");
     let go_on = AtomicBool::new(true);
     let (taken, done) = std::thread::scope(|scope| {
+        let stop = StopOnDrop(&go_on);
         let writer = scope.spawn(|| keep_writing(&lab, &go_on));
         let begun = Instant::now();
         let mut done = 0;
@@ -55,7 +56,7 @@ fn a_version_that_a_restore_overwrites_is_always_in_a_snapshot() {
             let ended = lab.ctrlz(&["restore", hash]).is(&[0, 3, 5], "restore while writing");
             done += u64::from(ended.code() == Some(0));
         }
-        go_on.store(false, Ordering::Relaxed);
+        drop(stop);
         (writer.join().unwrap(), done)
     });
     lab.track();

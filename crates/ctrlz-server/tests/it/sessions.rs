@@ -68,3 +68,34 @@ fn what_is_not_there_is_not_found() {
         assert_eq!((reply.status, reply.kind().as_str()), (400, "invalid_params"), "{body}");
     }
 }
+
+#[test]
+fn a_session_of_two_projects_needs_the_project_named() {
+    let lab = Lab::new();
+    let other = lab.dir.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    let options = ctrlz::Options::new(lab.dir.path().join("data"));
+    let workspace = ctrlz::Workspace::open(&other, options).unwrap();
+    step(&workspace, "s1", "m1", || std::fs::write(other.join("c.txt"), "other\n").unwrap());
+    let added = lab.add_through_socket(&other);
+    let revert = json!({ "messageID": "m1" });
+    for reply in [
+        lab.get("/session/s1/diff"),
+        lab.post("/session/s1/revert", &revert),
+        lab.post("/session/s1/unrevert", &json!({})),
+    ] {
+        assert_eq!((reply.status, reply.kind().as_str()), (400, "invalid_params"), "{reply:?}");
+        let projects = &reply.json()["error"]["details"]["projects"];
+        assert_eq!(*projects, json!([lab.project, added]));
+    }
+    assert_eq!(lab.read("a.txt"), "one\ntwo\n", "nothing was reverted");
+    let diff = lab.get(&format!("/session/s1/diff?project={added}")).json();
+    assert_eq!(diff["diffs"][0]["file"], "c.txt");
+    let done = lab.post(&format!("/session/s1/revert?project={added}"), &revert);
+    assert_eq!(done.status, 200, "{done:?}");
+    assert!(!other.join("c.txt").exists());
+    assert_eq!(lab.read("a.txt"), "one\ntwo\n", "the other project is as it was");
+    let unknown = lab.get("/session/s1/diff?project=0123456789abcdef");
+    assert_eq!((unknown.status, unknown.kind().as_str()), (404, "no_such_project"));
+    assert_eq!(lab.get("/session/s1/diff?other=1").status, 400);
+}

@@ -12,8 +12,14 @@ use crate::snapshot::{
     Exists, FileAt, FileContent, Files, ListedFile, Shown, SnapshotInfo, Status, Verification,
 };
 
-const UNKNOWN_OR_OUTSIDE: &[&str] =
-    &["not_a_hash", "unknown_snapshot", "purged", "not_a_snapshot", "not_a_tree_path"];
+const UNKNOWN_OR_OUTSIDE: &[&str] = &[
+    "not_a_hash",
+    "unknown_snapshot",
+    "being_imported",
+    "purged",
+    "not_a_snapshot",
+    "not_a_tree_path",
+];
 
 pub(super) fn table() -> Vec<Method> {
     let reads = Access::Reads;
@@ -25,6 +31,7 @@ pub(super) fn table() -> Vec<Method> {
             &[
                 "not_a_hash",
                 "unknown_snapshot",
+                "being_imported",
                 "purged",
                 "not_a_snapshot",
                 "not_a_tree_path",
@@ -88,7 +95,7 @@ struct ShowParams {
 fn show(call: &Call<'_>, params: &ShowParams) -> Result<Shown, WireError> {
     let ShowParams { hash, path, offset, max_bytes } = params;
     match path.clone() {
-        None => Ok(Shown::Snapshot(SnapshotInfo::of(call.workspace, hash.id()?)?)),
+        None => Ok(Shown::Snapshot(SnapshotInfo::of(call.workspace, call.snapshot(hash)?)?)),
         Some(path) => {
             let (hash, offset, max_bytes) = (hash.clone(), *offset, *max_bytes);
             content(call, &FileParams { hash, path, offset, max_bytes }).map(Shown::File)
@@ -112,7 +119,7 @@ pub(super) struct FileParams {
 }
 
 fn content(call: &Call<'_>, params: &FileParams) -> Result<FileContent, WireError> {
-    let id = params.hash.id()?;
+    let id = call.snapshot(&params.hash)?;
     let path = call.file(&params.path)?;
     let bytes = call.workspace.file_at(&id, &path)?;
     let max_bytes = params.max_bytes.unwrap_or(DEFAULT_MAX_BYTES);
@@ -121,7 +128,7 @@ fn content(call: &Call<'_>, params: &FileParams) -> Result<FileContent, WireErro
 
 fn get_file_at(call: &Call<'_>, params: &FileParams) -> Result<FileAt, WireError> {
     let path = call.file(&params.path)?;
-    let presence = call.workspace.file_exists_at(&params.hash.id()?, &path)?.into();
+    let presence = call.workspace.file_exists_at(&call.snapshot(&params.hash)?, &path)?.into();
     let file = match presence {
         crate::snapshot::Presence::Present => Some(content(call, params)?),
         crate::snapshot::Presence::Absent | crate::snapshot::Presence::Unknown => None,
@@ -141,7 +148,7 @@ struct ExistsParams {
 
 fn file_exists_at(call: &Call<'_>, params: &ExistsParams) -> Result<Exists, WireError> {
     let path = call.file(&params.path)?;
-    let presence = call.workspace.file_exists_at(&params.hash.id()?, &path)?;
+    let presence = call.workspace.file_exists_at(&call.snapshot(&params.hash)?, &path)?;
     Ok(Exists { exists: presence == ctrlz::Presence::Present, presence: presence.into() })
 }
 
@@ -162,7 +169,7 @@ struct ListParams {
 }
 
 fn list_files(call: &Call<'_>, params: &ListParams) -> Result<Files, WireError> {
-    let hash = params.hash.id()?;
+    let hash = call.snapshot(&params.hash)?;
     let paths = call.paths(&params.paths)?;
     let mut files = call.workspace.files(&hash)?;
     files.retain(|file| paths.is_empty() || paths.iter().any(|path| file.path.is_within(path)));

@@ -14,9 +14,16 @@ use crate::snapshot::{
     is_complete,
 };
 
-const UNKNOWN: &[&str] = &["not_a_hash", "unknown_snapshot", "purged", "not_a_snapshot"];
-const UNKNOWN_OR_OUTSIDE: &[&str] =
-    &["not_a_hash", "unknown_snapshot", "purged", "not_a_snapshot", "not_a_tree_path"];
+const UNKNOWN: &[&str] =
+    &["not_a_hash", "unknown_snapshot", "being_imported", "purged", "not_a_snapshot"];
+const UNKNOWN_OR_OUTSIDE: &[&str] = &[
+    "not_a_hash",
+    "unknown_snapshot",
+    "being_imported",
+    "purged",
+    "not_a_snapshot",
+    "not_a_tree_path",
+];
 
 pub(super) fn table() -> Vec<Method> {
     vec![
@@ -93,7 +100,7 @@ struct PatchParams {
 }
 
 fn patch(call: &Call<'_>, params: &PatchParams) -> Result<Patch, WireError> {
-    let hash = params.hash.id()?;
+    let hash = call.snapshot(&params.hash)?;
     let root = call.workspace.root();
     let path = |path: &ctrlz::TreePath| match params.relative {
         true => path.into(),
@@ -125,7 +132,7 @@ struct Later {
 /// The snapshot that was named, or the present state, recorded now.
 fn later(call: &Call<'_>, from: &ObjectId, to: Option<&Hash>) -> Result<Later, WireError> {
     if let Some(to) = to {
-        return Ok(Later { to: to.id()?, complete: true, skipped: Vec::new() });
+        return Ok(Later { to: call.snapshot(to)?, complete: true, skipped: Vec::new() });
     }
     // An unknown hash must not cost a snapshot.
     call.workspace.check_snapshot(from)?;
@@ -157,7 +164,7 @@ pub(super) struct CompareParams {
 }
 
 fn changes(call: &Call<'_>, params: &CompareParams) -> Result<Changes, WireError> {
-    let from = params.from.id()?;
+    let from = call.snapshot(&params.from)?;
     let paths = call.paths(&params.paths)?;
     let Later { to, .. } = later(call, &from, params.to.as_ref())?;
     let mut changes = call.workspace.changes(&from, &to)?;
@@ -169,7 +176,7 @@ fn changes(call: &Call<'_>, params: &CompareParams) -> Result<Changes, WireError
 }
 
 fn diffs(call: &Call<'_>, params: &CompareParams) -> Result<Compared, WireError> {
-    let from = params.from.id()?;
+    let from = call.snapshot(&params.from)?;
     let paths = call.paths(&params.paths)?;
     let Later { to, .. } = later(call, &from, params.to.as_ref())?;
     let diffs = call.workspace.diff_full(&from, &to, &paths)?;

@@ -286,7 +286,7 @@ fn begin_step(call: &Call<'_>, params: &BeginParams) -> Result<StepBegun, WireEr
     };
     let paths = params.paths.iter().map(|path| call.file(path));
     let mut paths = paths.collect::<Result<Vec<_>, _>>()?;
-    let Reach { inside, outside, only_named, starts_agent } = reach(call, params);
+    let Reach { inside, outside, only_named, starts_agent } = reach(call, params)?;
     paths.extend(inside);
     let owner = call.owner.filter(|_| !params.detached);
     // An agent that speaks rpc has started this process, and starts its tools beside it.
@@ -317,14 +317,19 @@ fn begin_step(call: &Call<'_>, params: &BeginParams) -> Result<StepBegun, WireEr
 }
 
 /// What the tool names beyond `paths`.
-fn reach(call: &Call<'_>, params: &BeginParams) -> Reach {
+fn reach(call: &Call<'_>, params: &BeginParams) -> Result<Reach, WireError> {
     let root = call.workspace.root();
     let dir = params.cwd.as_ref().or(call.dir.as_ref()).map(|dir| root.join(dir.as_path()));
+    dir.iter().try_for_each(|dir| call.host.check_named(dir))?;
     let dir = dir.and_then(|dir| dir.canonicalize().ok()).unwrap_or_else(|| root.to_owned());
-    let files = params.files.iter().map(|file| file.as_path().to_owned()).collect();
+    let files: Vec<_> = params.files.iter().map(|file| file.as_path().to_owned()).collect();
+    call.host.check_named(&dir)?;
+    files.iter().try_for_each(|file| call.host.check_named(&dir.join(file)))?;
     let (name, commands) = (params.tool.clone(), params.commands.clone());
     let tool = Tool { name, dir, files, commands };
-    call.agents.map(|agents| agents.reach(&tool)).unwrap_or_default()
+    let reach = call.agents.map(|agents| agents.reach(&tool)).unwrap_or_default();
+    reach.outside.iter().try_for_each(|path| call.host.check_named(path))?;
+    Ok(reach)
 }
 
 /// A step that ends.

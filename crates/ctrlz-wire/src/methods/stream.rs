@@ -71,7 +71,7 @@ impl Stream {
             }),
             Stream::File => with_call(params, context, |call, params: &FileParams| {
                 let path = call.file(&params.path)?;
-                let bytes = call.workspace.file_at(&params.hash.id()?, &path)?;
+                let bytes = call.workspace.file_at(&call.snapshot(&params.hash)?, &path)?;
                 if sink(Vec::new()) == Wanted::More {
                     sink(bytes);
                 }
@@ -84,7 +84,7 @@ impl Stream {
 fn between(call: &Call<'_>, params: &CompareParams) -> Result<Diffs, WireError> {
     let to = params.to.as_ref().ok_or_else(|| WireError::invalid_params("`to` is missing"))?;
     let paths = call.paths(&params.paths)?;
-    Ok(call.workspace.diff_full(&params.from.id()?, &to.id()?, &paths)?)
+    Ok(call.workspace.diff_full(&call.snapshot(&params.from)?, &call.snapshot(to)?, &paths)?)
 }
 
 fn texts(call: &Call<'_>, mut diffs: Diffs, sink: Sink<'_>) -> Result<(), WireError> {

@@ -12,6 +12,7 @@ use crate::put_back::{Plan, RestoreReport};
 const OF_PLANS: &[&str] = &[
     "not_a_hash",
     "unknown_snapshot",
+    "being_imported",
     "purged",
     "unknown_operation",
     "not_a_snapshot",
@@ -21,6 +22,7 @@ const OF_PLANS: &[&str] = &[
 const OF_RESTORES: &[&str] = &[
     "not_a_hash",
     "unknown_snapshot",
+    "being_imported",
     "purged",
     "unknown_operation",
     "not_a_snapshot",
@@ -127,7 +129,11 @@ impl RestoreParams {
             by_person: self.by_person,
             expected_plan: expected(self.plan.as_ref())?,
         };
-        Ok((self.hash.0.parse()?, options))
+        let point: Point = self.hash.0.parse()?;
+        if let Point::Snapshot(hash) = &point {
+            call.host.check_snapshot(call.workspace, hash)?;
+        }
+        Ok((point, options))
     }
 }
 
@@ -211,7 +217,10 @@ struct PatchParam {
 fn patches(call: &Call<'_>, params: &RevertParams) -> Result<Vec<PatchToRevert>, WireError> {
     let read = |patch: &PatchParam| {
         let files = patch.files.iter().map(|file| call.file(file));
-        Ok(PatchToRevert { hash: patch.hash.id()?, files: files.collect::<Result<_, _>>()? })
+        Ok(PatchToRevert {
+            hash: call.snapshot(&patch.hash)?,
+            files: files.collect::<Result<_, _>>()?,
+        })
     };
     // A patch without files says nothing, also where it was made while snapshots were disabled.
     params.patches.iter().filter(|patch| !patch.files.is_empty()).map(read).collect()

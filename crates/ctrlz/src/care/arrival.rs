@@ -12,15 +12,15 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::compare::MAX_PATHS;
 use crate::error::Error;
-use crate::fs::private::read_small;
+use crate::fs::private::{self, Durable, read_small};
 use crate::git::{EntryKind, Kind, ObjectId, Tree};
+use crate::log::{LogIndex, Operation, WorkTree, companion_before, read_companion, read_operation};
+use crate::pack::Objects;
 use crate::path::{TreePath, join};
 use crate::scan::Progress;
-use crate::store::{
-    Incoming, LogIndex, Objects, Operation, Store, Tombstones, WorkTree, companion_before,
-    read_companion, read_operation,
-};
+use crate::store::{Incoming, Store, Tombstones};
 
 /// Where refs lie in a file and on a server, whatever the prefix is here.
 pub(super) const SHARED: &str = "refs/ctrlz/";
@@ -51,6 +51,15 @@ pub(super) struct Arrival {
     others: BTreeMap<String, ObjectId>,
     /// Companions, by the rest of their names.
     private: BTreeMap<String, ObjectId>,
+}
+
+impl Arrival {
+    /// Returns the objects that its refs name, as far as they were checked.
+    pub(super) fn roots(&self, checker: &Checker<'_>) -> Vec<ObjectId> {
+        let others = self.others.values().filter(|id| checker.has(id));
+        let logs = self.log.iter().chain(self.past.values()).chain(others);
+        logs.chain(self.private.values()).copied().collect()
+    }
 }
 
 /// What is to be done about an arrival.
@@ -124,6 +133,10 @@ pub(super) struct Checker<'a> {
     purged: BTreeSet<TreePath>,
     progress: &'a Progress,
     trees: HashSet<ObjectId>,
+    /// The trees in each tree that was checked, and the number of its own files.
+    inner: HashMap<ObjectId, (Vec<ObjectId>, u64)>,
+    /// The height of each tree, and the number of files in all of it.
+    shapes: HashMap<ObjectId, (u64, u64)>,
     blobs: HashSet<ObjectId>,
     /// Commits that were checked, and their operations' ids.
     commits: HashMap<ObjectId, String>,
@@ -138,9 +151,19 @@ impl<'a> Checker<'a> {
         progress: &'a Progress,
     ) -> Result<Checker<'a>, Error> {
         let tombstones = Tombstones::load(store)?;
-        let (purged, trees, blobs, commits) = Default::default();
-        let newest = None;
-        Ok(Checker { store, objects, tombstones, purged, progress, trees, blobs, commits, newest })
+        Ok(Checker {
+            store,
+            objects,
+            tombstones,
+            progress,
+            purged: BTreeSet::new(),
+            trees: HashSet::new(),
+            inner: HashMap::new(),
+            shapes: HashMap::new(),
+            blobs: HashSet::new(),
+            commits: HashMap::new(),
+            newest: None,
+        })
     }
 
     /// Refuses what came from `from` if it has purged content that the store does not hold again.
@@ -270,6 +293,9 @@ impl<'a> Checker<'a> {
                 Ok(tree) => tree,
                 Err(refusal) => return Ok(Err(refusal)),
             };
+            let inner = tree.iter().filter(|entry| entry.kind.is_tree()).map(|entry| entry.id);
+            let files = tree.iter().filter(|entry| !entry.kind.is_tree()).count() as u64;
+            self.inner.insert(id, (inner.collect(), files));
             for entry in tree.iter() {
                 let path = join(&at, entry.name);
                 if entry.kind.is_tree() {
@@ -291,7 +317,41 @@ impl<'a> Checker<'a> {
                 }
             }
         }
-        Ok(Ok(()))
+        Ok(self.shape(root).map(drop))
+    }
+
+    /// Returns the height of a tree and the number of its files, each of its inner trees counted as
+    /// often as it occurs. Refuses a tree that would exhaust time or memory: a few kilobytes can
+    /// describe thousands of nested directories, or billions of files.
+    fn shape(&mut self, root: ObjectId) -> Result<(u64, u64), Refusal> {
+        const MAX_HEIGHT: u64 = 1_000;
+        let mut work = vec![(root, false)];
+        while let Some((id, is_ready)) = work.pop() {
+            if self.shapes.contains_key(&id) {
+                continue;
+            }
+            let Some((inner, files)) = self.inner.get(&id) else {
+                // The empty tree.
+                self.shapes.insert(id, (0, 0));
+                continue;
+            };
+            if !is_ready {
+                work.push((id, true));
+                work.extend(inner.iter().map(|inner| (*inner, false)));
+                continue;
+            }
+            let shapes = inner.iter().filter_map(|inner| self.shapes.get(inner));
+            let height = 1 + shapes.clone().map(|(height, _)| *height).max().unwrap_or(0);
+            let paths = shapes.fold(*files, |sum, (_, paths)| sum.saturating_add(*paths));
+            if height > MAX_HEIGHT {
+                return Err(format!("tree {id} has more than {MAX_HEIGHT} nested directories"));
+            }
+            if paths > MAX_PATHS {
+                return Err(format!("tree {id} has more than {MAX_PATHS} paths"));
+            }
+            self.shapes.insert(id, (height, paths));
+        }
+        Ok(self.shapes.get(&root).copied().unwrap_or_default())
     }
 
     /// Refuses the target of a symlink that no file system accepts: it would keep every restore of its
@@ -332,6 +392,11 @@ impl<'a> Checker<'a> {
     pub(super) fn matches(&self, manifest: &super::export::Manifest) -> bool {
         let newest = self.newest.as_ref().map(|newest| newest.snapshot);
         self.commits.len() as u64 == manifest.operations && newest == Some(manifest.snapshot)
+    }
+
+    /// Checks a snapshot that no operation names.
+    pub(super) fn snapshot(&mut self, root: ObjectId) -> Result<Result<(), Refusal>, Error> {
+        self.tree(root)
     }
 
     /// Whether a commit was checked.
@@ -389,15 +454,38 @@ pub(super) fn adopt(
 }
 
 /// Where a log came from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct From {
     pub(super) from: String,
+    /// The work trees that it was pulled or imported into; empty if an earlier version noted it.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(super) into: BTreeSet<String>,
 }
 
 impl From {
     pub(super) fn of(work_tree: &WorkTree) -> Option<From> {
         let bytes = read_small(&work_tree.source_path(), 1 << 16).ok().flatten()?;
         serde_json::from_slice(&bytes).ok()
+    }
+
+    /// Whether the log was pulled or imported into a work tree. Where that is not noted, it may
+    /// have been any work tree of the store.
+    pub(super) fn is_for(&self, work_tree: &str) -> bool {
+        self.into.is_empty() || self.into.contains(work_tree)
+    }
+
+    /// Notes that a log came `from` somewhere into the work tree `into`. The caller holds the lock
+    /// of the log.
+    pub(super) fn note(log: &WorkTree, from: &str, into: &str) -> Result<(), Error> {
+        let known = From::of(log);
+        // An earlier version did not note the work trees; none of them may lose the log.
+        let is_for_all = known.as_ref().is_some_and(|known| known.into.is_empty());
+        let mut note = From { from: from.to_owned(), ..known.unwrap_or_default() };
+        if !is_for_all {
+            note.into.insert(into.to_owned());
+        }
+        let bytes = serde_json::to_vec(&note).expect("plain data has a JSON form");
+        Ok(private::replace(&log.source_path(), &bytes, Durable::Yes)?)
     }
 }
 

@@ -7,10 +7,12 @@ use serde::Serialize;
 use crate::error::Error;
 use crate::fs::disk_use;
 use crate::git::ObjectId;
+use crate::log::{Operation, read_operation};
 use crate::path::{TreePath, join};
+use crate::record::QuotaUse;
 use crate::scan::Progress;
-use crate::store::{Lock, Operation, Sharing, Store, read_operation};
-use crate::workspace::{QuotaUse, Workspace};
+use crate::store::{Lock, Sharing, Store};
+use crate::workspace::Workspace;
 
 const DAY_MILLIS: u64 = 24 * 3600 * 1000;
 
@@ -86,7 +88,7 @@ impl Workspace {
             quarantine_bytes: if quarantine.is_dir() { disk_use(&quarantine)? } else { 0 },
             unused_bytes: packed.saturating_sub(used),
             operations: operations.len() as u64,
-            quota: self.quota_use(store.path())?,
+            quota: self.context().quota_use(store.path())?,
             consumers,
             days: tally.days.into_iter().map(|(day, bytes)| Growth { day, bytes }).collect(),
         })
@@ -140,7 +142,7 @@ impl<'a> Tally<'a> {
         let mut work = vec![(operation.snapshot, Vec::new())];
         if let Some(companion) = operation.meta.companion
             && self.count(companion, day).is_some()
-            && let Ok(kept) = crate::store::read_companion(&self.store.objects, &companion)
+            && let Ok(kept) = crate::log::read_companion(&self.store.objects, &companion)
         {
             work.push((kept.tree, Vec::new()));
         }

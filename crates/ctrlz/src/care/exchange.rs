@@ -9,8 +9,9 @@ use serde::Serialize;
 use crate::error::Error;
 use crate::fs::private::{self, Durable, read_small};
 use crate::git::ObjectId;
+use crate::log::WorkTree;
 use crate::scan::Progress;
-use crate::store::{Incoming, Lock, Sharing, Store, WorkTree};
+use crate::store::{Incoming, Lock, Sharing, Store};
 use crate::workspace::{Point, Workspace};
 
 use super::arrival::{
@@ -51,6 +52,8 @@ pub struct Push {
 pub struct Exchange {
     store: Store,
     incoming: Incoming,
+    /// The log of the work tree that exchanges.
+    into: String,
     _shared: Lock,
 }
 
@@ -183,14 +186,22 @@ impl Workspace {
         Ok(new_claim.work_tree)
     }
 
+    /// Makes room for git to push from. Nothing that is reachable from this work tree's refs then
+    /// holds texts of the user's private ignore lists.
+    pub fn begin_push(&self) -> Result<Exchange, Error> {
+        self.withhold_private_lists()?;
+        self.begin_exchange()
+    }
+
     /// Makes room for what a server sends.
     pub fn begin_exchange(&self) -> Result<Exchange, Error> {
-        self.check_enabled()?;
-        let (store, _) = self.for_writing()?;
+        self.context().check_enabled()?;
+        let (store, work_tree) = self.for_writing()?;
         let patience = self.options().patience;
         let shared = Lock::take(&store.lock_path(), Sharing::Shared, patience)?;
         let incoming = Incoming::create(&store)?;
-        Ok(Exchange { store, incoming, _shared: shared })
+        let into = work_tree.id().to_owned();
+        Ok(Exchange { store, incoming, into, _shared: shared })
     }
 
     /// Checks what git fetched, and takes it over if all of it is sound.
@@ -216,20 +227,21 @@ impl Workspace {
         }
         publish(store, incoming, &checked)?;
         let mut pulled = Pulled::default();
+        let (into, patience) = (pull.into.as_str(), self.options().patience);
         for found in checked {
             let log = found.arrival.name.clone();
             let is_own = own.as_ref() == Some(&log);
             let here = WorkTree::named(store, &log);
             match found.fate {
-                Fate::Known => (),
+                Fate::Known if is_own || From::of(&here).is_none() => (),
+                Fate::Known => drop(note_from(store, &here, from, into, patience)?),
                 Fate::Diverged if is_own => (),
                 Fate::Diverged => pulled.diverged.push(log),
                 Fate::News(_) if is_own && here.last(store)?.is_some() => (),
                 Fate::News(operations) => {
-                    let patience = self.options().patience;
                     let _lock = match is_own {
                         true => here.lock(store, patience)?,
-                        false => note_from(store, &here, from, patience)?,
+                        false => note_from(store, &here, from, into, patience)?,
                     };
                     adopt(store, &here, &found.arrival, &checker)?;
                     let snapshot = found.newest.map(|newest| newest.snapshot);
@@ -246,7 +258,7 @@ impl Workspace {
         let mut logs = Vec::new();
         for name in store.logs()? {
             let work_tree = WorkTree::named(&store, &name);
-            let Some(From { from }) = From::of(&work_tree) else { continue };
+            let Some(From { from, .. }) = From::of(&work_tree) else { continue };
             // One that cannot be read must not hide the others.
             let Ok(Some(last)) = work_tree.last(&store) else { continue };
             logs.push(Log {

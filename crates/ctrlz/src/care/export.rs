@@ -12,14 +12,13 @@ use crate::error::Error;
 use crate::git::{
     Commit, EntryKind, Kind, ObjectId, TreeEntry, encode_commit, encode_tree, hash_object,
 };
+use crate::hold::absolute;
+use crate::log::{Operation, WorkTree, read_operation};
 use crate::outside::check_place;
 use crate::path::TreePath;
 use crate::scan::Progress;
-use crate::store::{
-    BundleContents, Extra, Live, Lock, Operation, Sharing, Store, WorkTree, read_operation,
-    write_bundle,
-};
-use crate::workspace::{Workspace, absolute};
+use crate::store::{BundleContents, Extra, Live, Lock, Sharing, Store, write_bundle};
+use crate::workspace::Workspace;
 
 use super::arrival::{PRIVATE, SHARED};
 use super::redact::Redaction;
@@ -107,6 +106,7 @@ impl Workspace {
         progress: &Progress,
     ) -> Result<Exported, Error> {
         check_place(file)?;
+        self.withhold_private_lists()?;
         let nothing = || Error::NoHistory { path: self.root().to_owned() };
         let (store, work_tree) = self.existing()?.ok_or_else(nothing)?;
         let patience = self.options().patience;

@@ -5,11 +5,13 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::error::Error;
-use crate::fs::private::{self, Durable};
 use crate::git::ObjectId;
+use crate::hold::absolute;
+use crate::log::WorkTree;
+use crate::pack::Objects;
 use crate::scan::Progress;
-use crate::store::{Bundle, Incoming, Objects, WorkTree};
-use crate::workspace::{Workspace, absolute};
+use crate::store::{Bundle, Incoming};
+use crate::workspace::Workspace;
 
 use super::arrival::{
     Arrival, Checker, Fate, From, OnPurged, SHARED, adopt, arrivals, known_commits,
@@ -47,7 +49,7 @@ impl Workspace {
         on_purged: OnPurged,
         progress: &Progress,
     ) -> Result<Imported, Error> {
-        self.check_enabled()?;
+        self.context().check_enabled()?;
         let file = absolute(file);
         let bad = |why: String| Error::BadImport { path: file.clone(), why };
         let bundle = Bundle::open(&file)?.map_err(bad)?;
@@ -93,10 +95,14 @@ impl Workspace {
             if is_own {
                 adopt(store, &hold.work_tree, &arrival, &checker)?;
             } else {
-                let label = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                let _lock = note_from(store, &beside, &label, self.options().patience)?;
+                let label = label_of(&file);
+                let into = hold.work_tree.id();
+                let _lock = note_from(store, &beside, &label, into, self.options().patience)?;
                 adopt(store, &beside, &arrival, &checker)?;
             }
+        } else if From::of(&beside).is_some() {
+            let (label, into) = (label_of(&file), hold.work_tree.id());
+            drop(note_from(store, &beside, &label, into, self.options().patience)?);
         }
         Ok(Imported {
             log: manifest.log,
@@ -115,14 +121,18 @@ pub(super) fn note_from(
     store: &crate::store::Store,
     beside: &WorkTree,
     from: &str,
+    into: &str,
     patience: std::time::Duration,
 ) -> Result<crate::store::Lock, Error> {
     beside.create_dir()?;
     let lock = beside.lock(store, patience)?;
-    let note = serde_json::to_vec(&From { from: from.to_owned() });
-    let note = note.expect("plain data has a JSON form");
-    private::replace(&beside.source_path(), &note, Durable::Yes)?;
+    From::note(beside, from, into)?;
     Ok(lock)
+}
+
+/// The name of a file, for people.
+fn label_of(file: &Path) -> String {
+    file.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 fn only(arrivals: Vec<Arrival>) -> Result<Arrival, String> {

@@ -2,6 +2,7 @@
 //!
 //! Nothing here is needed for a snapshot or an undo; all of it keeps them possible for years.
 
+mod adoption;
 mod arrival;
 mod deep;
 mod du;
@@ -9,6 +10,7 @@ mod exchange;
 mod export;
 mod import;
 mod purge;
+mod reading;
 mod redact;
 mod relink;
 mod removal;
@@ -17,7 +19,9 @@ mod retention;
 mod rewrite;
 mod thin;
 mod verify;
+mod withhold;
 
+pub use adoption::Adopted;
 pub use arrival::OnPurged;
 pub use deep::DeepRepack;
 pub use du::{Consumer, DiskUse, Growth};

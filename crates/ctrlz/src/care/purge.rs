@@ -6,13 +6,14 @@ use serde::Serialize;
 
 use crate::error::Error;
 use crate::git::{ObjectId, TreeEntry};
+use crate::log::{
+    Companion, Credit, Details, OpenStep, Operation, Rewritten, StepInfo, WorkTree, load_steps,
+    read_companion, read_operation, save_steps,
+};
+use crate::pack::PackWriter;
 use crate::path::{TreePath, join, split};
 use crate::scan::{Progress, SkipReason, Skipped};
-use crate::store::{
-    Borrowed, Companion, Credit, Details, GcOptions, GcReport, Lock, OpenStep, Operation,
-    PackWriter, Rewritten, Sharing, StepInfo, Store, Tombstones, WorkTree, load_steps,
-    read_companion, read_operation, save_steps, write_tree,
-};
+use crate::store::{Borrowed, GcOptions, GcReport, Lock, Sharing, Store, Tombstones, write_tree};
 use crate::workspace::Workspace;
 
 use super::rewrite::{Editor, Fate, History, move_refs, rewrite};
@@ -61,7 +62,7 @@ impl Workspace {
         progress: &Progress,
     ) -> Result<PurgeReport, Error> {
         let nothing = || Error::NothingToPurge { path: path.clone() };
-        let site = self.begin_purge()?.ok_or_else(nothing)?;
+        let site = self.begin_rewrite()?.ok_or_else(nothing)?;
         let Site { store, roots, .. } = &site;
         let contents = contents_at(store, roots, path)?;
         let roots = &self.forget_outside_with(store, roots, &contents)?;
@@ -118,7 +119,7 @@ impl Workspace {
     /// Removes a text from the labels of all steps and checkpoints of all work trees that share the
     /// store. File contents, paths and ids are not searched.
     pub fn purge_text(&self, text: &str, progress: &Progress) -> Result<PurgeReport, Error> {
-        let site = self.begin_purge()?.filter(|_| !text.is_empty()).ok_or(Error::NoSuchText)?;
+        let site = self.begin_rewrite()?.filter(|_| !text.is_empty()).ok_or(Error::NoSuchText)?;
         let store = &site.store;
         let mut eraser = Eraser { text, found: BTreeSet::new() };
         let History { commits, pack } = rewrite(store, site.roots.iter().copied(), &mut eraser)?;
@@ -159,7 +160,7 @@ impl Workspace {
     }
 
     /// Takes the store for itself; `None` if there is none.
-    fn begin_purge(&self) -> Result<Option<Site>, Error> {
+    pub(super) fn begin_rewrite(&self) -> Result<Option<Site>, Error> {
         // What a killed command left is finished first.
         drop(self.begin()?);
         let Some((store, _)) = self.existing()? else { return Ok(None) };
@@ -191,10 +192,10 @@ impl Workspace {
     }
 }
 
-/// A store that is being purged, and the commits that its refs name.
-struct Site {
-    store: Store,
-    roots: Vec<ObjectId>,
+/// A store whose history is being rewritten, and the commits that its refs name.
+pub(super) struct Site {
+    pub(super) store: Store,
+    pub(super) roots: Vec<ObjectId>,
     _caring: Lock,
     alone: Lock,
 }

@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::error::Error;
 use crate::git::{Kind, ObjectId, TreeEntry, encode_tree};
+use crate::log::{Operation, Redacted, redact};
 use crate::path::TreePath;
 use crate::scan::{SkipReason, Skipped};
-use crate::store::{Extra, Live, Operation, Redacted, Store, redact};
+use crate::store::{Extra, Live, Store};
 
 use super::export::put;
 

@@ -8,8 +8,11 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::error::Error;
-use crate::store::{Store, WorkTree};
-use crate::workspace::{Options, Workspace, absolute};
+use crate::hold::absolute;
+use crate::log::WorkTree;
+use crate::options::Options;
+use crate::store::Store;
+use crate::workspace::Workspace;
 
 /// A directory that has its history again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

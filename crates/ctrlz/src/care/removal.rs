@@ -2,7 +2,8 @@
 
 use crate::error::Error;
 use crate::fs::{disk_use, private};
-use crate::store::{Lock, Sharing, Store, WorkTree};
+use crate::log::WorkTree;
+use crate::store::{Lock, Sharing, Store};
 use crate::workspace::Workspace;
 
 use super::retention::released;

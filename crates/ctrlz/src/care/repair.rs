@@ -11,11 +11,12 @@ use serde::Serialize;
 
 use crate::error::Error;
 use crate::git::{ObjectId, PackFile};
+use crate::log::{Operation, WorkTree, read_operation, sessions_of};
+use crate::options::Options;
+use crate::pack::PackWriter;
 use crate::scan::Progress;
-use crate::store::{
-    Lock, Operation, PackWriter, Sharing, Store, WorkTree, read_operation, sessions_of,
-};
-use crate::workspace::{Options, Wanted, Workspace};
+use crate::store::{Lock, Sharing, Store};
+use crate::workspace::{Wanted, Workspace};
 
 use super::rewrite::bridge;
 use super::verify::{Findings, Verification, examine};

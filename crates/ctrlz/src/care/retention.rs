@@ -13,11 +13,9 @@ use serde::Serialize;
 use crate::error::Error;
 use crate::fs::private::{self, Durable, read_small};
 use crate::git::ObjectId;
+use crate::log::{Operation, OperationKind, WorkTree, load_steps, read_operation};
 use crate::scan::Progress;
-use crate::store::{
-    GcOptions, GcReport, Lock, Operation, OperationKind, Sharing, Store, WorkTree, load_steps,
-    read_operation,
-};
+use crate::store::{GcOptions, GcReport, Lock, Sharing, Store};
 use crate::workspace::Workspace;
 
 use super::arrival::From;
@@ -452,7 +450,7 @@ fn operations_of(store: &Store, head: ObjectId) -> Result<Vec<Operation>, Error>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Details;
+    use crate::log::Details;
     use proptest::prelude::*;
 
     /// An operation as far as retention looks at it.

@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use crate::error::Error;
 use crate::fs::Named;
 use crate::git::{Kind, ObjectId, parse_commit};
-use crate::store::{
-    Companion, Operation, PackWriter, Rewriting, Rewritten, Start, Store, read_companion,
-    read_operation, write_companion,
+use crate::log::{
+    Companion, Operation, Rewriting, Rewritten, Start, read_companion, read_operation,
+    write_companion,
 };
+use crate::pack::PackWriter;
+use crate::store::Store;
 
 /// What becomes of a commit.
 pub(super) enum Fate {

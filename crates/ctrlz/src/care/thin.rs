@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use crate::error::Error;
 use crate::git::ObjectId;
-use crate::store::{Companion, Operation, Rewritten, Store};
+use crate::log::{Companion, Operation, Rewritten};
+use crate::store::Store;
 
 use super::rewrite::{Editor, Fate, move_refs, rewrite};
 

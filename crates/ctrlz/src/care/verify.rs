@@ -8,9 +8,10 @@ use serde::Serialize;
 use crate::error::Error;
 use crate::fs::Named;
 use crate::git::{Kind, ObjectId, parse_commit};
+use crate::log::read_operation;
 use crate::path::{escape, join};
 use crate::scan::{Progress, StatCache};
-use crate::store::{Lock, Sharing, Store, read_operation};
+use crate::store::{Lock, Sharing, Store};
 use crate::workspace::Workspace;
 
 /// Something wrong in a store.

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use crate::error::Error;
 use crate::git::diff_lines;
+use crate::pack::Objects;
 use crate::path::TreePath;
-use crate::store::Objects;
 
 use super::{Change, Side, Status, side};
 

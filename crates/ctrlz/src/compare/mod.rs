@@ -5,6 +5,7 @@
 
 mod full;
 mod merge;
+mod present;
 mod unified;
 
 use std::collections::HashMap;
@@ -16,12 +17,13 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::git::{EntryKind, ObjectId, Tree, parse_tree, tree_order};
 use crate::jobs::run_jobs;
+use crate::pack::{Objects, PackWriter};
 use crate::path::{TreePath, join};
-use crate::store::{Objects, PackWriter};
 
 pub(crate) use full::file_diff;
 pub use full::{FileDiff, base64};
 pub(crate) use merge::merge_lines;
+pub(crate) use present::{Extent, Now, NowAt, entry_kind};
 pub(crate) use unified::write_unified;
 
 /// No work tree has more files; a tree that expands beyond is built to exhaust memory.
@@ -44,6 +46,14 @@ pub enum Status {
 pub(crate) struct Entry {
     pub(crate) kind: EntryKind,
     pub(crate) id: ObjectId,
+}
+
+impl Entry {
+    /// Whether nothing but permissions differs.
+    pub(crate) fn is_same_content(&self, other: &Entry) -> bool {
+        let both_are_files = self.kind.is_file() && other.kind.is_file();
+        self.id == other.id && (self.kind == other.kind || both_are_files)
+    }
 }
 
 /// A path that differs.
@@ -302,7 +312,7 @@ pub(crate) fn side(objects: &Objects, entry: Option<&Entry>) -> Result<Side, Err
 mod tests {
     use super::*;
     use crate::git::{Kind, TreeEntry, encode_tree};
-    use crate::store::PackWriter;
+    use crate::pack::PackWriter;
 
     /// A tree of `dirs` directories with `files` files each.
     fn tree(writer: &PackWriter, dirs: usize, files: usize, id: ObjectId) -> ObjectId {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use crate::error::Error;
 use crate::fs::Named;
 use crate::git::{EntryKind, Hunk, ObjectId, diff_lines, split_lines};
-use crate::store::Objects;
+use crate::pack::Objects;
 
 use super::{Change, Entry, Side, side};
 

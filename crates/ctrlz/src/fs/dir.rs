@@ -87,11 +87,7 @@ impl Dir {
 
     /// When `name` came into being, where the file system records that.
     pub(crate) fn birth(&self, name: &[u8]) -> Option<Time> {
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-        let wanted = StatxFlags::BTIME;
-        let stat = retry_on_intr(|| rustix::fs::statx(&self.fd, os(name), flags, wanted)).ok()?;
-        let has = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
-        has.then_some(Time { seconds: stat.stx_btime.tv_sec, nanos: stat.stx_btime.tv_nsec })
+        birth(&self.fd, name)
     }
 
     /// Metadata of this directory itself.
@@ -260,6 +256,11 @@ impl Glimpse {
     pub(crate) fn stat(&self, name: &[u8]) -> Option<Stat> {
         statx(&self.0, os(name), AtFlags::SYMLINK_NOFOLLOW).ok()
     }
+
+    /// When `name` came into being, where the file system records that.
+    pub(crate) fn birth(&self, name: &[u8]) -> Option<Time> {
+        birth(&self.0, name)
+    }
 }
 
 impl AsFd for Dir {
@@ -281,6 +282,14 @@ pub(crate) fn set_mode(fd: impl AsFd, mode: u32) -> io::Result<()> {
 pub(crate) fn set_owner(fd: impl AsFd, uid: u32, gid: u32) -> io::Result<()> {
     let (uid, gid) = (rustix::fs::Uid::from_raw(uid), rustix::fs::Gid::from_raw(gid));
     Ok(retry_on_intr(|| rustix::fs::fchown(&fd, Some(uid), Some(gid)))?)
+}
+
+fn birth(fd: impl AsFd, name: &[u8]) -> Option<Time> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    let wanted = StatxFlags::BTIME;
+    let stat = retry_on_intr(|| rustix::fs::statx(&fd, os(name), flags, wanted)).ok()?;
+    let has = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
+    has.then_some(Time { seconds: stat.stx_btime.tv_sec, nanos: stat.stx_btime.tv_nsec })
 }
 
 fn statx(fd: impl AsFd, name: &OsStr, flags: AtFlags) -> Result<Stat, Errno> {

@@ -8,7 +8,6 @@ mod dir;
 mod held;
 mod landmark;
 mod lease;
-mod notify;
 pub(crate) mod private;
 mod stat;
 
@@ -22,7 +21,6 @@ pub(crate) use dir::{Dir, Glimpse, NamedKind, set_mode, set_owner, stat_file};
 pub(crate) use held::Held;
 pub(crate) use landmark::Landmark;
 pub(crate) use lease::{Guard, InUse, Users, use_of};
-pub(crate) use notify::{NotWatched, Notice, Notify, What};
 pub(crate) use stat::{FileKind, FsTrust, Stat, Time};
 
 /// An I/O failure, and the file it happened to.

@@ -52,6 +52,16 @@ pub(crate) fn create(path: &Path) -> Result<File, FileError> {
     Ok(file)
 }
 
+/// A copy of an open file that shares its blocks, without a name; `None` where the file system has
+/// no such copies, or `dir` is on another one.
+pub(crate) fn clone_into(dir: &Path, file: &File) -> Option<File> {
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let copy = rustix::fs::open(dir, flags, Mode::from(0o600)).ok()?;
+    rustix::fs::ioctl_ficlone(&copy, file).ok()?;
+    Some(File::from(copy))
+}
+
 /// Opens a file for locking, creating it if it is missing.
 pub(crate) fn open_or_create(path: &Path) -> Result<File, FileError> {
     match create(path) {

@@ -15,10 +15,13 @@ use crate::error::Error;
 use crate::fs::private::{self, Durable, read_small};
 use crate::fs::{Dir, Named, Time};
 use crate::git::{Commit, EntryKind, Kind, ObjectId, TreeEntry, encode_commit, is_protected_name};
+use crate::log::{WorkTree, ref_part};
+use crate::pack::PackWriter;
 use crate::path::is_within;
-use crate::store::{PackWriter, Store, WorkTree, ref_part, write_tree};
+use crate::record::HashOnly;
+use crate::store::{Store, write_tree};
 
-use super::state::{Budget, Hashing, Inside, Reader, Same, Seen, State, Storing, Thing, compare};
+use super::state::{Budget, Inside, Reader, Same, Seen, State, Storing, Thing, compare};
 
 /// Captures are kept this long, and no more of them than this in all.
 const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -199,7 +202,7 @@ impl Captures<'_> {
     pub(super) fn note_after(&self, capture: &mut Capture, mut plain: Budget) -> Result<(), Error> {
         for root in capture.roots.iter_mut().filter(|root| root.after.is_none()) {
             let budget = if root.repository { Budget::repository() } else { plain };
-            let mut reader = Reader { keep: &Hashing, budget, omit: self.omit };
+            let mut reader = Reader { keep: &HashOnly, budget, omit: self.omit };
             let seen = reader.read(&root.dir(), &root.name, root.inside(), Some(&root.before))?;
             if !root.repository {
                 plain = reader.budget;

@@ -21,11 +21,14 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::git::ObjectId;
-use crate::store::{PackWriter, Store, WorkTree};
+use crate::log::WorkTree;
+use crate::pack::PackWriter;
+use crate::record::HashOnly;
+use crate::store::Store;
 
 use capture::{Capture, Captures};
 use planning::plan_captures;
-use state::{Budget, Hashing, Reader, Storing};
+use state::{Budget, Reader, Storing};
 
 pub(crate) use planning::OutsidePlan;
 pub(crate) use putting_back::Finished;
@@ -228,7 +231,7 @@ impl Outside<'_> {
         let pack = captures.pack();
         let storing = Storing { store: self.store, pack: &pack };
         let keep: &dyn crate::scan::Keep = match purpose {
-            Purpose::Preview => &Hashing,
+            Purpose::Preview => &HashOnly,
             Purpose::PutBack => &storing,
         };
         let mut reader = Reader { keep, budget: Budget::present(), omit: &self.omit };
@@ -243,8 +246,8 @@ impl Outside<'_> {
     }
 }
 
-/// Refuses a place to write to that lies inside the directory of a version control system, also if a
-/// symlink leads there.
+/// Refuses a place to write to that lies inside the directory of a version control system, also if
+/// a symlink leads there.
 pub(crate) fn check_place(path: &Path) -> Result<(), Error> {
     let full = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let real = |above: &Path| Some(above.canonicalize().ok()?.join(full.strip_prefix(above).ok()?));

@@ -6,16 +6,17 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::Read;
 
-use crate::compare::Entry;
+use crate::compare::{Entry, Now};
 use crate::error::Error;
 use crate::fs::{Dir, InUse, Users, use_of};
 use crate::git::{EntryKind, Hasher, ObjectId};
 use crate::path::{is_within, split};
-use crate::restore::{Action, ModeChange, Now, Plan, Request, Wanted, plan};
+use crate::record::HashOnly;
+use crate::restore::{Action, ModeChange, Plan, Request, Wanted, plan};
 use crate::scan::SIDECARS;
 
 use super::capture::{Capture, Captures, Root, full_path, is_leaf, path_of};
-use super::state::{Budget, Hashing, Inside, Reader, Same, Seen, State, Thing, compare};
+use super::state::{Budget, Inside, Reader, Same, Seen, State, Thing, compare};
 use super::{How, OutsideAction, OutsideChange, OutsideKept};
 
 /// What putting captured paths back does.
@@ -288,7 +289,7 @@ impl Merge {
     /// Reports the directory of a version control system that differs from its capture.
     fn repository(&mut self, root: &Root, captures: &Captures<'_>) -> Result<(), Error> {
         let budget = Budget::repository();
-        let mut reader = Reader { keep: &Hashing, budget, omit: captures.omit };
+        let mut reader = Reader { keep: &HashOnly, budget, omit: captures.omit };
         let known = Some(&root.before);
         let now = reader.read(&root.dir(), &root.name, Inside::Repository, known)?.state;
         let mut paths = root.before.0.keys().chain(now.0.keys());

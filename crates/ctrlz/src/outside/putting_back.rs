@@ -3,11 +3,12 @@
 use std::cell::RefCell;
 use std::path::Path;
 
+use crate::compare::Now;
 use crate::error::Error;
 use crate::fs::{Dir, FileKind, MODE_BITS, free_bytes};
 use crate::git::{ObjectId, is_protected_name};
 use crate::path::escape;
-use crate::restore::{Journal, Now, Phase, Plan, Request, apply, plan, recover};
+use crate::restore::{Journal, Phase, Plan, Request, apply, plan, recover};
 use crate::scan::{Listing, ReadOutcome, read_entry};
 
 use super::capture::{self, Capture, Captures, Root, full_path, path_of};
@@ -225,7 +226,7 @@ impl Outside<'_> {
         request.common_dir_mode = 0o755;
         let plan = plan(&Now::of(&Listing::default()), &request);
         let files = plan.blobs().count() as u64;
-        let of = format!("recover:{}", crate::store::new_id());
+        let of = format!("recover:{}", crate::log::new_id());
         let (dir, name) = (into.as_os_str(), b".".to_vec());
         let dir = std::os::unix::ffi::OsStrExt::as_bytes(dir).to_vec();
         let planned = PlannedRoot { dir, name, now: State::default(), plan };

@@ -10,13 +10,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::fs::{Dir, FileError, FileKind, MODE_BITS, Stat};
-use crate::git::{Hasher, Kind, ObjectId, Verdict, hash_object, is_protected_name};
+use crate::git::{Kind, ObjectId, Verdict, is_protected_name};
+use crate::pack::PackWriter;
 use crate::path::{PathText, join, split};
 use crate::scan::{
     Content, EntryStat, Keep, LargeProblem, ListedDir, ListedEntry, Listing, ReadOutcome,
     SkipReason, TreeState, read_entry,
 };
-use crate::store::{PackWriter, Store};
+use crate::store::Store;
 
 /// What is at a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -416,49 +417,6 @@ fn left_out(stat: &Stat, why: String) -> Found {
     let now = EntryStat::from(stat);
     let content = Content::Skipped(SkipReason::Unreadable { error: why.clone() });
     (Thing::LeftOut { why, stamp: Some(Stamp::from(&now)) }, now, content, true)
-}
-
-/// Computes ids and stores nothing.
-pub(super) struct Hashing;
-
-impl Keep for Hashing {
-    fn blob(&self, bytes: &[u8]) -> Result<Option<ObjectId>, Error> {
-        Ok(hash_object(Kind::Blob, bytes))
-    }
-
-    fn large(
-        &self,
-        bytes: u64,
-        source: &mut dyn Read,
-    ) -> Result<Result<ObjectId, LargeProblem>, Error> {
-        let mut hasher = Hasher::object(Kind::Blob, bytes);
-        let mut buffer = vec![0; 128 << 10];
-        let mut left = bytes;
-        loop {
-            match source.read(&mut buffer) {
-                Ok(0) if left == 0 => return Ok(hasher.finish().ok_or(LargeProblem::Collision)),
-                Ok(count) if count > 0 && count as u64 <= left => {
-                    hasher.update(&buffer[..count]);
-                    left -= count as u64;
-                }
-                Ok(_) => return Ok(Err(LargeProblem::Changed)),
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => (),
-                Err(error) => return Ok(Err(LargeProblem::Read(error))),
-            }
-        }
-    }
-
-    fn has(&self, _: &ObjectId) -> bool {
-        true
-    }
-
-    fn borrow(&self, _: &ObjectId, _: u64) -> bool {
-        false
-    }
-
-    fn held_before(&self, _: &[u8]) -> bool {
-        true
-    }
 }
 
 /// Stores what is read.

@@ -9,9 +9,11 @@ use crate::error::Error;
 use crate::fs::private::{self, Durable, read_small};
 use crate::fs::{FileKind, Named, Stat, Time};
 use crate::git::ObjectId;
+use crate::log::{Details, OperationKind};
 use crate::path::{PathText, TreePath};
 use crate::scan::EntryStat;
-use crate::store::{Details, OperationKind};
+
+use super::plan::PlannedMode;
 
 /// How far a restore has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +40,9 @@ pub(crate) struct Journal {
     pub(crate) units: Vec<UnitRecord>,
     pub(crate) modes: Vec<ModeRecord>,
     pub(crate) emptied: Vec<PathText>,
+    /// Read-only directories that are made writable meanwhile.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) opened: Vec<ModeRecord>,
     /// What the log shall say; without it, that something was restored.
     #[serde(default)]
     pub(crate) record: Option<Record>,
@@ -103,6 +108,9 @@ pub(crate) struct StatRecord {
     /// Another name of the same file changes too, and moves the change time of this one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     linked: bool,
+    /// The permissions that it gets through another name after it was moved aside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mode_after: Option<u32>,
     /// The content, where the metadata is too young to prove it.
     #[serde(default)]
     pub(crate) content: Option<ObjectId>,
@@ -118,15 +126,20 @@ impl Thing {
 }
 
 impl Journal {
-    /// Marks files that several of the paths are names of.
-    pub(crate) fn mark_links(&mut self) {
+    /// Marks files that several of the paths are names of, also if `modes` changes one of them.
+    pub(crate) fn mark_links(&mut self, modes: &[PlannedMode]) {
+        let modes: HashMap<u64, u32> =
+            modes.iter().filter_map(|mode| Some((mode.inode?, mode.to))).collect();
         let mut seen: HashMap<u64, usize> = HashMap::new();
         let records = |units: &mut Vec<UnitRecord>, with: &mut dyn FnMut(&mut StatRecord)| {
             let old = units.iter_mut().filter_map(|unit| unit.old.as_mut());
             old.flat_map(Thing::records_mut).for_each(with);
         };
         records(&mut self.units, &mut |record| *seen.entry(record.inode).or_default() += 1);
-        records(&mut self.units, &mut |record| record.linked = seen[&record.inode] > 1);
+        records(&mut self.units, &mut |record| {
+            record.mode_after = modes.get(&record.inode).copied();
+            record.linked = seen[&record.inode] > 1 || record.mode_after.is_some();
+        });
     }
 }
 
@@ -147,6 +160,7 @@ impl From<&EntryStat> for StatRecord {
             ctime: pair(stat.ctime),
             inode: stat.inode,
             linked: false,
+            mode_after: None,
             content: None,
         }
     }
@@ -161,7 +175,7 @@ impl StatRecord {
         now.kind == kind
             && now.inode == self.inode
             && now.bytes == self.bytes
-            && now.mode == self.mode
+            && (now.mode == self.mode || self.mode_after == Some(now.mode))
             && time(now.mtime) == self.mtime
             && (renamed == Renamed::Perhaps || self.linked || time(now.ctime) == self.ctime)
     }

@@ -12,13 +12,30 @@
 //! Killed in stage 1: rolled back. Killed later: rolled forward. Where the log shall say more than
 //! that something was restored, the journal stays until it does.
 
+mod absence;
 mod apply;
+mod carry_out;
+mod clean;
 mod journal;
+mod modes;
+mod place;
 mod plan;
+mod report;
+mod request;
+mod roll_back;
+mod safety;
 mod stage;
+mod units;
 
 pub use plan::{Action, Kept, KeptReason, Plan};
+pub use report::{OnUse, RestoreOptions, RestoreReport};
 
-pub(crate) use apply::{apply, recover};
+pub(crate) use absence::{Absence, is_dir_of};
+pub(crate) use apply::apply;
+pub(crate) use carry_out::check_mass_removal;
 pub(crate) use journal::{Journal, Phase, Record};
-pub(crate) use plan::{Extent, ModeChange, Now, NowAt, Request, Wanted, entry_kind, plan};
+pub(crate) use plan::{ModeChange, Request, Wanted, plan};
+pub(crate) use request::{Modes, Target};
+pub(crate) use roll_back::recover;
+pub(crate) use safety::{Planning, Prepared, SaveIgnored};
+pub(crate) use units::{Source, is_database_log, is_shared_memory};

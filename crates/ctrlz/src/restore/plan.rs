@@ -1,14 +1,14 @@
 //! Planning: what is there and what is wanted → what to do. Touches nothing.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::compare::Entry;
-use crate::fs::{FileKind, MODE_BITS};
-use crate::git::{EntryKind, Hasher, ObjectId};
+use crate::compare::{Entry, Now, NowAt, entry_kind};
+use crate::fs::MODE_BITS;
+use crate::git::{Hasher, ObjectId};
 use crate::path::{TreePath, is_within, join, split};
-use crate::scan::{Content, EntryStat, ListedDir, Listing, SkipReason};
+use crate::scan::{Content, EntryStat};
 
 /// What a path should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub(crate) struct Request {
     pub(crate) modes: Vec<ModeChange>,
     /// Directories to remove if they end up empty.
     pub(crate) emptied: BTreeSet<Vec<u8>>,
+    /// The names in those of `emptied` that the listing lacks, because a scan does not enter them.
+    pub(crate) unlisted: BTreeMap<Vec<u8>, Vec<Vec<u8>>>,
     /// Permissions for directories that have to be made.
     pub(crate) dir_modes: BTreeMap<Vec<u8>, u32>,
     pub(crate) common_dir_mode: u32,
@@ -63,6 +65,8 @@ pub enum KeptReason {
     },
     /// No record says what the snapshot covered, so nothing is proven absent.
     NoRecord,
+    /// The snapshot was recorded elsewhere with private ignore rules, which may have covered it.
+    RulesUnknown,
     /// What is there now could not be saved first.
     CannotBeSaved {
         /// Why not.
@@ -72,6 +76,8 @@ pub enum KeptReason {
     DirectoryInTheWay,
     /// A file stands where its directory was, and the request does not name it.
     FileInTheWay,
+    /// Its directory is read-only and belongs to another user.
+    ReadOnlyDirectory,
     /// Another process has it open.
     InUse {
         /// The process, as far as it can be told.
@@ -82,7 +88,7 @@ pub enum KeptReason {
         /// The database.
         of: String,
     },
-    /// It held the number of a process that is gone.
+    /// A pid file: its number may belong to another process by now.
     ProcessFile,
     /// It was a hard link and became a file of its own, because not all of its names change alike.
     Separated,
@@ -102,9 +108,11 @@ impl KeptReason {
             | KeptReason::Separated => false,
             KeptReason::SkippedThen { .. }
             | KeptReason::NoRecord
+            | KeptReason::RulesUnknown
             | KeptReason::CannotBeSaved { .. }
             | KeptReason::DirectoryInTheWay
             | KeptReason::FileInTheWay
+            | KeptReason::ReadOnlyDirectory
             | KeptReason::InUse { .. }
             | KeptReason::Unit { .. }
             | KeptReason::Contradiction
@@ -119,11 +127,18 @@ impl KeptReason {
             KeptReason::IgnoredThen => "was ignored when the snapshot was taken".into(),
             KeptReason::SkippedThen { why } => format!("was not captured then: {why}"),
             KeptReason::NoRecord => "nothing records what the snapshot covered".into(),
+            KeptReason::RulesUnknown => {
+                "may have been ignored by private rules of the machine that recorded the snapshot"
+                    .into()
+            }
             KeptReason::CannotBeSaved { why } => format!("cannot be saved first: {why}"),
             KeptReason::DirectoryInTheWay => {
                 "a directory in its place holds files that no snapshot has".into()
             }
             KeptReason::FileInTheWay => "a file stands where its directory was".into(),
+            KeptReason::ReadOnlyDirectory => {
+                "its directory cannot be written and belongs to another user".into()
+            }
             KeptReason::InUse { process: Some(process) } => {
                 format!("{process} has it open; stop it, or pass --force")
             }
@@ -133,7 +148,9 @@ impl KeptReason {
             KeptReason::Unit { of } => {
                 format!("it belongs to the database {of}, which stays as it is")
             }
-            KeptReason::ProcessFile => "it held the number of a process that is gone".into(),
+            KeptReason::ProcessFile => {
+                "a pid file; its number may belong to another process by now".into()
+            }
             KeptReason::Separated => "put back as a file of its own; it was a hard link".into(),
             KeptReason::Contradiction => {
                 "both a file and a directory are to come back there".into()
@@ -218,6 +235,9 @@ pub struct Plan {
     pub not_checked: Vec<TreePath>,
     /// Names this plan: the paths, what is there, and what will be.
     pub hash: ObjectId,
+    /// The files that it removes and the files that there are, if it removes an unusual share.
+    #[serde(skip)]
+    pub mass_removal: Option<(u64, u64)>,
     #[serde(skip)]
     pub(crate) units: Vec<Unit>,
     #[serde(skip)]
@@ -266,6 +286,8 @@ pub(crate) struct PlannedMode {
     pub(crate) from: u32,
     pub(crate) to: u32,
     pub(crate) is_dir: bool,
+    /// Identifies the other names of a file, which change with it.
+    pub(crate) inode: Option<u64>,
 }
 
 /// One rename of the plan, in a directory that exists and stays.
@@ -304,163 +326,39 @@ pub(crate) enum OldThing {
     Dir { inode: u64, files: Vec<(Vec<u8>, Entry, EntryStat, bool)>, dirs: Vec<Vec<u8>> },
 }
 
-/// What stands at a path.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum NowAt {
-    Nothing,
-    File {
-        stat: EntryStat,
-        entry: Entry,
-        racy: bool,
-    },
-    Dir,
-    /// Something that no snapshot holds.
-    Unsaved(String),
-}
-
-/// How much of the work tree a listing covers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Extent {
-    Whole,
-    Part,
-}
-
-/// The work tree as the safety snapshot saw it.
-pub(crate) struct Now<'a> {
-    pub(crate) listing: &'a Listing,
-    /// Paths that were captured although the rules leave them out.
-    pub(crate) forced: BTreeMap<Vec<u8>, (EntryStat, Entry)>,
-    /// Directories that are there although the scan did not enter what they are in.
-    pub(crate) dirs: BTreeSet<Vec<u8>>,
-}
-
-impl<'a> Now<'a> {
-    pub(crate) fn of(listing: &'a Listing) -> Now<'a> {
-        Now { listing, forced: BTreeMap::new(), dirs: BTreeSet::new() }
-    }
-}
-
-impl Now<'_> {
-    /// The paths of all files that the scan has read, by their content.
-    pub(crate) fn by_content(&self) -> HashMap<ObjectId, Vec<Vec<u8>>> {
-        let mut found: HashMap<ObjectId, Vec<Vec<u8>>> = HashMap::new();
-        for dir in &self.listing.dirs {
-            for entry in &dir.entries {
-                if let Content::Known(id) = entry.content {
-                    found.entry(id).or_default().push(join(&dir.path, &entry.name));
+/// Returns everything below a directory, if the safety snapshot holds all of it.
+fn saved_below(now: &Now<'_>, path: &[u8]) -> Option<OldThing> {
+    let start = now.listing.dirs.partition_point(|dir| dir.path.as_slice() < path);
+    let within = now.listing.dirs[start..].iter().filter(|dir| is_within(&dir.path, path));
+    let (mut files, mut dirs) = (Vec::new(), Vec::new());
+    let relative = |full: &[u8]| full[path.len() + 1..].to_vec();
+    let mut entered = BTreeSet::new();
+    let mut seen = Vec::new();
+    for dir in within {
+        entered.insert(dir.path.clone());
+        for entry in &dir.entries {
+            let full = join(&dir.path, &entry.name);
+            match &entry.content {
+                Content::Known(id) => {
+                    let kind = entry_kind(&entry.stat)?;
+                    let there = Entry { kind, id: *id };
+                    files.push((relative(&full), there, entry.stat, entry.racy));
                 }
-            }
-        }
-        found
-    }
-
-    pub(crate) fn at(&self, path: &[u8]) -> NowAt {
-        if let Some((stat, entry)) = self.forced.get(path) {
-            return NowAt::File { stat: *stat, entry: *entry, racy: true };
-        }
-        if self.dirs.contains(path) {
-            return NowAt::Dir;
-        }
-        if path.is_empty() {
-            return NowAt::Dir;
-        }
-        let (parent, name) = split(path);
-        let Some(dir) = self.dir(parent) else { return NowAt::Nothing };
-        let Ok(at) = dir.entries.binary_search_by(|entry| (*entry.name).cmp(name)) else {
-            return NowAt::Nothing;
-        };
-        let entry = &dir.entries[at];
-        match &entry.content {
-            Content::Known(id) => match entry_kind(&entry.stat) {
-                Some(kind) => NowAt::File {
-                    stat: entry.stat,
-                    entry: Entry { kind, id: *id },
-                    racy: entry.racy,
+                Content::Directory => {
+                    dirs.push(relative(&full));
+                    seen.push(full);
+                }
+                _ => match now.forced.get(&full) {
+                    Some((stat, entry)) => files.push((relative(&full), *entry, *stat, true)),
+                    None => return None,
                 },
-                None => NowAt::Unsaved("an unknown type".into()),
-            },
-            Content::Directory => NowAt::Dir,
-            Content::Ignored if entry.stat.kind == FileKind::Dir => NowAt::Dir,
-            Content::Ignored => NowAt::Unsaved("ignored".into()),
-            Content::Skipped(reason @ SkipReason::OtherMount) => NowAt::Unsaved(reason.describe()),
-            Content::Skipped(reason) => NowAt::Unsaved(reason.describe()),
-            Content::ToRead => NowAt::Unsaved("not read".into()),
-        }
-    }
-
-    /// Whether `path` would have been listed had it been there.
-    pub(crate) fn lacks(&self, path: &[u8], extent: Extent) -> bool {
-        let (parent, name) = split(path);
-        match self.dir(parent) {
-            Some(dir) => dir.entries.binary_search_by(|entry| (*entry.name).cmp(name)).is_err(),
-            None if parent.is_empty() || extent == Extent::Part => false,
-            None => self.lacks(parent, extent),
-        }
-    }
-
-    fn dir(&self, path: &[u8]) -> Option<&ListedDir> {
-        let dirs = &self.listing.dirs;
-        dirs.binary_search_by(|dir| dir.path.as_slice().cmp(path)).ok().map(|at| &dirs[at])
-    }
-
-    /// The paths directly in a directory, each with whether a snapshot holds it.
-    pub(crate) fn entries_of(&self, dir: &[u8]) -> Vec<(Vec<u8>, bool)> {
-        let entries = self.dir(dir).into_iter().flat_map(|dir| &dir.entries);
-        let is_recorded = |content: &Content| match content {
-            Content::Known(_) | Content::Directory | Content::ToRead => true,
-            Content::Ignored | Content::Skipped(_) => false,
-        };
-        entries.map(|entry| (join(dir, &entry.name), is_recorded(&entry.content))).collect()
-    }
-
-    pub(crate) fn dir_mode(&self, path: &[u8]) -> Option<u32> {
-        self.dir(path).map(|dir| dir.stat.mode & MODE_BITS)
-    }
-
-    /// Everything below a directory, if all of it is saved.
-    fn saved_below(&self, path: &[u8]) -> Option<OldThing> {
-        let start = self.listing.dirs.partition_point(|dir| dir.path.as_slice() < path);
-        let within = self.listing.dirs[start..].iter().filter(|dir| is_within(&dir.path, path));
-        let (mut files, mut dirs) = (Vec::new(), Vec::new());
-        let relative = |full: &[u8]| full[path.len() + 1..].to_vec();
-        let mut entered = BTreeSet::new();
-        let mut seen = Vec::new();
-        for dir in within {
-            entered.insert(dir.path.clone());
-            for entry in &dir.entries {
-                let full = join(&dir.path, &entry.name);
-                match &entry.content {
-                    Content::Known(id) => {
-                        let kind = entry_kind(&entry.stat)?;
-                        let there = Entry { kind, id: *id };
-                        files.push((relative(&full), there, entry.stat, entry.racy));
-                    }
-                    Content::Directory => {
-                        dirs.push(relative(&full));
-                        seen.push(full);
-                    }
-                    _ => match self.forced.get(&full) {
-                        Some((stat, entry)) => files.push((relative(&full), *entry, *stat, true)),
-                        None => return None,
-                    },
-                }
             }
         }
-        // A directory that was not entered may hold anything.
-        let complete = entered.contains(path) && seen.iter().all(|dir| entered.contains(dir));
-        let inode = self.dir(path)?.stat.inode;
-        complete.then_some(OldThing::Dir { inode, files, dirs })
     }
-}
-
-/// What a tree calls a file with this metadata.
-pub(crate) fn entry_kind(stat: &EntryStat) -> Option<EntryKind> {
-    match stat.kind {
-        FileKind::File if stat.mode & 0o100 != 0 => Some(EntryKind::Executable),
-        FileKind::File => Some(EntryKind::File),
-        FileKind::Symlink => Some(EntryKind::Symlink),
-        FileKind::Dir | FileKind::Special => None,
-    }
+    // A directory that was not entered may hold other files.
+    let complete = entered.contains(path) && seen.iter().all(|dir| entered.contains(dir));
+    let inode = now.dir(path)?.stat.inode;
+    complete.then_some(OldThing::Dir { inode, files, dirs })
 }
 
 /// Works out what turns `now` into what `request` wants.
@@ -502,14 +400,29 @@ pub(crate) fn plan(now: &Now<'_>, request: &Request) -> Plan {
     kept.sort_unstable();
     kept.dedup();
     let units: Vec<Unit> = units.into_values().collect();
+    // An ignored directory that is empty already is in no snapshot, so nothing could bring it back.
+    let is_left = |dir: &Vec<u8>| units.iter().any(|unit| is_within(&unit.path, dir));
+    let emptied = request.emptied.iter().filter(|dir| now.dir(dir).is_some() || is_left(dir));
     // Deepest first, so that a directory is empty by the time its turn comes.
-    let emptied: Vec<Vec<u8>> = request.emptied.iter().rev().cloned().collect();
+    let emptied: Vec<Vec<u8>> = emptied.rev().cloned().collect();
     let hash = plan_hash(&units, &modes, &emptied);
     let place = |path: &Vec<u8>| units.binary_search_by(|unit| unit.path.cmp(path)).ok();
     let links = links.iter().map(|group| group.iter().filter_map(place).collect()).collect();
     let not_checked = request.not_checked.iter().map(|path| tree_path(path)).collect();
     let replaces_used = false;
-    Plan { actions, kept, not_checked, hash, units, modes, emptied, links, replaces_used }
+    let mass_removal = None;
+    Plan {
+        actions,
+        kept,
+        not_checked,
+        hash,
+        mass_removal,
+        units,
+        modes,
+        emptied,
+        links,
+        replaces_used,
+    }
 }
 
 struct Planner<'a> {
@@ -582,7 +495,7 @@ impl Planner<'_> {
         let new = Some(NewThing::Leaf { entry, mode });
         let old = match self.now.at(path) {
             NowAt::Nothing => None,
-            NowAt::File { entry: there, stat, .. } if there == entry => {
+            NowAt::File { entry: there, stat, .. } if there.is_same_content(&entry) => {
                 return self.mode_only(path, &stat, entry, mode);
             }
             NowAt::File { stat, entry: there, racy } => {
@@ -608,7 +521,7 @@ impl Planner<'_> {
 
     /// A directory that may be replaced: everything in it is saved, and is to go.
     fn replaceable(&mut self, path: &[u8]) -> Option<OldThing> {
-        let old = self.now.saved_below(path)?;
+        let old = saved_below(self.now, path)?;
         let OldThing::Dir { files, .. } = &old else { return None };
         let full = |file: &[u8]| join(path, file);
         let goes = |file: &[u8]| self.request.wanted.get(&full(file)) == Some(&Wanted::Absent);
@@ -720,8 +633,8 @@ impl Planner<'_> {
         self.units.insert(path.to_vec(), unit);
     }
 
-    /// Groups of files that are names of one file now and become alike, so that they can be names of
-    /// one file again. What cannot is reported as separated.
+    /// Groups of files that are names of one file now and become alike, so that they can be names
+    /// of one file again. What cannot is reported as separated.
     fn links(&mut self) -> Vec<Vec<Vec<u8>>> {
         let mut names: BTreeMap<u64, Vec<&Vec<u8>>> = BTreeMap::new();
         for path in &self.now.listing.linked {
@@ -759,13 +672,17 @@ impl Planner<'_> {
         let filled = self.units.values().filter(|unit| unit.new.is_some());
         let filled: BTreeSet<&[u8]> = filled.map(|unit| split(&unit.path).0).collect();
         for dir in self.request.emptied.iter().rev() {
-            let Some(listed) = self.now.dir(dir) else { continue };
-            let goes = |entry: &crate::scan::ListedEntry| {
-                let path = join(dir, &entry.name);
+            let goes = |name: &[u8]| {
+                let path = join(dir, name);
                 let unit = self.units.get(&path);
                 removed.contains(&path) || unit.is_some_and(|unit| unit.new.is_none())
             };
-            let is_empty = listed.entries.iter().all(goes) && !filled.contains(dir.as_slice());
+            let all_go = match (self.now.dir(dir), self.request.unlisted.get(dir)) {
+                (Some(listed), _) => listed.entries.iter().all(|entry| goes(&entry.name)),
+                (None, Some(names)) => names.iter().all(|name| goes(name)),
+                (None, None) => continue,
+            };
+            let is_empty = all_go && !filled.contains(dir.as_slice());
             if is_empty && !self.is_replaced(dir) {
                 removed.insert(dir);
             }
@@ -797,13 +714,14 @@ impl Planner<'_> {
         for (path, wanted) in &self.request.wanted {
             if let Wanted::Entry { entry, mode } = wanted
                 && let NowAt::File { stat, entry: there, .. } = self.now.at(path)
-                && there == *entry
+                && there.is_same_content(entry)
                 && entry.kind.is_file()
                 && stat.mode & MODE_BITS != *mode
                 && !self.units.contains_key(path)
             {
                 let from = stat.mode & MODE_BITS;
-                modes.push(PlannedMode { path: path.clone(), from, to: *mode, is_dir: false });
+                let (path, inode) = (path.clone(), Some(stat.inode));
+                modes.push(PlannedMode { path, from, to: *mode, is_dir: false, inode });
             }
         }
         for ModeChange { path, from, to, is_dir } in &self.request.modes {
@@ -813,11 +731,39 @@ impl Planner<'_> {
                 && !self.actions.contains(&goes)
             {
                 self.actions.push(Action::SetMode { path: tree_path(path), mode: *to });
+                let inode = if *is_dir { None } else { self.inode_of(path) };
                 let (path, is_dir) = (path.clone(), *is_dir);
-                modes.push(PlannedMode { path, from: *from, to: *to, is_dir });
+                modes.push(PlannedMode { path, from: *from, to: *to, is_dir, inode });
             }
         }
+        self.note_linked_modes(&modes);
         modes
+    }
+
+    /// Returns the inode of a file, which may be an ignored one.
+    fn inode_of(&self, path: &[u8]) -> Option<u64> {
+        let (dir, name) = split(path);
+        let entries = &self.now.dir(dir)?.entries;
+        Some(entries.iter().find(|entry| *entry.name == *name)?.stat.inode)
+    }
+
+    /// Reports the other names of files whose permissions change: they are the same file.
+    fn note_linked_modes(&mut self, modes: &[PlannedMode]) {
+        for mode in modes.iter().filter(|mode| !mode.is_dir) {
+            let linked = &self.now.listing.linked;
+            if !linked.contains(&mode.path) {
+                continue;
+            }
+            let inode = mode.inode;
+            let same =
+                |path: &&Vec<u8>| self.inode_of(path) == inode && !self.units.contains_key(*path);
+            for path in linked.iter().filter(same).collect::<Vec<_>>() {
+                let action = Action::SetMode { path: tree_path(path), mode: mode.to };
+                if !self.actions.contains(&action) {
+                    self.actions.push(action);
+                }
+            }
+        }
     }
 }
 

@@ -8,9 +8,9 @@ use crate::defect::Defect;
 use crate::error::Error;
 use crate::fs::{Dir, FileKind, Named, Stat, set_mode, set_owner, stat_file};
 use crate::git::{EntryKind, Hasher, Kind, ObjectId};
+use crate::pack::Objects;
 use crate::path::{PathText, join, split};
 use crate::scan::EntryStat;
-use crate::store::Objects;
 
 use super::journal::{StatRecord, Thing};
 use super::plan::NewThing;

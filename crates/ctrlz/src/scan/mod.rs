@@ -14,7 +14,6 @@ mod foreign;
 mod read;
 mod verify;
 mod walk;
-mod watch;
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -31,11 +30,10 @@ use crate::path::escape;
 pub(crate) use cache::{Basis, IndexStamp, StatCache};
 pub(crate) use differ::differences;
 pub(crate) use dirty::Dirty;
-pub(crate) use foreign::{is_store_at, store_around};
+pub(crate) use foreign::{is_store, is_store_at, store_around};
 pub(crate) use read::{Outcome as ReadOutcome, SIDECARS, read_entry, read_listing};
 pub(crate) use verify::{Proof, verify};
-pub(crate) use walk::{filter_patterns, list, list_from, rule_text, rules_above};
-pub(crate) use watch::{Entered, Lost, Token, WatchSet};
+pub(crate) use walk::{filter_patterns, list, list_from, rule_text, rule_text_in, rules_above};
 
 /// Files above this size are read as a stream, not into memory.
 pub(crate) const LARGE_FILE_BYTES: u64 = 8 << 20;
@@ -244,6 +242,11 @@ pub(crate) trait Keep: Sync {
         bytes: u64,
         source: &mut dyn std::io::Read,
     ) -> Result<Result<ObjectId, LargeProblem>, Error>;
+
+    /// A copy of a large file that no writer changes while it is read, where one costs nothing.
+    fn clone_of(&self, _file: &std::fs::File) -> Option<std::fs::File> {
+        None
+    }
 
     /// Whether the object is in the store, so that a remembered id may be used.
     fn has(&self, id: &ObjectId) -> bool;

@@ -300,7 +300,11 @@ fn read_file_once(dir: &Dir, name: &[u8], keep: &dyn Keep) -> Result<Once, Error
         return Ok(Once::Changed);
     }
     let id = if first.bytes > LARGE_FILE_BYTES {
-        let id = match keep.large(first.bytes, &mut file)? {
+        let copy = keep.clone_of(&file);
+        // Of a copy only the moment counts at which it was made.
+        let moment = copy.is_some().then(|| look(&file));
+        let mut source = copy.as_ref().unwrap_or(&file);
+        let id = match keep.large(first.bytes, &mut source)? {
             Ok(id) => id,
             Err(LargeProblem::Changed) => return Ok(Once::Changed),
             Err(LargeProblem::Collision) => {
@@ -308,8 +312,8 @@ fn read_file_once(dir: &Dir, name: &[u8], keep: &dyn Keep) -> Result<Once, Error
             }
             Err(LargeProblem::Read(error)) => return Ok(Once::Stable(unreadable_io(&error))),
         };
-        let unchanged = look(&file).is_ok_and(|now| first.same_file_and_content(&now));
-        if !unchanged {
+        let moment = moment.unwrap_or_else(|| look(&file));
+        if !moment.is_ok_and(|now| first.same_file_and_content(&now)) {
             return Ok(Once::Changed);
         }
         id

@@ -128,7 +128,7 @@ pub(crate) fn rule_text(root: &Dir, path: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// The text of the ignore file in an open directory.
-pub(super) fn rule_text_in(dir: &Dir) -> Option<Vec<u8>> {
+pub(crate) fn rule_text_in(dir: &Dir) -> Option<Vec<u8>> {
     match read_stable_small(dir, b".gitignore", MAX_RULES_BYTES) {
         SmallFile::Read(text) => Some(text),
         SmallFile::TooLarge(_) | SmallFile::NotAFile | SmallFile::Unreadable => None,
@@ -456,6 +456,9 @@ impl Visit<'_, '_> {
         let racy = is_racy(entry_stat.ctime, self.before);
         let done =
             |content| ListedEntry { name: name.into(), stat: entry_stat, content, verdict, racy };
+        if stat.is_some_and(|stat| stat.kind == FileKind::File && stat.links > 1) {
+            self.found.linked.push(path.clone());
+        }
         if self.is_left_out(&path, verdict, entry_stat.kind) {
             return done(Content::Ignored);
         }
@@ -473,9 +476,6 @@ impl Visit<'_, '_> {
             return done(Content::Directory);
         }
         let Some(stat) = stat else { return done(Content::Ignored) };
-        if stat.kind == FileKind::File && stat.links > 1 {
-            self.found.linked.push(path.clone());
-        }
         match self.content(&path, &stat, cached) {
             Content::Skipped(reason) => {
                 self.found.skipped.push(skip(path, reason.clone()));

@@ -5,8 +5,9 @@ use serde::Serialize;
 use crate::compare::{Entry, changes, find};
 use crate::error::Error;
 use crate::git::{ObjectId, diff_lines, split_lines};
+use crate::log::{Gap, LogEntry, OperationKind, StepInfo, WorkTree};
 use crate::path::TreePath;
-use crate::store::{Gap, LogEntry, OperationKind, StepInfo, Store, WorkTree};
+use crate::store::Store;
 use crate::workspace::{Workspace, is_binary};
 
 use super::history::History;

@@ -10,9 +10,11 @@ use serde::Serialize;
 
 use crate::error::Error;
 use crate::git::ObjectId;
+use crate::log::{Details, Operation, OperationKind, WorkTree, read_operation, ref_part};
+use crate::record::Cause;
 use crate::scan::{Progress, Skipped};
-use crate::store::{Details, Operation, OperationKind, Store, WorkTree, read_operation, ref_part};
-use crate::workspace::{Cause, TrackOptions, Workspace};
+use crate::store::Store;
+use crate::workspace::Workspace;
 
 use super::steps::check_length;
 
@@ -72,12 +74,12 @@ impl Workspace {
         options: &CheckpointOptions,
         progress: &Progress,
     ) -> Result<Checkpoint, Error> {
-        self.check_enabled()?;
+        self.context().check_enabled()?;
         check_length("the label", options.label.as_deref())?;
         check_length("the session", options.session.as_deref())?;
         let hold = self.begin()?;
         // First what others did, so that the checkpoint itself changes nothing.
-        self.track_locked(&hold, &TrackOptions::default(), &Cause::outside(), progress)?;
+        hold.record_listed(&Cause::outside(), progress)?;
         let details = Details {
             label: options.label.clone(),
             pinned: options.pinned,
@@ -86,7 +88,7 @@ impl Workspace {
         };
         let kind = OperationKind::Checkpoint;
         let cause = Cause { kind, details, always: true, ..Cause::outside() };
-        let tracked = self.track_locked(&hold, &TrackOptions::default(), &cause, progress)?;
+        let tracked = hold.record_listed(&cause, progress)?;
         let operation = tracked.operation;
         let dir = checkpoint_dir(&hold.store, &hold.work_tree);
         let kind = ref_part(&options.kind);
@@ -177,7 +179,12 @@ fn of_operation(name: String, operation: &Operation) -> Checkpoint {
 
 /// The time of an operation, as `20260131T235959Z`.
 fn stamp(operation: &Operation) -> String {
-    let seconds = operation.at_millis / 1000;
+    date_of(operation.at_millis)
+}
+
+/// Formats milliseconds since 1970 as `20260131T235959Z`.
+pub(crate) fn date_of(millis: u64) -> String {
+    let seconds = millis / 1000;
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = civil(days as i64);
     format!("{year:04}{month:02}{day:02}T{:02}{:02}{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)

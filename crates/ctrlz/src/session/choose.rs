@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::compare::find;
 use crate::error::Error;
+use crate::log::{Boundary, Credit, Gap, OperationKind, StepInfo};
 use crate::path::TreePath;
-use crate::store::{Boundary, Credit, Gap, OperationKind, StepInfo, Store};
+use crate::store::Store;
 
 use super::history::{History, Piece};
 use super::undo::UndoOptions;
@@ -360,10 +361,7 @@ impl<'a> Chooser<'a> {
             return Ok(false);
         };
         for path in conflicts {
-            let was = find(&self.store.objects, &then, path)?;
-            if self.options.paths.contains(path)
-                || was != find(&self.store.objects, &newest.snapshot, path)?
-            {
+            if self.options.paths.contains(path) || history.differs(then, newest, path)? {
                 return Ok(true);
             }
         }
@@ -378,8 +376,7 @@ impl<'a> Chooser<'a> {
             return Ok(false);
         };
         for path in attempt.conflicts.iter().filter(|_| !self.retries) {
-            let then = find(&self.store.objects, &attempt.snapshot, path)?;
-            if then != find(&self.store.objects, &newest.snapshot, path)? {
+            if history.differs(&history.entries[attempt.at], newest, path)? {
                 return Ok(false);
             }
         }

@@ -7,10 +7,14 @@ use serde::Serialize;
 use crate::error::Error;
 use crate::fs::Named;
 use crate::git::ObjectId;
+use crate::hold::Hold;
+use crate::log::{Details, Forked, LogEntry, NewOperation, OperationKind, new_id};
+use crate::options::Options;
 use crate::outside::check_place;
+use crate::pack::PackWriter;
+use crate::restore::{RestoreOptions, RestoreReport};
 use crate::scan::Progress;
-use crate::store::{Details, Forked, LogEntry, NewOperation, OperationKind, PackWriter, new_id};
-use crate::workspace::{Hold, Options, Point, RestoreOptions, RestoreReport, Workspace};
+use crate::workspace::{Point, Workspace};
 
 use super::choose::Lineage;
 use super::history::History;
@@ -56,7 +60,7 @@ impl Workspace {
     ) -> Result<Fork, Error> {
         check_length("the session", options.session.as_deref())?;
         let hold = self.begin()?;
-        self.track_present(&hold, progress)?;
+        self.track_present(&hold, None, progress)?;
         let mut history = History::with_shared(&hold.store, &hold.work_tree)?;
         let (place, known) = fork_point(&mut history, session, options.at.as_deref())?;
         let (operation, snapshot) = (known.id, known.snapshot);

@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 
+use crate::compare::{Entry, find};
 use crate::error::Error;
-use crate::git::ObjectId;
-use crate::path::TreePath;
-use crate::store::{
-    Credit, Forked, LogEntry, LogIndex, Operation, OperationKind, StepInfo, Store, Uncaptured,
-    WorkTree, follows_work_of, read_operation, sessions_of,
+use crate::log::{
+    Credit, Forked, LogEntry, LogIndex, Operation, OperationKind, StepInfo, Uncaptured, WorkTree,
+    follows_work_of, read_operation, sessions_of,
 };
+use crate::path::{TreePath, dirs_above, is_within};
+use crate::store::Store;
 
 /// A work tree's log, newest first.
 pub(super) struct History<'a> {
@@ -74,8 +75,6 @@ impl Taking {
 pub(super) struct Attempt {
     /// Its place in [`History::entries`].
     pub(super) at: usize,
-    /// The snapshot that it found.
-    pub(super) snapshot: ObjectId,
     /// The paths that did not merge.
     pub(super) conflicts: Vec<TreePath>,
 }
@@ -248,8 +247,7 @@ impl<'a> History<'a> {
             self.redone.entry(undo.clone()).or_insert(left);
         }
         for step in &details.tried {
-            let attempt =
-                Attempt { at, snapshot: entry.snapshot, conflicts: details.conflicts.clone() };
+            let attempt = Attempt { at, conflicts: details.conflicts.clone() };
             self.tried.entry(step.clone()).or_default().push(attempt);
         }
         let takes = matches!(entry.kind, OperationKind::Undo | OperationKind::Revert);
@@ -304,10 +302,37 @@ impl<'a> History<'a> {
         self.whole(piece).is_some_and(|left| !left.conflicts.is_empty())
     }
 
-    /// The paths that the undo of a piece left as conflicts, and the snapshot that it left.
-    pub(super) fn conflicts_left(&self, piece: Piece) -> Option<(ObjectId, &[TreePath])> {
+    /// Returns the paths that the undo of a piece left as conflicts, and the undo.
+    pub(super) fn conflicts_left(&self, piece: Piece) -> Option<(&LogEntry, &[TreePath])> {
         let left = self.whole(piece)?;
-        Some((self.entries.get(left.at)?.snapshot, &left.conflicts))
+        Some((self.entries.get(left.at)?, &left.conflicts))
+    }
+
+    /// Whether a path, or something above it that was in its way, changed from one operation to
+    /// another.
+    pub(super) fn differs(
+        &self,
+        then: &LogEntry,
+        now: &LogEntry,
+        path: &TreePath,
+    ) -> Result<bool, Error> {
+        let objects = &self.store.objects;
+        let at = |entry: &LogEntry, path: &TreePath| find(objects, &entry.snapshot, path);
+        if at(then, path)? != at(now, path)? {
+            return Ok(true);
+        }
+        for dir in dirs_above(path.as_bytes()) {
+            let dir = TreePath::from_scan(dir.to_vec());
+            let is_tree = |entry: Option<Entry>| entry.map(|entry| entry.kind.is_tree());
+            if is_tree(at(then, &dir)?) != is_tree(at(now, &dir)?) {
+                return Ok(true);
+            }
+        }
+        let is_skipped = |entry: &LogEntry| -> Result<bool, Error> {
+            let meta = read_operation(objects, &entry.commit)?.meta;
+            Ok(meta.skipped.iter().any(|skipped| is_within(path.as_bytes(), &skipped.path)))
+        };
+        Ok(is_skipped(then)? != is_skipped(now)?)
     }
 
     /// Whether the undo of a piece left files that another process had open.
@@ -424,6 +449,17 @@ impl<'a> History<'a> {
             Some(restore) => Ok(self.entries[restore].clone()),
             None => Ok(entry),
         }
+    }
+
+    /// Returns the place of the restore that the undo at `at` took back.
+    pub(super) fn undone_restore(&mut self, at: usize) -> Result<Option<usize>, Error> {
+        let LogEntry { id, kind, details, .. } = &self.entries[at];
+        let takes_back = details.takes_back.clone();
+        let is_undo = matches!(kind, OperationKind::Undo | OperationKind::Unrevert);
+        if !is_undo || !details.conflicts.is_empty() || self.is_redone(id) {
+            return Ok(None);
+        }
+        self.find(at, takes_back.as_deref())
     }
 
     /// The place of an older operation.

@@ -3,17 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Read;
 
-use crate::compare::{Change, Entry, Status, Trees, changes, find, merge_lines};
+use crate::compare::{Change, Entry, Now, NowAt, Status, Trees, changes, find, merge_lines};
 use crate::error::Error;
 use crate::fs::{Dir, FileKind, MODE_BITS};
 use crate::git::{EntryKind, Hasher, Kind, ObjectId, diff_lines};
-use crate::path::{PathText, TreePath, is_within};
-use crate::restore::{ModeChange, Now, NowAt, Request, Wanted};
-use crate::scan::{EntryStat, SIDECARS};
-use crate::store::{Companion, Meta, Operation, PackWriter, Store, read_companion};
-use crate::workspace::{
-    Absence, Modes, dirs_above, is_binary, is_database_log, is_dir_of, is_shared_memory, look,
+use crate::log::{Companion, Credit, Meta, Operation, read_companion};
+use crate::pack::PackWriter;
+use crate::path::{PathText, TreePath, dirs_above, is_within};
+use crate::record::look;
+use crate::restore::{
+    Absence, KeptReason, ModeChange, Modes, Request, Wanted, is_database_log, is_dir_of,
+    is_shared_memory,
 };
+use crate::scan::{EntryStat, SIDECARS};
+use crate::store::Store;
+use crate::workspace::is_binary;
 
 use super::history::{History, Span};
 use super::undo::{Conflict, ConflictReason};
@@ -44,11 +48,13 @@ struct ModeStep {
 
 /// Takes changes of permissions back, newest first. Permissions that were changed since stay.
 fn merge_modes(present: Option<u32>, changes: &[ModeStep]) -> Option<u32> {
-    changes.iter().fold(present, |mode, change| match mode {
+    let mode = changes.iter().fold(present, |mode, change| match mode {
         None => change.before,
-        Some(_) if mode == change.after => change.before.or(mode),
+        Some(_) if mode == change.after => change.before,
         Some(_) => mode,
-    })
+    });
+    // A file that the changes made, and that stays, keeps its permissions.
+    mode.or(present)
 }
 
 /// What to invert, and how.
@@ -64,8 +70,8 @@ pub(super) struct Inversion<'a> {
     pub(super) ignored: bool,
     /// Whether changes are taken back that may be an interrupted step's or the user's.
     pub(super) unclear: bool,
-    /// The companion of the present state.
-    pub(super) companion: Option<ObjectId>,
+    /// The present state.
+    pub(super) present: &'a Operation,
     /// The work tree.
     pub(super) root: &'a Dir,
 }
@@ -86,14 +92,15 @@ impl Inversion<'_> {
         self.limit.is_empty() || self.limit.iter().any(|limit| path.is_within(limit))
     }
 
-    /// Whether every step that an operation is credited to is taken back here: then what they
-    /// share is nobody else's.
-    fn takes_all_of(&self, operation: &Operation) -> bool {
+    /// Whether every step that an operation is credited to and that may have a part in something is
+    /// taken back here: then no other step has a part in it.
+    fn takes_all_of(&self, operation: &Operation, may: impl Fn(&Credit) -> bool) -> bool {
         let is_taken = |step: &str| {
             let of_step = |span: &Span| span.info.as_ref().is_some_and(|info| info.step == step);
             self.spans.iter().any(|span| span.after.id == operation.id && of_step(span))
         };
-        operation.details.credits.iter().all(|credit| is_taken(&credit.step.step))
+        let mut sharing = operation.details.credits.iter().filter(|credit| may(credit));
+        sharing.all(|credit| is_taken(&credit.step.step))
     }
 
     /// Whether a path is taken back although the evidence does not say whose the change is:
@@ -116,6 +123,7 @@ pub(super) fn invert(
 ) -> Result<Inverted, Error> {
     let mut inverter = Inverter {
         store,
+        absence: Absence::of_operation(store, inversion.present),
         now,
         inversion,
         out: Inverted {
@@ -125,6 +133,7 @@ pub(super) fn invert(
         pack: PackWriter::new(&store.objects_dir()),
         merged: HashMap::new(),
         modes: BTreeMap::new(),
+        followed: Vec::new(),
     };
     let Gathered { mut tracks, hidden, logs, oldest } = gather(store, inversion)?;
     inverter.gather_modes(&tracks)?;
@@ -145,8 +154,8 @@ pub(super) fn invert(
     Ok(out)
 }
 
-/// Whether changes, newest first, follow each other without a gap and end where they began: a revert
-/// and the steps that it took back, for instance.
+/// Whether changes, newest first, follow each other without a gap and end where they began: a
+/// revert and the steps that it took back, for instance.
 fn cancels_out(changes: &[(Change, &Span)]) -> bool {
     let gapless = changes.windows(2).all(|pair| pair[0].0.before == pair[1].0.after);
     let ends = changes.first().zip(changes.last());
@@ -186,7 +195,7 @@ fn gather<'a>(store: &Store, inversion: &Inversion<'a>) -> Result<Gathered<'a>, 
         let mut covered = Absence::of_operation(store, &span.after);
         let aside = span.before.meta.companion.map(|id| read_companion(&store.objects, &id));
         let aside = aside.and_then(Result::ok);
-        let takes_all = inversion.takes_all_of(&span.after);
+        let takes_all = inversion.takes_all_of(&span.after, |credit| !credit.apart);
         for mut change in changes(&store.objects, &span.before.snapshot, &span.after.snapshot)? {
             let undecided = inversion.takes_undecided(&change.path);
             let own = span.owns(&change.path)
@@ -210,7 +219,7 @@ fn gather<'a>(store: &Store, inversion: &Inversion<'a>) -> Result<Gathered<'a>, 
                 change.before = kept.filter(|entry| !entry.kind.is_tree());
             }
             // Left out afterwards is not deleted.
-            if change.after.is_none() && covered.doubt(&change.path)?.is_some() {
+            if change.after.is_none() && covered.is_left_out(&change.path)? {
                 hidden.push(Hidden { change, span });
             } else {
                 let track = tracks.entry(change.path.clone()).or_insert(Track { changes: vec![] });
@@ -223,6 +232,8 @@ fn gather<'a>(store: &Store, inversion: &Inversion<'a>) -> Result<Gathered<'a>, 
 
 struct Inverter<'a> {
     store: &'a Store,
+    /// Decides about paths that the present state does not hold.
+    absence: Absence<'a>,
     now: &'a Now<'a>,
     inversion: &'a Inversion<'a>,
     out: Inverted,
@@ -232,6 +243,8 @@ struct Inverter<'a> {
     merged: HashMap<ObjectId, Vec<u8>>,
     /// The changes of permissions that the spans made, newest first.
     modes: BTreeMap<Vec<u8>, Vec<ModeStep>>,
+    /// The old and the new name of files that go back under their old name with later edits.
+    followed: Vec<(TreePath, TreePath)>,
 }
 
 impl Inverter<'_> {
@@ -243,6 +256,7 @@ impl Inverter<'_> {
         track: &Track<'_>,
         merged: Option<Entry>,
     ) -> Result<(), Error> {
+        let mut is_hidden = false;
         let ours = match self.now.at(path.as_bytes()) {
             NowAt::File { entry, .. } => Some(entry),
             NowAt::Dir if !self.left_a_directory(path, track)? => {
@@ -250,7 +264,23 @@ impl Inverter<'_> {
                 self.conflict(path, ConflictReason::Merge, why.into());
                 return Ok(());
             }
-            NowAt::Nothing | NowAt::Dir => None,
+            NowAt::Dir => None,
+            // The scan does not enter an ignored directory, and not all others.
+            NowAt::Nothing => match self.absence.doubt(path)? {
+                None => None,
+                Some(KeptReason::SkippedThen { why }) => {
+                    self.conflict(path, ConflictReason::NotProven, why);
+                    return Ok(());
+                }
+                // A redo needs to know that this undo created or removed it against the rules.
+                Some(_) => match self.on_disk(path).inspect(|_| is_hidden = true) {
+                    Some(ours) if !self.store.objects.holds(&ours.id) => {
+                        self.conflict(path, ConflictReason::Merge, NO_MERGE.into());
+                        return Ok(());
+                    }
+                    found => found,
+                },
+            },
             NowAt::Unsaved(why) => {
                 self.conflict(path, ConflictReason::NotProven, why);
                 return Ok(());
@@ -266,6 +296,10 @@ impl Inverter<'_> {
                 // What an operation of ours made was not there; the plan has looked.
                 let is_ours = span.info.is_none() && span.named.contains(path);
                 let doubt = Absence::of_operation(self.store, &span.before).doubt(path)?;
+                if doubt.is_some() && self.is_untouched(path, span) {
+                    // It was there, and only became visible because the rules changed.
+                    return Ok(());
+                }
                 if let Some(reason) = doubt.filter(|_| !is_ours) {
                     self.conflict(path, ConflictReason::NotProven, reason.describe());
                     return Ok(());
@@ -293,6 +327,9 @@ impl Inverter<'_> {
             // A directory that the step made goes also if its last file went since.
             return if ours.is_none() { self.empty_out(path, track) } else { Ok(()) };
         }
+        if is_hidden || (ours.is_none() && self.absence.doubt(path)?.is_some()) {
+            self.out.ignored.push(path.clone());
+        }
         let mode = self.merged_mode(path, wanted.map_or(EntryKind::File, |entry| entry.kind));
         let wanted = match wanted {
             Some(entry) => Wanted::Entry { entry: with_mode(entry, mode), mode },
@@ -305,7 +342,8 @@ impl Inverter<'_> {
         Ok(())
     }
 
-    /// Whether the newest change of a path left a directory there, or an undo may replace one anyway.
+    /// Whether the newest change of a path left a directory there, or an undo may replace one
+    /// anyway.
     fn left_a_directory(&self, path: &TreePath, track: &Track<'_>) -> Result<bool, Error> {
         let forced = self.inversion.on_conflict == OnConflict::TakeTheirs;
         let Some((_, span)) = track.changes.first().filter(|_| !forced) else { return Ok(true) };
@@ -466,6 +504,11 @@ impl Inverter<'_> {
             let Some(Some(merged)) = self.merge(Some(ours), &renamed)? else { continue };
             let known = self.out.conflicts.len();
             self.path(&old_name, gone, Some(merged))?;
+            let mode = self.changed_mode(&new_name, made.changes[0].1);
+            let wanted = self.out.request.wanted.get_mut(old_name.as_bytes());
+            if let (Some(Wanted::Entry { entry, mode: old }), Some(mode)) = (wanted, mode) {
+                (*entry, *old) = (with_mode(*entry, mode), mode);
+            }
             let wanted = self.out.request.wanted.get(old_name.as_bytes());
             if !matches!(wanted, Some(Wanted::Entry { .. })) {
                 // Older changes of the old name do not merge: both names are judged by themselves.
@@ -475,10 +518,20 @@ impl Inverter<'_> {
             }
             self.empty_out(&new_name, made)?;
             self.out.request.wanted.insert(new_name.as_bytes().to_vec(), Wanted::Absent);
+            self.followed.push((old_name.clone(), new_name.clone()));
             tracks.remove(&new_name);
             tracks.remove(&old_name);
         }
         Ok(())
+    }
+
+    /// Returns the present permissions of a file if they differ from those that a span left.
+    fn changed_mode(&self, path: &TreePath, span: &Span) -> Option<u32> {
+        let NowAt::File { stat, entry, .. } = self.now.at(path.as_bytes()) else { return None };
+        let left = find(&self.store.objects, &span.after.snapshot, path).ok()??;
+        let left = Modes::of(Some(&span.after.meta)).of_file(path.as_bytes(), left.kind);
+        let mode = stat.mode & MODE_BITS;
+        (entry.kind.is_file() && mode != left).then_some(mode)
     }
 
     /// The name that a new file had before: one that the same span removed, with the same or
@@ -515,14 +568,20 @@ impl Inverter<'_> {
         Ok(best.map(|(_, path)| path.clone()))
     }
 
-    /// Reports changes whose owner nothing decides: those made while several steps were open, unless
-    /// all of them are taken back, and those that may be an interrupted step's or the user's.
+    /// Reports changes whose owner nothing decides: those made while several steps were open,
+    /// unless all of them are taken back, and those that may be an interrupted step's or the
+    /// user's.
     fn undecided(&mut self) {
         let inversion = self.inversion;
         let mut found: BTreeMap<&TreePath, ConflictReason> = BTreeMap::new();
         for span in inversion.spans {
-            let shared = span.after.details.shared.iter();
-            let shared = shared.filter(|_| !inversion.takes_all_of(&span.after));
+            let step = span.info.as_ref().map(|info| info.step.as_str());
+            let is_apart =
+                |credit: &Credit| credit.apart && Some(credit.step.step.as_str()) == step;
+            let has_part = !span.after.details.credits.iter().any(is_apart);
+            let shared = span.after.details.shared.iter().filter(|_| has_part);
+            let shared =
+                shared.filter(|_| !inversion.takes_all_of(&span.after, |credit| !credit.apart));
             let unclear = span.unclear.iter().filter(|_| !inversion.unclear);
             let shared = shared.map(|path| (path, ConflictReason::Shared));
             let all = shared.chain(unclear.map(|path| (path, ConflictReason::Unclear)));
@@ -560,7 +619,7 @@ impl Inverter<'_> {
     fn ignored_files(&mut self, hidden: &[Hidden<'_>]) -> Result<(), Error> {
         let objects = &self.store.objects;
         let open = |id: Option<ObjectId>| id.map(|id| read_companion(objects, &id)).transpose();
-        let now = open(self.inversion.companion)?;
+        let now = open(self.inversion.present.meta.companion)?;
         let mut tracks: BTreeMap<TreePath, Vec<(Change, u32)>> = BTreeMap::new();
         for span in self.inversion.spans.iter().rev() {
             let (was, is) = (span.before.meta.companion, span.after.meta.companion);
@@ -587,10 +646,17 @@ impl Inverter<'_> {
                 {
                     continue;
                 }
-                // Whatever an operation of ours changed is its own.
-                let named = span.info.is_none() || span.named.contains(path);
+                let mut written = span.named.iter().chain(span.paths.iter().flatten());
+                let named = match span.info {
+                    Some(_) => span.named.contains(path),
+                    // An operation of ours names the ignored files that it wrote. The others only
+                    // became visible or invisible, because it changed the rules.
+                    None if written.any(|written| written == path) => true,
+                    None => continue,
+                };
                 let credits = &span.after.details.credits;
-                let shared = credits.len() > 1 && !self.inversion.takes_all_of(&span.after);
+                let may = |credit: &Credit| !credit.only_named;
+                let shared = credits.len() > 1 && !self.inversion.takes_all_of(&span.after, may);
                 let unknown = was.as_ref().is_some_and(|was| was.is_unknown(path.as_bytes()));
                 // Nothing shows whether an interrupted step or the user changed an ignored file.
                 let undecided = span.inferred && !self.inversion.unclear;
@@ -602,6 +668,13 @@ impl Inverter<'_> {
                     let proven = was.as_ref().is_none_or(|was| was.proves_absent(bytes));
                     proven && !self.is_older(bytes, span)
                 };
+                // A file in a directory that no scan entered then was probably there.
+                let proven = |was: &Companion| was.proves_absent(path.as_bytes());
+                let is_old =
+                    !was.as_ref().is_none_or(proven) && self.is_older(path.as_bytes(), span);
+                if change.status() == Status::Added && is_old && !named {
+                    continue;
+                }
                 let why = match change.status() {
                     Status::Deleted => None,
                     Status::Modified if named || asked => None,
@@ -622,6 +695,9 @@ impl Inverter<'_> {
                         let usual = change.before.map_or(0o644, |entry| usual_mode(entry.kind));
                         let mode =
                             was.as_ref().map_or(usual, |was| was.mode_of(path.as_bytes(), usual));
+                        if change.before.is_none() {
+                            self.empty_out_of(path, span)?;
+                        }
                         tracks.entry(path.clone()).or_default().push((change, mode));
                     }
                 }
@@ -818,7 +894,9 @@ impl Inverter<'_> {
         tracks: &BTreeMap<TreePath, Track<'_>>,
         oldest: &BTreeMap<TreePath, (Change, &Span)>,
     ) -> Result<(), Error> {
-        let sources = self.taken_contents(oldest)?;
+        let mut first: BTreeMap<TreePath, Change> = self.oldest_kept()?;
+        first.extend(oldest.iter().map(|(path, (change, _))| (path.clone(), change.clone())));
+        let sources = taken_contents(&first);
         let made: Vec<(TreePath, Entry, &Span)> = tracks
             .iter()
             .filter_map(|(path, track)| {
@@ -842,48 +920,56 @@ impl Inverter<'_> {
                     }
                     format!("it holds the only copy of what was {}", taken[0])
                 }
-                None if self.out.request.wanted.get(path.as_bytes()) == Some(&Wanted::Absent)
-                    && self.came_from_elsewhere(&path, &entry, span, tracks, oldest)? =>
-                {
-                    "it was moved here from a place that is not recorded".into()
+                None if self.out.request.wanted.get(path.as_bytes()) != Some(&Wanted::Absent) => {
+                    continue;
                 }
-                None => continue,
+                None => match self.came_from_elsewhere(&path, &entry, span, tracks, &first)? {
+                    Some(why) => why,
+                    None => continue,
+                },
             };
             self.out.request.wanted.remove(path.as_bytes());
             self.conflict(&path, ConflictReason::OtherHalf, why);
+        }
+        for (old_name, new_name) in std::mem::take(&mut self.followed) {
+            if self.is_blocked(&old_name) {
+                self.out.request.wanted.remove(old_name.as_bytes());
+                self.out.request.wanted.remove(new_name.as_bytes());
+                let why = format!("a file is in the way of {old_name}, where it would go");
+                self.conflict(&new_name, ConflictReason::OtherHalf, why);
+            }
         }
         self.keep_moved_dirs(tracks);
         Ok(())
     }
 
-    /// The contents that each span took away from paths, ignored ones included, by its place in the
-    /// log.
-    fn taken_contents(
-        &self,
-        oldest: &BTreeMap<TreePath, (Change, &Span)>,
-    ) -> Result<HashMap<ObjectId, Vec<TreePath>>, Error> {
+    /// Whether a file that stays is in the place of a directory above a path.
+    fn is_blocked(&self, path: &TreePath) -> bool {
+        let stays = |dir: &&[u8]| self.out.request.wanted.get(*dir) != Some(&Wanted::Absent);
+        let mut above = dirs_above(path.as_bytes()).filter(stays);
+        above.any(|dir| matches!(self.now.at(dir), NowAt::File { .. } | NowAt::Unsaved(_)))
+    }
+
+    /// Returns the oldest change of each ignored file that the undone steps changed.
+    fn oldest_kept(&self) -> Result<BTreeMap<TreePath, Change>, Error> {
         let objects = &self.store.objects;
-        let mut taken: HashMap<ObjectId, Vec<TreePath>> = HashMap::new();
-        let mut note = |change: &Change| {
-            // An empty file holds nothing that another one could be a copy of.
-            let is_content =
-                |before: &Entry| before.kind.is_file() && before.id != ObjectId::EMPTY_BLOB;
-            if let Some(before) = change.before.filter(is_content) {
-                taken.entry(before.id).or_default().push(change.path.clone());
-            }
-        };
-        // A version that another undone change made is no content from before.
-        for (change, _) in oldest.values() {
-            note(change);
-        }
-        for span in self.inversion.spans {
+        let mut oldest = BTreeMap::new();
+        for span in self.inversion.spans.iter().rev() {
             let tree = |id: Option<ObjectId>| companion_tree(self.store, id);
             let (was, is) = (tree(span.before.meta.companion), tree(span.after.meta.companion));
             if was != is {
-                changes(objects, &was, &is)?.iter().for_each(&mut note);
+                let after = span.after.meta.companion.map(|id| read_companion(objects, &id));
+                let after = after.and_then(Result::ok);
+                // A file that is no longer kept may still be there.
+                let is_gone = |path: &TreePath| {
+                    after.as_ref().is_none_or(|after| after.proves_absent(path.as_bytes()))
+                };
+                let found = changes(objects, &was, &is)?.into_iter();
+                let found = found.filter(|one| one.after.is_some() || is_gone(&one.path));
+                oldest.extend(found.map(|change| (change.path.clone(), change)));
             }
         }
-        Ok(taken)
+        Ok(oldest)
     }
 
     /// Whether a path will have this content.
@@ -891,10 +977,10 @@ impl Inverter<'_> {
         let wanted = self.out.request.wanted.get(path.as_bytes());
         Ok(match (wanted, self.now.at(path.as_bytes())) {
             // The path comes back as it was, or merged with what was done to it since.
-            (Some(Wanted::Entry { .. }), _) => true,
+            (Some(Wanted::Entry { .. }), _) => !self.is_blocked(path),
             (Some(Wanted::Absent), _) => false,
             (None, NowAt::File { entry, .. }) => entry.id == *content,
-            (None, _) => match self.inversion.companion {
+            (None, _) => match self.inversion.present.meta.companion {
                 Some(id) => match read_companion(&self.store.objects, &id) {
                     Ok(now) => find(&self.store.objects, &now.tree, path)?
                         .is_some_and(|entry| entry.id == *content),
@@ -905,88 +991,96 @@ impl Inverter<'_> {
         })
     }
 
-    /// Whether a file that a step seems to have made is older than the step, so that the step moved
-    /// it from where no snapshot looks.
+    /// The paths that a file may have been moved from, or linked to, when it came to its own.
+    fn sources(
+        &self,
+        path: &TreePath,
+        tracks: &BTreeMap<TreePath, Track<'_>>,
+    ) -> Result<Vec<TreePath>, Error> {
+        let objects = &self.store.objects;
+        let mut sources = Vec::new();
+        for (change, span) in tracks.get(path).into_iter().flat_map(|track| &track.changes) {
+            let moved = span.after.details.moved.iter().filter(|moved| moved.to == *path);
+            sources.extend(moved.map(|moved| moved.from.clone()));
+            let tree = companion_tree(self.store, span.before.meta.companion);
+            for tree in [span.before.snapshot, tree] {
+                let all = changes(objects, &ObjectId::EMPTY_TREE, &tree)?;
+                let same = all.into_iter().filter(|found| found.after == change.after);
+                sources.extend(same.map(|found| found.path));
+            }
+        }
+        Ok(sources)
+    }
+
+    /// Returns why a file stays that a step seems to have made, but that is older than the step:
+    /// the step moved it from where no snapshot looks, or from a path that does not come back.
     fn came_from_elsewhere(
         &self,
         path: &TreePath,
         entry: &Entry,
         span: &Span,
         tracks: &BTreeMap<TreePath, Track<'_>>,
-        oldest: &BTreeMap<TreePath, (Change, &Span)>,
-    ) -> Result<bool, Error> {
-        let NowAt::File { stat, .. } = self.now.at(path.as_bytes()) else { return Ok(false) };
+        oldest: &BTreeMap<TreePath, Change>,
+    ) -> Result<Option<String>, Error> {
+        let NowAt::File { stat, .. } = self.now.at(path.as_bytes()) else { return Ok(None) };
         if stat.kind != FileKind::File || !self.is_older(path.as_bytes(), span) {
-            return Ok(false);
+            return Ok(None);
         }
         // Another name of it stays, so nothing is lost.
         let (parent, name) = crate::path::split(path.as_bytes());
         let found = self.inversion.root.open_below(parent).and_then(|dir| dir.stat(name));
         if found.is_ok_and(|found| found.is_some_and(|found| found.links > 1)) {
-            return Ok(false);
+            return Ok(None);
         }
-        // The step took it from a path that comes back, whatever became of it since.
-        let left = tracks.get(path).into_iter().flat_map(|track| &track.changes);
-        for left in left.filter_map(|(change, _)| change.after) {
-            for (old, (change, _)) in oldest {
-                let is_source = old != path && change.before == Some(left);
-                if is_source && self.comes_back(old, &left.id)? {
-                    return Ok(false);
+        let sources = self.sources(path, tracks)?;
+        let mut why = "it was moved here from a place that is not recorded".to_owned();
+        for from in sources.iter().filter(|from| *from != path) {
+            // On disk, because it may be ignored.
+            let is_there = matches!(look(self.inversion.root, from.as_bytes()), Ok(Some(_)));
+            let is_explained = match oldest.get(from) {
+                // The undone steps made it themselves.
+                Some(Change { before: None, .. }) => true,
+                Some(Change { before: Some(before), .. }) => {
+                    self.comes_back(from, &before.id)? || !self.shares_a_line(before, entry)?
                 }
-            }
-        }
-        // A version of a path that comes back explains it.
-        let is_version = |change: &Change| {
-            let ids = [change.before, change.after].into_iter().flatten().map(|entry| entry.id);
-            ids.into_iter().any(|id| id == entry.id) && change.path != *path
-        };
-        for (change, made_by) in tracks.values().flat_map(|track| &track.changes) {
-            if is_version(change) && self.comes_back(&change.path, &entry.id)? {
-                return Ok(false);
-            }
-            // An earlier change that is taken back too made it, under another name.
-            let made = change.path != *path && change.after.map(|after| after.id) == Some(entry.id);
-            if made && !self.is_older(path.as_bytes(), made_by) {
-                return Ok(false);
-            }
-        }
-        // A file that was moved within the tree and changed on the way is known by its text, a binary
-        // one by its name.
-        let text = self.store.objects.blob(&entry.id)?;
-        let name = crate::path::split(path.as_bytes()).1;
-        for (old, track) in tracks {
-            let comes_back =
-                matches!(self.out.request.wanted.get(old.as_bytes()), Some(Wanted::Entry { .. }));
-            let before = track.changes.last().and_then(|(change, _)| change.before);
-            let Some(before) = before.filter(|before| comes_back && before.kind.is_file()) else {
-                continue;
+                None => is_there || self.out.request.wanted.contains_key(from.as_bytes()),
             };
-            let is_namesake = crate::path::split(old.as_bytes()).1 == name && is_binary(&text);
-            if is_namesake || resembles(&self.store.objects.blob(&before.id)?, &text) {
-                return Ok(false);
+            if is_explained {
+                return Ok(None);
             }
+            why = format!("it holds the only copy of what was {from}");
         }
-        for ignored in &self.out.ignored {
-            let wanted = self.out.request.wanted.get(ignored.as_bytes());
-            if let Some(Wanted::Entry { entry, .. }) = wanted
-                && entry.kind.is_file()
-                && resembles(&self.text(&entry.id)?, &text)
-            {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        Ok(Some(why))
     }
 
-    /// Whether what is at a path came into being before the span's step began.
+    /// Whether one file has a line of another. Binary files count as if they had.
+    fn shares_a_line(&self, one: &Entry, other: &Entry) -> Result<bool, Error> {
+        let (one, other) = (self.text(&one.id)?, self.text(&other.id)?);
+        if is_binary(&one) || is_binary(&other) {
+            return Ok(true);
+        }
+        let lines = |text: &[u8]| -> BTreeSet<Vec<u8>> {
+            let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+            lines.map(<[u8]>::to_vec).collect()
+        };
+        Ok(!lines(&one).is_disjoint(&lines(&other)))
+    }
+
+    /// Whether a file was last changed before a span began.
+    fn is_untouched(&self, path: &TreePath, span: &Span) -> bool {
+        let NowAt::File { stat, .. } = self.now.at(path.as_bytes()) else { return false };
+        span.began_millis > 0 && stat.ctime.millis() < span.began_millis
+    }
+
+    /// Whether a file or directory was created before the step of a span began.
     fn is_older(&self, path: &[u8], span: &Span) -> bool {
         let (parent, name) = crate::path::split(path);
         let born = self.inversion.root.open_below(parent).ok().and_then(|dir| dir.birth(name));
         born.is_some_and(|born| span.began_millis > 0 && born.millis() < span.began_millis)
     }
 
-    /// Reports files that the steps made or changed and that have another name since: no change of their
-    /// own path shows it.
+    /// Reports files that the steps made or changed and that have another name since: no change of
+    /// their own path shows it.
     fn renamed_since(&mut self, tracks: &BTreeMap<TreePath, Track<'_>>) -> Result<(), Error> {
         let mut by_content: Option<HashMap<ObjectId, Vec<Vec<u8>>>> = None;
         for (path, track) in tracks {
@@ -1012,8 +1106,8 @@ impl Inverter<'_> {
     }
 
     /// Deals with databases whose log a step wrote and whose main file was written since: a
-    /// checkpoint has moved the step's changes from the log into the main file, where the step itself
-    /// changed nothing.
+    /// checkpoint has moved the step's changes from the log into the main file, where the step
+    /// itself changed nothing.
     fn databases_written_since(&mut self, changed: Vec<(Change, &Span)>) -> Result<(), Error> {
         let objects = &self.store.objects;
         let mut logs = changed;
@@ -1093,7 +1187,7 @@ impl Inverter<'_> {
         let (parent, name) = crate::path::split(path.as_bytes());
         let dir = self.inversion.root.open_below(parent).ok()?;
         let stat = dir.stat(name).ok()??;
-        let kind = crate::restore::entry_kind(&EntryStat::from(&stat)).filter(|k| k.is_file())?;
+        let kind = crate::compare::entry_kind(&EntryStat::from(&stat)).filter(|k| k.is_file())?;
         let mut file = dir.open_file(name).ok()?;
         let mut hasher = Hasher::object(Kind::Blob, stat.bytes);
         let mut buffer = vec![0; 128 * 1024];
@@ -1106,16 +1200,27 @@ impl Inverter<'_> {
         hasher.finish().map(|id| Entry { kind, id })
     }
 
-    /// Directories that the changes made go when their last file goes.
+    /// Removes the directories that the changes made once their last file goes.
     fn empty_out(&mut self, path: &TreePath, track: &Track<'_>) -> Result<(), Error> {
-        let Some((_, oldest)) = track.changes.last() else { return Ok(()) };
+        for (change, span) in &track.changes {
+            if change.before.is_none() {
+                self.empty_out_of(path, span)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn empty_out_of(&mut self, path: &TreePath, span: &Span) -> Result<(), Error> {
         for dir in dirs_above(path.as_bytes()) {
             let parent = TreePath::from_scan(dir.to_vec());
-            let was_dir = find(&self.store.objects, &oldest.before.snapshot, &parent)?
-                .is_some_and(|entry| entry.kind.is_tree());
-            let was_empty =
-                oldest.before.meta.empty_dirs.iter().any(|empty| empty.is_within(&parent));
-            if !was_dir && !was_empty {
+            let is_dir = |operation: &Operation| -> Result<bool, Error> {
+                let found = find(&self.store.objects, &operation.snapshot, &parent)?;
+                let empty = &operation.meta.empty_dirs;
+                Ok(found.is_some_and(|entry| entry.kind.is_tree())
+                    || empty.iter().any(|empty| empty.is_within(&parent)))
+            };
+            // Ignored directories are recorded nowhere, so a redo could not bring them back.
+            if is_dir(&span.after)? && !is_dir(&span.before)? && !self.was_ignored_dir(span, dir)? {
                 self.out.request.emptied.insert(dir.to_vec());
             }
         }
@@ -1232,7 +1337,9 @@ impl Inverter<'_> {
                 if asked(dir) && span.owns_dir(dir) {
                     let own = std::iter::once(dir.as_bytes()).chain(dirs_above(dir.as_bytes()));
                     for made in own {
-                        if !is_dir_of(&trees, &span.before.snapshot, Some(before), made)? {
+                        if !is_dir_of(&trees, &span.before.snapshot, Some(before), made)?
+                            && !self.was_ignored_dir(span, made)?
+                        {
                             self.out.request.dirs.remove(made);
                             self.out.request.emptied.insert(made.to_vec());
                         }
@@ -1366,6 +1473,21 @@ fn with_mode(entry: Entry, mode: u32) -> Entry {
 
 fn usual_mode(kind: EntryKind) -> u32 {
     if kind == EntryKind::Executable { 0o755 } else { 0o644 }
+}
+
+/// Returns the contents that were taken away from paths. A version that another undone change made
+/// does not count: only the oldest change of each path is given.
+fn taken_contents(oldest: &BTreeMap<TreePath, Change>) -> HashMap<ObjectId, Vec<TreePath>> {
+    let mut taken: HashMap<ObjectId, Vec<TreePath>> = HashMap::new();
+    for change in oldest.values() {
+        // An empty file holds nothing that another one could be a copy of.
+        let is_content =
+            |before: &Entry| before.kind.is_file() && before.id != ObjectId::EMPTY_BLOB;
+        if let Some(before) = change.before.filter(is_content) {
+            taken.entry(before.id).or_default().push(change.path.clone());
+        }
+    }
+    taken
 }
 
 /// Whether one file can have been made of another by editing it.

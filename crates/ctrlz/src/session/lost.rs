@@ -7,13 +7,12 @@ use serde::Serialize;
 use crate::compare::{Trees, find};
 use crate::error::Error;
 use crate::git::ObjectId;
+use crate::log::{Credit, OperationKind, StepInfo, Uncaptured};
 use crate::path::TreePath;
-use crate::restore::Plan;
+use crate::record::TrackOptions;
+use crate::restore::{OnUse, Plan, RestoreOptions, RestoreReport};
 use crate::scan::Progress;
-use crate::store::{Credit, OperationKind, StepInfo, Uncaptured};
-use crate::workspace::{
-    OnUse, PatchToRevert, RestoreOptions, RestoreReport, TrackOptions, Workspace,
-};
+use crate::workspace::{PatchToRevert, Workspace};
 
 use super::history::History;
 use super::reading::real_changes;

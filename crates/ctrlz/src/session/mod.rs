@@ -24,6 +24,7 @@ mod steps;
 mod undo;
 
 pub use blame::{BlameLine, Origin};
+pub(crate) use checkpoint::date_of;
 pub use checkpoint::{Checkpoint, CheckpointOptions};
 pub use choose::{Expired, UndoScope, Unrecorded};
 pub use fork::{Fork, ForkOptions};

@@ -5,11 +5,13 @@ use std::path::Path;
 
 use crate::error::Error;
 use crate::git::ObjectId;
+use crate::hold::Hold;
+use crate::log::{LogEntry, OperationKind, OutsideUndo, new_id};
 use crate::outside::{
     Finished, How, OutsideChange, OutsideKept, Prepared, Purpose, RecoveredRepository,
 };
-use crate::store::{LogEntry, OperationKind, OutsideUndo, new_id};
-use crate::workspace::{Hold, OnUse, RestoreOptions, Workspace, check_mass_removal};
+use crate::restore::{OnUse, RestoreOptions, check_mass_removal};
+use crate::workspace::Workspace;
 
 use super::choose::UndoScope;
 use super::fork::{check_free, create};

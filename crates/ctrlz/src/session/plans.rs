@@ -5,9 +5,10 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::fs::private::{self, Durable, read_small};
 use crate::git::ObjectId;
+use crate::hold::Hold;
+use crate::log::Boundary;
 use crate::scan::Progress;
-use crate::store::Boundary;
-use crate::workspace::{Hold, Workspace};
+use crate::workspace::Workspace;
 
 use super::choose::UndoScope;
 use super::undo::{UndoOptions, UndoReport};

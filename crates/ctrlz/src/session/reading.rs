@@ -8,12 +8,14 @@ use serde::Serialize;
 use crate::compare::{Change, Entry, changes, write_unified};
 use crate::error::Error;
 use crate::git::ObjectId;
-use crate::path::TreePath;
-use crate::store::{
-    Boundary, Forked, Gap, Head, LogEntry, OpenStep, OperationKind, StepInfo, Store, Uncaptured,
-    WorkTree, load_steps,
+use crate::log::{
+    Boundary, Forked, Gap, LogEntry, OpenStep, OperationKind, StepInfo, Uncaptured, WorkTree,
+    load_steps,
 };
-use crate::workspace::{Absence, Diffs, Workspace};
+use crate::path::TreePath;
+use crate::restore::Absence;
+use crate::store::{Head, Store};
+use crate::workspace::{Diffs, Workspace};
 
 use super::choose::Lineage;
 use super::history::{History, Piece};
@@ -416,11 +418,11 @@ pub(super) fn real_changes(
 ) -> Result<Vec<Change>, Error> {
     let mut found = changes(&store.objects, &before.snapshot, &after.snapshot)?;
     if found.iter().any(|change| change.after.is_none()) {
-        let after = crate::store::read_operation(&store.objects, &after.commit)?;
+        let after = crate::log::read_operation(&store.objects, &after.commit)?;
         let mut covered = Absence::of_operation(store, &after);
         let mut kept = Vec::with_capacity(found.len());
         for change in found {
-            if change.after.is_some() || covered.doubt(&change.path)?.is_none() {
+            if change.after.is_some() || !covered.is_left_out(&change.path)? {
                 kept.push(change);
             }
         }

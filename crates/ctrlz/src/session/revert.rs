@@ -10,9 +10,11 @@ use serde::Serialize;
 
 use crate::error::Error;
 use crate::git::ObjectId;
+use crate::hold::Hold;
+use crate::log::{Boundary, Details, LogEntry, NewOperation, OperationKind};
+use crate::pack::PackWriter;
 use crate::scan::Progress;
-use crate::store::{Boundary, Details, LogEntry, NewOperation, OperationKind, PackWriter};
-use crate::workspace::{Hold, Workspace};
+use crate::workspace::Workspace;
 
 use super::choose::{UndoScope, choose_from, expired};
 use super::history::History;
@@ -91,7 +93,7 @@ impl Workspace {
         options: &UndoOptions,
         progress: &Progress,
     ) -> Result<(Chosen, Option<RevertState>), Error> {
-        let tracked = self.track_present(hold, progress)?;
+        let tracked = self.track_present(hold, None, progress)?;
         let pending = pending(hold, session)?;
         let mut history = History::with_shared(&hold.store, &hold.work_tree)?;
         // Only an undo reaches outside of the work tree.
@@ -151,7 +153,7 @@ impl Workspace {
         options: &UndoOptions,
         progress: &Progress,
     ) -> Result<(Chosen, RevertState), Error> {
-        let tracked = self.track_present(hold, progress)?;
+        let tracked = self.track_present(hold, None, progress)?;
         let nothing = || Error::NothingReverted { session: session.to_owned() };
         let (at, state) = pending(hold, session)?.ok_or_else(nothing)?;
         let mut history = History::open(&hold.store, &hold.work_tree)?;

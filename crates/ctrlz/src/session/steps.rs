@@ -9,13 +9,16 @@ use crate::compare::changes;
 use crate::error::Error;
 use crate::fs::Time;
 use crate::git::ObjectId;
-use crate::path::TreePath;
-use crate::scan::{Progress, Skipped};
-use crate::store::{
-    Credit, Details, NewOperation, OpenStep, Operation, OperationKind, PackWriter, ParentTurn,
-    ProcessId, StepInfo, Uncaptured, load_steps, new_id, read_companion,
+use crate::hold::Hold;
+use crate::log::{
+    Credit, Details, NewOperation, OpenStep, Operation, OperationKind, ParentTurn, ProcessId,
+    StepInfo, Uncaptured, load_steps, new_id, read_companion,
 };
-use crate::workspace::{Cause, Ending, Hold, NamedLimit, Snapshot, TrackOptions, Workspace};
+use crate::pack::PackWriter;
+use crate::path::TreePath;
+use crate::record::{Cause, Ending, NamedLimit, Recorded, Snapshot, TrackOptions};
+use crate::scan::{Progress, Skipped};
+use crate::workspace::Workspace;
 
 /// Named files up to this size in all are captured with the snapshot before a step.
 const QUICK_NAMED_BYTES: u64 = 4 << 20;
@@ -101,10 +104,13 @@ impl Workspace {
     /// Beginning the same step twice is beginning it once. Steps of the same session that belong
     /// to an earlier turn and were never ended are closed and marked as inferred.
     pub fn begin_step(&self, start: StepStart, progress: &Progress) -> Result<StepBegun, Error> {
-        self.check_enabled()?;
+        self.context().check_enabled()?;
         check_lengths(&start.info)?;
         let hold = self.begin()?;
-        let StepStart { mut info, paths, only_named, starts_agent, owner, tools_of, .. } = start;
+        let StepStart { mut info, mut paths, only_named, starts_agent, owner, tools_of, .. } =
+            start;
+        // The kernel opens no such path, so the tool cannot change it.
+        paths.retain(|path| path.as_bytes().len() <= MAX_PATH_BYTES);
         let until = start.named_time.map(|time| Instant::now() + time);
         let named_limit = NamedLimit { bytes: start.max_named_bytes, until };
         let open = hold.open_steps()?;
@@ -128,7 +134,7 @@ impl Workspace {
         // Large files wait until the tree is recorded.
         let few = NamedLimit { bytes: Some(QUICK_NAMED_BYTES), until: None };
         let quick = Cause { named: paths.clone(), named_limit: few, ..Cause::outside() };
-        let (snapshot, operation) = self.record_locked(&hold, &options, &quick, progress)?;
+        let Recorded { snapshot, operation, .. } = hold.record(&options, &quick, progress)?;
         let operation = match unknown_of(&hold, &operation, &paths).is_empty() {
             true => operation,
             false => self.keep_named(&hold, operation, &paths, named_limit, progress),
@@ -138,7 +144,7 @@ impl Workspace {
         let owner = owner.and_then(ProcessId::of);
         let step = info.step.clone();
         let before = operation.snapshot;
-        let mut uncaptured = self.watch_uncaptured(&hold, &operation)?;
+        let mut uncaptured = hold.watch_uncaptured(&operation)?;
         // A directory that was named is captured file by file.
         uncaptured.retain(|watched| {
             let path = watched.path.clone().into_bytes();
@@ -176,8 +182,8 @@ impl Workspace {
         progress: &Progress,
     ) -> Operation {
         let cause = Cause { named: paths.to_vec(), named_limit, ..Cause::outside() };
-        let recorded = self.record_locked(hold, &TrackOptions::default(), &cause, progress);
-        recorded.map_or(operation, |(_, operation)| operation)
+        let recorded = hold.record(&TrackOptions::default(), &cause, progress);
+        recorded.map_or(operation, |recorded| recorded.operation)
     }
 
     /// Records the state after a tool ran.
@@ -225,7 +231,7 @@ impl Workspace {
         let named_limit = NamedLimit { bytes: open[at].max_named_bytes, until: None };
         let cause = Cause { ending: Some(ending), always, named_limit, ..Cause::outside() };
         let options = TrackOptions::default();
-        let (snapshot, operation) = self.record_locked(&hold, &options, &cause, progress)?;
+        let Recorded { snapshot, operation, .. } = hold.record(&options, &cause, progress)?;
         let ended = open.remove(at);
         let before = ended.before;
         let after = operation.snapshot;
@@ -258,6 +264,9 @@ impl Workspace {
 
 /// The most bytes of an id or a name that others choose. Each is kept with every operation.
 pub const MAX_ID_BYTES: usize = 1024;
+
+/// The most bytes of a path that a step names (PATH_MAX on Linux). Longer ones are ignored.
+const MAX_PATH_BYTES: usize = 4096;
 
 /// Refuses ids and names that are too long. Labels are clipped instead.
 fn check_lengths(info: &StepInfo) -> Result<(), Error> {
@@ -330,7 +339,7 @@ impl Workspace {
         // The snapshot that follows credits them, so it must find them marked; then it drops them.
         hold.save_steps(&open)?;
         let options = TrackOptions::default();
-        self.record_locked(&hold, &options, &Cause::outside(), progress)?;
+        hold.record(&options, &Cause::outside(), progress)?;
         hold.release();
         Ok(())
     }
@@ -376,6 +385,7 @@ fn mark_turn(hold: &Hold, last: &Operation, step: &OpenStep) -> Result<(), Error
         paths: Some(Vec::new()),
         dirs: false,
         only_named: step.only_named,
+        apart: false,
         unclear: Vec::new(),
         inferred: false,
         named: Vec::new(),

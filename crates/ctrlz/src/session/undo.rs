@@ -7,15 +7,17 @@ use serde::{Deserialize, Serialize};
 use crate::compare::find;
 use crate::error::Error;
 use crate::git::ObjectId;
+use crate::hold::{Hold, Recovery};
+use crate::log::{Details, LogEntry, OperationKind, Uncaptured};
 use crate::outside::OutsideChange;
 use crate::path::TreePath;
-use crate::restore::{Action, Kept, KeptReason};
-use crate::scan::Progress;
-use crate::store::{Details, LogEntry, OperationKind, Uncaptured};
-use crate::workspace::{
-    Absence, Cause, Hold, OnUse, Planning, Prepared, Recovery, RestoreOptions, SaveIgnored, Source,
-    TrackOptions, Tracked, Workspace, created_uncaptured, left_out_paths,
+use crate::record::{Cause, Recorded, TrackOptions, created_uncaptured, left_out_paths};
+use crate::restore::{
+    Absence, Action, Kept, KeptReason, OnUse, Planning, Prepared, RestoreOptions, SaveIgnored,
+    Source,
 };
+use crate::scan::Progress;
+use crate::workspace::Workspace;
 
 use super::choose::{Expired, UndoScope, Unrecorded, choose, expired, unrecorded};
 use super::history::{History, Piece, Span};
@@ -117,6 +119,10 @@ pub struct UndoReport {
     pub unrecorded: Vec<Unrecorded>,
     /// Names the plan.
     pub plan: ObjectId,
+    /// Of a plan, the files that it removes and the files that there are, if it removes an unusual
+    /// share.
+    #[serde(skip)]
+    pub mass_removal: Option<(u64, u64)>,
     /// The operation that recorded the state before: restoring it takes this back as a whole.
     pub safety_operation: Option<String>,
     /// The snapshot afterwards; `None` if nothing was changed.
@@ -253,7 +259,7 @@ impl Workspace {
         options: &UndoOptions,
         progress: &Progress,
     ) -> Result<(Chosen, LogEntry), Error> {
-        let tracked = self.track_present(hold, progress)?;
+        let tracked = self.track_present(hold, options.session.as_deref(), progress)?;
         let mut history = History::open(&hold.store, &hold.work_tree)?;
         let mut at = 0;
         let mut only_conflicts = None;
@@ -289,7 +295,7 @@ impl Workspace {
     pub(super) fn plan_redo_of(
         &self,
         hold: &Hold,
-        tracked: &Tracked,
+        tracked: &Recorded,
         spans: &[Span],
         steps: Vec<String>,
         left: &[TreePath],
@@ -310,7 +316,7 @@ impl Workspace {
         options: &UndoOptions,
         progress: &Progress,
     ) -> Result<(Chosen, bool), Error> {
-        let tracked = self.track_present(hold, progress)?;
+        let tracked = self.track_present(hold, options.session.as_deref(), progress)?;
         let mut history = History::with_shared(&hold.store, &hold.work_tree)?;
         if let Some((steps, outside)) = self.left_outside(hold, &mut history, scope, options)? {
             let chosen = self.plan_inverse(hold, &tracked, None, &[], steps, options)?;
@@ -352,17 +358,23 @@ impl Workspace {
         Ok((Chosen { expired, unrecorded, ..chosen }, false))
     }
 
-    /// Records what is there now, whoever made it.
-    pub(super) fn track_present(&self, hold: &Hold, progress: &Progress) -> Result<Tracked, Error> {
-        let cause = Cause { undoing: true, ..Cause::before_change() };
-        self.track_locked(hold, &TrackOptions::default(), &cause, progress)
+    /// Records the present state. An open step of `session`, or of any session, may be interrupted.
+    pub(super) fn track_present(
+        &self,
+        hold: &Hold,
+        session: Option<&str>,
+        progress: &Progress,
+    ) -> Result<Recorded, Error> {
+        let undone_session = session.map(str::to_owned);
+        let cause = Cause { undoing: true, undone_session, ..Cause::before_change() };
+        hold.record_listed(&cause, progress)
     }
 
     /// Plans to take pieces back, after `first`, operations that are newer than all of them.
     pub(super) fn plan_pieces(
         &self,
         hold: &Hold,
-        tracked: &Tracked,
+        tracked: &Recorded,
         history: &History<'_>,
         pieces: &[Piece],
         first: Vec<Span>,
@@ -404,7 +416,7 @@ impl Workspace {
     pub(super) fn plan_inverse(
         &self,
         hold: &Hold,
-        tracked: &Tracked,
+        tracked: &Recorded,
         history: Option<&History<'_>>,
         spans: &[Span],
         steps: Vec<String>,
@@ -417,10 +429,10 @@ impl Workspace {
             on_conflict: if options.force { OnConflict::TakeTheirs } else { OnConflict::Keep },
             ignored: options.ignored,
             unclear: options.unclear,
-            companion: tracked.operation.meta.companion,
+            present: &tracked.operation,
             root: &hold.root,
         };
-        let now = crate::restore::Now::of(&tracked.listing);
+        let now = crate::compare::Now::of(&tracked.listing);
         let inverted = invert(&hold.store, &now, &inversion)?;
         let sources = spans.iter().map(|span| {
             let absence = Absence::of_operation(&hold.store, &span.before);
@@ -428,7 +440,7 @@ impl Workspace {
         });
         let in_use = if options.force { OnUse::Replace } else { options.in_use };
         let how = Planning { ignored: SaveIgnored::Beside, in_use };
-        let prepared = self.plan_from(hold, tracked, inverted.request, sources.collect(), how)?;
+        let prepared = hold.plan_from(tracked, inverted.request, sources.collect(), how)?;
         Ok(Chosen {
             steps,
             restore: None,
@@ -488,7 +500,7 @@ impl Workspace {
             if kind == OperationKind::Undo && is_tried {
                 let details = Details { tried: details.undone, undone: Vec::new(), ..details };
                 let cause = Cause { details, always: true, ..Cause::of(kind) };
-                self.note_locked(hold, &TrackOptions::default(), &cause, progress)?;
+                hold.record(&TrackOptions::default(), &cause, progress)?;
             }
             return Ok(preview(chosen));
         }
@@ -508,7 +520,7 @@ impl Workspace {
             outside: part,
             ..
         } = chosen;
-        let report = self.carry_out(hold, prepared, None, &restore, &cause, progress);
+        let report = hold.carry_out(prepared, None, &restore, &cause, progress);
         let report = report.inspect_err(|_| self.forget_outside(hold, outside.as_ref()))?;
         let outside_asked = part.asked;
         let done = self.put_outside_back(hold, part, outside.as_ref());
@@ -526,6 +538,7 @@ impl Workspace {
             expired,
             unrecorded,
             plan: hash,
+            mass_removal: None,
             safety_operation: Some(report.safety_operation),
             after: Some(report.after),
             left: report.left.into_iter().chain(done.left).collect(),
@@ -552,6 +565,10 @@ fn only_session(history: &History<'_>, pieces: &[Piece]) -> Option<String> {
 fn newest_restore(history: &mut History<'_>) -> Result<Option<usize>, Error> {
     let mut at = 0;
     while let Some(before) = history.before(at)?.map(|before| before.snapshot) {
+        if let Some(older) = history.undone_restore(at)? {
+            at = older + 1;
+            continue;
+        }
         let entry = &history.entries[at];
         let is_step = !entry.details.credits.is_empty();
         let is_empty = entry.snapshot == before && entry.kind != OperationKind::Restore;
@@ -595,6 +612,7 @@ pub(super) fn preview(chosen: Chosen) -> UndoReport {
         expired: chosen.expired,
         unrecorded: chosen.unrecorded,
         plan: hash,
+        mass_removal: plan.mass_removal,
         done: plan.actions,
         kept: plan.kept,
         not_checked: plan.not_checked,

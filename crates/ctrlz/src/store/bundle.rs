@@ -16,9 +16,7 @@ use crate::git::{Hasher, Kind, ObjectId, RawEntry, hash_object};
 use crate::scan::Progress;
 
 use super::layout::Store;
-use super::pack_writer::{
-    Effort, Entry, HashedFile, TemporaryPack, deflated, put_header, put_offset,
-};
+use crate::pack::{Effort, Entry, HashedFile, TemporaryPack, deflated, put_header, put_offset};
 
 const SIGNATURE: &[u8] = b"# v2 git bundle\n";
 /// The refs of a bundle take no more room than this.
@@ -259,7 +257,7 @@ impl Bundle {
         };
         let count = entries.len() as u64;
         let pack = TemporaryPack { path: path.clone(), entries, checksum };
-        super::pack_writer::write_index(&pack)?;
+        crate::pack::write_index(&pack)?;
         for extension in ["pack", "idx"] {
             let to = pack_dir.join(format!("pack-{checksum}.{extension}"));
             std::fs::rename(path.with_extension(extension), &to).named("rename", &to)?;

@@ -23,10 +23,9 @@ use super::incoming::Incoming;
 use super::layout::Store;
 use super::lock::{Lock, Sharing};
 use super::merge::{SMALL_BYTES, is_ours};
-use super::pack_writer::{Effort, PACK_BYTES, Published, effort_of, size_of};
 use super::quarantine::is_among;
 use super::repack::{Versions, repack};
-use super::work_tree::WorkTree;
+use crate::pack::{Effort, PACK_BYTES, Published, effort_of, size_of};
 
 /// A pack is rewritten when this share of its objects is dead, in percent.
 const WASTEFUL_PERCENT: u64 = 20;
@@ -111,7 +110,7 @@ impl Store {
         let shared = Lock::take(&self.lock_path(), Sharing::Shared, patience)?;
         self.objects.refresh()?;
         for dir in self.work_tree_dirs()? {
-            WorkTree::sweep_dir(&dir)?;
+            sweep_work_tree(&dir)?;
         }
         let mut report = GcReport::default();
         let packs = self.objects.open_packs();
@@ -430,7 +429,7 @@ fn small_bytes(store_bytes: u64) -> u64 {
 fn is_quick(pack: &Arc<PackFile>) -> bool {
     // What is large is alone in its pack or is copied as it is.
     let gets_smaller = |packed: &[u8]| {
-        effort_of(packed) == Effort::Quick && size_of(packed) <= super::delta::MAX_BYTES as u64
+        effort_of(packed) == Effort::Quick && size_of(packed) <= crate::pack::MAX_DELTA_BYTES as u64
     };
     pack.object_count() > 1 && pack.last_entry().is_some_and(gets_smaller)
 }
@@ -503,6 +502,18 @@ fn total_bytes(packs: &[Arc<PackFile>]) -> u64 {
     packs.iter().map(|pack| size(pack.path()) + size(&pack.path().with_extension("idx"))).sum()
 }
 
+/// Removes the temporary files of dead processes from the directory of a work tree.
+fn sweep_work_tree(dir: &Path) -> Result<(), Error> {
+    private::sweep(dir)?;
+    for entry in std::fs::read_dir(dir).named("list", dir)? {
+        let path = entry.named("list", dir)?.path();
+        if path.symlink_metadata().is_ok_and(|meta| meta.is_dir()) {
+            private::sweep(&path)?;
+        }
+    }
+    Ok(())
+}
+
 /// The store's lock for removing, as soon as nobody writes.
 fn take_alone(store: &Store, patience: Duration) -> Result<Option<Lock>, Error> {
     match Lock::take(&store.lock_path(), Sharing::Exclusive, patience) {
@@ -516,7 +527,7 @@ fn take_alone(store: &Store, patience: Duration) -> Result<Option<Lock>, Error> 
 mod tests {
     use super::*;
     use crate::git::Kind;
-    use crate::store::pack_writer::{PackWriter, whole_entry};
+    use crate::pack::{PackWriter, whole_entry};
 
     #[test]
     fn what_merging_makes_is_not_worth_merging() {
@@ -536,13 +547,13 @@ mod tests {
             writer.add_raw(id, &whole_entry(Kind::Blob, &zeros, Effort::Quick)).unwrap();
         }
         writer.publish().unwrap();
-        let packs = crate::store::Objects::open(dir.path()).unwrap().open_packs();
+        let packs = crate::pack::Objects::open(dir.path()).unwrap().open_packs();
         is_quick(&packs[0])
     }
 
     #[test]
     fn what_is_copied_as_it_is_is_not_copied_again() {
-        let most = crate::store::delta::MAX_BYTES;
+        let most = crate::pack::MAX_DELTA_BYTES;
         assert!(is_rewritten(1000) && is_rewritten(most) && !is_rewritten(most + 1));
     }
 }

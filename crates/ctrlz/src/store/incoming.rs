@@ -14,8 +14,8 @@ use crate::fs::{FileError, Named};
 use crate::git::ObjectId;
 
 use super::layout::{CONFIG, Store};
-use super::objects::Objects;
 use super::refs::Refs;
+use crate::pack::Objects;
 
 /// Objects and refs that are not the store's yet.
 pub(crate) struct Incoming {

@@ -1,23 +1,19 @@
 //! Where everything lies in a store, and how one comes into being.
 
-use std::collections::HashSet;
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
-use crate::fs::Named;
 use crate::fs::private::{self, Durable, read_small};
-use crate::fs::random_name;
+use crate::fs::{Dir, FileKind, Named, random_name};
 use crate::git::{Kind, ObjectId, Tree};
 
+use super::lender;
 use super::lock::{Lock, Sharing};
-use super::log::{self, Operation};
-use super::log_index::LogIndex;
-use super::objects::Objects;
-use super::pack_writer::TEMPORARY;
 use super::refs::Refs;
-use super::work_tree::WorkTree;
+use super::trust::pending;
+use crate::pack::{Objects, TEMPORARY};
 
 const FORMAT: u32 = 1;
 
@@ -208,6 +204,9 @@ impl Store {
                 Some(replacement) => {
                     Err(Error::Purged { id: *id, replacement: replacement.parse()? })
                 }
+                None if !pending(&self.git_dir)?.is_empty() => {
+                    Err(Error::BeingImported { id: *id })
+                }
                 None => Err(Error::UnknownSnapshot { id: *id }),
             },
         }
@@ -267,107 +266,6 @@ impl Store {
         }
     }
 
-    /// Every recorded operation of every work tree whose snapshot is `id`.
-    pub(crate) fn records_of(&self, id: &ObjectId) -> Result<Vec<Operation>, Error> {
-        let mut records = Vec::new();
-        for (name, head) in self.segments()? {
-            // Where every operation of the log is in its index, the older segments are too.
-            let Some(work_tree) = self.log_of(&name) else { continue };
-            let work_tree = WorkTree::named(self, work_tree);
-            let checkpoints = work_tree.checkpoint_refs(self)?.into_iter();
-            let mut apart: HashSet<ObjectId> = checkpoints.map(|(_, commit)| commit).collect();
-            let Ok(mut log) = LogIndex::open(self, &work_tree, head) else {
-                self.records_in(head, id, &mut records);
-                continue;
-            };
-            // What lies behind a damaged operation is lost, and says nothing against this one.
-            while let Ok(Some(entry)) = log.next(self) {
-                apart.remove(&entry.commit);
-                if entry.snapshot == *id {
-                    records.extend(log::read(&self.objects, &entry.commit).ok());
-                }
-            }
-            // Checkpoints outlive their segments.
-            let apart = apart.iter().filter_map(|commit| log::read(&self.objects, commit).ok());
-            records.extend(apart.filter(|operation| operation.snapshot == *id));
-        }
-        Ok(records)
-    }
-
-    /// The same, commit by commit, as far as they can be read.
-    fn records_in(&self, head: ObjectId, id: &ObjectId, records: &mut Vec<Operation>) {
-        let mut next = Some(head);
-        while let Some(commit) = next {
-            let Ok((snapshot, parent)) = log::glance(&self.objects, &commit) else { break };
-            if snapshot == *id {
-                records.extend(log::read(&self.objects, &commit).ok());
-            }
-            next = parent;
-        }
-    }
-
-    /// The newest commit of every segment of every log: between them they hold each operation once.
-    pub(crate) fn segments(&self) -> Result<Vec<(String, ObjectId)>, Error> {
-        let is_segment = |(name, _): &(String, ObjectId)| {
-            self.log_of(name).is_some() || matches!(self.parts(name).as_slice(), [_, "past", _])
-        };
-        Ok(self.refs.list(&self.ref_prefix)?.into_iter().filter(is_segment).collect())
-    }
-
-    /// The names of all logs.
-    pub(crate) fn logs(&self) -> Result<Vec<String>, Error> {
-        let refs = self.refs.list(&self.ref_prefix)?;
-        Ok(refs.iter().filter_map(|(name, _)| self.log_of(name)).map(str::to_owned).collect())
-    }
-
-    /// The work tree whose log a ref is.
-    fn log_of<'a>(&self, name: &'a str) -> Option<&'a str> {
-        match self.parts(name).as_slice() {
-            [work_tree, "log"] => Some(work_tree),
-            _ => None,
-        }
-    }
-
-    fn parts<'a>(&self, name: &'a str) -> Vec<&'a str> {
-        let rest = name.strip_prefix(&self.ref_prefix).unwrap_or_default();
-        rest.trim_start_matches('/').split('/').collect()
-    }
-
-    /// The operations of the log `name` from `head` back to the oldest that is kept.
-    pub(crate) fn history<'a>(
-        &'a self,
-        name: &'a str,
-        head: ObjectId,
-    ) -> impl Iterator<Item = Result<Operation, Error>> + 'a {
-        let mut next = Some(head);
-        std::iter::from_fn(move || {
-            let operation = log::read(&self.objects, &next?);
-            next = match &operation {
-                Ok(operation) => self.before(name, operation),
-                Err(_) => None,
-            };
-            Some(operation)
-        })
-    }
-
-    /// The commit of the operation before; `None` if there is none or its segment was dropped.
-    ///
-    /// Which log it is read in decides, since one that was imported goes on under another name.
-    pub(crate) fn before(&self, log: &str, operation: &Operation) -> Option<ObjectId> {
-        match &operation.follows {
-            None => operation.parent,
-            Some(id) => {
-                let past = self.past_ref(log, id);
-                self.refs.read(&past).ok().flatten()
-            }
-        }
-    }
-
-    /// The ref of the segment that ends with the operation `id`.
-    pub(crate) fn past_ref(&self, work_tree: &str, id: &str) -> String {
-        format!("{}/{work_tree}/past/{id}", self.ref_prefix)
-    }
-
     /// Clears away what killed writers left. Whoever writes holds the store's lock shared, so if we
     /// get it alone, every temporary file is an orphan.
     fn sweep(&self) -> Result<(), Error> {
@@ -403,7 +301,7 @@ impl Store {
 }
 
 /// Where a work tree's own files lie.
-pub(super) fn work_tree_dir(git_dir: &Path, id: &str) -> PathBuf {
+pub(crate) fn work_tree_dir(git_dir: &Path, id: &str) -> PathBuf {
     git_dir.join("ctrlz").join("wt").join(id)
 }
 
@@ -444,10 +342,26 @@ fn check_links(git_dir: &Path) -> Result<(), Error> {
     if DIRS.iter().any(|dir| is_link(git_dir.join(dir))) {
         return refuse("one of its directories is a link");
     }
-    match git_dir.join("commondir").symlink_metadata() {
-        Ok(_) => refuse("it names another repository as its own (commondir)"),
-        Err(_) => Ok(()),
+    let parts = ["ctrlz", "ctrlz/wt", "info", "objects", "objects/info", "objects/pack", "refs"];
+    if parts.iter().any(|part| holds_link(&git_dir.join(part))) {
+        return refuse("it holds a link");
     }
+    if git_dir.join("commondir").symlink_metadata().is_ok() {
+        return refuse("it names another repository as its own (commondir)");
+    }
+    match lender::has_unknown_lender(git_dir)? {
+        true => {
+            refuse("it borrows objects from a repository that none of its projects is (alternates)")
+        }
+        false => Ok(()),
+    }
+}
+
+/// Whether a directory has an entry that is a symlink. One that cannot be read has none that could be
+/// followed.
+fn holds_link(dir: &Path) -> bool {
+    let listed = Dir::open(dir).and_then(|dir| dir.names_and_kinds());
+    listed.is_ok_and(|names| names.iter().any(|(_, kind)| *kind == Some(FileKind::Symlink)))
 }
 
 fn check_format(git_dir: &Path) -> Result<(), Error> {

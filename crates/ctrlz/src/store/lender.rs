@@ -5,6 +5,7 @@
 //! repository is linked or changed.
 
 use std::collections::{BTreeSet, HashSet};
+use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -17,9 +18,7 @@ use crate::git::{Kind, ObjectId};
 
 use super::layout::Store;
 use super::lock::{Lock, Sharing};
-use super::objects::Objects;
-use super::pack_writer::PackWriter;
-use super::work_tree::WorkTree;
+use crate::pack::{Objects, PackWriter};
 
 /// Larger blobs are not borrowed.
 const MAX_LOAN_BYTES: u64 = 64 << 20;
@@ -53,11 +52,11 @@ impl Lender {
         has
     }
 
-    /// What was lent and is not in the store.
-    pub(crate) fn into_borrowed(self, store: &Store) -> Borrowed {
+    /// Everything that was lent. Blobs that the store holds already are included, because the files
+    /// that they stand for are still to be compared.
+    pub(crate) fn into_borrowed(self) -> Borrowed {
         let lent = self.lent.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let ids = lent.into_iter().filter(|id| !store.objects.holds(id)).collect();
-        Borrowed { lender: self.dir, ids }
+        Borrowed { lender: self.dir, ids: lent.into_iter().collect() }
     }
 }
 
@@ -85,6 +84,18 @@ pub(crate) struct Copied {
     lost: BTreeSet<ObjectId>,
 }
 
+impl Copied {
+    /// The objects that are in the store now.
+    pub(crate) fn ids(&self) -> &HashSet<ObjectId> {
+        &self.done
+    }
+
+    /// Whether some could not be copied and are lost.
+    pub(crate) fn has_lost(&self) -> bool {
+        !self.lost.is_empty()
+    }
+}
+
 /// How a round of copying went.
 #[derive(Debug, Default)]
 pub(crate) struct Absorbed {
@@ -96,6 +107,10 @@ pub(crate) struct Absorbed {
 impl Borrowed {
     pub(crate) fn is_empty(&self) -> bool {
         self.ids.is_empty()
+    }
+
+    pub(crate) fn contains(&self, id: &ObjectId) -> bool {
+        self.ids.contains(id)
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -198,17 +213,8 @@ impl Borrowed {
     ///
     /// The caller holds the work tree's lock. The list is read again, as others may have changed it
     /// since.
-    pub(crate) fn settle(
-        store: &Store,
-        work_tree: &WorkTree,
-        copied: Copied,
-    ) -> Result<Absorbed, Error> {
-        let path = &work_tree.borrowed_path();
+    pub(crate) fn settle(store: &Store, path: &Path, copied: Copied) -> Result<Absorbed, Error> {
         let mut borrowed = Borrowed::load(path)?;
-        if !copied.lost.is_empty() {
-            // The next scan must not trust ids that nobody holds: it reads those files again.
-            work_tree.forget_cache()?;
-        }
         // What was copied may be gone again by now; then it is still borrowed.
         store.objects.refresh()?;
         let is_here = |id: &ObjectId| copied.done.contains(id) && store.objects.holds(id);
@@ -254,20 +260,50 @@ fn others_borrow_from(store: &Store, lender: &Path, own: &Path) -> Result<bool, 
     Ok(false)
 }
 
+/// Returns whether a store borrows from an existing directory that no list names.
+///
+/// Another process may end a loan meanwhile: it removes the line first and the list afterwards. So an
+/// unknown line counts only if it is still there after the lists were read.
+pub(super) fn has_unknown_lender(git_dir: &Path) -> Result<bool, Error> {
+    let unknown = unknown_lenders(git_dir)?;
+    Ok(!unknown.is_empty() && lenders_in(git_dir)?.iter().any(|lender| unknown.contains(lender)))
+}
+
+/// Returns the lines of `alternates` that name an existing directory and are in no list.
+fn unknown_lenders(git_dir: &Path) -> Result<BTreeSet<Vec<u8>>, Error> {
+    let mut lenders = lenders_in(git_dir)?;
+    // Lines of projects that were moved lend nothing.
+    lenders.retain(|lender| git_dir.join("objects").join(OsStr::from_bytes(lender)).is_dir());
+    if lenders.is_empty() {
+        return Ok(lenders);
+    }
+    let lists = std::fs::read_dir(git_dir.join("ctrlz").join("wt")).into_iter().flatten().flatten();
+    for list in lists {
+        let known = Borrowed::load(&list.path().join("borrowed"))?.lender;
+        lenders.remove(known.as_os_str().as_bytes());
+    }
+    Ok(lenders)
+}
+
 /// Several work trees may change the list of lenders at once.
 fn lock_lenders(store: &Store) -> Result<Lock, Error> {
     let path = store.path().join("ctrlz").join("lenders.lock");
     Lock::take(&path, Sharing::Exclusive, Duration::from_secs(10))
 }
 
-fn alternates(store: &Store) -> PathBuf {
-    store.objects_dir().join("info").join("alternates")
+fn lenders(store: &Store) -> Result<BTreeSet<Vec<u8>>, Error> {
+    lenders_in(store.path())
 }
 
-fn lenders(store: &Store) -> Result<BTreeSet<Vec<u8>>, Error> {
-    let text = read_small(&alternates(store), 1 << 20)?.unwrap_or_default();
+/// Returns the lines of `alternates`.
+fn lenders_in(git_dir: &Path) -> Result<BTreeSet<Vec<u8>>, Error> {
+    let text = read_small(&alternates(git_dir), 1 << 20)?.unwrap_or_default();
     let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     Ok(lines.map(<[u8]>::to_vec).collect())
+}
+
+fn alternates(git_dir: &Path) -> PathBuf {
+    git_dir.join("objects").join("info").join("alternates")
 }
 
 fn write_lenders(store: &Store, lenders: &BTreeSet<Vec<u8>>) -> Result<(), Error> {
@@ -276,5 +312,5 @@ fn write_lenders(store: &Store, lenders: &BTreeSet<Vec<u8>>) -> Result<(), Error
         text.extend_from_slice(lender);
         text.push(b'\n');
     }
-    Ok(private::replace(&alternates(store), &text, Durable::Yes)?)
+    Ok(private::replace(&alternates(store.path()), &text, Durable::Yes)?)
 }

@@ -8,7 +8,6 @@ use crate::git::{ObjectId, PackFile};
 use super::gc::remove_packs;
 use super::layout::Store;
 use super::lock::{Lock, Sharing};
-use super::log;
 use super::quarantine::is_among;
 use super::repack::{Versions, repack};
 
@@ -20,12 +19,18 @@ pub(super) const SMALL_BYTES: u64 = 8 << 20;
 /// A command waits for merging, so little is compressed again.
 const EFFORT_BYTES: u64 = 1 << 20;
 
+/// Returns the log, the sorting key and the snapshot of a commit, if it is an operation.
+pub(crate) type VersionOf<'a> = &'a dyn Fn(&ObjectId) -> Option<(String, String, ObjectId)>;
+
 impl Store {
     /// Merges the small packs if there are many and nobody else is writing.
     ///
     /// The caller holds no lock on the store. The merged pack is durable before the first of the
     /// old ones goes; the names of those that were merged come back.
-    pub(crate) fn merge_small_packs(&self) -> Result<Vec<String>, Error> {
+    pub(crate) fn merge_small_packs(
+        &self,
+        version_of: VersionOf<'_>,
+    ) -> Result<Vec<String>, Error> {
         // Every snapshot comes by here, and looking at a pack's size takes two calls.
         let packs = self.objects.open_packs();
         if packs.len() < MANY {
@@ -45,7 +50,7 @@ impl Store {
         if small.len() < 2 {
             return Ok(Vec::new());
         }
-        let versions = self.versions_in(&small);
+        let versions = self.versions_in(&small, version_of);
         let made = repack(self, &small, &|_| true, &versions, EFFORT_BYTES)?;
         let left = remove_packs(self, &small, &made, &|_| true)?;
         self.note_flawed(&left)?;
@@ -56,13 +61,12 @@ impl Store {
     ///
     /// What was merged before has its deltas, and only its newest operation, which is whole, can be
     /// an older version of something; reading the others would take longer with every merge.
-    fn versions_in(&self, packs: &[Arc<PackFile>]) -> Versions {
+    fn versions_in(&self, packs: &[Arc<PackFile>], version_of: VersionOf<'_>) -> Versions {
         let mut operations: Vec<(String, String, (ObjectId, ObjectId))> = Vec::new();
         for pack in packs {
             for id in pack.whole_commits() {
-                if let Ok(operation) = log::read(&self.objects, &id) {
-                    let link = (operation.commit, operation.snapshot);
-                    operations.push((operation.work_tree, operation.id, link));
+                if let Some((log, at, snapshot)) = version_of(&id) {
+                    operations.push((log, at, (id, snapshot)));
                 }
             }
         }

@@ -10,7 +10,7 @@ use crate::fs::{Named, random_name};
 use crate::git::{Hasher, Kind, ObjectId, PackFile, hash_object, salvage_pack};
 
 use super::layout::Store;
-use super::pack_writer::PackWriter;
+use crate::pack::PackWriter;
 
 /// A pack above this size is not read without its index.
 const MAX_PACK_BYTES: u64 = 2 << 30;

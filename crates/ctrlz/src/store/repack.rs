@@ -10,9 +10,11 @@ use std::sync::Arc;
 use crate::error::Error;
 use crate::git::{Kind, ObjectId, PackFile, RawEntry, hash_object};
 
-use super::delta::{MAX_BYTES, delta};
 use super::layout::Store;
-use super::pack_writer::{Effort, PackWriter, Published, deflated, effort_of, whole_entry};
+use crate::pack::{
+    Effort, MAX_DELTA_BYTES as MAX_BYTES, PackWriter, Published, deflated, delta, effort_of,
+    whole_entry,
+};
 
 /// No object needs more deltas than this to be read.
 const MAX_DEPTH: usize = 40;

@@ -9,9 +9,7 @@ use crate::jobs::run_jobs;
 use crate::path::{join, split};
 use crate::scan::{Content, ListedDir, ListedEntry, Listing, TreeState};
 
-use super::log::{add, attack};
-use super::objects::Objects;
-use super::pack_writer::PackWriter;
+use crate::pack::{Objects, PackWriter, add, attack};
 
 type Exists<'a> = &'a (dyn Fn(&ObjectId) -> bool + Sync);
 

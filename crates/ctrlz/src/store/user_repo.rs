@@ -1,9 +1,12 @@
-//! The user's own repository, read only and without its configuration.
+//! The user's own repository, read only and without its configuration. The command line reads that
+//! to find ignore files.
 
 use std::collections::HashSet;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::fs::private::read_small;
@@ -11,11 +14,36 @@ use crate::fs::{Dir, Time};
 use crate::git::{IndexFile, Kind, ObjectId, parse_commit};
 use crate::scan::{EntryStat, IndexStamp, is_racy};
 
-use super::log::Head;
-use super::objects::Objects;
+use crate::pack::Objects;
+
+/// The branch and commit of the user's repository.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// The branch, unless HEAD is detached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch: Option<String>,
+    /// The commit, unless there is none yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+}
 
 /// Longer first-parent histories are identified by their path instead.
 const MAX_HISTORY: usize = 200_000;
+
+/// Where a repository keeps its own files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GitDirs {
+    /// The directory with `HEAD` and `index`.
+    pub git_dir: PathBuf,
+    /// The directory with `config` and `objects`, which all work trees of a repository share.
+    pub common_dir: PathBuf,
+}
+
+/// Returns the directories of the repository whose work tree is `root`, if it has a usable one.
+pub fn git_dirs(root: &Path) -> Option<GitDirs> {
+    let UserRepo { git_dir, common_dir } = UserRepo::at(root)?;
+    Some(GitDirs { git_dir, common_dir })
+}
 
 /// Where the parts of the user's repository are.
 #[derive(Clone, Debug)]

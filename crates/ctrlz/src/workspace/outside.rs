@@ -1,21 +1,23 @@
 //! The work tree's captures of paths outside of it.
 
 use crate::error::Error;
+use crate::hold::{Hold, Recovery, absolute};
+use crate::log::WorkTree;
 use crate::outside::Outside;
-use crate::store::{Store, WorkTree};
+use crate::store::Store;
 
-use super::{Hold, Recovery, Workspace, absolute};
+use super::Workspace;
 
 impl Workspace {
     /// The captures of this work tree; nothing of the work tree or of ours is captured.
     pub(crate) fn outside<'a>(&self, store: &'a Store, work_tree: &'a WorkTree) -> Outside<'a> {
-        let own = [absolute(&self.options.data_dir), absolute(store.path())];
+        let own = [absolute(&self.context.options.data_dir), absolute(store.path())];
         Outside {
             store,
             work_tree,
-            omit: std::iter::once(self.root.clone()).chain(own).collect(),
-            min_free_bytes: self.options.min_free_bytes,
-            threads: self.options.threads,
+            omit: std::iter::once(self.context.root.clone()).chain(own).collect(),
+            min_free_bytes: self.context.options.min_free_bytes,
+            threads: self.context.options.threads,
         }
     }
 

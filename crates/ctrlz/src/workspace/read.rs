@@ -12,13 +12,15 @@ use crate::error::Error;
 use crate::fs::FileKind;
 use crate::git::{EntryKind, Hasher, Kind, ObjectId};
 use crate::jobs::{in_order, run_jobs};
-use crate::path::TreePath;
+use crate::log::{Operation, WorkTree};
+use crate::pack::Objects;
+use crate::path::{TreePath, is_asked_for};
+use crate::record::{Cause, Recorded, TrackOptions, look};
 use crate::scan::{Progress, Skipped};
-use crate::store::{Objects, Operation, Store, WorkTree};
+use crate::store::Store;
 
-use super::absence::Absence;
-use super::track::look;
-use super::{Cause, TrackOptions, Workspace, is_asked_for};
+use super::Workspace;
+use crate::restore::Absence;
 
 /// The files that changed since a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,13 +75,13 @@ impl Workspace {
         self.check_snapshot(hash)?;
         let hold = self.begin()?;
         let options = TrackOptions::default();
-        let (snapshot, operation) =
-            self.record_locked(&hold, &options, &Cause::outside(), progress)?;
+        let Recorded { snapshot, operation, .. } =
+            hold.record(&options, &Cause::outside(), progress)?;
         let store = &hold.store;
         let now = operation.snapshot;
         let mut covered = Absence::of_operation(store, &operation);
         let mut files = Vec::new();
-        for change in changes_by(self.options.threads, &store.objects, hash, &now)? {
+        for change in changes_by(self.context.options.threads, &store.objects, hash, &now)? {
             let listed = match change.status() {
                 Status::Added | Status::Modified => true,
                 Status::Deleted if covered.doubt(&change.path)?.is_none() => true,
@@ -91,7 +93,7 @@ impl Workspace {
             }
         }
         let skipped = snapshot.skipped;
-        Ok(Patch { hash: *hash, files, root: self.root.clone(), skipped })
+        Ok(Patch { hash: *hash, files, root: self.context.root.clone(), skipped })
     }
 
     /// Whether the file on disk still is what `change` had before.
@@ -122,7 +124,7 @@ impl Workspace {
     /// A file that the later one lacks only because it was ignored or skipped is left out.
     pub fn changes(&self, from: &ObjectId, to: &ObjectId) -> Result<Vec<Change>, Error> {
         let store = self.for_reading(from)?;
-        covered_changes(self.options.threads, &store, from, to)
+        covered_changes(self.context.options.threads, &store, from, to)
     }
 
     /// Writes the difference between two snapshots as text that `git apply` accepts.
@@ -134,7 +136,7 @@ impl Workspace {
         out: &mut dyn Write,
     ) -> Result<(), Error> {
         let store = self.for_reading(from)?;
-        for change in covered_changes(self.options.threads, &store, from, to)? {
+        for change in covered_changes(self.context.options.threads, &store, from, to)? {
             if is_asked_for(&change.path, paths) {
                 write_unified(&store.objects, &change, out)?;
             }
@@ -150,9 +152,9 @@ impl Workspace {
         paths: &[TreePath],
     ) -> Result<Diffs, Error> {
         let store = self.for_reading(from)?;
-        let mut changes = covered_changes(self.options.threads, &store, from, to)?;
+        let mut changes = covered_changes(self.context.options.threads, &store, from, to)?;
         changes.retain(|change| is_asked_for(&change.path, paths));
-        Ok(Diffs::of(store, changes, self.options.threads))
+        Ok(Diffs::of(store, changes, self.context.options.threads))
     }
 
     /// The bytes of a file (or the target of a link) in a snapshot.
@@ -236,11 +238,7 @@ pub(super) fn covered_changes(
     let mut covered = Absence::of(store, *to)?;
     let mut kept = Vec::with_capacity(all.len());
     for change in all {
-        let doubtful = change.status() == Status::Deleted
-            && covered.doubt(&change.path)?.is_some_and(|doubt| {
-                // A tree that nobody recorded is taken at its word here: nothing is deleted.
-                doubt != crate::restore::KeptReason::NoRecord
-            });
+        let doubtful = change.status() == Status::Deleted && covered.is_left_out(&change.path)?;
         if !doubtful {
             kept.push(change);
         }

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::error::Error;
 use crate::fs::Dir;
 use crate::git::{Kind, ObjectId, hash_object};
+use crate::pack::{Objects, PackWriter};
 use crate::scan::{Keep, LargeProblem, ListInput, Progress, StatCache, list, read_listing};
-use crate::store::{Objects, PackWriter, Store, build_tree};
+use crate::store::{Store, build_tree};
 
 use super::Workspace;
-use super::track::{TrackOptions, capture, look};
+use crate::record::{capture, look};
 
 /// Objects that are looked for, and where they once were.
 pub(crate) struct Wanted<'a> {
@@ -70,7 +71,7 @@ impl Workspace {
         progress: &Progress,
     ) -> Result<(), Error> {
         self.seek_in_repository(wanted, pack)?;
-        let root = Dir::open(&self.root)?;
+        let root = Dir::open(&self.context.root)?;
         let finder = Finder { wanted: &wanted.ids, pack };
         let lost = |id: &&ObjectId| wanted.ids.contains(id) && !pack.has(id);
         for id in wanted.paths.keys().filter(lost) {
@@ -85,22 +86,25 @@ impl Workspace {
             return Ok(());
         }
         let cache = StatCache::default();
-        let rules = self.outer_rules(store)?.base();
-        let options = TrackOptions { rehash: true, ..TrackOptions::default() };
-        let input = self.list_input(store, &root, &cache, rules, false, &options)?;
-        let index = match &self.repo {
+        let input = self.context.list_input(store, &root, &cache)?;
+        let index = match &self.context.repo {
             Some(repo) => repo.index()?.0,
             None => None,
         };
-        let input = ListInput { index: index.as_ref(), ..input };
+        let input = ListInput { index: index.as_ref(), rehash: true, ..input };
         let mut listing = list(&root, &input, &finder, progress)?;
         read_listing(&root, &mut listing, &finder, input.threads, progress)?;
-        build_tree(&mut listing, pack, &|id| !wanted.ids.contains(id), self.options.threads)?;
+        build_tree(
+            &mut listing,
+            pack,
+            &|id| !wanted.ids.contains(id),
+            self.context.options.threads,
+        )?;
         Ok(())
     }
 
     fn seek_in_repository(&self, wanted: &Wanted<'_>, pack: &PackWriter) -> Result<(), Error> {
-        let Some(repo) = &self.repo else { return Ok(()) };
+        let Some(repo) = &self.context.repo else { return Ok(()) };
         let Ok(objects) = Objects::open(&repo.objects_dir()) else { return Ok(()) };
         for id in wanted.ids.iter().filter(|id| !pack.has(id)) {
             if let Ok(Some((kind, bytes))) = objects.read_known(id) {

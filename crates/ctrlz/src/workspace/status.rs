@@ -8,9 +8,10 @@ use crate::error::Error;
 use crate::fs::disk_use;
 use crate::fs::private::read_small;
 use crate::git::ObjectId;
+use crate::log::WorkTree;
 use crate::restore::Journal;
 use crate::scan::Skipped;
-use crate::store::{Borrowed, Store, WorkTree, holders};
+use crate::store::{Borrowed, Store, holders};
 
 use super::Workspace;
 
@@ -28,7 +29,7 @@ pub struct Status {
     /// Bytes the store takes.
     pub store_bytes: u64,
     /// How much of the quota is used.
-    pub quota: Option<super::QuotaUse>,
+    pub quota: Option<crate::record::QuotaUse>,
     /// Files that the newest snapshot holds.
     pub files: u64,
     /// Packs in the store.
@@ -41,6 +42,9 @@ pub struct Status {
     pub skipped: Vec<Skipped>,
     /// Blobs that the user's repository still lends.
     pub borrowed: u64,
+    /// A file, escaped, that the user's index was wrong about. Nothing is taken from the user's
+    /// repository since.
+    pub wrong_index: Option<String>,
     /// Files of a restore that was cut off; the next command that writes finishes it.
     pub interrupted_files: Option<u64>,
     /// Why collecting garbage failed the last time, if it did.
@@ -64,9 +68,9 @@ impl Workspace {
     /// How things are, read without taking a lock.
     pub fn status(&self) -> Result<Status, Error> {
         let mut status = Status {
-            root: self.root.clone(),
-            enabled: self.options.enabled,
-            git: self.repo.is_some(),
+            root: self.context.root.clone(),
+            enabled: self.context.options.enabled,
+            git: self.context.repo.is_some(),
             store: self.store_path()?,
             store_bytes: 0,
             quota: None,
@@ -76,6 +80,7 @@ impl Workspace {
             last_at_millis: None,
             skipped: Vec::new(),
             borrowed: 0,
+            wrong_index: None,
             interrupted_files: None,
             gc_failed: None,
             damaged_packs: Vec::new(),
@@ -83,12 +88,13 @@ impl Workspace {
         };
         let Some((store, work_tree)) = self.existing()? else { return Ok(status) };
         status.store_bytes = disk_use(store.path())?;
-        status.quota = Some(self.quota_use(store.path())?);
+        status.quota = Some(self.context.quota_use(store.path())?);
         status.packs = store.objects.open_packs().len() as u64;
         status.damaged_packs = store.damaged_packs();
         status.gc_failed = gc_failure(&store);
         status.locks = held_locks(&store, &work_tree);
         status.borrowed = Borrowed::load(&work_tree.borrowed_path())?.len();
+        status.wrong_index = work_tree.wrong_index();
         let journal = Journal::peek(&work_tree.journal_path())?;
         status.interrupted_files = journal.map(|journal| journal.units.len() as u64);
         if let Some(last) = work_tree.last(&store)? {

@@ -66,3 +66,26 @@ fn a_file_with_a_name_that_no_snapshot_looks_at_is_reported_as_separated() {
     assert_eq!(reported, ["a", "b"], "{report:?}");
     assert!(report.kept.iter().all(|kept| kept.reason == KeptReason::Separated));
 }
+
+/// The permissions of a removed name change through the name that stays, which is no edit by
+/// another process.
+#[test]
+fn permissions_of_a_removed_name_are_redone() {
+    use std::os::unix::fs::PermissionsExt;
+    let lab = Lab::new();
+    lab.write("a", "1\n");
+    lab.step("s", "m1", "1", |lab| {
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(lab.path("a"), mode).unwrap();
+        std::fs::hard_link(lab.path("a"), lab.path("b")).unwrap();
+    });
+    let operations = |lab: &Lab| lab.workspace().log(100).unwrap().len();
+    let before = operations(&lab);
+    assert!(lab.undo().is_complete());
+    assert_eq!(operations(&lab), before + 1, "no other operation was recorded");
+    assert!(lab.redo().is_complete());
+    for path in ["a", "b"] {
+        let mode = lab.path(path).metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o755, "{path}");
+    }
+}

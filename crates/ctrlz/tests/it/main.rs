@@ -6,6 +6,7 @@
 mod lab;
 
 // What a snapshot holds: hashes equal git's, ignore rules, coverage, partial tracking.
+mod changed_rules;
 mod coverage;
 mod ignored;
 mod oracle;

@@ -123,3 +123,15 @@ fn permissions_that_several_steps_changed_go_back_to_the_first_also_across_the_e
     assert!(lab.undo().is_complete());
     assert_eq!(lab.mode("f") & 0o777, 0o644);
 }
+
+#[test]
+fn a_chmod_of_a_file_that_the_step_renamed_follows_it_back() {
+    let lab = Lab::new();
+    lab.write("a", "1\n2\n3\n");
+    lab.step("s", "m1", "1", |lab| std::fs::rename(lab.path("a"), lab.path("b")).unwrap());
+    lab.chmod("b", 0o755);
+    assert!(lab.undo().is_complete());
+    assert_eq!(lab.mode("a") & 0o777, 0o755);
+    lab.redo();
+    assert_eq!(lab.mode("b") & 0o777, 0o755);
+}

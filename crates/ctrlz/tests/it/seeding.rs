@@ -283,3 +283,112 @@ fn a_snapshot_leaves_a_loan_to_whoever_is_copying_it() {
     lock.unlock().unwrap();
     assert_eq!(lab.workspace().absorb(u64::MAX).unwrap(), 0);
 }
+
+/// Gives `path` the blob id of `other` in the index and leaves the stat data alone.
+fn forge(lab: &Lab, path: &str, other: &str) {
+    let id = |path: &str| {
+        let text = lab.git(&["rev-parse", &format!(":{path}")]);
+        text.trim().parse::<ObjectId>().unwrap().as_bytes().to_vec()
+    };
+    let index = lab.path(".git/index");
+    let mut bytes = std::fs::read(&index).unwrap();
+    let (old, new) = (id(path), id(other));
+    let at = bytes.windows(20).position(|window| window == old).unwrap();
+    bytes[at..at + 20].copy_from_slice(&new);
+    std::thread::sleep(Duration::from_millis(40));
+    std::fs::write(&index, bytes).unwrap();
+}
+
+#[test]
+fn an_index_with_a_wrong_blob_id_is_noticed_at_the_first_snapshot() {
+    let lab = settled(&[("dir/f", "AAAA"), ("g", "BBBB"), ("h", "other")]);
+    forge(&lab, "dir/f", "g");
+    let snapshot = lab.track();
+    assert_eq!(snapshot.hash, honest_hash(&lab));
+    assert_eq!((snapshot.borrowed, snapshot.files_read), (0, 3));
+    assert_eq!(snapshot.wrong_index.as_deref(), Some("dir/f"));
+    assert_eq!(lab.store_git(&["show", &format!("{}:dir/f", snapshot.hash)]), "AAAA");
+    assert_eq!(lab.workspace().status().unwrap().wrong_index.as_deref(), Some("dir/f"));
+    assert_eq!(lab.track().wrong_index, None, "it is said once");
+    assert_fsck_clean(&lab.store());
+}
+
+#[test]
+fn a_wrong_blob_id_that_the_sample_misses_is_noticed_when_blobs_are_copied() {
+    let names: Vec<(String, String)> =
+        (0..1_500).map(|at| (format!("d{}/f{at}", at % 30), format!("{at:08}"))).collect();
+    let files: Vec<(&str, &str)> =
+        names.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+    // The sample finds it in one of 23 runs.
+    for copy_at_next_snapshot in [false, true] {
+        let lab = settled(&files);
+        forge(&lab, "d7/f7", "d8/f8");
+        lab.track();
+        if !copy_at_next_snapshot {
+            lab.workspace().absorb(u64::MAX).unwrap();
+        }
+        let mut now = lab.track();
+        // A snapshot copies at most 1,000 blobs.
+        while now.borrowed > 0 {
+            now = lab.track();
+        }
+        assert_eq!(now.hash, honest_hash(&lab));
+        assert_eq!(lab.workspace().status().unwrap().wrong_index.as_deref(), Some("d7/f7"));
+        assert_eq!(lab.store_git(&["show", &format!("{}:d7/f7", now.hash)]), "00000007");
+        assert_fsck_clean(&lab.store());
+    }
+}
+
+#[test]
+fn a_wrong_blob_id_of_a_blob_that_the_store_holds_is_noticed_too() {
+    let names: Vec<(String, String)> =
+        (0..1_500).map(|at| (format!("f{at}"), format!("{at:08}"))).collect();
+    let files: Vec<(&str, &str)> =
+        names.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+    let lab = settled(&files);
+    lab.track();
+    lab.workspace().absorb(u64::MAX).unwrap();
+    // A second clone shares the store.
+    let mut clone = Lab::new();
+    clone.options = lab.options.clone();
+    git(clone.dir(), &["clone", "-q", lab.root().to_str().unwrap(), "work"]);
+    std::thread::sleep(Duration::from_millis(40));
+    forge(&clone, "f7", "f8");
+    clone.track();
+    clone.workspace().absorb(u64::MAX).unwrap();
+    assert_eq!(clone.track().hash, honest_hash(&clone));
+    assert_eq!(clone.workspace().status().unwrap().wrong_index.as_deref(), Some("f7"));
+}
+
+#[test]
+fn a_step_is_not_credited_with_the_correction_of_a_wrong_index() {
+    let names: Vec<(String, String)> =
+        (0..900).map(|at| (format!("f{at}"), format!("{at:08}"))).collect();
+    let files: Vec<(&str, &str)> =
+        names.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+    let lab = settled(&files);
+    forge(&lab, "f7", "f8");
+    // The end of the step copies what its beginning borrowed.
+    lab.step("s", "m", "1", |lab| lab.write("f1", "by the step"));
+    assert_eq!(lab.workspace().status().unwrap().wrong_index.as_deref(), Some("f7"));
+    lab.undo();
+    assert_eq!((lab.read("f1").as_str(), lab.read("f7").as_str()), ("00000001", "00000007"));
+    assert_eq!(lab.track().hash, honest_hash(&lab));
+}
+
+#[test]
+fn an_honest_index_is_not_called_wrong() {
+    let names: Vec<(String, String)> =
+        (0..200).map(|at| (format!("f{at}"), format!("{at:08}"))).collect();
+    let files: Vec<(&str, &str)> =
+        names.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+    let lab = settled(&files);
+    lab.write("f3", "changed!");
+    let first = lab.track();
+    assert_eq!((first.borrowed, first.wrong_index), (199, None));
+    lab.write("f4", "changed!");
+    assert_eq!(lab.workspace().absorb(u64::MAX).unwrap(), 0);
+    assert_eq!(lab.workspace().status().unwrap().wrong_index, None);
+    let read = lab.track().files_read;
+    assert!(read <= 2, "only young files are read again, not {read}");
+}

@@ -152,6 +152,20 @@ impl Lab {
 }
 
 #[test]
+fn named_paths_that_are_too_long_are_ignored() {
+    let lab = Lab::new();
+    lab.write("file", "one");
+    let workspace = lab.workspace();
+    let long = "d/".repeat(3_000) + "file";
+    let info = StepInfo { session: "s".into(), step: "1".into(), ..StepInfo::default() };
+    let paths = vec![tree_path(&long), tree_path("file")];
+    let start = StepStart { info, paths, ..StepStart::default() };
+    workspace.begin_step(start, &Progress::default()).unwrap();
+    let open = std::fs::read(workspace.signs().unwrap().unwrap().open_steps).unwrap();
+    assert!(open.len() < 3_000 && open.windows(6).any(|part| part == b"\"file\""));
+}
+
+#[test]
 fn ids_that_are_too_long_are_refused_and_labels_are_clipped() {
     let lab = Lab::new();
     lab.write("a", "1\n");

@@ -357,3 +357,117 @@ fn symlink_targets_that_no_file_system_accepts_are_refused() {
         assert!(error.to_string().contains("symlink target"), "{error}");
     }
 }
+
+/// A lab whose global excludes and `info/exclude` hold a word that must not leave the machine.
+fn lab_with_private_rules() -> Lab {
+    let mut lab = Lab::with_git(&[]);
+    std::fs::write(lab.beside("global"), "canary-global*\n").unwrap();
+    lab.options.excludes_file = Some(lab.beside("global"));
+    lab.write(".git/info/exclude", "canary-info*\n");
+    lab.write("a.txt", "one\n");
+    lab.write("canary-global.txt", "mine\n");
+    lab.write("canary-info.txt", "mine\n");
+    lab
+}
+
+#[test]
+fn private_ignore_rules_stay_here_and_what_they_hid_survives_an_exact_restore_elsewhere() {
+    let mut lab = lab_with_private_rules();
+    lab.track();
+    step(&lab.workspace(), "first", "b.txt", "new\n");
+    for ignored in [false, true] {
+        let (file, exported) = export(&lab, &ExportOptions { ignored, ..Default::default() });
+        let all = everything_in(&lab, &file);
+        assert!(all.contains("meta"), "the test looks at operations");
+        if !ignored {
+            assert!(!all.contains("canary"), "{all}");
+        }
+        std::fs::remove_dir_all(lab.beside("machine2")).ok();
+        let there = elsewhere(&lab);
+        there.import(&file, OnPurged::Refuse, &Progress::default()).unwrap();
+        for name in ["canary-global.txt", "canary-info.txt", "unknown.txt"] {
+            std::fs::write(there.root().join(name), "theirs\n").unwrap();
+        }
+        let progress = Progress::default();
+        let options = crate::lab::exact();
+        let report = there.restore(exported.snapshot, &options, &progress).unwrap();
+        for name in ["canary-global.txt", "canary-info.txt", "unknown.txt"] {
+            assert!(there.root().join(name).exists(), "{name}: {report:?}");
+        }
+        let unknown = report.kept.iter().find(|kept| kept.path.as_bytes() == b"unknown.txt");
+        assert_eq!(unknown.unwrap().reason, ctrlz::KeptReason::RulesUnknown);
+        assert_eq!(std::fs::read_to_string(there.root().join("b.txt")).unwrap(), "new\n");
+    }
+    // Here the rules are known, also after they were changed.
+    std::fs::write(lab.beside("global"), "").unwrap();
+    lab.options.excludes_file = None;
+    lab.write(".git/info/exclude", "");
+    let first = lab.workspace().log(10).unwrap().last().unwrap().snapshot;
+    lab.restore_exact(first);
+    assert!(lab.exists("canary-global.txt") && lab.exists("canary-info.txt"));
+    assert!(!lab.exists("b.txt"), "proven absent");
+}
+
+#[test]
+fn the_template_of_info_exclude_hides_nothing() {
+    let lab = Lab::with_git(&[]);
+    git(&lab.root(), &["init", "-q"]);
+    lab.write("a.txt", "one\n");
+    lab.track();
+    let (file, exported) = export(&lab, &ExportOptions::default());
+    let there = elsewhere(&lab);
+    there.import(&file, OnPurged::Refuse, &Progress::default()).unwrap();
+    std::fs::write(there.root().join("b.txt"), "new\n").unwrap();
+    there.restore(exported.snapshot, &crate::lab::exact(), &Progress::default()).unwrap();
+    assert!(!there.root().join("b.txt").exists());
+}
+
+/// Turns the only operation of a log into one of version 0.1.0, with the texts of private lists.
+fn make_old(lab: &Lab) {
+    let (store, commits) = (lab.store(), git(&lab.store(), &["for-each-ref", "refs/ctrlz"]));
+    let name = commits.lines().find(|line| line.ends_with("/log")).unwrap();
+    let name = name.split_whitespace().next_back().unwrap();
+    let commit = git(&store, &["cat-file", "commit", name]);
+    let start = commit.find("\"rules\":{").unwrap();
+    let end = start + commit[start..].find('}').unwrap() + 1;
+    let old = r#""rules":{"lists":["canary-global*\n","canary-info*\n"]}"#;
+    let commit = format!("{}{old}{}", &commit[..start], &commit[end..]);
+    std::fs::write(lab.beside("commit"), commit).unwrap();
+    let file = lab.beside("commit");
+    let id = git(&store, &["hash-object", "-t", "commit", "-w", file.to_str().unwrap()]);
+    git(&store, &["update-ref", name, id.trim()]);
+    assert!(git(&store, &["cat-file", "commit", name]).contains("canary-info"));
+    for entry in std::fs::read_dir(store.join("ctrlz/wt")).unwrap() {
+        std::fs::remove_file(entry.unwrap().path().join("log.index")).ok();
+    }
+    for entry in std::fs::read_dir(store.join("ctrlz")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.file_name().unwrap().to_str().unwrap().starts_with("rules_") {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+}
+
+#[test]
+fn operations_that_hold_private_rules_are_rewritten_before_they_leave() {
+    let mut lab = lab_with_private_rules();
+    let first = lab.hash();
+    make_old(&lab);
+    step(&lab.workspace(), "first", "b.txt", "new\n");
+    let before: Vec<_> = lab.workspace().log(10).unwrap();
+    let (file, _) = export(&lab, &ExportOptions::default());
+    let all = everything_in(&lab, &file);
+    assert!(all.contains("meta") && !all.contains("canary"), "{all}");
+    let after: Vec<_> = lab.workspace().log(10).unwrap();
+    let ids = |log: &[ctrlz::Operation]| -> Vec<_> {
+        log.iter().map(|operation| (operation.id.clone(), operation.snapshot)).collect()
+    };
+    assert_eq!(ids(&before), ids(&after));
+    assert_fsck_clean(&lab.store());
+    // The rules of the first operation still hold.
+    lab.options.excludes_file = None;
+    lab.write(".git/info/exclude", "");
+    lab.restore_exact(first);
+    assert!(lab.exists("canary-global.txt") && lab.exists("canary-info.txt"));
+    assert!(!lab.exists("b.txt"));
+}

@@ -188,6 +188,24 @@ fn a_file_that_became_ignored_after_the_step_is_undone_and_redone() {
     assert_eq!(lab.read("d/h.md"), "text\n");
 }
 
+/// Of a file that git tracks, the tree holds every version, also while the rules ignore it.
+#[test]
+fn a_tracked_file_that_became_ignored_after_the_step_is_undone_and_redone() {
+    let lab = Lab::new();
+    lab.write("a", "text\n");
+    lab.git(&["init", "-q"]);
+    lab.git(&["add", "a"]);
+    lab.step("s", "m1", "1", |lab| lab.remove("a"));
+    lab.write(".gitignore", "a\n");
+    for _ in 0..2 {
+        assert!(lab.undo().is_complete());
+        assert_eq!(lab.read("a"), "text\n");
+        let report = lab.redo();
+        assert!(report.is_complete(), "{report:?}");
+        assert!(!lab.exists("a"));
+    }
+}
+
 #[test]
 fn a_conflict_of_a_partial_undo_is_taken_back_once_it_is_resolved() {
     let lab = Lab::new();
@@ -326,4 +344,41 @@ fn empty_files_are_no_copies_of_each_other() {
     lab.remove("made");
     lab.write("mine", "");
     assert!(lab.undo().is_complete(), "an empty file of the user's was not renamed");
+}
+
+/// Where the old place is taken, a moved file stays at its new one, with and without later edits.
+#[test]
+fn a_moved_file_stays_if_a_file_is_in_the_way_of_its_old_place() {
+    for edit in ["", "mine\n"] {
+        let lab = Lab::new();
+        lab.write("d/e", "1\n2\n3\n4\n");
+        lab.step("s", "m1", "1", |lab| {
+            std::fs::create_dir(lab.path("k")).unwrap();
+            std::fs::rename(lab.path("d/e"), lab.path("k/l")).unwrap();
+        });
+        let now = format!("1\n2\n3\n4\n{edit}");
+        lab.write("k/l", &now);
+        lab.remove("d");
+        lab.write("d", "a file\n");
+        let report = lab.undo();
+        assert_eq!((lab.read("k/l"), lab.read("d")), (now, "a file\n".into()), "{report:?}");
+        assert!(!report.is_complete());
+    }
+}
+
+#[test]
+fn an_undo_is_completed_once_the_file_in_the_way_of_a_directory_is_gone() {
+    let lab = Lab::new();
+    lab.write("d/1", "1\n");
+    lab.write("t", "1\n");
+    lab.step("s", "m1", "1", |lab| {
+        lab.remove("d");
+        lab.write("t", "2\n");
+    });
+    lab.write("d", "a file\n");
+    let report = lab.undo();
+    assert!(!report.is_complete() && lab.read("t") == "1\n", "{report:?}");
+    lab.remove("d");
+    assert!(lab.undo().is_complete());
+    assert_eq!(lab.read("d/1"), "1\n");
 }

@@ -184,6 +184,8 @@ pub(super) struct Segment {
     /// Steps that were open without a process when an undo recorded this, or that a prompt closed:
     /// nothing shows whether the tool or the user made the changes.
     pub(super) idle: BTreeSet<usize>,
+    /// The same where it is not known whether an undo recorded this.
+    may_be_idle: BTreeSet<usize>,
 }
 
 /// An undo or revert that changed files.
@@ -274,7 +276,10 @@ impl Oracle {
             if old == new {
                 continue;
             }
-            let change = self.change(actor, path);
+            let mut change = self.change(actor, path);
+            if old.is_none() && matches!(new, Some(Entry::Dir { .. })) {
+                self.made_for_named(&mut change, path);
+            }
             let had = old.map(tokens_in).unwrap_or_default();
             for token in new.map(tokens_in).unwrap_or_default().difference(&had) {
                 let key = (path.clone(), *token);
@@ -307,6 +312,15 @@ impl Oracle {
         Change { actor, candidates, waiting, open, segment: self.segments.len() }
     }
 
+    /// A directory that a tool makes for a file that it names is its own.
+    fn made_for_named(&self, change: &mut Change, path: &str) {
+        let Author::Step(step) = change.actor else { return };
+        let info = &self.steps[step];
+        if info.only_named && info.names.iter().any(|name| is_within(name, path)) {
+            change.candidates = [step].into();
+        }
+    }
+
     /// Ends a segment, because the engine records a snapshot here.
     pub(crate) fn cut(&mut self) {
         let before = std::mem::replace(&mut self.recorded, Arc::clone(&self.seen));
@@ -316,19 +330,32 @@ impl Oracle {
             (step.closes, step.is_open) = (false, false);
             idle.insert(at);
         }
-        self.segments.push(Segment { before, after, changes, idle });
+        let may_be_idle = BTreeSet::new();
+        self.segments.push(Segment { before, after, changes, idle, may_be_idle });
     }
 
     /// Marks the steps that an undo finds open without a process.
     pub(crate) fn mark_idle(&mut self) {
+        let idle = self.idle_steps();
+        if let Some(last) = self.segments.last_mut() {
+            last.idle.extend(idle);
+        }
+    }
+
+    /// The same where it is not known whether an undo or another command recorded the segment.
+    pub(crate) fn mark_perhaps_idle(&mut self) {
+        let idle = self.idle_steps();
+        if let Some(last) = self.segments.last_mut() {
+            last.may_be_idle.extend(idle);
+        }
+    }
+
+    fn idle_steps(&self) -> Vec<usize> {
         let is_idle = |at: &usize| {
             let step = &self.steps[*at];
             step.is_open && step.is_hooked && !step.has_process
         };
-        let idle: Vec<usize> = (0..self.steps.len()).filter(is_idle).collect();
-        if let Some(last) = self.segments.last_mut() {
-            last.idle.extend(idle);
-        }
+        (0..self.steps.len()).filter(is_idle).collect()
     }
 
     /// Whether nothing shows which of the step's tool and the user made a change of a path. What
@@ -339,7 +366,8 @@ impl Oracle {
         stays
             && change.candidates.iter().any(|step| {
                 let info = &self.steps[*step];
-                !info.names(path) && (info.is_interrupted || segment.idle.contains(step))
+                let is_idle = segment.idle.contains(step) || segment.may_be_idle.contains(step);
+                !info.names(path) && (info.is_interrupted || is_idle)
             })
     }
 
@@ -414,8 +442,29 @@ impl Oracle {
 
     /// The changes of a path that a command takes back, newest first.
     pub(super) fn pieces(&self, path: &str, taken: &Taken) -> Vec<Piece> {
+        self.pieces_where(path, taken, |_| true)
+    }
+
+    /// The same without the changes that the user alone made before a tool ran.
+    pub(super) fn sure_pieces(&self, path: &str, taken: &Taken) -> Vec<Piece> {
+        let is_users = |change: &Change| {
+            let started_later =
+                |step: &usize| change.waiting.contains(step) && !self.steps[*step].is_open;
+            change.actor == Author::User && change.candidates.iter().any(started_later)
+        };
+        self.pieces_where(path, taken, |segment| {
+            !segment.changes.get(path).is_some_and(|changes| changes.iter().all(is_users))
+        })
+    }
+
+    fn pieces_where(
+        &self,
+        path: &str,
+        taken: &Taken,
+        wanted: impl Fn(&Segment) -> bool,
+    ) -> Vec<Piece> {
         let redone = taken.redone.iter().map(|at| &self.segments[self.ops[*at].segment]);
-        let segments = redone.chain(self.segments_of(path, taken));
+        let segments = redone.chain(self.segments_of(path, taken)).filter(|one| wanted(one));
         let content = |tree: &Manifest| Content::of(tree.0.get(path));
         segments
             .map(|segment| Piece {

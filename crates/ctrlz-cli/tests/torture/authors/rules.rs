@@ -54,10 +54,20 @@ impl Oracle {
                 if !is_gone || !is_taken || self.was_captured(path, at) || !report.covers(path) {
                     continue;
                 }
+                // A file that the same steps had made is no loss.
+                let earlier = self.segments[..at].iter().rev();
+                let made = earlier.filter_map(|one| Some((one, one.changes.get(path)?))).next();
+                if made.is_some_and(|(one, changes)| {
+                    !one.before.0.contains_key(path) && changes.iter().all(by_step)
+                }) {
+                    continue;
+                }
                 // A tool may have named it, and then it comes back.
                 let is_back = self.seen.0.contains_key(path);
-                let reported =
-                    is_back || report.uncaptured.iter().any(|lost| is_within(path, lost));
+                let in_the_way = |known: &String| is_within(path, known) || is_within(known, path);
+                let reported = is_back
+                    || report.uncaptured.iter().any(|lost| is_within(path, lost))
+                    || report.reported().iter().any(in_the_way);
                 check("a loss is not reported", reported || self.is_ignored(path), || {
                     format!("{path} was large and is gone")
                 })?;
@@ -161,6 +171,17 @@ impl Oracle {
                 let own = intro.actor == Author::Step(author) && intro.candidates.contains(&author);
                 let done = self.was_taken(author, intro.segment, &path);
                 let is_apart = self.is_below_ignored(&path) || self.was_large(&path);
+                // A step whose end was not recorded owns what it names.
+                let is_named = |step: &usize| {
+                    let info = &self.steps[*step];
+                    *step != author && info.end_is_lost && info.names(&path)
+                };
+                let is_apart = is_apart || intro.candidates.iter().any(is_named);
+                // Nothing shows whether an interrupted step changed an ignored file.
+                let idle = self.segments.get(intro.segment).map(|segment| &segment.idle);
+                let is_idle = idle.is_some_and(|idle| idle.contains(&author));
+                let has_no_end = self.steps[author].is_open || self.steps[author].is_interrupted;
+                let is_apart = is_apart || ((is_idle || has_no_end) && self.is_ignored(&path));
                 if !own || done || is_apart || !report.covers(&path) {
                     continue;
                 }
@@ -183,6 +204,10 @@ impl Oracle {
 
     /// A path that only the undone steps changed, or whose changes merge, holds the merged text.
     fn content_is_merged(&self, taken: &Taken, report: &Report, after: &Manifest) -> Checked {
+        // Whether a killed hook recorded the end of its step decides which edits follow a rename.
+        if taken.undone.iter().any(|step| self.steps[*step].end_is_lost) {
+            return Ok(());
+        }
         let reported = report.reported();
         let mut expected: Vec<(&String, Option<Content>)> = Vec::new();
         let paths: BTreeSet<&String> =
@@ -237,6 +262,8 @@ impl Oracle {
         match (wanted, found) {
             (Some((true, _)), None) => check("a directory is missing", false, || path.to_owned()),
             (None, Some((true, _))) => check("a directory is left", !is_empty, || path.to_owned()),
+            // Permissions of a directory do not pass to a file.
+            (Some((was_dir, _)), Some((is_dir, _))) if was_dir != is_dir => Ok(()),
             (Some((is_dir, wanted)), Some((_, found))) => {
                 let rule = match is_dir {
                     true => "a directory has other permissions",
@@ -280,7 +307,12 @@ impl Oracle {
             // A change after a killed hook may be outside of the step or part of it.
             let is_lost = |step: &usize| self.steps[*step].end_is_lost;
             let is_left = is_left || changes.iter().any(|one| one.candidates.iter().any(is_lost));
-            take_out(ours.clone(), &pieces).is_none() || kinds_differ || is_left
+            let sure = self.sure_pieces(path, taken);
+            take_out(ours.clone(), &pieces).is_none()
+                || take_out(ours.clone(), &sure).is_none()
+                || kinds_differ
+                || is_left
+                || self.is_renamed(path, taken)
         };
         let shared = || {
             changes.iter().any(|change| {
@@ -294,6 +326,8 @@ impl Oracle {
             self.is_ignored(path)
                 || self.is_only_copy(path, taken, after)
                 || self.is_copy_of_left(path, taken, report, after)
+                || self.came_from_unrecorded(path, taken)
+                || self.was_moved_here(path, taken)
         };
         let not_captured = || {
             let above = path.match_indices('/').map(|(at, _)| &path[..at]);
@@ -303,9 +337,7 @@ impl Oracle {
             Some("merge") => merge(),
             Some("shared") => shared(),
             // Permissions of a directory say nothing about who changed them.
-            Some("unclear") => {
-                unclear() || matches!(taken.before.0.get(path), Some(Entry::Dir { .. }))
-            }
+            Some("unclear") => unclear() || self.was_dir(path),
             Some("in_use") => in_use(),
             Some("other_half") => other_half(),
             Some("not_captured" | "not_proven") => not_captured(),
@@ -321,6 +353,12 @@ impl Oracle {
                 taken.before.0.get(path)
             )
         })
+    }
+
+    /// Whether a path was a directory when a segment ended.
+    fn was_dir(&self, path: &str) -> bool {
+        let is_dir = |tree: &Manifest| matches!(tree.0.get(path), Some(Entry::Dir { .. }));
+        self.segments.iter().any(|segment| is_dir(&segment.after))
     }
 
     /// Whether a path has the content of another one that is not brought back. Empty files hold no
@@ -346,6 +384,44 @@ impl Oracle {
         let changed = self.segments.iter().flat_map(|segment| segment.changes.keys());
         report.reported().iter().any(|other| other != path && held(other))
             || changed.into_iter().any(|other| left_out(other) && held(other))
+    }
+
+    /// Whether an undone step moved a file here from a place that no snapshot looks at.
+    fn came_from_unrecorded(&self, path: &str, taken: &Taken) -> bool {
+        let is_unrecorded = |other: &str| self.is_below_ignored(other) || self.was_large(other);
+        self.segments_of(path, taken).any(|segment| {
+            let here = segment.after.0.get(path).map(tokens_in).unwrap_or_default();
+            let mut others = segment.before.0.iter().filter(|(other, _)| is_unrecorded(other));
+            let there = Content::of(segment.after.0.get(path));
+            others.any(|(_, entry)| {
+                !tokens_in(entry).is_disjoint(&here) || Content::of(Some(entry)) == there
+            })
+        })
+    }
+
+    /// Whether a file was moved here, by whomever, while an undone step ran.
+    fn was_moved_here(&self, path: &str, taken: &Taken) -> bool {
+        self.segments_of(path, taken).any(|segment| {
+            let here = segment.after.0.get(path).map(tokens_in).unwrap_or_default();
+            let is_gone = |other: &str| !segment.after.0.contains_key(other);
+            let mut others = segment.before.0.iter().filter(|(other, _)| is_gone(other));
+            !segment.before.0.contains_key(path)
+                && others.any(|(_, entry)| !tokens_in(entry).is_disjoint(&here))
+        })
+    }
+
+    /// Whether a path has the content that an undone step left at another path, which is gone.
+    fn is_renamed(&self, path: &str, taken: &Taken) -> bool {
+        let here = Content::of(taken.before.0.get(path));
+        let changed: BTreeSet<&String> =
+            self.segments.iter().flat_map(|segment| segment.changes.keys()).collect();
+        let is_gone = |other: &str| !taken.before.0.contains_key(other);
+        let mut others = changed.into_iter().filter(|other| is_gone(other));
+        others.any(|other| {
+            let redone = taken.redone.iter().map(|op| &self.segments[self.ops[*op].segment]);
+            let mut segments = self.segments_of(other, taken).chain(redone);
+            segments.any(|segment| Content::of(segment.after.0.get(other)) == here)
+        })
     }
 
     /// Whether an author is a step whose tool names a path.

@@ -14,7 +14,7 @@ use crate::manifest::Manifest;
 
 use super::actions::{Scope, Then, Victim};
 use super::edits::Editor;
-use super::oracle::{Author, Checked, Op, Taken, Violation, check, is_within};
+use super::oracle::{Author, Checked, Op, Step, Taken, Violation, check, is_within};
 use super::report::Report;
 use super::world::World;
 
@@ -255,7 +255,11 @@ impl World {
         let mut redone: Vec<usize> = Vec::new();
         let mut next = match took {
             Some(id) => ops.iter().position(|op| op.id == id),
-            None if name == "redo" || name == "unrevert" => {
+            // A revert may take the place of another one.
+            None if name == "redo"
+                || name == "unrevert"
+                || (name == "revert" && !report.has_changed) =>
+            {
                 // Nothing was brought back, so the log does not say which one it was: the newest
                 // that changed a path in conflict.
                 let changes = &self.oracle.segments;
@@ -314,6 +318,21 @@ impl World {
         })
     }
 
+    /// Notes the steps whose undo met nothing but conflicts before it could be killed. One that was
+    /// killed may have marked any.
+    fn note_tried(&mut self, killed: &Ended) {
+        let report = killed.code().and_then(|_| Report::read(&killed.stdout, &[]));
+        let is_tried = |step: &Step| match (&report, &step.id) {
+            (Some(report), Some(id)) => report.steps.contains(id),
+            (Some(_), None) => false,
+            (None, _) => killed.code().is_none(),
+        };
+        let segments = self.oracle.segments.len();
+        let steps = self.oracle.steps.iter().enumerate();
+        let tried = steps.filter(|(_, step)| is_tried(step)).map(|(at, _)| (at, segments));
+        self.oracle.tried.extend(tried.collect::<Vec<_>>());
+    }
+
     /// Kills a command at a random moment, and lets the next one recover.
     pub(super) fn kill(&mut self, victim: Victim, random: &mut Random) -> Checked {
         let args: &[&str] = match victim {
@@ -325,7 +344,11 @@ impl World {
         };
         match victim {
             Victim::Undo | Victim::Redo => self.cut_for_undo(),
-            _ => self.cut(),
+            // If it is killed early, the dry run of an undo below records what changed.
+            _ => {
+                self.cut();
+                self.oracle.mark_perhaps_idle();
+            }
         }
         let before = Arc::clone(&self.oracle.seen);
         let mut child = start(&mut self.lab.command(args));
@@ -350,6 +373,11 @@ impl World {
             |entry: &&Value| ["undo", "redo", "unrevert"].iter().any(|kind| entry["kind"] == *kind);
         let newest =
             log.iter().find(is_kind).filter(|newest| !known(&newest["operation"])).cloned();
+        // It may have ended before it could be killed.
+        let report = killed.code().and_then(|_| Report::read(&killed.stdout, &[]));
+        if newest.is_none() || report.as_ref().is_some_and(|report| !report.has_changed) {
+            self.note_tried(&killed);
+        }
         let Some(newest) = newest else {
             return check("an undo that is not in the log", before == self.oracle.seen, || {
                 self.oracle.seen.difference(&before)
@@ -367,7 +395,7 @@ impl World {
             let redone = restore.into_iter().collect();
             let taken = Taken { undone: undone.clone(), before, redone, named: Vec::new() };
             self.oracle.nothing_lost(&taken, &self.oracle.seen)?;
-            self.oracle.add_op(&newest, undone, None);
+            self.oracle.add_op(&newest, undone, report.as_ref());
         }
         Ok(())
     }

@@ -1,0 +1,516 @@
+//! Adoption: taking over the history of a store that is not trusted.
+//!
+//! A store that came with a project is set aside under another name, and a new one takes its place.
+//! Its objects are read without its configuration, hooks, alternates and links, pass the checks of
+//! an import, and are written to the new store one by one. Nothing is written to the old directory.
+//!
+//! ```text
+//! <store>                       the new store
+//! <store>.untrusted-<date>      the old one
+//! <store>/ctrlz/adopting        the old directory's name, until its history is imported
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::clock::now_millis;
+use crate::error::Error;
+use crate::fs::Named;
+use crate::fs::private::{self, Durable, read_small};
+use crate::git::{Commit, Kind, ObjectId, encode_commit, parse_commit, parse_tree};
+use crate::hold::absolute;
+use crate::log::WorkTree;
+use crate::pack::{Objects, PackWriter};
+use crate::path::escape;
+use crate::scan::Progress;
+use crate::session::date_of;
+use crate::store::{
+    Lock, Refs, Sharing, Store, Trust, note_pending, path_hash, pending, set_aside,
+};
+use crate::workspace::{Notice, Workspace};
+
+use super::arrival::{Arrival, Checker, Fate, adopt, arrivals};
+use super::import::note_from;
+
+/// Up to this size an old store is imported at once; larger ones in the background.
+const MAX_BYTES_AT_ONCE: u64 = 32 << 20;
+/// A store with more objects is not read.
+const MAX_OBJECTS: usize = 10_000_000;
+/// Refs that keep snapshots which no operation names.
+const KEPT: &str = "refs/ctrlz-adopted/";
+
+/// The result of importing an old store.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Adopted {
+    /// The directory that was read.
+    pub from: PathBuf,
+    /// Operations that were not here before.
+    pub operations: u64,
+    /// Snapshots that no operation names.
+    pub snapshots: u64,
+    /// Objects that were copied.
+    pub objects: u64,
+    /// Everything that was left out, with the reason.
+    pub left_out: Vec<String>,
+}
+
+impl Workspace {
+    /// Makes sure that a store inside the work tree is this user's own. One that is not is set
+    /// aside, and a new one takes its place. Where the place itself cannot be used, this work tree
+    /// is recorded in the data directory: no project may stop the recording.
+    pub(crate) fn settle_store(&mut self) -> Result<Option<Notice>, Error> {
+        let Some(path) = &self.options().store else { return Ok(None) };
+        let path = self.root().join(path);
+        if !self.is_inside(&path) {
+            return Ok(None);
+        }
+        if !self.is_own(&path)?
+            && let Some(why) = self.obstacle(&path)
+        {
+            if absolute(&self.options().data_dir).starts_with(self.root()) {
+                return Err(Error::UntrustedStore { path, why });
+            }
+            self.record_in_data_dir();
+            return Ok(Some(Notice::StoreElsewhere { path, why }));
+        }
+        if !is_filled(&path) {
+            return Ok(None);
+        }
+        let old = self.replace_foreign_store(&path)?;
+        self.finish_small_adoption(&path)?;
+        Ok(old.map(|old| Notice::SetAside { old }))
+    }
+
+    /// Returns why no store can be at `path`, where none of this user's is.
+    fn obstacle(&self, path: &Path) -> Option<&'static str> {
+        if self.links_above(path) {
+            return Some("a directory on the way to it is a link that came with the project");
+        }
+        let mut existing = path.ancestors().filter(|place| place.symlink_metadata().is_ok());
+        let nearest = existing.next().unwrap_or(path);
+        let is_there = nearest == path;
+        if !is_link(nearest) && !nearest.is_dir() {
+            return Some("a file is in its place");
+        }
+        if is_there && is_filled(path) && !is_repository(path) {
+            return Some("a directory with other files is in its place");
+        }
+        let written = if is_there { path.parent().unwrap_or(path) } else { nearest };
+        let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+        let is_writable = rustix::fs::access(written, access).is_ok();
+        (!is_writable).then_some("the directory above it cannot be written")
+    }
+
+    /// Imports a small store that was set aside at once; larger ones are left to a process of their
+    /// own.
+    fn finish_small_adoption(&self, path: &Path) -> Result<(), Error> {
+        let waiting = pending(path)?;
+        let sizes = waiting.iter().map(|old| bytes_in(&old.join("objects"), MAX_BYTES_AT_ONCE));
+        if !waiting.is_empty() && sizes.sum::<u64>() < MAX_BYTES_AT_ONCE {
+            // A failed import must not stop the recording. It stays pending, and is tried again.
+            drop(self.finish_adoption(&Progress::default()));
+        }
+        Ok(())
+    }
+
+    /// Whether a path is inside the work tree as it is written. Links are not followed: a project
+    /// can bring them along.
+    fn is_inside(&self, path: &Path) -> bool {
+        let is_plain = path.components().all(|part| part != Component::ParentDir);
+        is_plain && path.starts_with(self.root())
+    }
+
+    /// Whether a directory between the work tree and `path` is a link.
+    fn links_above(&self, path: &Path) -> bool {
+        let mut above = path.ancestors().skip(1).take_while(|dir| *dir != self.root());
+        above.any(is_link)
+    }
+
+    /// Whether the store at `path` is this user's. Inside a project it must be recorded; elsewhere
+    /// only this user can have put it there.
+    fn is_own(&self, path: &Path) -> Result<bool, Error> {
+        if !self.is_inside(path) {
+            return Ok(path.join("ctrlz").is_dir());
+        }
+        let data_dir = &self.options().data_dir;
+        // A record in the project may have come with it, and can name a path, but no inode.
+        let by_path_alone = !absolute(data_dir).starts_with(self.root());
+        let through_link = is_link(path) || self.links_above(path);
+        Trust::of(data_dir).knows(path, through_link, by_path_alone)
+    }
+
+    /// Replaces the store or repository at `path` by a new store unless it is this user's. Returns
+    /// the old directory.
+    fn replace_foreign_store(&self, path: &Path) -> Result<Option<PathBuf>, Error> {
+        if self.is_own(path)? {
+            return Ok(None);
+        }
+        let _lock = Trust::of(&self.options().data_dir).lock()?;
+        // Another process may have replaced it meanwhile. In this order: a store of ours may appear
+        // between two looks at an empty place, but never where something foreign is.
+        if !is_filled(path) || !is_repository(path) || self.is_own(path)? {
+            return Ok(None);
+        }
+        let old = aside_name(path);
+        std::fs::rename(path, &old).named("rename", path)?;
+        let store = self.make_store(path)?;
+        if !self.is_inside(path) {
+            note_pending(store.path())?;
+        }
+        Ok(Some(old))
+    }
+
+    /// Opens the store at `path`, or creates it. What another program keeps there is set aside.
+    pub(crate) fn create_store(&self, path: &Path) -> Result<Store, Error> {
+        if !path.join("ctrlz").is_dir() {
+            if is_filled(path) {
+                self.replace_foreign_store(path)?;
+                self.finish_small_adoption(path)?;
+            } else if self.is_inside(path) {
+                // Without the lock, another process could find the store before it is recorded.
+                let _lock = Trust::of(&self.options().data_dir).lock()?;
+                return self.make_store(path);
+            }
+        }
+        Store::open_or_create(path, &self.options().ref_prefix, &self.store_exclude(path))
+    }
+
+    /// Opens or creates a store. One that is new inside the work tree is recorded as this user's.
+    fn make_store(&self, path: &Path) -> Result<Store, Error> {
+        let is_new = !is_filled(path);
+        let (prefix, exclude) = (&self.options().ref_prefix, self.store_exclude(path));
+        let store = Store::open_or_create(path, prefix, &exclude)?;
+        if is_new && self.is_inside(path) {
+            // First, so that a store that is trusted knows the ones that were set aside for it.
+            if !set_aside(path).is_empty() {
+                note_pending(path)?;
+            }
+            Trust::of(&self.options().data_dir).record(path)?;
+        }
+        Ok(store)
+    }
+
+    /// Imports the history of a store that was set aside, if one is waiting. Returns what became of
+    /// it.
+    pub fn finish_adoption(&self, progress: &Progress) -> Result<Option<Adopted>, Error> {
+        let Some(path) = self.store_path()? else { return Ok(None) };
+        if pending(&path)?.is_empty() {
+            return Ok(None);
+        }
+        // One process at a time; the others find nothing left to do.
+        let lock_path = path.join("ctrlz").join("adopting.lock");
+        let Some(_lock) = Lock::try_take(&lock_path, Sharing::Exclusive)? else { return Ok(None) };
+        let waiting = pending(&path)?;
+        let Some(last) = waiting.last() else { return Ok(None) };
+        let mut adopted = Adopted { from: last.clone(), ..Adopted::default() };
+        for old in &waiting {
+            let one = self.adopt(old, progress)?;
+            adopted.operations += one.operations;
+            adopted.snapshots += one.snapshots;
+            adopted.objects += one.objects;
+            adopted.left_out.extend(one.left_out);
+        }
+        let note = serde_json::to_vec(&adopted).expect("plain data has a JSON form");
+        private::replace(&path.join("ctrlz").join("adopted"), &note, Durable::Yes)?;
+        let marker = path.join("ctrlz").join("adopting");
+        std::fs::remove_file(&marker).named("remove", &marker)?;
+        Ok(Some(adopted))
+    }
+
+    /// Whether a store that was set aside is not imported yet.
+    pub fn has_pending_adoption(&self) -> Result<bool, Error> {
+        match self.store_path()? {
+            Some(path) => Ok(!pending(&path)?.is_empty()),
+            None => Ok(false),
+        }
+    }
+
+    /// Imports the history of the store or bare git repository at `from`, which is only read.
+    pub fn adopt(&self, from: &Path, progress: &Progress) -> Result<Adopted, Error> {
+        // Without following a link that came with a project.
+        let from = std::path::absolute(from).named("find", from)?;
+        let mut adopted = Adopted { from: from.clone(), ..Adopted::default() };
+        if let Err(why) = check_layout(&from) {
+            adopted.left_out.push(format!("{}: {why}", escape_path(&from)));
+            return Ok(adopted);
+        }
+        let (store, work_tree) = self.for_writing()?;
+        let _shared = Lock::take(&store.lock_path(), Sharing::Shared, self.options().patience)?;
+        let objects = Objects::open_alone(&from.join("objects"))?;
+        let mut found = arrivals(&Refs::new(&from).list("refs")?);
+        let own = own_log(&from, self.root(), &found);
+        // The work tree's own history comes first, so that it becomes the history here.
+        found.sort_by_key(|arrival| Some(&arrival.name) != own.as_ref());
+        let is_store = from.join("ctrlz").is_dir();
+        let mut adoption =
+            Adoption { workspace: self, objects, store, work_tree, progress, adopted };
+        for arrival in found {
+            adoption.log(&arrival, Some(&arrival.name) == own.as_ref())?;
+        }
+        if !is_store {
+            adoption.trees()?;
+        }
+        Ok(adoption.adopted)
+    }
+}
+
+/// An import from a store that is not trusted.
+struct Adoption<'a> {
+    workspace: &'a Workspace,
+    /// The objects of the old store.
+    objects: Objects,
+    store: Store,
+    work_tree: WorkTree,
+    progress: &'a Progress,
+    adopted: Adopted,
+}
+
+impl Adoption<'_> {
+    fn leave_out(&mut self, what: &str, why: &str) {
+        self.adopted.left_out.push(format!("{what}: {why}"));
+    }
+
+    /// Imports one log, as the history of the work tree or beside it.
+    fn log(&mut self, arrival: &Arrival, is_own: bool) -> Result<(), Error> {
+        let name = format!("log {}", arrival.name);
+        let beside = WorkTree::named(&self.store, &arrival.name);
+        if beside.last(&self.store)?.is_some() {
+            return Ok(());
+        }
+        let mut checker = Checker::of(&self.store, &self.objects, self.progress)?;
+        let operations = match checker.log(arrival, &HashSet::new(), None)? {
+            Ok(Fate::News(count)) => count,
+            Ok(Fate::Known | Fate::Diverged) => return Ok(()),
+            Err(refusal) => {
+                drop(checker);
+                self.leave_out(&name, &refusal);
+                return Ok(());
+            }
+        };
+        let copied = match self.copy(arrival.roots(&checker))? {
+            Ok(count) => count,
+            Err(refusal) => {
+                drop(checker);
+                self.leave_out(&name, &refusal);
+                return Ok(());
+            }
+        };
+        let (store, patience) = (&self.store, self.workspace.options().patience);
+        let own_lock = if is_own { Some(self.work_tree.lock(store, patience)?) } else { None };
+        match own_lock.is_some() && self.work_tree.last(store)?.is_none() {
+            true => adopt(store, &self.work_tree, arrival, &checker)?,
+            false => {
+                drop(own_lock);
+                let label = self.adopted.from.file_name().unwrap_or_default().to_string_lossy();
+                let _lock = note_from(store, &beside, &label, self.work_tree.id(), patience)?;
+                adopt(store, &beside, arrival, &checker)?;
+            }
+        }
+        drop(checker);
+        self.adopted.operations += operations;
+        self.adopted.objects += copied;
+        Ok(())
+    }
+
+    /// Imports the trees of a plain repository: other programs name snapshots by their trees and
+    /// keep no ref.
+    fn trees(&mut self) -> Result<(), Error> {
+        let ids = self.objects.all_ids()?;
+        if ids.len() > MAX_OBJECTS {
+            let why = format!("more than {MAX_OBJECTS}");
+            self.leave_out("its objects", &why);
+            return Ok(());
+        }
+        let mut inner = HashSet::new();
+        let mut trees = BTreeSet::new();
+        for id in ids {
+            self.progress.check()?;
+            if !matches!(self.objects.header_known(&id), Ok(Some((Kind::Tree, _)))) {
+                continue;
+            }
+            let Ok(tree) = self.objects.tree(&id) else {
+                self.leave_out(&format!("tree {id}"), "it is damaged or hostile");
+                continue;
+            };
+            inner.extend(tree.iter().filter(|entry| entry.kind.is_tree()).map(|entry| entry.id));
+            trees.insert(id);
+        }
+        let mut kept = BTreeMap::new();
+        for root in trees.into_iter().filter(|id| !inner.contains(id)) {
+            let checked = Checker::of(&self.store, &self.objects, self.progress)?.snapshot(root)?;
+            let copied = match checked {
+                Ok(()) => self.copy(vec![root])?,
+                Err(refusal) => Err(refusal),
+            };
+            match copied {
+                Ok(count) => {
+                    self.adopted.objects += count;
+                    self.adopted.snapshots += 1;
+                    kept.insert(root.to_string(), root);
+                }
+                Err(refusal) => self.leave_out(&format!("snapshot {root}"), &refusal),
+            }
+        }
+        if kept.is_empty() { Ok(()) } else { self.keep(&kept) }
+    }
+
+    /// Keeps snapshots with one ref: a commit whose tree holds them all.
+    fn keep(&self, snapshots: &BTreeMap<String, ObjectId>) -> Result<(), Error> {
+        let entry = |(name, id): (&String, &ObjectId)| {
+            [format!("40000 {name}\0").as_bytes(), id.as_bytes()].concat()
+        };
+        let bytes: Vec<u8> = snapshots.iter().flat_map(entry).collect();
+        let pack = PackWriter::new(&self.store.objects_dir());
+        let Some(tree) = pack.add(Kind::Tree, &bytes, |_| false)? else { return Ok(()) };
+        let (author, message) = ("ctrlz".into(), "snapshots of another program".into());
+        let (parents, data) = Default::default();
+        let commit = Commit { tree, parents, author, seconds: 0, data, message };
+        let id = pack.add(Kind::Commit, &encode_commit(&commit), |_| false)?;
+        pack.publish()?;
+        self.store.objects.refresh()?;
+        match id {
+            Some(id) => self.store.set_ref_alone(&format!("{KEPT}{id}"), &id),
+            None => Ok(()),
+        }
+    }
+
+    /// Copies objects and everything that they name, each checked against its hash.
+    fn copy(&self, roots: Vec<ObjectId>) -> Result<Result<u64, String>, Error> {
+        let store = &self.store;
+        let room = self.workspace.context().quota_use(store.path())?.left();
+        let pack = PackWriter::new(&store.objects_dir());
+        let (mut count, mut bytes) = (0, 0);
+        let mut seen: HashSet<ObjectId> = [ObjectId::EMPTY_TREE].into();
+        let mut waiting = roots;
+        while let Some(id) = waiting.pop() {
+            if !seen.insert(id) || store.objects.holds(&id) {
+                continue;
+            }
+            self.progress.check()?;
+            let (kind, content) = match self.objects.read_known(&id) {
+                Ok(Some(found)) => found,
+                Ok(None) => return Ok(Err(format!("object {id} is missing"))),
+                Err(Error::Damaged { why, .. }) => return Ok(Err(format!("object {id}: {why}"))),
+                Err(error) => return Err(error),
+            };
+            bytes += content.len() as u64;
+            if bytes > room {
+                return Ok(Err("the quota of the store has no room for it".into()));
+            }
+            pack.add(kind, &content, |_| false)?;
+            count += 1;
+            match kind {
+                Kind::Commit => {
+                    let Some(commit) = parse_commit(&content) else {
+                        return Ok(Err(format!("commit {id} cannot be read")));
+                    };
+                    waiting.extend(commit.parents.into_iter().chain([commit.tree]));
+                }
+                Kind::Tree => match parse_tree(content) {
+                    Ok(tree) => waiting.extend(tree.iter().map(|entry| entry.id)),
+                    Err(why) => return Ok(Err(format!("tree {id}: {why}"))),
+                },
+                Kind::Blob | Kind::Tag => (),
+            }
+        }
+        pack.publish()?;
+        store.objects.refresh()?;
+        Ok(Ok(count))
+    }
+}
+
+fn is_link(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|meta| meta.is_symlink())
+}
+
+/// Whether a directory has anything in it. A link counts, whatever it leads to.
+fn is_filled(path: &Path) -> bool {
+    is_link(path) || std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some())
+}
+
+/// Whether a directory looks like a store or a bare git repository; a link always does.
+fn is_repository(path: &Path) -> bool {
+    let has = |name: &str| path.join(name).symlink_metadata().is_ok();
+    is_link(path) || has("ctrlz") || (has("objects") && has("HEAD"))
+}
+
+/// Returns a free name for an old store.
+fn aside_name(path: &Path) -> PathBuf {
+    let date = date_of(now_millis());
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let named = |end: &str| path.with_file_name(format!("{name}.untrusted-{date}{end}"));
+    let ends = std::iter::once(String::new()).chain((2..).map(|number| format!("-{number}")));
+    let mut free = ends.map(|end| named(&end)).filter(|path| path.symlink_metadata().is_err());
+    free.next().unwrap_or_else(|| named(""))
+}
+
+/// Refuses an old store that leads elsewhere or belongs to another user.
+fn check_layout(dir: &Path) -> Result<(), &'static str> {
+    let me = rustix::process::geteuid().as_raw();
+    for part in [".", "objects", "objects/pack", "refs", "refs/ctrlz", "refs/ctrlz-private"] {
+        // A name that ends in a slash or a dot would follow a link.
+        let path = if part == "." { dir.to_owned() } else { dir.join(part) };
+        match path.symlink_metadata() {
+            Ok(meta) if meta.is_symlink() => return Err("one of its directories is a link"),
+            Ok(meta) if !meta.is_dir() => return Err("it is no repository"),
+            Ok(meta) if meta.uid() != me => return Err("it belongs to another user"),
+            Ok(_) => (),
+            Err(_) if matches!(part, "." | "objects") => return Err("it is no repository"),
+            Err(_) => (),
+        }
+    }
+    let objects = dir.join("objects");
+    let dirs = (0..=255_u8).map(|prefix| objects.join(format!("{prefix:02x}")));
+    for dir in dirs.chain([objects.join("pack")]) {
+        let Ok(entries) = std::fs::read_dir(&dir) else { continue };
+        let is_file = |entry: std::fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_file());
+        if dir.symlink_metadata().is_ok_and(|meta| meta.is_symlink())
+            || !entries.flatten().all(is_file)
+        {
+            return Err("one of its objects is no plain file");
+        }
+    }
+    Ok(())
+}
+
+/// Returns the log that was the work tree's own: the one that the old registry names for its path,
+/// or the only one.
+fn own_log(from: &Path, root: &Path, found: &[Arrival]) -> Option<String> {
+    let record = from.join("ctrlz").join("paths").join(path_hash(root));
+    let bytes = read_small(&record, 1 << 20).ok().flatten().unwrap_or_default();
+    let record: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    let named = record["work_tree"].as_str();
+    let is_there = |name: &&str| found.iter().any(|arrival| arrival.name == **name);
+    let only = match found {
+        [only] => Some(only.name.as_str()),
+        _ => None,
+    };
+    named.filter(is_there).or(only).map(str::to_owned)
+}
+
+/// Returns the size of the files below a directory, counted until `enough`.
+fn bytes_in(dir: &Path, enough: u64) -> u64 {
+    let mut total = 0;
+    let mut dirs = vec![dir.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        let Ok(entries) = std::fs::read_dir(&dir) else { continue };
+        for entry in entries.flatten() {
+            let Ok(meta) = entry.metadata() else { continue };
+            match meta.is_dir() {
+                true => dirs.push(entry.path()),
+                false => total += meta.len(),
+            }
+        }
+        if total >= enough {
+            break;
+        }
+    }
+    total
+}
+
+fn escape_path(path: &Path) -> String {
+    escape(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()))
+}

@@ -1,0 +1,97 @@
+//! Snapshots that belong to a work tree, where several share one store.
+
+use crate::error::Error;
+use crate::git::ObjectId;
+use crate::log::{LogEntry, LogIndex, WorkTree, read_operation};
+use crate::store::Store;
+use crate::workspace::Workspace;
+
+use super::arrival::From;
+
+impl Workspace {
+    /// Checks that `hash` is a snapshot of this work tree.
+    ///
+    /// Its snapshots are those in its own log, in the logs of its forks, and in the logs that were
+    /// pulled or imported into it. Every other object of the store is answered like a hash that
+    /// does not exist: other work trees may share the store, and it also holds private ignored
+    /// files. A purged snapshot is answered with its replacement if that is one of these.
+    pub fn check_own_snapshot(&self, hash: &ObjectId) -> Result<(), Error> {
+        let unknown = || Error::UnknownSnapshot { id: *hash };
+        if *hash == ObjectId::EMPTY_TREE {
+            return Ok(());
+        }
+        let (store, work_tree) = self.existing()?.ok_or_else(unknown)?;
+        if is_recorded(&store, work_tree.id(), hash)? {
+            return Ok(());
+        }
+        let replacement = match store.purged()?.get(&hash.to_string()) {
+            Some(replacement) => replacement.parse()?,
+            None => return Err(unknown()),
+        };
+        match is_recorded(&store, work_tree.id(), &replacement)? {
+            true => Err(Error::Purged { id: *hash, replacement }),
+            false => Err(unknown()),
+        }
+    }
+}
+
+/// Whether a snapshot is in the log `own`, in one from elsewhere, or in one of a fork.
+fn is_recorded(store: &Store, own: &str, hash: &ObjectId) -> Result<bool, Error> {
+    if log_has(store, own, hash)? {
+        return Ok(true);
+    }
+    let mut others = store.logs()?;
+    others.retain(|log| log != own);
+    // The parents of forks whose logs are still to be searched for.
+    let mut parents = vec![own.to_owned()];
+    while let Some(parent) = parents.pop() {
+        let belongs = |log: &String| {
+            From::of(&WorkTree::named(store, log)).is_some_and(|from| from.is_for(&parent))
+                || is_fork(store, log, &parent)
+        };
+        let (found, rest): (Vec<String>, Vec<String>) = others.into_iter().partition(belongs);
+        for log in found {
+            if log_has(store, &log, hash)? {
+                return Ok(true);
+            }
+            parents.push(log);
+        }
+        others = rest;
+    }
+    Ok(false)
+}
+
+/// Whether a log has a snapshot, as far as the log can be read.
+fn log_has(store: &Store, log: &str, hash: &ObjectId) -> Result<bool, Error> {
+    if any_entry(store, log, |entry| entry.snapshot == *hash) {
+        return Ok(true);
+    }
+    // Checkpoints outlive their segments.
+    let commits = WorkTree::named(store, log).checkpoint_refs(store)?.into_iter();
+    let mut kept = commits.filter_map(|(_, commit)| read_operation(&store.objects, &commit).ok());
+    Ok(kept.any(|operation| operation.snapshot == *hash))
+}
+
+/// Whether a log records a session that was forked from the log `parent` into a directory of its
+/// own.
+fn is_fork(store: &Store, log: &str, parent: &str) -> bool {
+    let from = |entry: &LogEntry| entry.details.forked.as_ref()?.log.clone();
+    any_entry(store, log, |entry| from(entry).is_some_and(|from| from == parent))
+}
+
+/// Whether an entry of a log passes a test. An unreadable entry ends the search.
+fn any_entry(store: &Store, log: &str, test: impl Fn(&LogEntry) -> bool) -> bool {
+    let work_tree = WorkTree::named(store, log);
+    let Ok(Some(head)) = store.refs.read(work_tree.ref_name()) else { return false };
+    match LogIndex::open(store, &work_tree, head) {
+        Ok(mut index) => {
+            let mut entries = std::iter::from_fn(|| index.next(store).ok().flatten());
+            entries.any(|entry| test(&entry))
+        }
+        // The index of a damaged log cannot be built, but its newest part can still be read.
+        Err(_) => {
+            let mut operations = store.history(log, head).map_while(Result::ok);
+            operations.any(|operation| test(&LogEntry::from(&operation)))
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Private ignore lists in operations of earlier versions, which recorded their texts.
+
+use std::collections::HashSet;
+
+use crate::error::Error;
+use crate::git::ObjectId;
+use crate::log::{Companion, Operation, Rewritten, WorkTree, read_operation};
+use crate::store::Store;
+use crate::workspace::Workspace;
+
+use super::rewrite::{Editor, Fate, History, move_refs, rewrite};
+
+impl Workspace {
+    /// Rewrites the operations of this work tree that hold texts of private ignore lists, so that
+    /// they record the hash instead. Their ids and snapshots stay the same; their commits do not.
+    ///
+    /// Called before anything leaves the machine. Does nothing in a log of this version.
+    pub(super) fn withhold_private_lists(&self) -> Result<(), Error> {
+        let Some((store, work_tree)) = self.existing()? else { return Ok(()) };
+        if operations_with_texts(&store, &work_tree)?.is_empty() {
+            return Ok(());
+        }
+        drop(store);
+        let Some(site) = self.begin_rewrite()? else { return Ok(()) };
+        let store = &site.store;
+        let commits = operations_with_texts(store, &work_tree)?;
+        let mut withholder = Withholder { store, commits };
+        let History { commits, pack } =
+            rewrite(store, site.roots.iter().copied(), &mut withholder)?;
+        pack.publish()?;
+        store.objects.refresh()?;
+        move_refs(store, &commits)
+    }
+}
+
+/// The commits that a push of the work tree's refs would send and that hold texts of private lists.
+fn operations_with_texts(store: &Store, work_tree: &WorkTree) -> Result<HashSet<ObjectId>, Error> {
+    let own = store.exclude()?;
+    let mut found = HashSet::new();
+    let mut seen = HashSet::new();
+    let mut work: Vec<ObjectId> =
+        work_tree.own_refs(store)?.into_iter().map(|(_, id)| id).collect();
+    while let Some(commit) = work.pop() {
+        // Lost operations cannot be sent either.
+        let Some(operation) = Some(commit)
+            .filter(|commit| seen.insert(*commit))
+            .and_then(|commit| read_operation(&store.objects, &commit).ok())
+        else {
+            continue;
+        };
+        if operation.meta.rules.holds_texts(&own) {
+            found.insert(commit);
+        }
+        work.extend(operation.parent.filter(|_| operation.follows.is_none()));
+    }
+    Ok(found)
+}
+
+struct Withholder<'a> {
+    store: &'a Store,
+    commits: HashSet<ObjectId>,
+}
+
+impl Editor for Withholder<'_> {
+    fn operation(&mut self, operation: &Operation) -> Result<Fate, Error> {
+        if !self.commits.contains(&operation.commit) {
+            return Ok(Fate::Keep);
+        }
+        let mut meta = operation.meta.clone();
+        meta.rules.withhold_texts(self.store)?;
+        self.store.keep_private_lists(&meta.rules)?;
+        let new = Rewritten { meta: Some(meta), ..Rewritten::with_snapshot(operation.snapshot) };
+        Ok(Fate::Change(Box::new(new)))
+    }
+
+    fn companion(&mut self, companion: &Companion) -> Result<ObjectId, Error> {
+        Ok(companion.tree)
+    }
+}

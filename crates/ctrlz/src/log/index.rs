@@ -1,0 +1,143 @@
+//! An index over the log: one line per operation, so that reading a long log reads one file.
+//!
+//! Disposable. Every line carries a checksum and the commit before it; a line that does not fit
+//! means that the index is made again from the commits.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::fs::private::{self, Durable, read_small};
+use crate::git::ObjectId;
+
+use super::operation::{Details, Operation, OperationKind};
+use super::work_tree::WorkTree;
+use crate::store::Store;
+
+/// An index above this size is not used; reading the commits takes as long then.
+const MAX_BYTES: u64 = 1 << 30;
+
+/// An operation without what only a restore needs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LogEntry {
+    pub(crate) id: String,
+    pub(crate) kind: OperationKind,
+    pub(crate) snapshot: ObjectId,
+    #[serde(rename = "at")]
+    pub(crate) at_millis: u64,
+    #[serde(default)]
+    pub(crate) details: Details,
+    pub(crate) commit: ObjectId,
+    #[serde(default)]
+    pub(crate) parent: Option<ObjectId>,
+    /// It begins a segment, so that what came before may have been dropped.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    begins: bool,
+}
+
+impl From<&Operation> for LogEntry {
+    fn from(operation: &Operation) -> LogEntry {
+        LogEntry {
+            id: operation.id.clone(),
+            kind: operation.kind,
+            snapshot: operation.snapshot,
+            at_millis: operation.at_millis,
+            details: operation.details.clone(),
+            commit: operation.commit,
+            parent: operation.parent,
+            begins: operation.segment.place == 0,
+        }
+    }
+}
+
+/// Adds an operation. Failing to is no failure: the next reader makes the index again.
+pub(crate) fn append(path: &Path, operation: &Operation) {
+    let line = line_of(&LogEntry::from(operation));
+    if operation.parent.is_none() {
+        drop(private::replace(path, &line, Durable::No));
+    } else if let Ok(mut file) = std::fs::OpenOptions::new().append(true).open(path) {
+        drop(file.write_all(&line));
+    }
+}
+
+fn line_of(entry: &LogEntry) -> Vec<u8> {
+    let json = serde_json::to_string(entry).expect("plain data has a JSON form");
+    format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes())).into_bytes()
+}
+
+/// The log as the index has it, newest first, read as far as it is asked for.
+pub(crate) struct LogIndex {
+    /// Which log it is.
+    log: String,
+    path: PathBuf,
+    bytes: Vec<u8>,
+    /// Where the next, older line ends.
+    end: usize,
+    next: Option<ObjectId>,
+}
+
+impl LogIndex {
+    /// Opens the index of the log whose newest commit is `head`, making it anew if it does not fit.
+    pub(crate) fn open(
+        store: &Store,
+        work_tree: &WorkTree,
+        head: ObjectId,
+    ) -> Result<LogIndex, Error> {
+        let (log, path) = (work_tree.id().to_owned(), work_tree.index_path());
+        let bytes = read_small(&path, MAX_BYTES)?.unwrap_or_default();
+        let end = bytes.len();
+        let mut index = LogIndex { log, path, bytes, end, next: Some(head) };
+        if index.peek().is_none() {
+            index.rebuild(store, head)?;
+        }
+        Ok(index)
+    }
+
+    fn rebuild(&mut self, store: &Store, head: ObjectId) -> Result<(), Error> {
+        let mut entries: Vec<LogEntry> = Vec::new();
+        for operation in store.history(&self.log, head) {
+            let entry = LogEntry::from(&operation?);
+            if let Some(newer) = entries.last_mut() {
+                // A segment may have been rewritten since the one after it named its end.
+                newer.parent = Some(entry.commit);
+            }
+            entries.push(entry);
+        }
+        if let Some(oldest) = entries.last_mut() {
+            // What came before was dropped, if there was anything.
+            oldest.parent = None;
+        }
+        self.bytes = entries.iter().rev().flat_map(line_of).collect();
+        drop(private::replace(&self.path, &self.bytes, Durable::No));
+        self.end = self.bytes.len();
+        self.next = Some(head);
+        Ok(())
+    }
+
+    /// The next older entry; `None` at the beginning of the log.
+    pub(crate) fn next(&mut self, store: &Store) -> Result<Option<LogEntry>, Error> {
+        let Some(wanted) = self.next else { return Ok(None) };
+        if self.peek().is_none() {
+            self.rebuild(store, wanted)?;
+        }
+        let Some((start, entry)) = self.peek() else { return Ok(None) };
+        self.end = start;
+        // What came before may be gone with its segment; the index does not know that.
+        self.next = entry.parent.filter(|parent| !entry.begins || store.objects.holds(parent));
+        Ok(Some(entry))
+    }
+
+    /// The line that ends at `end`, if it is whole and the one that is wanted.
+    fn peek(&self) -> Option<(usize, LogEntry)> {
+        let line = self.bytes[..self.end].strip_suffix(b"\n")?;
+        let start = line.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let (sum, json) = std::str::from_utf8(&line[start..]).ok()?.split_once(' ')?;
+        if u32::from_str_radix(sum, 16).ok()? != crc32fast::hash(json.as_bytes()) {
+            return None;
+        }
+        let entry: LogEntry = serde_json::from_str(json).ok()?;
+        (Some(entry.commit) == self.next).then_some((start, entry))
+    }
+}

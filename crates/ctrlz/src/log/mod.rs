@@ -1,0 +1,50 @@
+//! The log: operations, and the data that a git tree cannot hold.
+//!
+//! ```text
+//! operation  the entries of a log
+//! codec      operations as git commits
+//! id         sortable ids
+//! history    the operations of a store
+//! index      a log in one file, for fast reading
+//! meta       skipped paths, permissions, empty directories, ignore rules
+//! rules      ignore rules that are not files of a snapshot
+//! companion  ignored files that are kept beside a snapshot
+//! steps      open steps
+//! gap        turns that a full disk kept from being recorded
+//! work_tree  the part of a store that belongs to one work tree
+//! ```
+
+mod codec;
+mod companion;
+mod gap;
+mod history;
+mod id;
+mod index;
+mod meta;
+mod operation;
+mod rules;
+mod steps;
+mod work_tree;
+
+pub use operation::{
+    Boundary, Credit, Details, Forked, Gap, Moved, Operation, OperationKind, OutsideUndo,
+    ParentTurn, StepInfo, Uncaptured, UncapturedChange, UnrecordedTurn,
+};
+
+pub(crate) use codec::{
+    NewOperation, Redacted, Rewriting, Rewritten, Start, follows_work_of, read as read_operation,
+    redact, sessions_of,
+};
+pub(crate) use companion::{
+    Companion, Data as CompanionData, NewCompanion, before as companion_before,
+    read as read_companion, write as write_companion,
+};
+pub(crate) use gap::OpenGap;
+pub(crate) use id::new_id;
+pub(crate) use index::{LogEntry, LogIndex};
+pub(crate) use meta::Meta;
+pub(crate) use rules::{Lists, OuterRules};
+pub(crate) use steps::{
+    OpenStep, ProcessId, Stamp, Watched, load as load_steps, save as save_steps,
+};
+pub(crate) use work_tree::{WorkTree, ref_part};

@@ -1,0 +1,529 @@
+//! One work tree's part of a store: its lock, its cache, its log.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::fs::Named;
+use crate::fs::private::{self, Durable};
+use crate::git::ObjectId;
+
+use super::codec::{self, NewOperation, Place};
+use super::companion;
+use super::gap::OpenGap;
+use super::id::new_id;
+use super::index;
+use super::operation::Operation;
+use crate::pack::{PackWriter, Published};
+use crate::store::{Absorbed, Borrowed, Copied, Lock, Sharing, Store, path_hash, work_tree_dir};
+
+/// The beginning of the names of files that will become refs.
+const SCRATCH: &str = "ref.";
+
+/// The files and refs that belong to one work tree.
+#[derive(Debug)]
+pub(crate) struct WorkTree {
+    id: String,
+    dir: PathBuf,
+    ref_name: String,
+}
+
+const WATCH: &str = "watch";
+const PLANS: &str = "plans";
+const OUTSIDE: &str = "outside";
+
+/// Where the refs of captures of paths outside of the work tree lie. Nothing pushes or exports
+/// them.
+const OUTSIDE_PREFIX: &str = "refs/ctrlz-outside";
+
+impl WorkTree {
+    /// The part of `store` with this name, which is a work tree's or a log's from elsewhere.
+    pub(crate) fn named(store: &Store, id: &str) -> WorkTree {
+        let id = id.to_owned();
+        let ref_name = format!("{}/{id}/log", store.ref_prefix());
+        WorkTree { dir: store.work_tree_dir(&id), ref_name, id }
+    }
+
+    /// Makes its directory.
+    pub(crate) fn create_dir(&self) -> Result<(), Error> {
+        Ok(private::create_dirs(&self.dir)?)
+    }
+
+    /// The path that was recorded in the work tree's directory `dir`.
+    pub(crate) fn root_of(dir: &Path) -> Result<Option<PathBuf>, Error> {
+        use std::os::unix::ffi::OsStringExt;
+        let bytes = private::read_small(&dir.join("path"), 1 << 20)?;
+        Ok(bytes.map(|bytes| PathBuf::from(std::ffi::OsString::from_vec(bytes))))
+    }
+
+    /// Makes its directory, and records which path it is for.
+    pub(crate) fn create(&self, root: &Path) -> Result<(), Error> {
+        private::create_dirs(&self.dir)?;
+        let record = self.dir.join("path");
+        if !record.exists() {
+            let bytes = std::os::unix::ffi::OsStrExt::as_bytes(root.as_os_str());
+            private::replace(&record, bytes, Durable::Yes)?;
+        }
+        OpenGap::allocate(&self.gap_path());
+        Ok(())
+    }
+
+    /// Whether anything of it was ever written.
+    pub(crate) fn has_dir(&self) -> bool {
+        self.dir.is_dir()
+    }
+
+    /// Follows the work tree's directory from one path to another.
+    pub(crate) fn follow(&self, store: &Store, from: &Path, to: &Path) -> Result<(), Error> {
+        private::create_dirs(&self.dir)?;
+        let bytes = std::os::unix::ffi::OsStrExt::as_bytes(to.as_os_str());
+        private::replace(&self.dir.join("path"), bytes, Durable::Yes)?;
+        Borrowed::load(&self.borrowed_path())?.follow(store, &self.borrowed_path(), from, to)
+    }
+
+    /// The right to copy what is borrowed, unless another has it: two would copy everything twice.
+    pub(crate) fn try_lock_loans(&self) -> Result<Option<Lock>, Error> {
+        Lock::try_take(&self.dir.join("loans.lock"), Sharing::Exclusive)
+    }
+
+    /// Takes the lock, and clears away what a killed holder left.
+    pub(crate) fn lock(&self, store: &Store, patience: Duration) -> Result<Lock, Error> {
+        let lock = Lock::take(&self.lock_path(), Sharing::Exclusive, patience)?;
+        private::sweep(&self.dir)?;
+        private::sweep(&self.outside_dir())?;
+        self.clear_ref_locks(store)?;
+        Ok(lock)
+    }
+
+    /// Removes the ref locks of a killed holder; each has left the file that says which it was.
+    fn clear_ref_locks(&self, store: &Store) -> Result<(), Error> {
+        for entry in std::fs::read_dir(&self.dir).named("list", &self.dir)? {
+            let entry = entry.named("list", &self.dir)?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if let Some(name) = name.strip_prefix(SCRATCH).and_then(unescape) {
+                store.refs.clear_own_lock(&name, &entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a ref's new value is written before it takes the ref's name.
+    fn scratch(&self, ref_name: &str) -> PathBuf {
+        self.dir.join(format!("{SCRATCH}{}", escaped(ref_name)))
+    }
+
+    pub(crate) fn lock_path(&self) -> PathBuf {
+        self.dir.join("lock")
+    }
+
+    pub(crate) fn cache_path(&self) -> PathBuf {
+        self.dir.join("stat")
+    }
+
+    /// Makes the next scan read every file, also where a watcher says that nothing changed.
+    pub(crate) fn forget_cache(&self) -> Result<(), Error> {
+        for path in [self.watch_state_path(), self.cache_path()] {
+            match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    Err(error).named("remove", &path)?;
+                }
+                _ => (),
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the last scan is noted for those who waited for it.
+    pub(crate) fn scan_note_path(&self) -> PathBuf {
+        self.dir.join("scanned")
+    }
+
+    pub(crate) fn journal_path(&self) -> PathBuf {
+        self.dir.join("restore.journal")
+    }
+
+    /// Where turns are noted that the full disk kept from being recorded.
+    pub(crate) fn gap_path(&self) -> PathBuf {
+        self.dir.join("gap")
+    }
+
+    pub(crate) fn steps_path(&self) -> PathBuf {
+        self.dir.join("steps")
+    }
+
+    pub(crate) fn borrowed_path(&self) -> PathBuf {
+        self.dir.join("borrowed")
+    }
+
+    /// Returns the file, escaped, that the user's index was found to be wrong about.
+    pub(crate) fn wrong_index(&self) -> Option<String> {
+        let text = private::read_small(&self.wrong_index_path(), 64 << 10).ok().flatten()?;
+        Some(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// Records that the user's index is wrong about a file, so that nothing is borrowed again.
+    pub(crate) fn note_wrong_index(&self, path: &str) -> Result<(), Error> {
+        Ok(private::replace(&self.wrong_index_path(), path.as_bytes(), Durable::Yes)?)
+    }
+
+    fn wrong_index_path(&self) -> PathBuf {
+        self.dir.join("wrong-index")
+    }
+
+    /// Where the watcher has its lock, its socket and the signs it makes for itself.
+    pub(crate) fn watch_dir(&self) -> PathBuf {
+        self.dir.join(WATCH)
+    }
+
+    /// The same for the work tree with this name, without opening the store at `store`.
+    pub(crate) fn watch_dir_in(store: &Path, id: &str) -> PathBuf {
+        work_tree_dir(store, id).join(WATCH)
+    }
+
+    /// Which moment of the watcher's the newest operation belongs to.
+    pub(crate) fn watch_state_path(&self) -> PathBuf {
+        self.dir.join("watched")
+    }
+
+    pub(crate) fn ref_name(&self) -> &str {
+        &self.ref_name
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The newest operation, as the ref says.
+    pub(crate) fn last(&self, store: &Store) -> Result<Option<Operation>, Error> {
+        let mut head = store.refs.read(&self.ref_name)?;
+        loop {
+            let Some(at) = head else { return Ok(None) };
+            let found = codec::read(&store.objects, &at);
+            // Who reads without a lock may be overtaken by a purge, after which the newest
+            // operation has another commit and the old one is gone.
+            let missed = matches!(found, Err(Error::Damaged { .. }));
+            head = if missed { store.refs.read(&self.ref_name)? } else { Some(at) };
+            if head == Some(at) {
+                return found.map(Some);
+            }
+        }
+    }
+
+    /// The newest operation; if the ref or its commit is lost, the newest that can still be read,
+    /// which the ref then names again.
+    ///
+    /// The caller holds the work tree's lock.
+    pub(crate) fn last_or_salvaged(&self, store: &Store) -> Result<Option<Operation>, Error> {
+        match self.last(store) {
+            Ok(Some(last)) => return Ok(Some(last)),
+            // There never was a log.
+            Ok(None) if !self.marker().exists() => return Ok(None),
+            Ok(None) | Err(Error::Damaged { .. } | Error::HostileTree { .. }) => (),
+            Err(error) => return Err(error),
+        }
+        if let Some(lost) = store.refs.read(&self.ref_name)? {
+            // Kept for whoever finds the missing pack again; git must not trip over it.
+            let note = self.dir.join(format!("lost-{}", new_id()));
+            private::replace(&note, format!("{lost}\n").as_bytes(), Durable::Yes)?;
+        }
+        let Some(head) = codec::salvage(&store.objects, &self.id)? else { return Ok(None) };
+        self.point_at(store, &head)?;
+        codec::read(&store.objects, &head).map(Some)
+    }
+
+    /// Exists once there is a log, so that a lost ref is told from a first snapshot.
+    fn marker(&self) -> PathBuf {
+        self.dir.join("logged")
+    }
+
+    /// Appends an operation after `last`: its objects become durable, then visible, then the log
+    /// names it, then its sessions do.
+    ///
+    /// The caller holds the work tree's lock and the store's.
+    pub(crate) fn append(
+        &self,
+        store: &Store,
+        pack: PackWriter,
+        last: Option<&Operation>,
+        new: NewOperation,
+    ) -> Result<(Operation, Published), Error> {
+        if let Some(last) = last {
+            self.point_sessions(store, last)?;
+        }
+        let cut = last.is_some_and(|last| last.segment.is_full());
+        let mut previous = BTreeMap::new();
+        for session in new.sessions() {
+            if let Some(commit) = store.refs.read(&self.session_ref(session))? {
+                previous.insert(session.to_owned(), commit);
+            }
+        }
+        let last_companion = store.refs.read(&self.companion_ref())?;
+        let place = Place { work_tree: &self.id, last, cut, previous, last_companion };
+        store.keep_private_lists(&new.meta.rules)?;
+        let operation = codec::write(&store.objects, &pack, new, place)?;
+        let published = pack.publish()?;
+        if let Some(last) = last.filter(|_| cut) {
+            self.keep_segment(store, last)?;
+        }
+        // The companion first: an operation that is in the log has its companion.
+        if let Some(companion) = operation.meta.companion
+            && last_companion != Some(companion)
+        {
+            self.set_ref(store, &self.companion_ref(), &companion)?;
+        }
+        self.point_at(store, &operation.commit)?;
+        if operation.parent.is_none() {
+            private::replace(&self.marker(), b"", Durable::Yes)?;
+        }
+        self.point_sessions(store, &operation)?;
+        index::append(&self.index_path(), &operation);
+        store.objects.refresh()?;
+        Ok((operation, published))
+    }
+
+    /// Gives the segment that ends with `last` a ref of its own.
+    fn keep_segment(&self, store: &Store, last: &Operation) -> Result<(), Error> {
+        let past = store.past_ref(&self.id, &last.id);
+        self.set_ref(store, &past, &last.commit)?;
+        if let Some(companion) = store.refs.read(&self.companion_ref())? {
+            self.set_ref(store, &self.past_companion_ref(&last.id), &companion)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the refs of an operation's sessions name it, if they do not.
+    ///
+    /// A process that was killed after it moved the log's ref has left this undone.
+    fn point_sessions(&self, store: &Store, operation: &Operation) -> Result<(), Error> {
+        for session in codec::sessions_of(&operation.details) {
+            let name = self.session_ref(session);
+            if store.refs.read(&name)? != Some(operation.commit) {
+                self.set_ref(store, &name, &operation.commit)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A session's newest operation.
+    pub(crate) fn newest_of(
+        &self,
+        store: &Store,
+        session: &str,
+    ) -> Result<Option<Operation>, Error> {
+        match store.refs.read(&self.session_ref(session))? {
+            Some(commit) => codec::read(&store.objects, &commit).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The past segments: the id of the last operation of each, and its commit.
+    pub(crate) fn past(&self, store: &Store) -> Result<Vec<(String, ObjectId)>, Error> {
+        let dir = store.past_ref(&self.id, "");
+        let all = store.refs.list(dir.trim_end_matches('/'))?;
+        Ok(all
+            .into_iter()
+            .filter_map(|(name, id)| Some((name.strip_prefix(&dir)?.to_owned(), id)))
+            .collect())
+    }
+
+    /// The refs of a past segment and of its companions.
+    pub(crate) fn segment_refs(&self, store: &Store, id: &str) -> [String; 2] {
+        [self.past_companion_ref(id), store.past_ref(&self.id, id)]
+    }
+
+    /// The refs of sessions whose newest operation is one of `commits`.
+    pub(crate) fn sessions_at(
+        &self,
+        store: &Store,
+        commits: &HashSet<ObjectId>,
+    ) -> Result<Vec<String>, Error> {
+        let dir = self.session_ref("");
+        let all = store.refs.list(dir.trim_end_matches('/'))?.into_iter();
+        Ok(all.filter(|(_, commit)| commits.contains(commit)).map(|(name, _)| name).collect())
+    }
+
+    /// Removes blobs that were copied or lost from the list of borrowed ones. The caller holds the
+    /// lock.
+    pub(crate) fn settle_borrowed(&self, store: &Store, copied: Copied) -> Result<Absorbed, Error> {
+        if copied.has_lost() {
+            // The next scan reads the files again whose blobs are lost.
+            self.forget_cache()?;
+        }
+        Borrowed::settle(store, &self.borrowed_path(), copied)
+    }
+
+    /// Makes the next reader build the index of the log again.
+    pub(crate) fn forget_index(&self) -> Result<(), Error> {
+        match std::fs::remove_file(self.index_path()) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Ok(Err(error).named("remove", &self.index_path())?)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Sessions that need not be kept any more.
+    pub(crate) fn released_path(&self) -> PathBuf {
+        self.dir.join("released")
+    }
+
+    pub(crate) fn session_ref(&self, session: &str) -> String {
+        let parent = self.ref_name.trim_end_matches("/log");
+        format!("{parent}/session/{}", ref_part(session))
+    }
+
+    pub(crate) fn companion_ref(&self) -> String {
+        format!("{}/{}/log", companion::PREFIX, self.id)
+    }
+
+    /// The companions of the segment that ends with the operation `id`.
+    pub(crate) fn past_companion_ref(&self, id: &str) -> String {
+        format!("{}/{}/past/{id}", companion::PREFIX, self.id)
+    }
+
+    pub(crate) fn index_path(&self) -> PathBuf {
+        self.dir.join("log.index")
+    }
+
+    /// What is remembered of ignored files that are kept, disposable.
+    pub(crate) fn aside_path(&self) -> PathBuf {
+        self.dir.join("aside")
+    }
+
+    /// Where captures of paths outside of the work tree are described.
+    pub(crate) fn outside_dir(&self) -> PathBuf {
+        self.dir.join(OUTSIDE)
+    }
+
+    /// The ref that keeps the contents of one such capture.
+    pub(crate) fn outside_ref(&self, key: &str) -> String {
+        format!("{OUTSIDE_PREFIX}/{}/{key}", self.id)
+    }
+
+    pub(crate) fn plans_dir(&self) -> PathBuf {
+        self.dir.join(PLANS)
+    }
+
+    /// Says where a log of another machine came from.
+    pub(crate) fn source_path(&self) -> PathBuf {
+        self.dir.join("from")
+    }
+
+    /// The heads that were pushed, so that they are known when they have expired.
+    pub(crate) fn pushed_path(&self) -> PathBuf {
+        self.dir.join("pushed")
+    }
+
+    /// Every ref of its own but those of ignored files, by the rest of its name.
+    pub(crate) fn own_refs(&self, store: &Store) -> Result<Vec<(String, ObjectId)>, Error> {
+        let dir = format!("{}/{}/", store.ref_prefix(), self.id);
+        let all = store.refs.list(&dir)?.into_iter();
+        Ok(all.filter_map(|(name, id)| Some((name.strip_prefix(&dir)?.to_owned(), id))).collect())
+    }
+
+    /// Returns the refs of its checkpoints, `latest` and `resume` included, by the rest of their
+    /// names. They keep an operation readable after its segment of the log was dropped.
+    pub(crate) fn checkpoint_refs(&self, store: &Store) -> Result<Vec<(String, ObjectId)>, Error> {
+        let refs = self.own_refs(store)?.into_iter();
+        Ok(refs.filter(|(rest, _)| rest != "log" && !rest.contains('/')).collect())
+    }
+
+    /// Returns the operation `id` if a checkpoint names it.
+    pub(crate) fn checkpointed(&self, store: &Store, id: &str) -> Result<Option<Operation>, Error> {
+        let refs = self.checkpoint_refs(store)?.into_iter();
+        // An unreadable checkpoint must not hide the others.
+        let mut operations =
+            refs.filter_map(|(_, commit)| codec::read(&store.objects, &commit).ok());
+        Ok(operations.find(|operation| operation.id == id))
+    }
+
+    /// Makes `commit` the newest of its log, whoever recorded it. The caller holds the lock.
+    pub(crate) fn set_log(&self, store: &Store, commit: &ObjectId) -> Result<(), Error> {
+        self.point_at(store, commit)?;
+        private::replace(&self.marker(), b"", Durable::Yes)?;
+        Ok(store.objects.refresh()?)
+    }
+
+    /// Takes over another one's refs and open steps. The caller holds both locks.
+    pub(crate) fn go_on_from(&self, store: &Store, other: &WorkTree) -> Result<(), Error> {
+        let own = format!("{}/{}", store.ref_prefix(), self.id);
+        for (name, id) in store.refs.list(&format!("{}/{}/", companion::PREFIX, other.id))? {
+            let rest = name.trim_start_matches(&format!("{}/{}", companion::PREFIX, other.id));
+            self.set_ref(store, &format!("{}/{}{rest}", companion::PREFIX, self.id), &id)?;
+        }
+        let refs = other.own_refs(store)?;
+        for (rest, id) in refs.iter().filter(|(rest, _)| rest != "log") {
+            self.set_ref(store, &format!("{own}/{rest}"), id)?;
+        }
+        if let Some(steps) = private::read_small(&other.steps_path(), 64 << 20)? {
+            private::replace(&self.steps_path(), &steps, Durable::Yes)?;
+        }
+        match refs.into_iter().find(|(rest, _)| rest == "log") {
+            Some((_, log)) => self.set_log(store, &log),
+            None => Ok(()),
+        }
+    }
+
+    fn point_at(&self, store: &Store, commit: &ObjectId) -> Result<(), Error> {
+        self.set_ref(store, &self.ref_name, commit)
+    }
+
+    /// Sets a ref that belongs to this work tree. The caller holds the lock.
+    pub(crate) fn set_ref(&self, store: &Store, name: &str, to: &ObjectId) -> Result<(), Error> {
+        store.refs.write(name, to, &self.scratch(name))
+    }
+}
+
+/// A text as one part of a ref's name.
+pub(crate) fn ref_part(text: &str) -> String {
+    // File names end at 255 bytes; ours for a ref's new value holds the whole name, and more.
+    match escaped(text) {
+        short if short.len() <= 100 => short,
+        _ => format!("%{}", path_hash(Path::new(text))),
+    }
+}
+
+/// What git refuses in a ref's name, and `%` itself, written as `%XX`.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::new();
+    for byte in text.bytes() {
+        match byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-' {
+            true => escaped.push(char::from(byte)),
+            false => escaped.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    escaped
+}
+
+/// The text that [`escaped`] made this from.
+fn unescape(text: &str) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((first, more)) = rest.split_first() {
+        rest = more;
+        match first {
+            b'%' => {
+                let digits = std::str::from_utf8(more.get(..2)?).ok()?;
+                bytes.push(u8::from_str_radix(digits, 16).ok()?);
+                rest = &more[2..];
+            }
+            plain => bytes.push(*plain),
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_session_name_becomes_one_part_of_a_ref() {
+        for text in ["abc-1_2", "a/b..c.lock", "%41", "ä\u{1}\n~^:?*[\\", "@{", ""] {
+            assert_eq!(unescape(&escaped(text)).as_deref(), Some(text));
+            assert!(!escaped(text).contains(['/', '.', '~', '^', ':', ' ', '\\', '@']));
+        }
+        assert_ne!(ref_part(&"a".repeat(300)), ref_part(&"a".repeat(301)));
+    }
+}

@@ -1,0 +1,553 @@
+//! Reads objects from packs, loose files and alternates, in this order. Every object is verified
+//! against its id.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::fs::private::read_small;
+use crate::fs::{FileError, Named};
+use crate::git::{
+    Hasher, Kind, ObjectId, PackFile, Packed, Tree, hash_object, inflate_loose, parse_tree,
+};
+
+use super::writer::TEMPORARY;
+
+/// The maximum size of an object in memory.
+const MAX_OBJECT_BYTES: u64 = 1 << 30;
+/// The maximum depth of nested alternates, as in git.
+const MAX_LENDER_DEPTH: usize = 5;
+
+/// An object directory in git's layout.
+pub(crate) struct Objects {
+    dir: PathBuf,
+    packs: RwLock<Packs>,
+    lenders: RwLock<Vec<Objects>>,
+    /// Whether `info/alternates` is read.
+    borrows: bool,
+    /// Held during a refresh, so that an older result never replaces a newer one.
+    looking: Mutex<()>,
+}
+
+#[derive(Default)]
+struct Packs {
+    /// Shared with readers.
+    open: Arc<Vec<Arc<PackFile>>>,
+    /// The names of packs that are incomplete or do not match their index.
+    damaged: Vec<(PathBuf, String)>,
+    /// Whether there may be loose objects. Most stores have none.
+    loose: bool,
+}
+
+impl Objects {
+    /// Opens an object directory and its alternates.
+    pub(crate) fn open(dir: &Path) -> Result<Objects, FileError> {
+        Objects::open_at_depth(dir, 0)
+    }
+
+    /// Opens an object directory without reading its `info/alternates`.
+    pub(crate) fn open_alone(dir: &Path) -> Result<Objects, FileError> {
+        Objects::open_at_depth(dir, MAX_LENDER_DEPTH)
+    }
+
+    fn open_at_depth(dir: &Path, depth: usize) -> Result<Objects, FileError> {
+        let packs = RwLock::new(open_packs(dir, &[])?);
+        let borrows = depth < MAX_LENDER_DEPTH;
+        let lenders = if borrows { lenders_of(dir, depth)? } else { Vec::new() };
+        let (lenders, looking) = (RwLock::new(lenders), Mutex::default());
+        Ok(Objects { dir: dir.to_owned(), packs, lenders, borrows, looking })
+    }
+
+    /// Opens packs that other processes have added or replaced.
+    pub(crate) fn refresh(&self) -> Result<(), FileError> {
+        let _looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = open_packs(&self.dir, &self.packs())?;
+        *self.packs.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        let lenders = if self.borrows { lenders_of(&self.dir, 0)? } else { Vec::new() };
+        *self.lenders.write().unwrap_or_else(PoisonError::into_inner) = lenders;
+        Ok(())
+    }
+
+    fn packs(&self) -> Arc<Vec<Arc<PackFile>>> {
+        Arc::clone(&self.packs.read().unwrap_or_else(PoisonError::into_inner).open)
+    }
+
+    pub(crate) fn open_packs(&self) -> Vec<Arc<PackFile>> {
+        self.packs().to_vec()
+    }
+
+    /// Returns the names of all usable packs.
+    pub(crate) fn pack_names(&self) -> Vec<String> {
+        self.packs().iter().filter_map(|pack| pack.name()).collect()
+    }
+
+    /// Returns the unusable packs with the reasons.
+    pub(crate) fn damaged_packs(&self) -> Vec<(PathBuf, String)> {
+        self.packs.read().unwrap_or_else(PoisonError::into_inner).damaged.clone()
+    }
+
+    /// Whether this directory itself, without alternates, holds the object.
+    ///
+    /// A loose object is verified, because a power cut may leave an empty file. An object that was
+    /// added after this directory was opened may be missed, and is then stored again.
+    pub(crate) fn holds(&self, id: &ObjectId) -> bool {
+        let packs = self.packs.read().unwrap_or_else(PoisonError::into_inner);
+        let is_loose = || {
+            let found = self.read_loose(id).ok().flatten();
+            found.is_some_and(|(kind, bytes)| hash_object(kind, &bytes) == Some(*id))
+        };
+        packs.open.iter().any(|pack| pack.contains(id)) || (packs.loose && is_loose())
+    }
+
+    /// Whether this directory itself holds the object and its bytes have the right hash.
+    pub(crate) fn holds_intact(&self, id: &ObjectId) -> bool {
+        let intact = |found: Option<(Kind, Vec<u8>)>| {
+            found.is_some_and(|(kind, bytes)| hash_object(kind, &bytes) == Some(*id))
+        };
+        self.packs().iter().any(|pack| pack.read(id).is_ok_and(intact))
+            || self.read_loose(id).is_ok_and(intact)
+    }
+
+    /// Returns the kind and size of an object. Refreshes once if it is missing.
+    pub(crate) fn header(&self, id: &ObjectId) -> Result<Option<(Kind, u64)>, Error> {
+        match self.header_known(id) {
+            Ok(Some(found)) => Ok(Some(found)),
+            Ok(None) | Err(_) => {
+                self.refresh()?;
+                self.header_known(id)
+            }
+        }
+    }
+
+    /// Returns the kind and size of an object without a refresh.
+    pub(crate) fn header_known(&self, id: &ObjectId) -> Result<Option<(Kind, u64)>, Error> {
+        // A damaged copy does not matter while a good one is left.
+        let good = self.packs().iter().find_map(|pack| pack.header(id).ok().flatten());
+        if good.is_some() {
+            return Ok(good);
+        }
+        if let Ok(Some((kind, bytes))) = self.read_loose(id) {
+            return Ok(Some((kind, bytes.len() as u64)));
+        }
+        self.first_lender(|lender| lender.header_known(id))
+    }
+
+    fn first_lender<T>(
+        &self,
+        ask: impl Fn(&Objects) -> Result<Option<T>, Error>,
+    ) -> Result<Option<T>, Error> {
+        let lenders = self.lenders.read().unwrap_or_else(PoisonError::into_inner);
+        for lender in lenders.iter() {
+            if let Some(found) = ask(lender)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    fn read_loose(&self, id: &ObjectId) -> Result<Option<(Kind, Vec<u8>)>, Error> {
+        let hex = id.to_string();
+        let path = self.dir.join(&hex[..2]).join(&hex[2..]);
+        let Some(file) = read_small(&path, MAX_OBJECT_BYTES)? else { return Ok(None) };
+        inflate_loose(&file, MAX_OBJECT_BYTES).map(Some).map_err(|why| damaged(id, why))
+    }
+
+    fn find(&self, id: &ObjectId) -> Result<Option<(Kind, Vec<u8>)>, Error> {
+        let mut problem = None;
+        for pack in self.packs().iter() {
+            match pack.read(id) {
+                Ok(Some((kind, bytes))) if hash_object(kind, &bytes) == Some(*id) => {
+                    return Ok(Some((kind, bytes)));
+                }
+                Ok(Some(_)) => problem = Some(damaged(id, "its bytes do not have this hash")),
+                Ok(None) => (),
+                Err(why) => problem = Some(damaged(id, why)),
+            }
+        }
+        // A damaged copy does not matter while a good one is left.
+        match self.read_loose(id) {
+            Ok(Some((kind, bytes))) if hash_object(kind, &bytes) == Some(*id) => {
+                return Ok(Some((kind, bytes)));
+            }
+            Ok(Some(_)) => problem = Some(damaged(id, "its bytes do not have this hash")),
+            Ok(None) => (),
+            Err(error) => problem = Some(error),
+        }
+        if let Some(found) = self.first_lender(|lender| lender.find(id))? {
+            return Ok(Some(found));
+        }
+        problem.map_or(Ok(None), Err)
+    }
+
+    /// Reads and verifies an object. Refreshes once if it is missing.
+    pub(crate) fn read(&self, id: &ObjectId) -> Result<Option<(Kind, Vec<u8>)>, Error> {
+        match self.find(id) {
+            Ok(Some(found)) => Ok(Some(found)),
+            Ok(None) | Err(_) => {
+                self.refresh()?;
+                self.find(id)
+            }
+        }
+    }
+
+    /// Reads and verifies an object. Also returns its entry in the pack of an alternate.
+    pub(crate) fn read_packed(&self, id: &ObjectId) -> Result<Option<Packed>, Error> {
+        let of_lender = self.first_lender(|lender| {
+            let packs = lender.packs();
+            let found = packs.iter().find_map(|pack| pack.read_packed(id).ok().flatten());
+            Ok(found.filter(|found| hash_object(found.kind, &found.bytes) == Some(*id)))
+        })?;
+        match of_lender {
+            Some(found) => Ok(Some(found)),
+            None => Ok(self.read(id)?.map(|(kind, bytes)| Packed { kind, bytes, packed: None })),
+        }
+    }
+
+    /// Reads and verifies an object without a refresh.
+    pub(crate) fn read_known(&self, id: &ObjectId) -> Result<Option<(Kind, Vec<u8>)>, Error> {
+        self.find(id)
+    }
+
+    /// Returns every object of this directory, packed or loose.
+    pub(crate) fn all_ids(&self) -> Result<BTreeSet<ObjectId>, FileError> {
+        let mut ids: BTreeSet<ObjectId> =
+            self.packs().iter().flat_map(|pack| pack.ids().collect::<Vec<_>>()).collect();
+        for prefix in 0..=255_u8 {
+            let prefix = format!("{prefix:02x}");
+            let Ok(entries) = std::fs::read_dir(self.dir.join(&prefix)) else { continue };
+            let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+            ids.extend(names.filter_map(|name| format!("{prefix}{name}").parse::<ObjectId>().ok()));
+        }
+        Ok(ids)
+    }
+
+    /// Returns all commits in the packs of this directory.
+    pub(crate) fn packed_commits(&self) -> Vec<ObjectId> {
+        let is_commit =
+            |pack: &PackFile, id: &ObjectId| matches!(pack.header(id), Ok(Some((Kind::Commit, _))));
+        let packs = self.packs();
+        let ids = packs.iter().flat_map(|pack| pack.ids().filter(|id| is_commit(pack, id)));
+        ids.collect()
+    }
+
+    /// Reads a blob. Fails if it is missing.
+    pub(crate) fn blob(&self, id: &ObjectId) -> Result<Vec<u8>, Error> {
+        match self.read(id)? {
+            Some((Kind::Blob, bytes)) => Ok(bytes),
+            Some((kind, _)) => Err(damaged(id, format!("it is a {}, not a blob", kind.name()))),
+            None => Err(damaged(id, "it is missing")),
+        }
+    }
+
+    /// Reads a tree. Fails if it is missing.
+    pub(crate) fn tree(&self, id: &ObjectId) -> Result<Tree, Error> {
+        if *id == ObjectId::EMPTY_TREE {
+            return Ok(Tree::empty());
+        }
+        match self.read(id)? {
+            Some((Kind::Tree, bytes)) => {
+                parse_tree(bytes).map_err(|why| Error::HostileTree { id: *id, why })
+            }
+            Some((kind, _)) => Err(damaged(id, format!("it is a {}, not a tree", kind.name()))),
+            None => Err(damaged(id, "it is missing")),
+        }
+    }
+
+    /// Returns up to `max_bytes` bytes from the start of a blob, without verifying them.
+    pub(crate) fn blob_head(&self, id: &ObjectId, max_bytes: u64) -> Result<Vec<u8>, Error> {
+        let size = self.header(id)?.map_or(0, |(_, size)| size);
+        if size > crate::scan::LARGE_FILE_BYTES {
+            for pack in self.packs().iter() {
+                if let Ok(Some(source)) = pack.stream(id) {
+                    let mut head = Vec::new();
+                    source
+                        .take(max_bytes)
+                        .read_to_end(&mut head)
+                        .map_err(|why| damaged(id, why))?;
+                    return Ok(head);
+                }
+            }
+        }
+        let mut bytes = self.blob(id)?;
+        bytes.truncate(usize::try_from(max_bytes).unwrap_or(usize::MAX));
+        Ok(bytes)
+    }
+
+    /// Streams a blob to `out` if the pack allows it, and verifies it at the end.
+    pub(crate) fn copy_blob(&self, id: &ObjectId, out: &mut dyn Write) -> Result<u64, Error> {
+        let size = match self.header(id)? {
+            Some((Kind::Blob, size)) => size,
+            Some((kind, _)) => return Err(damaged(id, format!("it is a {}", kind.name()))),
+            None => self.blob(id)?.len() as u64,
+        };
+        if size > crate::scan::LARGE_FILE_BYTES {
+            let packs = self.packs();
+            let copies: Vec<&Arc<PackFile>> =
+                packs.iter().filter(|pack| matches!(pack.stream(id), Ok(Some(_)))).collect();
+            // A damaged copy must not be used while there is a good one. Bytes that are written
+            // cannot be taken back, so that one of several copies is verified first.
+            let is_good = |pack: &&&Arc<PackFile>| match pack.stream(id) {
+                Ok(Some(mut source)) => {
+                    copy_checked(id, size, &mut source, &mut std::io::sink()).is_ok()
+                }
+                Ok(None) | Err(_) => false,
+            };
+            let chosen = match copies.as_slice() {
+                [only] => Some(only),
+                several => several.iter().find(is_good),
+            };
+            if let Some(pack) = chosen
+                && let Ok(Some(mut source)) = pack.stream(id)
+            {
+                return copy_checked(id, size, &mut source, out);
+            }
+        }
+        let bytes = self.blob(id)?;
+        out.write_all(&bytes).named("write", Path::new("the restored file"))?;
+        Ok(bytes.len() as u64)
+    }
+}
+
+fn copy_checked(
+    id: &ObjectId,
+    size: u64,
+    source: &mut dyn Read,
+    out: &mut dyn Write,
+) -> Result<u64, Error> {
+    let mut hasher = Hasher::object(Kind::Blob, size);
+    let mut buffer = vec![0; 256 * 1024];
+    let mut copied = 0;
+    loop {
+        let count = source.read(&mut buffer).map_err(|why| damaged(id, why))?;
+        if count == 0 {
+            break;
+        }
+        hasher.update(&buffer[..count]);
+        out.write_all(&buffer[..count]).named("write", Path::new("the restored file"))?;
+        copied += count as u64;
+    }
+    if copied != size || hasher.finish() != Some(*id) {
+        return Err(damaged(id, "its bytes do not have this hash"));
+    }
+    Ok(copied)
+}
+
+fn damaged(id: &ObjectId, why: impl std::fmt::Display) -> Error {
+    Error::Damaged { id: *id, why: why.to_string() }
+}
+
+/// Opens all packs of a directory.
+///
+/// A concurrent merge adds a new pack before it removes old ones, but one listing may show neither.
+/// Two equal listings are consistent.
+fn open_packs(dir: &Path, known: &[Arc<PackFile>]) -> Result<Packs, FileError> {
+    /// The maximum number of listings. Merges are far less frequent.
+    const MAX_LOOKS: u32 = 100;
+    /// Waits between further listings.
+    const PATIENT_AFTER: u32 = 10;
+    let pack_dir = dir.join("pack");
+    let mut listed = list_indexes(&pack_dir)?;
+    let mut damaged = Vec::new();
+    for look in 0..MAX_LOOKS {
+        if look > PATIENT_AFTER {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let packs = open_listed(&listed, known)?;
+        let now = list_indexes(&pack_dir)?;
+        // A pack that was removed before it was opened looks damaged once.
+        if now == listed && packs.damaged == damaged {
+            return Ok(Packs { loose: has_loose(dir), ..packs });
+        }
+        (listed, damaged) = (now, packs.damaged);
+    }
+    Ok(Packs { loose: has_loose(dir), ..open_listed(&listed, known)? })
+}
+
+/// Returns the indexes of all published packs in a deterministic order.
+fn list_indexes(pack_dir: &Path) -> Result<BTreeSet<PathBuf>, FileError> {
+    let entries = match std::fs::read_dir(pack_dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+        Err(error) => return Err(error).named("list", pack_dir),
+    };
+    let mut indexes = BTreeSet::new();
+    for entry in entries {
+        let path = entry.named("list", pack_dir)?.path();
+        let is_index = path.extension().is_some_and(|extension| extension == "idx");
+        if is_index && !is_temporary(&path) {
+            indexes.insert(path);
+        }
+    }
+    Ok(indexes)
+}
+
+fn is_temporary(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(TEMPORARY.as_bytes()))
+}
+
+fn open_listed(indexes: &BTreeSet<PathBuf>, known: &[Arc<PackFile>]) -> Result<Packs, FileError> {
+    let known: HashMap<&Path, &Arc<PackFile>> =
+        known.iter().map(|pack| (pack.path(), pack)).collect();
+    let (mut open, mut damaged) = (Vec::new(), Vec::new());
+    for index in indexes {
+        let data = index.with_extension("pack");
+        if let Some(pack) = known.get(data.as_path()) {
+            open.push(Arc::clone(pack));
+            continue;
+        }
+        match PackFile::open(index, MAX_OBJECT_BYTES) {
+            Ok(pack) => open.push(Arc::new(pack)),
+            // A pack that cannot be opened now is not damaged.
+            Err(_) if !is_openable(index)? || !is_openable(&data)? => {
+                damaged.push((index.clone(), "its pack or its index is missing".into()));
+            }
+            Err(why) => damaged.push((index.clone(), why.to_string())),
+        }
+    }
+    // Small packs first: they hold the newest objects, which are read most, and a lookup in a large
+    // index touches more pages.
+    open.sort_by_key(|pack: &Arc<PackFile>| pack.object_count());
+    Ok(Packs { open: Arc::new(open), damaged, loose: false })
+}
+
+/// Whether there may be a directory of loose objects.
+fn has_loose(dir: &Path) -> bool {
+    let Ok(mut entries) = std::fs::read_dir(dir) else { return true };
+    entries.any(|entry| entry.map_or(true, |entry| entry.file_name().len() == 2))
+}
+
+/// Whether a file exists. Fails if that cannot be determined.
+fn is_openable(path: &Path) -> Result<bool, FileError> {
+    let is_file = path.symlink_metadata().is_ok_and(|meta| meta.is_file());
+    match is_file.then(|| std::fs::File::open(path)) {
+        None => Ok(false),
+        Some(Ok(_)) => Ok(true),
+        Some(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Some(Err(error)) => Err(error).named("open", path),
+    }
+}
+
+/// Returns the alternates of `dir`.
+fn lenders_of(dir: &Path, depth: usize) -> Result<Vec<Objects>, FileError> {
+    let list = dir.join("info").join("alternates");
+    let Some(text) = read_small(&list, 1 << 16)? else { return Ok(Vec::new()) };
+    let mut seen = HashSet::new();
+    let mut lenders = Vec::new();
+    for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        let line = std::os::unix::ffi::OsStrExt::from_bytes(line);
+        let path = dir.join(Path::new::<std::ffi::OsStr>(line));
+        if path.is_dir() && seen.insert(path.clone()) {
+            lenders.push(Objects::open_at_depth(&path, depth + 1)?);
+        }
+    }
+    Ok(lenders)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Instant;
+
+    use super::*;
+    use crate::pack::PackWriter;
+
+    const LONG_ENOUGH: Duration = Duration::from_secs(2);
+
+    fn publish(objects: &Path, texts: &[String]) -> (Vec<ObjectId>, PathBuf) {
+        let writer = PackWriter::new(objects);
+        let add = |text: &String| writer.add(Kind::Blob, text.as_bytes(), |_| false).unwrap();
+        let ids = texts.iter().map(|text| add(text).unwrap()).collect();
+        (ids, writer.publish().unwrap().packs.remove(0))
+    }
+
+    fn remove(packs: &[PathBuf]) {
+        for pack in packs {
+            for extension in ["idx", "pack"] {
+                std::fs::remove_file(pack.with_extension(extension)).unwrap();
+            }
+        }
+    }
+
+    /// Gives packs a second name each, which no pack had before.
+    fn link(packs: &[PathBuf], dir: &Path, round: usize) -> Vec<PathBuf> {
+        let link = |pack: &PathBuf| {
+            let stem = pack.file_stem().unwrap().to_string_lossy();
+            let name = dir.join(format!("{stem}-{round}.pack"));
+            for extension in ["pack", "idx"] {
+                let (from, to) = (pack.with_extension(extension), name.with_extension(extension));
+                std::fs::hard_link(from, to).unwrap();
+            }
+            name
+        };
+        packs.iter().map(link).collect()
+    }
+
+    #[test]
+    fn a_look_beside_a_merge_shows_every_object() {
+        let dir = tempfile::tempdir().unwrap();
+        let (objects, aside) = (dir.path().join("objects"), dir.path().join("aside"));
+        let packs = objects.join("pack");
+        for dir in [&packs, &aside.join("pack")] {
+            std::fs::create_dir_all(dir).unwrap();
+        }
+        let texts: Vec<String> = (0..60).map(|number| format!("text {number}")).collect();
+        let (ids, merged) = publish(&aside, &texts);
+        let small: Vec<PathBuf> =
+            texts.iter().map(|text| publish(&aside, std::slice::from_ref(text)).1).collect();
+        let mut here = link(&small, &packs, 0);
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let merged = [merged];
+                for (round, next) in [&merged[..], &small].into_iter().cycle().enumerate() {
+                    // As merging does: the new one is there before the others go.
+                    remove(&std::mem::replace(&mut here, link(next, &packs, round + 1)));
+                    std::thread::sleep(Duration::from_millis(8));
+                    if over.load(Ordering::Relaxed) {
+                        return;
+                    }
+                }
+            });
+            let read = || {
+                let start = Instant::now();
+                let mut missing = 0;
+                while start.elapsed() < LONG_ENOUGH {
+                    let look = Objects::open(&objects).unwrap();
+                    let is_there = |id| matches!(look.read_known(id), Ok(Some(_)));
+                    missing += usize::from(!ids.iter().all(is_there));
+                }
+                missing
+            };
+            let readers: Vec<_> = (0..3).map(|_| scope.spawn(read)).collect();
+            let missing: usize = readers.into_iter().map(|reader| reader.join().unwrap()).sum();
+            over.store(true, Ordering::Relaxed);
+            assert_eq!(missing, 0);
+        });
+    }
+
+    #[test]
+    fn threads_that_look_again_find_what_was_published_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let objects = dir.path().join("objects");
+        std::fs::create_dir_all(objects.join("pack")).unwrap();
+        publish(&objects, &["first".into()]);
+        let shared = Objects::open(&objects).unwrap();
+        let work = &|thread: usize| {
+            let start = Instant::now();
+            for round in (0..).take_while(|_| start.elapsed() < LONG_ENOUGH) {
+                let (ids, pack) = publish(&objects, &[format!("{thread} {round}")]);
+                assert!(matches!(shared.header(&ids[0]), Ok(Some((Kind::Blob, _)))));
+                assert!(matches!(shared.read(&ids[0]), Ok(Some(_))), "{thread} {round}");
+                remove(&[pack]);
+            }
+        };
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                scope.spawn(move || work(thread));
+            }
+        });
+    }
+}

@@ -1,0 +1,872 @@
+//! Writes new objects as one pack per snapshot, or as a few if they do not fit into memory.
+//!
+//! Pack and index are written under temporary names and flushed, then renamed (the pack first,
+//! because git looks for indexes), then their directory is flushed. Only after that a ref may name
+//! the objects.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use flate2::{Compress, FlushCompress, Status};
+
+use crate::defect::Defect;
+use crate::error::Error;
+use crate::fs::{FileError, Named, private, random_name};
+use crate::git::{Hasher, Kind, ObjectId, hash_object};
+use crate::scan::LargeProblem;
+
+use super::entry::{
+    Effort, attacked, header, put_entry_header, put_header, put_offset, whole_entry,
+};
+use super::growing::GrowingPack;
+use super::index::write_index;
+
+/// Packs are closed once they reach this size.
+pub(crate) const PACK_BYTES: u64 = 256 << 20;
+
+/// The sizes of buffers and packs.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    /// The compressed bytes that are kept in memory.
+    buffer_bytes: u64,
+    /// The size at which a pack is closed. Garbage collection copies whole packs, so they must not
+    /// be huge.
+    pack_bytes: u64,
+}
+
+impl Sizes {
+    const USUAL: Sizes = Sizes { buffer_bytes: 32 << 20, pack_bytes: PACK_BYTES };
+
+    #[cfg(not(debug_assertions))]
+    const fn now() -> Sizes {
+        Sizes::USUAL
+    }
+
+    #[cfg(debug_assertions)]
+    fn now() -> Sizes {
+        match BUFFER_BYTES.load(Ordering::Relaxed) {
+            0 => Sizes::USUAL,
+            buffer_bytes => Sizes { buffer_bytes, pack_bytes: 8 * buffer_bytes },
+        }
+    }
+}
+
+#[cfg(debug_assertions)]
+static BUFFER_BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// Sets a small buffer size, so that tests with little data write several packs.
+#[cfg(debug_assertions)]
+pub fn write_small_packs(buffer_bytes: u64) {
+    BUFFER_BYTES.store(buffer_bytes, Ordering::Relaxed);
+}
+
+/// The first bytes of a snapshot are compressed well, because most steps change only a few files.
+/// The others are compressed quickly, and well when packs are rewritten.
+const WELL_BYTES: u64 = 256 << 10;
+
+/// The size of a tree with about two hundred names.
+const LARGE_TREE_BYTES: usize = 8 << 10;
+
+/// The prefix of unpublished files.
+pub(crate) const TEMPORARY: &str = "tmp_ctrlz_";
+
+/// Collects new objects. Without [`PackWriter::publish`] everything is removed when it is dropped.
+pub(crate) struct PackWriter {
+    pack_dir: PathBuf,
+    /// The free space to leave on the disk.
+    reserve_bytes: u64,
+    /// The rest of [`WELL_BYTES`].
+    well_bytes: AtomicU64,
+    /// Whether packs are flushed on other threads while the next one is filled.
+    aside: bool,
+    sizes: Sizes,
+    state: Mutex<State>,
+    growing: Mutex<Option<GrowingPack>>,
+    /// Whether a write failed.
+    failed: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    seen: HashSet<ObjectId>,
+    entries: Vec<Entry>,
+    /// The offsets of the entries of the current pack, for deltas.
+    places: HashMap<ObjectId, u64>,
+    buffer: Vec<u8>,
+    finished: Vec<TemporaryPack>,
+    /// The running flushes of complete packs. The others are flushed by `publish`.
+    flushes: HashMap<PathBuf, JoinHandle<Result<(), FileError>>>,
+    bytes: u64,
+    /// The size of full buffers.
+    written: u64,
+    /// Trees that are not readable from a pack yet.
+    trees: PendingTrees,
+}
+
+/// The trees of an unpublished pack.
+#[derive(Default)]
+struct PendingTrees {
+    trees: HashMap<ObjectId, Vec<u8>>,
+    bytes: usize,
+    /// Whether there were too many to keep.
+    incomplete: bool,
+}
+
+impl PendingTrees {
+    /// The maximum size of the trees in memory.
+    const MAX_BYTES: usize = 8 << 20;
+
+    fn add(&mut self, id: ObjectId, bytes: &[u8]) {
+        self.bytes += bytes.len();
+        self.incomplete |= self.bytes > Self::MAX_BYTES;
+        match self.incomplete {
+            true => self.trees.clear(),
+            false => drop(self.trees.insert(id, bytes.to_vec())),
+        }
+    }
+}
+
+/// Entries that are not written yet.
+pub(crate) struct Buffer {
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) bytes: Vec<u8>,
+}
+
+pub(crate) struct Entry {
+    pub(crate) id: ObjectId,
+    pub(crate) crc: u32,
+    /// Relative to the first entry of its buffer, and later of its pack.
+    pub(crate) offset: u64,
+}
+
+/// A complete pack that is not published.
+pub(crate) struct TemporaryPack {
+    pub(crate) path: PathBuf,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) checksum: ObjectId,
+}
+
+/// The result of publishing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Published {
+    pub(crate) objects: u64,
+    pub(crate) bytes: u64,
+    /// The final paths of the packs. One of them may have existed before.
+    pub(crate) packs: Vec<PathBuf>,
+}
+
+impl PackWriter {
+    /// Returns a writer for the object directory `objects`.
+    pub(crate) fn new(objects: &Path) -> PackWriter {
+        PackWriter {
+            pack_dir: objects.join("pack"),
+            reserve_bytes: 0,
+            well_bytes: AtomicU64::new(WELL_BYTES),
+            aside: false,
+            sizes: Sizes::now(),
+            state: Mutex::default(),
+            growing: Mutex::default(),
+            failed: AtomicBool::new(false),
+        }
+    }
+
+    /// Sets the number of threads.
+    pub(crate) fn with_threads(mut self, threads: usize) -> PackWriter {
+        self.aside = threads > 1;
+        self
+    }
+
+    /// Sets the free space to leave on the disk.
+    pub(crate) fn leaving(mut self, bytes: u64) -> PackWriter {
+        self.reserve_bytes = bytes;
+        self
+    }
+
+    fn check_space(&self, needed_bytes: u64) -> Result<(), Error> {
+        if self.reserve_bytes == 0 || needed_bytes == 0 {
+            return Ok(());
+        }
+        let free_bytes = crate::fs::free_bytes(&self.pack_dir)?;
+        // At most a share of a small disk.
+        let reserve = self.reserve_bytes.min(crate::fs::total_bytes(&self.pack_dir)? / 50);
+        let needed_bytes = needed_bytes.saturating_add(reserve);
+        if needed_bytes > free_bytes {
+            let path = self.pack_dir.clone();
+            return Err(Error::NoSpace { path, needed_bytes, free_bytes });
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the size of the objects so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.state().bytes
+    }
+
+    /// Whether this writer has the object.
+    pub(crate) fn has(&self, id: &ObjectId) -> bool {
+        self.state().seen.contains(id)
+    }
+
+    /// Returns an unpublished tree. The outer `None` means that there were too many to keep.
+    #[expect(clippy::option_option, reason = "not added and not kept differ")]
+    pub(crate) fn pending_tree(&self, id: &ObjectId) -> Option<Option<Vec<u8>>> {
+        let state = self.state();
+        (!state.trees.incomplete).then(|| state.trees.trees.get(id).cloned())
+    }
+
+    /// Adds an object unless `exists` returns true. Returns `None` for a SHA-1 collision.
+    pub(crate) fn add(
+        &self,
+        kind: Kind,
+        bytes: &[u8],
+        exists: impl Fn(&ObjectId) -> bool,
+    ) -> Result<Option<ObjectId>, Error> {
+        let Some(id) = hash_object(kind, bytes) else { return Ok(None) };
+        self.add_hashed(id, kind, bytes, exists)?;
+        Ok(Some(id))
+    }
+
+    /// Adds an object with a known id.
+    pub(crate) fn add_hashed(
+        &self,
+        id: ObjectId,
+        kind: Kind,
+        bytes: &[u8],
+        exists: impl Fn(&ObjectId) -> bool,
+    ) -> Result<(), Error> {
+        if self.has(&id) || exists(&id) {
+            return Ok(());
+        }
+        if kind == Kind::Tree {
+            self.state().trees.add(id, bytes);
+        }
+        let effort = match kind {
+            // A wide directory consists mostly of ids, which do not compress.
+            Kind::Tree if bytes.len() > LARGE_TREE_BYTES => Effort::Quick,
+            Kind::Blob | Kind::Tree | Kind::Commit | Kind::Tag => self.effort(bytes.len() as u64),
+        };
+        self.add_raw(id, &whole_entry(kind, &as_stored(kind, bytes), effort))
+    }
+
+    /// Returns the effort for `bytes` more.
+    fn effort(&self, bytes: u64) -> Effort {
+        let take = |left: u64| left.checked_sub(bytes);
+        match self.well_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
+            Ok(_) => Effort::Well,
+            Err(_) => Effort::Quick,
+        }
+    }
+
+    /// Adds a compressed entry of another pack.
+    pub(crate) fn add_raw(&self, id: ObjectId, packed: &[u8]) -> Result<(), Error> {
+        let crc = crc32fast::hash(packed);
+        let mut state = self.state();
+        // Another thread may have added it.
+        if !state.seen.insert(id) {
+            return Ok(());
+        }
+        state.push(id, crc, packed);
+        self.write_out_if_full(state)
+    }
+
+    /// Writes a full buffer to disk. Other threads continue meanwhile.
+    fn write_out_if_full(&self, mut state: MutexGuard<'_, State>) -> Result<(), Error> {
+        if state.buffer.len() as u64 <= self.sizes.buffer_bytes {
+            return Ok(());
+        }
+        let enough_bytes = self.enough_bytes(state.written);
+        let full = state.take_buffer();
+        drop(state);
+        let pack = self.write_out(full, enough_bytes);
+        if pack.is_err() {
+            self.failed.store(true, Ordering::Relaxed);
+        }
+        let mut state = self.state();
+        pack?.into_iter().for_each(|pack| self.finish(&mut state, pack));
+        Ok(())
+    }
+
+    /// Returns the size of the next pack, given the bytes of the previous ones.
+    ///
+    /// The command waits until the last pack is hashed and flushed, so that it is small compared
+    /// with the previous ones. On one thread, fewer packs are better.
+    fn enough_bytes(&self, written: u64) -> u64 {
+        match self.aside {
+            true => (written / 4).min(self.sizes.pack_bytes),
+            false => self.sizes.pack_bytes,
+        }
+    }
+
+    /// Writes entries to the growing pack or to one of their own. Returns the pack if it is
+    /// complete.
+    fn write_out(&self, full: Buffer, enough_bytes: u64) -> Result<Option<TemporaryPack>, Error> {
+        self.check_space(full.bytes.len() as u64)?;
+        let mut growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pack = match growing.take() {
+            Some(pack) => pack,
+            None if full.entries.is_empty() => return Ok(None),
+            None if full.bytes.len() as u64 >= enough_bytes => {
+                drop(growing);
+                return self.write_pack(full).map(Some);
+            }
+            None => {
+                let (path, file) = self.temporary()?;
+                GrowingPack::start(path, file)?
+            }
+        };
+        pack.append(full)?;
+        if pack.bytes() < enough_bytes {
+            *growing = Some(pack);
+            return Ok(None);
+        }
+        // Other threads may begin the next pack while this one is hashed.
+        drop(growing);
+        pack.close().map(Some)
+    }
+
+    /// Adds a complete pack and starts its flush.
+    fn finish(&self, state: &mut State, pack: TemporaryPack) {
+        if self.aside {
+            let path = pack.path.clone();
+            let flush = std::thread::Builder::new().spawn(move || flush_pack(&path));
+            // Without a thread, `publish` flushes it.
+            state.flushes.extend(flush.ok().map(|flush| (pack.path.clone(), flush)));
+        }
+        state.finished.push(pack);
+    }
+
+    /// Adds a compressed delta. Returns `false` if its base is not in the current pack.
+    pub(crate) fn add_delta(
+        &self,
+        id: ObjectId,
+        base: ObjectId,
+        delta_bytes: u64,
+        packed: &[u8],
+    ) -> Result<bool, Error> {
+        const OFFSET_DELTA: u8 = 6;
+        let mut state = self.state();
+        let Some(base_at) = state.places.get(&base).copied() else { return Ok(false) };
+        if !state.seen.insert(id) {
+            return Ok(true);
+        }
+        let mut entry = Vec::with_capacity(packed.len() + 16);
+        put_header(&mut entry, OFFSET_DELTA, delta_bytes);
+        put_offset(&mut entry, state.buffer.len() as u64 - base_at);
+        entry.extend_from_slice(packed);
+        state.push(id, crc32fast::hash(&entry), &entry);
+        self.write_out_if_full(state)?;
+        Ok(true)
+    }
+
+    /// Streams a blob of `bytes` bytes into a pack of its own.
+    pub(crate) fn add_large(
+        &self,
+        bytes: u64,
+        source: &mut dyn Read,
+        exists: impl Fn(&ObjectId) -> bool,
+    ) -> Result<Result<ObjectId, LargeProblem>, Error> {
+        // Incompressible data takes its full size.
+        self.check_space(bytes)?;
+        let (path, file) = self.temporary()?;
+        let guard = RemoveOnDrop(Some(path.clone()));
+        let mut out = HashedFile::start(file, &path, 1)?;
+        let mut header = Vec::new();
+        put_entry_header(&mut header, Kind::Blob, bytes);
+        let mut crc = crc32fast::Hasher::new();
+        crc.update(&header);
+        out.write(&header)?;
+        let id = match stream_deflated(bytes, source, &mut out, &mut crc)? {
+            Ok(id) => id,
+            Err(problem) => return Ok(Err(problem)),
+        };
+        if self.has(&id) || exists(&id) {
+            return Ok(Ok(id));
+        }
+        let checksum = out.finish()?;
+        let mut state = self.state();
+        if state.seen.insert(id) {
+            let entries = vec![Entry { id, crc: crc.finalize(), offset: 0 }];
+            self.finish(&mut state, TemporaryPack { path, entries, checksum });
+            state.bytes += bytes;
+            guard.keep();
+        }
+        Ok(Ok(id))
+    }
+
+    fn temporary(&self) -> Result<(PathBuf, File), FileError> {
+        let path = self.pack_dir.join(format!("{TEMPORARY}{}", random_name()));
+        let file = private::create(&path)?;
+        Ok((path, file))
+    }
+
+    /// Writes entries as a temporary pack.
+    fn write_pack(&self, full: Buffer) -> Result<TemporaryPack, Error> {
+        let Buffer { entries, bytes } = full;
+        let (path, file) = self.temporary()?;
+        let guard = RemoveOnDrop(Some(path.clone()));
+        let mut out = HashedFile::start(file, &path, entries.len() as u32)?;
+        out.write(&bytes)?;
+        let checksum = out.finish()?;
+        guard.keep();
+        Ok(TemporaryPack { path, entries, checksum })
+    }
+
+    /// Makes all objects durable and visible. No ref may name them before this returns.
+    pub(crate) fn publish(self) -> Result<Published, Error> {
+        if self.failed.load(Ordering::Relaxed) {
+            let lost = std::io::Error::other("some of it could not be written");
+            return Ok(Err(lost).named("publish", &self.pack_dir)?);
+        }
+        let mut state = std::mem::take(&mut *self.state());
+        let rest = self.write_out(state.take_buffer(), 0);
+        let rest = rest.map(|pack| pack.into_iter().for_each(|pack| self.finish(&mut state, pack)));
+        let mut packs: Vec<RemovePack> = state.finished.drain(..).map(RemovePack).collect();
+        rest?;
+        let mut published = Published::default();
+        for RemovePack(pack) in &packs {
+            write_index(pack)?;
+            published.objects += pack.entries.len() as u64;
+        }
+        for RemovePack(pack) in &packs {
+            match state.flushes.remove(&pack.path).map(JoinHandle::join) {
+                Some(Ok(flushed)) => flushed?,
+                Some(Err(panic)) => std::panic::resume_unwind(panic),
+                None => flush_pack(&pack.path)?,
+            }
+        }
+        for pack in packs.drain(..) {
+            let (path, bytes) = pack.rename_into(&self.pack_dir)?;
+            published.packs.push(path);
+            published.bytes += bytes;
+        }
+        if published.objects > 0 {
+            private::sync_dir(&self.pack_dir)?;
+        }
+        Ok(published)
+    }
+}
+
+fn flush_pack(path: &Path) -> Result<(), FileError> {
+    private::flush(&File::open(path).named("flush", path)?, path)
+}
+
+/// Returns the bytes unchanged, except in tests that need a defect.
+fn as_stored(kind: Kind, bytes: &[u8]) -> Cow<'_, [u8]> {
+    match Defect::Damaged.is_made() && kind == Kind::Blob {
+        true => bytes.iter().map(|byte| byte ^ 1).collect(),
+        false => Cow::Borrowed(bytes),
+    }
+}
+
+impl Drop for PackWriter {
+    fn drop(&mut self) {
+        let finished = std::mem::take(&mut self.state().finished);
+        drop(finished.into_iter().map(RemovePack).collect::<Vec<_>>());
+    }
+}
+
+impl State {
+    fn push(&mut self, id: ObjectId, crc: u32, packed: &[u8]) {
+        let offset = self.buffer.len() as u64;
+        self.entries.push(Entry { id, crc, offset });
+        self.places.insert(id, offset);
+        self.buffer.extend_from_slice(packed);
+        self.bytes += packed.len() as u64;
+    }
+
+    fn take_buffer(&mut self) -> Buffer {
+        self.places.clear();
+        self.written += self.buffer.len() as u64;
+        let (entries, bytes) =
+            (std::mem::take(&mut self.entries), std::mem::take(&mut self.buffer));
+        Buffer { entries, bytes }
+    }
+}
+
+/// Removes a temporary pack and its index unless they were published.
+struct RemovePack(TemporaryPack);
+
+impl RemovePack {
+    /// Renames pack and index to their final names. Returns the path of the pack and the size of
+    /// both.
+    fn rename_into(self, pack_dir: &Path) -> Result<(PathBuf, u64), FileError> {
+        let name = format!("pack-{}", self.0.checksum);
+        let mut bytes = 0;
+        for extension in ["pack", "idx"] {
+            let from = temporary_file(&self.0.path, extension);
+            let to = pack_dir.join(&name).with_extension(extension);
+            bytes += from.metadata().map_or(0, |meta| meta.len());
+            std::fs::rename(&from, &to).named("publish", &to)?;
+        }
+        Ok((pack_dir.join(&name).with_extension("pack"), bytes))
+    }
+}
+
+impl Drop for RemovePack {
+    fn drop(&mut self) {
+        for extension in ["pack", "idx"] {
+            // Errors are ignored: a later command removes leftovers.
+            drop(std::fs::remove_file(temporary_file(&self.0.path, extension)));
+        }
+    }
+}
+
+pub(crate) struct RemoveOnDrop(pub(crate) Option<PathBuf>);
+
+impl RemoveOnDrop {
+    pub(crate) fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for RemoveOnDrop {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            drop(std::fs::remove_file(path));
+        }
+    }
+}
+
+pub(crate) fn temporary_file(path: &Path, extension: &str) -> PathBuf {
+    match extension {
+        "pack" => path.to_owned(),
+        _ => path.with_extension("idx"),
+    }
+}
+
+/// A file whose bytes are hashed as they are written.
+pub(crate) struct HashedFile<'a> {
+    file: File,
+    path: &'a Path,
+    hasher: Hasher,
+}
+
+impl HashedFile<'_> {
+    pub(crate) fn start(
+        file: File,
+        path: &Path,
+        entries: u32,
+    ) -> Result<HashedFile<'_>, FileError> {
+        let mut out = HashedFile { file, path, hasher: Hasher::raw() };
+        out.write(&header(entries))?;
+        Ok(out)
+    }
+
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), FileError> {
+        self.hasher.update(bytes);
+        self.file.write_all(bytes).named("write", self.path)
+    }
+
+    /// Writes the trailing checksum.
+    pub(crate) fn finish(mut self) -> Result<ObjectId, Error> {
+        let checksum = self.hasher.finish().ok_or_else(attacked)?;
+        self.file.write_all(checksum.as_bytes()).named("write", self.path)?;
+        Ok(checksum)
+    }
+}
+
+/// Compresses `source` into `out`. Returns the id of the blob if it has exactly `bytes` bytes.
+fn stream_deflated(
+    bytes: u64,
+    source: &mut dyn Read,
+    out: &mut HashedFile<'_>,
+    crc: &mut crc32fast::Hasher,
+) -> Result<Result<ObjectId, LargeProblem>, Error> {
+    let mut hasher = Hasher::object(Kind::Blob, bytes);
+    let mut compressor = Compress::new(Effort::Quick.level(), true);
+    let mut buffer = vec![0; 256 * 1024];
+    let mut total = 0;
+    loop {
+        let count = match source.read(&mut buffer) {
+            Ok(count) => count,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => return Ok(Err(LargeProblem::Read(error))),
+        };
+        total += count as u64;
+        if total > bytes {
+            return Ok(Err(LargeProblem::Changed));
+        }
+        hasher.update(&buffer[..count]);
+        let flush = if count == 0 { FlushCompress::Finish } else { FlushCompress::None };
+        let mut rest = &buffer[..count];
+        let mut packed = Vec::with_capacity(256 * 1024);
+        loop {
+            packed.clear();
+            let before = compressor.total_in();
+            let status = compressor
+                .compress_vec(rest, &mut packed, flush)
+                .expect("compressing into memory cannot fail");
+            rest = &rest[(compressor.total_in() - before) as usize..];
+            crc.update(&packed);
+            out.write(&packed)?;
+            let over = match flush {
+                FlushCompress::Finish => status == Status::StreamEnd,
+                _ => rest.is_empty() && packed.len() < packed.capacity(),
+            };
+            if over {
+                break;
+            }
+        }
+        if count == 0 {
+            break;
+        }
+    }
+    if total != bytes {
+        return Ok(Err(LargeProblem::Changed));
+    }
+    Ok(hasher.finish().ok_or(LargeProblem::Collision))
+}
+
+/// Adds an object of ours.
+pub(crate) fn add(
+    pack: &PackWriter,
+    kind: Kind,
+    bytes: &[u8],
+    exists: &dyn Fn(&ObjectId) -> bool,
+) -> Result<ObjectId, Error> {
+    pack.add(kind, bytes, exists)?.ok_or_else(|| attack(kind))
+}
+
+/// Returns the error for an object of ours with a SHA-1 collision, which only chosen file names can
+/// cause.
+pub(crate) fn attack(kind: Kind) -> Error {
+    let why = format!("a {} of ours attacks the hash", kind.name());
+    Error::Damaged { id: ObjectId::NULL, why }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pack::deflated;
+
+    /// By the thread that publishes, and by one that began when the pack was complete.
+    #[test]
+    fn a_pack_that_could_not_be_flushed_is_not_published() {
+        for threads in [1, 2] {
+            let dir = tempfile::tempdir().unwrap();
+            let pack_dir = dir.path().join("pack");
+            std::fs::create_dir(&pack_dir).unwrap();
+            let writer = PackWriter::new(dir.path()).with_threads(threads);
+            writer.add(Kind::Blob, b"text", |_| false).unwrap();
+            let full = writer.state().take_buffer();
+            let pack = writer.write_pack(full).unwrap();
+            // Can be renamed, but not opened.
+            std::fs::remove_file(&pack.path).unwrap();
+            std::os::unix::fs::symlink("nowhere", &pack.path).unwrap();
+            writer.finish(&mut writer.state(), pack);
+            let error = writer.publish().unwrap_err();
+            assert!(error.to_string().contains("flush"), "{error}");
+            let left = std::fs::read_dir(&pack_dir).unwrap().count();
+            assert_eq!(left, 0, "with {threads} threads");
+        }
+    }
+
+    fn small() -> Sizes {
+        Sizes { buffer_bytes: 2_000, pack_bytes: 16_000 }
+    }
+
+    fn random_bytes(length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        crate::fs::fill_random(&mut bytes);
+        bytes
+    }
+
+    fn pack_dir_of(dir: &Path) -> PathBuf {
+        let pack_dir = dir.join("pack");
+        std::fs::create_dir(&pack_dir).unwrap();
+        pack_dir
+    }
+
+    /// Checks the header and the checksum of a pack; gives the number of its entries.
+    fn entries_of(pack: &PathBuf) -> u32 {
+        let bytes = std::fs::read(pack).unwrap();
+        let (content, checksum) = bytes.split_at(bytes.len() - 20);
+        let mut hasher = Hasher::raw();
+        hasher.update(content);
+        assert_eq!(hasher.finish().unwrap().as_bytes(), checksum);
+        let (magic, count) = content[..12].split_at(8);
+        assert_eq!(magic, b"PACK\0\0\0\x02");
+        u32::from_be_bytes(count.try_into().unwrap())
+    }
+
+    /// By one thread and by several, blobs and deltas against them; a large one comes between.
+    #[test]
+    fn a_pack_that_grows_has_everything_in_its_place() {
+        for threads in [1, 4] {
+            let dir = tempfile::tempdir().unwrap();
+            pack_dir_of(dir.path());
+            let mut writer = PackWriter::new(dir.path()).with_threads(threads);
+            writer.sizes = small();
+            let add = |number: usize| {
+                let text: Vec<u8> = (0..40 + number % 7)
+                    .flat_map(|_| (random_name() + "\n").into_bytes())
+                    .collect();
+                let id = writer.add(Kind::Blob, &text, |_| false).unwrap().unwrap();
+                let next = [&text[..], b"and more"].concat();
+                let next_id = hash_object(Kind::Blob, &next).unwrap();
+                let delta = super::super::delta::delta(Kind::Blob, &text, &next).unwrap();
+                let packed = deflated(&delta, Effort::Well);
+                if !writer.add_delta(next_id, id, delta.len() as u64, &packed).unwrap() {
+                    writer.add(Kind::Blob, &next, |_| false).unwrap();
+                }
+                [(id, text), (next_id, next)]
+            };
+            let add_many = |first: usize| -> Vec<(ObjectId, Vec<u8>)> {
+                (first..first + 100).flat_map(add).collect()
+            };
+            let mut texts: Vec<(ObjectId, Vec<u8>)> = std::thread::scope(|scope| {
+                let others: Vec<_> = (0..threads)
+                    .map(|thread| scope.spawn(move || add_many(1_000 * thread)))
+                    .collect();
+                others.into_iter().flat_map(|other| other.join().unwrap()).collect()
+            });
+            let large = random_bytes(20_000);
+            let large_id = writer.add_large(20_000, &mut &large[..], |_| false).unwrap().unwrap();
+            texts.push((large_id, large));
+            texts.extend(add_many(10_000));
+            let published = writer.publish().unwrap();
+            assert_eq!(published.objects, texts.len() as u64);
+            assert_eq!(published.packs.iter().map(entries_of).sum::<u32>() as usize, texts.len());
+            let sum: usize = texts.iter().map(|(_, text)| text.len()).sum();
+            // As large as they may become: half of it are deltas.
+            assert!(published.packs.len() < sum / 2 / 8_000 + 10, "{}", published.packs.len());
+            let objects = super::super::Objects::open(dir.path()).unwrap();
+            for (id, text) in texts {
+                assert_eq!(objects.read_known(&id).unwrap(), Some((Kind::Blob, text)));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_read_back_as_it_was_written_is_not_published() {
+        let dir = tempfile::tempdir().unwrap();
+        let pack_dir = pack_dir_of(dir.path());
+        let mut writer = PackWriter::new(dir.path());
+        writer.sizes = small();
+        for _ in 0..10 {
+            writer.add(Kind::Blob, &random_bytes(1_000), |_| false).unwrap();
+        }
+        let growing = std::fs::read_dir(&pack_dir).unwrap().next().unwrap().unwrap().path();
+        let mut bytes = std::fs::read(&growing).unwrap();
+        bytes[1_500] ^= 1;
+        std::fs::write(&growing, bytes).unwrap();
+        let error = writer.publish().unwrap_err();
+        assert!(error.to_string().contains("read back"), "{error}");
+        assert_eq!(std::fs::read_dir(&pack_dir).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_pack_that_is_given_up_while_it_grows_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let pack_dir = pack_dir_of(dir.path());
+        let mut writer = PackWriter::new(dir.path());
+        writer.sizes = small();
+        for _ in 0..50 {
+            writer.add(Kind::Blob, &random_bytes(1_000), |_| false).unwrap();
+        }
+        assert!(std::fs::read_dir(&pack_dir).unwrap().count() > 1);
+        drop(writer);
+        assert_eq!(std::fs::read_dir(&pack_dir).unwrap().count(), 0);
+    }
+
+    /// Whoever overlooks the failure must not get a snapshot without what was lost by it.
+    #[test]
+    fn after_a_failed_write_nothing_is_published() {
+        let dir = tempfile::tempdir().unwrap();
+        let pack_dir = pack_dir_of(dir.path());
+        let mut writer = PackWriter::new(dir.path());
+        writer.sizes = small();
+        std::fs::remove_dir(&pack_dir).unwrap();
+        let add = || writer.add(Kind::Blob, &random_bytes(3_000), |_| false);
+        add().unwrap_err();
+        std::fs::create_dir(&pack_dir).unwrap();
+        add().unwrap();
+        writer.publish().unwrap_err();
+        assert_eq!(std::fs::read_dir(&pack_dir).unwrap().count(), 0);
+    }
+
+    /// With the sizes of real life: how many packs become of so many full buffers.
+    #[test]
+    fn packs_are_few_and_the_last_one_is_small_beside_the_others() {
+        let packs_of = |threads: usize, buffers: u64| {
+            let writer = PackWriter::new(Path::new("nowhere")).with_threads(threads);
+            let buffer = writer.sizes.buffer_bytes;
+            let (mut packs, mut growing) = (Vec::new(), 0);
+            for number in 0..buffers {
+                growing += buffer;
+                if growing >= writer.enough_bytes(number * buffer) {
+                    packs.push(std::mem::take(&mut growing));
+                }
+            }
+            (packs, growing, buffers * buffer)
+        };
+        for buffers in 0..500 {
+            let (packs, last, sum) = packs_of(2, buffers);
+            assert!(last <= (sum / 4).min(Sizes::USUAL.pack_bytes), "{buffers}: {last} of {sum}");
+            assert!(packs.len() as u64 <= 15 + sum / Sizes::USUAL.pack_bytes, "{buffers}");
+            let (packs, _, sum) = packs_of(1, buffers);
+            assert_eq!(packs.len() as u64, sum / Sizes::USUAL.pack_bytes);
+        }
+    }
+
+    /// Id, text and packed delta.
+    type Version = (ObjectId, Vec<u8>, Vec<u8>);
+
+    /// A pack of versions, each a delta of the one before it.
+    fn pack_of_versions(dir: &Path, word: &str) -> (PathBuf, Vec<Version>) {
+        let writer = PackWriter::new(dir);
+        let text = |version: usize| -> Vec<u8> {
+            let line =
+                |at: usize| format!("{at} {}\n", if at == version || at == 50 { word } else { "" });
+            (0..100).flat_map(|at| line(at).into_bytes()).collect()
+        };
+        let first = writer.add(Kind::Blob, &text(0), |_| false).unwrap().unwrap();
+        let mut versions = vec![(first, text(0), Vec::new())];
+        for version in 1..40 {
+            let (base, before, _) = versions.last().unwrap();
+            let delta = super::super::delta::delta(Kind::Blob, before, &text(version)).unwrap();
+            let packed = deflated(&delta, Effort::Well);
+            let id = hash_object(Kind::Blob, &text(version)).unwrap();
+            assert!(writer.add_delta(id, *base, delta.len() as u64, &packed).unwrap());
+            versions.push((id, text(version), packed));
+        }
+        (writer.publish().unwrap().packs.remove(0), versions)
+    }
+
+    /// Bases are remembered, but never those of another pack, and never what was asked for.
+    #[test]
+    fn what_is_read_of_a_pack_lies_in_it() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("pack")).unwrap();
+        let open =
+            |path: &Path| crate::git::PackFile::open(&path.with_extension("idx"), 1 << 20).unwrap();
+        let read = |pack: &crate::git::PackFile, id: &ObjectId| {
+            pack.read(id).ok().flatten().map(|(_, bytes)| bytes)
+        };
+        let (path, versions) = pack_of_versions(dir.path(), "one");
+        // The same letters, so that all lies at the same places.
+        let (other_path, others) = pack_of_versions(dir.path(), "neo");
+        let (pack, other) = (open(&path), open(&other_path));
+        let pairs = || versions.iter().zip(&others);
+        for ((id, text, _), (other_id, other_text, _)) in pairs().rev().chain(pairs()) {
+            assert_eq!(read(&pack, id).as_ref(), Some(text));
+            assert_eq!(read(&other, other_id).as_ref(), Some(other_text));
+        }
+        let (id, text, packed) = &versions[20];
+        let mut bytes = std::fs::read(&path).unwrap();
+        let at = bytes.windows(packed.len()).position(|part| part == packed).unwrap();
+        bytes[at + packed.len() / 2] ^= 4;
+        std::fs::write(&path, &bytes).unwrap();
+        assert_ne!(read(&pack, id).as_ref(), Some(text), "remembered instead of read");
+    }
+}

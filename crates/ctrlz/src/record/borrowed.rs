@@ -1,0 +1,209 @@
+//! Blobs that are borrowed from the user's repository, by the ids in its index.
+//!
+//! An index with correct stat data and wrong ids would put wrong content into a snapshot. A random
+//! sample of the files is compared before the first snapshot, and the rest when the blobs are
+//! copied. After a mismatch the index is never used again for this work tree.
+
+use crate::error::Error;
+use crate::fs::{Dir, fill_random};
+use crate::git::{ObjectId, Rules};
+use crate::hold::Context;
+use crate::jobs::run_jobs;
+use crate::log::{Operation, WorkTree};
+use crate::path::{TreePath, escape, join, split};
+use crate::scan::{
+    Content, EntryStat, Listing, Progress, ReadOutcome, Seeding, StatCache, filter_patterns,
+    read_entry,
+};
+use crate::store::{Absorbed, Borrowed, Copied, Lender, Limits};
+
+use super::keep::HashOnly;
+use super::{Cause, Hold, TrackOptions};
+
+/// The minimum number of files that are compared at the first snapshot.
+const MIN_SAMPLE: usize = 64;
+/// One percent of the files are compared, so that borrowing is still faster than reading.
+const ONE_OF: usize = 100;
+/// The number of files per job.
+const FILES_PER_JOB: usize = 64;
+
+/// A file with the blob id that the user's index has for it.
+struct Loan {
+    path: Vec<u8>,
+    stat: EntryStat,
+    id: ObjectId,
+}
+
+impl Loan {
+    /// Whether the file has unchanged metadata and other content.
+    fn is_wrong(&self, root: &Dir) -> bool {
+        let (parent, name) = split(&self.path);
+        let Ok(dir) = root.open_below(parent) else { return false };
+        match read_entry(&dir, name, self.stat.kind, &HashOnly) {
+            Ok(ReadOutcome::Read { stat, id, .. }) => stat == self.stat && id != self.id,
+            // A changed or unreadable file proves nothing.
+            _ => false,
+        }
+    }
+}
+
+impl Context {
+    /// Compares the files of copied blobs with the index. After a mismatch, the files of all
+    /// borrowed blobs are compared. Returns the paths with wrong ids.
+    pub(crate) fn check_copied(
+        &self,
+        root: &Dir,
+        work_tree: &WorkTree,
+        borrowed: &Borrowed,
+        copied: &Copied,
+    ) -> Vec<Vec<u8>> {
+        // After a mismatch all files were read, because the cache was dropped.
+        if copied.ids().is_empty() || work_tree.wrong_index().is_some() {
+            return Vec::new();
+        }
+        let cache = StatCache::load(&work_tree.cache_path());
+        let wrong = self.wrong_among(root, &loans_of(&cache, |id| copied.ids().contains(id)));
+        match wrong.is_empty() {
+            true => wrong,
+            false => self.wrong_among(root, &loans_of(&cache, |id| borrowed.contains(id))),
+        }
+    }
+
+    fn wrong_among(&self, root: &Dir, loans: &[Loan]) -> Vec<Vec<u8>> {
+        let jobs: Vec<&[Loan]> = loans.chunks(FILES_PER_JOB).collect();
+        let wrong = run_jobs(self.options.threads.max(1), jobs, |loans, _| {
+            let wrong = loans.iter().filter(|loan| loan.is_wrong(root));
+            wrong.map(|loan| loan.path.clone()).collect::<Vec<_>>()
+        });
+        let mut wrong: Vec<Vec<u8>> = wrong.into_iter().flatten().collect();
+        wrong.sort_unstable();
+        wrong
+    }
+}
+
+impl Hold {
+    /// Copies some of the borrowed blobs, within the time that a snapshot may be delayed. Also
+    /// returns the operation that corrects wrong content, if there is one.
+    pub(super) fn settle_loans(&self) -> Result<(Absorbed, Option<Operation>), Error> {
+        const MAX_BYTES: u64 = 16 << 20;
+        const MAX_OBJECTS: u64 = 1_000;
+        let borrowed = Borrowed::load(&self.work_tree.borrowed_path())?;
+        if borrowed.is_empty() {
+            return Ok((Absorbed::default(), None));
+        }
+        let Some(_turn) = self.work_tree.try_lock_loans()? else {
+            return Ok((Absorbed { left: borrowed.len(), ..Absorbed::default() }, None));
+        };
+        let room_bytes = self.context.quota_use(self.store.path())?.left();
+        let limits = Limits { bytes: MAX_BYTES, objects: MAX_OBJECTS, room_bytes };
+        let copied = borrowed.copy(&self.store, &limits)?;
+        let wrong = self.context.check_copied(&self.root, &self.work_tree, &borrowed, &copied);
+        let corrected = self.correct_loans(wrong)?;
+        Ok((self.work_tree.settle_borrowed(&self.store, copied)?, corrected))
+    }
+
+    pub(super) fn lender(&self, first_snapshot: bool) -> Result<Option<Lender>, Error> {
+        match &self.context.repo {
+            // Nothing is borrowed from an unreadable repository.
+            Some(repo) if first_snapshot && self.context.options.seed => {
+                Ok(Lender::open(&repo.objects_dir()).ok())
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Returns the files whose blobs may be borrowed, by attributes outside the work tree.
+    pub(super) fn seeding(&self) -> Result<Seeding, Error> {
+        let none = Rules::base(&[], &[], &[]);
+        let global = self.context.options.attributes_file.as_ref().map(|file| {
+            let text = crate::fs::private::read_small(file, 1 << 20).ok().flatten();
+            text.unwrap_or_default()
+        });
+        let own = self.context.repo.as_ref().map(|repo| repo.info("attributes"));
+        let mut patterns = Vec::new();
+        for text in global.into_iter().chain(own) {
+            match filter_patterns(&text) {
+                Some(found) => patterns.extend(found),
+                None => return Ok(Seeding::Off),
+            }
+        }
+        Ok(Seeding::Except(none.child(b"", &patterns)))
+    }
+
+    /// Compares a random sample of the borrowed files. Returns a path with a wrong id.
+    pub(super) fn sample_loans(&self, root: &Dir, listing: &Listing) -> Option<Vec<u8>> {
+        let mut loans: Vec<(usize, usize)> = Vec::new();
+        for (at, dir) in listing.dirs.iter().enumerate() {
+            let known = |entry: &usize| matches!(dir.entries[*entry].content, Content::Known(_));
+            loans.extend((0..dir.entries.len()).filter(known).map(|entry| (at, entry)));
+        }
+        let count = MIN_SAMPLE.max(loans.len() / ONE_OF).min(loans.len());
+        shuffle_front(&mut loans, count);
+        let loan = |&(at, entry): &(usize, usize)| {
+            let (dir, entry) = (&listing.dirs[at], &listing.dirs[at].entries[entry]);
+            let Content::Known(id) = entry.content else { return None };
+            Some(Loan { path: join(&dir.path, &entry.name), stat: entry.stat, id })
+        };
+        let sample: Vec<Loan> = loans[..count].iter().filter_map(loan).collect();
+        self.context.wrong_among(root, &sample).into_iter().next()
+    }
+
+    /// Stops using the index and records the right content of `wrong` in an operation of its own.
+    /// Otherwise the difference would be attributed to the open step, and an undo would write the
+    /// wrong content. Returns that operation.
+    pub(crate) fn correct_loans(&self, wrong: Vec<Vec<u8>>) -> Result<Option<Operation>, Error> {
+        let Some(first) = wrong.first() else { return Ok(None) };
+        self.distrust_index(first)?;
+        let Some(last) = self.work_tree.last_or_salvaged(&self.store)? else { return Ok(None) };
+        let paths = wrong.into_iter().map(TreePath::from_scan).collect();
+        let options = TrackOptions { paths, rehash: true };
+        let cause = Cause { correction: true, ..Cause::outside() };
+        let tracked = self.record_named(&options, &cause, &last, &Progress::default())?;
+        Ok(Some(tracked.operation))
+    }
+}
+
+impl Hold {
+    /// Stops using the user's index for this work tree and makes the next scan read every file.
+    pub(super) fn distrust_index(&self, path: &[u8]) -> Result<(), Error> {
+        self.work_tree.note_wrong_index(&escape(path))?;
+        self.work_tree.forget_cache()
+    }
+}
+
+/// Returns the cached files whose blobs are wanted.
+fn loans_of(cache: &StatCache, is_wanted: impl Fn(&ObjectId) -> bool) -> Vec<Loan> {
+    let mut loans = Vec::new();
+    for (path, dir) in (0..cache.len()).filter_map(|at| cache.nth(at)) {
+        for entry in dir.entries() {
+            let id = entry.id().filter(&is_wanted);
+            let loan = |id| Loan { path: join(path, entry.name), stat: entry.stat, id };
+            loans.extend(id.map(loan));
+        }
+    }
+    loans
+}
+
+/// Moves `count` random items to the front.
+fn shuffle_front<T>(items: &mut [T], count: usize) {
+    let mut random = vec![0; count * 8];
+    fill_random(&mut random);
+    for (at, bytes) in random.as_chunks::<8>().0.iter().enumerate() {
+        let left = (items.len() - at) as u64;
+        items.swap(at, at + (u64::from_le_bytes(*bytes) % left) as usize);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_has_no_item_twice() {
+        let mut items: Vec<u32> = (0..1_000).collect();
+        shuffle_front(&mut items, 500);
+        items.sort_unstable();
+        assert_eq!(items, (0..1_000).collect::<Vec<u32>>());
+        shuffle_front::<u32>(&mut [], 0);
+    }
+}

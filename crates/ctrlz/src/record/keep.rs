@@ -1,0 +1,129 @@
+//! The store as a scan sees it.
+
+use std::io::Read;
+
+use crate::compare::Trees;
+use crate::error::Error;
+use crate::git::{Hasher, Kind, ObjectId, hash_object};
+use crate::log::{LogIndex, WorkTree};
+use crate::pack::PackWriter;
+use crate::path::TreePath;
+use crate::scan::{Keep, LargeProblem};
+use crate::store::{Lender, Store};
+
+/// The store as a scan sees it.
+pub(crate) struct StoreKeep<'a> {
+    pub(crate) store: &'a Store,
+    pub(crate) pack: &'a PackWriter,
+    pub(crate) lender: Option<&'a Lender>,
+    /// Decides which files are new. Without it, no file is.
+    pub(crate) log: Option<&'a WorkTree>,
+    /// Whether objects are missing, so that cached ids prove nothing.
+    pub(crate) doubt: bool,
+    /// Whether all files are read again and compared with the store.
+    pub(crate) rehash: bool,
+}
+
+impl<'a> StoreKeep<'a> {
+    /// Returns a store for files that are read regardless of the cache.
+    pub(crate) fn new(store: &'a Store, pack: &'a PackWriter) -> StoreKeep<'a> {
+        StoreKeep { store, pack, lender: None, log: None, doubt: true, rehash: false }
+    }
+
+    /// Whether a snapshot in the log has a file at `path`.
+    fn is_in_log(&self, log: &WorkTree, path: &TreePath) -> Result<bool, Error> {
+        let Some(head) = self.store.refs.read(log.ref_name())? else { return Ok(false) };
+        let mut entries = LogIndex::open(self.store, log, head)?;
+        let trees = Trees::new(&self.store.objects);
+        let mut last = None;
+        while let Some(entry) = entries.next(self.store)? {
+            if last.replace(entry.snapshot) == Some(entry.snapshot) {
+                continue;
+            }
+            let found = trees.find(&entry.snapshot, path)?;
+            if found.is_some_and(|found| !found.kind.is_tree()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Keep for StoreKeep<'_> {
+    fn blob(&self, bytes: &[u8]) -> Result<Option<ObjectId>, Error> {
+        self.pack.add(Kind::Blob, bytes, |id| match self.rehash {
+            // A rehash also replaces damaged objects.
+            true => self.store.objects.holds_intact(id),
+            false => self.store.objects.holds(id),
+        })
+    }
+
+    fn large(
+        &self,
+        bytes: u64,
+        source: &mut dyn std::io::Read,
+    ) -> Result<Result<ObjectId, LargeProblem>, Error> {
+        self.pack.add_large(bytes, source, |id| self.store.objects.holds(id))
+    }
+
+    fn clone_of(&self, file: &std::fs::File) -> Option<std::fs::File> {
+        crate::fs::private::clone_into(&self.store.objects_dir(), file)
+    }
+
+    fn has(&self, id: &ObjectId) -> bool {
+        !self.doubt || self.store.objects.holds(id)
+    }
+
+    fn borrow(&self, id: &ObjectId, bytes: u64) -> bool {
+        self.lender.is_some_and(|lender| lender.lend(id, bytes))
+    }
+
+    fn held_before(&self, path: &[u8]) -> bool {
+        let path = TreePath::from_scan(path.to_vec());
+        // If the log is unreadable, the file counts as new, so that it is skipped and reported.
+        self.log.is_some_and(|log| self.is_in_log(log, &path).unwrap_or(false))
+    }
+}
+
+/// Hashes files without storing them.
+pub(crate) struct HashOnly;
+
+impl Keep for HashOnly {
+    fn blob(&self, bytes: &[u8]) -> Result<Option<ObjectId>, Error> {
+        Ok(hash_object(Kind::Blob, bytes))
+    }
+
+    fn large(
+        &self,
+        bytes: u64,
+        source: &mut dyn Read,
+    ) -> Result<Result<ObjectId, LargeProblem>, Error> {
+        let mut hasher = Hasher::object(Kind::Blob, bytes);
+        let mut buffer = vec![0; 128 << 10];
+        let mut left = bytes;
+        loop {
+            match source.read(&mut buffer) {
+                Ok(0) if left == 0 => return Ok(hasher.finish().ok_or(LargeProblem::Collision)),
+                Ok(count) if count > 0 && count as u64 <= left => {
+                    hasher.update(&buffer[..count]);
+                    left -= count as u64;
+                }
+                Ok(_) => return Ok(Err(LargeProblem::Changed)),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => (),
+                Err(error) => return Ok(Err(LargeProblem::Read(error))),
+            }
+        }
+    }
+
+    fn has(&self, _: &ObjectId) -> bool {
+        true
+    }
+
+    fn borrow(&self, _: &ObjectId, _: u64) -> bool {
+        false
+    }
+
+    fn held_before(&self, _: &[u8]) -> bool {
+        true
+    }
+}

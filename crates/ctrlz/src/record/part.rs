@@ -1,0 +1,325 @@
+//! The last snapshot with some paths rescanned, which a watcher or the stat cache names.
+//!
+//! Rules, coverage, permissions and empty directories are those of a full scan. Where the paths do
+//! not decide them, the functions return `None` and a full scan follows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::compare::{Trees, changes};
+use crate::error::Error;
+use crate::fs::FileKind;
+use crate::git::{Kind, hash_object};
+use crate::log::{Meta, Operation};
+use crate::pack::PackWriter;
+use crate::path::{PathText, TreePath, dirs_above, is_within, join, split};
+use crate::scan::{
+    Content, Dirty, ListInput, ListedDir, Listing, Progress, SkipReason, StatCache, list,
+    read_listing,
+};
+use crate::store::edit_tree;
+
+use super::edit::Edit;
+use super::ignored::Kept;
+use super::keep::StoreKeep;
+use super::quota::Allowance;
+use super::{Cause, Concluded, Draft, Hold};
+
+/// Fewer files are read on one thread.
+const MANY_FILES: u64 = 32;
+/// Fewer paths are listed on one thread.
+const MANY_PATHS: usize = 64;
+
+/// The rescanned paths.
+pub(super) struct Looked {
+    pub(super) dirty: Dirty,
+    pub(super) listing: Listing,
+    pub(super) read: u64,
+    pub(super) room: Option<Allowance>,
+}
+
+impl Looked {
+    /// Whether a path is missing. It may have been renamed to a path that was not rescanned.
+    pub(super) fn lacks_something(&self) -> bool {
+        !self.listing.vanished.is_empty()
+            || !self.dirty.paths().all(|path| is_listed(&self.listing, path))
+    }
+}
+
+/// Returns the paths that could not be captured, or `None` if a full scan is required.
+pub(super) fn to_try_again(last: &Operation) -> Option<impl Iterator<Item = Vec<u8>>> {
+    let skipped = &last.meta.skipped;
+    let is_hopeless = skipped.iter().any(|skipped| skipped.reason == SkipReason::UnreadableIndex);
+    let failed = skipped
+        .iter()
+        .filter(|skipped| skipped.reason.is_failure() || skipped.reason == SkipReason::Restless);
+    (!is_hopeless).then(|| failed.map(|skipped| skipped.path.clone()))
+}
+
+impl Hold {
+    /// Lists and reads the dirty paths. Returns `None` if a full scan is required.
+    pub(super) fn look_at_dirty(
+        &self,
+        cause: &Cause,
+        dirty: Dirty,
+        keep: &StoreKeep<'_>,
+        progress: &Progress,
+    ) -> Result<Option<Looked>, Error> {
+        if dirty.covers(b"") {
+            return Ok(None);
+        }
+        let mut listing = self.list_dirty(cause, &dirty, keep, progress)?;
+        let read = self.check_budget(&listing, progress)?;
+        let room = self.room_for(cause, &listing)?;
+        if room.is_some_and(|room| !room.fits_all(keep, &listing)) {
+            // A full scan decides which files are left out.
+            return Ok(None);
+        }
+        let threads = if read < MANY_FILES { 1 } else { self.context.options.threads.max(1) };
+        read_listing(&self.root, &mut listing, keep, threads, progress)?;
+        Ok(Some(Looked { dirty, listing, read, room }))
+    }
+
+    /// Applies the rescanned paths to the last snapshot, given its number of files.
+    pub(super) fn edited(
+        &self,
+        last: &Operation,
+        files: u64,
+        looked: &Looked,
+        pack: &PackWriter,
+        cache: Option<&StatCache>,
+    ) -> Result<Option<Draft>, Error> {
+        let Looked { dirty, listing, read, .. } = looked;
+        let found = listing.dirs.iter().map(|dir| dir.entries.len() as u64).sum::<u64>();
+        if files.saturating_add(found) > self.context.options.max_files {
+            return Ok(None);
+        }
+        let objects = &self.store.objects;
+        let trees = Trees::new(objects);
+        if !rules_hold(&trees, last, dirty, listing)? {
+            return Ok(None);
+        }
+        let edit = edit(&trees, last, dirty, listing, *read)?;
+        let tree = edit_tree(objects, pack, last.snapshot, &edit.changes)?;
+        let moved = self.moved(cache, last, &listing.dirs);
+        Ok(Some(Draft { tree, meta: edit.meta, moved, kept: Kept::default() }))
+    }
+
+    /// Records a draft with the ignored files that are kept. Also returns the number of files in
+    /// the snapshot, given that of the last one.
+    pub(super) fn conclude_part(
+        &self,
+        cause: &Cause,
+        last: &Operation,
+        (draft, kept): (Draft, Kept),
+        pack: PackWriter,
+        files: u64,
+    ) -> Result<(Concluded, u64), Error> {
+        let meta = Meta { companion: kept.same, ..draft.meta };
+        let draft = Draft { meta, kept, ..draft };
+        let concluded = self.conclude(cause, Some(last), draft, pack)?;
+        let mut files = files;
+        for change in changes(&self.store.objects, &last.snapshot, &concluded.operation.snapshot)? {
+            files += u64::from(change.before.is_none());
+            files = files.saturating_sub(u64::from(change.after.is_none()));
+        }
+        Ok((concluded, files))
+    }
+
+    /// Lists the dirty paths by the rules of a full scan.
+    fn list_dirty(
+        &self,
+        cause: &Cause,
+        dirty: &Dirty,
+        keep: &StoreKeep<'_>,
+        progress: &Progress,
+    ) -> Result<Listing, Error> {
+        if dirty.paths().next().is_none() {
+            return Ok(Listing::default());
+        }
+        let cache = StatCache::default();
+        let input = self.context.list_input(&self.store, &self.root, &cache)?;
+        // For a few paths, starting threads costs more than it saves.
+        let threads = if dirty.paths().count() < MANY_PATHS { 1 } else { input.threads };
+        let (only, placed) = (Some(dirty), Some(&cause.placed));
+        let input = ListInput { only, placed, threads, ..input };
+        let listing = list(&self.root, &input, keep, progress)?;
+        // The user's index may be large, and only matters for ignored and for new large files.
+        let matters = |content: &Content| {
+            matches!(content, Content::Ignored | Content::Skipped(SkipReason::TooLarge { .. }))
+        };
+        let mut entries = listing.dirs.iter().flat_map(|dir| &dir.entries);
+        let Some(repo) =
+            self.context.repo.as_ref().filter(|_| entries.any(|entry| matters(&entry.content)))
+        else {
+            return Ok(listing);
+        };
+        let (index, _) = repo.index()?;
+        list(&self.root, &ListInput { index: index.as_ref(), ..input }, keep, progress)
+    }
+}
+
+fn is_listed(listing: &Listing, path: &[u8]) -> bool {
+    let (parent, name) = split(path);
+    let entries = dir_at(listing, parent).map(|dir| dir.entries.as_slice()).unwrap_or_default();
+    entries.binary_search_by(|entry| (*entry.name).cmp(name)).is_ok()
+}
+
+fn dir_at<'a>(listing: &'a Listing, path: &[u8]) -> Option<&'a ListedDir> {
+    let at = listing.dirs.binary_search_by(|dir| dir.path.as_slice().cmp(path)).ok()?;
+    Some(&listing.dirs[at])
+}
+
+/// Whether the ignore files above the dirty paths are those of the last snapshot.
+fn rules_hold(
+    trees: &Trees<'_>,
+    last: &Operation,
+    dirty: &Dirty,
+    listing: &Listing,
+) -> Result<bool, Error> {
+    let hidden: BTreeMap<Vec<u8>, Vec<u8>> = last
+        .meta
+        .rules
+        .hidden
+        .iter()
+        .map(|(path, text)| (path.clone().into_bytes(), text.clone().into_bytes()))
+        .collect();
+    for way in dirty.ways().filter(|way| dir_at(listing, way).is_some()) {
+        let file = join(way, b".gitignore");
+        let rules = &listing.hidden_rules;
+        let now = rules.binary_search_by(|(path, _)| path.cmp(&file)).ok().map(|at| &rules[at].1);
+        let path = TreePath::from_scan(file.clone());
+        let then = trees.find(&last.snapshot, &path)?.filter(|entry| entry.kind.is_file());
+        // Of a rescanned ignore file only the id is known. Git does not follow links here.
+        let mut entries = dir_at(listing, way).into_iter().flat_map(|dir| &dir.entries);
+        let captured = entries.find_map(|entry| match entry.content {
+            Content::Known(id) if *entry.name == *b".gitignore" => {
+                (entry.stat.kind == FileKind::File).then_some(id)
+            }
+            _ => None,
+        });
+        let same = match (now, captured) {
+            // It changed between its use and its capture.
+            (Some(_), Some(_)) => false,
+            (Some(text), None) => {
+                let id = hash_object(Kind::Blob, text);
+                hidden.get(&file) == Some(text)
+                    || (then.is_some() && then.map(|then| then.id) == id)
+            }
+            (None, Some(id)) => then.is_some_and(|then| then.id == id),
+            (None, None) => then.is_none() && !hidden.contains_key(&file),
+        };
+        if !same {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Returns the changes of the last snapshot.
+fn edit(
+    trees: &Trees<'_>,
+    last: &Operation,
+    dirty: &Dirty,
+    listing: &Listing,
+    read: u64,
+) -> Result<Edit, Error> {
+    let mut edit = Edit { changes: BTreeMap::new(), meta: last.meta.clone(), read };
+    // An ancestor missing from the listing was removed or is unreadable.
+    let closed = dirty.ways().filter(|way| dir_at(listing, way).is_none());
+    let gone: Vec<Vec<u8>> = dirty.paths().chain(closed).map(<[u8]>::to_vec).collect();
+    let gone_set = Dirty::new(gone.iter().cloned());
+    let is_way = |path: &[u8]| dirty.names_in(path).is_some();
+    let Meta { skipped, modes, empty_dirs, rules, .. } = &mut edit.meta;
+    skipped.retain(|skipped| !gone_set.covers(&skipped.path));
+    modes.retain(|(path, _)| {
+        let path = path.clone().into_bytes();
+        !gone_set.covers(&path) && !is_way(&path)
+    });
+    empty_dirs.retain(|dir| !gone_set.covers(dir.as_bytes()));
+    rules.hidden.retain(|(path, _)| !gone_set.covers(&path.clone().into_bytes()));
+    edit.changes.extend(gone.into_iter().map(|path| (path, None)));
+    let kept = edit.meta.rules.hidden.clone();
+    edit.take_listing(listing);
+    // The ignore files of ancestors were read. Those of other directories are unchanged.
+    let is_new = |(path, _): &&(PathText, PathText)| {
+        let path = path.clone().into_bytes();
+        dirty.covers(&path) || !is_way(split(&path).0)
+    };
+    let hidden: Vec<_> = edit.meta.rules.hidden.iter().filter(is_new).cloned().collect();
+    edit.meta.rules.hidden = kept;
+    edit.meta.rules.hidden.extend(hidden);
+    edit.meta.rules.hidden.sort_by_cached_key(|(path, _)| path.clone().into_bytes());
+    edit.meta.rules.hidden.dedup();
+    settle_empty_dirs(trees, last, listing, &mut edit)?;
+    edit.meta.sort();
+    edit.meta.skipped.dedup();
+    Ok(edit)
+}
+
+/// Updates the empty directories: the deepest ones without a captured file.
+fn settle_empty_dirs(
+    trees: &Trees<'_>,
+    last: &Operation,
+    listing: &Listing,
+    edit: &mut Edit,
+) -> Result<(), Error> {
+    let mut empty: BTreeSet<Vec<u8>> =
+        edit.meta.empty_dirs.iter().map(|dir| dir.as_bytes().to_vec()).collect();
+    for dir in listing.dirs.iter().filter(|dir| !dir.path.is_empty()) {
+        if holds_files(trees, last, &edit.changes, &dir.path)? {
+            empty.remove(&dir.path);
+        } else {
+            empty.insert(dir.path.clone());
+        }
+    }
+    let parents: BTreeSet<Vec<u8>> = empty
+        .iter()
+        .flat_map(|dir| dirs_above(dir).map(<[u8]>::to_vec).collect::<Vec<_>>())
+        .collect();
+    let deepest = empty.into_iter().filter(|dir| !parents.contains(dir));
+    edit.meta.empty_dirs = deepest.map(TreePath::from_scan).collect();
+    Ok(())
+}
+
+type Changes = BTreeMap<Vec<u8>, crate::store::TreeChange>;
+
+/// Whether the directory `dir` holds a captured file after the changes.
+fn holds_files(
+    trees: &Trees<'_>,
+    last: &Operation,
+    changes: &Changes,
+    dir: &[u8],
+) -> Result<bool, Error> {
+    let start = join(dir, b"");
+    let below = || {
+        let after = changes.range(start.clone()..);
+        after.take_while(|(path, _)| is_within(path, dir))
+    };
+    if below().any(|(_, change)| change.is_some()) {
+        return Ok(true);
+    }
+    let is_gone = |path: &[u8]| {
+        changes.get(path).is_some_and(Option::is_none)
+            || dirs_above(path).any(|above| changes.get(above).is_some_and(Option::is_none))
+    };
+    if is_gone(dir) {
+        return Ok(false);
+    }
+    let path = TreePath::from_scan(dir.to_vec());
+    let Some(entry) = trees.find(&last.snapshot, &path)?.filter(|entry| entry.kind.is_tree())
+    else {
+        return Ok(false);
+    };
+    // A snapshot holds no empty tree, so that one remaining name is enough.
+    for (name, kind) in trees.names(&entry.id)? {
+        let path = join(dir, &name);
+        let next = changes.range(join(&path, b"")..).next();
+        let untouched = !changes.contains_key(&path)
+            && next.is_none_or(|(changed, _)| !is_within(changed, &path));
+        let stays = untouched || (kind.is_tree() && holds_files(trees, last, changes, &path)?);
+        if stays {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,294 @@
+//! The quota of the stores, and the files that a snapshot leaves out because of it.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use serde::Serialize;
+
+use crate::defect::Defect;
+use crate::error::Error;
+use crate::fs::disk_use;
+use crate::git::{Hasher, Kind, ObjectId, hash_object};
+use crate::hold::Context;
+use crate::path::join;
+use crate::scan::{
+    Content, Keep, LargeProblem, ListInput, Listing, Progress, SkipReason, Skipped, read_listing,
+};
+use crate::store::Store;
+
+use super::keep::StoreKeep;
+use super::{Cause, Hold};
+
+/// Whether a snapshot keeps to the quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    Quota,
+    /// Limited by the disk only, for files that are about to be overwritten.
+    Disk,
+}
+
+/// The used part of the quota. Counts every file of the stores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct QuotaUse {
+    /// The size of this store.
+    pub store_bytes: u64,
+    /// The limit for this store.
+    pub max_store_bytes: u64,
+    /// The size of all stores in the data directory.
+    pub total_bytes: u64,
+    /// The limit for all stores.
+    pub max_total_bytes: u64,
+}
+
+impl QuotaUse {
+    /// Returns the higher of the two shares, in percent.
+    pub fn percent(&self) -> u64 {
+        let of = |used: u64, max: u64| match u128::from(max) {
+            0 => 100,
+            max => u64::try_from(u128::from(used) * 100 / max).unwrap_or(u64::MAX),
+        };
+        of(self.store_bytes, self.max_store_bytes).max(of(self.total_bytes, self.max_total_bytes))
+    }
+
+    /// Returns the highest warning mark that is reached: 50 or 80 percent.
+    pub fn warning(&self) -> Option<u64> {
+        [80, 50].into_iter().find(|mark| self.percent() >= *mark)
+    }
+
+    /// Returns the use after `bytes` more.
+    pub(crate) fn and(self, bytes: u64) -> QuotaUse {
+        let (store_bytes, total_bytes) = (self.store_bytes + bytes, self.total_bytes + bytes);
+        QuotaUse { store_bytes, total_bytes, ..self }
+    }
+
+    pub(crate) fn left(&self) -> u64 {
+        if Defect::Unbounded.is_made() {
+            return u64::MAX;
+        }
+        let store = self.max_store_bytes.saturating_sub(self.store_bytes);
+        store.min(self.max_total_bytes.saturating_sub(self.total_bytes))
+    }
+}
+
+/// Returns an upper bound for the stored size of a file. Fast compression adds up to an eighth to
+/// incompressible data.
+pub(super) fn cost(bytes: u64) -> u64 {
+    const ENTRY_BYTES: u64 = 128;
+    bytes.saturating_add(bytes / 8).saturating_add(ENTRY_BYTES)
+}
+
+/// Returns an upper bound for trees, the operation and the pack index.
+fn overhead(listing: &Listing) -> u64 {
+    const OPERATION_BYTES: u64 = 16 << 10;
+    const ENTRY_BYTES: u64 = 64;
+    let names = listing.dirs.iter().flat_map(|dir| &dir.entries);
+    let trees: u64 = names.map(|entry| entry.name.len() as u64 + ENTRY_BYTES).sum();
+    let skipped: u64 = listing.skipped.iter().map(|skip| skip.path.len() as u64 + 200).sum();
+    OPERATION_BYTES + trees + skipped
+}
+
+impl Context {
+    /// Returns the use of the quota by the store at `path` and the other stores.
+    pub(crate) fn quota_use(&self, path: &Path) -> Result<QuotaUse, Error> {
+        let store_bytes = disk_use(path)?;
+        let mut total_bytes = store_bytes;
+        for other in stores(&self.options.data_dir) {
+            if other != path {
+                // Unreadable stores are not counted.
+                total_bytes += disk_use(&other).unwrap_or(0);
+            }
+        }
+        let (max_store_bytes, max_total_bytes) =
+            (self.options.max_store_bytes, self.options.max_total_bytes);
+        Ok(QuotaUse { store_bytes, max_store_bytes, total_bytes, max_total_bytes })
+    }
+}
+
+impl Hold {
+    /// Returns the allowance of a snapshot with this listing, or `None` if it is unlimited.
+    pub(super) fn room_for(
+        &self,
+        cause: &Cause,
+        listing: &Listing,
+    ) -> Result<Option<Allowance>, Error> {
+        let reads = listing.dirs.iter().flat_map(|dir| &dir.entries);
+        let is_idle = !listing.changed && !reads.into_iter().any(is_to_read) && !cause.always;
+        if cause.room == Room::Disk || is_idle {
+            return Ok(None);
+        }
+        let used = self.context.quota_use(self.store.path())?;
+        let (left, needed) = (used.left(), overhead(listing));
+        if needed > left {
+            return Err(Error::OverQuota {
+                path: self.store.path().to_owned(),
+                used: Box::new(used),
+            });
+        }
+        Ok(Some(Allowance { used, content_bytes: left - needed }))
+    }
+}
+
+fn is_to_read(entry: &crate::scan::ListedEntry) -> bool {
+    entry.content == Content::ToRead
+}
+
+/// Returns the stores in a data directory.
+pub(crate) fn stores(data_dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(data_dir.join("snapshot")).into_iter().flatten().flatten();
+    let mut stores: Vec<PathBuf> =
+        entries.map(|entry| entry.path()).filter(|path| path.join("ctrlz").is_dir()).collect();
+    stores.sort();
+    stores
+}
+
+/// The bytes that a snapshot may write.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Allowance {
+    pub(super) used: QuotaUse,
+    content_bytes: u64,
+}
+
+impl Allowance {
+    /// Returns the bytes that are left for file contents.
+    pub(super) fn left(&self, keep: &StoreKeep<'_>) -> u64 {
+        self.content_bytes.saturating_sub(keep.pack.bytes())
+    }
+
+    /// Leaves out the largest files until the rest fits.
+    ///
+    /// If the listing does not fit by its sizes, all files are read to find those that the store
+    /// already has.
+    pub(super) fn fit(
+        &self,
+        hold: &Hold,
+        listing: &mut Listing,
+        keep: &StoreKeep<'_>,
+        input: &ListInput<'_>,
+        progress: &Progress,
+    ) -> Result<(), Error> {
+        if self.fits_all(keep, listing) {
+            return Ok(());
+        }
+        let left = self.left(keep);
+        let probe = Probe { keep, new: Mutex::default() };
+        let rules = listing.hidden_rules.clone();
+        read_listing(&hold.root, listing, &probe, input.threads, progress)?;
+        // Files that are left out below are not captured.
+        listing.hidden_rules = rules;
+        let new = probe.new.into_inner().unwrap_or_else(PoisonError::into_inner);
+        leave_out_largest(listing, &new, left);
+        Ok(())
+    }
+
+    /// Whether all files to read fit by their sizes.
+    pub(super) fn fits_all(&self, keep: &StoreKeep<'_>, listing: &Listing) -> bool {
+        let entries = listing.dirs.iter().flat_map(|dir| &dir.entries);
+        let costs = entries.filter(|entry| is_to_read(entry)).map(|entry| cost(entry.stat.bytes));
+        costs.sum::<u64>() <= self.left(keep)
+    }
+
+    /// Whether a file of this size fits.
+    pub(super) fn fits(&self, keep: &StoreKeep<'_>, bytes: u64) -> bool {
+        cost(bytes) <= self.left(keep)
+    }
+}
+
+/// Marks new files as to be read again, except the largest ones that do not fit.
+fn leave_out_largest(listing: &mut Listing, new: &HashSet<ObjectId>, left: u64) {
+    let mut sizes: BTreeMap<ObjectId, u64> = BTreeMap::new();
+    let entries = listing.dirs.iter().flat_map(|dir| &dir.entries);
+    for entry in entries {
+        if let Content::Known(id) = entry.content
+            && new.contains(&id)
+        {
+            sizes.insert(id, entry.stat.bytes);
+        }
+    }
+    let mut order: Vec<(u64, ObjectId)> =
+        sizes.into_iter().map(|(id, bytes)| (bytes, id)).collect();
+    order.sort_unstable();
+    let mut taken = 0_u64;
+    // Smallest first, so that as many files as possible are captured.
+    let fitting = order.iter().take_while(|(bytes, _)| {
+        taken = taken.saturating_add(cost(*bytes));
+        taken <= left
+    });
+    let fitting: HashSet<ObjectId> = fitting.map(|(_, id)| *id).collect();
+    let Listing { dirs, skipped, .. } = listing;
+    for dir in dirs {
+        for entry in &mut dir.entries {
+            let Content::Known(id) = entry.content else { continue };
+            if fitting.contains(&id) {
+                entry.content = Content::ToRead;
+            } else if new.contains(&id) {
+                let reason = SkipReason::OverQuota { bytes: entry.stat.bytes };
+                entry.content = Content::Skipped(reason.clone());
+                skipped.push(Skipped { path: join(&dir.path, &entry.name), reason });
+            }
+        }
+    }
+    skipped.sort_unstable();
+}
+
+/// Reads without storing, and collects the ids that the store does not have.
+pub(super) struct Probe<'a> {
+    pub(super) keep: &'a StoreKeep<'a>,
+    pub(super) new: Mutex<HashSet<ObjectId>>,
+}
+
+impl Probe<'_> {
+    fn note(&self, id: ObjectId) -> ObjectId {
+        let store: &Store = self.keep.store;
+        if !self.keep.pack.has(&id) && !store.objects.holds(&id) {
+            self.new.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+        }
+        id
+    }
+}
+
+impl Keep for Probe<'_> {
+    fn blob(&self, bytes: &[u8]) -> Result<Option<ObjectId>, Error> {
+        Ok(hash_object(Kind::Blob, bytes).map(|id| self.note(id)))
+    }
+
+    fn large(
+        &self,
+        bytes: u64,
+        source: &mut dyn std::io::Read,
+    ) -> Result<Result<ObjectId, LargeProblem>, Error> {
+        let mut hasher = Hasher::object(Kind::Blob, bytes);
+        let mut buffer = vec![0; 256 * 1024];
+        let mut total = 0;
+        loop {
+            match source.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(count) => {
+                    hasher.update(&buffer[..count]);
+                    total += count as u64;
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => (),
+                Err(error) => return Ok(Err(LargeProblem::Read(error))),
+            }
+            if total > bytes {
+                return Ok(Err(LargeProblem::Changed));
+            }
+        }
+        if total != bytes {
+            return Ok(Err(LargeProblem::Changed));
+        }
+        Ok(hasher.finish().map(|id| self.note(id)).ok_or(LargeProblem::Collision))
+    }
+
+    fn has(&self, id: &ObjectId) -> bool {
+        self.keep.has(id)
+    }
+
+    fn borrow(&self, id: &ObjectId, bytes: u64) -> bool {
+        self.keep.borrow(id, bytes)
+    }
+
+    fn held_before(&self, path: &[u8]) -> bool {
+        self.keep.held_before(path)
+    }
+}

@@ -1,0 +1,205 @@
+//! Uncaptured paths: their metadata is recorded while a step is open, so that a loss is reported
+//! even if it cannot be undone.
+
+use std::collections::HashSet;
+
+use crate::compare::find;
+use crate::error::Error;
+use crate::fs::{FileKind, Stat};
+use crate::git::ObjectId;
+use crate::log::{Operation, Stamp, Uncaptured, UncapturedChange, Watched, read_companion};
+use crate::pack::Objects;
+use crate::path::{PathText, TreePath, join, split};
+use crate::scan::SkipReason;
+
+use super::Hold;
+
+/// The maximum number of paths.
+const MAX_WATCHED: usize = 1_000;
+
+impl Hold {
+    /// Returns the metadata of all paths that a snapshot leaves out.
+    pub(crate) fn watch_uncaptured(&self, operation: &Operation) -> Result<Vec<Watched>, Error> {
+        let mut found = Vec::new();
+        let own =
+            self.context.repo.is_some().then(|| (b".git".to_vec(), "a repository".to_owned()));
+        let paths = own.into_iter().chain(left_out(&self.store.objects, operation));
+        for (path, why) in paths.take(MAX_WATCHED) {
+            if let Some(stat) = stat(self, &path) {
+                let watched =
+                    Watched { path: PathText::from_bytes(&path), why, stamp: stamp(&stat) };
+                found.push(watched);
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Returns the paths that a snapshot and its companion leave out, each with the reason.
+fn left_out(objects: &Objects, operation: &Operation) -> Vec<(Vec<u8>, String)> {
+    let skipped = operation.meta.skipped.iter();
+    let skipped = skipped.map(|skipped| (skipped.path.clone(), describe(&skipped.reason)));
+    let mut paths: Vec<(Vec<u8>, String)> = skipped.collect();
+    if let Some(companion) = &operation.meta.companion
+        && let Ok(companion) = read_companion(objects, companion)
+    {
+        // The companion holds files that a tool named.
+        paths.retain(|(path, _)| {
+            let Ok(path) = TreePath::parse(path) else { return true };
+            !matches!(find(objects, &companion.tree, &path), Ok(Some(_)))
+        });
+        let not_kept = companion.data.not_kept.into_iter().flatten();
+        paths.extend(not_kept.map(|path| {
+            let path = path.into_bytes();
+            let is_repository = split(&path).1 == b".git";
+            (path, if is_repository { "a repository" } else { "ignored" }.to_owned())
+        }));
+    }
+    paths
+}
+
+/// Returns the paths that a snapshot leaves out.
+pub(crate) fn left_out_paths(objects: &Objects, operation: &Operation) -> HashSet<Vec<u8>> {
+    left_out(objects, operation).into_iter().map(|(path, _)| path).collect()
+}
+
+/// Returns the paths that `after` leaves out and that were not there before: neither in the
+/// snapshot `before` nor among the paths `known` that it left out.
+pub(crate) fn created_uncaptured(
+    objects: &Objects,
+    (before, known): (&ObjectId, &HashSet<Vec<u8>>),
+    after: &Operation,
+) -> Result<Vec<Uncaptured>, Error> {
+    let failures: HashSet<&[u8]> = after
+        .meta
+        .skipped
+        .iter()
+        .filter(|skipped| skipped.reason.is_failure())
+        .map(|skipped| skipped.path.as_slice())
+        .collect();
+    let mut made = Vec::new();
+    for (path, why) in left_out(objects, after) {
+        if known.contains(&path) || failures.contains(path.as_slice()) {
+            continue;
+        }
+        // A path that was captured before is not new.
+        let was_captured = match TreePath::parse(&path) {
+            Ok(path) => find(objects, before, &path)?.is_some(),
+            Err(_) => false,
+        };
+        if !was_captured {
+            made.push(Uncaptured { path, why, change: UncapturedChange::Created });
+        }
+    }
+    Ok(made)
+}
+
+fn describe(reason: &SkipReason) -> String {
+    match reason {
+        // The size may change and is not part of the reason.
+        SkipReason::TooLarge { .. } => "new and large".into(),
+        SkipReason::OverQuota { .. } => "over the quota".into(),
+        other => other.describe(),
+    }
+}
+
+impl Hold {
+    /// Whether the companion of an operation holds all files of a directory as they are on disk.
+    /// Returns `false` for a `.git` directory and for very large ones.
+    pub(crate) fn keeps_all_of(&self, operation: &Operation, dir: &[u8]) -> bool {
+        const MAX_ENTRIES: usize = 4_000;
+        let objects = &self.store.objects;
+        let companion = operation.meta.companion.and_then(|id| read_companion(objects, &id).ok());
+        let Some(companion) = companion else { return false };
+        let mut dirs = vec![dir.to_vec()];
+        let (mut entries, mut files) = (0, 0);
+        while let Some(path) = dirs.pop() {
+            let Ok(below) = self.root.open_below(&path) else { return false };
+            let Ok(names) = below.names() else { return false };
+            for name in names {
+                let path = join(&path, &name);
+                entries += 1;
+                let (Ok(Some(stat)), Ok(tree_path)) = (below.stat(&name), TreePath::parse(&path))
+                else {
+                    return false;
+                };
+                if stat.kind == FileKind::Dir {
+                    dirs.push(path);
+                } else if matches!(find(objects, &companion.tree, &tree_path), Ok(Some(_))) {
+                    files += 1;
+                } else {
+                    return false;
+                }
+            }
+            if entries > MAX_ENTRIES {
+                return false;
+            }
+        }
+        files > 0
+    }
+
+    /// Returns the paths that the snapshot after a step leaves out and that the step made.
+    pub(crate) fn made_uncaptured(
+        &self,
+        watched: &[Watched],
+        before: &ObjectId,
+        after: &Operation,
+    ) -> Result<Vec<Uncaptured>, Error> {
+        // Beyond the limit, nothing shows whether a path is new.
+        if watched.len() >= MAX_WATCHED {
+            return Ok(Vec::new());
+        }
+        let known = watched.iter().map(|watched| watched.path.clone().into_bytes()).collect();
+        created_uncaptured(&self.store.objects, (before, &known), after)
+    }
+
+    /// Returns the watched paths that were removed or changed.
+    pub(crate) fn uncaptured_changes(&self, watched: &[Watched]) -> Vec<Uncaptured> {
+        let change = |watched: &Watched| {
+            let path = watched.path.clone().into_bytes();
+            let change = change_of(watched, stat(self, &path).as_ref())?;
+            Some(Uncaptured { path, why: watched.why.clone(), change })
+        };
+        watched.iter().filter_map(change).collect()
+    }
+
+    /// Whether a change is still visible: a removed path has not come back, a new one still exists.
+    pub(crate) fn still_shows(&self, change: &Uncaptured) -> bool {
+        match change.change {
+            UncapturedChange::Gone => stat(self, &change.path).is_none(),
+            UncapturedChange::Created => stat(self, &change.path).is_some(),
+            UncapturedChange::Replaced
+            | UncapturedChange::Modified
+            | UncapturedChange::ChangedInside => true,
+        }
+    }
+}
+
+/// Returns the change of a path, or `None` if it did not change.
+fn change_of(watched: &Watched, now: Option<&Stat>) -> Option<UncapturedChange> {
+    let then = watched.stamp;
+    let Some(now) = now.map(stamp) else { return Some(UncapturedChange::Gone) };
+    let is_ignored = watched.why == "ignored";
+    match (then.is_dir, now.is_dir) {
+        (true, true) if then.inode != now.inode => Some(UncapturedChange::Replaced),
+        (true, true) => (then.mtime != now.mtime).then_some(UncapturedChange::ChangedInside),
+        (true, false) | (false, true) => Some(UncapturedChange::Replaced),
+        // Changes of ignored files are left alone by policy.
+        (false, false) if is_ignored => (then != now).then_some(UncapturedChange::ChangedInside),
+        (false, false) => (then != now).then_some(UncapturedChange::Modified),
+    }
+}
+
+fn stat(hold: &Hold, path: &[u8]) -> Option<Stat> {
+    let (parent, name) = split(path);
+    hold.root.glimpse(parent)?.stat(name)
+}
+
+fn stamp(stat: &Stat) -> Stamp {
+    Stamp {
+        is_dir: stat.kind == FileKind::Dir,
+        inode: stat.inode,
+        bytes: stat.bytes,
+        mtime: (stat.mtime.seconds, stat.mtime.nanos),
+    }
+}

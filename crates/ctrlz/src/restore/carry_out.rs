@@ -1,0 +1,164 @@
+//! Carries out a plan and records the result.
+
+use std::collections::BTreeMap;
+
+use crate::compare::entry_kind;
+use crate::defect::Defect;
+use crate::error::Error;
+use crate::fs::free_bytes;
+use crate::git::ObjectId;
+use crate::hold::Hold;
+use crate::log::{Details, NewOperation, OperationKind};
+use crate::pack::PackWriter;
+use crate::path::TreePath;
+use crate::record::{Cause, StoreKeep};
+use crate::scan::{Progress, ReadOutcome};
+use crate::store::edit_tree;
+
+use super::apply::apply;
+use super::journal::{Journal, Record};
+use super::plan::{Kept, KeptReason, Plan};
+use super::report::{RestoreOptions, RestoreReport};
+use super::safety::Prepared;
+
+impl Hold {
+    /// Applies a plan and records the result.
+    pub(crate) fn carry_out(
+        &self,
+        prepared: Prepared,
+        target: Option<ObjectId>,
+        options: &RestoreOptions,
+        cause: &Cause,
+        progress: &Progress,
+    ) -> Result<RestoreReport, Error> {
+        let Prepared { plan, safety, files } = prepared;
+        let safety_snapshot = safety.snapshot;
+        if options.expected_plan.is_some_and(|expected| expected != plan.hash) {
+            return Err(Error::StalePlan);
+        }
+        check_mass_removal(&plan, files, options)?;
+        let mut report = RestoreReport {
+            safety: safety.snapshot,
+            safety_operation: safety.id,
+            after: safety.snapshot,
+            done: plan.actions.clone(),
+            kept: plan.kept.clone(),
+            not_checked: plan.not_checked.clone(),
+            left: Vec::new(),
+            recovered: self.recovered.clone(),
+            not_recorded: None,
+        };
+        if plan.units.is_empty() && plan.modes.is_empty() && plan.emptied.is_empty() {
+            if cause.always {
+                self.record_listed(cause, progress)?;
+            }
+            return Ok(report);
+        }
+        self.check_room(&plan)?;
+        // The journal holds the record too, so that an undo that was killed can be redone.
+        let rewinds = !cause.details.undone.is_empty() || cause.details.takes_back.is_some();
+        let record = rewinds.then(|| Record {
+            kind: cause.kind,
+            details: cause.details.clone(),
+            since: report.safety_operation.clone(),
+        });
+        let journal = self.work_tree.journal_path();
+        let applied = apply(
+            &self.root,
+            &self.store.objects,
+            &plan,
+            &journal,
+            (target, safety_snapshot, record),
+            self.context.options.threads.max(1),
+            &|dir, name, path| self.rescue(dir, name, path),
+        )?;
+        report.left = applied.left.iter().map(|path| crate::path::escape(path)).collect();
+        report.kept.extend(applied.without_special_bits.into_iter().map(|path| {
+            let reason = KeptReason::SpecialBitsDropped;
+            Kept { path: TreePath::from_scan(path), reason }
+        }));
+        if Defect::Escaping.is_made() {
+            crate::fs::private::overwrite(
+                &self.context.root.with_file_name("escaped"),
+                b"from here",
+            )?;
+        }
+        // The files are changed; failing to record that must not look like a failed restore.
+        let cause = Cause { placed: applied.placed, ..cause.clone() };
+        match self.record_listed(&cause, progress) {
+            Ok(tracked) => {
+                report.after = tracked.operation.snapshot;
+                if rewinds {
+                    Journal::remove(&journal)?;
+                }
+            }
+            Err(error) => report.not_recorded = Some(error.to_string()),
+        }
+        Ok(report)
+    }
+
+    /// Records a file that another process wrote during the swap, under `path`.
+    pub(crate) fn rescue(
+        &self,
+        dir: &crate::fs::Dir,
+        name: &[u8],
+        path: &[u8],
+    ) -> Result<(), Error> {
+        let moved = || Error::Moved { path: TreePath::from_scan(path.to_vec()) };
+        let last = self.work_tree.last(&self.store)?.ok_or_else(moved)?;
+        let pack = PackWriter::new(&self.store.objects_dir());
+        let keep = StoreKeep::new(&self.store, &pack);
+        let kind = dir.stat(name)?.ok_or_else(moved)?.kind;
+        let ReadOutcome::Read { stat, id, .. } = crate::scan::read_entry(dir, name, kind, &keep)?
+        else {
+            return Err(moved());
+        };
+        let kind = entry_kind(&stat).ok_or_else(moved)?;
+        let changes = BTreeMap::from([(path.to_vec(), Some((kind, id)))]);
+        let tree = edit_tree(&self.store.objects, &pack, last.snapshot, &changes)?;
+        let new = NewOperation {
+            kind: OperationKind::Outside,
+            snapshot: tree,
+            meta: last.meta.clone(),
+            details: Details::default(),
+            companion: None,
+        };
+        self.work_tree.append(&self.store, pack, Some(&last), new).map(drop)
+    }
+
+    /// Checks that every blob is there and that the new files fit beside the old ones.
+    fn check_room(&self, plan: &Plan) -> Result<(), Error> {
+        let mut needed = 0;
+        for id in plan.blobs() {
+            match self.store.objects.header(&id)? {
+                Some((_, bytes)) => needed += bytes,
+                None => return Err(Error::Damaged { id, why: "it is missing".into() }),
+            }
+        }
+        let free = free_bytes(&self.context.root)?;
+        if needed > free {
+            let path = self.context.root.clone();
+            return Err(Error::NoSpace { path, needed_bytes: needed, free_bytes: free });
+        }
+        Ok(())
+    }
+}
+
+/// Returns the files that a plan removes and all files, if it removes an unusual share.
+pub(super) fn mass_removal(plan: &Plan, files: u64) -> Option<(u64, u64)> {
+    let removed = plan.removed_files() as u64;
+    let is_unusual = removed >= 50 || (removed >= 10 && removed * 5 > files);
+    is_unusual.then_some((removed, files))
+}
+
+/// Refuses to remove so much that a mistake is more likely than a wish.
+pub(crate) fn check_mass_removal(
+    plan: &Plan,
+    files: u64,
+    options: &RestoreOptions,
+) -> Result<(), Error> {
+    match mass_removal(plan, files).filter(|_| !options.allow_mass_removal) {
+        Some((removed, files)) => Err(Error::MassChange { removed, files }),
+        None => Ok(()),
+    }
+}

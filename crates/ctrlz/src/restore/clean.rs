@@ -1,0 +1,274 @@
+//! Removes what a restore replaced, and closes its journal.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::error::Error;
+use crate::fs::{Dir, FileError, FileKind};
+use crate::path::{PathText, join, split};
+
+use super::apply::{Applied, Rescue};
+use super::journal::{Journal, Phase, Renamed, Thing, UnitRecord};
+use super::modes::{change_mode, close_dirs};
+use super::place::{Near, Place, for_each_unit, is_as_recorded, leaf_is, place};
+use super::stage::Flush;
+
+/// Removes what lies under a unit's temporary name; what is in no snapshot yet is saved first.
+pub(super) fn discard(
+    dir: &Dir,
+    path: &[u8],
+    unit: &UnitRecord,
+    rescue: Rescue<'_>,
+) -> Result<(), Error> {
+    let temporary = unit.temporary.as_bytes();
+    let Some(stat) = dir.stat(temporary)? else { return Ok(()) };
+    // Without a record it is something that we had begun to write.
+    if unit.has_new && unit.staged.is_none() {
+        return remove_own(dir, temporary);
+    }
+    for thing in [&unit.staged, &unit.old].into_iter().flatten() {
+        match thing {
+            Thing::Dir { inode, .. } if stat.inode == *inode => {
+                return remove_known(dir, temporary, thing);
+            }
+            Thing::Dir { .. } => (),
+            Thing::Leaf(_) => {
+                if is_as_recorded(dir, temporary, thing, Renamed::Perhaps)? {
+                    return Ok(dir.remove_file(temporary)?);
+                }
+            }
+        }
+    }
+    // Another process wrote it during the swap.
+    rescue(dir, temporary, path)?;
+    Ok(dir.remove_file(temporary)?)
+}
+
+/// Removes the file that a unit replaced, if it is exactly what the safety snapshot holds; whether
+/// it did.
+pub(super) fn remove_recorded_leaf(near: &mut Near<'_>, unit: &UnitRecord) -> Result<bool, Error> {
+    let Some(old @ Thing::Leaf(_)) = &unit.old else { return Ok(false) };
+    let Place { dir, .. } = place(near, &unit.path)?;
+    let temporary = unit.temporary.as_bytes();
+    if !is_as_recorded(dir, temporary, old, Renamed::Perhaps)? {
+        return Ok(false);
+    }
+    dir.remove_file(temporary)?;
+    Ok(true)
+}
+
+/// Removes a directory's recorded content, and the directory if nothing else is in it.
+pub(super) fn remove_known(dir: &Dir, name: &[u8], thing: &Thing) -> Result<(), Error> {
+    let Thing::Dir { files, dirs, .. } = thing else { return Ok(()) };
+    let top = dir.open_below(name)?;
+    let mut dirs: Vec<Vec<u8>> = dirs.iter().cloned().map(PathText::into_bytes).collect();
+    dirs.sort_unstable();
+    for path in std::iter::once(&Vec::new()).chain(&dirs) {
+        match top.open_below(path) {
+            // It goes anyway, and without write permission nothing in it could.
+            Ok(inside) => drop(inside.set_mode_of_dir(0o700)),
+            Err(error) if is_elsewhere(&error) => (),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    for (file, record) in files {
+        let file = file.clone().into_bytes();
+        let (parent, name) = split(&file);
+        let inside = match top.open_below(parent) {
+            Ok(inside) => inside,
+            Err(error) if is_elsewhere(&error) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        let Some(stat) = inside.stat(name)? else { continue };
+        if leaf_is(&inside, name, record, &stat, Renamed::No)? {
+            inside.remove_file(name)?;
+        }
+    }
+    for path in dirs.iter().rev() {
+        let (parent, name) = split(path);
+        match top.open_below(parent) {
+            Ok(parent) => ignore_not_empty(parent.remove_dir(name))?,
+            Err(error) if is_elsewhere(&error) => (),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(ignore_not_empty(dir.remove_dir(name))?)
+}
+
+/// Removes something that only we know the name of and only we have put content into.
+pub(super) fn remove_own(dir: &Dir, name: &[u8]) -> Result<(), Error> {
+    match dir.stat(name)? {
+        None => return Ok(()),
+        Some(stat) if stat.kind != FileKind::Dir => return Ok(dir.remove_file(name)?),
+        Some(_) => (),
+    }
+    let top = dir.open_below(name)?;
+    let mut waiting = vec![Vec::new()];
+    let mut dirs = Vec::new();
+    while let Some(path) = waiting.pop() {
+        let inside = top.open_below(&path)?;
+        // A staged directory may already have got permissions that forbid changing it.
+        inside.set_mode_of_dir(0o700)?;
+        for name in inside.names()? {
+            match inside.stat(&name)? {
+                Some(stat) if stat.kind == FileKind::Dir => waiting.push(join(&path, &name)),
+                Some(_) => inside.remove_file(&name)?,
+                None => (),
+            }
+        }
+        dirs.push(path);
+    }
+    for path in dirs.iter().rev().filter(|path| !path.is_empty()) {
+        let (parent, name) = split(path);
+        top.open_below(parent)?.remove_dir(name)?;
+    }
+    Ok(dir.remove_dir(name)?)
+}
+
+/// The reaction to a replaced file that cannot be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OnFailure {
+    /// Leave the journal, so that the next command tries again.
+    Stop,
+    /// That was the next command: tell where it lies and close the journal.
+    GoOn,
+}
+
+/// Makes the swap durable, removes what it replaced, and closes the journal.
+pub(super) fn finish(
+    root: &Dir,
+    journal: &Journal,
+    path: &Path,
+    (flush, on_failure): (Flush, OnFailure),
+    threads: usize,
+    rescue: Rescue<'_>,
+) -> Result<Applied, Error> {
+    sync_all(root, journal, flush)?;
+    let mut applied = Applied::default();
+    // What is as it was recorded goes at once, on all threads. What is not, or could not be
+    // removed, is looked at again below, where it can be saved or told.
+    let left = for_each_unit(root, threads, &journal.units, |near, unit| {
+        Ok((!remove_recorded_leaf(near, unit).unwrap_or(false)).then_some(unit))
+    })?;
+    let mut near = Near::of(root);
+    for unit in left.into_iter().flatten() {
+        match remove_old(&mut near, unit, rescue) {
+            Ok(None) => (),
+            Ok(Some(left)) => applied.left.push(left),
+            Err(error) if on_failure == OnFailure::Stop => return Err(error),
+            Err(_) => {
+                let path = unit.path.clone().into_bytes();
+                applied.left.push(join(split(&path).0, unit.temporary.as_bytes()));
+            }
+        }
+    }
+    applied.left.sort_unstable();
+    for emptied in &journal.emptied {
+        let dir = emptied.clone().into_bytes();
+        match remove_if_empty(root, &dir) {
+            Ok(()) => (),
+            Err(error) if on_failure == OnFailure::Stop && !is_refusal(&error) => {
+                return Err(error.into());
+            }
+            Err(_) => applied.left.push(dir),
+        }
+    }
+    close_dirs(root, journal);
+    // Last, because a directory may become read-only.
+    for change in journal.modes.iter().filter(|change| change.is_dir) {
+        match change_mode(root, change, change.from, change.to) {
+            Ok(()) => (),
+            Err(Error::Moved { .. }) => applied.kept.push(change.path.clone().into_bytes()),
+            Err(error) if on_failure == OnFailure::Stop => return Err(error),
+            Err(_) => applied.kept.push(change.path.clone().into_bytes()),
+        }
+    }
+    // The removals must not come undone after the journal is gone.
+    sync_all(root, journal, flush)?;
+    match &journal.record {
+        Some(_) => Journal { phase: Phase::Recording, ..journal.clone() }.save(path)?,
+        None => Journal::remove(path)?,
+    }
+    Ok(applied)
+}
+
+/// Whether trying again would give the same answer.
+pub(super) fn is_refusal(error: &FileError) -> bool {
+    use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+    [PermissionDenied, ReadOnlyFilesystem].contains(&error.kind())
+}
+
+pub(super) fn sync_all(root: &Dir, journal: &Journal, flush: Flush) -> Result<(), Error> {
+    match flush {
+        Flush::Each => sync_places(root, journal),
+        Flush::Later => Ok(root.sync_file_system()?),
+    }
+}
+
+pub(super) fn sync_places(root: &Dir, journal: &Journal) -> Result<(), Error> {
+    let parents: BTreeSet<Vec<u8>> = journal
+        .units
+        .iter()
+        .map(|unit| split(&unit.path.clone().into_bytes()).0.to_vec())
+        .collect();
+    for parent in parents {
+        match root.open_below(&parent) {
+            Ok(dir) => dir.sync()?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => (),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Removes what a unit replaced; tells where it lies if that is not possible.
+pub(super) fn remove_old(
+    near: &mut Near<'_>,
+    unit: &UnitRecord,
+    rescue: Rescue<'_>,
+) -> Result<Option<Vec<u8>>, Error> {
+    let Place { dir, path, .. } = match place(near, &unit.path) {
+        Ok(place) => place,
+        Err(error) if is_elsewhere(&error) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    match discard(dir, &path, unit, rescue) {
+        Ok(()) => (),
+        // It changes all the time, or is a special file.
+        Err(Error::Moved { .. }) => (),
+        Err(error) => return Err(error),
+    }
+    let left = dir.stat(unit.temporary.as_bytes())?.is_some();
+    Ok(left.then(|| join(split(&path).0, unit.temporary.as_bytes())))
+}
+
+/// Removes a directory if nothing is in it.
+pub(super) fn remove_if_empty(root: &Dir, path: &[u8]) -> Result<(), FileError> {
+    let (parent, name) = split(path);
+    match root.open_below(parent) {
+        Ok(parent) => ignore_not_empty(parent.remove_dir(name)),
+        // Whatever stands there now is not a directory that we emptied.
+        Err(error) if is_elsewhere(&error) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a directory is gone, or something else stands in its place.
+pub(super) fn is_elsewhere(error: &FileError) -> bool {
+    use std::io::ErrorKind::{NotADirectory, NotFound};
+    [NotADirectory, NotFound].contains(&error.kind())
+        || rustix::io::Errno::from_io_error(&error.source) == Some(rustix::io::Errno::LOOP)
+}
+
+pub(super) fn ignore_not_empty(removed: Result<(), FileError>) -> Result<(), FileError> {
+    use std::io::ErrorKind::{DirectoryNotEmpty, NotADirectory, NotFound, ResourceBusy};
+    match removed {
+        Err(error)
+            if [DirectoryNotEmpty, NotADirectory, NotFound, ResourceBusy]
+                .contains(&error.kind()) =>
+        {
+            Ok(())
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,310 @@
+//! Requests: the changes from the present state to a recorded one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::compare::{Change, Entry, Now, NowAt, Trees, changes, changes_by};
+use crate::error::Error;
+use crate::fs::MODE_BITS;
+use crate::git::{EntryKind, ObjectId};
+use crate::hold::Hold;
+use crate::log::Meta;
+use crate::path::{TreePath, dirs_above, is_asked_for};
+use crate::record::{Cause, Recorded};
+use crate::scan::Progress;
+
+use super::absence::{Absence, is_dir_of};
+use super::plan::{Kept, KeptReason, ModeChange, Request, Wanted};
+use super::report::{OnUse, RestoreOptions};
+use super::safety::{Planning, Prepared, SaveIgnored};
+use super::units::Source;
+
+/// A point that was found in the store.
+pub(crate) struct Target {
+    pub(crate) hash: ObjectId,
+    pub(crate) meta: Option<Arc<Meta>>,
+}
+
+impl Hold {
+    /// Plans to restore a state.
+    pub(crate) fn prepare_restore(
+        &self,
+        target: &Target,
+        options: &RestoreOptions,
+        progress: &Progress,
+    ) -> Result<Prepared, Error> {
+        let store = &self.store;
+        let Target { hash, meta } = target;
+        let tracked = self.track_before(progress)?;
+        let mut absence = Absence::of(store, *hash)?;
+        let modes = Modes::of(meta.as_deref());
+        let mut request = request_with(meta.as_deref());
+        let (threads, now) = (self.context.options.threads, &tracked.operation.snapshot);
+        let trees = Trees::new(&store.objects);
+        for change in changes_by(threads, &store.objects, now, hash)? {
+            if !is_asked_for(&change.path, &options.paths) {
+                continue;
+            }
+            if change.after.is_none() && gives_way(&trees, hash, &change.path)? {
+                request.wanted.insert(change.path.as_bytes().to_vec(), Wanted::Absent);
+                continue;
+            }
+            match change.after {
+                Some(entry) => want(&mut request, &modes, &change, entry),
+                None if !options.exact => {
+                    let Change { path, .. } = change;
+                    request.kept.push(Kept { path, reason: KeptReason::CreatedSince });
+                }
+                None => match absence.doubt(&change.path)? {
+                    Some(reason) => request.kept.push(Kept { path: change.path, reason }),
+                    None => {
+                        request.wanted.insert(change.path.as_bytes().to_vec(), Wanted::Absent);
+                    }
+                },
+            }
+        }
+        if let Some(meta) = meta.as_deref() {
+            want_dirs(&mut request, meta, options);
+            want_modes(&mut request, self, &tracked, meta, hash, options)?;
+        }
+        if options.exact {
+            empty_out(&mut request, self, &tracked, hash, meta.as_deref(), options)?;
+            // An ignored directory is not entered, so that nothing says whether it was there.
+            for dir in request.emptied.clone() {
+                if absence.doubts_dir(&dir)? {
+                    request.emptied.remove(&dir);
+                }
+            }
+        }
+        let source = Source::of(self, *hash, Absence::of(store, *hash)?, meta.as_deref());
+        let how = Planning { ignored: SaveIgnored::InTheSnapshot, in_use: options.in_use };
+        self.plan_from(&tracked, request, vec![source], how)
+    }
+
+    /// Plans to take files back to their states in snapshots.
+    pub(crate) fn prepare_revert(
+        &self,
+        wanted: &BTreeMap<TreePath, ObjectId>,
+        in_use: OnUse,
+        progress: &Progress,
+    ) -> Result<Prepared, Error> {
+        let store = &self.store;
+        let tracked = self.track_before(progress)?;
+        let mut sources: BTreeMap<ObjectId, (Absence<'_>, Option<Arc<Meta>>)> = BTreeMap::new();
+        for hash in wanted.values() {
+            if !sources.contains_key(hash) {
+                let absence = Absence::of(store, *hash)?;
+                let head = Some(tracked.operation.commit);
+                let meta = absence.meta_for(self.work_tree.id(), head);
+                sources.insert(*hash, (absence, meta));
+            }
+        }
+        let metas: BTreeMap<ObjectId, Option<Arc<Meta>>> =
+            sources.iter().map(|(hash, (_, meta))| (*hash, meta.clone())).collect();
+        let modes: BTreeMap<ObjectId, Modes<'_>> =
+            metas.iter().map(|(hash, meta)| (*hash, Modes::of(meta.as_deref()))).collect();
+        let mut request = request_with(None);
+        let trees = Trees::new(&store.objects);
+        for (path, hash) in wanted {
+            let (Some((absence, meta)), Some(modes)) = (sources.get_mut(hash), modes.get(hash))
+            else {
+                continue;
+            };
+            for dir in dirs_above(path.as_bytes()) {
+                // Patches are in order of preference, so the first snapshot decides.
+                request.dir_modes.entry(dir.to_vec()).or_insert_with(|| modes.of_dir(dir));
+            }
+            let before = trees.find(&tracked.operation.snapshot, path)?;
+            match trees.find(hash, path)? {
+                Some(entry) if !entry.kind.is_tree() => {
+                    let change = Change { path: path.clone(), before, after: Some(entry) };
+                    want(&mut request, modes, &change, entry);
+                }
+                // A directory then: its files are named themselves, the path was no file.
+                Some(_) => drop(request.wanted.insert(path.as_bytes().to_vec(), Wanted::Absent)),
+                None => match absence.doubt(path)? {
+                    Some(reason) => request.kept.push(Kept { path: path.clone(), reason }),
+                    None => {
+                        request.wanted.insert(path.as_bytes().to_vec(), Wanted::Absent);
+                        for dir in dirs_above(path.as_bytes()) {
+                            if !is_dir_of(&trees, hash, meta.as_deref(), dir)? {
+                                request.emptied.insert(dir.to_vec());
+                            }
+                        }
+                    }
+                },
+            }
+        }
+        let sources = sources
+            .into_iter()
+            .map(|(hash, (absence, meta))| Source::of(self, hash, absence, meta.as_deref()));
+        let how = Planning { ignored: SaveIgnored::InTheSnapshot, in_use };
+        self.plan_from(&tracked, request, sources.collect(), how)
+    }
+
+    fn track_before(&self, progress: &Progress) -> Result<Recorded, Error> {
+        self.record_listed(&Cause::before_change(), progress)
+    }
+}
+
+/// Permissions as a snapshot's newest record has them.
+pub(crate) struct Modes<'a> {
+    meta: Option<&'a Meta>,
+    listed: std::collections::HashMap<Vec<u8>, u32>,
+}
+
+impl Modes<'_> {
+    pub(crate) fn of(meta: Option<&Meta>) -> Modes<'_> {
+        Modes { meta, listed: meta.map(Meta::mode_map).unwrap_or_default() }
+    }
+
+    /// The set-user-id, set-group-id and sticky bits of a path that has `present` permissions, if
+    /// the snapshot does not record them: they stay.
+    pub(crate) fn unrecorded(&self, present: u32) -> u32 {
+        self.meta.map_or(present & 0o7000, |meta| meta.unrecorded_bits(present))
+    }
+
+    fn of_dir(&self, path: &[u8]) -> u32 {
+        let common = self.meta.map_or(0o755, |meta| meta.common.dir);
+        self.listed.get(path).copied().unwrap_or(common)
+    }
+
+    pub(crate) fn of_file(&self, path: &[u8], kind: EntryKind) -> u32 {
+        let plain = if kind == EntryKind::Executable { 0o755 } else { 0o644 };
+        match self.meta {
+            Some(meta) => {
+                self.listed.get(path).copied().unwrap_or_else(|| meta.common.of_file(plain))
+            }
+            None => plain,
+        }
+    }
+}
+
+fn request_with(meta: Option<&Meta>) -> Request {
+    Request {
+        common_dir_mode: meta.map_or(0o755, |meta| meta.common.dir),
+        dir_modes: meta.map(|meta| meta.mode_map().into_iter().collect()).unwrap_or_default(),
+        ..Request::default()
+    }
+}
+
+fn want(request: &mut Request, modes: &Modes<'_>, change: &Change, entry: Entry) {
+    let path = change.path.as_bytes();
+    let mode = modes.of_file(path, entry.kind);
+    request.wanted.insert(path.to_vec(), Wanted::Entry { entry, mode });
+}
+
+/// Whether a file stands where the snapshot has a directory, or below a path where it has a file.
+fn gives_way(trees: &Trees<'_>, hash: &ObjectId, path: &TreePath) -> Result<bool, Error> {
+    if trees.find(hash, path)?.is_some_and(|entry| entry.kind.is_tree()) {
+        return Ok(true);
+    }
+    for above in dirs_above(path.as_bytes()) {
+        let found = trees.find(hash, &TreePath::from_scan(above.to_vec()))?;
+        if found.is_some_and(|entry| !entry.kind.is_tree()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Empty directories of the snapshot that are to exist again.
+fn want_dirs(request: &mut Request, meta: &Meta, options: &RestoreOptions) {
+    let modes = meta.mode_map();
+    for dir in &meta.empty_dirs {
+        if is_asked_for(dir, &options.paths) {
+            let mode = modes.get(dir.as_bytes()).copied().unwrap_or(meta.common.dir);
+            request.dirs.insert(dir.as_bytes().to_vec(), mode);
+        }
+    }
+}
+
+/// Permissions that changed where the content did not.
+fn want_modes(
+    request: &mut Request,
+    hold: &Hold,
+    tracked: &Recorded,
+    then: &Meta,
+    hash: &ObjectId,
+    options: &RestoreOptions,
+) -> Result<(), Error> {
+    let now_meta = &tracked.operation.meta;
+    if now_meta.common == then.common && now_meta.modes == then.modes {
+        return Ok(());
+    }
+    let objects = &hold.store.objects;
+    let modes = Modes::of(Some(then));
+    let trees = Trees::new(objects);
+    let now = Now::of(&tracked.listing);
+    let paths: BTreeSet<Vec<u8>> = if now_meta.common == then.common {
+        let both = now_meta.modes.iter().chain(&then.modes);
+        both.map(|(path, _)| path.clone().into_bytes()).collect()
+    } else {
+        let all = changes(objects, &ObjectId::EMPTY_TREE, hash)?;
+        let files = all.into_iter().map(|change| change.path.as_bytes().to_vec());
+        let dirs = tracked.listing.dirs.iter().map(|dir| dir.path.clone());
+        files.chain(dirs.filter(|dir| !dir.is_empty())).collect()
+    };
+    for bytes in paths {
+        let Ok(path) = TreePath::parse(&bytes) else { continue };
+        if !is_asked_for(&path, &options.paths) {
+            continue;
+        }
+        match (now.at(&bytes), trees.find(hash, &path)?) {
+            (NowAt::File { stat, entry: there, .. }, Some(entry))
+                if there == entry && entry.kind.is_file() =>
+            {
+                let from = stat.mode & MODE_BITS;
+                let to = modes.of_file(&bytes, entry.kind) | modes.unrecorded(from);
+                if from != to {
+                    request.modes.push(ModeChange { path: bytes, from, to, is_dir: false });
+                }
+            }
+            (NowAt::Dir, there) if is_dir_then(there, then, &path) => {
+                let to = modes.listed.get(&bytes).copied().unwrap_or(then.common.dir);
+                if let Some(from) = now.dir_mode(&bytes)
+                    && let to = to | modes.unrecorded(from)
+                    && from != to
+                {
+                    request.modes.push(ModeChange { path: bytes, from, to, is_dir: true });
+                }
+            }
+            _ => (),
+        }
+    }
+    Ok(())
+}
+
+/// Whether a path was a directory: one with files, or an empty one.
+fn is_dir_then(entry: Option<Entry>, meta: &Meta, path: &TreePath) -> bool {
+    let is_empty = || meta.empty_dirs.iter().any(|empty| empty.is_within(path));
+    entry.map_or_else(is_empty, |entry| entry.kind.is_tree())
+}
+
+/// Directories that the snapshot does not have, to be removed if nothing is left in them.
+fn empty_out(
+    request: &mut Request,
+    hold: &Hold,
+    tracked: &Recorded,
+    hash: &ObjectId,
+    meta: Option<&Meta>,
+    options: &RestoreOptions,
+) -> Result<(), Error> {
+    if meta.is_none() {
+        return Ok(());
+    }
+    let now_empty = tracked.operation.meta.empty_dirs.iter().map(|dir| dir.as_bytes().to_vec());
+    let trees = Trees::new(&hold.store.objects);
+    let mut candidates: BTreeSet<Vec<u8>> = now_empty.collect();
+    let absent = request.wanted.iter().filter(|(_, wanted)| **wanted == Wanted::Absent);
+    for path in absent.map(|(path, _)| path).chain(&candidates.clone()) {
+        candidates.extend(dirs_above(path).map(<[u8]>::to_vec));
+    }
+    for dir in candidates {
+        let asked = is_asked_for(&TreePath::from_scan(dir.clone()), &options.paths);
+        if asked && !is_dir_of(&trees, hash, meta, &dir)? {
+            request.emptied.insert(dir);
+        }
+    }
+    Ok(())
+}

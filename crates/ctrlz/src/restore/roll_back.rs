@@ -1,0 +1,196 @@
+//! Rolls an interrupted or failed restore back, or forward.
+
+use std::path::Path;
+
+use crate::error::Error;
+use crate::fs::Dir;
+
+use super::apply::{Applied, Rescue};
+use super::clean::{OnFailure, discard, finish, sync_places};
+use super::journal::{Journal, Phase, Renamed, Thing, UnitRecord};
+use super::modes::{change_mode, close_dirs, open_dirs};
+use super::place::{Near, Place, is_as_recorded, place};
+use super::stage::Flush;
+
+/// Puts everything back that was changed, and removes what was staged.
+pub(super) fn roll_back(
+    root: &Dir,
+    journal: &mut Journal,
+    path: &Path,
+    rescue: Rescue<'_>,
+    cause: Error,
+) -> Error {
+    let mut undone = || -> Result<(), Error> {
+        if journal.phase == Phase::Swapping {
+            // Killed from here on, the next command must not roll forward again.
+            journal.phase = Phase::RollingBack;
+            journal.save(path)?;
+        }
+        undo_all(root, journal, path, OnFailure::Stop, rescue).map(drop)
+    };
+    match undone() {
+        Ok(()) => Error::RolledBack { cause: Box::new(cause) },
+        Err(_) => Error::Interrupted { cause: Box::new(cause) },
+    }
+}
+
+/// Rolls a journal back. Returns the paths that were changed meanwhile, which are left alone.
+pub(super) fn undo_all(
+    root: &Dir,
+    journal: &Journal,
+    path: &Path,
+    on_failure: OnFailure,
+    rescue: Rescue<'_>,
+) -> Result<Vec<Vec<u8>>, Error> {
+    let mut kept = Vec::new();
+    let mut failure = None;
+    // Without permission, the paths below are kept.
+    drop(open_dirs(root, journal));
+    // Modes of directories change last, so that none has changed yet.
+    for change in journal.modes.iter().rev().filter(|change| !change.is_dir) {
+        // Errors are ignored: it was not changed yet, or by another process.
+        drop(change_mode(root, change, change.to, change.from));
+    }
+    let mut near = Near::of(root);
+    for unit in journal.units.iter().rev() {
+        match undo_steadily(&mut near, unit, rescue) {
+            Ok(true) => (),
+            Ok(false) | Err(Error::Moved { .. }) => kept.push(unit.path.clone().into_bytes()),
+            Err(error) => {
+                kept.push(unit.path.clone().into_bytes());
+                failure.get_or_insert(error);
+            }
+        }
+    }
+    // A path that could not be put back must not be called put back: the next command tries again.
+    if let Some(error) = failure
+        && on_failure == OnFailure::Stop
+    {
+        return Err(error);
+    }
+    close_dirs(root, journal);
+    sync_places(root, journal)?;
+    Journal::remove(path)?;
+    Ok(kept)
+}
+
+/// Calls [`undo_unit`] again if another process interferes.
+pub(super) fn undo_steadily(
+    near: &mut Near<'_>,
+    unit: &UnitRecord,
+    rescue: Rescue<'_>,
+) -> Result<bool, Error> {
+    use std::io::ErrorKind::{AlreadyExists, NotFound};
+    const MAX_TRIES: usize = 10;
+    for _ in 1..MAX_TRIES {
+        match undo_unit(near, unit, rescue) {
+            Err(Error::File(error)) if [AlreadyExists, NotFound].contains(&error.kind()) => (),
+            other => return other,
+        }
+    }
+    undo_unit(near, unit, rescue)
+}
+
+/// Puts one path back if it is in its new state; whether it is in its old one.
+///
+/// A file that another process has put there is left alone; the safety snapshot has the old
+/// content.
+pub(super) fn undo_unit(
+    near: &mut Near<'_>,
+    unit: &UnitRecord,
+    rescue: Rescue<'_>,
+) -> Result<bool, Error> {
+    let Place { dir, name, path } = place(near, &unit.path)?;
+    let temporary = unit.temporary.as_bytes();
+    let is = |name: &[u8], thing: &Option<Thing>| match thing {
+        Some(thing) => is_as_recorded(dir, name, thing, Renamed::Perhaps),
+        None => Ok(dir.stat(name)?.is_none()),
+    };
+    let new_is_here = unit.has_new && unit.staged.is_some() && is(&name, &unit.staged)?;
+    // Also if it is not what was saved: then somebody wrote it just before the swap, and it belongs
+    // where it was.
+    let old_is_there = unit.old.is_some() && dir.stat(temporary)?.is_some();
+    match (&unit.old, unit.has_new) {
+        (None, true) if new_is_here => dir.rename_new(&name, temporary)?,
+        (Some(_), true) if new_is_here && old_is_there => dir.exchange(temporary, &name)?,
+        (Some(_), false) if old_is_there && dir.stat(&name)?.is_none() => {
+            dir.rename_new(temporary, &name)?;
+        }
+        _ => (),
+    }
+    let is_back = is(&name, &unit.old)?;
+    discard(dir, &path, unit, rescue)?;
+    Ok(is_back)
+}
+
+/// Finishes a restore that was cut off: back if nothing had changed yet, forward otherwise.
+///
+/// Nothing that happened to single paths since can stop it: what is no longer as it was stays as it
+/// is and is told.
+pub(crate) fn recover(
+    root: &Dir,
+    journal: &Journal,
+    path: &Path,
+    rescue: Rescue<'_>,
+) -> Result<Applied, Error> {
+    match journal.phase {
+        Phase::Staging | Phase::RollingBack => {
+            let kept = undo_all(root, journal, path, OnFailure::GoOn, rescue)?;
+            let kept = if journal.phase == Phase::Staging { Vec::new() } else { kept };
+            Ok(Applied { kept, ..Applied::default() })
+        }
+        Phase::Recording => Ok(Applied::default()),
+        Phase::Swapping => {
+            let mut kept = Vec::new();
+            // Without permission, the paths below are kept and reported.
+            drop(open_dirs(root, journal));
+            let mut near = Near::of(root);
+            for unit in &journal.units {
+                if !roll_forward(&mut near, unit, rescue).unwrap_or(false) {
+                    kept.push(unit.path.clone().into_bytes());
+                }
+            }
+            for change in journal.modes.iter().filter(|change| !change.is_dir) {
+                if change_mode(root, change, change.from, change.to).is_err() {
+                    kept.push(change.path.clone().into_bytes());
+                }
+            }
+            let how = (Flush::Later, OnFailure::GoOn);
+            let applied = finish(root, journal, path, how, 1, rescue)?;
+            kept.extend(applied.kept);
+            Ok(Applied { kept, ..applied })
+        }
+    }
+}
+
+/// Brings a path to its new state unless it was changed since the crash. Returns whether it is
+/// there.
+fn roll_forward(near: &mut Near<'_>, unit: &UnitRecord, rescue: Rescue<'_>) -> Result<bool, Error> {
+    let Place { dir, name, path } = place(near, &unit.path)?;
+    let temporary = unit.temporary.as_bytes();
+    let is = |name: &[u8], thing: &Option<Thing>| match thing {
+        Some(thing) => is_as_recorded(dir, name, thing, Renamed::Perhaps),
+        None => Ok(dir.stat(name)?.is_none()),
+    };
+    if unit.has_new && is(&name, &unit.staged)? {
+        return Ok(true);
+    }
+    let untouched = is(&name, &unit.old)?;
+    let staged_waits = unit.has_new && unit.staged.is_some() && is(temporary, &unit.staged)?;
+    match (&unit.old, unit.has_new) {
+        (None, true) if untouched && staged_waits => dir.rename_new(temporary, &name)?,
+        (Some(_), true) if untouched && staged_waits => dir.exchange(temporary, &name)?,
+        (Some(_), false) if untouched && dir.stat(temporary)?.is_none() => {
+            dir.rename_new(&name, temporary)?;
+        }
+        // Removed before the crash or since.
+        (Some(_), false) if dir.stat(&name)?.is_none() => (),
+        (None, false) => (),
+        _ => {
+            // Somebody wrote here after the crash. Their bytes stay; ours are in the store.
+            discard(dir, &path, unit, rescue)?;
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

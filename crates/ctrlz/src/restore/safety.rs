@@ -1,0 +1,368 @@
+//! The safety snapshot: everything that a plan overwrites or removes is saved first, or left alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::compare::{Entry, Now, NowAt, find};
+use crate::defect::Defect;
+use crate::error::Error;
+use crate::fs::{FileKind, MODE_BITS};
+use crate::hold::Hold;
+use crate::log::{Details, NewOperation, Operation, OperationKind, read_companion};
+use crate::pack::PackWriter;
+use crate::path::{TreePath, dirs_above, is_within};
+use crate::record::{Recorded, StoreKeep, capture, look};
+use crate::scan::{EntryStat, ReadOutcome, is_store_at};
+use crate::store::{TreeChange, edit_tree};
+
+use super::carry_out::mass_removal;
+use super::plan::{Action, Kept, KeptReason, Plan, Request, Wanted, plan};
+use super::report::OnUse;
+use super::units::Source;
+
+/// Where an ignored file is saved before it is overwritten or removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SaveIgnored {
+    /// In the safety snapshot itself: restoring that brings it back.
+    InTheSnapshot,
+    /// In its companion, if it is there already: it is private, and redo knows it.
+    Beside,
+}
+
+/// Options for turning a request into a plan.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Planning {
+    pub(crate) ignored: SaveIgnored,
+    pub(crate) in_use: OnUse,
+}
+
+/// Files that were captured although the rules leave them out.
+pub(super) type Forced = BTreeMap<Vec<u8>, (EntryStat, Entry)>;
+
+/// A plan with its safety snapshot.
+pub(crate) struct Prepared {
+    pub(crate) plan: Plan,
+    pub(super) safety: Operation,
+    pub(super) files: u64,
+}
+
+impl Hold {
+    /// Saves what would be overwritten and is in no snapshot yet, then plans.
+    pub(crate) fn plan_from(
+        &self,
+        tracked: &Recorded,
+        mut request: Request,
+        mut sources: Vec<Source<'_>>,
+        how: Planning,
+    ) -> Result<Prepared, Error> {
+        let Planning { ignored, in_use } = how;
+        self.leave_stores_alone(tracked, &mut request);
+        leave_unreadable_alone(tracked, &mut request);
+        leave_read_only_alone(self, &mut request);
+        self.keep_together(tracked, &mut request, &mut sources, in_use)?;
+        let (forced, dirs) = self.save_unsaved(tracked, &mut request)?;
+        let safety = match ignored {
+            SaveIgnored::InTheSnapshot => self.record_forced(tracked, &forced)?,
+            SaveIgnored::Beside => {
+                let unkept = not_kept(self, tracked, &forced)?;
+                self.record_forced(tracked, &unkept)?
+            }
+        };
+        let files = tracked.snapshot.files + forced.len() as u64;
+        let now = Now { listing: &tracked.listing, forced, dirs };
+        for dir in request.emptied.iter().filter(|dir| now.dir(dir).is_none()) {
+            let names = self.root.open_below(dir).and_then(|dir| dir.names());
+            // A directory that cannot be read is not removed either.
+            request.unlisted.extend(names.ok().map(|names| (dir.clone(), names)));
+        }
+        let mut plan = plan(&now, &request);
+        note_other_names(self, &now, &mut plan);
+        plan.replaces_used = in_use == OnUse::Replace;
+        plan.mass_removal = mass_removal(&plan, files);
+        Ok(Prepared { plan, safety, files })
+    }
+
+    /// Removes stores and the user's repository from the request.
+    ///
+    /// Snapshots of 0.1.0 may hold the files of another store. Each such store is reported once.
+    fn leave_stores_alone(&self, tracked: &Recorded, request: &mut Request) {
+        let forbidden = self.forbidden();
+        let stores = stores_named_by(self, tracked, request);
+        let own = |path: &[u8]| forbidden.iter().any(|dir| is_within(path, dir));
+        let store = |path: &[u8]| stores.iter().find(|dir| is_within(path, dir));
+        let ours = |path: &[u8]| own(path) || store(path).is_some();
+        let named: Vec<Vec<u8>> =
+            request.wanted.keys().filter(|path| ours(path)).cloned().collect();
+        let mut kept = BTreeMap::new();
+        for path in named {
+            request.wanted.remove(&path);
+            let (path, why) = match store(&path) {
+                Some(dir) => (dir.clone(), "it is a ctrlz store, which is never changed"),
+                None => (path, "it belongs to a repository"),
+            };
+            kept.insert(path, why);
+        }
+        request.kept.extend(kept.into_iter().map(|(path, why)| {
+            let reason = KeptReason::CannotBeSaved { why: why.into() };
+            Kept { path: TreePath::from_scan(path), reason }
+        }));
+        request.dirs.retain(|path, _| !ours(path));
+        request.emptied.retain(|path| !ours(path));
+        request.modes.retain(|change| !ours(&change.path));
+    }
+
+    /// Captures every file that stands in the way of the request and that the rules leave out.
+    fn save_unsaved(
+        &self,
+        tracked: &Recorded,
+        request: &mut Request,
+    ) -> Result<(Forced, BTreeSet<Vec<u8>>), Error> {
+        let now = Now::of(&tracked.listing);
+        let mut dirs: BTreeSet<Vec<u8>> = BTreeSet::new();
+        let mut clear: BTreeSet<Vec<u8>> = BTreeSet::new();
+        let mut in_the_way: BTreeSet<Vec<u8>> = BTreeSet::new();
+        let mut unclear: BTreeMap<Vec<u8>, KeptReason> = BTreeMap::new();
+        let paths: Vec<Vec<u8>> =
+            request.wanted.keys().chain(request.dirs.keys()).cloned().collect();
+        for path in paths {
+            let whole = std::iter::once(path.as_slice());
+            for part in whole.chain(dirs_above(&path)) {
+                if clear.contains(part) {
+                    continue;
+                }
+                match self.stands_at(&now, part) {
+                    Standing::Saved => drop(clear.insert(part.to_vec())),
+                    Standing::Dir => {
+                        dirs.insert(part.to_vec());
+                        clear.insert(part.to_vec());
+                    }
+                    Standing::Unsaved => drop(in_the_way.insert(part.to_vec())),
+                    Standing::Blocked(reason) => drop(unclear.insert(path.clone(), reason)),
+                }
+            }
+        }
+        let mut forced = BTreeMap::new();
+        let pack = PackWriter::new(&self.store.objects_dir());
+        let keep = StoreKeep::new(&self.store, &pack);
+        for path in in_the_way {
+            let kind = look(&self.root, &path)?;
+            let outcome = match kind {
+                Some(kind) => capture(&self.root, &path, kind, &keep)?,
+                None => ReadOutcome::Gone,
+            };
+            match outcome {
+                ReadOutcome::Read { stat, id, .. } => {
+                    if let Some(kind) = crate::compare::entry_kind(&stat) {
+                        forced.insert(path, (stat, Entry { kind, id }));
+                    }
+                }
+                ReadOutcome::Gone => (),
+                ReadOutcome::Skip(reason) => {
+                    let reason = KeptReason::CannotBeSaved { why: reason.describe() };
+                    for wanted in request.wanted.keys().chain(request.dirs.keys()) {
+                        if crate::path::is_within(wanted, &path) {
+                            unclear.insert(wanted.clone(), reason.clone());
+                        }
+                    }
+                }
+            }
+        }
+        if !Defect::Unsaved.is_made() {
+            pack.publish()?;
+        }
+        self.store.objects.refresh()?;
+        leave_alone(request, unclear);
+        Ok((forced, dirs))
+    }
+
+    /// Whether what stands at `path` on disk is in the safety snapshot.
+    fn stands_at(&self, now: &Now<'_>, path: &[u8]) -> Standing {
+        if matches!(now.at(path), NowAt::File { .. }) {
+            return Standing::Saved;
+        }
+        let kind = match look(&self.root, path) {
+            Ok(kind) => kind,
+            Err(error) => {
+                let why = error.to_string();
+                return Standing::Blocked(KeptReason::CannotBeSaved { why });
+            }
+        };
+        match kind {
+            None => Standing::Saved,
+            Some(FileKind::File | FileKind::Symlink) => Standing::Unsaved,
+            // A directory is looked into when the plan wants to replace it.
+            Some(FileKind::Dir) => Standing::Dir,
+            Some(FileKind::Special) => Standing::Blocked(KeptReason::CannotBeSaved {
+                why: "a fifo, socket or device".into(),
+            }),
+        }
+    }
+
+    /// Records a snapshot that also holds the forced files; gives the safety snapshot.
+    fn record_forced(&self, tracked: &Recorded, forced: &Forced) -> Result<Operation, Error> {
+        let last = &tracked.operation;
+        if forced.is_empty() {
+            return Ok(last.clone());
+        }
+        let changes: BTreeMap<Vec<u8>, TreeChange> = forced
+            .iter()
+            .map(|(path, (_, entry))| (path.clone(), Some((entry.kind, entry.id))))
+            .collect();
+        let pack = PackWriter::new(&self.store.objects_dir());
+        let tree = edit_tree(&self.store.objects, &pack, last.snapshot, &changes)?;
+        let mut meta = last.meta.clone();
+        for (path, (stat, entry)) in forced {
+            let mode = stat.mode & MODE_BITS;
+            meta.skipped.retain(|skipped| skipped.path != *path);
+            if entry.kind.is_file() && mode != meta.common.of_file(mode) {
+                meta.modes.push((crate::path::PathText::from_bytes(path), mode));
+            }
+        }
+        meta.sort();
+        let new = NewOperation {
+            kind: OperationKind::Outside,
+            snapshot: tree,
+            meta,
+            details: Details::default(),
+            companion: None,
+        };
+        Ok(self.work_tree.append(&self.store, pack, Some(last), new)?.0)
+    }
+}
+
+/// Returns the stores that the request reaches into: those on disk, and those that it would create
+/// from the snapshot.
+fn stores_named_by(hold: &Hold, tracked: &Recorded, request: &Request) -> BTreeSet<Vec<u8>> {
+    let listed = &tracked.listing.dirs;
+    // The scan entered it, so it is no store.
+    let is_entered =
+        |path: &[u8]| listed.binary_search_by(|dir| dir.path.as_slice().cmp(path)).is_ok();
+    let dirs = request.dirs.keys().chain(&request.emptied);
+    let modes = request.modes.iter().map(|change| &change.path);
+    let dirs = dirs.chain(modes).map(|path| path.as_slice());
+    let above = request.wanted.keys().map(|path| crate::path::split(path).0);
+    let mut judged: BTreeSet<&[u8]> = BTreeSet::new();
+    let mut stores = BTreeSet::new();
+    for path in dirs.chain(above) {
+        for dir in std::iter::once(path).chain(dirs_above(path)) {
+            if !judged.insert(dir) {
+                break;
+            }
+            if !is_entered(dir) && is_store_at(&hold.root, dir) {
+                stores.insert(dir.to_vec());
+            }
+        }
+    }
+    let creates = |path: &[u8]| matches!(request.wanted.get(path), Some(Wanted::Entry { .. }));
+    for path in request.wanted.keys().filter(|path| creates(path)) {
+        if let Some(dir) = path.strip_suffix(b"/ctrlz/format")
+            && creates(&crate::path::join(dir, b"HEAD"))
+        {
+            stores.insert(dir.to_vec());
+        }
+    }
+    stores
+}
+
+/// Reports files that are replaced and have names that no snapshot looks at: hard links outside of
+/// the work tree or in ignored places, which keep the content that is replaced here.
+fn note_other_names(hold: &Hold, now: &Now<'_>, plan: &mut Plan) {
+    let inode_of = |path: &[u8]| match now.at(path) {
+        NowAt::File { stat, .. } => Some(stat.inode),
+        NowAt::Nothing | NowAt::Dir | NowAt::Unsaved(_) => None,
+    };
+    for action in &plan.actions {
+        let Action::Overwrite { path } = action else { continue };
+        let (parent, name) = crate::path::split(path.as_bytes());
+        let Some(stat) = hold.root.glimpse(parent).and_then(|dir| dir.stat(name)) else { continue };
+        if stat.kind != FileKind::File || stat.links < 2 {
+            continue;
+        }
+        let listed = now.listing.linked.iter();
+        let names = listed.filter(|other| inode_of(other) == Some(stat.inode)).count();
+        let is_known = plan.kept.iter().any(|kept| kept.path == *path);
+        if names < stat.links as usize && !is_known {
+            plan.kept.push(Kept { path: path.clone(), reason: KeptReason::Separated });
+        }
+    }
+}
+
+/// Leaves and reports paths that the present snapshot could not read.
+fn leave_unreadable_alone(tracked: &Recorded, request: &mut Request) {
+    for skipped in tracked.snapshot.skipped.iter().filter(|skipped| skipped.reason.is_failure()) {
+        let Ok(path) = TreePath::parse(&skipped.path) else { continue };
+        let inside = |other: &[u8]| crate::path::is_within(other, &skipped.path);
+        request.wanted.retain(|wanted, _| !inside(wanted));
+        request.dirs.retain(|dir, _| !inside(dir));
+        request.emptied.retain(|dir| !inside(dir));
+        let why = skipped.reason.describe();
+        request.kept.push(Kept { path, reason: KeptReason::CannotBeSaved { why } });
+    }
+}
+
+/// Takes paths out of a request, and with each what shares its fate: where a file and a directory
+/// change places, both halves happen or none does.
+/// Leaves paths in directories that this user can neither write to nor make writable.
+fn leave_read_only_alone(hold: &Hold, request: &mut Request) {
+    use rustix::fs::{Access, AtFlags};
+    let me = rustix::process::geteuid();
+    let mut known: BTreeMap<Vec<u8>, bool> = BTreeMap::new();
+    let mut is_read_only = |dir: &[u8]| {
+        *known.entry(dir.to_vec()).or_insert_with(|| {
+            let Ok(dir) = hold.root.open_below(dir) else { return false };
+            let is_own = dir.stat_self().is_ok_and(|stat| stat.uid == me.as_raw());
+            let access = Access::WRITE_OK | Access::EXEC_OK;
+            let allowed = rustix::fs::accessat(&dir, ".", access, AtFlags::EACCESS);
+            !is_own && allowed == Err(rustix::io::Errno::ACCESS)
+        })
+    };
+    let mut unclear = BTreeMap::new();
+    for path in request.wanted.keys() {
+        let above = dirs_above(path).chain([&b""[..]]);
+        let nearest = above.into_iter().find(|dir| hold.root.glimpse(dir).is_some());
+        if nearest.is_some_and(&mut is_read_only) {
+            unclear.insert(path.clone(), KeptReason::ReadOnlyDirectory);
+        }
+    }
+    request.emptied.retain(|dir| !is_read_only(crate::path::split(dir).0));
+    leave_alone(request, unclear);
+}
+
+fn leave_alone(request: &mut Request, mut unclear: BTreeMap<Vec<u8>, KeptReason>) {
+    let within = crate::path::is_within;
+    for path in request.wanted.keys().chain(request.dirs.keys()) {
+        let shared = unclear.iter().find(|(other, _)| within(path, other) || within(other, path));
+        if let Some((_, reason)) = shared
+            && !unclear.contains_key(path)
+        {
+            let reason = reason.clone();
+            unclear.insert(path.clone(), reason);
+        }
+    }
+    for (path, reason) in unclear {
+        request.wanted.remove(&path);
+        request.dirs.remove(&path);
+        request.emptied.retain(|dir| !within(dir, &path));
+        request.kept.push(Kept { path: TreePath::from_scan(path), reason });
+    }
+}
+
+enum Standing {
+    Saved,
+    Dir,
+    Unsaved,
+    Blocked(KeptReason),
+}
+
+/// The forced files that the companion does not hold as they are.
+fn not_kept(hold: &Hold, tracked: &Recorded, forced: &Forced) -> Result<Forced, Error> {
+    let Some(companion) = tracked.operation.meta.companion else { return Ok(forced.clone()) };
+    let companion = read_companion(&hold.store.objects, &companion)?;
+    let mut left = Forced::new();
+    for (path, (stat, entry)) in forced {
+        let kept = find(&hold.store.objects, &companion.tree, &TreePath::from_scan(path.clone()))?;
+        if kept != Some(*entry) {
+            left.insert(path.clone(), (*stat, *entry));
+        }
+    }
+    Ok(left)
+}

@@ -1,0 +1,443 @@
+//! Files that belong together, and files in use.
+//!
+//! A database and its sidecar files are one unit: put back to the same moment, or left alone
+//! together. They are recognised by their content. A file that another process has open is left
+//! alone, because that process would go on with the file that was replaced.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+
+use super::plan::{Kept, KeptReason, Request, Wanted};
+use crate::compare::{Entry, Now, NowAt, find};
+use crate::error::Error;
+use crate::fs::{InUse, Users, use_of};
+use crate::git::ObjectId;
+use crate::hold::Hold;
+use crate::log::{Companion, Meta, read_companion};
+use crate::pack::Objects;
+use crate::path::{PathText, TreePath, escape, join, split};
+use crate::scan::{Content, SIDECARS};
+
+use super::absence::Absence;
+use super::report::OnUse;
+use crate::record::{Recorded, look};
+
+/// A recorded moment that a request takes files back to.
+pub(crate) struct Source<'a> {
+    snapshot: ObjectId,
+    companion: Option<Companion>,
+    absence: Absence<'a>,
+    /// Whether the record lists the ignored files that it does not hold.
+    lists_ignored: bool,
+}
+
+impl<'a> Source<'a> {
+    pub(crate) fn of(
+        hold: &'a Hold,
+        snapshot: ObjectId,
+        absence: Absence<'a>,
+        meta: Option<&Meta>,
+    ) -> Source<'a> {
+        let companion = meta.and_then(|meta| meta.companion);
+        let companion = companion.and_then(|id| read_companion(&hold.store.objects, &id).ok());
+        let lists_ignored = match &companion {
+            Some(companion) => companion.data.not_kept.is_some() && companion.data.left_out == 0,
+            // Nothing was ignored; records of 0.1.0 do not say so.
+            None => meta.is_some_and(|meta| meta.special_bits),
+        };
+        Source { snapshot, companion, absence, lists_ignored }
+    }
+
+    fn state(&mut self, hold: &Hold, path: &TreePath) -> Result<State, Error> {
+        let objects = &hold.store.objects;
+        if let Some(entry) = find(objects, &self.snapshot, path)? {
+            return Ok(State::Entry(entry));
+        }
+        if let Some(companion) = &self.companion
+            && let Some(entry) = find(objects, &companion.tree, path)?
+        {
+            return Ok(State::Entry(entry));
+        }
+        Ok(match self.absence.doubt(path)? {
+            None => State::Absent,
+            Some(KeptReason::IgnoredThen | KeptReason::RulesUnknown) if self.knows_absent(path) => {
+                State::Absent
+            }
+            Some(_) => State::Unknown,
+        })
+    }
+
+    /// Whether an ignored path that the companion does not hold was not there.
+    fn knows_absent(&self, path: &TreePath) -> bool {
+        let data = self.companion.as_ref().map(|companion| &companion.data);
+        let listed = data.into_iter().flat_map(|data| data.not_kept.iter().flatten());
+        let unknown = data.into_iter().flat_map(|data| &data.unknown);
+        let mut there = listed.chain(unknown).cloned().map(PathText::into_bytes);
+        self.lists_ignored && !there.any(|there| crate::path::is_within(path.as_bytes(), &there))
+    }
+}
+
+/// The state of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Entry(Entry),
+    Absent,
+    Unknown,
+}
+
+/// Files that are put back together or not at all.
+struct Unit {
+    /// Its name in reports.
+    name: Vec<u8>,
+    members: BTreeSet<Vec<u8>>,
+    /// Made anew by the program that owns it, and never put back.
+    transient: Vec<u8>,
+    users: Users,
+}
+
+const SHARED_MEMORY: &[u8] = b"-shm";
+
+/// The present and the request, as a unit is judged by them.
+struct Scene<'a> {
+    hold: &'a Hold,
+    now: Now<'a>,
+    companion: Option<Companion>,
+}
+
+impl Hold {
+    /// Takes out of a request what must stay: units that would come apart, files in use, files that
+    /// name a dead process.
+    pub(super) fn keep_together(
+        &self,
+        tracked: &Recorded,
+        request: &mut Request,
+        sources: &mut [Source<'_>],
+        on_use: OnUse,
+    ) -> Result<(), Error> {
+        let companion = tracked.operation.meta.companion;
+        let companion = companion.and_then(|id| read_companion(&self.store.objects, &id).ok());
+        let scene = Scene { hold: self, now: Now::of(&tracked.listing), companion };
+        let mut done: BTreeSet<Vec<u8>> = BTreeSet::new();
+        for unit in scene.units(request, sources)? {
+            done.extend(unit.members.iter().cloned());
+            done.insert(unit.transient.clone());
+            // It is neither put back nor removed: a process may have it mapped.
+            request.wanted.remove(&unit.transient);
+            let touched: Vec<&Vec<u8>> =
+                unit.members.iter().filter(|path| scene.changes(request, path)).collect();
+            if touched.is_empty() {
+                continue;
+            }
+            let reason = match scene.goes_together(&unit, request, sources)? {
+                false => Some(KeptReason::Unit { of: escape(&unit.name) }),
+                true if on_use == OnUse::Replace => None,
+                true => scene.use_of_unit(&unit, request),
+            };
+            if let Some(reason) = reason {
+                let touched: Vec<Vec<u8>> = touched.into_iter().cloned().collect();
+                for path in touched {
+                    leave(request, &path, &reason);
+                }
+            }
+        }
+        self.drop_process_files(&scene, request)?;
+        if on_use == OnUse::Leave {
+            scene.leave_used(request, &done);
+        }
+        Ok(())
+    }
+
+    /// Files with the number of a process are not put back, unless git tracks them.
+    fn drop_process_files(&self, scene: &Scene<'_>, request: &mut Request) -> Result<(), Error> {
+        let candidates: Vec<(Vec<u8>, Entry)> = request
+            .wanted
+            .iter()
+            .filter(|(path, _)| path.to_ascii_lowercase().ends_with(b".pid"))
+            .filter_map(|(path, wanted)| match wanted {
+                Wanted::Entry { entry, .. } => Some((path.clone(), *entry)),
+                Wanted::Absent => None,
+            })
+            .collect();
+        if candidates.is_empty() {
+            return Ok(());
+        }
+        let index = match &self.context.repo {
+            Some(repo) => repo.index()?.0,
+            None => None,
+        };
+        for (path, entry) in candidates {
+            let (dir, name) = split(&path);
+            let is_tracked = index.as_ref().is_some_and(|index| index.below(dir).tracks(name));
+            let is_number = |bytes: &[u8]| {
+                let text = bytes.trim_ascii();
+                !text.is_empty() && text.len() <= 10 && text.iter().all(u8::is_ascii_digit)
+            };
+            let head = scene.head_of(&entry)?;
+            if !is_tracked && is_number(&head) {
+                leave(request, &path, &KeptReason::ProcessFile);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The paths of a request directly in a directory.
+fn wanted_in<'a>(request: &'a Request, dir: &'a [u8]) -> impl Iterator<Item = &'a Vec<u8>> {
+    let from = request.wanted.range(dir.to_vec()..).map(|(path, _)| path);
+    let within = from.take_while(move |path| path.starts_with(dir));
+    within.filter(move |path| split(path).0 == dir)
+}
+
+/// Takes a path out of a request.
+fn leave(request: &mut Request, path: &[u8], reason: &KeptReason) {
+    if request.wanted.remove(path).is_some() {
+        let path = TreePath::from_scan(path.to_vec());
+        request.kept.push(Kept { path, reason: reason.clone() });
+    }
+}
+
+impl Scene<'_> {
+    /// Whether the request changes what is at a path.
+    fn changes(&self, request: &Request, path: &[u8]) -> bool {
+        match request.wanted.get(path) {
+            None => false,
+            Some(Wanted::Entry { entry, .. }) => match self.present(path) {
+                State::Entry(there) => !there.is_same_content(entry),
+                State::Absent | State::Unknown => true,
+            },
+            Some(Wanted::Absent) => self.present(path) != State::Absent,
+        }
+    }
+
+    fn present(&self, path: &[u8]) -> State {
+        if let NowAt::File { entry, .. } = self.now.at(path) {
+            return State::Entry(entry);
+        }
+        if matches!(look(&self.hold.root, path), Ok(None)) {
+            return State::Absent;
+        }
+        let kept = self.companion.as_ref().and_then(|companion| {
+            let path = TreePath::from_scan(path.to_vec());
+            find(&self.hold.store.objects, &companion.tree, &path).ok().flatten()
+        });
+        kept.map_or(State::Unknown, State::Entry)
+    }
+
+    /// Whether every member comes to the same recorded moment.
+    fn goes_together(
+        &self,
+        unit: &Unit,
+        request: &Request,
+        sources: &mut [Source<'_>],
+    ) -> Result<bool, Error> {
+        for source in sources {
+            let mut same = true;
+            for path in &unit.members {
+                let after = match request.wanted.get(path) {
+                    Some(Wanted::Entry { entry, .. }) => State::Entry(*entry),
+                    Some(Wanted::Absent) => State::Absent,
+                    None => self.present(path),
+                };
+                let then = source.state(self.hold, &TreePath::from_scan(path.clone()))?;
+                // Permissions are no part of the content.
+                same &= match (after, then) {
+                    (State::Entry(after), State::Entry(then)) => after.id == then.id,
+                    (State::Absent, State::Absent) => true,
+                    _ => false,
+                };
+            }
+            if same {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The units that the request touches.
+    fn units(&self, request: &Request, sources: &mut [Source<'_>]) -> Result<Vec<Unit>, Error> {
+        let mut units: BTreeMap<Vec<u8>, Unit> = BTreeMap::new();
+        let mut seen: BTreeSet<&[u8]> = BTreeSet::new();
+        for (path, wanted) in &request.wanted {
+            let main = database_of(path);
+            if !units.contains_key(main) && self.is_database(request, main, path, wanted)? {
+                let members = SIDECARS.iter().map(|end| [main, end].concat());
+                let members = members.chain([main.to_vec()]).collect();
+                let transient = [main, SHARED_MEMORY].concat();
+                let (name, users) = (main.to_vec(), Users::All);
+                units.insert(main.to_vec(), Unit { name, members, transient, users });
+            }
+            let (dir, _) = split(path);
+            let key = join(dir, b"CURRENT");
+            if seen.insert(dir) && self.is_key_value_store(request, dir, sources)? {
+                units.insert(key, self.key_value_store(request, dir));
+            }
+        }
+        Ok(units.into_values().collect())
+    }
+
+    /// Whether `main` is an SQLite database: by its own first bytes, now or as wanted, or by those
+    /// of the sidecar file `path`.
+    fn is_database(
+        &self,
+        request: &Request,
+        main: &[u8],
+        path: &[u8],
+        wanted: &Wanted,
+    ) -> Result<bool, Error> {
+        // Every database is a whole number of pages.
+        let may_be = |bytes: u64| bytes >= 512 && bytes.is_multiple_of(512);
+        if self.size_of(main).is_some_and(may_be) && is_sqlite(&self.head(main)) {
+            return Ok(true);
+        }
+        let main_wanted = match request.wanted.get(main) {
+            Some(Wanted::Entry { entry, .. }) => Some(*entry),
+            Some(Wanted::Absent) | None => None,
+        };
+        if let Some(entry) = main_wanted.filter(|entry| entry.kind.is_file()) {
+            let header = self.hold.store.objects.header(&entry.id)?;
+            if header.is_some_and(|(_, bytes)| may_be(bytes)) && is_sqlite(&self.head_of(&entry)?) {
+                return Ok(true);
+            }
+        }
+        if main == path {
+            return Ok(false);
+        }
+        let head = match wanted {
+            Wanted::Entry { entry, .. } if entry.kind.is_file() => self.head_of(entry)?,
+            Wanted::Entry { .. } | Wanted::Absent => self.head(path),
+        };
+        Ok(is_sqlite_log(&head))
+    }
+
+    /// Whether a directory holds a LevelDB or RocksDB database, now or at one of the moments.
+    fn is_key_value_store(
+        &self,
+        request: &Request,
+        dir: &[u8],
+        sources: &[Source<'_>],
+    ) -> Result<bool, Error> {
+        let current = join(dir, b"CURRENT");
+        let is_manifest = |name: &[u8]| name.starts_with(b"MANIFEST-");
+        let listed = self.listed(dir);
+        if listed.iter().any(|name| is_manifest(name)) && listed.contains(&b"CURRENT".to_vec()) {
+            return Ok(true);
+        }
+        if wanted_in(request, dir).any(|path| is_manifest(split(path).1)) {
+            let path = TreePath::from_scan(current);
+            for source in sources {
+                if find(&self.hold.store.objects, &source.snapshot, &path)?.is_some() {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    fn key_value_store(&self, request: &Request, dir: &[u8]) -> Unit {
+        let wanted = wanted_in(request, dir).cloned();
+        let there = self.listed(dir).into_iter().map(|name| join(dir, &name));
+        let transient = join(dir, b"LOCK");
+        let members = wanted.chain(there).filter(|path| *path != transient).collect();
+        Unit { name: dir.to_vec(), members, transient, users: Users::Writers }
+    }
+
+    /// The names of the files in a directory that the scan entered.
+    fn listed(&self, dir: &[u8]) -> Vec<Vec<u8>> {
+        let dirs = &self.now.listing.dirs;
+        let Ok(at) = dirs.binary_search_by(|listed| listed.path.as_slice().cmp(dir)) else {
+            return Vec::new();
+        };
+        let files = dirs[at].entries.iter().filter(|entry| entry.content != Content::Directory);
+        files.map(|entry| entry.name.to_vec()).collect()
+    }
+
+    /// Why a unit stays because of a process that has one of its files open.
+    fn use_of_unit(&self, unit: &Unit, request: &mut Request) -> Option<KeptReason> {
+        for path in unit.members.iter().chain([&unit.transient]) {
+            match use_of(&self.hold.root, path, unit.users) {
+                Some((InUse::Yes, process)) => return Some(KeptReason::InUse { process }),
+                Some((InUse::Unknown, _)) => request.not_checked.push(path.clone()),
+                Some((InUse::No, _)) | None => (),
+            }
+        }
+        None
+    }
+
+    /// Takes out of the request what another process has open.
+    fn leave_used(&self, request: &mut Request, done: &BTreeSet<Vec<u8>>) {
+        let others = request.wanted.keys().filter(|path| !done.contains(*path));
+        let paths: Vec<Vec<u8>> =
+            others.filter(|path| self.changes(request, path)).cloned().collect();
+        for path in paths {
+            match use_of(&self.hold.root, &path, Users::Writers) {
+                Some((InUse::Yes, process)) => {
+                    leave(request, &path, &KeptReason::InUse { process });
+                }
+                Some((InUse::Unknown, _)) => request.not_checked.push(path),
+                Some((InUse::No, _)) | None => (),
+            }
+        }
+    }
+
+    fn size_of(&self, path: &[u8]) -> Option<u64> {
+        let (parent, name) = split(path);
+        self.hold.root.glimpse(parent)?.stat(name).map(|stat| stat.bytes)
+    }
+
+    /// The first bytes of a file on disk; none if it cannot be read.
+    fn head(&self, path: &[u8]) -> Vec<u8> {
+        let (parent, name) = split(path);
+        let file = self.hold.root.open_below(parent).and_then(|dir| dir.open_file(name));
+        let mut head = Vec::new();
+        if let Ok(file) = file {
+            // What cannot be read is no database that can be judged.
+            file.take(HEAD_BYTES).read_to_end(&mut head).ok();
+        }
+        head
+    }
+
+    /// The first bytes of a recorded file.
+    fn head_of(&self, entry: &Entry) -> Result<Vec<u8>, Error> {
+        self.hold.store.objects.blob_head(&entry.id, HEAD_BYTES)
+    }
+}
+
+const HEAD_BYTES: u64 = 32;
+
+/// The database that a path belongs to by its name: itself, unless it is a sidecar.
+fn database_of(path: &[u8]) -> &[u8] {
+    let ends = SIDECARS.iter().copied().chain([SHARED_MEMORY]);
+    ends.filter_map(|end| path.strip_suffix(end)).find(|main| !main.is_empty()).unwrap_or(path)
+}
+
+fn is_sqlite(head: &[u8]) -> bool {
+    head.starts_with(b"SQLite format 3\0")
+}
+
+/// Whether bytes begin like a write-ahead log, a rollback journal or the shared memory of SQLite.
+fn is_sqlite_log(head: &[u8]) -> bool {
+    const WAL_BIG: [u8; 4] = 0x377f_0682_u32.to_be_bytes();
+    const WAL_LITTLE: [u8; 4] = 0x377f_0683_u32.to_be_bytes();
+    const JOURNAL: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
+    head.starts_with(&WAL_BIG)
+        || head.starts_with(&WAL_LITTLE)
+        || head.starts_with(&JOURNAL)
+        || head.starts_with(&SHARED_MEMORY_MAGIC)
+}
+
+const SHARED_MEMORY_MAGIC: [u8; 4] = 3_007_000_u32.to_ne_bytes();
+
+/// Whether a recorded file is a write-ahead log or a rollback journal of SQLite.
+pub(crate) fn is_database_log(objects: &Objects, content: &ObjectId) -> Result<bool, Error> {
+    Ok(is_sqlite_log(&objects.blob_head(content, HEAD_BYTES)?))
+}
+
+/// Whether a recorded file is the shared memory of SQLite, which no undo is about.
+pub(crate) fn is_shared_memory(
+    objects: &Objects,
+    path: &TreePath,
+    content: &ObjectId,
+) -> Result<bool, Error> {
+    let named = path.as_bytes().ends_with(SHARED_MEMORY);
+    Ok(named && objects.blob_head(content, HEAD_BYTES)?.starts_with(&SHARED_MEMORY_MAGIC))
+}

@@ -1,0 +1,157 @@
+//! Trust: which stores inside a project were made by this user on this machine.
+//!
+//! ```text
+//! <store>/ctrlz/id          a random name, made with the store
+//! <data>/stores/<id>        the directory that the store was made as
+//! ```
+//!
+//! A store that was cloned, unpacked or copied has no record, or one of another directory.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::fs::private::{self, Durable, read_small};
+use crate::fs::{Landmark, Named, random_name};
+use crate::path::PathText;
+
+use super::lock::{Lock, Sharing};
+
+/// The record of a store that this user made.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Made {
+    path: PathText,
+    /// Distinguishes the directory from a copy of it. `None` where the file system gives its
+    /// directories no lasting identity; then the path decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    landmark: Option<Landmark>,
+}
+
+/// The stores that a data directory knows.
+pub(crate) struct Trust {
+    dir: PathBuf,
+}
+
+impl Trust {
+    pub(crate) fn of(data_dir: &Path) -> Trust {
+        Trust { dir: data_dir.join("stores") }
+    }
+
+    /// Returns whether the store at `git_dir` was made by this user in this place, or moved there.
+    /// Through a link, only the place where it was made counts: the link may have come with the
+    /// project and lead to another store of this user.
+    ///
+    /// `by_path_alone` allows a record without an identity, of a file system that has none.
+    pub(crate) fn knows(
+        &self,
+        git_dir: &Path,
+        through_link: bool,
+        by_path_alone: bool,
+    ) -> Result<bool, Error> {
+        let Some(id) = read_id(git_dir)? else { return Ok(false) };
+        let Some(bytes) = read_small(&self.dir.join(&id), 1 << 16)? else { return Ok(false) };
+        let Ok(made) = serde_json::from_slice::<Made>(&bytes) else { return Ok(false) };
+        let is_path = made.path == PathText::from_bytes(git_dir.as_os_str().as_bytes());
+        Ok(match (made.landmark, Landmark::of(git_dir)) {
+            (Some(made), Some(here)) => made.may_be(&here) && (is_path || !through_link),
+            _ => is_path && by_path_alone,
+        })
+    }
+
+    /// Records that this user made the store at `git_dir`.
+    pub(crate) fn record(&self, git_dir: &Path) -> Result<(), Error> {
+        let id = random_name();
+        let made = Made {
+            path: PathText::from_bytes(git_dir.as_os_str().as_bytes()),
+            landmark: Landmark::of(git_dir),
+        };
+        let json = serde_json::to_vec(&made).expect("plain data has a JSON form");
+        private::create_dirs(&self.dir)?;
+        private::replace(&self.dir.join(&id), &json, Durable::Yes)?;
+        Ok(private::replace(&id_path(git_dir), id.as_bytes(), Durable::Yes)?)
+    }
+
+    /// Held while a store is made or set aside.
+    pub(crate) fn lock(&self) -> Result<Lock, Error> {
+        private::create_dirs(&self.dir)?;
+        Lock::take(&self.dir.join("lock"), Sharing::Exclusive, Duration::from_secs(10))
+    }
+}
+
+fn id_path(git_dir: &Path) -> PathBuf {
+    git_dir.join("ctrlz").join("id")
+}
+
+/// Reads a store's id. Anything else than letters and digits could name a file elsewhere.
+fn read_id(git_dir: &Path) -> Result<Option<String>, Error> {
+    let bytes = read_small(&id_path(git_dir), 64)?.unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes).trim().to_owned();
+    let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    Ok(is_plain.then_some(text))
+}
+
+/// Returns the directories that were set aside for a store, oldest first.
+pub(crate) fn set_aside(path: &Path) -> Vec<PathBuf> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    let Ok(entries) = std::fs::read_dir(parent) else { return Vec::new() };
+    let start = format!("{name}.untrusted-");
+    let is_old = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&start))
+    };
+    let mut found: Vec<PathBuf> =
+        entries.flatten().map(|entry| entry.path()).filter(is_old).collect();
+    found.sort();
+    found
+}
+
+/// Notes that the histories of all directories that were set aside are still to be imported. More than
+/// one is left if a process was killed before it recorded the new store.
+pub(crate) fn note_pending(store: &Path) -> Result<(), Error> {
+    let names = set_aside(store).into_iter().filter_map(|old| Some(old.file_name()?.to_owned()));
+    let bytes = names.map(|name| name.as_bytes().to_vec()).collect::<Vec<_>>().join(&0);
+    Ok(private::replace(&store.join("ctrlz").join("adopting"), &bytes, Durable::Yes)?)
+}
+
+/// Returns the old directories whose history is not imported yet. They are always beside the store.
+pub(crate) fn pending(store: &Path) -> Result<Vec<PathBuf>, Error> {
+    let bytes = read_small(&store.join("ctrlz").join("adopting"), 1 << 16)?.unwrap_or_default();
+    let names = bytes.split(|byte| *byte == 0).map(|name| Path::new(OsStr::from_bytes(name)));
+    let is_name =
+        |name: &&Path| matches!(name.components().collect::<Vec<_>>()[..], [Component::Normal(_)]);
+    Ok(names.filter(is_name).map(|name| store.with_file_name(name)).collect())
+}
+
+/// Refuses a data directory with parts that another user could write to, and closes those that are
+/// open to others.
+pub(crate) fn check_data_dir(data_dir: &Path) -> Result<(), Error> {
+    let me = rustix::process::geteuid().as_raw();
+    for path in data_dir.ancestors() {
+        let is_foreign =
+            |meta: &std::fs::Metadata| meta.is_symlink() && meta.uid() != me && meta.uid() != 0;
+        if path.symlink_metadata().is_ok_and(|meta| is_foreign(&meta)) {
+            let (path, why) = (path.to_owned(), "it is a link that another user made");
+            return Err(Error::UntrustedStore { path, why });
+        }
+    }
+    for part in ["snapshot", "paths", "stores", "agents"] {
+        let path = data_dir.join(part);
+        let Ok(meta) = path.symlink_metadata() else { continue };
+        if !meta.is_dir() || meta.uid() != me {
+            return Err(Error::UntrustedStore {
+                path,
+                why: "it is not a directory of this user's",
+            });
+        }
+        if meta.mode() & 0o077 != 0 {
+            let private = std::fs::Permissions::from_mode(0o700);
+            std::fs::set_permissions(&path, private).named("set the permissions of", &path)?;
+        }
+    }
+    Ok(())
+}

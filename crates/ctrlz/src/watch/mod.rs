@@ -1,0 +1,169 @@
+//! File watching: the paths that may have changed since a cursor.
+//!
+//! ```text
+//! kernel    inotify events of single directories
+//! mounts    changes of mount points inside the work tree
+//! tree      every directory that a scan enters, and the dirty paths in them
+//! protocol  requests and responses on the watcher's Unix socket
+//! server    the watcher: one process or thread per work tree
+//! client    status, requests to stop, the lock
+//! ```
+//!
+//! A watcher takes no snapshot and writes only to its own directory in the store. It can be
+//! missing, killed or stopped at any time: without a response, a snapshot falls back to a full
+//! scan.
+
+mod client;
+mod kernel;
+mod mounts;
+mod protocol;
+mod server;
+mod tree;
+
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+
+pub(crate) use client::{changes_since, gave_up_recently, is_locked, status, stop};
+pub(crate) use server::{Site, serve};
+pub(crate) use tree::{Cursor, Scope};
+
+/// Options of a watcher.
+#[derive(Clone, Debug)]
+pub struct WatchOptions {
+    /// The watcher ends after this time without a request. Default: 30 minutes.
+    pub idle: Duration,
+    /// Refuses to watch more directories than this. Default: the kernel's limit.
+    pub max_dirs: usize,
+}
+
+impl Default for WatchOptions {
+    fn default() -> WatchOptions {
+        WatchOptions { idle: Duration::from_secs(30 * 60), max_dirs: usize::MAX }
+    }
+}
+
+/// The reason why a watcher ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WatchEnd {
+    /// Another watcher serves this work tree.
+    AlreadyThere,
+    /// No request came for [`WatchOptions::idle`].
+    Idle,
+    /// It was asked to stop.
+    Stopped,
+    /// The work tree or the store was removed.
+    Gone,
+    /// The work tree cannot be watched.
+    Refused(Refusal),
+}
+
+/// The reason why a work tree cannot be watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The file system is not known to report every change.
+    FileSystem,
+    /// The work tree has more directories than the user may watch.
+    TooManyDirectories,
+    /// The system offers no notifications, or no more of them.
+    NoNotices,
+}
+
+impl Refusal {
+    /// Returns one line for users.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Refusal::FileSystem => "not a local file system: some changes would not be reported",
+            Refusal::TooManyDirectories => {
+                "more directories than may be watched; see fs.inotify.max_user_watches"
+            }
+            Refusal::NoNotices => {
+                "the system offers no change notifications; see fs.inotify.max_user_instances"
+            }
+        }
+    }
+}
+
+/// The state of a work tree's watcher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "state")]
+#[non_exhaustive]
+pub enum WatcherStatus {
+    /// There is no watcher.
+    None,
+    /// A watcher is starting or does not respond. Snapshots use full scans meanwhile.
+    Silent,
+    /// A watcher is running.
+    Watching {
+        /// Its process id.
+        process: u32,
+        /// The number of directories that it watches.
+        dirs: u64,
+    },
+    /// The last watcher could not watch the work tree.
+    Refused {
+        /// The reason.
+        why: Refusal,
+    },
+}
+
+/// A watcher on a thread of this process. It ends when this value is dropped.
+#[derive(Debug)]
+pub struct Watcher {
+    stop: UnixStream,
+    thread: Option<std::thread::JoinHandle<Result<WatchEnd, Error>>>,
+}
+
+impl Watcher {
+    /// Starts `watch` on a thread and waits until it is ready or has ended. `watch` gets a callback
+    /// that it calls when it is ready, and a stream that is closed when it must stop.
+    pub(crate) fn start(
+        watch: impl FnOnce(&mut dyn FnMut(usize), &UnixStream) -> Result<WatchEnd, Error>
+        + Send
+        + 'static,
+    ) -> std::io::Result<Watcher> {
+        let (stop, stopped) = UnixStream::pair()?;
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let thread = std::thread::Builder::new().spawn(move || {
+            // Fails only if the receiver panicked.
+            let mut ready = |dirs| sender.send(dirs).unwrap_or_default();
+            watch(&mut ready, &stopped)
+        })?;
+        // An error means that the watcher ended before it was ready; `stop` returns how.
+        receiver.recv().ok();
+        Ok(Watcher { stop, thread: Some(thread) })
+    }
+
+    /// Stops the watcher and returns how it ended, which may have been earlier.
+    pub fn stop(mut self) -> Result<WatchEnd, Error> {
+        self.end().unwrap_or(Ok(WatchEnd::Stopped))
+    }
+
+    /// Whether it has ended by itself.
+    pub fn is_over(&self) -> bool {
+        self.thread.as_ref().is_none_or(std::thread::JoinHandle::is_finished)
+    }
+
+    fn end(&mut self) -> Option<Result<WatchEnd, Error>> {
+        // Fails only if the thread has closed its end, that is, has ended.
+        drop(self.stop.shutdown(std::net::Shutdown::Both));
+        match self.thread.take()?.join() {
+            Ok(ended) => Some(ended),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            drop(self.end());
+        }
+    }
+}
