@@ -1,4 +1,4 @@
-//! What can go wrong, sorted by who can do something about it.
+//! Errors of the engine, classified by who can resolve them.
 
 use std::path::PathBuf;
 
@@ -6,14 +6,14 @@ use crate::fs::FileError;
 use crate::git::{NotAHash, ObjectId, TreeProblem};
 use crate::path::{NotATreePath, TreePath, escape};
 
-/// Who can do something about an error.
+/// Classification of an error by who can resolve it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The request names something that does not exist or makes no sense.
     Caller,
-    /// The world is in the way for now: someone holds the lock, or files moved under a plan.
+    /// A temporary conflict: another process holds the lock, or files changed after planning.
     Conflict,
-    /// A safeguard said no; an explicit option overrides it.
+    /// A safeguard refused the request; an explicit option overrides it.
     Refused,
     /// Snapshots are switched off here.
     Disabled,
@@ -37,102 +37,102 @@ pub enum Error {
     /// The store has no such snapshot.
     #[error("no snapshot {id} in this store")]
     UnknownSnapshot {
-        /// The hash that was asked for.
+        /// Requested hash.
         id: ObjectId,
     },
     /// A store that came with the project is being imported, and the snapshot may be in it.
     #[error("snapshot {id} is not here yet; the earlier store is being imported")]
     BeingImported {
-        /// The hash that was asked for.
+        /// Requested hash.
         id: ObjectId,
     },
-    /// Something was purged from the snapshot, so it has another hash now.
+    /// Content was purged from the snapshot, so it has another hash now.
     #[error("snapshot {id} was purged; what is left of it is {replacement}")]
     Purged {
-        /// The hash that was asked for.
+        /// Requested hash.
         id: ObjectId,
-        /// The snapshot without what was purged.
+        /// Snapshot without the purged content.
         replacement: ObjectId,
     },
     /// No snapshot has this path.
     #[error("no snapshot has {path}")]
     NothingToPurge {
-        /// The path that was asked for.
+        /// Requested path.
         path: TreePath,
     },
-    /// No step and no checkpoint has this text. The text itself is not repeated.
+    /// No label of a step or checkpoint contains this text. The error does not repeat the text.
     #[error("no label of a step or checkpoint has this text")]
     NoSuchText,
     /// The work tree's log has no such operation.
     #[error("no operation {id} in this work tree's log")]
     UnknownOperation {
-        /// The id that was asked for.
+        /// Requested id.
         id: String,
     },
     /// No such step is open or recorded.
     #[error("no step {step:?}")]
     NoSuchStep {
-        /// The id that was asked for.
+        /// Requested id.
         step: String,
     },
     /// No recorded step belongs to this message.
     #[error("no step of a message {message:?}")]
     NoSuchMessage {
-        /// The id that was asked for.
+        /// Requested id.
         message: String,
     },
-    /// The message has no such part, as far as steps tell.
+    /// No recorded step belongs to this part of the message.
     #[error("message {message:?} has no step of a part {part:?}")]
     NoSuchPart {
-        /// The message.
+        /// Id of the message.
         message: String,
-        /// The part that was asked for.
+        /// Requested part.
         part: String,
     },
     /// The session is not reverted, or the revert has become final.
     #[error("session {session:?} has no revert to take back")]
     NothingReverted {
-        /// The session.
+        /// Id of the session.
         session: String,
     },
-    /// The session is at work.
+    /// The session has an open step.
     #[error("session {session:?} is busy: {holder} is at step {step}")]
     SessionBusy {
-        /// The session.
+        /// Id of the session.
         session: String,
-        /// The open step.
+        /// Id of the open step.
         step: String,
-        /// Who is at it.
+        /// Process that runs the step.
         holder: String,
     },
     /// No such session is recorded.
     #[error("no session {session:?}")]
     NoSuchSession {
-        /// The id that was asked for.
+        /// Requested id.
         session: String,
     },
-    /// A new session was given an id that is taken.
+    /// The id for a new session is already in use.
     #[error("there is a session {session:?} already")]
     SessionExists {
-        /// The id that was asked for.
+        /// Requested id.
         session: String,
     },
-    /// No such plan was made, or it is forgotten.
+    /// No such plan was made, or it has expired.
     #[error("no plan {id}")]
     UnknownPlan {
-        /// The hash that was asked for.
+        /// Requested hash.
         id: ObjectId,
     },
     /// No such checkpoint.
     #[error("no checkpoint {name:?}")]
     NoSuchCheckpoint {
-        /// The name that was asked for.
+        /// Requested name.
         name: String,
     },
-    /// No snapshot has lost this.
+    /// The path is not lost: no snapshot has a file there that is missing now.
     #[error("{path} is not lost: no snapshot has a file there that is missing now")]
     NothingLost {
-        /// The path that was asked for.
+        /// Requested path.
         path: TreePath,
     },
     /// The file is binary, so it has no lines.
@@ -141,27 +141,27 @@ pub enum Error {
         /// The file.
         path: TreePath,
     },
-    /// A directory that should be made new has something in it.
+    /// The target directory is not empty.
     #[error("{} is not empty", shown(path))]
     NotEmpty {
         /// The directory.
         path: PathBuf,
     },
-    /// An id or a name is too long to be kept with every operation.
+    /// An id or a name is too long to be stored with every operation.
     #[error("{what} has more than {max} bytes")]
     TooLong {
-        /// Which one.
+        /// Name of the value that is too long.
         what: &'static str,
-        /// The most bytes that it may have.
+        /// Upper bound in bytes.
         max: usize,
     },
-    /// A place to write to lies inside the directory of a version control system.
+    /// The destination is inside the directory of a version control system.
     #[error("{} lies inside a repository's own directory", shown(path))]
     InsideRepository {
-        /// The place that was named.
+        /// Requested destination.
         path: PathBuf,
     },
-    /// A directory that should be a work tree of its own lies in this one.
+    /// A directory that must be a separate work tree is inside this one.
     #[error("{} lies inside the work tree", shown(path))]
     InsideWorkTree {
         /// The directory.
@@ -170,7 +170,7 @@ pub enum Error {
     /// The store has no such log.
     #[error("no log {log:?} in this store")]
     NoSuchLog {
-        /// The name that was asked for.
+        /// Requested name.
         log: String,
     },
     /// Nothing was ever recorded at this path.
@@ -179,66 +179,66 @@ pub enum Error {
         /// The path.
         path: PathBuf,
     },
-    /// The directory that a history belongs to is still there.
+    /// The directory that owns the history still exists.
     #[error("{} is still there, and its history stays with it", shown(path))]
     StillThere {
         /// The directory.
         path: PathBuf,
     },
-    /// A file that was to be imported, or what a server sent, is not usable.
+    /// An import file, or data from a server, is invalid.
     #[error("{} cannot be imported: {why}; nothing was changed", shown(path))]
     BadImport {
-        /// The file, or the server's address.
+        /// Import file, or address of the server.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the fault.
         why: String,
     },
-    /// A file that was to be imported, or what a server sent, has content that was purged here.
+    /// An import file, or data from a server, contains content that was purged here.
     #[error("{} brings purged content back{}; nothing was changed", shown(path), named(paths))]
     BringsPurged {
-        /// The file, or the server's address.
+        /// Import file, or address of the server.
         path: PathBuf,
-        /// Where the content lies there, one path for each content.
+        /// Paths of the content there, one per content.
         paths: Vec<TreePath>,
     },
-    /// Both sides have recorded something the other does not know under the same name.
+    /// The local and the remote log of the same name both have operations that the other lacks.
     #[error("the log {log} here and there have parted; neither was changed")]
     Diverged {
-        /// The log.
+        /// Name of the log.
         log: String,
     },
-    /// Nothing from elsewhere is here to be brought back.
+    /// No pulled or imported history can be restored.
     #[error("nothing was pulled or imported that could be restored without naming it")]
     NothingPulled,
-    /// Everything is taken back already, or nothing was ever done.
+    /// Everything is undone already, or nothing was recorded.
     #[error("nothing to undo")]
     NothingToUndo,
-    /// A fork has nothing of its own to undo, and what it shares is not kept any more.
+    /// A fork has no operations of its own to undo, and the shared ones have expired.
     #[error("what is shared with session {session:?} has expired and cannot be undone")]
     SharedExpired {
-        /// The session that it was forked from.
+        /// Session that was forked.
         session: String,
     },
-    /// The only work that is left was not recorded as steps.
+    /// The only work left to undo was not recorded as steps.
     #[error("the last turn was not recorded ({why}), so it cannot be undone by turn or step")]
     NotRecorded {
-        /// The operation before it.
+        /// Id of the operation before that work.
         before: String,
-        /// Why it was not recorded.
+        /// Reason why it was not recorded.
         why: String,
     },
-    /// No undo is left to be taken back.
+    /// There is no undo left to redo.
     #[error("nothing to redo")]
     NothingToRedo,
-    /// No step destroyed or changed the directory of a version control system that it named.
+    /// No step changed or destroyed a version control directory that it named.
     #[error("no captured repository")]
     NoCapturedRepository,
     /// The hash names something that is not a tree.
     #[error("{id} is a {kind}, not a snapshot")]
     NotASnapshot {
-        /// The hash that was asked for.
+        /// Requested hash.
         id: ObjectId,
-        /// What it names.
+        /// Kind of the object.
         kind: &'static str,
     },
     /// The snapshot has no such file.
@@ -246,49 +246,49 @@ pub enum Error {
     NoSuchFile {
         /// The snapshot.
         id: ObjectId,
-        /// The path that was asked for.
+        /// Requested path.
         path: TreePath,
     },
-    /// A tree in the store must not be used.
+    /// A tree in the store is malformed or hostile.
     #[error("tree {id} cannot be used: {why}")]
     HostileTree {
         /// The tree.
         id: ObjectId,
-        /// What is wrong with it.
+        /// Description of the fault.
         why: TreeProblem,
     },
-    /// A snapshot expands to more than any work tree holds.
+    /// A snapshot expands to more than any real work tree contains.
     #[error("snapshot {id} has more than {limit} {what}")]
     Bomb {
         /// The snapshot.
         id: ObjectId,
-        /// The limit that was passed.
+        /// Limit that was exceeded.
         limit: u64,
-        /// What there is too much of.
+        /// Unit of the limit.
         what: &'static str,
     },
-    /// An object is missing or its bytes do not have the hash they should.
+    /// An object is missing, or its content does not match its hash.
     #[error("object {id} is damaged: {why}")]
     Damaged {
         /// The object.
         id: ObjectId,
-        /// What was found.
+        /// Description of the damage.
         why: String,
     },
-    /// A log's ref is gone or cannot be read, so nothing can be called garbage.
+    /// A log's ref is missing or unreadable, so garbage cannot be determined.
     #[error("{} is missing or cannot be read", shown(path))]
     LostRef {
         /// The ref.
         path: PathBuf,
     },
-    /// Someone else holds the lock.
+    /// Another process holds the lock.
     #[error("{} is busy: {holder} has held it for {waited_seconds} s", shown(path))]
     Busy {
-        /// The locked file.
+        /// Path of the lock file.
         path: PathBuf,
-        /// Who holds it, as they wrote it down.
+        /// Holder of the lock, as recorded in the lock file.
         holder: String,
-        /// How long we waited.
+        /// Time spent waiting for the lock, in seconds.
         waited_seconds: u64,
     },
     /// A directory that is too dangerous to track.
@@ -296,16 +296,16 @@ pub enum Error {
     DangerousRoot {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// Reason for the refusal.
         why: &'static str,
     },
-    /// `require_git` is on and the directory is in no git repository.
+    /// `require_git` is set and the directory is not in a git repository.
     #[error("{} is not in a git repository, and require_git is on", shown(path))]
     NotGit {
         /// The directory.
         path: PathBuf,
     },
-    /// Snapshots are switched off by configuration.
+    /// Snapshots are disabled by the configuration.
     #[error("snapshots are disabled for {}", shown(path))]
     Disabled {
         /// The directory.
@@ -316,97 +316,97 @@ pub enum Error {
     NewerFormat {
         /// The store.
         path: PathBuf,
-        /// The format it has.
+        /// Format of the store.
         found: u32,
-        /// The newest format we know.
+        /// Newest format that this version supports.
         known: u32,
     },
-    /// The store's directory belongs to someone else or is not a directory.
+    /// The path of the store belongs to another user, is not a directory, or cannot be used safely.
     #[error("the store at {} cannot be trusted: {why}", shown(path))]
     UntrustedStore {
         /// The store.
         path: PathBuf,
-        /// Why.
+        /// Reason for distrusting it.
         why: &'static str,
     },
-    /// The store would be removed while somebody else needs it.
+    /// The store cannot be removed because it is still needed.
     #[error("the store at {} is needed by {by}", shown(path))]
     StoreInUse {
         /// The store.
         path: PathBuf,
-        /// A work tree or a session.
+        /// Work tree or session that needs it.
         by: String,
     },
-    /// The snapshot would be too large.
+    /// The snapshot would exceed a size limit.
     #[error("the snapshot would hold {found} {what}, more than {limit}{}", largest_text(largest))]
     OverBudget {
-        /// What there is too much of: `files` or `bytes`.
+        /// Unit of the limit: `files` or `bytes`.
         what: &'static str,
-        /// How much there is, at least.
+        /// Lower bound on the actual number.
         found: u64,
         /// The limit.
         limit: u64,
-        /// What takes the most room.
+        /// Largest paths and their sizes.
         largest: Vec<(Vec<u8>, u64)>,
     },
-    /// The store has used up its quota, so that not even a list of the files fits.
+    /// The store's quota is exhausted: not even the list of files fits.
     #[error("{} has used up its quota, {} %", shown(path), used.percent())]
     OverQuota {
         /// The store.
         path: PathBuf,
-        /// What is used.
+        /// Current use of the quota.
         used: Box<crate::QuotaUse>,
     },
-    /// A disk has too little room.
+    /// The disk does not have enough free space.
     #[error("{} has {free_bytes} bytes free, and {needed_bytes} are needed", shown(path))]
     NoSpace {
-        /// Where.
+        /// Path on that disk.
         path: PathBuf,
-        /// Needed there.
+        /// Number of bytes needed.
         needed_bytes: u64,
-        /// Free there.
+        /// Number of bytes free.
         free_bytes: u64,
     },
-    /// Restoring would change an unusual share of the work tree.
+    /// The restore would remove an unusually large share of the work tree.
     #[error("this would remove {removed} of {files} files")]
     MassChange {
-        /// Files that would go.
+        /// Number of files to remove.
         removed: u64,
-        /// Files there are.
+        /// Number of files in the work tree.
         files: u64,
     },
-    /// A file changed between planning and writing; everything was put back.
+    /// A file changed between planning and writing; everything was rolled back.
     #[error("{path} changed meanwhile; nothing was restored")]
     Moved {
         /// The file.
         path: TreePath,
     },
-    /// Writing failed; everything was put back.
+    /// Writing failed; everything was rolled back.
     #[error("nothing was restored, everything is as it was")]
     RolledBack {
-        /// What failed.
+        /// Cause of the failure.
         #[source]
         cause: Box<Error>,
     },
-    /// Writing failed, and so did putting back. The next command tries again.
+    /// Writing failed, and so did the rollback. The next command tries again.
     #[error("the restore stopped half-way and will be finished by the next command")]
     Interrupted {
-        /// What failed.
+        /// Cause of the failure.
         #[source]
         cause: Box<Error>,
     },
-    /// A restore was cut off and has to be finished first, which a plan must not do.
+    /// An interrupted restore must be finished first, and making a plan must not do that.
     #[error("a restore was cut off and has to be finished before anything is planned")]
     RecoveryPending,
-    /// The caller asked to stop.
+    /// The caller cancelled the operation.
     #[error("cancelled")]
     Cancelled,
-    /// A plan was made for a different state.
+    /// The plan was made for a different state.
     #[error("the files moved since the plan was made; make a new one")]
     StalePlan,
 }
 
-/// A path as it may be printed.
+/// Returns a path escaped for printing.
 fn shown(path: &std::path::Path) -> String {
     escape(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()))
 }
@@ -420,7 +420,7 @@ fn largest_text(largest: &[(Vec<u8>, u64)]) -> String {
     format!("; largest: {}", items.join(", "))
 }
 
-/// The first of some paths, after a colon.
+/// Returns the first few paths after a colon, or an empty string.
 fn named(paths: &[TreePath]) -> String {
     const MAX_NAMED: usize = 10;
     let mut text = String::new();
@@ -435,7 +435,7 @@ fn named(paths: &[TreePath]) -> String {
 }
 
 impl Error {
-    /// Sorts the error for the interfaces.
+    /// Returns the classification of the error.
     pub fn fault(&self) -> Fault {
         match self {
             Error::NotAHash(_)
@@ -503,7 +503,7 @@ impl Error {
         }
     }
 
-    /// Returns what is full, if nothing can be recorded because the disk or a quota is.
+    /// Returns a description of what is full, if recording failed because a disk or quota is full.
     pub fn full(&self) -> Option<&'static str> {
         use std::io::ErrorKind::{QuotaExceeded, StorageFull};
         match self {
@@ -516,7 +516,7 @@ impl Error {
         }
     }
 
-    /// What the user can do next, where there is something to say.
+    /// Returns advice on what the user can do next, if there is any.
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             Error::UnknownSnapshot { .. } | Error::UnknownOperation { .. } => {
@@ -618,7 +618,7 @@ impl Error {
         Some(text.to_owned())
     }
 
-    /// A short, stable name for programs.
+    /// Returns a short, stable name for programs.
     pub fn code(&self) -> &'static str {
         match self {
             Error::File(_) => "file",

@@ -1,7 +1,7 @@
-//! Every parser behind one signature, for tests that feed them anything.
+//! All parsers behind one signature, for tests that feed them arbitrary input.
 //!
-//! Only in tests and in fuzzing builds (`fuzz/`). A parser may refuse; it may not panic, hang, or
-//! take memory that the input does not pay for.
+//! Only in tests and fuzzing builds (`fuzz/`). A parser may reject its input, but must not panic,
+//! hang, or use memory out of proportion to it.
 
 use std::path::Path;
 
@@ -12,10 +12,10 @@ use crate::restore::Journal;
 use crate::scan::StatCache;
 use crate::store::Bundle;
 
-/// A parser of whatever bytes there are.
+/// A parser of arbitrary bytes.
 pub type Parser = fn(&[u8]);
 
-/// All of them, by name.
+/// All parsers, by name.
 pub const PARSERS: [(&str, Parser); 10] = [
     ("tree", tree),
     ("commit", commit),
@@ -29,19 +29,19 @@ pub const PARSERS: [(&str, Parser); 10] = [
     ("bundle", bundle),
 ];
 
-/// No single object may take more than this here.
+/// Upper bound on the size of a single object, in bytes.
 const LIMIT: u64 = 1 << 20;
 
 const OLD_MODE: &[u8] = b"100664 ";
 
-/// A tree object.
+/// Parses a tree object.
 pub fn tree(bytes: &[u8]) {
     if let Ok(tree) = parse_tree(bytes.to_vec()) {
         for entry in tree.iter() {
             assert!(crate::path::TreePath::parse(entry.name).is_ok(), "a hostile name got in");
             assert!(tree.find(entry.name).is_some(), "an entry that cannot be found");
         }
-        // Very old gits wrote one more mode for a file, which reads as the usual one.
+        // Very old versions of git wrote one more file mode, which is parsed as the usual one.
         let again = crate::git::encode_tree(tree.iter());
         let parsed = parse_tree(again.clone()).expect("what we write, we can read");
         assert!(parsed.iter().eq(tree.iter()), "another tree than was parsed");
@@ -50,26 +50,26 @@ pub fn tree(bytes: &[u8]) {
     }
 }
 
-/// A commit of ours.
+/// Parses a commit written by ctrlz.
 pub fn commit(bytes: &[u8]) {
     if let Some(commit) = parse_commit(bytes) {
-        // What we read, we can write, and it reads the same.
+        // A parsed commit survives encoding and parsing again.
         let again = parse_commit(&crate::git::encode_commit(&commit));
         assert_eq!(again.map(|again| again.tree), Some(commit.tree));
     }
 }
 
-/// A loose object.
+/// Parses a loose object.
 pub fn loose(bytes: &[u8]) {
     if let Ok((_, object)) = inflate_loose(bytes, LIMIT) {
         assert!(object.len() as u64 <= LIMIT);
     }
 }
 
-/// A pack and its index.
+/// Parses a pack and its index.
 ///
-/// The first two bytes say where the index ends and the pack begins. The index is made to name the
-/// pack, or nothing would get past the first look.
+/// The first two bytes are the length of the index, which precedes the pack. The index is patched
+/// to contain the checksum of the pack; otherwise almost no input would pass the first check.
 pub fn pack(bytes: &[u8]) {
     let Some((split, rest)) = bytes.split_first_chunk::<2>() else { return };
     let split = usize::from(u16::from_be_bytes(*split)).min(rest.len());
@@ -91,14 +91,14 @@ pub fn pack(bytes: &[u8]) {
     });
 }
 
-/// A damaged pack.
+/// Parses a damaged pack.
 pub fn salvage(bytes: &[u8]) {
     let mut read = 0;
     let count = salvage_pack(bytes, LIMIT as usize, &mut |_: Kind, object| read += object.len());
     assert!(count <= bytes.len(), "more objects than bytes");
 }
 
-/// The user's index.
+/// Parses the user's index.
 pub fn user_index(bytes: &[u8]) {
     with_files(&[("index", bytes)], |dir| {
         if let Some(index) = IndexFile::read(&dir.join("index"), Some(false)) {
@@ -109,14 +109,14 @@ pub fn user_index(bytes: &[u8]) {
     });
 }
 
-/// Ignore rules.
+/// Parses ignore rules.
 ///
 /// The first line is a path, the rest are rules.
 pub fn ignore(bytes: &[u8]) {
     let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
     let (path, text) = bytes.split_at(end);
     let rules = Rules::base(&[text], &[], &[]).child(b"a", text);
-    // Rules of a directory are asked about what is in it.
+    // The rules of a directory are only queried for paths below it.
     let path = if crate::path::TreePath::parse(path).is_ok() { path } else { b"x" };
     for path in [crate::path::join(b"a", path), b"a/b.c".to_vec()] {
         rules.verdict(&path, false);
@@ -124,7 +124,7 @@ pub fn ignore(bytes: &[u8]) {
     }
 }
 
-/// The stat cache, behind a right checksum.
+/// Parses a stat cache, given without its checksum.
 pub fn stat_cache(bytes: &[u8]) {
     let cache = StatCache::from_body(bytes).unwrap_or_default();
     for at in 0..cache.len().min(1000) {
@@ -134,7 +134,7 @@ pub fn stat_cache(bytes: &[u8]) {
     }
 }
 
-/// The journal of a restore.
+/// Parses the journal of a restore.
 pub fn journal(bytes: &[u8]) {
     with_files(&[("restore.journal", bytes)], |dir| {
         if let Ok(Some(journal)) = Journal::load(&dir.join("restore.journal")) {
@@ -143,12 +143,13 @@ pub fn journal(bytes: &[u8]) {
     });
 }
 
-/// An exported file.
+/// Parses an exported file.
 pub fn bundle(bytes: &[u8]) {
     with_files(&[("bundle", bytes)], |dir| drop(Bundle::open(&dir.join("bundle"))));
 }
 
-/// Puts files where a parser that wants files finds them.
+/// Writes files to a temporary directory, for parsers that read from disk, and removes them again.
+/// Best effort: on an error the parser gets less input.
 fn with_files(files: &[(&str, &[u8])], use_them: impl FnOnce(&Path)) {
     let memory = Path::new("/dev/shm");
     let parent = if memory.is_dir() { memory } else { Path::new("/tmp") };
@@ -170,7 +171,7 @@ fn with_files(files: &[(&str, &[u8])], use_them: impl FnOnce(&Path)) {
 mod tests {
     use super::*;
 
-    /// Something well-formed for each, to be changed.
+    /// Returns well-formed inputs for a parser, as seeds for mutation.
     fn seeds(name: &str) -> Vec<Vec<u8>> {
         let id = [7_u8; 20];
         let entry =
@@ -202,7 +203,7 @@ mod tests {
         }
     }
 
-    /// What plain git makes of one small file: an index, a loose object, a pack and its index.
+    /// Returns an index, a loose object, or a pack (with its index) of a few small blobs.
     fn packs(name: &str) -> Vec<Vec<u8>> {
         let dir = tempfile::tempdir().unwrap();
         let objects = dir.path().join("objects");

@@ -1,8 +1,8 @@
-//! Adoption: taking over the history of a store that is not trusted.
+//! Adoption: imports the history of a store that is not trusted.
 //!
-//! A store that came with a project is set aside under another name, and a new one takes its place.
-//! Its objects are read without its configuration, hooks, alternates and links, pass the checks of
-//! an import, and are written to the new store one by one. Nothing is written to the old directory.
+//! A store that came with a project is renamed, and a new store takes its place. Its objects are
+//! read without its configuration, hooks, alternates and symlinks, pass the checks of an import,
+//! and are written to the new store one by one. Nothing is written to the old directory.
 //!
 //! ```text
 //! <store>                       the new store
@@ -35,32 +35,32 @@ use crate::workspace::{Notice, Workspace};
 use super::arrival::{Arrival, Checker, Fate, adopt, arrivals};
 use super::import::note_from;
 
-/// Up to this size an old store is imported at once; larger ones in the background.
+/// Old stores below this total size are imported at once, larger ones in the background.
 const MAX_BYTES_AT_ONCE: u64 = 32 << 20;
-/// A store with more objects is not read.
+/// Upper bound on the number of objects of a plain repository to import.
 const MAX_OBJECTS: usize = 10_000_000;
-/// Refs that keep snapshots which no operation names.
+/// Prefix of the refs that keep snapshots not named by any operation.
 const KEPT: &str = "refs/ctrlz-adopted/";
 
-/// The result of importing an old store.
+/// Result of importing an old store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Adopted {
-    /// The directory that was read.
+    /// Directory that was read.
     pub from: PathBuf,
-    /// Operations that were not here before.
+    /// Number of operations that are new here.
     pub operations: u64,
-    /// Snapshots that no operation names.
+    /// Number of snapshots that no operation names.
     pub snapshots: u64,
-    /// Objects that were copied.
+    /// Number of objects that were copied.
     pub objects: u64,
-    /// Everything that was left out, with the reason.
+    /// Items that were left out, each with the reason.
     pub left_out: Vec<String>,
 }
 
 impl Workspace {
-    /// Makes sure that a store inside the work tree is this user's own. One that is not is set
-    /// aside, and a new one takes its place. Where the place itself cannot be used, this work tree
-    /// is recorded in the data directory: no project may stop the recording.
+    /// Ensures that a store inside the work tree belongs to this user. A foreign store is renamed,
+    /// and a new one takes its place. If the path itself cannot be used, this work tree is recorded
+    /// in the data directory instead: no project may prevent recording.
     pub(crate) fn settle_store(&mut self) -> Result<Option<Notice>, Error> {
         let Some(path) = &self.options().store else { return Ok(None) };
         let path = self.root().join(path);
@@ -84,7 +84,7 @@ impl Workspace {
         Ok(old.map(|old| Notice::SetAside { old }))
     }
 
-    /// Returns why no store can be at `path`, where none of this user's is.
+    /// Returns why no store can be created at `path`, which holds none of this user's.
     fn obstacle(&self, path: &Path) -> Option<&'static str> {
         if self.links_above(path) {
             return Some("a directory on the way to it is a link that came with the project");
@@ -104,53 +104,53 @@ impl Workspace {
         (!is_writable).then_some("the directory above it cannot be written")
     }
 
-    /// Imports a small store that was set aside at once; larger ones are left to a process of their
-    /// own.
+    /// Imports the stores that were set aside if they are small. Others wait for a background
+    /// process.
     fn finish_small_adoption(&self, path: &Path) -> Result<(), Error> {
         let waiting = pending(path)?;
         let sizes = waiting.iter().map(|old| bytes_in(&old.join("objects"), MAX_BYTES_AT_ONCE));
         if !waiting.is_empty() && sizes.sum::<u64>() < MAX_BYTES_AT_ONCE {
-            // A failed import must not stop the recording. It stays pending, and is tried again.
+            // Errors must not stop the recording. The import stays pending and is retried.
             drop(self.finish_adoption(&Progress::default()));
         }
         Ok(())
     }
 
-    /// Whether a path is inside the work tree as it is written. Links are not followed: a project
-    /// can bring them along.
+    /// Returns whether a path is lexically inside the work tree. Symlinks are not followed because
+    /// they may have come with the project.
     fn is_inside(&self, path: &Path) -> bool {
         let is_plain = path.components().all(|part| part != Component::ParentDir);
         is_plain && path.starts_with(self.root())
     }
 
-    /// Whether a directory between the work tree and `path` is a link.
+    /// Returns whether a directory between the work tree and `path` is a symlink.
     fn links_above(&self, path: &Path) -> bool {
         let mut above = path.ancestors().skip(1).take_while(|dir| *dir != self.root());
         above.any(is_link)
     }
 
-    /// Whether the store at `path` is this user's. Inside a project it must be recorded; elsewhere
-    /// only this user can have put it there.
+    /// Returns whether the store at `path` belongs to this user. Inside a project it must be
+    /// recorded as such; elsewhere only this user can have created it.
     fn is_own(&self, path: &Path) -> Result<bool, Error> {
         if !self.is_inside(path) {
             return Ok(path.join("ctrlz").is_dir());
         }
         let data_dir = &self.options().data_dir;
-        // A record in the project may have come with it, and can name a path, but no inode.
+        // A record inside the project may have come with it. It can forge a path but no inode.
         let by_path_alone = !absolute(data_dir).starts_with(self.root());
         let through_link = is_link(path) || self.links_above(path);
         Trust::of(data_dir).knows(path, through_link, by_path_alone)
     }
 
-    /// Replaces the store or repository at `path` by a new store unless it is this user's. Returns
-    /// the old directory.
+    /// Renames a foreign store or repository at `path` and creates a new store in its place.
+    /// Returns the new path of the old directory, or `None` if nothing was replaced.
     fn replace_foreign_store(&self, path: &Path) -> Result<Option<PathBuf>, Error> {
         if self.is_own(path)? {
             return Ok(None);
         }
         let _lock = Trust::of(&self.options().data_dir).lock()?;
-        // Another process may have replaced it meanwhile. In this order: a store of ours may appear
-        // between two looks at an empty place, but never where something foreign is.
+        // Another process may have replaced it meanwhile. The order matters: between two checks our
+        // store may appear at an empty path, but never in place of a foreign store.
         if !is_filled(path) || !is_repository(path) || self.is_own(path)? {
             return Ok(None);
         }
@@ -163,7 +163,7 @@ impl Workspace {
         Ok(Some(old))
     }
 
-    /// Opens the store at `path`, or creates it. What another program keeps there is set aside.
+    /// Opens or creates the store at `path`. A repository of another program there is set aside.
     pub(crate) fn create_store(&self, path: &Path) -> Result<Store, Error> {
         if !path.join("ctrlz").is_dir() {
             if is_filled(path) {
@@ -178,13 +178,14 @@ impl Workspace {
         Store::open_or_create(path, &self.options().ref_prefix, &self.store_exclude(path))
     }
 
-    /// Opens or creates a store. One that is new inside the work tree is recorded as this user's.
+    /// Opens or creates a store. A new store inside the work tree is recorded as this user's own.
     fn make_store(&self, path: &Path) -> Result<Store, Error> {
         let is_new = !is_filled(path);
         let (prefix, exclude) = (&self.options().ref_prefix, self.store_exclude(path));
         let store = Store::open_or_create(path, prefix, &exclude)?;
         if is_new && self.is_inside(path) {
-            // First, so that a store that is trusted knows the ones that were set aside for it.
+            // Before the store is recorded as trusted, so that a trusted store always lists the
+            // stores that were set aside for it.
             if !set_aside(path).is_empty() {
                 note_pending(path)?;
             }
@@ -193,14 +194,14 @@ impl Workspace {
         Ok(store)
     }
 
-    /// Imports the history of a store that was set aside, if one is waiting. Returns what became of
-    /// it.
+    /// Imports the history of stores that were set aside. Returns `None` if none is pending or
+    /// another process is importing.
     pub fn finish_adoption(&self, progress: &Progress) -> Result<Option<Adopted>, Error> {
         let Some(path) = self.store_path()? else { return Ok(None) };
         if pending(&path)?.is_empty() {
             return Ok(None);
         }
-        // One process at a time; the others find nothing left to do.
+        // Only one process imports at a time; the others have nothing to do.
         let lock_path = path.join("ctrlz").join("adopting.lock");
         let Some(_lock) = Lock::try_take(&lock_path, Sharing::Exclusive)? else { return Ok(None) };
         let waiting = pending(&path)?;
@@ -220,7 +221,7 @@ impl Workspace {
         Ok(Some(adopted))
     }
 
-    /// Whether a store that was set aside is not imported yet.
+    /// Returns whether a store that was set aside has not been imported yet.
     pub fn has_pending_adoption(&self) -> Result<bool, Error> {
         match self.store_path()? {
             Some(path) => Ok(!pending(&path)?.is_empty()),
@@ -230,7 +231,7 @@ impl Workspace {
 
     /// Imports the history of the store or bare git repository at `from`, which is only read.
     pub fn adopt(&self, from: &Path, progress: &Progress) -> Result<Adopted, Error> {
-        // Without following a link that came with a project.
+        // Does not resolve symlinks, which may have come with a project.
         let from = std::path::absolute(from).named("find", from)?;
         let mut adopted = Adopted { from: from.clone(), ..Adopted::default() };
         if let Err(why) = check_layout(&from) {
@@ -242,7 +243,7 @@ impl Workspace {
         let objects = Objects::open_alone(&from.join("objects"))?;
         let mut found = arrivals(&Refs::new(&from).list("refs")?);
         let own = own_log(&from, self.root(), &found);
-        // The work tree's own history comes first, so that it becomes the history here.
+        // The work tree's own log comes first, so that it becomes the history here.
         found.sort_by_key(|arrival| Some(&arrival.name) != own.as_ref());
         let is_store = from.join("ctrlz").is_dir();
         let mut adoption =
@@ -257,10 +258,10 @@ impl Workspace {
     }
 }
 
-/// An import from a store that is not trusted.
+/// State of an import from an untrusted store.
 struct Adoption<'a> {
     workspace: &'a Workspace,
-    /// The objects of the old store.
+    /// Objects of the old store.
     objects: Objects,
     store: Store,
     work_tree: WorkTree,
@@ -273,7 +274,7 @@ impl Adoption<'_> {
         self.adopted.left_out.push(format!("{what}: {why}"));
     }
 
-    /// Imports one log, as the history of the work tree or beside it.
+    /// Imports one log, either as the work tree's own history or as a separate log.
     fn log(&mut self, arrival: &Arrival, is_own: bool) -> Result<(), Error> {
         let name = format!("log {}", arrival.name);
         let beside = WorkTree::named(&self.store, &arrival.name);
@@ -315,8 +316,8 @@ impl Adoption<'_> {
         Ok(())
     }
 
-    /// Imports the trees of a plain repository: other programs name snapshots by their trees and
-    /// keep no ref.
+    /// Imports the trees of a plain repository: other programs name snapshots by tree and keep no
+    /// ref.
     fn trees(&mut self) -> Result<(), Error> {
         let ids = self.objects.all_ids()?;
         if ids.len() > MAX_OBJECTS {
@@ -357,7 +358,7 @@ impl Adoption<'_> {
         if kept.is_empty() { Ok(()) } else { self.keep(&kept) }
     }
 
-    /// Keeps snapshots with one ref: a commit whose tree holds them all.
+    /// Keeps snapshots alive with a single ref to a commit whose tree contains all of them.
     fn keep(&self, snapshots: &BTreeMap<String, ObjectId>) -> Result<(), Error> {
         let entry = |(name, id): (&String, &ObjectId)| {
             [format!("40000 {name}\0").as_bytes(), id.as_bytes()].concat()
@@ -377,7 +378,8 @@ impl Adoption<'_> {
         }
     }
 
-    /// Copies objects and everything that they name, each checked against its hash.
+    /// Copies objects and everything they reference, checking each against its hash. Returns the
+    /// number of copied objects, or the reason for refusing.
     fn copy(&self, roots: Vec<ObjectId>) -> Result<Result<u64, String>, Error> {
         let store = &self.store;
         let room = self.workspace.context().quota_use(store.path())?.left();
@@ -426,18 +428,18 @@ fn is_link(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|meta| meta.is_symlink())
 }
 
-/// Whether a directory has anything in it. A link counts, whatever it leads to.
+/// Returns whether a directory has any entries. Any symlink counts as filled.
 fn is_filled(path: &Path) -> bool {
     is_link(path) || std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some())
 }
 
-/// Whether a directory looks like a store or a bare git repository; a link always does.
+/// Returns whether a directory looks like a store or a bare git repository. Any symlink does.
 fn is_repository(path: &Path) -> bool {
     let has = |name: &str| path.join(name).symlink_metadata().is_ok();
     is_link(path) || has("ctrlz") || (has("objects") && has("HEAD"))
 }
 
-/// Returns a free name for an old store.
+/// Returns an unused name for an old store.
 fn aside_name(path: &Path) -> PathBuf {
     let date = date_of(now_millis());
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -447,11 +449,11 @@ fn aside_name(path: &Path) -> PathBuf {
     free.next().unwrap_or_else(|| named(""))
 }
 
-/// Refuses an old store that leads elsewhere or belongs to another user.
+/// Refuses an old store with symlinks or special files, or one that belongs to another user.
 fn check_layout(dir: &Path) -> Result<(), &'static str> {
     let me = rustix::process::geteuid().as_raw();
     for part in [".", "objects", "objects/pack", "refs", "refs/ctrlz", "refs/ctrlz-private"] {
-        // A name that ends in a slash or a dot would follow a link.
+        // A path that ends in a slash or a dot would follow a symlink.
         let path = if part == "." { dir.to_owned() } else { dir.join(part) };
         match path.symlink_metadata() {
             Ok(meta) if meta.is_symlink() => return Err("one of its directories is a link"),
@@ -476,8 +478,8 @@ fn check_layout(dir: &Path) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Returns the log that was the work tree's own: the one that the old registry names for its path,
-/// or the only one.
+/// Returns the work tree's own log: the one that the old registry names for its path, or the only
+/// log.
 fn own_log(from: &Path, root: &Path, found: &[Arrival]) -> Option<String> {
     let record = from.join("ctrlz").join("paths").join(path_hash(root));
     let bytes = read_small(&record, 1 << 20).ok().flatten().unwrap_or_default();
@@ -491,7 +493,7 @@ fn own_log(from: &Path, root: &Path, found: &[Arrival]) -> Option<String> {
     named.filter(is_there).or(only).map(str::to_owned)
 }
 
-/// Returns the size of the files below a directory, counted until `enough`.
+/// Returns the size of the files below a directory. Stops counting at `enough` bytes.
 fn bytes_in(dir: &Path, enough: u64) -> u64 {
     let mut total = 0;
     let mut dirs = vec![dir.to_owned()];

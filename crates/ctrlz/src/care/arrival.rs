@@ -1,11 +1,11 @@
-//! What comes from elsewhere: logs of other work trees, checked before any ref names them.
+//! Checks of logs from other machines and files, before any ref names them.
 //!
 //! ```text
 //! <prefix>/<log>/{log, past/…, session/…, …}     the same names here, there and in a file
 //! ctrlz/wt/<log>/from                            says that a log is not of this machine
 //! ```
 //!
-//! A log's name belongs to one work tree of one data directory, so that many may use one server.
+//! A log's name belongs to one work tree of one data directory, so that many can share one server.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
@@ -22,39 +22,39 @@ use crate::path::{TreePath, join};
 use crate::scan::Progress;
 use crate::store::{Incoming, Store, Tombstones};
 
-/// Where refs lie in a file and on a server, whatever the prefix is here.
+/// Ref prefix in files and on servers, independent of the local prefix.
 pub(super) const SHARED: &str = "refs/ctrlz/";
-/// The same for ignored files.
+/// Ref prefix of ignored files, in files and on servers.
 pub(super) const PRIVATE: &str = "refs/ctrlz-private/";
 
-/// What to do about logs that bring purged content back.
+/// Handling of logs that would bring purged content back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnPurged {
-    /// Refuse them, and change nothing.
+    /// Refuses them and changes nothing.
     #[default]
     Refuse,
-    /// Take them over.
+    /// Imports them.
     Allow,
 }
 
-/// Why what arrived is refused.
+/// Reason for refusing received objects.
 pub(super) type Refusal = String;
 
-/// One log with everything that belongs to it.
+/// The refs of one received log.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arrival {
     pub(super) name: String,
     pub(super) log: Option<ObjectId>,
-    /// Past segments by the id of their last operation.
+    /// Past segments, by the id of their last operation.
     past: BTreeMap<String, ObjectId>,
-    /// Sessions and checkpoints, by the rest of their names.
+    /// Sessions and checkpoints, by their ref names below the log's prefix.
     others: BTreeMap<String, ObjectId>,
-    /// Companions, by the rest of their names.
+    /// Companions, by their ref names below the log's prefix.
     private: BTreeMap<String, ObjectId>,
 }
 
 impl Arrival {
-    /// Returns the objects that its refs name, as far as they were checked.
+    /// Returns the objects that its refs name, without unchecked sessions and checkpoints.
     pub(super) fn roots(&self, checker: &Checker<'_>) -> Vec<ObjectId> {
         let others = self.others.values().filter(|id| checker.has(id));
         let logs = self.log.iter().chain(self.past.values()).chain(others);
@@ -62,18 +62,18 @@ impl Arrival {
     }
 }
 
-/// What is to be done about an arrival.
+/// Relation of a received log to the local log of the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// All of it is here already.
+    /// All of it is known here.
     Known,
-    /// It has this many operations that are not here.
+    /// It has this many operations that are new here.
     News(u64),
-    /// It and what is here have parted.
+    /// It and the local log have diverged.
     Diverged,
 }
 
-/// Sorts refs by the log they belong to. Those that are nothing of ours are left out.
+/// Groups refs by log. Unknown refs are left out.
 pub(super) fn arrivals(refs: &[(String, ObjectId)]) -> Vec<Arrival> {
     let mut found: BTreeMap<String, Arrival> = BTreeMap::new();
     for (name, id) in refs {
@@ -97,19 +97,20 @@ pub(super) fn arrivals(refs: &[(String, ObjectId)]) -> Vec<Arrival> {
     found.into_values().filter(|arrival| arrival.log.is_some()).collect()
 }
 
-/// Letters that mean nothing to a file system or to git.
+/// Returns whether a part of a ref name has no characters that are special to file systems or git.
 fn is_plain(part: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_%".contains(&byte);
     !part.is_empty() && part.bytes().all(plain)
 }
 
-/// An id that can be part of a ref's name, and that others can sort after.
+/// Returns whether `id` has the form of a ULID, which can be part of a ref name. Its first digit is
+/// at most 7, so that later ids can still sort after it.
 fn is_operation_id(id: &str) -> bool {
     let digit = |byte: u8| byte.is_ascii_digit() || byte.is_ascii_uppercase();
     id.len() == 26 && id.bytes().all(digit) && id.as_bytes()[0] <= b'7'
 }
 
-/// The commits of a log that is here.
+/// Returns the commits of a local log.
 pub(super) fn known_commits(
     store: &Store,
     work_tree: &WorkTree,
@@ -124,27 +125,27 @@ pub(super) fn known_commits(
     Ok(known)
 }
 
-/// Checks that everything an arrival names is there, whole and harmless.
+/// Checks that everything a received log references exists, is intact and is harmless.
 pub(super) struct Checker<'a> {
     store: &'a Store,
     objects: &'a Objects,
     tombstones: Tombstones,
-    /// Paths at which purged content was found, one for each content.
+    /// Paths at which purged content was found, one per content.
     purged: BTreeSet<TreePath>,
     progress: &'a Progress,
     trees: HashSet<ObjectId>,
-    /// The trees in each tree that was checked, and the number of its own files.
+    /// Subtrees of each checked tree, and the number of its own files.
     inner: HashMap<ObjectId, (Vec<ObjectId>, u64)>,
-    /// The height of each tree, and the number of files in all of it.
+    /// Height of each tree, and the number of files in it and its subtrees.
     shapes: HashMap<ObjectId, (u64, u64)>,
     blobs: HashSet<ObjectId>,
-    /// Commits that were checked, and their operations' ids.
+    /// Checked commits, with the ids of their operations.
     commits: HashMap<ObjectId, String>,
     pub(super) newest: Option<Operation>,
 }
 
 impl<'a> Checker<'a> {
-    /// Prepares to check `objects`, which are not the store's yet.
+    /// Prepares to check `objects`, which are not in the store yet.
     pub(super) fn of(
         store: &'a Store,
         objects: &'a Objects,
@@ -166,9 +167,9 @@ impl<'a> Checker<'a> {
         })
     }
 
-    /// Refuses what came from `from` if it has purged content that the store does not hold again.
+    /// Fails if the objects from `from` include purged content that the store does not hold again.
     pub(super) fn refuse_purged(&self, from: &Path) -> Result<(), Error> {
-        // Objects that no log leads to would come along with the packs.
+        // Publishing the packs would also bring in objects that no log references.
         let packs = self.objects.open_packs();
         let mut ids = packs.iter().flat_map(|pack| pack.ids());
         match self.purged.is_empty() && !ids.any(|id| self.is_purged(&id)) {
@@ -184,7 +185,8 @@ impl<'a> Checker<'a> {
         self.tombstones.cover(content) && !self.store.objects.holds(content)
     }
 
-    /// Checks a log down to what is `known` already, and says what is new in it.
+    /// Checks a log back to the first commit in `known`. Returns its relation to the local log,
+    /// whose newest commit is `head`.
     pub(super) fn log(
         &mut self,
         arrival: &Arrival,
@@ -227,7 +229,7 @@ impl<'a> Checker<'a> {
         }))
     }
 
-    /// Checks a segment that the chain has not led to, or that it has.
+    /// Checks a past segment, whether or not the chain of the log reached it.
     fn past(
         &mut self,
         end: &str,
@@ -269,7 +271,7 @@ impl<'a> Checker<'a> {
             Err(refusal) => return Ok(Err(refusal)),
         };
         let ids = std::iter::once(&operation.id).chain(&operation.follows);
-        // In this order no chain can lead back into itself.
+        // Strictly descending ids exclude cycles.
         let is_older = newer.is_none_or(|newer| operation.id < newer.id);
         if !ids.into_iter().all(|id| is_operation_id(id)) || !is_older {
             return Ok(Err(format!("operation {commit} is out of order")));
@@ -281,7 +283,7 @@ impl<'a> Checker<'a> {
         Ok(Ok(operation))
     }
 
-    /// Checks a tree and all it holds.
+    /// Checks a tree and everything below it.
     fn tree(&mut self, root: ObjectId) -> Result<Result<(), Refusal>, Error> {
         let mut work = vec![(root, Vec::new())];
         while let Some((id, at)) = work.pop() {
@@ -320,9 +322,9 @@ impl<'a> Checker<'a> {
         Ok(self.shape(root).map(drop))
     }
 
-    /// Returns the height of a tree and the number of its files, each of its inner trees counted as
-    /// often as it occurs. Refuses a tree that would exhaust time or memory: a few kilobytes can
-    /// describe thousands of nested directories, or billions of files.
+    /// Returns the height of a tree and the number of its files, counting each subtree as often as
+    /// it occurs. Refuses a tree that would exhaust time or memory: a few kilobytes can describe
+    /// thousands of nested directories, or billions of files.
     fn shape(&mut self, root: ObjectId) -> Result<(u64, u64), Refusal> {
         const MAX_HEIGHT: u64 = 1_000;
         let mut work = vec![(root, false)];
@@ -354,8 +356,8 @@ impl<'a> Checker<'a> {
         Ok(self.shapes.get(&root).copied().unwrap_or_default())
     }
 
-    /// Refuses the target of a symlink that no file system accepts: it would keep every restore of its
-    /// snapshot from succeeding.
+    /// Refuses a symlink target that no file system accepts: every restore of its snapshot would
+    /// fail.
     fn target(&self, id: &ObjectId) -> Result<Result<(), Refusal>, Error> {
         const MAX_TARGET_BYTES: u64 = 4095;
         let head = match refused(self.objects.blob_head(id, MAX_TARGET_BYTES + 1))? {
@@ -388,7 +390,7 @@ impl<'a> Checker<'a> {
         Ok(Ok(()))
     }
 
-    /// Whether what was checked is what a manifest says.
+    /// Returns whether the checked log matches a manifest.
     pub(super) fn matches(&self, manifest: &super::export::Manifest) -> bool {
         let newest = self.newest.as_ref().map(|newest| newest.snapshot);
         self.commits.len() as u64 == manifest.operations && newest == Some(manifest.snapshot)
@@ -399,13 +401,13 @@ impl<'a> Checker<'a> {
         self.tree(root)
     }
 
-    /// Whether a commit was checked.
+    /// Returns whether a commit was checked.
     fn has(&self, commit: &ObjectId) -> bool {
         self.commits.contains_key(commit)
     }
 }
 
-/// The operation before, in its segment or at the end of the one before.
+/// Returns the previous operation, which may be the last one of the previous segment.
 fn before(operation: &Operation, past: &BTreeMap<String, ObjectId>) -> Option<ObjectId> {
     match &operation.follows {
         None => operation.parent,
@@ -413,7 +415,7 @@ fn before(operation: &Operation, past: &BTreeMap<String, ObjectId>) -> Option<Ob
     }
 }
 
-/// Sets what is wrong with the objects apart from what is wrong with the machine.
+/// Separates faults of the received objects, which are refusals, from errors of this machine.
 fn refused<T>(outcome: Result<T, Error>) -> Result<Result<T, Refusal>, Error> {
     match outcome {
         Ok(value) => Ok(Ok(value)),
@@ -424,9 +426,9 @@ fn refused<T>(outcome: Result<T, Error>) -> Result<Result<T, Refusal>, Error> {
     }
 }
 
-/// Makes the refs of an arrival those of `work_tree`. Its objects are in the store.
+/// Sets the refs of a received log as those of `work_tree`. Its objects are already in the store.
 ///
-/// The log comes last: until then nothing leads to the rest. The caller holds the work tree's lock.
+/// The log's ref is set last: it makes the others reachable. The caller holds the work tree's lock.
 pub(super) fn adopt(
     store: &Store,
     work_tree: &WorkTree,
@@ -438,7 +440,7 @@ pub(super) fn adopt(
     for (rest, id) in &arrival.private {
         work_tree.set_ref(store, &format!("{PRIVATE}{}/{rest}", work_tree.id()), id)?;
     }
-    // A segment that ended before the newest operation here is here, or was dropped as too old.
+    // A segment that ended before the newest local operation is here already, or has expired.
     let newest_here = work_tree.last(store)?.map(|last| last.id);
     let is_later = |end: &String| newest_here.as_ref().is_none_or(|newest| end >= newest);
     let past = arrival.past.iter().filter(|(end, _)| is_later(end));
@@ -453,11 +455,11 @@ pub(super) fn adopt(
     Ok(())
 }
 
-/// Where a log came from.
+/// Source of a log that was pulled or imported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct From {
     pub(super) from: String,
-    /// The work trees that it was pulled or imported into; empty if an earlier version noted it.
+    /// Work trees that it was pulled or imported into; empty if an earlier version recorded it.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(super) into: BTreeSet<String>,
 }
@@ -468,17 +470,17 @@ impl From {
         serde_json::from_slice(&bytes).ok()
     }
 
-    /// Whether the log was pulled or imported into a work tree. Where that is not noted, it may
+    /// Returns whether the log was pulled or imported into a work tree. Without a record, that may
     /// have been any work tree of the store.
     pub(super) fn is_for(&self, work_tree: &str) -> bool {
         self.into.is_empty() || self.into.contains(work_tree)
     }
 
-    /// Notes that a log came `from` somewhere into the work tree `into`. The caller holds the lock
-    /// of the log.
+    /// Records that a log was pulled or imported `from` somewhere into the work tree `into`. The
+    /// caller holds the lock of the log.
     pub(super) fn note(log: &WorkTree, from: &str, into: &str) -> Result<(), Error> {
         let known = From::of(log);
-        // An earlier version did not note the work trees; none of them may lose the log.
+        // An earlier version did not record the work trees. None of them may lose the log.
         let is_for_all = known.as_ref().is_some_and(|known| known.into.is_empty());
         let mut note = From { from: from.to_owned(), ..known.unwrap_or_default() };
         if !is_for_all {
@@ -489,14 +491,14 @@ impl From {
     }
 }
 
-/// What arrived, before anything of it is believed.
+/// A received log that passed the checks.
 pub(super) struct Checked {
     pub(super) arrival: Arrival,
     pub(super) fate: Fate,
     pub(super) newest: Option<Operation>,
 }
 
-/// Checks every log of an arrival against the logs that are here under the same names.
+/// Checks every received log against the local log of the same name.
 pub(super) fn check_all<'a>(
     store: &'a Store,
     objects: &'a Objects,
@@ -519,7 +521,7 @@ pub(super) fn check_all<'a>(
     Ok(Ok((checked, checker)))
 }
 
-/// Moves what waits beside the store into it, if a log has news.
+/// Moves the received packs into the store if a log has new operations.
 pub(super) fn publish(
     store: &Store,
     incoming: &Incoming,
@@ -531,7 +533,7 @@ pub(super) fn publish(
     }
 }
 
-/// Whether any log has operations that are not here.
+/// Returns whether any log has operations that are new here.
 pub(super) fn has_news(checked: &[Checked]) -> bool {
     checked.iter().any(|checked| matches!(checked.fate, Fate::News(_)))
 }

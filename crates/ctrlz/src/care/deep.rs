@@ -1,4 +1,4 @@
-//! Packing deeply: all packs become one, which another program made.
+//! Deep repack: replaces all packs of the store by a single one, which git builds.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,29 +9,29 @@ use crate::git::{ObjectId, PackFile};
 use crate::store::{Incoming, Lock, Sharing, Store};
 use crate::workspace::Workspace;
 
-/// A repository in which one pack is to be made of all objects of the store. Dropped, it leaves nothing.
+/// A temporary repository for packing all objects of the store into one pack. Removed on drop.
 pub struct DeepRepack {
     store: Store,
     incoming: Incoming,
-    /// The packs to be replaced.
+    /// Packs to be replaced.
     packs: Vec<Arc<PackFile>>,
     objects: Vec<ObjectId>,
     patience: Duration,
 }
 
 impl DeepRepack {
-    /// The repository, which borrows the objects from the store.
+    /// Returns the path of the repository, which borrows the objects of the store.
     pub fn git_dir(&self) -> &Path {
         self.incoming.path()
     }
 
-    /// The objects that the new pack has to hold.
+    /// Returns the objects that the new pack must contain.
     pub fn objects(&self) -> &[ObjectId] {
         &self.objects
     }
 
-    /// Moves the new pack into the store and removes the packs that it replaces. A pack with an object
-    /// that the new one lacks stays.
+    /// Moves the new pack into the store and removes the packs that it replaces. A pack that has an
+    /// object missing from the new one is kept.
     pub fn finish(self) -> Result<(), Error> {
         let _alone = Lock::take(&self.store.lock_path(), Sharing::Exclusive, self.patience)?;
         self.store.replace_packs(&self.incoming, &self.packs)
@@ -39,7 +39,7 @@ impl DeepRepack {
 }
 
 impl Workspace {
-    /// Begins to pack the store deeply; `None` if there is no store or nothing to gain.
+    /// Prepares a deep repack. Returns `None` if there is no store or no object is packed.
     pub fn begin_deep_repack(&self) -> Result<Option<DeepRepack>, Error> {
         let Some((store, _)) = self.existing()? else { return Ok(None) };
         store.objects.refresh()?;

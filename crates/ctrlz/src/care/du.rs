@@ -1,4 +1,4 @@
-//! Disk use: what a store takes, what takes the most, and how fast it grows.
+//! Disk use of a store: total size, largest consumers and growth per day.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -16,47 +16,47 @@ use crate::workspace::Workspace;
 
 const DAY_MILLIS: u64 = 24 * 3600 * 1000;
 
-/// A path whose versions take room.
+/// A path, with the space that its versions use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Consumer {
-    /// The path that the contents had first.
+    /// Path at which the contents first occurred.
     pub path: TreePath,
-    /// Bytes that its versions take in the packs.
+    /// Number of bytes that its versions use in the packs.
     pub bytes: u64,
-    /// Contents it had.
+    /// Number of distinct contents that first occurred at the path.
     pub versions: u64,
 }
 
-/// What one day added.
+/// Growth of the store on one day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Growth {
-    /// Days since 1970, in universal time.
+    /// Day, in days since 1970 (UTC).
     pub day: u64,
-    /// Bytes in the packs that its operations were the first to need.
+    /// Bytes in the packs that operations of this day were the first to need.
     pub bytes: u64,
 }
 
-/// What a store takes.
+/// Disk use of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DiskUse {
-    /// Bytes of all its files.
+    /// Total size of all its files in bytes.
     pub store_bytes: u64,
-    /// Bytes of damaged files that a repair put aside.
+    /// Bytes of quarantined files.
     pub quarantine_bytes: u64,
     /// Bytes in packs that no operation needs; `ctrlz gc` frees most of them.
     pub unused_bytes: u64,
-    /// Operations in the logs.
+    /// Number of operations in the logs.
     pub operations: u64,
-    /// How much of the quota is used.
+    /// Quota use.
     pub quota: QuotaUse,
-    /// What takes the most, most first.
+    /// Largest consumers, in descending order.
     pub consumers: Vec<Consumer>,
-    /// Growth by day, oldest first; days without any are left out.
+    /// Growth per day, oldest first; days without growth are omitted.
     pub days: Vec<Growth>,
 }
 
 impl Workspace {
-    /// Measures the store, with the `top` paths that take the most.
+    /// Measures the store. Reports the `top` largest consumers.
     pub fn disk_use(&self, top: usize, progress: &Progress) -> Result<DiskUse, Error> {
         let Some((store, _)) = self.existing()? else { return Ok(DiskUse::default()) };
         let _shared = Lock::take(&store.lock_path(), Sharing::Shared, self.options().patience)?;
@@ -95,7 +95,7 @@ impl Workspace {
     }
 }
 
-/// Every readable operation of every log, oldest first.
+/// Returns every readable operation of every log, oldest first.
 fn all_operations(store: &Store, progress: &Progress) -> Result<Vec<Operation>, Error> {
     let mut operations = Vec::new();
     for (_, head) in store.segments()? {
@@ -116,7 +116,7 @@ struct Tally<'a> {
     sizes: HashMap<ObjectId, u64>,
     seen: HashSet<ObjectId>,
     days: BTreeMap<u64, u64>,
-    /// Bytes and versions of each path.
+    /// Bytes and number of versions of each path.
     paths: HashMap<Vec<u8>, (u64, u64)>,
 }
 
@@ -126,7 +126,7 @@ impl<'a> Tally<'a> {
         Tally { store, sizes, seen, days: BTreeMap::new(), paths: HashMap::new() }
     }
 
-    /// Counts an object for a day, unless it was counted before; gives its bytes.
+    /// Counts an object for a day and returns its size, or `None` if it was counted before.
     fn count(&mut self, id: ObjectId, day: u64) -> Option<u64> {
         if !self.seen.insert(id) {
             return None;

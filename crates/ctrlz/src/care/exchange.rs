@@ -1,5 +1,5 @@
-//! Push and pull: what goes to a git server and what comes from one. Git itself carries it, started
-//! by whoever calls; here is decided what goes, and checked what came.
+//! Push and pull to and from a git server. The caller runs git for the transfer; this module
+//! decides which refs to push and checks what was fetched.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -20,96 +20,96 @@ use super::arrival::{
 };
 use super::import::note_from;
 
-/// As many heads that were pushed are remembered.
+/// Number of pushed heads to remember.
 const MAX_PUSHED: usize = 64;
 
-/// One ref to be set on the server, if it still is what it was.
+/// A ref to set on the server if it still has the expected value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RefUpdate {
-    /// The ref's name in the store.
+    /// Name of the ref in the store.
     pub local: String,
-    /// Its name on the server.
+    /// Name of the ref on the server.
     pub remote: String,
-    /// What the server has now; `None` for nothing.
+    /// Current value on the server; `None` if the ref does not exist.
     pub expected: Option<ObjectId>,
-    /// What it shall have.
+    /// Value to set.
     pub new: ObjectId,
 }
 
-/// What a push has to do. The store's packs stay while this lives.
+/// Plan of a push. No pack of the store is removed while this value exists.
 pub struct Push {
-    /// The log's name on the server.
+    /// Name of the log on the server.
     pub log: String,
-    /// The refs to be set; none if the server has everything.
+    /// Refs to set; empty if the server is up to date.
     pub updates: Vec<RefUpdate>,
-    /// Operations that the server does not have.
+    /// Number of operations that the server does not have.
     pub operations: u64,
     _shared: Lock,
 }
 
-/// A fresh repository for git to push from or fetch into, with a configuration of ours and nothing of
-/// the store's or the project's but the store's objects. Dropped, it leaves nothing.
+/// A temporary repository for git to push from or fetch into. It has its own configuration and
+/// borrows the store's objects, and nothing else of the store or the project. Removed on drop.
 pub struct Exchange {
     store: Store,
     incoming: Incoming,
-    /// The log of the work tree that exchanges.
+    /// Log of the work tree that pushes or pulls.
     into: String,
     _shared: Lock,
 }
 
 impl Exchange {
-    /// The repository. It borrows from the store, so only what is new has to travel.
+    /// Returns the repository. It borrows from the store, so only new objects are transferred.
     pub fn git_dir(&self) -> &Path {
         self.incoming.path()
     }
 }
 
-/// A log that came from elsewhere.
+/// A log that was pulled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PulledLog {
-    /// Its name.
+    /// Name of the log.
     pub log: String,
-    /// Operations that were not here before.
+    /// Number of operations that are new here.
     pub operations: u64,
-    /// Its newest snapshot, if there is news.
+    /// Newest snapshot of the log.
     pub snapshot: Option<ObjectId>,
 }
 
-/// What a pull brought.
+/// Result of a pull.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Pulled {
-    /// The logs with news.
+    /// Logs with new operations.
     pub logs: Vec<PulledLog>,
-    /// Logs that are here under the same name and have parted; they were left alone.
+    /// Logs that have diverged from the local logs of the same name; they were left unchanged.
     pub diverged: Vec<String>,
 }
 
-/// A log in the store that is not this work tree's.
+/// A log in the store that was pulled or imported.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Log {
-    /// Its name.
+    /// Name of the log.
     pub name: String,
-    /// The server or file it came from.
+    /// Server or file that it came from.
     pub from: String,
-    /// Its newest snapshot.
+    /// Newest snapshot of the log.
     pub snapshot: ObjectId,
-    /// Its newest operation.
+    /// Id of the newest operation of the log.
     pub operation: String,
-    /// When that was recorded, in milliseconds since 1970.
+    /// Time of that operation, in milliseconds since 1970.
     pub at_millis: u64,
 }
 
 impl Workspace {
-    /// The name of this work tree's log, here and on every server; `None` before the first
+    /// Returns the name of this work tree's log, here and on servers; `None` before the first
     /// snapshot.
     pub fn log_name(&self) -> Result<Option<String>, Error> {
         Ok(self.claimed()?.map(|claim| claim.work_tree))
     }
 
-    /// Decides what to push to a server that has the refs `there`.
+    /// Plans a push to a server that has the refs `there`.
     ///
-    /// Only this work tree's own refs are ever set. If the server's log is not an earlier state of
-    /// the one here, somebody else writes under the same name, and that is an error.
+    /// Only this work tree's own refs are set. Fails with [`Error::Diverged`] if the server's log
+    /// is not an earlier state of the local one: another data directory uses the same name.
     pub fn plan_push(&self, there: &[(String, ObjectId)], ignored: bool) -> Result<Push, Error> {
         let nothing = || Error::NoHistory { path: self.root().to_owned() };
         let (store, work_tree) = self.existing()?.ok_or_else(nothing)?;
@@ -156,7 +156,8 @@ impl Workspace {
         Ok(Push { log, updates, operations: news, _shared: shared })
     }
 
-    /// Remembers that a push arrived, so that its state is known as ours even when it has expired.
+    /// Remembers the head of a successful push, so that it is known as ours even after it has
+    /// expired.
     pub fn note_pushed(&self, push: &Push) -> Result<(), Error> {
         let Some((store, work_tree)) = self.existing()? else { return Ok(()) };
         let _lock = work_tree.lock(&store, self.options().patience)?;
@@ -170,9 +171,9 @@ impl Workspace {
         Ok(private::replace(&work_tree.pushed_path(), &bytes, Durable::Yes)?)
     }
 
-    /// Goes on under another name, as nobody else does, with the same history.
+    /// Continues the history under a new, unique log name. Returns that name.
     ///
-    /// For a data directory that was copied: two must not write under one name.
+    /// For a copied data directory: two copies must not push under the same name.
     pub fn go_on_as_new(&self) -> Result<String, Error> {
         let hold = self.begin()?;
         let nothing = || Error::NoHistory { path: self.root().to_owned() };
@@ -186,14 +187,14 @@ impl Workspace {
         Ok(new_claim.work_tree)
     }
 
-    /// Makes room for git to push from. Nothing that is reachable from this work tree's refs then
-    /// holds texts of the user's private ignore lists.
+    /// Creates a repository for git to push from. Afterwards nothing reachable from this work
+    /// tree's refs contains the text of the user's private ignore lists.
     pub fn begin_push(&self) -> Result<Exchange, Error> {
         self.withhold_private_lists()?;
         self.begin_exchange()
     }
 
-    /// Makes room for what a server sends.
+    /// Creates a repository for git to fetch into.
     pub fn begin_exchange(&self) -> Result<Exchange, Error> {
         self.context().check_enabled()?;
         let (store, work_tree) = self.for_writing()?;
@@ -204,10 +205,11 @@ impl Workspace {
         Ok(Exchange { store, incoming, into, _shared: shared })
     }
 
-    /// Checks what git fetched, and takes it over if all of it is sound.
+    /// Checks what git fetched, and imports it if all of it is valid.
     ///
-    /// The work tree's own log is taken from the server only where it is lost here. A log with
-    /// content that was purged here is refused unless `on_purged` allows it. `from` is for people.
+    /// The work tree's own log is taken from the server only if it was lost here. A log with
+    /// content that was purged here is refused unless `on_purged` allows it. `from` is a label for
+    /// users.
     pub fn finish_pull(
         &self,
         pull: &Exchange,
@@ -252,14 +254,14 @@ impl Workspace {
         Ok(pulled)
     }
 
-    /// The logs in the store that came from elsewhere, the one that was written last at the end.
+    /// Returns the pulled and imported logs of the store, sorted by their newest operation.
     pub fn logs_from_elsewhere(&self) -> Result<Vec<Log>, Error> {
         let Some((store, _)) = self.existing()? else { return Ok(Vec::new()) };
         let mut logs = Vec::new();
         for name in store.logs()? {
             let work_tree = WorkTree::named(&store, &name);
             let Some(From { from, .. }) = From::of(&work_tree) else { continue };
-            // One that cannot be read must not hide the others.
+            // An unreadable log must not hide the others.
             let Ok(Some(last)) = work_tree.last(&store) else { continue };
             logs.push(Log {
                 name,
@@ -273,8 +275,8 @@ impl Workspace {
         Ok(logs)
     }
 
-    /// What there is to bring back in a work tree that has recorded nothing of its own yet: the
-    /// newest state of the history that was imported, else the newest that was pulled.
+    /// Returns the state to restore in a work tree that has recorded nothing itself: the newest
+    /// operation of an imported history, otherwise the newest of the pulled logs.
     pub fn newest_from_elsewhere(&self) -> Result<Point, Error> {
         let Some((store, work_tree)) = self.existing()? else { return Err(Error::NothingPulled) };
         if let Some(last) = work_tree.last(&store)? {

@@ -1,7 +1,7 @@
 //! Export: a work tree's snapshots and sessions in one file, for another directory or machine.
 //!
-//! The file is a git bundle: `git clone FILE` gives the newest snapshot and the log. It holds no
-//! path of this machine, and no ignored file unless that is asked for.
+//! The file is a git bundle: `git clone FILE` checks out the newest snapshot with the log as its
+//! history. It contains no path of this machine, and ignored files only on request.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -23,47 +23,47 @@ use crate::workspace::Workspace;
 use super::arrival::{PRIVATE, SHARED};
 use super::redact::Redaction;
 
-/// The version of the manifest.
+/// Version of the manifest format.
 const FORMAT: u32 = 1;
-/// The rest of the name of the ref that leads to the manifest.
+/// Name of the manifest's ref below the log's ref prefix.
 pub(super) const MANIFEST_REF: &str = "manifest";
 pub(super) const MANIFEST_NAME: &[u8] = b"manifest.json";
 
-/// What to export.
+/// Options of [`Workspace::export`].
 #[derive(Clone, Debug, Default)]
 pub struct ExportOptions {
-    /// Also the ignored files that are kept beside snapshots. Default: no.
+    /// Includes the ignored files that are kept beside snapshots. Default: false.
     pub ignored: bool,
-    /// Only the part of the log that this session has to do with. Default: all.
+    /// Exports only the part of the log that involves this session. Default: the whole log.
     pub session: Option<String>,
     /// Paths whose contents are left out of every snapshot. Default: none.
     pub redact: Vec<TreePath>,
 }
 
-/// What was exported.
+/// Result of an export.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Exported {
-    /// The file.
+    /// Path of the written file.
     pub file: PathBuf,
-    /// Its size.
+    /// Size of the file in bytes.
     pub bytes: u64,
-    /// The log's name.
+    /// Name of the exported log.
     pub log: String,
-    /// Operations in it.
+    /// Number of exported operations.
     pub operations: u64,
-    /// Sessions in it.
+    /// Exported sessions.
     pub sessions: Vec<String>,
-    /// Objects in it.
+    /// Number of exported objects.
     pub objects: u64,
-    /// Whether ignored files are in it.
+    /// Whether ignored files are included.
     pub ignored: bool,
-    /// Paths that were left out of every snapshot, whose hashes differ therefore.
+    /// Paths that were left out of every snapshot, which changes the hashes of the snapshots.
     pub redacted: Vec<TreePath>,
-    /// The newest snapshot.
+    /// Newest exported snapshot.
     pub snapshot: ObjectId,
 }
 
-/// What a file says about itself. Every hash in it is checked when it is imported.
+/// Table of contents of an exported file. Every hash in it is checked by the import.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Manifest {
     pub(super) format: u32,
@@ -73,13 +73,13 @@ pub(super) struct Manifest {
     pub(super) snapshot: ObjectId,
     pub(super) ignored: bool,
     pub(super) redacted: Vec<TreePath>,
-    /// Every other ref of the file.
+    /// All other refs of the file.
     pub(super) refs: BTreeMap<String, ObjectId>,
 }
 
 /// One segment of the log, newest operation first.
 struct Segment {
-    /// The rest of its ref's name.
+    /// Name of the segment's ref below the log's ref prefix.
     name: String,
     operations: Vec<Operation>,
 }
@@ -98,7 +98,7 @@ fn sessions_of(operation: &Operation) -> BTreeSet<&str> {
 }
 
 impl Workspace {
-    /// Writes snapshots, sessions and a manifest into one file, whole or not at all.
+    /// Writes snapshots, sessions and a manifest to one file atomically.
     pub fn export(
         &self,
         file: &Path,
@@ -162,7 +162,7 @@ impl Workspace {
         let log =
             listed.iter().find(|(name, _)| name.ends_with("/log") && name.starts_with(SHARED));
         if let Some((_, log)) = log.cloned() {
-            // So that a plain `git clone` has something to check out.
+            // Allows a plain `git clone` to check out the newest snapshot.
             listed.push(("refs/heads/main".into(), log));
             listed.push(("HEAD".into(), log));
         }
@@ -186,7 +186,7 @@ impl Workspace {
     }
 }
 
-/// The segments of a log, newest first.
+/// Returns the segments of a log, newest first.
 fn segments(store: &Store, work_tree: &WorkTree) -> Result<Vec<Segment>, Error> {
     let mut heads: Vec<(String, ObjectId)> = Vec::new();
     heads.extend(store.refs.read(work_tree.ref_name())?.map(|head| ("log".to_owned(), head)));
@@ -207,7 +207,7 @@ fn segments(store: &Store, work_tree: &WorkTree) -> Result<Vec<Segment>, Error> 
     Ok(segments)
 }
 
-/// The segments from the first to the last that a session has to do with.
+/// Returns the range of segments from the first to the last that involves a session.
 fn limited(segments: Vec<Segment>, session: &str) -> Result<Vec<Segment>, Error> {
     let first = segments.iter().position(|segment| segment.has(session));
     let last = segments.iter().rposition(|segment| segment.has(session));
@@ -219,7 +219,7 @@ fn limited(segments: Vec<Segment>, session: &str) -> Result<Vec<Segment>, Error>
     Ok(kept)
 }
 
-/// The refs to export, by the names they have in the file.
+/// Returns the refs to export, by their names in the file.
 fn chosen_refs(
     store: &Store,
     work_tree: &WorkTree,
@@ -249,7 +249,7 @@ fn chosen_refs(
     Ok(refs)
 }
 
-/// Adds the manifest's objects, and gives the commit that leads to them.
+/// Adds the objects of the manifest. Returns the commit that its ref names.
 fn put_manifest(manifest: &Manifest, extra: &mut Extra) -> ObjectId {
     let json = serde_json::to_vec_pretty(manifest).expect("plain data has a JSON form");
     let blob = put(extra, Kind::Blob, json);
@@ -266,9 +266,9 @@ fn put_manifest(manifest: &Manifest, extra: &mut Extra) -> ObjectId {
     put(extra, Kind::Commit, encode_commit(&commit))
 }
 
-/// Adds an object of ours.
+/// Adds an object to the exported objects that are not in the store. Returns its id.
 pub(super) fn put(extra: &mut Extra, kind: Kind, bytes: Vec<u8>) -> ObjectId {
-    // Nobody can make our own few lines collide.
+    // Hashing fails only for a SHA-1 collision attack, which objects that we encode do not contain.
     let id = hash_object(kind, &bytes).unwrap_or(ObjectId::NULL);
     extra.insert(id, (kind, bytes));
     id

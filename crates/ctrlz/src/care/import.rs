@@ -1,4 +1,4 @@
-//! Import: what `export` wrote, checked whole before anything of it is believed.
+//! Import of an exported file, which is checked completely before any of it is used.
 
 use std::path::Path;
 
@@ -18,31 +18,31 @@ use super::arrival::{
 };
 use super::export::{MANIFEST_NAME, MANIFEST_REF, Manifest};
 
-/// What was imported.
+/// Result of an import.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Imported {
-    /// The log's name where it came from.
+    /// Name of the log in the file.
     pub log: String,
-    /// Whether it became the history of this work tree; otherwise it stands beside it.
+    /// Whether it became the history of this work tree; otherwise it is kept as a separate log.
     pub own: bool,
-    /// Operations that were not here before.
+    /// Number of operations that are new here.
     pub operations: u64,
     /// Sessions in the file.
     pub sessions: Vec<String>,
-    /// The newest snapshot of the file.
+    /// Newest snapshot in the file.
     pub snapshot: ObjectId,
-    /// Whether ignored files came along.
+    /// Whether the file includes ignored files.
     pub ignored: bool,
     /// Paths that were left out of every snapshot.
     pub redacted: Vec<crate::path::TreePath>,
 }
 
 impl Workspace {
-    /// Takes over what a file holds.
+    /// Imports the log in an exported file.
     ///
-    /// In a work tree without a log of its own it becomes the work tree's history; otherwise it
-    /// stands beside it. No file of the work tree changes. Importing twice is importing once. A log
-    /// with content that was purged here is refused unless `on_purged` allows it.
+    /// If the work tree has no log, the imported one becomes its history; otherwise it is kept as a
+    /// separate log. No file of the work tree changes. Idempotent: importing a file again is a
+    /// no-op. A log with content that was purged here is refused unless `on_purged` allows it.
     pub fn import(
         &self,
         file: &Path,
@@ -54,7 +54,7 @@ impl Workspace {
         let bad = |why: String| Error::BadImport { path: file.clone(), why };
         let bundle = Bundle::open(&file)?.map_err(bad)?;
         let refs = bundle.refs.clone();
-        // Before a store is made for it.
+        // Checked before a store is created for it.
         let arrival = only(arrivals(&refs)).map_err(bad)?;
         let hold = self.begin()?;
         let store = &hold.store;
@@ -68,7 +68,7 @@ impl Workspace {
         let is_here = arrival.log.is_some_and(|log| known.contains(&log));
         let mut name = arrival.name.clone();
         if name == hold.work_tree.id() && !is_own {
-            // Its own past from before the store was lost.
+            // History of this work tree from before its store was lost; needs another name.
             name = format!("{name}-{}", &arrival.log.unwrap_or(ObjectId::NULL).to_string()[..8]);
         }
         let beside = WorkTree::named(store, &name);
@@ -116,7 +116,7 @@ impl Workspace {
     }
 }
 
-/// Makes room for a log from elsewhere, and takes its lock.
+/// Creates the directory of a log from elsewhere, locks it and records its source.
 pub(super) fn note_from(
     store: &crate::store::Store,
     beside: &WorkTree,
@@ -130,7 +130,7 @@ pub(super) fn note_from(
     Ok(lock)
 }
 
-/// The name of a file, for people.
+/// Returns the name of a file for display.
 fn label_of(file: &Path) -> String {
     file.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
@@ -142,7 +142,7 @@ fn only(arrivals: Vec<Arrival>) -> Result<Arrival, String> {
     }
 }
 
-/// Reads the manifest, which must name exactly the refs that the file has.
+/// Reads the manifest, which must name exactly the refs of the file.
 fn manifest(
     objects: &Objects,
     arrival: &Arrival,

@@ -1,6 +1,7 @@
-//! Care of the store: what is kept, for how long, and what it costs.
+//! Maintenance of the store: retention, garbage collection, purging, verification, repair, disk
+//! use, and exchange with other machines.
 //!
-//! Nothing here is needed for a snapshot or an undo; all of it keeps them possible for years.
+//! Snapshots and undo do not depend on this module; it keeps them possible in the long term.
 
 mod adoption;
 mod arrival;

@@ -1,4 +1,4 @@
-//! Purging: the content of a path goes out of every snapshot, for good.
+//! Purging: removes the content of a path from every snapshot permanently.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -18,43 +18,42 @@ use crate::workspace::Workspace;
 
 use super::rewrite::{Editor, Fate, History, move_refs, rewrite};
 
-/// How to purge.
+/// Options of [`Workspace::purge`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PurgeOptions {
-    /// Takes the same content away under other names too. Default: those stay and are listed.
+    /// Also removes the same content under other paths. By default those are kept and listed.
     pub everywhere: bool,
 }
 
-/// What purging did.
+/// Report of a purge.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PurgeReport {
-    /// Snapshots that are without it now: their old hashes and their new ones.
+    /// Rewritten snapshots: map from old to new hashes.
     pub snapshots: BTreeMap<ObjectId, ObjectId>,
-    /// Operations that had it, in their snapshot or among the ignored files beside it.
+    /// Number of operations that had the path, in their snapshot or among its ignored files.
     pub operations: u64,
-    /// Contents that are gone.
+    /// Number of contents that were removed.
     pub contents: u64,
-    /// Steps and checkpoints whose label was blanked or lost the text.
+    /// Number of steps and checkpoints whose label was blanked or contained the text.
     pub labels: u64,
     /// Other paths that have, or had, the same content.
     pub same_content: Vec<TreePath>,
-    /// Whether the path is still in the work tree, where the next snapshot finds it again.
+    /// Whether the path still exists in the work tree, so that the next snapshot records it again.
     pub still_there: bool,
-    /// Damaged files that a repair had put aside, and that are deleted: nobody can tell what is
-    /// in them.
+    /// Number of quarantined files that were deleted, because their content is unknown.
     pub quarantine_removed: u64,
-    /// What collecting garbage did.
+    /// Report of the garbage collection.
     pub gc: GcReport,
 }
 
 impl Workspace {
-    /// Removes a path, and everything below it, from all snapshots of all work trees that share
-    /// the store: from trees, companions, packs and caches.
+    /// Removes a path, and everything below it, from all snapshots of all work trees that share the
+    /// store: from trees, companions, packs and caches.
     ///
-    /// Snapshots that had it are rewritten and say so; their old hashes answer with the new ones.
-    /// The labels of steps that changed, named or mention it are blanked, since a command may
-    /// repeat what it wrote. Tombstones of the contents make a pull or an import refuse to bring
-    /// them back. The files of the work tree are not touched.
+    /// Affected snapshots are rewritten and record that the path was purged; their old hashes map
+    /// to the new ones. The labels of steps that changed, named or mention the path are blanked,
+    /// since a command may repeat what it wrote. Tombstones of the contents make pull and import
+    /// refuse to bring them back. The files of the work tree are not touched.
     pub fn purge(
         &self,
         path: &TreePath,
@@ -116,8 +115,9 @@ impl Workspace {
         self.finish_purge(site, &commits, report, progress)
     }
 
-    /// Removes a text from the labels of all steps and checkpoints of all work trees that share the
-    /// store. File contents, paths and ids are not searched.
+    /// Removes a text from the labels, tools and agent names of all steps, and from the labels of
+    /// all checkpoints, of all work trees that share the store. Contents, paths and ids are not
+    /// searched.
     pub fn purge_text(&self, text: &str, progress: &Progress) -> Result<PurgeReport, Error> {
         let site = self.begin_rewrite()?.filter(|_| !text.is_empty()).ok_or(Error::NoSuchText)?;
         let store = &site.store;
@@ -142,8 +142,8 @@ impl Workspace {
         self.finish_purge(site, &commits, report, progress)
     }
 
-    /// Drops the captures of paths outside of the work trees that hold purged contents. Returns the
-    /// commits that refs still name.
+    /// Drops captures of outside paths with purged contents. Returns the roots that refs still
+    /// name.
     fn forget_outside_with(
         &self,
         store: &Store,
@@ -159,9 +159,9 @@ impl Workspace {
         Ok(roots.iter().filter(|root| !dropped.contains(root)).copied().collect())
     }
 
-    /// Takes the store for itself; `None` if there is none.
+    /// Locks the store exclusively. Returns `None` if there is no store.
     pub(super) fn begin_rewrite(&self) -> Result<Option<Site>, Error> {
-        // What a killed command left is finished first.
+        // Recovers from a killed command first.
         drop(self.begin()?);
         let Some((store, _)) = self.existing()? else { return Ok(None) };
         let patience = self.options().patience;
@@ -172,7 +172,7 @@ impl Workspace {
         Ok(Some(Site { store, roots, _caring: caring, alone }))
     }
 
-    /// Removes what the rewritten history does not need, once refs name that history.
+    /// Removes unneeded objects. Refs already name the rewritten history.
     fn finish_purge(
         &self,
         site: Site,
@@ -192,7 +192,7 @@ impl Workspace {
     }
 }
 
-/// A store whose history is being rewritten, and the commits that its refs name.
+/// An exclusively locked store to be rewritten, and the commits that its refs name.
 pub(super) struct Site {
     pub(super) store: Store,
     pub(super) roots: Vec<ObjectId>,
@@ -200,7 +200,7 @@ pub(super) struct Site {
     alone: Lock,
 }
 
-/// Edits the open steps of all work trees. The caller holds the store's lock alone.
+/// Edits the open steps of all work trees. The caller holds the store lock exclusively.
 fn edit_open_steps(
     store: &Store,
     mut edit: impl FnMut(&mut OpenStep) -> bool,
@@ -220,7 +220,7 @@ fn edit_open_steps(
     Ok(())
 }
 
-/// Replaces a text wherever it occurs; returns whether it did.
+/// Replaces all occurrences of a text. Returns whether there were any.
 fn erase(from: &mut String, text: &str) -> bool {
     let found = from.contains(text);
     if found {
@@ -229,7 +229,7 @@ fn erase(from: &mut String, text: &str) -> bool {
     found
 }
 
-/// Replaces a text in all that a step says about itself; returns whether it occurred.
+/// Replaces a text in all descriptive texts of a step. Returns whether it occurred.
 fn erase_from(step: &mut StepInfo, text: &str) -> bool {
     let mut found = false;
     for one in step.texts_mut() {
@@ -241,7 +241,7 @@ fn erase_from(step: &mut StepInfo, text: &str) -> bool {
 /// Removes a text from labels.
 struct Eraser<'a> {
     text: &'a str,
-    /// Steps, and operations with a label of their own, that had it.
+    /// Steps, and operations with their own label, that contained the text.
     found: BTreeSet<String>,
 }
 
@@ -269,7 +269,7 @@ impl Editor for Eraser<'_> {
     }
 }
 
-/// Whether there is a file, or a directory that holds something.
+/// Returns whether a file or a non-empty directory exists at `path`.
 fn is_there(path: &std::path::Path) -> bool {
     match path.symlink_metadata() {
         Ok(meta) if meta.is_dir() => {
@@ -287,23 +287,23 @@ struct Purger<'a> {
     everywhere: Option<&'a HashSet<ObjectId>>,
     /// Steps whose labels are blanked.
     steps: &'a BTreeSet<String>,
-    /// What a tree at a path becomes; the path matters unless content is taken away everywhere.
+    /// Cache of rewritten trees by old id and path. The path is empty where it does not matter.
     trees: HashMap<(ObjectId, Vec<u8>), Option<ObjectId>>,
     snapshots: BTreeMap<ObjectId, ObjectId>,
-    /// Operations that had it, in their snapshot or in their companion.
+    /// Operations that had the path, in their snapshot or in their companion.
     operations: BTreeSet<String>,
 }
 
 impl Purger<'_> {
-    /// Whether an operation's companion changes.
+    /// Returns whether the purge changes the operation's companion.
     fn changes_companion(&mut self, operation: &Operation) -> Result<bool, Error> {
         let Some(id) = operation.meta.companion else { return Ok(false) };
-        // One that was left out when the log came from elsewhere has nothing to be purged.
+        // A companion that was left out when the log was imported has nothing to purge.
         let Ok(companion) = read_companion(&self.store.objects, &id) else { return Ok(false) };
         Ok(self.root(companion.tree)? != companion.tree)
     }
 
-    /// An operation's details without the labels that are blanked.
+    /// Returns the details of an operation with the affected labels blanked.
     fn blanked(&self, details: &Details) -> Details {
         let mut details = details.clone();
         for Credit { step, .. } in &mut details.credits {
@@ -320,7 +320,7 @@ impl Purger<'_> {
         }
     }
 
-    /// A tree without what is purged; `None` if nothing is left of it.
+    /// Returns a tree without the purged entries, or `None` if it becomes empty.
     fn tree(&mut self, id: ObjectId, at: &[u8]) -> Result<Option<ObjectId>, Error> {
         let on_the_way = at.is_empty()
             || crate::path::is_within(self.path.as_bytes(), at)
@@ -329,7 +329,7 @@ impl Purger<'_> {
             return Ok(Some(id));
         }
         let key = match self.everywhere {
-            // Below the path everything goes, so the place still matters there.
+            // On the way to the purged path the result depends on the path of the tree.
             Some(_) if !crate::path::is_within(self.path.as_bytes(), at) => (id, Vec::new()),
             _ => (id, at.to_vec()),
         };
@@ -394,13 +394,13 @@ impl Editor for Purger<'_> {
     }
 }
 
-/// What a commit of the store records.
+/// Record of a commit in the store.
 enum Recorded {
     Operation(Box<Operation>),
     Companion(Companion),
 }
 
-/// Every operation and companion that the commits reach.
+/// Calls `visit` for every operation and companion reachable from `roots`.
 fn each_record(
     store: &Store,
     roots: &[ObjectId],
@@ -424,7 +424,7 @@ fn each_record(
     Ok(())
 }
 
-/// Every tree that the commits show: snapshots and companions.
+/// Calls `visit` for every tree reachable from `roots`: snapshots and companions.
 fn each_tree(
     store: &Store,
     roots: &[ObjectId],
@@ -436,7 +436,7 @@ fn each_tree(
     })
 }
 
-/// The steps with a label that changed a path, named it or mention it.
+/// Returns the labelled steps that changed, named or mention a path.
 fn steps_at(store: &Store, roots: &[ObjectId], path: &TreePath) -> Result<BTreeSet<String>, Error> {
     let objects = &store.objects;
     let at = |tree: ObjectId| crate::compare::find(objects, &tree, path);
@@ -454,14 +454,14 @@ fn steps_at(store: &Store, roots: &[ObjectId], path: &TreePath) -> Result<BTreeS
         if credits.iter().all(|credit| credit.step.label.is_none()) {
             return Ok(());
         }
-        // Without the operation before, whatever is there may have been changed.
+        // Without the previous operation, everything present counts as possibly changed.
         let before = operation.parent.and_then(|before| read_operation(objects, &before).ok());
         let (was, ignored_was) = match &before {
             Some(before) => (at(before.snapshot)?, ignored_at(before)?),
             None => (None, None),
         };
         let is_changed = at(operation.snapshot)? != was;
-        // It is not recorded which of several steps changed an ignored file.
+        // Changes of ignored files are not attributed to single steps.
         let is_ignored_changed = ignored_at(&operation)? != ignored_was;
         let within = |paths: &[TreePath]| paths.iter().any(|one| one.is_within(path));
         for Credit { step, paths, named, .. } in credits {
@@ -479,7 +479,7 @@ fn steps_at(store: &Store, roots: &[ObjectId], path: &TreePath) -> Result<BTreeS
     Ok(steps)
 }
 
-/// Whether a step's label has the name of a path as a word.
+/// Returns whether a step's label contains the file name of `path` as a whole word.
 fn mentions(step: &StepInfo, path: &TreePath) -> bool {
     let Some(label) = &step.label else { return false };
     let name = String::from_utf8_lossy(split(path.as_bytes()).1).into_owned();
@@ -490,7 +490,7 @@ fn mentions(step: &StepInfo, path: &TreePath) -> bool {
     })
 }
 
-/// The contents that a path, or anything below it, ever had.
+/// Returns all contents that a path, or anything below it, ever had.
 fn contents_at(
     store: &Store,
     roots: &[ObjectId],
@@ -518,7 +518,7 @@ fn contents_at(
     Ok(contents)
 }
 
-/// Where the contents still are, and which of them.
+/// Returns the paths at which the contents still occur, and the ids of those that do.
 fn remaining(
     store: &Store,
     roots: &[ObjectId],

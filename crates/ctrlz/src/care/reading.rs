@@ -1,4 +1,4 @@
-//! Snapshots that belong to a work tree, where several share one store.
+//! Checks that a snapshot belongs to a work tree, when several work trees share one store.
 
 use crate::error::Error;
 use crate::git::ObjectId;
@@ -12,9 +12,10 @@ impl Workspace {
     /// Checks that `hash` is a snapshot of this work tree.
     ///
     /// Its snapshots are those in its own log, in the logs of its forks, and in the logs that were
-    /// pulled or imported into it. Every other object of the store is answered like a hash that
-    /// does not exist: other work trees may share the store, and it also holds private ignored
-    /// files. A purged snapshot is answered with its replacement if that is one of these.
+    /// pulled or imported into it. All other objects of the store are reported as unknown, like
+    /// hashes that do not exist: other work trees may share the store, and it also holds private
+    /// ignored files. For a purged snapshot the error names the replacement, if it belongs to this
+    /// work tree.
     pub fn check_own_snapshot(&self, hash: &ObjectId) -> Result<(), Error> {
         let unknown = || Error::UnknownSnapshot { id: *hash };
         if *hash == ObjectId::EMPTY_TREE {
@@ -35,14 +36,14 @@ impl Workspace {
     }
 }
 
-/// Whether a snapshot is in the log `own`, in one from elsewhere, or in one of a fork.
+/// Returns whether a snapshot is in the log `own`, in one pulled or imported into it, or in a fork.
 fn is_recorded(store: &Store, own: &str, hash: &ObjectId) -> Result<bool, Error> {
     if log_has(store, own, hash)? {
         return Ok(true);
     }
     let mut others = store.logs()?;
     others.retain(|log| log != own);
-    // The parents of forks whose logs are still to be searched for.
+    // Logs whose forks and imports have not been searched for yet.
     let mut parents = vec![own.to_owned()];
     while let Some(parent) = parents.pop() {
         let belongs = |log: &String| {
@@ -61,7 +62,7 @@ fn is_recorded(store: &Store, own: &str, hash: &ObjectId) -> Result<bool, Error>
     Ok(false)
 }
 
-/// Whether a log has a snapshot, as far as the log can be read.
+/// Returns whether a log has a snapshot. Unreadable parts of the log are not searched.
 fn log_has(store: &Store, log: &str, hash: &ObjectId) -> Result<bool, Error> {
     if any_entry(store, log, |entry| entry.snapshot == *hash) {
         return Ok(true);
@@ -72,14 +73,13 @@ fn log_has(store: &Store, log: &str, hash: &ObjectId) -> Result<bool, Error> {
     Ok(kept.any(|operation| operation.snapshot == *hash))
 }
 
-/// Whether a log records a session that was forked from the log `parent` into a directory of its
-/// own.
+/// Returns whether a log records a session forked from the log `parent` into its own directory.
 fn is_fork(store: &Store, log: &str, parent: &str) -> bool {
     let from = |entry: &LogEntry| entry.details.forked.as_ref()?.log.clone();
     any_entry(store, log, |entry| from(entry).is_some_and(|from| from == parent))
 }
 
-/// Whether an entry of a log passes a test. An unreadable entry ends the search.
+/// Returns whether any entry of a log satisfies `test`. An unreadable entry ends the search.
 fn any_entry(store: &Store, log: &str, test: impl Fn(&LogEntry) -> bool) -> bool {
     let work_tree = WorkTree::named(store, log);
     let Ok(Some(head)) = store.refs.read(work_tree.ref_name()) else { return false };

@@ -1,7 +1,7 @@
-//! Redaction: a log's snapshots without some paths, for others to see.
+//! Redaction: rewrites a log's snapshots without some paths, for an export.
 //!
-//! Snapshots that held one of the paths get another hash, and say that the path is missing: "not
-//! captured" must not be read as "did not exist".
+//! Affected snapshots get a new hash and record that the paths are missing: "not captured" must not
+//! be read as "did not exist".
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -14,7 +14,7 @@ use crate::store::{Extra, Live, Store};
 
 use super::export::put;
 
-/// Operations written anew without some paths.
+/// Operations rewritten without some paths.
 pub(super) struct Redaction<'a> {
     store: &'a Store,
     paths: &'a [TreePath],
@@ -30,7 +30,7 @@ impl<'a> Redaction<'a> {
         Redaction { store, paths, commits, trees, snapshots, extra }
     }
 
-    /// Writes an operation anew; those before it were already.
+    /// Rewrites an operation. Earlier operations must have been rewritten before.
     pub(super) fn rewrite(&mut self, operation: &Operation) -> Result<(), Error> {
         let snapshot = self.new_tree(&operation.snapshot)?;
         let mut meta = operation.meta.clone();
@@ -58,12 +58,12 @@ impl<'a> Redaction<'a> {
         Ok(())
     }
 
-    /// The commit that stands for an old one.
+    /// Returns the replacement of a commit.
     pub(super) fn new_commit(&self, old: &ObjectId) -> ObjectId {
         self.commits.get(old).copied().unwrap_or(*old)
     }
 
-    /// The snapshot that stands for an old one.
+    /// Returns the replacement of a snapshot.
     pub(super) fn new_tree(&mut self, old: &ObjectId) -> Result<ObjectId, Error> {
         if let Some(new) = self.trees.get(old) {
             return Ok(*new);
@@ -77,7 +77,7 @@ impl<'a> Redaction<'a> {
         Ok(new)
     }
 
-    /// A tree without some paths; `None` if nothing is left.
+    /// Returns a tree without some paths, or `None` if it becomes empty.
     fn without(&mut self, id: ObjectId, paths: &[&[u8]]) -> Result<Option<ObjectId>, Error> {
         let tree = self.store.objects.tree(&id)?;
         let mut below: BTreeMap<&[u8], Vec<&[u8]>> = BTreeMap::new();
@@ -109,12 +109,12 @@ impl<'a> Redaction<'a> {
         }
     }
 
-    /// Adds everything of the store that the new snapshots need.
+    /// Marks all objects of the store that the new snapshots need.
     pub(super) fn mark(&self, live: &mut Live) -> Result<(), Error> {
         let mut work = self.snapshots.clone();
         while let Some(id) = work.pop() {
             match self.extra.get(&id) {
-                // What it holds may still be the store's.
+                // A rewritten tree may still reference objects of the store.
                 Some((_, bytes)) => {
                     let why = |why| Error::HostileTree { id, why };
                     let tree = crate::git::parse_tree(bytes.clone()).map_err(why)?;

@@ -1,7 +1,7 @@
-//! Relinking: a directory that was moved gets its history back.
+//! Relinking: reconnects a moved directory with its history.
 //!
-//! Nothing in a store is renamed. The registry says which part of which store belongs to a path,
-//! so handing a history over is one small file, replaced in one step.
+//! Nothing in a store is renamed. The registry maps a path to a store and a log in it, so moving a
+//! history means replacing one small file atomically.
 
 use std::path::{Path, PathBuf};
 
@@ -14,26 +14,26 @@ use crate::options::Options;
 use crate::store::Store;
 use crate::workspace::Workspace;
 
-/// A directory that has its history again.
+/// Result of [`relink`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Relinked {
-    /// Where the history was recorded.
+    /// Path at which the history was recorded.
     pub from: PathBuf,
-    /// Whose it is now.
+    /// Directory that owns the history now.
     pub root: PathBuf,
-    /// Whether it was this directory's already.
+    /// Whether the directory already owned the history.
     pub already: bool,
-    /// The newest snapshot of the history.
+    /// Newest snapshot of the history.
     pub snapshot: Option<crate::ObjectId>,
-    /// The log of what was recorded at the new path before, if anything was. Its snapshots stay.
+    /// Log of the operations recorded at the new path before, if any. Its snapshots are kept.
     pub set_aside: Option<String>,
 }
 
-/// Makes the history that was recorded at the path `old` that of the directory `new`.
+/// Assigns the history that was recorded at the path `old` to the directory `new`.
 ///
-/// `old` need not exist. If the directory is still there the history stays with it, and this is
-/// an error. With `old` and `new` the same, the history of a directory that was at this path
-/// before is taken over.
+/// `old` need not exist. If the directory is still there, it keeps its history, and this function
+/// returns an error. If `old` and `new` are the same, `new` takes over the history of the directory
+/// that was at this path before.
 pub fn relink(old: &Path, new: &Path, options: Options) -> Result<Relinked, Error> {
     let workspace = Workspace::open(new, options)?;
     let old = absolute(old);
@@ -53,7 +53,7 @@ pub fn relink(old: &Path, new: &Path, options: Options) -> Result<Relinked, Erro
         {
             set_aside = Some(work_tree.id().to_owned());
         }
-        // Nobody may be at work on the history while it changes hands.
+        // Locked, so that no other process uses the history while it is reassigned.
         let _lock = lock(&workspace, &claim)?;
         workspace.take_over(&from, &claim)?;
     }

@@ -1,4 +1,4 @@
-//! Removing a whole store: at the end of the only session that used it, when asked.
+//! Removal of a whole store, on request, when the only session that used it ends.
 
 use crate::error::Error;
 use crate::fs::{disk_use, private};
@@ -9,13 +9,13 @@ use crate::workspace::Workspace;
 use super::retention::released;
 
 impl Workspace {
-    /// Removes the store with every snapshot in it, for good; gives the bytes it took.
+    /// Removes the store and all its snapshots permanently. Returns the number of bytes it used.
     ///
-    /// Refused while it is somebody else's too: of another work tree that is still there, or of a
-    /// session that was not released.
+    /// Fails with [`Error::StoreInUse`] if the store is still needed by another existing work tree
+    /// or by a session that was not released.
     pub fn remove_store(&self) -> Result<u64, Error> {
         let Some((store, work_tree)) = self.existing()? else { return Ok(0) };
-        // What a killed command left is finished as long as its content is there.
+        // Recovers from a killed command first, while the content it needs still exists.
         drop(self.begin()?);
         self.stop_watcher()?;
         let patience = self.options().patience;
@@ -30,7 +30,7 @@ impl Workspace {
         Ok(bytes)
     }
 
-    /// Who else needs the store.
+    /// Returns another work tree or session that needs the store.
     fn other_user(&self, store: &Store, work_tree: &WorkTree) -> Result<Option<String>, Error> {
         for dir in store.work_tree_dirs()? {
             let root = WorkTree::root_of(&dir)?.filter(|root| root != self.root());

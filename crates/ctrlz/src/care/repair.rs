@@ -1,7 +1,7 @@
-//! Repair: damage is healed from wherever the content still is, and what stays is put aside.
+//! Repair: restores damaged objects from other copies of their content and quarantines the rest.
 //!
-//! Nothing is deleted. Damaged packs move to the quarantine one by one, each after what is good in
-//! it was written to a new pack; killed at any point, there are merely two copies of something.
+//! Nothing is deleted. Each damaged pack is moved to the quarantine after its intact objects were
+//! written to a new pack. If the process is killed at any point, some objects merely exist twice.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -21,28 +21,28 @@ use crate::workspace::{Wanted, Workspace};
 use super::rewrite::bridge;
 use super::verify::{Findings, Verification, examine};
 
-/// What repairing did.
+/// Report of [`Workspace::repair`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RepairReport {
-    /// What was wrong.
+    /// Problems found before the repair.
     pub before: Verification,
-    /// What still is.
+    /// Problems that remain.
     pub after: Verification,
-    /// Objects that are whole again.
+    /// Number of damaged objects that were restored.
     pub healed: u64,
-    /// Refs that were found again.
+    /// Refs that were rebuilt.
     pub refs: Vec<String>,
-    /// Where the damaged files are now.
+    /// New paths of the damaged files.
     pub quarantined: Vec<PathBuf>,
 }
 
 impl Workspace {
-    /// Heals what is damaged in the store, as far as the content still exists: in another pack, in
-    /// the user's repository, in the files of a work tree.
+    /// Repairs damaged objects of the store from copies of their content in other packs, in the
+    /// user's repository or in the files of a work tree.
     ///
-    /// What cannot be healed stays damaged and is listed; everything else works.
+    /// Objects without a copy stay damaged and are listed; everything else keeps working.
     pub fn repair(&self, progress: &Progress) -> Result<RepairReport, Error> {
-        // What a killed command left is finished first.
+        // Recovers from a killed command first.
         drop(self.begin()?);
         let nothing = Verification::default;
         let Some((store, _)) = self.existing()? else {
@@ -80,8 +80,7 @@ impl Workspace {
         Ok(RepairReport { before, after, healed, refs, quarantined })
     }
 
-    /// Writes what can be had of the damaged objects into a new pack, then moves damaged packs
-    /// aside.
+    /// Writes recoverable damaged objects to a new pack, then quarantines the damaged packs.
     fn heal(
         &self,
         store: &Store,
@@ -112,7 +111,7 @@ impl Workspace {
             if wanted.ids.is_empty() {
                 break;
             }
-            // A work tree that cannot be read now is no help, and no failure.
+            // Best effort: after an error, this work tree just provides no copies.
             if let Err(Error::Cancelled) = workspace.seek(store, &wanted, &pack, progress) {
                 return Err(Error::Cancelled);
             }
@@ -121,7 +120,7 @@ impl Workspace {
         store.objects.refresh()?;
         let made = |path: &&Path| published.packs.iter().any(|made| made == path);
         let damaged = flawed.iter().map(|pack| pack.path()).chain(unusable.iter().map(Path::new));
-        // Where only the checksum was damaged, the new pack has the old one's name and place.
+        // If only its checksum was damaged, a new pack of the same name has replaced it.
         for path in damaged.filter(|path| !made(path)) {
             quarantined.push(store.quarantine_pack(path)?);
         }
@@ -134,7 +133,7 @@ impl Workspace {
         Ok(store.objects.refresh()?)
     }
 
-    /// Every work tree that uses the store and is still there, this one first.
+    /// Opens every existing work tree that uses the store, this one first.
     fn neighbours(&self, store: &Store) -> Result<Vec<Workspace>, Error> {
         let mut roots = vec![self.root().to_owned()];
         for dir in store.work_tree_dirs()? {
@@ -156,7 +155,7 @@ fn is_held(store: &Store, flawed: &[Arc<PackFile>], id: &ObjectId) -> bool {
     store.objects.open_packs().iter().any(|pack| !is_flawed(pack.path()) && pack.contains(id))
 }
 
-/// Every readable operation in the packs, of each work tree by its id; never one that was purged.
+/// Returns every readable, unpurged operation in the packs, grouped by work tree id.
 fn operations(store: &Store) -> Result<HashMap<String, BTreeMap<String, Operation>>, Error> {
     let purged = store.purged()?;
     let mut found: HashMap<String, BTreeMap<String, Operation>> = HashMap::new();
@@ -170,9 +169,9 @@ fn operations(store: &Store) -> Result<HashMap<String, BTreeMap<String, Operatio
     Ok(found)
 }
 
-/// Sets every ref of a log that is missing and that its commits tell of.
+/// Sets the missing refs that can be derived from the commits of the logs. Returns their names.
 ///
-/// The caller holds the store's lock alone.
+/// The caller holds the store lock exclusively.
 fn rebuild_refs(store: &Store) -> Result<Vec<String>, Error> {
     let mut wanted: BTreeMap<String, ObjectId> = BTreeMap::new();
     for (id, log) in operations(store)? {

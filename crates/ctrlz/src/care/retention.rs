@@ -1,8 +1,8 @@
-//! Retention: old segments of the log are dropped whole, and what only they reached is collected.
+//! Retention: drops old segments of the log and collects the objects that only they reached.
 //!
-//! Age is counted in days of work: time during which nothing was recorded counts for one day at
-//! most. A project that rests for a year keeps its last week, and a clock that jumps ahead by ten
-//! years expires nothing.
+//! Age is counted in days of work: a period without recorded operations counts as at most one day.
+//! A project that rests for a year keeps its last week, and a clock that jumps ahead by ten years
+//! expires nothing.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
@@ -23,16 +23,16 @@ use super::thin::thin;
 
 const DAY_MILLIS: u64 = 24 * 3600 * 1000;
 
-/// What is kept.
+/// Retention policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// Operations younger than this, in days of work, always stay. Default: 7.
+    /// Operations younger than this many days of work are always kept. Default: 7.
     pub keep_days: u64,
-    /// Beyond that, what one of this many sessions that worked last did. Default: none.
+    /// Number of most recently active sessions kept beyond `keep_days`. Default: none.
     pub keep_sessions: Option<usize>,
-    /// Beyond `keep_days`, one state a day stays for this many days more. Default: none does.
+    /// Number of further days, beyond `keep_days`, for which one state per day is kept. Default: 0.
     pub thin_days: u64,
-    /// Rewrites every pack that has anything dead in it. Default: only wasteful ones.
+    /// Rewrites every pack that has unused objects. Default: only wasteful packs.
     pub thorough: bool,
 }
 
@@ -42,31 +42,31 @@ impl Default for Retention {
     }
 }
 
-/// A message whose files can no longer be brought back.
+/// A message whose files can no longer be restored.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct LostMessage {
-    /// The session.
+    /// Id of the session.
     pub session: String,
-    /// The message.
+    /// Id of the message.
     pub message: String,
 }
 
-/// What care did.
+/// Report of [`Workspace::care`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CareReport {
-    /// Operations that were dropped from the log.
+    /// Number of operations dropped from the log.
     pub dropped_operations: u64,
-    /// Sessions nothing is left of.
+    /// Sessions that were dropped completely.
     pub dropped_sessions: Vec<String>,
     /// Messages whose files were dropped.
     pub lost_messages: Vec<LostMessage>,
-    /// What collecting garbage did.
+    /// Report of the garbage collection.
     pub gc: GcReport,
 }
 
-/// One past segment, oldest operation first.
+/// A past segment, oldest operation first.
 struct PastSegment {
-    /// The id of its last operation, which names its refs.
+    /// Id of its last operation, which is part of the names of its refs.
     id: String,
     operations: Vec<Operation>,
 }
@@ -90,10 +90,10 @@ fn messages_of(operation: &Operation) -> impl Iterator<Item = LostMessage> + '_ 
 }
 
 impl Workspace {
-    /// Drops what retention does not keep, and collects the garbage of the whole store.
+    /// Drops what the retention policy does not keep and collects the garbage of the whole store.
     ///
-    /// Checkpoints keep their snapshots as long as they exist; pinned ones for ever. If another
-    /// process is at it, nothing is done and the report says so.
+    /// Checkpoints keep their snapshots as long as they exist; pinned ones are kept forever. If
+    /// another process is already doing this, nothing is done and the report says so.
     pub fn care(&self, retention: &Retention, progress: &Progress) -> Result<CareReport, Error> {
         let mut report = CareReport::default();
         let Some((store, work_tree)) = self.existing()? else { return Ok(report) };
@@ -101,12 +101,13 @@ impl Workspace {
             report.gc.note = Some("another process is at it already".into());
             return Ok(report);
         };
-        // At the beginning: what fails or is cut off is not tried again by every command.
+        // The timestamp is written first, so that a failed or killed run is not repeated by every
+        // command. Best effort: without it, care merely becomes due again earlier.
         drop(private::replace(&store.cared_path(), b"", Durable::No));
         let outcome = self.care_alone(&store, &work_tree, retention, progress, &mut report);
         match outcome {
             Err(Error::Cancelled | Error::Busy { .. }) | Ok(()) => (),
-            // It may be one that nobody looks at; `status` tells what came of it.
+            // The run may be a background process without output, so `status` reports the error.
             Err(ref error) => {
                 let why = error.to_string();
                 drop(private::replace(&store.cared_path(), why.as_bytes(), Durable::No));
@@ -123,7 +124,7 @@ impl Workspace {
         progress: &Progress,
         report: &mut CareReport,
     ) -> Result<(), Error> {
-        // Past segments do not change while we care for them, so reading them needs no lock.
+        // Past segments do not change during care, so reading them needs no lock.
         let expiry = Expiry::plan(store, work_tree, retention)?;
         if !expiry.dropped.is_empty() {
             let hold = self.begin()?;
@@ -149,7 +150,7 @@ impl Workspace {
         Ok(())
     }
 
-    /// What [`Workspace::care`] would do now; nothing is changed.
+    /// Returns the report that [`Workspace::care`] would produce now, without changing anything.
     pub fn foresee_care(
         &self,
         retention: &Retention,
@@ -172,18 +173,18 @@ impl Workspace {
         Ok(report)
     }
 
-    /// Why care is due, if it is: many packs, or a day since the last time. Takes no lock, and
-    /// looks at names and times only.
+    /// Returns why care is due, if it is: many packs, or a day since the last run. Takes no lock,
+    /// and reads only file names and timestamps.
     pub fn care_due(&self) -> Result<Option<String>, Error> {
         const MANY_PACKS: usize = 200;
         const PAUSE: Duration = Duration::from_secs(24 * 3600);
-        // One that fails or does not get done must not be started by every snapshot.
+        // A run that fails or is killed must not be started again by every snapshot.
         const SHORT_PAUSE: Duration = Duration::from_secs(600);
         let Some(store) = self.store_path()? else { return Ok(None) };
         let packs = std::fs::read_dir(store.join("objects/pack")).into_iter().flatten().flatten();
         let is_index = |name: std::ffi::OsString| name.to_string_lossy().ends_with(".idx");
         let packs = packs.filter(|entry| is_index(entry.file_name())).count();
-        // A time that is ahead of the clock says as little as one that is as far behind.
+        // A timestamp in the future counts like one equally far in the past.
         let age = |path: &Path| {
             let written = path.metadata().ok()?.modified().ok()?;
             Some(written.elapsed().unwrap_or_else(|ahead| ahead.duration()))
@@ -196,8 +197,8 @@ impl Workspace {
         Ok((age > PAUSE).then(|| format!("{} since the last time", days(age))))
     }
 
-    /// Releases a session: what only it did need not be kept any more. Its steps can still be
-    /// undone until retention drops them.
+    /// Releases a session: operations that only it performed need not be kept any longer. Its steps
+    /// can be undone until retention drops them.
     pub fn release_session(&self, session: &str) -> Result<(), Error> {
         let hold = self.begin()?;
         let known = hold.work_tree.newest_of(&hold.store, session)?;
@@ -222,7 +223,7 @@ pub(super) fn released(work_tree: &WorkTree) -> Result<BTreeSet<String>, Error> 
     Ok(serde_json::from_slice(&bytes).unwrap_or_default())
 }
 
-/// Segments that are not kept any more, oldest first.
+/// Segments to drop, oldest first, and the operations that are kept.
 struct Expiry {
     dropped: Vec<PastSegment>,
     kept: Vec<Operation>,
@@ -264,7 +265,7 @@ impl Expiry {
         tell(&gone, &self.kept.iter().collect::<Vec<_>>(), report);
     }
 
-    /// The refs that keep the segments, in the order in which they may go.
+    /// Returns the refs that keep the segments, in the order in which they are deleted.
     fn refs(&self, store: &Store, work_tree: &WorkTree) -> Result<Vec<String>, Error> {
         let commits: HashSet<ObjectId> = self.gone().map(|operation| operation.commit).collect();
         let mut refs = work_tree.sessions_at(store, &commits)?;
@@ -278,23 +279,23 @@ impl Expiry {
     }
 }
 
-/// The logs that came from elsewhere. They are kept as long as the work tree's own.
+/// Returns the pulled and imported logs. The work tree's retention policy applies to them as well.
 fn pulled_logs(store: &Store, own: &WorkTree) -> Result<Vec<WorkTree>, Error> {
     let others = store.logs()?.into_iter().filter(|name| name != own.id());
     let others = others.map(|name| WorkTree::named(store, &name));
     Ok(others.filter(|log| From::of(log).is_some()).collect())
 }
 
-/// What else decides about a segment.
+/// Other inputs to the decision about a segment.
 #[derive(Debug, Default)]
 struct Needs {
     /// Sessions that need not be kept.
     released: BTreeSet<String>,
-    /// The operations that recorded the state before steps that are still open.
+    /// Operations that recorded the state before steps that are still open.
     begun: BTreeSet<String>,
 }
 
-/// How many of the oldest segments are not kept. The first that is kept keeps all after it.
+/// Returns the number of oldest segments to drop. The first kept segment keeps all later ones.
 fn expired(
     segments: &[PastSegment],
     current: &[Operation],
@@ -321,7 +322,7 @@ fn expired(
     segments.iter().zip(ages).take_while(is_expired).count()
 }
 
-/// The age of each segment's end: the days of work since.
+/// Returns the age of each segment's last operation, in milliseconds of work.
 fn ages(segments: &[PastSegment], current: &[Operation]) -> Vec<u64> {
     let mut ages = Vec::new();
     let (mut age, mut later) = (0_u64, None);
@@ -343,7 +344,7 @@ fn ages(segments: &[PastSegment], current: &[Operation]) -> Vec<u64> {
     ages
 }
 
-/// The operation before the last one that changed files: whoever takes that back needs it.
+/// Returns the operation before the last one that changed files; undoing that one requires it.
 fn before_last_change<'a>(
     segments: &'a [PastSegment],
     current: &'a [Operation],
@@ -357,9 +358,9 @@ fn before_last_change<'a>(
     all().rfind(|operation| operation.id < last.id).map(|operation| operation.id.as_str())
 }
 
-/// Leaves one operation a day of the segments that are old but not dropped.
+/// Reduces segments that are old but not dropped to one operation per day.
 ///
-/// The caller holds the store's lock alone.
+/// The caller holds the store lock exclusively.
 fn thin_out(
     store: &Store,
     work_tree: &WorkTree,
@@ -383,7 +384,7 @@ fn thin_out(
     Ok(())
 }
 
-/// Says what is lost: messages and sessions that only dropped operations belong to.
+/// Adds to the report the messages and sessions that belong only to dropped operations.
 fn tell(gone: &[&Operation], kept: &[&Operation], report: &mut CareReport) {
     let kept_messages: BTreeSet<LostMessage> =
         kept.iter().flat_map(|operation| messages_of(operation)).collect();
@@ -399,7 +400,7 @@ fn tell(gone: &[&Operation], kept: &[&Operation], report: &mut CareReport) {
     report.dropped_sessions.extend(lost.map(|session| (*session).to_owned()));
 }
 
-/// The sessions that keep their segments.
+/// Returns the sessions that keep their segments.
 fn kept_sessions(
     segments: &[PastSegment],
     current: &[Operation],
@@ -424,7 +425,7 @@ fn kept_sessions(
         .collect()
 }
 
-/// The past segments of a work tree, oldest first.
+/// Returns the past segments of a work tree, oldest first.
 fn past_segments(store: &Store, work_tree: &WorkTree) -> Result<Vec<PastSegment>, Error> {
     let mut segments = Vec::new();
     for (id, head) in work_tree.past(store)? {
@@ -434,7 +435,7 @@ fn past_segments(store: &Store, work_tree: &WorkTree) -> Result<Vec<PastSegment>
     Ok(segments)
 }
 
-/// The operations of one segment, oldest first.
+/// Returns the operations of one segment, oldest first.
 fn operations_of(store: &Store, head: ObjectId) -> Result<Vec<Operation>, Error> {
     let mut operations = Vec::new();
     let mut next = Some(head);
@@ -453,7 +454,7 @@ mod tests {
     use crate::log::Details;
     use proptest::prelude::*;
 
-    /// An operation as far as retention looks at it.
+    /// Builds an operation with the fields that retention uses.
     fn operation(number: usize, at_millis: u64, kind: OperationKind, session: u8) -> Operation {
         let session = (session > 0).then(|| format!("s{session}"));
         Operation {
@@ -473,7 +474,7 @@ mod tests {
 
     type Spec = Vec<(i64, bool, u8)>;
 
-    /// Segments of operations; each is a time after (or before) the last, in hours.
+    /// Builds segments of operations. Each time is relative to the previous operation, in hours.
     fn build(specs: &[Spec]) -> (Vec<PastSegment>, Vec<Operation>) {
         let (mut at, mut number) = (1_000_000_000_i64, 0);
         let mut segments: Vec<Vec<Operation>> = Vec::new();
@@ -498,7 +499,7 @@ mod tests {
         (past.collect(), current)
     }
 
-    /// Whether a segment must stay, said as simply as possible.
+    /// Returns whether a segment must be kept, by the simplest possible implementation.
     fn must_stay(
         at: usize,
         segments: &[PastSegment],
@@ -539,7 +540,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig {
-            // Cheap enough for full size everywhere: nothing here touches a disk.
+            // Cheap enough to always run all cases: nothing here touches a disk.
             cases: 10_000,
             failure_persistence: None,
             ..ProptestConfig::default()

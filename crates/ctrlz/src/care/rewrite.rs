@@ -1,4 +1,4 @@
-//! Writing history again: every commit that a ref reaches, oldest first, under new ids.
+//! Rewriting of history: replaces commits reachable from refs, oldest first.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -12,38 +12,38 @@ use crate::log::{
 use crate::pack::PackWriter;
 use crate::store::Store;
 
-/// What becomes of a commit.
+/// Decision about a commit.
 pub(super) enum Fate {
-    /// It stays, apart from the ids of what it names.
+    /// The commit is kept, except that the ids it references are updated.
     Keep,
-    /// It gets another tree, and an operation says other things beside it.
+    /// The commit gets the given tree and metadata.
     Change(Box<Rewritten>),
-    /// It goes; what came after it follows what came before it.
+    /// The commit is dropped; its children become children of its parent.
     Drop,
 }
 
-/// Decides about every commit.
+/// Decides about each commit of a rewrite.
 pub(super) trait Editor {
     fn operation(&mut self, operation: &Operation) -> Result<Fate, Error>;
 
-    /// The tree that a companion's becomes.
+    /// Returns the new tree of a companion.
     fn companion(&mut self, companion: &Companion) -> Result<ObjectId, Error>;
 
-    /// Whether a commit cannot be read, and others do without it.
+    /// Returns whether a commit is unreadable. Commits that reference it are rewritten without it.
     fn is_lost(&self, _: &ObjectId) -> bool {
         false
     }
 }
 
-/// The new ids of commits, published in `pack` and not named by any ref yet.
+/// Map from old to new commits. The new ones are in `pack`, to be published before refs are set.
 pub(super) struct History {
     pub(super) commits: BTreeMap<ObjectId, ObjectId>,
     pub(super) pack: PackWriter,
 }
 
-/// Writes again what `roots` reach, as far as `editor` changes it.
+/// Rewrites the commits reachable from `roots` as `editor` decides.
 ///
-/// The caller holds the store's lock alone. Nothing is visible until refs are set.
+/// The caller holds the store lock exclusively. Nothing is visible until refs are updated.
 pub(super) fn rewrite(
     store: &Store,
     roots: impl Iterator<Item = ObjectId>,
@@ -52,7 +52,7 @@ pub(super) fn rewrite(
     let mut history =
         History { commits: BTreeMap::new(), pack: PackWriter::new(&store.objects_dir()) };
     let mut done: HashSet<ObjectId> = HashSet::new();
-    // A commit waits below what it depends on: parents, and an operation's companion.
+    // On the stack, a commit is below its dependencies: parents and an operation's companion.
     let mut work: Vec<ObjectId> = roots.collect();
     while let Some(id) = work.last().copied() {
         if done.contains(&id) {
@@ -97,7 +97,7 @@ impl History {
         if let Ok(operation) = read_operation(&store.objects, &id) {
             return self.operation(store, &operation, editor);
         }
-        // A companion, or data that an operation spilled, which never changes.
+        // A companion, or spilled data of an operation, which never changes.
         let Ok(companion) = read_companion(&store.objects, &id) else { return Ok(()) };
         self.companion(store, id, companion, editor)
     }
@@ -158,7 +158,7 @@ impl History {
     }
 }
 
-/// Points every ref at what its commit became. The caller holds the store's lock alone.
+/// Updates every ref whose commit was rewritten. The caller holds the store lock exclusively.
 pub(super) fn move_refs(
     store: &Store,
     commits: &BTreeMap<ObjectId, ObjectId>,
@@ -168,7 +168,7 @@ pub(super) fn move_refs(
             store.set_ref_alone(&name, new)?;
         }
     }
-    // Indexes name commits; they are made again by whoever reads next.
+    // Log indexes name commits. The next reader rebuilds them.
     for dir in store.work_tree_dirs()? {
         let index = dir.join("log.index");
         match std::fs::remove_file(&index) {
@@ -181,10 +181,11 @@ pub(super) fn move_refs(
     Ok(())
 }
 
-/// Builds a way over lost commits: what came after one follows what came before it.
+/// Reconnects logs across lost commits: the next operation follows the nearest readable earlier
+/// one.
 struct Bridger {
     lost: BTreeSet<ObjectId>,
-    /// The operations after a lost one, and the nearest readable one before it.
+    /// For each operation after a lost one, the nearest readable operation before it.
     starts: HashMap<ObjectId, Option<(ObjectId, String)>>,
 }
 
@@ -208,9 +209,9 @@ impl Editor for Bridger {
     }
 }
 
-/// Lets every log go on behind commits that are lost. What is older becomes a segment of its own.
+/// Reconnects every log across lost commits. The older part becomes a separate segment.
 ///
-/// The caller holds the store's lock alone.
+/// The caller holds the store lock exclusively.
 pub(super) fn bridge(store: &Store, lost: &BTreeSet<ObjectId>) -> Result<(), Error> {
     let is_lost = |id: &ObjectId| !matches!(store.objects.read(id), Ok(Some((Kind::Commit, _))));
     let lost: BTreeSet<ObjectId> = lost.iter().copied().filter(is_lost).collect();

@@ -1,4 +1,4 @@
-//! Thinning: of days long past, one state each is enough.
+//! Thinning: keeps one operation per day of old segments.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,11 +11,11 @@ use super::rewrite::{Editor, Fate, move_refs, rewrite};
 
 const DAY_MILLIS: u64 = 24 * 3600 * 1000;
 
-/// What becomes of each operation that does not simply stay.
+/// Changes to operations that are not kept verbatim.
 enum Thinned {
     Gone,
-    /// It stands for this many operations before it. A step loses its credit, a checkpoint keeps
-    /// its name and its pin.
+    /// The operation represents this many dropped operations before it. A step loses its credit; a
+    /// checkpoint keeps its name and its pin.
     StandsFor(u64),
 }
 
@@ -40,10 +40,10 @@ impl Editor for Thinner {
     }
 }
 
-/// Leaves one operation a day of each segment; gives those that went.
+/// Reduces each segment to one operation per day. Returns the dropped operations.
 ///
-/// The caller holds the store's lock alone. What a ref names, what is pinned and the two ends of a
-/// segment stay.
+/// The caller holds the store lock exclusively. Pinned operations, operations that a ref names, and
+/// the first and last operation of a segment are kept.
 pub(super) fn thin<'a>(
     store: &Store,
     segments: impl Iterator<Item = &'a [Operation]>,
@@ -69,7 +69,7 @@ pub(super) fn thin<'a>(
     Ok(gone)
 }
 
-/// Decides about one segment, oldest operation first.
+/// Decides which operations of one segment are dropped, oldest first. Returns the dropped ones.
 fn fates_of<'a>(
     operations: &'a [Operation],
     named: &HashSet<ObjectId>,
@@ -92,7 +92,7 @@ fn fates_of<'a>(
             }
             (true, 0) => (),
             (true, count) => {
-                // Its difference to what is before it now is the work of many.
+                // Its difference from its new predecessor combines several operations.
                 fates.insert(operation.commit, Thinned::StandsFor(count));
                 waiting = 0;
             }

@@ -1,4 +1,4 @@
-//! Verifying: every ref, every object that one reaches, each read once and checked.
+//! Verification: reads and checks every ref and every object reachable from one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
@@ -14,16 +14,16 @@ use crate::scan::{Progress, StatCache};
 use crate::store::{Lock, Sharing, Store};
 use crate::workspace::Workspace;
 
-/// Something wrong in a store.
+/// A problem found in a store.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Problem {
-    /// The object that is damaged or missing, if it is about one.
+    /// Damaged or missing object, if the problem concerns an object.
     pub object: Option<ObjectId>,
-    /// The path it has in `snapshots`, safe to print.
+    /// Path of the object in `snapshots`, escaped for printing.
     pub path: Option<String>,
-    /// The snapshots that cannot be restored completely because of it.
+    /// Snapshots, or trees of ignored files, that cannot be restored completely because of it.
     pub snapshots: Vec<ObjectId>,
-    /// What is wrong.
+    /// Description of the problem.
     pub what: String,
 }
 
@@ -33,39 +33,39 @@ impl Problem {
     }
 }
 
-/// The outcome of checking a store.
+/// Result of verifying a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Verification {
-    /// Snapshots that were looked at.
+    /// Number of snapshots checked.
     pub snapshots: u64,
-    /// Objects whose bytes have the right hash.
+    /// Number of objects whose content matches their hash.
     pub objects: u64,
-    /// What was wrong.
+    /// Problems found.
     pub problems: Vec<Problem>,
 }
 
-/// What checking found, for whoever repairs it.
+/// Result of a verification, with the details that a repair needs.
 #[derive(Default)]
 pub(super) struct Findings {
     pub(super) verification: Verification,
-    /// Damaged or missing objects, and what is wrong with each.
+    /// Damaged or missing objects, each with a description of the damage.
     pub(super) bad: BTreeMap<ObjectId, String>,
-    /// Where the contents among them belong: in a work tree, beside it, or nowhere any more.
+    /// Paths of the damaged objects in their trees, where a repair looks for copies.
     pub(super) paths: BTreeMap<ObjectId, BTreeSet<Vec<u8>>>,
-    /// Commits that were asked for and cannot be read.
+    /// Commits that are referenced and cannot be read.
     pub(super) bad_commits: BTreeSet<ObjectId>,
-    /// Files below `refs` that are no refs.
+    /// Files below `refs` that are not valid refs.
     pub(super) torn_refs: Vec<PathBuf>,
-    /// Work trees, by id, whose log has lost its ref.
+    /// Ids of work trees whose log has lost its ref.
     pub(super) lost_logs: Vec<String>,
-    /// Caches that cannot be read.
+    /// Stat caches that cannot be read.
     pub(super) torn_caches: Vec<PathBuf>,
 }
 
 impl Workspace {
-    /// Reads every object that the store's refs reach, once, and checks its hash.
+    /// Reads every object reachable from the store's refs once and checks its hash.
     ///
-    /// Commands may go on meanwhile; only packs are not removed before the end.
+    /// Other commands can run concurrently; only the removal of packs waits until the end.
     pub fn verify(&self, progress: &Progress) -> Result<Verification, Error> {
         let Some((store, _)) = self.existing()? else { return Ok(Verification::default()) };
         let _shared = Lock::take(&store.lock_path(), Sharing::Shared, self.options().patience)?;
@@ -74,7 +74,7 @@ impl Workspace {
     }
 }
 
-/// Looks at everything. The caller holds the store's lock, shared or alone.
+/// Checks the whole store. The caller holds the store lock, shared or exclusive.
 pub(super) fn examine(store: &Store, progress: &Progress) -> Result<Findings, Error> {
     let mut findings = Findings::default();
     for (path, why) in store.objects.damaged_packs() {
@@ -97,15 +97,15 @@ pub(super) fn examine(store: &Store, progress: &Progress) -> Result<Findings, Er
     Ok(findings)
 }
 
-/// What a commit shows its tree as.
+/// Meaning of a commit's tree.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shown {
     Snapshot,
-    /// Ignored files beside one, or data of an operation.
+    /// Ignored files kept beside a snapshot, or data of an operation.
     Beside,
 }
 
-/// Everything the refs name; those that are torn or lost are noted.
+/// Returns the objects that refs name. Records damaged and lost refs and unreadable caches.
 fn check_refs(store: &Store, findings: &mut Findings) -> Result<BTreeSet<ObjectId>, Error> {
     let found = store.refs.list("refs")?;
     let known: HashSet<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
@@ -148,7 +148,7 @@ struct Walk<'a> {
     store: &'a Store,
     progress: &'a Progress,
     seen: HashSet<ObjectId>,
-    /// The trees that commits show, newest commit of each chain first.
+    /// Root trees of commits, newest commit of each chain first.
     trees: Vec<(ObjectId, Shown)>,
 }
 
@@ -217,7 +217,7 @@ impl Walk<'_> {
     }
 }
 
-/// Says of every damaged object which snapshots it is in, and where.
+/// Determines the snapshots and paths at which each damaged object occurs.
 fn name_damage(store: &Store, trees: &[(ObjectId, Shown)], findings: &mut Findings) {
     let mut named: BTreeMap<(ObjectId, Vec<u8>), Vec<ObjectId>> = BTreeMap::new();
     let mut done: HashSet<ObjectId> = HashSet::new();
@@ -263,13 +263,13 @@ fn name_damage(store: &Store, trees: &[(ObjectId, Shown)], findings: &mut Findin
     }
 }
 
-/// Trees below which nothing is damaged, so that they are looked at once.
+/// Cache of trees, with whether everything below them is intact.
 #[derive(Default)]
 struct Sound(HashMap<ObjectId, bool>);
 
 impl Sound {
     fn is(&mut self, store: &Store, root: ObjectId, bad: &BTreeMap<ObjectId, String>) -> bool {
-        // A tree waits below its sub-trees until they are decided.
+        // A tree is pushed below its subtrees, so that it is decided after them.
         let mut work = vec![(root, false)];
         while let Some((id, waited)) = work.pop() {
             if self.0.contains_key(&id) {

@@ -1,4 +1,4 @@
-//! Private ignore lists in operations of earlier versions, which recorded their texts.
+//! Removes the text of private ignore lists from operations of earlier versions, which recorded it.
 
 use std::collections::HashSet;
 
@@ -11,10 +11,10 @@ use crate::workspace::Workspace;
 use super::rewrite::{Editor, Fate, History, move_refs, rewrite};
 
 impl Workspace {
-    /// Rewrites the operations of this work tree that hold texts of private ignore lists, so that
-    /// they record the hash instead. Their ids and snapshots stay the same; their commits do not.
+    /// Rewrites the operations of this work tree that contain the text of private ignore lists, so
+    /// that they record the hash instead. Ids and snapshots stay the same; commits change.
     ///
-    /// Called before anything leaves the machine. Does nothing in a log of this version.
+    /// Called before a push or an export. Does nothing for a log written by this version.
     pub(super) fn withhold_private_lists(&self) -> Result<(), Error> {
         let Some((store, work_tree)) = self.existing()? else { return Ok(()) };
         if operations_with_texts(&store, &work_tree)?.is_empty() {
@@ -33,7 +33,7 @@ impl Workspace {
     }
 }
 
-/// The commits that a push of the work tree's refs would send and that hold texts of private lists.
+/// Returns the commits to be sent by a push that contain the text of private ignore lists.
 fn operations_with_texts(store: &Store, work_tree: &WorkTree) -> Result<HashSet<ObjectId>, Error> {
     let own = store.exclude()?;
     let mut found = HashSet::new();
@@ -41,7 +41,7 @@ fn operations_with_texts(store: &Store, work_tree: &WorkTree) -> Result<HashSet<
     let mut work: Vec<ObjectId> =
         work_tree.own_refs(store)?.into_iter().map(|(_, id)| id).collect();
     while let Some(commit) = work.pop() {
-        // Lost operations cannot be sent either.
+        // Unreadable operations cannot be sent either.
         let Some(operation) = Some(commit)
             .filter(|commit| seen.insert(*commit))
             .and_then(|commit| read_operation(&store.objects, &commit).ok())

@@ -1,4 +1,4 @@
-//! Whole before and after texts, as the seeds' `diffFull` gives them.
+//! Complete before and after texts of changed files, as in OpenCode's `diffFull`.
 
 use serde::Serialize;
 
@@ -9,28 +9,28 @@ use crate::path::TreePath;
 
 use super::{Change, Side, Status, side};
 
-/// One changed file with both its texts.
+/// A changed file with both of its texts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FileDiff {
     /// The path, relative to the work tree.
     pub file: TreePath,
-    /// How it differs.
+    /// Kind of change.
     pub status: Status,
-    /// The earlier text; empty if there was none or it is binary. Bytes that are not UTF-8 are
-    /// replaced, and `before_base64` has the real ones.
+    /// Earlier text; empty if there was none or it is binary. Bytes that are not UTF-8 are
+    /// replaced, and `before_base64` has the original ones.
     pub before: String,
-    /// The later text, like `before`.
+    /// Later text, like `before`.
     pub after: String,
-    /// Lines only the later text has; 0 for binary files.
+    /// Number of added lines; 0 for binary files.
     pub additions: usize,
-    /// Lines only the earlier text has; 0 for binary files.
+    /// Number of deleted lines; 0 for binary files.
     pub deletions: usize,
     /// Whether either side is binary, or too large to be shown as text.
     pub binary: bool,
-    /// The earlier bytes where they are not UTF-8.
+    /// Earlier bytes in base64, if they are not valid UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before_base64: Option<String>,
-    /// The later bytes where they are not UTF-8.
+    /// Later bytes in base64, if they are not valid UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after_base64: Option<String>,
 }
@@ -70,7 +70,7 @@ fn texts(bytes: Vec<u8>) -> (String, Option<String>) {
     }
 }
 
-/// Bytes as text, with the alphabet and the padding that every language knows.
+/// Encodes bytes in base64, with the standard alphabet and padding.
 pub fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);

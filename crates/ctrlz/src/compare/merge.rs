@@ -1,10 +1,10 @@
-//! Three-way merging of text by line.
+//! Line-based three-way merge of texts.
 
 use crate::git::{Hunk, diff_lines, split_lines};
 
-/// Applies what leads from `base` to `theirs` to `ours`, which has changes of its own.
+/// Applies the changes from `base` to `theirs` to `ours`, which has its own changes.
 ///
-/// `None` if both changed the same lines differently, or lines that touch.
+/// Returns `None` if both sides changed overlapping or adjacent lines differently.
 pub(crate) fn merge_lines(base: &[u8], ours: &[u8], theirs: &[u8]) -> Option<Vec<u8>> {
     let our_hunks = diff_lines(base, ours).hunks;
     let their_hunks = diff_lines(base, theirs).hunks;
@@ -44,14 +44,14 @@ pub(crate) fn merge_lines(base: &[u8], ours: &[u8], theirs: &[u8]) -> Option<Vec
         at = hunk.before.end;
     }
     merged.extend(base[at..].concat());
-    // A line without an end may only be the last one.
+    // Only the last line may lack a line end.
     let lines = split_lines(&merged);
     let open = lines.iter().rev().skip(1).any(|line| !line.ends_with(b"\n"));
     (!open).then_some(merged)
 }
 
-/// Whether two changes of the same base overlap or meet. Changes that merely meet are a conflict
-/// as well: nobody can tell in which order their lines belong.
+/// Returns whether two hunks against the same base overlap or touch. Hunks that only touch also
+/// conflict, because the order of their lines is ambiguous.
 fn touch(one: &Hunk, two: &Hunk) -> bool {
     one.before.start <= two.before.end && two.before.start <= one.before.end
 }

@@ -1,7 +1,7 @@
-//! Comparing: two trees → changes → text.
+//! Comparison: two trees → changes → text.
 //!
-//! Trees that share an id are not opened. Renames are not guessed: a file that moved is one
-//! deleted and one added.
+//! Subtrees with the same id are not opened. Renames are not detected: a move is a deletion and an
+//! addition.
 
 mod full;
 mod merge;
@@ -26,22 +26,22 @@ pub(crate) use merge::merge_lines;
 pub(crate) use present::{Extent, Now, NowAt, entry_kind};
 pub(crate) use unified::write_unified;
 
-/// No work tree has more files; a tree that expands beyond is built to exhaust memory.
+/// Upper bound on the paths of a tree. No work tree has more; a larger tree would exhaust memory.
 pub(crate) const MAX_PATHS: u64 = 1_500_000;
 
-/// How a path differs between two snapshots.
+/// Kind of difference of a path between two snapshots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// Only the later snapshot has it.
+    /// Only the later snapshot has the path.
     Added,
-    /// Only the earlier snapshot has it.
+    /// Only the earlier snapshot has the path.
     Deleted,
-    /// Both have it, with other bytes, another mode or another type.
+    /// Both have it, with different content, mode or type.
     Modified,
 }
 
-/// One file of a tree.
+/// A file of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) kind: EntryKind,
@@ -49,14 +49,14 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Whether nothing but permissions differs.
+    /// Returns whether both entries have the same content. Permissions may differ.
     pub(crate) fn is_same_content(&self, other: &Entry) -> bool {
         let both_are_files = self.kind.is_file() && other.kind.is_file();
         self.id == other.id && (self.kind == other.kind || both_are_files)
     }
 }
 
-/// A path that differs.
+/// A path that differs between two snapshots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The path, relative to the work tree.
@@ -66,7 +66,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// How the path differs.
+    /// Returns the kind of change.
     pub fn status(&self) -> Status {
         match (&self.before, &self.after) {
             (None, _) => Status::Added,
@@ -76,7 +76,7 @@ impl Change {
     }
 }
 
-/// Every file that differs between two trees, sorted by path.
+/// Returns every file that differs between two trees, sorted by path.
 pub(crate) fn changes(
     objects: &Objects,
     from: &ObjectId,
@@ -85,7 +85,7 @@ pub(crate) fn changes(
     changes_by(1, objects, from, to)
 }
 
-/// The same where the trees of `to` may not be published yet; `None` if `pack` does not have them
+/// Like [`changes`], where `to` may not be published yet. Returns `None` if `pack` does not have it
 /// in memory.
 pub(crate) fn changes_to_pending(
     objects: &Objects,
@@ -101,7 +101,7 @@ pub(crate) fn changes_to_pending(
     comparison.all(1, *from, *to).map(Some)
 }
 
-/// The same, found by several threads if there is much to compare.
+/// Like [`changes`], using several threads if there is much to compare.
 pub(crate) fn changes_by(
     threads: usize,
     objects: &Objects,
@@ -125,15 +125,15 @@ fn changes_within(
 struct Comparison<'a> {
     trees: Trees<'a>,
     to: ObjectId,
-    /// Found, or still to be looked at.
+    /// Number of changes found plus tree pairs still to compare.
     paths: AtomicU64,
     limit: u64,
 }
 
 impl Comparison<'_> {
-    /// Every file that differs, sorted by path.
+    /// Returns every file that differs, sorted by path.
     fn all(&self, threads: usize, from: ObjectId, to: ObjectId) -> Result<Vec<Change>, Error> {
-        /// Fewer trees are compared before a thread has begun.
+        /// Fewer pairs than this are compared before a thread would have started.
         const MANY: usize = 50;
         let mut found = Vec::new();
         let mut work = vec![(Vec::new(), Some(from), Some(to))];
@@ -151,16 +151,16 @@ impl Comparison<'_> {
         Ok(found)
     }
 
-    /// What differs between two trees; for `work` are those below them.
+    /// Returns the changed files of two trees, and adds their changed subtrees to `work`.
     fn compare(&self, pair: Pending, work: &mut Vec<Pending>) -> Result<Vec<Change>, Error> {
         let (path, before, after) = pair;
         let (mut found, waiting) = (Vec::new(), work.len());
-        // The others give up as well: whatever they would find is too much.
+        // Beyond the limit the comparison fails, so all threads stop.
         if before != after && self.paths.load(Ordering::Relaxed) <= self.limit {
             let (before, after) = (self.trees.load(before)?, self.trees.load(after)?);
             compare_trees(&path, &before, &after, &mut found, work);
         }
-        // This one is looked at by now, and what it came to counts instead.
+        // In the count, this pair is replaced by its results.
         self.paths.fetch_sub(1, Ordering::Relaxed);
         let more = (found.len() + work.len() - waiting) as u64;
         if self.paths.fetch_add(more, Ordering::Relaxed) + more > self.limit {
@@ -172,10 +172,10 @@ impl Comparison<'_> {
     }
 }
 
-/// Trees that were read a moment ago. A tree that stands in many places is read once.
+/// Cache of recently read trees. A tree that occurs in many places is read once.
 pub(crate) struct Trees<'a> {
     objects: &'a Objects,
-    /// Has trees that are not published yet.
+    /// Source of trees that are not published yet.
     pack: Option<&'a PackWriter>,
     recent: Mutex<HashMap<ObjectId, Arc<Tree>>>,
     empty: Arc<Tree>,
@@ -186,7 +186,7 @@ impl Trees<'_> {
         Trees { objects, pack: None, recent: Mutex::default(), empty: Arc::new(Tree::empty()) }
     }
 
-    /// What stands at `path` in the tree `root`.
+    /// Returns the entry at `path` in the tree `root`.
     pub(crate) fn find(&self, root: &ObjectId, path: &TreePath) -> Result<Option<Entry>, Error> {
         let mut at = Entry { kind: EntryKind::Tree, id: *root };
         for name in path.as_bytes().split(|byte| *byte == b'/') {
@@ -201,7 +201,7 @@ impl Trees<'_> {
         Ok(Some(at))
     }
 
-    /// The names in a tree, each with its kind.
+    /// Returns the names in a tree, each with its kind.
     pub(crate) fn names(&self, id: &ObjectId) -> Result<Vec<(Vec<u8>, EntryKind)>, Error> {
         let tree = self.load(Some(*id))?;
         Ok(tree.iter().map(|entry| (entry.name.to_vec(), entry.kind)).collect())
@@ -273,7 +273,7 @@ fn compare_trees(
     }
 }
 
-/// What stands at `path` in a tree: a file, a link, or a directory.
+/// Returns the entry at `path` in a tree: a file, a symlink or a directory.
 pub(crate) fn find(
     objects: &Objects,
     root: &ObjectId,
@@ -282,16 +282,16 @@ pub(crate) fn find(
     Trees::new(objects).find(root, path)
 }
 
-/// Bytes that no line diff is made of: there is a NUL near the start.
+/// Returns whether the content is binary: like git, if there is a NUL in the first 8000 bytes.
 pub(crate) fn is_binary(bytes: &[u8]) -> bool {
     bytes[..bytes.len().min(8000)].contains(&0)
 }
 
-/// Files above this size are shown like binary ones: no reader wants the rest, and the line diff
-/// of a file that is one giant line has no useful end.
+/// Files above this size are shown as binary: longer diffs are not useful to readers, and the line
+/// diff of one giant line does not finish in time.
 const MAX_TEXT_BYTES: u64 = 16 << 20;
 
-/// The bytes of one side of a change, or what to show instead.
+/// Content of one side of a change.
 pub(crate) enum Side {
     Absent,
     Text(Vec<u8>),
@@ -314,7 +314,7 @@ mod tests {
     use crate::git::{Kind, TreeEntry, encode_tree};
     use crate::pack::PackWriter;
 
-    /// A tree of `dirs` directories with `files` files each.
+    /// Writes a tree of `dirs` directories with `files` files each.
     fn tree(writer: &PackWriter, dirs: usize, files: usize, id: ObjectId) -> ObjectId {
         let named = |count: usize| (0..count).map(|at| format!("{at:03}")).collect::<Vec<_>>();
         let put = |names: &[String], kind: EntryKind, id: ObjectId| {

@@ -1,4 +1,4 @@
-//! The present state of a work tree, from the listing of its last scan.
+//! Present state of a work tree, from the listing of its last scan.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -9,7 +9,7 @@ use crate::scan::{Content, EntryStat, ListedDir, Listing, SkipReason};
 
 use super::Entry;
 
-/// The state of a path.
+/// State of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NowAt {
     Nothing,
@@ -23,17 +23,17 @@ pub(crate) enum NowAt {
     Unsaved(String),
 }
 
-/// The extent of a listing.
+/// Extent of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
     Whole,
     Part,
 }
 
-/// The work tree as the last scan saw it.
+/// State of the work tree at its last scan.
 pub(crate) struct Now<'a> {
     pub(crate) listing: &'a Listing,
-    /// Files that were captured although the rules leave them out.
+    /// Files that were captured although the ignore rules exclude them.
     pub(crate) forced: BTreeMap<Vec<u8>, (EntryStat, Entry)>,
     /// Directories below ones that the scan did not enter.
     pub(crate) dirs: BTreeSet<Vec<u8>>,
@@ -94,7 +94,7 @@ impl Now<'_> {
         }
     }
 
-    /// Whether `path` is missing from a directory that was listed.
+    /// Returns whether `path` is missing from a directory that was listed.
     pub(crate) fn lacks(&self, path: &[u8], extent: Extent) -> bool {
         let (parent, name) = split(path);
         match self.dir(parent) {

@@ -1,4 +1,4 @@
-//! Unified text that `git apply` accepts.
+//! Unified diffs that `git apply` accepts.
 
 use std::io::{self, Write};
 
@@ -11,7 +11,7 @@ use super::{Change, Entry, Side, side};
 
 const CONTEXT: usize = 3;
 
-/// Writes one change in git's format.
+/// Writes one change as a git diff.
 pub(crate) fn write_unified(
     objects: &Objects,
     change: &Change,
@@ -20,7 +20,7 @@ pub(crate) fn write_unified(
     if let (Some(before), Some(after)) = (change.before, change.after)
         && is_link(before.kind) != is_link(after.kind)
     {
-        // Git shows a change of type as one file deleted and another created.
+        // Git shows a type change as a deletion and a creation.
         let gone = Change { after: None, ..change.clone() };
         let made = Change { before: None, ..change.clone() };
         write_unified(objects, &gone, out)?;
@@ -63,7 +63,7 @@ fn write_change(
     if diff.hunks.is_empty() {
         return Ok(());
     }
-    // A name with a blank needs a mark where it ends.
+    // Like git, ends a name that contains a space with a tab.
     let end: &[u8] = if path.contains(&b' ') && !old.starts_with(b"\"") { b"\t\n" } else { b"\n" };
     let name = |present: bool, name: &[u8]| {
         if present { [name, end].concat() } else { b"/dev/null\n".to_vec() }
@@ -108,7 +108,7 @@ fn write_modes(change: &Change, out: &mut dyn Write) -> io::Result<()> {
     }
 }
 
-/// Hunks whose contexts touch are shown as one.
+/// Groups hunks whose context lines overlap or touch.
 fn groups(hunks: &[Hunk]) -> impl Iterator<Item = &[Hunk]> {
     hunks.chunk_by(|one, next| next.before.start - one.before.end <= 2 * CONTEXT)
 }
@@ -135,7 +135,8 @@ fn write_group(
     write_lines(b" ", &old[at..old_range.end], out)
 }
 
-/// `start,count`, where an empty range names the line before it and a count of one is left out.
+/// Formats a range as `start,count`. An empty range names the line before it; a count of 1 is
+/// omitted.
 fn position(range: &std::ops::Range<usize>) -> String {
     match range.len() {
         0 => format!("{},0", range.start),
@@ -155,7 +156,7 @@ fn write_lines(mark: &[u8], lines: &[&[u8]], out: &mut dyn Write) -> io::Result<
     Ok(())
 }
 
-/// A path in a diff header: quoted as git quotes it, so that it is plain ASCII.
+/// Returns a path for a diff header, quoted like git does, so that it is plain ASCII.
 fn prefixed(prefix: &[u8], path: &[u8]) -> Vec<u8> {
     let plain = !path.iter().any(|byte| !(0x20..0x7f).contains(byte) || b"\"\\".contains(byte));
     if plain {

@@ -1,7 +1,7 @@
-//! Captures: the state of the paths that a step names, before it ran and after.
+//! Captures: state of the paths that a step names, before and after it ran.
 //!
-//! A capture is a file in the work tree's part of the store. The contents that it refers to are git
-//! objects, kept by a ref of their own.
+//! A capture is a file in the work tree's part of the store. The contents that it references are
+//! git objects, kept by a ref of their own.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -23,35 +23,35 @@ use crate::store::{Store, write_tree};
 
 use super::state::{Budget, Inside, Reader, Same, Seen, State, Storing, Thing, compare};
 
-/// Captures are kept this long, and no more of them than this in all.
+/// Captures expire after this time. Above `MAX_TOTAL_BYTES` in total, the oldest ones expire first.
 const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 const MAX_TOTAL_BYTES: u64 = 1 << 30;
 
-/// A file of 50,000 entries, each with two paths of 100 bytes.
+/// Upper bound on the size of a capture file: 50,000 entries with two paths of 100 bytes fit.
 const MAX_CAPTURE_BYTES: u64 = 64 << 20;
 
-/// The paths that one step, undo or redo names.
+/// State of the paths that one step, undo or redo names.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Capture {
-    /// The step, or a name for the undo or redo.
+    /// Step id, or a name for the undo or redo.
     pub(super) of: String,
     pub(super) at_millis: u64,
     pub(super) roots: Vec<Root>,
 }
 
-/// One path that goes back whole or not at all.
+/// A path that is restored completely or not at all.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Root {
-    /// The directory that holds it: absolute, without symlinks, and there when it was captured.
+    /// Directory that contains it: absolute, without symlinks, existing when it was captured.
     #[serde(with = "crate::path::text")]
     pub(super) dir: Vec<u8>,
     #[serde(with = "crate::path::text")]
     pub(super) name: Vec<u8>,
-    /// It is, or lies in, the directory of a version control system, which is never written.
+    /// Whether it is in (or is) the directory of a version control system, which is never written.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) repository: bool,
     pub(super) before: State,
-    /// The state that the step left; absent while it runs.
+    /// State after the step; absent while it runs.
     #[serde(default)]
     pub(super) after: Option<State>,
 }
@@ -61,7 +61,7 @@ impl Root {
         path_of(&self.dir)
     }
 
-    /// The absolute path.
+    /// Returns the absolute path.
     pub(super) fn path(&self) -> Vec<u8> {
         full_path(&self.dir, &self.name)
     }
@@ -70,7 +70,7 @@ impl Root {
         if self.repository { Inside::Repository } else { Inside::Files }
     }
 
-    /// Whether the step changed it, as far as is known.
+    /// Returns whether the step changed it. Without a state after the step, it counts as changed.
     fn is_changed(&self) -> bool {
         let Some(after) = &self.after else { return true };
         let mut paths = self.before.0.keys().chain(after.0.keys());
@@ -81,7 +81,7 @@ impl Root {
     }
 }
 
-/// The absolute path of `path` in the absolute directory `dir`.
+/// Returns the absolute path of `path` in the absolute directory `dir`.
 pub(super) fn full_path(dir: &[u8], path: &[u8]) -> Vec<u8> {
     [dir.strip_suffix(b"/").unwrap_or(dir), b"/", path].concat()
 }
@@ -90,13 +90,13 @@ pub(super) fn path_of(bytes: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec(bytes.to_vec()))
 }
 
-/// The captures of one work tree. The caller holds its lock.
+/// Captures of one work tree. The caller holds its lock.
 pub(super) struct Captures<'a> {
     pub(super) store: &'a Store,
     pub(super) work_tree: &'a WorkTree,
-    /// Directories of which nothing is captured: the work tree and the data directory.
+    /// Directories that are not captured: the work tree and the data directory.
     pub(super) omit: &'a [PathBuf],
-    /// Free space that must remain where the store is.
+    /// Free space to leave on the store's disk.
     pub(super) min_free_bytes: u64,
 }
 
@@ -110,7 +110,7 @@ impl Captures<'_> {
     ) -> Result<(), Error> {
         self.expire()?;
         let mut capture = self.load(step)?.unwrap_or_else(|| new(step));
-        // A step may be begun twice; the first state counts.
+        // A step may be begun again; the state that was captured first is kept.
         let mut omit = self.omit.to_vec();
         for root in &mut capture.roots {
             root.after = None;
@@ -144,15 +144,15 @@ impl Captures<'_> {
         PackWriter::new(&self.store.objects_dir()).leaving(self.min_free_bytes)
     }
 
-    /// Where each path is captured: its directory and its name there. A path below another one goes
-    /// back with that one.
+    /// Returns the roots to capture for `paths`, each as a directory and a name in it. A path below
+    /// another one is part of that root.
     fn roots(&self, paths: &[PathBuf], known: &Capture) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut found: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
         for path in paths {
             let Some((dir, name)) = place(path) else { continue };
             let full = full_path(&dir, &name);
             let is_ours = self.omit.iter().any(|omit| path_of(&full) == *omit);
-            // The repository of the project lies in the work tree and counts all the same.
+            // The project's own repository is captured although it is inside the work tree.
             let is_inside = self.omit.iter().any(|omit| path_of(&full).starts_with(omit));
             let is_known = known.roots.iter().any(|root| is_within(&full, &root.path()));
             if !is_ours && !is_known && (!is_inside || self.is_project_repository(&full)) {
@@ -170,8 +170,7 @@ impl Captures<'_> {
         outer
     }
 
-    /// Whether a path inside an omitted directory is part of the work tree's own repository, not of
-    /// a store.
+    /// Returns whether a path in an omitted directory is in the project's repository, not a store.
     fn is_project_repository(&self, full: &[u8]) -> bool {
         let (root, own) = self.omit.split_first().expect("the work tree comes first");
         let in_store = own.iter().any(|own| path_of(full).starts_with(own));
@@ -179,16 +178,14 @@ impl Captures<'_> {
         !in_store && rest.is_ok_and(|rest| is_in_repository(rest.as_bytes()))
     }
 
-    /// Records the state that a step left. A capture in which nothing changed is dropped. Returns
-    /// whether something changed.
+    /// Records the state after a step. Returns whether it changed; if not, the capture is dropped.
     pub(super) fn settle(&self, step: &str) -> Result<bool, Error> {
         let Some(mut capture) = self.load(step)? else { return Ok(false) };
         self.note_after(&mut capture, Budget::plain())?;
         self.keep_if_changed(&capture)
     }
 
-    /// Writes a capture if something changed since it was taken, else drops it. Returns whether
-    /// something changed.
+    /// Saves a capture if the state changed since, otherwise drops it. Returns whether it changed.
     pub(super) fn keep_if_changed(&self, capture: &Capture) -> Result<bool, Error> {
         let changed = capture.roots.iter().any(Root::is_changed);
         match changed {
@@ -198,7 +195,7 @@ impl Captures<'_> {
         Ok(changed)
     }
 
-    /// Reads the present state of the roots as the one that was left.
+    /// Records the present state of the roots as their state after the step.
     pub(super) fn note_after(&self, capture: &mut Capture, mut plain: Budget) -> Result<(), Error> {
         for root in capture.roots.iter_mut().filter(|root| root.after.is_none()) {
             let budget = if root.repository { Budget::repository() } else { plain };
@@ -216,12 +213,12 @@ impl Captures<'_> {
         self.work_tree.outside_dir().join(format!("{key}.json"))
     }
 
-    /// Where the journal of a restore of one root lies.
+    /// Returns the path of the journal for restoring one root.
     pub(super) fn journal_path(&self, of: &str, root: usize) -> PathBuf {
         self.work_tree.outside_dir().join(format!("{}.{root}.journal", ref_part(of)))
     }
 
-    /// The capture of a step; `None` if there is none or it cannot be understood.
+    /// Returns the capture of a step, or `None` if it does not exist or cannot be parsed.
     pub(super) fn load(&self, of: &str) -> Result<Option<Capture>, Error> {
         self.load_key(&ref_part(of))
     }
@@ -232,7 +229,7 @@ impl Captures<'_> {
         Ok(serde_json::from_slice(json).ok())
     }
 
-    /// Writes a capture. Contents in `pack` become durable first.
+    /// Writes a capture, after making the contents in `pack` durable.
     pub(super) fn save(&self, capture: &Capture, pack: Option<PackWriter>) -> Result<(), Error> {
         let key = ref_part(&capture.of);
         private::create_dirs(&self.work_tree.outside_dir())?;
@@ -250,15 +247,15 @@ impl Captures<'_> {
         for id in &ids {
             bytes += self.store.objects.header(id)?.map_or(0, |(_, bytes)| bytes);
         }
-        // The size stands first, so that expiry need not read the rest.
+        // The size comes first, so that expiry need not parse the rest.
         let mut text = format!("{bytes}\n").into_bytes();
         serde_json::to_writer(&mut text, capture).expect("plain data has a JSON form");
-        // Paths that were not there are not worth waiting for the disk.
+        // A capture without contents is not worth waiting for an fsync.
         let durable = if ids.is_empty() { Durable::No } else { Durable::Yes };
         Ok(private::replace(&self.path(&key), &text, durable)?)
     }
 
-    /// Removes a capture; its contents are garbage then.
+    /// Removes a capture. Its contents become garbage.
     pub(super) fn drop(&self, of: &str) -> Result<(), Error> {
         self.drop_key(&ref_part(of))
     }
@@ -274,12 +271,12 @@ impl Captures<'_> {
         }
     }
 
-    /// Removes captures that are too old, and the oldest of those that take too much together.
+    /// Removes captures that are too old, and the oldest ones while the total size is too large.
     pub(super) fn expire(&self) -> Result<(), Error> {
         let mut kept: Vec<(SystemTime, u64, String)> = Vec::new();
         for (key, path) in self.keys()? {
             let modified = path.metadata().and_then(|meta| meta.modified());
-            // A file without a time counts as the oldest.
+            // A file without a timestamp counts as the oldest.
             kept.push((modified.unwrap_or(SystemTime::UNIX_EPOCH), size_in(&path), key));
         }
         kept.sort();
@@ -294,7 +291,7 @@ impl Captures<'_> {
         Ok(())
     }
 
-    /// Removes the captures that hold one of these contents. Returns the commits that kept them.
+    /// Removes the captures that contain one of these blobs. Returns the commits that kept them.
     pub(super) fn forget(&self, ids: &dyn Fn(&ObjectId) -> bool) -> Result<Vec<ObjectId>, Error> {
         let mut dropped = Vec::new();
         for (key, _) in self.keys()? {
@@ -307,7 +304,7 @@ impl Captures<'_> {
         Ok(dropped)
     }
 
-    /// Every capture, by the key that names its file.
+    /// Returns every capture as its key and the path of its file.
     pub(super) fn keys(&self) -> Result<Vec<(String, PathBuf)>, Error> {
         let found = self.files()?.into_iter();
         Ok(found
@@ -318,7 +315,7 @@ impl Captures<'_> {
             .collect())
     }
 
-    /// Every file of captures and journals.
+    /// Returns the paths of all capture and journal files.
     pub(super) fn files(&self) -> Result<Vec<PathBuf>, Error> {
         let dir = self.work_tree.outside_dir();
         let entries = match std::fs::read_dir(&dir) {
@@ -335,12 +332,12 @@ impl Captures<'_> {
     }
 }
 
-/// A capture of nothing yet.
+/// Returns an empty capture.
 pub(super) fn new(of: &str) -> Capture {
     Capture { of: of.to_owned(), at_millis: Time::now().millis(), roots: Vec::new() }
 }
 
-/// Reads the repositories below a path that was read, as roots of their own.
+/// Reads the repositories below a path, as separate roots.
 fn nested(reader: &mut Reader<'_>, outer: &Root, seen: &Seen) -> Result<Vec<Root>, Error> {
     let mut found = Vec::new();
     for path in &seen.repositories {
@@ -354,8 +351,8 @@ fn nested(reader: &mut Reader<'_>, outer: &Root, seen: &Seen) -> Result<Vec<Root
     Ok(found)
 }
 
-/// The directory in which a path is captured, and its name there: the nearest directory that
-/// exists, since a tool may create the ones between.
+/// Returns the directory in which a path is captured, and its name there. It is the nearest
+/// existing directory, since a tool may create the ones between.
 fn place(path: &Path) -> Option<(Vec<u8>, Vec<u8>)> {
     let mut at = path.to_owned();
     loop {
@@ -378,22 +375,22 @@ fn place(path: &Path) -> Option<(Vec<u8>, Vec<u8>)> {
     }
 }
 
-/// Whether an absolute path leads into the directory of a version control system, or is one.
+/// Returns whether an absolute path is in, or is itself, the directory of a version control system.
 pub(super) fn is_in_repository(path: &[u8]) -> bool {
     path.split(|byte| *byte == b'/').any(|part| !part.is_empty() && is_protected_name(part))
 }
 
-/// The size that a capture's file begins with.
+/// Returns the size in bytes from the first line of a capture file.
 fn size_in(path: &Path) -> u64 {
     let mut start = Vec::new();
     let read = std::fs::File::open(path).and_then(|file| file.take(24).read_to_end(&mut start));
     let line = start.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let number = std::str::from_utf8(line).ok().and_then(|line| line.parse().ok());
-    // An unreadable file counts as nothing; it expires by age.
+    // An unreadable file counts as 0 bytes; it expires by age.
     read.ok().and(number).unwrap_or(0)
 }
 
-/// Writes a commit that keeps blobs: its tree has one entry for each, named by its id.
+/// Writes a commit that keeps blobs alive: its tree has one entry per blob, named by its id.
 fn write_commit(
     store: &Store,
     pack: &PackWriter,
@@ -412,7 +409,7 @@ fn write_commit(
         parents: Vec::new(),
         author: "ctrlz".into(),
         seconds: (at_millis / 1000) as i64,
-        // No operation and no companion, which have an object here.
+        // Not a JSON object, so that it is not taken for an operation or a companion.
         data: "\"outside\"".into(),
         message: "files outside of the work tree".into(),
     };
@@ -420,7 +417,7 @@ fn write_commit(
     added.ok_or_else(|| Error::Damaged { id: ObjectId::NULL, why: "a commit of ours".into() })
 }
 
-/// Whether a thing is a file or link, whose content a capture holds.
+/// Returns whether an object is a file or symlink, whose content a capture holds.
 pub(super) fn is_leaf(thing: &Thing) -> bool {
     matches!(thing, Thing::File { .. } | Thing::Link(_))
 }

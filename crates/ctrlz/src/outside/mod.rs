@@ -1,13 +1,13 @@
-//! Paths outside of the work tree that a step names: captured before it runs, put back when asked.
+//! Paths outside of the work tree that a step names: captured before it runs, restored on request.
 //!
 //! A *root* is a path that a tool named, in a directory that exists. It is captured with everything
-//! below it, bounded, and goes back whole or not at all. What a capture leaves out is part of it,
-//! so that it is never taken for absent. The directory of a version control system is a root of its
-//! own that is captured and never written; [`Outside::write_repository`] copies it elsewhere.
+//! below it, within limits, and restored completely or not at all. Anything that a capture leaves
+//! out is recorded in it, so that it is never taken for absent. The directory of a version control
+//! system is a separate root that is never written; [`Outside::write_repository`] copies it
+//! elsewhere.
 //!
-//! Putting a root back is a [`restore`](crate::restore) plan in the directory that holds it, with a
-//! journal of its own. The state that it replaces becomes a capture like that of a step, which is
-//! what redo takes back.
+//! A root is restored by a [`restore`](crate::restore) plan in the directory that contains it, with
+//! its own journal. The replaced state becomes a capture like that of a step, which redo restores.
 
 mod capture;
 mod planning;
@@ -36,26 +36,26 @@ pub(crate) use putting_back::Finished;
 /// A path outside of the work tree that a step changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutsideChange {
-    /// The path that goes back whole or not at all.
+    /// Root of the path, which is restored completely or not at all.
     pub root: PathBuf,
     /// The path itself.
     pub path: PathBuf,
-    /// What putting it back does or did; `None` if it stays whatever is asked for.
+    /// Action that restores the path; `None` if it is never restored.
     pub action: Option<OutsideAction>,
-    /// Why it stays as it is; `None` if it is put back.
+    /// Reason for leaving the path unchanged; `None` if it is restored.
     pub kept: Option<OutsideKept>,
 }
 
-/// What putting a path back does.
+/// Action that restores a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutsideAction {
-    /// Creates a file or link.
+    /// Creates a file or symlink.
     Create,
-    /// Replaces what is there.
+    /// Replaces the existing object.
     Overwrite,
-    /// Removes a file, link or empty directory.
+    /// Removes a file, symlink or empty directory.
     Remove,
-    /// Changes permissions and nothing else.
+    /// Changes only the permissions.
     SetMode {
         /// The new permissions.
         mode: u32,
@@ -64,44 +64,44 @@ pub enum OutsideAction {
     CreateDirectory,
 }
 
-/// Why a path outside of the work tree stays as it is.
+/// Reason for leaving a path outside of the work tree unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OutsideKept {
-    /// It was not asked for.
+    /// Its restoration was not requested.
     NotAsked,
     /// It was changed since the step.
     ChangedSince,
-    /// It was not captured before or after the step.
+    /// Its state before or after the step was not captured.
     NotCaptured {
-        /// Why not.
+        /// Reason why it was not captured.
         why: String,
     },
-    /// What is there now cannot be saved first.
+    /// Its present state cannot be saved first.
     CannotBeSaved {
-        /// Why not.
+        /// Reason why it cannot be saved.
         why: String,
     },
     /// It belongs to a version control system.
     Repository,
     /// Another process has it open.
     InUse {
-        /// The process, if its name is known.
+        /// Name of the process, if known.
         process: Option<String>,
     },
-    /// It holds the only copy of something that the same undo does not bring back.
+    /// It holds the only copy of content that the same undo does not restore elsewhere.
     OtherHalf,
-    /// It is a database whose log lies beside it and was not captured with it.
+    /// It is a database whose log file exists beside it and was not captured with it.
     Unit,
-    /// Putting it back failed, and nothing was changed.
+    /// Restoring it failed, and nothing was changed.
     Failed {
-        /// Why.
+        /// Reason of the failure.
         why: String,
     },
 }
 
 impl OutsideKept {
-    /// One line for people.
+    /// Returns a one-line description.
     pub fn describe(&self) -> String {
         match self {
             OutsideKept::NotAsked => "not asked for".into(),
@@ -120,56 +120,56 @@ impl OutsideKept {
     }
 }
 
-/// The directory of a version control system that was written to another place.
+/// Directory of a version control system that was restored to another place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecoveredRepository {
-    /// Where it was.
+    /// Original path.
     pub from: PathBuf,
-    /// Where it is now.
+    /// Path of the restored copy.
     pub into: PathBuf,
-    /// When it was captured, in milliseconds since 1970.
+    /// Time of the capture, in milliseconds since 1970.
     pub at_millis: u64,
-    /// How many files were written.
+    /// Number of files written.
     pub files: u64,
-    /// Paths below `from` that the capture does not have, each with the reason.
+    /// Paths below `from` that the capture does not contain, each with the reason.
     pub missing: Vec<(PathBuf, String)>,
 }
 
-/// The captures of one work tree, and what can be done with them. The caller holds its lock.
+/// Captures of one work tree and the operations on them. The caller holds its lock.
 pub(crate) struct Outside<'a> {
     pub(crate) store: &'a Store,
     pub(crate) work_tree: &'a WorkTree,
-    /// The work tree, then the directories of ours: nothing of them is captured.
+    /// Directories that are not captured: the work tree first, then those of ctrlz.
     pub(crate) omit: Vec<PathBuf>,
-    /// Free space that must remain where the store is.
+    /// Free space to leave on the store's disk.
     pub(crate) min_free_bytes: u64,
     pub(crate) threads: usize,
 }
 
-/// A plan, and the contents that it would replace.
+/// A plan, with the contents that it would replace.
 #[derive(Default)]
 pub(crate) struct Prepared {
     pub(crate) plan: OutsidePlan,
-    /// Absent if nothing was saved, so that the plan is for looking at only.
+    /// Absent if nothing was saved, so that the plan is only a preview.
     pack: Option<PackWriter>,
 }
 
-/// How captures are taken back.
+/// Options for restoring captures.
 #[derive(Default)]
 pub(crate) struct How {
-    /// Takes the earlier version of paths that were changed since.
+    /// Restores the earlier version even of paths that were changed since the step.
     pub(crate) force: bool,
     /// Replaces files that another process has open.
     pub(crate) replace_used: bool,
-    /// Contents that the undo removed or overwrote in the work tree and does not bring back.
+    /// Contents that the undo removed or overwrote in the work tree and does not restore.
     pub(crate) unrestored: HashSet<ObjectId>,
 }
 
-/// Whether a plan will be carried out.
+/// Whether a plan will be applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Preview,
-    /// What is there is saved while it is read.
+    /// The present state is saved while it is read.
     PutBack,
 }
 
@@ -183,7 +183,7 @@ impl Outside<'_> {
         }
     }
 
-    /// Records the state of `paths` before a step changes them, in no more than `time`.
+    /// Records the state of `paths` before a step changes them, within `time`.
     pub(crate) fn capture(
         &self,
         step: &str,
@@ -193,27 +193,27 @@ impl Outside<'_> {
         if paths.is_empty() { Ok(()) } else { self.captures().capture(step, paths, time) }
     }
 
-    /// Records the state that a step left. Returns whether it changed something.
+    /// Records the state after a step. Returns whether it changed something.
     pub(crate) fn settle(&self, step: &str) -> Result<bool, Error> {
         self.captures().settle(step)
     }
 
-    /// Forgets the capture of a step that did not run.
+    /// Drops the capture of a step that did not run.
     pub(crate) fn forget_step(&self, step: &str) -> Result<(), Error> {
         self.captures().drop(step)
     }
 
-    /// Removes captures that are too old or too many.
+    /// Removes captures that are too old or too large in total.
     pub(crate) fn expire(&self) -> Result<(), Error> {
         self.captures().expire()
     }
 
-    /// Removes the captures that hold one of these contents. Returns the commits that kept them.
+    /// Removes the captures that contain one of these blobs. Returns the commits that kept them.
     pub(crate) fn forget(&self, ids: &dyn Fn(&ObjectId) -> bool) -> Result<Vec<ObjectId>, Error> {
         self.captures().forget(ids)
     }
 
-    /// Plans to take captures back, named by their steps or undos, oldest first.
+    /// Plans to restore captures, named by their steps or undos, oldest first.
     pub(crate) fn plan(
         &self,
         of: &[String],
@@ -239,15 +239,14 @@ impl Outside<'_> {
         Ok(Prepared { plan, pack: (purpose == Purpose::PutBack).then_some(pack) })
     }
 
-    /// Whether a journal of a restore is left.
+    /// Returns whether an unfinished restore left a journal.
     pub(crate) fn is_interrupted(&self) -> Result<bool, Error> {
         let is_journal = |path: &PathBuf| path.extension().is_some_and(|end| end == "journal");
         Ok(self.captures().files()?.iter().any(is_journal))
     }
 }
 
-/// Refuses a place to write to that lies inside the directory of a version control system, also if
-/// a symlink leads there.
+/// Refuses a destination in the directory of a version control system, even through a symlink.
 pub(crate) fn check_place(path: &Path) -> Result<(), Error> {
     let full = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let real = |above: &Path| Some(above.canonicalize().ok()?.join(full.strip_prefix(above).ok()?));

@@ -1,7 +1,7 @@
-//! Planning: captures and the present state → what putting the captured paths back does.
+//! Planning: captures and the present state → actions that restore the captured paths.
 //!
-//! Each path is merged three ways: base is what the step left, ours what is there now, theirs what
-//! was there before. A root of which one path conflicts is left as it is.
+//! Each path is merged three ways: base is the state after the step, ours the present state, theirs
+//! the state before the step. A root with a conflicting path is left unchanged.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::Read;
@@ -19,30 +19,30 @@ use super::capture::{Capture, Captures, Root, full_path, is_leaf, path_of};
 use super::state::{Budget, Inside, Reader, Same, Seen, State, Thing, compare};
 use super::{How, OutsideAction, OutsideChange, OutsideKept};
 
-/// What putting captured paths back does.
+/// Plan for restoring captured paths.
 #[derive(Default)]
 pub(crate) struct OutsidePlan {
-    /// Every path that changes, or stays although the step changed it.
+    /// Paths that change, and paths that stay unchanged although the step changed them.
     pub(crate) changes: Vec<OutsideChange>,
     pub(super) roots: Vec<PlannedRoot>,
 }
 
-/// What is done below one path.
+/// Plan for one root.
 pub(super) struct PlannedRoot {
     pub(super) dir: Vec<u8>,
     pub(super) name: Vec<u8>,
-    /// What is there now.
+    /// Present state.
     pub(super) now: State,
     pub(super) plan: Plan,
 }
 
 impl OutsidePlan {
-    /// Whether it writes anything.
+    /// Returns whether the plan writes nothing.
     pub(crate) fn is_empty(&self) -> bool {
         self.roots.is_empty()
     }
 
-    /// Every plan, and how many files there are where it is carried out.
+    /// Returns every plan, with the number of files present where it is applied.
     pub(crate) fn plans(&self) -> impl Iterator<Item = (&Plan, u64)> {
         self.roots.iter().map(|root| {
             let files = root.now.0.values().filter(|thing| is_leaf(thing)).count();
@@ -50,7 +50,7 @@ impl OutsidePlan {
         })
     }
 
-    /// Combines the hash of the plan for the work tree with what is done elsewhere.
+    /// Combines the hash of the work tree's plan with the plans for the roots.
     pub(crate) fn hash_with(&self, inside: ObjectId) -> ObjectId {
         if self.roots.is_empty() {
             return inside;
@@ -65,7 +65,7 @@ impl OutsidePlan {
     }
 }
 
-/// Plans to take captures back, given oldest first. Reads the present state through `reader`.
+/// Plans to restore captures, given oldest first. Reads the present state through `reader`.
 pub(super) fn plan_captures(
     captures: &Captures<'_>,
     taken: &[Capture],
@@ -105,17 +105,17 @@ type Top = (Vec<u8>, Vec<u8>, Seen);
 
 #[derive(Default)]
 struct Merge {
-    /// The outermost roots by their absolute path.
+    /// Outermost roots by absolute path.
     tops: BTreeMap<Vec<u8>, Top>,
-    /// What will be there, by absolute path; at first what is there.
+    /// Planned state by absolute path; initially the present state.
     now: State,
     changes: Vec<OutsideChange>,
-    /// Contents that steps took away and that do not come back.
+    /// Contents that steps removed and that are not restored.
     unrestored: HashSet<ObjectId>,
 }
 
 impl PlannedRoot {
-    /// Returns why the root stays although it could be put back.
+    /// Returns the reasons for leaving the root unchanged although it could be restored.
     fn must_stay(
         &self,
         wanted: &State,
@@ -162,12 +162,12 @@ impl PlannedRoot {
     }
 }
 
-/// Whether a file begins like an SQLite database.
+/// Returns whether a file has the header of an SQLite database.
 fn is_sqlite_at(dir: &Dir, path: &[u8]) -> bool {
     let (parent, name) = split(path);
     let mut head = Vec::new();
     let file = dir.open_below(parent).and_then(|dir| dir.open_file(name));
-    // A file that cannot be read is not replaced either.
+    // An unreadable file is not replaced anyway.
     file.is_ok_and(|file| file.take(16).read_to_end(&mut head).is_ok())
         && head == b"SQLite format 3\0"
 }
@@ -194,7 +194,7 @@ impl Merge {
         Ok(())
     }
 
-    /// Merges the changes of one root out of the present state, all of them or none.
+    /// Reverts the changes of one root in the planned state, all of them or none.
     fn root(&mut self, root: &Root, force: bool) {
         let mut back: Vec<(Vec<u8>, Option<Thing>)> = Vec::new();
         let mut blocked: Vec<(Vec<u8>, OutsideKept)> = Vec::new();
@@ -203,7 +203,7 @@ impl Merge {
             let full = full_path(&root.dir, &path);
             let now = self.now.at(&full);
             let before = root.before.at(&path);
-            // Without a record of what the step left, that is what is there.
+            // Without a recorded state after the step, the present state is taken for it.
             let after = root.after.as_ref().map_or_else(|| now.clone(), |after| after.at(&path));
             let not_captured = |thing: &Thing| match thing {
                 Thing::LeftOut { why, .. } => Some(OutsideKept::NotCaptured { why: why.clone() }),
@@ -256,7 +256,7 @@ impl Merge {
         self.changes.extend(blocked.into_iter().map(|(path, kept)| kept_at(&top, &path, kept)));
     }
 
-    /// Every path of a root that one of its states has, relative to the root's directory.
+    /// Returns every path in one of the root's states, relative to the root's directory.
     fn paths_of(&self, root: &Root) -> BTreeSet<Vec<u8>> {
         let mut paths: BTreeSet<Vec<u8>> = root.before.0.keys().cloned().collect();
         match &root.after {
@@ -273,7 +273,7 @@ impl Merge {
         paths
     }
 
-    /// Reports a repository that the step created. One that it destroyed is a root of its own.
+    /// Reports a repository that the step created. A destroyed one is a root of its own.
     fn created_repository(
         &mut self,
         root: &Root,
@@ -286,7 +286,7 @@ impl Merge {
         }
     }
 
-    /// Reports the directory of a version control system that differs from its capture.
+    /// Reports a version control directory that differs from its capture.
     fn repository(&mut self, root: &Root, captures: &Captures<'_>) -> Result<(), Error> {
         let budget = Budget::repository();
         let mut reader = Reader { keep: &HashOnly, budget, omit: captures.omit };
@@ -310,8 +310,8 @@ fn kept_at(root: &[u8], path: &[u8], kept: OutsideKept) -> OutsideChange {
 
 type PlannedChanges = (PlannedRoot, Vec<OutsideChange>, Option<Vec<OutsideChange>>);
 
-/// Plans to turn what is `present` below one outermost root into what is `wanted`; `None` if that
-/// is the same. The third value is set if the root has to stay as it is.
+/// Plans to turn the `present` state below an outermost root into the `wanted` one. Returns `None`
+/// if they are equal. The third value is set if the root must be left unchanged.
 fn plan_root(
     dir: Vec<u8>,
     name: Vec<u8>,
@@ -331,7 +331,7 @@ fn plan_root(
         let path = full[cut..].to_vec();
         want(&mut request, path, present.0.get(full), wanted.0.get(full));
     }
-    // A directory in which something stays does not go.
+    // A directory is not removed while something in it is kept.
     let stays: Vec<Vec<u8>> = below(wanted).into_iter().map(|full| full[cut..].to_vec()).collect();
     request.emptied.retain(|dir| !stays.iter().any(|path| is_within(path, dir)));
     if request.wanted.is_empty()
@@ -374,7 +374,7 @@ fn of(action: &Action) -> OutsideAction {
     }
 }
 
-/// Adds to a request what turns `present` into `wanted`.
+/// Adds to a request the changes that turn `present` into `wanted`.
 pub(super) fn want(
     request: &mut Request,
     path: Vec<u8>,
@@ -414,8 +414,8 @@ pub(super) fn want(
             Some(_) => drop(request.wanted.insert(path, Wanted::Absent)),
             None => (),
         },
-        // Neither is ever wanted: a repository is not written, and a root with something that was
-        // left out stays as it is.
+        // Neither is ever wanted: a repository is not written, nor is a root with a left-out
+        // object.
         Some(Thing::Repository | Thing::LeftOut { .. }) => (),
     }
 }

@@ -1,4 +1,4 @@
-//! Carrying plans out: one restore per root, each with its journal.
+//! Applies plans: one restore per root, each with its own journal.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -16,22 +16,22 @@ use super::planning::{PlannedRoot, want};
 use super::state::{Budget, State, Storing, Thing};
 use super::{Outside, OutsideChange, OutsideKept, OutsidePlan, Prepared, RecoveredRepository};
 
-/// What carrying a plan out did.
+/// Result of applying a plan.
 #[derive(Debug, Default)]
 pub(crate) struct Finished {
-    /// Every path, with what became of it.
+    /// All paths, each with its outcome.
     pub(crate) changes: Vec<OutsideChange>,
-    /// Replaced things that could not be removed and still lie under these names.
+    /// Temporary names of replaced objects that could not be removed.
     pub(crate) left: Vec<String>,
 }
 
-/// The directory of a version control system as it was before a step.
+/// Directory of a version control system, in its state before a step.
 pub(crate) struct CapturedRepository {
     at_millis: u64,
     root: Root,
 }
 
-/// What became of restores that a killed process left half-done.
+/// Result of recovering restores that a killed process left unfinished.
 #[derive(Debug, Default)]
 pub(crate) struct Recovered {
     pub(crate) files: u64,
@@ -41,15 +41,15 @@ pub(crate) struct Recovered {
 }
 
 impl Outside<'_> {
-    /// Saves the state that a plan replaces as a capture named `of`. Nothing is changed yet.
+    /// Saves the state that a plan replaces as a capture named `of`. Does not apply the plan.
     pub(crate) fn save_present(&self, prepared: &mut Prepared, of: &str) -> Result<(), Error> {
         let mut capture = capture::new(of);
         capture.roots = prepared.plan.roots.iter().map(root_of).collect();
         self.captures().save(&capture, prepared.pack.take())
     }
 
-    /// Carries out a plan whose present state is saved as `of`. A root that cannot be put back is
-    /// rolled back and reported; the others are put back.
+    /// Applies a plan whose present state was saved as `of`. A root that fails is rolled back and
+    /// reported; the other roots are still restored.
     pub(crate) fn put_back(&self, plan: OutsidePlan, of: &str) -> Finished {
         let captures = self.captures();
         let mut finished = Finished { changes: plan.changes, left: Vec::new() };
@@ -69,13 +69,13 @@ impl Outside<'_> {
             }
         }
         let mut capture = capture.into_inner();
-        // Without it, redo compares with what is there then.
+        // Best effort: without it, redo compares with the state at that time.
         let noted = captures.note_after(&mut capture, Budget::present());
         drop(noted.and_then(|()| captures.keep_if_changed(&capture)));
         finished
     }
 
-    /// Carries out the plan of one root. Returns what could not be removed.
+    /// Applies the plan of one root. Returns the temporary names that could not be removed.
     fn put_root_back(
         &self,
         captures: &Captures<'_>,
@@ -100,7 +100,7 @@ impl Outside<'_> {
         Ok(applied.left.iter().map(|path| escape(&full_path(&root.dir, path))).collect())
     }
 
-    /// Checks that every blob is there and that the new files fit beside the old ones.
+    /// Checks that all blobs exist and that the new files fit on the disk beside the old ones.
     fn check_room(&self, dir: &Path, plan: &Plan) -> Result<(), Error> {
         let mut needed_bytes = 0;
         for id in plan.blobs() {
@@ -116,7 +116,7 @@ impl Outside<'_> {
         Ok(())
     }
 
-    /// Saves a file that another process wrote at the last moment: redo brings back that version.
+    /// Saves a file that another process modified at the last moment, for redo to restore.
     fn rescue(
         &self,
         captures: &Captures<'_>,
@@ -140,8 +140,8 @@ impl Outside<'_> {
         captures.save(capture, Some(pack))
     }
 
-    /// Finishes or rolls back the restores that a killed process left. One whose directory cannot
-    /// be opened is tried again by the next command.
+    /// Completes or rolls back the restores that a killed process left unfinished. If the directory
+    /// cannot be opened, the next command tries again.
     pub(crate) fn recover(&self) -> Result<Option<Recovered>, Error> {
         let captures = self.captures();
         let mut recovered: Option<Recovered> = None;
@@ -155,7 +155,7 @@ impl Outside<'_> {
             let dir = match Dir::open_real(&root.dir()) {
                 Ok(dir) => dir,
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                    // What was staged is gone with the directory.
+                    // The staged files were removed together with the directory.
                     Journal::remove(&path)?;
                     continue;
                 }
@@ -183,7 +183,7 @@ impl Outside<'_> {
         Ok(recovered)
     }
 
-    /// Finds the newest captured directory of a version control system that a step changed.
+    /// Returns the newest captured directory of a version control system that a step changed.
     pub(crate) fn captured_repository(&self) -> Result<Option<CapturedRepository>, Error> {
         let captures = self.captures();
         let mut newest: Option<CapturedRepository> = None;
@@ -200,7 +200,7 @@ impl Outside<'_> {
         Ok(newest)
     }
 
-    /// Writes a captured directory to `into`, an empty directory.
+    /// Writes a captured directory to the empty directory `into`.
     pub(crate) fn write_repository(
         &self,
         captured: CapturedRepository,
@@ -244,7 +244,7 @@ impl Outside<'_> {
     }
 }
 
-/// The directory of the version control system that a path is in.
+/// Returns the directory of the version control system that contains a path.
 fn repository_dir(path: &[u8]) -> Vec<u8> {
     let mut top = Vec::new();
     for part in path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
@@ -256,7 +256,7 @@ fn repository_dir(path: &[u8]) -> Vec<u8> {
     top
 }
 
-/// The root of a capture of the state that a plan replaces.
+/// Returns a capture root for the state that a plan replaces.
 fn root_of(planned: &PlannedRoot) -> Root {
     Root {
         dir: planned.dir.clone(),
@@ -267,14 +267,14 @@ fn root_of(planned: &PlannedRoot) -> Root {
     }
 }
 
-/// The capture and the root that a journal belongs to.
+/// Returns the capture key and the root index that a journal belongs to.
 fn journal_key(path: &Path) -> Option<(String, usize)> {
     let name = path.file_name()?.to_str()?.strip_suffix(".journal")?;
     let (key, at) = name.rsplit_once('.')?;
     Some((key.to_owned(), at.parse().ok()?))
 }
 
-/// The innermost cause of a failure.
+/// Returns the description of the innermost cause of an error.
 fn reason(error: &Error) -> String {
     match error {
         Error::RolledBack { cause } => reason(cause),

@@ -1,4 +1,4 @@
-//! The state of one captured path: everything at it and below it, read without following a symlink.
+//! State of one captured path and everything below it, read without following symlinks.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::Read;
@@ -19,7 +19,7 @@ use crate::scan::{
 };
 use crate::store::Store;
 
-/// What is at a path.
+/// Object at a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Thing {
@@ -28,24 +28,24 @@ pub(super) enum Thing {
     File {
         mode: u32,
         id: ObjectId,
-        /// Proves the content as long as the metadata stays the same; absent if it is too young.
+        /// Proves the content while the metadata stays the same; absent if the file was too recent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         stamp: Option<Stamp>,
     },
     /// A symlink, as the blob of its target.
     Link(ObjectId),
-    /// The directory of a version control system. It is captured apart and never written.
+    /// Directory of a version control system. It is captured separately and never written.
     Repository,
-    /// Something that is not captured. What is below it is not known either.
+    /// An object that was not captured. Everything below it is unknown too.
     LeftOut {
         why: String,
-        /// The metadata of a file; absent for directories, whose content it would not prove.
+        /// Metadata of a file; absent for directories, whose content it would not prove.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         stamp: Option<Stamp>,
     },
 }
 
-/// Inode, size, modification and change time of a file.
+/// Inode, size, modification time and change time of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Stamp(u64, u64, (i64, u32), (i64, u32));
 
@@ -56,7 +56,7 @@ impl From<&EntryStat> for Stamp {
     }
 }
 
-/// Whether two states of a path are the same.
+/// Result of comparing two states of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Same {
     Yes,
@@ -65,7 +65,7 @@ pub(super) enum Same {
     Unknown,
 }
 
-/// Compares two states of a path; `None` stands for nothing there.
+/// Compares two states of a path; `None` means that nothing exists there.
 pub(super) fn compare(one: Option<&Thing>, other: Option<&Thing>) -> Same {
     use Thing::{Dir, File, LeftOut, Link, Repository};
     let same = match (one, other) {
@@ -84,12 +84,12 @@ pub(super) fn compare(one: Option<&Thing>, other: Option<&Thing>) -> Same {
     if same { Same::Yes } else { Same::No }
 }
 
-/// Things by path. The paths of one state all begin with the name of its top.
+/// Objects by path. All paths of a state begin with the name of its root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct State(pub(super) BTreeMap<Vec<u8>, Thing>);
 
 impl State {
-    /// Returns what is at `path`. Below something that was left out, everything is left out.
+    /// Returns the object at `path`. Everything below an object that was left out is left out too.
     pub(super) fn at(&self, path: &[u8]) -> Option<Thing> {
         if let Some(thing) = self.0.get(path) {
             return Some(thing.clone());
@@ -104,7 +104,7 @@ impl State {
         None
     }
 
-    /// The contents that it refers to.
+    /// Returns the blobs that the state references.
     pub(super) fn blobs(&self) -> impl Iterator<Item = ObjectId> + '_ {
         self.0.values().filter_map(|thing| match thing {
             Thing::File { id, .. } | Thing::Link(id) => Some(*id),
@@ -127,7 +127,7 @@ impl<'de> Deserialize<'de> for State {
     }
 }
 
-/// How much is read at most.
+/// Limits on the files, bytes and time of a capture.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     files: usize,
@@ -136,29 +136,31 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// For everything that one tool call names.
+    /// Returns the limits for all paths that one tool call names.
     pub(super) fn plain() -> Budget {
         Budget::of(10_000, 64 << 20)
     }
 
-    /// For what an undo replaces, which has to be saved first. No client waits for it.
+    /// Returns the limits for the state that an undo replaces, which must be saved first. No client
+    /// waits for it, so they are higher.
     pub(super) fn present() -> Budget {
         let until = Instant::now() + Duration::from_secs(60);
         Budget { until, ..Budget::of(100_000, 4 << 30) }
     }
 
-    /// For the directory of a version control system that a tool call names.
+    /// Returns the limits for the directory of a version control system that a tool call names.
     pub(super) fn repository() -> Budget {
         Budget::of(50_000, 512 << 20)
     }
 
-    /// The same, with less time if `time` is shorter.
+    /// Returns the same limits, with the time reduced to `time` if that is shorter.
     pub(super) fn within(self, time: Option<Duration>) -> Budget {
         let until = time.map_or(self.until, |time| self.until.min(Instant::now() + time));
         Budget { until, ..self }
     }
 
-    /// A client waits 5 seconds for a hook, and the work tree has to be recorded as well.
+    /// The time limit is 3 seconds: a client waits 5 seconds for a hook, and the work tree has to
+    /// be recorded as well.
     fn of(files: usize, bytes: u64) -> Budget {
         Budget { files, bytes, until: Instant::now() + Duration::from_secs(3) }
     }
@@ -183,27 +185,26 @@ impl Budget {
     }
 }
 
-/// Reads states.
+/// Reads states within a budget.
 pub(super) struct Reader<'a> {
     pub(super) keep: &'a dyn Keep,
     pub(super) budget: Budget,
-    /// Directories that are passed over as if they were not there: the work tree and the data
-    /// directory.
+    /// Directories that are treated as absent: the work tree and the data directory.
     pub(super) omit: &'a [PathBuf],
 }
 
-/// A state, and what a restore has to know of it.
+/// A state, with the information that a restore needs.
 #[derive(Default)]
 pub(super) struct Seen {
     pub(super) state: State,
     pub(super) listing: Listing,
-    /// Whether the directory that holds the path is there.
+    /// Whether the directory that contains the path exists.
     pub(super) has_dir: bool,
-    /// Repositories below the path, which the state only names.
+    /// Repositories below the path; the state contains only their names.
     pub(super) repositories: Vec<Vec<u8>>,
 }
 
-/// Whether names of repositories are read like any other.
+/// Whether repository directories are read like any other directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inside {
     Files,
@@ -211,8 +212,8 @@ pub(super) enum Inside {
 }
 
 impl Reader<'_> {
-    /// Reads `name` in the directory `dir`, and everything below it. A file whose metadata is as
-    /// in `known` is not read again.
+    /// Reads `name` in the directory `dir`, and everything below it. A file whose metadata equals
+    /// that in `known` is not read again.
     pub(super) fn read(
         &mut self,
         dir: &Path,
@@ -225,7 +226,7 @@ impl Reader<'_> {
             Reading { place: dir, inside, known, trusted: false, dirs, waiting, seen };
         let root = match Dir::open_real(dir) {
             Ok(root) => root,
-            // Without its directory the path is certainly not there.
+            // Without its directory, the path certainly does not exist.
             Err(error) if is_absence(&error) => return Ok(reading.seen),
             Err(error) => {
                 reading.leave_out(name, error.source.to_string(), None);
@@ -236,7 +237,7 @@ impl Reader<'_> {
         reading.trusted = root.trust().is_ok_and(|trust| trust.stat);
         reading.dirs.insert(Vec::new(), (EntryStat::from(&root.stat_self()?), Vec::new()));
         reading.entry(self, &root, b"", name)?;
-        // Directories near the top first, so that a limit leaves out what is deep.
+        // Breadth first, so that a limit cuts off the deepest directories.
         while let Some(path) = reading.waiting.pop_front() {
             reading.directory(self, &root, &path)?;
         }
@@ -244,21 +245,21 @@ impl Reader<'_> {
     }
 }
 
-/// Whether the error proves that nothing is there.
+/// Returns whether the error proves that nothing exists at the path.
 fn is_absence(error: &FileError) -> bool {
     use std::io::ErrorKind::{NotADirectory, NotFound};
     [NotFound, NotADirectory].contains(&error.kind())
 }
 
 struct Reading<'a> {
-    /// The directory that holds the path.
+    /// Directory that contains the path.
     place: &'a Path,
     inside: Inside,
     known: Option<&'a State>,
-    /// Whether unchanged metadata proves unchanged content there.
+    /// Whether unchanged metadata proves unchanged content on this file system.
     trusted: bool,
     dirs: BTreeMap<Vec<u8>, (EntryStat, Vec<ListedEntry>)>,
-    /// Directories that were found and not entered yet.
+    /// Directories that were found but not yet read.
     waiting: VecDeque<Vec<u8>>,
     seen: Seen,
 }
@@ -298,7 +299,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Notes in the listing that a directory was not entered.
+    /// Marks a directory in the listing as not entered.
     fn mark_listed(&mut self, path: &[u8], reason: SkipReason) {
         let (parent, name) = split(path);
         let entries = self.dirs.get_mut(parent).map(|(_, entries)| entries);
@@ -355,7 +356,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Reads a file or link; `None` if it is gone.
+    /// Reads a file or symlink. Returns `None` if it no longer exists.
     fn content(
         &self,
         reader: &mut Reader<'_>,
@@ -419,7 +420,7 @@ fn left_out(stat: &Stat, why: String) -> Found {
     (Thing::LeftOut { why, stamp: Some(Stamp::from(&now)) }, now, content, true)
 }
 
-/// Stores what is read.
+/// Stores the contents that are read.
 pub(super) struct Storing<'a> {
     pub(super) store: &'a Store,
     pub(super) pack: &'a PackWriter,
