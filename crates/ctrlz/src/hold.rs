@@ -52,7 +52,7 @@ impl Context {
         const MAX_RULES_BYTES: u64 = 1 << 20;
         let mut private = Vec::new();
         if let Some(file) = &self.options.excludes_file {
-            // An unreadable file is ignored, as git does.
+            // Like git, ignores a file that cannot be read.
             private.push(read_small(file, MAX_RULES_BYTES).ok().flatten().unwrap_or_default());
         }
         private.extend(self.repo.as_ref().map(|repo| repo.info("exclude")));
@@ -133,7 +133,7 @@ impl Hold {
         self.context.forbidden(&self.store)
     }
 
-    /// Whether `path` is or lies in one of the `forbidden` directories or any other store.
+    /// Returns whether `path` is or lies in one of the `forbidden` directories or any other store.
     pub(crate) fn is_forbidden(&self, forbidden: &[Vec<u8>], path: &[u8]) -> bool {
         forbidden.iter().any(|dir| is_within(path, dir)) || store_around(&self.root, path).is_some()
     }

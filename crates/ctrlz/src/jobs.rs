@@ -1,28 +1,30 @@
-//! Work on several threads, and a pool for work that makes more work, such as walking directories.
+//! Thread pools: parallel jobs, jobs that create more jobs (such as walking directories), and jobs
+//! with results in order.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Jobs that any worker may take, and how many workers there are and have none.
+/// Jobs that any worker may take, and the numbers of running and idle workers.
 struct Shared<J> {
     waiting: Vec<J>,
     workers: usize,
     idle: usize,
-    /// A worker panicked, so the others need not go on.
+    /// Set when a worker panics, so that the others stop.
     broken: bool,
 }
 
 struct Pool<J> {
     shared: Mutex<Shared<J>>,
     wake: Condvar,
-    /// Workers without a job, readable without the lock: as long as it is zero, nobody shares.
+    /// Number of workers waiting for a job, readable without the lock. While it is zero, workers do
+    /// not share their jobs.
     hungry: AtomicUsize,
     threads: usize,
 }
 
-/// Runs `work` on this thread and beside it on others, `threads` in all; fewer where the system has
-/// no more to give, which must not end a restore midway.
+/// Runs `work` on this thread and on others, `threads` in all. Uses fewer if the system cannot
+/// start more, because a failure here must not abort a restore midway.
 pub(crate) fn on_threads<R: Send>(threads: usize, work: impl Fn() -> R + Sync) -> Vec<R> {
     std::thread::scope(|scope| {
         let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, &work).ok();
@@ -38,10 +40,10 @@ pub(crate) fn on_threads<R: Send>(threads: usize, work: impl Fn() -> R + Sync) -
     })
 }
 
-/// Runs `work` on every job, including those that `work` adds, and gathers the results.
+/// Runs `work` on every job, including those that `work` adds, and returns the results.
 ///
-/// Each worker keeps what it makes and shares only when another one has nothing to do. With one
-/// thread everything happens on the caller's, in a fixed order.
+/// Each worker keeps the jobs it creates and shares them only when another worker is idle. With one
+/// thread everything runs on the caller's thread in a fixed order.
 pub(crate) fn run_jobs<J: Send, R: Send>(
     threads: usize,
     first: Vec<J>,
@@ -74,7 +76,8 @@ impl<J> Pool<J> {
 
     fn work<R>(&self, work: &impl Fn(J, &mut Vec<J>) -> R) -> Vec<R> {
         let _alarm = Alarm(self);
-        // As soon as all who have begun are idle, nothing is left for one who begins later.
+        // Counts only workers that have started. One that starts after all others became idle finds
+        // no jobs left.
         self.lock().workers += 1;
         let mut results = Vec::new();
         let mut mine = Vec::new();
@@ -89,14 +92,15 @@ impl<J> Pool<J> {
         results
     }
 
-    /// Gives the older half away: those tend to lead to more work.
+    /// Shares the older half of the jobs, which tend to create more jobs.
     fn share(&self, mine: &mut Vec<J>) {
         let half = mine.len().div_ceil(2);
         self.lock().waiting.extend(mine.drain(..half));
         self.wake.notify_all();
     }
 
-    /// Takes a part of what is waiting, or waits for it; `false` when everything is done.
+    /// Takes a share of the waiting jobs, or blocks until there are some. Returns `false` once all
+    /// jobs are done or a worker panicked.
     fn refill(&self, mine: &mut Vec<J>) -> bool {
         let mut shared = self.lock();
         loop {
@@ -125,7 +129,7 @@ impl<J> Pool<J> {
     }
 }
 
-/// Tells the others when a worker panics, so that they do not wait for it.
+/// Wakes the other workers when one panics, so that they do not wait for it.
 struct Alarm<'a, J>(&'a Pool<J>);
 
 impl<J> Drop for Alarm<'_, J> {
@@ -137,11 +141,12 @@ impl<J> Drop for Alarm<'_, J> {
     }
 }
 
-/// Runs `work` on each job and hands the results to `take` on this thread, in the order of the jobs.
+/// Runs `work` on each job and passes the results to `take` on this thread, in the order of the
+/// jobs.
 ///
-/// The others work on while this thread takes, and it works itself while the next result is not
-/// there. Of what is begun and not taken, no more than `max_weight` is held, by what `weigh` says of
-/// a job; one job is begun whatever it weighs.
+/// Other threads keep working while this one is in `take`, and this thread works too while the next
+/// result is not ready. The total weight of jobs begun and not yet taken is at most `max_weight`,
+/// except that a single job may exceed it.
 pub(crate) fn in_order<J: Send, R: Send, E>(
     threads: usize,
     jobs: impl Iterator<Item = J> + Send,
@@ -164,16 +169,16 @@ pub(crate) fn in_order<J: Send, R: Send, E>(
     })
 }
 
-/// Jobs in a row, and the results that nobody has taken.
+/// Jobs in order, and the results not yet taken.
 struct Row<I: Iterator, R> {
     jobs: I,
-    /// The next job, and its weight: to find that out may cost something.
+    /// Next job with its weight, which is cached because weighing may be expensive.
     next: Option<(u64, I::Item)>,
     begun: usize,
     taken: usize,
     weight: u64,
     done: BTreeMap<usize, (u64, R)>,
-    /// Nothing more is wanted, or a worker panicked.
+    /// Set when the consumer stopped or a worker panicked.
     over: bool,
 }
 
@@ -199,7 +204,7 @@ where
         self.wake.wait(row).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Works until nothing is left to begin.
+    /// Runs jobs until none is left to begin.
     fn help(&self) {
         let _over = Over { line: self, only_in_panic: true };
         let mut row = self.lock();
@@ -214,7 +219,8 @@ where
         }
     }
 
-    /// The next result; `None` if there is none, or nothing more is wanted.
+    /// Returns the next result, running jobs while it is not ready. Returns `None` after the last
+    /// one or once the line is over.
     fn next(&self) -> Option<R> {
         let mut row = self.lock();
         while !row.over {
@@ -237,7 +243,7 @@ where
         None
     }
 
-    /// Takes a job if there is one and it is not too much.
+    /// Takes the next job if there is one and it fits into the weight limit.
     fn begin(&self, row: &mut Row<I, R>) -> Option<(usize, u64, I::Item)> {
         let after = row.weight.saturating_add(self.weight_of_next(row)?);
         if after > self.max_weight && row.begun > row.taken {
@@ -266,7 +272,7 @@ where
     }
 }
 
-/// Tells everybody that it is over: who takes has enough, or somebody panics.
+/// Signals shutdown: the consumer stopped, or a worker panicked.
 struct Over<'a, I: Iterator, R, Weigh, Work> {
     line: &'a Line<I, R, Weigh, Work>,
     only_in_panic: bool,
@@ -298,7 +304,7 @@ mod tests {
         }
     }
 
-    /// Whatever a job weighs, and however long it takes.
+    /// Holds for any weight and duration of the jobs.
     #[test]
     fn results_come_in_order_and_little_is_held() {
         for threads in [1, 2, 5] {
@@ -318,7 +324,7 @@ mod tests {
             };
             in_order(threads, 0..300, 60, weigh, work, take).unwrap();
             assert_eq!(taken, (0..300).collect::<Vec<_>>(), "{threads} threads");
-            // Six, and the one that is being taken.
+            // Six waiting results, and the one that is being taken.
             assert!(most.into_inner() <= 7, "{threads} threads");
         }
     }

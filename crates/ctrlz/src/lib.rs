@@ -1,8 +1,8 @@
-//! Ctrl-Z for coding agents: snapshots of a working directory, and the way back.
+//! Undo for coding agents: snapshots of a working directory, and ways to restore them.
 //!
-//! A [`Workspace`] is a directory under protection. [`Workspace::track`] records its state in a git
-//! repository of our own and gives the state's hash; [`Workspace::restore`] brings a state back,
-//! after recording the present one, so that nothing is ever lost:
+//! A [`Workspace`] is a protected directory. [`Workspace::track`] records its state in a separate
+//! git repository and returns the state's hash. [`Workspace::restore`] restores a state. It records
+//! the present one first, so that nothing is lost:
 //!
 //! ```
 //! use ctrlz::{Options, Progress, RestoreOptions, TrackOptions, Workspace};
@@ -16,7 +16,7 @@
 //!
 //! let before = workspace.track(&TrackOptions::default(), &progress)?;
 //!
-//! // An agent works, or rather does not.
+//! // An agent makes a mistake.
 //! std::fs::remove_file(project.path().join("main.rs"))?;
 //!
 //! let report = workspace.restore(&before.hash, &RestoreOptions::default(), &progress)?;
@@ -26,8 +26,8 @@
 //! # }
 //! ```
 //!
-//! What an agent does is told in steps, one for each tool call. [`Workspace::undo`] takes steps back and
-//! keeps what others did since, line by line where that is possible:
+//! The work of an agent is recorded in steps, one for each tool call. [`Workspace::undo`] undoes
+//! steps and keeps later changes by others, line by line where possible:
 //!
 //! ```
 //! use ctrlz::{Options, Progress, StepInfo, StepStart, UndoOptions, UndoScope, Workspace};
@@ -43,8 +43,8 @@
 //!     ..StepInfo::default()
 //! };
 //! let step = workspace.begin_step(StepStart { info, ..StepStart::default() }, &progress)?;
-//! std::fs::write(project.path().join("notes.txt"), "oops")?; // the tool
-//! let ended = workspace.end_step(&step.step, &progress)?; // also if it failed
+//! std::fs::write(project.path().join("notes.txt"), "oops")?; // the tool call
+//! let ended = workspace.end_step(&step.step, &progress)?; // even if the tool failed
 //! assert_eq!(ended.files.len(), 1);
 //!
 //! workspace.undo(&UndoScope::LastTurn, &UndoOptions::default(), &progress)?;
@@ -53,17 +53,17 @@
 //! # }
 //! ```
 //!
-//! `examples/agent.rs` is a whole agent loop. Programs in other languages talk to `ctrlz rpc`; there are
+//! `examples/agent.rs` is a complete agent loop. Programs in other languages use `ctrlz rpc`, with
 //! clients for Python, Go and TypeScript.
 //!
 //! The engine is synchronous, starts no process, and reads neither the environment nor a
-//! configuration file: whoever calls it decides through [`Options`]. It never writes inside a
-//! `.git` directory but its own store's, never follows a symlink, and says what it could not
-//! capture ([`Snapshot::skipped`]) instead of pretending.
+//! configuration file: callers configure it through [`Options`]. It never writes inside a `.git`
+//! directory except its own store, never follows a symlink, and reports the paths that it could not
+//! capture ([`Snapshot::skipped`]).
 //!
 //! Data flows one way through the modules: `git` and `fs` read formats and files, `scan` lists the
-//! work tree, `store` turns the listing into a snapshot, `compare` finds what changed, `restore`
-//! plans and writes, and the workspace is the front door to all of them.
+//! work tree, `record` and `store` turn the listing into a snapshot, `compare` finds the changes,
+//! `restore` plans and writes, and `workspace` is the public interface to all of them.
 
 #![deny(unsafe_code)]
 

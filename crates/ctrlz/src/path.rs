@@ -1,4 +1,4 @@
-//! Paths inside a work tree: bytes, checked once.
+//! Paths inside a work tree, as validated bytes.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -7,31 +7,32 @@ use std::path::{Path, PathBuf};
 
 use crate::git::is_protected_name;
 
-/// A path relative to the work tree, with `/` between its parts.
+/// A path relative to the work tree, with `/` between its components.
 ///
-/// Never absolute, never empty, and no part is `.`, `..`, `.git` or anything a file system could
-/// take for `.git`: the name alone cannot climb out of a root or into a repository. (A symlink on
-/// the way still could; every file system call in this crate refuses to follow one.)
+/// It is not absolute or empty, and no component is `.`, `..`, `.git` or a name that some file
+/// system takes for `.git`. The name alone therefore cannot escape a root or enter a repository. A
+/// symlink in the path still could; every file system call in this crate refuses to follow one.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TreePath(Vec<u8>);
 
-/// Why a path cannot be inside a work tree.
+/// Error for a path that cannot be inside a work tree.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{} {why}", escape(path))]
 pub struct NotATreePath {
     /// The path as given.
     pub path: Vec<u8>,
-    /// What is wrong, as the rest of a sentence that starts with the path.
+    /// Reason, as the rest of a sentence that starts with the path.
     pub why: &'static str,
 }
 
-/// The most bytes of a path that callers name: PATH_MAX on Linux.
+/// Maximum length in bytes of a path passed by a caller: `PATH_MAX` on Linux.
 const MAX_PATH_BYTES: usize = 4096;
-/// The most parts of a path that callers name. Trees are edited recursively, one call per part.
+/// Maximum number of components of a path passed by a caller. Trees are edited recursively, with
+/// one call per component.
 const MAX_PATH_PARTS: usize = 400;
 
 impl TreePath {
-    /// Checks `bytes` and keeps them: names on Linux need not be UTF-8.
+    /// Validates `bytes`, which need not be UTF-8.
     pub fn parse(bytes: &[u8]) -> Result<TreePath, NotATreePath> {
         let refuse = |why| Err(NotATreePath { path: bytes.to_vec(), why });
         if bytes.is_empty() {
@@ -54,10 +55,10 @@ impl TreePath {
         Ok(TreePath(bytes.to_vec()))
     }
 
-    /// Takes `path` as given on a command line: absolute inside `root`, or relative to `base`,
-    /// itself a directory inside `root`. `None` stands for the root itself.
+    /// Resolves a path given on a command line, either absolute or relative to `base`. Both `base`
+    /// and the path must be inside `root`. Returns `None` for the root itself.
     ///
-    /// Only the text is looked at; no symlink is resolved.
+    /// The resolution is lexical: no symlink is followed.
     pub fn locate(root: &Path, base: &Path, path: &Path) -> Result<Option<TreePath>, NotATreePath> {
         let refuse = |why| NotATreePath { path: path.as_os_str().as_bytes().to_vec(), why };
         if path.as_os_str().len() > MAX_PATH_BYTES {
@@ -92,22 +93,22 @@ impl TreePath {
         TreePath(bytes)
     }
 
-    /// The bytes of the path.
+    /// Returns the bytes of the path.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The path as the operating system spells it, relative to the work tree.
+    /// Returns the path relative to the work tree.
     pub fn as_path(&self) -> &Path {
         Path::new(OsStr::from_bytes(&self.0))
     }
 
-    /// The last part.
+    /// Returns the last component.
     pub fn name(&self) -> &[u8] {
         split(&self.0).1
     }
 
-    /// Everything before the last part; `None` directly below the root.
+    /// Returns the path without its last component, or `None` directly below the root.
     pub fn parent(&self) -> Option<TreePath> {
         match split(&self.0).0 {
             b"" => None,
@@ -119,19 +120,19 @@ impl TreePath {
         split(&self.0).0
     }
 
-    /// Whether this path is `other` or lies inside it.
+    /// Returns whether this path is `other` or lies inside it.
     pub fn is_within(&self, other: &TreePath) -> bool {
         is_within(&self.0, &other.0)
     }
 }
 
 pub(crate) fn is_within(path: &[u8], directory: &[u8]) -> bool {
-    // Everything lies within the work tree itself.
+    // The empty path is the work tree, which contains every path.
     directory.is_empty()
         || path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
-/// Splits a path into its directory (empty at the top) and its name.
+/// Splits a path into its directory (empty at the top level) and its name.
 pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|byte| *byte == b'/') {
         Some(at) => (&path[..at], &path[at + 1..]),
@@ -139,13 +140,13 @@ pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// `directory/name`, or `name` at the top.
+/// Returns `directory/name`, or `name` at the top level.
 pub(crate) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() }
 }
 
-/// A path as text that is safe to print: control characters and bytes that are not UTF-8 become
-/// escapes, so that a name can neither forge a line nor steer a terminal.
+/// Returns a path as printable text. Control characters and invalid UTF-8 are escaped, so that a
+/// name can neither forge a line nor control a terminal.
 pub fn escape(path: &[u8]) -> String {
     let mut text = String::with_capacity(path.len());
     for chunk in path.utf8_chunks() {
@@ -168,8 +169,8 @@ pub fn escape(path: &[u8]) -> String {
     text
 }
 
-/// Characters that reorder or hide the text around them: bidirectional controls, characters without a
-/// width, fillers that look like nothing, annotations and tags.
+/// Returns whether a character reorders or hides the text around it: bidirectional controls,
+/// zero-width characters, blank fillers, annotations and tags.
 fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
@@ -203,7 +204,7 @@ impl<'de> serde::Deserialize<'de> for TreePath {
     }
 }
 
-/// A path in JSON: a string where it is UTF-8, else `{"bytes": [...]}`, so that nothing is lost.
+/// Lossless JSON form of a path: a string if it is UTF-8, else `{"bytes": [...]}`.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(untagged)]
 pub enum PathText {
@@ -217,7 +218,7 @@ pub enum PathText {
 }
 
 impl PathText {
-    /// The JSON form of `bytes`.
+    /// Returns the JSON form of `bytes`.
     pub fn from_bytes(bytes: &[u8]) -> PathText {
         match std::str::from_utf8(bytes) {
             Ok(text) => PathText::Text(text.to_owned()),
@@ -225,7 +226,7 @@ impl PathText {
         }
     }
 
-    /// The bytes again.
+    /// Returns the bytes of the path.
     pub fn into_bytes(self) -> Vec<u8> {
         match self {
             PathText::Text(text) => text.into_bytes(),
@@ -234,7 +235,7 @@ impl PathText {
     }
 }
 
-/// Paths as bytes in memory and as [`PathText`] in files.
+/// Serde support for paths that are bytes in memory and [`PathText`] in files.
 pub(crate) mod text {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -259,7 +260,7 @@ pub(crate) fn dirs_above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Whether `path` is asked for: `paths` is empty, or one of them is it or above it.
+/// Returns whether `paths` selects `path`: it is empty, or contains `path` or a directory above it.
 pub(crate) fn is_asked_for(path: &TreePath, paths: &[TreePath]) -> bool {
     paths.is_empty() || paths.iter().any(|asked| path.is_within(asked))
 }

@@ -1,4 +1,4 @@
-//! A directory handle: calls relative to it, never through a symlink.
+//! Directory handle whose operations are relative to it and never follow symlinks.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -14,17 +14,18 @@ use rustix::io::{Errno, retry_on_intr};
 use super::stat::{FileKind, FsTrust, Stat, Time};
 use super::{FileError, MODE_BITS, Named};
 
-/// Linux refuses paths of 4096 bytes and more in one call; longer ones are opened in pieces.
+/// Longest path passed to one system call. Linux rejects paths of 4096 bytes (`PATH_MAX`) or more;
+/// longer ones are opened in pieces.
 const MAX_CALL_BYTES: usize = 4000;
 
-/// An open directory. The path is for messages only.
+/// An open directory. The path is used only in error messages.
 #[derive(Debug)]
 pub(crate) struct Dir {
     fd: OwnedFd,
     path: PathBuf,
 }
 
-/// A name, and what it stands for where the file system says so.
+/// A directory entry's name, and its kind if the file system reports it.
 pub(crate) type NamedKind = (Vec<u8>, Option<FileKind>);
 
 fn os(name: &[u8]) -> &OsStr {
@@ -32,7 +33,7 @@ fn os(name: &[u8]) -> &OsStr {
 }
 
 impl Dir {
-    /// Opens a directory by its path, whose own symlinks are the caller's business.
+    /// Opens a directory. Symlinks in `path` are followed, so the caller must trust the path.
     pub(crate) fn open(path: &Path) -> Result<Dir, FileError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))
@@ -40,8 +41,9 @@ impl Dir {
         Ok(Dir { fd, path: path.to_owned() })
     }
 
-    /// Opens a directory by an absolute path on which there is no symlink; fails with
-    /// `FilesystemLoop` or `NotADirectory` if there is one. Mount points may be crossed.
+    /// Opens a directory by an absolute path without symlinks. Mount points may be crossed.
+    ///
+    /// Fails with `FilesystemLoop` or `NotADirectory` if a component is a symlink.
     pub(crate) fn open_real(path: &Path) -> Result<Dir, FileError> {
         let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         let open = || rustix::fs::openat2(rustix::fs::CWD, path, OPEN_DIR, Mode::empty(), resolve);
@@ -57,7 +59,7 @@ impl Dir {
         if name.is_empty() { self.path.clone() } else { self.path.join(os(name)) }
     }
 
-    /// Opens the directory at `path` below this one; an empty path opens it anew.
+    /// Opens the directory at `path` below this one. An empty path reopens this directory.
     ///
     /// Fails with `CrossesDevices` at a mount point and `FilesystemLoop` or `NotADirectory` at a
     /// symlink.
@@ -76,7 +78,7 @@ impl Dir {
         Ok(Dir { fd, path: full })
     }
 
-    /// Metadata of `name`, or `None` if there is nothing.
+    /// Returns the metadata of `name`, or `None` if it does not exist. Does not follow a symlink.
     pub(crate) fn stat(&self, name: &[u8]) -> Result<Option<Stat>, FileError> {
         match statx(&self.fd, os(name), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
@@ -85,12 +87,12 @@ impl Dir {
         }
     }
 
-    /// When `name` came into being, where the file system records that.
+    /// Returns the birth time of `name`, if the file system records it.
     pub(crate) fn birth(&self, name: &[u8]) -> Option<Time> {
         birth(&self.fd, name)
     }
 
-    /// Metadata of this directory itself.
+    /// Returns the metadata of this directory itself.
     pub(crate) fn stat_self(&self) -> Result<Stat, FileError> {
         statx(&self.fd, OsStr::new(""), AtFlags::EMPTY_PATH).named("look at", &self.path)
     }
@@ -100,13 +102,13 @@ impl Dir {
         Ok(FsTrust::of_magic(stat.f_type as u64))
     }
 
-    /// The names in this directory, in no order, without `.` and `..`.
+    /// Returns the names in this directory in no particular order, without `.` and `..`.
     pub(crate) fn names(&self) -> Result<Vec<Vec<u8>>, FileError> {
         let named = self.names_and_kinds()?;
         Ok(named.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// The same, with the kind of each where the file system says it along with the name.
+    /// Like [`names`](Dir::names), with the kind of each entry if the file system reports it.
     pub(crate) fn names_and_kinds(&self) -> Result<Vec<NamedKind>, FileError> {
         let mut names = Vec::new();
         let mut buffer = [MaybeUninit::uninit(); 32 * 1024];
@@ -124,7 +126,7 @@ impl Dir {
         Ok(names)
     }
 
-    /// Opens a file for reading. Never waits for the other end of a fifo.
+    /// Opens a file for reading. Never blocks, even on a fifo without a writer.
     pub(crate) fn open_file(&self, name: &[u8]) -> Result<File, FileError> {
         let flags =
             OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -133,14 +135,14 @@ impl Dir {
             .named("open", &self.path_of(name))
     }
 
-    /// The target of a symlink.
+    /// Returns the target of a symlink.
     pub(crate) fn read_link(&self, name: &[u8]) -> Result<Vec<u8>, FileError> {
         retry_on_intr(|| rustix::fs::readlinkat(&self.fd, os(name), Vec::new()))
             .map(std::ffi::CString::into_bytes)
             .named("read the link", &self.path_of(name))
     }
 
-    /// Creates a file that only we can read. Fails if the name is taken.
+    /// Creates a file with mode 0600. Fails if the name exists.
     pub(crate) fn create_file(&self, name: &[u8]) -> Result<File, FileError> {
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -159,7 +161,7 @@ impl Dir {
             .named("create the link", &self.path_of(name))
     }
 
-    /// Makes `name` another name of a file in the directory `from`. Fails if the name is taken.
+    /// Creates `name` as a hard link to `old` in the directory `from`. Fails if `name` exists.
     pub(crate) fn link_from(&self, from: &Dir, old: &[u8], name: &[u8]) -> Result<(), FileError> {
         retry_on_intr(|| {
             rustix::fs::linkat(&from.fd, os(old), &self.fd, os(name), AtFlags::empty())
@@ -178,12 +180,12 @@ impl Dir {
             .named("remove the directory", &self.path_of(name))
     }
 
-    /// Renames inside this directory; fails if `to` is taken.
+    /// Renames an entry within this directory. Fails if `to` exists.
     pub(crate) fn rename_new(&self, from: &[u8], to: &[u8]) -> Result<(), FileError> {
         self.rename(from, to, RenameFlags::NOREPLACE)
     }
 
-    /// Swaps two names of this directory in one step.
+    /// Atomically exchanges two names in this directory.
     pub(crate) fn exchange(&self, one: &[u8], other: &[u8]) -> Result<(), FileError> {
         self.rename(one, other, RenameFlags::EXCHANGE)
     }
@@ -193,21 +195,21 @@ impl Dir {
             .named("rename", &self.path_of(to))
     }
 
-    /// Sets this directory's permissions, in addition to the set-group-id bit that a new directory
-    /// inherits.
+    /// Sets this directory's permissions. Keeps its special bits, such as a set-group-id bit
+    /// inherited from the parent.
     pub(crate) fn set_mode_of_dir(&self, mode: u32) -> Result<(), FileError> {
         let inherited = self.stat_self()?.mode & 0o7000;
         self.set_exact_mode_of_dir(mode | inherited)
     }
 
-    /// Sets this directory's permissions and its set-group-id and sticky bits.
+    /// Sets this directory's permissions, including its set-group-id and sticky bits.
     pub(crate) fn set_exact_mode_of_dir(&self, mode: u32) -> Result<(), FileError> {
         let mode = Mode::from(mode & MODE_BITS);
         retry_on_intr(|| rustix::fs::fchmod(&self.fd, mode))
             .named("set the permissions of", &self.path)
     }
 
-    /// Gives a file or link in this directory to another owner, without following it.
+    /// Changes the owner of a file or symlink in this directory, without following it.
     pub(crate) fn set_owner_of(&self, name: &[u8], uid: u32, gid: u32) -> Result<(), FileError> {
         let (uid, gid) = (rustix::fs::Uid::from_raw(uid), rustix::fs::Gid::from_raw(gid));
         let flags = AtFlags::SYMLINK_NOFOLLOW;
@@ -219,23 +221,23 @@ impl Dir {
         set_owner(&self.fd, uid, gid).named("set the owner of", &self.path)
     }
 
-    /// Makes the names in this directory durable.
+    /// Flushes this directory, which makes its names durable.
     pub(crate) fn sync(&self) -> Result<(), FileError> {
         rustix::fs::fsync(&self.fd).named("flush", &self.path)
     }
 
-    /// Makes everything on this file system durable.
+    /// Flushes the whole file system.
     pub(crate) fn sync_file_system(&self) -> Result<(), FileError> {
         rustix::fs::syncfs(&self.fd).named("flush", &self.path)
     }
 }
 
-/// A directory that is only looked at. Nothing of it is reported, so it has no path for messages.
+/// A directory opened only to read metadata. It keeps no path because its errors are not reported.
 #[derive(Debug)]
 pub(crate) struct Glimpse(OwnedFd);
 
 impl Dir {
-    /// Opens the directory at `path` below this one to look at it; `None` if that fails.
+    /// Opens the directory at `path` below this one. Returns `None` on any error.
     pub(crate) fn glimpse(&self, path: &[u8]) -> Option<Glimpse> {
         if path.is_empty() {
             return open_step(&self.fd, b".").ok().map(Glimpse);
@@ -257,7 +259,7 @@ impl Glimpse {
         statx(&self.0, os(name), AtFlags::SYMLINK_NOFOLLOW).ok()
     }
 
-    /// When `name` came into being, where the file system records that.
+    /// Returns the birth time of `name`, if the file system records it.
     pub(crate) fn birth(&self, name: &[u8]) -> Option<Time> {
         birth(&self.0, name)
     }
@@ -269,7 +271,7 @@ impl AsFd for Dir {
     }
 }
 
-/// Metadata of an open file.
+/// Returns the metadata of an open file.
 pub(crate) fn stat_file(file: &File, path: &Path) -> Result<Stat, FileError> {
     statx(file, OsStr::new(""), AtFlags::EMPTY_PATH).named("look at", path)
 }
@@ -278,7 +280,7 @@ pub(crate) fn set_mode(fd: impl AsFd, mode: u32) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::fchmod(&fd, Mode::from(mode & MODE_BITS)))?)
 }
 
-/// Gives an open file to another owner; only root may.
+/// Changes the owner of an open file. Requires root.
 pub(crate) fn set_owner(fd: impl AsFd, uid: u32, gid: u32) -> io::Result<()> {
     let (uid, gid) = (rustix::fs::Uid::from_raw(uid), rustix::fs::Gid::from_raw(gid));
     Ok(retry_on_intr(|| rustix::fs::fchown(&fd, Some(uid), Some(gid)))?)
@@ -298,7 +300,7 @@ fn statx(fd: impl AsFd, name: &OsStr, flags: AtFlags) -> Result<Stat, Errno> {
     Ok(Stat::from_statx(&stat))
 }
 
-/// Cuts a path at slashes into pieces that one system call accepts.
+/// Splits a path at slashes into pieces that one system call accepts.
 fn pieces(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = path;
     std::iter::from_fn(move || {
@@ -327,9 +329,9 @@ fn open_piece(from: &OwnedFd, path: &[u8]) -> Result<OwnedFd, Errno> {
     let opened =
         retry_on_intr(|| rustix::fs::openat2(from, os(path), OPEN_DIR, Mode::empty(), resolve));
     match opened {
-        // An old kernel or a sandbox without openat2: the same guarantee, one part at a time.
+        // An old kernel or a sandbox without openat2: same guarantee, one component at a time.
         Err(Errno::NOSYS | Errno::PERM) => open_stepwise(from, path),
-        // A rename raced with the resolution; the kernel asks for another try.
+        // A rename raced with the resolution, and the kernel asks for a retry.
         Err(Errno::AGAIN) => open_stepwise(from, path),
         other => other,
     }
@@ -339,7 +341,7 @@ fn open_step(from: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
     retry_on_intr(|| rustix::fs::openat(from, os(name), OPEN_DIR, Mode::empty()))
 }
 
-/// Opens an absolute path one part at a time. Only the last directory has to be readable.
+/// Opens an absolute path one component at a time. Only the last directory has to be readable.
 fn open_real_stepwise(path: &Path) -> Result<OwnedFd, Errno> {
     let through = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open = |from: BorrowedFd<'_>, name: &OsStr, flags| {

@@ -1,4 +1,4 @@
-//! Large files of the store's own, without a copy where that can be had.
+//! Read access to large files of the store, memory-mapped where that is safe.
 
 use std::ops::Deref;
 use std::path::Path;
@@ -8,10 +8,10 @@ use memmap2::Mmap;
 use super::private::{open_small, read_open};
 use super::{FileError, FsTrust};
 
-/// What is smaller is copied sooner than mapped.
+/// Files smaller than this are read: for them a copy is cheaper than a mapping.
 const MIN_MAPPED_BYTES: usize = 256 << 10;
 
-/// The bytes of a file: the kernel's own pages, or a copy.
+/// Contents of a file, either a copy or a memory mapping.
 #[derive(Debug)]
 pub(crate) enum Held {
     Copied(Vec<u8>),
@@ -19,19 +19,22 @@ pub(crate) enum Held {
 }
 
 impl Held {
-    /// The bytes of a regular file of at most `limit` bytes; `None` if there is none or it is
-    /// something else. Only for files that are replaced and never written to.
+    /// Opens a regular file of at most `limit` bytes. Returns `None` if it does not exist, is
+    /// larger, or is not a regular file.
+    ///
+    /// Only for files that are replaced by rename and never modified in place.
     pub(crate) fn open(path: &Path, limit: u64) -> Result<Option<Held>, FileError> {
         let Some((file, bytes)) = open_small(path, limit)? else { return Ok(None) };
-        // On a network's file systems, pages may be gone when they are looked at.
+        // Accessing a mapped page can fail on a network file system, so only local ones are mapped.
         let is_local = rustix::fs::fstatfs(&file)
             .is_ok_and(|stat| FsTrust::of_magic(stat.f_type as u64).notices);
         if bytes >= MIN_MAPPED_BYTES && is_local {
-            // SAFETY: the bytes must not change while they are mapped. We only ever replace this
-            // file by renaming another one over it, which leaves the mapped one as it is, and it
-            // lies where nobody but its owner can open it. gitoxide maps the packs beside it on
-            // the same grounds. If it is cut short by hand nevertheless, the process ends by a
-            // signal, which is no worse for the files than any other kill.
+            // SAFETY: the bytes must not change while they are mapped. This crate only ever
+            // replaces the file by renaming another one over it, which leaves the mapped inode
+            // intact, and the file lies in a directory that only its owner can enter. gitoxide maps
+            // the packs beside it under the same assumption. If the file is truncated by hand
+            // nevertheless, SIGBUS ends the process, which is no worse for the files than any other
+            // kill.
             #[expect(unsafe_code, reason = "the one mapping; the proof is above")]
             let mapped = unsafe { Mmap::map(&file) };
             if let Ok(mapped) = mapped {

@@ -1,4 +1,4 @@
-//! Telling one directory from another, whatever its path is now.
+//! Identity of a directory, independent of its path.
 
 use std::path::Path;
 
@@ -7,20 +7,19 @@ use serde::{Deserialize, Serialize};
 
 use super::stat::FsTrust;
 
-/// What stays with a directory when it is renamed, and what a copy of it does not have.
+/// Identity that survives renaming a directory and that copies do not share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Landmark {
     device: (u32, u32),
     inode: u64,
-    /// When it was made. An inode number alone is given to a new directory once the old one is
-    /// removed.
+    /// Birth time. Inode numbers are reused after a directory is removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     born: Option<(i64, u32)>,
 }
 
 impl Landmark {
-    /// The landmark of the directory at `path`; `None` where there is none, or where the file
-    /// system gives its directories no lasting identity.
+    /// Returns the landmark of the directory at `path`. Returns `None` if it does not exist or its
+    /// file system has no stable inode numbers.
     pub(crate) fn of(path: &Path) -> Option<Landmark> {
         let magic = rustix::fs::statfs(path).ok()?.f_type;
         if !FsTrust::of_magic(magic as u64).inode {
@@ -36,8 +35,8 @@ impl Landmark {
         })
     }
 
-    /// Whether what is at a path now is what was there before. In doubt it is: device numbers
-    /// change when a machine starts again.
+    /// Returns whether both can be the same directory, seen at the same path. Ignores missing birth
+    /// times, and device numbers because they can change at reboot.
     pub(crate) fn may_be(&self, other: &Landmark) -> bool {
         let born_alike = match (self.born, other.born) {
             (Some(one), Some(other)) => one == other,
@@ -46,7 +45,7 @@ impl Landmark {
         self.inode == other.inode && born_alike
     }
 
-    /// Whether both certainly are one directory, wherever they were seen.
+    /// Returns whether both certainly are the same directory, at any path.
     pub(crate) fn is(&self, other: &Landmark) -> bool {
         self.born.is_some() && self == other
     }

@@ -1,8 +1,9 @@
-//! Whether other processes have a file open, as the kernel knows it.
+//! Detects whether other processes have a file open, by means of kernel leases.
 //!
-//! A read lease is granted only on a file that no process has open for writing or mapped writable,
-//! a write lease only on one that no other process has open at all. Asking for one and giving it
-//! back answers the question without a list of processes, also for processes of other users.
+//! The kernel grants a read lease only on a file that no process has open for writing or mapped
+//! writable, and a write lease only on one that no other process has open at all. Requesting a
+//! lease and releasing it answers the question without a list of processes, and covers processes of
+//! other users.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -11,12 +12,12 @@ use std::time::{Duration, Instant};
 use super::{Dir, FileKind, Stat};
 use crate::path::split;
 
-/// The processes whose use of a file matters.
+/// Processes whose use of a file matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Users {
     /// Processes that can write to it.
     Writers,
-    /// Also those that only read it, or hold SQLite's locks on it.
+    /// Also processes that only read it or hold SQLite's locks on it.
     All,
 }
 
@@ -25,15 +26,15 @@ pub(crate) enum Users {
 pub(crate) enum InUse {
     Yes,
     No,
-    /// The kernel cannot be asked: the file has another owner, or the file system has no leases.
+    /// The kernel cannot answer: the file has another owner, or the file system has no leases.
     Unknown,
 }
 
-/// Asks whether another process uses an open file, which must be open for reading only.
+/// Checks whether another process uses `file`, which must be open for reading only.
 fn in_use(file: &File, users: Users) -> InUse {
     match lease(file, users) {
         InUse::No => {
-            // Closing the file would give the lease back too.
+            // Best effort: closing the file releases the lease too.
             fcntl(file, libc::F_SETLEASE, libc::F_UNLCK).ok();
             match users == Users::All && has_sqlite_lock(file) {
                 true => InUse::Yes,
@@ -44,16 +45,16 @@ fn in_use(file: &File, users: Users) -> InUse {
     }
 }
 
-/// Takes a lease; [`InUse::No`] if it was granted.
+/// Requests a lease. Returns [`InUse::No`] if it was granted.
 fn lease(file: &File, users: Users) -> InUse {
     let kind = match users {
         Users::Writers => libc::F_RDLCK,
         Users::All => libc::F_WRLCK,
     };
-    /// Linux's number for it, which `libc` does not name.
+    /// Linux's value, which `libc` does not define.
     const F_SETSIG: libc::c_int = 10;
-    // A process that opens the file meanwhile makes the kernel signal us. The usual SIGIO would end
-    // this process; SIGURG is ignored unless it is handled.
+    // The kernel signals this process when another one opens the file. The default SIGIO would
+    // terminate this process; SIGURG is ignored unless handled.
     if fcntl(file, F_SETSIG, libc::SIGURG).is_err() {
         return InUse::Unknown;
     }
@@ -64,13 +65,13 @@ fn lease(file: &File, users: Users) -> InUse {
     }
 }
 
-/// Keeps a file from being opened for writing: the kernel holds a process that tries until this is
-/// dropped.
+/// A lease that keeps a file from being opened for writing: the kernel blocks a process that tries
+/// until this is dropped.
 pub(crate) struct Guard(File);
 
 impl Guard {
-    /// Guards the file `name`; `Err` if a process has it open for writing already. `None` where the
-    /// kernel offers no lease, or there is no file.
+    /// Guards the file `name`. Returns `Err` if a process already has it open for writing, and
+    /// `None` if the kernel grants no lease or there is no such file.
     pub(crate) fn of(dir: &Dir, name: &[u8]) -> Result<Option<Guard>, ()> {
         let Ok(Some(stat)) = dir.stat(name) else { return Ok(None) };
         if stat.kind != FileKind::File {
@@ -84,14 +85,14 @@ impl Guard {
         }
     }
 
-    /// Whether a process is waiting to open the file for writing.
+    /// Returns whether a process is waiting to open the file for writing.
     pub(crate) fn is_wanted(&self) -> bool {
         !matches!(fcntl(&self.0, libc::F_GETLEASE, 0), Ok(kind) if kind == libc::F_RDLCK)
     }
 }
 
-/// Asks whether another process uses the file at a path below `root`, and which one; `None` if there
-/// is no file.
+/// Checks whether another process uses the file at `path` below `root`, and returns the process's
+/// name if it is known. Returns `None` if there is no such file.
 pub(crate) fn use_of(root: &Dir, path: &[u8], users: Users) -> Option<(InUse, Option<String>)> {
     let (parent, name) = split(path);
     let dir = root.open_below(parent).ok()?;
@@ -106,16 +107,16 @@ pub(crate) fn use_of(root: &Dir, path: &[u8], users: Users) -> Option<(InUse, Op
     Some((answer, process))
 }
 
-/// `fcntl` with a number as its argument.
+/// Calls `fcntl` with an integer argument.
 fn fcntl(file: &File, command: libc::c_int, argument: libc::c_int) -> std::io::Result<libc::c_int> {
-    // Sound: F_SETSIG and F_SETLEASE take an integer by value, F_GETLEASE takes nothing, and none
-    // touches memory of this process; the descriptor is open for as long as `file` is borrowed.
+    // SAFETY: F_SETSIG and F_SETLEASE take an integer by value, F_GETLEASE takes nothing, and none
+    // accesses this process's memory. The descriptor is open while `file` is borrowed.
     #[expect(unsafe_code, reason = "no crate offers leases; the proof is above")]
     let result = unsafe { libc::fcntl(file.as_raw_fd(), command, argument) };
     if result == -1 { Err(std::io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Whether a process holds one of the byte locks by which SQLite's connections know each other.
+/// Returns whether a process holds one of the byte-range locks that SQLite's connections use.
 fn has_sqlite_lock(file: &File) -> bool {
     const PENDING_BYTE: libc::off_t = 0x4000_0000;
     const LOCK_BYTES: libc::off_t = 512;
@@ -126,16 +127,16 @@ fn has_sqlite_lock(file: &File) -> bool {
         l_len: LOCK_BYTES,
         l_pid: 0,
     };
-    // Sound: F_OFD_GETLK reads and writes one `flock`, which lives on this stack frame and is borrowed
-    // mutably for the call; the descriptor is open for as long as `file` is borrowed.
+    // SAFETY: F_OFD_GETLK reads and writes one `flock`, which lives on this stack frame and is
+    // borrowed mutably for the call. The descriptor is open while `file` is borrowed.
     #[expect(unsafe_code, reason = "no crate of ours asks for locks; the proof is above")]
     let result =
         unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, std::ptr::from_mut(&mut lock)) };
     result == 0 && lock.l_type != libc::F_UNLCK as libc::c_short
 }
 
-/// The name and number of a process that has a file open or mapped, for messages. Best effort:
-/// processes of other users cannot be looked into.
+/// Returns the name and pid of a process that has the file open or mapped, for messages. Best
+/// effort: the kernel hides the descriptors of other users' processes.
 fn process_using(file: &Stat) -> Option<String> {
     const MAX_TIME: Duration = Duration::from_millis(300);
     let end = Instant::now() + MAX_TIME;

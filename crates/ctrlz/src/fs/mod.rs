@@ -1,7 +1,7 @@
-//! The file system, as the engine sees it.
+//! File system access.
 //!
-//! [`Dir`] is a directory handle: every call on it is relative to the handle and follows no
-//! symlink, so a name cannot lead out of a work tree even if someone swaps directories meanwhile.
+//! [`Dir`] is a directory handle. Its calls are relative to the handle and follow no symlink, so a
+//! name cannot lead out of a work tree even if another process swaps directories concurrently.
 //! [`private`](mod@private) writes the store's own files. Every error names the path.
 
 mod dir;
@@ -14,7 +14,7 @@ mod stat;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Permissions, with the set-user-id, set-group-id and sticky bits.
+/// Permission bits, including set-user-id, set-group-id and sticky.
 pub(crate) const MODE_BITS: u32 = 0o7777;
 
 pub(crate) use dir::{Dir, Glimpse, NamedKind, set_mode, set_owner, stat_file};
@@ -23,15 +23,15 @@ pub(crate) use landmark::Landmark;
 pub(crate) use lease::{Guard, InUse, Users, use_of};
 pub(crate) use stat::{FileKind, FsTrust, Stat, Time};
 
-/// An I/O failure, and the file it happened to.
+/// An I/O error with the file it concerns.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {verb} {}", crate::path::escape(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str())))]
 pub struct FileError {
-    /// What was tried, as in "cannot read".
+    /// Attempted action, as in "cannot read".
     pub verb: &'static str,
     /// The file.
     pub path: PathBuf,
-    /// Why it failed.
+    /// Cause of the failure.
     pub source: io::Error,
 }
 
@@ -40,7 +40,7 @@ impl FileError {
         self.source.kind()
     }
 
-    /// What the user can do about it, for the failures that have a usual cause.
+    /// Returns advice for the user, for errors that have a usual cause.
     pub fn hint(&self) -> Option<String> {
         let text = match self.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -55,7 +55,7 @@ impl FileError {
     }
 }
 
-/// Adds the path to an I/O result.
+/// Adds the action and the path to an I/O error.
 pub(crate) trait Named<T> {
     fn named(self, verb: &'static str, path: &Path) -> Result<T, FileError>;
 }
@@ -66,14 +66,14 @@ impl<T, E: Into<io::Error>> Named<T> for Result<T, E> {
     }
 }
 
-/// Sixteen hexadecimal digits that nobody can guess.
+/// Returns an unpredictable name of 16 hexadecimal digits.
 pub(crate) fn random_name() -> String {
     let mut bytes = [0; 8];
     fill_random(&mut bytes);
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Fills `bytes` from the kernel.
+/// Fills `bytes` with random bytes from the kernel.
 pub(crate) fn fill_random(bytes: &mut [u8]) {
     let mut filled = 0;
     while filled < bytes.len() {
@@ -86,13 +86,13 @@ pub(crate) fn fill_random(bytes: &mut [u8]) {
     }
 }
 
-/// Bytes that the file system of `path` has in all.
+/// Returns the total size in bytes of the file system that holds `path`.
 pub(crate) fn total_bytes(path: &Path) -> Result<u64, FileError> {
     let stat = rustix::fs::statvfs(path).named("measure the space at", path)?;
     Ok(stat.f_blocks.saturating_mul(stat.f_frsize))
 }
 
-/// Bytes that all files below `path` have.
+/// Returns the total size in bytes of all files below `path`.
 pub(crate) fn disk_use(path: &Path) -> Result<u64, FileError> {
     let mut total = 0;
     let mut dirs = vec![path.to_owned()];
@@ -111,7 +111,7 @@ pub(crate) fn disk_use(path: &Path) -> Result<u64, FileError> {
     Ok(total)
 }
 
-/// Bytes free for us on the file system of `path`.
+/// Returns the number of bytes available to unprivileged users on the file system of `path`.
 pub(crate) fn free_bytes(path: &Path) -> Result<u64, FileError> {
     let stat = rustix::fs::statvfs(path).named("measure the free space at", path)?;
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))

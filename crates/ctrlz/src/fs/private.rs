@@ -1,4 +1,4 @@
-//! The store's own files: only the owner may read them, and what is acknowledged is on disk.
+//! The store's own files. Only the owner can read them, and acknowledged writes are durable.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -9,7 +9,7 @@ use crate::defect::Defect;
 
 use super::{FileError, Named, random_name};
 
-/// Creates a directory and its missing parents, each 0700 whatever the umask.
+/// Creates a directory and its missing parents, each with mode 0700 regardless of the umask.
 pub(crate) fn create_dirs(path: &Path) -> Result<(), FileError> {
     if path.is_dir() {
         return Ok(());
@@ -18,14 +18,15 @@ pub(crate) fn create_dirs(path: &Path) -> Result<(), FileError> {
         create_dirs(parent)?;
     }
     if create_dir(path)? {
-        // What is put inside must not vanish with the directory's name.
+        // Make the new name durable: without it, files created inside would be lost too.
         path.parent().map_or(Ok(()), sync_dir)?;
     }
     Ok(())
 }
 
-/// Creates a directory, 0700 whatever the umask, and leaves it to the caller to make its name
-/// durable; `false` if there is one already.
+/// Creates a directory with mode 0700 regardless of the umask. Returns `false` if it exists.
+///
+/// The caller has to make the new name durable.
 pub(crate) fn create_dir(path: &Path) -> Result<bool, FileError> {
     match std::fs::DirBuilder::new().mode(0o700).create(path) {
         Ok(()) => {
@@ -38,7 +39,7 @@ pub(crate) fn create_dir(path: &Path) -> Result<bool, FileError> {
     }
 }
 
-/// Creates a new file, 0600 whatever the umask.
+/// Creates a new file with mode 0600 regardless of the umask.
 pub(crate) fn create(path: &Path) -> Result<File, FileError> {
     let file = OpenOptions::new()
         .read(true)
@@ -52,8 +53,8 @@ pub(crate) fn create(path: &Path) -> Result<File, FileError> {
     Ok(file)
 }
 
-/// A copy of an open file that shares its blocks, without a name; `None` where the file system has
-/// no such copies, or `dir` is on another one.
+/// Creates an unnamed reflink copy of an open file in `dir`. Returns `None` if the file system does
+/// not support reflinks or `dir` is on another one.
 pub(crate) fn clone_into(dir: &Path, file: &File) -> Option<File> {
     use rustix::fs::{Mode, OFlags};
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
@@ -62,7 +63,7 @@ pub(crate) fn clone_into(dir: &Path, file: &File) -> Option<File> {
     Some(File::from(copy))
 }
 
-/// Opens a file for locking, creating it if it is missing.
+/// Opens a file for locking and creates it if it is missing.
 pub(crate) fn open_or_create(path: &Path) -> Result<File, FileError> {
     match create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -72,18 +73,18 @@ pub(crate) fn open_or_create(path: &Path) -> Result<File, FileError> {
     }
 }
 
-/// Whether a write has to survive a power cut.
+/// Whether a write has to survive a power failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Durable {
     Yes,
-    /// For caches, which can be lost.
+    /// For caches, which can be rebuilt.
     No,
 }
 
-/// The prefix of every file that is not finished.
+/// Prefix of temporary files.
 const TEMPORARY: &str = "tmp_";
 
-/// A file that nobody knows yet. It is locked while we live, which tells [`sweep`] to let it be.
+/// A temporary file. Its lock makes [`sweep`] skip it while it is open.
 struct Temporary {
     path: PathBuf,
     file: File,
@@ -102,6 +103,7 @@ impl Temporary {
                 Ok(true) => return Ok(Temporary { path, file }),
                 Ok(false) => (),
                 Err(error) => {
+                    // Best effort: the first error is the one to report.
                     drop(std::fs::remove_file(&path));
                     return Err(error);
                 }
@@ -122,19 +124,20 @@ impl Temporary {
     }
 }
 
-/// Creates a file like [`create`]; [`sweep`] lets it be while the handle lives, whatever its name.
+/// Creates a file like [`create`] and locks it, so that [`sweep`] skips it while the handle is
+/// open, whatever its name.
 pub(crate) fn create_held(path: &Path) -> Result<File, FileError> {
     loop {
         let file = create(path)?;
         if hold(&file, path)? {
             return Ok(file);
         }
-        // A sweeper is about to remove it.
+        // A sweeper locked it first and is about to remove it.
         absent_is_fine(std::fs::remove_file(path)).named("remove", path)?;
     }
 }
 
-/// Locks what we just made; `false` if a sweeper took it for an orphan between the two calls.
+/// Locks a file just created. Returns `false` if a sweeper took it for an orphan before that.
 fn hold(file: &File, path: &Path) -> Result<bool, FileError> {
     match file.try_lock() {
         Ok(()) => Ok(path.symlink_metadata().is_ok()),
@@ -143,18 +146,19 @@ fn hold(file: &File, path: &Path) -> Result<bool, FileError> {
     }
 }
 
-/// The prefix of a store that is being built, beside where it will be.
+/// Prefix of a store under construction, in the directory where the store will be.
 const BUILDING: &str = ".ctrlz-store-";
 
-/// Whether `name` is `prefix` and sixteen hexadecimal digits: nobody else's by chance.
+/// Returns whether `name` is `prefix` and 16 hexadecimal digits, which no other program's file
+/// matches by chance.
 fn is_ours(name: &std::ffi::OsStr, prefix: &str) -> bool {
     name.as_encoded_bytes()
         .strip_prefix(prefix.as_bytes())
         .is_some_and(|rest| rest.len() == 16 && rest.iter().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// Creates a directory that nobody knows yet, 0700. [`sweep_builds`] lets it be while the handle
-/// lives.
+/// Creates a locked build directory with mode 0700. [`sweep_builds`] skips it while the handle is
+/// open.
 pub(crate) fn create_build_dir(parent: &Path) -> Result<(PathBuf, File), FileError> {
     loop {
         let path = parent.join(format!("{BUILDING}{}", random_name()));
@@ -162,8 +166,8 @@ pub(crate) fn create_build_dir(parent: &Path) -> Result<(PathBuf, File), FileErr
             .mode(0o700)
             .create(&path)
             .named("create the directory", &path)?;
-        // Whatever the umask left of the permissions, we must be able to open it. A sweeper may
-        // take it for an orphan before it is locked; then another name is tried.
+        // The umask may have removed permissions needed to open it. A sweeper may remove it as an
+        // orphan before it is locked; then another name is tried.
         let mode = Permissions::from_mode(0o700);
         let opened = std::fs::set_permissions(&path, mode).and_then(|()| File::open(&path));
         let dir = match opened {
@@ -181,7 +185,7 @@ pub(crate) fn create_build_dir(parent: &Path) -> Result<(PathBuf, File), FileErr
     }
 }
 
-/// Removes what [`create_build_dir`] made.
+/// Removes a directory made by [`create_build_dir`]. Ignores other paths.
 pub(crate) fn remove_build_dir(path: &Path) -> Result<(), FileError> {
     let is_build = path.file_name().is_some_and(|name| is_ours(name, BUILDING));
     match is_build {
@@ -190,8 +194,8 @@ pub(crate) fn remove_build_dir(path: &Path) -> Result<(), FileError> {
     }
 }
 
-/// Removes a whole store: it loses its name first, so that it is there or not. What a killed
-/// process left of it is swept like an unfinished one.
+/// Removes a whole store. It is renamed first, so that its removal is atomic; the remains after a
+/// crash are swept like an unfinished store.
 pub(crate) fn retire_dir(path: &Path) -> Result<(), FileError> {
     let parent = path.parent().unwrap_or(Path::new("/"));
     let retired = parent.join(format!("{BUILDING}{}", random_name()));
@@ -200,17 +204,17 @@ pub(crate) fn retire_dir(path: &Path) -> Result<(), FileError> {
     remove_build_dir(&retired)
 }
 
-/// The prefix of a file for the user that is not finished, beside where it will be.
+/// Prefix of an unfinished export, in the directory where the finished file will be.
 const EXPORTING: &str = ".ctrlz-export-";
 
-/// Creates a file in anybody's directory that nobody knows yet. [`sweep_exports`] lets it be while
-/// the handle, or a copy of it, lives.
+/// Creates a locked export file in a directory that need not belong to the store. [`sweep_exports`]
+/// skips it while the handle or a duplicate of it is open.
 pub(crate) fn create_export(dir: &Path) -> Result<(PathBuf, File), FileError> {
     let Temporary { path, file } = Temporary::create_as(EXPORTING, dir)?;
     Ok((path, file))
 }
 
-/// Removes what [`create_export`] made for processes that are gone.
+/// Removes files made by [`create_export`] in processes that have exited.
 pub(crate) fn sweep_exports(dir: &Path) -> Result<(), FileError> {
     for (path, _) in orphans(dir, EXPORTING, |kind| kind.is_file())? {
         absent_is_fine(std::fs::remove_file(&path)).named("remove", &path)?;
@@ -218,9 +222,10 @@ pub(crate) fn sweep_exports(dir: &Path) -> Result<(), FileError> {
     Ok(())
 }
 
-/// Removes unfinished stores in `parent`, which may be anybody's directory, whose makers are gone.
+/// Removes unfinished stores of exited processes from `parent`, which may be any directory.
 ///
-/// Only names that [`create_build_dir`] makes, and only if they hold nothing or a store's parts.
+/// Only removes names made by [`create_build_dir`], and only if the directory is empty or contains
+/// parts of a store.
 pub(crate) fn sweep_builds(parent: &Path) -> Result<(), FileError> {
     for (path, _) in orphans(parent, BUILDING, |kind| kind.is_dir())? {
         let is_empty = std::fs::read_dir(&path).is_ok_and(|mut inside| inside.next().is_none());
@@ -231,7 +236,7 @@ pub(crate) fn sweep_builds(parent: &Path) -> Result<(), FileError> {
     Ok(())
 }
 
-/// Removes unfinished files in a directory of the store whose makers are gone.
+/// Removes temporary files of exited processes from a directory of the store.
 pub(crate) fn sweep(dir: &Path) -> Result<(), FileError> {
     for (path, _) in orphans(dir, TEMPORARY, |kind| kind.is_file())? {
         absent_is_fine(std::fs::remove_file(&path)).named("remove", &path)?;
@@ -246,7 +251,7 @@ fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Unfinished things that nobody holds, each with the lock that proves it.
+/// Returns unlocked temporary files or directories, each with the lock taken on it.
 fn orphans(
     dir: &Path,
     prefix: &str,
@@ -264,7 +269,7 @@ fn orphans(
         if !is_ours(&entry.file_name(), prefix) || !right_kind {
             continue;
         }
-        // It may be finished and renamed by now, or belong to somebody who is still at it.
+        // It may have been renamed since, or belong to a process that is still writing it.
         let Ok(orphan) = File::open(entry.path()) else { continue };
         if orphan.try_lock().is_ok() {
             found.push((entry.path(), orphan));
@@ -273,12 +278,12 @@ fn orphans(
     Ok(found)
 }
 
-/// Replaces `path` with `bytes` in one step: readers see the old file or the new one.
+/// Atomically replaces `path` with `bytes`: readers see the old file or the new one.
 pub(crate) fn replace(path: &Path, bytes: &[u8], durable: Durable) -> Result<(), FileError> {
     replace_with(path, |file| file.write_all(bytes), durable)
 }
 
-/// Replaces `path` in one step with what `write` writes.
+/// Atomically replaces `path` with the output of `write`.
 pub(crate) fn replace_with(
     path: &Path,
     write: impl FnOnce(&mut File) -> io::Result<()>,
@@ -291,13 +296,13 @@ pub(crate) fn replace_with(
         if durable == Durable::Yes { sync_dir(parent) } else { Ok(()) }
     });
     if written.is_err() {
-        // The first error is the one to report; a left-over is swept later.
+        // The first error is the one to report; a leftover is swept later.
         drop(std::fs::remove_file(&temporary.path));
     }
     written
 }
 
-/// Writes over a file in place. For notes that only the holder of a lock reads and that can be lost.
+/// Overwrites a file in place. For expendable notes that are only read under a lock.
 pub(crate) fn overwrite(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     let mut file = open_or_create(path)?;
     file.set_len(0).and_then(|()| file.write_all(bytes)).named("write", path)
@@ -317,9 +322,10 @@ pub(crate) fn sync_dir(path: &Path) -> Result<(), FileError> {
     flush(&dir, path)
 }
 
-/// Reads a regular file of at most `limit` bytes; `None` if there is none or it is something else.
+/// Reads a regular file of at most `limit` bytes. Returns `None` if it does not exist, is larger,
+/// or is not a regular file.
 ///
-/// For files that someone else may have put there: it never waits and never reads without end.
+/// Safe for files that another program may have put there: never blocks, and the read is bounded.
 pub(crate) fn read_small(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, FileError> {
     match open_small(path, limit)? {
         Some((file, bytes)) => read_open(file, bytes, path, limit),
@@ -327,7 +333,7 @@ pub(crate) fn read_small(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Fil
     }
 }
 
-/// Reads what [`open_small`] opened.
+/// Reads a file opened by [`open_small`]. Returns `None` if it has grown beyond `limit`.
 pub(super) fn read_open(
     file: File,
     bytes: usize,
@@ -335,13 +341,13 @@ pub(super) fn read_open(
     limit: u64,
 ) -> Result<Option<Vec<u8>>, FileError> {
     use std::io::Read;
-    // One more than there should be, so that the end is seen without another piece of memory.
+    // One spare byte, so that end of file is detected without growing the buffer.
     let mut read = Vec::with_capacity(bytes + 1);
     file.take(limit + 1).read_to_end(&mut read).named("read", path)?;
     Ok((read.len() as u64 <= limit).then_some(read))
 }
 
-/// Opens a regular file of at most `limit` bytes, and says how many it has.
+/// Opens a regular file of at most `limit` bytes and returns it with its size.
 pub(super) fn open_small(path: &Path, limit: u64) -> Result<Option<(File, usize)>, FileError> {
     let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
     let opened = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path);
@@ -358,6 +364,6 @@ fn is_absence(error: &io::Error) -> bool {
     use io::ErrorKind::{IsADirectory, NotADirectory, NotFound};
     use rustix::io::Errno;
     matches!(error.kind(), NotFound | NotADirectory | IsADirectory)
-        // A socket cannot be opened at all, a circle of links leads nowhere.
+        // A socket cannot be opened (ENXIO), and a symlink loop has no target.
         || matches!(Errno::from_io_error(error), Some(Errno::NXIO | Errno::LOOP))
 }

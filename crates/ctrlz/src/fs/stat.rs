@@ -1,8 +1,8 @@
-//! What `statx` says of a file, and how far a file system's answers can be trusted.
+//! File metadata from `statx`, and the trust that each file system's metadata deserves.
 
 use rustix::fs::{FileType, Statx, StatxAttributes};
 
-/// A point in time as file systems keep it.
+/// A file timestamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Time {
     pub(crate) seconds: i64,
@@ -10,13 +10,14 @@ pub(crate) struct Time {
 }
 
 impl Time {
-    /// The coarse clock that stamps files. Taken *before* a stat, it bounds what the stat saw.
+    /// Returns the coarse clock, which file systems use for timestamps. If read *before* a stat,
+    /// later changes cannot have an older timestamp.
     pub(crate) fn now() -> Time {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
         Time { seconds: now.tv_sec, nanos: now.tv_nsec as u32 }
     }
 
-    /// Milliseconds since 1970.
+    /// Returns the milliseconds since 1970. Earlier times count as zero seconds.
     pub(crate) fn millis(self) -> u64 {
         let seconds = u64::try_from(self.seconds).unwrap_or_default();
         seconds * 1_000 + u64::from(self.nanos / 1_000_000)
@@ -32,7 +33,7 @@ impl Time {
     }
 }
 
-/// What kind of thing a name stands for.
+/// Type of a directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileKind {
     File,
@@ -43,7 +44,7 @@ pub(crate) enum FileKind {
 }
 
 impl FileKind {
-    /// `None` where the file system does not say.
+    /// Converts a file type. Returns `None` if the file system does not report it.
     pub(crate) fn of(kind: FileType) -> Option<FileKind> {
         match kind {
             FileType::RegularFile => Some(FileKind::File),
@@ -55,11 +56,11 @@ impl FileKind {
     }
 }
 
-/// One file's metadata, taken without following a symlink.
+/// Metadata of one file, taken without following a symlink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
     pub(crate) kind: FileKind,
-    /// Permission bits, including set-user-id and its kin.
+    /// Permission bits, including set-user-id, set-group-id and sticky.
     pub(crate) mode: u32,
     pub(crate) bytes: u64,
     pub(crate) mtime: Time,
@@ -69,7 +70,7 @@ pub(crate) struct Stat {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) device: (u32, u32),
-    /// Another file system, or another part of this one, is mounted here.
+    /// Whether it is a mount point, including a bind mount of the same file system.
     pub(crate) mount_root: bool,
 }
 
@@ -78,7 +79,7 @@ impl Stat {
         self.mode & 0o100 != 0
     }
 
-    /// Whether both were taken of the same, unmodified file.
+    /// Returns whether both describe the same file with unmodified content.
     pub(crate) fn same_file_and_content(&self, other: &Stat) -> bool {
         self.kind == other.kind
             && self.inode == other.inode
@@ -107,19 +108,19 @@ impl Stat {
     }
 }
 
-/// How far the metadata of a file system proves that a file did not change.
+/// Guarantees that a file system's metadata gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FsTrust {
-    /// Change times move with every change, so equal metadata means equal content.
+    /// Every change updates the change time, so equal metadata means equal content.
     pub(crate) stat: bool,
-    /// Inode numbers stay the same while a file lives.
+    /// A file keeps its inode number for life.
     pub(crate) inode: bool,
-    /// Every change is made through this kernel, so that it can tell of all of them.
+    /// Every change goes through this kernel, so inotify reports all of them.
     pub(crate) notices: bool,
 }
 
 impl FsTrust {
-    /// Trust for a file system's magic number: known local ones only.
+    /// Returns the trust for a file system's magic number. Only known local ones are trusted.
     pub(crate) fn of_magic(magic: u64) -> FsTrust {
         const EXT: u64 = 0xef53;
         const XFS: u64 = 0x5846_5342;
@@ -133,7 +134,7 @@ impl FsTrust {
             EXT | XFS | BTRFS | TMPFS | ZFS | F2FS | BCACHEFS => {
                 FsTrust { stat: true, inode: true, notices: true }
             }
-            // A file copied up from a lower layer changes its inode number and nothing else.
+            // Copying a file up from a lower layer changes only its inode number.
             OVERLAY => FsTrust { stat: true, inode: false, notices: true },
             _ => FsTrust { stat: false, inode: false, notices: false },
         }

@@ -5,28 +5,28 @@ use std::str::FromStr;
 
 use super::object::Kind;
 
-/// The id of a git object: twenty bytes, written as forty hexadecimal digits.
+/// The id of a git object: 20 bytes, written as 40 hexadecimal digits.
 ///
 /// A snapshot's public id is the id of its tree.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId(pub(crate) [u8; 20]);
 
-/// A text that is not forty lower-case hexadecimal digits.
+/// Error for a text that is not 40 hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a snapshot hash: expected 40 hexadecimal digits")]
 pub struct NotAHash {
-    /// What was given, cut to a printable length.
+    /// The text, truncated to 60 characters.
     pub text: String,
 }
 
 impl ObjectId {
-    /// The tree without entries, which every git knows.
+    /// The id of the empty tree, which git always knows.
     pub const EMPTY_TREE: ObjectId = ObjectId([
         0x4b, 0x82, 0x5d, 0xc6, 0x42, 0xcb, 0x6e, 0xb9, 0xa0, 0x60, 0xe5, 0x4b, 0xf8, 0xd6, 0x92,
         0x88, 0xfb, 0xee, 0x49, 0x04,
     ]);
 
-    /// The id of a file without content.
+    /// The id of the empty blob.
     pub(crate) const EMPTY_BLOB: ObjectId = ObjectId([
         0xe6, 0x9d, 0xe2, 0x9b, 0xb2, 0xd1, 0xd6, 0x43, 0x4b, 0x8b, 0x29, 0xae, 0x77, 0x5a, 0xd8,
         0xc2, 0xe4, 0x8c, 0x53, 0x91,
@@ -34,12 +34,12 @@ impl ObjectId {
 
     pub(crate) const NULL: ObjectId = ObjectId([0; 20]);
 
-    /// The id made of exactly these bytes.
+    /// Creates an id from its bytes.
     pub fn from_bytes(bytes: [u8; 20]) -> ObjectId {
         ObjectId(bytes)
     }
 
-    /// The twenty bytes.
+    /// Returns the 20 bytes.
     pub fn as_bytes(&self) -> &[u8; 20] {
         &self.0
     }
@@ -105,16 +105,16 @@ impl<'de> serde::Deserialize<'de> for ObjectId {
     }
 }
 
-/// Hashes bytes as they pass by.
+/// Incremental SHA-1 with collision detection.
 pub(crate) struct Hasher(gix_hash::Hasher);
 
 impl Hasher {
-    /// A hasher over raw bytes, as pack and index trailers use it.
+    /// Creates a hasher over raw bytes, as used for pack and index trailers.
     pub(crate) fn raw() -> Hasher {
         Hasher(gix_hash::hasher(gix_hash::Kind::Sha1))
     }
 
-    /// A hasher for an object of `bytes` bytes; its header is already hashed.
+    /// Creates a hasher for an object of `bytes` bytes, with the object header already hashed.
     pub(crate) fn object(kind: Kind, bytes: u64) -> Hasher {
         let mut hasher = Hasher::raw();
         hasher.update(format!("{} {bytes}\0", kind.name()).as_bytes());
@@ -125,13 +125,13 @@ impl Hasher {
         self.0.update(bytes);
     }
 
-    /// The id, or `None` if the bytes are one half of a known SHA-1 collision attack.
+    /// Returns the id, or `None` if the input is part of a known SHA-1 collision attack.
     pub(crate) fn finish(self) -> Option<ObjectId> {
         ObjectId::from_slice(self.0.try_finalize().ok()?.as_slice())
     }
 }
 
-/// The id of an object, or `None` for bytes that attack SHA-1.
+/// Returns the id of an object, or `None` if its content is part of a known SHA-1 collision attack.
 pub(crate) fn hash_object(kind: Kind, bytes: &[u8]) -> Option<ObjectId> {
     let mut hasher = Hasher::object(kind, bytes.len() as u64);
     hasher.update(bytes);

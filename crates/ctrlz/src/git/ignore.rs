@@ -1,4 +1,4 @@
-//! Ignore rules: an immutable chain, one link per directory that has a `.gitignore`.
+//! Ignore rules, as an immutable chain with one link per directory that has a `.gitignore`.
 //!
 //! Precedence, strongest first: the configuration's `include_ignored`, its `exclude`, the
 //! `.gitignore` files from the deepest directory up, `info/exclude`, the global excludes file.
@@ -11,26 +11,26 @@ use gix_ignore::{Search, search::Ignore};
 
 use super::id::Hasher;
 
-/// What the rules say of a path.
+/// Result of matching a path against the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// No rule, or a negated one.
+    /// No rule matches, or a negated one does.
     Plain,
     /// A rule ignores it.
     Ignored,
-    /// The configuration includes it although a rule may ignore it.
+    /// `include_ignored` matches, which overrides every other rule.
     Included,
 }
 
-/// The rules in force in one directory.
+/// The rules that apply in one directory.
 #[derive(Debug)]
 pub(crate) struct Rules {
     parent: Option<Arc<Rules>>,
-    /// Bytes of a path that lie before the part these patterns see.
+    /// Length of the path prefix to strip before matching these patterns.
     prefix_bytes: usize,
     search: Search,
     overrides: Arc<Overrides>,
-    /// Changes whenever any pattern up to the root changes.
+    /// Hash of all patterns from this directory up to the root.
     fingerprint: u64,
 }
 
@@ -38,12 +38,12 @@ pub(crate) struct Rules {
 struct Overrides {
     include: Search,
     exclude: Search,
-    /// `include` as written, to find directories that must be entered to reach a path.
+    /// The patterns of `include` as written, for [`Rules::includes_below`].
     include_text: Vec<Vec<u8>>,
 }
 
 impl Rules {
-    /// The rules that hold everywhere: `lists` go from the weakest to the strongest.
+    /// Creates the rules that apply everywhere. `lists` are ordered from weakest to strongest.
     pub(crate) fn base(lists: &[&[u8]], exclude: &[String], include: &[String]) -> Arc<Rules> {
         let mut search = Search::default();
         for list in lists {
@@ -65,7 +65,7 @@ impl Rules {
         })
     }
 
-    /// These rules plus the `.gitignore` of `directory`, a path without a trailing slash.
+    /// Returns these rules plus the `.gitignore` of `directory`, a path without a trailing slash.
     pub(crate) fn child(self: &Arc<Rules>, directory: &[u8], text: &[u8]) -> Arc<Rules> {
         let mut search = Search::default();
         add(&mut search, text);
@@ -82,7 +82,7 @@ impl Rules {
         self.fingerprint
     }
 
-    /// Judges `path`, whose parent directories are known not to be ignored.
+    /// Matches `path`. The caller must have checked that its parent directories are not ignored.
     pub(crate) fn verdict(&self, path: &[u8], is_dir: bool) -> Verdict {
         if matches(&self.overrides.include, path, is_dir) == Some(true) {
             return Verdict::Included;
@@ -103,7 +103,7 @@ impl Rules {
         Verdict::Plain
     }
 
-    /// Whether `path` or any directory above it is ignored.
+    /// Returns whether `path` or any directory above it is ignored.
     pub(crate) fn ignores_or_above(&self, path: &[u8], is_dir: bool) -> bool {
         let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
         let ends: Vec<usize> = ends.collect();
@@ -112,7 +112,7 @@ impl Rules {
         for end in ends.into_iter().chain([path.len()]) {
             let is_dir = is_dir || end < path.len();
             let mut link = self;
-            // A `.gitignore` says nothing about the directories above it.
+            // A `.gitignore` does not apply to the directories above it.
             while !reach(link, end) {
                 match link.parent.as_deref() {
                     Some(parent) => link = parent,
@@ -128,7 +128,7 @@ impl Rules {
         ignored
     }
 
-    /// Whether the configuration includes something inside the ignored directory `path`.
+    /// Returns whether `include_ignored` names a path inside the ignored directory `path`.
     pub(crate) fn includes_below(&self, path: &[u8]) -> bool {
         self.overrides.include_text.iter().any(|text| {
             let text = text.strip_prefix(b"/").unwrap_or(text);
@@ -143,7 +143,7 @@ fn add(search: &mut Search, text: &[u8]) {
         .expect("a buffer without a root cannot fail");
 }
 
-/// `Some(true)`: ignored; `Some(false)`: a negated pattern matched; `None`: nothing did.
+/// Returns `Some(true)` if a pattern matches, `Some(false)` if a negated one does, else `None`.
 fn matches(search: &Search, path: &[u8], is_dir: bool) -> Option<bool> {
     if search.patterns.is_empty() {
         return None;

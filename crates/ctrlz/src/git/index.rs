@@ -1,4 +1,4 @@
-//! The user's own index: which files their git tracks, and the blob ids it already knows.
+//! The user's own index: the tracked paths, and their blob ids.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use gix_index::entry::{Flags, Mode, Stage};
 
 use super::id::{Hasher, ObjectId};
 
-/// The part of a file's stat data that an index entry repeats.
+/// File metadata to compare with an index entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seed {
     pub(crate) is_symlink: bool,
@@ -24,10 +24,10 @@ pub(crate) struct IndexFile {
 }
 
 impl IndexFile {
-    /// Reads the index at `path`; `None` if it cannot be understood.
+    /// Reads the index at `path`. Returns `None` if it cannot be decoded.
     ///
-    /// `sha256` tells which hash the repository uses when that is known. Otherwise the checksum
-    /// decides, because a wrong guess would decode into nonsense.
+    /// `sha256` is whether the repository uses SHA-256, if that is known. Otherwise the checksum
+    /// decides, because the wrong hash function would decode into garbage.
     pub(crate) fn read(path: &Path, sha256: Option<bool>) -> Option<IndexFile> {
         let options = || gix_index::decode::Options {
             thread_limit: Some(1),
@@ -47,14 +47,14 @@ impl IndexFile {
         Some(IndexFile { state, written })
     }
 
-    /// What is tracked at or below `directory`, which is empty for the whole.
+    /// Returns the entries below `directory`. An empty path selects the whole index.
     pub(crate) fn below(&self, directory: &[u8]) -> TrackedBelow<'_> {
         let prefix = if directory.is_empty() { Vec::new() } else { [directory, b"/"].concat() };
         let entries = self.state.prefixed_entries(prefix.as_slice().into()).unwrap_or_default();
         TrackedBelow { index: self, entries, prefix: prefix.len() }
     }
 
-    /// The directories in which something is tracked.
+    /// Returns the directories that contain tracked files.
     pub(crate) fn dirs(&self) -> TrackedDirs {
         let mut dirs = TrackedDirs::default();
         for entry in self.state.entries() {
@@ -69,7 +69,7 @@ impl IndexFile {
         dirs
     }
 
-    /// A fingerprint of the paths that are tracked, whatever their content.
+    /// Returns a hash of the tracked paths, independent of their content.
     pub(crate) fn fingerprint(&self) -> u64 {
         let mut hasher = Hasher::raw();
         for entry in self.state.entries() {
@@ -81,12 +81,12 @@ impl IndexFile {
     }
 }
 
-/// A directory's part of the index. Looking a name up in it compares a few short names, where the
-/// whole index would compare many long paths.
+/// The entries of one directory. A lookup compares a few short names instead of the many long paths
+/// of the whole index.
 pub(crate) struct TrackedBelow<'a> {
     index: &'a IndexFile,
     entries: &'a [gix_index::Entry],
-    /// Bytes that all paths begin with.
+    /// Length of the prefix that all paths share.
     prefix: usize,
 }
 
@@ -95,26 +95,27 @@ impl<'a> TrackedBelow<'a> {
         &entry.path(&self.index.state)[self.prefix..]
     }
 
-    /// The first entry at or after `name`.
+    /// Returns the entries from the first one at or after `name`.
     fn at_or_after(&self, name: &[u8]) -> &'a [gix_index::Entry] {
         &self.entries[self.entries.partition_point(|entry| self.name(entry) < name)..]
     }
 
-    /// Whether the user's git tracks a file of exactly this name here, in whatever stage.
+    /// Returns whether the user's git tracks a file of exactly this name here, in any stage.
     pub(crate) fn tracks(&self, name: &[u8]) -> bool {
         self.at_or_after(name).first().is_some_and(|entry| self.name(entry) == name)
     }
 
-    /// Whether the user's git tracks anything inside the directory of this name.
+    /// Returns whether the user's git tracks any file inside the directory of this name.
     pub(crate) fn tracks_below(&self, name: &[u8]) -> bool {
         let inside = [name, b"/"].concat();
         self.at_or_after(&inside).first().is_some_and(|entry| self.name(entry).starts_with(&inside))
     }
 
-    /// The blob id of the file `name`, if the entry's stat data proves that the file still has it.
+    /// Returns the blob id of the file `name`, if the entry's stat data proves that the content is
+    /// unchanged.
     ///
-    /// Declined: anything but a plain stage-zero entry, flags that tell git not to look
-    /// (assume-unchanged, skip-worktree, intent-to-add), and entries as young as the index.
+    /// Only uses ordinary stage-zero entries. Skips those with flags that keep git from checking
+    /// the file (assume-unchanged, skip-worktree, intent-to-add), and entries as new as the index.
     pub(crate) fn blob(&self, name: &[u8], file: &Seed) -> Option<ObjectId> {
         if self.index.state.object_hash() != gix_hash::Kind::Sha1 {
             return None;
@@ -137,15 +138,16 @@ impl<'a> TrackedBelow<'a> {
             && same_time((stat.mtime.secs, stat.mtime.nsecs), file.mtime)
             && same_time((stat.ctime.secs, stat.ctime.nsecs), file.ctime)
             && stat.ino == file.inode as u32
-            // Git's own rule: an entry as young as the index may have changed after it was read.
+            // Git's "racily clean" rule: a file as new as the index may have changed after it was
+            // read.
             && file.mtime < self.index.written
             && file.ctime < self.index.written;
         agrees.then(|| ObjectId::from_slice(entry.id.as_slice())).flatten()
     }
 }
 
-/// The directories in which the user's git tracks something, small enough to keep: one that is
-/// none of them may be taken for one by a rare chance, never the reverse.
+/// Set of the directories with tracked files. It holds hashes to save memory: a collision can cause
+/// a false positive, never a false negative.
 #[derive(Debug, Default)]
 pub(crate) struct TrackedDirs(std::collections::HashSet<u64>);
 
@@ -162,7 +164,7 @@ impl TrackedDirs {
     }
 }
 
-/// The index keeps 32 bits of the seconds.
+/// Compares two times. The index stores only the low 32 bits of the seconds.
 fn same_time(index: (u32, u32), file: (i64, u32)) -> bool {
     index.0 == file.0 as u32 && index.1 == file.1
 }

@@ -1,4 +1,4 @@
-//! Line differences.
+//! Line diffs.
 
 use gix_imara_diff::{Algorithm, Diff, InternedInput, sources::byte_lines};
 
@@ -17,7 +17,7 @@ pub(crate) struct LineDiff {
     pub(crate) deletions: usize,
 }
 
-/// The lines of `text`, each with its line end.
+/// Returns the lines of `text`, each with its line ending.
 pub(crate) fn split_lines(text: &[u8]) -> Vec<&[u8]> {
     text.split_inclusive(|byte| *byte == b'\n').collect()
 }

@@ -1,20 +1,20 @@
-//! Which names no snapshot may hold and no restore may write.
+//! Names that must never occur in a snapshot or be written by a restore.
 
 use gix_validate::path::component::{self, Options};
 
-/// Directories in which other version control systems keep the user's history.
+/// Metadata directories of other version control systems.
 const OTHER_SYSTEMS: [&[u8]; 4] = [b".jj", b".hg", b".svn", b".sl"];
 
-/// Whether `name` is `.git`, anything that some file system would take for `.git`, or the
-/// metadata directory of another version control system.
+/// Returns whether `name` is `.git`, a name that some file system treats as `.git`, or the metadata
+/// directory of another version control system.
 ///
-/// The rules of HFS+ and NTFS apply on every platform: a snapshot made here may be restored
-/// there, and `git fsck` refuses such names as well.
+/// The rules of HFS+ and NTFS apply on every platform, because a snapshot may be restored on
+/// another one. `git fsck` rejects such names too.
 pub(crate) fn is_protected_name(name: &[u8]) -> bool {
     if OTHER_SYSTEMS.iter().any(|system| name.eq_ignore_ascii_case(system)) {
         return true;
     }
-    // Git for Windows reads a backslash as a separator, so every part of the name counts.
+    // Git for Windows treats a backslash as a separator, so every part of the name is checked.
     name.split(|byte| *byte == b'\\').any(is_dot_git)
 }
 

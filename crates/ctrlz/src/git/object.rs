@@ -1,4 +1,4 @@
-//! Trees and commits: decoding what the store holds, encoding what we add.
+//! Decoding and encoding of trees and commits.
 
 use super::id::{NotAHash, ObjectId};
 use super::name::is_protected_name;
@@ -32,7 +32,7 @@ impl Kind {
         }
     }
 
-    /// The number that a pack entry's header uses.
+    /// Returns the type number in a pack entry's header.
     pub(crate) fn pack_number(self) -> u8 {
         match self {
             Kind::Commit => 1,
@@ -43,7 +43,7 @@ impl Kind {
     }
 }
 
-/// What a tree entry is.
+/// Kind of a tree entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum EntryKind {
     File,
@@ -53,7 +53,7 @@ pub(crate) enum EntryKind {
 }
 
 impl EntryKind {
-    /// The octal mode git writes for this kind.
+    /// Returns the octal mode that git writes for this kind.
     pub(crate) fn mode(self) -> &'static str {
         match self {
             EntryKind::File => "100644",
@@ -80,21 +80,22 @@ pub(crate) struct TreeEntry<'a> {
     pub(crate) id: ObjectId,
 }
 
-/// A tree that was decoded and found harmless.
+/// A decoded and validated tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tree {
     bytes: Vec<u8>,
-    /// Start of the name, start of the id, and the kind of every entry.
+    /// For each entry: start of the name, start of the id, and kind.
     spans: Vec<(u32, u32, EntryKind)>,
 }
 
-/// Why a tree must not be used.
+/// Reason why a tree must not be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TreeProblem {
     /// The bytes do not form a tree.
     #[error("it is malformed")]
     Malformed,
-    /// An entry's name is empty, `.`, `..`, contains a slash, or stands for a repository's insides.
+    /// An entry's name is empty, `.`, `..`, contains a slash, or stands for a repository's metadata
+    /// directory.
     #[error("it has an entry named {name:?}")]
     UnsafeName {
         /// The name, lossily.
@@ -106,13 +107,13 @@ pub enum TreeProblem {
         /// The name, lossily.
         name: String,
     },
-    /// The entries are not in git's order, so a look-up could miss one.
+    /// The entries are not in git's order, so a lookup could miss one.
     #[error("its entries are out of order at {name:?}")]
     Unsorted {
         /// The name, lossily.
         name: String,
     },
-    /// The entry is a submodule link or has a mode that no file has.
+    /// The entry is a submodule link or has a mode that git does not use for files.
     #[error("the entry {name:?} has the mode {mode}")]
     UnknownMode {
         /// The name, lossily.
@@ -141,7 +142,7 @@ impl Tree {
     }
 
     pub(crate) fn find(&self, name: &[u8]) -> Option<TreeEntry<'_>> {
-        // Files and directories sort differently, so one binary search cannot serve both.
+        // Files and directories sort differently, so each needs a binary search of its own.
         [EntryKind::File, EntryKind::Tree].into_iter().find_map(|kind| {
             let found = self.spans.binary_search_by(|span| {
                 let entry = self.entry(span);
@@ -152,7 +153,7 @@ impl Tree {
     }
 }
 
-/// Git's order of tree entries: by name, a directory's name ending in a slash.
+/// Compares two tree entries in git's order: by name, with a slash appended to a directory's name.
 pub(crate) fn tree_order(
     left: &[u8],
     left_is_tree: bool,
@@ -170,7 +171,7 @@ pub(crate) fn tree_order(
         .then_with(|| end(left, left_is_tree, common).cmp(&end(right, right_is_tree, common)))
 }
 
-/// Decodes a tree and refuses every one that could lead a restore astray.
+/// Decodes and validates a tree. An invalid one could make a restore write to the wrong place.
 pub(crate) fn parse_tree(bytes: Vec<u8>) -> Result<Tree, TreeProblem> {
     let mut spans = Vec::with_capacity(bytes.len() / 40);
     let mut at = 0;
@@ -198,7 +199,7 @@ fn lossy(name: &[u8]) -> String {
 
 fn entry_kind(mode: &[u8], name: &[u8]) -> Result<EntryKind, TreeProblem> {
     match mode {
-        // 100664 is what very old gits wrote for a group-writable file.
+        // Very old versions of git wrote 100664 for group-writable files.
         b"100644" | b"100664" => Ok(EntryKind::File),
         b"100755" => Ok(EntryKind::Executable),
         b"120000" => Ok(EntryKind::Symlink),
@@ -233,7 +234,7 @@ fn check_order(tree: &Tree) -> Result<(), TreeProblem> {
         }
         previous = Some(entry);
     }
-    // A file and a directory of one name need not be neighbours.
+    // A file and a directory of the same name need not be adjacent.
     let is_file = |name: &[u8]| {
         let order = |span: &(u32, u32, EntryKind)| {
             let entry = tree.entry(span);
@@ -260,7 +261,7 @@ pub(crate) fn encode_tree<'a>(entries: impl Iterator<Item = TreeEntry<'a>>) -> V
     bytes
 }
 
-/// A commit of ours: the snapshot's tree, what came before, and what happened as data.
+/// A commit of the log: the snapshot's tree, the parents, and structured data of the operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Commit {
     pub(crate) tree: ObjectId,
@@ -269,7 +270,7 @@ pub(crate) struct Commit {
     pub(crate) author: String,
     /// Seconds since 1970.
     pub(crate) seconds: i64,
-    /// The value of our extra header, one line of JSON; empty if there is none.
+    /// Value of the `ctrlz` header, one line of JSON. Empty if there is no such header.
     pub(crate) data: String,
     pub(crate) message: String,
 }
@@ -277,7 +278,7 @@ pub(crate) struct Commit {
 const HEADER: &str = "ctrlz";
 const MAIL: &str = "ctrlz@localhost";
 
-/// Encodes a commit as git would, with our header after the committer.
+/// Encodes a commit in git's format, with the `ctrlz` header after the committer.
 pub(crate) fn encode_commit(commit: &Commit) -> Vec<u8> {
     let mut text = format!("tree {}\n", commit.tree);
     for parent in &commit.parents {
@@ -299,14 +300,14 @@ pub(crate) fn encode_commit(commit: &Commit) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// An author name that cannot break out of its header.
+/// Returns an author name without characters that could end its header line.
 fn plain_name(name: &str) -> String {
     let kept: String = name.chars().filter(|c| !c.is_control() && !"<>".contains(*c)).collect();
     let trimmed = kept.trim();
     if trimmed.is_empty() { "ctrlz".into() } else { trimmed.into() }
 }
 
-/// Decodes a commit; `None` if the bytes are not one.
+/// Decodes a commit. Returns `None` if the bytes are not a commit.
 pub(crate) fn parse_commit(bytes: &[u8]) -> Option<Commit> {
     let text = String::from_utf8_lossy(bytes);
     let (headers, message) = text.split_once("\n\n")?;

@@ -1,4 +1,4 @@
-//! Reading packs, one at a time, with every size checked before memory is reserved.
+//! Reading of single packs, with every size checked before memory is reserved.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -12,34 +12,34 @@ use gix_pack::data::decode::entry::ResolvedBase;
 use super::id::ObjectId;
 use super::object::Kind;
 
-/// A pack and its index, known to belong together and to be complete in length.
+/// A pack and its index, whose checksums and object counts agree.
 pub(crate) struct PackFile {
     path: PathBuf,
     index: gix_pack::index::File,
     data: gix_pack::data::File,
 }
 
-/// An entry as a pack stores it.
+/// An entry in its stored form.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RawEntry<'a> {
-    /// Header and compressed bytes, to be copied as they are.
+    /// Header and compressed bytes, to be copied verbatim.
     Whole { packed: &'a [u8] },
-    /// The compressed bytes of a delta, which has `size` bytes.
+    /// Compressed bytes of a delta, and its size when decompressed.
     Delta { base: ObjectId, size: u64, packed: &'a [u8] },
 }
 
-/// An object that was read.
+/// A decoded object.
 pub(crate) struct Packed {
     pub(crate) kind: Kind,
     pub(crate) bytes: Vec<u8>,
-    /// Header and compressed bytes, if it is stored whole in a pack.
+    /// Header and compressed bytes, unless the object is stored as a delta.
     pub(crate) packed: Option<Vec<u8>>,
 }
 
-/// Kind, content and, unless it is a delta, where it is stored.
+/// Kind, content and, unless it is a delta, the range of the entry in the pack.
 type Decoded = (Kind, Vec<u8>, Option<Range<u64>>);
 
-/// What is wrong with a pack.
+/// Description of a defect in a pack.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct PackProblem(pub(crate) String);
@@ -51,12 +51,12 @@ fn problem(error: impl std::fmt::Display) -> PackProblem {
 impl PackFile {
     /// Opens the pack that `index_path` (`….idx`) describes.
     ///
-    /// The two trailers must agree: that catches a truncated or replaced pack without reading it.
+    /// The two trailers must agree, which detects a truncated or replaced pack without reading it.
     /// No allocation for a single object exceeds `max_object_bytes`.
     pub(crate) fn open(index_path: &Path, max_object_bytes: u64) -> Result<PackFile, PackProblem> {
         let data_path = index_path.with_extension("pack");
         for path in [index_path, &data_path] {
-            // Opening a fifo would wait for ever.
+            // Opening a fifo would block forever.
             let meta = path.symlink_metadata().map_err(problem)?;
             if !meta.is_file() {
                 return Err(PackProblem("not a regular file".into()));
@@ -68,7 +68,8 @@ impl PackFile {
         let mut data = gix_pack::data::File::at(&data_path, sha1)
             .map_err(problem)?
             .with_alloc_limit_bytes(Some(limit));
-        // Of its own, so that nothing of another pack, or of this one before, is taken for its base.
+        // A unique id, so that the base cache does not mistake another pack, or an earlier file of
+        // the same name, for this one.
         data.id = OPENED.fetch_add(1, Ordering::Relaxed);
         if index.pack_checksum() != data.checksum() || index.num_objects() != data.num_objects() {
             return Err(PackProblem("pack and index do not belong together".into()));
@@ -80,7 +81,7 @@ impl PackFile {
         &self.path
     }
 
-    /// Its name without an extension.
+    /// Returns the file name without its extension.
     pub(crate) fn name(&self) -> Option<String> {
         self.path.file_stem().map(|stem| stem.to_string_lossy().into_owned())
     }
@@ -94,8 +95,8 @@ impl PackFile {
             .filter_map(|at| ObjectId::from_slice(self.index.oid_at_index(at).as_bytes()))
     }
 
-    /// Every intact entry as it is stored. One whose bytes do not fit their checksum, or whose
-    /// base is not in this pack, is left out.
+    /// Returns the stored form of every intact entry. Omits entries that do not match their CRC-32,
+    /// and offset deltas whose base is not in the index.
     pub(crate) fn raw_entries(&self) -> Vec<(ObjectId, RawEntry<'_>)> {
         let mut ends = self.index.sorted_offsets();
         ends.push(self.data.pack_end() as u64);
@@ -134,14 +135,14 @@ impl PackFile {
         (0..self.index.num_objects()).filter_map(one).collect()
     }
 
-    /// The bytes of the entry at the end, if it is stored whole.
+    /// Returns the bytes of the last entry, unless it is a delta.
     pub(crate) fn last_entry(&self) -> Option<&[u8]> {
         let start = *self.index.sorted_offsets().last()?;
         let whole = self.data.entry(start).ok().filter(|entry| !entry.header.is_delta());
         whole.and_then(|_| self.data.entry_slice(start..self.data.pack_end() as u64))
     }
 
-    /// The commits that are stored whole.
+    /// Returns the commits that are not stored as deltas.
     pub(crate) fn whole_commits(&self) -> impl Iterator<Item = ObjectId> + '_ {
         let is_whole = |at: &u32| {
             let entry = self.data.entry(self.index.pack_offset_at_index(*at));
@@ -151,7 +152,7 @@ impl PackFile {
         (0..self.index.num_objects()).filter(is_whole).filter_map(id)
     }
 
-    /// What each entry takes in the pack.
+    /// Returns the size of each entry in the pack, in bytes.
     pub(crate) fn entry_sizes(&self) -> Vec<(ObjectId, u64)> {
         let mut ends = self.index.sorted_offsets();
         ends.push(self.data.pack_end() as u64);
@@ -176,10 +177,10 @@ impl PackFile {
         self.data.entry(offset).map(Some).map_err(problem)
     }
 
-    /// The kind and size of an object, without reading all of it.
+    /// Returns the kind and size of an object without decoding all of it.
     pub(crate) fn header(&self, id: &ObjectId) -> Result<Option<(Kind, u64)>, PackProblem> {
         let Some(entry) = self.entry(id)? else { return Ok(None) };
-        // An object that is stored whole says it in its first bytes.
+        // The header of an entry that is not a delta holds both.
         if let Some(kind) = entry.header.as_kind() {
             return Ok(Some((kind_of(kind), entry.decompressed_size)));
         }
@@ -193,19 +194,19 @@ impl PackFile {
         Ok(Some((kind_of(header.kind), header.object_size)))
     }
 
-    /// The whole object. The caller checks the hash.
+    /// Returns the whole object. The caller has to verify the hash.
     pub(crate) fn read(&self, id: &ObjectId) -> Result<Option<(Kind, Vec<u8>)>, PackProblem> {
         Ok(self.decode(id)?.map(|(kind, bytes, _)| (kind, bytes)))
     }
 
-    /// The whole object, and how it is stored unless that is a delta.
+    /// Returns the whole object with its stored form, unless that is a delta.
     pub(crate) fn read_packed(&self, id: &ObjectId) -> Result<Option<Packed>, PackProblem> {
         let Some((kind, bytes, stored)) = self.decode(id)? else { return Ok(None) };
         let packed = stored.and_then(|range| self.data.entry_slice(range)).map(<[u8]>::to_vec);
         Ok(Some(Packed { kind, bytes, packed }))
     }
 
-    /// An object, and the bytes of the pack that it alone takes.
+    /// Decodes an object. Returns the range of its entry too, unless it is a delta.
     fn decode(&self, id: &ObjectId) -> Result<Option<Decoded>, PackProblem> {
         let Some(entry) = self.entry(id)? else { return Ok(None) };
         let (start, data_start) = (entry.pack_offset(), entry.data_offset);
@@ -226,7 +227,7 @@ impl PackFile {
         Ok(Some((kind_of(outcome.kind), bytes, stored)))
     }
 
-    /// A reader over an object's bytes if it is stored whole; `None` if it is absent or a delta.
+    /// Returns a reader over an object's content, or `None` if the object is absent or a delta.
     pub(crate) fn stream(&self, id: &ObjectId) -> Result<Option<impl Read + '_>, PackProblem> {
         let Some(entry) = self.entry(id)? else { return Ok(None) };
         if entry.header.is_delta() {
@@ -241,11 +242,12 @@ impl PackFile {
     }
 }
 
-/// Packs opened by this process.
+/// Number of packs opened by this process, used as their ids.
 static OPENED: AtomicU32 = AtomicU32::new(0);
 
-/// Calls `work` with what each thread keeps. Setting up the state for inflating clears tens of
-/// kilobytes, which is more work than most small objects are; it is reset before every use.
+/// Calls `work` with the thread's inflate state and base cache. Initialising the inflate state
+/// clears tens of kilobytes, which costs more than decoding most small objects. It is reset before
+/// each use.
 fn with_state<R>(work: impl FnOnce(&mut gix_zlib::Inflate, &mut Bases) -> R) -> R {
     thread_local! {
         static STATE: RefCell<(gix_zlib::Inflate, Bases)> = RefCell::default();
@@ -255,12 +257,13 @@ fn with_state<R>(work: impl FnOnce(&mut gix_zlib::Inflate, &mut Bases) -> R) -> 
             let (inflate, bases) = &mut *kept;
             work(inflate, bases)
         }
+        // A nested call gets a state of its own.
         Err(_) => work(&mut gix_zlib::Inflate::default(), &mut Bases::default()),
     })
 }
 
-/// Deltas read a moment ago. Versions of a file or a directory are deltas of each other and read one
-/// after the other; without this each of them is made from the whole chain below it.
+/// Cache of recently resolved deltas. Versions of a file or directory are deltas of each other and
+/// are read in sequence; without the cache, each would be resolved from the start of its chain.
 #[derive(Default)]
 struct Bases {
     kept: VecDeque<Base>,
@@ -292,8 +295,8 @@ impl Bases {
     }
 }
 
-/// What may be the base of an entry. The entry itself is always read from the pack: whoever verifies
-/// wants to know what is there.
+/// The base cache while one entry is decoded. The entry itself is never taken from the cache, so
+/// that verification reads the bytes in the pack.
 struct BasesOf<'a> {
     entry: u64,
     bases: &'a mut Bases,
@@ -335,7 +338,7 @@ fn kind_of(kind: gix_object::Kind) -> Kind {
     }
 }
 
-/// Decodes a loose object's file, refusing one that would need more than `max_bytes`.
+/// Decodes a loose object's file. Fails if the content is larger than `max_bytes`.
 pub(crate) fn inflate_loose(file: &[u8], max_bytes: u64) -> Result<(Kind, Vec<u8>), PackProblem> {
     let mut inflated = flate2::bufread::ZlibDecoder::new(file);
     let mut header = Vec::with_capacity(32);

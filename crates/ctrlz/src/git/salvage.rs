@@ -1,4 +1,4 @@
-//! Reading a pack without its index: object by object from the front, until one is damaged.
+//! Reading of a pack without its index: entry by entry from the front, up to the first damaged one.
 
 use std::collections::HashMap;
 
@@ -7,14 +7,14 @@ use flate2::{Decompress, FlushDecompress, Status};
 use super::object::Kind;
 
 const HEADER_BYTES: usize = 12;
-/// As deep as git itself goes.
+/// Maximum length of a delta chain, like git's own limit.
 const MAX_DEPTH: usize = 4096;
 
-/// What an entry is made of.
+/// Stored form of an entry.
 #[derive(Clone, Copy)]
 enum Body {
     Whole(Kind),
-    /// A delta against the entry that begins at this offset.
+    /// A delta against the entry that starts at this offset.
     Delta {
         base: usize,
     },
@@ -27,11 +27,11 @@ struct Found {
     size: usize,
 }
 
-/// Visits every object of the pack `bytes` that can be read, up to the first that cannot; none
-/// above `max_bytes`. Gives the number of objects.
+/// Visits the objects of the pack `bytes` and returns their number. Stops at the first entry that
+/// is damaged or larger than `max_bytes`.
 ///
-/// A delta against an object of another pack is left out. The header says nothing that is needed,
-/// so it may be damaged too.
+/// Skips deltas whose base cannot be read, for example because it is in another pack. The pack
+/// header is not needed and may be damaged.
 pub(crate) fn salvage_pack(
     bytes: &[u8],
     max_bytes: usize,
@@ -52,7 +52,8 @@ pub(crate) fn salvage_pack(
     count
 }
 
-/// The entry at an offset and where it ends; without the entry if it is of no use.
+/// Returns the entry at an offset, and the offset of its end. The entry is `None` for a delta that
+/// names its base by id, which is not supported. Returns `None` if the entry cannot be decoded.
 fn entry_at(bytes: &[u8], at: usize, max_bytes: usize) -> Option<(Option<Found>, usize)> {
     let mut next = at;
     let mut byte = *bytes.get(next)?;
@@ -97,7 +98,7 @@ fn entry_at(bytes: &[u8], at: usize, max_bytes: usize) -> Option<(Option<Found>,
     Some((body.map(|body| Found { body, data: next, size }), next + packed))
 }
 
-/// Exactly `size` bytes out of a compressed stream, and how long that is.
+/// Decompresses exactly `size` bytes. Returns them with the length of the compressed stream.
 fn inflate(packed: &[u8], size: usize) -> Option<(Vec<u8>, usize)> {
     let mut out = Vec::with_capacity(size + 1);
     let mut stream = Decompress::new(true);
@@ -142,7 +143,7 @@ fn resolve(
     Some((kind, object))
 }
 
-/// The object that `delta` makes of `base`.
+/// Applies `delta` to `base`. Returns `None` if the delta is invalid.
 fn apply(base: &[u8], delta: &[u8], max_bytes: usize) -> Option<Vec<u8>> {
     let mut rest = delta;
     let mut number = || {

@@ -1,7 +1,7 @@
-//! The stat cache: what the last scan saw, so that unchanged files need only a stat.
+//! The stat cache: results of the last scan, so that unchanged files need only a stat.
 //!
-//! Disposable: it is checked as a whole when it is loaded, and losing it costs a slower scan. The
-//! entries are decoded where they are needed, straight from the file's bytes.
+//! It is disposable: its checksum is verified on loading, and losing it only slows the next scan
+//! down. Entries are decoded on demand, directly from the file's bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -31,10 +31,10 @@ pub(crate) struct StatCache {
     basis: Basis,
 }
 
-/// What a cache was made for. Where it differs, remembered decisions have to be made again.
+/// Conditions under which a cache was written. If they differ, cached decisions are invalid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Basis {
-    /// Fingerprint of what decides which paths count and is no file of the work tree.
+    /// Fingerprint of everything outside the work tree that decides which paths are captured.
     pub(crate) policy: u64,
     /// The user's index, which decides about ignored paths.
     pub(crate) index: IndexStamp,
@@ -45,14 +45,15 @@ pub(crate) struct Basis {
 /// The metadata of the user's index when it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IndexStamp {
-    /// Missing if there was no index.
+    /// `None` if there was no index.
     pub(crate) stat: Option<EntryStat>,
-    /// Old enough, and on a file system honest enough, that the same metadata means the same bytes.
+    /// Whether equal metadata proves equal content: it was old enough, and the file system is
+    /// trusted.
     pub(crate) settled: bool,
 }
 
 impl IndexStamp {
-    /// Whether the index that `now` describes has the same bytes.
+    /// Returns whether the index described by `now` has the same content.
     pub(crate) fn proves(&self, now: &IndexStamp) -> bool {
         self.settled && self.stat == now.stat
     }
@@ -64,9 +65,9 @@ pub(crate) struct CachedDir<'a> {
     pub(crate) stat: EntryStat,
     pub(crate) settled: bool,
     pub(crate) rules: u64,
-    /// It lies inside an ignored directory.
+    /// Whether it lies inside an ignored directory.
     pub(crate) in_ignored: bool,
-    /// Its tree, unless it holds nothing that a tree would show; unknown if it was never built.
+    /// Its tree. [`TreeState::Unknown`] if it was never built.
     pub(crate) tree: TreeState,
     count: usize,
     rest: Reader<'a>,
@@ -82,24 +83,25 @@ pub(crate) struct CachedEntry<'a> {
     pub(crate) racy: bool,
 }
 
-/// What became of an entry when it was last looked at.
+/// Result of the last scan for an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Known(ObjectId),
     /// A directory that was entered.
     Entered,
-    /// Ignored.
+    /// An ignored path.
     LeftOut,
-    /// Left alone because of its name.
+    /// Skipped because of its name.
     Protected,
-    /// Left alone because it is a store of ctrlz.
+    /// Skipped because it is a store of ctrlz.
     Store,
-    /// Skipped for a reason that has to be looked at every time.
+    /// Skipped for a reason that has to be checked by every scan.
     Doubtful,
 }
 
 impl CachedEntry<'_> {
-    /// As a listing has it. What was doubtful is no longer known, and counts as left alone.
+    /// Converts the entry to its form in a listing. The reason for skipping a doubtful entry is not
+    /// cached; it becomes [`SkipReason::ProtectedName`].
     pub(crate) fn listed(&self) -> ListedEntry {
         let content = match self.fate {
             Fate::Known(id) => Content::Known(id),
@@ -112,7 +114,7 @@ impl CachedEntry<'_> {
         ListedEntry { name: self.name.into(), stat, content, verdict, racy }
     }
 
-    /// Whether no tree holds it: ignored, or a repository's own directory.
+    /// Returns whether no tree contains it: it is ignored, or a repository's own directory.
     pub(super) fn is_unrecorded(&self) -> bool {
         matches!(self.fate, Fate::LeftOut | Fate::Protected)
     }
@@ -125,32 +127,32 @@ impl CachedEntry<'_> {
     }
 }
 
-/// What a part of the work tree is like by now.
+/// Update of a part of the cache.
 #[derive(Debug, Default)]
 pub(crate) struct Fresh {
     pub(super) dirs: BTreeMap<Vec<u8>, ListedDir>,
-    /// Of what lies here, only the above is left.
+    /// Paths at and below which cached directories are dropped, unless they are in `dirs`.
     pub(super) gone: Dirty,
 }
 
 impl Fresh {
-    /// The directories, whole.
+    /// Returns the updated directories, each complete.
     pub(crate) fn dirs(&self) -> impl Iterator<Item = &ListedDir> {
         self.dirs.values()
     }
 
-    /// Whether what was remembered of a directory still holds.
+    /// Returns whether the cached state of a directory is still valid.
     pub(crate) fn leaves(&self, path: &[u8]) -> bool {
         !self.dirs.contains_key(path) && !self.gone.covers(path)
     }
 }
 
-// Of a directory.
+// Flags of a directory.
 const SETTLED: u8 = 1;
 const IN_IGNORED: u8 = 2;
 const TREE_KNOWN: u8 = 4;
 const TREE_EMPTY: u8 = 8;
-// Of an entry.
+// Flags of an entry.
 const IGNORED: u8 = 1;
 const RACY: u8 = 2;
 const KNOWN: u8 = 4;
@@ -161,19 +163,19 @@ const PROTECTED: u8 = 64;
 const STORE: u8 = 128;
 
 impl StatCache {
-    /// Loads the cache at `path`. Anything that is not exactly what was written is an empty cache.
+    /// Loads the cache at `path`. Returns an empty one if it is missing or damaged.
     pub(crate) fn load(path: &Path) -> StatCache {
         let bytes = Held::open(path, MAX_CACHE_BYTES).ok().flatten().unwrap_or_default();
         StatCache::decode(bytes).unwrap_or_default()
     }
 
-    /// Whether the file at `path` is a whole cache.
+    /// Returns whether the file at `path` is an intact cache.
     pub(crate) fn is_readable(path: &Path) -> bool {
         let bytes = Held::open(path, MAX_CACHE_BYTES).ok().flatten();
         bytes.is_some_and(|bytes| StatCache::decode(bytes).is_some())
     }
 
-    /// A cache with this between its name and its checksum, which are right.
+    /// Decodes a cache with this body, adding the magic number and the checksum.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn from_body(body: &[u8]) -> Option<StatCache> {
         let mut bytes = [MAGIC, body].concat();
@@ -204,7 +206,7 @@ impl StatCache {
         Some(StatCache { dirs, packs, basis, bytes })
     }
 
-    /// Writes what `listing` knows.
+    /// Writes the cache of `listing`.
     pub(crate) fn save(
         path: &Path,
         listing: &Listing,
@@ -215,7 +217,7 @@ impl StatCache {
         Ok(private::replace_with(path, write, Durable::No)?)
     }
 
-    /// Writes this cache again, with what `fresh` says instead of what it says itself.
+    /// Writes this cache with the directories of `fresh` in place of its own.
     pub(crate) fn save_with(
         &self,
         path: &Path,
@@ -227,24 +229,24 @@ impl StatCache {
         Ok(private::replace_with(path, write, Durable::No)?)
     }
 
-    /// The bytes of the directory with this number.
+    /// Returns the byte range of the directory at this position.
     fn span(&self, at: usize) -> Option<Range<usize>> {
         let table_at = self.bytes.len().checked_sub(8 + 8 * self.dirs.len())?;
         Some(*self.dirs.get(at)?..self.dirs.get(at + 1).copied().unwrap_or(table_at))
     }
 
-    /// Lets the cache at `path` rely on the packs `now`, which hold everything that the `merged`
-    /// ones held. One that relies on others as well is left alone.
+    /// Makes the cache at `path` refer to the packs `now`, which hold all objects of the `merged`
+    /// ones. Leaves the cache alone if it refers to any other pack.
     pub(crate) fn follow_merge(path: &Path, merged: &[String], now: &[String]) {
         let cache = StatCache::load(path);
         let is_there = |pack: &String| merged.contains(pack) || now.contains(pack);
         if !cache.is_empty() && cache.packs.iter().all(is_there) {
-            // Losing the cache costs a slower scan, so failing to write it fails nothing.
+            // Best effort: losing the cache only slows the next scan down.
             drop(private::replace(path, &cache.relying_on(now), Durable::No));
         }
     }
 
-    /// The same cache for other packs.
+    /// Returns the encoded cache with other packs.
     fn relying_on(&self, packs: &[String]) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.bytes.len());
         put_head(&mut bytes, &self.packs, &self.basis);
@@ -264,7 +266,7 @@ impl StatCache {
         bytes
     }
 
-    /// What a cache of `listing` would say, without a file.
+    /// Returns the cache of `listing`, in memory only.
     pub(crate) fn of(listing: &Listing) -> StatCache {
         StatCache::decode(encode(listing, &[], &Basis::default()).into()).unwrap_or_default()
     }
@@ -281,12 +283,12 @@ impl StatCache {
         self.dirs.is_empty()
     }
 
-    /// How many directories it holds.
+    /// Returns the number of directories.
     pub(crate) fn len(&self) -> usize {
         self.dirs.len()
     }
 
-    /// The number of the directory `path`, if it is here.
+    /// Returns the position of the directory `path`.
     pub(crate) fn position(&self, path: &[u8]) -> Option<usize> {
         let found = self.dirs.binary_search_by(|offset| {
             let mut reader = Reader { bytes: self.bytes.get(*offset..).unwrap_or_default() };
@@ -299,7 +301,7 @@ impl StatCache {
         Some(self.nth(self.position(path)?)?.1)
     }
 
-    /// The directories with these numbers, as they are remembered.
+    /// Returns the directories at these positions, in their form in a listing.
     pub(crate) fn part(&self, numbers: &BTreeSet<usize>) -> Vec<ListedDir> {
         let listed = |(path, dir): (&[u8], CachedDir<'_>)| {
             dir.listed(path, dir.entries().map(|entry| entry.listed()).collect())
@@ -307,7 +309,7 @@ impl StatCache {
         numbers.iter().filter_map(|at| self.nth(*at)).map(listed).collect()
     }
 
-    /// A directory by its number, and its path.
+    /// Returns the path and content of the directory at this position.
     pub(crate) fn nth(&self, at: usize) -> Option<(&[u8], CachedDir<'_>)> {
         let mut rest = Reader { bytes: self.bytes.get(*self.dirs.get(at)?..)? };
         let path = rest.blob()?;
@@ -326,7 +328,7 @@ impl StatCache {
 }
 
 impl<'a> CachedDir<'a> {
-    /// The entries, sorted by name.
+    /// Returns the entries, sorted by name.
     pub(crate) fn entries(&self) -> impl Iterator<Item = CachedEntry<'a>> + use<'a> {
         let mut rest = self.rest;
         (0..self.count).map_while(move |_| rest.entry())
@@ -336,14 +338,14 @@ impl<'a> CachedDir<'a> {
         self.count
     }
 
-    /// As a listing has it.
+    /// Converts the directory to its form in a listing.
     pub(crate) fn listed(&self, path: &[u8], entries: Vec<ListedEntry>) -> ListedDir {
         let &CachedDir { stat, settled, rules, in_ignored, tree, .. } = self;
         ListedDir { path: path.to_vec(), stat, settled, rules, in_ignored, tree, entries }
     }
 }
 
-/// Reads fixed-width little-endian fields.
+/// A reader of fixed-width little-endian fields.
 #[derive(Clone, Copy, Debug)]
 struct Reader<'a> {
     bytes: &'a [u8],
@@ -435,14 +437,14 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A cache in memory.
+/// Encodes a cache in memory.
 fn encode(listing: &Listing, packs: &[String], basis: &Basis) -> Vec<u8> {
     let mut bytes = Vec::new();
     write(&mut bytes, listing, packs, basis).expect("memory can be written");
     bytes
 }
 
-/// Writes a cache in pieces: memory for all of it at once costs more than what is done with it.
+/// Writes a cache in pieces, because allocating all of it at once costs more than encoding it.
 fn write(
     out: &mut impl Write,
     listing: &Listing,
@@ -465,7 +467,7 @@ fn write(
     out.finish()
 }
 
-/// Writes what is as it was as it lies there, and the rest between.
+/// Copies unchanged directories verbatim and writes the changed ones in between.
 fn write_with(
     out: &mut impl Write,
     cache: &StatCache,
@@ -497,12 +499,12 @@ fn write_with(
     out.finish()
 }
 
-/// Copies directories that lie beside each other in one go.
+/// Copies adjacent directories as one range.
 struct Copying<'a> {
     cache: &'a StatCache,
-    /// Taken, and neither written nor in the piece yet, behind which it comes.
+    /// Range of the old cache to write after `piece`.
     run: Range<usize>,
-    /// Not written yet.
+    /// Bytes not written yet.
     piece: Vec<u8>,
     table: Vec<u8>,
 }
@@ -518,7 +520,7 @@ impl Copying<'_> {
         Ok(())
     }
 
-    /// Says in the table that the next directory begins here.
+    /// Adds the offset of the next directory to the table.
     fn note_place<W: Write>(&mut self, out: &Summed<'_, W>) {
         let place = out.bytes + (self.piece.len() + self.run.len()) as u64;
         self.table.extend(place.to_le_bytes());
@@ -534,7 +536,7 @@ impl Copying<'_> {
         }
     }
 
-    /// A long run is written from where it lies; a short one becomes part of a piece.
+    /// Writes a long run directly from the old cache, and adds a short one to the piece.
     fn end_run<W: Write>(&mut self, out: &mut Summed<'_, W>) -> io::Result<()> {
         let run = std::mem::take(&mut self.run);
         let bytes = self.cache.bytes.get(run).ok_or_else(|| io::Error::other("cut off"))?;
@@ -547,7 +549,7 @@ impl Copying<'_> {
     }
 }
 
-/// Passes pieces on and sums them up.
+/// A writer that computes the checksum and counts the bytes.
 struct Summed<'a, W> {
     out: &'a mut W,
     sum: crc32fast::Hasher,
@@ -581,7 +583,7 @@ fn put_head(bytes: &mut Vec<u8>, packs: &[String], basis: &Basis) {
     put_basis(bytes, basis);
 }
 
-/// Puts the offsets of all directories, and their number, which is found from the end.
+/// Appends the offsets of all directories and their number, which is located from the end.
 fn put_table(bytes: &mut Vec<u8>, table: &[u8]) {
     bytes.extend(table);
     bytes.extend((table.len() as u32 / 8).to_le_bytes());
@@ -726,7 +728,7 @@ mod tests {
         assert_eq!(back.relying_on(&[]), encode(&sample(), &[], &basis()));
     }
 
-    /// Directories come, change and go, before, between and behind those that stay.
+    /// Directories are added, changed and removed before, between and after those that stay.
     #[test]
     fn a_cache_with_something_fresh_is_the_cache_of_the_whole() {
         let paths = |names: &[&str]| -> Listing {

@@ -1,8 +1,9 @@
-//! Telling apart what changed: which paths are not as they are remembered.
+//! Finds the paths that differ from the stat cache.
 //!
-//! [`verify`](super::verify::verify) has looked at everything once. Where no name came or went it
-//! knows what differs; here the other directories are listed and compared with what is remembered
-//! of them. What comes out is what a watcher would have told, and a snapshot costs what changed.
+//! [`verify`](super::verify::verify) has examined everything once. Where no name was created or
+//! removed, it knows the differences. This module lists the other directories and compares them
+//! with the cache. The result is the same as a watcher's, so the cost of a snapshot depends on the
+//! size of the change.
 
 use std::collections::BTreeMap;
 
@@ -15,41 +16,43 @@ use super::cache::{CachedDir, CachedEntry, Fate, Fresh};
 use super::foreign::is_store_at;
 use super::{Dirty, EntryStat, ListInput, ListedDir, Listing, Progress, Proof, StatCache, is_racy};
 
-/// If more than one of so many files differs, a listing of everything costs no more.
+/// If more than one in this many files differs, a full listing is as fast.
 const FEW: u64 = 100;
-/// Fewer directories are compared before a second thread has started.
+/// Fewer directories than this are compared on one thread: they are done before a second one
+/// starts.
 const MANY_DIRS: usize = 32;
-/// Directories are handed out in runs of this many.
+/// Number of directories that a thread takes at a time.
 const RUN: usize = 64;
 
-/// What is not as it is remembered.
+/// Differences from the cache.
 #[derive(Debug, Default)]
 pub(crate) struct Differences {
-    /// What has to be looked at again.
+    /// Paths to rescan.
     pub(crate) paths: Vec<Vec<u8>>,
-    /// Directories whose names were compared. All that changes from here on changes their stamp.
+    /// Directories whose names were compared, and their stamps. Any later change of names changes
+    /// the stamp.
     pub(crate) compared: BTreeMap<Vec<u8>, Stamp>,
 }
 
-/// A directory's metadata before its names were read.
+/// Metadata of a directory before its names were read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stamp {
     stat: EntryStat,
     settled: bool,
 }
 
-/// What one directory came to.
+/// Result of comparing one directory.
 enum Compared {
     Names {
         path: Vec<u8>,
         stamp: Stamp,
         differing: Vec<Vec<u8>>,
     },
-    /// It cannot be entered; whether it is gone, its parent says.
+    /// It cannot be opened. If it was removed, the comparison of its parent shows it.
     Closed(Vec<u8>),
 }
 
-/// Finds out what differs; `None` where that does not decide what a scan would find.
+/// Finds the differences. Returns `None` if a full scan is required.
 pub(crate) fn differences(
     root: &Dir,
     input: &ListInput<'_>,
@@ -82,10 +85,10 @@ pub(crate) fn differences(
     Ok((told && !dirty.covers(b"") && !is_much(found.paths.len())).then_some(found))
 }
 
-/// Compares the names in a directory with those that are remembered.
+/// Compares the names in a directory with the cached ones.
 fn compare(root: &Dir, cache: &StatCache, trust: FsTrust, at: usize) -> Option<Compared> {
     let (path, cached) = cache.nth(at)?;
-    // Before any look: whatever happens after this instant is not covered by what we see.
+    // Read before any stat: changes from now on are not covered by the result.
     let before = Time::now();
     let Ok(dir) = root.open_below(path) else { return Some(Compared::Closed(path.to_vec())) };
     let stat = dir.stat_self().ok()?;
@@ -103,7 +106,8 @@ fn compare(root: &Dir, cache: &StatCache, trust: FsTrust, at: usize) -> Option<C
         }
     }
     differing.extend(names.map(|(new, _)| join(path, &new)));
-    // Looking at its parent for its permissions would mean to read everything in it.
+    // The permissions belong to the parent's entry, and rescanning that entry would read everything
+    // below it. A full scan is required instead.
     if stat.mode != cached.stat.mode && !path.is_empty() {
         return None;
     }
@@ -111,7 +115,7 @@ fn compare(root: &Dir, cache: &StatCache, trust: FsTrust, at: usize) -> Option<C
     Some(Compared::Names { path: path.to_vec(), stamp, differing })
 }
 
-/// Whether what a name stands for is what is remembered of it.
+/// Returns whether an entry is the same as the cached one.
 fn is_same(dir: &Dir, entry: &CachedEntry<'_>, kind: Option<FileKind>, trust: FsTrust) -> bool {
     let look = || dir.stat(entry.name).ok().flatten();
     match entry.fate {
@@ -119,14 +123,14 @@ fn is_same(dir: &Dir, entry: &CachedEntry<'_>, kind: Option<FileKind>, trust: Fs
             let holds = |now: Stat| !now.mount_root && entry.holds(trust, &now);
             !entry.racy && look().is_some_and(holds)
         }
-        // What is in it is compared in its own turn, if it is the one that is remembered.
+        // Its contents are compared separately, provided that it is the same directory.
         Fate::Entered => look().is_some_and(|now| {
             now.kind == FileKind::Dir && !now.mount_root && now.inode == entry.stat.inode
         }),
         Fate::LeftOut if entry.stat.kind == FileKind::Dir => {
             kind.or_else(|| look().map(|now| now.kind)) == Some(FileKind::Dir)
         }
-        // How large an ignored file is decides whether it is kept apart.
+        // The size of an ignored file decides whether it is kept beside the snapshot.
         Fate::LeftOut => {
             let same = look().is_some_and(|now| EntryStat::from(&now) == entry.stat);
             same && entry.name != b".gitignore"
@@ -141,8 +145,8 @@ fn is_same(dir: &Dir, entry: &CachedEntry<'_>, kind: Option<FileKind>, trust: Fs
 }
 
 impl Differences {
-    /// Whether a name came or went in a directory that was looked at before: it may have been moved
-    /// there from one that was looked at later, and is then in neither.
+    /// Returns whether a name was created or removed in a directory after it was examined. A file
+    /// may have been moved there from a directory that was examined later, and is then in neither.
     pub(crate) fn are_overtaken(
         &self,
         root: &Dir,
@@ -179,8 +183,8 @@ impl Differences {
         on_threads(threads, work).into_iter().any(|moved| moved)
     }
 
-    /// What is remembered from now on, where it is not what was: the directories on the way to
-    /// what is dirty and the new ones, whole. `None` if the listing does not tell.
+    /// Returns the cache update: the compared directories, the ancestors of the dirty paths and the
+    /// new directories, each complete. Returns `None` if the listing is not sufficient.
     pub(crate) fn fresh(
         &self,
         cache: &StatCache,
@@ -192,7 +196,7 @@ impl Differences {
             match dirty.names_in(&dir.path) {
                 Some(names) => {
                     let cached = cache.dir(&dir.path)?;
-                    // A name that came or went since the comparison was not looked for.
+                    // A name created or removed since the comparison was not examined.
                     let then = self.compared.get(&dir.path).map_or(cached.stat, |known| known.stat);
                     if (dir.stat.mtime, dir.stat.ctime) != (then.mtime, then.ctime) {
                         return None;
@@ -209,12 +213,12 @@ impl Differences {
                 fresh.dirs.insert(path.clone(), dir);
             }
         }
-        // A way that was not entered would leave what is remembered of it as it was.
+        // An ancestor that was not entered would keep its outdated cache entry.
         let is_entered = |way: &[u8]| fresh.dirs.contains_key(way) || cache.position(way).is_none();
         dirty.ways().all(is_entered).then_some(fresh)
     }
 
-    /// A remembered directory with some of its names looked at again.
+    /// Returns a cached directory with some of its entries replaced by rescanned ones.
     fn overlaid(
         &self,
         path: &[u8],
@@ -228,7 +232,7 @@ impl Differences {
         };
         let mut entries = Vec::with_capacity(cached.len());
         for entry in cached.entries().filter(is_old) {
-            // What became of it is not remembered, so it would have had to be looked at.
+            // The cache does not hold the reason for skipping it, so it needs a rescan.
             if entry.fate == Fate::Doubtful {
                 return None;
             }

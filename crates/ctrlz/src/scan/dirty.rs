@@ -1,13 +1,13 @@
-//! Which part of a work tree has to be looked at again.
+//! The part of a work tree that has to be rescanned.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::path::split;
 
-/// Paths that may have changed, and the directories on the way to them.
+/// Paths that may have changed, and their ancestor directories.
 ///
-/// A walk that is limited to it enters the directories on the way, looks at no other name there,
-/// and at everything from the dirty paths on.
+/// A limited walk enters the ancestors but examines no other name there. It examines everything at
+/// and below the dirty paths.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Dirty {
     paths: BTreeSet<Vec<u8>>,
@@ -17,7 +17,7 @@ pub(crate) struct Dirty {
 impl Dirty {
     pub(crate) fn new(paths: impl IntoIterator<Item = Vec<u8>>) -> Dirty {
         let mut dirty = Dirty::default();
-        // In order, a directory comes before what is in it, which then says nothing new.
+        // In sorted order a directory precedes its contents, which are then covered.
         for path in paths.into_iter().map(with_its_repository).collect::<BTreeSet<_>>() {
             if !dirty.covers(&path) {
                 dirty.add_way_to(&path);
@@ -39,22 +39,22 @@ impl Dirty {
         }
     }
 
-    /// The dirty paths, none inside another.
+    /// Returns the dirty paths. None of them is inside another.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &[u8]> {
         self.paths.iter().map(Vec::as_slice)
     }
 
-    /// The directories on the way to the dirty paths, the work tree itself among them.
+    /// Returns the ancestor directories of the dirty paths, including the work tree itself.
     pub(crate) fn ways(&self) -> impl Iterator<Item = &[u8]> {
         self.ways.keys().map(Vec::as_slice)
     }
 
-    /// The only names to look at in a directory on the way; `None` for all of them.
+    /// Returns the names to examine in an ancestor directory, or `None` for all names.
     pub(crate) fn names_in(&self, dir: &[u8]) -> Option<Vec<Vec<u8>>> {
         self.ways.get(dir).map(|names| names.iter().cloned().collect())
     }
 
-    /// Whether a dirty path is `path` or above it.
+    /// Returns whether `path` or one of its ancestors is dirty.
     pub(crate) fn covers(&self, path: &[u8]) -> bool {
         let mut path = path;
         loop {
@@ -69,7 +69,8 @@ impl Dirty {
     }
 }
 
-/// A repository that comes or goes decides about everything in the directory that it is in.
+/// Maps the `.git` of a nested repository to its directory: creating or removing a repository
+/// affects everything in that directory.
 fn with_its_repository(path: Vec<u8>) -> Vec<u8> {
     match split(&path) {
         (parent, b".git") if !parent.is_empty() => parent.to_vec(),

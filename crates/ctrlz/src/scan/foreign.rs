@@ -3,7 +3,7 @@
 
 use crate::fs::{Dir, FileKind};
 
-/// Whether an open directory is a store: it holds `HEAD` beside `ctrlz/format`.
+/// Returns whether an open directory is a store: it contains `HEAD` and `ctrlz/format`.
 pub(crate) fn is_store(dir: &Dir) -> bool {
     let is_file = |dir: &Dir, name: &[u8]| {
         dir.stat(name).ok().flatten().is_some_and(|stat| stat.kind == FileKind::File)
@@ -11,7 +11,7 @@ pub(crate) fn is_store(dir: &Dir) -> bool {
     is_file(dir, b"HEAD") && dir.open_below(b"ctrlz").is_ok_and(|ours| is_file(&ours, b"format"))
 }
 
-/// Whether the directory `path` is a store. The work tree itself is none of its own files.
+/// Returns whether the directory `path` is a store. Returns `false` for the work tree itself.
 pub(crate) fn is_store_at(root: &Dir, path: &[u8]) -> bool {
     !path.is_empty() && root.open_below(path).is_ok_and(|dir| is_store(&dir))
 }

@@ -1,11 +1,11 @@
 //! Scanning: work tree → listing.
 //!
-//! [`list`] walks the work tree once and says of every path what it is and whether its content is
-//! already known; [`read`](read::read) then reads the rest into a [`Keep`]. Between the two, the
-//! caller can look at the totals and stop before anything is stored.
+//! [`list`] walks the work tree once. It finds out what each path is and whether its content is
+//! already known. [`read_listing`] then reads the rest into a [`Keep`]. Between the two, the caller
+//! can check the totals and stop before anything is stored.
 //!
-//! Scanning only reads, follows no symlink, leaves no mount, and never enters a repository's own
-//! directory.
+//! Scanning only reads. It follows no symlink, crosses no mount point, and never enters a
+//! repository's own directory.
 
 mod cache;
 mod differ;
@@ -35,64 +35,64 @@ pub(crate) use read::{Outcome as ReadOutcome, SIDECARS, read_entry, read_listing
 pub(crate) use verify::{Proof, verify};
 pub(crate) use walk::{filter_patterns, list, list_from, rule_text, rule_text_in, rules_above};
 
-/// Files above this size are read as a stream, not into memory.
+/// Files larger than this are streamed instead of read into memory.
 pub(crate) const LARGE_FILE_BYTES: u64 = 8 << 20;
 
-/// Why a path is not in a snapshot.
+/// Reason why a path is not in a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "reason")]
 #[non_exhaustive]
 pub enum SkipReason {
     /// A new file above `max_new_file_bytes`.
     TooLarge {
-        /// Its size.
+        /// Size of the file.
         bytes: u64,
     },
     /// The file could not be read.
     Unreadable {
-        /// What the operating system said.
+        /// Error message of the operating system.
         error: String,
     },
-    /// The directory could not be listed; nothing is known of what it holds.
+    /// The directory could not be listed; its contents are unknown.
     UnreadableDirectory {
-        /// What the operating system said.
+        /// Error message of the operating system.
         error: String,
     },
     /// The file changed every time it was read.
     Unstable,
-    /// Names came and went in this directory all through the scan. What is captured of it is right,
-    /// but a file that was moved there meanwhile may be missing.
+    /// Names were created or removed in this directory throughout the scan. The captured files are
+    /// correct, but a file moved there during the scan may be missing.
     Restless,
     /// A fifo, socket or device.
     Special,
     /// Another file system is mounted there.
     OtherMount,
-    /// The name could be taken for a repository's own directory.
+    /// The name could be mistaken for a repository's own directory.
     ProtectedName,
     /// A store of ctrlz inside the work tree, or any repository there while `nested_repos` is off.
     NestedRepository,
-    /// It was captured, and purged later.
+    /// It was captured and later purged.
     Purged,
-    /// The store would have taken more than its quota.
+    /// The file would exceed the store's quota.
     OverQuota {
-        /// The file's size.
+        /// Size of the file.
         bytes: u64,
     },
-    /// The bytes are one half of an attack on SHA-1.
+    /// The content is part of a known SHA-1 collision attack.
     HashCollision,
-    /// The user's index could not be understood, so tracked files that are ignored are missing.
+    /// The user's index could not be decoded, so files that are tracked and ignored are missing.
     UnreadableIndex,
     /// It was left out when the snapshot was exported.
     Redacted,
     /// The ignore file is too large to apply; its rules were not used.
     IgnoreFileTooLarge {
-        /// Its size.
+        /// Size of the file.
         bytes: u64,
     },
 }
 
 impl SkipReason {
-    /// Whether the path should have been captured and was not, as opposed to left out by policy.
+    /// Returns whether the path should have been captured, as opposed to excluded by policy.
     pub fn is_failure(&self) -> bool {
         match self {
             SkipReason::Unreadable { .. }
@@ -113,7 +113,7 @@ impl SkipReason {
         }
     }
 
-    /// One line for people.
+    /// Returns a one-line description for users.
     pub fn describe(&self) -> String {
         match self {
             SkipReason::TooLarge { bytes } => format!("new and large ({bytes} bytes)"),
@@ -141,13 +141,13 @@ impl SkipReason {
     }
 }
 
-/// A path that a snapshot does not hold. Everything inside it is just as unknown.
+/// A path that was not captured. The state of everything below it is unknown too.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Skipped {
     /// The path, relative to the work tree.
     #[serde(with = "crate::path::text")]
     pub path: Vec<u8>,
-    /// Why it was left out.
+    /// Reason why it is missing.
     #[serde(flatten)]
     pub reason: SkipReason,
 }
@@ -158,16 +158,16 @@ impl std::fmt::Display for Skipped {
     }
 }
 
-/// How long work has come; shared with whoever shows it. Also the way to cancel it.
+/// Progress counters shared with the UI, and the cancellation flag.
 #[derive(Debug, Default)]
 pub struct Progress {
-    /// Files looked at.
+    /// Number of files visited.
     pub files: AtomicU64,
-    /// Files that have to be read; known once the walk is over.
+    /// Number of files to read, known after the walk.
     pub files_to_read: AtomicU64,
-    /// Files read so far.
+    /// Number of files read so far.
     pub files_read: AtomicU64,
-    /// Set to stop at the next file.
+    /// Set to cancel at the next file.
     pub cancelled: AtomicBool,
 }
 
@@ -181,39 +181,40 @@ impl Progress {
     }
 }
 
-/// Files that were just put in place: what they look like since then, and their content.
+/// Files written by a restore, each with its metadata afterwards and its content.
 pub(crate) type Placed = BTreeMap<Vec<u8>, (EntryStat, ObjectId)>;
 
-/// What a walk needs to know.
+/// Inputs of a walk.
 #[derive(Clone)]
 pub(crate) struct ListInput<'a> {
-    /// Rules from outside the work tree.
+    /// Ignore rules from outside the work tree.
     pub(crate) rules: Arc<Rules>,
-    /// Directories never entered: the store in use, and the user's repository. Other stores are
-    /// recognised by their content.
+    /// Directories that are never entered: the store in use, and the user's repository. Other
+    /// stores are recognised by their content.
     pub(crate) forbidden: Vec<Vec<u8>>,
-    /// What the last scan saw.
+    /// Results of the last scan.
     pub(crate) cache: &'a StatCache,
     /// The user's index, if there is one.
     pub(crate) index: Option<&'a IndexFile>,
-    /// What a look at everything that is remembered proved, if there was one.
+    /// Result of verifying the cache, if it was verified.
     pub(crate) proof: Option<&'a Proof>,
-    /// Files that need not be read as long as they look the same.
+    /// Files that need not be read while their metadata is unchanged.
     pub(crate) placed: Option<&'a Placed>,
     /// Whether blob ids may be taken from the user's index.
     pub(crate) seed: Seeding,
     pub(crate) trust: FsTrust,
     pub(crate) max_new_file_bytes: u64,
     pub(crate) nested_repos: bool,
-    /// Read every file, whatever the metadata says.
+    /// Reads every file, regardless of the metadata.
     pub(crate) rehash: bool,
-    /// Look at nothing else.
+    /// Limits the walk to these paths. Requires an empty `cache`.
     pub(crate) only: Option<&'a Dirty>,
     pub(crate) threads: usize,
 }
 
 impl ListInput<'_> {
-    /// Fingerprint of what decides which paths count and is no file of the work tree.
+    /// Returns a fingerprint of everything outside the work tree that decides which paths are
+    /// captured.
     pub(crate) fn policy(&self) -> u64 {
         let mut hasher = std::hash::DefaultHasher::new();
         (self.rules.fingerprint(), &self.forbidden, self.nested_repos).hash(&mut hasher);
@@ -222,43 +223,47 @@ impl ListInput<'_> {
     }
 }
 
-/// Whether, and except where, blob ids may be taken from the user's index.
+/// Whether blob ids may be taken from the user's index.
 #[derive(Clone, Debug)]
 pub(crate) enum Seeding {
     Off,
-    /// Paths that match these patterns go through a filter, so the blob is not the file.
+    /// Allowed, except for paths that match these patterns: a filter makes the blob differ from the
+    /// file.
     Except(Arc<Rules>),
 }
 
-/// Where a scan asks about and leaves content. Implemented by the store.
+/// Content storage used by a scan. Implemented by the store.
 pub(crate) trait Keep: Sync {
-    /// Stores the bytes of a file or a link.
+    /// Stores the content of a file or the target of a symlink. Returns `None` if it is part of a
+    /// known SHA-1 collision attack.
     fn blob(&self, bytes: &[u8]) -> Result<Option<ObjectId>, Error>;
 
-    /// Stores a large file while it is read. `None` if `source` does not have `bytes` bytes or
-    /// attacks the hash.
+    /// Stores a large file while it is read. Fails with a [`LargeProblem`] if `source` does not
+    /// have `bytes` bytes, cannot be read, or is part of a known SHA-1 collision attack.
     fn large(
         &self,
         bytes: u64,
         source: &mut dyn std::io::Read,
     ) -> Result<Result<ObjectId, LargeProblem>, Error>;
 
-    /// A copy of a large file that no writer changes while it is read, where one costs nothing.
+    /// Returns a copy of a large file that no writer can change, where the file system makes copies
+    /// for free (reflinks).
     fn clone_of(&self, _file: &std::fs::File) -> Option<std::fs::File> {
         None
     }
 
-    /// Whether the object is in the store, so that a remembered id may be used.
+    /// Returns whether the object is in the store, so that a cached id may be used.
     fn has(&self, id: &ObjectId) -> bool;
 
-    /// Whether the user's repository has this blob with this size; if so, it will be copied.
+    /// Returns whether the user's repository has this blob with this size. If so, it will be
+    /// copied.
     fn borrow(&self, id: &ObjectId, bytes: u64) -> bool;
 
-    /// Whether the previous snapshot held this path.
+    /// Returns whether the previous snapshot contains this path.
     fn held_before(&self, path: &[u8]) -> bool;
 }
 
-/// Why a large file could not be stored.
+/// Reason why a large file could not be stored.
 #[derive(Debug)]
 pub(crate) enum LargeProblem {
     Changed,
@@ -266,12 +271,12 @@ pub(crate) enum LargeProblem {
     Read(std::io::Error),
 }
 
-/// What is known of an entry's content.
+/// State of an entry's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     Known(ObjectId),
     ToRead,
-    /// Listed, so that its fate can be looked up without listing again.
+    /// An ignored path. It is listed so that the cached names of the directory are complete.
     Ignored,
     Directory,
     Skipped(SkipReason),
@@ -283,13 +288,13 @@ pub(crate) struct ListedEntry {
     pub(crate) name: Box<[u8]>,
     pub(crate) stat: EntryStat,
     pub(crate) content: Content,
-    /// What the ignore rules say of it.
+    /// Verdict of the ignore rules.
     pub(crate) verdict: Verdict,
-    /// The metadata is too young to prove anything next time.
+    /// Whether the metadata is too recent to prove anything in the next scan.
     pub(crate) racy: bool,
 }
 
-/// The metadata that is remembered of an entry.
+/// Cached metadata of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryStat {
     pub(crate) kind: crate::fs::FileKind,
@@ -301,7 +306,7 @@ pub(crate) struct EntryStat {
 }
 
 impl EntryStat {
-    /// The metadata of what was not looked at.
+    /// Placeholder for an entry that was not examined.
     pub(crate) const NOTHING: EntryStat = EntryStat {
         kind: crate::fs::FileKind::Special,
         mode: 0,
@@ -322,59 +327,61 @@ impl From<&Stat> for EntryStat {
 /// One directory of the work tree.
 #[derive(Clone, Debug)]
 pub(crate) struct ListedDir {
-    /// Relative to the work tree; empty for the work tree itself.
+    /// Path relative to the work tree; empty for the work tree itself.
     pub(crate) path: Vec<u8>,
     pub(crate) stat: EntryStat,
-    /// Whether the listing is old enough that an unchanged stamp proves it complete.
+    /// Whether an unchanged directory stamp proves that the listing is complete.
     pub(crate) settled: bool,
-    /// Fingerprint of the ignore rules the entries were judged by.
+    /// Fingerprint of the ignore rules that were applied to the entries.
     pub(crate) rules: u64,
-    /// It lies inside an ignored directory.
+    /// Whether it lies inside an ignored directory.
     pub(crate) in_ignored: bool,
-    /// Its tree, once it is built. Of a directory that is proven to be as it was, the old one; it
-    /// still holds if the directories inside kept theirs.
+    /// Tree of the directory, once built. A directory proven unchanged has its cached tree, which
+    /// is valid only if its subdirectories keep theirs.
     pub(crate) tree: TreeState,
     /// Sorted by name.
     pub(crate) entries: Vec<ListedEntry>,
 }
 
-/// What is known of a directory's tree.
+/// State of a directory's tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TreeState {
     Unknown,
-    /// `None` if the directory holds nothing that a tree would show.
+    /// `None` if the directory contains nothing that git records.
     Known(Option<ObjectId>),
 }
 
-/// Everything one scan found.
+/// Result of a scan.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
     /// Sorted by path.
     pub(crate) dirs: Vec<ListedDir>,
-    /// What was left out, each with its reason. Never dropped in silence.
+    /// Every path that was left out, with the reason.
     pub(crate) skipped: Vec<Skipped>,
-    /// Ignore files whose text, as it was applied, is not what the snapshot holds: they are
-    /// ignored themselves, or changed during the scan.
+    /// Path and applied text of ignore files whose text is not in the snapshot, because they are
+    /// ignored themselves or changed during the scan.
     pub(crate) hidden_rules: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Paths that were listed and then gone: deleted, or renamed to where we had looked already.
+    /// Paths that disappeared after they were listed: deleted, or renamed to a directory that was
+    /// already listed.
     pub(crate) vanished: Vec<Vec<u8>>,
-    /// Files with more than one name: what is done to them through another one is told of that one.
+    /// Hard-linked files: inotify reports a write only for the link that was written through.
     pub(crate) linked: Vec<Vec<u8>>,
     /// Directories that changed after they were listed.
     pub(crate) moved: Vec<Vec<u8>>,
-    /// Whether the cache no longer says what is here.
+    /// Whether the cache is out of date.
     pub(crate) changed: bool,
 }
 
-/// Timestamps younger than this may not show the next change.
+/// Change times younger than this, in milliseconds, may not reveal the next change: file timestamps
+/// advance in steps of up to 10 ms.
 const SLACK_MILLIS: i64 = 20;
-/// The same for file systems that keep whole seconds (or two, as FAT does).
+/// The same for file systems with a resolution of one second, or two as in FAT.
 const COARSE_SLACK_MILLIS: i64 = 2_050;
 
-/// Whether a file that changed again right now could keep the same change time.
+/// Returns whether a file that changed again now could keep the same change time.
 ///
-/// `before` was taken before the stat. A change time without a fraction of a second is a sign of
-/// a file system that has none.
+/// `before` was taken before the stat. A change time without a fraction suggests a file system with
+/// a resolution of whole seconds.
 pub(crate) fn is_racy(ctime: Time, before: Time) -> bool {
     let slack = if ctime.nanos == 0 { COARSE_SLACK_MILLIS } else { SLACK_MILLIS };
     ctime >= before.minus_millis(slack)

@@ -1,4 +1,4 @@
-//! Reading: every entry whose content is not known yet goes into a [`Keep`].
+//! Reads every entry whose content is not known yet into a [`Keep`].
 
 use std::fs::File;
 use std::io::Read;
@@ -16,13 +16,13 @@ use super::{
     Progress, SkipReason, Skipped, is_racy,
 };
 
-/// How often a file that keeps changing is read before it is reported instead.
+/// Number of attempts to read a file that keeps changing, before it is skipped.
 const TRIES: usize = 4;
 
-/// Reads what [`Content::ToRead`] marks, replacing it by what was found.
+/// Reads the entries marked [`Content::ToRead`] and replaces the mark with the result.
 ///
-/// A file that cannot be read, or is never the same twice, ends up in [`Listing::skipped`]. Only
-/// a failure of `keep` stops the reading.
+/// A file that is unreadable or keeps changing is added to [`Listing::skipped`]. Only an error of
+/// `keep` or a cancellation stops the reading.
 pub(crate) fn read_listing(
     root: &Dir,
     listing: &mut Listing,
@@ -67,10 +67,10 @@ pub(crate) fn read_listing(
     Ok(())
 }
 
-/// Ends of the names of files that belong to a database beside them.
+/// Suffixes of files that belong to a database beside them.
 pub(crate) const SIDECARS: [&[u8]; 2] = [b"-wal", b"-journal"];
 
-/// Directories with a database of which a part is to be read, by their place.
+/// Returns the positions of directories that contain a database of which a part has to be read.
 fn dirs_with_databases(listing: &Listing) -> Vec<usize> {
     let is_part = |dir: &ListedDir, entry: &ListedEntry| {
         let has = |name: &[u8]| dir.entries.iter().any(|other| *other.name == *name);
@@ -90,7 +90,7 @@ fn dirs_with_databases(listing: &Listing) -> Vec<usize> {
 }
 
 /// Reads a database and its sidecar files again until none of them changed while the others were
-/// read. What never settles is reported: parts of different moments would be a broken database.
+/// read. If that fails, they are skipped: parts from different moments would be a corrupt database.
 fn settle_databases(
     root: &Dir,
     listed: &mut ListedDir,
@@ -139,7 +139,7 @@ fn settle_databases(
     Ok(())
 }
 
-/// Leaves only those rule texts that no file of the snapshot repeats.
+/// Keeps only the rule texts that no file of the snapshot contains.
 fn forget_captured_rules(listing: &mut Listing) {
     let Listing { dirs, hidden_rules, .. } = listing;
     hidden_rules.retain(|(path, text)| {
@@ -155,7 +155,8 @@ fn forget_captured_rules(listing: &mut Listing) {
     });
 }
 
-/// One directory with very many files would keep one core busy and the others idle.
+/// Splits directories into chunks, so that one with very many files does not keep a single core
+/// busy while the others are idle.
 fn split_large(dirs: Vec<&mut ListedDir>) -> Vec<(&[u8], &mut [ListedEntry])> {
     const ENTRIES_PER_JOB: usize = 256;
     let mut jobs = Vec::new();
@@ -180,7 +181,7 @@ fn read_dir_entries(
     let dir = match root.open_below(path) {
         Ok(dir) => dir,
         Err(error) => {
-            // The whole directory went away or was replaced since it was listed.
+            // The directory was removed or replaced since it was listed.
             for entry in entries.iter_mut().filter(|entry| entry.content == Content::ToRead) {
                 let skip = unreadable(join(path, &entry.name), &error);
                 entry.content = Content::Skipped(skip.reason.clone());
@@ -208,7 +209,7 @@ fn read_dir_entries(
     Ok(())
 }
 
-/// What became of one file.
+/// Result of reading one file.
 pub(crate) enum Outcome {
     Read {
         stat: EntryStat,
@@ -220,7 +221,7 @@ pub(crate) enum Outcome {
     Skip(SkipReason),
 }
 
-/// Reads one file or link until two looks at it agree.
+/// Reads one file or symlink until its metadata is the same before and after.
 pub(crate) fn read_entry(
     dir: &Dir,
     name: &[u8],
@@ -274,7 +275,7 @@ fn read_link_once(dir: &Dir, name: &[u8], keep: &dyn Keep) -> Result<Once, Error
     Ok(Once::Stable(Outcome::Read { stat: EntryStat::from(&second), id, racy }))
 }
 
-/// The target of a link that did not change while it was read.
+/// Returns a symlink's target, or `None` if the symlink changed while it was read.
 fn look_at_link(dir: &Dir, name: &[u8]) -> Result<Option<(Vec<u8>, Stat)>, crate::fs::FileError> {
     let is_link = |stat: &Stat| stat.kind == FileKind::Symlink;
     let Some(first) = dir.stat(name)?.filter(is_link) else { return Ok(None) };
@@ -287,7 +288,7 @@ fn read_file_once(dir: &Dir, name: &[u8], keep: &dyn Keep) -> Result<Once, Error
     let before = Time::now();
     let mut file = match dir.open_file(name) {
         Ok(file) => file,
-        // A link took its place.
+        // A symlink has replaced it.
         Err(error) if is_loop(&error) => return Ok(Once::Changed),
         Err(error) => return Ok(unreadable_now(&error)),
     };
@@ -301,7 +302,7 @@ fn read_file_once(dir: &Dir, name: &[u8], keep: &dyn Keep) -> Result<Once, Error
     }
     let id = if first.bytes > LARGE_FILE_BYTES {
         let copy = keep.clone_of(&file);
-        // Of a copy only the moment counts at which it was made.
+        // A copy is checked at the moment when it was made; later changes do not affect it.
         let moment = copy.is_some().then(|| look(&file));
         let mut source = copy.as_ref().unwrap_or(&file);
         let id = match keep.large(first.bytes, &mut source)? {
@@ -325,7 +326,7 @@ fn read_file_once(dir: &Dir, name: &[u8], keep: &dyn Keep) -> Result<Once, Error
         };
         let unchanged = look(&file).is_ok_and(|now| first.same_file_and_content(&now));
         if !unchanged {
-            // Nothing of a mixed read may reach the store.
+            // A torn read must not reach the store.
             return Ok(Once::Changed);
         }
         match keep.blob(&bytes)? {
@@ -345,9 +346,9 @@ fn unreadable_io(error: &std::io::Error) -> Outcome {
     Outcome::Skip(SkipReason::Unreadable { error: error.to_string() })
 }
 
-/// Reads the file; where its timestamp is too young to betray a writer, reads it twice.
+/// Reads the file, twice if its change time is too recent to reveal a concurrent write.
 ///
-/// `None` if the two differ or the size is not the one `stat` says.
+/// Returns `None` if the two reads differ or the size is not the one in `stat`.
 fn read_twice_if_young(
     file: &mut File,
     stat: &Stat,
@@ -366,8 +367,7 @@ fn read_twice_if_young(
     Ok(Some(bytes))
 }
 
-/// Reads as many bytes as the file should have. One that grew since is betrayed by its size when
-/// it is looked at again.
+/// Reads at most `bytes` bytes. If the file grew since, the next stat shows it.
 fn read_sized(file: &mut File, bytes: u64) -> std::io::Result<Vec<u8>> {
     let mut content = vec![0; bytes as usize];
     let mut done = 0;
@@ -383,7 +383,7 @@ fn read_sized(file: &mut File, bytes: u64) -> std::io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// What reading a small file for our own use found.
+/// Result of reading a small file for internal use.
 pub(crate) enum SmallFile {
     Read(Vec<u8>),
     TooLarge(u64),

@@ -1,8 +1,8 @@
-//! Verifying: one look at everything that is remembered, and at nothing else.
+//! Verifies the whole stat cache, and nothing beyond it.
 //!
-//! Most scans find what the last one found. This pass goes through the cache as it lies in memory,
-//! opens every directory and stats every file once, and makes nothing: no names, no paths, no
-//! listing. What it cannot prove is left to the walk, which then skips what it could.
+//! Most scans find no change. This pass reads the cache in place, opens every directory and stats
+//! every file once. It builds no listing and allocates nothing for an unchanged file. The walk then
+//! skips the directories that were proven unchanged.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -16,56 +16,56 @@ use super::cache::{CachedDir, CachedEntry, Fate};
 use super::foreign::is_store_at;
 use super::{EntryStat, IndexStamp, ListInput, Progress, StatCache};
 
-/// Directories are handed out in runs of this many, which lie beside each other.
+/// Number of adjacent directories that a thread takes at a time.
 const RUN: usize = 16;
 
-/// Which remembered directories are as they were.
+/// Cached directories that are proven unchanged.
 #[derive(Debug, Default)]
 pub(crate) struct Proof {
     same: Vec<bool>,
     whole: bool,
     files: u64,
     linked: Vec<Vec<u8>>,
-    /// What differs in directories in which no name came or went.
+    /// Paths that differ, in directories where no name was created or removed.
     pub(super) differing: Vec<Vec<u8>>,
-    /// Directories that are gone, or in which names came or went.
+    /// Positions of directories that were removed, or in which names were created or removed.
     pub(super) moved: Vec<usize>,
-    /// Directories with ignored files.
+    /// Positions of directories with ignored files.
     with_ignored: Vec<usize>,
-    /// Whether paths can be told one by one: the user's index decides as it did, and every
-    /// directory that was entered is remembered.
+    /// Whether single paths can be compared: the user's index is unchanged, and the cache contains
+    /// every directory that was entered.
     pub(super) told_apart: bool,
 }
 
 impl Proof {
-    /// Files with more than one name.
+    /// Returns the hard-linked files.
     pub(super) fn linked(&self) -> &[Vec<u8>] {
         &self.linked
     }
 
-    /// Whether everything is as it was.
+    /// Returns whether everything is unchanged.
     pub(crate) fn is_whole(&self) -> bool {
         self.whole
     }
 
-    /// How many files are remembered.
+    /// Returns the number of files in the cache.
     pub(crate) fn files(&self) -> u64 {
         self.files
     }
 
-    /// The remembered directories with ignored files, by their numbers.
+    /// Returns the cache positions of directories with ignored files.
     pub(crate) fn with_ignored(&self) -> &[usize] {
         &self.with_ignored
     }
 
-    /// Whether the directory with this number and its entries are as they were. It says nothing of
-    /// what lies inside its directories.
+    /// Returns whether the directory at this position and its entries are unchanged. Does not cover
+    /// the contents of its subdirectories.
     pub(crate) fn holds_for(&self, dir: usize) -> bool {
         self.same.get(dir).copied().unwrap_or(false)
     }
 }
 
-/// Looks at everything in the cache. `index` is the user's index as it is now.
+/// Verifies the whole cache. `index` is the present state of the user's index.
 pub(crate) fn verify(
     root: &Dir,
     input: &ListInput<'_>,
@@ -92,7 +92,7 @@ pub(crate) fn verify(
         proof.moved.extend(seen.moved);
         proof.with_ignored.extend(seen.with_ignored);
     }
-    // Every directory but the work tree itself was entered from another one.
+    // Every directory except the work tree itself was entered from another one.
     let complete = entered + 1 == cache.len();
     proof.whole = complete && proof.same.iter().all(|same| *same);
     proof.told_apart = complete && same_index;
@@ -103,13 +103,13 @@ struct Pass<'a> {
     root: &'a Dir,
     cache: &'a StatCache,
     trust: FsTrust,
-    /// The user's index is the one that decided about ignored paths.
+    /// Whether the user's index is still the one that decided about ignored paths.
     same_index: bool,
     next: AtomicUsize,
     progress: &'a Progress,
 }
 
-/// What one thread saw.
+/// Results of one thread.
 #[derive(Default)]
 struct Seen {
     changed: Vec<usize>,
@@ -184,12 +184,12 @@ impl Pass<'_> {
                 }
                 !now.mount_root && entry.holds(self.trust, &now)
             }
-            // The parent's stamp says that it was not replaced; its own is looked at in its turn.
+            // The parent's stamp proves that it was not replaced; its own is verified separately.
             Fate::Entered => entry.stat.kind == FileKind::Dir && !by_index,
-            // Rules that are not captured have to be read again.
+            // Ignore rules that are not captured have to be read again.
             Fate::LeftOut => !by_index && entry.name != b".gitignore",
             Fate::Protected => true,
-            // Protected by its content, not by its name.
+            // Protected because of its content, not its name.
             Fate::Store => {
                 let same = |now: Stat| now.inode == entry.stat.inode;
                 dir.stat(entry.name).is_some_and(same)
@@ -201,7 +201,8 @@ impl Pass<'_> {
 }
 
 impl CachedDir<'_> {
-    /// Whether the directory's stamp proves that no name came or went since it was listed.
+    /// Returns whether the directory's stamp proves that no name was created or removed since it
+    /// was listed.
     pub(super) fn listing_holds(&self, trust: FsTrust, now: &Stat) -> bool {
         trust.stat
             && self.settled
@@ -212,7 +213,7 @@ impl CachedDir<'_> {
 }
 
 impl CachedEntry<'_> {
-    /// Whether the metadata is the remembered one and proves that the content is.
+    /// Returns whether the metadata is unchanged and proves that the content is too.
     pub(super) fn holds(&self, trust: FsTrust, now: &Stat) -> bool {
         let now = EntryStat::from(now);
         let same_inode = !trust.inode || self.stat.inode == now.inode;

@@ -20,28 +20,28 @@ use super::{
     SkipReason, Skipped, TreeState, is_racy,
 };
 
-/// Ignore files above this size are reported and not applied.
+/// Ignore files larger than this are reported and not applied.
 const MAX_RULES_BYTES: u64 = 1 << 20;
 
 struct Job {
     path: Vec<u8>,
     rules: Arc<Rules>,
     filters: Seeding,
-    /// The directory is ignored: only what the user's git tracks or the configuration includes
-    /// counts in here.
+    /// Whether the directory is ignored. Then only paths count that the user's git tracks or the
+    /// configuration includes.
     ignored: bool,
 }
 
-/// What one job found.
+/// Result of one job.
 #[derive(Default)]
 struct Found {
     dir: Option<ListedDir>,
     skipped: Vec<Skipped>,
     rules_used: Vec<(Vec<u8>, Vec<u8>)>,
     vanished: Option<Vec<u8>>,
-    /// The directory, if it was not listed for whatever reason.
+    /// Path of the directory if it was not listed, for any reason.
     closed: Option<Vec<u8>>,
-    /// The directory is a store of ctrlz.
+    /// Whether the directory is a store of ctrlz.
     is_store: bool,
     linked: Vec<Vec<u8>>,
     cancelled: bool,
@@ -50,7 +50,7 @@ struct Found {
 
 /// Lists everything under `root`.
 ///
-/// A directory that cannot be read is put into [`Listing::skipped`] and the walk goes on; only an
+/// An unreadable directory is added to [`Listing::skipped`], and the walk continues. Only an
 /// unreadable `root` is an error.
 pub(crate) fn list(
     root: &Dir,
@@ -61,7 +61,7 @@ pub(crate) fn list(
     list_from(root, input, keep, progress, b"", Arc::clone(&input.rules))
 }
 
-/// Lists what is under `start`, a directory for whose parents `rules` hold.
+/// Lists everything under `start`. `rules` are those of its parent directories.
 pub(crate) fn list_from(
     root: &Dir,
     input: &ListInput<'_>,
@@ -94,20 +94,20 @@ pub(crate) fn list_from(
         listing.changed |= job.changed;
         listing.dirs.extend(job.dir);
         listing.skipped.append(&mut job.skipped);
-        // All of them for now; reading sorts out those that the snapshot holds.
+        // All of them for now; `read_listing` removes those that the snapshot contains.
         listing.hidden_rules.append(&mut job.rules_used);
         listing.vanished.extend(job.vanished);
         closed.extend(job.closed.map(|path| (path, job.is_store)));
         listing.linked.append(&mut job.linked);
     }
-    // Of directories that are proven to be as they were, no file was looked at here.
+    // The walk did not visit the files of directories proven unchanged.
     listing.linked.extend(input.proof.iter().flat_map(|proof| proof.linked().iter().cloned()));
     listing.linked.sort_unstable();
     listing.linked.dedup();
     listing.dirs.sort_unstable_by(|one, other| one.path.cmp(&other.path));
     for (path, is_store) in closed {
         let (parent, name) = split(&path);
-        // What it held is in its parent's tree, which is remembered if nothing else changed there.
+        // The parent's cached tree still contains it.
         if let Ok(at) = listing.dirs.binary_search_by(|dir| dir.path.as_slice().cmp(parent)) {
             let parent = &mut listing.dirs[at];
             parent.tree = TreeState::Unknown;
@@ -122,12 +122,12 @@ pub(crate) fn list_from(
     Ok(listing)
 }
 
-/// The text of the ignore file in the directory `path`.
+/// Returns the text of the ignore file in the directory `path`.
 pub(crate) fn rule_text(root: &Dir, path: &[u8]) -> Option<Vec<u8>> {
     rule_text_in(&root.open_below(path).ok()?)
 }
 
-/// The text of the ignore file in an open directory.
+/// Returns the text of the ignore file in an open directory.
 pub(crate) fn rule_text_in(dir: &Dir) -> Option<Vec<u8>> {
     match read_stable_small(dir, b".gitignore", MAX_RULES_BYTES) {
         SmallFile::Read(text) => Some(text),
@@ -135,7 +135,7 @@ pub(crate) fn rule_text_in(dir: &Dir) -> Option<Vec<u8>> {
     }
 }
 
-/// The rules that hold in the directory `path`, from the ignore files on the way to it.
+/// Returns the rules that apply to the directory `path`, from the ignore files of its ancestors.
 pub(crate) fn rules_above(root: &Dir, base: &Arc<Rules>, path: &[u8]) -> Arc<Rules> {
     let mut rules = Arc::clone(base);
     let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
@@ -155,9 +155,10 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// What is remembered of a directory that is proven to be as it was: no look at it is needed.
+    /// Returns the cached state of a directory that is proven unchanged, without any system call.
     ///
-    /// One with ignore rules of its own is visited all the same, because they are needed below it.
+    /// Returns `None` for a directory with its own ignore rules, because its subdirectories need
+    /// them.
     fn proven(&self, job: &Job, more: &mut Vec<Job>) -> Option<Found> {
         let proof = self.input.proof?;
         let at = self.input.cache.position(&job.path).filter(|at| proof.holds_for(*at))?;
@@ -209,7 +210,7 @@ impl Walk<'_> {
         if let Some(found) = self.proven(job, more) {
             return found;
         }
-        // Before any stat: whatever happens after this instant is not covered by what we see.
+        // Read before any stat: changes from now on are not covered by the result.
         let before = Time::now();
         let opened = self.root.open_below(&job.path).and_then(|dir| {
             let stat = dir.stat_self()?;
@@ -288,17 +289,17 @@ impl Walk<'_> {
     }
 }
 
-/// The state of one directory's visit.
+/// State of a visit to one directory.
 struct Visit<'a, 'b> {
     walk: &'a Walk<'a>,
     job: &'a Job,
     dir: &'a Dir,
-    /// What the user's git tracks here and below.
+    /// Paths that the user's git tracks here and below.
     tracked: Option<TrackedBelow<'a>>,
     before: Time,
-    /// The names come from the cache, so kinds have not changed either.
+    /// Whether the names come from the cache, so that the kinds are unchanged too.
     listing_known: bool,
-    /// Remembered verdicts still hold.
+    /// Whether the cached verdicts are valid.
     rules_known: bool,
     rules: Arc<Rules>,
     filters: Seeding,
@@ -311,8 +312,8 @@ impl Visit<'_, '_> {
         !self.walk.input.nested_repos && !self.job.path.is_empty() && has(names, b".git")
     }
 
-    /// Whether the directory is a store of ctrlz. A whole listing decides most of them without a
-    /// system call.
+    /// Returns whether the directory is a store of ctrlz. With a complete listing, most directories
+    /// are decided without a system call.
     fn is_store(&self, only_some: bool, names: &[Vec<u8>]) -> bool {
         let may_be = only_some || (has(names, b"HEAD") && has(names, b"ctrlz"));
         may_be && !self.job.path.is_empty() && is_store(self.dir)
@@ -324,7 +325,7 @@ impl Visit<'_, '_> {
             && let Some(text) = self.rule_file(b".gitignore")
         {
             self.rules = self.rules.child(&self.job.path, &text);
-            // Judging a later snapshot's absences needs the rules of this one.
+            // Later snapshots need these rules to decide why a path is absent from this one.
             self.found.rules_used.push((join(&self.job.path, b".gitignore"), text));
         }
         if let Seeding::Except(filters) = self.filters.clone()
@@ -348,8 +349,8 @@ impl Visit<'_, '_> {
                 self.found.skipped.push(skip(join(&self.job.path, name), reason));
                 None
             }
-            // As git does: a link, a directory or nothing there is no rule file. One that cannot
-            // be read is reported when its turn as a file comes.
+            // Like git, ignores rule files that are missing, symlinks or directories. An unreadable
+            // one is reported when it is read as an ordinary file.
             SmallFile::NotAFile | SmallFile::Unreadable => None,
         }
     }
@@ -386,8 +387,8 @@ impl Visit<'_, '_> {
         if self.listing_known
             && let Some(cached) = cached
         {
-            // The directory's stamp says that nothing was renamed or created here, so an ignored
-            // entry or a sub-directory is still what it was, and neither needs a stat.
+            // The directory's stamp proves that nothing was renamed or created here. An ignored
+            // entry or a subdirectory still is the cached one and needs no stat.
             let kind = cached.stat.kind;
             let verdict = self.verdict(&path, kind, Some(cached));
             if kind == FileKind::Dir || self.is_left_out(&path, verdict, kind) {
@@ -408,12 +409,13 @@ impl Visit<'_, '_> {
         }
     }
 
-    /// The remembered verdict, if it was made by the same rules for the same kind of entry.
+    /// Returns the verdict for `path`. Uses the cached one if the same rules produced it for the
+    /// same kind of entry.
     fn verdict(&self, path: &[u8], kind: FileKind, cached: Option<CachedEntry<'_>>) -> Verdict {
         let is_dir = kind == FileKind::Dir;
         cached
             .filter(|cached| {
-                // An entry that could not be looked at has no inode and no verdict either.
+                // An entry that could not be examined has no inode number and no verdict.
                 self.rules_known
                     && cached.stat.inode != 0
                     && (cached.stat.kind == FileKind::Dir) == is_dir
@@ -429,7 +431,7 @@ impl Visit<'_, '_> {
         is_ignored(verdict, self.job)
     }
 
-    /// Whether an ignored path stays out of the snapshot.
+    /// Returns whether an ignored path is left out of the snapshot.
     fn is_left_out(&self, path: &[u8], verdict: Verdict, kind: FileKind) -> bool {
         if !self.is_ignored(verdict) {
             return false;
@@ -443,7 +445,7 @@ impl Visit<'_, '_> {
         !wanted
     }
 
-    /// Decides what becomes of one entry. `stat` is missing where the cache vouches for it.
+    /// Decides how to record one entry. `stat` is `None` where the cache is proven valid.
     fn settle(
         &mut self,
         name: &[u8],
@@ -481,11 +483,12 @@ impl Visit<'_, '_> {
                 self.found.skipped.push(skip(path, reason.clone()));
                 done(Content::Skipped(reason))
             }
-            // Somebody may have written, and put the times back, in the moment between the rename
-            // and our look. That is as if it had happened after this snapshot; the next one reads.
+            // Another process may have written to the file and reset its times between the rename
+            // and this stat. Such a write counts as later than this snapshot, and the racy mark
+            // makes the next one read the file.
             content if self.is_placed(&path) => ListedEntry { racy: true, ..done(content) },
             Content::Known(id) if cached.is_some_and(|cached| cached.id() == Some(id)) => {
-                // The content was read under the remembered stamp, which is not racy.
+                // The content was read with the cached metadata, which is not racy.
                 ListedEntry { racy: false, ..done(Content::Known(id)) }
             }
             content => done(content),
@@ -525,7 +528,7 @@ impl Visit<'_, '_> {
         self.walk.input.placed.is_some_and(|placed| placed.contains_key(path))
     }
 
-    /// The content of a file that we put there ourselves.
+    /// Returns the content of a file that a restore wrote, if its metadata is unchanged.
     fn placed(&self, path: &[u8], stat: &Stat) -> Option<crate::git::ObjectId> {
         let input = self.walk.input;
         let (then, id) = input.placed?.get(path)?;
@@ -533,7 +536,7 @@ impl Visit<'_, '_> {
         (same && self.walk.keep.has(id)).then_some(*id)
     }
 
-    /// The blob id from the user's index, where it provably is the file's.
+    /// Returns the blob id from the user's index, if it is proven to be the file's content.
     fn seeded(&self, path: &[u8], stat: &Stat) -> Option<crate::git::ObjectId> {
         let Seeding::Except(filters) = &self.filters else { return None };
         let input = self.walk.input;
@@ -556,7 +559,7 @@ impl Visit<'_, '_> {
     }
 }
 
-/// Whether an entry of the job's directory is ignored.
+/// Returns whether an entry of the job's directory is ignored.
 fn is_ignored(verdict: Verdict, job: &Job) -> bool {
     match verdict {
         Verdict::Ignored => true,
@@ -565,7 +568,7 @@ fn is_ignored(verdict: Verdict, job: &Job) -> bool {
     }
 }
 
-/// An entry that was not looked at, kept so that the remembered listing stays complete.
+/// Returns an entry that was not examined. It keeps the cached listing complete.
 fn unseen_entry(name: Vec<u8>, reason: SkipReason) -> ListedEntry {
     ListedEntry {
         name: name.into_boxed_slice(),
@@ -580,21 +583,22 @@ fn has(names: &[Vec<u8>], name: &[u8]) -> bool {
     names.binary_search_by(|probe| probe.as_slice().cmp(name)).is_ok()
 }
 
-/// Whether a remembered directory has the names that a store has. What `ctrlz` holds may have
-/// changed although the directory itself did not.
+/// Returns whether a cached directory has the names that a store has. The content of `ctrlz` may
+/// have changed without changing the directory's stamp.
 fn may_be_store(cached: &CachedDir<'_>) -> bool {
     let mut names = cached.entries().map(|entry| entry.name);
     names.any(|name| name == b"HEAD") && names.any(|name| name == b"ctrlz")
 }
 
-/// The names that decide about others, as far as they are in the directory.
+/// Returns the names in the directory that affect how other names are treated.
 fn rule_names(dir: &Dir) -> Vec<Vec<u8>> {
     let names = [&b".git"[..], b".gitattributes", b".gitignore"];
     let there = |name: &&&[u8]| dir.stat(name).is_ok_and(|stat| stat.is_some());
     names.iter().filter(there).map(|name| name.to_vec()).collect()
 }
 
-/// Names that everybody expects to be left alone, so that reporting them would be noise.
+/// Returns whether `name` is a repository directory that users expect to be left out, so that
+/// reporting it would be noise.
 fn is_repository_dir(name: &[u8]) -> bool {
     [&b".git"[..], b".jj", b".hg", b".svn", b".sl"].contains(&name)
 }
@@ -615,7 +619,7 @@ fn unreadable_dir(path: &[u8], error: &FileError) -> Skipped {
 fn why_not_opened(path: &[u8], error: &FileError) -> Option<Skipped> {
     let reason = match Errno::from_io_error(&error.source) {
         Some(Errno::XDEV) => SkipReason::OtherMount,
-        // It was a directory when its parent was listed; now a file or a link stands there.
+        // It was a directory when its parent was listed, and is a file or symlink now.
         Some(Errno::LOOP | Errno::NOTDIR) => SkipReason::Unstable,
         _ if error.kind() == io::ErrorKind::NotFound => return None,
         _ => return Some(unreadable_dir(path, error)),
@@ -623,10 +627,10 @@ fn why_not_opened(path: &[u8], error: &FileError) -> Option<Skipped> {
     Some(skip(path.to_vec(), reason))
 }
 
-/// The patterns of an attributes file whose files are not stored as they are on disk.
+/// Returns the patterns of an attributes file whose files are converted before git stores them.
 ///
-/// `None` if a macro makes that undecidable here. Line-end conversion is not in the list: it
-/// changes the size, and a blob of another size is never borrowed.
+/// Returns `None` if a macro or a quoted pattern makes that undecidable here. Line-ending
+/// conversion is not included: it changes the size, and a blob of another size is never borrowed.
 pub(crate) fn filter_patterns(text: &[u8]) -> Option<Vec<u8>> {
     let mut patterns = Vec::new();
     for line in text.split(|byte| *byte == b'\n') {

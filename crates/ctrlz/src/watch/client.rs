@@ -14,7 +14,7 @@ use crate::store::{Lock, Sharing};
 use super::protocol::{Request, Response, call};
 use super::{Cursor, Refusal, WatcherStatus};
 
-/// A refusal is not tried again for this long.
+/// Time in milliseconds before a refused work tree is tried again.
 const REFUSAL_MILLIS: u64 = 10 * 60 * 1000;
 /// Time for a process that holds the lock without watching: one that only checks whether the lock
 /// is held, or a watcher that was asked to end or killed.
@@ -66,13 +66,13 @@ pub(crate) fn stop(dir: &Path) -> bool {
     call(dir, &Request::Stop) == Some(Response::Stopping)
 }
 
-/// Whether a watcher failed a short time ago.
+/// Returns whether a watcher refused the work tree recently.
 pub(crate) fn gave_up_recently(dir: &Path) -> bool {
     let refused = load_refusal(dir);
     refused.is_some_and(|refused| now_millis().abs_diff(refused.at_millis) < REFUSAL_MILLIS)
 }
 
-/// Whether a process holds the watcher's lock.
+/// Returns whether a process holds the watcher's lock.
 pub(crate) fn is_locked(dir: &Path) -> Result<bool, Error> {
     Ok(dir.is_dir() && Lock::try_take(&lock_path(dir), Sharing::Shared)?.is_none())
 }
@@ -113,7 +113,7 @@ pub(super) fn record_refusal(dir: &Path, why: Option<Refusal>) -> Result<(), Err
             let json = serde_json::to_vec(&record).expect("plain data has a JSON form");
             private::replace(&path, &json, Durable::No)?;
         }
-        // Usually there is none.
+        // Errors are ignored: usually there is no record.
         None => drop(std::fs::remove_file(&path)),
     }
     Ok(())

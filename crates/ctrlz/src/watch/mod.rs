@@ -145,7 +145,7 @@ impl Watcher {
         self.end().unwrap_or(Ok(WatchEnd::Stopped))
     }
 
-    /// Whether it has ended by itself.
+    /// Returns whether it has ended by itself.
     pub fn is_over(&self) -> bool {
         self.thread.as_ref().is_none_or(std::thread::JoinHandle::is_finished)
     }

@@ -31,7 +31,7 @@ impl Mounts {
         mounts
     }
 
-    /// Whether a mount point was added or removed since the last call.
+    /// Returns whether a mount point was added or removed since the last call.
     pub(super) fn changed(&mut self) -> bool {
         let Some(file) = &self.file else { return false };
         // The file becomes readable once after every change of any mount.

@@ -100,7 +100,7 @@ pub(super) fn listen(dir: &Path) -> Result<UnixListener, FileError> {
 
 /// Removes the socket, so that no client waits for a response.
 pub(super) fn stop_listening(dir: &Path) {
-    // Usually there is none.
+    // Errors are ignored: usually there is no socket.
     std::fs::remove_file(dir.join(SOCKET)).ok();
 }
 

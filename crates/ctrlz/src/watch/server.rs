@@ -23,10 +23,10 @@ use super::{Refusal, WatchEnd, WatchOptions};
 
 /// Interval of the check whether the work tree still exists, while nothing happens.
 const LIVENESS_CHECK: Duration = Duration::from_secs(60);
-/// Debounce interval of kernel events: a process that writes continuously wakes the watcher only a
-/// few times per second.
+/// Debounce interval of kernel events: a process that writes continuously wakes the watcher at most
+/// 50 times per second.
 const DEBOUNCE: Duration = Duration::from_millis(20);
-/// A work tree with fewer directories is watched anew within the patience of a client.
+/// Trees with fewer directories are watched anew before a client's request times out.
 const SMALL_TREE: usize = 5_000;
 /// A watcher whose directories no client wants ends after this time, to make room for another.
 const UNWANTED: Duration = Duration::from_secs(60);
@@ -177,7 +177,7 @@ impl<'a> Server<'a> {
         })
     }
 
-    /// Whether the work tree and the store still exist.
+    /// Returns whether the work tree and the store still exist.
     fn exists(&self) -> bool {
         self.site.root.is_dir() && lock_path(&self.site.dir).is_file()
     }
