@@ -1,4 +1,4 @@
-//! Operations as git commits: a header with JSON, and large data in a second parent.
+//! Operations as git commits: JSON in a commit header, and large data in a second parent.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -20,11 +20,11 @@ const VERSION: u32 = 1;
 const MAX_INLINE_BYTES: usize = 2048;
 const META_NAME: &[u8] = b"meta.json";
 
-/// The JSON in the header of a commit.
+/// JSON in the header of a commit.
 #[derive(Debug, Serialize, Deserialize)]
 struct Header {
     v: u32,
-    /// The work tree whose log this is, so that a lost ref can be found again.
+    /// Work tree that the log belongs to, so that a lost ref can be recovered.
     #[serde(default)]
     work_tree: String,
     id: String,
@@ -32,25 +32,25 @@ struct Header {
     at: u64,
     #[serde(default, skip_serializing_if = "is_default")]
     details: Details,
-    /// Operations before it in its segment, and when that began.
+    /// Number of earlier operations in the segment, and the time of its first one.
     #[serde(default)]
     place: u32,
     #[serde(default)]
     began: u64,
-    /// The previous operation, in the first one of a segment.
+    /// Previous operation, if this one begins a segment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     continues: Option<Continues>,
-    /// For each session it belongs to, the newest commit before it.
+    /// Newest earlier commit of each session that the operation belongs to.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     previous: BTreeMap<String, ObjectId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     meta: Option<Meta>,
-    /// The commit, our second parent, whose tree holds the data.
+    /// Commit, the last parent, whose tree holds the metadata if it is too large for the header.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     meta_in: Option<ObjectId>,
 }
 
-/// The end of the segment before.
+/// End of the previous segment.
 #[derive(Debug, Serialize, Deserialize)]
 struct Continues {
     commit: ObjectId,
@@ -61,30 +61,30 @@ fn is_default(details: &Details) -> bool {
     *details == Details::default()
 }
 
-/// A new entry, before it has a commit.
+/// A new operation without a commit.
 pub(crate) struct NewOperation {
     pub(crate) kind: OperationKind,
     pub(crate) snapshot: ObjectId,
     pub(crate) meta: Meta,
     pub(crate) details: Details,
-    /// Small ignored files, if they are other than before.
+    /// Small ignored files, if they changed.
     pub(crate) companion: Option<NewCompanion>,
 }
 
-/// Where a new entry goes.
+/// Position of a new operation in the log.
 pub(crate) struct Place<'a> {
     pub(crate) work_tree: &'a str,
     pub(crate) last: Option<&'a Operation>,
     /// Whether it begins a new segment.
     pub(crate) cut: bool,
-    /// The newest commit of each session it belongs to.
+    /// Newest commit of each session that it belongs to.
     pub(crate) previous: BTreeMap<String, ObjectId>,
-    /// The newest companion.
+    /// Newest companion.
     pub(crate) last_companion: Option<ObjectId>,
 }
 
 impl NewOperation {
-    /// The sessions it belongs to.
+    /// Returns the sessions that the operation belongs to.
     pub(crate) fn sessions(&self) -> BTreeSet<&str> {
         sessions_of(&self.details)
     }
@@ -95,7 +95,7 @@ pub(crate) fn sessions_of(details: &Details) -> BTreeSet<&str> {
     credited.chain(details.session.as_deref()).filter(|session| !session.is_empty()).collect()
 }
 
-/// Writes the operation's objects into `pack`. It is not in the log until a ref names its commit.
+/// Writes the operation's objects into `pack`. It is in the log once a ref names its commit.
 pub(crate) fn write(
     objects: &Objects,
     pack: &PackWriter,
@@ -112,9 +112,9 @@ pub(crate) fn write(
             let before = last_companion.filter(|_| !cut);
             Some(companion::write(pack, &companion, before, at_millis, exists)?)
         }
-        // Each segment keeps its own companions, so that dropping one takes nothing from another.
+        // Each segment has its own companions, so that dropping one does not affect another.
         None if cut => match meta.companion {
-            // One that was left out when the log came from elsewhere stays out.
+            // A companion that was not imported with the log stays absent.
             Some(id) if objects.read(&id)?.is_some() => {
                 let companion = companion::read(objects, &id)?.into_new();
                 Some(companion::write(pack, &companion, None, at_millis, exists)?)
@@ -193,7 +193,7 @@ fn subject_of(kind: OperationKind, details: &Details) -> String {
     }
 }
 
-/// Stores `json` in a commit that depends on nothing else, so that equal data is stored once.
+/// Stores `json` in a commit without parents and time, so that equal data is stored once.
 fn spill(
     pack: &PackWriter,
     json: &[u8],
@@ -244,15 +244,15 @@ pub(crate) fn read(objects: &Objects, id: &ObjectId) -> Result<Operation, Error>
     })
 }
 
-/// The changes of an operation that is exported without some paths.
+/// Changes to an operation that is exported without some paths.
 pub(crate) struct Redacted<'a> {
     pub(crate) snapshot: ObjectId,
     pub(crate) meta: Meta,
-    /// For old commits the new ones; every commit that comes before is in it, if it is kept.
+    /// New commits by their old ids. Contains every earlier commit that is kept.
     pub(crate) commits: &'a HashMap<ObjectId, ObjectId>,
 }
 
-/// Writes the operation of a commit anew, through `put`, and gives the new commit.
+/// Rewrites the operation of a commit through `put` and returns the new commit.
 pub(crate) fn redact(
     objects: &Objects,
     commit: &ObjectId,
@@ -323,41 +323,41 @@ fn read_spilled(objects: &Objects, id: &ObjectId) -> Result<Meta, Error> {
     serde_json::from_slice(&json).map_err(|error| damaged(format!("unreadable data: {error}")))
 }
 
-/// How a commit of the store is written again.
+/// Context for rewriting commits of the store.
 pub(crate) struct Rewriting<'a> {
     pub(crate) objects: &'a Objects,
     pub(crate) pack: &'a PackWriter,
-    /// The new ids of commits that were written again.
+    /// New ids of rewritten commits.
     pub(crate) commits: &'a BTreeMap<ObjectId, ObjectId>,
 }
 
-/// The new version of an operation.
+/// New version of an operation.
 pub(crate) struct Rewritten {
     pub(crate) snapshot: ObjectId,
-    /// What to say of it beside its tree; `None` for what it said before.
+    /// New data besides the tree, or `None` to keep the old data.
     pub(crate) meta: Option<Meta>,
-    /// Its new details; `None` for the old ones. Author and message of the commit follow them.
+    /// New details, or `None` to keep the old ones. The commit's author and message follow them.
     pub(crate) details: Option<Details>,
-    /// It stands for this many dropped operations before it, beside itself. A checkpoint keeps its
-    /// name and its pin; of any other operation credit, kind and label go.
+    /// Number of earlier operations that were dropped and that this one now represents. A
+    /// checkpoint keeps its name and pin; any other operation loses credits, kind and label.
     pub(crate) stands_for: u64,
     pub(crate) start: Start,
 }
 
 impl Rewritten {
-    /// Changes nothing but the snapshot, and the ids of what the operation names.
+    /// Changes only the snapshot and the ids that the operation refers to.
     pub(crate) fn with_snapshot(snapshot: ObjectId) -> Rewritten {
         Rewritten { snapshot, meta: None, details: None, stands_for: 0, start: Start::Same }
     }
 }
 
-/// Where the segment of an operation that is written again begins.
+/// Beginning of the segment of a rewritten operation.
 pub(crate) enum Start {
-    /// Where it began before.
+    /// The segment begins where it did before.
     Same,
-    /// With this operation, which is the first of the log.
+    /// The segment begins with this operation, which is the first of the log.
     First,
-    /// With this operation, after another that ends a segment.
+    /// The segment begins with this operation, after the given end of the previous segment.
     After { commit: ObjectId, id: String },
 }
 
@@ -366,7 +366,7 @@ impl Rewriting<'_> {
         self.commits.get(&id).copied().unwrap_or(id)
     }
 
-    /// Writes an operation's commit again, with what it names under its new ids.
+    /// Rewrites an operation's commit and replaces the ids it refers to by the new ones.
     pub(crate) fn write(&self, operation: &Operation, new: Rewritten) -> Result<ObjectId, Error> {
         let damaged = || Error::Damaged { id: operation.commit, why: "it is no operation".into() };
         let exists = &|id: &ObjectId| self.objects.holds(id);
@@ -425,7 +425,7 @@ impl Rewriting<'_> {
     }
 }
 
-/// An operation's snapshot and what came before it in its segment, without the rest.
+/// Returns the snapshot and the parent within the segment, without parsing the rest.
 pub(crate) fn glance(
     objects: &Objects,
     id: &ObjectId,
@@ -444,7 +444,7 @@ pub(crate) fn glance(
     Ok((commit.tree, parent))
 }
 
-/// Whether an operation was recorded after another one of the same session.
+/// Returns whether the same session recorded an earlier operation.
 pub(crate) fn follows_work_of(
     objects: &Objects,
     id: &ObjectId,
@@ -463,9 +463,9 @@ pub(crate) fn follows_work_of(
     Ok(header.previous.contains_key(session))
 }
 
-/// The newest readable operation of a work tree, found without its ref.
+/// Returns the newest readable operation of a work tree, found without its ref.
 ///
-/// Reads every commit of the store: slow, and only needed after damage.
+/// Reads every commit of the store, which is slow. Only used after damage.
 pub(crate) fn salvage(objects: &Objects, work_tree: &str) -> Result<Option<ObjectId>, Error> {
     let mut newest: Option<(String, ObjectId)> = None;
     for id in objects.packed_commits() {

@@ -1,6 +1,6 @@
-//! Companions: small ignored files, kept beside the snapshots without being part of them.
+//! Companions: small ignored files that are kept beside the snapshots without being part of them.
 //!
-//! A companion is a commit in a chain of its own under [`PREFIX`], which nothing pushes or exports.
+//! A companion is a commit in a separate chain under [`PREFIX`], which is never pushed or exported.
 //! The operation names it, so the public tree and its hash do not change.
 
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use crate::path::{PathText, is_within};
 
 use crate::pack::{Objects, PackWriter, add};
 
-/// Where the refs of companions lie.
+/// Prefix of the refs of companions.
 pub(crate) const PREFIX: &str = "refs/ctrlz-private";
 
 /// The ignored files beside a snapshot.
@@ -21,21 +21,21 @@ pub(crate) struct Companion {
     pub(crate) data: Data,
 }
 
-/// What its tree cannot say.
+/// Data of a companion that its tree cannot hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Data {
-    /// Permissions other than the usual ones.
+    /// Permissions that differ from the usual ones.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) modes: Vec<(PathText, u32)>,
-    /// Files that a tool named and that could not be kept, so that nothing is known of them.
+    /// Files that a tool named and that could not be kept, so that their content is unknown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) unknown: Vec<PathText>,
-    /// Ignored files and directories that are there and not kept, and the directories of nested
-    /// repositories; `None` if there are too many to list, or in stores of 0.1.0.
+    /// Existing ignored files and directories that are not kept, and the directories of nested
+    /// repositories. `None` if there are too many to list, and in stores of version 0.1.0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) not_kept: Option<Vec<PathText>>,
-    /// Small ignored files that did not fit.
+    /// Number of small ignored files that exceeded the limit.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) left_out: u64,
 }
@@ -44,7 +44,7 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// A companion that has no commit yet.
+/// A companion without a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NewCompanion(pub(crate) Companion);
 
@@ -53,13 +53,13 @@ impl Companion {
         NewCompanion(self)
     }
 
-    /// Whether the companion says nothing of a file although it may have been there.
+    /// Returns whether the file may have existed although the companion does not hold it.
     pub(crate) fn is_unknown(&self, path: &[u8]) -> bool {
         self.data.unknown.iter().any(|known| known.clone().into_bytes() == path)
     }
 
-    /// Whether a file that its tree does not have was not there: the companion holds or lists every
-    /// ignored path.
+    /// Returns whether a file that is not in the companion's tree did not exist. That is known if
+    /// the companion holds or lists every ignored path.
     pub(crate) fn proves_absent(&self, path: &[u8]) -> bool {
         let Data { unknown, not_kept: Some(not_kept), left_out: 0, .. } = &self.data else {
             return false;
@@ -68,14 +68,14 @@ impl Companion {
         !left_out.any(|known| is_within(path, &known))
     }
 
-    /// The permissions of a file in it.
+    /// Returns the permissions of a file in the companion.
     pub(crate) fn mode_of(&self, path: &[u8], usual: u32) -> u32 {
         let listed = self.data.modes.iter().find(|(known, _)| known.clone().into_bytes() == path);
         listed.map_or(usual, |(_, mode)| *mode)
     }
 }
 
-/// Writes the commit of a companion, after `before` in its chain.
+/// Writes the commit of a companion, with `before` as its parent.
 pub(crate) fn write(
     pack: &PackWriter,
     companion: &NewCompanion,
@@ -95,7 +95,7 @@ pub(crate) fn write(
     add(pack, Kind::Commit, &encode_commit(&commit), exists)
 }
 
-/// The companion before one in its chain.
+/// Returns the previous companion in the chain.
 pub(crate) fn before(objects: &Objects, id: &ObjectId) -> Result<Option<ObjectId>, Error> {
     let found = objects.read(id)?.and_then(|(_, bytes)| parse_commit(&bytes));
     Ok(found.and_then(|commit| commit.parents.first().copied()))

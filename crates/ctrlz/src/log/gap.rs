@@ -1,7 +1,6 @@
-//! The note that a turn is not recorded, because the store's disk is full.
+//! The note that a turn is not recorded because the store's disk is full.
 //!
-//! The note itself must fit on that disk. Its file is therefore allocated while there is room, and
-//! rewritten in place.
+//! The note itself must fit on that disk. Its file is allocated in advance and rewritten in place.
 
 use std::io::Write;
 use std::path::Path;
@@ -14,34 +13,33 @@ use crate::fs::private::{self, Durable};
 
 use super::operation::{Gap, UnrecordedTurn};
 
-/// One block of most file systems.
+/// Size of the file: one block on most file systems.
 const BYTES: usize = 4096;
 
 /// A gap that no operation has closed yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OpenGap {
-    /// The newest operation when recording failed. The note says nothing once there is a newer one.
+    /// Newest operation when recording failed. The note is obsolete once there is a newer one.
     pub(crate) after: String,
     pub(crate) gap: Gap,
 }
 
 impl OpenGap {
-    /// Allocates the file, unless it is there. Best effort: without it a gap is not noted, and
-    /// recording works all the same.
+    /// Allocates the file if it does not exist. Best effort: without it, gaps are not noted.
     pub(crate) fn allocate(path: &Path) {
         if path.symlink_metadata().is_err() {
             drop(private::replace(path, &[0; BYTES], Durable::No));
         }
     }
 
-    /// Reads the note; `None` if it is empty or torn.
+    /// Reads the note. Returns `None` if it is empty or torn.
     pub(crate) fn load(path: &Path) -> Option<OpenGap> {
         let bytes = private::read_small(path, BYTES as u64).ok().flatten()?;
         let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
         serde_json::from_slice(&bytes[..end]).ok()
     }
 
-    /// Adds a turn. A gap of many turns names the newest ones.
+    /// Adds a turn, once. If the turns do not fit, [`OpenGap::save`] drops the oldest.
     pub(crate) fn add(&mut self, turn: UnrecordedTurn) {
         if !self.gap.turns.contains(&turn) {
             self.gap.turns.push(turn);
@@ -58,7 +56,7 @@ impl OpenGap {
         rewrite(path, &bytes)
     }
 
-    /// Empties the note, if it says anything.
+    /// Clears the note unless it is empty.
     pub(crate) fn forget(path: &Path) -> Result<(), Error> {
         let bytes = private::read_small(path, BYTES as u64)?;
         match bytes.is_some_and(|bytes| bytes.first().is_some_and(|first| *first != 0)) {
@@ -68,7 +66,7 @@ impl OpenGap {
     }
 }
 
-/// Writes over the allocated block.
+/// Overwrites the allocated block.
 fn rewrite(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let mut block = [0; BYTES];
     block[..bytes.len()].copy_from_slice(bytes);

@@ -40,7 +40,7 @@ impl Store {
         Ok(records)
     }
 
-    /// Does the same commit by commit, as far as they are readable.
+    /// Fallback of [`Store::records_of`] without an index: walks the readable commits.
     fn records_in(&self, head: ObjectId, id: &ObjectId, records: &mut Vec<Operation>) {
         let mut next = Some(head);
         while let Some(commit) = next {

@@ -17,7 +17,7 @@ pub(super) fn id_after(last: Option<&str>, at_millis: u64) -> String {
     }
 }
 
-/// A ULID: 48 bits of milliseconds and 80 random ones, in Crockford's base 32.
+/// Returns a ULID: 48 bits of milliseconds and 80 random bits, in Crockford's base 32.
 fn id_at(at_millis: u64) -> String {
     let mut random = [0; 16];
     fill_random(&mut random[6..]);

@@ -1,7 +1,7 @@
-//! An index over the log: one line per operation, so that reading a long log reads one file.
+//! Index of a log: one line per operation, so that listing a long log reads a single file.
 //!
-//! Disposable. Every line carries a checksum and the commit before it; a line that does not fit
-//! means that the index is made again from the commits.
+//! The index is disposable. Every line has a checksum and names the previous commit. If a line does
+//! not match, the index is rebuilt from the commits.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -16,10 +16,10 @@ use super::operation::{Details, Operation, OperationKind};
 use super::work_tree::WorkTree;
 use crate::store::Store;
 
-/// An index above this size is not used; reading the commits takes as long then.
+/// Upper bound on the size of a usable index. Reading the commits is as fast beyond it.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// An operation without what only a restore needs.
+/// An operation without the data that only a restore needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LogEntry {
     pub(crate) id: String,
@@ -32,7 +32,7 @@ pub(crate) struct LogEntry {
     pub(crate) commit: ObjectId,
     #[serde(default)]
     pub(crate) parent: Option<ObjectId>,
-    /// It begins a segment, so that what came before may have been dropped.
+    /// Whether it begins a segment, so that earlier operations may have been dropped.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     begins: bool,
 }
@@ -52,7 +52,7 @@ impl From<&Operation> for LogEntry {
     }
 }
 
-/// Adds an operation. Failing to is no failure: the next reader makes the index again.
+/// Appends an operation. Errors are ignored: the next reader rebuilds the index.
 pub(crate) fn append(path: &Path, operation: &Operation) {
     let line = line_of(&LogEntry::from(operation));
     if operation.parent.is_none() {
@@ -67,19 +67,19 @@ fn line_of(entry: &LogEntry) -> Vec<u8> {
     format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes())).into_bytes()
 }
 
-/// The log as the index has it, newest first, read as far as it is asked for.
+/// A log as recorded in the index, newest first, parsed on demand.
 pub(crate) struct LogIndex {
-    /// Which log it is.
+    /// Name of the log.
     log: String,
     path: PathBuf,
     bytes: Vec<u8>,
-    /// Where the next, older line ends.
+    /// End offset of the next older line.
     end: usize,
     next: Option<ObjectId>,
 }
 
 impl LogIndex {
-    /// Opens the index of the log whose newest commit is `head`, making it anew if it does not fit.
+    /// Opens the index of the log whose newest commit is `head`. Rebuilds it if it does not match.
     pub(crate) fn open(
         store: &Store,
         work_tree: &WorkTree,
@@ -100,23 +100,24 @@ impl LogIndex {
         for operation in store.history(&self.log, head) {
             let entry = LogEntry::from(&operation?);
             if let Some(newer) = entries.last_mut() {
-                // A segment may have been rewritten since the one after it named its end.
+                // The previous segment may have been rewritten after this commit named its end.
                 newer.parent = Some(entry.commit);
             }
             entries.push(entry);
         }
         if let Some(oldest) = entries.last_mut() {
-            // What came before was dropped, if there was anything.
+            // Earlier operations, if any, were dropped.
             oldest.parent = None;
         }
         self.bytes = entries.iter().rev().flat_map(line_of).collect();
+        // Best effort: without the file, the next reader rebuilds the index.
         drop(private::replace(&self.path, &self.bytes, Durable::No));
         self.end = self.bytes.len();
         self.next = Some(head);
         Ok(())
     }
 
-    /// The next older entry; `None` at the beginning of the log.
+    /// Returns the next older entry, or `None` at the beginning of the log.
     pub(crate) fn next(&mut self, store: &Store) -> Result<Option<LogEntry>, Error> {
         let Some(wanted) = self.next else { return Ok(None) };
         if self.peek().is_none() {
@@ -124,12 +125,12 @@ impl LogIndex {
         }
         let Some((start, entry)) = self.peek() else { return Ok(None) };
         self.end = start;
-        // What came before may be gone with its segment; the index does not know that.
+        // The previous segment may have been dropped, which the index does not record.
         self.next = entry.parent.filter(|parent| !entry.begins || store.objects.holds(parent));
         Ok(Some(entry))
     }
 
-    /// The line that ends at `end`, if it is whole and the one that is wanted.
+    /// Parses the line that ends at `end`. Returns `None` if it is damaged or of another commit.
     fn peek(&self) -> Option<(usize, LogEntry)> {
         let line = self.bytes[..self.end].strip_suffix(b"\n")?;
         let start = line.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);

@@ -1,4 +1,4 @@
-//! What a git tree cannot say: coverage, exact permissions, empty directories, ignore rules.
+//! Data that a git tree cannot hold: coverage, exact permissions, empty directories, ignore rules.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,33 +11,33 @@ use crate::scan::{Content, Listing, Skipped};
 
 use super::rules::OuterRules;
 
-/// Beside the tree, everything a snapshot knows.
+/// Data of a snapshot besides its tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Meta {
-    /// What was not captured.
+    /// Paths that were not captured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) skipped: Vec<Skipped>,
-    /// Permissions that most files have, so that only the others are listed.
+    /// Most frequent permissions, so that only the others have to be listed.
     #[serde(default)]
     pub(crate) common: CommonModes,
     /// Permissions of the files and directories that differ from the common ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) modes: Vec<(PathText, u32)>,
-    /// Whether the permissions include the set-user-id, set-group-id and sticky bits.
+    /// Whether the permissions include the set-user-ID, set-group-ID and sticky bits.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) special_bits: bool,
-    /// Directories that hold nothing a tree would show.
+    /// Directories that contain nothing a tree would show.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) empty_dirs: Vec<TreePath>,
-    /// The ignore rules that are not files of the snapshot.
+    /// Ignore rules that are not files of the snapshot.
     #[serde(default)]
     pub(crate) rules: OuterRules,
-    /// The commit of the companion, if small ignored files are kept.
+    /// Commit of the companion, if small ignored files are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) companion: Option<ObjectId>,
 }
 
-/// The most frequent permissions of each kind.
+/// Most frequent permissions of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CommonModes {
     pub(crate) file: u32,
@@ -52,12 +52,12 @@ impl Default for CommonModes {
 }
 
 impl Meta {
-    /// What a listing says beside its tree.
+    /// Returns the data of a listing besides its tree.
     pub(crate) fn of_listing(listing: &Listing, rules: &OuterRules) -> Meta {
         Meta::of_listing_with(listing, rules, common_modes(listing))
     }
 
-    /// The same, with common permissions that are already decided.
+    /// Does the same with given common permissions.
     pub(crate) fn of_listing_with(
         listing: &Listing,
         rules: &OuterRules,
@@ -101,15 +101,15 @@ impl Meta {
         }
     }
 
-    /// Brings lists that were added to back into their order.
+    /// Restores the order of the lists after additions.
     pub(crate) fn sort(&mut self) {
         self.skipped.sort_unstable();
         self.modes.sort_by_cached_key(|(path, _)| path.clone().into_bytes());
         self.empty_dirs.sort_unstable();
     }
 
-    /// Whether both say the same. How large a skipped file is, or in which words its reading
-    /// failed, makes no difference: a growing log would make every snapshot a new one.
+    /// Returns whether both are equivalent. The size of a skipped file and the text of a read error
+    /// are ignored: otherwise a growing log file would make every snapshot a new one.
     pub(crate) fn says_the_same_as(&self, other: &Meta) -> bool {
         let alike = |one: &Skipped, other: &Skipped| {
             one.path == other.path
@@ -124,12 +124,12 @@ impl Meta {
             && self.companion == other.companion
     }
 
-    /// The special bits of a path with `present` permissions, where this record has none.
+    /// Returns the special bits of `present` if this record does not include them, else 0.
     pub(crate) fn unrecorded_bits(&self, present: u32) -> u32 {
         if self.special_bits { 0 } else { present & 0o7000 }
     }
 
-    /// Files and directories whose permissions are listed differently in two records.
+    /// Returns the files and directories whose listed permissions differ between two records.
     pub(crate) fn other_modes(&self, other: &Meta) -> Vec<TreePath> {
         let (one, two) = (self.mode_map(), other.mode_map());
         let listed: BTreeSet<&Vec<u8>> = one.keys().chain(two.keys()).collect();
@@ -137,7 +137,7 @@ impl Meta {
         differ.filter_map(|path| TreePath::parse(path).ok()).collect()
     }
 
-    /// Permissions by path, for those that differ from the common ones.
+    /// Returns the listed permissions by path.
     pub(crate) fn mode_map(&self) -> HashMap<Vec<u8>, u32> {
         self.modes.iter().map(|(path, mode)| (path.clone().into_bytes(), *mode)).collect()
     }
@@ -156,7 +156,7 @@ fn mark_with_parents<'a>(marked: &mut BTreeSet<&'a [u8]>, dir: &'a [u8]) {
     }
 }
 
-/// Directories without captured files, deepest only: their parents follow from them.
+/// Returns the deepest directories without captured files. Their parents are implied.
 fn empty_dirs(listing: &Listing, with_files: &BTreeSet<&[u8]>) -> Vec<TreePath> {
     let mut parents: BTreeSet<&[u8]> = BTreeSet::new();
     let mut empty: Vec<&[u8]> = Vec::new();
@@ -173,11 +173,11 @@ fn empty_dirs(listing: &Listing, with_files: &BTreeSet<&[u8]>) -> Vec<TreePath> 
     empty.into_iter().map(|path| TreePath::from_scan(path.to_vec())).collect()
 }
 
-/// The number of different permission values.
+/// Number of distinct permission values.
 const MODES: usize = MODE_BITS as usize + 1;
 
 fn common_modes(listing: &Listing) -> CommonModes {
-    // By permissions; whether a file is executable follows from them.
+    // Counted by permissions, which include the executable bit.
     let (mut files, mut dirs) = ([0_usize; MODES], [0_usize; MODES]);
     for dir in &listing.dirs {
         dirs[(dir.stat.mode & MODE_BITS) as usize] += 1;
@@ -190,7 +190,7 @@ fn common_modes(listing: &Listing) -> CommonModes {
     let default = CommonModes::default();
     let most = |counts: &[usize], usual: u32, of_kind: fn(u32) -> bool| {
         let modes = (0..MODES as u32).filter(|mode| of_kind(*mode) && counts[*mode as usize] > 0);
-        // Ties go to the usual one, so that a tree of two files does not flip back and forth.
+        // Ties go to the usual value, so that a tree of two files does not alternate between them.
         modes.max_by_key(|mode| (counts[*mode as usize], *mode == usual)).unwrap_or(usual)
     };
     CommonModes {

@@ -10,7 +10,7 @@
 //! rules      ignore rules that are not files of a snapshot
 //! companion  ignored files that are kept beside a snapshot
 //! steps      open steps
-//! gap        turns that a full disk kept from being recorded
+//! gap        turns that were not recorded because the disk was full
 //! work_tree  the part of a store that belongs to one work tree
 //! ```
 

@@ -9,35 +9,35 @@ use crate::store::Head;
 
 use super::meta::Meta;
 
-/// A segment is cut when it holds this many operations, so that old ones can be dropped whole.
+/// Number of operations after which a new segment begins. Old segments are dropped as a whole.
 const MAX_SEGMENT: u32 = 256;
-/// And when its first operation is this old.
+/// Age of a segment's first operation after which a new segment begins (24 hours).
 const MAX_SEGMENT_MILLIS: u64 = 24 * 3600 * 1000;
 
-/// Why a snapshot was recorded. Stored as data, so that undo never has to read a message.
+/// Reason for recording a snapshot. Stored as data, so that undo never parses a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OperationKind {
     /// The first snapshot of the work tree.
     Baseline,
-    /// Changes while steps were open. [`Details::credits`] attributes them.
+    /// Changes made while steps were open. [`Details::credits`] attributes them.
     Step,
     /// Changes since the last operation that belong to no step.
     Outside,
-    /// A whole snapshot was put back.
+    /// A whole snapshot was restored.
     Restore,
-    /// Single files were put back, or a session was taken back to a message.
+    /// Single files were restored, or a session was reverted to a message.
     Revert,
-    /// A session's revert was taken back.
+    /// A session's revert was reversed.
     Unrevert,
-    /// Steps were taken back.
+    /// Steps were undone.
     Undo,
-    /// An undo was taken back.
+    /// An undo was reversed.
     Redo,
     /// A named state.
     Checkpoint,
-    /// A session that goes on from an earlier state of another one.
+    /// A session that continues from an earlier state of another one.
     Fork,
 }
 
@@ -61,129 +61,128 @@ impl OperationKind {
 /// An entry of a work tree's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// The operation's own id, a ULID: sortable by time, never a hash.
+    /// Id of the operation, a ULID. It is sortable by time and never a commit hash.
     pub id: String,
-    /// Its kind.
+    /// Kind of the operation.
     pub kind: OperationKind,
-    /// The snapshot after it.
+    /// Snapshot after the operation.
     pub snapshot: ObjectId,
-    /// Milliseconds since 1970.
+    /// Time in milliseconds since 1970.
     pub at_millis: u64,
-    /// Its author, and the steps that it takes back.
+    /// Author, attribution of changes, undone steps and other data.
     pub details: Details,
     pub(crate) work_tree: String,
     pub(crate) commit: ObjectId,
-    /// The commit of the operation before it, also where a new segment begins.
+    /// Commit of the previous operation, even across segments.
     pub(crate) parent: Option<ObjectId>,
-    /// The last operation of the segment before, if this one begins a segment. Its ref says which
-    /// commit that is now, and whether the segment is kept at all.
+    /// Id of the last operation of the previous segment, if this one begins a segment. The ref of
+    /// that segment names its current commit and is absent if the segment was dropped.
     pub(crate) follows: Option<String>,
     pub(crate) segment: Segment,
     pub(crate) meta: Meta,
 }
 
-/// An operation's place in its part of the chain.
+/// Position of an operation in its segment.
 ///
-/// Within a segment commits are linked as git's parents are. The first of a segment only names
-/// the commit before it, so that dropping the older segment's ref lets git forget it.
+/// Within a segment, commits are linked as git parents. The first commit of a segment only names
+/// its predecessor in its data, so that git can collect the older segment once its ref is deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Segment {
-    /// Operations before this one in the segment.
+    /// Number of earlier operations in the segment.
     pub(crate) place: u32,
-    /// When the segment's first operation was recorded.
+    /// Time of the segment's first operation, in milliseconds since 1970.
     pub(crate) began: u64,
 }
 
 impl Segment {
-    /// Whether the next operation begins a new segment.
+    /// Returns whether the next operation begins a new segment.
     pub(crate) fn is_full(self) -> bool {
         self.place + 1 >= MAX_SEGMENT
             || now_millis().saturating_sub(self.began) >= MAX_SEGMENT_MILLIS
     }
 }
 
-/// The data of an operation besides its snapshot.
+/// Data of an operation besides its snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Details {
-    /// The steps whose changes it holds.
+    /// Steps whose changes the operation contains.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub credits: Vec<Credit>,
     /// Paths that changed while several steps were open and that none of them named.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub shared: Vec<TreePath>,
-    /// Files that were moved and changed.
+    /// Files that were both moved and modified.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub moved: Vec<Moved>,
-    /// Steps that an undo took back.
+    /// Steps that this undo reversed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub undone: Vec<String>,
-    /// The only paths that an undo was asked for; empty if it was asked for all.
+    /// Paths that the undo was limited to. Empty if it was not limited.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub undone_only: Vec<TreePath>,
-    /// Steps that an undo would have taken back, had it not met only conflicts.
+    /// Steps that the undo did not reverse because all of their changes conflicted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tried: Vec<String>,
-    /// Paths that an undo left because they did not merge.
+    /// Paths that the undo left unchanged because of a conflict.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<TreePath>,
-    /// Those of `conflicts` that were left because another process had them open.
+    /// Those of `conflicts` that another process had open.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub in_use: Vec<TreePath>,
-    /// The undo or revert that this operation takes back.
+    /// Undo or revert that this operation reverses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub takes_back: Option<String>,
     /// Ignored files that an undo or redo wrote or removed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ignored: Vec<TreePath>,
-    /// Changes of ignored files that an undo left because they were not asked for.
+    /// Ignored files whose changes an undo left because ignored files were not asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ignored_left: Vec<TreePath>,
-    /// The only paths that it changed itself, where it was recorded by a later command.
+    /// Paths that the operation itself changed. Only set if a later command recorded it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub written: Vec<TreePath>,
-    /// The part of an undo or redo that lies outside of the work tree, if it was asked for.
+    /// Part of an undo or redo that affects paths outside of the work tree, if it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outside: Option<OutsideUndo>,
-    /// The message that a session was taken back to.
+    /// Message that a session was reverted to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub boundary: Option<Boundary>,
-    /// The revert that became final, so that no unrevert takes it back.
+    /// Revert that became final, so that it can no longer be reversed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commits: Option<String>,
-    /// Where a fork comes from.
+    /// Origin of a fork.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forked: Option<Forked>,
-    /// What changed was not recorded when it happened: agents worked while the store's disk was
-    /// full.
+    /// Set if the store's disk was full while agents worked, so that changes were recorded later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gap: Option<Gap>,
-    /// A name for people.
+    /// Label for users.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// The session it belongs to, where no credit says so.
+    /// Session that the operation belongs to, if `credits` does not say so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// A person asked for it, on the command line or the page, and not a program.
+    /// Whether a user asked for it on the command line or the web page, and not a program.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub by_person: bool,
-    /// Never removed by retention.
+    /// Whether retention must keep it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub pinned: bool,
-    /// Where the user's own git stood.
+    /// HEAD of the user's own repository at that time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<Head>,
-    /// How many operations before it were dropped by thinning; what it changed is their work too.
+    /// Number of earlier operations that thinning dropped. Their changes are part of this one.
     #[serde(skip_serializing_if = "is_zero")]
     pub stands_for: u64,
 }
 
-/// The part of an undo or redo that lies outside of the work tree.
+/// Part of an undo or redo that affects paths outside of the work tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutsideUndo {
-    /// The steps that it takes back there.
+    /// Steps that it reverses there.
     pub steps: Vec<String>,
-    /// The capture of what it replaced; `None` if it replaced nothing.
+    /// Capture of the state that it replaced, or `None` if it replaced nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capture: Option<String>,
 }
@@ -192,24 +191,24 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// A time in which nothing could be recorded.
+/// A period in which nothing could be recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Gap {
-    /// Why, for people: `store disk full` or `store quota reached`.
+    /// Reason to show to users: `store disk full` or `store quota reached`.
     pub why: String,
-    /// The turns whose steps are missing, oldest first.
+    /// Turns whose steps are missing, oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub turns: Vec<UnrecordedTurn>,
 }
 
 impl Gap {
-    /// Returns a line for people, without the names of the turns.
+    /// Returns a description for users, without the names of the turns.
     pub fn describe(&self) -> String {
         format!("not recorded: {}", self.why)
     }
 
-    /// Returns the agents whose turns are missing, each once.
+    /// Returns the agents whose turns are missing, without duplicates.
     pub fn agents(&self) -> Vec<&str> {
         let mut agents: Vec<&str> = Vec::new();
         for who in self.turns.iter().filter_map(|turn| turn.who.as_deref()) {
@@ -225,87 +224,89 @@ impl Gap {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UnrecordedTurn {
-    /// The agent.
+    /// Name of the agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
-    /// The session.
+    /// Session id.
     pub session: String,
-    /// The message (turn).
+    /// Message id (turn).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// The first thing of a session that a revert takes back.
+/// First message or part of a session that a revert reverses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Boundary {
-    /// The message.
+    /// Message id.
     pub message: String,
-    /// The part of it, if what comes before it in the message stays.
+    /// Part of the message, if the parts before it are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
 }
 
-/// Where a forked session comes from.
+/// Origin of a forked session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forked {
-    /// The session it shares history with.
+    /// Session that it shares history with.
     pub session: String,
-    /// The first message that it does not share; `None` if it shares all there was.
+    /// First message that it does not share, or `None` if it shares all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// The last operation that it shares.
+    /// Last operation that it shares.
     pub operation: String,
-    /// The log that the operation is in, where the fork has a log of its own.
+    /// Log that contains the operation, if the fork has a log of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
 }
 
-/// Changes that a step is credited with.
+/// Changes that are attributed to a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credit {
     /// The step.
     #[serde(flatten)]
     pub step: StepInfo,
-    /// The paths; `None` for everything the operation changed.
+    /// Changed paths, or `None` for everything that the operation changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paths: Option<Vec<TreePath>>,
-    /// Whether changes of directories are its own where `paths` lists its files.
+    /// Whether changes of directories belong to the step although `paths` lists only files.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dirs: bool,
-    /// The tool changes the files that it names and no others.
+    /// Whether the tool changes only the files that it names.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub only_named: bool,
-    /// It has no part in the paths that several steps share.
+    /// Whether the step has no part in the shared paths.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub apart: bool,
-    /// Paths that changed after the last sign of an interrupted step: its own, or the user's.
+    /// Paths that changed after the last sign of activity of an interrupted step. The step or the
+    /// user may have changed them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unclear: Vec<TreePath>,
-    /// The step was not closed by its agent, so its end is a guess.
+    /// Whether the step was not closed by its agent, so that its end is inferred.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub inferred: bool,
-    /// Ignored files that the tool named, which are therefore its own.
+    /// Ignored files that the tool named and that are therefore attributed to it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub named: Vec<TreePath>,
-    /// Ignored files that changed while it was open, before its tool ran: not its own.
+    /// Ignored files, not attributed to the step, that changed after it began but before its tool
+    /// ran.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier_ignored: Vec<TreePath>,
-    /// Paths that no snapshot holds and that it removed or changed.
+    /// Paths that no snapshot holds and that the step removed or changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uncaptured: Vec<Uncaptured>,
     /// Whether it changed something outside of the work tree that a capture holds.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub outside: bool,
-    /// The operation that recorded the state when the step began.
+    /// Operation that recorded the state at the beginning of the step.
     #[serde(default)]
     pub begun: String,
-    /// When it began, in milliseconds since 1970; 0 if that is not known.
+    /// Time at which the step began, in milliseconds since 1970, or 0 if unknown.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub began_millis: u64,
 }
 
 impl Credit {
-    /// Whether anything is credited to the step.
+    /// Returns whether anything is attributed to the step.
     pub(crate) fn has_something(&self) -> bool {
         self.paths.as_ref().is_none_or(|paths| !paths.is_empty())
             || !self.named.is_empty()
@@ -315,25 +316,24 @@ impl Credit {
     }
 }
 
-/// A file that has another name and other content than in the snapshot before.
+/// A file whose path and content both differ from the previous snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moved {
-    /// Its path before.
+    /// Previous path.
     pub from: TreePath,
-    /// Its path now.
+    /// New path.
     pub to: TreePath,
 }
 
-/// A path that no snapshot holds and that a step removed or changed, so that undo cannot bring it
-/// back.
+/// A path that no snapshot holds and that a step removed or changed. Undo cannot restore it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Uncaptured {
-    /// The path, relative to the work tree.
+    /// Path relative to the work tree.
     #[serde(with = "crate::path::text")]
     pub path: Vec<u8>,
-    /// Why it was not captured.
+    /// Reason why it was not captured.
     pub why: String,
-    /// The change that the step made.
+    /// Change that the step made.
     pub change: UncapturedChange,
 }
 
@@ -342,26 +342,26 @@ pub struct Uncaptured {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum UncapturedChange {
-    /// It is gone.
+    /// The path was removed.
     Gone,
-    /// Something else stands there.
+    /// Another file or directory took its place.
     Replaced,
-    /// It was written to.
+    /// The file was written to.
     Modified,
-    /// Something changed in a directory that is never entered, or in an ignored file. That is
-    /// policy and no loss.
+    /// A directory that is never entered, or an ignored file, changed. Such paths are left out on
+    /// purpose, so this is not a loss.
     ChangedInside,
-    /// It was made. An undo does not remove it.
+    /// The path was created. An undo does not remove it.
     Created,
 }
 
 impl Uncaptured {
-    /// Whether undo cannot bring back what was there.
+    /// Returns whether undo cannot restore the previous state.
     pub fn is_loss(&self) -> bool {
         !matches!(self.change, UncapturedChange::ChangedInside | UncapturedChange::Created)
     }
 
-    /// One line for people, without the path.
+    /// Returns a one-line description for users, without the path.
     pub fn describe(&self) -> String {
         let why = &self.why;
         match self.change {
@@ -379,26 +379,26 @@ impl Uncaptured {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StepInfo {
-    /// The step's own id.
+    /// Step id.
     pub step: String,
-    /// The session it belongs to.
+    /// Session that the step belongs to.
     pub session: String,
-    /// The message (turn) it belongs to.
+    /// Message (turn) that the step belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// The part of the message.
+    /// Part of the message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
-    /// The tool.
+    /// Name of the tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
-    /// A label for users.
+    /// Label for users.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// The agent.
+    /// Name of the agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
-    /// The turn of another session that this one works for, as a sub-agent does.
+    /// Turn of another session that this one works for, in a sub-agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<ParentTurn>,
 }
@@ -407,36 +407,36 @@ pub struct StepInfo {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ParentTurn {
-    /// The session.
+    /// Session id.
     pub session: String,
-    /// Its message; found by itself while that session has a step open.
+    /// Message id. Determined automatically while that session has an open step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
 impl StepInfo {
-    /// Returns every text that describes the step to people. Ids are not among them.
+    /// Returns every text that describes the step to users. Ids are not included.
     pub(crate) fn texts_mut(&mut self) -> impl Iterator<Item = &mut String> {
         [&mut self.label, &mut self.tool, &mut self.who].into_iter().flatten()
     }
 
-    /// Whether it is part of what `session` did, itself or through a sub-agent.
+    /// Returns whether the step was made by `session`, directly or through a sub-agent.
     pub fn belongs_to(&self, session: &str) -> bool {
         self.session == session || self.parent.as_ref().is_some_and(|turn| turn.session == session)
     }
 
-    /// The session that people think of: the one that started the others.
+    /// Returns the top-level session: the parent's session for a sub-agent, else its own.
     pub fn root_session(&self) -> &str {
         self.parent.as_ref().map_or(&self.session, |turn| &turn.session)
     }
 
-    /// The turn of [`StepInfo::root_session`] that it belongs to.
+    /// Returns the turn of [`StepInfo::root_session`] that the step belongs to.
     pub fn root_turn(&self) -> &str {
         let parent = self.parent.as_ref().and_then(|turn| turn.message.as_deref());
         parent.unwrap_or_else(|| self.turn())
     }
 
-    /// The turn it belongs to: its message, or itself if it has none.
+    /// Returns the turn that the step belongs to: its message, or its own id if it has none.
     pub fn turn(&self) -> &str {
         self.message.as_deref().unwrap_or(&self.step)
     }

@@ -1,9 +1,9 @@
 //! Ignore rules from outside a snapshot's tree, and the private ones among them.
 //!
 //! The user's global excludes and `.git/info/exclude` never leave the machine. An operation records
-//! only a hash of them, which push and export carry; the texts lie in files of the store that are
-//! no git objects. The hash is salted with random bytes of the store, so that short lists cannot be
-//! guessed from it.
+//! only a hash of them, which push and export include. The texts are files of the store that are
+//! not git objects. The hash is salted with random bytes of the store, so that short lists cannot
+//! be guessed from it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::path::PathText;
 
 use crate::store::Store;
 
-/// Takes the place of private lists in [`OuterRules::lists`]. Versions that know nothing of private
+/// Placeholder for private lists in [`OuterRules::lists`]. Versions without support for private
 /// lists then regard every path as ignored, and remove nothing that a snapshot lacks.
 const STAND_IN: &str = "*\n";
-/// The text with which git creates `.git/info/exclude`.
+/// Text with which git creates `.git/info/exclude`.
 const TEMPLATE: &str = "\
 # git ls-files --others --exclude-from=.git/info/exclude
 # Lines that start with '#' are comments.
@@ -35,11 +35,11 @@ const SALT_BYTES: usize = 32;
 /// Ignore rules from outside the snapshot's tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OuterRules {
-    /// The lists that came before all others, by their hash.
+    /// Private lists, which are weaker than all others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     private: Option<PrivateLists>,
     /// Texts of ignore files, from the weakest to the strongest. The first one is [`STAND_IN`] if
-    /// there are private lists. Earlier versions recorded those here as well.
+    /// there are private lists. Earlier versions recorded the texts of private lists here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     lists: Vec<PathText>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -56,7 +56,7 @@ pub(crate) struct OuterRules {
 #[serde(from = "ObjectId", into = "ObjectId")]
 struct PrivateLists {
     hash: ObjectId,
-    /// The texts, from the weakest to the strongest; empty if only the hash was read.
+    /// Texts, from the weakest to the strongest. Empty if only the hash was read.
     texts: Vec<PathText>,
 }
 
@@ -80,16 +80,16 @@ impl From<PrivateLists> for ObjectId {
     }
 }
 
-/// The ignore lists of a work tree that are no files of it.
+/// Ignore lists of a work tree that are not files of it.
 pub(crate) struct Lists {
-    /// The user's own, from the weakest to the strongest.
+    /// The user's own lists, from the weakest to the strongest.
     pub(crate) private: Vec<Vec<u8>>,
-    /// The store's, which is stronger.
+    /// The store's list, which is stronger.
     pub(crate) store: Vec<u8>,
 }
 
 impl OuterRules {
-    /// The rules of these lists and patterns, as they hold now.
+    /// Returns the rules of these lists and patterns.
     pub(crate) fn new(
         store: &Store,
         lists: &Lists,
@@ -112,12 +112,12 @@ impl OuterRules {
         }
     }
 
-    /// The same rules with these ignored ignore files.
+    /// Returns the same rules with the given ignored ignore files.
     pub(crate) fn with_hidden(&self, hidden: Vec<(PathText, PathText)>) -> OuterRules {
         OuterRules { hidden, ..self.clone() }
     }
 
-    /// The rules as they are applied at the top of the work tree. Private lists are left out if
+    /// Returns the rules that apply at the top of the work tree. Private lists are left out if
     /// `store` does not have them.
     pub(crate) fn base(&self, store: &Store) -> Arc<Rules> {
         let private = self.private_texts(store).unwrap_or_default();
@@ -128,13 +128,13 @@ impl OuterRules {
         Rules::base(&lists, &self.exclude, &self.include)
     }
 
-    /// Whether `store` has every list.
+    /// Returns whether `store` has every list.
     pub(crate) fn are_known(&self, store: &Store) -> bool {
         self.private.is_none() || self.private_texts(store).is_some()
     }
 
-    /// Whether these rules, which an earlier version recorded, hold texts of private lists. `own`
-    /// is the store's list. Git's template says nothing about anybody.
+    /// Returns whether these rules, recorded by an earlier version, contain texts of private lists.
+    /// `own` is the store's list. Git's template contains no private data.
     pub(crate) fn holds_texts(&self, own: &[u8]) -> bool {
         let is_public = |list: &PathText| {
             let list = list.clone().into_bytes();
@@ -143,7 +143,7 @@ impl OuterRules {
         self.private.is_none() && !self.lists.iter().all(is_public)
     }
 
-    /// Replaces the texts of private lists, which an earlier version recorded, by their hash.
+    /// Replaces texts of private lists that an earlier version recorded by their hash.
     pub(crate) fn withhold_texts(&mut self, store: &Store) -> Result<(), Error> {
         let own = store.exclude()?;
         let lists = std::mem::take(&mut self.lists).into_iter().map(PathText::into_bytes);
@@ -163,15 +163,14 @@ impl OuterRules {
     }
 }
 
-/// Whether a list has more than comments and blank lines, as git's template of `info/exclude`.
+/// Returns whether a list has more than comments and blank lines, unlike git's template.
 fn has_rules(list: &[u8]) -> bool {
     let is_rule = |line: &[u8]| !line.trim_ascii().is_empty() && !line.starts_with(b"#");
     list.split(|byte| *byte == b'\n').any(is_rule)
 }
 
 impl Store {
-    /// Keeps the private lists of an operation that is about to be recorded, unless they are kept
-    /// already.
+    /// Stores the private lists of an operation before it is recorded, unless they are stored.
     pub(crate) fn keep_private_lists(&self, rules: &OuterRules) -> Result<(), Error> {
         let Some(PrivateLists { hash, texts }) = &rules.private else { return Ok(()) };
         let path = self.private_lists_path(hash);
@@ -182,7 +181,7 @@ impl Store {
         Ok(private::replace(&path, &bytes, Durable::Yes)?)
     }
 
-    /// The private lists with this hash; `None` if they were recorded elsewhere.
+    /// Returns the private lists with this hash, or `None` if another machine recorded them.
     fn private_lists(&self, hash: &ObjectId) -> Option<Vec<PathText>> {
         const MAX_BYTES: u64 = 64 << 20;
         let bytes = read_small(&self.private_lists_path(hash), MAX_BYTES).ok().flatten()?;
@@ -196,11 +195,11 @@ impl Store {
     fn hash_lists(&self, texts: &[PathText]) -> ObjectId {
         let mut bytes = self.rules_salt();
         bytes.extend(serde_json::to_vec(texts).expect("plain data has a JSON form"));
-        // Collisions cannot be prepared without the salt.
+        // Without the salt no collision can be prepared.
         hash_object(Kind::Blob, &bytes).unwrap_or(ObjectId::NULL)
     }
 
-    /// Random bytes of the store. Another salt only makes equal lists look different.
+    /// Returns the store's random salt. A different salt only makes equal lists look different.
     fn rules_salt(&self) -> Vec<u8> {
         let path = self.path().join("ctrlz").join("rules_salt");
         let known = read_small(&path, SALT_BYTES as u64).ok().flatten();
@@ -209,7 +208,7 @@ impl Store {
         }
         let mut salt = vec![0; SALT_BYTES];
         fill_random(&mut salt);
-        // Best effort: without the file, the next call makes another salt.
+        // Best effort: without the file, the next call creates another salt.
         drop(private::replace(&path, &salt, Durable::No));
         salt
     }

@@ -1,4 +1,4 @@
-//! Steps that have begun and not ended: a small file of the work tree's, written under its lock.
+//! Open steps: a small file of the work tree, written under its lock.
 
 use std::path::Path;
 
@@ -16,46 +16,47 @@ use super::operation::StepInfo;
 pub(crate) struct OpenStep {
     #[serde(flatten)]
     pub(crate) info: StepInfo,
-    /// Paths the tool says it will change.
+    /// Paths that the tool announced it will change.
     #[serde(default)]
     pub(crate) paths: Vec<TreePath>,
-    /// The snapshot when it began.
+    /// Snapshot at the beginning of the step.
     pub(crate) before: ObjectId,
-    /// The operation that recorded it.
+    /// Operation that recorded that snapshot.
     pub(crate) before_operation: String,
-    /// The process that will close it, where one process does.
+    /// Process that will close the step, if it is a single process.
     #[serde(default)]
     pub(crate) owner: Option<ProcessId>,
-    /// The process that starts the tool, if it is not the owner.
+    /// Process that starts the tool, if it is not the owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) tools_of: Option<ProcessId>,
-    /// Nobody will close it any more.
+    /// Whether no process will close the step any more.
     #[serde(default)]
     pub(crate) abandoned: bool,
-    /// The tool changes the files in `paths` and no others.
+    /// Whether the tool changes only the files in `paths`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) only_named: bool,
-    /// The tool starts a sub-agent and waits for it.
+    /// Whether the tool starts a sub-agent and waits for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) starts_agent: bool,
-    /// When it began, in milliseconds since 1970.
+    /// Time at which the step began, in milliseconds since 1970.
     #[serde(default)]
     pub(crate) began_millis: u64,
-    /// The kernel's clock when it began, as the start of processes is counted.
+    /// Start time of the process that recorded the beginning, in clock ticks since boot. Comparable
+    /// with [`ProcessId::started()`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) began_ticks: Option<u64>,
-    /// When its agent was last known to be at it, in milliseconds since 1970.
+    /// Last time its agent was known to be active, in milliseconds since 1970.
     #[serde(default)]
     pub(crate) last_sign_millis: u64,
-    /// The limit for named files that are ignored or large, if it is not the usual one.
+    /// Size limit for named files that are ignored or large, if it is not the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) max_named_bytes: Option<u64>,
-    /// Paths that the snapshot before it leaves out.
+    /// Paths that the snapshot at the beginning leaves out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) uncaptured: Vec<Watched>,
 }
 
-/// A path that no snapshot holds, as it was when a step began.
+/// A path that no snapshot holds, with its state at the beginning of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Watched {
     pub(crate) path: PathText,
@@ -64,7 +65,7 @@ pub(crate) struct Watched {
     pub(crate) stamp: Stamp,
 }
 
-/// The metadata by which a path is known again.
+/// Metadata that identifies a version of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Stamp {
     pub(crate) is_dir: bool,
@@ -73,7 +74,7 @@ pub(crate) struct Stamp {
     pub(crate) mtime: (i64, u32),
 }
 
-/// A process, told from a later one with the same number by when it started.
+/// A process. The start time distinguishes it from a later process with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ProcessId {
     number: u32,
@@ -81,7 +82,7 @@ pub(crate) struct ProcessId {
 }
 
 impl ProcessId {
-    /// A process and those above it, up to the first one.
+    /// Returns a process and its ancestors, up to the first process.
     pub(crate) fn ancestors(number: u32) -> Vec<u32> {
         let mut chain = vec![number];
         while let Some(parent) = ProcessId::fields(chain[chain.len() - 1])
@@ -93,25 +94,25 @@ impl ProcessId {
         chain
     }
 
-    /// The process with this number, if it is alive.
+    /// Returns the process with this id, if it is alive.
     pub(crate) fn of(number: u32) -> Option<ProcessId> {
         let fields = ProcessId::fields(number)?;
-        // One that has ended is listed until its parent asks, which may be never.
+        // A zombie is listed until its parent reaps it, which may never happen.
         let has_ended = matches!(fields.first()?.as_str(), "Z" | "X" | "x");
         let started = fields.get(19)?.parse().ok()?;
         (!has_ended).then_some(ProcessId { number, started })
     }
 
-    /// The fields of `/proc/PID/stat`, from the state of the process on.
+    /// Returns the fields of `/proc/PID/stat`, starting with the state.
     fn fields(number: u32) -> Option<Vec<String>> {
         let stat = read_small(Path::new(&format!("/proc/{number}/stat")), 4096).ok().flatten()?;
-        // The name may hold anything, also blanks and brackets; the fields follow its last one.
+        // The name may contain blanks and parentheses. The fields follow the last parenthesis.
         let end = stat.iter().rposition(|byte| *byte == b')')?;
         let text = String::from_utf8_lossy(&stat[end + 1..]).into_owned();
         Some(text.split_whitespace().map(str::to_owned).collect())
     }
 
-    /// When it started, by the kernel's clock.
+    /// Returns its start time in clock ticks since boot.
     pub(crate) fn started(self) -> u64 {
         self.started
     }
@@ -122,17 +123,17 @@ impl ProcessId {
 }
 
 impl OpenStep {
-    /// Whether its owner is known to be at it still.
+    /// Returns whether its owner is known and alive.
     pub(crate) fn is_owned(&self) -> bool {
         self.owner.is_some_and(ProcessId::is_alive)
     }
 
-    /// Whether it belongs to the process with this number, which knows itself what it does.
+    /// Returns whether this process, which knows the state of its own steps, owns the step.
     pub(crate) fn is_owner(&self, process: u32) -> bool {
         self.owner.is_some_and(|owner| owner.number == process)
     }
 
-    /// Who is at it, as far as that is known.
+    /// Returns the agent and the process that work on the step, as far as they are known.
     pub(crate) fn holder(&self) -> Option<String> {
         let process = self.owner.map(|owner| format!("process {}", owner.number));
         let who = self.info.who.clone();
@@ -142,8 +143,8 @@ impl OpenStep {
         }
     }
 
-    /// Whether a process that its owner started after the step began is still running: the tool,
-    /// as far as can be told. `apart` are processes that are not it.
+    /// Returns whether a descendant of the owner that started after the step began is still
+    /// running. That is most likely the tool. Processes in `apart` are not counted.
     pub(crate) fn tool_is_running(&self, apart: &[u32]) -> bool {
         let (Some(owner), Some(began)) = (self.tools_of.or(self.owner), self.began_ticks) else {
             return false;
@@ -156,13 +157,13 @@ impl OpenStep {
         })
     }
 
-    /// Whether its owner is known to be gone.
+    /// Returns whether its owner is known and no longer alive.
     pub(crate) fn is_orphan(&self) -> bool {
         self.owner.is_some() && !self.is_owned()
     }
 }
 
-/// Reads the open steps; a torn file means none.
+/// Reads the open steps. A missing or torn file counts as empty.
 pub(crate) fn load(path: &Path) -> Result<Vec<OpenStep>, Error> {
     let bytes = read_small(path, 64 << 20)?.unwrap_or_default();
     Ok(serde_json::from_slice(&bytes).unwrap_or_default())

@@ -1,4 +1,4 @@
-//! One work tree's part of a store: its lock, its cache, its log.
+//! The part of a store that belongs to one work tree: its lock, cache and log.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -18,10 +18,10 @@ use super::operation::Operation;
 use crate::pack::{PackWriter, Published};
 use crate::store::{Absorbed, Borrowed, Copied, Lock, Sharing, Store, path_hash, work_tree_dir};
 
-/// The beginning of the names of files that will become refs.
+/// Prefix of the names of scratch files that become refs.
 const SCRATCH: &str = "ref.";
 
-/// The files and refs that belong to one work tree.
+/// Files and refs that belong to one work tree.
 #[derive(Debug)]
 pub(crate) struct WorkTree {
     id: String,
@@ -33,31 +33,31 @@ const WATCH: &str = "watch";
 const PLANS: &str = "plans";
 const OUTSIDE: &str = "outside";
 
-/// Where the refs of captures of paths outside of the work tree lie. Nothing pushes or exports
-/// them.
+/// Prefix of the refs of captures outside of the work tree. They are never pushed or exported.
 const OUTSIDE_PREFIX: &str = "refs/ctrlz-outside";
 
 impl WorkTree {
-    /// The part of `store` with this name, which is a work tree's or a log's from elsewhere.
+    /// Returns the part of `store` with this name: of a work tree, or of a log from another
+    /// machine.
     pub(crate) fn named(store: &Store, id: &str) -> WorkTree {
         let id = id.to_owned();
         let ref_name = format!("{}/{id}/log", store.ref_prefix());
         WorkTree { dir: store.work_tree_dir(&id), ref_name, id }
     }
 
-    /// Makes its directory.
+    /// Creates its directory.
     pub(crate) fn create_dir(&self) -> Result<(), Error> {
         Ok(private::create_dirs(&self.dir)?)
     }
 
-    /// The path that was recorded in the work tree's directory `dir`.
+    /// Returns the path of the work tree that is recorded in its directory `dir`.
     pub(crate) fn root_of(dir: &Path) -> Result<Option<PathBuf>, Error> {
         use std::os::unix::ffi::OsStringExt;
         let bytes = private::read_small(&dir.join("path"), 1 << 20)?;
         Ok(bytes.map(|bytes| PathBuf::from(std::ffi::OsString::from_vec(bytes))))
     }
 
-    /// Makes its directory, and records which path it is for.
+    /// Creates its directory and records the path of the work tree.
     pub(crate) fn create(&self, root: &Path) -> Result<(), Error> {
         private::create_dirs(&self.dir)?;
         let record = self.dir.join("path");
@@ -69,12 +69,12 @@ impl WorkTree {
         Ok(())
     }
 
-    /// Whether anything of it was ever written.
+    /// Returns whether anything was ever written for it.
     pub(crate) fn has_dir(&self) -> bool {
         self.dir.is_dir()
     }
 
-    /// Follows the work tree's directory from one path to another.
+    /// Updates the recorded paths after the work tree moved.
     pub(crate) fn follow(&self, store: &Store, from: &Path, to: &Path) -> Result<(), Error> {
         private::create_dirs(&self.dir)?;
         let bytes = std::os::unix::ffi::OsStrExt::as_bytes(to.as_os_str());
@@ -82,12 +82,13 @@ impl WorkTree {
         Borrowed::load(&self.borrowed_path())?.follow(store, &self.borrowed_path(), from, to)
     }
 
-    /// The right to copy what is borrowed, unless another has it: two would copy everything twice.
+    /// Takes the lock for copying borrowed objects. Returns `None` if another process holds it,
+    /// which would copy the same objects.
     pub(crate) fn try_lock_loans(&self) -> Result<Option<Lock>, Error> {
         Lock::try_take(&self.dir.join("loans.lock"), Sharing::Exclusive)
     }
 
-    /// Takes the lock, and clears away what a killed holder left.
+    /// Takes the lock and removes leftovers of a killed process.
     pub(crate) fn lock(&self, store: &Store, patience: Duration) -> Result<Lock, Error> {
         let lock = Lock::take(&self.lock_path(), Sharing::Exclusive, patience)?;
         private::sweep(&self.dir)?;
@@ -96,7 +97,7 @@ impl WorkTree {
         Ok(lock)
     }
 
-    /// Removes the ref locks of a killed holder; each has left the file that says which it was.
+    /// Removes the ref locks of a killed process. The scratch file of each one names its ref.
     fn clear_ref_locks(&self, store: &Store) -> Result<(), Error> {
         for entry in std::fs::read_dir(&self.dir).named("list", &self.dir)? {
             let entry = entry.named("list", &self.dir)?;
@@ -108,7 +109,7 @@ impl WorkTree {
         Ok(())
     }
 
-    /// Where a ref's new value is written before it takes the ref's name.
+    /// Returns the path at which a ref's new value is written before it is renamed.
     fn scratch(&self, ref_name: &str) -> PathBuf {
         self.dir.join(format!("{SCRATCH}{}", escaped(ref_name)))
     }
@@ -121,7 +122,7 @@ impl WorkTree {
         self.dir.join("stat")
     }
 
-    /// Makes the next scan read every file, also where a watcher says that nothing changed.
+    /// Makes the next scan read every file, even if a watcher reports no change.
     pub(crate) fn forget_cache(&self) -> Result<(), Error> {
         for path in [self.watch_state_path(), self.cache_path()] {
             match std::fs::remove_file(&path) {
@@ -134,7 +135,7 @@ impl WorkTree {
         Ok(())
     }
 
-    /// Where the last scan is noted for those who waited for it.
+    /// Returns the path of the note about the last scan, for processes that waited for it.
     pub(crate) fn scan_note_path(&self) -> PathBuf {
         self.dir.join("scanned")
     }
@@ -143,7 +144,7 @@ impl WorkTree {
         self.dir.join("restore.journal")
     }
 
-    /// Where turns are noted that the full disk kept from being recorded.
+    /// Returns the path of the note about turns that were not recorded because the disk was full.
     pub(crate) fn gap_path(&self) -> PathBuf {
         self.dir.join("gap")
     }
@@ -156,7 +157,7 @@ impl WorkTree {
         self.dir.join("borrowed")
     }
 
-    /// Returns the file, escaped, that the user's index was found to be wrong about.
+    /// Returns the path, escaped, of the file that the user's index was found to be wrong about.
     pub(crate) fn wrong_index(&self) -> Option<String> {
         let text = private::read_small(&self.wrong_index_path(), 64 << 10).ok().flatten()?;
         Some(String::from_utf8_lossy(&text).into_owned())
@@ -171,17 +172,17 @@ impl WorkTree {
         self.dir.join("wrong-index")
     }
 
-    /// Where the watcher has its lock, its socket and the signs it makes for itself.
+    /// Returns the directory of the watcher's lock, socket and cookie files.
     pub(crate) fn watch_dir(&self) -> PathBuf {
         self.dir.join(WATCH)
     }
 
-    /// The same for the work tree with this name, without opening the store at `store`.
+    /// Returns the same for the work tree `id`, without opening the store at `store`.
     pub(crate) fn watch_dir_in(store: &Path, id: &str) -> PathBuf {
         work_tree_dir(store, id).join(WATCH)
     }
 
-    /// Which moment of the watcher's the newest operation belongs to.
+    /// Returns the path of the record with the newest operation and the watcher's cursor for it.
     pub(crate) fn watch_state_path(&self) -> PathBuf {
         self.dir.join("watched")
     }
@@ -194,14 +195,13 @@ impl WorkTree {
         &self.id
     }
 
-    /// The newest operation, as the ref says.
+    /// Returns the newest operation according to the ref.
     pub(crate) fn last(&self, store: &Store) -> Result<Option<Operation>, Error> {
         let mut head = store.refs.read(&self.ref_name)?;
         loop {
             let Some(at) = head else { return Ok(None) };
             let found = codec::read(&store.objects, &at);
-            // Who reads without a lock may be overtaken by a purge, after which the newest
-            // operation has another commit and the old one is gone.
+            // Without a lock, a purge may replace the newest commit and remove the old one.
             let missed = matches!(found, Err(Error::Damaged { .. }));
             head = if missed { store.refs.read(&self.ref_name)? } else { Some(at) };
             if head == Some(at) {
@@ -210,8 +210,8 @@ impl WorkTree {
         }
     }
 
-    /// The newest operation; if the ref or its commit is lost, the newest that can still be read,
-    /// which the ref then names again.
+    /// Returns the newest operation. If the ref or its commit is lost, finds the newest readable
+    /// one and points the ref at it.
     ///
     /// The caller holds the work tree's lock.
     pub(crate) fn last_or_salvaged(&self, store: &Store) -> Result<Option<Operation>, Error> {
@@ -223,7 +223,7 @@ impl WorkTree {
             Err(error) => return Err(error),
         }
         if let Some(lost) = store.refs.read(&self.ref_name)? {
-            // Kept for whoever finds the missing pack again; git must not trip over it.
+            // Kept in case the missing pack is found. Not a ref, because git would fail on it.
             let note = self.dir.join(format!("lost-{}", new_id()));
             private::replace(&note, format!("{lost}\n").as_bytes(), Durable::Yes)?;
         }
@@ -232,13 +232,13 @@ impl WorkTree {
         codec::read(&store.objects, &head).map(Some)
     }
 
-    /// Exists once there is a log, so that a lost ref is told from a first snapshot.
+    /// Returns a path that exists once there is a log, so that a lost ref is recognised as lost.
     fn marker(&self) -> PathBuf {
         self.dir.join("logged")
     }
 
-    /// Appends an operation after `last`: its objects become durable, then visible, then the log
-    /// names it, then its sessions do.
+    /// Appends an operation after `last`. Its objects become durable and visible first, then the
+    /// log's ref names it, then the refs of its sessions do.
     ///
     /// The caller holds the work tree's lock and the store's.
     pub(crate) fn append(
@@ -266,7 +266,7 @@ impl WorkTree {
         if let Some(last) = last.filter(|_| cut) {
             self.keep_segment(store, last)?;
         }
-        // The companion first: an operation that is in the log has its companion.
+        // The companion's ref comes first: every operation in the log has its companion.
         if let Some(companion) = operation.meta.companion
             && last_companion != Some(companion)
         {
@@ -282,7 +282,7 @@ impl WorkTree {
         Ok((operation, published))
     }
 
-    /// Gives the segment that ends with `last` a ref of its own.
+    /// Creates a ref for the segment that ends with `last`.
     fn keep_segment(&self, store: &Store, last: &Operation) -> Result<(), Error> {
         let past = store.past_ref(&self.id, &last.id);
         self.set_ref(store, &past, &last.commit)?;
@@ -292,9 +292,9 @@ impl WorkTree {
         Ok(())
     }
 
-    /// Makes the refs of an operation's sessions name it, if they do not.
+    /// Points the refs of an operation's sessions at it, unless they are already.
     ///
-    /// A process that was killed after it moved the log's ref has left this undone.
+    /// Also completes the work of a process that was killed after it moved the log's ref.
     fn point_sessions(&self, store: &Store, operation: &Operation) -> Result<(), Error> {
         for session in codec::sessions_of(&operation.details) {
             let name = self.session_ref(session);
@@ -305,7 +305,7 @@ impl WorkTree {
         Ok(())
     }
 
-    /// A session's newest operation.
+    /// Returns a session's newest operation.
     pub(crate) fn newest_of(
         &self,
         store: &Store,
@@ -317,7 +317,7 @@ impl WorkTree {
         }
     }
 
-    /// The past segments: the id of the last operation of each, and its commit.
+    /// Returns the past segments: the id and the commit of the last operation of each.
     pub(crate) fn past(&self, store: &Store) -> Result<Vec<(String, ObjectId)>, Error> {
         let dir = store.past_ref(&self.id, "");
         let all = store.refs.list(dir.trim_end_matches('/'))?;
@@ -327,12 +327,12 @@ impl WorkTree {
             .collect())
     }
 
-    /// The refs of a past segment and of its companions.
+    /// Returns the refs of a past segment and of its companions.
     pub(crate) fn segment_refs(&self, store: &Store, id: &str) -> [String; 2] {
         [self.past_companion_ref(id), store.past_ref(&self.id, id)]
     }
 
-    /// The refs of sessions whose newest operation is one of `commits`.
+    /// Returns the refs of sessions whose newest operation is one of `commits`.
     pub(crate) fn sessions_at(
         &self,
         store: &Store,
@@ -343,17 +343,16 @@ impl WorkTree {
         Ok(all.filter(|(_, commit)| commits.contains(commit)).map(|(name, _)| name).collect())
     }
 
-    /// Removes blobs that were copied or lost from the list of borrowed ones. The caller holds the
-    /// lock.
+    /// Removes copied and lost blobs from the list of borrowed ones. The caller holds the lock.
     pub(crate) fn settle_borrowed(&self, store: &Store, copied: Copied) -> Result<Absorbed, Error> {
         if copied.has_lost() {
-            // The next scan reads the files again whose blobs are lost.
+            // The next scan reads the files of lost blobs again.
             self.forget_cache()?;
         }
         Borrowed::settle(store, &self.borrowed_path(), copied)
     }
 
-    /// Makes the next reader build the index of the log again.
+    /// Removes the index of the log. The next reader rebuilds it.
     pub(crate) fn forget_index(&self) -> Result<(), Error> {
         match std::fs::remove_file(self.index_path()) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -363,7 +362,7 @@ impl WorkTree {
         }
     }
 
-    /// Sessions that need not be kept any more.
+    /// Returns the path of the list of sessions that retention need not keep any more.
     pub(crate) fn released_path(&self) -> PathBuf {
         self.dir.join("released")
     }
@@ -377,7 +376,7 @@ impl WorkTree {
         format!("{}/{}/log", companion::PREFIX, self.id)
     }
 
-    /// The companions of the segment that ends with the operation `id`.
+    /// Returns the ref of the companions of the segment that ends with the operation `id`.
     pub(crate) fn past_companion_ref(&self, id: &str) -> String {
         format!("{}/{}/past/{id}", companion::PREFIX, self.id)
     }
@@ -386,17 +385,17 @@ impl WorkTree {
         self.dir.join("log.index")
     }
 
-    /// What is remembered of ignored files that are kept, disposable.
+    /// Returns the path of the metadata of kept ignored files, which is a disposable cache.
     pub(crate) fn aside_path(&self) -> PathBuf {
         self.dir.join("aside")
     }
 
-    /// Where captures of paths outside of the work tree are described.
+    /// Returns the directory of the descriptions of captures outside of the work tree.
     pub(crate) fn outside_dir(&self) -> PathBuf {
         self.dir.join(OUTSIDE)
     }
 
-    /// The ref that keeps the contents of one such capture.
+    /// Returns the ref that keeps the contents of one such capture.
     pub(crate) fn outside_ref(&self, key: &str) -> String {
         format!("{OUTSIDE_PREFIX}/{}/{key}", self.id)
     }
@@ -405,25 +404,25 @@ impl WorkTree {
         self.dir.join(PLANS)
     }
 
-    /// Says where a log of another machine came from.
+    /// Returns the path of the note about the origin of a log from another machine.
     pub(crate) fn source_path(&self) -> PathBuf {
         self.dir.join("from")
     }
 
-    /// The heads that were pushed, so that they are known when they have expired.
+    /// Returns the path of the list of pushed heads, which stay known after they expire.
     pub(crate) fn pushed_path(&self) -> PathBuf {
         self.dir.join("pushed")
     }
 
-    /// Every ref of its own but those of ignored files, by the rest of its name.
+    /// Returns its refs except those of ignored files, by their names below its prefix.
     pub(crate) fn own_refs(&self, store: &Store) -> Result<Vec<(String, ObjectId)>, Error> {
         let dir = format!("{}/{}/", store.ref_prefix(), self.id);
         let all = store.refs.list(&dir)?.into_iter();
         Ok(all.filter_map(|(name, id)| Some((name.strip_prefix(&dir)?.to_owned(), id))).collect())
     }
 
-    /// Returns the refs of its checkpoints, `latest` and `resume` included, by the rest of their
-    /// names. They keep an operation readable after its segment of the log was dropped.
+    /// Returns the refs of its checkpoints, including `latest` and `resume`, by their names below
+    /// its prefix. They keep an operation readable after its segment of the log was dropped.
     pub(crate) fn checkpoint_refs(&self, store: &Store) -> Result<Vec<(String, ObjectId)>, Error> {
         let refs = self.own_refs(store)?.into_iter();
         Ok(refs.filter(|(rest, _)| rest != "log" && !rest.contains('/')).collect())
@@ -438,14 +437,15 @@ impl WorkTree {
         Ok(operations.find(|operation| operation.id == id))
     }
 
-    /// Makes `commit` the newest of its log, whoever recorded it. The caller holds the lock.
+    /// Makes `commit`, of this or another machine, the newest of its log. The caller holds the
+    /// lock.
     pub(crate) fn set_log(&self, store: &Store, commit: &ObjectId) -> Result<(), Error> {
         self.point_at(store, commit)?;
         private::replace(&self.marker(), b"", Durable::Yes)?;
         Ok(store.objects.refresh()?)
     }
 
-    /// Takes over another one's refs and open steps. The caller holds both locks.
+    /// Takes over the refs and open steps of another work tree. The caller holds both locks.
     pub(crate) fn go_on_from(&self, store: &Store, other: &WorkTree) -> Result<(), Error> {
         let own = format!("{}/{}", store.ref_prefix(), self.id);
         for (name, id) in store.refs.list(&format!("{}/{}/", companion::PREFIX, other.id))? {
@@ -475,16 +475,16 @@ impl WorkTree {
     }
 }
 
-/// A text as one part of a ref's name.
+/// Returns a text as one component of a ref name. Long texts are hashed.
 pub(crate) fn ref_part(text: &str) -> String {
-    // File names end at 255 bytes; ours for a ref's new value holds the whole name, and more.
+    // File names are limited to 255 bytes, and a scratch file's name contains the ref name.
     match escaped(text) {
         short if short.len() <= 100 => short,
         _ => format!("%{}", path_hash(Path::new(text))),
     }
 }
 
-/// What git refuses in a ref's name, and `%` itself, written as `%XX`.
+/// Escapes every byte except ASCII letters, digits, `_` and `-` as `%XX`, for use in ref names.
 fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for byte in text.bytes() {
@@ -496,7 +496,7 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-/// The text that [`escaped`] made this from.
+/// Reverses [`escaped`].
 fn unescape(text: &str) -> Option<String> {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();

@@ -1,7 +1,7 @@
 //! Deltas in git's format: an object as copies of parts of another one.
 //!
-//! Texts are compared by line, trees by entry, other objects by blocks of 16 bytes or, if they are
-//! large, by their common prefix and suffix. Consecutive versions rarely need more.
+//! Texts are compared by line, trees by entry, and other objects by blocks of 16 bytes or, if they
+//! are large, by their common prefix and suffix. Consecutive versions rarely need more.
 
 use crate::git::{Kind, diff_lines, split_lines};
 
@@ -11,7 +11,7 @@ pub(crate) const MAX_BYTES: usize = 16 << 20;
 const MIN_BYTES: usize = 48;
 /// Objects up to this size are compared by blocks.
 const MAX_BLOCK_BYTES: usize = 4 << 20;
-/// The size of a block.
+/// Size of a block in bytes.
 const BLOCK: usize = 16;
 
 /// Returns the delta from `base` to `target`, or `None` if it saves too little.
@@ -199,7 +199,7 @@ fn put_copy(out: &mut Vec<u8>, mut from: usize, mut len: usize) {
 mod tests {
     use super::*;
 
-    /// Git's own way of reading a delta.
+    /// Applies a delta as git does.
     fn apply(base: &[u8], delta: &[u8]) -> Vec<u8> {
         let mut at = 0;
         let mut size = || {

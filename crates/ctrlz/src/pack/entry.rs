@@ -7,10 +7,10 @@ use flate2::{Compress, Compression, FlushCompress, Status};
 use crate::error::Error;
 use crate::git::{Kind, ObjectId};
 
-/// The compression effort.
+/// Compression effort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effort {
-    /// Level 1, while a command waits.
+    /// Level 1, used while a command waits.
     Quick,
     /// Level 6, zlib's default.
     Well,
@@ -105,7 +105,7 @@ pub(crate) fn deflated(bytes: &[u8], effort: Effort) -> Vec<u8> {
 }
 
 thread_local! {
-    // Setting up a compressor costs as much as compressing a small file.
+    // Kept per thread, because creating a compressor costs as much as compressing a small file.
     static QUICK: RefCell<Compress> = RefCell::new(Compress::new(Effort::Quick.level(), true));
     static WELL: RefCell<Compress> = RefCell::new(Compress::new(Effort::Well.level(), true));
 }

@@ -22,7 +22,7 @@ pub(super) struct GrowingPack {
     path: PathBuf,
     guard: RemoveOnDrop,
     entries: Vec<Entry>,
-    /// The size of all entries.
+    /// Size of all entries.
     bytes: u64,
     crc: crc32fast::Hasher,
 }
@@ -41,7 +41,7 @@ impl GrowingPack {
         self.bytes
     }
 
-    /// Appends a buffer. Offsets of deltas are relative, so that it can be at any position.
+    /// Appends a buffer. Delta offsets are relative, so the buffer can be at any position.
     pub(super) fn append(&mut self, full: Buffer) -> Result<(), FileError> {
         self.file.write_all(&full.bytes).named("write", &self.path)?;
         self.crc.update(&full.bytes);

@@ -1,4 +1,4 @@
-//! Packs: objects in, objects out. Knows nothing of logs and work trees.
+//! Packs: reading and writing objects. Independent of logs and work trees.
 //!
 //! ```text
 //! writer   new objects, durable before a ref names them

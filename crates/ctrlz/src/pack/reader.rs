@@ -1,5 +1,5 @@
-//! Reads objects from packs, loose files and alternates, in this order. Every object is verified
-//! against its id.
+//! Reads objects from packs, loose files and alternates, in this order. Objects read as a whole are
+//! verified against their ids.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::{Read, Write};
@@ -16,9 +16,9 @@ use crate::git::{
 
 use super::writer::TEMPORARY;
 
-/// The maximum size of an object in memory.
+/// Upper bound on the size of an object in memory.
 const MAX_OBJECT_BYTES: u64 = 1 << 30;
-/// The maximum depth of nested alternates, as in git.
+/// Upper bound on the depth of nested alternates, as in git.
 const MAX_LENDER_DEPTH: usize = 5;
 
 /// An object directory in git's layout.
@@ -34,9 +34,9 @@ pub(crate) struct Objects {
 
 #[derive(Default)]
 struct Packs {
-    /// Shared with readers.
+    /// Open packs, shared with readers.
     open: Arc<Vec<Arc<PackFile>>>,
-    /// The names of packs that are incomplete or do not match their index.
+    /// Packs that are incomplete or do not match their index, with the reason.
     damaged: Vec<(PathBuf, String)>,
     /// Whether there may be loose objects. Most stores have none.
     loose: bool,
@@ -89,10 +89,10 @@ impl Objects {
         self.packs.read().unwrap_or_else(PoisonError::into_inner).damaged.clone()
     }
 
-    /// Whether this directory itself, without alternates, holds the object.
+    /// Returns whether this directory itself, without alternates, holds the object.
     ///
-    /// A loose object is verified, because a power cut may leave an empty file. An object that was
-    /// added after this directory was opened may be missed, and is then stored again.
+    /// A loose object is verified, because a power loss may leave an empty file. An object that was
+    /// added after the last refresh may be missed, and is then stored again.
     pub(crate) fn holds(&self, id: &ObjectId) -> bool {
         let packs = self.packs.read().unwrap_or_else(PoisonError::into_inner);
         let is_loose = || {
@@ -102,7 +102,7 @@ impl Objects {
         packs.open.iter().any(|pack| pack.contains(id)) || (packs.loose && is_loose())
     }
 
-    /// Whether this directory itself holds the object and its bytes have the right hash.
+    /// Returns whether this directory itself holds an intact copy of the object.
     pub(crate) fn holds_intact(&self, id: &ObjectId) -> bool {
         let intact = |found: Option<(Kind, Vec<u8>)>| {
             found.is_some_and(|(kind, bytes)| hash_object(kind, &bytes) == Some(*id))
@@ -124,7 +124,7 @@ impl Objects {
 
     /// Returns the kind and size of an object without a refresh.
     pub(crate) fn header_known(&self, id: &ObjectId) -> Result<Option<(Kind, u64)>, Error> {
-        // A damaged copy does not matter while a good one is left.
+        // A damaged copy does not matter as long as there is an intact one.
         let good = self.packs().iter().find_map(|pack| pack.header(id).ok().flatten());
         if good.is_some() {
             return Ok(good);
@@ -167,7 +167,7 @@ impl Objects {
                 Err(why) => problem = Some(damaged(id, why)),
             }
         }
-        // A damaged copy does not matter while a good one is left.
+        // A damaged copy does not matter as long as there is an intact one.
         match self.read_loose(id) {
             Ok(Some((kind, bytes))) if hash_object(kind, &bytes) == Some(*id) => {
                 return Ok(Some((kind, bytes)));
@@ -193,7 +193,7 @@ impl Objects {
         }
     }
 
-    /// Reads and verifies an object. Also returns its entry in the pack of an alternate.
+    /// Reads and verifies an object, with its compressed entry if a pack of an alternate has it.
     pub(crate) fn read_packed(&self, id: &ObjectId) -> Result<Option<Packed>, Error> {
         let of_lender = self.first_lender(|lender| {
             let packs = lender.packs();
@@ -287,8 +287,8 @@ impl Objects {
             let packs = self.packs();
             let copies: Vec<&Arc<PackFile>> =
                 packs.iter().filter(|pack| matches!(pack.stream(id), Ok(Some(_)))).collect();
-            // A damaged copy must not be used while there is a good one. Bytes that are written
-            // cannot be taken back, so that one of several copies is verified first.
+            // Written bytes cannot be taken back. If there are several copies, an intact one is
+            // chosen by verifying it first.
             let is_good = |pack: &&&Arc<PackFile>| match pack.stream(id) {
                 Ok(Some(mut source)) => {
                     copy_checked(id, size, &mut source, &mut std::io::sink()).is_ok()
@@ -341,12 +341,12 @@ fn damaged(id: &ObjectId, why: impl std::fmt::Display) -> Error {
 
 /// Opens all packs of a directory.
 ///
-/// A concurrent merge adds a new pack before it removes old ones, but one listing may show neither.
-/// Two equal listings are consistent.
+/// A concurrent merge adds a new pack before it removes old ones, but a single listing may show
+/// neither. Listing is repeated until two listings are equal.
 fn open_packs(dir: &Path, known: &[Arc<PackFile>]) -> Result<Packs, FileError> {
-    /// The maximum number of listings. Merges are far less frequent.
+    /// Upper bound on the number of listings. Merges are far less frequent.
     const MAX_LOOKS: u32 = 100;
-    /// Waits between further listings.
+    /// Number of listings after which it sleeps between further ones.
     const PATIENT_AFTER: u32 = 10;
     let pack_dir = dir.join("pack");
     let mut listed = list_indexes(&pack_dir)?;
@@ -357,7 +357,7 @@ fn open_packs(dir: &Path, known: &[Arc<PackFile>]) -> Result<Packs, FileError> {
         }
         let packs = open_listed(&listed, known)?;
         let now = list_indexes(&pack_dir)?;
-        // A pack that was removed before it was opened looks damaged once.
+        // A pack that was removed before it was opened is reported as damaged once.
         if now == listed && packs.damaged == damaged {
             return Ok(Packs { loose: has_loose(dir), ..packs });
         }
@@ -366,7 +366,7 @@ fn open_packs(dir: &Path, known: &[Arc<PackFile>]) -> Result<Packs, FileError> {
     Ok(Packs { loose: has_loose(dir), ..open_listed(&listed, known)? })
 }
 
-/// Returns the indexes of all published packs in a deterministic order.
+/// Returns the indexes of all published packs, sorted by path.
 fn list_indexes(pack_dir: &Path) -> Result<BTreeSet<PathBuf>, FileError> {
     let entries = match std::fs::read_dir(pack_dir) {
         Ok(entries) => entries,
@@ -400,26 +400,26 @@ fn open_listed(indexes: &BTreeSet<PathBuf>, known: &[Arc<PackFile>]) -> Result<P
         }
         match PackFile::open(index, MAX_OBJECT_BYTES) {
             Ok(pack) => open.push(Arc::new(pack)),
-            // A pack that cannot be opened now is not damaged.
+            // Failing to open an existing file (EMFILE, EACCES) is an error, not damage.
             Err(_) if !is_openable(index)? || !is_openable(&data)? => {
                 damaged.push((index.clone(), "its pack or its index is missing".into()));
             }
             Err(why) => damaged.push((index.clone(), why.to_string())),
         }
     }
-    // Small packs first: they hold the newest objects, which are read most, and a lookup in a large
-    // index touches more pages.
+    // Small packs come first: they hold the newest objects, which are read most, and a lookup in a
+    // large index touches more pages.
     open.sort_by_key(|pack: &Arc<PackFile>| pack.object_count());
     Ok(Packs { open: Arc::new(open), damaged, loose: false })
 }
 
-/// Whether there may be a directory of loose objects.
+/// Returns whether there may be loose objects.
 fn has_loose(dir: &Path) -> bool {
     let Ok(mut entries) = std::fs::read_dir(dir) else { return true };
     entries.any(|entry| entry.map_or(true, |entry| entry.file_name().len() == 2))
 }
 
-/// Whether a file exists. Fails if that cannot be determined.
+/// Returns whether a file exists. Fails if it exists but cannot be opened.
 fn is_openable(path: &Path) -> Result<bool, FileError> {
     let is_file = path.symlink_metadata().is_ok_and(|meta| meta.is_file());
     match is_file.then(|| std::fs::File::open(path)) {
@@ -471,7 +471,7 @@ mod tests {
         }
     }
 
-    /// Gives packs a second name each, which no pack had before.
+    /// Hard-links packs under names that were not used before.
     fn link(packs: &[PathBuf], dir: &Path, round: usize) -> Vec<PathBuf> {
         let link = |pack: &PathBuf| {
             let stem = pack.file_stem().unwrap().to_string_lossy();
@@ -503,7 +503,7 @@ mod tests {
             scope.spawn(|| {
                 let merged = [merged];
                 for (round, next) in [&merged[..], &small].into_iter().cycle().enumerate() {
-                    // As merging does: the new one is there before the others go.
+                    // As in a merge, the new packs exist before the old ones are removed.
                     remove(&std::mem::replace(&mut here, link(next, &packs, round + 1)));
                     std::thread::sleep(Duration::from_millis(8));
                     if over.load(Ordering::Relaxed) {

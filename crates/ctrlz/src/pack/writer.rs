@@ -1,8 +1,8 @@
 //! Writes new objects as one pack per snapshot, or as a few if they do not fit into memory.
 //!
-//! Pack and index are written under temporary names and flushed, then renamed (the pack first,
-//! because git looks for indexes), then their directory is flushed. Only after that a ref may name
-//! the objects.
+//! Pack and index are written under temporary names and flushed. Then they are renamed, the pack
+//! first, because git looks for indexes. Then their directory is flushed. Only then may a ref name
+//! them.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -30,13 +30,12 @@ use super::index::write_index;
 /// Packs are closed once they reach this size.
 pub(crate) const PACK_BYTES: u64 = 256 << 20;
 
-/// The sizes of buffers and packs.
+/// Sizes of buffers and packs.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
-    /// The compressed bytes that are kept in memory.
+    /// Compressed bytes kept in memory.
     buffer_bytes: u64,
-    /// The size at which a pack is closed. Garbage collection copies whole packs, so they must not
-    /// be huge.
+    /// Size at which a pack is closed. Garbage collection copies packs, so they must not be huge.
     pack_bytes: u64,
 }
 
@@ -66,22 +65,22 @@ pub fn write_small_packs(buffer_bytes: u64) {
     BUFFER_BYTES.store(buffer_bytes, Ordering::Relaxed);
 }
 
-/// The first bytes of a snapshot are compressed well, because most steps change only a few files.
-/// The others are compressed quickly, and well when packs are rewritten.
+/// Bytes of a snapshot that are compressed well. Most steps change only a few files, which fit. The
+/// rest is compressed quickly, and well when packs are rewritten.
 const WELL_BYTES: u64 = 256 << 10;
 
-/// The size of a tree with about two hundred names.
+/// Size of a tree with about two hundred entries.
 const LARGE_TREE_BYTES: usize = 8 << 10;
 
-/// The prefix of unpublished files.
+/// Prefix of unpublished files.
 pub(crate) const TEMPORARY: &str = "tmp_ctrlz_";
 
-/// Collects new objects. Without [`PackWriter::publish`] everything is removed when it is dropped.
+/// Collects new objects. Everything is removed on drop unless [`PackWriter::publish`] is called.
 pub(crate) struct PackWriter {
     pack_dir: PathBuf,
-    /// The free space to leave on the disk.
+    /// Free disk space to leave.
     reserve_bytes: u64,
-    /// The rest of [`WELL_BYTES`].
+    /// Remaining part of [`WELL_BYTES`].
     well_bytes: AtomicU64,
     /// Whether packs are flushed on other threads while the next one is filled.
     aside: bool,
@@ -96,20 +95,20 @@ pub(crate) struct PackWriter {
 struct State {
     seen: HashSet<ObjectId>,
     entries: Vec<Entry>,
-    /// The offsets of the entries of the current pack, for deltas.
+    /// Offsets of the entries in the current buffer, for deltas.
     places: HashMap<ObjectId, u64>,
     buffer: Vec<u8>,
     finished: Vec<TemporaryPack>,
-    /// The running flushes of complete packs. The others are flushed by `publish`.
+    /// Running flushes of complete packs. `publish` flushes the others.
     flushes: HashMap<PathBuf, JoinHandle<Result<(), FileError>>>,
     bytes: u64,
-    /// The size of full buffers.
+    /// Size of all buffers written so far.
     written: u64,
     /// Trees that are not readable from a pack yet.
     trees: PendingTrees,
 }
 
-/// The trees of an unpublished pack.
+/// Trees of an unpublished pack.
 #[derive(Default)]
 struct PendingTrees {
     trees: HashMap<ObjectId, Vec<u8>>,
@@ -119,7 +118,7 @@ struct PendingTrees {
 }
 
 impl PendingTrees {
-    /// The maximum size of the trees in memory.
+    /// Upper bound on the size of the trees kept in memory.
     const MAX_BYTES: usize = 8 << 20;
 
     fn add(&mut self, id: ObjectId, bytes: &[u8]) {
@@ -141,7 +140,7 @@ pub(crate) struct Buffer {
 pub(crate) struct Entry {
     pub(crate) id: ObjectId,
     pub(crate) crc: u32,
-    /// Relative to the first entry of its buffer, and later of its pack.
+    /// Offset relative to the first entry of its buffer, and later of its pack.
     pub(crate) offset: u64,
 }
 
@@ -152,12 +151,12 @@ pub(crate) struct TemporaryPack {
     pub(crate) checksum: ObjectId,
 }
 
-/// The result of publishing.
+/// Result of publishing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Published {
     pub(crate) objects: u64,
     pub(crate) bytes: u64,
-    /// The final paths of the packs. One of them may have existed before.
+    /// Final paths of the packs. One of them may have existed before.
     pub(crate) packs: Vec<PathBuf>,
 }
 
@@ -182,7 +181,7 @@ impl PackWriter {
         self
     }
 
-    /// Sets the free space to leave on the disk.
+    /// Sets the free disk space to leave.
     pub(crate) fn leaving(mut self, bytes: u64) -> PackWriter {
         self.reserve_bytes = bytes;
         self
@@ -193,7 +192,7 @@ impl PackWriter {
             return Ok(());
         }
         let free_bytes = crate::fs::free_bytes(&self.pack_dir)?;
-        // At most a share of a small disk.
+        // On a small disk the reserve is at most 2% of its size.
         let reserve = self.reserve_bytes.min(crate::fs::total_bytes(&self.pack_dir)? / 50);
         let needed_bytes = needed_bytes.saturating_add(reserve);
         if needed_bytes > free_bytes {
@@ -207,12 +206,12 @@ impl PackWriter {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the size of the objects so far.
+    /// Returns the compressed size of the objects so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.state().bytes
     }
 
-    /// Whether this writer has the object.
+    /// Returns whether this writer has the object.
     pub(crate) fn has(&self, id: &ObjectId) -> bool {
         self.state().seen.contains(id)
     }
@@ -224,7 +223,7 @@ impl PackWriter {
         (!state.trees.incomplete).then(|| state.trees.trees.get(id).cloned())
     }
 
-    /// Adds an object unless `exists` returns true. Returns `None` for a SHA-1 collision.
+    /// Adds an object unless `exists` returns true. Returns `None` for a SHA-1 collision attack.
     pub(crate) fn add(
         &self,
         kind: Kind,
@@ -251,14 +250,14 @@ impl PackWriter {
             self.state().trees.add(id, bytes);
         }
         let effort = match kind {
-            // A wide directory consists mostly of ids, which do not compress.
+            // A large tree consists mostly of ids, which do not compress.
             Kind::Tree if bytes.len() > LARGE_TREE_BYTES => Effort::Quick,
             Kind::Blob | Kind::Tree | Kind::Commit | Kind::Tag => self.effort(bytes.len() as u64),
         };
         self.add_raw(id, &whole_entry(kind, &as_stored(kind, bytes), effort))
     }
 
-    /// Returns the effort for `bytes` more.
+    /// Returns the effort for an object of `bytes`, and deducts it from the budget.
     fn effort(&self, bytes: u64) -> Effort {
         let take = |left: u64| left.checked_sub(bytes);
         match self.well_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
@@ -296,10 +295,10 @@ impl PackWriter {
         Ok(())
     }
 
-    /// Returns the size of the next pack, given the bytes of the previous ones.
+    /// Returns the size at which the next pack is closed, given the bytes written so far.
     ///
-    /// The command waits until the last pack is hashed and flushed, so that it is small compared
-    /// with the previous ones. On one thread, fewer packs are better.
+    /// The command waits until the last pack is hashed and flushed, so that pack should be small
+    /// compared with the previous ones. With a single thread, fewer packs are better.
     fn enough_bytes(&self, written: u64) -> u64 {
         match self.aside {
             true => (written / 4).min(self.sizes.pack_bytes),
@@ -339,13 +338,13 @@ impl PackWriter {
         if self.aside {
             let path = pack.path.clone();
             let flush = std::thread::Builder::new().spawn(move || flush_pack(&path));
-            // Without a thread, `publish` flushes it.
+            // If no thread can be started, `publish` flushes the pack.
             state.flushes.extend(flush.ok().map(|flush| (pack.path.clone(), flush)));
         }
         state.finished.push(pack);
     }
 
-    /// Adds a compressed delta. Returns `false` if its base is not in the current pack.
+    /// Adds a compressed delta. Returns `false` if its base is not in the current buffer.
     pub(crate) fn add_delta(
         &self,
         id: ObjectId,
@@ -460,7 +459,7 @@ fn flush_pack(path: &Path) -> Result<(), FileError> {
     private::flush(&File::open(path).named("flush", path)?, path)
 }
 
-/// Returns the bytes unchanged, except in tests that need a defect.
+/// Returns the bytes unchanged, except in tests that inject a defect.
 fn as_stored(kind: Kind, bytes: &[u8]) -> Cow<'_, [u8]> {
     match Defect::Damaged.is_made() && kind == Kind::Blob {
         true => bytes.iter().map(|byte| byte ^ 1).collect(),
@@ -532,6 +531,7 @@ impl RemoveOnDrop {
 impl Drop for RemoveOnDrop {
     fn drop(&mut self) {
         if let Some(path) = &self.0 {
+            // Errors are ignored: a later command removes leftovers.
             drop(std::fs::remove_file(path));
         }
     }
@@ -567,7 +567,7 @@ impl HashedFile<'_> {
         self.file.write_all(bytes).named("write", self.path)
     }
 
-    /// Writes the trailing checksum.
+    /// Writes the trailing checksum and returns it.
     pub(crate) fn finish(mut self) -> Result<ObjectId, Error> {
         let checksum = self.hasher.finish().ok_or_else(attacked)?;
         self.file.write_all(checksum.as_bytes()).named("write", self.path)?;
@@ -627,7 +627,7 @@ fn stream_deflated(
     Ok(hasher.finish().ok_or(LargeProblem::Collision))
 }
 
-/// Adds an object of ours.
+/// Adds an object created by ctrlz, such as a tree or a commit.
 pub(crate) fn add(
     pack: &PackWriter,
     kind: Kind,
@@ -637,8 +637,7 @@ pub(crate) fn add(
     pack.add(kind, bytes, exists)?.ok_or_else(|| attack(kind))
 }
 
-/// Returns the error for an object of ours with a SHA-1 collision, which only chosen file names can
-/// cause.
+/// Returns the error for a SHA-1 collision in such an object, which needs crafted file names.
 pub(crate) fn attack(kind: Kind) -> Error {
     let why = format!("a {} of ours attacks the hash", kind.name());
     Error::Damaged { id: ObjectId::NULL, why }
@@ -649,7 +648,8 @@ mod tests {
     use super::*;
     use crate::pack::deflated;
 
-    /// By the thread that publishes, and by one that began when the pack was complete.
+    /// With 1 thread the publishing thread flushes; with 2 another one does when the pack is
+    /// complete.
     #[test]
     fn a_pack_that_could_not_be_flushed_is_not_published() {
         for threads in [1, 2] {
@@ -687,7 +687,7 @@ mod tests {
         pack_dir
     }
 
-    /// Checks the header and the checksum of a pack; gives the number of its entries.
+    /// Checks the header and the checksum of a pack and returns the number of its entries.
     fn entries_of(pack: &PathBuf) -> u32 {
         let bytes = std::fs::read(pack).unwrap();
         let (content, checksum) = bytes.split_at(bytes.len() - 20);
@@ -699,7 +699,7 @@ mod tests {
         u32::from_be_bytes(count.try_into().unwrap())
     }
 
-    /// By one thread and by several, blobs and deltas against them; a large one comes between.
+    /// Adds blobs and deltas against them, on one thread and on several, and one large blob.
     #[test]
     fn a_pack_that_grows_has_everything_in_its_place() {
         for threads in [1, 4] {
@@ -738,7 +738,7 @@ mod tests {
             assert_eq!(published.objects, texts.len() as u64);
             assert_eq!(published.packs.iter().map(entries_of).sum::<u32>() as usize, texts.len());
             let sum: usize = texts.iter().map(|(_, text)| text.len()).sum();
-            // As large as they may become: half of it are deltas.
+            // Packs reach their full size. Half of the objects are deltas.
             assert!(published.packs.len() < sum / 2 / 8_000 + 10, "{}", published.packs.len());
             let objects = super::super::Objects::open(dir.path()).unwrap();
             for (id, text) in texts {
@@ -779,7 +779,7 @@ mod tests {
         assert_eq!(std::fs::read_dir(&pack_dir).unwrap().count(), 0);
     }
 
-    /// Whoever overlooks the failure must not get a snapshot without what was lost by it.
+    /// A caller that ignores the error must not get a snapshot without the lost objects.
     #[test]
     fn after_a_failed_write_nothing_is_published() {
         let dir = tempfile::tempdir().unwrap();
@@ -795,7 +795,7 @@ mod tests {
         assert_eq!(std::fs::read_dir(&pack_dir).unwrap().count(), 0);
     }
 
-    /// With the sizes of real life: how many packs become of so many full buffers.
+    /// Computes the number of packs for a number of full buffers, with the default sizes.
     #[test]
     fn packs_are_few_and_the_last_one_is_small_beside_the_others() {
         let packs_of = |threads: usize, buffers: u64| {
@@ -819,10 +819,10 @@ mod tests {
         }
     }
 
-    /// Id, text and packed delta.
+    /// Id, text and compressed delta.
     type Version = (ObjectId, Vec<u8>, Vec<u8>);
 
-    /// A pack of versions, each a delta of the one before it.
+    /// Writes a pack of versions, each a delta against the previous one.
     fn pack_of_versions(dir: &Path, word: &str) -> (PathBuf, Vec<Version>) {
         let writer = PackWriter::new(dir);
         let text = |version: usize| -> Vec<u8> {
@@ -843,7 +843,7 @@ mod tests {
         (writer.publish().unwrap().packs.remove(0), versions)
     }
 
-    /// Bases are remembered, but never those of another pack, and never what was asked for.
+    /// Bases are cached, but not across packs, and the requested object itself is not cached.
     #[test]
     fn what_is_read_of_a_pack_lies_in_it() {
         let dir = tempfile::tempdir().unwrap();
@@ -854,7 +854,7 @@ mod tests {
             pack.read(id).ok().flatten().map(|(_, bytes)| bytes)
         };
         let (path, versions) = pack_of_versions(dir.path(), "one");
-        // The same letters, so that all lies at the same places.
+        // A word of the same length, so that all offsets are equal.
         let (other_path, others) = pack_of_versions(dir.path(), "neo");
         let (pack, other) = (open(&path), open(&other_path));
         let pairs = || versions.iter().zip(&others);

@@ -1,8 +1,7 @@
-//! Bundles: refs and one pack in one file, as `git bundle` and `git clone` read them.
+//! Bundles: refs and one pack in a single file, readable by `git bundle` and `git clone`.
 //!
-//! What is compressed already is copied as it is. Whatever is read from a bundle is taken apart
-//! byte by byte first: sizes are checked before memory is reserved, and every object's id is
-//! computed from its content, never believed.
+//! When writing, compressed entries are copied verbatim. When reading, the file is untrusted: sizes
+//! are checked before memory is reserved, and every object id is computed from the content.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
@@ -19,15 +18,15 @@ use super::layout::Store;
 use crate::pack::{Effort, Entry, HashedFile, TemporaryPack, deflated, put_header, put_offset};
 
 const SIGNATURE: &[u8] = b"# v2 git bundle\n";
-/// The refs of a bundle take no more room than this.
+/// Upper bound on the size of a bundle's ref list.
 const MAX_HEADER_BYTES: usize = 16 << 20;
-/// Objects stored as deltas, and what they are deltas of, are not larger than this.
+/// Upper bound on the size of deltas, of their bases and of their results.
 const MAX_DELTA_BYTES: u64 = 64 << 20;
-/// Trees and commits are not larger than this.
+/// Upper bound on the size of trees and commits.
 const MAX_MEMORY_BYTES: u64 = 256 << 20;
-/// No object needs more deltas than this to be read.
+/// Upper bound on the length of delta chains.
 const MAX_DEPTH: usize = 300;
-/// Contents that were read are kept up to this size, since the next delta may need them.
+/// Upper bound on cached contents. The next delta often needs the same base.
 const CACHE_BYTES: usize = 64 << 20;
 const OFFSET_DELTA: u8 = 6;
 const REF_DELTA: u8 = 7;
@@ -36,7 +35,7 @@ const PACK_HEADER_BYTES: u64 = 12;
 /// Objects that no store holds yet.
 pub(crate) type Extra = BTreeMap<ObjectId, (Kind, Vec<u8>)>;
 
-/// What goes into a bundle.
+/// Refs and objects to write into a bundle.
 pub(crate) struct Contents<'a> {
     pub(crate) refs: &'a [(String, ObjectId)],
     /// Objects of the store.
@@ -44,7 +43,7 @@ pub(crate) struct Contents<'a> {
     pub(crate) extra: &'a Extra,
 }
 
-/// Writes a bundle whole or not at all, and gives its size.
+/// Writes a bundle atomically and returns its size in bytes.
 pub(crate) fn write_bundle(
     store: &Store,
     path: &Path,
@@ -55,7 +54,7 @@ pub(crate) fn write_bundle(
     let parent = parent.unwrap_or(Path::new("."));
     private::sweep_exports(parent)?;
     let (temporary, file) = private::create_export(parent)?;
-    // The other handle keeps it ours until it has its name.
+    // `file` stays open and locked until the rename, so that no other process sweeps it.
     let copied = file.try_clone().named("open", &temporary).map_err(Error::from);
     let written = copied.and_then(|copy| write_to(store, &temporary, copy, contents, progress));
     let written = written.and_then(|bytes| {
@@ -64,7 +63,7 @@ pub(crate) fn write_bundle(
         Ok(bytes)
     });
     if written.is_err() {
-        // The first error is the one to report.
+        // Best effort: the first error is the one to report.
         drop(std::fs::remove_file(&temporary));
     }
     written
@@ -131,7 +130,7 @@ impl EntryWriter<'_> {
         match self.stored.get(&id) {
             Some(RawEntry::Whole { packed }) => self.append(id, &[packed]),
             Some(RawEntry::Delta { base, size, packed }) if self.wanted.contains(base) => {
-                // A base comes first; chains of deltas are short.
+                // A base precedes its delta. The recursion is shallow: delta chains are short.
                 self.put(*base)?;
                 let mut header = Vec::new();
                 put_header(&mut header, OFFSET_DELTA, *size);
@@ -184,10 +183,10 @@ impl EntryWriter<'_> {
     }
 }
 
-/// Why a bundle is refused.
+/// Reason why a bundle is refused.
 pub(crate) type Refusal = String;
 
-/// A bundle's refs, and where its pack begins.
+/// An opened bundle: its refs are read, its pack is not.
 pub(crate) struct Bundle {
     path: PathBuf,
     file: BufReader<File>,
@@ -236,7 +235,7 @@ impl Bundle {
         Ok(Ok(Bundle { path: path.to_owned(), file, refs, pack_bytes }))
     }
 
-    /// Copies the pack into `pack_dir`, takes it apart, and writes its index beside it.
+    /// Copies and indexes the pack in `pack_dir`. Returns the number of objects.
     pub(crate) fn unpack(
         mut self,
         pack_dir: &Path,
@@ -266,7 +265,7 @@ impl Bundle {
     }
 }
 
-/// An entry of a pack that is being taken apart.
+/// An entry of the pack that is being indexed.
 struct Part {
     offset: u64,
     crc: u32,
@@ -311,7 +310,7 @@ fn index(path: &Path, progress: &Progress) -> Result<Indexed, Error> {
     Ok(Ok((entries, checksum)))
 }
 
-/// Reads a pack from its beginning, and sums up what it passes.
+/// Reads a pack from its beginning and hashes the bytes read.
 struct Taker {
     input: BufReader<File>,
     at: u64,
@@ -419,7 +418,7 @@ impl Taker {
         Ok(Part { offset, crc, id, base, kind })
     }
 
-    /// The kind and the size of an entry.
+    /// Reads the type number and the size of an entry.
     fn header(&mut self) -> Result<(u8, u64), Refusal> {
         let [mut byte] = self.take_bytes()?;
         let number = (byte >> 4) & 7;
@@ -448,7 +447,7 @@ impl Taker {
         Ok(distance)
     }
 
-    /// Reads a whole object piece by piece and gives its id.
+    /// Decompresses a whole object in pieces and returns its id.
     fn whole(&mut self, kind: Kind, size: u64) -> Result<ObjectId, Refusal> {
         if kind != Kind::Blob && size > MAX_MEMORY_BYTES {
             return Err(format!("a {} has {size} bytes", kind.name()));
@@ -465,7 +464,7 @@ impl Taker {
         self.inflate(size, &mut |_| ())
     }
 
-    /// Decompresses what must be exactly `size` bytes.
+    /// Decompresses an object, which must have exactly `size` bytes.
     fn inflate(&mut self, size: u64, take: &mut dyn FnMut(&[u8])) -> Result<(), Refusal> {
         let mut inflated = flate2::bufread::ZlibDecoder::new(self);
         let mut buffer = [0; 32 * 1024];
@@ -491,10 +490,10 @@ fn kind_of(number: u8) -> Option<Kind> {
     [Kind::Commit, Kind::Tree, Kind::Blob].into_iter().find(|kind| kind.pack_number() == number)
 }
 
-/// An object's kind and bytes.
+/// Kind and bytes of an object.
 type Content = (Kind, Rc<Vec<u8>>);
 
-/// Puts deltas together.
+/// Resolves deltas to objects.
 struct Resolver {
     taker: Taker,
     parts: Vec<Part>,
@@ -516,7 +515,7 @@ impl Resolver {
     }
 
     fn resolve(&mut self, progress: &Progress) -> Result<Result<(), Refusal>, Error> {
-        // A base that is named by its id may come later, and may be a delta itself.
+        // A base that is named by its id may come later in the pack and may be a delta itself.
         for _ in 0..MAX_DEPTH {
             let open: Vec<usize> =
                 (0..self.parts.len()).filter(|at| self.parts[*at].id.is_none()).collect();
@@ -547,7 +546,7 @@ impl Resolver {
         Ok(Err("a delta has no base in it".into()))
     }
 
-    /// The object at a place; `None` if its base is not known yet.
+    /// Returns the object at an index of `parts`, or `None` if its base is not known yet.
     fn content(&mut self, at: usize, depth: usize) -> Result<Option<Content>, Refusal> {
         if depth > MAX_DEPTH {
             return Err("its deltas are too deep".into());
@@ -586,7 +585,7 @@ impl Resolver {
         self.cache.insert(at, Rc::clone(bytes));
     }
 
-    /// What an entry holds, which is a delta or a delta's base.
+    /// Decompresses an entry that is a delta or the base of one.
     fn raw(&mut self, at: usize) -> Result<Vec<u8>, Refusal> {
         let seek = self.taker.input.seek(SeekFrom::Start(self.parts[at].offset));
         seek.map_err(|error| error.to_string())?;

@@ -1,11 +1,11 @@
-//! Collecting garbage: what no ref reaches is dropped, what is reached is never lost.
+//! Garbage collection: removes objects that no ref reaches.
 //!
-//! Two phases. *Mark and copy* runs beside writers: it finds what every ref reaches and copies the
-//! live part of wasteful packs into new ones. *Remove* runs alone and shortly: refs that moved
-//! meanwhile are marked as well, whatever they brought back to life is copied too, and only then
-//! the old packs go. A writer holds the store's lock from before its first object until its ref is
-//! written, so nothing is ever half-way between the two. Killed at any point, there are merely two
-//! copies of something.
+//! There are two phases. *Mark and copy* runs beside writers: it finds the objects that refs reach
+//! and copies the live part of wasteful packs into new ones. *Remove* holds the store's lock
+//! exclusively for a short time: it marks from refs that moved meanwhile, copies objects that these
+//! made live again, and then removes the old packs. A writer holds the store's lock from before its
+//! first object until its ref is written, so collection never sees objects without their ref. A
+//! kill at any point leaves at most duplicate copies.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -27,45 +27,44 @@ use super::quarantine::is_among;
 use super::repack::{Versions, repack};
 use crate::pack::{Effort, PACK_BYTES, Published, effort_of, size_of};
 
-/// A pack is rewritten when this share of its objects is dead, in percent.
+/// Share of dead objects from which a pack is rewritten, in percent.
 const WASTEFUL_PERCENT: u64 = 20;
-/// No round copies more than this share of the store, in percent, so that little extra room is
-/// needed.
+/// Share of the store that one round may copy, in percent. Limits the extra disk space needed.
 const ROUND_PERCENT: u64 = 10;
-/// And no less than this, or small stores would need many rounds.
+/// Lower bound on the size of a round, so that small stores do not need many rounds.
 const MIN_ROUND_BYTES: u64 = 16 << 20;
 
-/// How to collect.
+/// Options of a collection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GcOptions {
-    /// Rewrites every pack that has anything dead in it, and merges all small ones.
+    /// Rewrites every pack that contains dead objects, and merges all small packs.
     pub(crate) thorough: bool,
 }
 
-/// What collecting did.
+/// Result of a collection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct GcReport {
-    /// Bytes the packs took before.
+    /// Size of all packs before, in bytes.
     pub bytes_before: u64,
-    /// Bytes they take now.
+    /// Size of all packs after, in bytes.
     pub bytes_after: u64,
-    /// Packs before.
+    /// Number of packs before.
     pub packs_before: usize,
-    /// Packs now.
+    /// Number of packs after.
     pub packs_after: usize,
-    /// Objects that something reaches.
+    /// Number of objects that refs reach.
     pub live_objects: u64,
-    /// Objects that were dropped.
+    /// Number of objects that were removed.
     pub dropped_objects: u64,
-    /// Why less was done than there was to do, if so.
+    /// Reason why the collection is incomplete, if it is.
     pub note: Option<String>,
 }
 
-/// What the refs reach.
+/// Objects that the refs reach.
 #[derive(Default)]
 pub(crate) struct Live {
     objects: HashSet<ObjectId>,
-    /// Commits of each chain with their trees, newest first, for finding versions.
+    /// Commits of each log with their trees, newest first, for finding versions.
     chains: Vec<Vec<(ObjectId, ObjectId)>>,
 }
 
@@ -78,7 +77,7 @@ impl Live {
         self.objects.insert(id);
     }
 
-    /// Every object, in an order that is always the same.
+    /// Returns all objects, sorted by id.
     pub(crate) fn sorted(&self) -> Vec<ObjectId> {
         let mut ids: Vec<ObjectId> = self.objects.iter().copied().collect();
         ids.sort_unstable();
@@ -90,17 +89,17 @@ impl Live {
     }
 }
 
-/// How a round ended.
+/// Result of a round.
 enum Round {
     Done,
-    /// Copying needs room that is not there.
+    /// Not enough disk space for the copy.
     NoRoom,
-    /// Others were writing all the time.
+    /// Other processes held the store's lock all the time.
     Busy,
 }
 
 impl Store {
-    /// Drops what nothing reaches. The caller holds no lock on the store.
+    /// Removes unreachable objects. The caller holds no lock on the store.
     pub(crate) fn collect(
         &self,
         options: GcOptions,
@@ -152,8 +151,8 @@ impl Store {
         Ok(report)
     }
 
-    /// What [`Store::collect`] would do if the refs `going` were gone. Sizes are an estimate: how
-    /// well the rest can be packed turns out when it is.
+    /// Returns the expected report of [`Store::collect`] after the refs `going` are removed. Sizes
+    /// are estimates, because compression of the remaining objects is not known yet.
     pub(crate) fn foresee(
         &self,
         options: GcOptions,
@@ -195,7 +194,7 @@ impl Store {
         Ok(report)
     }
 
-    /// One round: the live part of some packs is copied, then the packs go.
+    /// Runs one round: copies the live part of some packs, then removes the packs.
     fn replace(
         &self,
         packs: &[Arc<PackFile>],
@@ -209,7 +208,7 @@ impl Store {
         let is_copy_needed = packs.iter().any(|pack| pack.ids().any(|id| live.contains(&id)));
         let copied = match is_copy_needed {
             true if free_bytes(&self.objects_dir())? < total_bytes(packs) => {
-                // A full disk: only what is wholly dead can go.
+                // On a full disk only packs without live objects can be removed.
                 return Ok(Round::NoRoom);
             }
             true => repack(self, packs, &|id| live.contains(id), versions, u64::MAX)?,
@@ -224,7 +223,7 @@ impl Store {
         let before = live.len();
         self.mark(&moved, live, progress)?;
         if live.len() > before {
-            // A new snapshot may have found an object here that was dead a moment ago.
+            // A concurrent snapshot may have reused an object of these packs that was dead before.
             let going: HashSet<&Path> = packs.iter().map(|pack| pack.path()).collect();
             let stays = |pack: &Arc<PackFile>| {
                 !going.contains(pack.path()) || copied.packs.iter().any(|made| made == pack.path())
@@ -233,7 +232,7 @@ impl Store {
             let elsewhere = |id: &ObjectId| staying.iter().any(|pack| pack.contains(id));
             let revived = |id: &ObjectId| live.contains(id) && !elsewhere(id);
             if packs.iter().any(|pack| pack.ids().any(|id| revived(&id))) {
-                // Everybody waits meanwhile.
+                // All writers wait for the exclusive lock here, so nothing is recompressed.
                 repack(self, packs, &revived, &Versions::default(), 0)?;
                 self.objects.refresh()?;
             }
@@ -243,9 +242,9 @@ impl Store {
         Ok(Round::Done)
     }
 
-    /// Takes over the packs in `incoming` and removes `old` packs of which all objects are elsewhere now.
+    /// Moves the packs of `incoming` into the store and removes `old` packs that are redundant now.
     ///
-    /// The caller holds the store's lock alone.
+    /// The caller holds the store's lock exclusively.
     pub(crate) fn replace_packs(
         &self,
         incoming: &Incoming,
@@ -255,12 +254,12 @@ impl Store {
         remove_packs(self, old, &made, &|_| true).map(drop)
     }
 
-    /// Everything that a ref names, by the ref.
+    /// Returns all refs with the objects they name.
     ///
-    /// A store that has logs and shows no ref has lost them, or they cannot be read: nothing is
-    /// garbage then.
+    /// Fails if a work tree that has a log has no log ref: the ref is lost or unreadable, and its
+    /// objects must not be collected.
     pub(crate) fn roots(&self) -> Result<HashMap<String, ObjectId>, Error> {
-        // Before the refs: a first snapshot taken beside us writes its ref, then says so.
+        // Before the refs: a concurrent first snapshot writes its ref before its `logged` file.
         let logged = self.logged_work_trees()?;
         let roots: HashMap<String, ObjectId> = self.refs.all()?.into_iter().collect();
         for id in logged {
@@ -272,7 +271,7 @@ impl Store {
         Ok(roots)
     }
 
-    /// The work trees that have a log.
+    /// Returns the ids of the work trees that have a log.
     fn logged_work_trees(&self) -> Result<Vec<String>, Error> {
         let mut logged = Vec::new();
         for dir in self.work_tree_dirs()? {
@@ -285,8 +284,8 @@ impl Store {
         Ok(logged)
     }
 
-    /// Adds everything that `roots` reach. An object that cannot be read is an error: what it
-    /// would have reached must not be taken for garbage, unless a repair has given it up.
+    /// Marks everything that `roots` reach. An unreadable object is an error, because objects
+    /// behind it must not be collected, unless a repair has recorded it as lost.
     pub(crate) fn mark(
         &self,
         roots: &HashMap<String, ObjectId>,
@@ -324,7 +323,7 @@ impl Store {
         Ok(())
     }
 
-    /// Adds a tree and everything it holds.
+    /// Marks a tree and everything in it.
     pub(crate) fn mark_tree(
         &self,
         tree: ObjectId,
@@ -351,7 +350,7 @@ impl Store {
     }
 }
 
-/// The packs worth rewriting, in groups that need little room at a time.
+/// Returns the packs worth rewriting, in groups that need little extra disk space at a time.
 fn rounds(
     packs: &[Arc<PackFile>],
     live: &Live,
@@ -385,18 +384,18 @@ fn rounds(
     if options.thorough {
         wasteful.append(&mut quick);
     } else if wasteful.is_empty() && dead.is_empty() {
-        // When there is nothing else to do, one round of what was compressed in a hurry.
+        // With nothing else to do, one round rewrites packs that were compressed quickly.
         quick.sort_by_key(|(bytes, _)| *bytes);
         let sums = quick.iter().scan(0, |sum, (bytes, _)| {
             *sum += bytes;
             Some(*sum)
         });
         let fitting = sums.take_while(|sum| *sum <= budget).count();
-        // One in any case, or large ones would never have their turn.
+        // At least one pack, or packs larger than the budget would never be rewritten.
         quick.truncate(fitting.max(1));
         wasteful.append(&mut quick);
     }
-    // What costs nothing goes first: on a full disk nothing else can.
+    // Dead packs come first: removing them needs no disk space, so it works on a full disk.
     let mut rounds = vec![dead];
     let (mut round, mut size) = (Vec::new(), 0);
     for (bytes, pack) in wasteful {
@@ -410,7 +409,7 @@ fn rounds(
     rounds.push(round);
     let lonely = |round: &Vec<Arc<PackFile>>| match round.as_slice() {
         [] => true,
-        // Rewriting a single pack without waste gives the same pack.
+        // Rewriting a single pack without waste would produce the same pack.
         [one] => !is_quick(one) && one.ids().all(|id| live.contains(&id)),
         _ => false,
     };
@@ -418,26 +417,26 @@ fn rounds(
     rounds
 }
 
-/// Below this a pack is worth merging in a store of so many bytes. Every snapshot opens all packs; a
-/// large store that was filled by and by has hundreds of middling ones.
+/// Returns the size below which a pack is worth merging, given the size of the store. Every
+/// snapshot opens all packs, and a large store that grew gradually has hundreds.
 fn small_bytes(store_bytes: u64) -> u64 {
-    // Far below what merging makes, or the same packs would be merged again and again.
+    // Far below the size of merged packs, so that the same packs are not merged repeatedly.
     SMALL_BYTES.max((store_bytes / 64).min(PACK_BYTES / 4))
 }
 
-/// Whether a pack was written in a hurry, so that rewriting it makes it smaller.
+/// Returns whether a pack was compressed quickly, so that rewriting it makes it smaller.
 fn is_quick(pack: &Arc<PackFile>) -> bool {
-    // What is large is alone in its pack or is copied as it is.
+    // Large objects are alone in their pack or are copied verbatim.
     let gets_smaller = |packed: &[u8]| {
         effort_of(packed) == Effort::Quick && size_of(packed) <= crate::pack::MAX_DELTA_BYTES as u64
     };
     pack.object_count() > 1 && pack.last_entry().is_some_and(gets_smaller)
 }
 
-/// Removes packs of which everything wanted is in another pack, which is durable. Gives those that
-/// stay because something in them is damaged.
+/// Removes packs whose wanted objects are all in other, durable packs. Returns the packs that stay
+/// because one of their objects is damaged.
 ///
-/// The caller holds the store's lock alone.
+/// The caller holds the store's lock exclusively.
 pub(super) fn remove_packs(
     store: &Store,
     packs: &[Arc<PackFile>],
@@ -461,11 +460,11 @@ pub(super) fn remove_packs(
     let mut left = Vec::new();
     for pack in packs.iter().filter(|pack| going.contains(pack.path())) {
         if !pack.ids().all(is_safe) {
-            // One of its objects is damaged and could not be copied: nothing of it is touched.
+            // An object is damaged and could not be copied, so the pack is kept unchanged.
             left.push(pack.path().to_owned());
             continue;
         }
-        // The index first: without it nobody looks for the pack. The others are git's.
+        // The index is removed first: without it the pack is not used. The other files are git's.
         for extension in ["idx", "bitmap", "rev", "mtimes", "pack"] {
             remove_if_there(&pack.path().with_extension(extension))?;
         }
@@ -475,7 +474,7 @@ pub(super) fn remove_packs(
     Ok(left)
 }
 
-/// Removes what a `git gc` by hand wrote about objects that may go; git does without it.
+/// Removes git's optional commit graphs and multi-pack index, which may name removed objects.
 fn forget_summaries(store: &Store) -> Result<(), Error> {
     let objects = store.objects_dir();
     remove_if_there(&objects.join("info/commit-graph"))?;
@@ -514,7 +513,7 @@ fn sweep_work_tree(dir: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// The store's lock for removing, as soon as nobody writes.
+/// Takes the store's lock exclusively. Returns `None` if that takes longer than `patience`.
 fn take_alone(store: &Store, patience: Duration) -> Result<Option<Lock>, Error> {
     match Lock::take(&store.lock_path(), Sharing::Exclusive, patience) {
         Ok(lock) => Ok(Some(lock)),
@@ -536,7 +535,7 @@ mod tests {
         }
     }
 
-    /// Whether a pack of two blobs of so many bytes, compressed in a hurry, is worth rewriting.
+    /// Returns whether a quickly compressed pack is worth rewriting, given its last blob's size.
     fn is_rewritten(last_bytes: usize) -> bool {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("pack")).unwrap();

@@ -1,8 +1,8 @@
-//! Incoming objects: a small repository beside the store, in which what comes from elsewhere waits
-//! until it has been checked.
+//! Incoming objects: a temporary repository beside the store that holds imported or pulled objects
+//! until they are checked.
 //!
-//! It borrows from the store, so that only what is new has to come. Dropped or killed, it leaves
-//! nothing in the store.
+//! It borrows the store's objects, so that only new ones are transferred. The store is unchanged if
+//! it is dropped or the process is killed.
 
 use std::fs::{File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -17,10 +17,10 @@ use super::layout::{CONFIG, Store};
 use super::refs::Refs;
 use crate::pack::Objects;
 
-/// Objects and refs that are not the store's yet.
+/// Temporary repository with objects and refs that are not part of the store yet.
 pub(crate) struct Incoming {
     dir: PathBuf,
-    /// Held so that nobody takes it for a left-over.
+    /// Lock on the directory, so that no other process sweeps it as a leftover.
     _held: File,
 }
 
@@ -30,7 +30,7 @@ impl Incoming {
         private::sweep_builds(&parent)?;
         let (dir, held) = private::create_build_dir(&parent)?;
         let incoming = Incoming { dir, _held: held };
-        // The first one marks it as ours for whoever sweeps.
+        // `ctrlz` comes first: it lets a sweep recognise the directory as one of ours.
         for part in ["ctrlz", "refs", "objects/info", "objects/pack"] {
             private::create_dirs(&incoming.dir.join(part))?;
         }
@@ -53,7 +53,7 @@ impl Incoming {
         self.dir.join("objects").join("pack")
     }
 
-    /// Its objects, and behind them the store's.
+    /// Returns its objects, with the store's objects as alternates.
     pub(crate) fn objects(&self) -> Result<Objects, FileError> {
         Objects::open(&self.dir.join("objects"))
     }
@@ -62,8 +62,7 @@ impl Incoming {
         Refs::new(&self.dir).list("refs")
     }
 
-    /// Moves the packs into the store, durably, and returns their paths. Nothing names their objects
-    /// yet.
+    /// Moves the packs into the store, durably, and returns their new paths. Sets no ref.
     ///
     /// The caller holds the store's lock.
     pub(crate) fn publish(&self, store: &Store) -> Result<Vec<PathBuf>, Error> {
@@ -75,7 +74,7 @@ impl Incoming {
             if pack.extension().is_none_or(|extension| extension != "pack") {
                 continue;
             }
-            // The pack first, because git and we look for indexes.
+            // The pack comes before its index, because git and ctrlz look for indexes.
             published.push(to_dir.join(pack.file_name().unwrap_or_default()));
             for file in [pack.clone(), pack.with_extension("idx")] {
                 let private = Permissions::from_mode(0o600);
@@ -93,7 +92,7 @@ impl Incoming {
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        // Swept by a later command if this fails.
+        // Best effort: a later command sweeps the directory.
         drop(private::remove_build_dir(&self.dir));
     }
 }

@@ -1,4 +1,4 @@
-//! Where everything lies in a store, and how one comes into being.
+//! Directory layout of a store, and its creation, checks and repair on open.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -57,7 +57,7 @@ pub(super) const CONFIG: &str = "\
 /// Overrides every `.gitattributes` of a snapshot, so that plain git checks out raw bytes.
 const ATTRIBUTES: &str = "* -text -ident -filter -working-tree-encoding !diff !merge\n";
 
-/// A git repository that belongs to us.
+/// A git repository that belongs to ctrlz.
 pub(crate) struct Store {
     git_dir: PathBuf,
     pub(crate) objects: Objects,
@@ -66,7 +66,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Opens the store at `git_dir`; `None` if there is none.
+    /// Opens the store at `git_dir`. Returns `None` if there is none.
     pub(crate) fn open(git_dir: &Path, ref_prefix: &str) -> Result<Option<Store>, Error> {
         if !git_dir.join("ctrlz").is_dir() {
             return Ok(None);
@@ -89,7 +89,7 @@ impl Store {
         Ok(Some(store))
     }
 
-    /// Opens the store at `git_dir`, creating it whole or not at all.
+    /// Opens the store at `git_dir`, or creates it atomically.
     ///
     /// `exclude` becomes the store's `info/exclude`.
     pub(crate) fn open_or_create(
@@ -105,24 +105,24 @@ impl Store {
         private::sweep_builds(parent)?;
         let foreign = std::fs::read_dir(git_dir).is_ok_and(|mut entries| entries.next().is_some());
         if foreign {
-            // Another process may have put its store there a moment ago.
+            // Another process may have created its store there in the meantime.
             if let Some(store) = Store::open(git_dir, ref_prefix)? {
                 return Ok(store);
             }
             let why = "the directory is not empty and holds no store";
             return Err(Error::UntrustedStore { path: git_dir.to_owned(), why });
         }
-        // The handle is held until the store has its name, so that nobody sweeps it away.
+        // The handle locks the directory until it is renamed, so that no other process sweeps it.
         let (fresh, _building) = private::create_build_dir(parent)?;
         let made = build(&fresh, exclude);
         if let Err(error) = made {
-            // Only what `build` made a moment ago, under a name nobody else knows.
+            // Best effort. The random name is not used by other processes.
             drop(std::fs::remove_dir_all(&fresh));
             return Err(error);
         }
         if let Err(error) = std::fs::rename(&fresh, git_dir) {
             drop(std::fs::remove_dir_all(&fresh));
-            // Another process was faster, or the place cannot be written.
+            // Another process created the store first, or the parent is not writable.
             if let Some(store) = Store::open(git_dir, ref_prefix)? {
                 return Ok(store);
             }
@@ -139,8 +139,8 @@ impl Store {
         &self.git_dir
     }
 
-    /// Hides the store from the git of the work tree that it lies in: without this, `git add -A`
-    /// would add it and `git clean -fd` would delete it.
+    /// Hides the store from the git of the work tree that contains it. Otherwise `git add -A` would
+    /// add it and `git clean -fd` would delete it.
     ///
     /// Best effort, because no snapshot depends on it and the next command tries again.
     pub(crate) fn hide_from_git(&self) {
@@ -158,22 +158,22 @@ impl Store {
         self.git_dir.join("ctrlz").join("store.lock")
     }
 
-    /// Held by whoever collects garbage, purges or repairs.
+    /// Returns the path of the lock held by garbage collection, purge and repair.
     pub(crate) fn care_lock_path(&self) -> PathBuf {
         self.git_dir.join("ctrlz").join("care.lock")
     }
 
-    /// Written when care is taken: empty, or why it failed.
+    /// Returns the path of maintenance's result: an empty file, or the reason of its failure.
     pub(crate) fn cared_path(&self) -> PathBuf {
         self.git_dir.join("ctrlz").join("cared")
     }
 
-    /// Where keyed hashes of purged contents are kept.
+    /// Returns the path of the keyed hashes of purged contents.
     pub(super) fn tombstones_path(&self) -> PathBuf {
         self.git_dir.join("ctrlz").join("tombstones")
     }
 
-    /// Where an object lies that is in no pack.
+    /// Returns the path of a loose object.
     pub(crate) fn loose_path(&self, id: &ObjectId) -> PathBuf {
         let hex = id.to_string();
         self.objects_dir().join(&hex[..2]).join(&hex[2..])
@@ -187,12 +187,12 @@ impl Store {
         &self.ref_prefix
     }
 
-    /// The exclude list of the store itself.
+    /// Returns the store's own exclude list.
     pub(crate) fn exclude(&self) -> Result<Vec<u8>, Error> {
         Ok(read_small(&self.git_dir.join("info").join("exclude"), 1 << 20)?.unwrap_or_default())
     }
 
-    /// Checks that `id` names a tree.
+    /// Returns the tree `id`. The error says whether it is purged, not imported yet or unknown.
     pub(crate) fn snapshot(&self, id: &ObjectId) -> Result<Tree, Error> {
         if *id == ObjectId::EMPTY_TREE {
             return Ok(Tree::empty());
@@ -212,14 +212,14 @@ impl Store {
         }
     }
 
-    /// Snapshots from which something was purged, and what is left of each.
+    /// Returns the purged snapshots, each with the snapshot that replaces it.
     pub(crate) fn purged(&self) -> Result<std::collections::BTreeMap<String, String>, Error> {
         let path = self.git_dir.join("ctrlz").join("purged");
         let bytes = read_small(&path, 1 << 30)?.unwrap_or_default();
         Ok(serde_json::from_slice(&bytes).unwrap_or_default())
     }
 
-    /// Remembers what is left of snapshots, before the snapshots go.
+    /// Records the replacements of purged snapshots. Called before the old snapshots are removed.
     pub(crate) fn note_purged(
         &self,
         trees: impl Iterator<Item = (ObjectId, ObjectId)>,
@@ -231,13 +231,13 @@ impl Store {
         Ok(private::replace(&path, &bytes, Durable::Yes)?)
     }
 
-    /// Sets any ref. The caller holds the store's lock alone.
+    /// Sets any ref. The caller holds the store's lock exclusively.
     pub(crate) fn set_ref_alone(&self, name: &str, id: &ObjectId) -> Result<(), Error> {
         let scratch = self.git_dir.join("ctrlz").join(format!("tmp_{}", random_name()));
         self.refs.write(name, id, &scratch)
     }
 
-    /// The directories of the work trees that use the store.
+    /// Returns the directories of the work trees that use the store, sorted.
     pub(crate) fn work_tree_dirs(&self) -> Result<Vec<PathBuf>, Error> {
         let dir = self.git_dir.join("ctrlz").join("wt");
         let mut dirs = Vec::new();
@@ -248,14 +248,14 @@ impl Store {
         Ok(dirs)
     }
 
-    /// The parents of a commit.
+    /// Returns the parents of a commit.
     pub(crate) fn parents_of(&self, id: &ObjectId) -> Result<Vec<ObjectId>, Error> {
         let damaged = || Error::Damaged { id: *id, why: "it is missing or no commit".into() };
         let (_, bytes) = self.objects.read(id)?.ok_or_else(damaged)?;
         Ok(crate::git::parse_commit(&bytes).ok_or_else(damaged)?.parents)
     }
 
-    /// Removes an object that lies outside any pack.
+    /// Removes a loose object. Does nothing if it is missing.
     pub(crate) fn remove_loose(&self, id: &ObjectId) -> Result<(), Error> {
         let path = self.loose_path(id);
         match std::fs::remove_file(&path) {
@@ -266,8 +266,8 @@ impl Store {
         }
     }
 
-    /// Clears away what killed writers left. Whoever writes holds the store's lock shared, so if we
-    /// get it alone, every temporary file is an orphan.
+    /// Removes leftovers of killed writers. Writers hold the store's lock shared, so every
+    /// temporary file is an orphan once the lock is held exclusively.
     fn sweep(&self) -> Result<(), Error> {
         let pack_dir = self.objects_dir().join("pack");
         let is_orphan = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with(TEMPORARY);
@@ -292,7 +292,7 @@ impl Store {
         for path in list()? {
             match path.file_name().is_some_and(is_orphan) {
                 true => std::fs::remove_file(&path).named("remove", &path)?,
-                // Half of what a killed writer published, or a pack that lost its index.
+                // A killed writer did not publish the index, or the index was lost.
                 false => drop(self.quarantine(&path)?),
             }
         }
@@ -300,12 +300,12 @@ impl Store {
     }
 }
 
-/// Where a work tree's own files lie.
+/// Returns the directory of a work tree's own files in the store.
 pub(crate) fn work_tree_dir(git_dir: &Path, id: &str) -> PathBuf {
     git_dir.join("ctrlz").join("wt").join(id)
 }
 
-/// Whether a file is older than any git command that might still be writing its index.
+/// Returns whether a pack is over an hour old, so that no git command is still writing its index.
 fn is_old(path: &Path) -> bool {
     let modified = path.symlink_metadata().and_then(|meta| meta.modified()).ok();
     let age = modified.and_then(|time| std::time::SystemTime::now().duration_since(time).ok());
@@ -330,12 +330,12 @@ fn check_owner(git_dir: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// The directories of a store that packs, refs and notes are written into.
+/// Directories of a store that packs, refs and notes are written into.
 const DIRS: [&str; 7] =
     ["ctrlz", "ctrlz/wt", "info", "objects", "objects/info", "objects/pack", "refs"];
 
-/// Refuses a store whose directories lie elsewhere: what is written, packed and collected there may be
-/// another repository's. A store of ours has no such link.
+/// Refuses a store with symlinks, a `commondir` or unknown alternates, because writing or
+/// collecting there could affect another repository. Stores made by ctrlz have none of these.
 fn check_links(git_dir: &Path) -> Result<(), Error> {
     let is_link = |path: PathBuf| path.symlink_metadata().is_ok_and(|meta| meta.is_symlink());
     let refuse = |why| Err(Error::UntrustedStore { path: git_dir.to_owned(), why });
@@ -357,8 +357,8 @@ fn check_links(git_dir: &Path) -> Result<(), Error> {
     }
 }
 
-/// Whether a directory has an entry that is a symlink. One that cannot be read has none that could be
-/// followed.
+/// Returns whether a directory contains a symlink. An unreadable directory counts as having none,
+/// because none could be followed.
 fn holds_link(dir: &Path) -> bool {
     let listed = Dir::open(dir).and_then(|dir| dir.names_and_kinds());
     listed.is_ok_and(|names| names.iter().any(|(_, kind)| *kind == Some(FileKind::Symlink)))
@@ -372,12 +372,12 @@ fn check_format(git_dir: &Path) -> Result<(), Error> {
             Err(Error::NewerFormat { path: git_dir.to_owned(), found, known: FORMAT })
         }
         Ok(_) => Ok(()),
-        // Torn by something that is not us; there has been no other format yet.
+        // Damaged by another program or a crash. Format 1 is the only one so far.
         Err(_) => Ok(private::replace(&path, format!("{FORMAT}\n").as_bytes(), Durable::Yes)?),
     }
 }
 
-/// Files that plain git needs. Each can be written again at any time.
+/// Returns the files that plain git needs. They can be rewritten at any time.
 fn skeleton() -> [(&'static str, String); 4] {
     [
         ("HEAD", "ref: refs/heads/main\n".into()),
@@ -387,7 +387,7 @@ fn skeleton() -> [(&'static str, String); 4] {
     ]
 }
 
-/// Puts back what a damaged store lacks, so that one bad file never disables a project.
+/// Recreates missing or damaged files of a store, so that one bad file never disables a project.
 fn mend(git_dir: &Path) -> Result<(), Error> {
     // The directory that marks a store as ours comes first.
     for dir in ["ctrlz/wt", "info", "objects/info", "objects/pack", "refs"] {
@@ -396,11 +396,11 @@ fn mend(git_dir: &Path) -> Result<(), Error> {
     for (name, text) in skeleton() {
         let path = git_dir.join(name);
         let good = match name {
-            // The user may add to the configuration, but a torn one would stop git.
+            // Users may add to the configuration, but git refuses to run with a torn one.
             "config" => read_small(&path, 1 << 20)?
                 .is_some_and(|bytes| bytes.starts_with(b"[core]") && !bytes.contains(&0)),
             "HEAD" => read_small(&path, 4096)?.is_some_and(|bytes| bytes.starts_with(b"ref: ")),
-            // An empty one is what a power cut can leave.
+            // A power loss can leave an empty file.
             _ => path.metadata().is_ok_and(|meta| meta.is_file() && meta.len() > 0),
         };
         if !good {
@@ -410,8 +410,8 @@ fn mend(git_dir: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Fills a new store. Its directories are durable in the end; of its files only the exclude list,
-/// because the others are mended whenever they are missing.
+/// Creates the files of a new store. Its directories and the exclude list are durable on return.
+/// The other files are not flushed, because [`mend`] recreates them.
 fn build(git_dir: &Path, exclude: &str) -> Result<(), Error> {
     for dir in DIRS {
         private::create_dir(&git_dir.join(dir))?;

@@ -1,8 +1,8 @@
-//! Borrowing: the first snapshot of a git project takes blobs from the user's repository.
+//! Borrowing: the first snapshot of a git project uses blobs of the user's repository.
 //!
-//! A borrowed object is readable at once through git's `alternates`, and is copied into the store
-//! as soon as possible, because the user's own `git gc` may drop it. Nothing in the user's
-//! repository is linked or changed.
+//! A borrowed object is readable at once through git's `alternates`. It is copied into the store as
+//! soon as possible, because the user's own `git gc` may drop it. Nothing in the user's repository
+//! is linked or changed.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
@@ -20,17 +20,17 @@ use super::layout::Store;
 use super::lock::{Lock, Sharing};
 use crate::pack::{Objects, PackWriter};
 
-/// Larger blobs are not borrowed.
+/// Upper bound on the size of a borrowed blob. Copying holds a blob in memory.
 const MAX_LOAN_BYTES: u64 = 64 << 20;
 
-/// So long others have to wait for the store, at most.
+/// Upper bound on how long one round of copying holds the store lock.
 const MAX_TURN: Duration = Duration::from_secs(10);
 
-/// The user's objects during one scan.
+/// Objects of the user's repository that can be borrowed during one scan.
 pub(crate) struct Lender {
     dir: PathBuf,
     objects: Objects,
-    /// With repetitions, where several files are alike.
+    /// Borrowed ids. Files with equal content add the same id repeatedly.
     lent: Mutex<Vec<ObjectId>>,
 }
 
@@ -41,9 +41,10 @@ impl Lender {
         Ok(Lender { dir, objects, lent: Mutex::default() })
     }
 
-    /// Whether it has this blob with exactly this size; if so, it is noted as lent.
+    /// Borrows a blob. Returns `false` if the user's repository does not have it with this exact
+    /// size.
     pub(crate) fn lend(&self, id: &ObjectId, bytes: u64) -> bool {
-        // Copying holds a blob in memory, so a very large file is read from disk instead.
+        // Larger files are read from disk instead.
         let has = bytes <= MAX_LOAN_BYTES
             && matches!(self.objects.header_known(id), Ok(Some((Kind::Blob, size))) if size == bytes);
         if has {
@@ -52,8 +53,8 @@ impl Lender {
         has
     }
 
-    /// Everything that was lent. Blobs that the store holds already are included, because the files
-    /// that they stand for are still to be compared.
+    /// Returns everything that was borrowed. Blobs that the store already holds are included,
+    /// because the files that they stand for are still to be compared.
     pub(crate) fn into_borrowed(self) -> Borrowed {
         let lent = self.lent.into_inner().unwrap_or_else(PoisonError::into_inner);
         Borrowed { lender: self.dir, ids: lent.into_iter().collect() }
@@ -67,16 +68,16 @@ pub(crate) struct Borrowed {
     ids: BTreeSet<ObjectId>,
 }
 
-/// How much is copied in one go.
+/// Upper bounds on one round of copying.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) bytes: u64,
     pub(crate) objects: u64,
-    /// What the quota has no room for stays borrowed.
+    /// Bytes left in the quota. Objects that do not fit stay borrowed.
     pub(crate) room_bytes: u64,
 }
 
-/// What was copied and is still on the list.
+/// Objects that were copied or found lost, and are still on the list.
 #[derive(Debug, Default)]
 pub(crate) struct Copied {
     objects: u64,
@@ -85,22 +86,22 @@ pub(crate) struct Copied {
 }
 
 impl Copied {
-    /// The objects that are in the store now.
+    /// Returns the objects that are in the store now.
     pub(crate) fn ids(&self) -> &HashSet<ObjectId> {
         &self.done
     }
 
-    /// Whether some could not be copied and are lost.
+    /// Returns whether some objects are missing or damaged and could not be copied.
     pub(crate) fn has_lost(&self) -> bool {
         !self.lost.is_empty()
     }
 }
 
-/// How a round of copying went.
+/// Result of a round of copying.
 #[derive(Debug, Default)]
 pub(crate) struct Absorbed {
     pub(crate) left: u64,
-    /// Objects the lender no longer has.
+    /// Objects that are missing or damaged in the user's repository.
     pub(crate) lost: BTreeSet<ObjectId>,
 }
 
@@ -117,7 +118,7 @@ impl Borrowed {
         self.ids.len() as u64
     }
 
-    /// Reads the list at `path`.
+    /// Reads the list at `path`. A missing or malformed list counts as empty.
     pub(crate) fn load(path: &Path) -> Result<Borrowed, Error> {
         let Some(bytes) = read_small(path, 1 << 30)? else { return Ok(Borrowed::default()) };
         let Some(end) = bytes.iter().position(|byte| *byte == 0) else {
@@ -128,7 +129,7 @@ impl Borrowed {
         Ok(Borrowed { lender, ids })
     }
 
-    /// Writes a list at `path` again without some of its objects; `alternates` stay as they are.
+    /// Removes objects from the list at `path`. `alternates` is not changed.
     pub(crate) fn forget(path: &Path, ids: &BTreeSet<ObjectId>) -> Result<(), Error> {
         let mut borrowed = Borrowed::load(path)?;
         let before = borrowed.ids.len();
@@ -142,7 +143,8 @@ impl Borrowed {
         Ok(())
     }
 
-    /// Makes the loan durable: the list for us, `alternates` for git. Before any ref needs it.
+    /// Records the borrowed objects, durably: the list for ctrlz, `alternates` for git. Must be
+    /// called before a ref reaches any of them.
     pub(crate) fn save(&self, store: &Store, path: &Path) -> Result<(), Error> {
         let mut bytes = self.lender.as_os_str().as_bytes().to_vec();
         bytes.push(0);
@@ -156,7 +158,7 @@ impl Borrowed {
         Ok(())
     }
 
-    /// Looks for the lender where the work tree it lies in has gone.
+    /// Updates the path of the user's repository after its work tree moved.
     pub(crate) fn follow(
         mut self,
         store: &Store,
@@ -172,10 +174,10 @@ impl Borrowed {
         }
     }
 
-    /// Copies into the store what `limits` allow. The list stays as it is, for [`Borrowed::settle`].
+    /// Copies borrowed objects into the store. [`Borrowed::settle`] updates the list.
     ///
-    /// The caller holds the store's lock, so that nothing is taken out of the store meanwhile. The
-    /// work tree's is not needed: this is most of the work, and nobody has to wait for it.
+    /// The caller holds the store's lock, so that nothing is removed from the store meanwhile. The
+    /// work tree's lock is not needed: this slow part must not block other commands.
     pub(crate) fn copy(&self, store: &Store, limits: &Limits) -> Result<Copied, Error> {
         let mut copied = Copied::default();
         let pack = PackWriter::new(&store.objects_dir());
@@ -209,13 +211,12 @@ impl Borrowed {
         Ok(copied)
     }
 
-    /// Takes off the work tree's list what was copied or lost.
+    /// Removes copied and lost objects from the work tree's list.
     ///
-    /// The caller holds the work tree's lock. The list is read again, as others may have changed it
-    /// since.
+    /// The caller holds the work tree's lock. Reads the list again, which may have changed.
     pub(crate) fn settle(store: &Store, path: &Path, copied: Copied) -> Result<Absorbed, Error> {
         let mut borrowed = Borrowed::load(path)?;
-        // What was copied may be gone again by now; then it is still borrowed.
+        // A copied object may have been removed again by now. Then it is still borrowed.
         store.objects.refresh()?;
         let is_here = |id: &ObjectId| copied.done.contains(id) && store.objects.holds(id);
         borrowed.ids.retain(|id| !is_here(id) && !copied.lost.contains(id));
@@ -227,9 +228,9 @@ impl Borrowed {
         Ok(Absorbed { left: borrowed.len(), lost: copied.lost })
     }
 
-    /// Ends the loan. Another work tree may still borrow from the same lender.
+    /// Stops borrowing. `alternates` keeps the repository if another work tree borrows from it.
     ///
-    /// The list goes last: as long as it is there, whoever comes after a kill ends the loan again.
+    /// The list is removed last: as long as it exists, the next process repeats this after a kill.
     fn end(&self, store: &Store, path: &Path) -> Result<(), Error> {
         let _lock = lock_lenders(store)?;
         let mut lenders = lenders(store)?;
@@ -247,7 +248,7 @@ impl Borrowed {
     }
 }
 
-/// Whether a list other than the one at `own` names this lender.
+/// Returns whether a list other than the one at `own` names the repository `lender`.
 fn others_borrow_from(store: &Store, lender: &Path, own: &Path) -> Result<bool, Error> {
     let dir = store.path().join("ctrlz").join("wt");
     for entry in std::fs::read_dir(&dir).named("list", &dir)? {
@@ -262,7 +263,7 @@ fn others_borrow_from(store: &Store, lender: &Path, own: &Path) -> Result<bool, 
 
 /// Returns whether a store borrows from an existing directory that no list names.
 ///
-/// Another process may end a loan meanwhile: it removes the line first and the list afterwards. So an
+/// Another process that stops borrowing removes the line first and the list afterwards. So an
 /// unknown line counts only if it is still there after the lists were read.
 pub(super) fn has_unknown_lender(git_dir: &Path) -> Result<bool, Error> {
     let unknown = unknown_lenders(git_dir)?;
@@ -272,7 +273,7 @@ pub(super) fn has_unknown_lender(git_dir: &Path) -> Result<bool, Error> {
 /// Returns the lines of `alternates` that name an existing directory and are in no list.
 fn unknown_lenders(git_dir: &Path) -> Result<BTreeSet<Vec<u8>>, Error> {
     let mut lenders = lenders_in(git_dir)?;
-    // Lines of projects that were moved lend nothing.
+    // Lines of projects that were moved name no existing directory and are harmless.
     lenders.retain(|lender| git_dir.join("objects").join(OsStr::from_bytes(lender)).is_dir());
     if lenders.is_empty() {
         return Ok(lenders);
@@ -285,7 +286,7 @@ fn unknown_lenders(git_dir: &Path) -> Result<BTreeSet<Vec<u8>>, Error> {
     Ok(lenders)
 }
 
-/// Several work trees may change the list of lenders at once.
+/// Locks `alternates`, which several work trees may change at once.
 fn lock_lenders(store: &Store) -> Result<Lock, Error> {
     let path = store.path().join("ctrlz").join("lenders.lock");
     Lock::take(&path, Sharing::Exclusive, Duration::from_secs(10))

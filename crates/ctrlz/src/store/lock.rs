@@ -1,4 +1,4 @@
-//! Kernel locks: released by the kernel when their holder dies, however it dies.
+//! File locks held by the kernel, which releases them when the holder exits or is killed.
 
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use crate::error::Error;
 use crate::fs::{Named, private};
 
-/// A held lock; dropping it lets go.
+/// A held lock. It is released on drop.
 #[derive(Debug)]
 #[must_use = "the lock is held as long as this value lives"]
 pub(crate) struct Lock {
     _file: File,
 }
 
-/// Who may hold a lock at the same time.
+/// Whether other processes may hold the lock at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sharing {
     Shared,
@@ -39,17 +39,17 @@ impl Lock {
                 });
             }
             std::thread::sleep(pause);
-            // Short enough that nobody starves, long enough that waiting costs no core.
+            // At most 4 ms: short enough to prevent starvation, long enough to use little CPU time.
             pause = (pause * 2).min(Duration::from_millis(4));
         }
         if sharing == Sharing::Exclusive {
-            // Only for the message above; a failure to write it does not matter.
+            // Only used in the `Busy` error above, so a write error is ignored.
             drop(write_holder(&mut file));
         }
         Ok(Lock { _file: file })
     }
 
-    /// Takes the lock only if nobody holds it.
+    /// Takes the lock without waiting. Returns `None` if another process holds it.
     pub(crate) fn try_take(path: &Path, sharing: Sharing) -> Result<Option<Lock>, Error> {
         let file = private::open_or_create(path)?;
         Ok(try_lock(&file, sharing, path)?.then_some(Lock { _file: file }))
@@ -86,18 +86,19 @@ fn holder(file: &mut File) -> String {
     }
 }
 
-/// The processes that hold the lock at `path`, as far as the kernel tells. Takes no lock, so
-/// nobody has to wait for whoever asks.
+/// Returns the processes that hold the lock at `path`, according to `/proc/locks`. Takes no lock,
+/// so it never makes another process wait.
 pub(crate) fn holders(path: &Path) -> Vec<u32> {
     let Ok(meta) = path.metadata() else { return Vec::new() };
     let table = std::fs::read_to_string("/proc/locks").unwrap_or_default();
     table.lines().filter_map(|line| holder_in(line, meta.dev(), meta.ino())).collect()
 }
 
-/// The process in a line such as `2: FLOCK ADVISORY WRITE 417 00:1b:3329 0 EOF`.
+/// Parses a line such as `2: FLOCK ADVISORY WRITE 417 00:1b:3329 0 EOF` and returns its process id
+/// if it holds a lock on the given file.
 fn holder_in(line: &str, device: u64, inode: u64) -> Option<u32> {
     let mut words = line.split_whitespace().skip(1);
-    // One that only waits has an arrow before its kind.
+    // A process that is waiting for the lock has `->` before `FLOCK`.
     let is_held = words.next()? == "FLOCK";
     let (process, file) = (words.nth(2)?, words.next()?);
     let mut parts = file.split(':');

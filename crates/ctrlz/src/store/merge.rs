@@ -1,4 +1,4 @@
-//! Merging: many small packs become one, older versions as deltas against newer ones.
+//! Merging: combines many small packs into one, with older versions as deltas against newer ones.
 
 use std::sync::Arc;
 
@@ -11,27 +11,26 @@ use super::lock::{Lock, Sharing};
 use super::quarantine::is_among;
 use super::repack::{Versions, repack};
 
-/// This many small packs are merged. Every snapshot opens all packs, so their number is a cost.
+/// Number of small packs that triggers a merge. Every snapshot opens all packs.
 const MANY: usize = 50;
-/// Larger packs are left alone.
+/// Size from which packs are not merged, in bytes.
 pub(super) const SMALL_BYTES: u64 = 8 << 20;
 
-/// A command waits for merging, so little is compressed again.
+/// Upper bound on the bytes recompressed by a merge, because a command waits for it.
 const EFFORT_BYTES: u64 = 1 << 20;
 
 /// Returns the log, the sorting key and the snapshot of a commit, if it is an operation.
 pub(crate) type VersionOf<'a> = &'a dyn Fn(&ObjectId) -> Option<(String, String, ObjectId)>;
 
 impl Store {
-    /// Merges the small packs if there are many and nobody else is writing.
+    /// Merges small packs if there are many and no process is writing. Returns their names.
     ///
-    /// The caller holds no lock on the store. The merged pack is durable before the first of the
-    /// old ones goes; the names of those that were merged come back.
+    /// The caller holds no lock on the store. The new pack is durable before old ones are removed.
     pub(crate) fn merge_small_packs(
         &self,
         version_of: VersionOf<'_>,
     ) -> Result<Vec<String>, Error> {
-        // Every snapshot comes by here, and looking at a pack's size takes two calls.
+        // Fast path: every snapshot calls this, and getting a pack's size takes two system calls.
         let packs = self.objects.open_packs();
         if packs.len() < MANY {
             return Ok(Vec::new());
@@ -57,10 +56,11 @@ impl Store {
         Ok(small.iter().filter_map(|pack| pack.name()).collect())
     }
 
-    /// Which objects of some packs are versions of each other, as the operations in them tell.
+    /// Finds objects of `packs` that are versions of each other, by the operations in them.
     ///
-    /// What was merged before has its deltas, and only its newest operation, which is whole, can be
-    /// an older version of something; reading the others would take longer with every merge.
+    /// Only commits stored whole are read. In a pack that was merged before, the older operations
+    /// are deltas already, and only the newest one, which is whole, can be an older version of
+    /// something. Reading all of them would make each merge slower than the last.
     fn versions_in(&self, packs: &[Arc<PackFile>], version_of: VersionOf<'_>) -> Versions {
         let mut operations: Vec<(String, String, (ObjectId, ObjectId))> = Vec::new();
         for pack in packs {
@@ -80,10 +80,10 @@ impl Store {
     }
 }
 
-/// The smallest packs, up to one that is as large as twice those before it.
+/// Returns the smallest packs, up to one at least twice as large as all smaller ones together.
 ///
-/// So what has been merged is not written again until as much has come, and a command that merges
-/// seldom waits for more than what the last snapshots brought.
+/// A merged pack is therefore not rewritten until the newer packs exceed half its size, and a
+/// command that merges rarely rewrites more than the recent snapshots.
 fn lightest(packs: Vec<Arc<PackFile>>) -> Vec<Arc<PackFile>> {
     let size = |pack: &PackFile| pack.path().metadata().map_or(0, |meta| meta.len());
     let mut sized: Vec<(u64, Arc<PackFile>)> =
@@ -94,7 +94,7 @@ fn lightest(packs: Vec<Arc<PackFile>>) -> Vec<Arc<PackFile>> {
     sized.into_iter().map(|(_, pack)| pack).collect()
 }
 
-/// How many of some sorted sizes come before one that is as large as twice their sum.
+/// Returns the number of sorted sizes before the first one that is at least twice their sum.
 fn light(sizes: &[u64]) -> usize {
     let mut sum = 0;
     let heavy = sizes.iter().enumerate().position(|(at, bytes)| {
@@ -109,7 +109,7 @@ pub(super) fn is_small(pack: &Arc<PackFile>) -> bool {
     is_ours(pack) && pack.path().metadata().is_ok_and(|meta| meta.len() < SMALL_BYTES)
 }
 
-/// Whether a pack may be replaced: nobody asked git to keep it.
+/// Returns whether a pack may be replaced: it has no `.keep` file, which tells git to keep it.
 pub(super) fn is_ours(pack: &Arc<PackFile>) -> bool {
     pack.path().with_extension("keep").symlink_metadata().is_err()
 }
@@ -141,7 +141,8 @@ mod tests {
             }
         }
         assert!(most <= super::MANY, "{most}");
-        // Every byte once for each doubling of what there is, at most.
+        // A pack that is rewritten grows to 1.5 times its size or more, so each byte is rewritten a
+        // logarithmic number of times.
         assert!(written < 10_000 * 5 * 9, "{written}");
     }
 }

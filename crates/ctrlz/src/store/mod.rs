@@ -1,4 +1,4 @@
-//! The store: a git repository of our own, and the directories that it belongs to.
+//! The store: a git repository of our own for each project, and the registry of work trees.
 //!
 //! `docs/format.md` lists every file and ref.
 

@@ -1,4 +1,4 @@
-//! Which directories are too dangerous to protect, and what names a path.
+//! Directories that are too dangerous to protect, and file names for paths.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -6,24 +6,24 @@ use std::path::Path;
 use crate::error::Error;
 use crate::git::Hasher;
 
-/// A name for a path that any file system accepts.
+/// Returns a hash of `path` that is a valid file name on every file system.
 pub(crate) fn path_hash(path: &Path) -> String {
     let mut hasher = Hasher::raw();
     hasher.update(path.as_os_str().as_bytes());
     hasher.finish().map_or_else(|| "0".repeat(40), |id| id.to_string())
 }
 
-/// Directories of the system that hold no project.
+/// System directories, which contain no project.
 const SYSTEM: [&str; 19] = [
     "/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/media", "/mnt", "/opt",
     "/proc", "/root", "/run", "/sbin", "/sys", "/tmp", "/usr", "/var",
 ];
 
-/// Directories of a home that hold everything but a project.
+/// Directories in a home directory that are not projects.
 const HOME: [&str; 7] =
     [".cache", ".config", ".local", ".local/share", "Desktop", "Documents", "Downloads"];
 
-/// Refuses directories that are far more than a project.
+/// Refuses directories that contain far more than a project.
 pub(crate) fn check_root(root: &Path, home: Option<&Path>) -> Result<(), Error> {
     let refuse = |why| Err(Error::DangerousRoot { path: root.to_owned(), why });
     if SYSTEM.iter().any(|system| root == Path::new(system)) {

@@ -1,4 +1,4 @@
-//! Quarantine: damaged packs are moved aside, never deleted, after what is good in them was saved.
+//! Quarantine: a repair saves the intact objects of damaged packs, then moves the packs aside.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::git::{Hasher, Kind, ObjectId, PackFile, hash_object, salvage_pack};
 use super::layout::Store;
 use crate::pack::PackWriter;
 
-/// A pack above this size is not read without its index.
+/// Upper bound on the size of a pack that is read into memory because its index is unusable.
 const MAX_PACK_BYTES: u64 = 2 << 30;
 const MAX_OBJECT_BYTES: usize = 1 << 30;
 
@@ -21,12 +21,12 @@ impl Store {
         self.path().join("ctrlz").join("quarantine")
     }
 
-    /// Usable packs in which something does not fit its checksum.
+    /// Returns the usable packs in which an entry or the index does not match its checksum.
     pub(crate) fn flawed_packs(&self) -> Vec<Arc<PackFile>> {
         self.objects.open_packs().into_iter().filter(|pack| !is_intact(pack)).collect()
     }
 
-    /// Packs without a usable index, or shorter than they should be.
+    /// Returns the packs that have no usable index or are truncated.
     pub(crate) fn unusable_packs(&self) -> Result<Vec<PathBuf>, Error> {
         let usable: Vec<PathBuf> =
             self.objects.open_packs().iter().map(|pack| pack.path().to_owned()).collect();
@@ -44,7 +44,7 @@ impl Store {
         Ok(found)
     }
 
-    /// Adds to `pack` every good object of a flawed pack that no intact pack has.
+    /// Adds to `pack` every intact object of a flawed pack that no intact pack holds.
     pub(crate) fn salvage_flawed(
         &self,
         flawed: &PackFile,
@@ -66,7 +66,7 @@ impl Store {
         Ok(())
     }
 
-    /// Adds to `pack` what can be read of a pack without its index and `wanted` accepts.
+    /// Scans a pack without its index and adds the objects that `wanted` accepts to `pack`.
     pub(crate) fn salvage_unusable(
         &self,
         path: &Path,
@@ -84,25 +84,25 @@ impl Store {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Packs that were moved aside before.
+    /// Returns the packs that were moved aside before.
     pub(crate) fn quarantined_packs(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.quarantine_dir()).into_iter().flatten().flatten();
         let paths = entries.map(|entry| entry.path());
         paths.filter(|path| path.extension().is_some_and(|part| part == "pack")).collect()
     }
 
-    /// Moves a pack and what belongs to it aside; gives where it is now.
+    /// Moves a pack and its companion files aside and returns its new path.
     ///
-    /// The caller holds the store's lock alone, and what is good in the pack is durable elsewhere.
+    /// The caller holds the store's lock exclusively. Intact objects are durable in another pack.
     pub(crate) fn quarantine_pack(&self, pack: &Path) -> Result<PathBuf, Error> {
-        // The index first: without it nobody looks for the pack.
+        // The index is moved first: without it the pack is not used.
         for extension in ["idx", "bitmap", "rev", "mtimes"] {
             self.quarantine(&pack.with_extension(extension))?;
         }
         self.quarantine(pack)
     }
 
-    /// Moves any file of the store aside.
+    /// Moves any file of the store aside and returns its new path. A missing file is not an error.
     pub(crate) fn quarantine(&self, path: &Path) -> Result<PathBuf, Error> {
         let dir = self.quarantine_dir();
         private::create_dirs(&dir)?;
@@ -122,7 +122,7 @@ impl Store {
         Ok(to)
     }
 
-    /// Deletes everything that was moved aside; gives the number of files.
+    /// Deletes everything that was moved aside and returns the number of files.
     pub(crate) fn empty_quarantine(&self) -> Result<u64, Error> {
         let dir = self.quarantine_dir();
         let mut count = 0;
@@ -134,13 +134,13 @@ impl Store {
         Ok(count)
     }
 
-    /// Packs that could not be merged because something in them is damaged, by file name.
+    /// Returns the file names of packs that could not be merged because of damage.
     pub(crate) fn known_flawed(&self) -> BTreeSet<String> {
         let bytes = read_small(&self.path().join("ctrlz/flawed"), 1 << 20).ok().flatten();
         String::from_utf8_lossy(&bytes.unwrap_or_default()).lines().map(str::to_owned).collect()
     }
 
-    /// Remembers packs that cannot be merged, so that no command tries again and `status` tells.
+    /// Notes packs that cannot be merged, so that no command retries and `status` reports them.
     pub(crate) fn note_flawed(&self, packs: &[PathBuf]) -> Result<(), Error> {
         if packs.is_empty() {
             return Ok(());
@@ -154,7 +154,7 @@ impl Store {
         Ok(private::replace(&path, text.as_bytes(), private::Durable::No)?)
     }
 
-    /// Every pack that is known to be damaged, and why.
+    /// Returns every pack that is known to be damaged, with the reason.
     pub(crate) fn damaged_packs(&self) -> Vec<(PathBuf, String)> {
         let mut packs = self.objects.damaged_packs();
         let why = "something in it is damaged, so it is not merged with others";
@@ -166,7 +166,7 @@ impl Store {
         packs
     }
 
-    /// Objects that are known to be lost, so that collecting garbage does not wait for them.
+    /// Returns the objects known to be lost, on which garbage collection must not fail.
     pub(crate) fn known_lost(&self) -> Result<BTreeSet<ObjectId>, Error> {
         let bytes = read_small(&self.path().join("ctrlz/lost"), 64 << 20)?.unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
@@ -183,13 +183,13 @@ impl Store {
     }
 }
 
-/// Whether a pack is among those with these names.
+/// Returns whether a pack's file name is in `names`.
 pub(super) fn is_among(names: &BTreeSet<String>, pack: &PackFile) -> bool {
     let name = pack.path().file_name().and_then(|name| name.to_str());
     name.is_some_and(|name| names.contains(name))
 }
 
-/// Whether every entry of a pack, and its index, fit their checksums.
+/// Returns whether the index and every entry of a pack match their checksums.
 fn is_intact(pack: &PackFile) -> bool {
     let index = std::fs::read(pack.path().with_extension("idx")).unwrap_or_default();
     let Some((body, sum)) = index.split_last_chunk::<20>() else { return false };

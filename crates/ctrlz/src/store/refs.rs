@@ -1,4 +1,4 @@
-//! Refs: reading them as git does, writing them under our lock and git's.
+//! Refs: read as git reads them, written under ctrlz's lock and git's own `<ref>.lock`.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,10 @@ use crate::fs::private::{self, read_small};
 use crate::fs::{FileError, Named};
 use crate::git::ObjectId;
 
-/// A lock file of git's that is older than this has lost its owner: git holds them for
-/// milliseconds.
+/// Age at which a lock file of git counts as abandoned. Git holds them for milliseconds.
 const STALE: Duration = Duration::from_secs(10);
 
-/// The refs of a repository.
+/// Refs of a repository.
 #[derive(Debug)]
 pub(crate) struct Refs {
     git_dir: PathBuf,
@@ -24,7 +23,7 @@ impl Refs {
         Refs { git_dir: git_dir.to_owned() }
     }
 
-    /// The value of a ref, loose or packed.
+    /// Returns the value of a ref, loose or packed.
     pub(crate) fn read(&self, name: &str) -> Result<Option<ObjectId>, FileError> {
         if let Some(bytes) = read_small(&self.git_dir.join(name), 4096)?
             && let Some(id) = parse_hex(&bytes)
@@ -34,7 +33,7 @@ impl Refs {
         Ok(self.packed()?.into_iter().find(|(packed, _)| packed == name).map(|(_, id)| id))
     }
 
-    /// Every ref whose name starts with `prefix`, sorted by name.
+    /// Returns every ref whose name starts with `prefix`, sorted by name.
     pub(crate) fn list(&self, prefix: &str) -> Result<Vec<(String, ObjectId)>, FileError> {
         let mut found: std::collections::BTreeMap<String, ObjectId> =
             self.packed()?.into_iter().filter(|(name, _)| name.starts_with(prefix)).collect();
@@ -73,9 +72,9 @@ impl Refs {
         Ok(text.lines().filter(|line| !line.starts_with(['#', '^'])).filter_map(parse).collect())
     }
 
-    /// Sets a ref, durably. The caller holds our lock on whatever owns the ref.
+    /// Sets a ref, durably. The caller holds the ctrlz lock of the ref's owner.
     ///
-    /// `scratch` is a file of ours, on the same file system, that nobody else uses at this time.
+    /// `scratch` is a path on the same file system that no other process uses at this time.
     pub(crate) fn write(&self, name: &str, id: &ObjectId, scratch: &Path) -> Result<(), Error> {
         let path = self.git_dir.join(name);
         let lock = self.git_dir.join(format!("{name}.lock"));
@@ -97,7 +96,7 @@ impl Refs {
         Ok(())
     }
 
-    /// Refuses to write through a link on the way to a ref.
+    /// Refuses to write to a ref through a symlinked directory.
     fn check_links(&self, parent: &Path) -> Result<(), Error> {
         let below = parent.ancestors().take_while(|dir| *dir != self.git_dir);
         let is_link = |dir: &Path| dir.symlink_metadata().is_ok_and(|meta| meta.is_symlink());
@@ -110,7 +109,7 @@ impl Refs {
         }
     }
 
-    /// Removes a ref, also where git has packed it. The caller holds our lock on whatever owns it.
+    /// Removes a ref, loose and packed. The caller holds the ctrlz lock of the ref's owner.
     pub(crate) fn delete(&self, name: &str) -> Result<(), Error> {
         self.check_links(self.git_dir.join(name).parent().unwrap_or(&self.git_dir))?;
         if self.packed()?.iter().any(|(packed, _)| packed == name) {
@@ -119,7 +118,7 @@ impl Refs {
         Ok(remove_if_there(&self.git_dir.join(name))?)
     }
 
-    /// Writes the list of packed refs without one of them, under git's own lock.
+    /// Rewrites `packed-refs` without `name`, under git's own lock.
     fn unpack(&self, name: &str) -> Result<(), Error> {
         let path = self.git_dir.join("packed-refs");
         let lock = self.git_dir.join("packed-refs.lock");
@@ -145,7 +144,7 @@ impl Refs {
         let mut kept = Vec::with_capacity(bytes.len());
         let mut is_gone = false;
         for line in bytes.split_inclusive(|byte| *byte == b'\n') {
-            // A line with `^` says more about the one before it.
+            // A line that starts with `^` belongs to the line before it (peeled tag).
             is_gone = match line.first() {
                 Some(b'^') => is_gone,
                 _ => line.trim_ascii_end().ends_with(format!(" {name}").as_bytes()),
@@ -157,11 +156,10 @@ impl Refs {
         Ok(kept)
     }
 
-    /// Every ref there is. One that cannot be read is an error: what it named must not be taken
-    /// for garbage.
+    /// Returns all refs. An unreadable ref is an error, because its objects must not be collected.
     ///
-    /// Others may write refs meanwhile: one that comes is read or not, one that moves to git's list
-    /// of packed refs is found there.
+    /// Other processes may write refs concurrently. A new ref may or may not be included; a ref
+    /// that is moved to `packed-refs` is found there.
     pub(crate) fn all(&self) -> Result<Vec<(String, ObjectId)>, Error> {
         let mut found: std::collections::BTreeMap<String, ObjectId> =
             self.list("refs")?.into_iter().collect();
@@ -179,7 +177,7 @@ impl Refs {
                 if name.ends_with(".lock") || found.contains_key(&name) {
                     continue;
                 }
-                // It came after the first look, unless it cannot be read.
+                // It was created after `list` ran, or it is unreadable.
                 match read_small(&path, 4096)?.map(|bytes| parse_hex(&bytes)) {
                     Some(Some(id)) => drop(found.insert(name, id)),
                     Some(None) => return Err(Error::LostRef { path }),
@@ -193,7 +191,7 @@ impl Refs {
         Ok(found.into_iter().collect())
     }
 
-    /// Links our finished file to git's lock name, which only one process can do.
+    /// Hard-links the finished file to git's lock name, which succeeds for only one process.
     fn take_git_lock(&self, lock: &Path, scratch: &Path) -> Result<(), Error> {
         let start = Instant::now();
         loop {
@@ -216,8 +214,8 @@ impl Refs {
         }
     }
 
-    /// Removes the lock that an earlier, killed writer of ours left: it is the same file as
-    /// `scratch`. We hold the lock under which it was made, so its maker is gone.
+    /// Removes the lock that a killed ctrlz process left: it is a hard link to `scratch`. The
+    /// caller holds the lock under which it was created, so its creator no longer runs.
     pub(crate) fn clear_own_lock(&self, name: &str, scratch: &Path) -> Result<(), FileError> {
         use std::os::unix::fs::MetadataExt;
         let Ok(own) = scratch.symlink_metadata() else { return Ok(()) };

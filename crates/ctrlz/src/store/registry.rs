@@ -1,13 +1,13 @@
-//! The registry: which store and which part of it belong to a path.
+//! The registry: maps a path to its store and to its work tree's part of that store.
 //!
 //! ```text
-//! <data>/origin             what tells this data directory from every other one
+//! <data>/origin             random name that is unique to this data directory
 //! <data>/paths/<hash>       one record per path
 //! ```
 //!
-//! A store at a place of the caller's choice keeps the same under its own `ctrlz/`. A record also
-//! says which directory it was made for, so that a moved one is known again, a copy is no heir,
-//! and another project at the same path never gets the history of the one before.
+//! A store at a path that the caller chose keeps the same files under its own `ctrlz/`. A record
+//! also identifies the directory it was made for. So a moved directory keeps its history, a copy
+//! does not inherit it, and another project at the same path gets a history of its own.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -26,56 +26,56 @@ use super::lock::{Lock, Sharing};
 use super::project::path_hash;
 use super::user_repo::UserRepo;
 
-/// Tombstones are followed no further than this.
+/// Upper bound on the `moved_to` links followed from one path, in case they form a cycle.
 const MAX_MOVES: usize = 100;
 
-/// A history: a store, and a work tree's part of it.
+/// A history: a store and the part of it that belongs to one work tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Claim {
-    /// The project, which is the store's name in the data directory.
+    /// Project id, which is the store's name in the data directory.
     pub(crate) id: String,
     pub(crate) work_tree: String,
-    /// The directory it was recorded for.
+    /// Identity of the directory it was recorded for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     landmark: Option<Landmark>,
 }
 
-/// What is known of one path.
+/// Registry entry of one path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Record {
     path: PathText,
     #[serde(flatten)]
     claim: Claim,
-    /// Where the directory went, if it did.
+    /// New path of the directory, if it was moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     moved_to: Option<PathText>,
-    /// Histories of other directories that were here before, oldest first.
+    /// Histories of other directories that were at this path before, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     former: Vec<Claim>,
-    /// Of everything else in it: a wrong name would lead to an empty history.
+    /// Checksum of all other fields. A corrupt name would lead to an empty history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     checksum: Option<u32>,
 }
 
-/// What the registry says of a directory.
+/// State of a directory according to the registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// It is recorded.
+    /// The directory is recorded.
     Known(Claim),
-    /// It certainly was recorded under another path, where it no longer is.
+    /// The directory was certainly recorded under another path and is no longer there.
     Moved { from: PathBuf, claim: Claim },
     /// Another directory was recorded at this path.
     Replaced,
-    /// It may be a directory that was recorded at a path where nothing is any more.
+    /// The directory may be one that was recorded at a path that no longer exists.
     MayBe { old: PathBuf },
-    /// Nothing is known of it.
+    /// The directory is not recorded.
     New,
 }
 
-/// The records of a data directory or of a store.
+/// Records of a data directory or of a store.
 #[derive(Clone, Debug)]
 pub(crate) struct Registry {
-    /// Where `origin` and `paths` lie; names of logs come from the one, so it outlives the other.
+    /// Directory with `origin` and `paths`. Log names derive from `origin`, so it outlives `paths`.
     dir: PathBuf,
 }
 
@@ -84,7 +84,7 @@ impl Registry {
         Registry { dir: data_dir.to_owned() }
     }
 
-    /// The registry of a store that no data directory knows.
+    /// Returns the registry of a store outside of every data directory.
     pub(crate) fn of_store(git_dir: &Path) -> Registry {
         Registry { dir: git_dir.join("ctrlz") }
     }
@@ -111,7 +111,7 @@ impl Registry {
         Lock::take(&self.paths().join("lock"), Sharing::Exclusive, Duration::from_secs(10))
     }
 
-    /// What is known of the directory `root`, without changing anything.
+    /// Returns the state of the directory `root` without changing anything.
     pub(crate) fn standing(&self, root: &Path, repo: Option<&UserRepo>) -> Result<Standing, Error> {
         let here = Landmark::of(root);
         match self.read(root)? {
@@ -126,7 +126,7 @@ impl Registry {
         }
     }
 
-    /// The record of a directory that is `here` now and was elsewhere.
+    /// Returns the record of the directory `here` if it was moved here from another path.
     fn moved(&self, here: Option<Landmark>) -> Result<Option<Standing>, Error> {
         let Some(here) = here else { return Ok(None) };
         for record in self.records()? {
@@ -140,8 +140,9 @@ impl Registry {
         Ok(None)
     }
 
-    /// A record of the same project at a path where nothing is any more. Worktrees come and go, so
-    /// that proves nothing.
+    /// Looks for the only record of the same project, or without a repository of the same directory
+    /// name, whose path no longer exists. That is not proof of a move, because git worktrees come
+    /// and go.
     fn perhaps(&self, root: &Path, repo: Option<&UserRepo>) -> Result<Standing, Error> {
         let name = root.file_name();
         let mut records = self.records()?;
@@ -174,7 +175,7 @@ impl Registry {
         Ok(records)
     }
 
-    /// The nearest directory at or above `dir` that is known as a work tree, under whatever path.
+    /// Returns the nearest directory at or above `dir` that is a known work tree, even if moved.
     pub(crate) fn known_above(&self, dir: &Path) -> Option<PathBuf> {
         let is_known = |dir: &&Path| {
             self.read(dir).ok().flatten().is_some_and(|record| record.moved_to.is_none())
@@ -184,8 +185,8 @@ impl Registry {
         by_path.or_else(|| dir.ancestors().find(is_moved)).map(Path::to_owned)
     }
 
-    /// The claim of `root`, recorded now if there is none. `store` names the store where that is
-    /// decided already.
+    /// Returns the claim of `root`, and records a new one if there is none. `store` names the store
+    /// if the caller has already chosen it.
     pub(crate) fn claim(
         &self,
         root: &Path,
@@ -205,7 +206,8 @@ impl Registry {
         private::sweep(&self.paths())?;
         let found = self.read(root)?;
         let claim = match found.as_ref().filter(|record| record.moved_to.is_none()) {
-            // A machine that started again, a file system that was copied whole.
+            // The landmark changed but still fits: the machine was rebooted, the whole file system
+            // was copied, or another clone of the project is here.
             Some(record) if record.claim.fits(here, repo)? => {
                 let landmark = here.or(record.claim.landmark);
                 Claim { landmark, ..record.claim.clone() }
@@ -220,8 +222,8 @@ impl Registry {
         Ok(claim)
     }
 
-    /// What [`Registry::claim`] would give a directory of which nothing is recorded; `None` if it
-    /// would have to be made up.
+    /// Returns the claim that [`Registry::claim`] would derive for a directory without a record.
+    /// Returns `None` if that claim would be random or no store has a work tree of its name.
     pub(crate) fn derived(
         &self,
         root: &Path,
@@ -229,27 +231,27 @@ impl Registry {
         store: Option<&str>,
     ) -> Result<Option<Claim>, Error> {
         let Some(origin) = read_origin(&self.dir.join("origin"))? else { return Ok(None) };
-        // Naming the project may mean walking through all of its commits.
+        // Checked first, because naming the project may walk all of its commits.
         match self.has_work_tree(&work_tree_id(&origin, root, "")) {
             true => self.new_claim(root, repo, store, false).map(Some),
             false => Ok(None),
         }
     }
 
-    /// Whether a store that belongs here has a work tree's part of this name.
+    /// Returns whether a store of this registry has a work tree directory of this name.
     fn has_work_tree(&self, name: &str) -> bool {
         let stores = std::fs::read_dir(self.dir.join("snapshot"));
         let stores = stores.into_iter().flatten().flatten().map(|store| store.path().join("ctrlz"));
         stores.chain([self.dir.clone()]).any(|dir| dir.join("wt").join(name).exists())
     }
 
-    /// Removes what a power cut may have left beside a record, if anything was written there since:
-    /// with thousands of records, looking is not free.
+    /// Removes temporary files that a power loss may have left beside a record. Skipped unless the
+    /// directory changed after the record was written, because a sweep lists thousands of records.
     fn sweep_after(&self, record: &Path) -> Result<(), Error> {
         const AT_ONCE: Duration = Duration::from_millis(50);
         let paths = self.paths();
         let (Ok(dir), Ok(record)) = (paths.metadata(), record.metadata()) else { return Ok(()) };
-        // A rename moves both.
+        // Renaming the record into place sets both its ctime and the directory's mtime.
         let written = Duration::new(record.ctime().max(0) as u64, record.ctime_nsec() as u32);
         let changed = Duration::new(dir.mtime().max(0) as u64, dir.mtime_nsec() as u32);
         if changed > written + AT_ONCE {
@@ -265,7 +267,7 @@ impl Registry {
         store: Option<&str>,
         is_taken: bool,
     ) -> Result<Claim, Error> {
-        // Where something was before, what is derived from the path is somebody else's.
+        // The names derived from the path belong to the directory that was here before.
         let salt = if is_taken { random_name() } else { String::new() };
         let root_commit = match (store, repo) {
             (None, Some(repo)) => repo.root_commit()?,
@@ -281,7 +283,7 @@ impl Registry {
         Ok(Claim { id, work_tree, landmark: Landmark::of(root) })
     }
 
-    /// What tells this data directory from every other one, on whatever machine.
+    /// Returns the random name that is unique to this data directory. Creates it if missing.
     fn origin(&self) -> Result<String, Error> {
         let path = self.dir.join("origin");
         if let Some(origin) = read_origin(&path)? {
@@ -291,14 +293,14 @@ impl Registry {
         self.new_origin()
     }
 
-    /// Makes the data directory another one than those it was copied from or to.
+    /// Replaces the origin, so that the data directory differs from those it was copied from or to.
     fn new_origin(&self) -> Result<String, Error> {
         let origin = random_name();
         private::replace(&self.dir.join("origin"), origin.as_bytes(), Durable::Yes)?;
         Ok(origin)
     }
 
-    /// A claim on the same store under a name that nobody else has; not recorded yet.
+    /// Returns a claim on the same store with a unique work tree name. It is not recorded yet.
     pub(crate) fn another(&self, root: &Path, claim: &Claim) -> Result<Claim, Error> {
         let work_tree = work_tree_id(&self.new_origin()?, root, &random_name());
         Ok(Claim { work_tree, ..claim.clone() })
@@ -314,7 +316,8 @@ impl Registry {
         former.extend(old.map(|record| record.claim));
         former.retain(|former| !former.is_of(&claim));
         let path = PathText::from_bytes(root.as_os_str().as_bytes());
-        // The new path first: killed in between, both name the history, and only one exists.
+        // The new path is written first. After a kill in between both records name the history, but
+        // only one of the two directories exists.
         self.write(
             root,
             &Record {
@@ -336,8 +339,8 @@ impl Registry {
         self.write(from, &left)
     }
 
-    /// The history that somebody who names the path `old` means, and the path that has it now.
-    /// `None` if nothing was ever recorded there.
+    /// Returns the history that a user means by the path `old`, and the path that has it now.
+    /// Returns `None` if nothing was ever recorded there.
     pub(crate) fn history_of(&self, old: &Path) -> Result<Option<(PathBuf, Claim)>, Error> {
         let mut at = old.to_owned();
         for _ in 0..MAX_MOVES {
@@ -349,7 +352,7 @@ impl Registry {
             let here = Landmark::of(&at);
             let is_alive = here.is_some() && here == record.claim.landmark;
             let claim = match record.former.last() {
-                // What is there now has a history of its own; the one before it is meant.
+                // The directory there now has a history of its own, so the previous one is meant.
                 Some(former) if is_alive => former.clone(),
                 _ => record.claim,
             };
@@ -358,7 +361,7 @@ impl Registry {
         Ok(None)
     }
 
-    /// Whether the directory that a history was recorded for is still at `path`.
+    /// Returns whether the directory that a history was recorded for is still at `path`.
     pub(crate) fn is_in_use(&self, path: &Path, claim: &Claim) -> Result<bool, Error> {
         let Some(record) = self.read(path)? else { return Ok(false) };
         let is_current = record.moved_to.is_none() && record.claim.is_of(claim);
@@ -369,8 +372,8 @@ impl Registry {
         Ok(is_current && fits)
     }
 
-    /// Records that `root`, which is empty, belongs to the project of `other`. What was recorded
-    /// there before was of a work tree that is gone; its history stays as a former one.
+    /// Records that `root`, which is empty, belongs to the project of `other`. An earlier record of
+    /// `root` is of a work tree that is gone. Its history is kept as a former one.
     pub(crate) fn adopt_project(&self, other: &Path, root: &Path) -> Result<(), Error> {
         let Some(project) = self.read(other)? else { return Ok(()) };
         let id = Some(project.claim.id.as_str());
@@ -385,7 +388,7 @@ impl Registry {
 }
 
 impl Claim {
-    /// Whether both name the same history.
+    /// Returns whether both name the same history.
     pub(crate) fn is_of(&self, other: &Claim) -> bool {
         self.id == other.id && self.work_tree == other.work_tree
     }
@@ -394,8 +397,8 @@ impl Claim {
         data_dir.join("snapshot").join(&self.id)
     }
 
-    /// Whether the directory at the claim's path is the one it was recorded for, or another clone
-    /// of the same project put in its place.
+    /// Returns whether the directory at the claim's path is the one it was recorded for, or another
+    /// clone of the same project in its place.
     fn fits(&self, here: Option<Landmark>, repo: Option<&UserRepo>) -> Result<bool, Error> {
         let (Some(then), Some(now)) = (self.landmark, here) else { return Ok(true) };
         if then.may_be(&now) {
@@ -419,7 +422,7 @@ impl Record {
         crc32fast::hash(&Record { checksum: None, ..self.clone() }.to_json())
     }
 
-    /// Whether it is what was written, as far as that can be told.
+    /// Returns whether the checksum matches. A record without a checksum is accepted.
     fn is_whole(&self) -> bool {
         self.checksum.is_none_or(|sum| sum == self.sum())
     }
@@ -429,7 +432,7 @@ fn to_path(text: &PathText) -> PathBuf {
     PathBuf::from(std::ffi::OsStr::from_bytes(&text.clone().into_bytes()))
 }
 
-/// The name of a work tree's part of any store: nobody else's, and silent about the path.
+/// Returns the name of a work tree's part of any store. It is unique and does not reveal the path.
 fn work_tree_id(origin: &str, root: &Path, salt: &str) -> String {
     let mut hasher = Hasher::raw();
     hasher.update(origin.as_bytes());
@@ -449,7 +452,7 @@ fn read_origin(path: &Path) -> Result<Option<String>, Error> {
 fn read_record(path: &Path) -> Result<Option<Record>, Error> {
     let bytes = read_small(path, 1 << 20)?.unwrap_or_default();
     let record: Option<Record> = serde_json::from_slice(&bytes).ok();
-    // Both become names of files.
+    // Both are used as file names.
     let is_name = |text: &str| {
         !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
     };

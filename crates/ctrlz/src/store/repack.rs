@@ -1,8 +1,8 @@
-//! Repacking: what is wanted of some packs goes into new ones, older versions as deltas.
+//! Repacking: copies the wanted objects of some packs into new ones, older versions as deltas.
 //!
-//! Bytes that are compressed well already are copied. A version that is older than another in the same
-//! pack is stored as a delta against the newer one, so the newest is always whole, and dropping
-//! old versions takes nothing from new ones.
+//! Entries that are well compressed are copied verbatim. A version that is older than another in
+//! the same pack is stored as a delta against the newer one. So the newest version is always whole,
+//! and dropping old versions does not affect new ones.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,33 +16,33 @@ use crate::pack::{
     whole_entry,
 };
 
-/// No object needs more deltas than this to be read.
+/// Upper bound on the length of delta chains.
 const MAX_DEPTH: usize = 40;
 
-/// Which object is a newer version of which, newest first.
+/// Maps each object to its newer version.
 #[derive(Default)]
 pub(super) struct Versions {
-    /// An older version's id, and the newer one's.
+    /// Ids of newer versions, by the id of the older one.
     newer: HashMap<ObjectId, ObjectId>,
-    /// In this order nothing comes before what is newer.
+    /// All objects, each one after its newer version.
     order: Vec<ObjectId>,
     seen: HashSet<ObjectId>,
 }
 
 impl Versions {
-    /// Notes one object, and the newer version of the same path if there is one.
+    /// Records one object, and the newer version of the same path if there is one.
     fn note(&mut self, id: ObjectId, newer: Option<ObjectId>) {
         if self.seen.insert(id) {
             self.order.push(id);
-            // Only what was noted before can be a base, so no two objects need each other.
+            // Only an object recorded before can be a base, so that no cycle arises.
             if let Some(newer) = newer.filter(|newer| *newer != id && self.seen.contains(newer)) {
                 self.newer.insert(id, newer);
             }
         }
     }
 
-    /// Follows consecutive commits and their trees, newest first. Trees that cannot be read are
-    /// passed over: they are copied as they are.
+    /// Records consecutive commits and their trees, newest first. Unreadable trees are skipped;
+    /// their entries are copied verbatim.
     pub(super) fn follow(&mut self, store: &Store, chain: &[(ObjectId, ObjectId)]) {
         let mut newer: Option<&(ObjectId, ObjectId)> = None;
         for link @ (commit, tree) in chain {
@@ -81,8 +81,8 @@ struct Old<'a> {
     raw: RawEntry<'a>,
 }
 
-/// Writes what is `wanted` of some packs into new ones, as far as it can be read; of what was compressed quickly, no more
-/// than `effort_bytes` are compressed again.
+/// Writes the readable objects of some packs that `wanted` accepts into new packs. Recompresses at
+/// most `effort_bytes` of the objects that were compressed quickly.
 pub(super) fn repack(
     store: &Store,
     packs: &[Arc<PackFile>],
@@ -121,9 +121,9 @@ struct Repacker<'a> {
     old: &'a HashMap<ObjectId, Old<'a>>,
     versions: &'a Versions,
     writer: PackWriter,
-    /// How many deltas reading an object takes that was written.
+    /// Delta chain length of each object written as a delta.
     depth: HashMap<ObjectId, usize>,
-    /// How many bytes may still be compressed again.
+    /// Bytes that may still be recompressed.
     effort_bytes: u64,
 }
 
@@ -135,7 +135,7 @@ impl Repacker<'_> {
         let old = &self.old[&id];
         match old.raw {
             RawEntry::Delta { base, size, packed } => {
-                // What has a base already keeps it, if that is in the same new pack.
+                // An existing delta is kept if its base is in the same new pack.
                 if self.old.contains_key(&base) && !self.writer.has(&base) {
                     self.write(base)?;
                 }
@@ -162,7 +162,8 @@ impl Repacker<'_> {
         }
     }
 
-    /// An object in fewer bytes, if it was compressed in a hurry and there is time for it now.
+    /// Recompresses an object that was compressed quickly, within the budget. Returns `None` if the
+    /// original entry is to be copied.
     fn compressed_well(&mut self, id: ObjectId, packed: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         if effort_of(packed) == Effort::Well {
             return Ok(None);
@@ -170,7 +171,7 @@ impl Repacker<'_> {
         let size = self.old[&id].pack.header(&id).ok().flatten().map_or(u64::MAX, |(_, size)| size);
         let Some(left) = self.effort_bytes.checked_sub(size) else { return Ok(None) };
         let Some((kind, bytes)) = self.read(&self.old[&id], &id) else { return Ok(None) };
-        // Whatever has another hash is copied as it is, for a repair to find.
+        // A corrupt object is copied verbatim, so that a repair finds it.
         if hash_object(kind, &bytes) != Some(id) {
             return Ok(None);
         }
@@ -184,7 +185,7 @@ impl Repacker<'_> {
         (depth <= MAX_DEPTH).then_some(depth)
     }
 
-    /// Writes an object as a delta if that is smaller; `false` if it is not.
+    /// Writes an object as a delta and returns `true`, if that is smaller than `whole` bytes.
     fn write_delta(&mut self, id: ObjectId, base: ObjectId, whole: usize) -> Result<bool, Error> {
         let (Some(depth), Some(base_at)) = (self.next_depth(&base), self.old.get(&base)) else {
             return Ok(false);
@@ -210,7 +211,7 @@ impl Repacker<'_> {
         Ok(true)
     }
 
-    /// An object that is small enough and can be read.
+    /// Reads an old object. Returns `None` if it is too large for a delta or unreadable.
     fn read(&self, old: &Old<'_>, id: &ObjectId) -> Option<(Kind, Vec<u8>)> {
         let size = old.pack.header(id).ok().flatten().map_or(u64::MAX, |(_, size)| size);
         if size > MAX_BYTES as u64 {
@@ -219,8 +220,8 @@ impl Repacker<'_> {
         old.pack.read(id).ok().flatten()
     }
 
-    /// Writes an object whole that was a delta. One that is damaged, or whose base is, stays behind
-    /// with its pack: the others need not wait for it.
+    /// Writes an object whole that was a delta. If it or its base is damaged, it is skipped and
+    /// stays in its old pack, so that the other objects are still written.
     fn write_again(&mut self, id: ObjectId) -> Result<(), Error> {
         let Ok(Some((kind, bytes))) = self.old[&id].pack.read(&id) else { return Ok(()) };
         if hash_object(kind, &bytes) == Some(id) {

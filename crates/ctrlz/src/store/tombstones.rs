@@ -1,8 +1,8 @@
-//! Tombstones: keyed hashes of purged contents, so that a pull or an import is known to bring one
-//! of them back.
+//! Tombstones: keyed hashes of purged contents, so that no pull or import brings one back
+//! unnoticed.
 //!
-//! The key is random and made with the first tombstone. The file is private and part of no export
-//! and no push. Without the key the hashes confirm no guess of what was purged.
+//! The key is random and created with the first tombstone. The file is private and is never
+//! exported or pushed. Without the key the hashes cannot be used to guess purged contents.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::git::{Kind, ObjectId, hash_object};
 
 use super::layout::Store;
 
-/// The contents that were purged from a store.
+/// Contents that were purged from a store.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Tombstones {
@@ -24,13 +24,13 @@ pub(crate) struct Tombstones {
 }
 
 impl Tombstones {
-    /// Reads the tombstones of a store. A file that cannot be parsed counts as none.
+    /// Reads the tombstones of a store. A file that cannot be parsed counts as empty.
     pub(crate) fn load(store: &Store) -> Result<Tombstones, Error> {
         let bytes = read_small(&store.tombstones_path(), 1 << 30)?.unwrap_or_default();
         Ok(serde_json::from_slice(&bytes).unwrap_or_default())
     }
 
-    /// Adds contents, durably. The empty content reveals nothing and is left out.
+    /// Adds contents, durably. The empty content is left out, because it reveals nothing.
     pub(crate) fn add(
         mut self,
         store: &Store,
@@ -49,13 +49,14 @@ impl Tombstones {
         Ok(private::replace(&store.tombstones_path(), &bytes, Durable::Yes)?)
     }
 
-    /// Whether a content was purged.
+    /// Returns whether a content was purged.
     pub(crate) fn cover(&self, content: &ObjectId) -> bool {
         !self.contents.is_empty()
             && self.hash(content).is_some_and(|hash| self.contents.contains(&hash))
     }
 
-    /// Key and id have a fixed length, so that hashing one after the other is enough.
+    /// Returns the keyed hash of a content id. Key and id have fixed lengths, so concatenation is
+    /// safe.
     fn hash(&self, content: &ObjectId) -> Option<ObjectId> {
         let bytes = [self.key.as_bytes(), content.as_bytes()].concat();
         hash_object(Kind::Blob, &bytes)

@@ -1,4 +1,4 @@
-//! Building trees: bottom-up from a listing, or by changing a few paths of an existing one.
+//! Writing trees: bottom-up from a listing, or by changing a few paths of an existing tree.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -13,9 +13,9 @@ use crate::pack::{Objects, PackWriter, add, attack};
 
 type Exists<'a> = &'a (dyn Fn(&ObjectId) -> bool + Sync);
 
-/// Writes the trees of a listing and gives the root's id; every directory then knows its own.
+/// Writes the trees of a listing, sets the tree of every listed directory and returns the root's.
 ///
-/// A directory that is as it was keeps its tree if those inside kept theirs.
+/// An unchanged directory keeps its tree if all of its subdirectories kept theirs.
 pub(crate) fn build(
     listing: &mut Listing,
     pack: &PackWriter,
@@ -26,7 +26,7 @@ pub(crate) fn build(
     let mut fresh = Fresh { trees: Vec::new(), bytes: 0, pack, exists, threads };
     let mut outdated: HashSet<&[u8]> = HashSet::new();
     let mut states = vec![TreeState::Unknown; listing.dirs.len()];
-    // A directory sorts before everything in it, so backwards is bottom-up.
+    // A directory sorts before its contents, so the reverse order is bottom-up.
     for (dir, state) in listing.dirs.iter().zip(&mut states).rev() {
         let path = dir.path.as_slice();
         let kept = match dir.tree {
@@ -57,8 +57,8 @@ pub(crate) fn build(
     root.map_or_else(|| write(Vec::new(), pack, exists), Ok)
 }
 
-/// Trees that have their ids and are not stored yet. Compressing is most of the work and can be
-/// shared, while every id needs those of the trees inside.
+/// Trees that are hashed but not stored yet. Hashing is sequential because a tree contains the ids
+/// of its subtrees; compression, which takes most of the time, runs on several threads.
 struct Fresh<'a> {
     trees: Vec<(ObjectId, Vec<u8>)>,
     bytes: usize,
@@ -68,7 +68,7 @@ struct Fresh<'a> {
 }
 
 impl Fresh<'_> {
-    /// Keeps no more than this in memory.
+    /// Upper bound on the encoded trees held in memory. Bounds memory use in large work trees.
     const MAX_BYTES: usize = 4 << 20;
 
     fn add(&mut self, entries: Vec<TreeEntry<'_>>) -> Result<ObjectId, Error> {
@@ -85,7 +85,7 @@ impl Fresh<'_> {
     fn write(&mut self) -> Result<(), Error> {
         self.bytes = 0;
         let trees = std::mem::take(&mut self.trees);
-        // A few trees are written before a second thread has started.
+        // Starting a second thread takes longer than writing a few trees.
         let threads = if trees.len() < 64 { 1 } else { self.threads };
         let written = run_jobs(threads, trees.chunks(64).collect(), |trees, _| {
             let add = |(id, tree): &(ObjectId, Vec<u8>)| {
@@ -135,10 +135,10 @@ fn encoded(mut entries: Vec<TreeEntry<'_>>) -> Vec<u8> {
     encode_tree(entries.into_iter())
 }
 
-/// A path's new entry, or `None` to remove it.
+/// New entry of a path, or `None` to remove the path.
 pub(crate) type Change = Option<(EntryKind, ObjectId)>;
 
-/// Writes the tree that results from changing some paths of `root`.
+/// Applies `changes` to the tree `root`, writes the new trees and returns the id of the new root.
 pub(crate) fn edit(
     objects: &Objects,
     pack: &PackWriter,
@@ -179,7 +179,7 @@ fn edit_level(
         match edit_level(objects, pack, old, &changes, exists)? {
             Some(id) => drop(entries.insert(name.to_vec(), (EntryKind::Tree, id))),
             None if old.is_some() => drop(entries.remove(name)),
-            // Nothing was there, or a file that has just taken the directory's place.
+            // Nothing was there, or a file has just replaced the directory.
             None => (),
         }
     }

@@ -1,8 +1,8 @@
 //! Trust: which stores inside a project were made by this user on this machine.
 //!
 //! ```text
-//! <store>/ctrlz/id          a random name, made with the store
-//! <data>/stores/<id>        the directory that the store was made as
+//! <store>/ctrlz/id          random name, made with the store
+//! <data>/stores/<id>        path and identity of the directory that the store was made in
 //! ```
 //!
 //! A store that was cloned, unpacked or copied has no record, or one of another directory.
@@ -22,17 +22,17 @@ use crate::path::PathText;
 
 use super::lock::{Lock, Sharing};
 
-/// The record of a store that this user made.
+/// Record of a store that this user made.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Made {
     path: PathText,
-    /// Distinguishes the directory from a copy of it. `None` where the file system gives its
-    /// directories no lasting identity; then the path decides.
+    /// Distinguishes the directory from a copy of it. `None` on file systems that give directories
+    /// no lasting identity; then the path decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     landmark: Option<Landmark>,
 }
 
-/// The stores that a data directory knows.
+/// Stores that are recorded in a data directory.
 pub(crate) struct Trust {
     dir: PathBuf,
 }
@@ -42,11 +42,11 @@ impl Trust {
         Trust { dir: data_dir.join("stores") }
     }
 
-    /// Returns whether the store at `git_dir` was made by this user in this place, or moved there.
-    /// Through a link, only the place where it was made counts: the link may have come with the
-    /// project and lead to another store of this user.
+    /// Returns whether the store at `git_dir` was made by this user in this place, or was moved
+    /// there. Through a symlink only the place where it was made counts, because the symlink may
+    /// have come with the project and point to another store of this user.
     ///
-    /// `by_path_alone` allows a record without an identity, of a file system that has none.
+    /// `by_path_alone` accepts a record without an identity, from a file system that has none.
     pub(crate) fn knows(
         &self,
         git_dir: &Path,
@@ -76,7 +76,7 @@ impl Trust {
         Ok(private::replace(&id_path(git_dir), id.as_bytes(), Durable::Yes)?)
     }
 
-    /// Held while a store is made or set aside.
+    /// Takes the lock that is held while a store is made or set aside.
     pub(crate) fn lock(&self) -> Result<Lock, Error> {
         private::create_dirs(&self.dir)?;
         Lock::take(&self.dir.join("lock"), Sharing::Exclusive, Duration::from_secs(10))
@@ -87,7 +87,7 @@ fn id_path(git_dir: &Path) -> PathBuf {
     git_dir.join("ctrlz").join("id")
 }
 
-/// Reads a store's id. Anything else than letters and digits could name a file elsewhere.
+/// Reads a store's id. Only letters and digits are accepted, because others could form a path.
 fn read_id(git_dir: &Path) -> Result<Option<String>, Error> {
     let bytes = read_small(&id_path(git_dir), 64)?.unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes).trim().to_owned();
@@ -110,15 +110,15 @@ pub(crate) fn set_aside(path: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Notes that the histories of all directories that were set aside are still to be imported. More than
-/// one is left if a process was killed before it recorded the new store.
+/// Notes that the histories of all directories that were set aside are still to be imported. There
+/// is more than one if a process was killed before it recorded the new store.
 pub(crate) fn note_pending(store: &Path) -> Result<(), Error> {
     let names = set_aside(store).into_iter().filter_map(|old| Some(old.file_name()?.to_owned()));
     let bytes = names.map(|name| name.as_bytes().to_vec()).collect::<Vec<_>>().join(&0);
     Ok(private::replace(&store.join("ctrlz").join("adopting"), &bytes, Durable::Yes)?)
 }
 
-/// Returns the old directories whose history is not imported yet. They are always beside the store.
+/// Returns the old directories, beside the store, whose histories are not imported yet.
 pub(crate) fn pending(store: &Path) -> Result<Vec<PathBuf>, Error> {
     let bytes = read_small(&store.join("ctrlz").join("adopting"), 1 << 16)?.unwrap_or_default();
     let names = bytes.split(|byte| *byte == 0).map(|name| Path::new(OsStr::from_bytes(name)));
@@ -127,8 +127,8 @@ pub(crate) fn pending(store: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(names.filter(is_name).map(|name| store.with_file_name(name)).collect())
 }
 
-/// Refuses a data directory with parts that another user could write to, and closes those that are
-/// open to others.
+/// Refuses a data directory with parts that another user could write to, and removes the
+/// permissions of group and others from its subdirectories.
 pub(crate) fn check_data_dir(data_dir: &Path) -> Result<(), Error> {
     let me = rustix::process::geteuid().as_raw();
     for path in data_dir.ancestors() {

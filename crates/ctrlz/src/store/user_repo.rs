@@ -1,5 +1,5 @@
-//! The user's own repository, read only and without its configuration. The command line reads that
-//! to find ignore files.
+//! Read-only access to the user's own repository. Its configuration is not read here: the command
+//! line reads it to find ignore files.
 
 use std::collections::HashSet;
 use std::io::Read;
@@ -16,26 +16,27 @@ use crate::scan::{EntryStat, IndexStamp, is_racy};
 
 use crate::pack::Objects;
 
-/// The branch and commit of the user's repository.
+/// Branch and commit that HEAD of the user's repository points to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
-    /// The branch, unless HEAD is detached.
+    /// Branch name, or `None` if HEAD is detached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
-    /// The commit, unless there is none yet.
+    /// Commit id, or `None` before the first commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
 }
 
-/// Longer first-parent histories are identified by their path instead.
+/// Upper bound on the first-parent commits walked to find the root commit. Projects with longer
+/// histories are identified by their path instead.
 const MAX_HISTORY: usize = 200_000;
 
-/// Where a repository keeps its own files.
+/// Directories in which a repository keeps its own files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GitDirs {
-    /// The directory with `HEAD` and `index`.
+    /// Directory with `HEAD` and `index`.
     pub git_dir: PathBuf,
-    /// The directory with `config` and `objects`, which all work trees of a repository share.
+    /// Directory with `config` and `objects`, shared by all work trees of a repository.
     pub common_dir: PathBuf,
 }
 
@@ -45,7 +46,7 @@ pub fn git_dirs(root: &Path) -> Option<GitDirs> {
     Some(GitDirs { git_dir, common_dir })
 }
 
-/// Where the parts of the user's repository are.
+/// Paths of the user's repository.
 #[derive(Clone, Debug)]
 pub(crate) struct UserRepo {
     git_dir: PathBuf,
@@ -53,10 +54,10 @@ pub(crate) struct UserRepo {
 }
 
 impl UserRepo {
-    /// The repository whose work tree is exactly `root`, if there is a usable one.
+    /// Returns the repository whose work tree is exactly `root`, if it is usable.
     ///
-    /// A step can write anything into a `.git`; whatever cannot be read is not usable and must not
-    /// keep an undo from working.
+    /// A step can write anything into a `.git`. An unreadable one is unusable, but must not prevent
+    /// an undo.
     pub(crate) fn at(root: &Path) -> Option<UserRepo> {
         let dot_git = root.join(".git");
         let git_dir = if dot_git.is_dir() {
@@ -76,7 +77,7 @@ impl UserRepo {
         usable.then_some(UserRepo { git_dir, common_dir })
     }
 
-    /// The directories that are the repository itself, wherever they lie.
+    /// Returns the canonical paths of the repository's own directories.
     pub(crate) fn own_dirs(&self) -> Vec<PathBuf> {
         let real = |dir: &PathBuf| dir.canonicalize().ok();
         [&self.git_dir, &self.common_dir].into_iter().filter_map(real).collect()
@@ -86,8 +87,9 @@ impl UserRepo {
         self.common_dir.join("objects")
     }
 
-    /// The text of a file in `info/`, read without following a link: what it holds becomes part of a
-    /// snapshot's record. Empty if it is absent, too large or cannot be read, as git ignores it too.
+    /// Reads a file in `info/` without following symlinks, because its text becomes part of a
+    /// snapshot's record. Returns an empty text if it is absent, too large or unreadable, as in
+    /// git.
     pub(crate) fn info(&self, name: &str) -> Vec<u8> {
         const MAX_BYTES: u64 = 1 << 20;
         let dir = Dir::open(&self.common_dir).and_then(|dir| dir.open_below(b"info"));
@@ -105,7 +107,8 @@ impl UserRepo {
         self.git_dir.join("index")
     }
 
-    /// The decoded index, if there is one, and whether it could be understood.
+    /// Returns the decoded index, if it exists, and whether it was readable. A missing or empty
+    /// index counts as readable.
     pub(crate) fn index(&self) -> Result<(Option<IndexFile>, bool), Error> {
         let path = self.index_path();
         if !path.symlink_metadata().is_ok_and(|meta| meta.is_file() && meta.len() > 0) {
@@ -117,8 +120,8 @@ impl UserRepo {
         Ok((index, is_readable))
     }
 
-    /// What the metadata of the index says now. Taken before the index is read, it tells next time
-    /// whether that would find the same.
+    /// Returns the metadata of the index. Taken before the index is read, it shows the next command
+    /// whether the index has changed since.
     pub(crate) fn index_stamp(&self) -> IndexStamp {
         let before = Time::now();
         let stat = Dir::open(&self.git_dir).and_then(|dir| Ok((dir.trust()?, dir.stat(b"index")?)));
@@ -132,14 +135,14 @@ impl UserRepo {
         }
     }
 
-    /// Where HEAD stands, for the record.
+    /// Returns the branch and commit of HEAD, for the record.
     pub(crate) fn standing(&self) -> Result<Head, Error> {
         let text = self.read_ref(Path::new("HEAD"))?.unwrap_or_default();
         let branch = text.strip_prefix("ref: refs/heads/").map(str::to_owned);
         Ok(Head { branch, commit: self.head()? })
     }
 
-    /// The commit HEAD leads to, as hexadecimal digits of either hash.
+    /// Returns the commit that HEAD resolves to, as 40 (SHA-1) or 64 (SHA-256) hexadecimal digits.
     fn head(&self) -> Result<Option<String>, Error> {
         let mut name = PathBuf::from("HEAD");
         for _ in 0..5 {
@@ -162,7 +165,7 @@ impl UserRepo {
             return Ok(None);
         }
         for dir in [&self.git_dir, &self.common_dir] {
-            // A name that no file can have, or that cannot be read, is no ref.
+            // An invalid file name and an unreadable file count as a missing ref.
             if let Ok(Some(bytes)) = read_small(&dir.join(name), 4096) {
                 return Ok(Some(String::from_utf8_lossy(bytes.trim_ascii_end()).into_owned()));
             }
@@ -178,10 +181,10 @@ impl UserRepo {
         Ok(found)
     }
 
-    /// The first commit of the first-parent history.
+    /// Returns the root commit of the first-parent history.
     ///
-    /// `None` where that cannot identify the project: no commit yet, a shallow or partial clone,
-    /// another hash, or a history that is too long to walk.
+    /// Returns `None` if that cannot identify the project: no commit yet, a shallow or partial
+    /// clone, another hash function, or a history longer than [`MAX_HISTORY`].
     pub(crate) fn root_commit(&self) -> Result<Option<ObjectId>, Error> {
         let Some(Ok(mut id)) = self.head()?.map(|hex| hex.parse::<ObjectId>()) else {
             return Ok(None);
@@ -196,7 +199,7 @@ impl UserRepo {
             if shallow.contains(&id) {
                 return Ok(None);
             }
-            // A repository that cannot be read is no reason to refuse a snapshot.
+            // An unreadable repository must not prevent a snapshot.
             let Ok(Some((Kind::Commit, bytes))) = objects.read_known(&id) else { return Ok(None) };
             let Some(commit) = parse_commit(&bytes) else { return Ok(None) };
             match commit.parents.first() {

@@ -1,4 +1,4 @@
-//! The engine's front door: one work tree, its store, and what can be done with them.
+//! The engine's front door: one work tree, its store, and the operations on them.
 
 mod outside;
 mod put_back;
@@ -37,10 +37,10 @@ pub(crate) use seek::Wanted;
 
 pub(crate) use crate::compare::is_binary;
 
-/// The work tree that `dir` belongs to: the nearest directory above it with a `.git`, else the
-/// nearest one that is already known under `data_dir`, else `dir` itself.
+/// Returns the work tree that `dir` belongs to: the nearest ancestor with a `.git`, else the
+/// nearest one that is known under `data_dir`, else `dir` itself.
 ///
-/// A repository around a whole home directory, as some keep for their settings, is passed over.
+/// A repository around a whole home directory, as some users keep for their settings, is skipped.
 pub fn find_work_tree(dir: &Path, data_dir: &Path, home: Option<&Path>) -> Result<PathBuf, Error> {
     let dir = dir.canonicalize().named("open the directory", dir)?;
     for above in dir.ancestors() {
@@ -52,42 +52,42 @@ pub fn find_work_tree(dir: &Path, data_dir: &Path, home: Option<&Path>) -> Resul
     Ok(Registry::of_data_dir(data_dir).known_above(&dir).unwrap_or(dir))
 }
 
-/// What the registry of a store at a place of the caller's choice calls that store.
+/// Store name in the registry of a store at a path that the caller chose.
 const NAMED_STORE: &str = "here";
 
-/// A directory under protection.
+/// A protected directory.
 pub struct Workspace {
     context: Arc<Context>,
     notice: Option<Notice>,
 }
 
-/// Something about a directory's history that its user should hear once.
+/// A message about a directory's history that the user should see once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "notice")]
 pub enum Notice {
-    /// The directory was moved or renamed, and its history has followed it.
+    /// The directory was moved or renamed, and its history followed it.
     Moved {
-        /// Where it was.
+        /// Previous path.
         from: PathBuf,
     },
     /// The store inside the project was not made by this user on this machine. It was set aside,
     /// and its history is imported into a new one.
     SetAside {
-        /// Its directory now.
+        /// New path of the old store.
         old: PathBuf,
     },
-    /// The store inside the project cannot be used, because something else is in its way. The data
-    /// directory has the history instead.
+    /// The store inside the project cannot be used because something else is in its way. The
+    /// history is kept in the data directory instead.
     StoreElsewhere {
-        /// The place that was asked for.
+        /// Path that was asked for.
         path: PathBuf,
         /// The obstacle.
         why: &'static str,
     },
-    /// Another directory was at this path before. Its history is not this one's; it can be taken
-    /// over with [`relink`](crate::relink).
+    /// Another directory was at this path before. Its history is separate, and can be taken over
+    /// with [`relink`](crate::relink).
     Replaced,
-    /// This may be a directory that was recorded at a path where nothing is any more.
+    /// This may be a directory that was recorded at a path that no longer exists.
     MayBe {
         /// That path.
         old: PathBuf,
@@ -95,10 +95,10 @@ pub enum Notice {
 }
 
 impl Workspace {
-    /// Protects the directory `root`.
+    /// Opens the directory `root` for protection.
     ///
-    /// Nothing is created until the first snapshot. Directories that are far more than a project,
-    /// such as a home, are refused.
+    /// Nothing is created until the first snapshot. Directories that contain far more than a
+    /// project, such as a home directory, are refused.
     pub fn open(root: &Path, options: Options) -> Result<Workspace, Error> {
         let root = root.canonicalize().named("open the directory", root)?;
         if !root.is_dir() {
@@ -109,7 +109,7 @@ impl Workspace {
             is_protected_name(std::os::unix::ffi::OsStrExt::as_bytes(part.as_os_str()))
         });
         if in_repository {
-            // No option allows this: nothing inside a repository is ever ours to change.
+            // No option allows this: a repository's own directory is never changed.
             let why = "it lies inside a repository's own directory";
             return Err(Error::DangerousRoot { path: root, why });
         }
@@ -144,7 +144,7 @@ impl Workspace {
         context.options.store = None;
     }
 
-    /// Looks for the directory's history, and brings it along if it certainly was moved.
+    /// Looks up the directory's history, and updates its path if the directory was certainly moved.
     fn find_history(&self) -> Result<Option<Notice>, Error> {
         let registry = self.registry();
         match registry.standing(&self.context.root, self.context.repo.as_ref())? {
@@ -158,22 +158,22 @@ impl Workspace {
         }
     }
 
-    /// What the user should hear about the directory's history, if anything.
+    /// Returns a message about the directory's history for the user, if there is one.
     pub fn notice(&self) -> Option<&Notice> {
         self.notice.as_ref()
     }
 
-    /// Makes a history that was recorded at the path `from` this work tree's.
+    /// Assigns the history that was recorded at the path `from` to this work tree.
     pub(crate) fn take_over(&self, from: &Path, claim: &Claim) -> Result<(), Error> {
         if let Some(store) = Store::open(&self.store_of(claim), &self.context.options.ref_prefix)? {
             let work_tree = WorkTree::named(&store, &claim.work_tree);
-            // A lender that cannot be found any more is no reason to lose the history as well.
+            // Succeeds even if the repository borrowed from is gone, so the history is not lost.
             work_tree.follow(&store, from, &self.context.root)?;
         }
         self.registry().hand_over(from, &self.context.root, claim)
     }
 
-    /// Where it is recorded which path has which history.
+    /// Returns the registry that maps paths to histories.
     pub(crate) fn registry(&self) -> Registry {
         match &self.context.options.store {
             Some(store) => Registry::of_store(&self.context.root.join(store)),
@@ -188,7 +188,7 @@ impl Workspace {
         }
     }
 
-    /// The work tree's claim, if it has one.
+    /// Returns the work tree's claim, if it has one.
     pub(crate) fn claimed(&self) -> Result<Option<Claim>, Error> {
         match self.registry().standing(&self.context.root, self.context.repo.as_ref())? {
             Standing::Known(claim) => Ok(Some(claim)),
@@ -197,7 +197,7 @@ impl Workspace {
         }
     }
 
-    /// A history whose record was lost: the one that the next snapshot would go on with.
+    /// Returns the claim of a history without a record, which the next snapshot would continue.
     fn unrecorded(&self) -> Result<Option<Claim>, Error> {
         let named = self.context.options.store.as_ref().map(|_| NAMED_STORE);
         let derived =
@@ -216,22 +216,23 @@ impl Workspace {
         &self.context
     }
 
-    /// The work tree's canonical path.
+    /// Returns the work tree's canonical path.
     pub fn root(&self) -> &Path {
         &self.context.root
     }
 
-    /// Whether there is a `.git` that cannot be used as a repository.
+    /// Returns whether there is a `.git` that cannot be used as a repository.
     pub fn has_unusable_repository(&self) -> bool {
         self.context.repo.is_none() && self.context.root.join(".git").symlink_metadata().is_ok()
     }
 
-    /// The options it was opened with.
+    /// Returns the options that it was opened with.
     pub fn options(&self) -> &Options {
         &self.context.options
     }
 
-    /// Where the store is or will be; `None` before the first snapshot has decided it.
+    /// Returns the path of the store, which may not exist yet. Returns `None` before the first
+    /// snapshot has determined it.
     pub fn store_path(&self) -> Result<Option<PathBuf>, Error> {
         match &self.context.options.store {
             Some(path) => Ok(Some(self.context.root.join(path))),
@@ -239,13 +240,13 @@ impl Workspace {
         }
     }
 
-    /// A short name for this work tree, the same wherever it is asked for.
+    /// Returns a short name for this work tree, derived from its path.
     pub fn id(&self) -> String {
         path_hash(&self.context.root)[..16].to_owned()
     }
 
-    /// The files by which others can tell that something was recorded; `None` before the first
-    /// snapshot.
+    /// Returns the files that other processes can monitor to notice new records. Returns `None`
+    /// before the first snapshot.
     pub fn signs(&self) -> Result<Option<Signs>, Error> {
         let signs = |(store, work_tree): (Store, WorkTree)| Signs {
             operations: store.path().join(work_tree.ref_name()),
@@ -254,7 +255,7 @@ impl Workspace {
         Ok(self.existing()?.map(signs))
     }
 
-    /// The store, if there is one.
+    /// Returns the store and this work tree's part of it, if they exist.
     pub(crate) fn existing(&self) -> Result<Option<(Store, WorkTree)>, Error> {
         let Some(claim) = self.claimed()? else { return Ok(None) };
         let path = self.store_of(&claim);
@@ -265,12 +266,12 @@ impl Workspace {
         Ok(Some((store, work_tree)))
     }
 
-    /// The store for reading; a snapshot asked for where there is none is unknown.
+    /// Opens the store for reading the snapshot `id`, which is unknown if there is no store.
     fn for_reading(&self, id: &ObjectId) -> Result<Store, Error> {
         self.readable()?.ok_or(Error::UnknownSnapshot { id: *id })
     }
 
-    /// The store, also if the caller named it and it knows nothing of this work tree yet.
+    /// Opens the store, even if it has no record of this work tree yet but the caller named it.
     fn readable(&self) -> Result<Option<Store>, Error> {
         match self.store_path()? {
             Some(path) => Store::open(&path, &self.context.options.ref_prefix),
@@ -278,7 +279,7 @@ impl Workspace {
         }
     }
 
-    /// The store for writing, created if there is none.
+    /// Opens the store for writing, and creates it if necessary.
     pub(crate) fn for_writing(&self) -> Result<(Store, WorkTree), Error> {
         let repo = self.context.repo.as_ref();
         let (store, claim) = match &self.context.options.store {
@@ -304,7 +305,8 @@ impl Workspace {
         Ok((store, work_tree))
     }
 
-    /// What the store's own `info/exclude` says: the agent's directory that holds the store.
+    /// Returns the store's own `info/exclude`: the agent's hidden directory that contains the
+    /// store.
     pub(crate) fn store_exclude(&self, store: &Path) -> String {
         let inside = absolute(store).strip_prefix(&self.context.root).ok().map(Path::to_owned);
         let top = inside.as_deref().and_then(|inside| inside.components().next());
@@ -315,7 +317,7 @@ impl Workspace {
     }
 
     /// Notes that a turn is not recorded because the disk is full. The operation that records the
-    /// changes later says so. Does nothing before the first snapshot.
+    /// changes later includes the note. Does nothing before the first snapshot.
     pub fn note_gap(&self, why: &str, turn: UnrecordedTurn) -> Result<(), Error> {
         let Some((store, work_tree)) = self.existing()? else { return Ok(()) };
         let Some(last) = work_tree.last(&store)? else { return Ok(()) };
@@ -333,7 +335,7 @@ impl Workspace {
         }
     }
 
-    /// Takes the work tree's lock and finishes what a killed command left.
+    /// Takes the work tree's lock and completes interrupted operations of killed commands.
     pub(crate) fn begin(&self) -> Result<Hold, Error> {
         let (store, work_tree) = self.for_writing()?;
         let lock = work_tree.lock(&store, self.context.options.patience)?;
@@ -357,8 +359,8 @@ impl Workspace {
         Ok(hold)
     }
 
-    /// Refuses if the next command would first finish a restore that was cut off, and so change
-    /// files. For dry runs, which change none.
+    /// Fails if the next command would first complete an interrupted restore and so change files.
+    /// For dry runs, which must not change any.
     pub fn check_finished(&self) -> Result<(), Error> {
         let Some((store, work_tree)) = self.existing()? else { return Ok(()) };
         if self.outside(&store, &work_tree).is_interrupted()? {
@@ -399,14 +401,14 @@ impl Workspace {
 }
 
 impl Workspace {
-    /// Writes down an undo or redo whose process was killed, unless it has done so itself.
+    /// Records an undo or redo whose process was killed, unless that process recorded it.
     fn record_rewind(&self, hold: &Hold, journal: &Journal, record: &Record) -> Result<(), Error> {
         let last = hold.work_tree.last_or_salvaged(&hold.store)?;
         if last.is_some_and(|last| last.kind == record.kind && last.id > record.since) {
             return Ok(());
         }
         let cause = Cause {
-            // Others may have changed more since.
+            // Other processes may have changed more since.
             details: Details { written: journal.paths(), ..record.details.clone() },
             always: true,
             ..Cause::of(record.kind)
@@ -415,7 +417,7 @@ impl Workspace {
     }
 }
 
-/// Files that are replaced, each by a rename, when something is recorded.
+/// Files that are replaced by a rename whenever something is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signs {
     /// Replaced with every operation.

@@ -1,4 +1,4 @@
-//! The work tree's captures of paths outside of it.
+//! Captures of paths outside of the work tree.
 
 use crate::error::Error;
 use crate::hold::{Hold, Recovery, absolute};
@@ -9,7 +9,8 @@ use crate::store::Store;
 use super::Workspace;
 
 impl Workspace {
-    /// The captures of this work tree; nothing of the work tree or of ours is captured.
+    /// Returns the captures of this work tree. They omit the work tree itself and ctrlz's own
+    /// files.
     pub(crate) fn outside<'a>(&self, store: &'a Store, work_tree: &'a WorkTree) -> Outside<'a> {
         let own = [absolute(&self.context.options.data_dir), absolute(store.path())];
         Outside {
@@ -25,7 +26,7 @@ impl Workspace {
         self.outside(&hold.store, &hold.work_tree)
     }
 
-    /// Finishes or rolls back what a killed command did outside of the work tree.
+    /// Completes or rolls back what a killed command changed outside of the work tree.
     pub(super) fn finish_interrupted_outside(
         &self,
         hold: &Hold,

@@ -1,4 +1,4 @@
-//! Restoring and reverting: a safety snapshot, a plan, the plan applied, a report.
+//! Restoring and reverting: a safety snapshot, then a plan, which is applied, and a report.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,28 +14,28 @@ use crate::scan::Progress;
 
 use super::Workspace;
 
-/// Files to take back to the state they had in a snapshot.
+/// Files to revert to their state in a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatchToRevert {
-    /// The snapshot.
+    /// Snapshot to revert to.
     pub hash: ObjectId,
-    /// The files, relative to the work tree.
+    /// Files, relative to the work tree.
     pub files: Vec<TreePath>,
 }
 
-/// A state to bring back.
+/// A state to restore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Point {
-    /// A snapshot. Where several records share its hash, the newest decides about permissions and
+    /// A snapshot. If several operations recorded it, the newest one determines permissions and
     /// empty directories, which a hash does not cover.
     Snapshot(ObjectId),
-    /// What one operation recorded, permissions and empty directories included.
+    /// State recorded by an operation, including permissions and empty directories.
     Operation(String),
-    /// The same, of another log in the store: another work tree's, or one from elsewhere.
+    /// Operation of another log in the store: another work tree's, or one from another machine.
     OperationOf {
-        /// The log's name, as [`Log::name`](crate::Log::name) has it.
+        /// Name of the log, as in [`Log::name`](crate::Log::name).
         log: String,
-        /// The operation.
+        /// Id of the operation.
         id: String,
     },
 }
@@ -65,7 +65,7 @@ impl std::str::FromStr for Point {
 }
 
 impl Workspace {
-    /// What [`Workspace::restore`] would do now. Takes a snapshot, changes no file.
+    /// Returns what [`Workspace::restore`] would do now. Takes a snapshot but changes no file.
     pub fn plan_restore(
         &self,
         to: impl Into<Point>,
@@ -77,13 +77,13 @@ impl Workspace {
         Ok(hold.prepare_restore(&target, options, progress)?.plan)
     }
 
-    /// Looks a point up before anything is recorded: the safety snapshot may have the same hash.
+    /// Looks up a point, before the safety snapshot is recorded, which may have the same hash.
     fn find_point(&self, point: &Point) -> Result<Target, Error> {
         match point {
             Point::Snapshot(hash) => {
                 let store = self.for_reading(hash)?;
                 store.snapshot(hash)?;
-                // Another work tree's snapshot may be the first thing asked for here.
+                // The first request here may be for another work tree's snapshot.
                 let own = self.existing()?.map(|(_, work_tree)| work_tree);
                 let head = match &own {
                     Some(own) => store.refs.read(own.ref_name())?,
@@ -120,11 +120,10 @@ impl Workspace {
         }
     }
 
-    /// Brings the work tree back to a snapshot.
+    /// Restores the work tree to a snapshot.
     ///
-    /// Takes a snapshot first, so this can itself be undone. Only files that differ are written.
-    /// Files created since stay, unless `exact` asks to remove them; ignored and skipped files
-    /// always stay.
+    /// Takes a snapshot first, so that the restore can be undone. Writes only files that differ.
+    /// Files created since are kept unless `exact` is set; ignored and skipped files always are.
     pub fn restore(
         &self,
         to: impl Into<Point>,
@@ -138,7 +137,7 @@ impl Workspace {
         hold.carry_out(prepared, Some(target.hash), options, &cause, progress)
     }
 
-    /// What [`Workspace::revert`] would do now.
+    /// Returns what [`Workspace::revert`] would do now. Takes a snapshot but changes no file.
     pub fn plan_revert(
         &self,
         patches: &[PatchToRevert],
@@ -150,9 +149,9 @@ impl Workspace {
         Ok(hold.prepare_revert(&wanted, in_use, progress)?.plan)
     }
 
-    /// Takes single files back. Where several patches name a file, the first one counts.
+    /// Reverts single files. If several patches name a file, the first one counts.
     ///
-    /// A file that its snapshot proves absent is removed; one that it cannot speak of is kept.
+    /// A file that its snapshot proves absent is removed. A file that it does not cover is kept.
     pub fn revert(
         &self,
         patches: &[PatchToRevert],
@@ -166,7 +165,7 @@ impl Workspace {
         hold.carry_out(prepared, None, options, &cause, progress)
     }
 
-    /// Which snapshot decides about which file; every snapshot is known to exist.
+    /// Returns the snapshot to use for each file. Fails if one of the snapshots does not exist.
     fn wanted_by(
         &self,
         patches: &[PatchToRevert],

@@ -1,4 +1,4 @@
-//! Reading snapshots: what changed, what a file was, what there is.
+//! Reading snapshots: their files, contents and differences.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -22,21 +22,21 @@ use crate::store::Store;
 use super::Workspace;
 use crate::restore::Absence;
 
-/// The files that changed since a snapshot.
+/// Files that changed since a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patch {
-    /// The snapshot they are compared with.
+    /// Snapshot they are compared with.
     pub hash: ObjectId,
-    /// The changed files, relative to the work tree, sorted.
+    /// Changed files, relative to the work tree, sorted.
     pub files: Vec<TreePath>,
-    /// The work tree.
+    /// Path of the work tree.
     pub root: PathBuf,
-    /// What the present snapshot does not hold.
+    /// Paths that the present snapshot does not hold.
     pub skipped: Vec<Skipped>,
 }
 
 impl Patch {
-    /// The changed files as absolute paths.
+    /// Returns the changed files as absolute paths.
     pub fn absolute(&self) -> impl Iterator<Item = PathBuf> + '_ {
         self.files.iter().map(|file| self.root.join(file.as_path()))
     }
@@ -46,32 +46,31 @@ impl Patch {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Presence {
-    /// It holds the file.
+    /// The snapshot holds the file.
     Present,
-    /// It proves that there was none.
+    /// The snapshot proves that the file did not exist.
     Absent,
-    /// The path was ignored or skipped then, so nobody can tell.
+    /// The path was ignored or skipped at that time, so its state is unknown.
     Unknown,
 }
 
-/// One file of a snapshot.
+/// A file of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ListedFile {
-    /// The path, relative to the work tree.
+    /// Path relative to the work tree.
     pub path: TreePath,
     /// Git's mode: `100644`, `100755` or `120000`.
     pub mode: &'static str,
-    /// The id of its content.
+    /// Id of its content.
     pub id: ObjectId,
 }
 
 impl Workspace {
-    /// Takes a snapshot and lists what changed since `hash`, without guessing renames.
+    /// Takes a snapshot and lists the files that changed since `hash`. Renames are not detected.
     ///
-    /// A path that one of the two does not cover is not called changed, unless the file on disk
-    /// proves it.
+    /// A path that one of them does not cover is listed only if the file on disk proves the change.
     pub fn patch(&self, hash: &ObjectId, progress: &Progress) -> Result<Patch, Error> {
-        // Before anything else: an unknown hash must not cost a snapshot.
+        // Checked first, so that no snapshot is taken for an unknown hash.
         self.check_snapshot(hash)?;
         let hold = self.begin()?;
         let options = TrackOptions::default();
@@ -85,7 +84,7 @@ impl Workspace {
             let listed = match change.status() {
                 Status::Added | Status::Modified => true,
                 Status::Deleted if covered.doubt(&change.path)?.is_none() => true,
-                // Now ignored or skipped: only the disk can tell.
+                // Now ignored or skipped, so the file on disk decides.
                 Status::Deleted => !self.is_unchanged_on_disk(&hold.root, &change)?,
             };
             if listed {
@@ -96,7 +95,7 @@ impl Workspace {
         Ok(Patch { hash: *hash, files, root: self.context.root.clone(), skipped })
     }
 
-    /// Whether the file on disk still is what `change` had before.
+    /// Returns whether the file on disk still has the content that it had before `change`.
     fn is_unchanged_on_disk(&self, root: &crate::fs::Dir, change: &Change) -> Result<bool, Error> {
         let Some(before) = change.before else { return Ok(true) };
         let path = change.path.as_bytes();
@@ -119,7 +118,7 @@ impl Workspace {
         self.for_reading(hash)?.snapshot(hash).map(drop)
     }
 
-    /// What differs between two snapshots.
+    /// Returns the differences between two snapshots.
     ///
     /// A file that the later one lacks only because it was ignored or skipped is left out.
     pub fn changes(&self, from: &ObjectId, to: &ObjectId) -> Result<Vec<Change>, Error> {
@@ -127,7 +126,7 @@ impl Workspace {
         covered_changes(self.context.options.threads, &store, from, to)
     }
 
-    /// Writes the difference between two snapshots as text that `git apply` accepts.
+    /// Writes the difference between two snapshots as a patch that `git apply` accepts.
     pub fn diff(
         &self,
         from: &ObjectId,
@@ -144,7 +143,7 @@ impl Workspace {
         Ok(())
     }
 
-    /// Every changed file with its texts, a few at a time, so that memory stays bounded.
+    /// Returns every changed file with its texts. Reads a few files at a time to bound memory use.
     pub fn diff_full(
         &self,
         from: &ObjectId,
@@ -157,7 +156,7 @@ impl Workspace {
         Ok(Diffs::of(store, changes, self.context.options.threads))
     }
 
-    /// The bytes of a file (or the target of a link) in a snapshot.
+    /// Returns the content of a file, or the target of a symlink, in a snapshot.
     pub fn file_at(&self, hash: &ObjectId, path: &TreePath) -> Result<Vec<u8>, Error> {
         let store = self.for_reading(hash)?;
         store.snapshot(hash)?;
@@ -167,7 +166,7 @@ impl Workspace {
         }
     }
 
-    /// Whether a snapshot has a file.
+    /// Returns whether a snapshot has a file.
     pub fn file_exists_at(&self, hash: &ObjectId, path: &TreePath) -> Result<Presence, Error> {
         let store = self.for_reading(hash)?;
         store.snapshot(hash)?;
@@ -178,7 +177,7 @@ impl Workspace {
         Ok(if doubt.is_some() { Presence::Unknown } else { Presence::Absent })
     }
 
-    /// The files of a snapshot, sorted by path.
+    /// Returns the files of a snapshot, sorted by path.
     pub fn files(&self, hash: &ObjectId) -> Result<Vec<ListedFile>, Error> {
         let store = self.for_reading(hash)?;
         store.snapshot(hash)?;
@@ -190,7 +189,7 @@ impl Workspace {
         Ok(all.into_iter().filter_map(listed).collect())
     }
 
-    /// The work tree's operations, newest first, at most `limit`.
+    /// Returns the work tree's operations, newest first, at most `limit`.
     pub fn log(&self, limit: usize) -> Result<Vec<Operation>, Error> {
         let Some((store, work_tree)) = self.existing()? else { return Ok(Vec::new()) };
         match store.refs.read(work_tree.ref_name())? {
@@ -199,7 +198,8 @@ impl Workspace {
         }
     }
 
-    /// The operations of another log in the store, as [`Log::name`](crate::Log::name) has it.
+    /// Returns the operations of another log in the store, named as in
+    /// [`Log::name`](crate::Log::name).
     pub fn log_of(&self, log: &str, limit: usize) -> Result<Vec<Operation>, Error> {
         let Some((store, _)) = self.existing()? else { return Ok(Vec::new()) };
         match store.refs.read(WorkTree::named(&store, log).ref_name())? {
@@ -232,7 +232,7 @@ pub(super) fn covered_changes(
     store.snapshot(to)?;
     let all = changes_by(threads, &store.objects, from, to)?;
     if all.iter().all(|change| change.status() != Status::Deleted) {
-        // Only a deletion can be in doubt, and finding the records means reading the log.
+        // Only a deletion can be in doubt, and finding the records requires reading the log.
         return Ok(all);
     }
     let mut covered = Absence::of(store, *to)?;
@@ -246,22 +246,21 @@ pub(super) fn covered_changes(
     Ok(kept)
 }
 
-/// The changed files of [`Workspace::diff_full`], read as they are asked for: a few ahead, on all
-/// threads, so that memory stays bounded.
+/// Changed files of [`Workspace::diff_full`]. They are read on demand, a few ahead on all threads,
+/// so that memory use is bounded.
 pub struct Diffs {
     store: Store,
     changes: std::vec::IntoIter<Change>,
     ready: std::vec::IntoIter<Result<FileDiff, Error>>,
     threads: usize,
-    /// So many files per thread are compared next: more and more, as who asks for one file may want
-    /// no other.
+    /// Number of files per thread to compare next. Starts small: a caller may want only one file.
     ahead: usize,
 }
 
-/// Texts that are read before somebody asks for them.
+/// Upper bound on the texts that are read ahead.
 const MAX_BYTES_AHEAD: u64 = 32 << 20;
 
-/// What both texts of a change take, about.
+/// Estimates the memory that both texts of a change take.
 fn bytes_of(objects: &Objects, change: &Change) -> u64 {
     const OVERHEAD: u64 = 1 << 10;
     let header = |entry: &Entry| objects.header(&entry.id).ok().flatten();
@@ -296,18 +295,18 @@ impl Diffs {
 }
 
 impl Diffs {
-    /// How many files are still to come.
+    /// Returns the number of files not read yet. Files read ahead by the iterator do not count.
     pub fn remaining(&self) -> usize {
         self.changes.len()
     }
 
-    /// Passes over files without reading them.
+    /// Skips files that are not read yet.
     pub fn pass_over(&mut self, files: usize) {
         self.changes.by_ref().take(files).for_each(drop);
     }
 
-    /// Hands over what `make` makes of each file, in order. It is called on all threads, which go
-    /// on meanwhile: writing texts down takes about as long as comparing them.
+    /// Passes the result of `make` for each file to `take`, in order. `make` runs on all threads,
+    /// because formatting texts takes about as long as comparing them.
     pub fn make_each<T: Send, E: From<Error>>(
         self,
         make: impl Fn(FileDiff) -> T + Sync,
@@ -327,7 +326,7 @@ impl Diffs {
         )
     }
 
-    /// The next file as text that `git apply` accepts, instead of as whole texts.
+    /// Returns the next file as a patch that `git apply` accepts, instead of its whole texts.
     pub fn next_unified(&mut self) -> Option<Result<Vec<u8>, Error>> {
         let change = self.changes.next()?;
         let mut text = Vec::new();

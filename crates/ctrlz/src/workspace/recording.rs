@@ -11,9 +11,9 @@ use super::Workspace;
 impl Workspace {
     /// Takes a snapshot.
     ///
-    /// Unchanged files are not read, and if nothing changed nothing is written. Paths that could not
-    /// be captured are listed in the result. Fails without a hash if the store fails or the work tree
-    /// is unreadable.
+    /// Unchanged files are not read, and nothing is written if nothing changed. Paths that could
+    /// not be captured are listed in the result. Fails without a hash if the store fails or the
+    /// work tree is unreadable.
     pub fn track(&self, options: &TrackOptions, progress: &Progress) -> Result<Snapshot, Error> {
         self.context.check_enabled()?;
         let asked = Moment::now();
@@ -27,22 +27,22 @@ impl Workspace {
         Ok(snapshot)
     }
 
-    /// Copies blobs that earlier snapshots borrow from the user's repository, at most `max_bytes`.
-    /// Returns the number of blobs that are still borrowed.
+    /// Copies blobs that earlier snapshots borrow from the user's repository, up to `max_bytes`
+    /// bytes. Returns the number of blobs that are still borrowed.
     pub fn absorb(&self, max_bytes: u64) -> Result<u64, Error> {
         let (store, work_tree) = self.for_writing()?;
         let borrowed = Borrowed::load(&work_tree.borrowed_path())?;
         if borrowed.is_empty() {
             return Ok(0);
         }
-        // A process that has the lock copies all of them.
+        // Another process that holds the lock is copying them.
         let Some(_turn) = work_tree.try_lock_loans()? else { return Ok(borrowed.len()) };
         let (borrowed, copied) = {
             let patience = self.context.options.patience;
             let _shared = Lock::take(&store.lock_path(), Sharing::Shared, patience)?;
             store.objects.refresh()?;
             let room_bytes = self.context.quota_use(store.path())?.left();
-            // Under the lock, so that a purge before it counts.
+            // Read again under the lock, so that a purge in the meantime is respected.
             let borrowed = Borrowed::load(&work_tree.borrowed_path())?;
             let limits = Limits { bytes: max_bytes, objects: u64::MAX, room_bytes };
             let copied = borrowed.copy(&store, &limits)?;

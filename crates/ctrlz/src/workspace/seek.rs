@@ -1,4 +1,4 @@
-//! Seeking: content that the store has lost may still be in the work tree or the user's repository.
+//! Searches the work tree and the user's repository for content that the store has lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::store::{Store, build_tree};
 use super::Workspace;
 use crate::record::{capture, look};
 
-/// Objects that are looked for, and where they once were.
+/// Lost objects, and the paths they had.
 pub(crate) struct Wanted<'a> {
     pub(crate) ids: BTreeSet<ObjectId>,
     pub(crate) paths: &'a BTreeMap<ObjectId, BTreeSet<Vec<u8>>>,
@@ -24,7 +24,7 @@ impl Wanted<'_> {
     }
 }
 
-/// Keeps what is looked for, and nothing else.
+/// Stores the wanted objects and discards all others.
 struct Finder<'a> {
     wanted: &'a BTreeSet<ObjectId>,
     pack: &'a PackWriter,
@@ -55,14 +55,14 @@ impl Keep for Finder<'_> {
     }
 
     fn held_before(&self, _: &[u8]) -> bool {
-        // Whatever its size, it may be what is looked for.
+        // A file of any size may be wanted.
         true
     }
 }
 
 impl Workspace {
-    /// Adds to `pack` what is wanted and still there: in the user's repository, at the paths it
-    /// once had, else anywhere in the work tree. Trees too, where a directory is as it was.
+    /// Adds to `pack` the wanted objects that still exist. Searches the user's repository, then
+    /// their former paths, then the whole work tree. Finds trees too, if a directory is unchanged.
     pub(crate) fn seek(
         &self,
         store: &Store,
@@ -76,7 +76,7 @@ impl Workspace {
         let lost = |id: &&ObjectId| wanted.ids.contains(id) && !pack.has(id);
         for id in wanted.paths.keys().filter(lost) {
             for path in wanted.paths[id].iter().filter(|path| !path.is_empty()) {
-                // Something unreadable there is no help, and no failure.
+                // Errors are ignored: an unreadable path does not help, but the search continues.
                 if let Ok(Some(kind)) = look(&root, path) {
                     drop(capture(&root, path, kind, &finder));
                 }

@@ -1,4 +1,4 @@
-//! How a work tree and its store are doing.
+//! State of a work tree and its store.
 
 use std::path::PathBuf;
 
@@ -15,57 +15,57 @@ use crate::store::{Borrowed, Store, holders};
 
 use super::Workspace;
 
-/// A look at a work tree, without changing anything.
+/// State of a work tree, read without changing anything.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Status {
-    /// The work tree.
+    /// Path of the work tree.
     pub root: PathBuf,
     /// Whether snapshots are taken.
     pub enabled: bool,
     /// Whether it is a git work tree.
     pub git: bool,
-    /// Where the store is, once it is decided.
+    /// Path of the store, once it is determined.
     pub store: Option<PathBuf>,
-    /// Bytes the store takes.
+    /// Size of the store in bytes.
     pub store_bytes: u64,
-    /// How much of the quota is used.
+    /// Used part of the quota.
     pub quota: Option<crate::record::QuotaUse>,
-    /// Files that the newest snapshot holds.
+    /// Number of files in the newest snapshot.
     pub files: u64,
-    /// Packs in the store.
+    /// Number of packs in the store.
     pub packs: u64,
-    /// The newest snapshot.
+    /// Newest snapshot.
     pub last: Option<ObjectId>,
-    /// When it was taken, in milliseconds since 1970.
+    /// Time of the newest snapshot, in milliseconds since 1970.
     pub last_at_millis: Option<u64>,
-    /// What the newest snapshot does not hold.
+    /// Paths that the newest snapshot does not hold.
     pub skipped: Vec<Skipped>,
-    /// Blobs that the user's repository still lends.
+    /// Number of blobs that are still borrowed from the user's repository.
     pub borrowed: u64,
-    /// A file, escaped, that the user's index was wrong about. Nothing is taken from the user's
-    /// repository since.
+    /// Path, escaped, of a file that the user's index was wrong about. Nothing is borrowed from the
+    /// user's repository since then.
     pub wrong_index: Option<String>,
-    /// Files of a restore that was cut off; the next command that writes finishes it.
+    /// Number of files of an interrupted restore. The next command that writes completes it.
     pub interrupted_files: Option<u64>,
-    /// Why collecting garbage failed the last time, if it did.
+    /// Reason why the last garbage collection failed, if it did.
     pub gc_failed: Option<String>,
-    /// Packs that are damaged, and how.
+    /// Damaged packs, with the reason.
     pub damaged_packs: Vec<(PathBuf, String)>,
-    /// Locks that somebody holds just now.
+    /// Locks that are held at this moment.
     pub locks: Vec<HeldLock>,
 }
 
-/// A lock that somebody holds.
+/// A lock that is held.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HeldLock {
-    /// What it locks: the work tree, the store, or its care.
+    /// Name of the lock: `work tree`, `store` or `care`.
     pub what: &'static str,
-    /// Who holds it; several may, if they only add to the store.
+    /// Processes that hold it. The store's lock can be shared by several writers.
     pub processes: Vec<u32>,
 }
 
 impl Workspace {
-    /// How things are, read without taking a lock.
+    /// Returns the current state, without taking a lock.
     pub fn status(&self) -> Result<Status, Error> {
         let mut status = Status {
             root: self.context.root.clone(),
@@ -117,13 +117,13 @@ fn held_locks(store: &Store, work_tree: &WorkTree) -> Vec<HeldLock> {
     held.into_iter().filter(|lock| !lock.processes.is_empty()).collect()
 }
 
-/// What whoever collected garbage last left for us to tell.
+/// Returns the failure that the last garbage collection recorded, if any.
 fn gc_failure(store: &Store) -> Option<String> {
     let bytes = read_small(&store.cared_path(), 64 << 10).ok().flatten()?;
     Some(String::from_utf8_lossy(&bytes).into_owned()).filter(|why| !why.is_empty())
 }
 
-/// Files of a snapshot, as far as its trees can be read.
+/// Counts the files of a snapshot, as far as its trees are readable.
 fn count_files(store: &Store, snapshot: ObjectId) -> u64 {
     let mut count = 0_u64;
     let mut work = vec![snapshot];

@@ -1,4 +1,4 @@
-//! The watcher of this work tree: starting, asking and stopping it.
+//! Starts, queries and stops the watcher of this work tree.
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use super::Workspace;
 impl Workspace {
     /// Watches this work tree until the watcher ends. Calls `ready` with the number of directories.
     ///
-    /// Returns at once if the work tree has a watcher.
+    /// Returns at once if the work tree already has a watcher.
     pub fn watch(
         &self,
         options: &WatchOptions,
@@ -23,7 +23,7 @@ impl Workspace {
         self.watch_until(options, ready, None)
     }
 
-    /// Watches this work tree on a thread of this process, until the returned value is dropped.
+    /// Watches this work tree on a thread of this process until the returned value is dropped.
     ///
     /// For long-lived agents. Other callers start a process that calls [`Workspace::watch`].
     pub fn watch_in_background(&self, options: &WatchOptions) -> Result<Watcher, Error> {
@@ -41,7 +41,8 @@ impl Workspace {
         self.watch_dir()?.map_or(Ok(WatcherStatus::None), |dir| watch::status(&dir))
     }
 
-    /// Whether a watcher should be started: none is running, and none has just failed.
+    /// Returns whether to start a watcher: it is enabled, none is running, and none has just
+    /// failed.
     pub fn wants_watcher(&self) -> Result<bool, Error> {
         let Some(dir) = self.watch_dir()? else { return Ok(false) };
         let is_wanted = self.context.options.enabled && self.context.options.watch;
