@@ -1,4 +1,4 @@
-//! What is kept for the agents of one work tree, for those who speak rpc: the same as for hooks.
+//! Path analysis and recorded failures for agents that use rpc: the same as for hooks.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use ctrlz_wire::{AgentFailure, Agents, Reach, Tool};
 use crate::hook::Failures;
 use crate::reach::reach;
 
-/// What is kept for the agents of one work tree.
+/// Path analysis and recorded failures for the agents of one work tree.
 #[derive(Clone, Debug)]
 pub struct Kept {
     root: PathBuf,
@@ -17,7 +17,8 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// What is kept below `data_dir` for the work tree `root`; shell commands mean `home` by `~`.
+    /// Creates the handle for the work tree `root`, with its files below `data_dir`. Shell commands
+    /// expand `~` to `home`.
     pub fn of(data_dir: &Path, root: &Path, home: Option<&Path>) -> Kept {
         Kept {
             root: root.to_owned(),

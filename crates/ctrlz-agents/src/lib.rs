@@ -1,4 +1,4 @@
-//! How coding agents and their authors talk to ctrlz.
+//! Integrations with coding agents: hooks, installers, `ctrlz rpc` and `ctrlz mcp`.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Small files of our own: private, and either old or new, never in between.
+//! Small private files that are replaced atomically: readers see the old or the new content.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Read, Write};
@@ -6,12 +6,13 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-/// Creates a directory and those above it, for the user alone.
+/// Creates a directory and its missing parents with mode 0700.
 pub(crate) fn create_dirs(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
-/// The bytes of a file of ours; `None` if there is none, or if it is no file that we wrote.
+/// Returns the content of a file, or `None` if it does not exist, is not a regular file or is
+/// larger than `max_bytes`.
 pub(crate) fn read(path: &Path, max_bytes: u64) -> io::Result<Option<Vec<u8>>> {
     let file = match OpenOptions::new().read(true).open(path) {
         Ok(file) => file,
@@ -27,7 +28,7 @@ pub(crate) fn read(path: &Path, max_bytes: u64) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// Replaces a file as a whole. It need not survive a power failure.
+/// Replaces a file atomically. The file is not flushed, so a power failure may lose it.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("."));
     create_dirs(dir)?;
@@ -37,13 +38,13 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
         OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
     let written = file.write_all(bytes).and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {
-        // It is of no use to anybody, and the first error is the one that matters.
+        // Best effort: the first error is the one to report.
         fs::remove_file(&temporary).ok();
     }
     written
 }
 
-/// Allocates a file of zeros, unless there is one.
+/// Allocates a file of zeros, unless the path exists.
 pub(crate) fn allocate(path: &Path, bytes: usize) -> io::Result<()> {
     match path.symlink_metadata() {
         Ok(_) => Ok(()),
@@ -51,15 +52,15 @@ pub(crate) fn allocate(path: &Path, bytes: usize) -> io::Result<()> {
     }
 }
 
-/// Writes over a file that was allocated before. This also works on a full disk.
+/// Overwrites an allocated file in place, which also works on a full disk.
 pub(crate) fn rewrite(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).open(path)?;
     file.write_all(bytes)?;
     file.sync_data()
 }
 
-/// Removes what version 0.1.0 kept of files outside of the project, once it is a week old. Errors
-/// are ignored: the next time tries again.
+/// Removes the captures of outside files that version 0.1.0 made, once they are a week old. Errors
+/// are ignored: the next call tries again.
 pub fn remove_old_captures(data_dir: &Path) {
     const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
     let dir = data_dir.join("agents/outside");
@@ -78,11 +79,13 @@ pub fn remove_old_captures(data_dir: &Path) {
     fs::remove_dir(&dir).ok();
 }
 
-/// A number for some bytes, the same in every release. Not for anything that must not collide.
+/// Returns the 64-bit FNV-1a hash of the parts. It is stable across releases, but not
+/// collision-resistant.
 pub(crate) fn fingerprint(parts: &[&[u8]]) -> u64 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;
     let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(PRIME);
-    // A byte that no text has, so that ("ab", "c") and ("a", "bc") differ.
+    // Each part ends with 0xff, which UTF-8 never contains, so that ("ab", "c") and ("a", "bc")
+    // differ.
     parts.iter().fold(OFFSET, |hash, part| mix(part.iter().fold(hash, mix), &0xff))
 }

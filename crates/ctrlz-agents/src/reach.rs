@@ -1,4 +1,4 @@
-//! What a tool names that a snapshot would not cover: ignored files, and files outside of the
+//! Paths that a tool names and a snapshot would not cover: ignored files, and files outside the
 //! project.
 
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use ctrlz_wire::{Reach, Tool};
 
 use crate::shell::{Named, named_paths};
 
-/// Files that are named one by one below a directory that a command changes.
+/// Upper bound on the paths that are listed one by one below a directory that a tool changes.
 const MAX_FILES: usize = 2_000;
 
-/// The paths that a tool names, for the work tree `root`.
+/// Returns the paths that a tool names, inside and outside the work tree `root`.
 pub(crate) fn reach(tool: &Tool, root: &Path, home: Option<&Path>) -> Reach {
     let name = tool.name.as_deref().unwrap_or_default();
     let only_named =
@@ -29,12 +29,12 @@ pub(crate) fn reach(tool: &Tool, root: &Path, home: Option<&Path>) -> Reach {
     search.reach
 }
 
-/// A tool's name without case and punctuation, which differ between clients.
+/// Returns a tool's name in lower case and without punctuation, which differ between clients.
 fn plain(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
 }
 
-/// Whether a tool edits the files that it names and no others.
+/// Returns whether a tool edits only the files that it names.
 fn is_edit(name: &str) -> bool {
     const EDITS: [&str; 15] = [
         "applypatch",
@@ -56,7 +56,7 @@ fn is_edit(name: &str) -> bool {
     EDITS.contains(&plain(name).as_str())
 }
 
-/// Whether a tool starts a sub-agent and waits for it.
+/// Returns whether a tool starts a sub-agent and waits for it.
 fn starts_agent(name: &str) -> bool {
     const AGENTS: [&str; 7] =
         ["agent", "delegate", "newtask", "spawnagent", "subagent", "task", "usesubagents"];
@@ -70,9 +70,9 @@ struct Search<'a> {
 
 impl Search<'_> {
     fn add(&mut self, named: &Named) {
-        /// PATH_MAX on Linux: the kernel opens no longer path, so no tool can change one.
+        /// PATH_MAX on Linux: the kernel refuses longer paths, so no tool can change them.
         const MAX_PATH_BYTES: usize = 4096;
-        /// As many as the engine accepts.
+        /// The engine's own limit on path components.
         const MAX_PATH_PARTS: usize = 400;
         let root = self.root;
         let parts = named.path.components().count();
@@ -81,7 +81,7 @@ impl Search<'_> {
         }
         let found = std::fs::symlink_metadata(&named.path).ok();
         match TreePath::locate(root, root, &named.path) {
-            // Every file of it is the snapshot's business.
+            // The path is the work tree itself, which the snapshot covers.
             Ok(None) => (),
             Ok(Some(path)) => match found {
                 Some(meta) if meta.is_dir() && named.changes => {
@@ -100,7 +100,7 @@ impl Search<'_> {
         }
     }
 
-    /// Names the files below a directory, whose rules may ignore them.
+    /// Adds the files below a directory one by one, because ignore rules may exclude them.
     fn add_below(&mut self, dir: &Path) {
         let mut dirs = vec![dir.to_owned()];
         while let Some(dir) = dirs.pop() {
@@ -120,14 +120,14 @@ impl Search<'_> {
     }
 }
 
-/// Whether files of people can lie there.
+/// Returns whether user files can be at this path. Kernel file systems hold none.
 fn is_files(path: &Path) -> bool {
     let is_kernels = ["/dev", "/proc", "/sys", "/run"].iter().any(|dir| path.starts_with(dir));
-    // What lies in memory there is files all the same.
+    // `/dev/shm` is a tmpfs that holds ordinary files.
     (!is_kernels || path.starts_with("/dev/shm")) && path != Path::new("/")
 }
 
-/// The path with the symlinks on the way to it resolved; the last one, if it is one, is meant.
+/// Returns the path with symlinks in its ancestors resolved. A final symlink is not followed.
 fn real(path: &Path) -> PathBuf {
     for above in path.ancestors().skip(1) {
         if let (Ok(real), Ok(rest)) = (above.canonicalize(), path.strip_prefix(above)) {

@@ -1,8 +1,8 @@
-//! The paths that a shell command names, found by parsing it.
+//! Finds the paths that a shell command names by parsing it.
 //!
-//! Only what the text itself says counts: words, `~`, `$HOME`, variables set in the same command,
-//! braces and wildcards, `cd`, and scripts handed to another shell. What only running it would
-//! tell is passed over.
+//! Only the text of the command counts: words, `~`, `$HOME`, variables set in the same command,
+//! braces, wildcards, `cd`, and scripts passed to another shell. Words whose value is known only at
+//! run time are skipped.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -13,28 +13,28 @@ use std::time::{Duration, Instant};
 
 use tree_sitter::{Node, ParseOptions, Parser, Tree};
 
-/// Longer commands are parsed up to here.
+/// Upper bound on the parsed length of a command. The rest is ignored.
 const MAX_BYTES: usize = 16 << 10;
-/// Text that makes no sense can take the parser long; an agent must not wait for that.
+/// Time limit for parsing: malformed text can take the parser long, and the agent waits.
 const MAX_TIME: Duration = Duration::from_millis(100);
-/// More paths than this are not worth naming one by one.
+/// Upper bound on the paths found in one command.
 const MAX_PATHS: usize = 500;
-/// Entries of one directory that a wildcard is matched with.
+/// Upper bound on the entries of one directory that a wildcard is matched against.
 const MAX_ENTRIES: usize = 5_000;
 const MAX_DEPTH: usize = 64;
-/// Nodes of the parsed command that are visited, each round of a loop anew. A command of 16 KiB has far
-/// fewer without loops.
+/// Upper bound on the visited syntax nodes; each loop iteration counts again. A 16 KiB command
+/// without loops has far fewer.
 const MAX_VISITS: usize = 50_000;
 
-/// A path in a shell command.
+/// A path that a shell command names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Named {
     pub(crate) path: PathBuf,
-    /// Whether the command is one that changes or deletes what it names.
+    /// Whether the command is one that changes or deletes the paths it names.
     pub(crate) changes: bool,
 }
 
-/// Programs that change nothing that they name.
+/// Programs that change none of the paths they name.
 const READING: [&str; 33] = [
     "[",
     "basename",
@@ -71,13 +71,13 @@ const READING: [&str; 33] = [
     "wc",
 ];
 
-/// Programs whose purpose is to change or delete what they name.
+/// Programs whose purpose is to change or delete the paths they name.
 const CHANGING: [&str; 20] = [
     "chmod", "chown", "cp", "dd", "find", "install", "ln", "mv", "patch", "perl", "rename", "rm",
     "rmdir", "rsync", "sed", "shred", "tar", "tee", "truncate", "unlink",
 ];
 
-/// Programs that run the words after them, with those of their options that take a word of their own.
+/// Programs that run another command, each with its options that take a separate argument.
 const WRAPPERS: [(&str, &[&str]); 13] = [
     ("command", &[]),
     ("doas", &["-u", "-C"]),
@@ -96,7 +96,7 @@ const WRAPPERS: [(&str, &[&str]); 13] = [
 
 const SHELLS: [&str; 6] = ["ash", "bash", "dash", "ksh", "sh", "zsh"];
 
-/// The paths that a command names, as far as its text tells.
+/// Returns the paths that a command names, as far as its text determines them.
 pub(crate) fn named_paths(command: &str, dir: &Path, home: Option<&Path>) -> Vec<Named> {
     let mut reader = Reader {
         dir: Some(dir.to_owned()),
@@ -111,14 +111,14 @@ pub(crate) fn named_paths(command: &str, dir: &Path, home: Option<&Path>) -> Vec
 }
 
 struct Reader {
-    /// Where the shell is; `None` once that cannot be told any more.
+    /// Current directory of the shell; `None` once it is unknown.
     dir: Option<PathBuf>,
     home: Option<PathBuf>,
     variables: HashMap<String, String>,
     found: Vec<Named>,
-    /// Scripts inside of scripts.
+    /// Nesting depth of scripts.
     inner: usize,
-    /// Nodes that were visited: loops inside of loops multiply them.
+    /// Number of visited nodes. Nested loops multiply it.
     visits: usize,
 }
 
@@ -174,7 +174,7 @@ impl Reader {
         }
     }
 
-    /// Reads the body of a loop once for each word that its variable stands for.
+    /// Visits the body of a loop once for each word that its variable takes.
     fn for_loop(&mut self, node: Node<'_>, text: &str, depth: usize) {
         const MAX_ROUNDS: usize = 100;
         let name = node.child_by_field_name("variable").and_then(|name| source(name, text));
@@ -201,7 +201,7 @@ impl Reader {
         }
     }
 
-    /// Names the words that `echo` and `printf` hand to `xargs` as if they stood behind it.
+    /// Treats words that `echo` and `printf` pipe into `xargs` as arguments of `xargs`.
     fn pipeline(&mut self, node: Node<'_>, text: &str, depth: usize) {
         let mut cursor = node.walk();
         let parts: Vec<Node<'_>> = node.named_children(&mut cursor).collect();
@@ -223,7 +223,7 @@ impl Reader {
         self.children(node, text, depth);
     }
 
-    /// The words of a command; `None` if the node is something else.
+    /// Returns the words of a command, or `None` if the node is not a command.
     fn command_words(&self, node: Node<'_>, text: &str) -> Option<Vec<Option<String>>> {
         if node.kind() != "command" {
             return None;
@@ -259,7 +259,7 @@ impl Reader {
         self.words(&words, depth);
     }
 
-    /// Commands inside of a command's words: substitutions.
+    /// Visits the substitutions in a command's words, which are commands themselves.
     fn children_that_run(&mut self, node: Node<'_>, text: &str, depth: usize) {
         let mut cursor = node.walk();
         let children: Vec<Node<'_>> = node.named_children(&mut cursor).collect();
@@ -276,7 +276,7 @@ impl Reader {
         }
     }
 
-    /// What a program and its words name.
+    /// Records the paths that a program and its arguments name.
     fn words(&mut self, words: &[Option<String>], depth: usize) {
         let Some((Some(program), rest)) = words.split_first() else { return };
         let program = unescaped(program);
@@ -340,7 +340,7 @@ impl Reader {
         }
     }
 
-    /// The paths that a word stands for: braces, home, wildcards.
+    /// Returns the paths that a word expands to: braces, `~` and wildcards.
     fn paths(&self, word: &str) -> Vec<PathBuf> {
         let mut found = Vec::new();
         for word in braces(word) {
@@ -362,7 +362,8 @@ impl Reader {
         found
     }
 
-    /// A word's text with what is quoted escaped; `None` if only running the command would tell.
+    /// Returns a word with its quoted characters escaped, or `None` if its value is known only at
+    /// run time.
     fn word(&self, node: Node<'_>, text: &str) -> Option<String> {
         let own = source(node, text)?;
         match node.kind() {
@@ -392,7 +393,8 @@ impl Reader {
     }
 }
 
-/// The words that a wrapper runs: without its own options, and what `env` and `timeout` take first.
+/// Returns the command that a wrapper runs, without the wrapper's own options, the assignments of
+/// `env` and the duration of `timeout`.
 fn wrapped<'a>(
     wrapper: &str,
     with_word: &[&str],
@@ -406,7 +408,7 @@ fn wrapped<'a>(
             false => break,
         };
     }
-    // The first word of `timeout` is how long it waits.
+    // The first argument of `timeout` is the duration.
     let own = usize::from(wrapper == "timeout");
     words.get(own..).unwrap_or_default()
 }
@@ -425,13 +427,15 @@ fn source<'a>(node: Node<'_>, text: &'a str) -> Option<&'a str> {
     text.get(node.byte_range())
 }
 
-/// The lines of a word that `xargs` reads, with the escapes of `printf` resolved.
+/// Splits a printed word into the arguments that `xargs` reads. Resolves the escapes `\n` and `\0`
+/// of `printf` and drops its format directives.
 fn lines_of(word: &str) -> Vec<String> {
     let lines = word.replace("\\\\n", "\n").replace("\\\\0", "\n");
     lines.split_whitespace().filter(|line| !line.contains('%')).map(str::to_owned).collect()
 }
 
-/// Inside double quotes a backslash protects only these.
+/// Removes the backslashes that escape a character inside double quotes. Other backslashes are
+/// literal there.
 fn without_backslashes(text: &str) -> String {
     let mut plain = String::new();
     let mut rest = text.chars().peekable();
@@ -444,7 +448,7 @@ fn without_backslashes(text: &str) -> String {
     plain
 }
 
-/// Text in which nothing is special.
+/// Escapes all special characters of a text.
 fn escaped(text: &str) -> String {
     text.chars().fold(String::new(), |mut text, c| {
         if "\\*?[]{},~".contains(c) {
@@ -467,7 +471,7 @@ fn unescaped(word: &str) -> String {
     text
 }
 
-/// The words that braces stand for; with more than a few of them, the word as it is.
+/// Expands braces. Returns the word unchanged if it expands to more than `MAX_WORDS` words.
 fn braces(word: &str) -> Vec<String> {
     const MAX_WORDS: usize = 64;
     let mut words = vec![word.to_owned()];
@@ -483,7 +487,8 @@ fn braces(word: &str) -> Vec<String> {
     words
 }
 
-/// What is before, in and after the first braces that hold a choice.
+/// Returns the text before, the alternatives in, and the text after the first braces that contain
+/// at least two alternatives.
 fn first_braces(word: &str) -> Option<(&str, Vec<&str>, &str)> {
     let special: Vec<(usize, char)> = special_chars(word, "{},");
     for (at, (start, _)) in special.iter().enumerate().filter(|(_, (_, c))| *c == '{') {
@@ -510,7 +515,7 @@ fn first_braces(word: &str) -> Option<(&str, Vec<&str>, &str)> {
     None
 }
 
-/// Where characters stand that are not protected by a backslash.
+/// Returns the positions of the characters in `which` that no backslash escapes.
 fn special_chars(word: &str, which: &str) -> Vec<(usize, char)> {
     let mut found = Vec::new();
     let mut protected = false;
@@ -523,7 +528,8 @@ fn special_chars(word: &str, which: &str) -> Vec<(usize, char)> {
     found
 }
 
-/// The paths that a word's wildcards match; itself if it has none or none match.
+/// Returns the existing paths that a word's wildcards match, or the word's own path if it has no
+/// wildcards.
 fn wildcards(base: &Path, word: &str) -> Vec<PathBuf> {
     let plain = base.join(unescaped(word));
     if special_chars(word, "*?[").is_empty() {
@@ -552,9 +558,9 @@ fn matching(dir: &Path, pattern: &str) -> Vec<PathBuf> {
     names.filter(fits).map(|name| dir.join(name)).collect()
 }
 
-/// Whether a name fits a pattern of one directory level.
+/// Returns whether a name matches a pattern for one path component.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    // Where the last star stood, and how much of the name it has taken.
+    // Position of the last star in the pattern, and the end of its match in the name.
     let (mut star, mut taken) = (None, 0);
     let (mut at, mut in_name) = (0, 0);
     while in_name < name.len() {
@@ -580,7 +586,8 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
     pattern[at..].iter().all(|byte| *byte == b'*')
 }
 
-/// How much of the pattern stands for this byte; 0 for a star.
+/// Returns the length of the pattern element that matches this byte, 0 for a star, or `None` if it
+/// does not match.
 fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     match pattern {
         [b'*', ..] => Some(0),
@@ -604,7 +611,7 @@ fn in_set(set: &[u8], byte: u8) -> bool {
     range || set.contains(&byte)
 }
 
-/// A path without `.` and `..`, as far as the text tells.
+/// Returns the absolute path without `.` and `..`, resolved lexically.
 fn normal(path: &Path) -> PathBuf {
     let mut parts: Vec<&OsStr> = Vec::new();
     for part in path.components() {

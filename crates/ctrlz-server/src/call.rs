@@ -1,4 +1,4 @@
-//! The methods of the schema, each at an address of its own.
+//! Methods of the schema, each at its own address.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -23,18 +23,18 @@ use crate::refusal::{Refusal, json};
 use crate::roots::Served;
 use crate::state::Shared;
 
-/// What a method asks for before it does anything, over HTTP.
+/// Precondition of a method over HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Demand {
-    /// Nothing: no file changes, and nothing is removed.
+    /// None: the method changes no file and removes nothing.
     Nothing,
-    /// The plan that somebody saw.
+    /// A plan that the user has seen.
     Plan,
-    /// A word that says so: what it removes does not come back.
+    /// An explicit confirmation, because the removal is permanent.
     Confirmation,
 }
 
-/// What a method asks for.
+/// Returns the precondition of a method.
 pub(crate) fn demand(method: &str) -> Demand {
     match method {
         "restore" | "revert" | "recover" | "undo" | "redo" | "apply" | "revert_to" | "unrevert" => {
@@ -45,7 +45,7 @@ pub(crate) fn demand(method: &str) -> Demand {
     }
 }
 
-/// Whether a method may be asked for with GET, because it changes nothing.
+/// Returns whether a method accepts GET, because it changes nothing.
 pub(crate) fn is_readable(state: &crate::query::Queries, method: &Method) -> bool {
     match method.access(UpTo::Now) {
         Access::Reads => true,
@@ -55,7 +55,7 @@ pub(crate) fn is_readable(state: &crate::query::Queries, method: &Method) -> boo
     }
 }
 
-/// Whether an answer can never be another one: it is about snapshots, and they do not change.
+/// Returns whether a response never changes, because it depends only on immutable snapshots.
 fn is_immutable(method: &str, params: &Value) -> bool {
     match method {
         "patch" | "changes" | "diff" | "diff_full" | "list_files" => true,
@@ -80,7 +80,7 @@ pub(crate) async fn get(
     }
     let known = single(request.headers(), &header::IF_NONE_MATCH).map(str::to_owned);
     if is_immutable(method.name, &params) {
-        // The address says all there is to know, together with the version that answers.
+        // The address and the version of the schema determine the response.
         static TAG: LazyLock<String> = LazyLock::new(|| format!("\"{}\"", schema_hash()));
         if known.as_deref() == Some(&*TAG) {
             still_there(&state, served, params).await?;
@@ -97,7 +97,7 @@ pub(crate) async fn get(
     }
 }
 
-/// A snapshot may have been purged or dropped since somebody read it.
+/// Checks that the snapshots still exist: they may have been purged or dropped since.
 async fn still_there(state: &Shared, served: Served, params: Value) -> Result<(), Refusal> {
     let check = move |_: &Progress| {
         let workspace = served.open(&Place::default())?.workspace;
@@ -113,7 +113,8 @@ async fn still_there(state: &Shared, served: Served, params: Value) -> Result<()
     state.work.run(Access::Reads, check).await
 }
 
-/// Names a content: FNV-1a. It tells versions of one address apart and proves nothing.
+/// Returns an entity tag: the FNV-1a hash of the content. It distinguishes versions of one address,
+/// but is not collision-resistant.
 fn content_tag(bytes: &[u8]) -> String {
     let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     format!("\"{:016x}\"", bytes.iter().fold(0xcbf2_9ce4_8422_2325, mix))
@@ -163,7 +164,7 @@ pub(crate) async fn post(
     Ok(json(StatusCode::OK, outcome?))
 }
 
-/// The key under which a client may send the same request again.
+/// Returns the key under which a client may repeat a request.
 pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
     const NAME: header::HeaderName = header::HeaderName::from_static("idempotency-key");
     const MAX_BYTES: usize = 200;
@@ -175,7 +176,7 @@ pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Ref
     key.map(|key| Some(key.to_owned())).ok_or_else(wrong)
 }
 
-/// The body of a request as text.
+/// Reads the body of a request as text.
 pub(crate) async fn read_body(body: Body) -> Result<String, Refusal> {
     let limit = usize::try_from(limits::BODY_BYTES).unwrap_or(usize::MAX);
     let late = |_| Refusal::new("timed_out", "the body took too long");
@@ -185,7 +186,7 @@ pub(crate) async fn read_body(body: Body) -> Result<String, Refusal> {
     text.map_err(|_| Refusal::new("parse_error", "the body is not UTF-8"))
 }
 
-/// Parameters in which everything is there that the method asks for.
+/// Checks the precondition and the ids of a method. Returns its parameters.
 fn demanded(method: &str, body: &str) -> Result<String, Refusal> {
     let text = if body.trim().is_empty() { "{}" } else { body };
     let mut fields: BTreeMap<String, Box<RawValue>> = parsed(text)?;
@@ -234,7 +235,7 @@ fn check_ids(params: &Value) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Ids are made by others, and may be anything that can be shown.
+/// Checks an id. Clients choose their ids, so any text without NUL of bounded length is allowed.
 pub(crate) fn check_id(what: &str, id: &str) -> Result<(), Refusal> {
     let is_plain = id.len() <= limits::ID_BYTES && !id.contains('\0');
     match is_plain {
@@ -246,7 +247,7 @@ pub(crate) fn check_id(what: &str, id: &str) -> Result<(), Refusal> {
     }
 }
 
-/// Calls a method.
+/// Calls a method and returns its result.
 pub(crate) async fn answer(
     state: &Shared,
     served: Served,
@@ -266,14 +267,15 @@ pub(crate) async fn answer(
     Ok(result)
 }
 
-/// Does what may wait, and copies what a store borrows, while others have their turn.
+/// Runs deferred work and copies borrowed blobs in the background, in slices so that other calls
+/// can run.
 fn rest(host: Served, workspace: Workspace, borrowing: bool) {
-    /// What is copied in one go: calls on the work tree wait meanwhile.
+    /// Upper bound on the bytes copied at a time: calls on the work tree wait meanwhile.
     const SLICE_BYTES: u64 = 32 << 20;
     let work = move || {
         host.rest(&workspace);
         let mut left = if borrowing { u64::MAX } else { 0 };
-        // What fails or does not get on is left to the next snapshot.
+        // After an error or without progress, the rest is left to the next snapshot.
         while left > 0
             && let Ok(now) = workspace.absorb(SLICE_BYTES)
             && now < left
@@ -285,7 +287,7 @@ fn rest(host: Served, workspace: Workspace, borrowing: bool) {
     drop(tokio::task::spawn_blocking(work));
 }
 
-/// A body as what it should be.
+/// Parses a body.
 pub(crate) fn parsed<'a, T: Deserialize<'a>>(body: &'a str) -> Result<T, Refusal> {
     serde_json::from_str(body).map_err(|error| match error.is_data() {
         true => Refusal(WireError::invalid_params(error.to_string())),

@@ -1,4 +1,4 @@
-//! Who may come in: the token of programs, the codes that sign a page in, and signed-in pages.
+//! Authentication: the token of programs, the codes that sign in pages, and signed-in pages.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::limits;
 use crate::secret::Secret;
 
-/// The secrets of one run of the server. All of them end with it.
+/// Secrets of one run of the server. All of them expire with it.
 pub(crate) struct Entry {
     token: Secret,
     open: Mutex<Open>,
@@ -16,30 +16,30 @@ pub(crate) struct Entry {
 
 #[derive(Default)]
 struct Open {
-    /// Codes that nobody has used, oldest first.
+    /// Unused codes, oldest first.
     codes: VecDeque<(Secret, Instant)>,
-    /// Pages that are signed in, oldest first.
+    /// Signed-in pages, oldest first.
     pages: VecDeque<Page>,
 }
 
-/// What a page gets for a code.
+/// Credentials that a page receives for a code.
 #[derive(Clone)]
 pub(crate) struct Page {
-    /// Opens everything; travels in a header that only the page's own script can set.
+    /// Grants full access. It is sent in a header that only the page's own script can set.
     pub(crate) token: Secret,
-    /// Opens the files of the page, which hold nothing of the user's. Browsers hand cookies to any
-    /// server on the same host whatever its port, so this must not be worth having.
+    /// Grants access to the files of the page, which contain no user data. Browsers send cookies to
+    /// every server on the same host whatever its port, so the cookie must not be worth stealing.
     pub(crate) cookie: Secret,
 }
 
-/// What a request showed.
+/// Access that the credentials of a request grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pass {
-    /// Everything.
+    /// Full access.
     Everything,
     /// The files of the page.
     Page,
-    /// Nothing.
+    /// No access.
     None,
 }
 
@@ -56,7 +56,7 @@ impl Entry {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A code that signs one page in, once and soon.
+    /// Returns a new code that signs in one page, once and within a short time.
     pub(crate) fn new_code(&self) -> io::Result<Secret> {
         let code = Secret::new()?;
         let mut open = self.open();
@@ -67,7 +67,7 @@ impl Entry {
         Ok(code)
     }
 
-    /// Signs a page in; `None` if the code is wrong, too old, or used.
+    /// Signs in a page. Returns `None` if the code is wrong, expired or used.
     pub(crate) fn sign_in(&self, code: &str) -> io::Result<Option<Page>> {
         let page = Page { token: Secret::new()?, cookie: Secret::new()? };
         let mut open = self.open();
@@ -82,18 +82,18 @@ impl Entry {
         Ok(Some(page))
     }
 
-    /// Signs a page out.
+    /// Signs out a page.
     pub(crate) fn sign_out(&self, token: &[u8]) {
         self.open().pages.retain(|page| !page.token.is(token));
     }
 
-    /// What these credentials open.
+    /// Returns the access that these credentials grant.
     pub(crate) fn pass(&self, bearer: Option<&[u8]>, cookie: Option<&[u8]>) -> Pass {
         let open = self.open();
         let is_page_token = |guess: &[u8]| open.pages.iter().any(|page| page.token.is(guess));
         let is_cookie = |guess: &[u8]| open.pages.iter().any(|page| page.cookie.is(guess));
         match (bearer, cookie) {
-            // Both are looked at, so that the time it takes does not tell them apart.
+            // Both are compared, so that timing does not reveal which one matches.
             (Some(bearer), _) if self.token.is(bearer) | is_page_token(bearer) => Pass::Everything,
             (None, Some(cookie)) if is_cookie(cookie) => Pass::Page,
             _ => Pass::None,

@@ -1,7 +1,8 @@
-//! Server-sent events: each operation once it is recorded, and the steps that are being worked on.
+//! Server-sent events: each operation once it is recorded, and the open steps.
 //!
-//! Per work tree one task, and only while somebody listens. It sleeps until the kernel says that one
-//! of the two files was replaced, which the engine does with every operation and every step.
+//! One task per work tree, which runs only while there are listeners. It sleeps until inotify
+//! reports that one of two files was replaced, which the engine does for every operation and every
+//! step.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -34,32 +35,32 @@ use crate::refusal::Refusal;
 use crate::roots::Served;
 use crate::state::Shared;
 
-/// How long to wait for more of the same before looking.
+/// Debounce interval before the log is read.
 const SETTLE: Duration = Duration::from_millis(25);
-/// How often to look for a log where there is none yet.
+/// Polling interval while there is no log yet.
 const NO_LOG_YET: Duration = Duration::from_secs(2);
-/// How often to say that the connection is still good.
+/// Interval between keep-alive comments.
 const ALIVE: Duration = Duration::from_secs(15);
-/// How many operations a listener may have missed; above that, it reads the log itself.
+/// Number of missed operations at which a listener has to read the log itself.
 const CATCH_UP: usize = 256;
-/// How many files of an operation an event names.
+/// Upper bound on the files that an event names.
 const FILES: usize = 20;
 
-/// What a listener is told first.
+/// First event that a listener receives.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Hello {
-    /// The newest operation; `null` if there is none.
+    /// Newest operation; `null` if there is none.
     pub(crate) newest: Option<String>,
-    /// The steps that are being worked on.
+    /// Open steps.
     pub(crate) open_steps: OpenSteps,
 }
 
-/// One event, written once for all listeners.
+/// One event, serialized once for all listeners.
 #[derive(Clone)]
 struct Event {
-    /// The operation, for what is one.
+    /// Operation id, if the event is about an operation.
     id: Option<String>,
-    /// Whether it tells how things are, so that telling the same again says nothing.
+    /// Whether the event describes a state, so that sending the same state again is redundant.
     is_state: bool,
     text: Bytes,
 }
@@ -81,16 +82,16 @@ impl Event {
     }
 }
 
-/// The tasks that watch, by work tree.
+/// Watching tasks by work tree.
 #[derive(Default)]
 pub(crate) struct Events {
     watching: Mutex<HashMap<String, Weak<broadcast::Sender<Event>>>>,
-    /// How often a log was looked at.
+    /// Number of times that a log was read.
     pub(crate) looks: AtomicU64,
 }
 
 impl Events {
-    /// Listens to a work tree, and starts watching it if nobody does.
+    /// Subscribes to a work tree, and starts watching it if no task does.
     fn listen(&self, state: &Arc<Shared>, project: &str, served: &Served) -> Listener {
         let mut watching = self.watching.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sender) = watching.get(project).and_then(Weak::upgrade) {
@@ -106,7 +107,7 @@ impl Events {
     }
 }
 
-/// Keeps the watching task alive.
+/// Subscription that keeps the watching task alive.
 struct Listener {
     receiver: broadcast::Receiver<Event>,
     _alive: Arc<broadcast::Sender<Event>>,
@@ -120,7 +121,7 @@ pub(crate) async fn get(
 ) -> Result<Response, Refusal> {
     let served = state.roots.served(&project)?;
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
-    // Before the log is read, so that nothing falls in between.
+    // Subscribes before the log is read, so that no event is missed in between.
     let listener = state.events.listen(&state, &project, &served);
     let beginning = Beginning::read(&state, served, last).await?;
     let (sender, receiver) = channel(16);
@@ -131,10 +132,10 @@ pub(crate) async fn get(
     Ok(response)
 }
 
-/// What a listener gets before anything happens.
+/// Events that a listener receives at the start.
 struct Beginning {
     events: Vec<Event>,
-    /// The newest operation it knows by then.
+    /// Newest operation that the listener then knows.
     newest: Option<String>,
     open_steps: Bytes,
 }
@@ -165,19 +166,19 @@ impl Beginning {
     }
 }
 
-/// Too much happened to tell all of it; read the log.
+/// Returns the event for a listener that missed too much and has to read the log.
 fn reset() -> Event {
     Event::new("reset", None, &serde_json::json!({}))
 }
 
-/// The operations after `last`, oldest first; the newest `limit` of them.
+/// Returns the operations after `last`, oldest first; at most the newest `limit` of them.
 fn newer(
     workspace: &Workspace,
     last: Option<&str>,
     limit: usize,
     files: usize,
 ) -> Result<Vec<LogEntry>, WireError> {
-    // Ids grow, so most of the time a few entries are enough.
+    // Ids increase, so usually a few entries are enough.
     const FEW: usize = 8;
     let read = |limit| {
         let query = TimelineQuery { limit, files, ..TimelineQuery::default() };
@@ -208,7 +209,7 @@ async fn forward(mut listener: Listener, beginning: Beginning, sender: Sender<By
         };
         let text = match received {
             Err(_) => Bytes::from_static(b": alive\n\n"),
-            // It was told already.
+            // The listener already has it.
             Ok(Ok(event)) if event.id.is_some() && event.id <= newest => continue,
             Ok(Ok(event)) if event.is_state && event.text == open_steps => continue,
             Ok(Ok(event)) => {
@@ -227,7 +228,7 @@ async fn forward(mut listener: Listener, beginning: Beginning, sender: Sender<By
     }
 }
 
-/// Tells what happens until nobody listens.
+/// Sends events until there are no listeners.
 async fn watch(state: Arc<Shared>, served: Served, listeners: Weak<broadcast::Sender<Event>>) {
     let mut seen = None;
     while listeners.strong_count() > 0 {
@@ -238,13 +239,13 @@ async fn watch(state: Arc<Shared>, served: Served, listeners: Weak<broadcast::Se
             sleep(NO_LOG_YET).await;
             continue;
         };
-        // Looked at once the watch is in place, or what happens in between would be missed.
+        // Read once the watch is in place, because changes in between would be missed.
         loop {
             let (now, found) = look(&state, served.clone(), seen).await;
             seen = now;
             let Some(sender) = listeners.upgrade() else { return };
             for event in found {
-                // Nobody listens only if the last one has just gone.
+                // Fails only if the last listener has just disconnected.
                 sender.send(event).ok();
             }
             drop(sender);
@@ -257,7 +258,7 @@ async fn watch(state: Arc<Shared>, served: Served, listeners: Weak<broadcast::Se
     }
 }
 
-/// What listeners were told.
+/// State that was sent to listeners.
 #[derive(Clone, Default)]
 struct Seen {
     newest: Option<String>,
@@ -269,10 +270,10 @@ async fn find_signs(state: &Shared, served: Served) -> Option<Signs> {
     state.work.run(Access::Reads, read).await.ok().flatten()
 }
 
-/// Reads what is new. What cannot be read now is found with the next change.
+/// Reads new operations and the open steps. After an error, the next change tries again.
 ///
-/// The first look tells of the last few operations: one of them may have come after a listener
-/// read the log, and every listener passes over what it knows.
+/// The first read returns the last few operations, because one of them may have been recorded after
+/// a listener read the log. Listeners skip operations that they know.
 async fn look(state: &Shared, served: Served, seen: Option<Seen>) -> (Option<Seen>, Vec<Event>) {
     const FIRST: usize = 8;
     state.events.looks.fetch_add(1, Ordering::Relaxed);
@@ -296,7 +297,7 @@ async fn look(state: &Shared, served: Served, seen: Option<Seen>) -> (Option<See
     state.work.run(Access::Reads, read).await.unwrap_or((before, Vec::new()))
 }
 
-/// Tells when one of two files is replaced, from a thread that sleeps until then.
+/// Reports when one of two files is replaced, from a thread that blocks until then.
 struct Watch {
     changes: Receiver<()>,
 }
@@ -304,7 +305,7 @@ struct Watch {
 impl Watch {
     fn on(signs: &Signs, listeners: Weak<broadcast::Sender<Event>>) -> io::Result<Watch> {
         let queue = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
-        // The directories are watched, as the files are replaced and not written.
+        // Watches the directories, because the files are replaced rather than written.
         let flags = WatchFlags::MOVED_TO
             | WatchFlags::DELETE_SELF
             | WatchFlags::MOVE_SELF
@@ -318,13 +319,13 @@ impl Watch {
         Ok(Watch { changes })
     }
 
-    /// Waits for a change; false when there is nothing left to wait for.
+    /// Waits for a change. Returns `false` when there is nothing left to wait for.
     async fn changed(&mut self) -> bool {
         self.changes.recv().await.is_some()
     }
 }
 
-/// Sleeps until something happens, and tells it; false when nobody wants to know any more.
+/// Blocks until a file changes and reports it. Returns `false` when the thread should end.
 fn tell(queue: &OwnedFd, listeners: &Weak<broadcast::Sender<Event>>, sender: &Sender<()>) -> bool {
     const LOOK_UP: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
     let mut waiting = [PollFd::new(queue, PollFlags::IN)];
@@ -334,13 +335,13 @@ fn tell(queue: &OwnedFd, listeners: &Weak<broadcast::Sender<Event>>, sender: &Se
     }
     match drain(queue) {
         Drained::Nothing => !sender.is_closed(),
-        // One that is not taken yet stands for this one too.
+        // A pending notification also covers this change.
         Drained::Something => !matches!(sender.try_send(()), Err(TrySendError::Closed(()))),
         Drained::Gone => false,
     }
 }
 
-/// Takes what the kernel has to say.
+/// Reads all pending inotify events.
 fn drain(queue: &OwnedFd) -> Drained {
     const GONE: ReadFlags = ReadFlags::DELETE_SELF
         .union(ReadFlags::MOVE_SELF)
@@ -362,16 +363,16 @@ fn drain(queue: &OwnedFd) -> Drained {
     drained
 }
 
-/// What the kernel had to say.
+/// Result of reading inotify events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Drained {
     Nothing,
     Something,
-    /// A directory is gone, so there is nothing more to come.
+    /// A directory is gone, so no more events will arrive.
     Gone,
 }
 
-/// A body whose pieces somebody sends.
+/// A body that is received from a channel.
 struct Sent(Receiver<Bytes>);
 
 impl HttpBody for Sent {

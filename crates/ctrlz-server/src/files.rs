@@ -1,4 +1,4 @@
-//! What the server leaves for others to find: a socket, the token, and the page's address, in a
+//! Files by which other programs find the server: a socket, the token and the page's address, in a
 //! directory that only its user can enter.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
@@ -15,7 +15,7 @@ const TOKEN: &str = "token";
 const URL: &str = "url";
 const LOCK: &str = "lock";
 
-/// The directory, held by one server at a time.
+/// Directory of the server's files, locked by one server at a time.
 pub(crate) struct Files {
     dir: PathBuf,
     _lock: File,
@@ -27,7 +27,7 @@ fn file_error(verb: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Serv
 }
 
 impl Files {
-    /// Takes the directory, and clears away what a killed server left.
+    /// Locks the directory, and removes files that a killed server left.
     pub(crate) fn take(dir: &Path) -> Result<Files, ServeError> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
         made.map_err(file_error("create", dir))?;
@@ -60,7 +60,7 @@ impl Files {
         self.dir.join(TOKEN)
     }
 
-    /// Listens at the socket.
+    /// Listens on the socket.
     pub(crate) fn listen(&self) -> Result<UnixListener, ServeError> {
         let path = self.socket();
         let listen = || {
@@ -73,12 +73,12 @@ impl Files {
         listen().map_err(file_error("listen at", &path))
     }
 
-    /// Leaves the token and the page's address.
+    /// Writes the token and the page's address.
     pub(crate) fn tell(&self, token: &str, url: &str) -> Result<(), ServeError> {
         for (name, text) in [(TOKEN, token), (URL, url)] {
             let path = self.dir.join(name);
             let write = || {
-                // A new file, whatever lies there: it could be a link that somebody else made.
+                // Always a new file: an existing one could be a symlink that another program made.
                 let mut options = OpenOptions::new();
                 options.write(true).create_new(true).mode(0o600);
                 options.open(&path)?.write_all(format!("{text}\n").as_bytes())
@@ -88,10 +88,11 @@ impl Files {
         Ok(())
     }
 
-    /// Takes everything away that says there is a server.
+    /// Removes all files that announce a server.
     fn clear(&self) {
         for name in [SOCKET, TOKEN, URL] {
-            // What is not there need not be removed, and what cannot be is replaced or reported.
+            // Errors are ignored: the file may not exist, and creating it again reports any other
+            // problem.
             std::fs::remove_file(self.dir.join(name)).ok();
         }
     }
@@ -110,15 +111,15 @@ fn private_file(path: &Path) -> io::Result<File> {
     options.custom_flags(no_follow).open(path)
 }
 
-/// The socket's path, however long the directory's own is: an address has room for 107 bytes.
+/// Returns a short path of the socket, because a socket address holds only 107 bytes.
 fn short_path(dir: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{SOCKET}", dir.as_raw_fd()))
 }
 
-/// Connects to the server whose directory is `dir`; `None` if there is none.
+/// Connects to the server whose directory is `dir`. Returns `None` if no server is running.
 ///
-/// Whoever answers is a process of this user: nobody else can put a socket there, and the kernel
-/// says who did.
+/// The peer is a process of this user: other users cannot create a socket there, and the kernel
+/// reports the peer's credentials.
 pub fn connect(dir: &Path) -> Option<UnixStream> {
     let opened = File::open(dir).ok()?;
     let stream = UnixStream::connect(short_path(&opened)).ok()?;

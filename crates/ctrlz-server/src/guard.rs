@@ -1,7 +1,7 @@
-//! The outermost layer: whatever reaches a route has passed it, and so will every route to come.
+//! Outermost layer, which every request to any route has to pass.
 //!
-//! In this order: where the request says it is going (`Host`), where it comes from (`Origin`), who
-//! sends it (the token), and only then what it wants (verb, address, kind and size of the body).
+//! It checks in this order: the destination of the request (`Host`), its origin (`Origin`), its
+//! sender (the token), and only then its form (verb, address, type and size of the body).
 
 use std::sync::Arc;
 
@@ -18,24 +18,24 @@ use crate::page;
 use crate::refusal::Refusal;
 use crate::state::{Peer, Shared};
 
-/// The cookie's name.
+/// Name of the cookie.
 pub(crate) const COOKIE: &str = "ctrlz_page";
 
-/// What an address opens to.
+/// Credentials that an address requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Door {
-    /// Anybody: it says nothing.
+    /// None: the response reveals nothing.
     Open,
-    /// Whoever has a code, which the route itself looks at.
+    /// A code, which the route itself checks.
     SignIn,
-    /// Pages that are signed in.
+    /// A signed-in page.
     Page,
-    /// Programs and pages with a token.
+    /// A token, of a program or a page.
     Locked,
 }
 
 impl Door {
-    /// What is not known to be less is locked.
+    /// Returns the requirement of an address. Unknown addresses are locked.
     pub(crate) fn of(path: &str) -> Door {
         match path {
             "/healthz" => Door::Open,
@@ -46,7 +46,7 @@ impl Door {
     }
 }
 
-/// Lets a request through, or answers it.
+/// Passes a request on, or answers it with an error.
 pub(crate) async fn watch(
     State(state): State<Arc<Shared>>,
     request: Request,
@@ -56,7 +56,7 @@ pub(crate) async fn watch(
     let door = Door::of(request.uri().path());
     let (mut response, is_sound) = match check(&state, &request, admission.as_deref()) {
         Ok(()) => (next.run(request).await, true),
-        // Whatever follows a malformed request was meant to be read in another way.
+        // After a malformed request, further bytes cannot be trusted to be separate requests.
         Err(refused) => {
             let is_sound = refused.status() != StatusCode::BAD_REQUEST;
             (*refused, is_sound)
@@ -90,7 +90,7 @@ fn check(
     check_form(request).map_err(refuse)
 }
 
-/// The head is as long as it is said to be: the reader itself takes more at times.
+/// Enforces the limit on the head, because hyper sometimes accepts a longer one.
 fn check_head(request: &Request) -> Result<(), StatusCode> {
     let line = request.uri().to_string().len() + request.method().as_str().len() + 12;
     let headers = request.headers().iter();
@@ -102,12 +102,12 @@ fn check_head(request: &Request) -> Result<(), StatusCode> {
 }
 
 fn peer(request: &Request) -> Peer {
-    // Without it, nothing is known to be right.
+    // Without a peer, all checks fail.
     request.extensions().get().copied().unwrap_or(Peer::Nobody)
 }
 
-/// The host that a request names must be this one: a page of somebody else's whose name was made
-/// to lead here names its own.
+/// Checks that the request names this host. This prevents DNS rebinding: a page of another site
+/// whose name resolves to this address still sends its own name.
 fn check_target(request: &Request) -> Result<(), Refusal> {
     let refuse = |why: &str| Refusal::new("forbidden", why);
     let headers = request.headers();
@@ -127,7 +127,7 @@ fn check_target(request: &Request) -> Result<(), Refusal> {
     }
 }
 
-/// Only our own page may ask from inside a browser.
+/// Refuses browser requests that are not from our own page.
 fn check_origin(request: &Request) -> Result<(), Refusal> {
     let headers = request.headers();
     let refuse = || Err(Refusal::new("forbidden", "requests of other pages are refused"));
@@ -139,14 +139,15 @@ fn check_origin(request: &Request) -> Result<(), Refusal> {
             return refuse();
         }
     }
-    // Browsers send each once; of two, nothing tells which is meant.
+    // Browsers send each header once. A duplicate is ambiguous, so it is refused.
     let fetch = |name: &'static str| {
         let value = single(headers, &HeaderName::from_static(name));
         headers.contains_key(name).then(|| value.unwrap_or("?"))
     };
     match fetch("sec-fetch-site") {
         None | Some("same-origin" | "none") => Ok(()),
-        // Following a link to the page shows it as it is to anybody; `ctrlz ui` comes this way.
+        // A link to the page may be followed from any site, because it reveals nothing without
+        // credentials. `ctrlz ui` opens the page this way.
         Some(_)
             if request.uri().path() == "/"
                 && request.method() == Method::GET
@@ -184,7 +185,7 @@ fn check_pass(state: &Shared, request: &Request) -> Result<(), Box<Response>> {
 fn pass(state: &Shared, headers: &HeaderMap) -> Pass {
     let bearer = match headers.get_all(header::AUTHORIZATION).iter().count() {
         0 => None,
-        // Of two, nobody could tell which is meant.
+        // A duplicate header is ambiguous, so it counts as a wrong token.
         _ => Some(single(headers, &header::AUTHORIZATION).and_then(bearer).unwrap_or_default()),
     };
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
@@ -194,13 +195,13 @@ fn pass(state: &Shared, headers: &HeaderMap) -> Pass {
     state.entry.pass(bearer.map(str::as_bytes), cookie.map(str::as_bytes))
 }
 
-/// The token of an `Authorization` header.
+/// Returns the token of an `Authorization` header.
 pub(crate) fn bearer(value: &str) -> Option<&str> {
     let (scheme, token) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then_some(token)
 }
 
-/// The value of a header that is there exactly once.
+/// Returns the value of a header that occurs exactly once.
 pub(crate) fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?;
@@ -208,7 +209,7 @@ pub(crate) fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'
     value.to_str().ok()
 }
 
-/// What the request is made of.
+/// Checks the form of a request.
 fn check_form(request: &Request) -> Result<(), Refusal> {
     let headers = request.headers();
     let invalid = |why: &str| Err(Refusal::new("invalid_request", why));
@@ -253,8 +254,8 @@ fn is_json(headers: &HeaderMap) -> bool {
         && !headers.contains_key(header::CONTENT_ENCODING)
 }
 
-/// Whether an address means what it looks like: nothing climbs, and nothing is written so that it
-/// becomes a separator or the end of a text only when it is read.
+/// Returns whether an address is unambiguous: it has no `..`, and no escape that becomes a
+/// separator or the end of a text only when it is decoded.
 fn is_plain(path: &str) -> bool {
     let lower = path.to_ascii_lowercase();
     let hidden = ["%00", "%25", "%2e", "%2f", "%5c", "\\", "//"];
@@ -262,7 +263,7 @@ fn is_plain(path: &str) -> bool {
         && !path.split('/').any(|part| part == "." || part == "..")
 }
 
-/// What every answer says to a browser, unless the route has said it already.
+/// Adds security headers, except those that the route has already set.
 fn add_headers(headers: &mut HeaderMap) {
     const NOTHING: &str =
         "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
@@ -280,17 +281,17 @@ fn add_headers(headers: &mut HeaderMap) {
     }
 }
 
-/// What no route answers.
+/// Answers requests that match no route.
 pub(crate) async fn no_such_route() -> Response {
     Refusal::new("no_such_route", "there is nothing at this address").into_response()
 }
 
-/// A route that takes other verbs.
+/// Answers requests with a verb that the route does not accept.
 pub(crate) async fn wrong_verb() -> Response {
     Refusal::new("wrong_verb", "the address does not take this verb").into_response()
 }
 
-/// Nothing but that the server is there.
+/// Reports only that the server is running.
 pub(crate) async fn healthz() -> StatusCode {
     StatusCode::NO_CONTENT
 }

@@ -1,4 +1,4 @@
-//! Requests that are sent twice and done once.
+//! Idempotency keys: a request that is sent twice runs once.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -13,7 +13,7 @@ use crate::refusal::Refusal;
 
 type Outcome = Result<String, WireError>;
 
-/// One request, done or being done.
+/// One request, finished or running.
 struct Entry {
     body: String,
     made: Instant,
@@ -23,12 +23,12 @@ struct Entry {
 #[derive(Default)]
 struct Entries {
     by_key: HashMap<String, Entry>,
-    /// The keys, oldest first.
+    /// Keys, oldest first.
     order: VecDeque<String>,
     bytes: usize,
 }
 
-/// Answers by the key of their request.
+/// Responses by the key of their request.
 #[derive(Default)]
 pub(crate) struct Remembered {
     entries: Mutex<Entries>,
@@ -39,8 +39,8 @@ impl Remembered {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does `call`, or gives the answer to the same request again. One that is being done is waited
-    /// for. Only what succeeded is remembered: what failed may be tried again.
+    /// Runs `call`, or returns the response to the same request again. Waits for a request that is
+    /// still running. Only successes are remembered, so that a failed request can be retried.
     pub(crate) async fn once(
         self: &Remembered,
         key: String,
@@ -48,7 +48,7 @@ impl Remembered {
         call: impl Future<Output = Result<String, Refusal>> + Send + 'static,
     ) -> Result<String, Refusal> {
         let cell = self.cell(&key, body)?;
-        // In a task of its own: it goes on when the client that asked first is gone.
+        // Runs in a task of its own, so that it continues if the first client disconnects.
         let task = {
             let cell = Arc::clone(&cell);
             let call = async move { call.await.map_err(|refusal| refusal.0) };

@@ -1,12 +1,12 @@
-//! ctrlz over HTTP: every method of [`ctrlz_wire`] at an address of its own, server-sent events, the
-//! three addresses that agents know already, and the page.
+//! Serves ctrlz over HTTP: every method of [`ctrlz_wire`] at its own address, server-sent events,
+//! the three addresses that agents already use, and the web page.
 //!
-//! Programs of the same user come through a socket in a private directory. Browsers come over TCP on
-//! the loopback interface, with a token. One layer around everything refuses whatever comes from
-//! elsewhere, and the engine's calls run on a bounded number of threads. docs/http.md describes all
-//! of it, `schema/openapi.json` for programs.
+//! Programs of the same user connect through a socket in a private directory. Browsers connect over
+//! TCP on the loopback interface, with a token. One layer around all routes refuses every other
+//! request, and engine calls run on a bounded number of threads. docs/http.md describes the
+//! interface, `schema/openapi.json` describes it for programs.
 //!
-//! Nothing here prints, reads the environment or starts a process.
+//! This crate prints nothing, reads no environment variables and starts no process.
 
 #![forbid(unsafe_code)]
 
@@ -57,14 +57,14 @@ pub use openapi::{openapi, openapi_text, routes_table};
 pub use routes::{Route, routes};
 pub use secret::Secret;
 
-/// Why there is no server.
+/// Reason why a server cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
     /// A work tree cannot be served.
     #[error("{}", .0.message)]
     Root(WireError),
-    /// Another server has the directory.
+    /// Another server uses the directory.
     #[error("a server runs already; its socket is in {}", dir.display())]
     AlreadyServed {
         /// The directory.
@@ -79,38 +79,38 @@ pub enum ServeError {
     /// A file or the socket cannot be used.
     #[error("cannot {verb} {}", path.display())]
     File {
-        /// What was tried.
+        /// The operation that failed.
         verb: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// The address cannot be listened at.
+    /// The server cannot listen at the address.
     #[error("cannot listen at {address}")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// No threads or no random bytes.
+    /// The system provides no threads or no random bytes.
     #[error("cannot start")]
     Start(#[source] io::Error),
 }
 
-/// What to serve, and where.
+/// Work trees to serve, and addresses to listen at.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
     /// The work trees, or directories in them.
     pub dirs: Vec<PathBuf>,
-    /// Where the socket, the token and the page's address lie.
+    /// Directory for the socket, the token and the page's address.
     pub files: PathBuf,
-    /// A loopback address for browsers. Default: none, only the socket.
+    /// Loopback address for browsers. Default: none, only the socket.
     pub tcp: Option<SocketAddr>,
 }
 
-/// A server that is ready, and answers once it runs.
+/// A server that is bound, and answers requests once it runs.
 pub struct Server {
     runtime: Runtime,
     state: Arc<Shared>,
@@ -120,19 +120,19 @@ pub struct Server {
     stop: watch::Sender<bool>,
 }
 
-/// Ends a server from another thread, as a signal does.
+/// Handle that stops a server from another thread, such as one that handles signals.
 #[derive(Clone)]
 pub struct Stopper(watch::Sender<bool>);
 
 impl Stopper {
-    /// Lets what runs come to its end, and [`Server::run`] return.
+    /// Lets running calls finish, and [`Server::run`] return.
     pub fn stop(&self) {
         self.0.send_replace(true);
     }
 }
 
 impl Server {
-    /// Takes the socket and the port.
+    /// Binds the socket and the port.
     pub fn bind(options: &ServerOptions, host: Arc<dyn Host>) -> Result<Server, ServeError> {
         if let Some(address) = options.tcp.filter(|address| !address.ip().is_loopback()) {
             return Err(ServeError::NotLoopback { address });
@@ -169,36 +169,36 @@ impl Server {
         Ok(Server { runtime, state, files, local, tcp, stop })
     }
 
-    /// The page's address; `None` if there is only the socket.
+    /// Returns the page's address, or `None` if the server has only the socket.
     pub fn url(&self) -> Option<&str> {
         self.state.url.get().map(String::as_str)
     }
 
-    /// Where the socket is.
+    /// Returns the path of the socket.
     pub fn socket(&self) -> PathBuf {
         self.files.socket()
     }
 
-    /// Where the token is, if there is a port.
+    /// Returns the path of the token file, if the server listens on a port.
     pub fn token_file(&self) -> Option<PathBuf> {
         self.tcp.as_ref().map(|_| self.files.token())
     }
 
-    /// A code that signs one page in.
+    /// Returns a new code that signs in one page.
     pub fn new_code(&self) -> io::Result<Secret> {
         self.state.entry.new_code()
     }
 
-    /// A way to end it.
+    /// Returns a handle that stops the server.
     pub fn stopper(&self) -> Stopper {
         Stopper(self.stop.clone())
     }
 
-    /// Answers until it is stopped. What writes then is finished first, and the socket, the token
-    /// and the address are taken away.
+    /// Answers requests until the server is stopped. Then calls that write are finished, and the
+    /// socket, the token and the address are removed.
     pub fn run(self) {
-        /// How long what writes may take once the server was told to end. What is cut off then is
-        /// finished by the next command.
+        /// Time limit for calls that write once the server is stopped. The next command finishes an
+        /// interrupted call.
         const GRACE: Duration = Duration::from_secs(10);
         let Server { runtime, state, files, local, tcp, stop } = self;
         let serving =
@@ -210,7 +210,7 @@ impl Server {
                 drop(task.await);
             }
             drop(timeout(GRACE, state.work.drain()).await);
-            // Time for the last answers to leave.
+            // Gives the last responses time to be sent.
             tokio::time::sleep(Duration::from_millis(50)).await;
         });
         drop(files);
@@ -227,14 +227,15 @@ fn listen_tcp(address: SocketAddr) -> Result<TcpListener, ServeError> {
     listen().map_err(|source| ServeError::Listen { address, source })
 }
 
-/// A thousand idle connections must not keep the engine from opening files.
+/// Raises the limit on open files, so that idle connections do not keep the engine from opening
+/// files.
 fn raise_file_limit() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // Where it may not be raised, there are fewer connections.
+    // Best effort: with a lower limit, fewer connections are accepted.
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).ok();
 }
 
-/// Where a server with this data directory has its files.
+/// Returns the directory for the server's files, given the data directory.
 pub fn files_in(data_dir: &Path) -> PathBuf {
     data_dir.join("serve")
 }

@@ -1,51 +1,52 @@
-//! How much of everything: one place, named in docs/http.md.
+//! All limits of the server, as named in docs/http.md.
 
 use std::time::Duration;
 
-/// The longest body that is read.
+/// Upper bound on the body of a request.
 pub(crate) const BODY_BYTES: u64 = 8 << 20;
-/// The longest body of a request without a token, which signs a page in.
+/// Upper bound on the body of a request without a token, which signs in a page.
 pub(crate) const UNKNOWN_BODY_BYTES: u64 = 1 << 10;
-/// Connections over TCP that have not authenticated yet, and how long they may stay so.
+/// Upper bound on the TCP connections that have not authenticated yet.
 pub(crate) const UNKNOWN: usize = 64;
-/// How long a connection over TCP may take to authenticate.
+/// Time limit for a TCP connection to authenticate.
 pub(crate) const UNKNOWN_TIME: Duration = Duration::from_secs(2);
-/// Descriptors that are left for everything but connections.
+/// File descriptors that are reserved for everything but connections.
 pub(crate) const OTHER_FILES: u64 = 256;
-/// The longest head of a request: its line and its headers.
+/// Upper bound on the head of a request: its request line and headers.
 pub(crate) const HEAD_BYTES: usize = 64 << 10;
-/// How many headers a request may have.
+/// Upper bound on the number of headers of a request.
 pub(crate) const HEADERS: usize = 64;
-/// How long a connection may take to send a head, the wait for it included.
+/// Time limit for receiving a request head, including the wait for its first byte.
 pub(crate) const HEAD_TIME: Duration = Duration::from_secs(10);
-/// How long a request may take to send its body.
+/// Time limit for receiving a request body.
 pub(crate) const BODY_TIME: Duration = Duration::from_secs(10);
-/// How long a call that changes no file may take.
+/// Time limit for a call that changes no file.
 pub(crate) const CALL_TIME: Duration = Duration::from_secs(120);
-/// How long a reader of a stream may take to read the next piece.
+/// Time limit for the client to accept the next piece of a stream.
 pub(crate) const READER_TIME: Duration = Duration::from_secs(30);
-/// Connections at the same time, over the socket and over TCP each; fewer where the process may not
-/// open so many files.
+/// Upper bound on concurrent connections, for the socket and for TCP each. It is lower if the
+/// process may not open enough files.
 pub(crate) const CONNECTIONS: usize = 4096;
-/// Calls that read at the same time.
+/// Upper bound on concurrent calls that read.
 pub(crate) const READING: usize = 8;
-/// Calls that record or write at the same time; all but one per work tree only wait.
+/// Upper bound on concurrent calls that record or write. Only one per work tree runs; the others
+/// wait.
 pub(crate) const WRITING: usize = 24;
-/// Answers that are given piece by piece, at the same time.
+/// Upper bound on concurrent streamed responses.
 pub(crate) const STREAMING: usize = 16;
-/// Calls that may wait for one of these places.
+/// Upper bound on the calls that wait for one of these slots.
 pub(crate) const WAITING: usize = 1024;
-/// How long a call waits for another process on the same work tree, unless it says otherwise.
+/// Upper bound on the wait for another process on the same work tree. A call may ask for less.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-/// The longest id, of a session or a message for instance.
+/// Upper bound on the length of an id, such as that of a session or a message.
 pub(crate) const ID_BYTES: usize = ctrlz::MAX_ID_BYTES;
-/// How long a code for the page is good.
+/// Lifetime of a code that signs in a page.
 pub(crate) const CODE_TIME: Duration = Duration::from_secs(120);
-/// Codes that may be open, and pages that may be signed in; the oldest goes first.
+/// Upper bound on unused codes, and on signed-in pages. The oldest are dropped first.
 pub(crate) const CODES: usize = 16;
-/// Answers that are remembered under their idempotency key, and for how long.
+/// Upper bound on the responses that are remembered under their idempotency keys.
 pub(crate) const REMEMBERED: usize = 1024;
-/// Bytes of answers that are remembered.
+/// Upper bound on the bytes of remembered requests and responses.
 pub(crate) const REMEMBERED_BYTES: usize = 64 << 20;
-/// How long an answer is remembered.
+/// Time for which a response is remembered.
 pub(crate) const REMEMBERED_TIME: Duration = Duration::from_secs(24 * 3600);

@@ -1,4 +1,4 @@
-//! Sockets and connections: how many, how long, and whose.
+//! Accepts connections, and limits their number, duration and origin.
 
 use std::io;
 use std::sync::Arc;
@@ -24,11 +24,10 @@ use crate::lobby::{Admission, Lobby};
 use crate::state::{Peer, Shared};
 use crate::strict::Strict;
 
-/// How long to wait after a connection could not be accepted, for instance because no more files
-/// may be open.
+/// Delay after a connection could not be accepted, for example because too many files are open.
 const AFTER_FAILURE: Duration = Duration::from_millis(50);
 
-/// What every connection needs.
+/// State that every connection needs.
 #[derive(Clone)]
 pub(crate) struct Serving {
     pub(crate) app: Router,
@@ -36,20 +35,20 @@ pub(crate) struct Serving {
     pub(crate) stop: watch::Receiver<bool>,
 }
 
-/// The connections that each kind of listener may have at the same time.
+/// Returns the upper bound on concurrent connections for each kind of listener.
 fn places() -> usize {
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let files = files.saturating_sub(limits::OTHER_FILES + limits::UNKNOWN as u64) / 2;
     limits::CONNECTIONS.min(usize::try_from(files).unwrap_or(usize::MAX)).max(8)
 }
 
-/// Accepts connections of the same user.
+/// Accepts connections from processes of the same user.
 pub(crate) async fn accept_local(listener: UnixListener, service: Serving) {
     let places = Arc::new(Semaphore::new(places()));
     let own = rustix::process::geteuid().as_raw();
     while let Some((place, accepted)) = next(&places, &service, listener.accept()).await {
         match accepted {
-            // Whom the kernel calls somebody else is not even answered.
+            // Connections of other users are closed without a response.
             Ok((stream, _)) => {
                 if stream.peer_cred().is_ok_and(|peer| peer.uid() == own) {
                     let service = service.clone();
@@ -76,7 +75,7 @@ pub(crate) async fn accept_tcp(listener: TcpListener, service: Serving) {
         };
         match accepted {
             Ok((stream, _)) => {
-                // Only makes answers slower if it cannot be set.
+                // Best effort: without it, responses are only slower.
                 stream.set_nodelay(true).ok();
                 let admission = lobby.enter();
                 tokio::spawn(serve(stream, Peer::Tcp { here }, service.clone(), admission));
@@ -86,7 +85,7 @@ pub(crate) async fn accept_tcp(listener: TcpListener, service: Serving) {
     }
 }
 
-/// Waits for a place and then for a connection; `None` when the server ends.
+/// Waits for a free slot and then for a connection. Returns `None` when the server stops.
 async fn next<T>(
     places: &Arc<Semaphore>,
     service: &Serving,
@@ -125,7 +124,7 @@ async fn serve(
         .serve_connection(TokioIo::new(Strict::new(stream)), answer);
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
-        // How a connection ends is the client's affair.
+        // Errors are ignored, because a client may disconnect at any time.
         ended = connection.as_mut() => drop(ended),
         () = admission.refused() => (),
         () = stopped(&mut stop) => {
@@ -136,8 +135,8 @@ async fn serve(
     admission.end();
 }
 
-/// Waits until the server is told to end.
+/// Waits until the server is stopped.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
-    // Whoever could tell is gone only when everything is.
+    // Fails only if the sender is dropped, which happens when the server has ended.
     drop(stop.wait_for(|stop| *stop).await);
 }

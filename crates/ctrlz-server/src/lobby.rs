@@ -1,8 +1,9 @@
-//! Connections over TCP that have not shown a token yet: few, and not for long.
+//! TCP connections that have not authenticated yet: limited in number and time.
 //!
-//! Any user of the machine can connect. A connection has to authenticate with its first request; until
-//! then it takes one of a few places, and a new connection closes the oldest of them instead of waiting.
-//! Connections that have authenticated have places of their own, which strangers cannot take.
+//! Any user of the machine can connect. A connection has to authenticate with its first request.
+//! Until then it occupies one of a few slots, and a new connection evicts the oldest of them
+//! instead of waiting. Authenticated connections have separate slots, which unauthenticated ones
+//! cannot take.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,36 +12,36 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::limits;
 
-/// The connections that wait, and the places of those that do not.
+/// Unauthenticated connections, and the slots of authenticated ones.
 pub(crate) struct Lobby {
     waiting: Mutex<VecDeque<Arc<Admission>>>,
     places: Arc<Semaphore>,
 }
 
-/// How far one connection has come.
+/// Authentication state of one connection.
 pub(crate) struct Admission {
     state: Mutex<State>,
-    /// Told when the connection has to close.
+    /// Notified when the connection has to close.
     evicted: Notify,
     lobby: Option<Arc<Lobby>>,
 }
 
 enum State {
     Waiting,
-    /// It has authenticated. The place is absent for a connection of the private socket.
+    /// The connection has authenticated. Connections of the private socket hold no slot.
     Admitted {
         _place: Option<OwnedSemaphorePermit>,
     },
 }
 
 impl Lobby {
-    /// A lobby that lets in as many connections as there are `places`.
+    /// Creates a lobby with slots for `places` authenticated connections.
     pub(crate) fn new(places: usize) -> Arc<Lobby> {
         let places = Arc::new(Semaphore::new(places));
         Arc::new(Lobby { waiting: Mutex::default(), places })
     }
 
-    /// Registers a new connection, and closes the oldest that waits if there are too many.
+    /// Registers a new connection, and evicts the oldest unauthenticated one if there are too many.
     pub(crate) fn enter(self: &Arc<Lobby>) -> Arc<Admission> {
         let lobby = Some(Arc::clone(self));
         let state = Mutex::new(State::Waiting);
@@ -63,7 +64,7 @@ impl Lobby {
 }
 
 impl Admission {
-    /// The admission of a connection whose other end the kernel knows.
+    /// Returns the admission of a connection whose peer the kernel has verified.
     pub(crate) fn granted() -> Arc<Admission> {
         let state = Mutex::new(State::Admitted { _place: None });
         Arc::new(Admission { state, evicted: Notify::new(), lobby: None })
@@ -73,7 +74,7 @@ impl Admission {
         matches!(*self.state(), State::Admitted { .. })
     }
 
-    /// Lets the connection in; `false` if all places are taken.
+    /// Admits the connection. Returns `false` if all slots are taken.
     pub(crate) fn grant(&self) -> bool {
         let (mut state, Some(lobby)) = (self.state(), &self.lobby) else { return true };
         if matches!(*state, State::Admitted { .. }) {
@@ -86,8 +87,7 @@ impl Admission {
         true
     }
 
-    /// Waits until the connection has to close: another one took its place, or it has not authenticated
-    /// in time.
+    /// Waits until the connection has to close: it was evicted, or has not authenticated in time.
     pub(crate) async fn refused(&self) {
         if !self.is_granted() {
             tokio::select! {
@@ -101,7 +101,7 @@ impl Admission {
         std::future::pending::<()>().await;
     }
 
-    /// Ends the wait of a connection that is closed.
+    /// Unregisters a connection that is closed.
     pub(crate) fn end(&self) {
         if let Some(lobby) = &self.lobby {
             lobby.leave(self);

@@ -1,4 +1,4 @@
-//! The OpenAPI document and the table of routes, made from the schema and the router.
+//! Generates the OpenAPI document and the table of routes from the schema and the router.
 
 use ctrlz_wire::{METHODS, Method, Stream, WireError, find, schema};
 use schemars::generate::SchemaSettings;
@@ -15,7 +15,7 @@ use crate::routes::{METHOD_PREFIX, ServerInfo};
 use crate::session::{SessionDiff, SessionRevert, SessionReverted, SessionUnreverted};
 use crate::stream::STREAMS;
 
-/// An address that is no method.
+/// An address that is not a method.
 struct Own {
     verb: &'static str,
     path: &'static str,
@@ -26,7 +26,7 @@ struct Own {
 
 type Schema = fn(&mut SchemaGenerator) -> schemars::Schema;
 
-/// What an address answers with.
+/// Response of an address.
 enum Gives {
     Json(Schema),
     AnyJson,
@@ -84,7 +84,7 @@ fn own_routes() -> Vec<Own> {
     ]
 }
 
-/// The OpenAPI document.
+/// Returns the OpenAPI document.
 pub fn openapi() -> Value {
     let schema = schema();
     let mut schemas = SchemaSettings::draft2020_12().for_serialize().into_generator();
@@ -105,13 +105,13 @@ pub fn openapi() -> Value {
         }
         paths.insert(format!("{METHOD_PREFIX}{}", method.name), item);
     }
-    // Named by the documentation only.
+    // Only the documentation refers to these types.
     drop((schemas.subschema_for::<Hello>(), schemas.subschema_for::<WireError>()));
     let mut components = schema["$defs"].as_object().cloned().unwrap_or_default();
     components.insert("HttpOptions".into(), http_options(&schema));
     for (name, definition) in schemas.take_definitions(true) {
         let known = components.insert(name.clone(), definition.clone());
-        // Two types under one name would describe each other; a test makes the document.
+        // Two types with the same name would overwrite each other. A test generates the document.
         debug_assert!(known.is_none_or(|known| known == definition), "two types are called {name}");
     }
     let error = json!({
@@ -138,14 +138,14 @@ pub fn openapi() -> Value {
     with_references(document)
 }
 
-/// The document as it is checked in.
+/// Returns the document as it is checked in.
 pub fn openapi_text() -> String {
     let mut text = serde_json::to_string_pretty(&openapi()).expect("JSON has a JSON form");
     text.push('\n');
     text
 }
 
-/// References lead elsewhere in an OpenAPI document.
+/// Rewrites references to where schemas are in an OpenAPI document.
 fn with_references(value: Value) -> Value {
     match value {
         Value::String(text) => match text.strip_prefix("#/$defs/") {
@@ -317,12 +317,12 @@ fn stream_operation(schema: &Value, stream: Stream, kind: &str, about: &str) -> 
     })
 }
 
-/// The parameters of a method as an address has them.
+/// Returns the parameters of a method as they appear in a query.
 fn query_parameters(schema: &Value, method: &str, without: &[&str]) -> Vec<Value> {
     let params = &schema["methods"][method]["params"]["allOf"][1];
     let definition = crate::query::resolved(schema, params);
     let required = definition["required"].as_array().cloned().unwrap_or_default();
-    // Without it the present state is meant, which GET cannot record.
+    // Without `to` the current state is meant, which GET cannot record.
     let records = find(method)
         .is_some_and(|method| method.access(ctrlz_wire::UpTo::Now) == ctrlz_wire::Access::Records);
     let parameter = |(name, parameter): (&String, &Value)| {
@@ -356,7 +356,7 @@ fn query_parameters(schema: &Value, method: &str, without: &[&str]) -> Vec<Value
     own.filter(|(name, _)| !without.contains(&name.as_str())).map(parameter).collect()
 }
 
-/// The options that are taken over HTTP.
+/// Returns the options that are accepted over HTTP.
 fn http_options(schema: &Value) -> Value {
     let mut options = schema["$defs"]["CallOptions"].clone();
     if let Some(properties) = options["properties"].as_object_mut() {
@@ -367,7 +367,7 @@ fn http_options(schema: &Value) -> Value {
     options
 }
 
-/// The table of routes, as the documentation has it.
+/// Returns the table of routes, as in the documentation.
 pub fn routes_table() -> String {
     let mut table = String::from("| verb | address | what it does |\n|---|---|---|\n");
     for own in own_routes() {

@@ -1,4 +1,4 @@
-//! The page: files that are part of the program, and what is shown to a browser that is not signed
+//! The web page: files embedded in the program, and the response to a browser that is not signed
 //! in.
 
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use crate::refusal::{Refusal, json_of};
 use crate::secret::Secret;
 use crate::state::Shared;
 
-/// Every file of the page, by its name.
+/// All files of the page, by name.
 const ASSETS: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/assets.rs"));
 
-/// What the page may do: run and show its own files, and ask this server.
+/// Content security policy of the page: it may load its own files and send requests to this server.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
     font-src 'self'; connect-src 'self'; worker-src 'self'; frame-ancestors 'none'; \
     base-uri 'none'; form-action 'none'";
 
-/// Whether an address is one of the page's files.
+/// Returns whether an address is one of the page's files.
 pub(crate) fn is_page(path: &str) -> bool {
     path == "/" || file(path).is_some()
 }
 
-/// The addresses of the page.
+/// Returns the addresses of the page.
 pub(crate) fn addresses() -> impl Iterator<Item = String> {
     ASSETS.iter().map(|(name, _)| format!("/{name}")).chain(["/".into()])
 }
@@ -40,7 +40,7 @@ fn file(path: &str) -> Option<(&'static str, &'static [u8])> {
     ASSETS.iter().find(|(known, _)| *known == name).copied()
 }
 
-/// A file of the page.
+/// Returns a file of the page.
 pub(crate) async fn get(uri: Uri) -> Response {
     let Some((name, bytes)) = file(uri.path()) else {
         return crate::guard::no_such_route().await;
@@ -68,8 +68,8 @@ fn kind(name: &str) -> &'static str {
     }
 }
 
-/// What a browser that is not signed in is shown in place of the page: 401, with a script that
-/// knows what to do with the code that `ctrlz ui` puts behind the `#`.
+/// Returns the response to a browser that is not signed in: 401, with a script that uses the code
+/// that `ctrlz ui` puts after the `#`.
 pub(crate) fn sign_in() -> Response {
     let Ok(nonce) = Secret::new() else {
         return Refusal::new("internal_error", "the kernel gives no random bytes").into_response();
@@ -90,22 +90,23 @@ pub(crate) fn sign_in() -> Response {
     response
 }
 
-/// What `POST /v1/login` takes.
+/// Request body of `POST /v1/login`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LoginBody {
-    /// The code that `ctrlz ui` made.
+    /// Code that `ctrlz ui` made.
     pub(crate) code: String,
 }
 
-/// What it gives.
+/// Response of `POST /v1/login`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct LoggedIn {
-    /// Goes into the `Authorization: Bearer` header of every request.
+    /// Token for the `Authorization: Bearer` header of every request.
     pub(crate) token: String,
 }
 
-/// `POST /v1/login`: a code for a token, and for the cookie that opens the page's files.
+/// `POST /v1/login`: exchanges a code for a token, and for the cookie that grants access to the
+/// page's files.
 pub(crate) async fn login(
     State(state): State<Arc<Shared>>,
     request: Request,
@@ -123,23 +124,23 @@ pub(crate) async fn login(
     Ok(response)
 }
 
-/// `POST /v1/logout`: the page's token is no longer good.
+/// `POST /v1/logout`: invalidates the page's token.
 pub(crate) async fn logout(State(state): State<Arc<Shared>>, request: Request) -> StatusCode {
     let token = single(request.headers(), &header::AUTHORIZATION).and_then(bearer);
     state.entry.sign_out(token.unwrap_or_default().as_bytes());
     StatusCode::NO_CONTENT
 }
 
-/// A code that signs a page in.
+/// A code that signs in a page.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Code {
-    /// Good once, and for two minutes.
+    /// The code, which is valid once and for two minutes.
     pub(crate) code: String,
     /// The page's address without the code; `null` if the server listens on no port.
     pub(crate) url: Option<String>,
 }
 
-/// `POST /v1/codes`: for `ctrlz ui`, when a server runs already.
+/// `POST /v1/codes`: makes a code, for `ctrlz ui` if a server is already running.
 pub(crate) async fn new_code(State(state): State<Arc<Shared>>) -> Result<Response, Refusal> {
     let code = state.entry.new_code().map_err(no_random)?;
     Ok(json_of(&Code { code: code.reveal().to_owned(), url: state.url.get().cloned() }))

@@ -1,26 +1,26 @@
-//! Parameters in an address: each is read as the schema of its method says.
+//! Parses query parameters according to the schema of their method.
 
 use std::collections::HashMap;
 
 use ctrlz_wire::{METHODS, WireError, schema};
 use serde_json::{Map, Value, json};
 
-/// How a parameter is written in an address.
+/// Form of a parameter in an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// As it is. Bytes that are no UTF-8 are bytes of a path.
+    /// Verbatim text. Bytes that are not UTF-8 are bytes of a path.
     Text,
-    /// In digits.
+    /// Decimal digits.
     Number,
     /// `true` or `false`.
     Truth,
-    /// A text, as often as there are some.
+    /// Text that may occur several times.
     Texts,
-    /// As JSON.
+    /// JSON.
     Json,
 }
 
-/// The parameters of every method.
+/// Parameters of all methods.
 pub(crate) struct Queries {
     methods: HashMap<&'static str, HashMap<String, Shape>>,
 }
@@ -42,12 +42,12 @@ impl Queries {
         }
     }
 
-    /// Whether a method has a parameter.
+    /// Returns whether a method has a parameter.
     pub(crate) fn takes(&self, method: &str, parameter: &str) -> bool {
         self.methods.get(method).is_some_and(|shapes| shapes.contains_key(parameter))
     }
 
-    /// The parameters that a query gives, as JSON.
+    /// Parses the parameters of a query into JSON.
     pub(crate) fn read(&self, method: &str, query: &str) -> Result<Value, WireError> {
         let mut params = Map::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -55,7 +55,7 @@ impl Queries {
             let key = String::from_utf8_lossy(&decoded(key)).into_owned();
             let value = decoded(value);
             let shape = self.methods.get(method).and_then(|shapes| shapes.get(&key));
-            // What the method does not know it refuses by name.
+            // The method itself refuses unknown parameters by name.
             let shape = shape.copied().unwrap_or(Shape::Text);
             if shape == Shape::Texts {
                 let list = params.entry(key).or_insert_with(|| json!([]));
@@ -71,14 +71,14 @@ impl Queries {
     }
 }
 
-/// The parameters that a method has of its own.
+/// Returns the parameters that only this method has.
 pub(crate) fn own_parameters<'a>(schema: &'a Value, method: &str) -> &'a Map<String, Value> {
     static NONE: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
     let own = &schema["methods"][method]["params"]["allOf"][1];
     resolved(schema, own)["properties"].as_object().unwrap_or(&NONE)
 }
 
-/// What a reference refers to; anything else as it is.
+/// Returns the target of a reference, or the schema itself if it is not a reference.
 pub(crate) fn resolved<'a>(schema: &'a Value, part: &'a Value) -> &'a Value {
     match part["$ref"].as_str() {
         Some(name) => &schema["$defs"][name.trim_start_matches("#/$defs/")],
@@ -86,7 +86,7 @@ pub(crate) fn resolved<'a>(schema: &'a Value, part: &'a Value) -> &'a Value {
     }
 }
 
-/// How a parameter with this schema is written.
+/// Returns the form of a parameter with this schema.
 pub(crate) fn shape(schema: &Value, parameter: &Value) -> Shape {
     let is_null = |part: &&Value| part["type"] == "null";
     if parameter["$ref"] == "#/$defs/Path" {
@@ -132,7 +132,7 @@ fn text(bytes: &[u8]) -> Value {
     }
 }
 
-/// The bytes that an address stands for.
+/// Decodes percent escapes and `+`.
 pub(crate) fn decoded(text: &str) -> Vec<u8> {
     let bytes = text.as_bytes();
     let mut decoded = Vec::with_capacity(bytes.len());

@@ -1,4 +1,4 @@
-//! Failures as HTTP has them: a status to sort by, the one JSON form of an error as the body.
+//! Errors as HTTP responses: a status code, and the common JSON form of an error as the body.
 
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use ctrlz_wire::{Fault, WireError};
 use serde::Serialize;
 
-/// A request that is not done.
+/// A request that is refused.
 #[derive(Debug)]
 pub(crate) struct Refusal(pub(crate) WireError);
 
@@ -26,7 +26,7 @@ impl From<WireError> for Refusal {
     }
 }
 
-/// The status of a kind of failure: 4xx for what the client can do something about.
+/// Returns the status of a kind of error: 4xx if the client can do something about it.
 pub(crate) fn status(kind: &str, fault: Fault) -> StatusCode {
     match kind {
         "unauthorized" => return StatusCode::UNAUTHORIZED,
@@ -72,7 +72,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// An answer whose body is JSON already.
+/// Returns a response whose body is already JSON.
 pub(crate) fn json(status: StatusCode, body: impl Into<Body>) -> Response {
     let mut response = Response::new(body.into());
     *response.status_mut() = status;
@@ -81,7 +81,7 @@ pub(crate) fn json(status: StatusCode, body: impl Into<Body>) -> Response {
     response
 }
 
-/// An answer from a value.
+/// Returns a response with the value as JSON.
 pub(crate) fn json_of(value: &impl Serialize) -> Response {
     let body = serde_json::to_string(value).expect("plain data has a JSON form");
     json(StatusCode::OK, body)

@@ -1,5 +1,5 @@
-//! The work trees that are served. A request names one of them by its id; nothing in it can name
-//! another directory.
+//! Work trees that are served. A request names one of them by its id and cannot name any other
+//! directory.
 
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -15,20 +15,20 @@ use crate::refusal::Refusal;
 /// A work tree that is served.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct Project {
-    /// Its id, for addresses.
+    /// Id, for use in addresses.
     pub(crate) project: String,
-    /// Where it is.
+    /// Path of the work tree.
     pub(crate) path: WirePath,
-    /// The last part of its path, for people.
+    /// Last component of the path, for display.
     pub(crate) name: String,
-    /// Whether it is still there.
+    /// Whether the directory still exists.
     pub(crate) present: bool,
 }
 
 /// The work trees that are served.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Projects {
-    /// The work trees; the first one is where the server was started.
+    /// Work trees; the first one is where the server was started.
     pub(crate) projects: Vec<Project>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Projects {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AddProject {
-    /// The work tree, or a directory in it; absolute.
+    /// Absolute path of the work tree, or of a directory in it.
     pub(crate) path: WirePath,
 }
 
@@ -46,14 +46,14 @@ struct Root {
     path: PathBuf,
 }
 
-/// Finds work trees by their ids.
+/// Registry of served work trees by id.
 pub(crate) struct Roots {
     host: Arc<dyn Host>,
     roots: Arc<RwLock<Vec<Root>>>,
 }
 
 impl Roots {
-    /// Serves these directories, as `host` opens them.
+    /// Creates the registry with these directories, which `host` opens.
     pub(crate) fn new(host: Arc<dyn Host>, dirs: &[PathBuf]) -> Result<Roots, WireError> {
         let roots = Roots { host, roots: Arc::default() };
         for dir in dirs {
@@ -62,7 +62,7 @@ impl Roots {
         Ok(roots)
     }
 
-    /// Serves the work tree that a directory belongs to.
+    /// Adds the work tree that a directory belongs to.
     pub(crate) fn add(&self, dir: &Path) -> Result<Project, WireError> {
         if !dir.is_absolute() || !dir.is_dir() {
             let mut error = WireError::new("no_such_project", "it is not an absolute directory");
@@ -91,12 +91,12 @@ impl Roots {
         self.root(id).map(|root| describe(&root))
     }
 
-    /// The ids, the first one where the server was started.
+    /// Returns the ids. The first one is where the server was started.
     pub(crate) fn ids(&self) -> Vec<String> {
         self.all().into_iter().map(|root| root.id).collect()
     }
 
-    /// A way to open the work tree with this id, and no other.
+    /// Returns a host that can open only the work tree with this id.
     pub(crate) fn served(&self, id: &str) -> Result<Served, Refusal> {
         let root = self.root(id)?.path;
         Ok(Served { host: Arc::clone(&self.host), root, roots: Arc::clone(&self.roots) })
@@ -122,12 +122,12 @@ fn describe(Root { id, path }: &Root) -> Project {
     }
 }
 
-/// Opens one work tree, whatever a request says.
+/// Host that opens one work tree, regardless of the request.
 #[derive(Clone)]
 pub(crate) struct Served {
     host: Arc<dyn Host>,
     root: PathBuf,
-    /// Every work tree that is served.
+    /// All work trees that are served.
     roots: Arc<RwLock<Vec<Root>>>,
 }
 
@@ -154,7 +154,7 @@ impl Host for Served {
     fn check_snapshot(&self, workspace: &Workspace, hash: &ObjectId) -> Result<(), WireError> {
         let Err(unknown) = workspace.check_own_snapshot(hash) else { return Ok(()) };
         let others = read(&self.roots).into_iter().filter(|root| root.path != self.root);
-        // Work trees that are gone or cannot be opened have nothing to show.
+        // Work trees that are gone or cannot be opened are skipped.
         let mut opened =
             others.filter_map(|root| self.open_root(&root.path, Place::default()).ok());
         match opened.any(|other| other.workspace.check_own_snapshot(hash).is_ok()) {
@@ -181,13 +181,13 @@ impl Host for Served {
     }
 
     fn owner(&self) -> Option<u32> {
-        // Whoever begins a step over HTTP is another process than this one.
+        // The client that begins a step over HTTP is another process.
         None
     }
 }
 
-/// The path with the symlinks above its last part resolved; `None` if it climbs out of a directory
-/// that does not exist.
+/// Returns the path with symlinks in its ancestors resolved, or `None` if it leaves a directory
+/// that does not exist through `..`.
 fn real(path: &Path) -> Option<PathBuf> {
     let (above, rest) = path
         .ancestors()
@@ -197,7 +197,8 @@ fn real(path: &Path) -> Option<PathBuf> {
     rest.components().all(is_plain).then(|| above.join(rest))
 }
 
-/// Where to act is said by the address, and how much a server may do by whoever started it.
+/// Refuses parameters that only the address may determine, and options that only the user who
+/// started the server may set.
 fn check(place: &Place) -> Result<(), WireError> {
     let Place { dir, data_dir, store, work_tree, profile: _, options, progress } = place;
     let elsewhere = dir.is_some()

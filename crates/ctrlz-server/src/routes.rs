@@ -1,4 +1,4 @@
-//! Every address there is: the router is made from one list, and so are the tests of what guards it.
+//! All addresses. The router and the tests of its guard are made from one list.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ use crate::state::{Peer, Shared};
 use crate::stream::STREAMS;
 use crate::{call, events, guard, openapi, page, session};
 
-/// What the server is.
+/// Information about the server.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct ServerInfo {
     /// Always `ctrlz`.
@@ -28,13 +28,13 @@ pub(crate) struct ServerInfo {
     pub(crate) version: &'static str,
     /// The version of the protocol.
     pub(crate) protocol: u32,
-    /// Names the schema that the server follows.
+    /// Hash of the schema that the server follows.
     pub(crate) schema_hash: String,
-    /// The server's process.
+    /// Process id of the server.
     pub(crate) pid: u32,
-    /// Requests that were answered since it started.
+    /// Number of requests answered since the server started.
     pub(crate) answered: u64,
-    /// How often a log was looked at on behalf of listeners.
+    /// Number of times that a log was read for listeners.
     pub(crate) looks: u64,
 }
 
@@ -43,14 +43,14 @@ pub(crate) struct ServerInfo {
 pub struct Route {
     /// `GET` or `POST`.
     pub verb: &'static str,
-    /// The address; what is in braces is filled in.
+    /// The address; parts in braces are placeholders.
     pub path: String,
 }
 
-/// Where the methods of a work tree are.
+/// Prefix of the methods of a work tree.
 pub(crate) const METHOD_PREFIX: &str = "/v1/projects/{project}/";
 
-/// Every route, in the order of the documentation.
+/// Returns all routes, in the order of the documentation.
 pub fn routes() -> Vec<Route> {
     let queries = crate::query::Queries::new();
     let route = |verb, path: &str| Route { verb, path: path.into() };
@@ -72,7 +72,7 @@ pub fn routes() -> Vec<Route> {
     routes
 }
 
-/// The addresses that are neither methods nor files.
+/// Addresses that are neither methods nor files.
 pub(crate) const OWN: [(&str, &str); 14] = [
     ("GET", "/session/{id}/diff"),
     ("POST", "/session/{id}/revert"),
@@ -90,7 +90,7 @@ pub(crate) const OWN: [(&str, &str); 14] = [
     ("GET", "/healthz"),
 ];
 
-/// The whole server, apart from its sockets.
+/// Returns the router of the whole server, without its sockets.
 pub(crate) fn app(state: &Arc<Shared>) -> Router {
     let mut router = Router::new();
     for (verb, path) in OWN {
@@ -111,7 +111,7 @@ pub(crate) fn app(state: &Arc<Shared>) -> Router {
     router
         .fallback(guard::no_such_route)
         .method_not_allowed_fallback(guard::wrong_verb)
-        // Outermost, so that it is around everything above and everything to come.
+        // Outermost, so that it covers all routes, including future ones.
         .layer(from_fn_with_state(Arc::clone(state), guard::watch))
         .with_state(Arc::clone(state))
 }
@@ -152,7 +152,7 @@ fn own(verb: &str, path: &str) -> MethodRouter<Arc<Shared>> {
         ("POST", "/v1/login") => post(page::login),
         ("POST", "/v1/logout") => post(page::logout),
         ("GET", "/healthz") => get(guard::healthz),
-        // A route that is listed and not served would be found by every test of the list.
+        // The tests of the list would find a listed route that is not served.
         _ => MethodRouter::new(),
     }
 }
@@ -177,7 +177,7 @@ async fn projects(State(state): State<Arc<Shared>>) -> Response {
     json_of(&state.roots.list())
 }
 
-/// `POST /v1/projects`: only a process of this user may say which directories are served.
+/// `POST /v1/projects`: only processes of this user may choose the directories to serve.
 async fn add_project(
     State(state): State<Arc<Shared>>,
     Extension(peer): Extension<Peer>,

@@ -1,8 +1,8 @@
-//! The three addresses that agents know already: what a session changed, take it back to a message,
-//! and take that back.
+//! The three addresses that agents already use: get the changes of a session, revert it to a
+//! message, and undo the revert.
 //!
-//! They plan and act in one call. Nothing is lost by it: a revert can be taken back, and what others
-//! changed meanwhile stays.
+//! They plan and act in one call. This is safe, because a revert can be undone, and changes that
+//! others made meanwhile are kept.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::roots::Served;
 use crate::state::Shared;
 use crate::stream::{self, Broken, Pieces};
 
-/// One file, as these clients expect it.
+/// One file, in the format that these clients expect.
 #[derive(Serialize)]
 struct FileDiff<'a> {
     file: String,
@@ -34,7 +34,7 @@ struct FileDiff<'a> {
     deletions: u64,
 }
 
-/// The same as the stream gives it.
+/// One file, in the format of the stream.
 #[derive(Deserialize)]
 struct StreamedDiff<'a> {
     file: Value,
@@ -58,7 +58,7 @@ pub(crate) async fn diff(
     Ok(json_answer(axum::http::StatusCode::OK, Body::new(list_of(pieces))))
 }
 
-/// Turns lines into one list.
+/// Converts lines into one list.
 fn list_of(mut lines: Pieces) -> Pieces {
     let (sender, receiver) = channel::<Result<Bytes, Broken>>(4);
     tokio::spawn(async move {
@@ -85,7 +85,7 @@ fn listed(before: &str, line: &[u8]) -> Result<Bytes, Broken> {
     Ok(format!("{before}{text}").into())
 }
 
-/// These clients know names that are text.
+/// Returns the path as text, because these clients support no other names.
 fn name(path: &Value) -> String {
     let bytes: Option<Vec<u8>> = path["bytes"]
         .as_array()
@@ -96,7 +96,7 @@ fn name(path: &Value) -> String {
     }
 }
 
-/// The work tree that knows the session. Where several do, the query has to name one as `project`.
+/// Returns the work tree that has the session. If several do, the query must name one as `project`.
 async fn serving(state: &Shared, session: &str, uri: &Uri) -> Result<Served, Refusal> {
     check_id("session", session)?;
     let named = project_of(uri)?;
@@ -129,7 +129,7 @@ async fn serving(state: &Shared, session: &str, uri: &Uri) -> Result<Served, Ref
     found.pop().map(|(_, served)| served).ok_or_else(unknown)
 }
 
-/// The project that the query names; it has no other parameter.
+/// Returns the project that the query names. The query has no other parameter.
 fn project_of(uri: &Uri) -> Result<Option<String>, Refusal> {
     let Some(query) = uri.query().filter(|query| !query.is_empty()) else { return Ok(None) };
     match query.strip_prefix("project=") {
@@ -138,7 +138,7 @@ fn project_of(uri: &Uri) -> Result<Option<String>, Refusal> {
     }
 }
 
-/// What `GET /session/{id}/diff` gives.
+/// Response of `GET /session/{id}/diff`.
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "written piece by piece; this says what comes out")]
 pub(crate) struct SessionDiff {
@@ -150,52 +150,52 @@ pub(crate) struct SessionDiff {
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "written piece by piece; this says what comes out")]
 pub(crate) struct SessionFile {
-    /// The path, relative to the work tree.
+    /// Path relative to the work tree.
     file: String,
-    /// The earlier text; empty if there was none, or it is binary.
+    /// Earlier text; empty if the file did not exist or is binary.
     before: String,
-    /// The later text, like `before`.
+    /// Later text, like `before`.
     after: String,
-    /// Lines only the later text has.
+    /// Number of lines that only the later text has.
     additions: u64,
-    /// Lines only the earlier text has.
+    /// Number of lines that only the earlier text has.
     deletions: u64,
 }
 
-/// What `revert` takes.
+/// Request body of `POST /session/{id}/revert`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SessionRevert {
-    /// The first message to take back; everything the session did after it goes too.
+    /// First message to revert. Everything that the session did after it is reverted too.
     #[serde(rename = "messageID")]
     message: String,
-    /// The part of the message to begin with.
+    /// Part of the message to start from.
     #[serde(rename = "partID")]
     part: Option<String>,
 }
 
-/// What `revert` gives.
+/// Response of `POST /session/{id}/revert`.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct SessionReverted {
-    /// The message.
+    /// First message that was reverted.
     #[serde(rename = "messageID")]
     message: String,
-    /// The part of it.
+    /// Part of the message that the revert started from.
     #[serde(rename = "partID")]
     part: Option<String>,
-    /// The snapshot before the revert; `null` if no file changed.
+    /// Snapshot before the revert; `null` if no file changed.
     snapshot: Value,
-    /// What the revert changed, as text that `git apply` accepts.
+    /// Changes made by the revert, as text that `git apply` accepts.
     diff: Value,
-    /// What was done path by path, and what stays because others changed it.
+    /// Result for each path, including paths that stay because others changed them.
     #[schemars(with = "ctrlz_wire::UndoReport")]
     report: Value,
 }
 
-/// What `unrevert` gives.
+/// Response of `POST /session/{id}/unrevert`.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct SessionUnreverted {
-    /// What was done path by path, and what stays because others changed it.
+    /// Result for each path, including paths that stay because others changed them.
     #[schemars(with = "ctrlz_wire::UndoReport")]
     report: Value,
 }

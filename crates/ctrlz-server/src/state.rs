@@ -1,4 +1,4 @@
-//! What all requests share, and what is known about a connection.
+//! State that all requests share, and the peer of a connection.
 
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
@@ -11,7 +11,7 @@ use crate::query::Queries;
 use crate::roots::Roots;
 use crate::work::Work;
 
-/// Everything that outlives a request.
+/// State that outlives a request.
 pub(crate) struct Shared {
     pub(crate) entry: Entry,
     pub(crate) roots: Roots,
@@ -24,22 +24,22 @@ pub(crate) struct Shared {
     pub(crate) url: OnceLock<String>,
 }
 
-/// Who is at the other end of a connection.
+/// Other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
-    /// A process of the same user, as the kernel says.
+    /// A process of the same user, as verified by the kernel.
     Socket,
-    /// Any process of this machine.
+    /// Any process on this machine.
     Tcp {
-        /// The address it connected to.
+        /// Local address of the connection.
         here: SocketAddr,
     },
-    /// Nobody that was told to us.
+    /// Unknown, because the connection recorded no peer.
     Nobody,
 }
 
 impl Peer {
-    /// The names under which it may ask for this server.
+    /// Returns the hosts under which the peer may address this server.
     pub(crate) fn hosts(self) -> Vec<String> {
         match self {
             Peer::Socket => vec!["localhost".into()],

@@ -1,4 +1,5 @@
-//! Answers of any length: written while they are made, with no more in memory than a few pieces.
+//! Responses of any length, sent while they are produced. Only a few pieces are in memory at a
+//! time.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::refusal::Refusal;
 use crate::roots::Served;
 use crate::state::Shared;
 
-/// The streams: where each is, and what it is made of.
+/// Streams: name, kind, content type and description.
 pub(crate) const STREAMS: [(&str, Stream, &str, &str); 5] = [
     (
         "diff.patch",
@@ -50,7 +51,7 @@ pub(crate) const STREAMS: [(&str, Stream, &str, &str); 5] = [
     ("file", Stream::File, "application/octet-stream", "The bytes of a file of a snapshot."),
 ];
 
-/// `GET /v1/projects/{project}/diff.patch` and its like.
+/// `GET /v1/projects/{project}/diff.patch` and the other streams.
 pub(crate) async fn get(
     (stream, kind): (Stream, &'static str),
     State(state): State<Arc<Shared>>,
@@ -64,12 +65,12 @@ pub(crate) async fn get(
     let mut response = Response::new(Body::new(pieces));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
-    // Whatever a file holds, a browser saves it and shows none of it.
+    // Makes browsers save the content instead of displaying it, because a file may hold anything.
     headers.insert(header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
     Ok(response)
 }
 
-/// Starts a stream; a request that makes no sense is refused before anything is sent.
+/// Starts a stream. An invalid request is refused before anything is sent.
 pub(crate) async fn begin(
     state: &Shared,
     served: Served,
@@ -89,7 +90,7 @@ pub(crate) async fn begin(
         let context = Context { host: &served, progress: &progress };
         let outcome = stream.give(&params, &context, &mut |piece| {
             if let Some(started) = started.take() {
-                // Nobody listens only if the client is gone, which the next piece finds out.
+                // Fails only if the client is gone, which sending the next piece detects.
                 started.send(Ok(())).ok();
             }
             push(&handle, &sender, Ok(piece.into()))
@@ -97,7 +98,7 @@ pub(crate) async fn begin(
         match (outcome, started) {
             (Ok(()), _) => (),
             (Err(error), Some(started)) => drop(started.send(Err(error))),
-            // What was sent so far looks like the whole unless the connection breaks.
+            // Breaks the connection, because otherwise the partial response would look complete.
             (Err(_), None) => drop(push(&handle, &sender, Err(Broken))),
         }
     };
@@ -121,15 +122,15 @@ fn push(
     }
 }
 
-/// A stream that cannot go on.
+/// Error of a stream that cannot continue.
 #[derive(Debug, thiserror::Error)]
 #[error("the stream broke off")]
 pub(crate) struct Broken;
 
-/// The pieces of an answer.
+/// Pieces of a response.
 pub(crate) struct Pieces {
     receiver: Receiver<Result<Bytes, Broken>>,
-    /// The call that makes them.
+    /// Progress of the call that produces them, to cancel it.
     cancel: Option<Arc<Progress>>,
 }
 
@@ -140,7 +141,7 @@ impl From<Receiver<Result<Bytes, Broken>>> for Pieces {
 }
 
 impl Pieces {
-    /// The next piece.
+    /// Returns the next piece.
     pub(crate) async fn next(&mut self) -> Option<Result<Bytes, Broken>> {
         self.receiver.recv().await
     }

@@ -1,7 +1,7 @@
-//! Heads of requests, looked at before the parser sees them: every line ends with CR LF.
+//! Checks the heads of requests before the parser does: every line must end with CR LF.
 //!
-//! The parser also takes a lone LF. Whoever stands between a client and us may not, and would see
-//! another request than we do.
+//! The parser also accepts a lone LF. A proxy between a client and this server may not, and would
+//! then see another request than the server does (request smuggling).
 
 use std::io;
 use std::pin::Pin;
@@ -9,24 +9,24 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A stream whose requests are looked at.
+/// A stream whose request heads are checked.
 pub(crate) struct Strict<S> {
     stream: S,
     at: At,
 }
 
-/// Where in a request the next byte is.
+/// Position of the next byte in a request.
 enum At {
     Head(Head),
-    /// Bytes of the body that are still to come.
+    /// Number of body bytes that are still to come.
     Body(u64),
-    /// In a body whose end is not known. Such a request is refused, and the connection closed.
+    /// In a body of unknown length. Such a request is refused, and the connection is closed.
     Unknown,
 }
 
 #[derive(Default)]
 struct Head {
-    /// The beginning of the line, as much as is needed to know it.
+    /// Start of the line, as much as is needed to recognize it.
     line: Vec<u8>,
     last: u8,
     any: bool,
@@ -34,11 +34,11 @@ struct Head {
     is_unknown: bool,
 }
 
-/// A line that does not end as it should.
+/// A line that does not end with CR LF.
 struct NotALine;
 
 impl Head {
-    /// Takes one byte; gives what comes after the head once it is over.
+    /// Processes one byte. Returns what follows the head once it is complete.
     fn take(&mut self, byte: u8) -> Result<Option<At>, NotALine> {
         const ENOUGH: usize = 64;
         let last = std::mem::replace(&mut self.last, byte);
@@ -60,7 +60,7 @@ impl Head {
         }
         self.any = true;
         if let Some(length) = line.strip_prefix("content-length:") {
-            // What is no number is refused by the parser.
+            // The parser refuses a length that is not a number.
             self.length = length.trim().parse().unwrap_or(0);
         }
         self.is_unknown |= line.starts_with("transfer-encoding");
@@ -130,7 +130,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Strict<S> {
 mod tests {
     use super::*;
 
-    /// Whether these bytes are taken, however they are cut into pieces.
+    /// Checks whether these bytes are accepted, in pieces of various sizes.
     #[track_caller]
     fn check(bytes: &str, expected: bool) {
         for size in [1, 2, 3, 7, bytes.len()] {

@@ -1,5 +1,5 @@
-//! The engine waits for disks and locks, so its calls run on threads of their own: a bounded number,
-//! and those that only read never behind those that write.
+//! Runs engine calls on a bounded number of threads, because the engine blocks on disks and locks.
+//! Calls that only read never wait for calls that write.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::limits;
 use crate::refusal::Refusal;
 
-/// Places to work at.
+/// Slots for running calls.
 pub(crate) struct Work {
     reading: Arc<Semaphore>,
     writing: Arc<Semaphore>,
@@ -21,7 +21,7 @@ pub(crate) struct Work {
     waiting: AtomicUsize,
 }
 
-/// Stops a call whose client is gone.
+/// Cancels a call whose client has disconnected.
 struct CancelOnDrop(Arc<Progress>);
 
 impl Drop for CancelOnDrop {
@@ -58,10 +58,10 @@ impl Work {
         Arc::clone(places).acquire_owned().await.map_err(closed)
     }
 
-    /// Does `call` on a thread of its own.
+    /// Runs `call` on a thread of its own.
     ///
-    /// What reads or records is stopped when it takes too long or its client is gone. What writes
-    /// is always finished: half an undo is what nobody asked for.
+    /// Calls that read or record are cancelled when they take too long or their client disconnects.
+    /// Calls that write always finish, so that no undo is applied in part.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         access: Access,
@@ -94,24 +94,24 @@ impl Work {
         let place = self.place(places).await?;
         let progress = Arc::clone(progress);
         let work = spawn_blocking(move || {
-            // Held until the work is over, also if nobody waits for it any more.
+            // Held until the work is done, even if the client has disconnected.
             let _place = place;
             call(&progress)
         });
-        // A defect must not take the other calls down with it.
+        // A panic in one call must not end the others.
         let defect = |_| Refusal::new("internal_error", "the call failed in a way it should not");
         Ok(work.await.map_err(defect)??)
     }
 
-    /// A place for an answer that is given piece by piece.
+    /// Returns a slot for a streamed response.
     pub(crate) async fn stream(&self) -> Result<OwnedSemaphorePermit, Refusal> {
         self.place(&self.streaming).await
     }
 
-    /// Waits until nothing records or writes any more.
+    /// Waits until no call records or writes.
     pub(crate) async fn drain(&self) {
         let all = u32::try_from(limits::WRITING).unwrap_or(u32::MAX);
-        // It fails only if there are no places at all.
+        // Fails only if the semaphore is closed, which never happens.
         drop(self.writing.acquire_many(all).await);
     }
 }

@@ -1,4 +1,4 @@
-//! From an event to session calls.
+//! Translates events into session calls.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,41 +14,42 @@ use super::{Client, Event, Failures, Memory, Notice, ToolCall, What};
 use crate::private::fingerprint;
 use crate::reach::reach;
 
-/// Further back nobody looks for what changed under an agent.
+/// Number of newest operations that are searched for changes made under an agent.
 const MAX_OPERATIONS: usize = 200;
 
-/// What an event is acted on with.
+/// Context in which an event is handled.
 pub struct Scene<'a> {
     /// The work tree.
     pub workspace: &'a Workspace,
-    /// The process of the client: if it dies, its steps are closed.
+    /// Process of the client. If it dies, its steps are closed.
     pub owner: Option<u32>,
-    /// Failures of earlier hooks here.
+    /// Failures of earlier hooks in this work tree.
     pub failures: &'a Failures,
     /// Time limit for capturing large files that a tool names.
     pub named_time: Option<Duration>,
-    /// The user's home directory, as shell commands mean it.
+    /// The user's home directory, for `~` in shell commands.
     pub home: Option<&'a Path>,
-    /// When the client started the hook: a reported duration ends then, however long the hook takes.
+    /// Time at which the client started the hook. A reported duration ends there, however long the
+    /// hook takes.
     pub begun: Instant,
 }
 
-/// What is left to do after an event.
+/// Result of handling an event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// What to tell.
+    /// Messages for the model and the user.
     pub notice: Notice,
-    /// There is no snapshot yet, so one should be taken in the background.
+    /// Whether there is no snapshot yet, so that one should be taken in the background.
     pub wants_baseline: bool,
-    /// Blobs that the user's repository has to lend until they are copied.
+    /// Number of blobs that the user's repository has to keep until they are copied.
     pub borrowed: u64,
-    /// Why files outside of the project could not be kept, if so.
+    /// Reason why files outside the project could not be captured, if so.
     pub outside_failed: Option<String>,
-    /// The hook before the tool call did not finish, so that the call is no step.
+    /// Whether the hook before the tool call did not finish, so that the call is not a step.
     pub cut_off: bool,
 }
 
-/// Does what the event means, and updates what is known of its session.
+/// Handles an event and updates the state of its session.
 pub fn act(
     event: &Event,
     memory: &mut Memory,
@@ -64,14 +65,14 @@ pub fn act(
     let mut outcome = Outcome::default();
     match &event.what {
         What::SessionStart => {
-            // One that goes on has yet to hear what happened meanwhile.
+            // A resumed session has yet to be notified of what happened meanwhile.
             if memory.seen.is_none() {
                 learn(workspace, memory)?;
             }
             outcome.wants_baseline = memory.seen.as_deref() == Some("");
         }
         What::Prompt => {
-            // Calls of an earlier turn are not reported any more.
+            // Clients no longer report tool calls of an earlier turn.
             memory.beginning.clear();
             close(workspace, progress, |step| {
                 step.session == event.session && step.message.as_deref() != Some(&turn)
@@ -88,7 +89,7 @@ pub fn act(
             let start = StepStart { named_time: scene.named_time, ..start };
             let step = start.info.step.clone();
             memory.beginning.push(step.clone());
-            // A hook that is killed leaves this for the event after the tool call.
+            // Best effort: lets the event after the tool call detect that this hook was killed.
             memory.save().ok();
             let begun = workspace.begin_step(start, progress);
             memory.beginning.retain(|known| *known != step);
@@ -106,7 +107,8 @@ pub fn act(
             let ran: Vec<(String, Option<u64>)> =
                 calls.iter().map(|call| (step_id(event, &turn, call), call.duration_ms)).collect();
             memory.ran.extend(ran.clone());
-            // Before the work tree is waited for; losing it costs the evidence.
+            // Saved before waiting for the work tree. Best effort: without it, the end of the batch
+            // may take the call for refused.
             memory.save().ok();
             let open = workspace.open_steps()?;
             let is_open = |step: &String| open.iter().any(|open| open.step == *step);
@@ -144,7 +146,7 @@ pub fn act(
     Ok(outcome)
 }
 
-/// Closes open steps that will not be ended any more.
+/// Closes open steps that no event will end.
 fn close(
     workspace: &Workspace,
     progress: &Progress,
@@ -156,8 +158,8 @@ fn close(
     if steps.is_empty() { Ok(()) } else { workspace.close_steps(&steps, progress) }
 }
 
-/// Ends those of the steps that are open, each with how long its tool ran; the same end may be told
-/// twice. Returns what the user should hear of.
+/// Ends those of the steps that are open, each with the duration of its tool call. Idempotent: a
+/// client may report the same end twice. Returns warnings for the user.
 fn end(
     steps: &[(String, Option<u64>)],
     how: StepEnd,
@@ -178,7 +180,7 @@ fn end(
                     notice.say(&format!("ctrlz: {path} {}; it cannot be undone", lost.describe()));
                 }
             }
-            // Another hook was faster.
+            // Another hook ended the step first.
             Err(Error::NoSuchStep { .. }) => (),
             Err(error) => return Err(error),
         }
@@ -186,13 +188,13 @@ fn end(
     Ok(notice)
 }
 
-/// The id of a call's step, the same for its before and its after.
+/// Returns the step id of a tool call, which is the same before and after the call.
 fn step_id(event: &Event, turn: &str, call: &ToolCall) -> String {
     let parts = [event.client.name(), &event.session, turn, &call.tool, &call.id];
     let number = fingerprint(&parts.map(str::as_bytes));
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let shown: String = call.id.chars().filter(|c| plain(*c)).take(40).collect();
-    // Ids of calls are the model's and may come again in another session.
+    // Call ids are chosen by the model and may recur in another session.
     format!("{shown}-{:08x}", number >> 32)
 }
 
@@ -225,25 +227,26 @@ fn step_start(
         parent,
     };
     let Reach { inside: paths, outside, only_named, starts_agent } = named;
-    // Claude Code reports the calls of its sub-agents, so that the call which started one owns nothing.
+    // Claude Code reports the calls of its sub-agents, so the call that started one owns no
+    // changes.
     let only_named = only_named || (starts_agent && event.client == Client::ClaudeCode);
     StepStart { info, paths, only_named, starts_agent, owner, outside, ..StepStart::default() }
 }
 
-/// Where the agent's shell is.
+/// Returns the working directory of the agent's shell, or the work tree if it is unknown.
 fn working_dir(event: &Event, root: &Path) -> PathBuf {
     let told = event.dir.as_deref().and_then(|dir| dir.canonicalize().ok());
     told.unwrap_or_else(|| root.to_owned())
 }
 
-/// Takes note of what is the newest operation.
+/// Remembers the newest operation.
 fn learn(workspace: &Workspace, memory: &mut Memory) -> Result<(), Error> {
     let newest = workspace.log(1)?.first().map(|operation| operation.id.clone());
     memory.seen = Some(newest.unwrap_or_default());
     Ok(())
 }
 
-/// What a prompt should tell of: files that changed under the agent, and hooks that failed.
+/// Returns the notice for a prompt: files that changed under the agent, and failed hooks.
 fn notice(event: &Event, memory: &mut Memory, scene: &Scene<'_>) -> Result<Notice, Error> {
     let names = match &memory.seen {
         Some(seen) => taken_back_since(scene.workspace, seen)?,
@@ -268,7 +271,7 @@ fn notice(event: &Event, memory: &mut Memory, scene: &Scene<'_>) -> Result<Notic
     Ok(notice)
 }
 
-/// The files that undo, redo and their like changed after an operation.
+/// Returns the files that undo, redo, restore and revert changed after an operation.
 fn taken_back_since(workspace: &Workspace, seen: &str) -> Result<Vec<String>, Error> {
     let newest = workspace.log(1)?;
     if newest.first().is_none_or(|newest| newest.id.as_str() <= seen) {

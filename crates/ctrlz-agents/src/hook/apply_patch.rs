@@ -1,8 +1,8 @@
-//! The files that a Codex patch names.
+//! Finds the files that a Codex patch names.
 
 use std::path::PathBuf;
 
-/// The files that a patch adds, changes, moves or deletes.
+/// Returns the files that a patch adds, changes, moves or deletes.
 pub(super) fn files(patch: &str) -> Vec<PathBuf> {
     const MARKS: [&str; 4] =
         ["*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** Move to: "];

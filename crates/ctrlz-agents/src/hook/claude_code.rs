@@ -1,5 +1,5 @@
-//! Claude Code's events. A command that fails has an event of its own, and a refused one none but
-//! that of its batch: what is still open then never ran.
+//! Events of Claude Code. A failed command has an event of its own. A refused command appears only
+//! in the event of its batch: a step that is still open then never ran.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::event::{Event, ToolCall, What};
 use super::{Client, id};
 
-/// An event as Claude Code and Codex write it.
+/// An event in the format of Claude Code and Codex.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub(super) struct Payload {
@@ -25,19 +25,19 @@ pub(super) struct Payload {
     pub(super) tool_calls: Vec<Call>,
 }
 
-/// A call of a tool.
+/// A tool call.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub(super) struct Call {
     pub(super) tool_name: String,
     pub(super) tool_use_id: String,
-    /// Qwen Code's name for it in a batch, where the other one is not the same.
+    /// Id of the call in a batch of Qwen Code, where `tool_use_id` differs.
     pub(super) tool_call_id: String,
     pub(super) tool_input: Value,
     pub(super) duration_ms: Option<f64>,
 }
 
-/// A duration as clients write it, whole or not.
+/// Returns a reported duration in whole milliseconds. Implausible values are dropped.
 pub(super) fn millis(duration: Option<f64>) -> Option<u64> {
     duration.filter(|millis| (0.0..1e12).contains(millis)).map(|millis| millis as u64)
 }
@@ -100,7 +100,7 @@ fn tool_call(call: &Call, agent: Option<String>) -> ToolCall {
     }
 }
 
-/// The files that an edit names, whatever the field is called.
+/// Returns the files that an edit names, under any of the usual field names.
 pub(super) fn files(input: &Value) -> Vec<PathBuf> {
     const FIELDS: [&str; 4] = ["file_path", "notebook_path", "absolute_path", "path"];
     let named = FIELDS.iter().filter_map(|field| input.get(field)?.as_str());

@@ -1,5 +1,6 @@
-//! Cline CLI's events: files named after the event are run, and the event says what it is in a
-//! vocabulary of its own. A task is one conversation; a turn is known by when it began.
+//! Events of Cline CLI. It runs the files that are named after the event, and the payload names the
+//! event in a vocabulary of its own. A task is one conversation. A turn is identified by its start
+//! time.
 
 use std::path::PathBuf;
 
@@ -47,7 +48,7 @@ struct Call {
 
 pub(super) fn read(input: &[u8]) -> Result<Event, serde_json::Error> {
     let payload: Payload = serde_json::from_slice(input)?;
-    // Only a sub-agent has a parent.
+    // Only sub-agents have a parent.
     let agent = payload.parent_agent.as_ref().and(payload.agent.as_deref()).map(id);
     let what = match (payload.hook_name.as_str(), &payload.call, &payload.result) {
         ("tool_call", Some(call), _) => What::ToolBefore(tool_call(call, agent)),
@@ -99,7 +100,7 @@ fn tool_call(call: &Call, agent: Option<String>) -> ToolCall {
     }
 }
 
-/// Several at once, each a text or a program with its words.
+/// Returns the commands of a call. Each is a string, or an object that names a program.
 fn commands(input: &Value) -> Vec<String> {
     let several = input.get("commands").and_then(Value::as_array).into_iter().flatten();
     let texts = several.filter_map(|command| match command {

@@ -1,16 +1,16 @@
-//! Codex CLI's events: Claude Code's form, with `turn_id` where that has `prompt_id`, and edits as
-//! the text of a patch.
+//! Events of Codex CLI: the format of Claude Code, with `turn_id` instead of `prompt_id`, and with
+//! edits as the text of a patch.
 
 use super::claude_code::{Call, Payload, command};
 use super::event::{Event, ToolCall, What};
 use super::{Client, apply_patch, id};
 
-/// Whether Codex wrote this, who may use Claude Code's plugin directory.
+/// Returns whether the event is from Codex, which may use the plugin of Claude Code.
 pub(super) fn is_from(asked: Client, input: &[u8]) -> bool {
     let Ok(payload) = serde_json::from_slice::<Payload>(input) else {
         return asked == Client::Codex;
     };
-    // Its transcripts are called rollout-…; Claude Code's are called after the session.
+    // Codex names its transcripts rollout-…; Claude Code names them after the session.
     let transcript = payload.transcript_path.as_deref().unwrap_or_default();
     let name = transcript.rsplit(['/', '\\']).next().unwrap_or_default();
     match asked {

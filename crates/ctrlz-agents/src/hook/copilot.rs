@@ -1,7 +1,7 @@
-//! GitHub Copilot CLI's events, under the names that Claude Code has for them.
+//! Events of GitHub Copilot CLI, with the event names of Claude Code.
 //!
-//! It has ids neither for turns nor for tool calls: a call is known by its tool and input again,
-//! and a turn by when it began.
+//! It has no ids for turns or tool calls: a call is identified by its tool and input, and a turn by
+//! its start time.
 
 use std::path::PathBuf;
 

@@ -1,74 +1,73 @@
-//! What clients say, in one form for all of them.
+//! Events in a form that is common to all clients.
 
 use std::path::PathBuf;
 
 use super::Client;
 
-/// Something that a client tells of.
+/// An event that a client reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Which client.
+    /// The client.
     pub client: Client,
-    /// What the client calls it, for messages.
+    /// The client's name for the event, for messages.
     pub name: String,
     /// The client's session.
     pub session: String,
-    /// The turn, where the client has ids for turns.
+    /// Id of the turn, if the client has ids for turns.
     pub turn: Option<String>,
-    /// Where the agent works.
+    /// Working directory of the agent.
     pub dir: Option<PathBuf>,
-    /// What happened, or is about to.
+    /// Kind of the event.
     pub what: What,
 }
 
-/// What happened, or is about to.
+/// Kind of an event, which has happened or is about to happen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// A session begins or goes on.
+    /// A session begins or resumes.
     SessionStart,
-    /// The user said something; no tool of this turn runs yet.
+    /// The user submitted a prompt; no tool of this turn has run yet.
     Prompt,
     /// A tool is about to run.
     ToolBefore(ToolCall),
     /// Tools ran or failed.
     ToolAfter(Vec<ToolCall>),
-    /// All tools of one answer of the model are done. One that has not been told of before was
-    /// refused.
+    /// All tools of one model response are done. A call that was not reported before was refused.
     BatchEnd(Vec<ToolCall>),
-    /// The agent has answered.
+    /// The agent has finished its response.
     TurnEnd,
-    /// A sub-agent has answered.
+    /// A sub-agent has finished its response.
     AgentEnd {
         /// The sub-agent.
         agent: String,
     },
-    /// The session ends; no more events come.
+    /// The session ends; no more events follow.
     SessionEnd,
-    /// Nothing that matters here.
+    /// An event that is ignored.
     Other,
 }
 
-/// A call of a tool.
+/// A tool call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolCall {
-    /// The client's id; some have none, and then it is made from what the call is.
+    /// Id from the client, or one derived from the call if the client has none.
     pub id: String,
     /// The tool's name.
     pub tool: String,
-    /// The sub-agent that calls it, if one does.
+    /// Sub-agent that makes the call, if any.
     pub agent: Option<String>,
-    /// Files that it names.
+    /// Files that the call names.
     pub files: Vec<PathBuf>,
-    /// Shell commands that it will run.
+    /// Shell commands that the call will run.
     pub commands: Vec<String>,
-    /// Whether it can change nothing.
+    /// Whether the tool can change nothing.
     pub only_reads: bool,
     /// The duration of the call in milliseconds, if the client reports it afterwards.
     pub duration_ms: Option<u64>,
 }
 
 impl ToolCall {
-    /// What it is about, for people.
+    /// Returns a short description for users: the commands, or else the files.
     pub(super) fn label(&self) -> Option<String> {
         const MAX_CHARS: usize = 200;
         let text = match (self.commands.as_slice(), self.files.as_slice()) {

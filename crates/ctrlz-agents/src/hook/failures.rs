@@ -1,8 +1,8 @@
-//! Failures of hooks. Most clients show nothing of them, so they are kept until `status`, `doctor` or
+//! Failures of hooks. Most clients do not show them, so they are kept until `status`, `doctor` or
 //! the notice of the next prompt has shown them.
 //!
-//! The usual file is replaced as a whole, which needs free space. On a full disk the newest failures
-//! go into a note that was allocated earlier and is rewritten in place.
+//! The usual file is replaced as a whole, which needs free space. On a full disk, the newest
+//! failures go into a note that was allocated earlier and is rewritten in place.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,47 +12,48 @@ use serde::{Deserialize, Serialize};
 
 use crate::private::{self, fingerprint};
 
-/// As many as anybody reads.
+/// Number of failures that are kept.
 const MAX_KEPT: usize = 20;
 const MAX_BYTES: u64 = 1 << 18;
-/// Older ones help nobody any more.
+/// Age at which a failure is no longer reported: seven days.
 const MAX_AGE_MILLIS: u64 = 7 * 24 * 60 * 60 * 1000;
 
-/// The size of the note: one block of most file systems.
+/// Size of the note: one block on most file systems.
 const NOTE_BYTES: usize = 4096;
 
 /// A hook that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// When, in milliseconds since 1970.
+    /// Time, in milliseconds since 1970.
     pub at_millis: u64,
-    /// Which client.
+    /// Name of the client.
     pub client: String,
-    /// Which of its events.
+    /// Name of the client's event.
     pub event: String,
-    /// Why.
+    /// Error message.
     pub why: String,
 }
 
-/// The failures in one directory.
+/// Recorded failures of one directory.
 #[derive(Clone, Debug)]
 pub struct Failures {
     path: PathBuf,
-    /// The note, which all directories share.
+    /// Note for full disks, which all directories share.
     note: PathBuf,
 }
 
 /// A failure in the note.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Noted {
-    /// The name of the file that it would be in.
+    /// Name of the file that would otherwise hold it.
     of: String,
     #[serde(flatten)]
     failure: Failure,
 }
 
 impl Failures {
-    /// Those of hooks that ran for `dir`, a work tree or what could not become one.
+    /// Returns the failures of hooks that ran in `dir`: a work tree, or a directory that could not
+    /// become one.
     pub fn of(data_dir: &Path, dir: &Path) -> Failures {
         let name = fingerprint(&[dir.as_os_str().as_encoded_bytes()]);
         let path = data_dir.join(format!("agents/failures/{name:016x}"));
@@ -65,7 +66,8 @@ impl Failures {
         private::allocate(&self.note, NOTE_BYTES).ok();
     }
 
-    /// Keeps a failure. Two hooks at once may keep only one of theirs, which still tells.
+    /// Records a failure. If two hooks fail at once, one of the failures may be lost; the other one
+    /// is still reported.
     pub fn add(&self, client: &str, event: &str, why: &str) -> io::Result<()> {
         const MAX_CHARS: usize = 500;
         let short = |text: &str| text.chars().take(MAX_CHARS).collect();
@@ -97,7 +99,7 @@ impl Failures {
         self.write_note(noted)
     }
 
-    /// Rewrites the note. The oldest failures go if they do not fit.
+    /// Rewrites the note, dropping the oldest failures if they do not fit.
     fn write_note(&self, mut noted: Vec<Noted>) -> io::Result<()> {
         loop {
             let mut bytes = match noted.is_empty() {
@@ -112,7 +114,7 @@ impl Failures {
         }
     }
 
-    /// Removes all of them.
+    /// Removes all failures of this directory.
     pub fn forget(&self) -> io::Result<()> {
         let (own, others): (Vec<Noted>, Vec<Noted>) =
             self.noted().into_iter().partition(|noted| noted.of == self.name());
@@ -125,7 +127,7 @@ impl Failures {
         }
     }
 
-    /// The failures of the last days, oldest first.
+    /// Returns the failures of the last seven days, oldest first.
     pub fn recent(&self) -> Vec<Failure> {
         let bytes = private::read(&self.path, MAX_BYTES).ok().flatten().unwrap_or_default();
         let mut kept: Vec<Failure> = serde_json::from_slice(&bytes).unwrap_or_default();
@@ -162,7 +164,7 @@ mod tests {
             event: "PreToolUse".into(),
             why: why.into(),
         };
-        // More than the note holds.
+        // More than the note can hold.
         for number in 0..100 {
             one.add_to_note(failure(&format!("full {number}"))).unwrap();
         }

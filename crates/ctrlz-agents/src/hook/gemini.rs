@@ -1,5 +1,5 @@
-//! Gemini CLI's events. It has ids neither for turns nor for tool calls: a call is known by its
-//! tool and input again, and a turn by when it began.
+//! Events of Gemini CLI. It has no ids for turns or tool calls: a call is identified by its tool
+//! and input, and a turn by its start time.
 
 use std::path::PathBuf;
 
@@ -57,7 +57,7 @@ fn tool_call(payload: &Payload) -> ToolCall {
     }
 }
 
-/// Whether a tool can change nothing.
+/// Returns whether a tool can change nothing.
 pub(super) fn only_reads(tool: &str) -> bool {
     matches!(
         tool,

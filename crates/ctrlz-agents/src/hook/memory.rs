@@ -1,7 +1,7 @@
-//! What one event of a session leaves for the next: clients tell too little in each of them.
+//! State that one event of a session leaves for the next, because single events contain too little.
 //!
-//! A file per session below the data directory. Losing it costs a turn's name and a notice, never
-//! a snapshot, so nothing here is flushed and a torn file counts as none.
+//! It is one file per session below the data directory. Losing it costs the name of a turn and a
+//! notice, never a snapshot, so the file is not flushed, and a torn file counts as missing.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::{Event, What};
 use crate::private::{self, fingerprint};
 
-/// Nobody goes on with a session that was silent for so long.
+/// Time without events after which a session is forgotten: 30 days.
 const MAX_AGE: Duration = Duration::from_secs(60 * 60 * 24 * 30);
 const MAX_BYTES: u64 = 1 << 16;
 
@@ -20,9 +20,9 @@ const MAX_BYTES: u64 = 1 << 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "(u32, u64)", into = "(u32, u64)")]
 pub struct ClientProcess {
-    /// Its number.
+    /// Process id.
     pub number: u32,
-    /// When it started, by the kernel's clock. Numbers are used again.
+    /// Start time by the kernel's clock, because process ids are reused.
     pub started: u64,
 }
 
@@ -39,15 +39,16 @@ impl From<ClientProcess> for (u32, u64) {
 }
 
 impl ClientProcess {
-    /// Whether the process is still running.
+    /// Returns whether the process is still running.
     fn is_alive(self) -> bool {
         ClientProcess::of(self.number) == Some(self)
     }
 
-    /// The process with this number, if there is one.
+    /// Returns the process with this id, if it exists.
     pub fn of(number: u32) -> Option<ClientProcess> {
         let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
-        // The name stands in brackets and may hold anything; the start is the 20th field after it.
+        // The name is in parentheses and may contain anything; the start time is the 20th field
+        // after it.
         let started = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
         Some(ClientProcess { number, started })
     }
@@ -57,35 +58,36 @@ impl ClientProcess {
 pub struct Caller<'a> {
     /// The client's process.
     pub process: Option<ClientProcess>,
-    /// The project as the client itself names it. It does not change with the agent's directory.
+    /// Project directory that the client names. It does not follow the agent's directory.
     pub project: Option<PathBuf>,
     /// Finds the work tree of a directory.
     pub root_of: &'a dyn Fn(&Path) -> PathBuf,
 }
 
-/// What is known of a session.
+/// State of a session.
 ///
-/// A session is a client, an id and a project. Some clients have ids that come again in every
+/// A session is identified by client, id and project, because some clients reuse their ids in every
 /// project.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Memory {
-    /// The directory that it works in, as its first event said.
+    /// Directory that the session works in, from its first event.
     pub dir: Option<PathBuf>,
-    /// The turn it is in.
+    /// Current turn.
     pub turn: Option<String>,
-    /// The newest operation that its agent knows of; empty if there was none yet.
+    /// Newest operation that the agent knows of; empty if there was none yet.
     pub seen: Option<String>,
-    /// Steps of the turn whose tools have run, and for how long, in milliseconds. If a step could not
-    /// be ended then, the end of its batch must not take its tool for refused.
+    /// Steps of the turn whose tools have run, with their durations in milliseconds. If a step
+    /// could not be ended then, the end of the batch must not take its tool for refused.
     pub ran: Vec<(String, Option<u64>)>,
-    /// Steps whose beginning is being recorded. One that is left here and not open was cut off.
+    /// Steps whose beginning is being recorded. A step that is still here but not open was cut off.
     pub beginning: Vec<String>,
     /// The client's process.
     pub process: Option<ClientProcess>,
-    /// The process ran several hooks. Otherwise it may be a helper that the client starts for each.
+    /// Whether the process ran several hooks. Otherwise it may be a helper that the client starts
+    /// for each hook.
     pub steady: bool,
-    /// When it was last told of failures, in milliseconds since 1970.
+    /// Time of the last notice about failures, in milliseconds since 1970.
     pub told_at_millis: u64,
     #[serde(skip)]
     path: PathBuf,
@@ -94,12 +96,13 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Finds what is known of the event's session, below the data directory, and in which directory
-    /// it works; `dir` is `None` if nothing says so.
+    /// Loads the state of the event's session and determines the directory that it works in. `dir`
+    /// is `None` if nothing names one.
     ///
-    /// A session stays where it began: an agent that changes its directory while a tool runs must
-    /// not end the step somewhere else. The same id in another project is another session: the
-    /// client names another project, or it is another process of the client.
+    /// A session stays in the directory where it began: an agent that changes its directory while a
+    /// tool runs must not end the step in another project. The same id in another project is
+    /// another session. It is recognized by the project that the client names, or by the client's
+    /// process.
     pub fn of(data_dir: &Path, event: &Event, caller: &Caller<'_>) -> Memory {
         let name = [event.client.name().as_bytes(), event.session.as_bytes()];
         let sessions = data_dir.join("agents/sessions");
@@ -124,12 +127,12 @@ impl Memory {
         Memory { process: caller.process, steady, ..found }
     }
 
-    /// The session in the project of `dir`.
+    /// Returns the session in the project of `dir`.
     fn in_project(first: &Path, dir: PathBuf, caller: &Caller<'_>) -> Memory {
         let root = (caller.root_of)(&dir);
         let memory = Memory::load(first);
         let is_first = match &memory.dir {
-            // One whose directory is gone was moved, or will not be asked for again.
+            // If the directory is gone, the project was moved or will not be used again.
             Some(known) => *known == dir || !known.is_dir() || (caller.root_of)(known) == root,
             None => true,
         };
@@ -152,23 +155,23 @@ impl Memory {
         Memory { path: path.to_owned(), stored: stored.map(Box::new), ..known }
     }
 
-    /// Whether the client's process that ran the session's last hook cannot be the caller's.
+    /// Returns whether another process of the client certainly ran the session's last hook.
     fn is_anothers(&self, caller: &Caller<'_>) -> bool {
         let (Some(process), Some(asking)) = (self.process, caller.process) else { return false };
         process != asking && (self.steady || process.is_alive())
     }
 
-    /// Whether no event of the session was seen before.
+    /// Returns whether this is the first event of the session.
     pub fn is_new(&self) -> bool {
         self.stored.is_none()
     }
 
-    /// The turn as the last event left it.
+    /// Returns the turn as of the previous event.
     pub fn stored_turn(&self) -> Option<String> {
         self.stored.as_ref().and_then(|stored| stored.turn.clone())
     }
 
-    /// Stores it, if there is anything new.
+    /// Saves the state if it has changed.
     pub fn save(&self) -> io::Result<()> {
         let plain = Memory { path: PathBuf::new(), stored: None, ..self.clone() };
         if self.stored.as_deref() == Some(&plain) {
@@ -182,8 +185,9 @@ impl Memory {
     }
 }
 
-/// Returns the session that the caller goes on with, in whatever directory its agent is now: the one
-/// of its process, else the only one that may be. One that starts says its directory itself.
+/// Returns the session that the caller continues, whatever its agent's current directory: the
+/// session of its process, or else the only candidate. A session that starts names its directory
+/// itself.
 fn known(first: &Path, caller: &Caller<'_>, is_start: bool) -> Option<Memory> {
     let is_own = |memory: &Memory| memory.process.is_some() && memory.process == caller.process;
     let memory = Memory::load(first);
@@ -211,12 +215,12 @@ fn known(first: &Path, caller: &Caller<'_>, is_start: bool) -> Option<Memory> {
     all.retain(|memory| !memory.is_anothers(caller));
     match all.len() {
         1 => all.pop(),
-        // The event's directory decides.
+        // Ambiguous: the event's directory decides.
         _ => None,
     }
 }
 
-/// Removes what nobody will ask for any more. What cannot be removed is tried again next time.
+/// Removes expired sessions. Errors are ignored: the next call tries again.
 fn forget_old(dir: &Path) {
     let Ok(entries) = std::fs::read_dir(dir) else { return };
     for entry in entries.flatten() {

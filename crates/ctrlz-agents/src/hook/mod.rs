@@ -1,13 +1,13 @@
-//! Hooks: what a coding agent's client tells of its work, and what that means for a session.
+//! Hooks: events that a coding agent's client reports, and the session calls that result.
 //!
 //! A client starts `ctrlz hook CLIENT` for each of its events, with the event as JSON on standard
-//! input. One file per client turns that into an [`Event`]; [`act`] turns the event into session
-//! calls. A tool call is a step. Prompts and ends of turns only close what was left open, so they
-//! cost nothing while all goes well.
+//! input. One file per client parses it into an [`Event`], and [`act`] translates the event into
+//! session calls. A tool call is a step. Prompts and ends of turns only close steps that were left
+//! open, so normally they cost nothing.
 //!
-//! Nothing here may ever hold an agent up or break it: no event is needed for a later one to work,
-//! each may come twice, in parallel or not at all, and whatever fails leaves a [`Failure`] behind
-//! instead of an exit code.
+//! A hook must never delay or break an agent. No event depends on an earlier one; each may arrive
+//! twice, concurrently or not at all. An error is recorded as a [`Failure`] instead of being
+//! returned as an exit code.
 
 mod act;
 mod apply_patch;
@@ -31,7 +31,7 @@ pub use failures::{Failure, Failures};
 pub use memory::{Caller, ClientProcess, Memory};
 pub use notice::Notice;
 
-/// Coding agents that can be told to use ctrlz.
+/// Coding agents that ctrlz supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Client {
     /// Claude Code.
@@ -50,14 +50,14 @@ pub enum Client {
     Pi,
     /// OpenCode, whose plugin speaks rpc.
     OpenCode,
-    /// Kilo, which is made from OpenCode and has the same plugin.
+    /// Kilo, a fork of OpenCode that uses the same plugin.
     Kilo,
     /// Marvin, whose hook speaks rpc.
     Marvin,
 }
 
 impl Client {
-    /// All of them, in the order they are shown.
+    /// All clients, in display order.
     pub const ALL: [Client; 10] = [
         Client::ClaudeCode,
         Client::Codex,
@@ -71,7 +71,7 @@ impl Client {
         Client::Marvin,
     ];
 
-    /// What it is called on the command line and in the log.
+    /// Returns the client's name on the command line and in the log.
     pub fn name(self) -> &'static str {
         match self {
             Client::ClaudeCode => "claude-code",
@@ -94,7 +94,7 @@ impl fmt::Display for Client {
     }
 }
 
-/// A name that is no client's.
+/// Error for a name that matches no client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownClient(pub String);
 
@@ -112,7 +112,7 @@ impl FromStr for Client {
 
     fn from_str(text: &str) -> Result<Client, UnknownClient> {
         let named = Client::ALL.into_iter().find(|client| client.name() == text);
-        // People leave out what goes without saying.
+        // Common short names.
         let short = || match text {
             "claude" => Some(Client::ClaudeCode),
             "gemini" => Some(Client::Gemini),
@@ -123,7 +123,7 @@ impl FromStr for Client {
     }
 }
 
-/// Why the input is no event.
+/// Reason why the input is not an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotAnEvent(String);
 
@@ -135,12 +135,12 @@ impl fmt::Display for NotAnEvent {
 
 impl std::error::Error for NotAnEvent {}
 
-/// Reads an event as the client wrote it.
+/// Parses an event in the client's format.
 ///
-/// Fields that nobody here knows are passed over, and so are events that do not matter.
+/// Unknown fields are ignored, and irrelevant events become [`What::Other`].
 pub fn read(client: Client, input: &[u8]) -> Result<Event, NotAnEvent> {
     let parsed = match client {
-        // One plugin directory serves both, so the command is the same, and the event decides.
+        // Both clients use the same plugin and so the same command; the event decides.
         Client::ClaudeCode | Client::Codex if codex::is_from(client, input) => codex::read(input),
         Client::ClaudeCode | Client::Codex => claude_code::read(input),
         Client::Gemini => gemini::read(input),
@@ -155,7 +155,7 @@ pub fn read(client: Client, input: &[u8]) -> Result<Event, NotAnEvent> {
 }
 
 impl Event {
-    /// Refuses what cannot be acted on.
+    /// Rejects events that cannot be acted on.
     fn check(self) -> Result<Event, NotAnEvent> {
         if self.session.is_empty() && self.what != What::Other {
             return Err(NotAnEvent(format!("{} names no session", self.name)));
@@ -164,7 +164,7 @@ impl Event {
     }
 }
 
-/// An id as far as it is sensible: nobody needs more, and it becomes part of names.
+/// Returns an id without control characters, truncated because it becomes part of names.
 fn id(text: &str) -> String {
     const MAX_CHARS: usize = 128;
     text.chars().filter(|c| !c.is_control()).take(MAX_CHARS).collect()
@@ -174,7 +174,7 @@ fn id(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// One event of each client, as it was recorded.
+    /// Recorded events, one file per client.
     const RECORDED: [&str; 6] = [
         include_str!("../../../ctrlz-cli/tests/fixtures/hooks/claude-code.jsonl"),
         include_str!("../../../ctrlz-cli/tests/fixtures/hooks/cline.jsonl"),

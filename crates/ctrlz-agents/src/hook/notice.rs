@@ -1,24 +1,25 @@
-//! What a hook has to say, and how each client wants to hear it.
+//! Notices of hooks, in the output format of each client.
 
 use serde_json::{Value, json};
 
 use super::{Client, Event, What};
 
-/// As many names as a model needs to know that there is more to look up.
+/// Upper bound on the listed names. A model can look up the rest itself.
 const MAX_NAMES: usize = 40;
 const MAX_NAME_CHARS: usize = 200;
 
-/// Something worth telling at a prompt.
+/// Messages that a hook reports through the client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Notice {
-    /// For the model.
+    /// Text for the model.
     pub context: Option<String>,
-    /// For the user.
+    /// Text for the user.
     pub message: Option<String>,
 }
 
 impl Notice {
-    /// Tells the model that files changed under it. Names are data: escaped, capped, and said to be.
+    /// Creates a notice that files changed under the model. Names are data: escaped, truncated, and
+    /// labelled as data.
     pub(super) fn taken_back(names: &[String]) -> Notice {
         let mut text = String::from(
             "ctrlz: since your last turn somebody took back or restored changes in this project. \
@@ -35,7 +36,7 @@ impl Notice {
         Notice { context: Some(text), message: None }
     }
 
-    /// Adds something for the user.
+    /// Adds a line for the user.
     pub fn say(&mut self, text: &str) {
         match &mut self.message {
             Some(message) => message.push_str(&format!("\n{text}")),
@@ -43,16 +44,17 @@ impl Notice {
         }
     }
 
-    /// Whether there is nothing to say.
+    /// Returns whether there is nothing to report.
     pub fn is_empty(&self) -> bool {
         *self == Notice::default()
     }
 
-    /// The line that the event's client reads from standard output; `None` if it takes none now.
+    /// Returns the line for the client to read from standard output, or `None` if there is nothing
+    /// to report or the client reads no output for this event.
     pub fn reply(&self, event: &Event) -> Option<String> {
         let takes = match (&event.what, event.client) {
             (What::Prompt, _) => true,
-            // Others show nothing after a tool.
+            // Other clients show nothing after a tool call.
             (
                 What::ToolAfter(_) | What::BatchEnd(_) | What::ToolBefore(_),
                 Client::ClaudeCode | Client::Codex | Client::Gemini | Client::Qwen,

@@ -1,6 +1,6 @@
-//! Qwen Code's events: those of Claude Code, with the tools of Gemini CLI.
+//! Events of Qwen Code: the format of Claude Code, with the tools of Gemini CLI.
 //!
-//! A prompt is announced for every answer of a tool as well, with the id of the turn it belongs to.
+//! A prompt is also reported for every tool result, with the id of the turn that it belongs to.
 
 use super::event::{Event, What};
 use super::gemini::only_reads;

@@ -1,4 +1,4 @@
-//! Claude Code: through its plugin command; without one, and in projects, hooks in settings.json.
+//! Claude Code: uses its plugin command; without one, and in projects, hooks in settings.json.
 
 use std::path::{Path, PathBuf};
 
@@ -34,7 +34,7 @@ pub(super) fn state(steps: &Steps<'_>) -> State {
     }
 }
 
-/// Where the plugin comes from, if it is enabled.
+/// Returns the directory that the plugin comes from, if it is enabled.
 fn plugin_source(settings: &Path) -> Option<PathBuf> {
     let value = merge::value(&read_text(settings).ok()??)?;
     value["enabledPlugins"][PLUGIN].as_bool().filter(|enabled| *enabled)?;
@@ -48,7 +48,7 @@ pub(super) fn places(steps: &Steps<'_>) -> Places {
         return Places { shared: vec![project_settings(project), local], own: Vec::new() };
     }
     let below = |name: &str| config_dir(steps).join(name);
-    // All that the plugin command writes to.
+    // All files that the plugin command writes to.
     let shared =
         ["settings.json", "plugins/installed_plugins.json", "plugins/known_marketplaces.json"];
     let own = ["plugins/cache/ctrlz", "plugins/marketplaces/ctrlz"].map(below);
@@ -67,7 +67,7 @@ pub(super) fn install(steps: &Steps<'_>) -> Result<Vec<Action>, Refused> {
     }
     let settings = config_dir(steps).join("settings.json");
     if plugin_source(&settings) == Some(steps.plugin_dir()) {
-        // Claude Code loads the plugin from there, so writing it is enough.
+        // Claude Code loads the plugin from this directory, so writing it is enough.
         let mut plan = steps.write_plugin();
         plan.extend(steps.remove_hooks(&settings)?);
         return Ok(plan);

@@ -1,4 +1,4 @@
-//! Cline CLI: it runs every file in its hooks directory that is named after an event.
+//! Cline CLI: runs every file in its hooks directory that is named after an event.
 
 use std::path::PathBuf;
 
@@ -28,7 +28,7 @@ fn hooks_dir(steps: &Steps<'_>) -> PathBuf {
     }
 }
 
-/// Our files; the ending keeps them apart from one that somebody wrote for the same event.
+/// Returns our files. The extension distinguishes them from a user's hook for the same event.
 fn our_files(steps: &Steps<'_>) -> Vec<PathBuf> {
     let dir = hooks_dir(steps);
     EVENTS.iter().map(|event| dir.join(format!("{event}.sh"))).collect()
@@ -70,7 +70,7 @@ pub(super) fn places(steps: &Steps<'_>) -> Result<Places, Refused> {
     Ok(Places { shared: Vec::new(), own })
 }
 
-/// The files in the hooks directory that Cline runs, whatever their ending.
+/// Returns the files in the hooks directory that Cline runs, with any extension.
 fn hook_files(steps: &Steps<'_>) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(hooks_dir(steps)).into_iter().flatten().flatten();
     let is_event = |path: &PathBuf| {

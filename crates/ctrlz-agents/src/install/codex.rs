@@ -1,6 +1,6 @@
-//! Codex CLI: through its plugin command, with Claude Code's plugin directory; without one, and in
-//! projects, hooks in hooks.json. It runs no hook that the user has not approved; that is left to
-//! the user.
+//! Codex CLI: uses its plugin command with the plugin of Claude Code; without the command, and in
+//! projects, hooks in hooks.json. Codex runs only hooks that the user has approved. The approval is
+//! left to the user.
 
 use std::path::PathBuf;
 
@@ -38,7 +38,7 @@ pub(super) fn state(steps: &Steps<'_>) -> State {
     }
 }
 
-/// Where the plugin comes from, if it is enabled.
+/// Returns the directory that the plugin comes from, if it is enabled.
 fn plugin_source(steps: &Steps<'_>) -> Option<PathBuf> {
     let text = read_text(&config_dir(steps).join("config.toml")).ok()??;
     let config: toml::Table = text.parse().ok()?;
@@ -47,7 +47,7 @@ fn plugin_source(steps: &Steps<'_>) -> Option<PathBuf> {
     Some(PathBuf::from(source.as_str()?))
 }
 
-/// Whether the copy that Codex keeps of the plugin is what would be installed now.
+/// Returns whether Codex's copy of the plugin is what would be installed now.
 fn is_current(steps: &Steps<'_>) -> bool {
     let version = env!("CARGO_PKG_VERSION");
     let copy =
@@ -95,21 +95,21 @@ pub(super) fn install(steps: &Steps<'_>) -> Result<Vec<Action>, Refused> {
     Ok(plan)
 }
 
-/// What the user has decided about our hooks.
+/// Whether the user has approved our hooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// All of them run.
+    /// All hooks are approved.
     Approved,
-    /// None or not all of them run until the user approves them.
+    /// Some or all hooks do not run until the user approves them.
     Waiting {
-        /// How many wait.
+        /// Number of hooks that wait for approval.
         hooks: usize,
     },
-    /// Codex does not say.
+    /// Codex does not report it.
     Unknown,
 }
 
-/// Asks Codex what the user has decided about our hooks. Approving is the user's act, never ours.
+/// Asks Codex whether the user has approved our hooks. Only the user may approve them.
 pub fn trust(setup: &Setup, machine: &dyn Machine) -> Trust {
     let Some(program) = machine.find("codex") else { return Trust::Unknown };
     let dir = setup.project.clone().unwrap_or_else(|| setup.home.clone());

@@ -1,4 +1,4 @@
-//! Clients that load every file in a directory of theirs: one file of ours is put there.
+//! Clients that load every file in one of their directories: installs one file there.
 
 use std::path::{Path, PathBuf};
 
@@ -6,17 +6,17 @@ use super::strip::{commands, names_us};
 use super::{Action, Places, Refused, State, Steps, differs, files, merge, read_text};
 use crate::hook::Client;
 
-/// Where such a client looks, and how it is found.
+/// Program and directories of such a client.
 struct Layout {
-    /// Its program.
+    /// Name of its program.
     program: &'static str,
-    /// The variable that moves its configuration, and where that is below home otherwise.
+    /// Environment variable of its configuration directory, and the default below home.
     config: (&'static str, &'static str),
-    /// The directory below its configuration.
+    /// Directory below the configuration directory that files are loaded from.
     below: &'static str,
-    /// The directory below a project, where it loads anything from one.
+    /// Directory below a project, if the client loads files from projects.
     in_project: Option<&'static str>,
-    /// What our file is called.
+    /// Name of our file.
     file: &'static str,
 }
 
@@ -74,7 +74,8 @@ fn target(steps: &Steps<'_>) -> Result<PathBuf, Refused> {
     Ok(dir.join(file))
 }
 
-/// The file with the path of this program; a project that others share has only its name.
+/// Returns our file with the full path of this program. In a project, which users share, the file
+/// has only the program's name.
 fn text(steps: &Steps<'_>) -> String {
     let program = match &steps.setup.project {
         Some(_) => Path::new("ctrlz"),
@@ -84,12 +85,12 @@ fn text(steps: &Steps<'_>) -> String {
     files.into_iter().map(|(_, text)| text).next().unwrap_or_default()
 }
 
-/// Whether a file is a copy of ours, of any version.
+/// Returns whether a file is a copy of ours, of any version.
 fn is_ours(text: &str) -> bool {
     text.starts_with("// Made by integrations/build") || runs_only_us(text)
 }
 
-/// Whether a hooks file of Copilot has no other command than ours.
+/// Returns whether a hooks file of Copilot contains only our command.
 fn runs_only_us(text: &str) -> bool {
     let found = hook_commands(text);
     !found.is_empty() && found.iter().all(|command| merge::runs_us(command))
@@ -105,7 +106,7 @@ pub(super) fn state(steps: &Steps<'_>) -> State {
     let Layout { program, config: (variable, usual), below, .. } = layout(steps.client);
     let found = target(steps).ok().and_then(|path| read_text(&path).ok().flatten());
     let config = steps.config_dir(variable, usual).join(below);
-    // Directories like `.config` are everybody's; the one above ours is the client's.
+    // Directories like `.config` are shared by programs; the parent of ours is the client's.
     let is_here =
         || steps.machine.find(program).is_some() || config.parent().is_some_and(Path::is_dir);
     match found {
@@ -116,12 +117,12 @@ pub(super) fn state(steps: &Steps<'_>) -> State {
     }
 }
 
-/// The directories that the client loads files from, in this scope.
+/// Returns the directories that the client loads files from, in this scope.
 fn dirs(steps: &Steps<'_>) -> Vec<PathBuf> {
     let Ok(target) = target(steps) else { return Vec::new() };
     let dir = target.parent().unwrap_or(&target).to_owned();
     match steps.client {
-        // Both spellings are loaded.
+        // The client loads both spellings.
         Client::OpenCode | Client::Kilo => vec![dir.with_file_name("plugin"), dir],
         _ => vec![dir],
     }
@@ -170,7 +171,7 @@ fn refuse_listed(steps: &Steps<'_>) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Whether a package is one of `integrations/`, by its name or by its directory.
+/// Returns whether a package is one of `integrations/`, by its name or by its directory.
 fn is_our_package(package: &str) -> bool {
     let name = package.trim_start_matches("npm:");
     let name = name.rsplit_once('@').map_or(name, |(name, _)| name);

@@ -1,4 +1,4 @@
-//! The files that are installed: what lies in `integrations/`, with the path of this `ctrlz`.
+//! Files that are installed: those in `integrations/`, with the path of this `ctrlz`.
 
 use std::path::Path;
 
@@ -43,10 +43,10 @@ const OPENCODE: [(&str, &str); 1] = integration!["opencode/ctrlz.ts"];
 
 const MARVIN: [(&str, &str); 1] = integration!["marvin/ctrlz.ts"];
 
-/// The files of a client's plugin directory, below it.
+/// Returns the files of a client's plugin directory: relative paths and texts.
 pub(super) fn plugin(client: Client, program: &Path) -> Vec<(String, String)> {
     let files: &[(&str, &str)] = match client {
-        // One directory serves both.
+        // Both clients use the same plugin.
         Client::ClaudeCode | Client::Codex => &CLAUDE_CODE,
         Client::Gemini => &GEMINI,
         Client::Cline => &CLINE,
@@ -60,7 +60,7 @@ pub(super) fn plugin(client: Client, program: &Path) -> Vec<(String, String)> {
     files.iter().map(|(name, text)| (below(name), with_program(name, text, program))).collect()
 }
 
-/// The hooks that a client is to have, as its configuration spells them.
+/// Returns the hooks for a client, in the format of its configuration.
 pub(super) fn hooks(client: Client) -> serde_json::Value {
     let text = match client {
         Client::ClaudeCode | Client::Codex => CLAUDE_CODE[7].1,
@@ -76,12 +76,12 @@ pub(super) fn hooks(client: Client) -> serde_json::Value {
     serde_json::from_str(text).expect("the files in integrations/ are JSON")
 }
 
-/// What a client runs for each event.
+/// Returns the command that a client runs for each event.
 pub fn hook_command(client: Client, program: &Path) -> String {
     format!("{} hook {client}", shell_word(program))
 }
 
-/// Puts the program's full path where the files have only its name.
+/// Replaces the bare program name with its full path.
 fn with_program(name: &str, text: &str, program: &Path) -> String {
     let word = shell_word(program);
     if name.ends_with(".json") {
@@ -102,7 +102,7 @@ fn with_program(name: &str, text: &str, program: &Path) -> String {
     text
 }
 
-/// A path as one word of a shell's.
+/// Quotes a path as one shell word.
 fn shell_word(path: &Path) -> String {
     let text = path.to_string_lossy();
     let plain = |c: char| c.is_ascii_alphanumeric() || "._/-+".contains(c);

@@ -1,4 +1,4 @@
-//! Gemini CLI: through its extensions command; without one, and in projects, hooks in settings.json.
+//! Gemini CLI: uses its extensions command; without one, and in projects, hooks in settings.json.
 
 use std::path::PathBuf;
 
@@ -38,7 +38,7 @@ pub(super) fn state(steps: &Steps<'_>) -> State {
     }
 }
 
-/// Whether the copy that Gemini keeps of the extension is what would be installed now.
+/// Returns whether Gemini's copy of the extension is what would be installed now.
 fn is_current(steps: &Steps<'_>) -> bool {
     let copy = extension(steps);
     let same = |(name, text): &(String, String)| {
@@ -53,7 +53,7 @@ pub(super) fn places(steps: &Steps<'_>) -> Places {
         return Places { shared: vec![settings(steps)], own };
     }
     let below = |name: &str| config_dir(steps).join(name);
-    // All that the extensions command writes to. It also notes the directory that it runs in.
+    // All files that the extensions command writes to. It also records its working directory.
     let shared =
         ["extensions/extension-enablement.json", "extension_integrity.json", "projects.json"];
     let shared = [vec![settings(steps)], shared.map(below).into()].concat();
@@ -64,11 +64,11 @@ pub(super) fn places(steps: &Steps<'_>) -> Places {
     Places { shared, own }
 }
 
-/// The name that Gemini gave to our plugin directory as a project.
+/// Returns the name that Gemini gave to our plugin directory as a project.
 fn project_name(steps: &Steps<'_>) -> Option<String> {
     let projects = merge::value(&read_text(&config_dir(steps).join("projects.json")).ok()??)?;
     let name = projects["projects"][steps.plugin_dir().to_string_lossy().as_ref()].as_str()?;
-    // It becomes part of a path.
+    // The name becomes part of a path.
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
     (!name.is_empty() && name.chars().all(is_plain)).then(|| name.to_owned())
 }
@@ -99,7 +99,7 @@ pub(super) fn install(steps: &Steps<'_>) -> Result<Vec<Action>, Refused> {
         program: gemini,
         words: words.map(str::to_owned).to_vec(),
         dir,
-        // It asks whether to trust the directory that it runs in, which is our own.
+        // Gemini asks whether to trust its working directory, which is our own.
         variables: vec![("GEMINI_CLI_TRUST_WORKSPACE", "true")],
     }));
     Ok(plan)

@@ -1,5 +1,5 @@
-//! Hooks in a JSON file that belongs to somebody else: ours are added and removed, and everything
-//! else stays as it is, comments and spacing included.
+//! Adds and removes our hooks in a JSON file of another program. Everything else stays unchanged,
+//! including comments and spacing.
 
 use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::{CstInputValue, CstNode, CstObject, CstRootNode};
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::hook::Client;
 
-/// Adds our hooks to the text of a configuration, in place of those of an earlier version.
+/// Adds our hooks to the text of a configuration, replacing those of an earlier version.
 pub(super) fn add(text: &str, hooks: &Value, command: &str) -> Result<String, String> {
     let wanted = with_command(hooks, command);
     let root = parse(text)?;
@@ -33,7 +33,7 @@ pub(super) fn add(text: &str, hooks: &Value, command: &str) -> Result<String, St
     Ok(text)
 }
 
-/// Removes our hooks, and lists that hold nothing else. Other hooks of the same group stay.
+/// Removes our hooks, and lists that are then empty. Other hooks of the same group stay.
 pub(super) fn remove(text: &str) -> Result<String, String> {
     let root = parse(text)?;
     let Some(top) = root.object_value() else { return Ok(text.to_owned()) };
@@ -61,7 +61,7 @@ pub(super) fn remove(text: &str) -> Result<String, String> {
     Ok(if removed { root.to_string() } else { text.to_owned() })
 }
 
-/// Removes properties, each given by the names that lead to it, and objects that hold nothing else.
+/// Removes properties, each given by its key path, and objects that are then empty.
 pub(super) fn remove_keys(text: &str, keys: &[&[&str]]) -> Result<String, String> {
     let root = parse(text)?;
     let Some(top) = root.object_value() else { return Ok(text.to_owned()) };
@@ -83,7 +83,7 @@ pub(super) fn remove_keys(text: &str, keys: &[&[&str]]) -> Result<String, String
     Ok(if removed { root.to_string() } else { text.to_owned() })
 }
 
-/// What the text says, without comments; `None` if it is no JSON.
+/// Parses JSON with comments. Returns `None` if the text is invalid.
 pub(super) fn value(text: &str) -> Option<Value> {
     parse(text).ok()?.to_serde_value()
 }
@@ -99,7 +99,7 @@ fn top(root: &CstRootNode) -> Result<CstObject, String> {
     root.object_value_or_create().ok_or_else(|| "it does not hold an object".to_owned())
 }
 
-/// The hooks with the command that this machine needs.
+/// Returns the hooks with the command of this machine.
 fn with_command(hooks: &Value, command: &str) -> Hooks {
     let events = hooks["hooks"].as_object().into_iter().flatten();
     let groups = |groups: &Value| {
@@ -114,7 +114,7 @@ fn with_command(hooks: &Value, command: &str) -> Hooks {
     found
 }
 
-/// The groups in a configuration that run `ctrlz hook`.
+/// Returns the groups in a configuration that run `ctrlz hook`.
 fn ours(top: &CstObject) -> Hooks {
     let Some(events) = top.object_value("hooks") else { return Vec::new() };
     let mut found = Hooks::new();
@@ -138,18 +138,18 @@ fn hooks_of(group: &CstNode) -> Vec<CstNode> {
     list.map(|list| list.elements()).unwrap_or_default()
 }
 
-/// Whether a hook runs `ctrlz hook CLIENT` and nothing else.
+/// Returns whether a hook runs `ctrlz hook CLIENT` and nothing else.
 fn is_ours(hook: &CstNode) -> bool {
     let hook = hook.to_serde_value().unwrap_or_default();
     runs_us(hook["command"].as_str().unwrap_or_default())
 }
 
-/// Whether a command is `ctrlz hook CLIENT`, whatever the directory of `ctrlz`.
+/// Returns whether a command is `ctrlz hook CLIENT`, with `ctrlz` in any directory.
 pub(super) fn runs_us(command: &str) -> bool {
     let Some((program, client)) = command.rsplit_once(" hook ") else { return false };
     let program = program.trim_end_matches('\'');
     let is_program = program == "ctrlz" || program.ends_with("/ctrlz");
-    // In a word without quotes, a space starts another word.
+    // Without quotes, a space starts another word.
     let is_word = program.starts_with('\'') || command.starts_with('\'') || !program.contains(' ');
     is_program && is_word && client.parse::<Client>().is_ok()
 }

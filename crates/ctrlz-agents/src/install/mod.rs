@@ -1,13 +1,14 @@
-//! Installing ctrlz into coding agents, and taking it out again.
+//! Installs ctrlz into coding agents and removes it again.
 //!
-//! A [`Plan`] lists every change; a dry run prints it and an install carries it out. Where a client
-//! has a plugin command of its own, installing runs it. Everything else is a conservative merge:
-//! settings of others stay, comments included. The configuration from before is recorded, so that
-//! uninstalling restores the exact bytes of files that did not change otherwise. Uninstalling starts
-//! no program: it edits the client's files, also when the client is gone.
+//! A [`Plan`] lists every change; a dry run prints it and an install carries it out. If a client
+//! has a plugin command, installing runs it. Everything else is a conservative merge that preserves
+//! other settings and comments. The previous configuration is recorded, so that uninstalling
+//! restores the exact bytes of files that have not changed otherwise. Uninstalling runs no program:
+//! it edits the client's files, even if the client itself is gone.
 //!
-//! A client that reads our hooks from two places would report every event twice. So an installation
-//! removes all others: those of the other scope (user or project) and those of another kind.
+//! A client that reads our hooks from two places would report every event twice. An installation
+//! therefore removes all others: those of another kind, and the one in the project if the user has
+//! one, because the user's covers all projects.
 
 mod claude_code;
 mod cline;
@@ -36,18 +37,18 @@ use record::{Content, MadeDirs, Record, missing_dirs};
 pub use codex::{Trust, trust};
 pub use files::hook_command;
 
-/// What the installer may ask of the machine, so that it starts no process itself.
+/// Access to the machine, so that the installer itself starts no process.
 pub trait Machine {
-    /// Where a program is, if it can be run.
+    /// Returns the path of a program, if it can be run.
     fn find(&self, program: &str) -> Option<PathBuf>;
 
-    /// A variable of the environment.
+    /// Returns an environment variable.
     fn variable(&self, name: &str) -> Option<OsString>;
 
-    /// Runs a program to its end; an error says what it printed.
+    /// Runs a program to its end. The error contains its output.
     fn run(&self, run: &Run) -> Result<(), String>;
 
-    /// Says lines to a program until it answers with one that is wanted, and gives that.
+    /// Sends lines to a program and returns the first response line that is `wanted`.
     fn ask(&self, run: &Run, lines: &[String], wanted: &dyn Fn(&str) -> bool) -> Option<String>;
 }
 
@@ -56,36 +57,37 @@ pub trait Machine {
 pub struct Run {
     /// The program.
     pub program: PathBuf,
-    /// Its words.
+    /// Its arguments.
     pub words: Vec<String>,
     /// The directory to run it in.
     pub dir: PathBuf,
-    /// Variables that it gets beside the usual ones.
+    /// Additional environment variables.
     pub variables: Vec<(&'static str, &'static str)>,
 }
 
-/// Where to install what.
+/// Scope and locations of an installation.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The user's home directory.
     pub home: PathBuf,
-    /// Where our own files go.
+    /// Directory for our own files.
     pub data_dir: PathBuf,
-    /// The `ctrlz` that hooks run.
+    /// Path of the `ctrlz` that hooks run.
     pub program: PathBuf,
-    /// The project to install into, instead of for the user.
+    /// Project to install into; `None` installs for the user.
     pub project: Option<PathBuf>,
-    /// The project that the command runs in.
+    /// Project that the command runs in.
     pub here: Option<PathBuf>,
 }
 
 impl Setup {
-    /// Where the plugin directory of a client is.
+    /// Returns the plugin directory of a client.
     fn plugin_dir(&self, client: Client) -> PathBuf {
         self.data_dir.join("integrations").join(client.name())
     }
 
-    /// The scope that is not asked for: the user if this is a project, else the project around.
+    /// Returns the setup of the other scope: the user's if this is a project, else the surrounding
+    /// project's.
     fn other(&self) -> Option<Setup> {
         match (&self.project, &self.here) {
             (Some(_), _) => Some(Setup { project: None, ..self.clone() }),
@@ -100,19 +102,19 @@ impl Setup {
 pub struct Plan {
     /// The changes, in order.
     pub actions: Vec<Action>,
-    /// Notes for the user about an installation that is removed because it would be the second.
+    /// Notes for the user about a second installation.
     pub notes: Vec<String>,
 }
 
 /// One change of an install or uninstall.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Makes a directory.
+    /// Creates a directory.
     MakeDir {
         /// The directory.
         path: PathBuf,
     },
-    /// Writes a file of our own, or one that we have changed a part of.
+    /// Writes a file of our own, or a shared file of which we change a part.
     Write {
         /// The file.
         path: PathBuf,
@@ -126,23 +128,23 @@ pub enum Action {
         /// The file or directory.
         path: PathBuf,
     },
-    /// Removes a directory that was made for our files and is empty now.
+    /// Removes a directory that was created for our files and is now empty.
     RemoveDir {
         /// The directory.
         path: PathBuf,
     },
     /// Runs the client's own command.
     Run(Run),
-    /// Records the present state of the client's configuration.
+    /// Records the current state of the client's configuration.
     Keep {
         /// The files; those that do not exist are recorded as such.
         files: Vec<PathBuf>,
-        /// Paths that the client's own command makes.
+        /// Paths that the client's own command creates.
         made: Vec<PathBuf>,
     },
     /// Deletes the records of the client's configuration, for the user or a project.
     Forget {
-        /// The project.
+        /// The project; `None` for the user.
         project: Option<PathBuf>,
     },
 }
@@ -168,7 +170,8 @@ impl fmt::Display for Action {
     }
 }
 
-/// Why a client cannot be changed. Nothing was.
+/// Reason why a client cannot be changed. A refused plan changes nothing; [`carry_out`] stops at
+/// the action that fails.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused(pub String);
 
@@ -180,20 +183,20 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// How ctrlz stands with a client.
+/// Installation state of ctrlz in a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// The client is not on this machine.
     Absent,
-    /// It is, and knows nothing of us.
+    /// The client is present, but ctrlz is not installed.
     NotInstalled,
-    /// Its hooks run this `ctrlz`.
+    /// The client's hooks run this `ctrlz`.
     Installed,
-    /// Its hooks run something else: an older version, or a `ctrlz` that has moved.
+    /// The client's hooks run something else: an older version, or a `ctrlz` that was moved.
     Outdated,
 }
 
-/// What every client needs from its file here.
+/// Context of the per-client installers.
 #[derive(Clone, Copy)]
 struct Steps<'a> {
     client: Client,
@@ -201,7 +204,7 @@ struct Steps<'a> {
     machine: &'a dyn Machine,
 }
 
-/// How ctrlz stands with a client.
+/// Returns the installation state of ctrlz in a client.
 pub fn state(client: Client, setup: &Setup, machine: &dyn Machine) -> State {
     let steps = Steps { client, setup, machine };
     match client {
@@ -216,16 +219,16 @@ pub fn state(client: Client, setup: &Setup, machine: &dyn Machine) -> State {
     }
 }
 
-/// Where ctrlz may be in a client's configuration, in one scope.
+/// Paths where ctrlz may be in a client's configuration, in one scope.
 #[derive(Default)]
 struct Places {
-    /// Files that others write to as well.
+    /// Files that other programs also write to.
     shared: Vec<PathBuf>,
     /// Files and directories of our own.
     own: Vec<PathBuf>,
 }
 
-/// Plans an installation into a client. The plan has no actions if it is installed already.
+/// Plans an installation into a client. The plan has no actions if ctrlz is already installed.
 pub fn plan_install(client: Client, setup: &Setup, machine: &dyn Machine) -> Result<Plan, Refused> {
     let steps = Steps { client, setup, machine };
     let install = match client {
@@ -253,7 +256,7 @@ pub fn plan_install(client: Client, setup: &Setup, machine: &dyn Machine) -> Res
                     plan.notes.push(second.removal_note());
                     plan.actions.extend(removed);
                 }
-                // Removing the user's would end the recording of every other project.
+                // Removing the user's installation would end the recording of all other projects.
                 (Some(_), true) => {
                     let own = steps.checked(steps.uninstall()?)?;
                     plan.notes.push(match changes(&own) {
@@ -268,7 +271,7 @@ pub fn plan_install(client: Client, setup: &Setup, machine: &dyn Machine) -> Res
     Ok(plan)
 }
 
-/// Plans the removal of ctrlz from a client. The plan has no actions if it is not installed.
+/// Plans the removal of ctrlz from a client. The plan has no actions if ctrlz is not installed.
 pub fn plan_uninstall(
     client: Client,
     setup: &Setup,
@@ -279,7 +282,7 @@ pub fn plan_uninstall(
     Ok(Plan { actions, notes: Vec::new() })
 }
 
-/// Carries a plan out.
+/// Carries out a plan.
 pub fn carry_out(
     client: Client,
     plan: &Plan,
@@ -319,7 +322,7 @@ pub fn carry_out(
 }
 
 fn write(path: &Path, bytes: &[u8], mode: Option<u32>) -> io::Result<()> {
-    // A symlink stays one.
+    // Writes to the target of a symlink instead of replacing the link.
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let present = std::fs::metadata(&real).map(|meta| meta.permissions().mode() & 0o7777);
     let mode = mode.or(present.ok()).unwrap_or(0o644);
@@ -327,7 +330,7 @@ fn write(path: &Path, bytes: &[u8], mode: Option<u32>) -> io::Result<()> {
     std::fs::set_permissions(&real, std::fs::Permissions::from_mode(mode))
 }
 
-/// Removes it, if it is there.
+/// Removes a file or directory, if it exists.
 fn remove(path: &Path) -> io::Result<()> {
     let removed = match std::fs::symlink_metadata(path) {
         Ok(meta) if meta.is_dir() => std::fs::remove_dir_all(path),
@@ -341,7 +344,7 @@ fn remove(path: &Path) -> io::Result<()> {
 }
 
 impl Steps<'_> {
-    /// The directory that a variable names, else one below home.
+    /// Returns the directory that an environment variable names, or else one below home.
     fn config_dir(&self, variable: &str, usual: &str) -> PathBuf {
         let named = self.machine.variable(variable).filter(|value| !value.is_empty());
         named.map_or_else(|| self.setup.home.join(usual), PathBuf::from)
@@ -364,7 +367,7 @@ impl Steps<'_> {
         }
     }
 
-    /// Whether both scopes are the same: the home directory may be a project.
+    /// Returns whether both scopes share files: the home directory may be a project.
     fn shares_places_with(&self, other: &Steps<'_>) -> Result<bool, Refused> {
         let (one, other) = (self.places()?, other.places()?);
         Ok(one.shared.iter().any(|path| other.shared.contains(path))
@@ -384,7 +387,7 @@ impl Steps<'_> {
         Ok(plan)
     }
 
-    /// Removes our part from shared files, and files of our own.
+    /// Plans the removal of our part from shared files, and of our own files.
     fn remove_all(&self, shared: &[PathBuf], own: &[PathBuf]) -> Result<Vec<Action>, Refused> {
         let mut plan = Vec::new();
         for file in shared {
@@ -395,10 +398,10 @@ impl Steps<'_> {
         Ok(plan)
     }
 
-    /// Refuses if a file runs `ctrlz hook` in a way that cannot be removed.
+    /// Refuses if a file runs `ctrlz hook` in a form that cannot be removed automatically.
     fn refuse_left_over(&self) -> Result<(), Refused> {
         for file in self.places()?.shared {
-            // A file that is refused for another reason is so when it is changed.
+            // An unreadable file is refused when it is changed.
             let Ok(Some(text)) = read_text(&file) else { continue };
             let left = strip::strip(&file, &text, &self.plugin_dir()).unwrap_or(text);
             if let Some(command) = strip::left_over(&file, &left) {
@@ -408,7 +411,7 @@ impl Steps<'_> {
         Ok(())
     }
 
-    /// The refusal for a second installation that was made by hand.
+    /// Returns the error for a second installation that was made by hand.
     fn second_route(&self, file: &Path, what: &str) -> Refused {
         let client = self.client;
         Refused(format!(
@@ -427,7 +430,7 @@ impl Steps<'_> {
         )
     }
 
-    /// The note for an installation in a project that the one for the user covers.
+    /// Returns the note for a project that the user's installation already covers.
     fn covers_note(&self) -> String {
         let client = self.client;
         format!(
@@ -436,7 +439,7 @@ impl Steps<'_> {
         )
     }
 
-    /// Adds the directories that have to be made before files are written.
+    /// Adds the creation of missing directories before files are written.
     fn with_dirs(&self, actions: Vec<Action>) -> Vec<Action> {
         let mut made = BTreeSet::new();
         let mut plan = Vec::new();
@@ -453,15 +456,15 @@ impl Steps<'_> {
         plan
     }
 
-    /// Refuses a plan that cannot be carried out, or that changes something outside of the project
-    /// because a file or directory in the project is a symlink.
+    /// Refuses a plan that cannot be carried out, or that changes something outside the project
+    /// because a path in the project is a symlink.
     fn checked(&self, plan: Vec<Action>) -> Result<Vec<Action>, Refused> {
         let project = self.setup.project.as_deref();
         let root = project.and_then(|project| project.canonicalize().ok());
         for action in &plan {
             let Some(path) = changed_path(action) else { continue };
             let refuse = |why: &str| Err(Refused(format!("{}: {why}", path.display())));
-            // Only a write goes through a link in the last place.
+            // Only a write follows a symlink in the last component.
             let real = match action {
                 Action::Write { .. } => path.canonicalize().unwrap_or_else(|_| path.to_owned()),
                 _ => path.to_owned(),
@@ -490,7 +493,7 @@ impl Steps<'_> {
         })
     }
 
-    /// Writes those files of the plugin directory that differ.
+    /// Plans to write the files of the plugin directory that differ.
     fn write_plugin(&self) -> Vec<Action> {
         let dir = self.plugin_dir();
         let files = files::plugin(self.client, &self.setup.program);
@@ -502,7 +505,7 @@ impl Steps<'_> {
         writes.filter(differs).collect()
     }
 
-    /// Merges our hooks into a JSON file, in place of a plugin that the file enables.
+    /// Plans to merge our hooks into a JSON file, in place of a plugin that the file enables.
     fn merge(&self, path: &Path, command: &str) -> Result<Vec<Action>, Refused> {
         let text = read_text(path)?;
         let refuse = |why: String| Refused(format!("{}: {why}", path.display()));
@@ -519,7 +522,7 @@ impl Steps<'_> {
         ])
     }
 
-    /// Removes our hooks from a JSON file; a plugin that it enables stays.
+    /// Plans the removal of our hooks from a JSON file. A plugin that it enables stays.
     fn remove_hooks(&self, path: &Path) -> Result<Vec<Action>, Refused> {
         let Some(text) = read_text(path)? else { return Ok(Vec::new()) };
         let left =
@@ -529,7 +532,7 @@ impl Steps<'_> {
         Ok(Some(write).into_iter().filter(differs).collect())
     }
 
-    /// Removes everything of ours from a file that others write to as well.
+    /// Plans the removal of everything of ours from a shared file.
     fn unmerge(&self, path: &Path) -> Result<Vec<Action>, Refused> {
         let Some(text) = read_text(path)? else { return Ok(Vec::new()) };
         let refuse = |why: String| Refused(format!("{}: {why}", path.display()));
@@ -546,7 +549,7 @@ impl Steps<'_> {
         })
     }
 
-    /// Whether a JSON file has our hooks, and whether they are what would be merged now.
+    /// Returns whether a JSON file has our hooks, and whether they are current.
     fn merged_state(&self, path: &Path, command: &str) -> State {
         let Ok(Some(text)) = read_text(path) else { return State::NotInstalled };
         let hooks = files::hooks(self.client);
@@ -559,18 +562,18 @@ impl Steps<'_> {
         }
     }
 
-    /// The hook command with the full path, for a client of this user.
+    /// Returns the hook command with the full path, for the configuration of this user.
     fn own_command(&self) -> String {
         hook_command(self.client, &self.setup.program)
     }
 
-    /// The hook command that works for everybody who shares a project.
+    /// Returns the hook command for a project, which works for all users who share it.
     fn shared_command(&self) -> String {
         hook_command(self.client, Path::new("ctrlz"))
     }
 }
 
-/// Whether an action would change anything.
+/// Returns whether an action would change anything.
 fn differs(action: &Action) -> bool {
     match action {
         Action::Write { path, bytes, mode } => {
@@ -582,7 +585,7 @@ fn differs(action: &Action) -> bool {
     }
 }
 
-/// The path that an action changes by itself.
+/// Returns the path that an action changes directly.
 fn changed_path(action: &Action) -> Option<&Path> {
     match action {
         Action::MakeDir { path }
@@ -600,7 +603,7 @@ fn removed_path(action: &Action) -> Option<PathBuf> {
     }
 }
 
-/// The text of a configuration file; `None` if there is none.
+/// Returns the text of a configuration file, or `None` if it does not exist.
 fn read_text(path: &Path) -> Result<Option<String>, Refused> {
     const MAX_BYTES: u64 = 4 << 20;
     let refuse = |why: String| Refused(format!("{}: {why}", path.display()));

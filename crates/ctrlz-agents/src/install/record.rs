@@ -1,4 +1,4 @@
-//! The state of a client's configuration before we changed it.
+//! Records a client's configuration before an installation changes it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,10 +15,10 @@ use crate::private::{self, fingerprint};
 
 const MAX_BYTES: u64 = 16 << 20;
 
-/// The kept configuration of one client, for the user or in one project.
+/// Recorded configuration of one client, for the user or in one project.
 pub(super) struct Record {
     path: PathBuf,
-    /// Where the client's plugin is installed from.
+    /// Directory that the client's plugin is installed from.
     plugin_dir: PathBuf,
     kept: Kept,
 }
@@ -54,7 +54,8 @@ impl Record {
         let name = format!("agents/installed/{client}-{number:016x}");
         let path = setup.data_dir.join(name);
         let bytes = private::read(&path, MAX_BYTES).ok().flatten().unwrap_or_default();
-        // A damaged record is as none: our part is removed from files, and the rest stays verbatim.
+        // A damaged record counts as missing: our part is removed from files, and the rest stays
+        // verbatim.
         let kept = serde_json::from_slice(&bytes).unwrap_or_default();
         Record { path, plugin_dir: setup.plugin_dir(client), kept }
     }
@@ -65,8 +66,8 @@ impl Record {
 
     /// Returns the content that a file gets when ctrlz is removed; `None` if the file is removed.
     ///
-    /// Those are the recorded bytes if nothing but our part has changed since the installation.
-    /// Otherwise our part is removed from the present text.
+    /// The recorded bytes are restored if only our part has changed since the installation.
+    /// Otherwise our part is removed from the current text.
     pub(super) fn without_us(&self, file: &Path, now: &Content) -> Result<Option<Content>, String> {
         let stripped = match strip(file, &now.text, &self.plugin_dir) {
             Ok(text) => text,
@@ -88,7 +89,8 @@ impl Record {
         Ok((!is_empty).then_some(Content { text: stripped, mode: now.mode }))
     }
 
-    /// Whether a file, whose present text without our part is given, is otherwise as installed.
+    /// Returns whether a file has not changed since the installation, apart from our part.
+    /// `stripped` is its current text without our part.
     fn is_unchanged(&self, file: &Path, stripped: &str) -> bool {
         match (self.kept.files.get(file), self.kept.installed.get(file)) {
             (None, _) => false,
@@ -100,14 +102,15 @@ impl Record {
         }
     }
 
-    /// Records files before an installation. Keeps an earlier record of a file that has not changed.
+    /// Records files before an installation. Keeps an earlier record of a file that is unchanged.
     pub(super) fn keep(&mut self, files: &[PathBuf]) -> io::Result<()> {
         for file in files {
             let Some(now) = read(file)? else {
                 self.kept.files.insert(file.clone(), None);
                 continue;
             };
-            // A file that does not parse was not written by an installation, so it has no part of ours.
+            // A file that does not parse was not written by an installation, so nothing in it is
+            // ours.
             let text = strip(file, &now.text, &self.plugin_dir).unwrap_or(now.text);
             if !self.is_unchanged(file, &text) {
                 self.kept.modes.insert(file.clone(), now.mode);
@@ -137,7 +140,7 @@ impl Record {
     }
 }
 
-/// The directories that installations have made, of all clients: they share some of them.
+/// Directories that installations of all clients have created. Clients share some of them.
 pub(super) struct MadeDirs {
     path: PathBuf,
     dirs: BTreeSet<PathBuf>,
@@ -160,7 +163,7 @@ impl MadeDirs {
         private::replace(&self.path, &to_bytes(&self.dirs))
     }
 
-    /// Removes an empty directory.
+    /// Removes an empty directory and its record.
     pub(super) fn remove(&mut self, dir: &Path) -> io::Result<()> {
         std::fs::remove_dir(dir)?;
         self.dirs.remove(dir);
@@ -170,8 +173,8 @@ impl MadeDirs {
         }
     }
 
-    /// Returns the directories above `paths` that were made and are empty once `removed` is gone.
-    /// Directories come after those in them.
+    /// Returns the recorded directories above `paths` that are empty once `removed` is gone.
+    /// Subdirectories come before their parents.
     pub(super) fn empty_without(
         &self,
         paths: &[PathBuf],
@@ -179,7 +182,7 @@ impl MadeDirs {
     ) -> Vec<PathBuf> {
         let mut gone = removed.clone();
         let mut empty = Vec::new();
-        // The entries of a directory sort behind it.
+        // Entries sort after their directory, so the reverse order visits them first.
         for dir in self.dirs.iter().rev() {
             let is_above = paths.iter().any(|path| path.starts_with(dir));
             let Ok(mut entries) = std::fs::read_dir(dir) else { continue };
@@ -195,7 +198,7 @@ impl MadeDirs {
     }
 }
 
-/// The ancestors of a path that do not exist, the topmost first.
+/// Returns the ancestors of a path that do not exist, the topmost first.
 pub(super) fn missing_dirs(path: &Path) -> Vec<PathBuf> {
     let is_missing = |dir: &&Path| dir.symlink_metadata().is_err();
     let missing = path.ancestors().skip(1).take_while(is_missing);
@@ -219,7 +222,7 @@ fn read(file: &Path) -> io::Result<Option<Content>> {
     Ok(Some(Content { text, mode }))
 }
 
-/// Whether two texts differ only in spacing, comments and empty objects.
+/// Returns whether two texts differ only in spacing, comments and empty values.
 fn says_the_same(file: &Path, one: &str, other: &str) -> bool {
     match (meaning(file, one), meaning(file, other)) {
         (Some(one), Some(other)) => without_empty(one) == without_empty(other),
@@ -227,7 +230,8 @@ fn says_the_same(file: &Path, one: &str, other: &str) -> bool {
     }
 }
 
-/// Whether a text holds no settings, as a client leaves a file that it made for us.
+/// Returns whether a text holds no settings: the state in which a client leaves a file that it
+/// created for us.
 fn says_nothing(file: &Path, text: &str) -> bool {
     let Some(value) = meaning(file, text) else { return text.trim().is_empty() };
     let mut value = without_empty(value);

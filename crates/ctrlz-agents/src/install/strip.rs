@@ -1,4 +1,4 @@
-//! Removes everything of ours from the text of a configuration file that others write to as well.
+//! Removes everything of ours from the text of a configuration file that other programs share.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::merge;
 
-/// The plugin's name in Claude Code and Codex: plugin@marketplace.
+/// Name of the plugin in Claude Code and Codex: plugin@marketplace.
 pub(super) const PLUGIN: &str = "ctrlz@ctrlz";
 
 /// Returns the text without our hooks and without the entries that clients make for our plugin.
@@ -29,7 +29,7 @@ pub(super) fn strip_plugin(path: &Path, text: &str, plugin_dir: &Path) -> Result
         Some("installed_plugins.json") => &[&["plugins", PLUGIN]],
         Some("known_marketplaces.json" | "extension-enablement.json") => &[&["ctrlz"]],
         Some("projects.json") => &[&["projects", &plugin_dir]],
-        // Its signature covers all extensions and only the client can renew it.
+        // The signature covers all extensions, and only the client can renew it.
         Some("extension_integrity.json") if is_only_extension(text) => {
             &[&["store", "ctrlz"], &["signature"]]
         }
@@ -43,18 +43,18 @@ fn is_only_extension(text: &str) -> bool {
     value["store"].as_object().is_some_and(|store| store.keys().eq(["ctrlz"]))
 }
 
-/// Returns a command of ours that is left in a text, written in a form that `strip` does not know.
+/// Returns a command of ours that is left in a text, in a form that `strip` does not recognize.
 pub(super) fn left_over(path: &Path, text: &str) -> Option<String> {
     let hooks = meaning(path, text)?.get("hooks")?.to_owned();
     commands(&hooks).into_iter().find(|command| names_us(command))
 }
 
-/// Whether a command runs `ctrlz hook` somewhere.
+/// Returns whether a command contains `ctrlz hook`.
 pub(super) fn names_us(command: &str) -> bool {
     ["ctrlz hook ", "ctrlz' hook ", "ctrlz\" hook "].iter().any(|part| command.contains(part))
 }
 
-/// All strings below a value.
+/// Returns all strings in a value.
 pub(super) fn commands(value: &Value) -> Vec<String> {
     match value {
         Value::String(text) => vec![text.clone()],
@@ -64,7 +64,7 @@ pub(super) fn commands(value: &Value) -> Vec<String> {
     }
 }
 
-/// Parses JSON with comments, or TOML. Returns `None` if the text is neither.
+/// Parses JSON with comments, or TOML. Returns `None` if the text is invalid.
 pub(super) fn meaning(path: &Path, text: &str) -> Option<Value> {
     match is_toml(path) {
         true => serde_json::to_value(text.parse::<toml::Table>().ok()?).ok(),
@@ -76,7 +76,7 @@ fn is_toml(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "toml")
 }
 
-/// Removes whole tables, each with the empty line before it. Everything else stays verbatim.
+/// Removes whole tables, each with the empty lines before it. Everything else stays verbatim.
 fn strip_toml(text: &str) -> Result<String, String> {
     const TABLES: [&str; 3] =
         ["[marketplaces.ctrlz]", "[plugins.\"ctrlz@ctrlz\"]", "[hooks.state.\"ctrlz@ctrlz:"];

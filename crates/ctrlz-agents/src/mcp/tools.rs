@@ -1,28 +1,28 @@
-//! The tools that a model gets: what they take, and which method of ours they call.
+//! Tools for models: their arguments, and the methods that they call.
 //!
-//! What a model says may come from a file it has read, so nothing here lets it name another
-//! project, another store or an option of the user's. Purging and collecting garbage are not among
-//! the tools, and everything that changes files leaves an undo.
+//! The arguments may originate from a file that the model has read. Therefore no argument can name
+//! another project, another store or an option of the user. Purge and garbage collection are not
+//! tools, and every tool that changes files can be undone.
 
 use serde_json::{Map, Value, json};
 
-/// As much text as one answer holds.
+/// Upper bound on the text in one response.
 pub(super) const MAX_TEXT_BYTES: usize = 64 << 10;
 const MAX_OPERATIONS: u64 = 50;
 const MAX_PATHS: usize = 1_000;
 
-/// A tool.
+/// A tool that a model can call.
 pub(super) struct Tool {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
     pub(super) only_reads: bool,
-    /// Its arguments, as JSON Schema's properties.
+    /// Arguments, as JSON Schema properties.
     arguments: fn() -> Value,
     required: &'static [&'static str],
     request: fn(&Arguments<'_>) -> Result<(&'static str, Value), String>,
 }
 
-/// All tools, in the order they are listed.
+/// All tools, in the order in which they are listed.
 pub(super) const TOOLS: [Tool; 6] = [
     Tool {
         name: "list",
@@ -108,7 +108,7 @@ pub(super) const TOOLS: [Tool; 6] = [
 ];
 
 impl Tool {
-    /// The tool's schema: nothing but its arguments is allowed.
+    /// Returns the JSON Schema of the arguments. It allows no additional ones.
     pub(super) fn schema(&self) -> Map<String, Value> {
         let schema = json!({
             "type": "object", "properties": (self.arguments)(), "required": self.required,
@@ -117,7 +117,7 @@ impl Tool {
         schema.as_object().cloned().unwrap_or_default()
     }
 
-    /// The method to call and its parameters, or why the arguments make no sense.
+    /// Returns the method to call and its parameters, or the reason why the arguments are invalid.
     pub(super) fn request(
         &self,
         given: &Map<String, Value>,
@@ -137,7 +137,7 @@ impl Tool {
 struct Arguments<'a>(&'a Map<String, Value>);
 
 impl Arguments<'_> {
-    /// A text as an id or a name can be.
+    /// Returns an argument that is an id or a name.
     fn text(&self, name: &str) -> Result<Option<String>, String> {
         const MAX_CHARS: usize = 256;
         match self.0.get(name) {
@@ -172,7 +172,8 @@ impl Arguments<'_> {
     }
 }
 
-/// A path inside of the project, spelled without detours. Symlinks are never followed further on.
+/// Checks that a path is relative to the project and has no `.`, `..` or empty components. The
+/// engine never follows symlinks.
 fn checked_path(value: &Value) -> Result<String, String> {
     let path = value.as_str().ok_or("a path is not a text")?;
     let refuse = |why: &str| Err(format!("the path {path:?} {why}"));
@@ -257,7 +258,7 @@ fn paths() -> Value {
     })
 }
 
-/// Leaves out what was not said.
+/// Removes the parameters that were not given.
 fn without_null(value: Value) -> Value {
     match value {
         Value::Object(map) => map.into_iter().filter(|(_, value)| !value.is_null()).collect(),

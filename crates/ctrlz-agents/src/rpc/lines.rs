@@ -1,16 +1,17 @@
-//! Lines from a stream nobody vouches for: bounded, and found again after one that is too long.
+//! Splits an untrusted stream into lines of bounded length, and resynchronizes after a line that is
+//! too long.
 
 use std::io::{self, BufRead, BufReader, Read};
 
-/// One line, without its end.
+/// One line, without its line feed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
     Whole(Vec<u8>),
-    /// It had more bytes than allowed, and they were passed over.
+    /// The line exceeded the limit and was discarded.
     TooLong,
 }
 
-/// The lines of a stream.
+/// Reader that splits a stream into lines.
 pub(super) struct Lines<R> {
     reader: BufReader<R>,
     max_bytes: usize,
@@ -21,7 +22,8 @@ impl<R: Read> Lines<R> {
         Lines { reader: BufReader::with_capacity(64 << 10, reader), max_bytes }
     }
 
-    /// The next line; `None` at the end. What follows the last line feed counts as a line.
+    /// Returns the next line, or `None` at the end of the stream. Text after the last line feed
+    /// counts as a line.
     pub(super) fn next(&mut self) -> io::Result<Option<Line>> {
         let mut line = Vec::new();
         let mut too_long = false;
@@ -41,7 +43,7 @@ impl<R: Read> Lines<R> {
             any |= !available.is_empty();
             too_long |= line.len() + part.len() > self.max_bytes;
             if too_long {
-                // What was kept so far is of no use, and may be large.
+                // Frees the partial line, which may be large.
                 line = Vec::new();
             } else {
                 line.extend_from_slice(part);
@@ -63,7 +65,7 @@ mod tests {
 
     use super::*;
 
-    /// A stream that hands out its bytes in pieces of any size.
+    /// Stream that returns its bytes in pieces of the given sizes.
     struct Pieces<'a> {
         bytes: &'a [u8],
         sizes: std::iter::Cycle<std::vec::IntoIter<usize>>,
@@ -83,7 +85,7 @@ mod tests {
         std::iter::from_fn(|| lines.next().unwrap()).collect()
     }
 
-    /// The same by a plain split.
+    /// Returns the expected lines, found by a plain split.
     fn expected(bytes: &[u8], max_bytes: usize) -> Vec<Line> {
         let mut parts: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
         if parts.last().is_some_and(|last| last.is_empty()) {

@@ -1,4 +1,4 @@
-//! JSON-RPC 2.0: what one line asks for, and what is written back.
+//! JSON-RPC 2.0 messages: parses requests and formats responses.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// The id of a request: as it was written, and in the form that ids are compared in.
+/// Id of a request: its original text, and the parsed value that ids are compared by.
 #[derive(Clone, Debug)]
 pub(super) struct Id {
     pub(super) text: String,
@@ -16,7 +16,7 @@ pub(super) struct Id {
 }
 
 impl Id {
-    /// The id of an answer to something that has none that could be read.
+    /// Returns the id for the response to a request whose id could not be read.
     pub(super) fn null() -> Id {
         Id { text: "null".into(), value: Value::Null }
     }
@@ -31,16 +31,16 @@ impl Id {
     }
 }
 
-/// A request, or without an id a notification.
+/// A request, or a notification if it has no id.
 #[derive(Debug)]
 pub(super) struct Request<'a> {
     pub(super) id: Option<Id>,
     pub(super) method: String,
-    /// The parameters as JSON; `null` if there are none.
+    /// Parameters as JSON; `null` if there are none.
     pub(super) params: &'a str,
 }
 
-/// Something that is no request, and the id to say so under.
+/// An invalid request, with the id for the error response.
 #[derive(Debug)]
 pub(super) struct Refused {
     pub(super) id: Id,
@@ -53,16 +53,16 @@ impl Refused {
     }
 }
 
-/// What a line holds.
+/// Content of one line.
 #[derive(Debug)]
 pub(super) enum Message<'a> {
     Single(Result<Request<'a>, Refused>),
     Batch(Vec<Result<Request<'a>, Refused>>),
-    /// Nothing but blanks.
+    /// The line is blank.
     Empty,
 }
 
-/// Understands one line.
+/// Parses one line.
 pub(super) fn parse(line: &[u8]) -> Message<'_> {
     let line = line.trim_ascii();
     if line.is_empty() {
@@ -100,7 +100,7 @@ struct Envelope<'a> {
     params: Option<&'a RawValue>,
 }
 
-/// A value that is there, `null` included: an id of `null` is not the same as none.
+/// Reads a value that is present, including `null`: a `null` id is not a missing id.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(deserializer).map(Some)
 }
@@ -130,10 +130,10 @@ fn parse_request(text: &str) -> Result<Request<'_>, Refused> {
     Ok(Request { id, method, params })
 }
 
-/// How many requests one array may hold.
+/// Upper bound on the requests in one batch.
 pub(super) const MAX_BATCH: usize = 1000;
 
-/// The items of an array, each still as JSON.
+/// Elements of an array, as unparsed JSON.
 struct Items<'a>(Vec<&'a RawValue>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Items<'a> {
@@ -162,26 +162,26 @@ impl<'de: 'a, 'a> Deserialize<'de> for Items<'a> {
     }
 }
 
-/// What the server itself has to know of the parameters.
+/// Parameters that the server itself needs to know.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Hints<'a> {
-    /// The directory, as it is written.
+    /// Directory, as spelled in the request.
     #[serde(borrow, default)]
     pub(super) dir: Option<&'a RawValue>,
     /// The later of two snapshots.
     #[serde(borrow, default)]
     pub(super) to: Option<&'a RawValue>,
-    /// Whether to tell how far the call has come.
+    /// Whether the client wants progress notifications.
     #[serde(default)]
     pub(super) progress: bool,
 }
 
-/// The answer to a request that succeeded. `result` is JSON.
+/// Returns the response to a request that succeeded. `result` is JSON.
 pub(super) fn success(id: &Id, result: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, id.text)
 }
 
-/// The answer to a request that failed.
+/// Returns the response to a request that failed.
 pub(super) fn failure(id: &Id, error: &WireError) -> String {
     #[derive(Serialize)]
     struct Body<'a> {
@@ -194,7 +194,7 @@ pub(super) fn failure(id: &Id, error: &WireError) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{},"error":{body}}}"#, id.text)
 }
 
-/// A message that expects no answer.
+/// Returns a message that expects no response.
 pub(super) fn notification(method: &str, params: &impl Serialize) -> String {
     let params = serde_json::to_string(params).expect("plain data has a JSON form");
     format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#)
@@ -264,7 +264,7 @@ mod tests {
             "[".repeat(1 << 20),
             "]".repeat(1 << 20)
         );
-        // Either way is fine, as long as it is answered.
+        // Accepting and refusing it are both fine, as long as there is a response.
         assert!(matches!(parse(params.as_bytes()), Message::Single(_)));
     }
 

@@ -1,8 +1,9 @@
 //! `ctrlz rpc`: JSON-RPC 2.0, one message per line.
 //!
-//! One thread reads lines and never works; a few threads work; every answer is written whole under
-//! one lock. Whatever comes in is answered, also what makes no sense, and nothing but messages goes
-//! out. The methods, their types and their errors are those of [`ctrlz_wire`].
+//! One thread only reads lines, and a fixed number of worker threads run the calls. Each response
+//! is written as a whole under one lock. Every request is answered, including malformed ones, and
+//! only messages are written to the output. The methods, their types and their errors are those of
+//! [`ctrlz_wire`].
 
 mod lines;
 mod message;
@@ -31,42 +32,42 @@ use message::{Hints, Id, MAX_BATCH, Message, Refused, Request};
 use queue::{Call, Full, MAX_WAITING, Queue, Work};
 use reply::{Batch, Output, Reply};
 
-/// Understands a line as the server does, for tests that feed it anything.
+/// Parses a line like the server does, for tests with arbitrary input.
 #[cfg(any(test, fuzzing))]
 pub fn parse_line(line: &[u8]) {
     drop(message::parse(line));
 }
 
-/// The longest line that is read; a longer one is passed over and answered with an error.
+/// Upper bound on the length of a line. A longer line is skipped and answered with an error.
 pub const MAX_LINE_BYTES: usize = 64 << 20;
-/// How many calls run at the same time.
+/// Number of worker threads, and so of calls that run at the same time.
 const MAX_RUNNING: usize = 8;
-/// How long to wait where a stream is not ready: whoever gave it to us may have made it one that
-/// never waits by itself.
+/// Delay before retrying on a stream that is not ready: the parent process may have made our
+/// streams non-blocking.
 const RETRY: Duration = Duration::from_millis(2);
-/// The name of the notification that cancels a call, and the one that language servers use.
+/// Names of the notification that cancels a call: ours, and the one of language servers.
 const CANCEL: [&str; 2] = ["cancel", "$/cancelRequest"];
 
-/// What the server reacts to, besides what is asked of it.
+/// Events that lead to the end of the server.
 enum Event {
-    /// No more requests come: finish, and end.
+    /// No more requests will arrive: finish the calls, then end.
     End,
-    /// The same, and then answer this.
+    /// Like `End`, and then send this response.
     Shutdown(Option<(Id, Reply)>),
-    /// End as soon as possible.
+    /// Cancel all calls and end as soon as possible.
     Stop,
-    /// Nothing runs any more.
+    /// All workers have finished.
     Drained,
 }
 
-/// Ends a server from another thread, as a signal does.
+/// Handle that stops a server from another thread, such as one that handles signals.
 #[derive(Clone)]
 pub struct Stopper(Sender<Event>);
 
 impl Stopper {
-    /// Cancels what runs, answers everything, and lets [`Server::run`] return.
+    /// Cancels running calls, answers all calls, and lets [`Server::run`] return.
     pub fn stop(&self) {
-        // Nobody listens only if the server has ended already.
+        // Fails only if the server has already ended.
         self.0.send(Event::Stop).ok();
     }
 }
@@ -81,19 +82,19 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server that writes its messages to `output` and opens work trees as `host` says.
+    /// Creates a server that writes its messages to `output` and opens work trees through `host`.
     pub fn new(output: impl Write + Send + 'static, host: Arc<dyn Host>) -> Server {
         let (sender, events) = channel();
         let output = Arc::new(Output::new(Box::new(output), sender.clone()));
         Server { host, output, queue: Arc::default(), events, sender }
     }
 
-    /// A way to end the server early.
+    /// Returns a handle that stops the server early.
     pub fn stopper(&self) -> Stopper {
         Stopper(self.sender.clone())
     }
 
-    /// Answers what comes from `input` until it ends, then finishes what runs.
+    /// Answers requests from `input` until it ends, then finishes the calls that are left.
     pub fn run(self, input: impl Read + Send + 'static) -> io::Result<()> {
         let Server { host, output, queue, events, sender } = self;
         let left = Arc::new(AtomicUsize::new(MAX_RUNNING));
@@ -112,17 +113,18 @@ impl Server {
             })?;
         }
         let reader = Reader { output: Arc::clone(&output), queue: Arc::clone(&queue), sender };
-        // Never joined: it may wait for input that never comes.
+        // Never joined: it may block on input that never arrives.
         Builder::new().name("rpc reader".into()).spawn(move || reader.read(input))?;
         wait(&events, &queue);
         Ok(())
     }
 }
 
-/// Waits until everything is done.
+/// Waits until all calls are finished or the grace period is over.
 fn wait(events: &Receiver<Event>, queue: &Queue) {
-    /// How long a call that was told to stop may take. One that waits for somebody else's lock does
-    /// not hear it; ending it there does no harm, as a restore that is cut off is finished later.
+    /// Time limit for cancelled calls. A call that waits for the lock of another process does not
+    /// notice its cancellation. Exiting then is safe, because the next command finishes an
+    /// interrupted restore.
     const GRACE: Duration = Duration::from_secs(10);
     let mut last_words = None;
     let mut patience = Duration::MAX;
@@ -151,21 +153,21 @@ fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("plain data has a JSON form")
 }
 
-/// Answers a call that is not done.
+/// Answers a call with an error instead of running it.
 fn refuse(call: Call, error: &WireError) {
     if let Some(id) = &call.id {
         call.reply.give(message::failure(id, error));
     }
 }
 
-/// Reads lines and puts calls into the queue. What takes no time is answered on the spot.
+/// Reads lines and enqueues calls. Requests that need no work are answered immediately.
 struct Reader {
     output: Arc<Output>,
     queue: Arc<Queue>,
     sender: Sender<Event>,
 }
 
-/// Whether to go on reading.
+/// Whether the reader continues.
 #[derive(PartialEq, Eq)]
 enum Then {
     ReadOn,
@@ -175,7 +177,7 @@ enum Then {
 impl Reader {
     fn read(self, input: impl Read) {
         let mut lines = Lines::new(input, MAX_LINE_BYTES);
-        // Input that cannot be read has ended as far as we are concerned.
+        // A read error is treated as the end of input.
         while let Ok(Some(line)) = lines.next() {
             let then = match line {
                 Line::Whole(line) => self.take_line(&line),
@@ -261,12 +263,12 @@ impl Reader {
 
     fn queue_call(&self, request: Request<'_>, reply: impl Fn() -> Reply) {
         let reply = if request.id.is_some() { reply() } else { Reply::Nobody };
-        // Whatever is wrong with the parameters is said by whoever reads all of them.
+        // Invalid parameters are ignored here, because the method reports them.
         let hints: Hints<'_> = serde_json::from_str(request.params).unwrap_or_default();
         let up_to = if hints.to.is_some() { UpTo::Snapshot } else { UpTo::Now };
         let call = Box::new(Call {
             id: request.id,
-            // An unknown method is answered by whoever looks for it.
+            // An unknown method is reported by `dispatch`.
             access: find(&request.method).map_or(Access::Reads, |method| method.access(up_to)),
             method: request.method,
             params: request.params.to_owned(),
@@ -288,7 +290,7 @@ impl Reader {
     }
 }
 
-/// The parameters of a method of the server's own; none is as good as empty ones.
+/// Parses the parameters of a method of the server itself. Missing parameters count as empty.
 fn params<P: DeserializeOwned>(params: &str) -> Result<P, WireError> {
     let text = if params == "null" { "{}" } else { params };
     serde_json::from_str(text).map_err(|error| WireError::invalid_params(error.to_string()))
@@ -316,7 +318,7 @@ fn initialized() -> Initialized {
     }
 }
 
-/// Does one thing after the other.
+/// Thread that runs queued work, one item at a time.
 struct Worker {
     host: Arc<dyn Host>,
     output: Arc<Output>,
@@ -337,13 +339,13 @@ impl Worker {
         let outcome = self.watched(&call, || {
             let context = Context { host: self.host.as_ref(), progress: &call.progress };
             let run = || dispatch(&call.method, &call.params, &context);
-            // A defect must not take the other calls down with it.
+            // A panic in one call must not end the others.
             catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
                 Err(WireError::new("internal_error", "the call failed in a way it should not"))
             })
         });
         let Call { id, lane, access, progress, reply, .. } = call;
-        // Before the answer: whoever reads it may use the same id again at once.
+        // Released before the response is sent, because the client may reuse the id at once.
         let held = (access != Access::Reads).then_some(lane.as_str());
         self.queue.done(held, Some(&progress));
         let (answer, worked_on, borrowing) = match outcome {
@@ -357,7 +359,7 @@ impl Worker {
             });
         }
         let Some(workspace) = worked_on else { return };
-        // Nobody waits for this, and no defect in it takes the calls down.
+        // Runs after the response, so no client waits. A panic must not end other calls.
         drop(catch_unwind(AssertUnwindSafe(|| self.host.rest(&workspace))));
         if borrowing {
             let workspace = Box::new(workspace);
@@ -365,13 +367,13 @@ impl Worker {
         }
     }
 
-    /// Copies some of what a store borrows, then lets others have their turn.
+    /// Copies some of the borrowed blobs, then requeues the rest so that other calls can run.
     fn absorb(&self, workspace: Box<Workspace>, lane: String, left: u64) {
-        /// What is copied in one go: calls on the work tree wait meanwhile.
+        /// Upper bound on the bytes copied at a time: calls on the work tree wait meanwhile.
         const SLICE_BYTES: u64 = 32 << 20;
         let now = catch_unwind(AssertUnwindSafe(|| workspace.absorb(SLICE_BYTES)));
         self.queue.done(Some(&lane), None);
-        // What fails or does not get on is left to the next snapshot.
+        // After an error or without progress, the rest is left to the next snapshot.
         if let Ok(Ok(now)) = now
             && now > 0
             && now < left
@@ -380,13 +382,13 @@ impl Worker {
         }
     }
 
-    /// Does `work`, and tells how far it has come if that was asked for.
+    /// Runs `work`, and sends progress notifications if the client wants them.
     fn watched<T>(&self, call: &Call, work: impl FnOnce() -> T) -> T {
         let Some(id) = call.id.as_ref().filter(|_| call.wants_progress) else { return work() };
         std::thread::scope(|scope| {
             let (working, finished) = channel::<()>();
             let watcher = move || self.tell(id, &call.progress, &finished);
-            // Without a second thread the work is done all the same, only unseen.
+            // If no thread can be started, the work runs without progress notifications.
             drop(Builder::new().spawn_scoped(scope, watcher));
             let outcome = work();
             drop(working);

@@ -1,5 +1,5 @@
-//! Which call runs next: calls on one directory that record or write go one after the other, in the
-//! order they came; everything else runs beside them.
+//! Call queue. Calls that record or write in one directory run one at a time, in order of arrival;
+//! all other calls run concurrently.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::Ordering;
@@ -12,19 +12,19 @@ use serde_json::Value;
 use super::message::Id;
 use super::reply::Reply;
 
-/// How many calls may wait.
+/// Upper bound on the number of waiting calls.
 pub(super) const MAX_WAITING: usize = 1024;
-/// How many bytes of parameters may wait.
+/// Upper bound on the total size of the parameters of waiting calls.
 const MAX_WAITING_BYTES: usize = 128 << 20;
 
-/// A call that was asked for.
+/// A call that a client requested.
 pub(super) struct Call {
     /// `None` for a notification.
     pub(super) id: Option<Id>,
     pub(super) method: String,
     pub(super) params: String,
-    /// The directory, as the request spells it. Two spellings of one directory are two lanes, and
-    /// the engine's own lock keeps them apart.
+    /// Directory as spelled in the request. Two spellings of one directory are two lanes, which the
+    /// engine's own lock serializes.
     pub(super) lane: String,
     pub(super) access: Access,
     pub(super) wants_progress: bool,
@@ -32,10 +32,11 @@ pub(super) struct Call {
     pub(super) reply: Reply,
 }
 
-/// Something to do.
+/// Work for a worker thread.
 pub(super) enum Work {
     Call(Box<Call>),
-    /// Copying what snapshots borrow, while nobody waits; `left` is how much was left last time.
+    /// Copies borrowed blobs in the background. `left` is the number of blobs that were still
+    /// borrowed last time.
     Absorb {
         workspace: Box<Workspace>,
         lane: String,
@@ -44,7 +45,7 @@ pub(super) enum Work {
 }
 
 impl Work {
-    /// The lane it needs for itself.
+    /// Returns the lane that the work needs exclusively, if any.
     fn lane(&self) -> Option<&str> {
         match self {
             Work::Call(call) if call.access == Access::Reads => None,
@@ -53,7 +54,7 @@ impl Work {
         }
     }
 
-    /// Whether it is the call with this id.
+    /// Returns whether this is the call with the given id.
     fn is_call(&self, id: &Value) -> bool {
         let own = match self {
             Work::Call(call) => call.id.as_ref(),
@@ -70,11 +71,11 @@ impl Work {
     }
 }
 
-/// Why a call is not taken.
+/// Reason why a call is rejected.
 pub(super) enum Full {
     Overloaded,
     IdInUse,
-    /// The server is about to end.
+    /// The server is shutting down.
     Closed,
 }
 
@@ -87,7 +88,7 @@ struct State {
     closed: bool,
 }
 
-/// What waits, and what runs.
+/// Waiting and running work.
 #[derive(Default)]
 pub(super) struct Queue {
     state: Mutex<State>,
@@ -99,7 +100,7 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a call, unless there is no room for it; then it comes back.
+    /// Enqueues a call. A call that is rejected is returned with the reason.
     pub(super) fn push(&self, call: Box<Call>) -> Result<(), (Box<Call>, Full)> {
         let mut state = self.lock();
         if state.closed {
@@ -124,8 +125,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Adds something that nobody waits for. Dropped when the server is about to end, or if the
-    /// same is waiting already.
+    /// Enqueues background work. It is dropped if the server is shutting down or if the same work
+    /// is already waiting.
     pub(super) fn push_quietly(&self, work: Work) {
         let mut state = self.lock();
         let same =
@@ -137,7 +138,8 @@ impl Queue {
         }
     }
 
-    /// The next thing to do, once there is one; `None` when nothing will come any more.
+    /// Returns the next work that may run, blocking until there is some. Returns `None` once the
+    /// queue is closed and empty.
     pub(super) fn take(&self) -> Option<Work> {
         let mut state = self.lock();
         loop {
@@ -159,7 +161,7 @@ impl Queue {
         }
     }
 
-    /// Says that something that was taken is done, given its lane and progress.
+    /// Marks work as finished, given its lane and progress.
     pub(super) fn done(&self, lane: Option<&str>, progress: Option<&Arc<Progress>>) {
         let mut state = self.lock();
         if let Some(lane) = lane {
@@ -169,12 +171,12 @@ impl Queue {
             state.running.retain(|(_, running)| !Arc::ptr_eq(running, progress));
         }
         drop(state);
-        // Whoever waits for this lane, and at the end everybody.
+        // Wakes workers that wait for this lane, and at shutdown all of them.
         self.changed.notify_all();
     }
 
-    /// Cancels the call with this id. One that runs is told to stop; one that waits comes back, to
-    /// be answered.
+    /// Cancels the call with this id. A running call is flagged as cancelled. A waiting call is
+    /// removed and returned, for the caller to answer.
     pub(super) fn cancel(&self, id: &Value) -> Option<Call> {
         let mut state = self.lock();
         for (running, progress) in &state.running {
@@ -191,7 +193,7 @@ impl Queue {
         }
     }
 
-    /// Takes nothing more, and finishes the calls that are there.
+    /// Accepts no more work and drops background work. Waiting calls are still run.
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
@@ -200,7 +202,8 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Takes nothing more and cancels everything; what waited comes back, to be answered.
+    /// Accepts no more work and cancels everything. Returns the waiting calls, for the caller to
+    /// answer.
     pub(super) fn abandon(&self) -> Vec<Call> {
         let mut state = self.lock();
         state.closed = true;

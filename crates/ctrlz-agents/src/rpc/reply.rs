@@ -1,4 +1,4 @@
-//! Answers on their way out: each line whole, each batch as one array.
+//! Writes responses: each message as one line, each batch as one array.
 
 use std::io::{self, Write};
 use std::sync::mpsc::Sender;
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Event;
 
-/// The one place that writes to the client.
+/// The only writer to the client.
 pub(super) struct Output {
     writer: Mutex<Writer>,
 }
@@ -22,7 +22,7 @@ impl Output {
         Output { writer: Mutex::new(Writer { to, broken: false, events }) }
     }
 
-    /// Writes one message. A client that is gone gets nothing more, and the server ends.
+    /// Writes one message. After a write error nothing more is written, and the server stops.
     pub(super) fn send(&self, mut message: String) {
         message.push('\n');
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -31,13 +31,13 @@ impl Output {
         }
         if write_patiently(&mut writer.to, message.as_bytes()).is_err() {
             writer.broken = true;
-            // Nobody listens only if the server has ended already.
+            // Fails only if the server has already ended.
             writer.events.send(Event::Stop).ok();
         }
     }
 }
 
-/// Writes everything, also to a stream that is not always ready.
+/// Writes all bytes, retrying while the stream is not ready.
 fn write_patiently(to: &mut dyn Write, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match to.write(bytes) {
@@ -53,13 +53,13 @@ fn write_patiently(to: &mut dyn Write, mut bytes: &[u8]) -> io::Result<()> {
     to.flush()
 }
 
-/// Where an answer goes.
+/// Destination of a response.
 pub(super) enum Reply {
-    /// On a line of its own.
+    /// A line of its own.
     Line(Arc<Output>),
-    /// Into the array of its batch.
+    /// The array of its batch.
     Batch(Arc<Batch>),
-    /// Nowhere: a notification has no answer.
+    /// None: a notification has no response.
     Nobody,
 }
 
@@ -73,14 +73,14 @@ impl Reply {
     }
 }
 
-/// The answers of a batch, written once the last one is there.
+/// Responses of a batch, written as one array once they are complete.
 pub(super) struct Batch {
     output: Arc<Output>,
     state: Mutex<(usize, Vec<String>)>,
 }
 
 impl Batch {
-    /// A batch that is complete with `answers` answers.
+    /// Creates a batch that is complete with `answers` responses.
     pub(super) fn new(output: Arc<Output>, answers: usize) -> Arc<Batch> {
         Arc::new(Batch { output, state: Mutex::new((answers, Vec::new())) })
     }
