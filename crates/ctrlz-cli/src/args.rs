@@ -1,4 +1,4 @@
-//! What was typed. Nothing is decided here; see `config.rs`.
+//! Command line arguments. Settings are resolved in `config.rs`.
 
 use std::path::PathBuf;
 
@@ -64,10 +64,10 @@ Snapshots lie under $CTRLZ_DATA_DIR, else $XDG_DATA_HOME/ctrlz, else ~/.local/sh
 
 /// Ctrl-Z for coding agents
 ///
-/// Records the state of a working directory and brings any recorded state back, without touching
-/// your own git. `run` makes any command a step, `undo` takes the last one back and keeps what
-/// you did since, `redo` brings it back, and `log` shows it all; `demo` shows it in ten seconds.
-/// Every restore records the present state first, so it can itself be undone.
+/// Records the state of a working directory and restores any recorded state, without touching your
+/// own git. `run` makes any command a step, `undo` undoes the last turn and keeps your later
+/// changes, `redo` reverses the undo, and `log` lists everything; `demo` shows it in ten seconds.
+/// Every restore records the present state first, so that it can be undone as well.
 #[derive(clap::Parser, Debug)]
 #[command(name = "ctrlz", version, after_help = AFTER_HELP, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -77,7 +77,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// Options that every command takes.
+/// Options of every command.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct GlobalArgs {
@@ -96,16 +96,16 @@ pub(crate) struct GlobalArgs {
     /// Print JSON; paths that are not UTF-8 become {"bytes": [...]}
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Allow directories that are far more than a project, such as a home
+    /// Allow directories that are much more than a project, such as a home directory
     #[arg(long, global = true)]
     pub(crate) force_root: bool,
-    /// Work with N threads
+    /// Use N threads
     #[arg(long, value_name = "N", global = true, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
 }
 
 impl Cli {
-    /// Every command with all its options, for help and advice.
+    /// Returns the full description of all commands, for help and suggestions.
     pub(crate) fn described() -> clap::Command {
         let mut command = <Cli as clap::CommandFactory>::command();
         command.build();
@@ -113,10 +113,10 @@ impl Cli {
     }
 }
 
-/// One variant per command; what it does is said where it is done.
+/// The commands. Their help texts are in the command modules.
 ///
-/// Only the command that is asked for is described to the parser: all of them would take as long as
-/// a snapshot. Whoever shows them to people wants [`Cli::described`].
+/// Only the requested command is described to the parser, because describing all of them takes as
+/// long as a snapshot. Use [`Cli::described`] for help output.
 #[derive(clap::Subcommand, Debug)]
 #[command(defer = true)]
 pub(crate) enum Command {
@@ -167,7 +167,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Whether it was started by another `ctrlz`, to go on after that one has ended.
+    /// Returns whether another `ctrlz` started this process to continue after it has exited.
     pub(crate) fn is_detached(&self) -> bool {
         match self {
             Command::Absorb(_) => true,

@@ -1,7 +1,8 @@
-//! What was decided: a flag over the environment over the configuration file over the default.
+//! Resolved settings. A flag overrides the environment, the environment overrides the configuration
+//! file, and the file overrides the default.
 //!
-//! The configuration belongs to the user and is never read from the project: a repository that
-//! was just cloned must not be able to switch its own protection off.
+//! The configuration belongs to the user and is never read from the project: a freshly cloned
+//! repository must not be able to disable its own protection.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -19,50 +20,51 @@ use crate::git_config::{self, ConfigPlaces};
 use crate::render::{Charset, Palette};
 use crate::small_file;
 
-/// Everything a command needs to know before it opens a work tree.
+/// The settings that a command needs to open a work tree.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) options: Options,
-    /// What `gc` keeps.
+    /// Retention of `gc`.
     pub(crate) retention: Retention,
     /// The work tree.
     pub(crate) root: PathBuf,
-    /// The directory the command acts in, at or below `root`, without symlinks.
+    /// The directory in which the command acts, at or below `root`, without symlinks.
     pub(crate) dir: PathBuf,
-    /// The configuration file that was named, for a process that carries on.
+    /// The configuration file given on the command line, which detached processes use too.
     pub(crate) config: Option<PathBuf>,
-    /// How many checkpoints are kept, beside pinned ones.
+    /// Number of checkpoints to keep, not counting pinned ones.
     pub(crate) keep_checkpoints: usize,
-    /// Where hooks of coding agents keep what they must remember, whatever the work tree is.
+    /// Directory for the state of coding agents' hooks, the same for all work trees.
     pub(crate) agents_dir: PathBuf,
 }
 
-/// The variables that are looked at. There are no others.
+/// The environment variables that are read. There are no others.
 #[derive(Debug, Default)]
 pub(crate) struct Environment {
     data_dir: Option<PathBuf>,
     data_home: Option<PathBuf>,
     config_home: Option<PathBuf>,
     home: Option<PathBuf>,
-    /// `GIT_CONFIG_GLOBAL`. An empty one counts as set, as for git.
+    /// `GIT_CONFIG_GLOBAL`. An empty value counts as set, as in git.
     git_global: Option<PathBuf>,
     /// `GIT_CONFIG_SYSTEM`.
     git_system: Option<PathBuf>,
     /// `GIT_CONFIG_NOSYSTEM`.
     no_git_system: bool,
-    /// What Claude Code calls the project, where it started us.
+    /// The project directory that Claude Code sets for its hooks.
     claude_project: Option<PathBuf>,
-    /// What Gemini CLI calls the project, where it started us.
+    /// The project directory that Gemini CLI sets for its hooks.
     gemini_project: Option<PathBuf>,
-    /// The locale's name.
+    /// Name of the locale.
     locale: Option<OsString>,
-    /// Somebody wants no colours.
+    /// Whether `NO_COLOR` is set.
     no_color: bool,
 }
 
 impl Environment {
-    /// Reads the process's environment. An empty variable counts as unset; of those that the XDG
-    /// specification wants absolute, a relative one does too.
+    /// Reads the environment of the process. Empty variables count as unset. So do relative paths
+    /// in the XDG variables, as their specification requires, and in the home and project
+    /// variables.
     pub(crate) fn read() -> Environment {
         let given = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let absolute =
@@ -83,8 +85,8 @@ impl Environment {
         }
     }
 
-    /// What a client that started us calls the project. Others' variables may be left over from
-    /// an agent that started this one.
+    /// Returns the project directory set by the client that started this process. Variables of
+    /// other clients may be inherited from an agent that started this one.
     pub(crate) fn project_dir(&self, client: Client) -> Option<PathBuf> {
         match client {
             Client::ClaudeCode => self.claude_project.clone(),
@@ -93,18 +95,18 @@ impl Environment {
         }
     }
 
-    /// Where stores and our other files lie, whatever the directory is that somebody acts in.
+    /// Returns the data directory, which does not depend on the work tree.
     pub(crate) fn data_dir(&self, args: &GlobalArgs) -> Result<PathBuf, Failure> {
         let file = load_file(args.config.as_deref(), self)?;
         data_dir(args, self, file.common.data_dir.as_deref())
     }
 
-    /// The user's home directory.
+    /// Returns the user's home directory.
     pub(crate) fn home(&self) -> Option<&Path> {
         self.home.as_deref()
     }
 
-    /// Whether what is printed may be coloured: only for a terminal, and unless NO_COLOR is set.
+    /// Returns whether to colour the output: only on a terminal, and unless NO_COLOR is set.
     pub(crate) fn palette(&self) -> Palette {
         match std::io::stdout().is_terminal() && !self.no_color {
             true => Palette::Coloured,
@@ -112,7 +114,7 @@ impl Environment {
         }
     }
 
-    /// What the terminal can show. Without a locale it is ASCII, as POSIX has it.
+    /// Returns the character set of the terminal. Without a locale it is ASCII, as in POSIX.
     pub(crate) fn charset(&self) -> Charset {
         let locale = self.locale.as_ref().map(|name| name.to_string_lossy().to_ascii_lowercase());
         match locale {
@@ -125,7 +127,7 @@ impl Environment {
         self.config_home.clone().or_else(|| Some(self.home.as_ref()?.join(".config")))
     }
 
-    /// Where git's configuration is.
+    /// Returns the locations of git's configuration.
     fn git_config_places(&self) -> ConfigPlaces {
         let system = self.git_system.clone().unwrap_or_else(|| "/etc/gitconfig".into());
         ConfigPlaces {
@@ -142,12 +144,12 @@ impl Environment {
     }
 }
 
-/// Decides everything.
+/// Resolves the settings of a command.
 pub(crate) fn decide(args: &GlobalArgs, environment: &Environment) -> Result<Settings, Failure> {
     decide_over(args, environment, WorkTree::Nearest, |file| file)
 }
 
-/// Decides everything for a call of another program, whose words count as much as typed ones.
+/// Resolves the settings of a call by another program. Its parameters override the command line.
 pub(crate) fn decide_for(
     place: &Place,
     args: &GlobalArgs,
@@ -176,7 +178,7 @@ pub(crate) fn decide_for(
     Ok(settings)
 }
 
-/// Decides everything, with a last word on what the configuration says.
+/// Resolves the settings. `last_word` can override the configuration file.
 fn decide_over(
     args: &GlobalArgs,
     environment: &Environment,
@@ -185,7 +187,8 @@ fn decide_over(
 ) -> Result<Settings, Failure> {
     let file = load_file(args.config.as_deref(), environment)?;
     let dir = acting_directory(args.directory.as_deref())?;
-    // Which work tree it is may depend on where data lies, and that in turn on the work tree.
+    // Finding the work tree needs a data directory, and the work tree's configuration may then name
+    // another one.
     let common = data_dir(args, environment, file.common.data_dir.as_deref())?;
     let home = environment.home.as_deref();
     let root = match which {
@@ -236,7 +239,7 @@ fn decide_over(
     Ok(Settings { options, retention, root, dir, config, keep_checkpoints, agents_dir: common })
 }
 
-/// The directory the command acts in, as the kernel knows it.
+/// Returns the canonical path of the directory in which the command acts.
 fn acting_directory(typed: Option<&Path>) -> Result<PathBuf, Failure> {
     match typed {
         Some(dir) => {
@@ -248,7 +251,8 @@ fn acting_directory(typed: Option<&Path>) -> Result<PathBuf, Failure> {
     }
 }
 
-/// The directories that a command names, relative to the one it acts in; without any, that one.
+/// Returns the canonical paths of the named directories, which are relative to the directory in
+/// which the command acts. Returns that directory if none is named.
 pub(crate) fn acting_directories(
     args: &GlobalArgs,
     named: &[PathBuf],
@@ -260,8 +264,8 @@ pub(crate) fn acting_directories(
     }
 }
 
-/// Where stores lie. Without any hint there is no fallback: guessing would write to `/` or into
-/// the project.
+/// Returns the data directory. There is no further fallback, because a guess would write to `/` or
+/// into the project.
 fn data_dir(
     args: &GlobalArgs,
     environment: &Environment,
@@ -274,16 +278,16 @@ fn data_dir(
     configured
         .map(Path::to_owned)
         .or_else(|| environment.default_data_dir())
-        // Nothing is written to the data directory for a store outside of the project. A store in the
-        // project needs it: it records which ones are trusted.
+        // Nothing is written to the data directory for a store outside of the project. A store in
+        // the project needs it, because it records the trusted stores.
         .or_else(|| args.store.clone().filter(|store| store.is_absolute()))
         .ok_or(Failure::NoDataDir)
 }
 
-/// The work tree that `dir` belongs to.
+/// Returns the work tree that `dir` belongs to.
 ///
-/// A store inside the project is known to nobody but the project, so without a repository the
-/// nearest directory that holds the named store counts.
+/// The registry does not list stores inside a project. Without a repository, the nearest directory
+/// that contains the named store is the work tree.
 fn work_tree(
     dir: &Path,
     data_dir: &Path,
@@ -300,7 +304,7 @@ fn work_tree(
     }
 }
 
-/// Reads the file that was named, which must exist, or the usual one, which need not.
+/// Reads the named file, which must exist, or the default one, which may be missing.
 fn load_file(named: Option<&Path>, environment: &Environment) -> Result<ConfigFile, Failure> {
     let usual = || Some(environment.config_dir()?.join("ctrlz/config.toml"));
     let Some(path) = named.map(Path::to_owned).or_else(usual) else {
@@ -311,7 +315,7 @@ fn load_file(named: Option<&Path>, environment: &Environment) -> Result<ConfigFi
         Ok(Some(bytes)) => bytes,
         Ok(None) if named.is_none() => return Ok(ConfigFile::default()),
         Ok(None) => return Err(refuse("there is no such file".into())),
-        // It may say `enabled = false`, so going on without it would be wrong.
+        // The file may contain `enabled = false`, so it must not be ignored.
         Err(error) => return Err(refuse(error.to_string())),
     };
     let text = String::from_utf8(bytes).map_err(|error| refuse(error.to_string()))?;
@@ -323,7 +327,7 @@ impl From<CallOptions> for Keys {
         Keys {
             enabled: call.enabled,
             require_git: call.require_git,
-            // Where the store lies is said beside the options.
+            // The data directory is a parameter of its own.
             data_dir: None,
             max_new_file_bytes: call.max_new_file_bytes,
             exclude: call.exclude,
@@ -337,7 +341,7 @@ impl From<CallOptions> for Keys {
             min_free_bytes: call.min_free_bytes,
             max_store_bytes: call.max_store_bytes,
             max_total_bytes: call.max_total_bytes,
-            // `gc` takes these as parameters of its own.
+            // `gc` has parameters for these.
             keep_days: None,
             keep_sessions: None,
             thin_days: None,
@@ -345,7 +349,7 @@ impl From<CallOptions> for Keys {
             keep_checkpoints: call
                 .keep_checkpoints
                 .map(|keep| usize::try_from(keep).unwrap_or(usize::MAX)),
-            // Neither what the log may say nor whether somebody watches is for a single call to say.
+            // Labels and the watcher are settings of the user, not of a single call.
             labels: None,
             watch: None,
             watch_trust_seconds: None,

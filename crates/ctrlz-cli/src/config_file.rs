@@ -1,6 +1,6 @@
-//! The configuration file: what it may say.
+//! The configuration file.
 //!
-//! It needs nothing else of the program, so that a fuzz target can have it by itself.
+//! Independent of the rest of the program, so that a fuzz target can include it alone.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -36,14 +36,14 @@ pub(crate) struct Keys {
     pub(crate) watch_trust_seconds: Option<u64>,
 }
 
-/// The configuration file, checked.
+/// The validated configuration file.
 #[derive(Debug, Default)]
 pub(crate) struct ConfigFile {
     pub(crate) common: Keys,
     projects: BTreeMap<String, Keys>,
 }
 
-/// Keys that are part of the configuration but that this version does nothing with yet.
+/// Keys that are accepted and ignored, because this version does not implement them yet.
 const LATER: [&str; 1] = ["durability"];
 
 impl ConfigFile {
@@ -69,7 +69,7 @@ impl ConfigFile {
         Ok(file)
     }
 
-    /// The keys that hold for the work tree `root`.
+    /// Returns the keys that apply to the work tree `root`.
     pub(crate) fn for_project(self, root: &Path, home: Option<&Path>) -> Keys {
         let is_root = |path: &String| {
             let path = expand(Path::new(path), home);
@@ -86,7 +86,7 @@ impl Keys {
             drop(table.remove(key));
         }
         let mut keys: Keys = table.try_into().map_err(|error: toml::de::Error| {
-            // Its text goes on with an empty line.
+            // The message ends with an empty line.
             error.to_string().trim().replace('\n', " ")
         })?;
         if let Some(dir) = keys.data_dir.take() {
@@ -102,14 +102,15 @@ impl Keys {
         Ok(keys)
     }
 
-    /// What a call says, over what the user says. What the user switched off stays off.
+    /// Returns the options of a call over those of the user. A call cannot enable what the user
+    /// disabled.
     pub(crate) fn under(self, user: Keys) -> Keys {
         let off = self.enabled == Some(false) || user.enabled == Some(false);
         let enabled = if off { Some(false) } else { user.enabled };
         Keys { enabled, ..self.over(user) }
     }
 
-    /// These keys, and where they say nothing those of `base`.
+    /// Returns these keys, completed by those of `base`.
     pub(crate) fn over(self, base: Keys) -> Keys {
         Keys {
             enabled: self.enabled.or(base.enabled),
@@ -139,14 +140,14 @@ impl Keys {
     }
 }
 
-/// What toml says in several lines with a drawing, in one.
+/// Returns toml's multi-line error message on one line.
 fn syntax_error(text: &str, error: &toml::de::Error) -> String {
     let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
     let line = before.matches('\n').count() + 1;
     format!("{}, on line {line}", error.message())
 }
 
-/// `~/` means the home directory.
+/// Expands `~/` to the home directory.
 fn expand(path: &Path, home: Option<&Path>) -> PathBuf {
     match (path.strip_prefix("~"), home) {
         (Ok(rest), Some(home)) => home.join(rest),
@@ -154,7 +155,7 @@ fn expand(path: &Path, home: Option<&Path>) -> PathBuf {
     }
 }
 
-/// Whether git takes it for a ref's name, and the file system for a plain path.
+/// Returns whether a prefix is a valid ref name for git and a plain path for the file system.
 pub(crate) fn is_ref_prefix(prefix: &str) -> bool {
     let is_plain = |part: &str| {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);

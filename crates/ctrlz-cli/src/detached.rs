@@ -1,7 +1,7 @@
-//! Going on after the command has ended: `ctrlz` itself, in a process of its own.
+//! Detached processes: `ctrlz` continues in a process of its own after the command has exited.
 //!
-//! Whoever started us may wait for the end of our pipes, kill our process group or close our
-//! terminal, so the process that goes on shares nothing with us.
+//! The caller may wait for the end of our pipes, kill our process group or close our terminal, so
+//! the detached process shares none of them.
 
 use std::io;
 use std::path::Path;
@@ -11,12 +11,12 @@ use ctrlz::Workspace;
 
 use crate::place::Place;
 
-/// Starts `ctrlz` for the same work tree and store. It has to call [`leave`].
+/// Starts `ctrlz` for the same work tree and store. The child has to call [`leave`].
 pub(crate) fn start(place: &Place, words: &[&str]) -> io::Result<Child> {
     start_for(&place.workspace, place.config.as_deref(), words)
 }
 
-/// The same, with the configuration file that was named.
+/// Like [`start`], with the configuration file given on the command line.
 #[expect(clippy::disallowed_methods, reason = "the only process that is started is ctrlz itself")]
 pub(crate) fn start_for(
     workspace: &Workspace,
@@ -30,7 +30,7 @@ pub(crate) fn start_for(
         command.arg("--store").arg(store);
     }
     if let Some(config) = config {
-        // It is about to leave the current directory.
+        // The child changes its current directory.
         command.arg("--config").arg(std::path::absolute(config)?);
     }
     if options.allow_dangerous_root {
@@ -41,22 +41,22 @@ pub(crate) fn start_for(
     command.spawn()
 }
 
-/// Leaves everything that was inherited: files, session, terminal and current directory.
+/// Detaches from everything inherited: files, session, terminal and current directory.
 ///
-/// Nothing of it is worth a failure: what cannot be left is kept.
+/// Best effort: errors are ignored.
 pub(crate) fn leave() {
     close_inherited();
-    // Fails only where we lead a group already, and then there is nothing to leave.
+    // Fails only for the leader of a process group, which has nothing to leave.
     rustix::process::setsid().ok();
     std::env::set_current_dir("/").ok();
 }
 
-/// Closes what our parent left open: a pipe whose reader waits for its end, for instance.
+/// Closes inherited file descriptors, such as a pipe whose reader waits for its end.
 fn close_inherited() {
     let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return };
     let open: Vec<i32> =
         open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
-    // The listing's own is among them, and closed by now.
+    // The descriptor of the listing is among them, and already closed.
     let is_open = |fd: &i32| Path::new(&format!("/proc/self/fd/{fd}")).symlink_metadata().is_ok();
     for fd in open.into_iter().filter(|fd| *fd > 2).filter(is_open) {
         close(fd);
@@ -65,7 +65,7 @@ fn close_inherited() {
 
 #[expect(unsafe_code, reason = "an inherited file has no owner that could close it safely")]
 fn close(fd: i32) {
-    // SAFETY: it is open, and this process has opened nothing yet that it still uses, so nothing
-    // else here owns the number.
+    // SAFETY: the descriptor is open, and this process has opened none yet that it still uses, so
+    // nothing else here owns it.
     unsafe { rustix::io::close(fd) };
 }

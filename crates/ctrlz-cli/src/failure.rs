@@ -1,4 +1,4 @@
-//! Why a command failed, and the exit code that says so.
+//! Errors of commands and their exit codes.
 
 use std::ffi::OsString;
 use std::io;
@@ -8,43 +8,43 @@ use ctrlz::{Fault, FileError, NotATreePath, TreePath};
 use ctrlz_server::ServeError;
 use ctrlz_wire::WireError;
 
-/// The exit code of wrong usage, as clap has it.
+/// Exit code for wrong usage, the same as clap's.
 pub(crate) const WRONG_USAGE: u8 = 2;
-/// What shells exit with for a command that is there but cannot be run, and for one that is not.
+/// Exit codes of shells for a command that cannot be executed, and for one that is not found.
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// Any failure of a command.
+/// Any error of a command.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// The engine failed, or refused.
+    /// An error of the engine.
     #[error(transparent)]
     Engine(#[from] ctrlz::Error),
-    /// The environment says nowhere where snapshots could be kept.
+    /// The environment names no directory for snapshots.
     #[error("there is no place for snapshots: HOME is not set")]
     NoDataDir,
-    /// The current directory was removed, or cannot be reached.
+    /// The current directory was removed or cannot be accessed.
     #[error("cannot tell the current directory")]
     CurrentDirectory(#[source] io::Error),
-    /// The configuration cannot be used.
+    /// The configuration is invalid.
     #[error("the configuration {} cannot be used: {why}", path.display())]
     Configuration { path: PathBuf, why: String },
-    /// Another program asked for an option that makes no sense.
+    /// Another program passed an invalid option.
     #[error("{why}")]
     Option { why: &'static str },
     /// The patches to revert cannot be read.
     #[error("the patches cannot be read: {why}")]
     Patches { why: String },
-    /// No session has a revert that is not final.
+    /// No session has a pending revert.
     #[error("no session is reverted")]
     NothingReverted,
     /// No snapshot has the file.
     #[error("no snapshot has {path}")]
     NoVersions { path: TreePath },
-    /// A coding agent's client cannot be changed, or is not there.
+    /// The client of a coding agent cannot be changed or was not found.
     #[error("{why}")]
     Agent { why: String },
-    /// What cannot be undone needs a yes.
+    /// A purge cannot be undone and needs a confirmation.
     #[error("purging {} cannot be undone", path.as_ref().map_or("a text".into(), TreePath::to_string))]
     NotConfirmed { path: Option<TreePath> },
     /// The command to run could not be started.
@@ -53,25 +53,25 @@ pub(crate) enum Failure {
     /// The work tree cannot be watched.
     #[error("this work tree cannot be watched: {}", why.describe())]
     NotWatched { why: ctrlz::Refusal },
-    /// Somebody wants to browse where nobody looks.
+    /// Interactive mode was requested without a terminal.
     #[error("there is no terminal to browse in")]
     NotATerminal,
-    /// There is no server.
+    /// The server failed.
     #[error(transparent)]
     Serve(#[from] ServeError),
-    /// The server that runs has no port, so no page.
+    /// The running server listens on no port, so that it has no page.
     #[error("the server that runs listens on no port, so it has no page")]
     NoPage,
-    /// Signals cannot be caught, so Ctrl-C would cut a step off.
+    /// Signals cannot be caught, so that Ctrl-C would interrupt a step.
     #[error("cannot catch signals")]
     Signals(#[source] io::Error),
-    /// Git is not there to carry a push or pull, or to repack.
+    /// Git, which is needed for pushes, pulls and repacking, cannot be run.
     #[error("cannot run git")]
     NoGit(#[source] io::Error),
-    /// Git could not do what it was started for.
+    /// A git command failed.
     #[error("git could not {what}: {said}")]
     Git { what: &'static str, said: String },
-    /// Standard output does not take our data.
+    /// Writing to standard output failed.
     #[error("cannot write the output")]
     Output(#[from] io::Error),
     /// A value has no JSON form.
@@ -80,17 +80,17 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// A failed operation on a file.
+    /// Creates the error of a failed operation on a file.
     pub(crate) fn file(verb: &'static str, path: &Path, source: io::Error) -> Failure {
         Failure::Engine(FileError { verb, path: path.to_owned(), source }.into())
     }
 
-    /// A path that cannot be meant; `why` is the rest of a sentence that starts with it.
+    /// Creates the error for an invalid path; `why` completes a sentence that starts with the path.
     pub(crate) fn path(path: &[u8], why: &'static str) -> Failure {
         Failure::Engine(NotATreePath { path: path.to_vec(), why }.into())
     }
 
-    /// The documented exit code.
+    /// Returns the documented exit code.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Failure::Engine(error) => match error.fault() {
@@ -125,7 +125,7 @@ impl Failure {
         }
     }
 
-    /// A short, stable name for programs.
+    /// Returns a short, stable name for programs.
     pub(crate) fn code(&self) -> &'static str {
         match self {
             Failure::Engine(error) => error.code(),
@@ -155,7 +155,7 @@ impl Failure {
         }
     }
 
-    /// What the user can do next, where there is something to say.
+    /// Returns a suggestion for the user, if there is one.
     pub(crate) fn hint(&self) -> Option<String> {
         let text = match self {
             Failure::Engine(error) => return error.hint(),
@@ -189,7 +189,7 @@ impl Failure {
     }
 }
 
-/// A failure as other programs see it.
+/// Converts an error to the form that other programs see.
 impl From<&Failure> for WireError {
     fn from(failure: &Failure) -> WireError {
         match failure {
@@ -239,7 +239,7 @@ impl From<NotATreePath> for Failure {
 
 impl From<serde_json::Error> for Failure {
     fn from(error: serde_json::Error) -> Failure {
-        // A closed pipe shows up here when JSON is streamed.
+        // EPIPE arrives here when JSON is streamed.
         if error.is_io() { Failure::Output(error.into()) } else { Failure::Json(error) }
     }
 }

@@ -1,10 +1,10 @@
-//! The one place that starts git, to carry pushes and pulls and to pack deeply. No snapshot and no undo
-//! comes here.
+//! The only module that starts git: for pushes, pulls and deep repacking. Snapshots and undo never
+//! use it.
 //!
-//! Git runs in a fresh repository with a configuration of ours, so that it reads no configuration, hook
-//! or attribute of the store or the project. Its environment holds nothing but what finding it,
-//! signing in and the way through a proxy need. The system's and the user's own configuration are read
-//! as always, since that is where proxies and credential helpers are named.
+//! Git runs in a fresh repository with its own configuration, so that it reads no configuration,
+//! hook or attribute of the store or the project. Its environment contains only what is needed to
+//! find git, to authenticate and to use a proxy. The system's and the user's configuration are read
+//! as usual, because they name proxies and credential helpers.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -15,7 +15,7 @@ use ctrlz::{ObjectId, Push};
 
 use crate::failure::Failure;
 
-/// What git, ssh and curl need to reach a server and to say who the user is.
+/// Variables that git, ssh and curl need to reach a server and to authenticate the user.
 const PASSED_ON: [&str; 31] = [
     "PATH",
     "HOME",
@@ -50,7 +50,7 @@ const PASSED_ON: [&str; 31] = [
     "NO_PROXY",
 ];
 
-/// Settings that keep git from running, converting or publishing anything else.
+/// Settings that prevent git from running, converting or publishing anything else.
 const SETTINGS: [&str; 11] = [
     "protocol.ext.allow=never",
     "core.hooksPath=/dev/null",
@@ -99,11 +99,11 @@ fn run(command: &mut Command, what: &'static str) -> Result<Output, Failure> {
     }
 }
 
-/// The address of a server.
+/// Address of a server.
 pub(crate) struct Address {
     pub(crate) text: String,
-    /// The project's own configuration names it. A repository on this machine that came with the project
-    /// is not pushed to, because git would run its hooks.
+    /// Whether the project's configuration names it. Local repositories named there are refused,
+    /// because git would run their hooks on a push.
     is_of_project: bool,
 }
 
@@ -115,14 +115,14 @@ impl Address {
     }
 }
 
-/// The address that a name stands for in the user's own repository, or the text itself.
+/// Returns the address of a remote of the user's repository, or the text itself.
 pub(crate) fn address(root: &Path, remote: &OsStr) -> Address {
     let text = remote.to_string_lossy().into_owned();
     if text.contains([':', '/']) {
         return Address { text, is_of_project: false };
     }
-    // Git finds the configuration by itself: in a linked work tree it lies elsewhere. Reading one value
-    // runs nothing.
+    // Git locates the configuration, which is elsewhere for a linked work tree. Reading one value
+    // runs no program.
     let mut command = git_anywhere();
     let key = format!("remote.{text}.url");
     command.arg("-C").arg(root).args(["config", "--local", "--no-includes", "--get", &key]);
@@ -135,7 +135,7 @@ pub(crate) fn address(root: &Path, remote: &OsStr) -> Address {
     }
 }
 
-/// An address without the name and password that may be in it.
+/// Returns an address without the user name and password of its URL.
 pub(crate) fn shown(address: &str) -> String {
     match address.split_once("://") {
         Some((scheme, rest)) => {
@@ -147,7 +147,7 @@ pub(crate) fn shown(address: &str) -> String {
     }
 }
 
-/// The refs of one log that a server has.
+/// Returns the refs of one log on a server.
 pub(crate) fn list(
     git_dir: &Path,
     address: &Address,
@@ -165,7 +165,7 @@ pub(crate) fn list(
     Ok(text.lines().filter_map(parse).collect())
 }
 
-/// Sets refs on a server, all or none, each only if it still is what it was.
+/// Updates refs on a server atomically, each with a lease on its expected value.
 pub(crate) fn push(git_dir: &Path, address: &Address, push: &Push) -> Result<(), Failure> {
     let mut command = git(git_dir, address);
     command.args(["push", "--atomic", "--no-verify", "--quiet"]);
@@ -178,7 +178,7 @@ pub(crate) fn push(git_dir: &Path, address: &Address, push: &Push) -> Result<(),
     run(&mut command, "push").map(drop)
 }
 
-/// Fetches every log that a server has.
+/// Fetches every log of a server.
 pub(crate) fn fetch(git_dir: &Path, address: &Address, ignored: Ignored) -> Result<(), Failure> {
     let mut command = git(git_dir, address);
     command.args(["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--"]);
@@ -198,7 +198,7 @@ pub(crate) fn pack(git_dir: &Path, ids: &[ObjectId]) -> Result<(), Failure> {
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(Failure::NoGit)?;
     let list: String = ids.iter().map(|id| format!("{id}\n")).collect();
-    // A git that ends early says why on standard error.
+    // Ignored: if git exits early, it reports the reason on standard error.
     drop(child.stdin.take().map(|mut stdin| stdin.write_all(list.as_bytes())));
     let output = child.wait_with_output().map_err(Failure::NoGit)?;
     match output.status.success() {
@@ -210,7 +210,7 @@ pub(crate) fn pack(git_dir: &Path, ids: &[ObjectId]) -> Result<(), Failure> {
     }
 }
 
-/// Whether ignored files travel as well.
+/// Whether ignored files are transferred as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ignored {
     Not,

@@ -20,7 +20,7 @@ use crate::small_file;
 /// The depth at which git refuses to follow further includes.
 const MAX_DEPTH: usize = 10;
 
-/// Bounds the time that hostile includes can take.
+/// Maximum number of files, which bounds the time that hostile includes can take.
 const MAX_FILES: usize = 200;
 
 /// Files with patterns for a whole work tree. They need not exist.
@@ -30,14 +30,14 @@ pub(crate) struct PatternFiles {
     pub(crate) attributes: Option<PathBuf>,
 }
 
-/// Where git's configuration is, as far as the environment decides it.
+/// Locations of git's configuration, as far as the environment determines them.
 #[derive(Debug, Default)]
 pub(crate) struct ConfigPlaces {
     /// The system's configuration; `None` if `GIT_CONFIG_NOSYSTEM` is set.
     pub(crate) system: Option<PathBuf>,
     /// `GIT_CONFIG_GLOBAL`, which replaces both files of the user. An empty one means no file.
     pub(crate) global: Option<PathBuf>,
-    /// The directory for configuration of all programs, usually `~/.config`.
+    /// The configuration directory of all programs, usually `~/.config`.
     pub(crate) config_dir: Option<PathBuf>,
     pub(crate) home: Option<PathBuf>,
 }
@@ -48,13 +48,13 @@ impl ConfigPlaces {
         let repo = ctrlz::git_dirs(root);
         let first = Pass::over(self, root, repo.as_ref(), Vec::new());
         match first.needs_urls {
-            // The addresses of remotes are only complete at the end, as for git itself.
+            // The URLs of remotes are complete only after the first pass, as in git.
             true => Pass::over(self, root, repo.as_ref(), first.found_urls).files,
             false => first.files,
         }
     }
 
-    /// The files outside the repository, from the weakest to the strongest.
+    /// Returns the files outside the repository, in order of increasing precedence.
     fn user_files(&self) -> Vec<PathBuf> {
         let xdg = self.config_dir.as_ref().map(|dir| dir.join("git/config"));
         let own = self.home.as_ref().map(|home| home.join(".gitconfig"));
@@ -82,7 +82,7 @@ impl ConfigPlaces {
     }
 }
 
-/// The home directory of a user of this machine.
+/// Returns the home directory of a user of this machine.
 fn home_of(user: &[u8]) -> Option<PathBuf> {
     let users = small_file::read(Path::new("/etc/passwd")).ok()??;
     users.split(|byte| *byte == b'\n').find_map(|line| {
@@ -92,7 +92,7 @@ fn home_of(user: &[u8]) -> Option<PathBuf> {
     })
 }
 
-/// Whose configuration a file is.
+/// Owner of a configuration file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Author {
     User,
@@ -100,12 +100,12 @@ enum Author {
     Repository,
 }
 
-/// One reading of all configuration files.
+/// One pass over all configuration files.
 struct Pass<'a> {
     places: &'a ConfigPlaces,
     root: &'a Path,
     repo: Option<&'a GitDirs>,
-    /// Addresses that `hasconfig:remote.*.url:` is compared with.
+    /// URLs that `hasconfig:remote.*.url:` is compared with.
     urls: Vec<Vec<u8>>,
     found_urls: Vec<Vec<u8>>,
     needs_urls: bool,
@@ -176,7 +176,8 @@ impl<'a> Pass<'a> {
         entries(&small_file::read(file).ok().flatten().unwrap_or_default())
     }
 
-    /// Whether `extensions.worktreeConfig` is on. Git does not look for it in included files.
+    /// Returns whether `extensions.worktreeConfig` is on. Git does not look for it in included
+    /// files.
     fn has_worktree_config(&self, config: &Path) -> bool {
         if self.is_linked_repository_file(config) {
             return false;
@@ -189,7 +190,7 @@ impl<'a> Pass<'a> {
         self.entries_of(config).iter().rfind(|entry| is_key(entry)).is_some_and(Entry::is_true)
     }
 
-    /// The file that a value names; `None` for an empty value, which means no file.
+    /// Returns the file that a value names, or `None` for an empty value, which means no file.
     fn pattern_file(&self, value: &[u8], author: Author) -> Option<PathBuf> {
         let path = self.places.expand(value).filter(|path| !path.as_os_str().is_empty())?;
         let path = self.root.join(path);
@@ -199,11 +200,11 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// A file that the repository names, without symlinks, if it may be read.
+    /// Returns the canonical path of a file that the repository names, if it may be read.
     ///
     /// Its text becomes part of the snapshot's record, which can be pushed. A repository from
-    /// elsewhere must not choose a private file for that, such as `~/.netrc`. Outside the work
-    /// tree and the repository only files that other users may read as well are permitted.
+    /// elsewhere must not choose a private file for that, such as `~/.netrc`. Outside the work tree
+    /// and the repository only files that other users may read as well are permitted.
     fn permitted(&self, path: &Path) -> Option<PathBuf> {
         let real = path.canonicalize().ok()?;
         let own = self.repository_dirs().chain([self.root.to_owned()]);
@@ -213,7 +214,7 @@ impl<'a> Pass<'a> {
         is_permitted.then_some(real)
     }
 
-    /// Whether a symlink in the repository's own directories is part of `path`.
+    /// Returns whether `path` contains a symlink in the repository's own directories.
     fn is_linked_repository_file(&self, path: &Path) -> bool {
         let own: Vec<PathBuf> = self.repository_dirs().collect();
         let mut real = PathBuf::new();
@@ -234,13 +235,13 @@ impl<'a> Pass<'a> {
         false
     }
 
-    /// The repository's own directories, without symlinks.
+    /// Returns the canonical paths of the repository's own directories.
     fn repository_dirs(&self) -> impl Iterator<Item = PathBuf> {
         let dirs = self.repo.into_iter().flat_map(|repo| [&repo.git_dir, &repo.common_dir]);
         dirs.filter_map(|dir| dir.canonicalize().ok())
     }
 
-    /// Whether the condition of an `includeIf` in `file` holds. Unknown conditions do not.
+    /// Returns whether the condition of an `includeIf` in `file` holds. Unknown conditions do not.
     fn holds(&mut self, condition: &[u8], file: &Path) -> bool {
         if let Some(pattern) = condition.strip_prefix(b"gitdir:") {
             self.is_git_dir(pattern, file, Mode::empty())
@@ -289,7 +290,7 @@ impl<'a> Pass<'a> {
         matches(&pattern, git_dir, mode) || matches(&without_links(&pattern), git_dir, mode)
     }
 
-    /// The branch that HEAD names.
+    /// Returns the branch that HEAD names.
     fn branch(&self) -> Option<Vec<u8>> {
         let head = self.repo?.git_dir.join("HEAD");
         if self.is_linked_repository_file(&head) {
@@ -342,14 +343,14 @@ impl Entry {
     }
 }
 
-/// Whether git takes a value or variable for true: a word that says so, or a number but zero.
+/// Returns whether git treats a value as true: `true`, `yes`, `on` or a number other than 0.
 pub(crate) fn is_true(value: &[u8]) -> bool {
     let is_word = [&b"true"[..], b"yes", b"on"].iter().any(|word| word.eq_ignore_ascii_case(value));
     let number = std::str::from_utf8(value).ok().and_then(|text| text.parse::<i64>().ok());
     is_word || number.is_some_and(|number| number != 0)
 }
 
-/// The variables of a configuration file, in order.
+/// Returns the variables of a configuration file, in order.
 fn entries(text: &[u8]) -> Vec<Entry> {
     let mut entries = Vec::new();
     let (mut section, mut subsection) = (Vec::new(), None);
@@ -412,7 +413,7 @@ fn header(text: &[u8]) -> (Vec<u8>, Option<Vec<u8>>, &[u8]) {
     (Vec::new(), None, b"")
 }
 
-/// One value and what follows its line; no value if its quotes are not closed.
+/// Returns one value and the text after its line. The value is `None` if its quotes are not closed.
 fn value(text: &[u8]) -> (Option<Vec<u8>>, &[u8]) {
     let mut value = Vec::new();
     // Spaces at the end belong to the value only inside quotes.

@@ -1,5 +1,5 @@
-//! Signals while somebody else's command runs: they are for the command, and our record of it must
-//! be finished whatever they do to it.
+//! Signal handling while a user's command runs. Signals are for the command, and its step must be
+//! recorded in any case.
 
 use std::process::{Child, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,27 +10,27 @@ use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
 
-/// From its creation until the process ends, signals that ask to stop do not stop us.
+/// Prevents termination signals from ending this process, from its creation on.
 ///
-/// A terminal sends its signals to the command as well, since it is in our process group; SIGTERM,
-/// which is sent to one process, is passed on.
+/// A terminal sends its signals to the command as well, since it is in the same process group.
+/// SIGTERM, which is sent to one process, is forwarded.
 pub(crate) struct Interrupts {
     command: Arc<Mutex<Command>>,
 }
 
-/// The command that signals are for.
+/// The command that receives signals.
 #[derive(Default)]
 struct Command {
-    /// While it runs and its id is its own.
+    /// Process id, while the command runs and the id cannot be reused.
     pid: Option<Pid>,
-    /// It was asked to end before its id was known.
+    /// Whether SIGTERM arrived before the process id was known.
     asked_to_end: bool,
 }
 
 impl Command {
     fn end(&mut self) {
         match self.pid {
-            // It may have ended already, and then nothing is left to be told.
+            // Ignored: the command may have exited.
             Some(pid) => drop(kill_process(pid, Signal::TERM)),
             None => self.asked_to_end = true,
         }
@@ -39,7 +39,7 @@ impl Command {
 
 impl Interrupts {
     pub(crate) fn catch() -> Result<Interrupts, Failure> {
-        // What is ignored stays ignored, for the command too: that is how nohup works.
+        // Ignored signals stay ignored, for the command too; `nohup` relies on it.
         let ignored = ignored_signals();
         let caught = [SIGHUP, SIGINT, SIGQUIT, SIGTERM]
             .into_iter()
@@ -56,12 +56,12 @@ impl Interrupts {
         Ok(Interrupts { command })
     }
 
-    /// Waits for a command to end.
+    /// Waits for a command to exit.
     pub(crate) fn wait(&self, child: &mut Child) -> std::io::Result<ExitStatus> {
         let pid = Pid::from_child(child);
         self.begin(pid);
-        // Only wait at first: a process that was waited for gives up its id, and the next signal
-        // would be passed on to whoever got it.
+        // Wait without reaping first: reaping frees the process id, and the next signal could be
+        // forwarded to another process.
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         while waitid(WaitId::Pid(pid), options).is_err_and(|error| error == rustix::io::Errno::INTR)
         {
@@ -70,7 +70,8 @@ impl Interrupts {
         child.wait()
     }
 
-    /// The command runs; a request to end that came while it was being started is for it.
+    /// Registers the running command, and forwards a SIGTERM that arrived while it was being
+    /// started.
     fn begin(&self, pid: Pid) {
         let mut command = self.command();
         command.pid = Some(pid);
@@ -84,7 +85,7 @@ impl Interrupts {
     }
 }
 
-/// The signals this process was started with as ignored, one bit each; none where nobody says.
+/// Returns the bit mask of signals that were ignored at process start, or 0 if it is unknown.
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,4 +1,4 @@
-//! The machine as an installer sees it: programs in PATH, variables, and processes.
+//! Access to this machine for the installer: programs in PATH, variables, and processes.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ctrlz_agents::install::{Machine, Run};
 
-/// A client that does not answer for so long will not.
+/// Time limit for the response of a client.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// This machine.
@@ -47,7 +47,7 @@ impl Machine for ThisMachine {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().ok()?;
         let answer = converse(&mut child, lines, wanted);
-        // It serves until it is told otherwise.
+        // The client serves until it is killed. Errors are ignored: it may have exited.
         child.kill().ok();
         child.wait().ok();
         answer

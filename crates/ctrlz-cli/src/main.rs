@@ -1,7 +1,8 @@
-//! The `ctrlz` command: what was typed → what was decided → one engine call → what is shown.
+//! The `ctrlz` command: parses the arguments, resolves the settings, makes one engine call and
+//! prints the result.
 //!
-//! Data goes to standard output and everything else to standard error. A reader that closes the
-//! pipe early is no failure; every other outcome has a documented exit code.
+//! Data goes to standard output and everything else to standard error. EPIPE is not an error; every
+//! other outcome has a documented exit code.
 
 mod args;
 mod commands;
@@ -34,7 +35,7 @@ fn main() -> ExitCode {
     break_on_purpose();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        // Help and advice need all that the parser was not told.
+        // Help and suggestions need the full description of all commands, which parsing defers.
         Err(message) => {
             return show_usage(&Cli::described().try_get_matches().err().unwrap_or(message));
         }
@@ -44,7 +45,7 @@ fn main() -> ExitCode {
     let outcome = run(&cli, &mut out).and_then(|done| out.finish().map(|()| done));
     match outcome {
         Ok(done) => ExitCode::from(done.exit_code()),
-        // Whoever reads has seen enough.
+        // EPIPE: the reader has exited.
         Err(_) if out.is_closed() => ExitCode::SUCCESS,
         Err(failure) => {
             render::failure(&mut out, &failure);
@@ -75,7 +76,7 @@ fn run(cli: &Cli, out: &mut Output) -> Result<Done, Failure> {
         Command::Recover(args) => commands::recover::run(&place()?, args, out),
         Command::Checkpoint(args) => commands::checkpoint::run(&place()?, args, out),
         Command::Fork(args) => commands::fork::run(&place()?, args, out),
-        // These two may go on where no snapshot can be taken.
+        // These two can run the command even if no snapshot can be taken.
         Command::Run(args) => commands::run::run(place(), args),
         Command::Guard(args) => commands::guard::run(place(), args),
         Command::Demo(args) => commands::demo::run(args, out),
@@ -120,8 +121,8 @@ fn run(cli: &Cli, out: &mut Output) -> Result<Done, Failure> {
     }
 }
 
-/// Breaks the invariant whose number the environment names, for the test of the tests, and writes
-/// packs in pieces as small as it says; no release has this.
+/// Breaks the invariant whose number is in the environment, to check that the tests detect it, and
+/// sets the size of pack writes. Not part of release builds.
 #[cfg(debug_assertions)]
 #[expect(clippy::disallowed_methods, reason = "this is the mistake")]
 fn break_on_purpose() {
@@ -134,9 +135,9 @@ fn break_on_purpose() {
     ctrlz::write_small_packs(number("CTRLZ_BUFFER_BYTES").unwrap_or_default());
 }
 
-/// Shows clap's message: help and version on standard output, wrong usage on standard error.
+/// Prints clap's message: help and version on standard output, wrong usage on standard error.
 fn show_usage(message: &clap::Error) -> ExitCode {
-    // Nobody is left to tell if this cannot be written either.
+    // Ignored: there is no other channel to report the error on.
     message.print().ok();
     if message.use_stderr() && !is_hook() {
         return ExitCode::from(failure::WRONG_USAGE);
@@ -144,7 +145,8 @@ fn show_usage(message: &clap::Error) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Whether an agent's client runs us: it takes our code for wrong usage as a wish to stop the agent.
+/// Returns whether a client runs this process as a hook. Clients interpret the exit code for wrong
+/// usage as a request to stop the agent.
 fn is_hook() -> bool {
     std::env::args_os().nth(1).is_some_and(|word| word == "hook")
 }

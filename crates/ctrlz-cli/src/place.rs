@@ -1,4 +1,4 @@
-//! Where a command acts: the work tree, and the directory inside it that paths start from.
+//! The location of a command: the work tree, and the directory that relative paths start from.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -10,23 +10,23 @@ use crate::config::Settings;
 use crate::failure::Failure;
 use crate::render::{self, shell_word};
 
-/// An opened work tree, seen from a directory inside it.
+/// An open work tree, and the directory in it in which the command acts.
 pub(crate) struct Place {
     pub(crate) workspace: Workspace,
-    /// What `gc` keeps.
+    /// Retention of `gc`.
     pub(crate) retention: Retention,
-    /// The directory the command acts in: the work tree or one below it.
+    /// The directory in which the command acts: the work tree or one below it.
     dir: PathBuf,
-    /// The configuration file that was named, for a process that carries on.
+    /// The configuration file given on the command line, which detached processes use too.
     pub(crate) config: Option<PathBuf>,
-    /// How many checkpoints are kept, beside pinned ones.
+    /// Number of checkpoints to keep, not counting pinned ones.
     pub(crate) keep_checkpoints: usize,
-    /// Where hooks of coding agents keep what they must remember.
+    /// Directory for the state of coding agents' hooks.
     pub(crate) agents_dir: PathBuf,
 }
 
 impl Place {
-    /// Opens the work tree that was decided on.
+    /// Opens the work tree of the settings.
     pub(crate) fn find(settings: Settings) -> Result<Place, Failure> {
         let Settings { options, retention, root, dir, config, keep_checkpoints, agents_dir } =
             settings;
@@ -41,12 +41,12 @@ impl Place {
         self.workspace.root()
     }
 
-    /// The directory the command acts in.
+    /// Returns the directory in which the command acts.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The paths that were named; empty if none was, or if one is the whole work tree.
+    /// Resolves paths. Returns an empty list if there are none, or if one is the whole work tree.
     pub(crate) fn paths(&self, named: &[PathBuf]) -> Result<Vec<TreePath>, Failure> {
         let located: Vec<Option<TreePath>> =
             named.iter().map(|path| self.locate(path)).collect::<Result<_, _>>()?;
@@ -56,29 +56,29 @@ impl Place {
         Ok(located.into_iter().flatten().collect())
     }
 
-    /// A single file, relative to the directory the command acts in.
+    /// Resolves a file relative to the directory in which the command acts.
     pub(crate) fn file(&self, path: &[u8]) -> Result<TreePath, Failure> {
         self.locate(Path::new(OsStr::from_bytes(path)))?
             .ok_or_else(|| Failure::path(path, "is the work tree itself"))
     }
 
-    /// A single file, relative to the work tree wherever the command acts.
+    /// Resolves a file relative to the work tree.
     pub(crate) fn file_of_root(&self, path: &[u8]) -> Result<TreePath, Failure> {
         let as_path = Path::new(OsStr::from_bytes(path));
         TreePath::locate(self.root(), self.root(), as_path)?
             .ok_or_else(|| Failure::path(path, "is the work tree itself"))
     }
 
-    /// The sub-directory that the command is limited to, unless it acts in the whole work tree.
+    /// Returns the subdirectory that the command is limited to, or `None` for the whole work tree.
     pub(crate) fn scope(&self) -> Result<Option<TreePath>, Failure> {
         Ok(TreePath::locate(self.root(), self.root(), &self.dir)?)
     }
 
-    /// The state that somebody named: by a snapshot's hash, a checkpoint's name or label, `latest`,
+    /// Resolves the name of a state: a snapshot's hash, a checkpoint's name or label, `latest`,
     /// `resume`, or an operation.
     pub(crate) fn point(&self, name: &OsStr) -> Result<Point, Failure> {
         let text = name.to_string_lossy();
-        // What looks like a hash is one, whatever a checkpoint is called.
+        // A valid hash takes precedence over a checkpoint of the same name.
         let point: Result<Point, _> = text.parse();
         if let Ok(Point::Snapshot(hash)) = point {
             return Ok(Point::Snapshot(hash));
@@ -90,7 +90,7 @@ impl Place {
         }
     }
 
-    /// The snapshot of [`Place::point`].
+    /// Resolves the name of a state to its snapshot; see [`Place::point`].
     pub(crate) fn snapshot(&self, name: &OsStr) -> Result<ObjectId, Failure> {
         match self.point(name)? {
             Point::Snapshot(hash) => Ok(hash),
@@ -100,7 +100,7 @@ impl Place {
         }
     }
 
-    /// A path of the work tree as one would type it here, quoted for a shell.
+    /// Returns a path of the work tree relative to the current directory, quoted for a shell.
     pub(crate) fn typed(&self, path: &TreePath) -> String {
         let here = self.dir.strip_prefix(self.root()).unwrap_or(Path::new(""));
         let mut parts = here.components();
@@ -118,7 +118,7 @@ impl Place {
         let by_name = TreePath::locate(self.root(), &self.dir, path);
         match by_name {
             Ok(found) => Ok(found),
-            // The way to the work tree may lead through a symlink; the file itself is not followed.
+            // The path of the work tree may contain a symlink; the file itself is not followed.
             Err(error) => match real_path(path) {
                 Some(real) => TreePath::locate(self.root(), &self.dir, &real)
                     .map_err(|_| Failure::from(error)),
@@ -128,7 +128,7 @@ impl Place {
     }
 }
 
-/// What is said once about a directory that is not where it was, or not what was there.
+/// Returns the message about a directory that was moved or replaced, which is shown once.
 fn told(notice: &Notice, root: &Path) -> String {
     let here = root.display();
     match notice {
@@ -157,13 +157,13 @@ fn told(notice: &Notice, root: &Path) -> String {
     }
 }
 
-/// An absolute path whose directory is spelled without symlinks.
+/// Resolves symlinks in the parent of an absolute path.
 fn real_path(path: &Path) -> Option<PathBuf> {
     let (parent, name) = (path.parent()?, path.file_name()?);
     path.is_absolute().then(|| parent.canonicalize().ok().map(|parent| parent.join(name)))?
 }
 
-/// The hash of a plan as it was typed.
+/// Parses the hash of a plan.
 pub(crate) fn hash(text: &OsStr) -> Result<ObjectId, Failure> {
     Ok(text.to_string_lossy().parse()?)
 }

@@ -1,4 +1,4 @@
-//! A line on the terminal while work takes longer than half a second.
+//! A progress line on the terminal for work that takes longer than half a second.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::Ordering;
@@ -9,10 +9,10 @@ use ctrlz::Progress;
 
 const PATIENCE: Duration = Duration::from_millis(500);
 const REFRESH: Duration = Duration::from_millis(100);
-/// Back to the first column, and clear to the end of the line.
+/// Control sequence that moves to the first column and clears the line.
 const CLEAR: &str = "\r\x1b[K";
 
-/// Does `work`, and shows how far it has come if somebody may be watching.
+/// Runs `work`, and shows its progress if standard error is a terminal.
 pub(crate) fn watched<T>(work: impl FnOnce(&Progress) -> T) -> T {
     let progress = Progress::default();
     if !io::stderr().is_terminal() {
@@ -22,7 +22,7 @@ pub(crate) fn watched<T>(work: impl FnOnce(&Progress) -> T) -> T {
         let (working, finished) = channel::<()>();
         let shown = &progress;
         let watcher = move || show(shown, &finished);
-        // Without a second thread the work is done all the same, only unseen.
+        // Best effort: without a second thread, no progress is shown.
         drop(std::thread::Builder::new().spawn_scoped(scope, watcher));
         let outcome = work(&progress);
         drop(working);
@@ -53,6 +53,6 @@ fn describe(progress: &Progress) -> String {
 
 fn draw(text: &str) {
     let mut stderr = io::stderr().lock();
-    // A terminal that went away needs no progress line.
+    // Ignored: the terminal may be gone.
     stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush()).ok();
 }

@@ -14,13 +14,13 @@ use crate::failure::Failure;
 
 static PROGRAM: OnceLock<String> = OnceLock::new();
 
-/// How this program was called: its name and the options that say where it acts, so that a command
-/// which a report suggests acts in the same place.
+/// Returns the program's name with the options that select the work tree, so that a suggested
+/// command acts on the same one.
 pub(crate) fn program() -> &'static str {
     PROGRAM.get().map_or("ctrlz", String::as_str)
 }
 
-/// Remembers the options that say where this program acts.
+/// Stores the options that select the work tree, for [`program`].
 pub(crate) fn remember_program(args: &GlobalArgs) {
     let options = [
         ("-C", &args.directory),
@@ -32,11 +32,11 @@ pub(crate) fn remember_program(args: &GlobalArgs) {
         let value = value.as_ref()?;
         Some(format!(" {name} {}", shell_word(value.as_os_str().as_bytes())))
     });
-    // Set once per process.
+    // Ignored: it is set only once per process.
     PROGRAM.set(format!("ctrlz{}", given.collect::<String>())).ok();
 }
 
-/// Standard output, which remembers whether its reader has gone.
+/// Standard output, which remembers whether its reader has closed the pipe.
 pub(crate) struct Output {
     stdout: BufWriter<StdoutLock<'static>>,
     closed: bool,
@@ -45,17 +45,17 @@ pub(crate) struct Output {
 
 impl Output {
     pub(crate) fn new(json: bool) -> Output {
-        // As much as a pipe holds.
+        // The capacity of a pipe: 64 KiB.
         let stdout = BufWriter::with_capacity(64 << 10, io::stdout().lock());
         Output { stdout, closed: false, json }
     }
 
-    /// Whether JSON was asked for.
+    /// Returns whether JSON was requested.
     pub(crate) fn is_json(&self) -> bool {
         self.json
     }
 
-    /// Whether the reader closed the pipe.
+    /// Returns whether the reader closed the pipe.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed
     }
@@ -68,7 +68,7 @@ impl Output {
     /// Writes a value as one line of JSON.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         match io::stdout().is_terminal() {
-            // As valid as the characters themselves, and nothing that steers a terminal.
+            // Unicode escapes are equivalent JSON and contain no control characters for a terminal.
             true => self.line(&escaped_json(&serde_json::to_string(value)?)),
             false => {
                 serde_json::to_writer(&mut *self, value)?;
@@ -77,8 +77,7 @@ impl Output {
         }
     }
 
-    /// Writes one path of a list: as it is, so that programs can use it, but never such that it
-    /// could steer a terminal.
+    /// Writes one path of a list: escaped if it is a line on a terminal, otherwise verbatim.
     pub(crate) fn path(&mut self, path: &[u8], ending: Ending) -> Result<(), Failure> {
         match ending {
             Ending::Nul => {
@@ -94,7 +93,7 @@ impl Output {
         Ok(())
     }
 
-    /// Hands everything written so far to the reader.
+    /// Flushes the output.
     pub(crate) fn finish(&mut self) -> Result<(), Failure> {
         Ok(self.flush()?)
     }
@@ -107,16 +106,16 @@ impl Output {
     }
 }
 
-/// A writer for what files hold: byte for byte into a pipe, and such that nothing steers the terminal
-/// on one.
+/// Writer for the contents of files: verbatim into a pipe, and with escaped control characters on a
+/// terminal.
 pub(crate) struct Contents<'a> {
     out: &'a mut Output,
-    /// The line that is not complete yet, on a terminal.
+    /// The incomplete line, if the output is a terminal.
     line: Option<Vec<u8>>,
 }
 
 impl Output {
-    /// Lets `write` write what files hold.
+    /// Calls `write` with a writer for the contents of files.
     pub(crate) fn contents<E>(
         &mut self,
         write: impl FnOnce(&mut Contents<'_>) -> Result<(), E>,
@@ -132,7 +131,7 @@ impl Output {
 }
 
 impl Contents<'_> {
-    /// Writes the line that was collected, and what ends it.
+    /// Writes the collected line and its terminator.
     fn end_line(&mut self, end: &[u8]) -> io::Result<()> {
         let Some(line) = &mut self.line else { return Ok(()) };
         let line = std::mem::take(line);
@@ -182,7 +181,7 @@ impl Write for Output {
     }
 }
 
-/// What separates the paths of a list.
+/// Terminator of the paths in a list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ending {
     Line,
@@ -190,7 +189,7 @@ pub(crate) enum Ending {
 }
 
 impl Ending {
-    /// NUL where `-z` was given.
+    /// Returns NUL if `-z` was given.
     pub(crate) fn of(nul: bool) -> Ending {
         if nul { Ending::Nul } else { Ending::Line }
     }
@@ -201,23 +200,23 @@ pub(crate) fn wrong_index(path: &str) -> String {
     format!("git's index is wrong about the content of {path}; files are read instead of borrowed")
 }
 
-/// Says something on standard error.
+/// Prints a line on standard error.
 pub(crate) fn note(text: &str) {
-    // If standard error is gone too, nobody is left to tell.
+    // Ignored: there is no other channel to report the error on.
     writeln!(io::stderr().lock(), "{}", printable(text)).ok();
 }
 
-/// Asks a question on standard error; only an answer that begins with `y` means yes.
+/// Asks a question on standard error. Returns whether the answer begins with `y`.
 pub(crate) fn asks(question: &str) -> bool {
     let mut stderr = io::stderr().lock();
-    // If standard error is gone, the answer on standard input is still read.
+    // Ignored: if standard error is gone, the answer on standard input is still read.
     write!(stderr, "{question}").and_then(|()| stderr.flush()).ok();
     let mut answer = String::new();
     let read = io::stdin().read_line(&mut answer);
     read.is_ok() && answer.trim_start().to_ascii_lowercase().starts_with('y')
 }
 
-/// Says what a snapshot does not hold, one line per path.
+/// Prints the paths that a snapshot does not hold, one per line.
 pub(crate) fn skipped(skipped: &[Skipped]) {
     for skipped in skipped {
         note(&format!("skipped {skipped}"));
@@ -233,7 +232,7 @@ pub(crate) fn skipped(skipped: &[Skipped]) {
     }
 }
 
-/// Says why a command failed, and to programs also on standard output.
+/// Prints an error on standard error, and for programs also on standard output.
 pub(crate) fn failure(out: &mut Output, failure: &Failure) {
     let (message, hint) = (message(failure), failure.hint());
     note(&format!("ctrlz: {message}"));
@@ -242,12 +241,12 @@ pub(crate) fn failure(out: &mut Output, failure: &Failure) {
     }
     if out.is_json() {
         let error = WireError { message, ..WireError::from(failure) };
-        // The exit code says it as well, so a failure to write it is no further failure.
+        // Ignored: the exit code reports the failure as well.
         out.json(&serde_json::json!({ "error": error })).and_then(|()| out.finish()).ok();
     }
 }
 
-/// An error with everything that led to it, on one line.
+/// Returns an error and all of its causes on one line.
 pub(crate) fn message(error: &dyn std::error::Error) -> String {
     let mut message = error.to_string();
     let mut source = error.source();
@@ -259,22 +258,22 @@ pub(crate) fn message(error: &dyn std::error::Error) -> String {
     printable(&message)
 }
 
-/// A count of paths in words.
+/// Returns a number of paths in words.
 pub(crate) fn paths(count: usize) -> String {
     if count == 1 { "1 path".into() } else { format!("{count} paths") }
 }
 
-/// A count of files in words.
+/// Returns a number of files in words.
 pub(crate) fn files(count: usize) -> String {
     if count == 1 { "1 file".into() } else { format!("{count} files") }
 }
 
-/// A count of steps in words.
+/// Returns a number of steps in words.
 pub(crate) fn steps(count: usize) -> String {
     if count == 1 { "1 step".into() } else { format!("{count} steps") }
 }
 
-/// What a step did, on one short line: its tool and its label.
+/// Returns a short title of a step: its tool and its label.
 pub(crate) fn step(info: &StepInfo) -> String {
     let text = match (&info.tool, &info.label) {
         (Some(tool), Some(label)) => format!("{tool}: {label}"),
@@ -284,12 +283,12 @@ pub(crate) fn step(info: &StepInfo) -> String {
     clipped(&text)
 }
 
-/// The first line of a text, as far as a table has room for it.
+/// Returns the first line of a text, shortened to fit into a table.
 fn clipped(text: &str) -> String {
     clipped_to(text, 50)
 }
 
-/// The first line of a text, and no more than `max` characters of it.
+/// Returns the first line of a text, shortened to `max` characters.
 pub(crate) fn clipped_to(text: &str, max: usize) -> String {
     let first = text.lines().next().unwrap_or_default();
     let short: String = first.chars().take(max).collect();
@@ -297,33 +296,33 @@ pub(crate) fn clipped_to(text: &str, max: usize) -> String {
     format!("{}{}", printable(&short), if cut { "..." } else { "" })
 }
 
-/// What the terminal can show.
+/// Character set of the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Charset {
     Utf8,
     Ascii,
 }
 
-/// Whether what is printed is coloured.
+/// Whether the output is coloured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Palette {
     Coloured,
     Plain,
 }
 
-/// What a colour stands for, so that it means the same everywhere.
+/// Meaning of a colour, the same in every command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ink {
-    /// What an agent did.
+    /// Changes of an agent.
     Agent,
-    /// What somebody else did.
+    /// Changes made outside of any step.
     Outside,
-    /// What is taken back, or beside the point.
+    /// Undone or secondary entries.
     Faint,
 }
 
 impl Palette {
-    /// Text in a colour, where there are any. It must be safe to print already.
+    /// Returns the text in a colour, if colours are enabled. The text must be escaped already.
     pub(crate) fn paint(self, ink: Ink, text: &str) -> String {
         let code = match ink {
             Ink::Agent => "36",
@@ -337,7 +336,7 @@ impl Palette {
     }
 }
 
-/// A word that a shell takes for exactly these bytes, and that is safe to print.
+/// Quotes bytes as one word of a shell that is safe to print.
 pub(crate) fn shell_word(bytes: &[u8]) -> String {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"._/-+:@%,=".contains(byte);
     if !bytes.is_empty() && bytes.iter().all(plain) && bytes[0] != b'-' {
@@ -346,7 +345,8 @@ pub(crate) fn shell_word(bytes: &[u8]) -> String {
     if escape(bytes).as_bytes() == bytes {
         return format!("'{}'", String::from_utf8_lossy(bytes).replace('\'', "'\\''"));
     }
-    // Something in it must not reach a terminal; every shell of today knows this form.
+    // ANSI-C quoting, because some of the bytes must not reach a terminal. bash, zsh and ksh
+    // support it.
     let quoted: String = bytes
         .iter()
         .map(|byte| match byte {
@@ -358,17 +358,17 @@ pub(crate) fn shell_word(bytes: &[u8]) -> String {
     format!("$'{quoted}'")
 }
 
-/// A line of a file: nothing in it steers a terminal, and tabs stay tabs.
+/// Returns a line of a file with control characters escaped, except tabs.
 pub(crate) fn file_line(text: &str) -> String {
     text.split('\t').map(printable).collect::<Vec<_>>().join("\t")
 }
 
-/// Who made a change: a step, or the kind of operation it was.
+/// Returns the origin of a change: its step, or the kind of its operation.
 pub(crate) fn origin(kind_of: OperationKind, by: Option<&StepInfo>) -> String {
     by.map_or_else(|| kind(kind_of).into(), step)
 }
 
-/// What happened, in one word.
+/// Returns the name of an operation's kind.
 pub(crate) fn kind(kind: OperationKind) -> &'static str {
     match kind {
         OperationKind::Baseline => "baseline",
@@ -385,7 +385,7 @@ pub(crate) fn kind(kind: OperationKind) -> &'static str {
     }
 }
 
-/// A size for people.
+/// Returns a human-readable size.
 pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     if bytes < 1024 {
@@ -400,7 +400,7 @@ pub(crate) fn size(bytes: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
-/// How long ago a time in milliseconds since 1970 was.
+/// Returns the age of a time, which is given in milliseconds since the Unix epoch.
 pub(crate) fn age(at_millis: u64) -> String {
     let then = UNIX_EPOCH + Duration::from_millis(at_millis);
     let seconds = SystemTime::now().duration_since(then).unwrap_or_default().as_secs();
@@ -413,8 +413,8 @@ pub(crate) fn age(at_millis: u64) -> String {
     format!("{count} {unit}{} ago", if count == 1 { "" } else { "s" })
 }
 
-/// Text in which nothing steers a terminal or starts a new line. Unlike `ctrlz::escape`, it
-/// leaves backslashes alone: the names in it may be escaped already.
+/// Escapes control characters and line breaks. Unlike `ctrlz::escape`, keeps backslashes, because
+/// names in the text may be escaped already.
 pub(crate) fn printable(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {

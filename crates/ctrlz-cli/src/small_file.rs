@@ -1,4 +1,4 @@
-//! Reading configuration files without being held up: bounded, and regular files only.
+//! Reads configuration files without blocking: bounded in size, and regular files only.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read};
@@ -7,12 +7,12 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// No configuration file of a person is larger.
+/// Maximum size of a configuration file, larger than any written by hand: 1 MiB.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// The bytes of a file; `None` if there is none.
+/// Returns the content of a file, or `None` if it does not exist.
 ///
-/// A fifo would block and a device might never end, so both are errors like a file that is too
+/// A FIFO would block and a device might never end, so both are errors, like a file that is too
 /// large.
 pub(crate) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;

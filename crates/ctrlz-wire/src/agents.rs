@@ -1,6 +1,6 @@
-//! What coding agents need beside snapshots: files that a tool is about to change and no snapshot
-//! covers, and a place for what could not be done. This crate only names it; whoever opens work
-//! trees brings it.
+//! Support for coding agents beyond snapshots: files that a tool is about to change and that no
+//! snapshot covers, and a record of failures. This crate only defines the trait; the
+//! [`crate::Host`] supplies the implementation.
 
 use std::path::PathBuf;
 
@@ -11,50 +11,50 @@ use serde::Serialize;
 /// A tool that is about to run.
 #[derive(Clone, Debug, Default)]
 pub struct Tool {
-    /// Its name.
+    /// Name of the tool.
     pub name: Option<String>,
-    /// Where it runs.
+    /// Working directory of the tool.
     pub dir: PathBuf,
-    /// Files that it says it will change.
+    /// Files that the tool says it will change.
     pub files: Vec<PathBuf>,
-    /// Shell commands that it will run.
+    /// Shell commands that the tool will run.
     pub commands: Vec<String>,
 }
 
-/// What a tool names.
+/// Paths that a tool names, and properties of the tool.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Reach {
-    /// Paths in the work tree: they are kept even if they are ignored.
+    /// Paths in the work tree. They are kept even if they are ignored.
     pub inside: Vec<TreePath>,
-    /// Paths elsewhere that it changes.
+    /// Paths outside of the work tree that the tool changes.
     pub outside: Vec<PathBuf>,
-    /// It edits the files that it names and no others.
+    /// Whether the tool edits the files that it names and no others.
     pub only_named: bool,
-    /// It starts a sub-agent and waits for it.
+    /// Whether the tool starts a sub-agent and waits for it.
     pub starts_agent: bool,
 }
 
-/// What is kept for the agents of one work tree.
+/// Data about the agents of one work tree.
 pub trait Agents {
-    /// What a tool names.
+    /// Returns the paths that a tool names.
     fn reach(&self, tool: &Tool) -> Reach;
 
-    /// Keeps a failure until somebody has seen it.
+    /// Keeps a failure until it has been shown to the user.
     fn note(&self, client: &str, event: &str, why: &str) -> std::io::Result<()>;
 
-    /// The failures of the last days, oldest first.
+    /// Returns the failures of the last days, oldest first.
     fn failures(&self) -> Vec<AgentFailure>;
 }
 
-/// Something that could not be recorded for an agent.
+/// An event of an agent that could not be recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct AgentFailure {
-    /// When, in milliseconds since 1970.
+    /// Time of the failure, in milliseconds since the Unix epoch.
     pub at_millis: u64,
-    /// Which agent.
+    /// Name of the agent.
     pub client: String,
-    /// What it was about to record.
+    /// The event that could not be recorded.
     pub event: String,
-    /// Why that failed.
+    /// Cause of the failure.
     pub why: String,
 }

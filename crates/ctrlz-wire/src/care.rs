@@ -1,4 +1,4 @@
-//! What care of a store did, as JSON.
+//! Results of store maintenance, as JSON.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -6,25 +6,25 @@ use serde::Serialize;
 use crate::path::{Hash, WirePath};
 use crate::snapshot::Verification;
 
-/// What care did.
+/// Result of retention and garbage collection.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct CareReport {
-    /// Operations that were dropped from the log.
+    /// Number of operations that were dropped from the log.
     pub dropped_operations: u64,
-    /// Sessions nothing is left of.
+    /// Sessions that were dropped completely.
     pub dropped_sessions: Vec<String>,
     /// Messages whose files were dropped.
     pub lost_messages: Vec<LostMessage>,
-    /// What collecting garbage did.
+    /// Result of the garbage collection.
     pub gc: GcReport,
 }
 
-/// A message whose files can no longer be brought back.
+/// A message whose files can no longer be restored.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct LostMessage {
-    /// The session.
+    /// Session of the message.
     pub session: String,
-    /// The message.
+    /// Id of the message.
     pub message: String,
 }
 
@@ -43,22 +43,22 @@ impl From<&ctrlz::CareReport> for CareReport {
     }
 }
 
-/// What collecting garbage did.
+/// Result of a garbage collection.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct GcReport {
-    /// Bytes the packs took before.
+    /// Size of the packs before, in bytes.
     pub bytes_before: u64,
-    /// Bytes they take now.
+    /// Size of the packs after, in bytes.
     pub bytes_after: u64,
-    /// Packs before.
+    /// Number of packs before.
     pub packs_before: u64,
-    /// Packs now.
+    /// Number of packs after.
     pub packs_after: u64,
-    /// Objects that something reaches.
+    /// Number of reachable objects.
     pub live_objects: u64,
-    /// Objects that were dropped.
+    /// Number of objects that were dropped.
     pub dropped_objects: u64,
-    /// Why less was done than there was to do, if so.
+    /// Reason why the collection was incomplete; `null` if it was complete.
     pub note: Option<String>,
 }
 
@@ -76,31 +76,32 @@ impl From<&ctrlz::GcReport> for GcReport {
     }
 }
 
-/// What purging did.
+/// Result of a purge.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct PurgeReport {
-    /// Snapshots that are without it now.
+    /// Snapshots that were rewritten without the purged path.
     pub snapshots: Vec<PurgedSnapshot>,
-    /// Operations that had it, in their snapshot or among the ignored files beside it.
+    /// Number of operations that had the path, in their snapshot or among the ignored files beside
+    /// it.
     pub operations: u64,
-    /// Contents that are gone.
+    /// Number of contents that were removed.
     pub contents: u64,
-    /// Steps and checkpoints whose label was blanked or lost the text.
+    /// Number of steps and checkpoints whose label was blanked or lost the text.
     pub labels: u64,
     /// Other paths that have, or had, the same content.
     pub same_content: Vec<WirePath>,
-    /// Whether the path is still in the work tree, where the next snapshot finds it again.
+    /// Whether the path still exists in the work tree, so that the next snapshot records it again.
     pub still_there: bool,
-    /// What collecting garbage did.
+    /// Result of the garbage collection.
     pub gc: GcReport,
 }
 
-/// A snapshot that something was purged from.
+/// A snapshot that was rewritten by a purge.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct PurgedSnapshot {
-    /// Its hash before, which names nothing any more.
+    /// Hash before the purge, which is no longer valid.
     pub hash: Hash,
-    /// Its hash now.
+    /// Hash after the purge.
     pub replacement: Hash,
 }
 
@@ -122,47 +123,47 @@ impl From<&ctrlz::PurgeReport> for PurgeReport {
     }
 }
 
-/// A session that need not be kept any more.
+/// A session whose history no longer has to be kept.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Released {
-    /// The session.
+    /// Id of the session.
     pub session: String,
     /// Whether the whole store was removed.
     pub store_removed: bool,
 }
 
-/// How everything was found to be.
+/// Report of `ctrlz doctor`.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Doctor {
-    /// Whether nothing is wrong.
+    /// Whether every check passed.
     pub ok: bool,
-    /// What was looked at.
+    /// The checks that were made.
     pub checks: Vec<Check>,
 }
 
-/// One line of the checklist.
+/// One check of `ctrlz doctor`.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Check {
-    /// What was looked at.
+    /// Name of the check.
     pub name: &'static str,
-    /// Whether nothing is wrong with it.
+    /// Whether the check passed.
     pub ok: bool,
-    /// What was found, for people.
+    /// Human-readable result.
     pub detail: String,
 }
 
-/// How much of the quota is used.
+/// Used part of the quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct QuotaUse {
-    /// How full the fuller of the two is.
+    /// The higher of the two used shares, in percent.
     pub percent: u64,
-    /// Bytes that the objects of this store take.
+    /// Size of this store, in bytes.
     pub store_bytes: u64,
-    /// What they may take.
+    /// Limit for this store, in bytes.
     pub max_store_bytes: u64,
-    /// Bytes that the objects of all stores under the data dir take.
+    /// Size of all stores in the data directory, in bytes.
     pub total_bytes: u64,
-    /// What they may take.
+    /// Limit for all stores, in bytes.
     pub max_total_bytes: u64,
 }
 
@@ -178,42 +179,42 @@ impl From<&ctrlz::QuotaUse> for QuotaUse {
     }
 }
 
-/// What a store takes, and what takes it.
+/// Disk usage of a store.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct DiskUse {
-    /// Bytes of all its files.
+    /// Size of all files of the store, in bytes.
     pub store_bytes: u64,
-    /// Bytes of damaged files that a repair put aside.
+    /// Size of the damaged files that a repair moved to quarantine, in bytes.
     pub quarantine_bytes: u64,
-    /// Bytes in packs that no operation needs; `gc` frees most of them.
+    /// Size of packed objects that no operation needs, in bytes; `gc` frees most of them.
     pub unused_bytes: u64,
-    /// Operations in the logs.
+    /// Number of operations in the logs.
     pub operations: u64,
-    /// How much of the quota is used.
+    /// Used part of the quota.
     pub quota: QuotaUse,
-    /// What takes the most, most first.
+    /// Paths that use the most space, largest first.
     pub consumers: Vec<Consumer>,
-    /// Growth by day, oldest first; days without any are left out.
+    /// Growth per day, oldest first. Days without growth are left out.
     pub days: Vec<Growth>,
 }
 
-/// A path and what its versions take.
+/// A path and the space that its versions use.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Consumer {
-    /// The path that the contents had first.
+    /// Path under which the contents were first recorded.
     pub path: WirePath,
-    /// Bytes that its versions take in the packs.
+    /// Size of its versions in the packs, in bytes.
     pub bytes: u64,
-    /// Contents it had.
+    /// Number of distinct contents.
     pub versions: u64,
 }
 
-/// What one day added.
+/// Growth on one day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Growth {
-    /// Days since 1970, in universal time.
+    /// Number of days since 1970-01-01, in UTC.
     pub day: u64,
-    /// Bytes in the packs that its operations were the first to need.
+    /// Size of the packed objects that operations of this day were the first to need, in bytes.
     pub bytes: u64,
 }
 
@@ -237,18 +238,18 @@ impl From<&ctrlz::DiskUse> for DiskUse {
     }
 }
 
-/// What a repair did.
+/// Result of a repair.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RepairReport {
-    /// What was wrong.
+    /// State of the store before the repair.
     pub before: Verification,
-    /// What still is.
+    /// State of the store after the repair.
     pub after: Verification,
-    /// Objects that are whole again.
+    /// Number of objects that were repaired.
     pub healed: u64,
-    /// Refs that were found again.
+    /// Refs that were restored.
     pub refs: Vec<String>,
-    /// Where the damaged files are now.
+    /// Quarantine paths of the damaged files.
     pub quarantined: Vec<WirePath>,
 }
 

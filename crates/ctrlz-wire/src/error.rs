@@ -1,4 +1,4 @@
-//! Failures as other programs see them: a kind to act on, a text to show.
+//! Errors as other programs see them: a kind to act on and a message to show.
 
 use ctrlz::{Error, NotAHash, NotATreePath};
 use schemars::JsonSchema;
@@ -6,32 +6,32 @@ use serde::Serialize;
 
 use crate::path::{Hash, WirePath};
 
-/// Who can do something about a failure.
+/// Category of an error, by who can resolve it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
-    /// The message is not one of ours: malformed, unknown, or too large.
+    /// The message violates the protocol: malformed, unknown, or too large.
     Protocol,
-    /// The request names something that does not exist or makes no sense.
+    /// The request names something that does not exist or is invalid.
     Caller,
-    /// The world is in the way for now; the same request may succeed later.
+    /// A temporary conflict; the same request may succeed later.
     Conflict,
-    /// A safeguard said no; an explicit option overrides it.
+    /// A safeguard refused the request; an explicit option overrides it.
     Refused,
-    /// Snapshots are switched off here.
+    /// Snapshots are disabled for this work tree.
     Disabled,
     /// The machine, the disk or the store failed.
     Machine,
 }
 
-/// One kind of failure.
+/// One kind of error.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Kind {
-    /// Its name, stable for programs.
+    /// Stable, machine-readable name.
     pub kind: &'static str,
-    /// Who can do something about it.
+    /// Category of the error.
     pub fault: Fault,
-    /// What it means.
+    /// Human-readable meaning.
     pub about: &'static str,
 }
 
@@ -39,7 +39,7 @@ const fn kind(kind: &'static str, fault: Fault, about: &'static str) -> Kind {
     Kind { kind, fault, about }
 }
 
-/// Every kind there is: those of the protocol, of the engine, and of the program around it.
+/// Every error kind: those of the protocol, of the engine, and of the programs around it.
 pub const KINDS: &[Kind] = &[
     kind("parse_error", Fault::Protocol, "the line is not JSON"),
     kind("invalid_request", Fault::Protocol, "the JSON is no request"),
@@ -133,28 +133,28 @@ pub const KINDS: &[Kind] = &[
     kind("json", Fault::Machine, "a value has no JSON form"),
 ];
 
-/// A failure, the same over every interface.
+/// An error, in the same form on every interface.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[schemars(rename = "Error")]
 pub struct WireError {
-    /// A short, stable name. New ones may come; treat an unknown one by its fault.
+    /// Short, stable name. New kinds may be added; handle an unknown one by its `fault`.
     pub kind: &'static str,
-    /// Who can do something about it.
+    /// Category of the error.
     pub fault: Fault,
-    /// One line for people, with everything that led to it.
+    /// Human-readable message on one line, including all causes.
     pub message: String,
-    /// What to do next, where there is something to say.
+    /// Suggested next action, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// The path it is about.
+    /// The path that the error is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<WirePath>,
-    /// What else is known, by kind.
+    /// Further facts, depending on the kind.
     #[serde(skip_serializing_if = "ErrorDetails::is_empty")]
     pub details: Box<ErrorDetails>,
 }
 
-/// Facts about a failure; each is there only where it applies.
+/// Facts about an error. Each field is present only where it applies.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct ErrorDetails {
     /// The snapshot, plan or object.
@@ -166,28 +166,28 @@ pub struct ErrorDetails {
     /// The operation, step, message, part, session or checkpoint that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// Who holds the lock.
+    /// Process that holds the lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holder: Option<String>,
-    /// What there is too much of.
+    /// The quantity that exceeds its limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub what: Option<String>,
-    /// How much there is, at least.
+    /// The measured amount, which may be a lower bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub found: Option<u64>,
-    /// The limit that was passed.
+    /// The limit that was exceeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
-    /// Files that would be removed.
+    /// Number of files that would be removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub removed: Option<u64>,
-    /// Files there are.
+    /// Number of files in total.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files: Option<u64>,
     /// The projects to choose from.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub projects: Vec<String>,
-    /// The kind of the failure that led to this one.
+    /// Kind of the error that caused this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<&'static str>,
 }
@@ -199,27 +199,27 @@ impl ErrorDetails {
 }
 
 impl WireError {
-    /// A failure of a known kind.
+    /// Creates an error of a known kind.
     pub fn new(kind: &'static str, message: impl Into<String>) -> WireError {
         let known = KINDS.iter().find(|known| known.kind == kind);
-        // A kind that is missing in the list is a defect, and a test finds it.
+        // A kind that is missing in the table is a defect. A test checks the engine's kinds.
         let fault = known.map_or(Fault::Machine, |known| known.fault);
         let message = message.into();
         WireError { kind, fault, message, hint: None, path: None, details: Box::default() }
     }
 
-    /// Parameters that do not fit, and why.
+    /// Creates an `invalid_params` error.
     pub fn invalid_params(why: impl Into<String>) -> WireError {
         WireError::new("invalid_params", why)
     }
 
-    /// The number that JSON-RPC wants.
+    /// Returns the JSON-RPC error code.
     pub fn code(&self) -> i32 {
         code(self.kind, self.fault)
     }
 }
 
-/// The JSON-RPC number of a kind of failure.
+/// Returns the JSON-RPC error code of a kind.
 pub(crate) fn code(kind: &str, fault: Fault) -> i32 {
     match (kind, fault) {
         ("parse_error" | "too_large", _) => -32700,
@@ -237,7 +237,7 @@ pub(crate) fn code(kind: &str, fault: Fault) -> i32 {
     }
 }
 
-/// An error with everything that led to it, on one line.
+/// Returns an error and all of its causes on one line.
 fn message(error: &dyn std::error::Error) -> String {
     let mut message = error.to_string();
     let mut source = error.source();
@@ -350,7 +350,7 @@ fn facts(error: &Error) -> (Option<WirePath>, ErrorDetails) {
             let (path, details) = facts(cause);
             (path, ErrorDetails { cause: Some(cause.code()), ..details })
         }
-        // The rest, and what newer engines add, is said by its kind and its message.
+        // All other errors, including those of newer engines, have only a kind and a message.
         _ => (None, none),
     }
 }

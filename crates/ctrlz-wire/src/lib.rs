@@ -1,12 +1,12 @@
-//! What ctrlz says to other programs, once for every interface.
+//! The interface of ctrlz to other programs, shared by every transport.
 //!
-//! The command line with `--json`, `ctrlz rpc`, and whatever comes after them print the types of
-//! this crate and nothing else. [`METHODS`] is the table of what can be asked for, [`dispatch`]
-//! the one way to ask, [`WireError`] the one form of a failure, and [`schema()`] the description of
-//! all of them that clients in other languages are written against.
+//! The command line with `--json`, `ctrlz rpc` and all other interfaces print the types of this
+//! crate and nothing else. [`METHODS`] is the table of methods, [`dispatch`] is the only way to
+//! call them, [`WireError`] is the only error type, and [`schema()`] describes all of them for
+//! clients in other languages.
 //!
-//! Nothing here knows a transport, reads the environment, or prints: where the user's
-//! configuration comes from is up to a [`Host`].
+//! This crate knows no transport, does not read the environment and prints nothing. A [`Host`]
+//! supplies the user's configuration.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What happened, and to which file, as JSON.
+//! The log and the history of files, as JSON.
 
 use ctrlz::{Error, TimelineQuery, Workspace};
 use schemars::JsonSchema;
@@ -8,36 +8,36 @@ use crate::path::{Hash, WirePath};
 use crate::session::{Boundary, Forked, Gap, StepInfo, Uncaptured};
 use crate::snapshot::{ChangeStatus, Skipped, all_skipped, is_complete, tag};
 
-/// What happened in a work tree.
+/// Part of the log of a work tree.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Log {
     /// The operations, newest first.
     pub operations: Vec<LogEntry>,
-    /// What to give as `before` to go on from here; `null` at the end.
+    /// Cursor to pass as `before` for the next page; `null` on the last page.
     pub next: Option<String>,
 }
 
 impl Log {
-    /// Part of a log, and whether there is more.
+    /// Reads one page of the log.
     pub fn read(workspace: &Workspace, query: &TimelineQuery) -> Result<Log, Error> {
         let LogPage { entries, next } = LogPage::read(workspace, query)?;
         Ok(Log { operations: entries.iter().map(LogEntry::from).collect(), next })
     }
 }
 
-/// Part of a log as the engine has it.
+/// Part of a log, with the engine's types.
 pub struct LogPage {
     /// The operations, newest first.
     pub entries: Vec<ctrlz::TimelineEntry>,
-    /// The last of them, if there are older ones.
+    /// Id of the last entry if there are older operations.
     pub next: Option<String>,
 }
 
 impl LogPage {
-    /// Reads what was asked for. An unknown operation or session is a failure.
+    /// Reads one page. Fails if the query names an unknown operation or session.
     pub fn read(workspace: &Workspace, query: &TimelineQuery) -> Result<LogPage, Error> {
         let limit = query.limit;
-        // One more than is asked for tells whether there is more.
+        // One extra entry shows whether there is another page.
         let query = TimelineQuery { limit: limit.saturating_add(1), ..query.clone() };
         let mut entries = workspace.timeline(&query)?;
         if entries.is_empty() {
@@ -63,52 +63,54 @@ fn check_query(workspace: &Workspace, query: &TimelineQuery) -> Result<(), Error
 /// One operation of the log.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct LogEntry {
-    /// The operation's own id.
+    /// Id of the operation.
     pub operation: String,
-    /// What happened: `baseline`, `step`, `outside`, `restore`, `revert`, `unrevert`, `undo`,
-    /// `redo`, `checkpoint`, `fork`, or one that is newer than this list.
+    /// Kind of the operation: `baseline`, `step`, `outside`, `restore`, `revert`, `unrevert`,
+    /// `undo`, `redo`, `checkpoint`, `fork`, or a newer one that is not in this list.
     pub kind: String,
-    /// When, in milliseconds since 1970.
+    /// Time of the operation, in milliseconds since the Unix epoch.
     pub at_millis: u64,
-    /// The snapshot before it; `null` for the oldest one that is kept.
+    /// Snapshot before the operation; `null` for the oldest operation that is kept.
     pub before: Option<Hash>,
-    /// The snapshot after it.
+    /// Snapshot after the operation.
     pub after: Hash,
-    /// A name for people.
+    /// Human-readable label.
     pub label: Option<String>,
-    /// The session it belongs to, where no step says so.
+    /// Session of the operation, if no step names it.
     pub session: Option<String>,
-    /// The steps whose changes it holds.
+    /// Steps whose changes the operation holds.
     pub steps: Vec<LoggedStep>,
-    /// Paths of several steps at once.
+    /// Paths that are attributed to several steps.
     pub shared: Vec<WirePath>,
-    /// Steps that it took back or, for a redo, brought back.
+    /// Steps that the operation undid or, for a redo, restored.
     pub subjects: Vec<String>,
-    /// The undo or revert that it took back.
+    /// The undo or revert that the operation reversed.
     pub takes_back: Option<String>,
-    /// Whether it was itself taken back.
+    /// Whether the operation itself was undone.
     pub taken_back: bool,
-    /// What a session was taken back to.
+    /// Boundary to which a session was reverted.
     pub boundary: Option<Boundary>,
-    /// The revert that it made final.
+    /// The revert that the operation made final.
     pub commits: Option<String>,
-    /// Where a fork comes from.
+    /// Origin of a fork.
     pub forked: Option<Forked>,
-    /// Never removed by retention.
+    /// Whether retention never removes the operation.
     pub pinned: bool,
-    /// Where the user's own git stood.
+    /// HEAD of the user's git repository at that time.
     pub head: Option<Head>,
-    /// How many files it changed; `null` for the oldest one that is kept, or if its snapshots cannot be read.
+    /// Number of changed files; `null` for the oldest operation that is kept, or if its snapshots
+    /// cannot be read.
     pub files: Option<u64>,
-    /// Lines it added; `null` unless all of its files were counted.
+    /// Number of added lines; `null` unless all changed files were counted.
     pub additions: Option<u64>,
-    /// Lines it removed, like `additions`.
+    /// Number of removed lines; `null` in the same cases as `additions`.
     pub deletions: Option<u64>,
-    /// The first of the files it changed.
+    /// The changed files, up to the requested number.
     pub changes: Vec<LoggedFile>,
-    /// Its snapshots cannot be read.
+    /// Whether the snapshots of the operation cannot be read.
     pub damaged: bool,
-    /// What it changed was not recorded when it happened: agents worked while the disk was full.
+    /// The gap, if the changes were not recorded when they happened because agents worked while the
+    /// disk was full.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap: Option<Gap>,
 }
@@ -119,11 +121,11 @@ pub struct LoggedStep {
     /// The step.
     #[serde(flatten)]
     pub info: StepInfo,
-    /// Its agent did not close it.
+    /// Whether the step was closed automatically because its agent did not end it.
     pub inferred: bool,
-    /// It is taken back at present.
+    /// Whether the step is currently undone.
     pub undone: bool,
-    /// Paths that no snapshot holds and that it removed or changed.
+    /// Paths that no snapshot holds and that the step created, removed or changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uncaptured: Vec<Uncaptured>,
 }
@@ -139,16 +141,16 @@ impl From<&ctrlz::TimelineStep> for LoggedStep {
     }
 }
 
-/// A file in the log.
+/// A changed file in the log.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct LoggedFile {
     /// The path, relative to the work tree.
     pub path: WirePath,
-    /// How it differs.
+    /// Kind of the change.
     pub status: ChangeStatus,
-    /// Lines added; 0 for binary files.
+    /// Number of added lines; 0 for binary files.
     pub additions: u64,
-    /// Lines removed; 0 for binary files.
+    /// Number of removed lines; 0 for binary files.
     pub deletions: u64,
 }
 
@@ -163,12 +165,12 @@ impl From<&ctrlz::TimelineFile> for LoggedFile {
     }
 }
 
-/// Where the user's git stands.
+/// HEAD of the user's git repository.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Head {
-    /// The branch, unless HEAD is detached.
+    /// Name of the branch; `null` if HEAD is detached.
     pub branch: Option<String>,
-    /// The commit, unless there is none yet.
+    /// Id of the commit; `null` if there is none yet.
     pub commit: Option<String>,
 }
 
@@ -178,7 +180,8 @@ impl From<&ctrlz::Head> for Head {
     }
 }
 
-/// Lines that an operation added and removed, if all of its files were counted.
+/// Returns the numbers of lines that an operation added and removed, or `None` unless all of its
+/// files were counted.
 pub fn counted_lines(entry: &ctrlz::TimelineEntry) -> Option<(usize, usize)> {
     let is_counted = entry.before.is_some() && entry.more_files == 0 && !entry.damaged;
     let sum = |of: fn(&ctrlz::TimelineFile) -> usize| entry.files.iter().map(of).sum();
@@ -220,19 +223,19 @@ impl From<&ctrlz::TimelineEntry> for LogEntry {
 /// Files that disappeared.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Lost {
-    /// The files, the last lost first.
+    /// The files, the last loss first.
     pub lost: Vec<LostFile>,
-    /// How many there are in all.
+    /// Number of files in total.
     pub total: u64,
-    /// The `offset` that goes on from here; `null` at the end.
+    /// `offset` of the next page; `null` on the last page.
     pub next: Option<u64>,
-    /// Paths that no snapshot holds and that steps removed or changed, the last loss first. None of it
-    /// can be brought back.
+    /// Paths that no snapshot holds and that steps removed or changed, the last loss first. They
+    /// cannot be restored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uncaptured: Vec<LostUncaptured>,
 }
 
-/// Something that a step removed or changed and that no snapshot holds.
+/// A path that no snapshot holds and that a step removed or changed.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct LostUncaptured {
     /// The path that was lost.
@@ -240,9 +243,9 @@ pub struct LostUncaptured {
     pub uncaptured: Uncaptured,
     /// The operation that recorded the loss.
     pub operation: String,
-    /// When that was, in milliseconds since 1970.
+    /// Time of that operation, in milliseconds since the Unix epoch.
     pub at_millis: u64,
-    /// The step.
+    /// The step that caused the loss.
     pub step: StepInfo,
 }
 
@@ -257,20 +260,20 @@ impl From<&ctrlz::LostUncaptured> for LostUncaptured {
     }
 }
 
-/// A file that some snapshot has and the newest one has not.
+/// A file that an older snapshot has and the newest one does not.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct LostFile {
     /// The path, relative to the work tree.
     pub path: WirePath,
     /// The last snapshot that has it.
     pub snapshot: Hash,
-    /// The operation after which it was gone.
+    /// The operation that recorded the loss.
     pub operation: String,
-    /// What happened then; see `kind` of the log.
+    /// Kind of that operation; see `kind` of the log.
     pub kind: String,
-    /// When that was recorded, in milliseconds since 1970.
+    /// Time of that operation, in milliseconds since the Unix epoch.
     pub at_millis: u64,
-    /// The step that removed it, if it was one.
+    /// The step that removed the file; `null` if it was not a step.
     pub step: Option<StepInfo>,
 }
 
@@ -294,26 +297,26 @@ pub struct Versions {
     pub path: WirePath,
     /// Its versions, newest first.
     pub versions: Vec<Version>,
-    /// How many there are in all.
+    /// Number of versions in total.
     pub total: u64,
-    /// The `offset` that goes on from here; `null` at the end.
+    /// `offset` of the next page; `null` on the last page.
     pub next: Option<u64>,
 }
 
 /// A version of a file.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Version {
-    /// The id of its content; `null` where the file was deleted.
+    /// Id of the content; `null` if the file was deleted.
     pub content: Option<Hash>,
-    /// The snapshot that has it first.
+    /// The first snapshot that has this version.
     pub snapshot: Hash,
-    /// The operation that recorded it.
+    /// The operation that recorded this version.
     pub operation: String,
-    /// What happened then; see `kind` of the log.
+    /// Kind of that operation; see `kind` of the log.
     pub kind: String,
-    /// When, in milliseconds since 1970.
+    /// Time of that operation, in milliseconds since the Unix epoch.
     pub at_millis: u64,
-    /// The step that made it, if it was one.
+    /// The step that made this version; `null` if it was not a step.
     pub step: Option<StepInfo>,
 }
 
@@ -330,25 +333,25 @@ impl From<&ctrlz::Version> for Version {
     }
 }
 
-/// Which operation wrote which line.
+/// The origin of each line of a file.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Blame {
     /// The file.
     pub path: WirePath,
-    /// Its lines, as the newest snapshot has them.
+    /// Lines of the file in the newest snapshot.
     pub lines: Vec<BlameLine>,
-    /// How many there are in all.
+    /// Number of lines in total.
     pub total: u64,
-    /// The `offset` that goes on from here; `null` at the end.
+    /// `offset` of the next page; `null` on the last page.
     pub next: Option<u64>,
 }
 
-/// A line and where it comes from.
+/// A line and its origin.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct BlameLine {
-    /// The line, without its end; bytes that are not UTF-8 are replaced.
+    /// The line without its terminator. Bytes that are not UTF-8 are replaced.
     pub text: String,
-    /// Who wrote it.
+    /// Origin of the line.
     pub origin: Origin,
 }
 
@@ -358,21 +361,22 @@ impl From<&ctrlz::BlameLine> for BlameLine {
     }
 }
 
-/// The operation that brought a line into a file, or the oldest one that is kept and has it.
+/// The operation that added a line to a file, or the oldest operation that is kept and has the
+/// line.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Origin {
-    /// The operation.
+    /// Id of the operation.
     pub operation: String,
-    /// The kind of the operation; see `kind` of the log. `expired` if the line is older than that: the operation
-    /// that brought it is not kept any more.
+    /// Kind of the operation; see `kind` of the log. `expired` if the operation that added the line
+    /// is no longer kept.
     pub kind: String,
-    /// When, in milliseconds since 1970.
+    /// Time of the operation, in milliseconds since the Unix epoch.
     pub at_millis: u64,
-    /// The step, if it was one.
+    /// The step; `null` if it was not a step.
     pub step: Option<StepInfo>,
-    /// The name the file had then.
+    /// Path of the file at that time.
     pub path: WirePath,
-    /// The line was written while nothing could be recorded.
+    /// The gap during which the line was written, if nothing could be recorded then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap: Option<Gap>,
 }
@@ -393,29 +397,29 @@ impl From<&ctrlz::Origin> for Origin {
     }
 }
 
-/// The named states of a work tree.
+/// The checkpoints of a work tree.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Checkpoints {
     /// The checkpoints, newest first.
     pub checkpoints: Vec<Checkpoint>,
 }
 
-/// A named state.
+/// A named snapshot.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Checkpoint {
-    /// The ref that names it in the store.
+    /// Name of the ref in the store.
     pub name: String,
-    /// What somebody called it.
+    /// Label given by the user.
     pub label: Option<String>,
-    /// Never removed by pruning or retention.
+    /// Whether pruning and retention never remove the checkpoint.
     pub pinned: bool,
-    /// The session it belongs to.
+    /// Session of the checkpoint.
     pub session: Option<String>,
     /// The snapshot.
     pub snapshot: Hash,
     /// The operation.
     pub operation: String,
-    /// When it was made, in milliseconds since 1970.
+    /// Time of creation, in milliseconds since the Unix epoch.
     pub at_millis: u64,
 }
 
@@ -433,15 +437,15 @@ impl From<&ctrlz::Checkpoint> for Checkpoint {
     }
 }
 
-/// A named state that was just recorded.
+/// A checkpoint that was just created.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct CheckpointMade {
     /// The checkpoint.
     #[serde(flatten)]
     pub checkpoint: Checkpoint,
-    /// Whether everything that should be in it is.
+    /// Whether nothing is missing because of a failure.
     pub complete: bool,
-    /// What it does not hold, and why.
+    /// Paths that the snapshot does not hold, with the reasons.
     pub skipped: Vec<Skipped>,
 }
 

@@ -1,4 +1,4 @@
-//! The table of methods, and the one way to call them.
+//! The table of methods, and the function that calls them.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -19,15 +19,15 @@ use crate::path::{Hash, WirePath};
 use crate::place::{Host, Opened, Place};
 use crate::snapshot::Disabled;
 
-/// One method: what it takes, what it gives, and what it does.
+/// One method: its parameters, its result and its description.
 pub struct Method {
-    /// Its name, the same over every interface.
+    /// Name of the method, the same on every interface.
     pub name: &'static str,
-    /// What it does, in one sentence.
+    /// Description, in one sentence.
     pub about: &'static str,
-    /// What it does with the work tree, unless its parameters say that it does less.
+    /// Effect on the work tree. The parameters of a call may reduce it; see [`Method::access()`].
     pub(crate) access: Access,
-    /// The failures it has of its own, beyond those that any call can meet.
+    /// Errors specific to this method, beyond those that any call can return.
     pub errors: &'static [&'static str],
     pub(crate) params: fn(&mut SchemaGenerator) -> Schema,
     pub(crate) result: fn(&mut SchemaGenerator) -> Schema,
@@ -36,30 +36,30 @@ pub struct Method {
 
 type Run = Box<dyn Fn(&Call<'_>, Fields<'_>) -> Result<Box<RawValue>, WireError> + Send + Sync>;
 
-/// What a method does with the work tree.
+/// Effect of a method on the work tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Reads what is recorded, without a lock.
+    /// Reads recorded data, without a lock.
     Reads,
-    /// Takes a snapshot, for its own sake. Where snapshots are disabled, nothing is done and the
-    /// answer says so.
+    /// Takes a snapshot for its own sake. Where snapshots are disabled, it does nothing and returns
+    /// [`Disabled`].
     Records,
-    /// Changes files, after a snapshot that makes it undoable. Goes on where snapshots are disabled:
-    /// somebody asks for files that they would lose otherwise.
+    /// Changes files, after a snapshot that makes the change undoable. Works even where snapshots
+    /// are disabled, because the user may need files that would be lost otherwise.
     Writes,
 }
 
-/// Whether a request names both of the snapshots it compares.
+/// The later side of the comparison that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpTo {
-    /// `to` is given.
+    /// The snapshot given as `to`.
     Snapshot,
-    /// The present state is meant, as far as it is compared at all.
+    /// The present state, if the request compares anything at all.
     Now,
 }
 
 impl Method {
-    /// What a call does: comparing two snapshots that are recorded already only reads.
+    /// Returns the effect of a call. Comparing two recorded snapshots only reads.
     pub fn access(&self, up_to: UpTo) -> Access {
         match (self.access, up_to) {
             (Access::Records, UpTo::Snapshot) => Access::Reads,
@@ -67,7 +67,7 @@ impl Method {
         }
     }
 
-    /// An entry of the table.
+    /// Creates an entry of the table.
     pub(crate) fn new<P, R>(
         name: &'static str,
         about: &'static str,
@@ -100,32 +100,32 @@ impl Method {
 /// Every method that acts on a work tree, in the order of the documentation.
 pub static METHODS: LazyLock<Vec<Method>> = LazyLock::new(methods::all);
 
-/// The method with this name.
+/// Returns the method with this name.
 pub fn find(name: &str) -> Option<&'static Method> {
     METHODS.iter().find(|method| method.name == name)
 }
 
-/// What a call needs beside its parameters.
+/// Environment of a call.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     /// Opens work trees.
     pub host: &'a dyn Host,
-    /// How far the call has come, and the way to cancel it.
+    /// Progress counters and the cancellation flag.
     pub progress: &'a Progress,
 }
 
-/// What a call gives.
+/// Response to a call.
 pub struct Answer {
     /// The result, as JSON.
     pub result: Box<RawValue>,
-    /// The work tree, if the call recorded or wrote something; for [`Host::rest`].
+    /// The work tree, for [`Host::rest`], if the call recorded or wrote something.
     pub worked_on: Option<Workspace>,
-    /// Whether its snapshots still borrow from the user's repository. Whoever asked should hand it
-    /// to [`Workspace::absorb`] when there is time.
+    /// Whether its snapshots still borrow from the user's repository. The caller should then call
+    /// [`Workspace::absorb`] when it is idle.
     pub borrowing: bool,
 }
 
-/// One call, with its work tree open.
+/// One call, with its open work tree.
 pub(crate) struct Call<'a> {
     pub(crate) host: &'a dyn Host,
     pub(crate) workspace: &'a Workspace,
@@ -156,20 +156,20 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The snapshot that a request names, if the caller may read it.
+    /// Returns the snapshot that a request names, if the caller is allowed to read it.
     pub(crate) fn snapshot(&self, hash: &Hash) -> Result<ObjectId, WireError> {
         let id = hash.id()?;
         self.host.check_snapshot(self.workspace, &id)?;
         Ok(id)
     }
 
-    /// A path of a request: relative to the work tree, or absolute inside it. `None` stands for
-    /// the work tree itself.
+    /// Resolves a path of a request, which is relative to the work tree or absolute inside it.
+    /// Returns `None` for the work tree itself.
     pub(crate) fn locate(&self, path: &WirePath) -> Result<Option<TreePath>, WireError> {
         let root = self.workspace.root();
         let by_name = TreePath::locate(root, root, path.as_path());
         by_name.or_else(|error| {
-            // The way to the work tree may lead through a symlink; the file itself is not followed.
+            // The path of the work tree may contain a symlink; the file itself is not followed.
             let path = path.as_path();
             let real = path
                 .parent()
@@ -180,15 +180,15 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// A path that is not the work tree itself.
+    /// Resolves a path and refuses the work tree itself.
     pub(crate) fn file(&self, path: &WirePath) -> Result<TreePath, WireError> {
         let why = "is the work tree itself";
         self.locate(path)?
             .ok_or_else(|| ctrlz::NotATreePath { path: path.as_bytes().to_vec(), why }.into())
     }
 
-    /// The paths that a request is limited to; empty if it is limited to none, or if one of them
-    /// is the whole work tree.
+    /// Resolves the paths that a request is limited to. Returns an empty list if there is no limit,
+    /// or if one of the paths is the whole work tree.
     pub(crate) fn paths(&self, paths: &[WirePath]) -> Result<Vec<TreePath>, WireError> {
         let located: Vec<Option<TreePath>> =
             paths.iter().map(|path| self.locate(path)).collect::<Result<_, _>>()?;
@@ -198,7 +198,7 @@ impl<'a> Call<'a> {
         Ok(located.into_iter().flatten().collect())
     }
 
-    /// Stops a call that was cancelled, between two pieces of work.
+    /// Returns an error if the call was cancelled. Called between two units of work.
     pub(crate) fn check(&self) -> Result<(), WireError> {
         match self.progress.cancelled.load(std::sync::atomic::Ordering::Relaxed) {
             true => Err(ctrlz::Error::Cancelled.into()),
@@ -242,11 +242,12 @@ pub(crate) fn with_call<P: DeserializeOwned>(
     run(&call, &fields.read()?)
 }
 
-/// Keys of the parameters that every method has.
+/// Parameter names that every method accepts.
 const SHARED_KEYS: [&str; 7] =
     ["dir", "data_dir", "store", "work_tree", "profile", "options", "progress"];
 
-/// Parameters by name, each still as JSON: nothing is built in memory that no method asked for.
+/// Parameters by name, each as raw JSON, so that memory is allocated only for parameters that the
+/// method uses.
 struct Fields<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'a> Fields<'a> {
@@ -255,12 +256,12 @@ impl<'a> Fields<'a> {
         serde_json::from_str(params).map_err(invalid)
     }
 
-    /// What says where to act, and the rest.
+    /// Splits the parameters into the shared ones and those of the method.
     fn split(self) -> Result<(Fields<'a>, Fields<'a>), WireError> {
         let (mut place, mut rest) = (Vec::new(), Vec::new());
         for (key, value) in self.0 {
             let into = if SHARED_KEYS.contains(&&*key) { &mut place } else { &mut rest };
-            // Of two values, nobody could tell which is meant.
+            // Duplicate keys are ambiguous.
             if into.iter().any(|(known, _)| *known == key) {
                 return Err(WireError::invalid_params(format!("{key:?} is given twice")));
             }
@@ -288,7 +289,7 @@ impl<'a> Fields<'a> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Fields<'a>, D::Error> {
-        /// More than any method has.
+        /// Upper bound on the number of parameters, larger than any method needs.
         const MAX_FIELDS: usize = 64;
         struct FieldsVisitor;
         impl<'de> Visitor<'de> for FieldsVisitor {

@@ -1,4 +1,4 @@
-//! Paths and hashes as JSON has them.
+//! Paths and hashes in JSON.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -11,22 +11,22 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A path: a string where it is UTF-8, else `{"bytes": [...]}`, so that nothing is lost.
+/// A path: a string if it is UTF-8, else `{"bytes": [...]}`, so that every path can be represented.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WirePath(Vec<u8>);
 
 impl WirePath {
-    /// The path with these bytes.
+    /// Creates a path from its bytes.
     pub fn from_bytes(bytes: impl Into<Vec<u8>>) -> WirePath {
         WirePath(bytes.into())
     }
 
-    /// The bytes of the path.
+    /// Returns the bytes of the path.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The path as the operating system takes it.
+    /// Returns the path in the operating system's form.
     pub fn as_path(&self) -> &Path {
         Path::new(OsStr::from_bytes(&self.0))
     }
@@ -56,7 +56,7 @@ impl Serialize for WirePath {
     }
 }
 
-// Written by hand, because a derived one keeps a copy of the input that is many times as large.
+// Implemented by hand: a derived implementation buffers the input in a form many times as large.
 impl<'de> Deserialize<'de> for WirePath {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<WirePath, D::Error> {
         struct PathVisitor;
@@ -90,7 +90,7 @@ impl<'de> Deserialize<'de> for WirePath {
     }
 }
 
-/// The bytes of a path, not more than a path has.
+/// Bytes of a path, at most [`MAX_PATH_BYTES`].
 struct PathBytes(Vec<u8>);
 
 impl<'de> Deserialize<'de> for PathBytes {
@@ -125,14 +125,14 @@ impl JsonSchema for WirePath {
     }
 }
 
-/// The hash of a snapshot: forty hexadecimal digits. Checked when it is used, so that a wrong one
-/// is answered like any other failure of the engine.
+/// Hash of a snapshot: 40 hexadecimal digits. Validated on use, so that an invalid hash is reported
+/// like any other error of the engine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Hash(pub String);
 
 impl Hash {
-    /// The id it names.
+    /// Parses the hash.
     pub fn id(&self) -> Result<ObjectId, NotAHash> {
         self.0.parse()
     }
@@ -157,12 +157,13 @@ impl JsonSchema for Hash {
     }
 }
 
-/// No path is longer; one that is would only make a long error message.
+/// Maximum length of a path in bytes. Longer paths cannot exist and would only make long error
+/// messages.
 const MAX_PATH_BYTES: usize = 1 << 20;
-/// More than any work tree holds.
+/// Maximum number of items of a list: the maximum number of paths in a snapshot.
 const MAX_ITEMS: usize = 1_500_000;
 
-/// A list that a request may not use to exhaust memory.
+/// Deserializes a list of at most [`MAX_ITEMS`] items, so that a request cannot exhaust memory.
 pub(crate) fn bounded<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     T: Deserialize<'de>,
@@ -198,7 +199,7 @@ where
     deserializer.deserialize_seq(Bounded(limit, std::marker::PhantomData))
 }
 
-/// The same where there may be none.
+/// Deserializes an optional list of at most [`MAX_ITEMS`] items.
 pub(crate) fn bounded_option<'de, T, D>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
 where
     T: Deserialize<'de>,

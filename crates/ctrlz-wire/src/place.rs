@@ -1,4 +1,4 @@
-//! Where a call acts and with which options: the part of the parameters that all methods share.
+//! The parameters that all methods share: the work tree and the options of a call.
 
 use std::path::Path;
 
@@ -10,58 +10,59 @@ use crate::agents::Agents;
 use crate::error::WireError;
 use crate::path::{WirePath, bounded_option};
 
-/// Where a call acts.
+/// Location and options of a call.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Place {
-    /// The directory to act in: the work tree, or one below it. Default: where the server was
-    /// started.
+    /// Directory to act in: the work tree or a directory below it. Default: the directory in which
+    /// the server was started.
     pub dir: Option<WirePath>,
-    /// Where stores lie. Default: as the user's configuration says.
+    /// Directory of the stores. Default: as configured by the user.
     pub data_dir: Option<WirePath>,
-    /// Use this store instead; a relative path starts at the work tree. A store inside a hidden
-    /// directory, as `.agent/snapshots`, leaves that whole directory out of every snapshot.
+    /// Path of the store to use instead. A relative path starts at the work tree. If the store is
+    /// inside a hidden directory, such as `.agent/snapshots`, no snapshot includes that directory.
     pub store: Option<WirePath>,
-    /// Which directory is the work tree. Default: the nearest repository.
+    /// Rule that selects the work tree. Default: the nearest repository.
     #[serde(default)]
     pub work_tree: WorkTree,
-    /// A set of options under one name. Default: none.
+    /// Name of a set of options. Default: none.
     pub profile: Option<Profile>,
-    /// Options for this call, over those of the profile and of the user's configuration.
+    /// Options of this call. They override the profile and the user's configuration.
     #[serde(default)]
     pub options: CallOptions,
-    /// Ask to be told how far the call has come, where the interface has a way to tell.
+    /// Whether to send progress notifications, if the interface supports them.
     #[serde(default)]
     pub progress: bool,
 }
 
-/// Which directory is the work tree.
+/// Rule that selects the work tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkTree {
-    /// The nearest directory above `dir` that is a repository or is known already, else `dir`.
+    /// The nearest repository at or above `dir`, else the nearest directory with a history, else
+    /// `dir`.
     #[default]
     Nearest,
-    /// `dir` itself, whatever lies around it.
+    /// `dir` itself, regardless of its surroundings.
     Dir,
 }
 
-/// Options under one name.
+/// A named set of options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Profile {
-    /// What OpenCode does: new files above 2 MiB are left out, only git work trees are protected,
-    /// and files that are ignored by now are not called changed.
+    /// The behaviour of OpenCode: new files above 2 MiB are skipped, only git work trees are
+    /// protected, and files that are ignored now are not reported as changed.
     Opencode,
 }
 
-/// Which ignored files are kept beside a snapshot.
+/// The ignored files that are kept beside a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum IgnoredFiles {
-    /// Small ones in directories that are not ignored themselves, and those that a tool names.
+    /// Small files in directories that are not ignored, and files that a tool names.
     Small,
-    /// Those that a tool names.
+    /// Files that a tool names.
     Named,
     /// None.
     None,
@@ -77,56 +78,58 @@ impl From<IgnoredFiles> for ctrlz::IgnoredFiles {
     }
 }
 
-/// What a call decides for itself. Everything is optional.
+/// Options of a call. All are optional.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CallOptions {
-    /// Switches snapshots off. What the user switched off stays off.
+    /// Whether snapshots are taken. Only `false` has an effect: a call cannot enable what the user
+    /// disabled.
     pub enabled: Option<bool>,
-    /// Protect only git work trees.
+    /// Whether only git work trees are protected.
     pub require_git: Option<bool>,
-    /// Skip and report new files above this size.
+    /// Maximum size of a new file in bytes. Larger ones are skipped and reported.
     pub max_new_file_bytes: Option<u64>,
-    /// Patterns, as in `.gitignore`, to leave out beyond what is ignored.
+    /// Further ignore patterns, in the syntax of `.gitignore`.
     #[serde(default, deserialize_with = "bounded_option")]
     pub exclude: Option<Vec<String>>,
-    /// Patterns to capture although they are ignored.
+    /// Patterns of ignored files to capture.
     #[serde(default, deserialize_with = "bounded_option")]
     pub include_ignored: Option<Vec<String>>,
-    /// Which ignored files are kept beside a snapshot.
+    /// The ignored files that are kept beside a snapshot.
     pub ignored: Option<IgnoredFiles>,
-    /// Keep no more than this of ignored files beside a snapshot.
+    /// Maximum size in bytes of all small ignored files kept beside a snapshot.
     pub max_ignored_bytes: Option<u64>,
-    /// No more bytes of files that one tool call names, and that are ignored or large, are kept.
+    /// Maximum size in bytes of all ignored or large files that one tool call names.
     pub max_named_bytes: Option<u64>,
-    /// Whether files of repositories inside the work tree are captured.
+    /// Whether files of nested repositories are captured.
     pub nested_repos: Option<bool>,
-    /// Refuse more files than this.
+    /// Maximum number of files. A snapshot with more is refused.
     pub max_files: Option<u64>,
-    /// Refuse more new bytes than this in one snapshot.
+    /// Maximum size in bytes of new content in one snapshot. A snapshot with more is refused.
     pub max_snapshot_bytes: Option<u64>,
-    /// Free space that must remain where the store is.
+    /// Free space to leave on the disk of the store, in bytes.
     pub min_free_bytes: Option<u64>,
-    /// What the objects of the store may take; what does not fit is left out and reported.
+    /// Maximum size of the store in bytes. Files that do not fit are skipped and reported.
     pub max_store_bytes: Option<u64>,
-    /// The same for all stores under the data dir together.
+    /// Maximum size of all stores in the data directory, in bytes.
     pub max_total_bytes: Option<u64>,
-    /// Where the log's refs lie in the store.
+    /// Prefix of the log's refs in the store.
     pub ref_prefix: Option<String>,
-    /// How many checkpoints that are not pinned are kept.
+    /// Number of checkpoints to keep, not counting pinned ones.
     pub keep_checkpoints: Option<u64>,
-    /// Do not call files changed that are ignored by now.
+    /// Whether files that are ignored now are not reported as changed.
     pub hide_ignored: Option<bool>,
-    /// Allow directories that are far more than a project, such as a home.
+    /// Whether directories that are much more than a project, such as a home directory, are
+    /// allowed.
     pub allow_dangerous_root: Option<bool>,
-    /// Threads to work with.
+    /// Number of threads.
     pub threads: Option<u16>,
-    /// How long to wait for another process on the same work tree.
+    /// Time to wait for another process on the same work tree, in milliseconds.
     pub patience_millis: Option<u64>,
 }
 
 impl CallOptions {
-    /// These options, and where they say nothing those of the profile.
+    /// Returns these options, completed by those of the profile.
     pub fn over(self, profile: Option<Profile>) -> CallOptions {
         match profile {
             None => self,
@@ -141,21 +144,21 @@ impl CallOptions {
 }
 
 impl Place {
-    /// What was decided for this call.
+    /// Returns the options of this call, completed by those of its profile.
     pub fn decided_options(&self) -> CallOptions {
         self.options.clone().over(self.profile)
     }
 }
 
-/// A work tree, and what the user's configuration says beyond the options of the engine.
+/// An open work tree, and settings of the user's configuration beyond the engine's options.
 pub struct Opened {
     /// The work tree.
     pub workspace: Workspace,
-    /// How many checkpoints that are not pinned are kept.
+    /// Number of checkpoints to keep, not counting pinned ones.
     pub keep_checkpoints: usize,
-    /// What `gc` keeps where the call says nothing.
+    /// Retention of `gc`, unless the call sets it.
     pub retention: Retention,
-    /// What is kept for agents beside snapshots; `None` where nobody keeps it.
+    /// Data about agents; `None` if the host keeps none.
     pub agents: Option<Box<dyn Agents>>,
 }
 
@@ -166,31 +169,32 @@ impl From<Workspace> for Opened {
     }
 }
 
-/// Whoever knows the user's configuration. The engine reads none, and neither does this crate.
+/// Access to the user's configuration. Neither the engine nor this crate reads any.
 pub trait Host: Send + Sync {
     /// Opens the work tree of a call.
     fn open(&self, place: &Place) -> Result<Opened, WireError>;
 
-    /// Called once the caller has its answer, if the call recorded or wrote something: the time for
-    /// what may wait. By default nothing is done.
+    /// Called after the response was sent, if the call recorded or wrote something, to run deferred
+    /// maintenance. The default does nothing.
     fn rest(&self, workspace: &Workspace) {
         let _ = workspace;
     }
 
-    /// Refuses a snapshot that the caller must not read, as if it did not exist. By default every
-    /// snapshot of the store can be read.
+    /// Refuses a snapshot that the caller must not read, with the same error as for a missing one.
+    /// The default allows every snapshot of the store.
     fn check_snapshot(&self, workspace: &Workspace, hash: &ObjectId) -> Result<(), WireError> {
         let _ = (workspace, hash);
         Ok(())
     }
 
     /// Refuses a path that a step must not name: the directory that its tool runs in, or a file
-    /// that it changes. By default every path can be named.
+    /// that it changes. The default allows every path.
     fn check_named(&self, path: &Path) -> Result<(), WireError> {
         let _ = path;
         Ok(())
     }
 
-    /// The process whose end closes the steps that are begun here; `None` if they outlive us.
+    /// Returns the process whose exit closes the steps begun through this host, or `None` if they
+    /// outlive this process.
     fn owner(&self) -> Option<u32>;
 }

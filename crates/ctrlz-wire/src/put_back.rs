@@ -1,4 +1,4 @@
-//! Plans and reports of everything that changes files, as JSON.
+//! Plans and reports of all operations that change files, as JSON.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -7,25 +7,25 @@ use crate::path::{Hash, WirePath};
 use crate::session::{Gap, Uncaptured};
 use crate::snapshot::{Recovery, tag};
 
-/// What a plan does to one path.
+/// The action of a plan on one path.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Action {
-    /// What is done.
+    /// Kind of the action.
     pub action: ActionKind,
     /// The path, relative to the work tree.
     pub path: WirePath,
-    /// The new permissions, of `set_mode`.
+    /// The new permissions, for `set_mode`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<u32>,
 }
 
-/// What is done to a path.
+/// Kind of an action on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ActionKind {
     /// Creates a file or link.
     Create,
-    /// Replaces what is there.
+    /// Replaces the existing file or link.
     Overwrite,
     /// Removes a file or link.
     Remove,
@@ -51,18 +51,19 @@ impl From<&ctrlz::Action> for Action {
     }
 }
 
-/// A path that stays as it is.
+/// A path that is left unchanged.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Kept {
     /// The path, relative to the work tree.
     pub path: WirePath,
-    /// Why: `created_since`, `ignored_then`, `skipped_then`, `no_record`, `rules_unknown`, `cannot_be_saved`,
-    /// `directory_in_the_way`, `file_in_the_way`, `read_only_directory`, `special_bits_dropped`,
-    /// `contradiction`, `in_use`, `unit`, `process_file`, or one that is newer than this list.
+    /// Reason: `created_since`, `ignored_then`, `skipped_then`, `no_record`, `rules_unknown`,
+    /// `cannot_be_saved`, `directory_in_the_way`, `file_in_the_way`, `read_only_directory`,
+    /// `special_bits_dropped`, `contradiction`, `in_use`, `unit`, `process_file`, or a newer one
+    /// that is not in this list.
     pub reason: String,
-    /// Whether the request is not fully met because of it.
+    /// Whether this makes the result incomplete.
     pub failure: bool,
-    /// The reason in words.
+    /// Human-readable reason.
     pub text: String,
 }
 
@@ -85,17 +86,17 @@ fn all_kept(kept: &[ctrlz::Kept]) -> Vec<Kept> {
     kept.iter().map(Kept::from).collect()
 }
 
-/// Exactly what a restore or revert will do.
+/// The exact actions of a restore or revert.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Plan {
-    /// One entry per path.
+    /// The actions, one per path.
     pub actions: Vec<Action>,
-    /// What stays as it is although the request touches it.
+    /// Paths that the request covers and that are left unchanged.
     pub kept: Vec<Kept>,
-    /// Files of which the kernel could not say whether other processes have them open.
+    /// Files for which the kernel could not determine whether other processes have them open.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_checked: Vec<WirePath>,
-    /// Names this plan; handed back as `plan`, it makes sure that nothing else is done.
+    /// Hash of the plan. A call with this value as `plan` fails if it would do anything else.
     pub hash: Hash,
 }
 
@@ -110,30 +111,31 @@ impl From<&ctrlz::Plan> for Plan {
     }
 }
 
-/// What a restore or revert did, path by path.
+/// Report of a restore or revert.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RestoreReport {
-    /// Whether everything that was asked for was done.
+    /// Whether the request was carried out completely.
     pub complete: bool,
     /// The snapshot taken before anything changed.
     pub safety: Hash,
-    /// The operation that recorded it: restoring this undoes everything, permissions included.
+    /// The operation that recorded it. Restoring this operation undoes everything, including
+    /// permissions.
     pub safety_operation: String,
     /// The snapshot taken afterwards.
     pub after: Hash,
-    /// What was done.
+    /// The actions that were done.
     pub done: Vec<Action>,
-    /// What stays as it is although the request touches it.
+    /// Paths that the request covers and that were left unchanged.
     pub kept: Vec<Kept>,
-    /// Files of which the kernel could not say whether other processes have them open.
+    /// Files for which the kernel could not determine whether other processes have them open.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_checked: Vec<WirePath>,
-    /// Replaced things that were changed by somebody else at the last moment and still lie under
-    /// these names.
+    /// Names of replaced files that another process changed during the swap and that were kept.
     pub left: Vec<String>,
-    /// A restore that had been cut off and was finished before this one.
+    /// An interrupted restore that was finished before this one.
     pub recovered: Option<Recovery>,
-    /// Why the state afterwards could not be recorded, if so; the files are as `done` says.
+    /// Reason why the state afterwards could not be recorded; `null` if it was. The actions in
+    /// `done` took effect in either case.
     pub not_recorded: Option<String>,
 }
 
@@ -154,77 +156,79 @@ impl From<&ctrlz::RestoreReport> for RestoreReport {
     }
 }
 
-/// A file that stays as it is because taking the change out of it is not possible.
+/// A file that is left unchanged because the change cannot be undone in it.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Conflict {
     /// The file.
     pub path: WirePath,
-    /// Why: `merge`, `shared`, `unclear`, `other_half`, `not_proven`, `ignored`, or one that is newer
-    /// than this list.
+    /// Reason: `merge`, `shared`, `unclear`, `other_half`, `not_proven`, `ignored`, or a newer one
+    /// that is not in this list.
     pub reason: String,
-    /// The reason in words.
+    /// Human-readable reason.
     pub why: String,
 }
 
-/// What an undo or redo did, or would do.
+/// Report of an undo or redo, or of its plan.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct UndoReport {
-    /// Whether everything was taken back.
+    /// Whether everything was undone.
     pub complete: bool,
-    /// The steps it is about, oldest first.
+    /// The steps that it undoes or redoes, oldest first.
     pub steps: Vec<String>,
-    /// The restore, recover or revert that it takes back, if it is not about steps.
+    /// The restore, recover or revert that it undoes instead of steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub takes_back: Option<String>,
-    /// What was done, path by path.
+    /// The actions, one per path.
     pub done: Vec<Action>,
-    /// Files that stay because changes made since do not merge.
+    /// Files left unchanged because later changes do not merge.
     pub conflicts: Vec<Conflict>,
-    /// Changes of ignored files that stay, because nobody asked for them.
+    /// Changes of ignored files that are left because the request did not include them.
     pub ignored: Vec<Conflict>,
-    /// Files that stay for other reasons.
+    /// Files left unchanged for other reasons.
     pub kept: Vec<Kept>,
-    /// Files of which the kernel could not say whether other processes have them open.
+    /// Files for which the kernel could not determine whether other processes have them open.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_checked: Vec<WirePath>,
-    /// Paths that no snapshot holds and that the steps removed or changed, so that they are lost.
+    /// Paths that no snapshot holds and that the steps created, removed or changed. They are left
+    /// unchanged; `loss` marks those that are lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uncaptured: Vec<Uncaptured>,
-    /// Paths outside of the work tree that the steps changed, path by path. Put back only if `outside` was
-    /// asked for; whatever then stays makes the report incomplete.
+    /// Paths outside of the work tree that the steps changed. They are put back only if the request
+    /// sets `outside`; paths left unchanged then make the report incomplete.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outside: Vec<OutsideChange>,
-    /// Steps that were meant and stay, because the state before them has expired.
+    /// Steps that were requested and cannot be undone because the state before them has expired.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub expired: Vec<Expired>,
-    /// Newer work of agents that stays, because it was not recorded as steps.
+    /// Newer changes of agents that are left because they were not recorded as steps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unrecorded: Vec<Unrecorded>,
-    /// Names the plan; handed back as `plan`, it makes sure that nothing else is done.
+    /// Hash of the plan. A call with this value as `plan` fails if it would do anything else.
     pub plan: Hash,
-    /// The operation that recorded the state before: restoring it takes this back as a whole.
+    /// The operation that recorded the state before. Restoring it reverses this undo completely.
     pub safety_operation: Option<String>,
-    /// The snapshot afterwards; `null` if nothing was changed.
+    /// The snapshot afterwards; `null` if nothing changed.
     pub after: Option<Hash>,
-    /// Replaced things that could not be removed and still lie under these names.
+    /// Names of replaced files that could not be removed.
     pub left: Vec<String>,
-    /// Why the undo could not be recorded, if so; the files are as `done` says.
+    /// Reason why the undo could not be recorded; `null` if it was. The actions in `done` took
+    /// effect in either case.
     pub not_recorded: Option<String>,
-    /// A command that moves the user's own git back; never run by us.
+    /// A git command that moves the user's repository back. It is never run by ctrlz.
     pub git_hint: Option<String>,
-    /// A restore that had been cut off and was finished before this one.
+    /// An interrupted restore that was finished before this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovered: Option<Recovery>,
 }
 
-/// Work of an agent that cannot be undone, because it was not recorded as steps.
+/// Changes of an agent that cannot be undone because they were not recorded as steps.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Unrecorded {
-    /// The operation that recorded all of it later.
+    /// The operation that recorded all of them later.
     pub operation: String,
-    /// The operation before it: restoring that takes back everything since.
+    /// The operation before it. Restoring that one undoes everything since.
     pub before: String,
-    /// Why it was not recorded, and whose turns are missing.
+    /// Reason for the gap, and the turns that are missing.
     pub gap: Gap,
 }
 
@@ -238,19 +242,20 @@ impl From<&ctrlz::Unrecorded> for Unrecorded {
 /// A path outside of the work tree that a step changed.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct OutsideChange {
-    /// The path that goes back whole or not at all.
+    /// The named path that contains this one. It is put back as a whole or left unchanged.
     pub root: WirePath,
-    /// The path, absolute.
+    /// The absolute path.
     pub path: WirePath,
-    /// What putting it back does or did; `null` if it stays whatever is asked for.
+    /// The action that puts the path back; `null` if it cannot be put back.
     pub action: Option<ActionKind>,
-    /// The new permissions, of `set_mode`.
+    /// The new permissions, for `set_mode`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<u32>,
-    /// Why it stays: `not_asked`, `changed_since`, `not_captured`, `cannot_be_saved`, `repository`,
-    /// `in_use`, `other_half`, `unit`, `failed`, or one that is newer than this list; `null` if it is put back.
+    /// Reason why it is left unchanged: `not_asked`, `changed_since`, `not_captured`,
+    /// `cannot_be_saved`, `repository`, `in_use`, `other_half`, `unit`, `failed`, or a newer one
+    /// that is not in this list; `null` if it is put back.
     pub kept: Option<String>,
-    /// The reason in words.
+    /// Human-readable reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
@@ -275,7 +280,7 @@ impl From<&ctrlz::OutsideChange> for OutsideChange {
             OutsideKept::InUse { .. } => "in_use",
             OutsideKept::OtherHalf => "other_half",
             OutsideKept::Unit => "unit",
-            // A reason that this version does not know is a failure as well.
+            // Reasons that this version does not know are reported as failures.
             _ => "failed",
         });
         OutsideChange {
@@ -289,29 +294,29 @@ impl From<&ctrlz::OutsideChange> for OutsideChange {
     }
 }
 
-/// A captured repository that was written to another place.
+/// A captured repository that was restored to another directory.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RecoveredRepository {
-    /// Whether everything that was there is written.
+    /// Whether the repository was restored completely.
     pub complete: bool,
-    /// Where it was.
+    /// Original path.
     pub from: WirePath,
-    /// Where it is now.
+    /// Path of the restored copy.
     pub into: WirePath,
-    /// When it was captured, in milliseconds since 1970.
+    /// Time of the capture, in milliseconds since the Unix epoch.
     pub at_millis: u64,
-    /// How many files were written.
+    /// Number of files that were written.
     pub files: u64,
-    /// Paths that the capture does not have.
+    /// Paths that are missing in the capture.
     pub missing: Vec<Missing>,
 }
 
-/// A path that a capture does not have.
+/// A path that is missing in a capture.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Missing {
-    /// The path, absolute.
+    /// The absolute path.
     pub path: WirePath,
-    /// Why it was left out.
+    /// Reason why it was not captured.
     pub why: String,
 }
 
@@ -332,12 +337,12 @@ impl From<&ctrlz::RecoveredRepository> for RecoveredRepository {
     }
 }
 
-/// Work that cannot be undone, because the state before it has expired.
+/// Steps that cannot be undone because the state before them has expired.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Expired {
     /// The session.
     pub session: String,
-    /// The step; `null` for older steps of the session, which the log does not name any more.
+    /// The step; `null` for older steps of the session, which the log no longer names.
     pub step: Option<String>,
     /// The label of the step.
     pub label: Option<String>,

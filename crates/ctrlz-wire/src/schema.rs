@@ -1,4 +1,4 @@
-//! The schema of everything that is said, made from the types that say it.
+//! The JSON schema of the interface, generated from its types.
 
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -13,11 +13,11 @@ use crate::server::{
 };
 use crate::snapshot::{Disabled, Watcher};
 
-/// The whole schema: methods, messages, what commands print that no method gives, errors, and the
-/// types they share.
+/// Returns the whole schema: methods, notifications, results of commands that no method returns,
+/// errors, and shared types.
 pub fn schema() -> Value {
-    // What a request may hold and what an answer does hold are different questions: of an answer,
-    // every field that is always written is required.
+    // Parameters and results need separate generators: in a result, every field that is always
+    // written is required.
     let mut params = SchemaSettings::draft2020_12().for_deserialize().into_generator();
     let mut results = SchemaSettings::draft2020_12().for_serialize().into_generator();
     let mut methods = server_methods(&mut params, &mut results);
@@ -56,14 +56,14 @@ pub fn schema() -> Value {
     })
 }
 
-/// The schema as it is checked in.
+/// Returns the text of the schema file.
 pub fn schema_text() -> String {
     let mut text = serde_json::to_string_pretty(&schema()).expect("a schema has a JSON form");
     text.push('\n');
     text
 }
 
-/// Names a schema: FNV-1a of its text. It tells versions apart and proves nothing.
+/// Returns the FNV-1a hash of the schema's text. It distinguishes versions and is not secure.
 pub fn schema_hash() -> String {
     let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let hash = schema_text().bytes().fold(0xcbf2_9ce4_8422_2325, mix);
@@ -103,7 +103,7 @@ fn method_schema(
     };
     let own = (method.params)(params);
     let result = (method.result)(results);
-    // What records may be switched off, and an empty hash comes from something that was.
+    // Methods that record may be disabled. An empty hash comes from a call that was.
     let result = match method.access == Access::Records || takes_hash(&own, params) {
         true => json!({ "anyOf": [result, results.subschema_for::<Disabled>()] }),
         false => result.to_value(),
@@ -117,7 +117,7 @@ fn method_schema(
     })
 }
 
-/// Whether parameters, given as a reference to their definition, name a snapshot.
+/// Returns whether parameters, given as a reference to their definition, include a snapshot.
 fn takes_hash(own: &Schema, generator: &SchemaGenerator) -> bool {
     let name = own.get("$ref").and_then(Value::as_str).unwrap_or_default();
     let definition = generator.definitions().get(name.trim_start_matches("#/$defs/"));
@@ -125,13 +125,13 @@ fn takes_hash(own: &Schema, generator: &SchemaGenerator) -> bool {
     properties.is_some_and(|properties| properties.contains_key("hash"))
 }
 
-/// The parameters of a method and those that say where, together.
+/// Combines the parameters of a method with those that all methods share.
 fn with_place(own: &Schema, generator: &mut SchemaGenerator) -> Value {
     let place = generator.subschema_for::<Place>();
     json!({ "allOf": [place, own], "unevaluatedProperties": false })
 }
 
-/// Leaves it to the whole to refuse what no part of it knows.
+/// Allows additional properties in each part: the combined schema refuses unknown ones.
 fn open_parts(definitions: &mut Map<String, Value>, methods: &Map<String, Value>) {
     let parts = methods.values().filter_map(|method| method["params"]["allOf"].as_array());
     for part in parts.flatten().filter_map(|part| part["$ref"].as_str()) {
@@ -154,7 +154,7 @@ fn errors() -> Vec<Value> {
     KINDS.iter().map(entry).collect()
 }
 
-/// The table of methods, as the documentation has it.
+/// Returns the table of methods for the documentation.
 pub fn methods_table() -> String {
     let mut table = String::from("| method | what it does | own errors |\n|---|---|---|\n");
     for Method { name, about, errors, .. } in METHODS.iter() {
@@ -164,7 +164,7 @@ pub fn methods_table() -> String {
     table
 }
 
-/// The table of errors, as the documentation has it.
+/// Returns the table of errors for the documentation.
 pub fn errors_table() -> String {
     let mut table = String::from("| kind | fault | code | meaning |\n|---|---|---|---|\n");
     for kind in KINDS {

@@ -1,86 +1,86 @@
-//! What a long-lived server says about itself, and the messages that are no calls.
+//! The self-description of a long-lived server, and the messages that are not method calls.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The version of the protocol: it changes when a client written for the old one would break.
+/// Version of the protocol. It changes when clients of the old version would break.
 pub const PROTOCOL: u32 = 1;
 
-/// Who asks. Everything is optional; `initialize` itself is, too.
+/// Parameters of `initialize`. All are optional, and so is the call itself.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InitializeParams {
-    /// The client, for people.
+    /// Human-readable name of the client.
     pub client: Option<String>,
 }
 
-/// What the server is and can do.
+/// Identity and capabilities of the server.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Initialized {
     /// Always `ctrlz`.
     pub name: &'static str,
-    /// The version of ctrlz.
+    /// Version of ctrlz.
     pub version: &'static str,
-    /// The version of the protocol.
+    /// Version of the protocol.
     pub protocol: u32,
-    /// Names the schema that the server follows: `hash` of the schema file.
+    /// Hash of the schema that the server follows.
     pub schema_hash: String,
-    /// The server's process.
+    /// Process id of the server.
     pub pid: u32,
-    /// What the server can do.
+    /// Capabilities of the server.
     pub capabilities: Capabilities,
 }
 
-/// What a server can do.
+/// Capabilities of a server.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Capabilities {
-    /// Every method it has.
+    /// Names of all methods.
     pub methods: Vec<&'static str>,
-    /// The notification that cancels a call.
+    /// Name of the notification that cancels a call.
     pub cancel: &'static str,
-    /// Whether a call with `"progress": true` is told how far it has come.
+    /// Whether calls with `"progress": true` send progress notifications.
     pub progress: bool,
-    /// Whether several requests may come in one array.
+    /// Whether a batch of several requests may be sent in one array.
     pub batch: bool,
-    /// The longest line it takes, in bytes.
+    /// Maximum length of a line, in bytes.
     pub max_line_bytes: u64,
-    /// How many requests one array may hold.
+    /// Maximum number of requests in a batch.
     pub max_batch: u64,
-    /// How many calls run at the same time.
+    /// Maximum number of calls that run concurrently.
     pub max_running: u64,
-    /// How many calls may wait.
+    /// Maximum number of queued calls.
     pub max_waiting: u64,
 }
 
-/// What `shutdown` takes: nothing.
+/// Parameters of `shutdown`: none.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ShutdownParams {}
 
-/// The answer to `shutdown`, after which the process ends.
+/// Response to `shutdown`, after which the process exits.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ShutDown {
-    /// Always true. Everything that was asked for before is answered by now.
+    /// Always true. All earlier requests have been answered.
     pub shut_down: bool,
 }
 
-/// The notification that cancels a call; the call is then answered with `cancelled`, or with its
-/// result if that was quicker.
+/// Notification that cancels a call. The call then fails with `cancelled`, or returns its result if
+/// it finished first.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct CancelParams {
-    /// The id of the request.
+    /// Id of the request.
     pub id: serde_json::Value,
 }
 
-/// How far a call has come; sent only where it was asked for.
+/// Progress of a call, sent only if the call asked for it.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ProgressParams {
-    /// The id of the request.
+    /// Id of the request.
     pub id: serde_json::Value,
-    /// Files looked at.
+    /// Number of files scanned.
     pub files: u64,
-    /// Files that have to be read; 0 until that is known.
+    /// Number of files to read; 0 until it is known.
     pub files_to_read: u64,
-    /// Files read so far.
+    /// Number of files read so far.
     pub files_read: u64,
 }

@@ -8,24 +8,24 @@ use crate::path::{Hash, WirePath};
 use crate::put_back::RestoreReport;
 use crate::snapshot::{Change, Skipped, all_skipped, is_complete, tag};
 
-/// What is known of a step: one tool call, or one turn.
+/// Description of a step: one tool call or one turn.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct StepInfo {
-    /// The step's own id.
+    /// Id of the step.
     pub step: String,
-    /// The session it belongs to.
+    /// Session of the step.
     pub session: String,
-    /// The message (turn) it belongs to.
+    /// Message (turn) of the step.
     pub message: Option<String>,
-    /// The part of the message.
+    /// Part of the message.
     pub part: Option<String>,
-    /// The tool.
+    /// Name of the tool.
     pub tool: Option<String>,
-    /// What it is about, for people.
+    /// Human-readable label.
     pub label: Option<String>,
-    /// The agent.
+    /// Name of the agent.
     pub who: Option<String>,
-    /// The turn of another session that this one works for, as a sub-agent does.
+    /// The turn of another session for which this session works as a sub-agent.
     pub parent: Option<ParentTurn>,
 }
 
@@ -38,12 +38,12 @@ impl From<&ctrlz::StepInfo> for StepInfo {
     }
 }
 
-/// A turn that other sessions work for.
+/// A turn for which other sessions work.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ParentTurn {
-    /// The session.
+    /// Session of the turn.
     pub session: String,
-    /// Its message, as far as it is known.
+    /// Message of the turn, if it is known.
     pub message: Option<String>,
 }
 
@@ -54,21 +54,21 @@ impl From<ctrlz::ParentTurn> for ParentTurn {
     }
 }
 
-/// A step that began.
+/// A step that was begun.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct StepBegun {
-    /// The step's id.
+    /// Id of the step.
     pub step: String,
-    /// The snapshot before it.
+    /// Snapshot before the step.
     pub before: Hash,
-    /// Whether that snapshot holds everything it should.
+    /// Whether nothing is missing in that snapshot because of a failure.
     pub complete: bool,
-    /// What that snapshot does not hold.
+    /// Paths that the snapshot does not hold, with the reasons.
     pub skipped: Vec<Skipped>,
-    /// Blobs that the user's repository still had to lend when it began.
+    /// Number of blobs that were still borrowed from the user's repository when the step began.
     pub borrowed: u64,
-    /// Files that the tool names and that are ignored or large, and did not fit into the limit for
-    /// them, the quota or the time.
+    /// Ignored or large files that the tool names and that were not captured, because they exceed
+    /// the size limit, the quota or the time limit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_kept: Vec<WirePath>,
 }
@@ -86,37 +86,37 @@ impl From<&ctrlz::StepBegun> for StepBegun {
     }
 }
 
-/// A step that ended.
+/// A step that was ended.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct StepEnded {
-    /// The step's id.
+    /// Id of the step.
     pub step: String,
-    /// The snapshot before it.
+    /// Snapshot before the step.
     pub before: Hash,
-    /// The snapshot after it.
+    /// Snapshot after the step.
     pub after: Hash,
-    /// The paths that changed in between, whoever changed them.
+    /// Paths that changed in between, by any process.
     pub files: Vec<WirePath>,
-    /// Whether the later snapshot holds everything it should.
+    /// Whether nothing is missing in the later snapshot because of a failure.
     pub complete: bool,
-    /// What the later snapshot does not hold.
+    /// Paths that the later snapshot does not hold, with the reasons.
     pub skipped: Vec<Skipped>,
-    /// Paths that no snapshot holds and that the step removed or changed.
+    /// Paths that no snapshot holds and that the step created, removed or changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uncaptured: Vec<Uncaptured>,
 }
 
-/// A path that no snapshot holds and that a step removed or changed.
+/// A path that no snapshot holds and that a step created, removed or changed.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Uncaptured {
     /// The path, relative to the work tree.
     pub path: WirePath,
-    /// The change that the step made: `gone`, `replaced`, `modified`, `changed_inside`, `created`, or one
-    /// that is newer than this list.
+    /// Change made by the step: `gone`, `replaced`, `modified`, `changed_inside`, `created`, or a
+    /// newer one that is not in this list.
     pub change: String,
-    /// Whether undo cannot bring back what was there; otherwise it is left out by policy.
+    /// Whether undo cannot restore the previous state. Otherwise the path is excluded by policy.
     pub loss: bool,
-    /// The loss and the reason why the path was not captured, in words.
+    /// Human-readable description of the change and of the reason why the path was not captured.
     pub text: String,
 }
 
@@ -148,36 +148,37 @@ impl From<&ctrlz::StepEnded> for StepEnded {
 /// The steps of a work tree.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Steps {
-    /// The steps, oldest first. One that was recorded in several pieces is there several times.
+    /// The steps, oldest first. A step that was recorded in several operations appears several
+    /// times.
     pub steps: Vec<StepRecord>,
-    /// How many there are in all.
+    /// Number of entries in total.
     pub total: u64,
-    /// The `offset` that goes on from here; `null` at the end.
+    /// `offset` of the next page; `null` on the last page.
     pub next: Option<u64>,
 }
 
-/// The steps that are being worked on.
+/// The steps that are open.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct OpenSteps {
     /// The steps, in the order in which they began.
     pub steps: Vec<StepInfo>,
 }
 
-/// Whether a failure is kept.
+/// Result of `note_failure`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Noted {
-    /// It is.
+    /// Whether the failure was stored.
     pub noted: bool,
 }
 
 impl OpenSteps {
-    /// The steps that have begun and not ended.
+    /// Returns the steps that were begun and not ended.
     pub fn of(workspace: &Workspace) -> Result<OpenSteps, Error> {
         Ok(OpenSteps { steps: workspace.working_steps()?.iter().map(StepInfo::from).collect() })
     }
 }
 
-/// What one step changed in one operation.
+/// Changes of one step in one operation.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct StepRecord {
     /// The step.
@@ -185,17 +186,17 @@ pub struct StepRecord {
     pub info: StepInfo,
     /// The operation.
     pub operation: String,
-    /// When it was recorded, in milliseconds since 1970.
+    /// Time of the operation, in milliseconds since the Unix epoch.
     pub at_millis: u64,
-    /// The snapshot before.
+    /// Snapshot before the operation.
     pub before: Hash,
-    /// The snapshot after.
+    /// Snapshot after the operation.
     pub after: Hash,
-    /// Its paths; `null` for all that differ.
+    /// Paths of the step; `null` for all paths that differ.
     pub paths: Option<Vec<WirePath>>,
-    /// Its agent did not close it.
+    /// Whether the step was closed automatically because its agent did not end it.
     pub inferred: bool,
-    /// It is taken back at present.
+    /// Whether the step is currently undone.
     pub undone: bool,
 }
 
@@ -215,19 +216,19 @@ impl From<&ctrlz::StepRecord> for StepRecord {
     }
 }
 
-/// One step: what is recorded of it, and what it did.
+/// A step with its records and its changes.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ShownStep {
-    /// The step's id.
+    /// Id of the step.
     pub step: String,
-    /// Its records, oldest first: one per operation it had a part in.
+    /// Records of the step, oldest first, one per operation.
     pub records: Vec<StepRecord>,
-    /// What it changed in all; what is taken back at present is left out.
+    /// All changes of the step, except those that are currently undone.
     pub files: Vec<Change>,
 }
 
 impl ShownStep {
-    /// Everything that is known about a step.
+    /// Reads the records and the changes of a step.
     pub fn of(workspace: &Workspace, step: &str) -> Result<ShownStep, Error> {
         let records = workspace.step(step)?;
         let files = workspace.deeds(&ctrlz::Deeds::Step(step.to_owned()))?;
@@ -242,27 +243,27 @@ impl ShownStep {
 /// The sessions of a work tree.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Sessions {
-    /// The sessions, the last active one first.
+    /// The sessions, most recently active first.
     pub sessions: Vec<SessionInfo>,
-    /// Logs that were pulled or imported and are not this work tree's, the newest first.
+    /// Logs that were pulled or imported and belong to other work trees, newest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub elsewhere: Vec<Elsewhere>,
 }
 
-/// A log that came from elsewhere, and its sessions.
+/// A log from another machine or work tree, and its sessions.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Elsewhere {
-    /// Its name.
+    /// Name of the log.
     pub log: String,
-    /// The server or file it came from.
+    /// Server or file from which the log came.
     pub from: String,
-    /// Its newest snapshot.
+    /// Newest snapshot of the log.
     pub snapshot: Hash,
-    /// Its newest operation.
+    /// Newest operation of the log.
     pub operation: String,
-    /// When that was recorded, in milliseconds since 1970.
+    /// Time of that operation, in milliseconds since the Unix epoch.
     pub at_millis: u64,
-    /// Its sessions, the last active one first.
+    /// Sessions of the log, most recently active first.
     pub sessions: Vec<SessionInfo>,
 }
 
@@ -285,7 +286,7 @@ fn newest_first(sessions: &[ctrlz::SessionInfo]) -> Vec<SessionInfo> {
 }
 
 impl Sessions {
-    /// The sessions as the engine has them.
+    /// Reads the sessions of a work tree.
     pub fn of(workspace: &Workspace) -> Result<Sessions, Error> {
         let logs = workspace.logs_from_elsewhere()?.into_iter().rev();
         let elsewhere = logs.map(|log| Elsewhere::of(workspace, log)).collect::<Result<_, _>>()?;
@@ -293,26 +294,26 @@ impl Sessions {
     }
 }
 
-/// One session as the log has it.
+/// A session in the log.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct SessionInfo {
-    /// The session's id.
+    /// Id of the session.
     pub session: String,
-    /// The agent, if it said so.
+    /// Name of the agent, if it was given.
     pub who: Option<String>,
-    /// The session it works for, if it is a sub-agent's.
+    /// The session for which this one works as a sub-agent.
     pub parent: Option<String>,
-    /// Where it comes from, if it is a fork.
+    /// Origin of the session, if it is a fork.
     pub forked: Option<Forked>,
-    /// Steps that changed something.
+    /// Number of steps that changed something.
     pub steps: u64,
-    /// Steps that are taken back at present.
+    /// Number of steps that are currently undone.
     pub undone: u64,
-    /// When its first change was recorded, in milliseconds since 1970.
+    /// Time of its first recorded change, in milliseconds since the Unix epoch.
     pub first_at_millis: u64,
-    /// When its last change was recorded.
+    /// Time of its last recorded change, in milliseconds since the Unix epoch.
     pub last_at_millis: u64,
-    /// Its revert, as long as that can be moved or taken back.
+    /// Its revert, as long as it can be moved or undone.
     pub reverted: Option<RevertState>,
 }
 
@@ -332,16 +333,16 @@ impl From<&ctrlz::SessionInfo> for SessionInfo {
     }
 }
 
-/// Where a forked session comes from.
+/// Origin of a forked session.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Forked {
-    /// The session it shares history with.
+    /// The session whose history is shared.
     pub session: String,
-    /// The first message that it does not share; `null` if it shares all there was.
+    /// The first message that is not shared; `null` if everything up to the fork is shared.
     pub message: Option<String>,
-    /// The last operation that it shares.
+    /// The last operation that is shared.
     pub operation: String,
-    /// The log that the operation is in, where the fork has a directory and a log of its own.
+    /// The log of that operation, if the fork has its own directory and log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
 }
@@ -353,21 +354,21 @@ impl From<&ctrlz::Forked> for Forked {
     }
 }
 
-/// A time in which nothing could be recorded.
+/// A period in which nothing could be recorded.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Gap {
-    /// Why, for people.
+    /// Human-readable reason.
     pub why: String,
-    /// The turns whose steps are missing, oldest first.
+    /// Turns whose steps are missing, oldest first.
     pub turns: Vec<UnrecordedTurn>,
 }
 
-/// A turn, or a part of one, that is not in the log.
+/// A turn, or part of one, that is missing in the log.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct UnrecordedTurn {
-    /// The agent.
+    /// Name of the agent.
     pub who: Option<String>,
-    /// The session.
+    /// Session of the turn.
     pub session: String,
     /// The message (turn).
     pub message: Option<String>,
@@ -383,12 +384,12 @@ impl From<&ctrlz::Gap> for Gap {
     }
 }
 
-/// The first thing that a revert takes back.
+/// The point to which a session is reverted.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Boundary {
-    /// The message.
+    /// The first message that is undone.
     pub message: String,
-    /// The part of it, if what comes before it in the message stays.
+    /// The first part of the message that is undone; `null` if the whole message is.
     pub part: Option<String>,
 }
 
@@ -399,22 +400,22 @@ impl From<&ctrlz::Boundary> for Boundary {
     }
 }
 
-/// A revert that can still be moved or taken back.
+/// A revert that can still be moved or undone.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RevertState {
-    /// The session.
+    /// Id of the session.
     pub session: String,
-    /// The first thing that is taken back.
+    /// The point to which the session is reverted.
     pub boundary: Boundary,
-    /// The operation that took it back.
+    /// The operation that reverted it.
     pub operation: String,
-    /// The snapshot before the revert.
+    /// Snapshot before the revert.
     pub before: Hash,
-    /// The snapshot after it.
+    /// Snapshot after the revert.
     pub after: Hash,
-    /// The steps that are taken back, oldest first.
+    /// Steps that are undone, oldest first.
     pub steps: Vec<String>,
-    /// The messages they belong to, oldest first: what a commit removes.
+    /// Messages of those steps, oldest first. A commit of the revert removes them.
     pub messages: Vec<String>,
 }
 
@@ -432,14 +433,14 @@ impl From<&ctrlz::RevertState> for RevertState {
     }
 }
 
-/// A session's revert, if there is one.
+/// The revert of a session.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Reverted {
-    /// The revert, as long as it can be moved or taken back; `null` if there is none.
+    /// The revert, as long as it can be moved or undone; `null` if there is none.
     pub reverted: Option<RevertState>,
 }
 
-/// The revert of a session, or without one, the newest revert that is not final.
+/// Returns the pending revert of `session`, or the newest pending revert if `session` is `None`.
 pub fn pending_revert(
     workspace: &Workspace,
     session: Option<&str>,
@@ -451,8 +452,8 @@ pub fn pending_revert(
     Ok(reverts.max_by(|one, other| one.operation.cmp(&other.operation)))
 }
 
-/// The session that a message belongs to; where several use the id, the one that used it last.
-/// A message that nothing is recorded of yet can only be of the session that worked last.
+/// Returns the session of a message. If several sessions use the id, the last one wins. A message
+/// without recorded steps is assumed to belong to the most recently active session.
 pub fn session_of(workspace: &Workspace, message: &str) -> Result<String, Error> {
     let steps = workspace.steps()?;
     let step = steps.into_iter().rev().find(|step| step.info.message.as_deref() == Some(message));
@@ -464,20 +465,20 @@ pub fn session_of(workspace: &Workspace, message: &str) -> Result<String, Error>
     Ok(last.ok_or_else(unknown)?.session)
 }
 
-/// A session that shares history with another.
+/// A session that shares the history of another one.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Fork {
-    /// The new session.
+    /// Id of the new session.
     pub session: String,
-    /// Where it comes from.
+    /// Origin of the new session.
     pub forked: Forked,
-    /// The snapshot it goes on from.
+    /// The snapshot at which the fork begins.
     pub snapshot: Hash,
-    /// Where the files are, if they were asked for.
+    /// Directory of the fork's files, if one was requested.
     pub into: Option<WirePath>,
-    /// What became of the files there.
+    /// Report of the restore into that directory.
     pub report: Option<RestoreReport>,
-    /// Whether everything that was asked for was done.
+    /// Whether the request was carried out completely.
     pub complete: bool,
 }
 
@@ -494,28 +495,29 @@ impl From<&ctrlz::Fork> for Fork {
     }
 }
 
-/// Where a session stood when a message came.
+/// The state of a session at a message.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct WalkBack {
-    /// How the search ended.
+    /// Outcome of the search.
     pub outcome: WalkBackOutcome,
-    /// The message that was found; `null` if none left a trace.
+    /// The message that was found; `null` if none has recorded steps.
     pub message: Option<String>,
-    /// The snapshot at its beginning; `null` unless it was found.
+    /// The snapshot at its beginning, or at its end if it is not the first message of the request;
+    /// `null` unless it was found.
     pub snapshot: Option<Hash>,
-    /// The operation that recorded it.
+    /// The operation that recorded the snapshot.
     pub operation: Option<String>,
 }
 
-/// How the search for a message ended.
+/// Outcome of the search for a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WalkBackOutcome {
-    /// The state before the first of the messages that left a trace is known.
+    /// The snapshot of the first message with recorded steps is available.
     Found,
-    /// A message is known, but what was before it has been removed by retention.
+    /// A message has recorded steps, but retention removed its snapshot.
     Expired,
-    /// None of the messages left a trace.
+    /// None of the messages has recorded steps.
     Nothing,
 }
 

@@ -1,4 +1,4 @@
-//! Snapshots and what can be read from them, as JSON.
+//! Snapshots and the results of reading them, as JSON.
 
 use ctrlz::{SkipReason, base64};
 use schemars::JsonSchema;
@@ -11,34 +11,33 @@ use crate::path::{Hash, WirePath};
 /// A recorded state of the work tree.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Snapshot {
-    /// Its hash: the id of a git tree.
+    /// Hash of the snapshot: the id of a git tree.
     pub hash: Hash,
     /// The operation that recorded it.
     pub operation: String,
-    /// Whether everything that should be in it is.
+    /// Whether nothing is missing because of a failure.
     pub complete: bool,
-    /// Whether anything differs from the previous snapshot.
+    /// Whether it differs from the previous snapshot.
     pub changed: bool,
-    /// Files it holds; of a partial snapshot, files that were looked at.
+    /// Number of files; of a partial snapshot, the number of rescanned files.
     pub files: u64,
-    /// Files that had to be read.
+    /// Number of files that were read.
     pub files_read: u64,
-    /// Objects that were new to the store.
+    /// Number of objects that were new to the store.
     pub objects_written: u64,
-    /// Bytes the store grew by.
+    /// Growth of the store, in bytes.
     pub bytes_written: u64,
-    /// Blobs that the user's repository still has to lend.
+    /// Number of blobs that are still borrowed from the user's repository.
     pub borrowed: u64,
-    /// What it does not hold, and why.
+    /// Paths that the snapshot does not hold, with the reasons.
     pub skipped: Vec<Skipped>,
-    /// A restore that had been cut off and was finished first.
+    /// An interrupted restore that was finished first.
     pub recovered: Option<Recovery>,
-    /// The mark that the use of the quota has passed with it: 50 or 80 percent.
+    /// Warning mark of the quota that was passed by this snapshot: 50 or 80 percent.
     pub quota_mark: Option<u64>,
-    /// Whether a watcher told what to look at; otherwise everything was looked at.
+    /// Whether only the paths reported by a watcher were scanned. Otherwise everything was.
     pub watched: bool,
-    /// A file whose content is not what the user's git index says; nothing was borrowed because of
-    /// it.
+    /// A path for which the user's git index has a wrong id. Nothing is borrowed in that case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wrong_index: Option<String>,
 }
@@ -64,36 +63,38 @@ impl From<&ctrlz::Snapshot> for Snapshot {
     }
 }
 
-/// What is answered where snapshots are switched off, instead of a failure.
+/// Result of a call while snapshots are disabled. It is not an error.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Disabled {
     /// Always true.
     pub disabled: bool,
-    /// Always empty. An empty hash may be handed to any method, and is answered in this way.
+    /// Always empty. While snapshots are disabled, a method called with an empty hash returns this
+    /// result.
     pub hash: String,
 }
 
 impl Disabled {
-    /// The only value there is.
+    /// Returns the only value of this type.
     pub fn answer() -> Disabled {
         Disabled { disabled: true, hash: String::new() }
     }
 }
 
-/// A path that a snapshot does not hold. Everything inside it is just as unknown.
+/// A path that a snapshot does not hold. The state of everything below it is unknown as well.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Skipped {
     /// The path, relative to the work tree.
     pub path: WirePath,
-    /// Why: `too_large`, `unreadable`, `unreadable_directory`, `unstable`, `restless`, `special`,
-    /// `other_mount`, `protected_name`, `nested_repository`, `hash_collision`, `unreadable_index`,
-    /// `ignore_file_too_large`, `over_quota`, or one that is newer than this list.
+    /// Reason: `too_large`, `unreadable`, `unreadable_directory`, `unstable`, `restless`,
+    /// `special`, `other_mount`, `protected_name`, `nested_repository`, `hash_collision`,
+    /// `unreadable_index`, `ignore_file_too_large`, `over_quota`, or a newer one that is not in
+    /// this list.
     pub reason: String,
-    /// Whether it should have been captured, as opposed to left out by policy.
+    /// Whether it was skipped because of a failure, not by policy.
     pub failure: bool,
-    /// The reason in words.
+    /// Human-readable reason.
     pub text: String,
-    /// Its size, where that is the reason.
+    /// Size of the file in bytes, if the size is the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
 }
@@ -116,33 +117,33 @@ impl From<&ctrlz::Skipped> for Skipped {
     }
 }
 
-/// Every skipped path of a list.
+/// Converts a list of skipped paths.
 pub(crate) fn all_skipped(skipped: &[ctrlz::Skipped]) -> Vec<Skipped> {
     skipped.iter().map(Skipped::from).collect()
 }
 
-/// Whether nothing is missing that should have been captured.
+/// Returns whether no path was skipped because of a failure.
 pub(crate) fn is_complete(skipped: &[ctrlz::Skipped]) -> bool {
     !skipped.iter().any(|skipped| skipped.reason.is_failure())
 }
 
-/// The name of a variant as the engine itself writes it, so that there is one list of names.
+/// Returns the name of a variant in the engine's own serialization, so that names are defined once.
 pub(crate) fn tag(value: &impl Serialize, key: &str) -> String {
     let json = serde_json::to_value(value).unwrap_or_default();
     let name = json.as_str().or_else(|| json[key].as_str());
     name.unwrap_or("unknown").to_owned()
 }
 
-/// What became of a restore that a killed process left half-done.
+/// Outcome of a restore that a killed process left unfinished.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Recovery {
-    /// Paths it was about.
+    /// Number of its paths.
     pub files: u64,
-    /// Whether it was finished; otherwise no file had changed yet, and none has.
+    /// Whether the restore was finished. Otherwise it was rolled back and no file changed.
     pub finished: bool,
-    /// Paths that somebody changed in between, which stay as they are.
+    /// Paths that were changed in between and left unchanged.
     pub kept: Vec<String>,
-    /// Replaced things that are not what was saved, and still lie under these names.
+    /// Names of replaced files that differ from the saved ones and were kept.
     pub left: Vec<String>,
 }
 
@@ -153,40 +154,40 @@ impl From<&ctrlz::Recovery> for Recovery {
     }
 }
 
-/// The files that changed since a snapshot; what `revert` takes.
+/// The files that changed since a snapshot, in the form that `revert` takes.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Patch {
-    /// The snapshot they are compared with.
+    /// The snapshot that they are compared with.
     pub hash: Hash,
-    /// The changed files, sorted; absolute, unless relative ones were asked for.
+    /// The changed files, sorted. They are absolute unless `relative` was set.
     pub files: Vec<WirePath>,
-    /// Whether the present state was captured completely.
+    /// Whether nothing is missing in the later snapshot because of a failure.
     pub complete: bool,
-    /// What the present snapshot does not hold.
+    /// Paths that the later snapshot does not hold, with the reasons.
     pub skipped: Vec<Skipped>,
 }
 
-/// What differs between two snapshots.
+/// The differences between two snapshots.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Changes {
     /// The earlier snapshot.
     pub from: Hash,
     /// The later snapshot.
     pub to: Hash,
-    /// The files that differ, sorted by path.
+    /// The changed files, sorted by path.
     pub files: Vec<Change>,
-    /// How many there are in all.
+    /// Number of changed files in total.
     pub total: u64,
-    /// The `offset` that goes on from here; `null` at the end.
+    /// `offset` of the next page; `null` on the last page.
     pub next: Option<u64>,
 }
 
-/// A path that differs.
+/// A changed path.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Change {
     /// The path, relative to the work tree.
     pub path: WirePath,
-    /// How it differs.
+    /// Kind of the change.
     pub status: ChangeStatus,
 }
 
@@ -196,7 +197,7 @@ impl From<&ctrlz::Change> for Change {
     }
 }
 
-/// How a path differs between two snapshots.
+/// Kind of a change between two snapshots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeStatus {
@@ -204,7 +205,7 @@ pub enum ChangeStatus {
     Added,
     /// Only the earlier snapshot has it.
     Deleted,
-    /// Both have it, with other bytes, another mode or another type.
+    /// Both snapshots have it, with different content, mode or type.
     Modified,
 }
 
@@ -218,107 +219,107 @@ impl From<ctrlz::ChangeStatus> for ChangeStatus {
     }
 }
 
-/// The difference between two snapshots as text that `git apply` accepts.
+/// The difference between two snapshots as a patch that `git apply` accepts.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Diff {
     /// The earlier snapshot.
     pub from: Hash,
     /// The later snapshot.
     pub to: Hash,
-    /// The text of whole files; bytes that are not UTF-8 are replaced.
+    /// The patch, in whole files. Bytes that are not UTF-8 are replaced.
     pub text: String,
-    /// The real bytes, where the text is not UTF-8.
+    /// The exact bytes in base64, if the patch is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text_base64: Option<String>,
-    /// Whether `max_bytes` ended it before the last file.
+    /// Whether `max_bytes` or `limit` was reached before the last file.
     pub truncated: bool,
-    /// The `offset` that goes on from here; `null` at the end.
+    /// `offset` of the next page; `null` on the last page.
     pub next: Option<u64>,
-    /// How many files differ in all.
+    /// Number of changed files in total.
     pub total: u64,
 }
 
-/// Every changed file with its texts.
+/// The changed files with their texts.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct DiffFull {
     /// The earlier snapshot.
     pub from: Hash,
     /// The later snapshot.
     pub to: Hash,
-    /// The files, sorted by path.
+    /// The changed files, sorted by path.
     pub files: Vec<FileDiff>,
-    /// Whether `max_bytes` or `limit` ended it before the last file.
+    /// Whether `max_bytes` or `limit` was reached before the last file.
     pub truncated: bool,
-    /// The `offset` that goes on from here; `null` at the end.
+    /// `offset` of the next page; `null` on the last page.
     pub next: Option<u64>,
-    /// How many files differ in all.
+    /// Number of changed files in total.
     pub total: u64,
 }
 
-/// What steps changed in all: per file, from before the first of them to after the last.
+/// The combined changes of steps: per file, from before the first step to after the last one.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Deeds {
-    /// The files that differ, sorted by path.
+    /// The changed files, sorted by path.
     pub files: Vec<Change>,
-    /// How many there are in all.
+    /// Number of changed files in total.
     pub total: u64,
-    /// The `offset` that goes on from here; `null` at the end.
+    /// `offset` of the next page; `null` on the last page.
     pub next: Option<u64>,
 }
 
-/// What steps changed, as text that `git apply` accepts.
+/// The combined changes of steps as a patch that `git apply` accepts.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct DeedsDiff {
-    /// The text of whole files; bytes that are not UTF-8 are replaced.
+    /// The patch, in whole files. Bytes that are not UTF-8 are replaced.
     pub text: String,
-    /// The real bytes, where the text is not UTF-8.
+    /// The exact bytes in base64, if the patch is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text_base64: Option<String>,
-    /// Whether `max_bytes` or `limit` ended it before the last file.
+    /// Whether `max_bytes` or `limit` was reached before the last file.
     pub truncated: bool,
-    /// The `offset` that goes on from here; `null` at the end.
+    /// `offset` of the next page; `null` on the last page.
     pub next: Option<u64>,
-    /// How many files differ in all.
+    /// Number of changed files in total.
     pub total: u64,
 }
 
-/// What steps changed, with the texts of every file.
+/// The combined changes of steps, with the texts of every file.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct DeedsFull {
-    /// The files, sorted by path.
+    /// The changed files, sorted by path.
     pub files: Vec<FileDiff>,
-    /// Whether `max_bytes` or `limit` ended it before the last file.
+    /// Whether `max_bytes` or `limit` was reached before the last file.
     pub truncated: bool,
-    /// The `offset` that goes on from here; `null` at the end.
+    /// `offset` of the next page; `null` on the last page.
     pub next: Option<u64>,
-    /// How many files differ in all.
+    /// Number of changed files in total.
     pub total: u64,
 }
 
-/// One changed file with both its texts.
+/// A changed file with both of its texts.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct FileDiff {
     /// The path, relative to the work tree.
     pub file: WirePath,
-    /// How it differs.
+    /// Kind of the change.
     pub status: ChangeStatus,
-    /// The earlier text; empty if there was none, it is binary, or it is omitted. Bytes that are
-    /// not UTF-8 are replaced, and `before_base64` has the real ones.
+    /// The earlier text. Empty if there was none, if it is binary, or if it is omitted. Bytes that
+    /// are not UTF-8 are replaced; `before_base64` has the exact ones.
     pub before: String,
-    /// The later text, like `before`.
+    /// The later text, in the same form as `before`.
     pub after: String,
-    /// Lines only the later text has; 0 for binary files.
+    /// Number of lines that only the later text has; 0 for binary files.
     pub additions: u64,
-    /// Lines only the earlier text has; 0 for binary files.
+    /// Number of lines that only the earlier text has; 0 for binary files.
     pub deletions: u64,
-    /// Whether either side is binary, or too large to be shown as text.
+    /// Whether either side is binary or too large to be shown as text.
     pub binary: bool,
-    /// Whether the texts are left out because they alone exceed `max_bytes`.
+    /// Whether the texts are omitted because they exceed `max_bytes` on their own.
     pub omitted: bool,
-    /// The earlier bytes where they are not UTF-8.
+    /// The earlier bytes in base64, if they are not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before_base64: Option<String>,
-    /// The later bytes where they are not UTF-8.
+    /// The later bytes in base64, if they are not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after_base64: Option<String>,
 }
@@ -341,14 +342,14 @@ impl From<ctrlz::FileDiff> for FileDiff {
 }
 
 impl FileDiff {
-    /// What its texts take, roughly.
+    /// Returns the approximate size of its texts in bytes.
     pub(crate) fn text_bytes(&self) -> u64 {
         let encoded = [&self.before_base64, &self.after_base64];
         let encoded: usize = encoded.into_iter().flatten().map(String::len).sum();
         (self.before.len() + self.after.len() + encoded) as u64
     }
 
-    /// The same without its texts.
+    /// Returns the entry with its texts omitted.
     pub(crate) fn without_texts(self) -> FileDiff {
         FileDiff {
             before: String::new(),
@@ -361,54 +362,54 @@ impl FileDiff {
     }
 }
 
-/// How bytes are written in JSON.
+/// Encoding of bytes in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub enum Encoding {
-    /// The bytes are UTF-8, and this is the text.
+    /// The bytes are UTF-8 and are given as text.
     #[serde(rename = "utf-8")]
     Utf8,
-    /// The bytes are not UTF-8.
+    /// The bytes are not UTF-8 and are given in base64.
     #[serde(rename = "base64")]
     Base64,
 }
 
-/// What a snapshot shows: one of its files, or itself.
+/// Result of `show`: a file of a snapshot, or a description of the snapshot.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Shown {
-    /// A path was named.
+    /// The file, if a path was given.
     File(FileContent),
-    /// No path was named.
+    /// The snapshot, if no path was given.
     Snapshot(SnapshotInfo),
 }
 
-/// A file of a snapshot, or the target of a link.
+/// A file of a snapshot, or the target of a symlink.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct FileContent {
     /// The snapshot.
     pub hash: Hash,
     /// The path, relative to the work tree.
     pub path: WirePath,
-    /// The content, as `encoding` says.
+    /// The content, in the encoding given by `encoding`.
     pub content: String,
-    /// How the content is written.
+    /// Encoding of the content.
     pub encoding: Encoding,
-    /// The size of the whole file.
+    /// Size of the whole file in bytes.
     pub total_bytes: u64,
-    /// Whether `max_bytes` ended it before the last byte.
+    /// Whether `max_bytes` was reached before the end of the file.
     pub truncated: bool,
-    /// The `offset` that goes on from here; `null` at the end.
+    /// `offset` of the next part; `null` for the last part.
     pub next: Option<u64>,
 }
 
 impl FileContent {
-    /// The part of a file from `offset` on, at most `max_bytes` long.
+    /// Returns the part of a file that starts at `offset` and is at most `max_bytes` long.
     ///
-    /// A text is cut between characters, so that every part of it is a text.
+    /// Text is split at character boundaries, so that every part is valid UTF-8.
     pub fn part(hash: Hash, path: WirePath, bytes: &[u8], offset: u64, max_bytes: u64) -> Self {
         let total = bytes.len();
         let start = usize::try_from(offset).unwrap_or(usize::MAX).min(total);
-        // At least one byte, or reading on would never end.
+        // At least one byte, so that a reader always makes progress.
         let length = usize::try_from(max_bytes.max(1)).unwrap_or(usize::MAX);
         let mut end = start.saturating_add(length).min(total);
         let text = std::str::from_utf8(bytes).ok().and_then(|text| {
@@ -427,10 +428,10 @@ impl FileContent {
     }
 }
 
-/// A file of a snapshot, if the snapshot has it.
+/// A file of a snapshot, if it is present.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct FileAt {
-    /// Whether the snapshot has it.
+    /// Whether the snapshot has the file.
     pub presence: Presence,
     /// The file; `null` unless it is present.
     pub file: Option<FileContent>,
@@ -440,11 +441,11 @@ pub struct FileAt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Presence {
-    /// It holds the file.
+    /// The snapshot holds the file.
     Present,
-    /// It proves that there was none.
+    /// The snapshot proves that the file did not exist.
     Absent,
-    /// The path was ignored or skipped then, so nobody can tell.
+    /// The path was ignored or skipped at the time, so that its state is unknown.
     Unknown,
 }
 
@@ -461,38 +462,38 @@ impl From<ctrlz::Presence> for Presence {
 /// Whether a snapshot has a file.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Exists {
-    /// Whether it is present.
+    /// Whether the file is present.
     pub exists: bool,
-    /// The same, with "nobody can tell" told from "no".
+    /// The same, with unknown distinguished from absent.
     pub presence: Presence,
 }
 
-/// What a snapshot is.
+/// Description of a snapshot.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct SnapshotInfo {
     /// The snapshot.
     pub hash: Hash,
-    /// Files it holds.
+    /// Number of its files.
     pub files: u64,
-    /// When this work tree recorded it, newest first.
+    /// Operations of this work tree that recorded it, newest first.
     pub records: Vec<Record>,
-    /// What it does not hold; known for the newest snapshot only.
+    /// Paths that it does not hold, with the reasons; known only for the newest snapshot.
     pub skipped: Option<Vec<Skipped>>,
 }
 
-/// One operation that recorded a snapshot.
+/// An operation that recorded a snapshot.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Record {
-    /// The operation.
+    /// Id of the operation.
     pub operation: String,
-    /// What happened.
+    /// Kind of the operation; see `kind` of the log.
     pub kind: String,
-    /// When, in milliseconds since 1970.
+    /// Time of the operation, in milliseconds since the Unix epoch.
     pub at_millis: u64,
 }
 
 impl SnapshotInfo {
-    /// Everything that is known about a snapshot.
+    /// Reads the description of a snapshot.
     pub fn of(workspace: &ctrlz::Workspace, hash: ctrlz::ObjectId) -> Result<Self, ctrlz::Error> {
         let files = workspace.files(&hash)?.len() as u64;
         let log = workspace.log(usize::MAX)?;
@@ -517,20 +518,20 @@ pub struct Files {
     pub hash: Hash,
     /// Its files, sorted by path.
     pub files: Vec<ListedFile>,
-    /// How many there are in all.
+    /// Number of files in total.
     pub total: u64,
-    /// The `offset` that goes on from here; `null` at the end.
+    /// `offset` of the next page; `null` on the last page.
     pub next: Option<u64>,
 }
 
-/// One file of a snapshot.
+/// A file of a snapshot.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ListedFile {
     /// The path, relative to the work tree.
     pub path: WirePath,
-    /// Git's mode: `100644`, `100755` or `120000`.
+    /// Git file mode: `100644`, `100755` or `120000`.
     pub mode: &'static str,
-    /// The id of its content.
+    /// Id of the content.
     pub id: Hash,
 }
 
@@ -540,7 +541,7 @@ impl From<&ctrlz::ListedFile> for ListedFile {
     }
 }
 
-/// How a work tree and its store are doing.
+/// Status of a work tree and its store.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Status {
     /// The work tree.
@@ -549,59 +550,59 @@ pub struct Status {
     pub enabled: bool,
     /// Whether it is a git work tree.
     pub git: bool,
-    /// Where the store is, once it is decided.
+    /// Path of the store, once it is known.
     pub store: Option<WirePath>,
-    /// Bytes the store takes.
+    /// Size of the store in bytes.
     pub store_bytes: u64,
-    /// How much of the quota is used, once there is a store.
+    /// Used part of the quota; `null` if there is no store yet.
     pub quota: Option<QuotaUse>,
-    /// Packs in the store.
+    /// Number of packs in the store.
     pub packs: u64,
-    /// Why collecting garbage is due, if it is.
+    /// Reason why garbage collection is due; `null` if it is not.
     pub gc_due: Option<String>,
-    /// Why collecting garbage failed the last time, if it did.
+    /// Error of the last garbage collection; `null` if it succeeded.
     pub gc_failed: Option<String>,
-    /// What to do next, if something is to be done; for people.
+    /// Human-readable next action; `null` if none is needed.
     pub next_step: Option<String>,
-    /// Files that the newest snapshot holds.
+    /// Number of files in the newest snapshot.
     pub files: u64,
     /// The newest snapshot.
     pub last: Option<Hash>,
-    /// When it was taken, in milliseconds since 1970.
+    /// Time of that snapshot, in milliseconds since the Unix epoch.
     pub last_at_millis: Option<u64>,
-    /// What the newest snapshot does not hold.
+    /// Paths that the newest snapshot does not hold, with the reasons.
     pub skipped: Vec<Skipped>,
-    /// Blobs that the user's repository still lends.
+    /// Number of blobs that are still borrowed from the user's repository.
     pub borrowed: u64,
-    /// A file that the user's git index was wrong about; nothing is borrowed since.
+    /// A path for which the user's git index had a wrong id. Nothing has been borrowed since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wrong_index: Option<String>,
-    /// Files of a restore that was cut off; the next command that writes finishes it.
+    /// Number of files of an interrupted restore. The next command that writes finishes it.
     pub interrupted_files: Option<u64>,
-    /// Packs that are damaged.
+    /// The damaged packs.
     pub damaged_packs: Vec<DamagedPack>,
-    /// Locks that somebody holds just now.
+    /// Locks that are currently held.
     pub locks: Vec<HeldLock>,
-    /// Whether somebody watches the work tree.
+    /// State of the watcher.
     pub watcher: Watcher,
-    /// What could not be recorded for agents lately, oldest first.
+    /// Recent events of agents that could not be recorded, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<AgentFailure>,
 }
 
-/// Whether a work tree is watched, so that snapshots need not look at every file.
+/// State of the watcher of a work tree. With a watcher, snapshots scan only changed paths.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Watcher {
-    /// `none`, `silent` (not ready, or without an answer), `watching`, `refused`, or one that is
-    /// newer than this list.
+    /// `none`, `silent` (starting or not responding), `watching`, `refused`, or a newer one that is
+    /// not in this list.
     pub state: String,
-    /// The process that watches.
+    /// Process id of the watcher.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<u32>,
-    /// The directories it watches.
+    /// Number of watched directories.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dirs: Option<u64>,
-    /// Why the last one could not watch.
+    /// Reason why the last watcher could not watch the work tree.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
@@ -617,10 +618,10 @@ impl From<&ctrlz::WatcherStatus> for Watcher {
     }
 }
 
-/// A lock that somebody holds.
+/// A lock that is currently held.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct HeldLock {
-    /// `work tree`, `store` or `care`.
+    /// Name of the lock: `work tree`, `store` or `care`.
     pub what: &'static str,
     /// The processes that hold it.
     pub processes: Vec<u32>,
@@ -632,17 +633,17 @@ impl From<&ctrlz::HeldLock> for HeldLock {
     }
 }
 
-/// A pack that is damaged.
+/// A damaged pack.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct DamagedPack {
-    /// The pack.
+    /// Path of the pack.
     pub path: WirePath,
-    /// What is wrong with it.
+    /// Description of the damage.
     pub why: String,
 }
 
 impl Status {
-    /// What is known of a work tree and of who watches it.
+    /// Reads the status of a work tree and of its watcher.
     pub fn of(workspace: &ctrlz::Workspace) -> Result<Status, ctrlz::Error> {
         let (status, watcher) = (&workspace.status()?, &workspace.watcher()?);
         let packs = status.damaged_packs.iter();
@@ -676,7 +677,7 @@ impl Status {
     }
 }
 
-/// What to do about it, if something is to be done.
+/// Returns the next action for the user, or `None` if none is needed.
 pub fn next_step(status: &ctrlz::Status) -> Option<&'static str> {
     let is_failure = |skipped: &ctrlz::Skipped| skipped.reason.is_failure();
     Some(match status {
@@ -695,29 +696,29 @@ pub fn next_step(status: &ctrlz::Status) -> Option<&'static str> {
     })
 }
 
-/// The outcome of checking a store.
+/// Result of checking a store.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Verification {
-    /// Whether nothing is wrong.
+    /// Whether no problem was found.
     pub ok: bool,
-    /// Snapshots that were looked at.
+    /// Number of snapshots that were checked.
     pub snapshots: u64,
-    /// Objects whose bytes have the right hash.
+    /// Number of objects whose content matches their hash.
     pub objects: u64,
-    /// What was wrong.
+    /// The problems that were found.
     pub problems: Vec<Problem>,
 }
 
-/// Something wrong in a store.
+/// A problem in a store.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Problem {
-    /// The object that is damaged or missing, if it is about one.
+    /// The damaged or missing object; `null` if the problem is not about an object.
     pub object: Option<Hash>,
-    /// The path it has in `snapshots`, safe to print.
+    /// Path of the object in `snapshots`, escaped for printing.
     pub path: Option<String>,
-    /// The snapshots that cannot be restored completely because of it.
+    /// Snapshots that cannot be restored completely because of the problem.
     pub snapshots: Vec<Hash>,
-    /// What is wrong.
+    /// Description of the problem.
     pub what: String,
 }
 
@@ -742,7 +743,7 @@ impl From<&ctrlz::Verification> for Verification {
 mod tests {
     use super::*;
 
-    /// Reads a file in parts and puts them together.
+    /// Reads a file in parts and compares their concatenation with it.
     #[track_caller]
     fn check_parts(bytes: &[u8], max_bytes: u64, encoding: Encoding) {
         let (hash, path) = (Hash("h".into()), WirePath::from_bytes("p"));

@@ -1,6 +1,6 @@
-//! `ctrlz absorb`: copies what the first snapshot borrowed from the user's repository.
+//! `ctrlz absorb`: copies blobs that the first snapshot borrowed from the user's repository.
 //!
-//! `track` starts it. It is cut off without harm: every later command finishes it.
+//! Started by `track` and others. It can be killed at any time: every later command resumes it.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use crate::detached;
 use crate::failure::Failure;
 use crate::place::Place;
 
-/// What is copied before the command ends; more than this is left to a process of its own.
+/// Limits of what is copied before the command exits. The rest is copied by a detached process.
 const AT_ONCE_BLOBS: u64 = 100;
 const AT_ONCE_BYTES: u64 = 32 << 20;
-/// What is copied in one go, into one pack: all of them are opened by every later snapshot, so they
-/// should be few. A kill loses no more than this.
+/// Maximum size of one pack of copied blobs. Every later snapshot opens all packs, so they should
+/// be few. A kill loses at most this much work.
 const SLICE_BYTES: u64 = 512 << 20;
-/// Long enough for a command that waits for the lock to get it.
+/// Pause between packs, long enough for a waiting command to take the lock.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Copy what snapshots still borrow from the user's repository
+/// Copy blobs that snapshots still borrow from the user's repository
 #[derive(clap::Args, Debug)]
 pub(crate) struct AbsorbArgs {}
 
@@ -27,7 +27,8 @@ pub(crate) fn run(place: &Place, args: &AbsorbArgs) -> Result<Done, Failure> {
     let mut left = u64::MAX;
     loop {
         let now = place.workspace.absorb(SLICE_BYTES)?;
-        // Fewer every time, unless new loans come in as fast; then the next command goes on.
+        // Stops if the number does not decrease because new blobs are borrowed. The next command
+        // resumes.
         if now == 0 || now >= left {
             return Ok(Done::Complete);
         }
@@ -36,17 +37,17 @@ pub(crate) fn run(place: &Place, args: &AbsorbArgs) -> Result<Done, Failure> {
     }
 }
 
-/// Copies a little now, and leaves the rest to a detached process.
+/// Copies a limited number of bytes now, and leaves the rest to a detached process.
 ///
-/// The snapshot is already recorded, so nothing here is worth a failure: what is not copied now
-/// is copied by the next command, and `status` shows it until then.
+/// Errors are ignored: the snapshot is already recorded. The next command copies the rest, and
+/// `status` shows it until then.
 pub(crate) fn begin(place: &Place) {
     if place.workspace.absorb(AT_ONCE_BYTES).is_ok_and(|left| left > 0) {
         detached::start(place, &["absorb"]).ok();
     }
 }
 
-/// The same, but `borrowed` blobs that are too many to wait for are all left to the process.
+/// Like [`begin`], but leaves everything to the detached process if there are too many blobs.
 pub(crate) fn begin_aside(place: &Place, borrowed: u64) {
     match borrowed > AT_ONCE_BLOBS {
         true => drop(detached::start(place, &["absorb"])),

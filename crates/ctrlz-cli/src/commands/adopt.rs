@@ -11,11 +11,11 @@ use crate::render::{self, Output, printable};
 
 /// Import the snapshots of a store or bare git repository that is not trusted
 ///
-/// A store inside a project is used as it is only if this user's data directory recorded making it.
-/// Any other one, for example of a cloned project, is set aside as NAME.untrusted-DATE, and its
-/// history is imported: checked object by object, without reading its configuration, hooks or links.
-/// This command does the same for the directory PATH, which is only read. Without PATH it finishes
-/// an import that is under way. Everything that fails the checks is left out and named (exit 3).
+/// A store inside a project is used directly only if this user's data directory recorded its
+/// creation. Any other one, for example of a cloned project, is set aside as NAME.untrusted-DATE,
+/// and its history is imported: checked object by object, without reading its configuration, hooks
+/// or links. This command does the same for the directory PATH, which is only read. Without PATH it
+/// finishes a pending import. Everything that fails the checks is left out and listed (exit 3).
 ///
 /// Example: ctrlz adopt ../old-checkout/.agent/snapshots
 #[derive(clap::Args, Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct AdoptArgs {
     /// The store to read
     #[arg(value_name = "PATH")]
     path: Option<PathBuf>,
-    /// Go on after the command that started this one has ended
+    /// Run detached from the command that started this one
     #[arg(long, hide = true)]
     background: bool,
 }
@@ -63,7 +63,7 @@ pub(crate) fn run(place: &Place, args: &AdoptArgs, out: &mut Output) -> Result<D
     Ok(if adopted.left_out.is_empty() { Done::Complete } else { Done::Incomplete })
 }
 
-/// Starts a detached process for an import that is pending. Errors are ignored: the next command tries
+/// Starts a detached process for a pending import. Errors are ignored: the next command tries
 /// again.
 pub(crate) fn begin(place: &Place) {
     if matches!(place.workspace.has_pending_adoption(), Ok(true)) {

@@ -1,4 +1,4 @@
-//! `ctrlz apply`: carries out a plan that was shown.
+//! `ctrlz apply`: applies a plan that was shown.
 
 use std::ffi::OsString;
 
@@ -12,15 +12,15 @@ use crate::place::{Place, hash};
 use crate::progress::watched;
 use crate::render::{self, Output};
 
-/// Carry out the plan that --dry-run showed, and nothing else
+/// Apply exactly the plan that --dry-run showed
 ///
-/// If the files or the log moved since, so that the plan would do something else, nothing is
+/// If the files or the log changed since, so that the plan would do something else, nothing is
 /// changed and the exit code is 5.
 ///
 /// Example: ctrlz undo --dry-run, then ctrlz apply with the hash that it printed
 #[derive(clap::Args, Debug)]
 pub(crate) struct ApplyArgs {
-    /// The plan's hash, as --dry-run of undo, redo, revert --message or unrevert printed it
+    /// The plan's hash, as printed by --dry-run of undo, redo, revert --message or unrevert
     #[arg(value_name = "PLAN")]
     plan: OsString,
     /// Allow removing an unusual share of the files
@@ -40,7 +40,7 @@ pub(crate) fn run(place: &Place, args: &ApplyArgs, out: &mut Output) -> Result<D
     Ok(Done::of(report.is_complete()))
 }
 
-/// The commands that go on from here, by what the plan turned out to be.
+/// Returns the commands that can follow, depending on the kind of the plan.
 fn way_back(place: &Place, report: &UndoReport) -> Result<Vec<String>, Failure> {
     let Some(safety) = report.safety_operation.as_ref().filter(|_| report.after.is_some()) else {
         return Ok(vec!["nothing was changed; make a plan with --force to take all of it".into()]);

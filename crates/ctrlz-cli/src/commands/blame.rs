@@ -1,4 +1,4 @@
-//! `ctrlz blame`: which step wrote a line.
+//! `ctrlz blame`: shows which step wrote each line.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -12,13 +12,13 @@ use crate::place::Place;
 use crate::progress::watched;
 use crate::render::{self, Ink, Output, Palette, clipped_to, file_line};
 
-/// Say which step wrote each line of a file
+/// Show which step wrote each line of a file
 ///
-/// Records the work tree first, so that the lines are those on disk. One line each: what was
-/// done, by whom, how long ago, the line's number and the line. `outside` is what no step did,
-/// such as your own edits; `baseline` was there before anything was recorded; `older than the log`
-/// was written before the oldest operation that `gc` kept. Files that were renamed without a
-/// change are followed.
+/// Records the work tree first, so that the lines are those on disk. Prints for each line the step,
+/// the agent, the age, the line number and the text. `outside` lines were not written by a step,
+/// such as your own edits; `baseline` lines existed before anything was recorded; `older than the
+/// log` lines were written before the oldest operation that `gc` kept. Files that were renamed
+/// without a change are followed.
 #[derive(clap::Args, Debug)]
 pub(crate) struct BlameArgs {
     /// The file
@@ -59,7 +59,7 @@ pub(crate) fn run(
     Ok(done)
 }
 
-/// A line as it is shown.
+/// A line of the output.
 struct Row {
     what: String,
     who: String,
@@ -84,7 +84,7 @@ impl Row {
             },
             (None, kind) => (render::kind(*kind).into(), String::new(), Ink::Faint),
         };
-        // When an expired line was written is not known.
+        // The age of an expired line is unknown.
         let age = if *expired { String::new() } else { render::age(*at_millis) };
         Row { what, who, age, text: file_line(&line.text), ink }
     }

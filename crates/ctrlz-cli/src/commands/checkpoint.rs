@@ -1,4 +1,4 @@
-//! `ctrlz checkpoint`: a state with a name.
+//! `ctrlz checkpoint`: records a named snapshot.
 
 use ctrlz::{Checkpoint, CheckpointOptions};
 use ctrlz_wire::{CheckpointMade, Checkpoints};
@@ -9,25 +9,26 @@ use crate::place::Place;
 use crate::progress::watched;
 use crate::render::{self, Output, printable, shell_word};
 
-/// Record the work tree under a name, or list such names
+/// Record the work tree as a checkpoint, or list the checkpoints
 ///
-/// `restore`, `diff`, `show` and `ls` take the name, the label, `latest` for the newest checkpoint
-/// and `resume` for the newest one of that kind. Plain git finds it in the store under the same
-/// name. The last 100 are kept (`keep_checkpoints` in the configuration), and pinned ones always.
+/// `restore`, `diff`, `show` and `ls` accept its name, its label, `latest` for the newest
+/// checkpoint and `resume` for the newest one of that kind. Git finds it in the store under the
+/// same name. The last 100 are kept (`keep_checkpoints` in the configuration), and pinned ones
+/// always.
 ///
 /// Example: ctrlz checkpoint -m "it works", then ctrlz diff "it works"
 #[derive(clap::Args, Debug)]
 pub(crate) struct CheckpointArgs {
-    /// Give it a name to remember
+    /// Set a label
     #[arg(short = 'm', long, value_name = "LABEL", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     label: Option<String>,
-    /// Keep it however many others are made
+    /// Keep it regardless of the number of checkpoints
     #[arg(long)]
     pin: bool,
-    /// Say why it is made; part of its name
+    /// Set its kind, which is part of its name
     #[arg(long, value_name = "KIND", default_value = "manual", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     kind: String,
-    /// Make it part of session ID
+    /// Assign it to session ID
     #[arg(long, value_name = "ID")]
     session: Option<String>,
     /// List the checkpoints, newest first
@@ -82,7 +83,7 @@ fn list(place: &Place, out: &mut Output) -> Result<Done, Failure> {
     Ok(Done::Complete)
 }
 
-/// The last part of the ref's name, which no other checkpoint of the work tree has.
+/// Returns the last part of the ref name, which is unique in the work tree.
 fn short_name(checkpoint: &Checkpoint) -> &str {
     checkpoint.name.rsplit('/').next().unwrap_or(&checkpoint.name)
 }

@@ -1,4 +1,4 @@
-//! `ctrlz completions`: a completion script for a shell.
+//! `ctrlz completions`: prints a completion script for a shell.
 
 use std::io::Write;
 
@@ -19,7 +19,7 @@ pub(crate) struct CompletionsArgs {
 }
 
 pub(crate) fn run(args: &CompletionsArgs, out: &mut Output) -> Result<Done, Failure> {
-    // Into memory first: the generator panics when a pipe is closed.
+    // Buffered in memory, because the generator panics on EPIPE.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "ctrlz", &mut script);
     out.write_all(&script)?;

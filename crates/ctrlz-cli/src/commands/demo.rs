@@ -1,4 +1,4 @@
-//! `ctrlz demo`: a short story with real files, told where it can do no harm.
+//! `ctrlz demo`: a demonstration with real files in a temporary directory.
 
 use std::fs;
 use std::io::{self, IsTerminal};
@@ -20,8 +20,8 @@ use crate::render::{Output, printable};
 
 /// Show in ten seconds what undo does
 ///
-/// Makes a small project in a temporary directory, lets an "agent" break it while "you" edit it
-/// too, takes the agent's part back, and removes everything again. Nothing is made up: every file
+/// Creates a small project in a temporary directory, lets an "agent" break it while "you" edit it
+/// too, undoes the agent's changes, and removes everything again. Nothing is simulated: every file
 /// that is shown is read from disk.
 #[derive(clap::Args, Debug)]
 pub(crate) struct DemoArgs {}
@@ -44,12 +44,12 @@ pub(crate) fn run(args: &DemoArgs, out: &mut Output) -> Result<Done, Failure> {
     Ok(Done::of(complete))
 }
 
-/// A project and a store of its own in a temporary directory, which goes when this does.
+/// A project and its store in a temporary directory, which is removed on drop.
 struct Stage {
     top: PathBuf,
     project: PathBuf,
     workspace: Workspace,
-    /// Somebody wants to see no more.
+    /// Whether a signal asked to stop.
     stopped: Arc<AtomicBool>,
     watched: bool,
 }
@@ -76,14 +76,14 @@ impl Stage {
                 Ok(Stage { top, project, workspace, stopped, watched })
             }
             Err(failure) => {
-                // The failure itself is what the user has to hear of.
+                // Ignored: the original error is reported.
                 fs::remove_dir_all(&top).ok();
                 Err(failure)
             }
         }
     }
 
-    /// Removes everything, or says why not.
+    /// Removes the directory, and reports errors.
     fn strike(self) -> Result<(), Failure> {
         fs::remove_dir_all(&self.top).map_err(|error| Failure::file("remove", &self.top, error))
     }
@@ -117,7 +117,7 @@ impl Stage {
         Ok(undone.is_complete() && redone.is_complete())
     }
 
-    /// What the agent does, recorded as any agent's tool call is.
+    /// Runs `work` as a step, recorded like a tool call of an agent.
     fn step(&self, tool: &str, work: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
         let info = StepInfo {
             session: "demo".into(),
@@ -134,7 +134,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Says what happened, and shows the files as they are on disk.
+    /// Prints a title and the files on disk.
     fn scene(&self, title: &str, out: &mut Output) -> Result<(), Failure> {
         out.line(title)?;
         for (path, _) in FILES {
@@ -174,7 +174,8 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        // Gone already after a whole story; after half of one, its failure is told instead.
+        // Ignored: the directory is already removed after a complete run, and after an error that
+        // error is reported.
         fs::remove_dir_all(&self.top).ok();
     }
 }
@@ -195,7 +196,7 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
     fs::write(path, text).map_err(|error| Failure::file("write", path, error))
 }
 
-/// The lines of a file that have something to tell, on one.
+/// Returns the relevant lines of a file on one line.
 fn told(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let values: Vec<&str> = lines.iter().copied().filter(|line| line.contains(" = ")).collect();

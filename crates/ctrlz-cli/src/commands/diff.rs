@@ -1,4 +1,4 @@
-//! `ctrlz diff`: what differs between two snapshots, or what somebody did.
+//! `ctrlz diff`: shows the differences between two snapshots, or the changes of steps.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -13,12 +13,12 @@ use crate::place::Place;
 use crate::progress::watched;
 use crate::render::{self, Output};
 
-/// Show what changed since a snapshot, between two, or in a session, message or step
+/// Show changes since a snapshot, between two, or of a session, message or step
 ///
-/// Without TO the work tree is recorded first and compared. The text is byte-exact and accepted
-/// by `git apply`. With --full and --json, prints an array with both texts of every file; with
-/// --full alone, a table of added and removed lines; with --json alone, the changed paths.
-/// What a session, message or step did and what is taken back at present is left out.
+/// Without TO, the work tree is recorded first and compared. The text is byte-exact and accepted by
+/// `git apply`. With --full and --json, prints an array with both texts of every file; with --full
+/// alone, a table of added and removed lines; with --json alone, the changed paths. For a session,
+/// message or step, changes that are currently undone are not shown.
 ///
 /// Example: ctrlz diff latest -- src
 #[derive(clap::Args, Debug)]
@@ -26,19 +26,19 @@ pub(crate) struct DiffArgs {
     /// The earlier snapshot: its hash, an operation, a checkpoint, `latest` or `resume`
     #[arg(value_name = "HASH", required_unless_present = "deeds", conflicts_with = "deeds")]
     from: Option<OsString>,
-    /// The later snapshot; the present state if left out
+    /// The later snapshot; by default, the present state
     #[arg(value_name = "TO")]
     to: Option<OsString>,
-    /// Show what a session did, its sub-agents included
+    /// Show the changes of a session, including its sub-agents
     #[arg(long, value_name = "ID", group = "deeds")]
     session: Option<String>,
-    /// Show what was done for one message
+    /// Show the changes of one message
     #[arg(long, value_name = "M", group = "deeds")]
     message: Option<String>,
-    /// Show what one step did
+    /// Show the changes of one step
     #[arg(long, value_name = "ID", group = "deeds")]
     step: Option<String>,
-    /// Count lines per file, or with --json give both texts
+    /// Count lines per file, or print both texts with --json
     #[arg(long)]
     full: bool,
     /// Show only these paths
@@ -54,7 +54,7 @@ pub(crate) fn run(place: &Place, args: &DiffArgs, out: &mut Output) -> Result<Do
     }
 }
 
-/// How a difference is shown.
+/// Output format.
 #[derive(Clone, Copy)]
 struct Form {
     full: bool,
@@ -124,7 +124,7 @@ fn show_deeds(place: &Place, deeds: &Deeds, form: Form, out: &mut Output) -> Res
 
 /// Records the present state, to compare it with `from`.
 fn now(place: &Place, from: &ObjectId) -> Result<(ObjectId, Done), Failure> {
-    // An unknown hash must not cost a snapshot.
+    // An unknown hash must fail before the snapshot is taken.
     place.workspace.check_snapshot(from)?;
     let options = TrackOptions::default();
     let snapshot = watched(|progress| place.workspace.track(&options, progress))?;
@@ -135,7 +135,7 @@ fn now(place: &Place, from: &ObjectId) -> Result<(ObjectId, Done), Failure> {
     Ok((snapshot.hash, Done::of(complete)))
 }
 
-/// The changed paths that were asked for, and how each changed.
+/// Returns the changes at or below `paths`, or all if there are none.
 fn changed_paths(changes: &[Change], paths: &[TreePath]) -> Vec<ctrlz_wire::Change> {
     let asked =
         |change: &&Change| paths.is_empty() || paths.iter().any(|path| change.path.is_within(path));
@@ -160,7 +160,7 @@ pub(super) fn status_word(status: ChangeStatus) -> &'static str {
     }
 }
 
-/// Writes the array item by item: the texts of a large change do not fit into memory at once.
+/// Writes the array item by item, because the texts of a large change may not fit into memory.
 fn write_texts(diffs: Diffs, out: &mut Output) -> Result<(), Failure> {
     out.write_all(b"[")?;
     let mut between: &[u8] = b"\n";

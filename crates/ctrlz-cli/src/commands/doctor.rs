@@ -1,4 +1,4 @@
-//! `ctrlz doctor`: proves that snapshots work here.
+//! `ctrlz doctor`: checks that snapshots work here.
 
 use ctrlz::{Snapshot, Status, TrackOptions, Verification, WatcherStatus, escape};
 use ctrlz_wire::{Check, Doctor};
@@ -27,7 +27,7 @@ pub(crate) fn run(
 ) -> Result<Done, Failure> {
     let DoctorArgs {} = args;
     let mut checks = Vec::new();
-    // Before the capture: it finishes an interrupted restore, which is worth knowing of.
+    // Before the capture, which finishes an interrupted restore: that must be reported.
     let before = place.workspace.status();
     let captured = watched(|progress| place.workspace.track(&TrackOptions::default(), progress));
     judge(&mut checks, "status", before, |status, checks| check_status(place, status, checks));
@@ -49,13 +49,13 @@ pub(crate) fn run(
         }
     }
     if works {
-        // Somebody has read of them now, and what they hint at is not there any more.
+        // The failures have been shown, and the checks found no cause that remains.
         hook::forget_failures(place);
     }
     Ok(if ok { Done::Complete } else { Done::Unhealthy })
 }
 
-/// Adds the checks that an outcome allows, or one that failed.
+/// Adds the checks of a result, or a failed check for an error.
 fn judge<T>(
     checks: &mut Vec<Check>,
     name: &'static str,
@@ -76,7 +76,7 @@ fn check_status(place: &Place, status: &Status, checks: &mut Vec<Check>) {
     let mut add = |name, ok, detail| checks.push(Check { name, ok, detail });
     let git = if status.git { "a git work tree" } else { "not in a git repository" };
     add("work tree", true, format!("{}, {git}", shown(&status.root)));
-    // The first capture, which has run meanwhile, decides where the store is.
+    // The first capture, which has run by now, determines the store.
     let store = status.store.clone().or_else(|| place.workspace.store_path().ok().flatten());
     match store {
         Some(store) => add("store", true, shown(&store)),
@@ -119,12 +119,12 @@ fn check_capture(snapshot: &Snapshot, checks: &mut Vec<Check>) {
     }
 }
 
-/// Without a watcher everything is slower and nothing is wrong.
+/// Adds the state of the watcher. It is never a problem, because snapshots work without one.
 fn check_watcher(watcher: &WatcherStatus, checks: &mut Vec<Check>) {
     checks.push(Check { name: "watcher", ok: true, detail: watch::described(watcher) });
 }
 
-/// Which coding agents are protected, and what their hooks could not do.
+/// Adds the state of each coding agent's integration, and the failures of hooks.
 fn check_agents(place: &Place, environment: &Environment, checks: &mut Vec<Check>) {
     checks.extend(install::checks(place, environment, install::Asked::Agents));
     for detail in hook::failures(place) {

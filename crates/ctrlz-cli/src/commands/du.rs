@@ -1,4 +1,4 @@
-//! `ctrlz du`: what the store takes, and what takes it.
+//! `ctrlz du`: shows the disk usage of the store.
 
 use ctrlz::{DiskUse, Growth};
 
@@ -8,10 +8,10 @@ use crate::place::Place;
 use crate::progress::watched;
 use crate::render::{self, Output};
 
-/// Show what the store takes, what takes the most, and how it grows
+/// Show the size of the store, its largest paths, and its growth
 #[derive(clap::Args, Debug)]
 pub(crate) struct DuArgs {
-    /// Show the N paths that take the most
+    /// Show the N largest paths
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
 }
@@ -60,7 +60,7 @@ fn lines(used: &DiskUse) -> Vec<String> {
     lines
 }
 
-/// One line per day, the newest last, with a bar as long as the day's share of the largest.
+/// Returns one line per day, newest last, with a bar relative to the day with the most growth.
 fn chart(days: &[Growth]) -> Vec<String> {
     const DAYS: usize = 14;
     const WIDTH: u64 = 40;
@@ -74,9 +74,9 @@ fn chart(days: &[Growth]) -> Vec<String> {
     shown.iter().map(line).collect()
 }
 
-/// A day since 1970 as a date of the Gregorian calendar.
+/// Converts a number of days since 1970-01-01 to a date of the Gregorian calendar.
 fn date(day: u64) -> String {
-    // Counted from the first of March of the year 0, so that a leap day ends its year.
+    // Counted from March 1 of the year 0, so that a leap day is the last day of its year.
     let day = day + 719_468;
     let era = day / 146_097;
     let of_era = day % 146_097;

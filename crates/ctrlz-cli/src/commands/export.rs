@@ -1,4 +1,4 @@
-//! `ctrlz export`: snapshots and sessions in one file.
+//! `ctrlz export`: writes snapshots and sessions into one file.
 
 use std::path::PathBuf;
 
@@ -12,9 +12,9 @@ use crate::render::Output;
 
 /// Write snapshots and sessions into one file
 ///
-/// The file is a git bundle with a manifest: `ctrlz import` takes it over in another directory or
-/// on another machine, and `git clone FILE` reads it too. It holds no path of this machine, and no
-/// ignored file unless --ignored asks for them.
+/// The file is a git bundle with a manifest: `ctrlz import` reads it in another directory or on
+/// another machine, and `git clone FILE` reads it too. It contains no path of this machine, and no
+/// ignored files unless --ignored is given.
 ///
 /// Example: ctrlz export project.bundle
 #[derive(clap::Args, Debug)]
@@ -26,10 +26,10 @@ pub(crate) struct ExportArgs {
     /// Also export the ignored files that are kept beside snapshots
     #[arg(long)]
     ignored: bool,
-    /// Export only the part of the log that this session has to do with
+    /// Export only the part of the log that involves this session
     #[arg(long, value_name = "ID")]
     session: Option<String>,
-    /// Leave PATH out of every snapshot; those that held it get another hash and say so
+    /// Leave PATH out of every snapshot; snapshots that held it get another hash and are marked
     #[arg(long, value_name = "PATH")]
     redact: Vec<PathBuf>,
 }

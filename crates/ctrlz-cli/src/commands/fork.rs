@@ -1,4 +1,4 @@
-//! `ctrlz fork`: a session that goes on from an earlier state of another one.
+//! `ctrlz fork`: creates a session that continues from an earlier state of another one.
 
 use std::path::PathBuf;
 
@@ -12,11 +12,12 @@ use crate::place::Place;
 use crate::progress::watched;
 use crate::render::{self, Output, printable, shell_word};
 
-/// Make a session that goes on from an earlier state of another one
+/// Create a session that continues from an earlier state of another one
 ///
-/// The new session shares what SESSION did before the message: undoing in it goes on into that,
-/// and never touches what SESSION did later. With --into, the files of that state are copied into
-/// a new directory, so that both can work at the same time; without, no file is touched.
+/// The new session shares everything that SESSION did before the message. Undo in the new session
+/// can go back into the shared part, and never affects what SESSION did later. With --into, the
+/// files of that state are copied into a new directory, so that both can work at the same time.
+/// Without it, no file is changed.
 ///
 /// Example: ctrlz fork main --at 7 --into ../other-way
 #[derive(clap::Args, Debug)]
@@ -24,13 +25,13 @@ pub(crate) struct ForkArgs {
     /// The session to fork
     #[arg(value_name = "SESSION")]
     session: String,
-    /// The first message that the fork does not share; by default, it shares all there is
+    /// Do not share MESSAGE and later ones; by default, the fork shares everything
     #[arg(long, value_name = "MESSAGE")]
     at: Option<String>,
-    /// The new session's id; by default, a new one
+    /// Use ID for the new session; by default, a new one
     #[arg(long, value_name = "ID")]
     id: Option<String>,
-    /// Bring the files into DIR, which must be new or empty and outside the work tree
+    /// Copy the files into DIR, which must be new or empty and outside the work tree
     #[arg(long, value_name = "DIR")]
     into: Option<PathBuf>,
 }

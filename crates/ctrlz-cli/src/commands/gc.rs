@@ -1,4 +1,4 @@
-//! `ctrlz gc`: drops what is no longer kept, and packs the rest.
+//! `ctrlz gc`: drops snapshots that are no longer kept, and repacks the rest.
 
 use std::path::Path;
 use std::process::Child;
@@ -15,32 +15,32 @@ use crate::place::Place;
 use crate::progress::watched;
 use crate::render::{self, Output};
 
-/// In the background, work ends after this time and goes on the next time.
+/// Time limit in the background. The next run continues.
 const BACKGROUND_TIME: Duration = Duration::from_secs(120);
 
-/// Drop snapshots that are no longer kept, and free the room they take
+/// Drop snapshots that are no longer kept, and free their space
 ///
-/// What is kept is configured: keep_days (7), keep_sessions, thin_days. Checkpoints are kept as
-/// long as they exist. Runs by itself after other commands, once a day or when there are many
-/// packs; commands that come meanwhile do not wait for it.
+/// The configuration determines what is kept: keep_days (7), keep_sessions, thin_days. Checkpoints
+/// are kept as long as they exist. Runs automatically after other commands, once a day or when
+/// there are many packs; other commands do not wait for it.
 #[derive(clap::Args, Debug)]
 pub(crate) struct GcArgs {
-    /// Rewrite every pack that has anything unused in it
+    /// Rewrite every pack that contains unused objects
     #[arg(long)]
     thorough: bool,
-    /// Then let git find deltas between all objects; takes long, and needs git
+    /// Then let git compute deltas between all objects; takes long, and needs git
     #[arg(long)]
     deep: bool,
-    /// Change nothing, and say what would be dropped
+    /// Show what would be dropped, and change nothing
     #[arg(long, conflicts_with = "deep")]
     dry_run: bool,
-    /// Give up after two minutes, and say nothing
+    /// Stop after two minutes, and print nothing
     #[arg(long, hide = true)]
     background: bool,
 }
 
 impl GcArgs {
-    /// Whether it was started by another command, to go on after that one has ended.
+    /// Returns whether another command started this process to continue after it has exited.
     pub(crate) fn is_detached(&self) -> bool {
         self.background
     }
@@ -77,7 +77,8 @@ pub(crate) fn run(place: &Place, args: &GcArgs, out: &mut Output) -> Result<Done
     Ok(Done::Complete)
 }
 
-/// Nobody is there to be told, and the next time goes on where this one ended.
+/// Runs the collection with a time limit. Errors are ignored: there is no user to report them to,
+/// and the next run continues.
 fn in_background(place: &Place, retention: &Retention) {
     let progress = Progress::default();
     let (working, finished) = std::sync::mpsc::channel::<()>();
@@ -95,18 +96,18 @@ fn in_background(place: &Place, retention: &Retention) {
     });
 }
 
-/// Starts `ctrlz gc` as a process of its own if it is worth it. Nothing here is worth a failure.
+/// Starts `ctrlz gc` in a detached process if it is due. Errors are ignored: gc is optional here.
 pub(super) fn begin_if_due(place: &Place) {
     drop(start_if_due(&place.workspace, place.config.as_deref()));
 }
 
-/// The same; gives the process, for those who live longer than it.
+/// Like [`begin_if_due`], but returns the process, for long-lived callers that have to reap it.
 pub(super) fn start_if_due(workspace: &Workspace, config: Option<&Path>) -> Option<Child> {
     workspace.care_due().ok()??;
     detached::start_for(workspace, config, &["gc", "--background"]).ok()
 }
 
-/// Repacks with the one program that does it better, in a repository of its own.
+/// Repacks with git, which finds better deltas, in a separate repository.
 fn repack_with_git(place: &Place) -> Result<(), Failure> {
     let Some(repack) = place.workspace.begin_deep_repack()? else { return Ok(()) };
     git::pack(repack.git_dir(), repack.objects())?;

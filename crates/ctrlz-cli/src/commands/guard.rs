@@ -1,4 +1,4 @@
-//! `ctrlz guard`: a command whose changes stay only if it succeeds.
+//! `ctrlz guard`: runs a command and undoes its changes if it fails.
 
 use ctrlz::{Error, UndoOptions, UndoReport, UndoScope};
 
@@ -10,11 +10,11 @@ use crate::place::Place;
 use crate::progress::watched;
 use crate::render;
 
-/// Run a command, and undo what it changed if it fails
+/// Run a command, and undo its changes if it fails
 ///
-/// Like `run`; but if the command exits with anything but 0 or is killed, its changes are taken
-/// back, except where somebody else changed the same lines meanwhile. `ctrlz redo` brings them
-/// back. The exit code is the command's either way.
+/// Works like `run`. If the command exits with a code other than 0 or is killed, its changes are
+/// undone, except where another process changed the same lines in the meantime. `ctrlz redo` brings
+/// them back. The exit code is the command's in both cases.
 #[derive(clap::Args, Debug)]
 pub(crate) struct GuardArgs {
     #[command(flatten)]
@@ -38,9 +38,10 @@ pub(crate) fn run(place: Result<Place, Failure>, args: &GuardArgs) -> Result<Don
     Ok(Done::Ran(code))
 }
 
-/// Takes the step back, and says what became of it: the exit code is the command's.
+/// Undoes the step and reports the result. Errors do not change the exit code, which is the
+/// command's.
 fn take_back(place: &Place, step: &str, code: u8) {
-    // The command made those files; who guards it has agreed to their removal.
+    // The command made these changes, and `guard` implies consent to undoing all of them.
     let options = UndoOptions { allow_mass_removal: true, ..UndoOptions::default() };
     let scope = UndoScope::Step { step: step.to_owned() };
     let failed = format!("ctrlz: the command failed with {code}");

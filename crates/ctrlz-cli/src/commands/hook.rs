@@ -1,8 +1,7 @@
-//! `ctrlz hook`: what coding agents' clients run for each of their events.
+//! `ctrlz hook`: handles one event of a coding agent's client.
 //!
-//! Whatever happens, the agent goes on: the exit code is 0, standard output is empty unless the
-//! client reads it, and there is a deadline. What failed is kept for `status`, `doctor` and the
-//! next prompt.
+//! A hook never stops the agent: the exit code is 0, standard output is empty unless the client
+//! reads it, and there is a deadline. Failures are kept for `status`, `doctor` and the next prompt.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -25,53 +24,53 @@ use crate::failure::Failure;
 use crate::place::Place;
 use crate::render;
 
-/// A client waits no longer than this.
+/// Deadline of an event: the client waits for it.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The first tool that may change something waits for the first snapshot, but no longer than this.
+/// Deadline of the first tool call that may change something, which waits for the first snapshot.
 const FIRST_PATIENCE: Duration = Duration::from_secs(25);
-/// Codex gives the end of a session three seconds at most.
+/// Deadline at the end of a session. Codex allows three seconds.
 const LAST_PATIENCE: Duration = Duration::from_millis(2_500);
-/// More than any tool call of an agent holds.
+/// Maximum size of an event, larger than any tool call: 64 MiB.
 const MAX_INPUT_BYTES: u64 = 64 << 20;
 
-/// Record what a coding agent does, one event of its client at a time
+/// Record one event of a coding agent's client
 ///
-/// Clients run this; `ctrlz install` tells them to. The event comes as JSON on standard input.
-/// Always exits with 0, so that no failure of ours stops an agent; `ctrlz doctor` shows failures.
+/// Run by clients that `ctrlz install` has set up. The event is JSON on standard input. Always
+/// exits with 0, so that no failure stops an agent; `ctrlz doctor` shows failures.
 #[derive(clap::Args, Debug)]
 pub(crate) struct HookArgs {
     /// The client: claude-code, codex, gemini-cli, cline, qwen-code or copilot
     #[arg(value_name = "CLIENT", required_unless_present = "baseline")]
     client: Option<String>,
-    /// The event's name, where the client does not say it; anything else is passed over
+    /// The event's name, which is ignored: the input names the event
     #[arg(value_name = "EVENT", hide = true)]
     event: Option<String>,
-    /// Give up after this many milliseconds
+    /// Stop after this many milliseconds
     #[arg(long, value_name = "N", hide = true)]
     deadline: Option<u64>,
-    /// Take the first snapshot, apart from any client
+    /// Take the first snapshot, detached from any client
     #[arg(long, hide = true)]
     baseline: bool,
 }
 
 impl HookArgs {
-    /// Whether another hook started it, to go on after that one has ended.
+    /// Returns whether another hook started this process to continue after it has exited.
     pub(crate) fn is_detached(&self) -> bool {
         self.baseline
     }
 }
 
-/// What the working thread reports.
+/// Message of the worker thread.
 enum Word {
-    /// It knows what the event is and where failures are kept.
+    /// The event and the file for its failures are known.
     Begun { event: String, failures: Failures },
-    /// It may take until then.
+    /// The deadline is extended.
     Until(Instant),
-    /// It is done; the line is for the client.
+    /// The work is done; `reply` is a line for the client.
     Done { reply: Option<String> },
 }
 
-/// Acts on one event. Never fails, and never takes longer than the deadline.
+/// Handles one event. Never fails, and never exceeds the deadline.
 pub(crate) fn run(args: &HookArgs, global: &GlobalArgs, environment: Environment) -> Done {
     if args.baseline {
         take_baseline(global, &environment);
@@ -96,7 +95,7 @@ pub(crate) fn run(args: &HookArgs, global: &GlobalArgs, environment: Environment
     };
     let end = hook.begun + hook.deadline.unwrap_or(PATIENCE);
     let (sender, words) = channel();
-    // The thread is left behind if it takes too long: the process ends, and with it its locks.
+    // The thread is abandoned at the deadline: the process exits, which releases its locks.
     let started = std::thread::Builder::new().spawn(move || hook.work(&sender));
     match started {
         Ok(_) => wait(client, &words, end, &progress),
@@ -105,7 +104,7 @@ pub(crate) fn run(args: &HookArgs, global: &GlobalArgs, environment: Environment
     Done::Complete
 }
 
-/// Waits for the working thread, answers the client, and keeps what went wrong.
+/// Waits for the worker thread, replies to the client, and stores failures.
 fn wait(client: Client, words: &Receiver<Word>, mut end: Instant, progress: &Progress) {
     let mut begun: Option<(String, Failures)> = None;
     loop {
@@ -134,7 +133,7 @@ fn wait(client: Client, words: &Receiver<Word>, mut end: Instant, progress: &Pro
 fn answer(reply: Option<&str>) {
     let Some(reply) = reply else { return };
     let mut stdout = io::stdout().lock();
-    // A client that does not listen any more is none of our failures.
+    // Ignores EPIPE: the client may have exited.
     writeln!(stdout, "{reply}").and_then(|()| stdout.flush()).ok();
 }
 
@@ -161,11 +160,11 @@ impl Hook {
             self.keep_unplaced(&why);
             None
         });
-        // Nobody waits any more if this fails.
+        // Ignored: the main thread may have stopped waiting.
         sender.send(Word::Done { reply }).ok();
     }
 
-    /// Keeps a failure of an event that says too little: where we stand, it may be looked for.
+    /// Stores a failure of an event without a known directory, for the current work tree.
     fn keep_unplaced(&self, why: &str) {
         match config::decide(&self.global, &self.environment) {
             Ok(settings) => {
@@ -176,7 +175,7 @@ impl Hook {
         }
     }
 
-    /// Acts on the event; gives the line for the client.
+    /// Handles the event. Returns the reply for the client.
     fn handle(&self, sender: &Sender<Word>) -> Result<Option<String>, String> {
         let input = read_all(io::stdin().lock()).map_err(|error| error.to_string())?;
         let event = hook::read(self.client, &input).map_err(|error| error.to_string())?;
@@ -200,7 +199,7 @@ impl Hook {
         let begun = Word::Begun { event: event.name.clone(), failures: failures.clone() };
         sender.send(begun).ok();
         let outcome = self.act(&event, &mut memory, &dir, &failures, sender);
-        // Losing it costs a name and a notice.
+        // Best effort: without it, only a name and a notice are lost.
         memory.save().ok();
         match outcome {
             Ok(notice) => Ok(notice.reply(&event)),
@@ -248,7 +247,8 @@ impl Hook {
             keep(failures, event.client, &event.name, why);
         }
         if outcome.wants_baseline {
-            // Whoever starts it does not wait for it: it holds nothing of ours.
+            // Errors are ignored: the next hook tries again. The process is detached and not waited
+            // for.
             detached::start(&place, &["hook", "--baseline"]).ok();
         }
         adopt::begin(&place);
@@ -261,15 +261,15 @@ impl Hook {
         Ok(outcome.notice)
     }
 
-    /// How long other commands on the same work tree are waited for: a little less than the
-    /// deadline, so that the reason can still be kept.
+    /// Returns the time to wait for other commands on the same work tree. It is shorter than the
+    /// deadline, so that the reason can still be stored.
     fn patience_for(&self, event: &Event, usual: Duration) -> Duration {
         let usual = if event.what == What::SessionEnd { LAST_PATIENCE } else { usual };
         let all = self.deadline.unwrap_or(usual);
         all.saturating_sub(self.begun.elapsed()).mul_f32(0.9)
     }
 
-    /// Keeps a failure, and says it at once where the client listens.
+    /// Stores a failure, and reports it to the client if it is one that the user must know now.
     fn failed(
         &self,
         event: &Event,
@@ -286,7 +286,7 @@ impl Hook {
             let Failure::Engine(error) = failure else { return None };
             return self.say_full(event, memory, dir, error.full()?);
         }
-        // A home directory, for instance: nothing is broken, but nothing is protected either.
+        // For instance a home directory: nothing is broken, but nothing is protected either.
         render::note(&format!("ctrlz: {}: {why}", event.name));
         let mut notice = Notice::default();
         if memory.is_new() || event.what == What::SessionStart {
@@ -295,7 +295,8 @@ impl Hook {
         notice.reply(event)
     }
 
-    /// Notes that the turn is not recorded because something is full, and says so once per turn.
+    /// Notes that the turn is not recorded because a disk or quota is full. Reports it once per
+    /// turn.
     fn say_full(
         &self,
         event: &Event,
@@ -307,12 +308,14 @@ impl Hook {
         let turn = UnrecordedTurn {
             who: Some(event.client.name().to_owned()),
             session: event.session.clone(),
-            // Where nothing can be kept, a turn that the client does not name is new at each event.
+            // If nothing can be stored, a turn that the client does not name would be new at each
+            // event.
             message: event.turn.clone().or_else(|| memory.stored_turn()),
         };
         let is_said = place.is_ok_and(|place| {
             let gap = place.workspace.gap().ok().flatten();
-            // The failure is kept apart from this; without the note the log calls the turn outside.
+            // Best effort: the failure is stored separately. Without the note, the log shows the
+            // turn as changes outside of any step.
             place.workspace.note_gap(full, turn.clone()).ok();
             gap.is_some_and(|gap| gap.turns.contains(&turn))
         });
@@ -332,7 +335,7 @@ impl Hook {
     }
 }
 
-/// What hooks could not do here lately, one line each, for people.
+/// Returns the recent failures of hooks, one line each.
 pub(super) fn failures(place: &Place) -> Vec<String> {
     let recent = kept_failures(place).recent();
     let line = |failed: &hook::Failure| {
@@ -342,13 +345,13 @@ pub(super) fn failures(place: &Place) -> Vec<String> {
     recent.iter().map(line).collect()
 }
 
-/// Forgets what [`failures`] shows.
+/// Removes the failures that [`failures`] returns.
 pub(super) fn forget_failures(place: &Place) {
-    // What cannot be removed is shown again.
+    // Ignored: failures that cannot be removed are shown again.
     kept_failures(place).forget().ok();
 }
 
-/// What is kept for the agents of a work tree.
+/// Returns the data about the agents of a work tree.
 pub(super) fn kept(place: &Place) -> Kept {
     Kept::of(&place.agents_dir, place.root(), None)
 }
@@ -357,12 +360,13 @@ fn kept_failures(place: &Place) -> Failures {
     Failures::of(&place.agents_dir, place.root())
 }
 
-/// The work tree that failures are kept for.
+/// Returns the work tree for which failures are stored.
 fn root_of(dir: &Path, data_dir: &Path, environment: &Environment) -> PathBuf {
     ctrlz::find_work_tree(dir, data_dir, environment.home()).unwrap_or_else(|_| dir.to_owned())
 }
 
-/// All of the input, or what fits; the rest is read too, as the client may wait for that.
+/// Reads the input up to its maximum size. The rest is discarded, because the client may wait until
+/// it is read.
 fn read_all(mut input: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     input.by_ref().take(MAX_INPUT_BYTES).read_to_end(&mut bytes)?;
@@ -370,13 +374,14 @@ fn read_all(mut input: impl Read) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The process that started us, past the shells in between.
+/// Returns the process that started this one, skipping shells.
 fn client_process() -> Option<ClientProcess> {
     const SHELLS: [&str; 7] = ["sh", "bash", "dash", "zsh", "fish", "ash", "busybox"];
     let mut process = std::os::unix::process::parent_id();
     for _ in 0..8 {
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-        // The name stands in brackets and may hold anything; the parent is the second word after.
+        // The name is in parentheses and may contain any character; the parent is the second field
+        // after it.
         let (start, rest) = stat.rsplit_once(')')?;
         let name = start.split_once('(')?.1;
         if !SHELLS.contains(&name) {
@@ -387,11 +392,11 @@ fn client_process() -> Option<ClientProcess> {
     None
 }
 
-/// Takes the first snapshot, so that the first tool need not wait for it.
+/// Takes the first snapshot, so that the first tool call does not have to wait for it.
 fn take_baseline(global: &GlobalArgs, environment: &Environment) {
     let place = config::decide(global, environment).and_then(Place::find);
     let Ok(place) = place else { return };
-    // The next hook that needs it tries again, and keeps the reason.
+    // Errors are ignored: the next hook that needs the snapshot tries again and stores the reason.
     let taken = place.workspace.track(&TrackOptions::default(), &Progress::default());
     if taken.is_ok_and(|snapshot| snapshot.borrowed > 0) {
         absorb::begin(&place);

@@ -1,4 +1,4 @@
-//! `ctrlz import`: takes over what `export` wrote.
+//! `ctrlz import`: imports a file written by `export`.
 
 use std::path::PathBuf;
 
@@ -10,11 +10,12 @@ use crate::place::Place;
 use crate::progress::watched;
 use crate::render::{self, Output};
 
-/// Take over the snapshots and sessions of a file that `export` wrote
+/// Import the snapshots and sessions of a file written by `export`
 ///
-/// Everything in the file is checked before anything of it is used. Where nothing was recorded yet
-/// it becomes this directory's history, and undo goes on; otherwise it stands beside it. No file
-/// changes: `ctrlz restore` then brings the newest state back. Importing twice is importing once.
+/// Everything in the file is checked before it is used. If nothing was recorded here yet, it
+/// becomes the history of this directory, and undo can go back into it. Otherwise it is kept beside
+/// the existing history. No file changes: `ctrlz restore` then restores the newest state. Importing
+/// the same file again has no effect.
 ///
 /// Example: ctrlz import project.bundle && ctrlz restore
 #[derive(clap::Args, Debug)]
@@ -23,7 +24,7 @@ pub(crate) struct ImportArgs {
     /// The file to read
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Take over a log that brings purged content back; by default, it is refused
+    /// Accept a log with purged content; by default, it is refused
     #[arg(long)]
     allow_purged: bool,
 }

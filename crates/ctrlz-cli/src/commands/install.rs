@@ -1,4 +1,4 @@
-//! `ctrlz install` and `ctrlz uninstall`: coding agents' clients run our hooks, or do not any more.
+//! `ctrlz install` and `ctrlz uninstall`: add hooks to coding agents' clients, and remove them.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -20,55 +20,54 @@ use crate::machine::ThisMachine;
 use crate::place::Place;
 use crate::render::{self, Output, printable};
 
-/// Let a coding agent record what it does
+/// Set up a coding agent to record its changes
 ///
-/// CLIENT is claude-code, codex, gemini-cli, cline, qwen-code, copilot, pi, opencode, kilo
-/// or marvin; without one, every agent found on this machine
-/// is meant. Uses the agent's own plugin command where it has one. Settings that are not ours stay
-/// as they are, comments included. Installing twice is installing once. Of two installations, which
-/// would record every event twice, the one for the user stays, and a plugin rather than hooks; one
-/// made by hand that cannot be removed is an error. Ends by proving that a change made by an agent
-/// can be undone.
+/// CLIENT is claude-code, codex, gemini-cli, cline, qwen-code, copilot, pi, opencode, kilo or
+/// marvin; by default, every agent found on this machine is set up. Uses the agent's own plugin
+/// command where it has one. Other settings are left unchanged, including comments. Installing
+/// again has no effect. Two installations would record every event twice, so only one is kept: the
+/// one for the user, and a plugin rather than hooks; one made by hand that cannot be removed is an
+/// error. Finally checks that a change made by an agent can be undone.
 #[derive(clap::Args, Debug)]
 pub(crate) struct InstallArgs {
     #[command(flatten)]
     which: WhichArgs,
 }
 
-/// Take ctrlz out of a coding agent again
+/// Remove ctrlz from a coding agent
 ///
-/// Restores the agent's configuration and keeps your changes since. Does not need the agent's
-/// program. What was recorded stays and can still be undone.
+/// Restores the agent's configuration and keeps your later changes. Does not need the agent's
+/// program. Recorded changes are kept and can still be undone.
 #[derive(clap::Args, Debug)]
 pub(crate) struct UninstallArgs {
     #[command(flatten)]
     which: WhichArgs,
 }
 
-/// What both take.
+/// Arguments of both commands.
 #[derive(clap::Args, Debug)]
 struct WhichArgs {
-    /// The agents' clients
+    /// The clients of the coding agents
     #[arg(value_name = "CLIENT")]
     clients: Vec<String>,
     /// Show what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Change the project's own configuration, for everybody who works on it
+    /// Change the project's own configuration, for everyone who works on it
     #[arg(long)]
     project: bool,
 }
 
-/// What became of one client.
+/// Result for one client.
 #[derive(Serialize)]
 struct Installed {
     client: &'static str,
-    /// What was done, or would be.
+    /// The actions that were taken, or would be.
     actions: Vec<String>,
     /// Notes for the user about further steps.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<String>,
-    /// Why nothing was done.
+    /// Reason why nothing was done.
     #[serde(skip_serializing_if = "Option::is_none")]
     failed: Option<String>,
 }
@@ -76,14 +75,13 @@ struct Installed {
 #[derive(Serialize)]
 struct Report {
     clients: Vec<Installed>,
-    /// Whether a change of an agent was undone, to prove that it can be.
+    /// Whether a test change was recorded and undone.
     #[serde(skip_serializing_if = "Option::is_none")]
     proven: Option<bool>,
 }
 
 impl Report {
-    /// Fails if nothing could be done; one agent that cannot be set up is no reason to leave the
-    /// others.
+    /// Fails if no client could be set up. A failure of one client does not affect the others.
     fn check(&self) -> Result<(), Failure> {
         let failed = |done: &Installed| Some(format!("{}: {}", done.client, done.failed.as_ref()?));
         let failed: Vec<String> = self.clients.iter().filter_map(failed).collect();
@@ -175,7 +173,7 @@ fn show(report: &Report, nothing: &str, out: &mut Output) -> Result<Done, Failur
             out.line(&format!("{client}: {action}"))?;
         }
     }
-    // What is left to the user is not lost between what was written.
+    // Printed last, so that the user does not overlook them among the actions.
     for Installed { client, notes, .. } in &report.clients {
         for note in notes {
             out.line(&format!("{client}: {note}"))?;
@@ -197,7 +195,7 @@ fn note(client: Client, setup: &Setup, plan: &Plan) -> Option<String> {
     }
 }
 
-/// The clients that were named, or those whose state says that they are meant.
+/// Returns the named clients, or those whose state satisfies `meant`.
 fn chosen(
     args: &WhichArgs,
     setup: &Setup,
@@ -229,7 +227,8 @@ fn setup(
     let here = ctrlz::find_work_tree(&dir, &data_dir, environment.home());
     let (project, here) = match args.project {
         true => (Some(here?), None),
-        // Outside of a project there is none to look for a second installation in.
+        // Outside of a project, there is no project configuration to check for a second
+        // installation.
         false => (None, here.ok()),
     };
     Ok(Setup {
@@ -241,23 +240,23 @@ fn setup(
     })
 }
 
-/// The program that hooks are to run: the name it was found under, not what a link leads to.
+/// Returns the program that hooks run: the path found in PATH, without resolving symlinks.
 fn this_program() -> Result<PathBuf, Failure> {
     let real = std::env::current_exe().map_err(Failure::CurrentDirectory)?;
     let in_path = install::Machine::find(&ThisMachine, "ctrlz");
     let same = |path: &PathBuf| path.canonicalize().ok() == real.canonicalize().ok();
-    // A link in PATH survives an update that moves the program.
+    // A symlink in PATH stays valid if an update moves the program.
     Ok(in_path.filter(|path| path.is_absolute() && same(path)).unwrap_or(real))
 }
 
-/// Does what a client would do, with a project of its own, and takes it back.
+/// Sends a client's events for a change in a temporary project, and undoes the change.
 fn prove(setup: &Setup) -> Result<(), Failure> {
     let failed = |why: String| Failure::Agent { why: format!("the hooks do not work: {why}") };
     let place = setup.data_dir.join(format!("integrations/.proof-{}", std::process::id()));
     let project = place.join("project");
     std::fs::create_dir_all(&project).map_err(|error| failed(error.to_string()))?;
     let proven = try_out(setup, &place, &project);
-    // It is ours alone; what cannot be removed does no harm.
+    // Ignored: the directory is private, and leftovers do no harm.
     std::fs::remove_dir_all(&place).ok();
     proven.map_err(failed)
 }
@@ -287,7 +286,7 @@ fn try_out(setup: &Setup, place: &Path, project: &Path) -> Result<(), String> {
     }
 }
 
-/// Runs a command as clients do. Its store is its own, so nothing is left of it.
+/// Runs a command as clients do, with a store of its own, so that nothing is left behind.
 #[expect(clippy::disallowed_methods, reason = "the command is ours; a shell is what clients use")]
 fn run_in_shell(command: &str, place: &Path, dir: &Path, input: &str) -> Result<(), String> {
     let mut shell = Command::new("/bin/sh");
@@ -301,23 +300,23 @@ fn run_in_shell(command: &str, place: &Path, dir: &Path, input: &str) -> Result<
     }
     let output = child.wait_with_output().map_err(|error| error.to_string())?;
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    // A hook exits with 0 whatever happens, but says what did.
+    // A hook always exits with 0 and reports errors on standard error.
     match output.status.success() && said.is_empty() {
         true => Ok(()),
         false => Err(format!("`{command}`: {said}")),
     }
 }
 
-/// Who is asked how ctrlz stands with the coding agents.
+/// Sources for the state of the integrations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// Their files alone.
+    /// Only the agents' files.
     Files,
-    /// Also the agents, which takes as long as they take to start.
+    /// Also the agents themselves, which takes as long as they take to start.
     Agents,
 }
 
-/// How ctrlz stands with every coding agent that is here.
+/// Returns the state of the integration with each coding agent on this machine.
 pub(super) fn checks(place: &Place, environment: &Environment, asked: Asked) -> Vec<Check> {
     let (Some(home), Ok(program)) = (environment.home(), this_program()) else {
         return Vec::new();
@@ -361,7 +360,7 @@ fn check(client: Client, ok: bool, detail: &str) -> Check {
     Check { name: client.name(), ok, detail: render::printable(detail) }
 }
 
-/// Codex runs our hooks only once the user has approved them.
+/// Returns whether the user has approved the hooks in Codex, which does not run them before.
 fn trust_check(setup: &Setup) -> Check {
     let client = Client::Codex;
     match install::trust(setup, &ThisMachine) {

@@ -1,4 +1,4 @@
-//! `ctrlz log`: what happened here, newest first.
+//! `ctrlz log`: lists the operations, newest first.
 
 mod browse;
 mod lanes;
@@ -21,18 +21,18 @@ use lanes::Lanes;
 
 /// Show what happened here, newest first
 ///
-/// One line per operation: a lane per session, how long ago, what, the files and lines it
-/// changed, and at the end the session, the message and the id that `undo --step` takes, or the
-/// operation that `restore` takes. `[undone]` steps are taken back at present; of `[inferred]`
-/// ones, the agent never said where they end. --lost shows files that disappeared instead.
+/// Prints one line per operation: a lane per session, the age, a title, the changed files and
+/// lines, and at the end the session, the message and the step id for `undo --step`, or the
+/// operation id for `restore`. `[undone]` steps are currently undone. `[inferred]` steps were not
+/// ended by their agent. With --lost, shows files that disappeared instead.
 ///
 /// Example: ctrlz log -n 5 --files
 #[derive(clap::Args, Debug)]
 pub(crate) struct LogArgs {
-    /// Show only what belongs to this session
+    /// Show only operations of this session
     #[arg(value_name = "SESSION")]
     session: Option<String>,
-    /// Show a log that came from elsewhere, by the name that `sessions` shows
+    /// Show a log that was pulled or imported, by the name that `sessions` shows
     #[arg(long, value_name = "LOG")]
     from: Option<String>,
     /// Show at most N operations
@@ -41,10 +41,10 @@ pub(crate) struct LogArgs {
     /// Name the files of each operation, with added and removed lines
     #[arg(short = 'f', long)]
     files: bool,
-    /// List files that disappeared and have not come back, and the command that brings them back
+    /// List files that disappeared and have not come back, with the command that recovers them
     #[arg(long, conflicts_with_all = ["session", "from", "files"])]
     lost: bool,
-    /// Browse: look at what changed, undo, redo and restore with a few keys
+    /// Browse the changes interactively, and undo, redo and restore with a few keys
     #[arg(short = 'i', long, conflicts_with_all = ["files", "lost", "json"])]
     interactive: bool,
 }
@@ -75,7 +75,7 @@ fn limit(args: &LogArgs) -> usize {
 fn show_lost(place: &Place, args: &LogArgs, out: &mut Output) -> Result<Done, Failure> {
     let all = place.workspace.lost()?;
     let uncaptured = place.workspace.lost_uncaptured()?;
-    // A list of what is lost is for programs never cut.
+    // JSON output is never truncated.
     if out.is_json() {
         let (lost, total) = (all.iter().map(ctrlz_wire::LostFile::from), all.len() as u64);
         let uncaptured = uncaptured.iter().map(ctrlz_wire::LostUncaptured::from).collect();
@@ -136,7 +136,7 @@ fn show_operations(
     Ok(Done::Complete)
 }
 
-/// What all lines have in common.
+/// Layout shared by all lines.
 struct Table {
     titles: Vec<String>,
     width: usize,
@@ -186,13 +186,13 @@ impl Table {
     }
 }
 
-/// The session whose lane an operation is in; none for what belongs to nobody.
+/// Returns the session whose lane an operation is in, or `None` if it belongs to no session.
 fn session(entry: &TimelineEntry) -> Option<&str> {
     let first = entry.steps.first().map(|step| step.info.session.as_str());
     first.or(entry.session.as_deref())
 }
 
-/// What happened, in a few words.
+/// Returns a short description of an operation.
 pub(super) fn title(entry: &TimelineEntry, known: &HashMap<&str, &StepInfo>) -> String {
     let of = |verb: &str| match entry.undone.as_slice() {
         [] => verb.to_owned(),
@@ -234,7 +234,7 @@ pub(super) fn title(entry: &TimelineEntry, known: &HashMap<&str, &StepInfo>) -> 
     }
 }
 
-/// Work that was not recorded: the reason, and the turns that are missing.
+/// Returns a description of changes that were not recorded: the reason and the missing turns.
 fn gap_title(gap: &Gap) -> String {
     let turns = gap.turns.iter().map(|turn| {
         let who = turn.who.as_deref().unwrap_or(&turn.session);
@@ -254,7 +254,7 @@ fn step_title(step: &TimelineStep) -> String {
     }
 }
 
-/// Numbers, marks and ids.
+/// Returns the counts, marks and ids of an operation.
 fn rest(entry: &TimelineEntry) -> String {
     let mut parts = vec![format!("{:<16}", counts(entry))];
     for TimelineStep { info, inferred, undone, uncaptured } in &entry.steps {
@@ -282,7 +282,7 @@ fn rest(entry: &TimelineEntry) -> String {
     parts.join("  ")
 }
 
-/// How much an operation changed; lines only if all of its files were counted.
+/// Returns the number of files that an operation changed. Adds the lines if all files were counted.
 fn counts(entry: &TimelineEntry) -> String {
     let lines = counted_lines(entry).map(|(more, fewer)| format!(" +{more} -{fewer}"));
     match (entry.files.as_slice(), entry.more_files) {
@@ -298,7 +298,7 @@ fn counts(entry: &TimelineEntry) -> String {
     }
 }
 
-/// The sign that tells kinds of operations apart at a glance.
+/// Returns the symbol for the kind of an operation.
 fn sign(entry: &TimelineEntry, charset: Charset) -> char {
     let is_undone = !entry.steps.is_empty() && entry.steps.iter().all(|step| step.undone);
     let (sign, ascii) = match entry.kind {

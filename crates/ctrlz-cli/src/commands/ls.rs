@@ -1,4 +1,4 @@
-//! `ctrlz ls`: the files of a snapshot.
+//! `ctrlz ls`: lists the files of a snapshot.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -27,7 +27,7 @@ pub(crate) struct LsArgs {
     /// End paths with NUL instead of a line break
     #[arg(short = 'z')]
     nul: bool,
-    /// List only these paths and what is below them
+    /// List only these paths and everything below them
     #[arg(last = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! `ctrlz man`: the manual pages.
+//! `ctrlz man`: prints the manual pages.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! `ctrlz mcp`: tools for a model, over standard input and output.
+//! `ctrlz mcp`: serves tools for a model over standard input and output.
 
 use std::fs::File;
 use std::io;
@@ -11,11 +11,11 @@ use crate::args::GlobalArgs;
 use crate::config::Environment;
 use crate::failure::Failure;
 
-/// Give a model tools to list, show, undo and redo what was done
+/// Serve tools with which a model can list, show, undo and redo changes
 ///
-/// Speaks the Model Context Protocol on standard input and output; clients start it, for instance
-/// with `claude mcp add ctrlz -- ctrlz mcp`. It acts in the project it is started in and nowhere
-/// else. Recording what an agent does is the hooks' work: see `ctrlz install`.
+/// Speaks the Model Context Protocol on standard input and output. Clients start it, for instance
+/// with `claude mcp add ctrlz -- ctrlz mcp`. It acts only in the project in which it is started.
+/// Hooks record what an agent does: see `ctrlz install`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct McpArgs {}
 
@@ -27,7 +27,7 @@ pub(crate) fn serve(
 ) -> Result<Done, Failure> {
     let McpArgs {} = args;
     let host = Arc::new(Configured { args: global.clone(), environment });
-    // A handle of its own: the usual one is locked by whoever runs commands.
+    // A separate handle: the usual one is locked by `Output`.
     let output = io::stdout().as_fd().try_clone_to_owned().map_err(Failure::Output)?;
     let served = ctrlz_agents::mcp::serve(File::from(output), host);
     served.map_err(|why| Failure::Agent { why: why.to_string() })?;

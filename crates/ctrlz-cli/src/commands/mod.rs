@@ -1,4 +1,4 @@
-//! One file per command: its arguments, one engine call, and what is shown of the outcome.
+//! One file per command: its arguments, one engine call, and the output of the result.
 
 pub(crate) mod absorb;
 pub(crate) mod adopt;
@@ -43,26 +43,26 @@ pub(crate) mod unrevert;
 pub(crate) mod verify;
 pub(crate) mod watch;
 
-/// How a command ended that did not fail.
+/// Result of a command that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Done {
-    /// Everything that was asked for was done.
+    /// The request was carried out completely.
     Complete,
-    /// Something could not be captured or put back, and was named.
+    /// Something could not be captured or restored, and was reported.
     Incomplete,
     /// A check found a problem.
     Unhealthy,
-    /// The command that was run ended with this code.
+    /// The command that was run exited with this code.
     Ran(u8),
 }
 
 impl Done {
-    /// Whether everything was done, as a command reports it.
+    /// Returns the result for a request that was or was not carried out completely.
     pub(crate) fn of(complete: bool) -> Done {
         if complete { Done::Complete } else { Done::Incomplete }
     }
 
-    /// The documented exit code.
+    /// Returns the documented exit code.
     pub(crate) fn exit_code(self) -> u8 {
         match self {
             Done::Complete => 0,

@@ -1,4 +1,4 @@
-//! `ctrlz patch`: the files that changed since a snapshot.
+//! `ctrlz patch`: lists the files that changed since a snapshot.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -13,9 +13,9 @@ use crate::render::{self, Ending, Output};
 
 /// List the files that changed since a snapshot
 ///
-/// Records the work tree first. Prints absolute paths, one per line, byte for byte (with escapes
-/// on a terminal). Renames are not guessed: a file that moved is listed under both names.
-/// `ctrlz patch --json` is what `ctrlz revert` takes.
+/// Records the work tree first. Prints absolute paths, one per line, byte for byte (with escapes on
+/// a terminal). Renames are not detected: a file that moved is listed under both names. `ctrlz
+/// revert --patches` reads the output of `ctrlz patch --json`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct PatchArgs {
     /// The snapshot to compare with: its hash, an operation, a checkpoint, `latest` or `resume`

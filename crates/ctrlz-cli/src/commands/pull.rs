@@ -1,4 +1,4 @@
-//! `ctrlz pull`: snapshots and sessions from a git server.
+//! `ctrlz pull`: pulls snapshots and sessions from a git server.
 
 use std::ffi::OsString;
 
@@ -11,13 +11,13 @@ use crate::place::Place;
 use crate::progress::watched;
 use crate::render::{self, Output};
 
-/// Pull what others pushed to a git server
+/// Pull snapshots and sessions from a git server
 ///
-/// Git fetches it into a place of its own; everything is checked before anything of it is used.
-/// What others did stands beside what was recorded here and is listed by `sessions`; its snapshots
-/// work wherever a hash does. No file changes: on a fresh machine, `ctrlz restore` then brings the
-/// newest state back. Exit code 3 means that a log was left alone because it has parted from the
-/// one of the same name here.
+/// Git fetches them into a separate repository, and everything is checked before it is used. Pulled
+/// logs are kept beside the local one and listed by `sessions`; their snapshots can be used
+/// wherever a hash is expected. No file changes: on a new machine, `ctrlz restore` then restores
+/// the newest state. Exit code 3 means that a log was skipped because it has diverged from the
+/// local one of the same name.
 ///
 /// Example: ctrlz pull git@host:snapshots/project.git && ctrlz restore
 #[derive(clap::Args, Debug)]
@@ -26,10 +26,10 @@ pub(crate) struct PullArgs {
     /// The server's address, or the name of a remote
     #[arg(value_name = "REMOTE")]
     remote: OsString,
-    /// Also pull ignored files, where they were pushed
+    /// Also pull ignored files, if they were pushed
     #[arg(long)]
     ignored: bool,
-    /// Take over logs that bring purged content back; by default, they are refused
+    /// Accept logs with purged content; by default, they are refused
     #[arg(long)]
     allow_purged: bool,
 }

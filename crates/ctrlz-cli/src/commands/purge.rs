@@ -1,4 +1,4 @@
-//! `ctrlz purge`: takes a path out of every snapshot, or a text out of every label, for good.
+//! `ctrlz purge`: removes a path from every snapshot, or a text from every label.
 
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -12,14 +12,14 @@ use crate::place::Place;
 use crate::progress::watched;
 use crate::render::{self, Output};
 
-/// Take a file or directory out of every snapshot, for good
+/// Remove a file or directory from every snapshot permanently
 ///
-/// For what should never have been recorded, such as a secret. Removes its content from all
+/// For content that should never have been recorded, such as a secret. Removes it from all
 /// snapshots of all work trees that share the store, and blanks the labels of steps that changed,
-/// named or mention it: a command may repeat what it wrote. The files of the work tree are not
-/// touched; what is still there is recorded again unless you exclude it. With --text, removes a
-/// text from the labels of all steps and checkpoints instead. This cannot be undone, so it needs
-/// --yes.
+/// named or mention it, because a command may repeat what it wrote. The files of the work tree are
+/// not touched; a file that still exists is recorded again unless you exclude it. With --text,
+/// removes a text from the labels of all steps and checkpoints instead. This cannot be undone, so
+/// it requires --yes.
 ///
 /// Example: pbpaste | ctrlz purge --text --yes
 #[derive(clap::Args, Debug)]
@@ -27,13 +27,13 @@ pub(crate) struct PurgeArgs {
     /// The path
     #[arg(required_unless_present = "text", conflicts_with = "text")]
     path: Option<PathBuf>,
-    /// Remove the text that standard input has, up to its last line break, from all labels
+    /// Remove the text on standard input, without its final line break, from all labels
     #[arg(long, conflicts_with = "everywhere")]
     text: bool,
-    /// Take the same content away under other names too
+    /// Also remove the same content under other paths
     #[arg(long)]
     everywhere: bool,
-    /// Do it
+    /// Confirm the purge
     #[arg(long)]
     yes: bool,
 }
@@ -90,10 +90,10 @@ pub(crate) fn run(place: &Place, args: &PurgeArgs, out: &mut Output) -> Result<D
     Ok(Done::Complete)
 }
 
-/// Reads the text from standard input: arguments are visible to other processes and kept in the
-/// history of the shell.
+/// Reads the text from standard input, because arguments are visible to other processes and kept in
+/// the history of the shell.
 fn text_to_remove() -> Result<String, Failure> {
-    /// More than any label has.
+    /// Maximum length of the text, longer than any label: 1 MiB.
     const MAX_BYTES: u64 = 1 << 20;
     let mut text = String::new();
     let read = std::io::stdin().lock().take(MAX_BYTES).read_to_string(&mut text);

@@ -1,4 +1,4 @@
-//! `ctrlz push`: snapshots and sessions to a git server.
+//! `ctrlz push`: pushes snapshots and sessions to a git server.
 
 use std::ffi::OsString;
 
@@ -8,12 +8,12 @@ use crate::git;
 use crate::place::Place;
 use crate::render::Output;
 
-/// Push what is recorded here to a git server
+/// Push snapshots and sessions to a git server
 ///
-/// Git carries it, with your keys and credential helpers. REMOTE is an address, or the name of a
-/// remote of your own repository. Many machines and sandboxes may push to one repository, even
-/// with the same path: each writes under a name of its own and never over another's. Only what is
-/// new is sent. Ignored files stay here unless --ignored asks for them.
+/// Git transfers them, with your keys and credential helpers. REMOTE is an address, or the name of
+/// a remote of your own repository. Many machines and sandboxes can push to one repository, even
+/// with the same path: each writes under a name of its own and never overwrites another's. Only new
+/// operations are sent. Ignored files are not sent unless --ignored is given.
 ///
 /// Example: ctrlz push git@host:snapshots/project.git
 #[derive(clap::Args, Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct PushArgs {
     /// Also push the ignored files that are kept beside snapshots
     #[arg(long)]
     ignored: bool,
-    /// Go on under a new name, for a data directory that was copied from another machine
+    /// Continue under a new name, for a data directory that was copied from another machine
     #[arg(long)]
     as_new: bool,
 }

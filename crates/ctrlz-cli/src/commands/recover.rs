@@ -1,4 +1,4 @@
-//! `ctrlz recover`: lost files, and earlier versions of a file.
+//! `ctrlz recover`: recovers lost files, and lists the versions of a file.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -13,14 +13,14 @@ use crate::place::Place;
 use crate::progress::watched;
 use crate::render::{self, Output};
 
-/// Bring back files that disappeared, or list the versions of a file
+/// Recover files that disappeared, or list the versions of a file
 ///
-/// Every file at PATH or below it that some snapshot has and the work tree has not comes back as
-/// it was last. Nothing that is there is overwritten. `ctrlz log --lost` lists what is lost; with
-/// --list, shows every recorded version of one file and the command that brings it back.
+/// Restores the last version of every file at PATH or below it that a snapshot has and the work
+/// tree does not. Existing files are never overwritten. `ctrlz log --lost` lists lost files. With
+/// --list, shows every recorded version of one file and the command that restores it.
 ///
-/// With --git, writes the newest `.git` directory that an agent's command named and destroyed to a new
-/// directory: nothing inside of a repository is ever written in place.
+/// With --git, writes the newest `.git` directory that an agent's command named and destroyed to a
+/// new directory: nothing inside of a repository is ever written in place.
 ///
 /// Example: ctrlz recover src/lost.rs
 #[derive(clap::Args, Debug)]
@@ -28,7 +28,7 @@ pub(crate) struct RecoverArgs {
     /// The file or directory
     #[arg(value_name = "PATH", required_unless_present = "git")]
     path: Option<PathBuf>,
-    /// Write a captured repository instead
+    /// Recover a captured repository instead
     #[arg(long, requires = "into", conflicts_with_all = ["path", "list", "dry_run"])]
     git: bool,
     /// With --git: the directory to write to, which must be new or empty

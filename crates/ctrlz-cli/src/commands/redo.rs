@@ -1,4 +1,4 @@
-//! `ctrlz redo`: takes the last undo back.
+//! `ctrlz redo`: reverses the last undo.
 
 use ctrlz::{StepRecord, UndoOptions, UndoReport};
 
@@ -9,20 +9,20 @@ use crate::place::Place;
 use crate::progress::watched;
 use crate::render::{self, Output};
 
-/// Bring back what the last undo took back
+/// Reverse the last undo
 ///
-/// Again brings back the undo before it. Works also after new work: what was changed since is
-/// merged by line, and a file whose changes do not merge stays as it is and is marked with !.
-/// Exit code 3 means that something stayed. `ctrlz redo --dry-run` shows what would happen.
+/// Run it again to reverse the undo before it. Works even after new changes: they are merged by
+/// line, and a file whose changes do not merge is left unchanged and marked with !. Exit code 3
+/// means that something was left unchanged. `ctrlz redo --dry-run` shows what would happen.
 #[derive(clap::Args, Debug)]
 pub(crate) struct RedoArgs {
-    /// Bring back the last undo of session ID
+    /// Reverse the last undo of session ID
     #[arg(long, value_name = "ID")]
     session: Option<String>,
     /// Show the plan, and change no file
     #[arg(long)]
     dry_run: bool,
-    /// Take the version of before the undo where changes do not merge
+    /// Use the version from before the undo where changes do not merge
     #[arg(long)]
     force: bool,
     /// Also bring back changes of ignored files that no tool named
@@ -56,8 +56,8 @@ pub(crate) fn run(place: &Place, args: &RedoArgs, out: &mut Output) -> Result<Do
     Ok(Done::of(report.is_complete()))
 }
 
-/// The command that takes exactly this redo back. An undo of the steps would not bring back what a
-/// forced redo replaced.
+/// Returns the command that reverses exactly this redo. Undoing the steps would not restore the
+/// versions that a forced redo replaced.
 fn way_back(steps: &[StepRecord], report: &UndoReport, forced: bool) -> String {
     let Some(safety) = report.safety_operation.as_ref().filter(|_| report.after.is_some()) else {
         return "nothing was redone; --force takes the versions of before the undo".into();

@@ -1,4 +1,4 @@
-//! `ctrlz relink`: a moved directory gets its history back.
+//! `ctrlz relink`: reconnects a moved directory with its history.
 
 use std::path::PathBuf;
 
@@ -9,21 +9,21 @@ use crate::config::Settings;
 use crate::failure::Failure;
 use crate::render::{self, Output};
 
-/// Give a moved or renamed directory its history back
+/// Reconnect a moved or renamed directory with its history
 ///
-/// A directory that was renamed on the same file system is known again by itself. After a move to
-/// another disk or a restored backup, this says that NEW is what was recorded at OLD. OLD need not
-/// exist; if the directory is still there, nothing is changed. With OLD and NEW the same, the
-/// history of a directory that was at this path before is taken over.
+/// A directory that was renamed on the same file system is recognized automatically. After a move
+/// to another disk or a restored backup, this command declares that NEW is the directory recorded
+/// at OLD. OLD need not exist; if the directory is still there, nothing is changed. If OLD and NEW
+/// are the same, the history of the directory that was at this path before is taken over.
 ///
 /// Example: ctrlz relink ~/old/project ~/new/project
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct RelinkArgs {
-    /// Where the directory was when it was recorded
+    /// The path of the directory when it was recorded
     #[arg(value_name = "OLD")]
     old: PathBuf,
-    /// Where it is now
+    /// The present path of the directory
     #[arg(value_name = "NEW")]
     new: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! `ctrlz restore`: brings the work tree back to a snapshot.
+//! `ctrlz restore`: restores the work tree to a snapshot.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,21 +14,21 @@ use crate::place::{Place, hash};
 use crate::progress::watched;
 use crate::render::{self, Output};
 
-/// Bring the work tree back to a snapshot
+/// Restore the work tree to a snapshot
 ///
-/// Records the present state first, so that the restore can itself be undone with the command it
-/// prints. Only files that differ are written. Files created since stay, unless --exact asks to
-/// remove them; files that were ignored or skipped always stay. In a sub-directory and without
-/// paths, only that sub-directory is restored. Exit code 3 means that something was kept although
-/// the snapshot has it differently; it is named with the reason.
+/// Records the present state first, so that the restore can be undone with the command that it
+/// prints. Only files that differ are written. Files created since are kept unless --exact is
+/// given; files that were ignored or skipped are always kept. In a subdirectory and without paths,
+/// only that subdirectory is restored. Exit code 3 means that a path was left different from the
+/// snapshot; it is listed with the reason.
 #[derive(clap::Args, Debug)]
 pub(crate) struct RestoreArgs {
-    /// The snapshot to bring back, the operation that recorded it, or a checkpoint
+    /// The snapshot to restore, the operation that recorded it, or a checkpoint
     ///
-    /// A checkpoint is named by its name or label, `latest` or `resume`.
-    /// An operation also tells apart states that differ only in permissions or empty directories,
-    /// which a hash does not cover.
-    /// Without it, the newest state that was pulled or imported, where nothing was recorded yet.
+    /// A checkpoint is given by its name or label, `latest` or `resume`. An operation also
+    /// distinguishes states that differ only in permissions or empty directories, which a hash does
+    /// not cover. By default, the newest state that was pulled or imported, if nothing was recorded
+    /// here yet.
     #[arg(value_name = "HASH|OPERATION|CHECKPOINT")]
     to: Option<OsString>,
     /// Also remove files created since, where the snapshot proves that they did not exist
@@ -43,13 +43,13 @@ pub(crate) struct RestoreArgs {
     /// Replace files that other processes have open
     #[arg(long)]
     force: bool,
-    /// Go on only if the plan still is the one that --dry-run named
+    /// Proceed only if the plan is still the one that --dry-run printed
     #[arg(long, value_name = "HASH")]
     plan: Option<OsString>,
-    /// Name every file that was created since and stays
+    /// List every file that was created since and is kept
     #[arg(short = 'v', long)]
     verbose: bool,
-    /// Restore only these paths and what is below them
+    /// Restore only these paths and everything below them
     #[arg(last = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
 }
@@ -82,7 +82,7 @@ pub(crate) fn run(place: &Place, args: &RestoreArgs, out: &mut Output) -> Result
     show_report(&report, detail, out)
 }
 
-/// The paths that were named, or the sub-directory the command acts in.
+/// Returns the named paths, or the subdirectory in which the command acts.
 fn scoped_paths(place: &Place, named: &[PathBuf]) -> Result<Vec<TreePath>, Failure> {
     if !named.is_empty() {
         return place.paths(named);
@@ -95,12 +95,12 @@ fn scoped_paths(place: &Place, named: &[PathBuf]) -> Result<Vec<TreePath>, Failu
     Ok(scope.into_iter().collect())
 }
 
-/// The policy that `--force` gives for files that other processes have open.
+/// Returns the policy of `--force` for files that other processes have open.
 pub(super) fn on_use(force: bool) -> OnUse {
     if force { OnUse::Replace } else { OnUse::Leave }
 }
 
-/// Whether files that merely were created since are named or counted.
+/// Whether files that were created since are listed or only counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Detail {
     Counted,
@@ -113,13 +113,13 @@ impl Detail {
     }
 }
 
-/// Shows what would be done.
+/// Prints a plan.
 pub(super) fn show_plan(plan: &Plan, detail: Detail, out: &mut Output) -> Result<Done, Failure> {
     if out.is_json() {
         out.json(&ctrlz_wire::Plan::from(plan))?;
         return Ok(Done::of(plan.is_complete()));
     }
-    // By path, as people look for files; the plan itself is sorted by what is done.
+    // Sorted by path for the user; the plan itself is sorted by action.
     let mut actions: Vec<&Action> = plan.actions.iter().collect();
     actions.sort_by_key(|action| action.path());
     for action in actions {
@@ -131,7 +131,7 @@ pub(super) fn show_plan(plan: &Plan, detail: Detail, out: &mut Output) -> Result
     Ok(Done::of(plan.is_complete()))
 }
 
-/// One line per path, the same for every command that changes files.
+/// Returns the line for an action, the same in every command that changes files.
 pub(super) fn action_line(action: &Action) -> String {
     match action {
         Action::Create { path } => format!("+ create     {path}"),
@@ -143,7 +143,7 @@ pub(super) fn action_line(action: &Action) -> String {
     }
 }
 
-/// Shows what was done, what was not, and the way back.
+/// Prints a report and the command that undoes the restore.
 pub(super) fn show_report(
     report: &RestoreReport,
     detail: Detail,
@@ -165,7 +165,7 @@ pub(super) fn show_report(
         out.line(&format!("the files are as listed, but that could not be recorded: {why}"))?;
     }
     if report.after != report.safety || !report.done.is_empty() {
-        // The operation, not the hash: the restore may have changed nothing but permissions.
+        // The operation instead of the hash: the restore may have changed only permissions.
         out.line(&format!("before: {}", report.safety))?;
         let (program, operation) = (render::program(), &report.safety_operation);
         out.line(&format!("undo: {program} restore --exact {operation}"))?;
@@ -173,14 +173,14 @@ pub(super) fn show_report(
     Ok(Done::of(complete))
 }
 
-/// Says of how many files the kernel cannot tell whether they are in use.
+/// Returns a line with the number of files that could not be checked for use, or `None` for 0.
 pub(super) fn not_checked_line(paths: &[TreePath]) -> Option<String> {
     let count = render::files(paths.len());
     (!paths.is_empty())
         .then(|| format!("not checked whether other processes have it open: {count}"))
 }
 
-/// Says that a restore which was cut off was finished first.
+/// Returns a line about an interrupted restore that was recovered first.
 pub(super) fn recovered_line(recovered: Option<&Recovery>) -> Option<String> {
     let Recovery { files, finished, .. } = recovered?;
     let paths = render::paths(usize::try_from(*files).unwrap_or(usize::MAX));

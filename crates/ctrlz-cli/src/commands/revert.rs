@@ -1,4 +1,4 @@
-//! `ctrlz revert`: takes a session back to a message, or single files to their snapshots.
+//! `ctrlz revert`: reverts a session to a message, or single files to their snapshots.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -17,51 +17,51 @@ use crate::place::Place;
 use crate::progress::watched;
 use crate::render::{self, Output, printable, shell_word};
 
-/// More than any list of changed files takes.
+/// Maximum size of the patches, larger than any list of changed files: 256 MiB.
 const MAX_PATCHES_BYTES: u64 = 256 << 20;
 
-/// Take a session back to before a message, or single files back to their snapshots
+/// Revert a session to before a message, or single files to their snapshots
 ///
-/// With --message, what the session did from that message on is taken back, and what you and
-/// others did since stays, as with `undo`. Until the session works on, the boundary can be moved
-/// by another revert, forward and backward, and `ctrlz unrevert` takes it back as a whole;
-/// --commit makes it final and lists the messages that are gone.
+/// With --message, undoes everything that the session did from that message on, and keeps later
+/// changes of you and others, as `undo` does. Until the session continues, another revert can move
+/// the boundary forward or backward, and `ctrlz unrevert` reverses it completely; --commit makes it
+/// final and lists the messages that are gone.
 ///
-/// With --patches, reads patches as `ctrlz patch --json` prints them: {"hash": …, "files": […]}
-/// or an array of these. Where several name a file, the first one counts, so the oldest comes
-/// first. A file that its snapshot has is put back, one that it proves absent is removed, and one
-/// that it cannot speak of is kept and reported with exit code 3. The present state is recorded
+/// With --patches, reads patches as `ctrlz patch --json` prints them: {"hash": …, "files": […]} or
+/// an array of these. If several patches name a file, the first one applies, so the oldest has to
+/// come first. A file is restored if its snapshot has it, removed if the snapshot proves that it
+/// did not exist, and otherwise kept and reported with exit code 3. The present state is recorded
 /// first.
 ///
 /// Example: ctrlz revert --message 7, then ctrlz unrevert or ctrlz revert --commit
 #[derive(clap::Args, Debug)]
 #[command(group(ArgGroup::new("meaning").required(true)))]
 pub(crate) struct RevertArgs {
-    /// Take back message M and everything its session did after it
+    /// Undo message M and everything its session did after it
     #[arg(long, value_name = "M", group = "meaning")]
     message: Option<String>,
-    /// Keep the parts of the message that come before part P
+    /// Keep the parts of the message before part P
     #[arg(long, value_name = "P", conflicts_with_all = ["commit", "patches"])]
     part: Option<String>,
-    /// Make the session's revert final, and list the messages that are taken back
+    /// Make the session's revert final, and list the messages that are gone
     #[arg(long, group = "meaning")]
     commit: bool,
     /// Read the patches from FILE, or from standard input for -
     #[arg(long, value_name = "FILE|-", group = "meaning")]
     patches: Option<PathBuf>,
-    /// The session; by default, the one that the message belongs to or that was reverted last
+    /// Revert session ID; by default, the session of the message or the one reverted last
     #[arg(long, value_name = "ID", conflicts_with = "patches")]
     session: Option<String>,
     /// Show the plan, and change no file
     #[arg(long, conflicts_with = "commit")]
     dry_run: bool,
-    /// Take the earlier version where changes do not merge, and replace files in use
+    /// Use the earlier version where changes do not merge, and replace files in use
     #[arg(long, conflicts_with = "commit")]
     force: bool,
-    /// Also take back changes of ignored files that no tool named
+    /// Also undo changes of ignored files that no tool named
     #[arg(long, conflicts_with_all = ["commit", "patches"])]
     ignored: bool,
-    /// First close the session's open steps, if its agent is gone or should not go on
+    /// First close the session's open steps, if its agent has exited or should stop
     #[arg(long, conflicts_with_all = ["commit", "patches"])]
     interrupt: bool,
     /// Allow removing an unusual share of the files
@@ -115,7 +115,7 @@ fn to_message(
     Ok(Done::of(report.is_complete()))
 }
 
-/// What can be done after a revert.
+/// Returns the commands that can follow a revert.
 pub(super) fn ways_on(session: &str) -> Vec<String> {
     let (word, program) = (shell_word(session.as_bytes()), render::program());
     vec![
@@ -164,7 +164,7 @@ fn files(
     patches: &Path,
     out: &mut Output,
 ) -> Result<Done, Failure> {
-    // Everything is read and checked before anything is touched.
+    // All input is read and checked before any file is changed.
     let patches = parse(&read(patches)?)?
         .into_iter()
         .map(|patch| to_revert(place, patch))

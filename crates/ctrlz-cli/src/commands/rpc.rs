@@ -1,4 +1,4 @@
-//! `ctrlz rpc`: every method for other programs, over standard input and output.
+//! `ctrlz rpc`: serves all methods over standard input and output.
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -18,19 +18,19 @@ use crate::config::{self, Environment};
 use crate::failure::Failure;
 use crate::render::Output;
 
-/// Answer JSON-RPC 2.0 requests on standard input, one message per line
+/// Serve JSON-RPC 2.0 requests on standard input, one message per line
 ///
-/// For programs that keep ctrlz running beside them: every method with the same JSON as --json.
-/// Ends when standard input does. Options given here hold for requests that say nothing else.
-/// docs/rpc.md has examples, --schema the types.
+/// For programs that keep ctrlz running: all methods, with the same JSON as --json. Exits at the
+/// end of standard input. Options given here are the defaults of all requests. docs/rpc.md has
+/// examples, --schema prints the types.
 #[derive(clap::Args, Debug)]
 pub(crate) struct RpcArgs {
-    /// Print the JSON Schema of all methods and types, and end
+    /// Print the JSON Schema of all methods and types, and exit
     #[arg(long)]
     pub(crate) schema: bool,
 }
 
-/// Opens work trees as the user's configuration says, read anew for every call.
+/// Opens work trees according to the user's configuration, which is reread for every call.
 pub(super) struct Configured {
     pub(super) args: GlobalArgs,
     pub(super) environment: Environment,
@@ -48,7 +48,7 @@ impl Host for Configured {
 
     fn rest(&self, workspace: &Workspace) {
         let Some(mut gc) = gc::start_if_due(workspace, self.args.config.as_deref()) else { return };
-        // We live longer than it, and somebody has to take note of its end.
+        // This process outlives the child and has to reap it.
         drop(std::thread::Builder::new().spawn(move || drop(gc.wait())));
     }
 
@@ -63,10 +63,10 @@ pub(crate) fn print_schema(out: &mut Output) -> Result<Done, Failure> {
     Ok(Done::Complete)
 }
 
-/// Answers until standard input ends. Nothing but messages goes to standard output.
+/// Serves until standard input ends. Only messages are written to standard output.
 pub(crate) fn serve(args: &GlobalArgs, environment: Environment) -> Result<Done, Failure> {
     let host = Arc::new(Configured { args: args.clone(), environment });
-    // A handle of its own: the usual one is buffered, and locked by whoever runs commands.
+    // A separate handle: the usual one is buffered, and locked by `Output`.
     let stdout = io::stdout().as_fd().try_clone_to_owned().map_err(Failure::Output)?;
     let server = Server::new(File::from(stdout), host);
     stop_on_signals(server.stopper())?;
@@ -74,10 +74,10 @@ pub(crate) fn serve(args: &GlobalArgs, environment: Environment) -> Result<Done,
     Ok(Done::Complete)
 }
 
-/// Lets signals that ask to end do so cleanly.
+/// Stops the server cleanly on termination signals.
 ///
-/// Ctrl-C in an agent's terminal reaches us too and is meant for the agent, which closes our input
-/// if it ends; only where people type requests by hand is it for us.
+/// Ctrl-C in an agent's terminal also reaches this process, but is meant for the agent, which
+/// closes our input when it exits. It stops the server only if requests are typed on a terminal.
 fn stop_on_signals(stopper: Stopper) -> Result<(), Failure> {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(Failure::Signals)?;
     let by_hand = io::stdin().is_terminal();

@@ -1,4 +1,4 @@
-//! `ctrlz run`: any command as a step that can be undone.
+//! `ctrlz run`: runs a command as a step that can be undone.
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -15,15 +15,15 @@ use crate::place::Place;
 use crate::progress::watched;
 use crate::render;
 
-/// A person waits, and has named the files on purpose.
+/// Minimum size limit for named files: the user waits and has named them explicitly.
 const MAX_NAMED_BYTES: u64 = 1 << 30;
 
-/// Run a command so that what it changes can be undone
+/// Run a command so that its changes can be undone
 ///
-/// Records the work tree before and after the command; `ctrlz undo` takes the changes back.
-/// Exits like the command, with 128 and the signal's number if it was killed, and prints nothing
-/// on standard output. Ctrl-C ends the command, and its step is recorded all the same. If the
-/// state before cannot be recorded, the command is not run.
+/// Records the work tree before and after the command; `ctrlz undo` undoes the changes. Exits with
+/// the command's code, or with 128 plus the signal's number if it was killed, and prints nothing on
+/// standard output. Ctrl-C ends the command, and its step is still recorded. If the state before
+/// cannot be recorded, the command is not run.
 ///
 /// Example: ctrlz run --session me --label "tidy up" -- npx prettier --write .
 #[derive(clap::Args, Debug)]
@@ -32,33 +32,34 @@ pub(crate) struct RunArgs {
     step: StepArgs,
 }
 
-/// What `run` and `guard` take.
+/// Arguments of `run` and `guard`.
 #[derive(clap::Args, Debug)]
 pub(super) struct StepArgs {
-    /// Make the step part of session ID
+    /// Assign the step to session ID
     #[arg(long, value_name = "ID", default_value = "run")]
     session: String,
-    /// Make the step part of message M; without it, it is a turn of its own
+    /// Assign the step to message M; by default, it is a turn of its own
     #[arg(long, value_name = "M")]
     message: Option<String>,
-    /// Make the step part P of the message
+    /// Assign the step to part P of the message
     #[arg(long, value_name = "P")]
     part: Option<String>,
-    /// Say that the session is a sub-agent of session ID; undoing that one's turn includes it
+    /// Mark the session as a sub-agent of session ID; undoing a turn of that session includes it
     #[arg(long, value_name = "ID")]
     parent: Option<String>,
     /// Name a file that the command will change, so that it is captured even if it is ignored
     ///
-    /// Give it once per file. What is named is credited to this step also while others run.
+    /// Can be given several times. Changes of named files are attributed to this step even while
+    /// others run.
     #[arg(long = "path", value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// Say what the step is about; without it, the command is shown
+    /// Set a label; by default, the command is shown
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
-    /// Say which tool it is
+    /// Set the name of the tool
     #[arg(long, value_name = "NAME")]
     tool: Option<String>,
-    /// Say which agent it is
+    /// Set the name of the agent
     #[arg(long, value_name = "NAME")]
     who: Option<String>,
     /// Run the command even if the state before cannot be recorded
@@ -74,7 +75,7 @@ pub(crate) fn run(place: Result<Place, Failure>, args: &RunArgs) -> Result<Done,
     if let Some((_, ended)) = step {
         let way_back = match args.step.message {
             None => format!("{} undo", render::program()),
-            // The last turn may be more than this step.
+            // The last turn may contain more than this step.
             Some(_) => format!("{} undo --step {}", render::program(), ended.step),
         };
         render::note(&match ended.files.len() {
@@ -90,10 +91,11 @@ pub(crate) fn run(place: Result<Place, Failure>, args: &RunArgs) -> Result<Done,
     Ok(Done::Ran(exit_code(status)))
 }
 
-/// A command that has ended.
+/// A command that has exited.
 pub(super) struct Ran {
     pub(super) status: ExitStatus,
-    /// Its step, unless it ran without one or its end could not be recorded, which was said.
+    /// Its step; `None` if it ran without one, or if its end could not be recorded, which was
+    /// reported.
     pub(super) step: Option<(Place, StepEnded)>,
 }
 
@@ -112,7 +114,7 @@ pub(super) fn run_as_step(place: Result<Place, Failure>, args: &StepArgs) -> Res
             return Err(failure);
         }
     };
-    // From here on the step is open, and only we can end it.
+    // The step is open from here on, and only this process can end it.
     let ended = Interrupts::catch().and_then(|interrupts| run_to_end(&interrupts, &begun, args));
     let Some((place, step)) = begun else {
         return Ok(Ran { status: ended?, step: None });
@@ -126,7 +128,7 @@ pub(super) fn run_as_step(place: Result<Place, Failure>, args: &StepArgs) -> Res
             gc::begin_if_due(&place);
             Ok(Ran { status, step: Some((place, ended)) })
         }
-        // The command has run, so the exit code is its own.
+        // The command has run, so its exit code is used.
         Err(error) => {
             let why = render::message(&error);
             render::note(&format!("ctrlz: the state after the command was not recorded: {why}"));
@@ -166,7 +168,7 @@ fn begin(place: &Place, args: &StepArgs) -> Result<StepBegun, Failure> {
     for path in &begun.not_kept {
         render::note(&format!("ctrlz: {path} is too large to capture, so it cannot be undone"));
     }
-    // Before the command runs: it may remove the repository that was borrowed from.
+    // Before the command runs, because it may remove the repository that was borrowed from.
     if begun.borrowed > 0 {
         absorb::begin(place);
     }
@@ -191,21 +193,22 @@ fn run_to_end(
     interrupts.wait(&mut child).map_err(failed)
 }
 
-/// The code that a shell would have given.
+/// Returns the exit code that a shell would use.
 pub(super) fn exit_code(status: ExitStatus) -> u8 {
     const FAILED: u8 = 1;
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(FAILED)
 }
 
-/// Says what cannot be undone. What policy leaves out is not worth a line for every command.
+/// Warns about paths that cannot be undone. Paths skipped by policy are not reported for each
+/// command.
 fn warn_of(skipped: &[Skipped]) {
     for skipped in skipped.iter().filter(|skipped| skipped.reason.is_failure()) {
         render::note(&format!("ctrlz: not captured, so it cannot be undone: {skipped}"));
     }
 }
 
-/// Says what the command did to paths that no snapshot holds.
+/// Prints the changes of the command to paths that no snapshot holds.
 fn tell_uncaptured(uncaptured: &[Uncaptured]) {
     for lost in uncaptured {
         let (path, what) = (ctrlz::escape(&lost.path), render::printable(&lost.describe()));
@@ -216,13 +219,13 @@ fn tell_uncaptured(uncaptured: &[Uncaptured]) {
     }
 }
 
-/// A message nobody else uses, so that one undo takes back one run.
+/// Returns a unique message id, so that one undo undoes one run.
 fn new_message() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("{:x}-{:x}", now.as_millis(), std::process::id())
 }
 
-/// The command as one line.
+/// Returns the command as one line.
 fn shown(command: &[OsString]) -> String {
     const MAX_CHARS: usize = 200;
     let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();

@@ -1,4 +1,4 @@
-//! `ctrlz serve`: every method over HTTP, for programs and for the page.
+//! `ctrlz serve`: serves all methods over HTTP, for programs and the web UI.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,26 +16,26 @@ use crate::config::{self, Environment};
 use crate::failure::Failure;
 use crate::render::{self, Output};
 
-/// Answer HTTP requests of programs on this machine
+/// Serve HTTP requests of programs on this machine
 ///
-/// Programs of the same user connect to a socket in a private directory and need nothing else.
-/// With --port, browsers and other programs may connect over loopback TCP with the token that lies
-/// beside the socket. Only the work trees named here are served. docs/http.md has the addresses,
-/// --openapi the types. Ctrl-C ends it.
+/// Programs of the same user connect to a socket in a private directory and need nothing else. With
+/// --port, browsers and other programs can connect over loopback TCP with the token that is stored
+/// beside the socket. Only the given work trees are served. docs/http.md lists the endpoints,
+/// --openapi prints the types. Ctrl-C ends the server.
 ///
 /// Example: curl --unix-socket ~/.local/share/ctrlz/serve/socket http://localhost/v1/projects
 #[derive(clap::Args, Debug)]
 pub(crate) struct ServeArgs {
-    /// Work trees to serve, and no others [default: the current one]
+    /// Serve only these work trees [default: the current one]
     #[arg(value_name = "DIR")]
     dirs: Vec<PathBuf>,
-    /// Also listen on this port of 127.0.0.1; 0 takes any
+    /// Also listen on this port of 127.0.0.1; 0 selects a free one
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
-    /// Also listen at this address, which must be a loopback one
+    /// Also listen on this address, which must be a loopback address
     #[arg(long, value_name = "ADDRESS", conflicts_with = "port")]
     listen: Option<SocketAddr>,
-    /// Print the OpenAPI document, and end
+    /// Print the OpenAPI document, and exit
     #[arg(long)]
     pub(crate) openapi: bool,
 }
@@ -61,7 +61,7 @@ pub(crate) fn run(
     answer(server, signals)
 }
 
-/// A server for the work trees of `dirs`, or for the current one if there are none.
+/// Binds a server for the work trees of `dirs`, or for the current one if there are none.
 pub(super) fn bind(
     dirs: &[PathBuf],
     tcp: Option<SocketAddr>,
@@ -69,7 +69,8 @@ pub(super) fn bind(
     environment: Environment,
 ) -> Result<Server, Failure> {
     let dirs = config::acting_directories(global, dirs)?;
-    // The first one decides about the data directory, since the current one may be no project.
+    // The first one determines the data directory, because the current directory may not be a
+    // project.
     let first = GlobalArgs { directory: dirs.first().cloned(), ..global.clone() };
     let settings = config::decide(&first, &environment)?;
     let options = ServerOptions { dirs, files: files_in(&settings.options.data_dir), tcp };
@@ -77,12 +78,12 @@ pub(super) fn bind(
     Ok(Server::bind(&options, host)?)
 }
 
-/// Signals that ask to end, from now on; what comes early is not lost.
+/// Starts to catch termination signals, so that early ones are not lost.
 pub(super) fn catch_signals() -> Result<Signals, Failure> {
     Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(Failure::Signals)
 }
 
-/// Answers until somebody wants it to end.
+/// Serves until a termination signal arrives.
 pub(super) fn answer(server: Server, mut signals: Signals) -> Result<Done, Failure> {
     let stopper = server.stopper();
     let wait = move || signals.forever().for_each(|_| stopper.stop());

@@ -1,4 +1,4 @@
-//! `ctrlz sessions`: who worked here.
+//! `ctrlz sessions`: lists the sessions of the work tree.
 
 use ctrlz::SessionInfo;
 use ctrlz_wire::{Released, Sessions};
@@ -8,10 +8,10 @@ use crate::failure::Failure;
 use crate::place::Place;
 use crate::render::{self, Output, printable};
 
-/// List the sessions that changed something here, the last active one first
+/// List the sessions that changed something here, most recently active first
 ///
-/// One line each: how many steps, how many of them are taken back, when it worked last, the
-/// session it works for, the one it was forked from, and a revert that is not final yet.
+/// Prints one line per session: the number of steps, how many of them are undone, when it was last
+/// active, its parent session, the session it was forked from, and a revert that is not final yet.
 #[derive(clap::Args, Debug)]
 pub(crate) struct SessionsArgs {
     #[command(subcommand)]
@@ -20,11 +20,11 @@ pub(crate) struct SessionsArgs {
 
 #[derive(clap::Subcommand, Debug)]
 enum Action {
-    /// Stop keeping what only this session did; the next `ctrlz gc` may drop it
+    /// Release a session, so that the next `ctrlz gc` may drop what only it did
     Delete {
         /// The session
         id: String,
-        /// Then remove the whole store, for good, unless another work tree or session needs it
+        /// Then remove the whole store permanently, unless another work tree or session needs it
         #[arg(long)]
         remove_store: bool,
     },

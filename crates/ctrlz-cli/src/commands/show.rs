@@ -1,4 +1,4 @@
-//! `ctrlz show`: a file of a snapshot, or what a snapshot is.
+//! `ctrlz show`: prints a file of a snapshot, or describes a snapshot, operation or step.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -14,15 +14,15 @@ use crate::failure::Failure;
 use crate::place::Place;
 use crate::render::{self, Output, printable, shell_word};
 
-/// More files than anybody reads one by one; how many there are is said all the same.
+/// Maximum number of files to list. The total is shown in any case.
 const MAX_FILES: usize = 1000;
 
-/// Print a file as a snapshot has it, or describe a snapshot, an operation or a step
+/// Print a file of a snapshot, or describe a snapshot, an operation or a step
 ///
-/// HASH:PATH prints the bytes of the file (the target, for a link); PATH is relative to the
-/// current directory. HASH alone says how many files the snapshot has and when it was recorded.
-/// An operation or a checkpoint is shown with what it changed, a step with what it did, also if
-/// that is taken back. Instead of HASH: an operation, a checkpoint's name or label, `latest`.
+/// HASH:PATH prints the bytes of the file, or the target of a symlink; PATH is relative to the
+/// current directory. HASH alone prints how many files the snapshot has and when it was recorded.
+/// An operation, a checkpoint or a step is shown with its changes, even if they are undone. Instead
+/// of HASH, an operation id, a checkpoint's name or label, `latest` or `resume` can be given.
 ///
 /// Example: ctrlz show latest:src/main.rs
 #[derive(clap::Args, Debug)]
@@ -47,7 +47,7 @@ pub(crate) fn run(place: &Place, args: &ShowArgs, out: &mut Output) -> Result<Do
     Ok(Done::Complete)
 }
 
-/// What a name means.
+/// Resolved argument.
 enum Shown<'a> {
     File(ObjectId, &'a [u8]),
     Snapshot(ObjectId),
@@ -136,7 +136,7 @@ fn show_step(
     out.contents(|out| place.workspace.deeds_diff(&deeds, out))
 }
 
-/// What a step did in one operation, whatever became of it.
+/// Prints the changes of a step in one operation, even if they are undone.
 fn show_record(place: &Place, record: &StepRecord, out: &mut Output) -> Result<(), Failure> {
     let paths = record.paths.as_deref();
     if paths.is_some_and(<[_]>::is_empty) {

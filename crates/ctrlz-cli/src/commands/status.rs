@@ -1,4 +1,4 @@
-//! `ctrlz status`: how the work tree and its store are doing.
+//! `ctrlz status`: shows the state of the work tree and its store.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::place::Place;
 use crate::render::{self, Output};
 
-/// Show where snapshots are stored and how they are doing
+/// Show the state of the work tree and its store
 ///
 /// Changes nothing and takes no lock.
 #[derive(clap::Args, Debug)]
@@ -54,7 +54,7 @@ pub(crate) fn run(
     Ok(Done::Complete)
 }
 
-/// A path as text that is safe to print.
+/// Returns a path as text that is safe to print.
 pub(super) fn shown(path: &Path) -> String {
     escape(path.as_os_str().as_bytes())
 }

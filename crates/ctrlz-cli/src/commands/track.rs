@@ -13,16 +13,16 @@ use crate::render::{self, Output};
 
 /// Record the work tree and print the snapshot's hash
 ///
-/// Prints the hash alone on standard output. Unchanged files are not read again, and if nothing
-/// changed the hash is the same and nothing is written. What is left out is listed on standard
-/// error with the reason: files that policy leaves out (new and very large ones, devices) end in
-/// exit code 0, files that could not be read in exit code 3.
+/// Prints only the hash on standard output. Unchanged files are not read again, and if nothing
+/// changed the hash is the same and nothing is written. Skipped paths are listed on standard error
+/// with the reason. The exit code is 0 if they were skipped by policy (new and very large files,
+/// devices), and 3 if files could not be read.
 #[derive(clap::Args, Debug)]
 pub(crate) struct TrackArgs {
     /// Read every file instead of trusting timestamps
     #[arg(long)]
     rehash: bool,
-    /// Look only at these paths and take the rest from the previous snapshot
+    /// Rescan only these paths and take the rest from the previous snapshot
     ///
     /// A file named here is captured even if it is ignored or large.
     #[arg(last = true, value_name = "PATH")]
@@ -45,7 +45,7 @@ pub(crate) fn run(place: &Place, args: &TrackArgs, out: &mut Output) -> Result<D
     } else {
         out.line(&snapshot.hash.to_string())?;
     }
-    // Whoever waits for the hash need not wait for the copying.
+    // The caller gets the hash before the copying begins.
     out.finish()?;
     if snapshot.borrowed > 0 {
         absorb::begin_aside(place, snapshot.borrowed);

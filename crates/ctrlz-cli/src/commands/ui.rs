@@ -1,4 +1,4 @@
-//! `ctrlz ui`: opens the page, signed in.
+//! `ctrlz ui`: opens the web UI, signed in.
 
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
@@ -20,14 +20,14 @@ use crate::render;
 
 /// Open the timeline in a browser
 ///
-/// Uses the server that runs already, or is one until Ctrl-C. The link it prints signs one browser
-/// in, once and within two minutes; whoever else opens the page sees nothing.
+/// Uses the running server, or runs one until Ctrl-C. The printed link signs in one browser, once
+/// and within two minutes. Without it, the page shows nothing.
 #[derive(clap::Args, Debug)]
 pub(crate) struct UiArgs {
     /// Only print the link
     #[arg(long)]
     no_open: bool,
-    /// Listen on this port of 127.0.0.1 if no server runs yet; 0 takes any
+    /// Listen on this port of 127.0.0.1 if no server is running; 0 selects a free one
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     port: u16,
 }
@@ -53,12 +53,12 @@ pub(crate) fn run(
     serve::answer(server, signals)
 }
 
-/// The code travels behind the `#`, which browsers keep to themselves.
+/// Returns the sign-in link. The code is in the fragment, which browsers do not send.
 fn link(url: &str, code: &str) -> String {
     format!("{url}#code={code}")
 }
 
-/// A link to the server that runs already, if one does and has a page.
+/// Returns a link to the running server, or `None` if there is none. Fails if it has no page.
 fn running(files: &Path, root: &Path) -> Result<Option<String>, Failure> {
     let ask = |path: &str, body: &Value| connect(files).and_then(|stream| post(stream, path, body));
     let root = ctrlz_wire::WirePath::from(root);
@@ -72,7 +72,7 @@ fn running(files: &Path, root: &Path) -> Result<Option<String>, Failure> {
     }
 }
 
-/// One request, through the socket; nothing else can be in the way of its answer.
+/// Sends one request over the Unix socket and returns the response, or `None` if it failed.
 fn post(mut stream: UnixStream, path: &str, body: &Value) -> Option<Value> {
     const PATIENCE: Duration = Duration::from_secs(10);
     let body = body.to_string();
@@ -89,13 +89,13 @@ fn post(mut stream: UnixStream, path: &str, body: &Value) -> Option<Value> {
     head.starts_with("HTTP/1.1 200").then(|| serde_json::from_str(body).ok())?
 }
 
-/// Prints the link, and opens it.
+/// Prints the link, and opens it in a browser.
 fn show(link: &str, files: &Path, no_open: bool) -> Result<(), Failure> {
     render::note(&format!("ctrlz: {link}"));
     if no_open {
         return Ok(());
     }
-    // What a process is started with can be read by everybody, so the link goes through a file.
+    // Command lines are visible to all users, so the link is passed in a file.
     let file = leave_link(link, files)?;
     #[expect(clippy::disallowed_methods, reason = "the user asked for a browser")]
     let opened = Command::new("xdg-open")
@@ -110,7 +110,7 @@ fn show(link: &str, files: &Path, no_open: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A page that leads to the link, readable by nobody else.
+/// Writes a page that redirects to the link and that only the user can read.
 fn leave_link(link: &str, files: &Path) -> Result<PathBuf, Failure> {
     let path = files.join("open.html");
     let write = || {

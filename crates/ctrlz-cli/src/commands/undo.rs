@@ -1,4 +1,4 @@
-//! `ctrlz undo`: takes back what an agent did, and keeps what others did since.
+//! `ctrlz undo`: undoes changes of agents and keeps later changes of others.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -18,60 +18,60 @@ use crate::place::{Place, hash};
 use crate::progress::watched;
 use crate::render::{self, Output, printable};
 
-/// Take back what was done last, and keep what you did since
+/// Undo the last turn, and keep your later changes
 ///
-/// Without options, takes back the last turn: every step of the newest message that is not taken
-/// back yet. Again goes further back. Where a file was changed since, the changes are merged by
-/// line; where they do not merge, the file stays as it is and is marked with !. Exit code 3 means
-/// that something stayed. `ctrlz redo` brings everything back.
+/// Without options, undoes every step of the newest message that is not undone yet. Run it again to
+/// go further back. If a file was changed since, the changes are merged by line; if they do not
+/// merge, the file is left unchanged and marked with !. Exit code 3 means that something was left
+/// unchanged. `ctrlz redo` reverses the undo.
 ///
-/// Look first, then do exactly that: `ctrlz undo --dry-run`, then `ctrlz apply PLAN`.
+/// To review the changes first, run `ctrlz undo --dry-run`, then `ctrlz apply PLAN`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct UndoArgs {
-    /// Take back one step, and keep later ones
+    /// Undo one step, and keep later ones
     #[arg(long, value_name = "ID", group = "scope")]
     step: Option<String>,
-    /// Take back one message, and keep later ones
+    /// Undo one message, and keep later ones
     #[arg(long, value_name = "M", group = "scope")]
     message: Option<String>,
-    /// Take back a message and everything its session did after it
+    /// Undo a message and everything its session did after it
     #[arg(long, value_name = "MESSAGE", group = "scope")]
     to: Option<String>,
-    /// With --to: keep the parts of the message that come before part P
+    /// With --to: keep the parts of the message before part P
     #[arg(long, value_name = "P", requires = "to")]
     part: Option<String>,
-    /// Take back the newest step alone
+    /// Undo only the newest step
     #[arg(long, group = "scope")]
     last_step: bool,
-    /// Take back everything the session did
+    /// Undo everything the session did
     #[arg(long, group = "scope")]
     all: bool,
-    /// Look only at session ID; by default, at the one that worked last
+    /// Undo in session ID; by default, in the most recently active one
     #[arg(long, value_name = "ID")]
     session: Option<String>,
     /// Show the plan, and change no file
     #[arg(long)]
     dry_run: bool,
-    /// Take the earlier version where changes do not merge, and replace files in use
+    /// Use the earlier version where changes do not merge, and replace files in use
     #[arg(long)]
     force: bool,
-    /// Also take back changes of ignored files that no tool named
+    /// Also undo changes of ignored files that no tool named
     #[arg(long)]
     ignored: bool,
     /// Also put back files outside of the project that an agent's tool named and changed; directly
     /// after an undo, only those
     #[arg(long)]
     outside: bool,
-    /// First close the session's open steps, if its agent is gone or should not go on
+    /// First close the session's open steps, if its agent has exited or should stop
     #[arg(long)]
     interrupt: bool,
     /// Allow removing an unusual share of the files
     #[arg(long)]
     yes: bool,
-    /// Go on only if the plan still is the one that --dry-run named
+    /// Proceed only if the plan is still the one that --dry-run printed
     #[arg(long, value_name = "HASH")]
     plan: Option<OsString>,
-    /// Take back only these paths and what is below them
+    /// Undo only these paths and everything below them
     #[arg(last = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
 }
@@ -118,7 +118,7 @@ pub(crate) fn run(place: &Place, args: &UndoArgs, out: &mut Output) -> Result<Do
     Ok(Done::of(report.is_complete()))
 }
 
-/// Asks whether to take back what changed while an interrupted command may have been running.
+/// Asks whether to undo changes made while an interrupted command may have been running.
 fn asks_for_unclear(
     place: &Place,
     scope: &UndoScope,
@@ -138,8 +138,8 @@ fn asks_for_unclear(
     Ok(render::asks("take these back too? [y/N] "))
 }
 
-/// Ends a dry run like the command itself, which needs `--yes` to remove an unusual share of files.
-/// With `--json` the plan is the whole output, and `apply` refuses it without `--yes`.
+/// Ends a dry run like the command itself, which needs `--yes` to remove an unusual share of the
+/// files. With `--json` the plan is the whole output, and `apply` refuses it without `--yes`.
 pub(crate) fn refuse_mass_removal(
     mass: Option<(u64, u64)>,
     is_allowed: bool,
@@ -167,7 +167,7 @@ fn scope(args: &UndoArgs) -> UndoScope {
     }
 }
 
-/// Shows a plan and how to carry it out.
+/// Prints a plan and the command that applies it.
 pub(super) fn show_plan(
     place: &Place,
     verb: &str,
@@ -182,7 +182,7 @@ pub(super) fn show_plan(
     Ok(Done::of(report.is_complete()))
 }
 
-/// Shows which steps it is about and what becomes of every file.
+/// Prints the steps of a report and its effect on every file.
 pub(super) fn show(
     place: &Place,
     verb: &str,
@@ -231,13 +231,13 @@ pub(super) fn show(
     Ok(())
 }
 
-/// Shows what becomes of paths outside of the project.
+/// Prints the changes of paths outside of the project.
 fn show_outside(verb: &str, report: &UndoReport, out: &mut Output) -> Result<(), Failure> {
     let changes = &report.outside;
     match (changes.is_empty(), report.outside_asked) {
         (true, _) => return Ok(()),
         (false, true) => out.line("outside of the project:")?,
-        // No other command reaches outside of the project.
+        // Only undo can restore paths outside of the project.
         (false, false) if verb.ends_with("undo") => {
             out.line("changed outside of the project, and left; --outside puts it back:")?;
         }
@@ -275,7 +275,7 @@ fn outside_line(change: &OutsideChange) -> String {
     }
 }
 
-/// One line per step, in the order of the report; a step may be recorded in several pieces.
+/// Returns one line per step of the report. A step may have several records.
 fn step_lines(steps: &[StepRecord], report: &UndoReport) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let named = steps.iter().map(|step| &step.info);
@@ -289,7 +289,7 @@ fn step_lines(steps: &[StepRecord], report: &UndoReport) -> Vec<String> {
         .collect()
 }
 
-/// What stays as it is, and why; marked with `!` where it should not have.
+/// Returns a line for each path that is left unchanged, marked with `!` if that is a failure.
 pub(super) fn kept_lines(report: &UndoReport) -> Vec<String> {
     let conflicts = report.conflicts.iter();
     let conflicts =

@@ -1,4 +1,4 @@
-//! `ctrlz unrevert`: takes a session's revert back.
+//! `ctrlz unrevert`: reverses the revert of a session.
 
 use ctrlz::{Boundary, RevertState, UndoOptions};
 
@@ -9,27 +9,27 @@ use crate::place::Place;
 use crate::progress::watched;
 use crate::render::{self, Output, shell_word};
 
-/// Take a revert back, as long as it is not final
+/// Reverse a revert that is not final yet
 ///
-/// The files become what they were before `ctrlz revert --message`; what you edited since is
-/// merged by line, and a file whose changes do not merge stays as it is and is marked with !.
-/// Exit code 3 means that something stayed. After new work of the session or `revert --commit`
-/// there is nothing to unrevert; `ctrlz redo` then still brings the files back.
+/// Restores the files to their state before `ctrlz revert --message`. Later edits are merged by
+/// line; a file whose changes do not merge is left unchanged and marked with !. Exit code 3 means
+/// that something was left unchanged. After new work of the session or `revert --commit`, there is
+/// nothing to unrevert; `ctrlz redo` can still bring the files back.
 #[derive(clap::Args, Debug)]
 pub(crate) struct UnrevertArgs {
-    /// The session; by default, the one that was reverted last
+    /// Use session ID; by default, the one reverted last
     #[arg(long, value_name = "ID")]
     session: Option<String>,
     /// Show the plan, and change no file
     #[arg(long)]
     dry_run: bool,
-    /// Take the version of before the revert where changes do not merge
+    /// Use the version from before the revert where changes do not merge
     #[arg(long)]
     force: bool,
     /// Also bring back changes of ignored files that no tool named
     #[arg(long)]
     ignored: bool,
-    /// First close the session's open steps, if its agent is gone or should not go on
+    /// First close the session's open steps, if its agent has exited or should stop
     #[arg(long)]
     interrupt: bool,
     /// Allow removing an unusual share of the files
@@ -63,7 +63,7 @@ pub(crate) fn run(place: &Place, args: &UnrevertArgs, out: &mut Output) -> Resul
     Ok(Done::of(report.is_complete()))
 }
 
-/// The revert of a session, or without one, the newest revert that is not final.
+/// Returns the pending revert of `session`, or the newest pending revert if `session` is `None`.
 pub(super) fn pending(place: &Place, session: Option<&str>) -> Result<RevertState, Failure> {
     let found = ctrlz_wire::pending_revert(&place.workspace, session)?;
     found.ok_or_else(|| match session {
@@ -72,7 +72,7 @@ pub(super) fn pending(place: &Place, session: Option<&str>) -> Result<RevertStat
     })
 }
 
-/// The options that name a boundary.
+/// Returns the options that select a boundary.
 pub(super) fn named(session: &str, boundary: &Boundary) -> String {
     let Boundary { message, part } = boundary;
     let word = |text: &str| shell_word(text.as_bytes());

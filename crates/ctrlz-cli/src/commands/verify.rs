@@ -1,4 +1,4 @@
-//! `ctrlz verify`: reads everything, and heals what can be healed.
+//! `ctrlz verify`: checks the whole store, and repairs it.
 
 use ctrlz::{Problem, RepairReport, Verification, escape};
 
@@ -10,12 +10,12 @@ use crate::render::{self, Output};
 
 /// Check every object, ref and cache of the store
 ///
-/// Names the paths and snapshots that damage is in; exits with 1 if there is any left. With
-/// --repair, what is damaged is taken from wherever it still is: another pack, your repository,
-/// your files. Damaged files are moved to ctrlz/quarantine in the store, never deleted.
+/// Names the paths and snapshots that are damaged; exits with 1 if any damage is left. With
+/// --repair, damaged objects are restored from another pack, your repository or your files, if they
+/// still have the content. Damaged files are moved to ctrlz/quarantine in the store, never deleted.
 #[derive(clap::Args, Debug)]
 pub(crate) struct VerifyArgs {
-    /// Heal what can be healed
+    /// Repair what can be repaired
     #[arg(long)]
     repair: bool,
 }
@@ -71,7 +71,7 @@ fn show(found: &Verification, out: &mut Output) -> Result<(), Failure> {
     out.line(&format!("{objects} objects in {snapshots} snapshots have the right hash"))
 }
 
-/// A problem on one line.
+/// Returns a problem on one line.
 pub(super) fn line(problem: &Problem) -> String {
     let mut line = escape(problem.what.as_bytes());
     if let Some(path) = &problem.path {

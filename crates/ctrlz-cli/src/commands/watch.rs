@@ -1,4 +1,4 @@
-//! `ctrlz watch`: lets the commands of a work tree know what changed.
+//! `ctrlz watch`: runs a watcher that reports changed paths to other commands.
 
 use std::time::{Duration, Instant};
 
@@ -10,15 +10,16 @@ use crate::failure::Failure;
 use crate::place::Place;
 use crate::render::{self, Output};
 
-/// How long to wait for a watcher to be ready.
+/// Time limit for a watcher to become ready.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Watch the work tree, so that snapshots need not look at every file
+/// Watch the work tree, so that snapshots need no full scan
 ///
-/// With `watch = true` in the configuration, snapshots start a watcher by themselves and ask it
-/// what changed; without a watcher, or when it lost track, they look at everything. It ends when
-/// nobody asks for half an hour or the work tree goes. Exits with 6 where a work tree cannot be
-/// watched: on network and FUSE file systems, and above the kernel's limit of directories.
+/// With `watch = true` in the configuration, snapshots start a watcher and ask it for the changed
+/// paths. Without a watcher, or if it lost events, they scan everything. The watcher exits after
+/// half an hour without requests, or when the work tree is removed. Exits with 6 if the work tree
+/// cannot be watched: on network and FUSE file systems, and above the kernel's limit of watched
+/// directories.
 #[derive(clap::Args, Debug)]
 #[group(multiple = false)]
 pub(crate) struct WatchArgs {
@@ -28,10 +29,10 @@ pub(crate) struct WatchArgs {
     /// End the running watcher
     #[arg(long)]
     stop: bool,
-    /// Say whether the work tree is watched
+    /// Show whether the work tree is watched
     #[arg(long)]
     status: bool,
-    /// Be the process that --detach leaves running
+    /// Run as the process that --detach leaves running
     #[arg(long, hide = true)]
     detached: bool,
 }
@@ -90,7 +91,7 @@ fn show(place: &Place, out: &mut Output) -> Result<Done, Failure> {
     }
 }
 
-/// One line for people.
+/// Returns a human-readable line.
 pub(super) fn described(watcher: &WatcherStatus) -> String {
     match watcher {
         WatcherStatus::Watching { process, dirs } => {
@@ -102,9 +103,9 @@ pub(super) fn described(watcher: &WatcherStatus) -> String {
     }
 }
 
-/// Starts a watcher where one is configured and none is there.
+/// Starts a watcher if one is configured and none is running.
 ///
-/// The snapshot is already recorded, so nothing here is worth a failure.
+/// Errors are ignored: the snapshot is already recorded.
 pub(crate) fn begin(place: &Place) {
     if place.workspace.wants_watcher().unwrap_or(false) {
         detached::start(place, &["watch", "--detached"]).ok();

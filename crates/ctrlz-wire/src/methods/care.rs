@@ -1,4 +1,4 @@
-//! Methods that take care of the store: what is kept, and what must not be.
+//! Methods for store maintenance: retention, disk usage, repair and purge.
 
 use ctrlz::{PurgeOptions, Retention};
 use schemars::JsonSchema;
@@ -50,21 +50,23 @@ pub(super) fn table() -> Vec<Method> {
     ]
 }
 
-/// What to keep.
+/// Parameters of `gc`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct GcParams {
-    /// Operations younger than this, in days of work, always stay. Default: as the user's
-    /// configuration says, else 7.
+    /// Age in days of work below which operations are kept, unless their sessions were released. A
+    /// period without operations counts as one day at most. Default: as configured, else 7.
     keep_days: Option<u64>,
-    /// Beyond that, what one of this many sessions that worked last did. Default: as configured.
+    /// Number of most recently active sessions whose older operations are kept too. Default: as
+    /// configured.
     keep_sessions: Option<u64>,
-    /// Beyond `keep_days`, one state a day stays for this many days more. Default: as configured.
+    /// Number of days beyond `keep_days` for which one state per day is kept. Default: as
+    /// configured.
     thin_days: Option<u64>,
-    /// Rewrite every pack that has anything dead in it. Default: only wasteful ones.
+    /// Whether to rewrite every pack with unreachable objects. Default: only wasteful ones.
     #[serde(default)]
     thorough: bool,
-    /// Change nothing, and say what would be done.
+    /// Whether to change nothing and only report what would be done.
     #[serde(default)]
     dry_run: bool,
 }
@@ -84,11 +86,11 @@ fn gc(call: &Call<'_>, params: &GcParams) -> Result<CareReport, WireError> {
     Ok(CareReport::from(&report))
 }
 
-/// What to measure.
+/// Parameters of `du`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct DuParams {
-    /// How many of the paths that take the most are named. Default: 10.
+    /// Number of paths to list, largest first. Default: 10.
     top: Option<u64>,
 }
 
@@ -101,13 +103,14 @@ fn repair(call: &Call<'_>, _: &NoParams) -> Result<RepairReport, WireError> {
     Ok(RepairReport::from(&call.workspace.repair(call.progress)?))
 }
 
-/// Which session.
+/// Parameters of `release_session`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ReleaseParams {
     /// The session.
     session: String,
-    /// Then remove the whole store, for good, unless another work tree or session needs it.
+    /// Whether to then remove the whole store permanently. This fails if another work tree or
+    /// session needs it.
     #[serde(default)]
     remove_store: bool,
 }
@@ -120,20 +123,21 @@ fn release_session(call: &Call<'_>, params: &ReleaseParams) -> Result<Released, 
     Ok(Released { session: params.session.clone(), store_removed: params.remove_store })
 }
 
-/// What to remove.
+/// Parameters of `purge`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct PurgeParams {
-    /// The path; what is below it goes too, and so do the labels of steps that changed, named or
-    /// mention it. Either this or `text` is given.
+    /// The path to remove, including everything below it. Labels of steps that changed, named or
+    /// mention it are blanked as well. Exactly one of `path` and `text` must be given.
     path: Option<WirePath>,
-    /// A text to remove from the labels of all steps and checkpoints. File contents, paths and ids
+    /// Text to remove from the labels of all steps and checkpoints. File contents, paths and ids
     /// are not searched.
     text: Option<String>,
-    /// Must be true: what is purged cannot be brought back.
+    /// Whether the purge is confirmed. Must be true, because a purge cannot be undone.
     #[serde(default)]
     confirm: bool,
-    /// Take the same content away under other names too. Default: those stay and are listed.
+    /// Whether to remove the same content under other paths too. Default: those are kept and
+    /// listed.
     #[serde(default)]
     everywhere: bool,
 }

@@ -1,4 +1,4 @@
-//! Methods that read the log: what happened, who did it, and to which file.
+//! Methods that read the log, the sessions, and the history of files.
 
 use ctrlz::TimelineQuery;
 use schemars::JsonSchema;
@@ -153,17 +153,17 @@ fn of_files() -> Vec<Method> {
     ]
 }
 
-/// Which part of the log.
+/// Parameters of `timeline` and `log`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct TimelineParams {
-    /// Only what belongs to this session. Default: everything.
+    /// Session whose operations are listed. Default: all operations.
     session: Option<String>,
-    /// Only what is older than this operation. Default: from the newest on.
+    /// Id of an operation; only older operations are listed. Default: start at the newest one.
     before: Option<String>,
-    /// How many operations to give at most. Default: 20.
+    /// Maximum number of operations to return. Default: 20.
     limit: Option<u64>,
-    /// How many files of each to name at most. Default: 20; 0 leaves lines uncounted.
+    /// Maximum number of files to name per operation. Default: 20. With 0, lines are not counted.
     files: Option<u64>,
 }
 
@@ -184,13 +184,13 @@ fn timeline(call: &Call<'_>, params: &TimelineParams) -> Result<Log, WireError> 
     Ok(Log::read(call.workspace, &query)?)
 }
 
-/// Which operation.
+/// Parameters of `operation`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct OperationParams {
-    /// The operation's id.
+    /// Id of the operation.
     operation: String,
-    /// How many of its files to name at most. Default: 1,000.
+    /// Maximum number of files to name. Default: 1,000.
     files: Option<u64>,
 }
 
@@ -205,16 +205,16 @@ fn checkpoints(call: &Call<'_>, _: &NoParams) -> Result<Checkpoints, WireError> 
     Ok(Checkpoints { checkpoints: checkpoints.iter().rev().map(Checkpoint::from).collect() })
 }
 
-/// Which steps.
+/// Parameters of `steps`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct StepsParams {
-    /// Only steps of this session, not those of its sub-agents.
+    /// Session whose steps are listed, without those of its sub-agents. Default: all steps.
     session: Option<String>,
-    /// How many steps to pass over.
+    /// Number of steps to skip.
     #[serde(default)]
     offset: u64,
-    /// How many steps to give at most. Default: 100,000.
+    /// Maximum number of steps to return. Default: 100,000.
     limit: Option<u64>,
 }
 
@@ -231,11 +231,11 @@ fn open_steps(call: &Call<'_>, _: &NoParams) -> Result<OpenSteps, WireError> {
     Ok(OpenSteps::of(call.workspace)?)
 }
 
-/// Which step.
+/// Parameters of `step`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct StepParams {
-    /// The step's id.
+    /// Id of the step.
     step: String,
 }
 
@@ -247,7 +247,7 @@ fn sessions(call: &Call<'_>, _: &NoParams) -> Result<Sessions, WireError> {
     Ok(Sessions::of(call.workspace)?)
 }
 
-/// Whose revert.
+/// Parameters of `revert_state`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RevertStateParams {
@@ -260,14 +260,14 @@ fn revert_state(call: &Call<'_>, params: &RevertStateParams) -> Result<Reverted,
     Ok(Reverted { reverted: state.as_ref().map(Into::into) })
 }
 
-/// The way back.
+/// Parameters of `walk_back`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct WalkBackParams {
     /// The session.
     session: String,
-    /// The message, then the ones before it, as the client knows them. The first one counts by its
-    /// beginning, an earlier one by its end.
+    /// The message, followed by earlier ones, newest first, as the client knows them. The first one
+    /// stands for the state at its beginning, an earlier one for the state at its end.
     #[serde(deserialize_with = "bounded")]
     messages: Vec<String>,
 }
@@ -276,34 +276,34 @@ fn walk_back(call: &Call<'_>, params: &WalkBackParams) -> Result<WalkBack, WireE
     Ok(call.workspace.walk_back(&params.session, &params.messages)?.into())
 }
 
-/// Whose deeds.
+/// The steps whose changes are requested.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Whose {
-    /// Everything that steps did.
+    /// All steps.
     #[default]
     All,
-    /// A session, its sub-agents included.
+    /// The steps of a session, including its sub-agents.
     Session(String),
-    /// A message.
+    /// The steps of a message.
     Message(String),
-    /// A step.
+    /// One step.
     Step(String),
 }
 
-/// Whose deeds, and which part of them.
+/// Parameters of `deeds`, `deeds_diff` and `deeds_full`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DeedsParams {
-    /// Whose deeds. Default: all.
+    /// The steps whose changes are requested. Default: all.
     #[serde(default)]
     of: Whose,
-    /// How many files to pass over.
+    /// Number of files to skip.
     #[serde(default)]
     offset: u64,
-    /// How many files to give at most. Default: 100,000.
+    /// Maximum number of files to return. Default: 100,000.
     limit: Option<u64>,
-    /// How much text to give at most, in whole files. Default: 16 MiB.
+    /// Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
     max_bytes: Option<u64>,
 }
 
@@ -337,16 +337,16 @@ fn deeds_full(call: &Call<'_>, params: &DeedsParams) -> Result<DeedsFull, WireEr
     params.part().texts_of(call, call.workspace.deeds_full(&params.of())?)
 }
 
-/// Which file, and which part of the list.
+/// Parameters of `blame` and `versions`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct HistoryParams {
     /// The file.
     path: WirePath,
-    /// How many items to pass over.
+    /// Number of items to skip.
     #[serde(default)]
     offset: u64,
-    /// How many items to give at most. Default: 100,000.
+    /// Maximum number of items to return. Default: 100,000.
     limit: Option<u64>,
 }
 
@@ -365,14 +365,14 @@ fn versions(call: &Call<'_>, params: &HistoryParams) -> Result<Versions, WireErr
     Ok(Versions { path: path.into(), versions, total, next })
 }
 
-/// Which part of the list.
+/// Parameters of `lost`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct LostParams {
-    /// How many files to pass over.
+    /// Number of files to skip.
     #[serde(default)]
     offset: u64,
-    /// How many files to give at most. Default: 100,000.
+    /// Maximum number of files to return. Default: 100,000.
     limit: Option<u64>,
 }
 

@@ -1,5 +1,5 @@
-//! What the methods do: parameters in, one engine call, a result out. A new method is a function
-//! and one entry in a table.
+//! Implementation of the methods. Each reads its parameters, makes one engine call and returns a
+//! result. A new method is a function and one entry in a table.
 
 mod care;
 mod history;
@@ -17,7 +17,7 @@ use serde::Deserialize;
 
 use crate::method::Method;
 
-/// Every method, in the order of the documentation.
+/// Returns every method, in the order of the documentation.
 pub(crate) fn all() -> Vec<Method> {
     let tables = [
         recording::table(),
@@ -30,17 +30,17 @@ pub(crate) fn all() -> Vec<Method> {
     tables.into_iter().flatten().collect()
 }
 
-/// How much text an answer holds unless the caller says otherwise.
+/// Maximum size of the text in a response, unless the caller sets another: 16 MiB.
 const DEFAULT_MAX_BYTES: u64 = 16 << 20;
-/// How many items of a list an answer holds unless the caller says otherwise.
+/// Maximum number of items in a response, unless the caller sets another.
 const DEFAULT_LIMIT: u64 = 100_000;
 
-/// Nothing but where.
+/// No parameters beyond the shared ones.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct NoParams {}
 
-/// The part of a list from `offset` on, and where the next part starts.
+/// Returns the items from `offset` on, the total number of items, and the offset of the next page.
 fn page<T>(items: Vec<T>, offset: u64, limit: Option<u64>) -> (Vec<T>, u64, Option<u64>) {
     let total = items.len() as u64;
     let limit = limit.unwrap_or(DEFAULT_LIMIT).max(1);

@@ -1,4 +1,4 @@
-//! Differences in parts: as much as a caller wants at once.
+//! Pages of differences, limited in files and bytes.
 
 use ctrlz::Diffs;
 
@@ -7,14 +7,14 @@ use crate::error::WireError;
 use crate::method::Call;
 use crate::snapshot::{DeedsDiff, DeedsFull, FileDiff};
 
-/// Which part of the files that differ to give.
+/// The requested page of the changed files.
 #[derive(Clone, Copy)]
 pub(super) struct Part {
-    /// How many files to pass over.
+    /// Number of files to skip.
     pub(super) offset: u64,
-    /// How many files to give at most.
+    /// Maximum number of files to return.
     pub(super) limit: Option<u64>,
-    /// How much text to give at most, in whole files.
+    /// Maximum size of the text to return in bytes, in whole files.
     pub(super) max_bytes: Option<u64>,
 }
 
@@ -27,20 +27,20 @@ impl Part {
         self.max_bytes.unwrap_or(DEFAULT_MAX_BYTES)
     }
 
-    /// Passes over what was given already; gives how many files there are in all.
+    /// Skips the files of earlier pages. Returns the total number of files.
     fn start(self, diffs: &mut Diffs) -> u64 {
         let total = diffs.remaining() as u64;
         diffs.pass_over(usize::try_from(self.offset).unwrap_or(usize::MAX));
         total
     }
 
-    /// Where to go on after `given` files, if there are more.
+    /// Returns the offset of the next page after `given` files, or `None` on the last page.
     fn next(self, given: u64, total: u64) -> Option<u64> {
         let next = self.offset.saturating_add(given);
         (next < total).then_some(next)
     }
 
-    /// The part as text that `git apply` accepts.
+    /// Returns the page as a patch that `git apply` accepts.
     pub(super) fn text_of(self, call: &Call<'_>, mut diffs: Diffs) -> Result<DeedsDiff, WireError> {
         let total = self.start(&mut diffs);
         let mut bytes: Vec<u8> = Vec::new();
@@ -50,7 +50,8 @@ impl Part {
             let Some(text) = diffs.next_unified() else { break };
             let text = text?;
             let size = bytes.len() as u64 + text.len() as u64;
-            // One file is given whatever its size, or reading on would never end.
+            // The first file is returned regardless of its size, so that a reader always makes
+            // progress.
             if given > 0 && size > self.max_bytes() {
                 break;
             }
@@ -68,7 +69,7 @@ impl Part {
         Ok(DeedsDiff { text, text_base64, truncated: next.is_some(), next, total })
     }
 
-    /// The part with both texts of every file.
+    /// Returns the page with both texts of every file.
     pub(super) fn texts_of(
         self,
         call: &Call<'_>,

@@ -1,4 +1,4 @@
-//! Methods that read snapshots and their files, and how the store is doing.
+//! Methods that read snapshots, their files, and the state of the store.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -77,18 +77,18 @@ pub(super) fn table() -> Vec<Method> {
     ]
 }
 
-/// What to show.
+/// Parameters of `show`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ShowParams {
     /// The snapshot.
     hash: Hash,
-    /// The file. Default: none, which describes the snapshot itself.
+    /// The file. Default: none, which describes the snapshot.
     path: Option<WirePath>,
-    /// How many bytes to pass over.
+    /// Number of bytes to skip.
     #[serde(default)]
     offset: u64,
-    /// How many bytes to give at most. Default: 16 MiB.
+    /// Maximum number of bytes to return. Default: 16 MiB.
     max_bytes: Option<u64>,
 }
 
@@ -103,7 +103,7 @@ fn show(call: &Call<'_>, params: &ShowParams) -> Result<Shown, WireError> {
     }
 }
 
-/// Which file.
+/// Parameters of `get_file_at`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FileParams {
@@ -111,10 +111,10 @@ pub(super) struct FileParams {
     pub(super) hash: Hash,
     /// The file.
     pub(super) path: WirePath,
-    /// How many bytes to pass over.
+    /// Number of bytes to skip.
     #[serde(default)]
     offset: u64,
-    /// How many bytes to give at most. Default: 16 MiB.
+    /// Maximum number of bytes to return. Default: 16 MiB.
     max_bytes: Option<u64>,
 }
 
@@ -136,7 +136,7 @@ fn get_file_at(call: &Call<'_>, params: &FileParams) -> Result<FileAt, WireError
     Ok(FileAt { presence, file })
 }
 
-/// Which file.
+/// Parameters of `file_exists_at`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ExistsParams {
@@ -152,19 +152,19 @@ fn file_exists_at(call: &Call<'_>, params: &ExistsParams) -> Result<Exists, Wire
     Ok(Exists { exists: presence == ctrlz::Presence::Present, presence: presence.into() })
 }
 
-/// Which files.
+/// Parameters of `list_files`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ListParams {
     /// The snapshot.
     hash: Hash,
-    /// Only these paths and what is below them. Default: everything.
+    /// Paths to list, including everything below them. Default: everything.
     #[serde(default, deserialize_with = "bounded")]
     paths: Vec<WirePath>,
-    /// How many files to pass over.
+    /// Number of files to skip.
     #[serde(default)]
     offset: u64,
-    /// How many files to give at most. Default: 100,000.
+    /// Maximum number of files to return. Default: 100,000.
     limit: Option<u64>,
 }
 

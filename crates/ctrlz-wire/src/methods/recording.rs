@@ -1,4 +1,4 @@
-//! Methods that take a snapshot: track, patch, and comparing with the present state.
+//! Methods that take a snapshot: `track`, `patch`, and comparisons with the present state.
 
 use ctrlz::{Diffs, ObjectId, TrackOptions};
 use schemars::JsonSchema;
@@ -65,15 +65,15 @@ pub(super) fn table() -> Vec<Method> {
     ]
 }
 
-/// What to record.
+/// Parameters of `track`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct TrackParams {
-    /// Look only at these paths and take the rest from the previous snapshot. A file named here is
+    /// Paths to rescan; everything else is taken from the previous snapshot. A file named here is
     /// captured even if it is ignored or large. Default: everything.
     #[serde(default, deserialize_with = "bounded")]
     paths: Vec<WirePath>,
-    /// Read every file instead of trusting timestamps.
+    /// Whether to read every file instead of trusting timestamps.
     #[serde(default)]
     rehash: bool,
 }
@@ -86,7 +86,7 @@ fn track(call: &Call<'_>, params: &TrackParams) -> Result<Snapshot, WireError> {
     Ok(Snapshot::from(&snapshot))
 }
 
-/// What to compare.
+/// Parameters of `patch`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct PatchParams {
@@ -94,7 +94,7 @@ struct PatchParams {
     hash: Hash,
     /// The later snapshot. Default: the present state, which is recorded.
     to: Option<Hash>,
-    /// Give paths relative to the work tree instead of absolute ones.
+    /// Whether to return paths relative to the work tree instead of absolute ones.
     #[serde(default)]
     relative: bool,
 }
@@ -115,7 +115,7 @@ fn patch(call: &Call<'_>, params: &PatchParams) -> Result<Patch, WireError> {
             skipped: all_skipped(&found.skipped),
         });
     }
-    // What the later snapshot lacks only because it is ignored by now is no change here.
+    // Files that the later snapshot lacks only because they are ignored now are not changes here.
     let Later { to, skipped, complete } = later(call, &hash, params.to.as_ref())?;
     let changes = call.workspace.changes(&hash, &to)?;
     let files = changes.iter().map(|change| path(&change.path)).collect();
@@ -129,12 +129,12 @@ struct Later {
     skipped: Vec<Skipped>,
 }
 
-/// The snapshot that was named, or the present state, recorded now.
+/// Returns the named snapshot, or records the present state.
 fn later(call: &Call<'_>, from: &ObjectId, to: Option<&Hash>) -> Result<Later, WireError> {
     if let Some(to) = to {
         return Ok(Later { to: call.snapshot(to)?, complete: true, skipped: Vec::new() });
     }
-    // An unknown hash must not cost a snapshot.
+    // An unknown hash must fail before the snapshot is taken.
     call.workspace.check_snapshot(from)?;
     let snapshot = call.workspace.track(&TrackOptions::default(), call.progress)?;
     call.borrowing.set(snapshot.borrowed > 0);
@@ -142,24 +142,24 @@ fn later(call: &Call<'_>, from: &ObjectId, to: Option<&Hash>) -> Result<Later, W
     Ok(Later { to: snapshot.hash, complete, skipped })
 }
 
-/// What to compare, and which part of it to give.
+/// Parameters of `changes`, `diff` and `diff_full`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CompareParams {
     /// The earlier snapshot.
     pub(super) from: Hash,
-    /// The later snapshot. Default: the present state, which is recorded. Name it to read on with
-    /// `offset`, or the list may have changed.
+    /// The later snapshot. Default: the present state, which is recorded. Set it when reading
+    /// further pages with `offset`, because the list may change otherwise.
     pub(super) to: Option<Hash>,
-    /// Only these paths and what is below them. Default: everything.
+    /// Paths to compare, including everything below them. Default: everything.
     #[serde(default, deserialize_with = "bounded")]
     pub(super) paths: Vec<WirePath>,
-    /// How many files to pass over.
+    /// Number of files to skip.
     #[serde(default)]
     offset: u64,
-    /// How many files to give at most. Default: 100,000.
+    /// Maximum number of files to return. Default: 100,000.
     limit: Option<u64>,
-    /// How much text to give at most, in whole files. Default: 16 MiB.
+    /// Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
     max_bytes: Option<u64>,
 }
 
@@ -184,7 +184,7 @@ fn diffs(call: &Call<'_>, params: &CompareParams) -> Result<Compared, WireError>
     Ok(Compared { from, to, diffs, part: Part { offset, limit, max_bytes } })
 }
 
-/// Two snapshots, what differs, and which part of it is asked for.
+/// Two snapshots, their differences, and the requested part of them.
 struct Compared {
     from: ObjectId,
     to: ObjectId,

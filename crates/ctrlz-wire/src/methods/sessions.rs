@@ -1,4 +1,4 @@
-//! Methods about steps and sessions: begin, end, undo, redo, revert, checkpoint, fork.
+//! Methods for steps and sessions: begin, end, undo, redo, revert, checkpoint, fork.
 
 use std::time::Duration;
 
@@ -214,53 +214,53 @@ fn of_names() -> Vec<Method> {
     ]
 }
 
-/// A step that begins.
+/// Parameters of `begin_step`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct BeginParams {
-    /// The session it belongs to.
+    /// Session of the step.
     session: String,
-    /// The step's own id. Beginning the same step twice is beginning it once. Default: a new one.
+    /// Id of the step. Idempotent: beginning an open step again is a no-op. Default: a new id.
     #[serde(default)]
     step: String,
-    /// The message (turn) it belongs to. Default: the step is a turn of its own.
+    /// Message (turn) of the step. Default: the step is a turn of its own.
     message: Option<String>,
-    /// The part of the message.
+    /// Part of the message.
     part: Option<String>,
-    /// The tool.
+    /// Name of the tool.
     tool: Option<String>,
-    /// What it is about, for people.
+    /// Human-readable label.
     label: Option<String>,
-    /// The agent.
+    /// Name of the agent.
     who: Option<String>,
-    /// The turn of another session that this one works for, as a sub-agent does.
+    /// The turn of another session for which this session works as a sub-agent.
     parent: Option<ParentParam>,
-    /// Paths the tool says it will change: the strongest evidence when several steps overlap.
+    /// Paths that the tool says it will change. They are the strongest evidence when steps overlap.
     #[serde(default, deserialize_with = "bounded")]
     paths: Vec<WirePath>,
-    /// Files the tool says it will change, wherever they are: in the work tree the same as `paths`;
-    /// elsewhere they are captured, bounded, for an undo with `outside`.
+    /// Files that the tool says it will change, in any location. Those in the work tree are treated
+    /// like `paths`. Others are captured within limits, for an undo with `outside`.
     #[serde(default, deserialize_with = "bounded")]
     files: Vec<WirePath>,
-    /// Shell commands the tool will run. What they name and a snapshot would not cover, ignored
-    /// files and files elsewhere, is kept too.
+    /// Shell commands that the tool will run. Paths that they name and a snapshot would not cover,
+    /// which are ignored files and files outside of the work tree, are captured too.
     #[serde(default, deserialize_with = "bounded")]
     commands: Vec<String>,
-    /// Where the tool runs. Default: `dir`.
+    /// Working directory of the tool. Default: `dir`.
     cwd: Option<WirePath>,
-    /// Keep the step open when this process ends. Otherwise it is closed then, and marked as
-    /// inferred.
+    /// Whether the step stays open when this process exits. Otherwise it is closed then and marked
+    /// as inferred.
     #[serde(default)]
     detached: bool,
 }
 
-/// A turn that other sessions work for.
+/// A turn for which other sessions work.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ParentParam {
-    /// The session.
+    /// Session of the turn.
     session: String,
-    /// Its message. Default: that of the step it has open.
+    /// Message of the turn. Default: the message of the session's open step.
     message: Option<String>,
 }
 
@@ -272,7 +272,8 @@ impl ParentParam {
 }
 
 fn begin_step(call: &Call<'_>, params: &BeginParams) -> Result<StepBegun, WireError> {
-    /// What is copied before the tool runs: it may remove the repository that lends it.
+    /// Maximum size of borrowed content that is copied before the tool runs. The tool may remove
+    /// the repository that it is borrowed from.
     const AT_ONCE_BYTES: u64 = 32 << 20;
     let info = StepInfo {
         step: params.step.clone(),
@@ -289,7 +290,7 @@ fn begin_step(call: &Call<'_>, params: &BeginParams) -> Result<StepBegun, WireEr
     let Reach { inside, outside, only_named, starts_agent } = reach(call, params)?;
     paths.extend(inside);
     let owner = call.owner.filter(|_| !params.detached);
-    // An agent that speaks rpc has started this process, and starts its tools beside it.
+    // An agent that uses rpc is the parent of this process and starts its tools itself.
     let tools_of = owner.is_some().then(std::os::unix::process::parent_id);
     let start = StepStart {
         info,
@@ -304,19 +305,19 @@ fn begin_step(call: &Call<'_>, params: &BeginParams) -> Result<StepBegun, WireEr
     let begun = call.workspace.begin_step(start, call.progress)?;
     if let (Some(agents), Some(why)) = (call.agents, &begun.outside_failed) {
         let why = format!("files outside of the project could not be captured: {why}");
-        // The tool runs all the same, and the failure has no other place.
+        // Best effort: the tool runs even if the failure cannot be stored.
         drop(agents.note("rpc", "begin_step", &why));
     }
-    // Where nothing is borrowed, looking again would cost a lock and opening the store.
+    // Avoids a lock and opening the store if nothing is borrowed.
     if begun.borrowed > 0 {
-        // The step has begun, so a failure here is none of it; the next snapshot goes on.
+        // Errors are ignored: the step has begun, and the next snapshot resumes the copying.
         let left = call.workspace.absorb(AT_ONCE_BYTES).unwrap_or(0);
         call.borrowing.set(left > 0);
     }
     Ok(StepBegun::from(&begun))
 }
 
-/// What the tool names beyond `paths`.
+/// Returns the paths that the tool names beyond `paths`.
 fn reach(call: &Call<'_>, params: &BeginParams) -> Result<Reach, WireError> {
     let root = call.workspace.root();
     let dir = params.cwd.as_ref().or(call.dir.as_ref()).map(|dir| root.join(dir.as_path()));
@@ -332,16 +333,16 @@ fn reach(call: &Call<'_>, params: &BeginParams) -> Result<Reach, WireError> {
     Ok(reach)
 }
 
-/// A step that ends.
+/// Parameters of `end_step`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct EndParams {
-    /// The step's id.
+    /// Id of the step.
     step: String,
-    /// The duration of the call in milliseconds. Changes made before that, while a permission
-    /// question was open, are the user's. Default: unknown.
+    /// Duration of the tool call in milliseconds. Changes made earlier in the step, while a
+    /// permission prompt was open, are attributed to the user. Default: unknown.
     duration_ms: Option<u64>,
-    /// The tool was refused and never ran, so that the step owns nothing.
+    /// Whether the tool was refused and never ran, so that no change is attributed to the step.
     #[serde(default)]
     refused: bool,
 }
@@ -354,15 +355,15 @@ fn end_step(call: &Call<'_>, params: &EndParams) -> Result<StepEnded, WireError>
     Ok(StepEnded::from(&call.workspace.end_step_with(&params.step, &end, call.progress)?))
 }
 
-/// What could not be done.
+/// Parameters of `note_failure`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct FailureParams {
-    /// The agent.
+    /// Name of the agent.
     client: String,
-    /// What it was about to record.
+    /// The event that could not be recorded.
     event: String,
-    /// Why that failed.
+    /// Cause of the failure.
     why: String,
 }
 
@@ -372,74 +373,75 @@ fn note_failure(call: &Call<'_>, params: &FailureParams) -> Result<Noted, WireEr
     Ok(Noted { noted: matches!(noted, Some(Ok(()))) })
 }
 
-/// What to take back.
+/// Parameters of `undo` and `plan_undo`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct UndoParams {
-    /// What to take back. Default: the newest turn that is not taken back yet.
+    /// The steps to undo. Default: the newest turn that is not undone yet.
     #[serde(default)]
     scope: Scope,
-    /// The session. Default: the one that worked last and still has something to take back.
+    /// The session. Default: the most recently active one that still has something to undo.
     session: Option<String>,
-    /// Only these paths and what is below them. Default: all.
+    /// Paths to undo, including everything below them. Default: all.
     #[serde(default, deserialize_with = "bounded")]
     paths: Vec<WirePath>,
-    /// Take the earlier version of a file where changes do not merge.
+    /// Whether to use the earlier version of a file where changes do not merge.
     #[serde(default)]
     force: bool,
-    /// Also take back changes of ignored files that no tool named.
+    /// Whether to also undo changes of ignored files that no tool named.
     #[serde(default)]
     ignored: bool,
-    /// Also put back paths outside of the work tree that the steps named and changed. Default: they
-    /// are listed. Directly after an undo without it, puts back what that one left there.
+    /// Whether to also put back paths outside of the work tree that the steps named and changed. By
+    /// default they are only listed. Directly after an undo without it, puts back the paths that
+    /// the undo left unchanged.
     #[serde(default)]
     outside: bool,
-    /// Also take back what changed while an interrupted command may have been running.
+    /// Whether to also undo changes made while an interrupted command may have been running.
     #[serde(default)]
     unclear: bool,
-    /// Close the session's open steps instead of calling it busy.
+    /// Whether to close the session's open steps instead of failing with `session_busy`.
     #[serde(default)]
     interrupt: bool,
     /// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
     #[serde(default)]
     in_use: InUse,
-    /// Take back a restore, recover or revert that a person made, if that is the newest operation
-    /// that changed files and nothing names a turn.
+    /// Whether to undo a restore, recover or revert that a person made, if it is the newest
+    /// operation that changed files and the request names no turn.
     #[serde(default)]
     restores: bool,
-    /// Allow removing an unusual share of the files.
+    /// Whether an unusual share of the files may be removed.
     #[serde(default)]
     allow_mass_removal: bool,
-    /// Go on only if the plan still is the one with this hash.
+    /// Hash of the expected plan. The call fails if the plan has changed.
     plan: Option<Hash>,
 }
 
-/// What to take back.
+/// The steps to undo.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Scope {
-    /// The newest turn that is not taken back yet, sub-agents included.
+    /// The newest turn that is not undone yet, including sub-agents.
     #[default]
     LastTurn,
-    /// The newest step that is not taken back yet.
+    /// The newest step that is not undone yet.
     LastStep,
     /// One step, keeping later ones.
     Step(String),
     /// One message, keeping later ones.
     Message(String),
-    /// A message, or the rest of it from a part on, and everything its session did after it.
+    /// A message, or the rest of it from a part on, and everything that its session did afterwards.
     From(FromMessage),
-    /// Everything the session and its sub-agents did.
+    /// Everything that the session and its sub-agents did.
     Session,
 }
 
-/// Where to begin.
+/// The first message to undo.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct FromMessage {
-    /// The message.
+    /// Id of the message.
     message: String,
-    /// The part of it; the parts before it stay.
+    /// The first part to undo; earlier parts are kept.
     part: Option<String>,
 }
 
@@ -476,7 +478,7 @@ impl UndoParams {
     }
 }
 
-/// What was planned, if the caller agreed to it.
+/// Returns the report of a plan, or an error if it is not the expected plan.
 fn planned(
     expected: Option<ObjectId>,
     report: &ctrlz::UndoReport,
@@ -496,25 +498,25 @@ fn undo(call: &Call<'_>, params: &UndoParams) -> Result<UndoReport, WireError> {
     Ok(UndoReport::from(&call.workspace.undo(&scope, &options, call.progress)?))
 }
 
-/// What to bring back, and how. Steps that are open do not stand in the way.
+/// Parameters of `redo` and `plan_redo`. Open steps do not prevent a redo.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RedoParams {
-    /// The session. Default: the one that was taken back last.
+    /// The session. Default: the one that was undone last.
     session: Option<String>,
-    /// Take the version of before the undo where changes do not merge.
+    /// Whether to use the version from before the undo where changes do not merge.
     #[serde(default)]
     force: bool,
-    /// Also bring back changes of ignored files that no tool named.
+    /// Whether to also redo changes of ignored files that no tool named.
     #[serde(default)]
     ignored: bool,
     /// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
     #[serde(default)]
     in_use: InUse,
-    /// Allow removing an unusual share of the files.
+    /// Whether an unusual share of the files may be removed.
     #[serde(default)]
     allow_mass_removal: bool,
-    /// Go on only if the plan still is the one with this hash.
+    /// Hash of the expected plan. The call fails if the plan has changed.
     plan: Option<Hash>,
 }
 
@@ -532,28 +534,28 @@ impl RedoParams {
     }
 }
 
-/// Which revert to take back, and how.
+/// Parameters of `unrevert` and `plan_unrevert`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct UnrevertParams {
     /// The session. Default: the one that was reverted last.
     session: Option<String>,
-    /// Take the version of before the revert where changes do not merge.
+    /// Whether to use the version from before the revert where changes do not merge.
     #[serde(default)]
     force: bool,
-    /// Also bring back changes of ignored files that no tool named.
+    /// Whether to also bring back changes of ignored files that no tool named.
     #[serde(default)]
     ignored: bool,
-    /// Close the session's open steps instead of calling it busy.
+    /// Whether to close the session's open steps instead of failing with `session_busy`.
     #[serde(default)]
     interrupt: bool,
     /// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
     #[serde(default)]
     in_use: InUse,
-    /// Allow removing an unusual share of the files.
+    /// Whether an unusual share of the files may be removed.
     #[serde(default)]
     allow_mass_removal: bool,
-    /// Go on only if the plan still is the one with this hash.
+    /// Hash of the expected plan. The call fails if the plan has changed.
     plan: Option<Hash>,
 }
 
@@ -582,13 +584,13 @@ fn redo(call: &Call<'_>, params: &RedoParams) -> Result<UndoReport, WireError> {
     Ok(UndoReport::from(&call.workspace.redo(&params.options()?, call.progress)?))
 }
 
-/// Which plan.
+/// Parameters of `apply`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ApplyParams {
-    /// The plan's hash.
+    /// Hash of the plan.
     plan: Hash,
-    /// Allow removing an unusual share of the files.
+    /// Whether an unusual share of the files may be removed.
     #[serde(default)]
     allow_mass_removal: bool,
 }
@@ -599,35 +601,36 @@ fn apply(call: &Call<'_>, params: &ApplyParams) -> Result<UndoReport, WireError>
     Ok(UndoReport::from(&report))
 }
 
-/// What to take a session back to.
+/// Parameters of `revert_to` and `plan_revert_to`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RevertToParams {
-    /// The first message to take back; everything the session did after it goes too.
+    /// The first message to undo. Everything that the session did afterwards is undone too.
     message: String,
-    /// The part of the message to begin with; the parts before it stay. Default: all of it.
+    /// The first part of the message to undo; earlier parts are kept. Default: the whole message.
     part: Option<String>,
-    /// The session. Default: the one that the message belongs to.
+    /// The session. Default: the session of the message.
     session: Option<String>,
-    /// Take the earlier version of a file where changes do not merge.
+    /// Whether to use the earlier version of a file where changes do not merge.
     #[serde(default)]
     force: bool,
-    /// Also take back changes of ignored files that no tool named.
+    /// Whether to also undo changes of ignored files that no tool named.
     #[serde(default)]
     ignored: bool,
-    /// Close the session's open steps instead of calling it busy.
+    /// Whether to close the session's open steps instead of failing with `session_busy`.
     #[serde(default)]
     interrupt: bool,
     /// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
     #[serde(default)]
     in_use: InUse,
-    /// A person asked for it, as on the page, and not a program: a plain undo may take it back.
+    /// Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
+    /// undo it then.
     #[serde(default)]
     by_person: bool,
-    /// Allow removing an unusual share of the files.
+    /// Whether an unusual share of the files may be removed.
     #[serde(default)]
     allow_mass_removal: bool,
-    /// Go on only if the plan still is the one with this hash.
+    /// Hash of the expected plan. The call fails if the plan has changed.
     plan: Option<Hash>,
 }
 
@@ -664,7 +667,7 @@ fn revert_to(call: &Call<'_>, params: &RevertToParams) -> Result<UndoReport, Wir
     Ok(UndoReport::from(&report))
 }
 
-/// The session whose revert is meant.
+/// Returns the session whose revert a request refers to.
 fn reverted(call: &Call<'_>, session: Option<&str>) -> Result<String, WireError> {
     let state = pending_revert(call.workspace, session)?;
     let nothing = || match session {
@@ -688,7 +691,7 @@ fn unrevert(call: &Call<'_>, params: &UnrevertParams) -> Result<UndoReport, Wire
     Ok(UndoReport::from(&report))
 }
 
-/// Whose revert.
+/// Parameters of `commit_revert`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct CommitParams {
@@ -699,25 +702,27 @@ struct CommitParams {
 fn commit_revert(call: &Call<'_>, params: &CommitParams) -> Result<RevertState, WireError> {
     let session = reverted(call, params.session.as_deref())?;
     let state = call.workspace.commit_revert(&session)?;
-    // Somebody else may have been faster.
+    // Another process may have committed it in the meantime.
     let state = state.ok_or(ctrlz::Error::NothingReverted { session })?;
     Ok(RevertState::from(&state))
 }
 
-/// How to call the present state.
+/// Parameters of `checkpoint`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct CheckpointParams {
-    /// A name for people. Default: none.
+    /// Human-readable label. Default: none.
     label: Option<String>,
-    /// Why it is made, as `manual`, `turn` or `resume`; part of its ref's name. Default: `manual`.
+    /// Kind of the checkpoint, such as `manual`, `turn` or `resume`; part of its ref name. Default:
+    /// `manual`.
     kind: Option<String>,
-    /// Never remove it by pruning or retention.
+    /// Whether pruning and retention never remove it.
     #[serde(default)]
     pinned: bool,
-    /// The session it belongs to. Default: none.
+    /// Session of the checkpoint. Default: none.
     session: Option<String>,
-    /// Prune checkpoints that are not pinned to this many. Default: as the configuration says.
+    /// Number of checkpoints to keep, not counting pinned ones; older ones are pruned. Default: as
+    /// configured.
     keep: Option<u64>,
 }
 
@@ -733,18 +738,18 @@ fn checkpoint(call: &Call<'_>, params: &CheckpointParams) -> Result<CheckpointMa
     Ok(CheckpointMade::from(&call.workspace.checkpoint(&options, call.progress)?))
 }
 
-/// What to fork.
+/// Parameters of `fork`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ForkParams {
     /// The session to fork.
     session: String,
-    /// The first message that the fork does not share. Default: it shares all there is.
+    /// The first message that the fork does not share. Default: the fork shares everything.
     at: Option<String>,
-    /// The new session's id. Default: a new one.
+    /// Id of the new session. Default: a new id.
     id: Option<String>,
-    /// Bring the files into this directory, which must be new or empty and outside the work tree;
-    /// a relative path starts at the work tree. Default: no file is touched.
+    /// Directory into which the files are restored. It must be new or empty and outside of the work
+    /// tree; a relative path starts at the work tree. Default: no file is written.
     into: Option<WirePath>,
 }
 

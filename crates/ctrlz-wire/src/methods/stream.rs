@@ -1,4 +1,4 @@
-//! Answers of any length, given piece by piece: nothing is cut, and little is held in memory.
+//! Streamed responses of any length. Nothing is truncated, and little is held in memory.
 
 use ctrlz::Diffs;
 use serde_json::to_vec;
@@ -10,35 +10,36 @@ use crate::error::WireError;
 use crate::method::{Call, Context, with_call};
 use crate::snapshot::FileDiff;
 
-/// What can be given piece by piece.
+/// A result that can be streamed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
-    /// What `diff` gives, as text that `git apply` accepts.
+    /// The result of `diff`, as a patch that `git apply` accepts.
     Diff,
-    /// What `diff_full` gives, one file as JSON per line.
+    /// The result of `diff_full`, one file as JSON per line.
     DiffFull,
-    /// What `deeds_diff` gives, as text.
+    /// The result of `deeds_diff`, as a patch.
     DeedsDiff,
-    /// What `deeds_full` gives, one file as JSON per line.
+    /// The result of `deeds_full`, one file as JSON per line.
     DeedsFull,
     /// The bytes of a file of a snapshot.
     File,
 }
 
-/// Whether whoever reads wants to go on.
+/// Whether the reader wants more data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// The next piece.
+    /// The reader wants the next piece.
     More,
-    /// Nothing; the reader is gone.
+    /// The reader is gone.
     NoMore,
 }
 
-/// Takes one piece after the other.
+/// Receives the pieces in order.
 pub type Sink<'a> = &'a mut dyn FnMut(Vec<u8>) -> Wanted;
 
 impl Stream {
-    /// The method whose parameters it takes. `to` has to be given, and everything is.
+    /// Returns the method whose parameters the stream takes. `to` is required, and the parameters
+    /// that limit the size of a page are ignored.
     pub fn method(self) -> &'static str {
         match self {
             Stream::Diff => "diff",
@@ -49,7 +50,8 @@ impl Stream {
         }
     }
 
-    /// Gives all of it. An empty piece comes first, once the request is known to make sense.
+    /// Sends the whole result to `sink`. The first piece is empty and sent once the request is
+    /// valid.
     pub fn give(
         self,
         params: &str,

@@ -1,4 +1,4 @@
-//! Methods that put files back, each to a snapshot.
+//! Methods that restore files from snapshots.
 
 use ctrlz::{ObjectId, OnUse, PatchToRevert, Point, RestoreOptions};
 use schemars::JsonSchema;
@@ -93,29 +93,30 @@ pub(super) fn table() -> Vec<Method> {
     ]
 }
 
-/// What to bring back.
+/// Parameters of `restore` and `plan_restore`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RestoreParams {
-    /// The snapshot, or the id of the operation that recorded it, which covers permissions and empty
-    /// directories as well.
+    /// The snapshot, or the id of the operation that recorded it. The operation also covers
+    /// permissions and empty directories.
     hash: Hash,
-    /// Also remove files created since, where the snapshot proves that they did not exist.
+    /// Whether to remove files created since, where the snapshot proves that they did not exist.
     #[serde(default)]
     exact: bool,
-    /// Only these paths and what is below them. Default: the whole work tree.
+    /// Paths to restore, including everything below them. Default: the whole work tree.
     #[serde(default, deserialize_with = "bounded")]
     paths: Vec<WirePath>,
-    /// A person asked for it, as on the page, and not a program: a plain undo may take it back.
+    /// Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
+    /// undo it then.
     #[serde(default)]
     by_person: bool,
     /// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
     #[serde(default)]
     in_use: InUse,
-    /// Allow removing an unusual share of the files.
+    /// Whether an unusual share of the files may be removed.
     #[serde(default)]
     allow_mass_removal: bool,
-    /// Go on only if the plan still is the one with this hash.
+    /// Hash of the expected plan. The call fails if the plan has changed.
     plan: Option<Hash>,
 }
 
@@ -137,7 +138,7 @@ impl RestoreParams {
     }
 }
 
-/// The plan that the caller agreed to.
+/// Parses the hash of the expected plan.
 pub(super) fn expected(plan: Option<&Hash>) -> Result<Option<ObjectId>, WireError> {
     Ok(plan.map(Hash::id).transpose()?)
 }
@@ -146,10 +147,10 @@ pub(super) fn expected(plan: Option<&Hash>) -> Result<Option<ObjectId>, WireErro
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum InUse {
-    /// It stays as it is and is reported with the process.
+    /// The file is left unchanged and reported with the process.
     #[default]
     Leave,
-    /// It is replaced; the process goes on with the file that was there.
+    /// The file is replaced. The process keeps using the old file.
     Replace,
 }
 
@@ -162,7 +163,7 @@ impl InUse {
     }
 }
 
-/// Refuses a plan that the caller did not agree to.
+/// Returns an error if the plan is not the expected one.
 pub(super) fn check_plan(expected: Option<ObjectId>, found: ObjectId) -> Result<(), WireError> {
     match expected {
         Some(expected) if expected != found => Err(ctrlz::Error::StalePlan.into()),
@@ -182,28 +183,29 @@ fn restore(call: &Call<'_>, params: &RestoreParams) -> Result<RestoreReport, Wir
     Ok(RestoreReport::from(&call.workspace.restore(to, &options, call.progress)?))
 }
 
-/// What to take back.
+/// Parameters of `revert` and `plan_revert`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RevertParams {
-    /// Patches as `patch` gives them, the oldest first.
+    /// Patches as returned by `patch`, oldest first.
     #[serde(deserialize_with = "bounded")]
     patches: Vec<PatchParam>,
-    /// A person asked for it, as on the page, and not a program: a plain undo may take it back.
+    /// Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
+    /// undo it then.
     #[serde(default)]
     by_person: bool,
     /// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
     #[serde(default)]
     in_use: InUse,
-    /// Allow removing an unusual share of the files.
+    /// Whether an unusual share of the files may be removed.
     #[serde(default)]
     allow_mass_removal: bool,
-    /// Go on only if the plan still is the one with this hash.
+    /// Hash of the expected plan. The call fails if the plan has changed.
     plan: Option<Hash>,
 }
 
-/// Files to take back to the state they had in a snapshot. More than these two keys may be there:
-/// an answer of `patch` can be handed back as it is.
+/// Files to restore to their state in a snapshot. Additional keys are ignored, so that a result of
+/// `patch` can be passed verbatim.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("additionalProperties" = true))]
 struct PatchParam {
@@ -222,7 +224,7 @@ fn patches(call: &Call<'_>, params: &RevertParams) -> Result<Vec<PatchToRevert>,
             files: files.collect::<Result<_, _>>()?,
         })
     };
-    // A patch without files says nothing, also where it was made while snapshots were disabled.
+    // A patch without files has no effect, even if it was made while snapshots were disabled.
     params.patches.iter().filter(|patch| !patch.files.is_empty()).map(read).collect()
 }
 
@@ -245,19 +247,20 @@ fn revert(call: &Call<'_>, params: &RevertParams) -> Result<RestoreReport, WireE
     Ok(RestoreReport::from(&call.workspace.revert(&patches, &options, call.progress)?))
 }
 
-/// What to bring back.
+/// Parameters of `recover` and `plan_recover`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RecoverParams {
     /// The file or directory.
     path: WirePath,
-    /// A person asked for it, as on the page, and not a program: a plain undo may take it back.
+    /// Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
+    /// undo it then.
     #[serde(default)]
     by_person: bool,
     /// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
     #[serde(default)]
     in_use: InUse,
-    /// Go on only if the plan still is the one with this hash.
+    /// Hash of the expected plan. The call fails if the plan has changed.
     plan: Option<Hash>,
 }
 

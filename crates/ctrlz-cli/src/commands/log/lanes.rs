@@ -4,13 +4,14 @@ use std::collections::HashMap;
 
 use crate::render::Charset;
 
-/// More sessions at once share the last lane, so that the text keeps its place.
+/// Maximum number of lanes. Further concurrent sessions share the last one, so that the text stays
+/// aligned.
 const MAX_LANES: usize = 8;
 
-/// Which lanes are in use at each line of the log.
+/// The lanes in use at each line of the log.
 #[derive(Debug)]
 pub(super) struct Lanes {
-    /// For each line its own lane, and whether each lane is in use there and goes on below.
+    /// For each line its own lane, and whether each lane is in use there and continues below.
     lines: Vec<(usize, Vec<Use>)>,
     width: usize,
 }
@@ -22,7 +23,7 @@ struct Use {
 }
 
 impl Lanes {
-    /// Gives every session a lane from its first line to its last; `None` is nobody's.
+    /// Assigns each session a lane from its first line to its last. `None` stands for no session.
     pub(super) fn of<'a>(sessions: impl Iterator<Item = Option<&'a str>>) -> Lanes {
         let sessions: Vec<_> = sessions.collect();
         let last: HashMap<Option<&str>, usize> =
@@ -42,7 +43,7 @@ impl Lanes {
         Lanes { lines, width: held.len() }
     }
 
-    /// The graph of a line whose operation has this sign.
+    /// Returns the graph of a line, with `sign` in its lane.
     pub(super) fn row(&self, line: usize, sign: char, charset: Charset) -> String {
         let (own, uses) = &self.lines[line];
         self.draw(|lane| match uses.get(lane) {
@@ -52,7 +53,7 @@ impl Lanes {
         })
     }
 
-    /// The graph between a line and the next.
+    /// Returns the graph between a line and the next.
     pub(super) fn row_below(&self, line: usize, charset: Charset) -> String {
         let (_, uses) = &self.lines[line];
         self.draw(|lane| match uses.get(lane) {
@@ -67,7 +68,7 @@ impl Lanes {
     }
 }
 
-/// The lane that a session holds, or the first free one.
+/// Returns the lane of a session, or assigns the first free one.
 fn lane_of<'a>(held: &mut Vec<Vec<Option<&'a str>>>, session: Option<&'a str>) -> usize {
     let known = held.iter().position(|held| held.contains(&session));
     if let Some(lane) = known {

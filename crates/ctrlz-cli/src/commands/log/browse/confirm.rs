@@ -1,4 +1,4 @@
-//! What would be done, before it is.
+//! The dialog that shows a plan and asks for confirmation.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Flex, Layout, Rect};
@@ -10,7 +10,7 @@ use super::Style;
 use super::state::Proposal;
 
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, proposal: &Proposal, style: Style) {
-    /// Lines around the list: the frame, the question, a blank and the choice.
+    /// Number of lines around the list: the border, the question, blank lines and the choice.
     const AROUND: usize = 6;
     let room = usize::from(area.height).saturating_sub(AROUND).max(1);
     let mut lines = vec![

@@ -1,4 +1,4 @@
-//! What the chosen operation changed.
+//! The pane with the changes of the selected operation.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;

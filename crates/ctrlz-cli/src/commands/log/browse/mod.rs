@@ -1,6 +1,6 @@
-//! `ctrlz log -i`: the timeline, what each operation changed, and the way back.
+//! `ctrlz log -i`: browses the timeline and the changes of each operation, with undo and restore.
 //!
-//! `state` holds what is shown and what a key does to it; each other file draws one part of it.
+//! `state` holds the state and handles keys; each other file draws one pane.
 
 mod confirm;
 mod diff;
@@ -23,7 +23,7 @@ use crate::failure::Failure;
 use crate::render::{Charset, Palette};
 use state::{Browser, Focus};
 
-/// Shows the timeline until the user has seen enough.
+/// Shows the timeline until the user quits.
 pub(super) fn run(
     workspace: &Workspace,
     session: Option<&str>,
@@ -34,13 +34,13 @@ pub(super) fn run(
     let style = Style { charset, palette };
     let mut terminal = ratatui::try_init().map_err(Failure::Output)?;
     let shown = browse(&mut terminal, &mut browser, style);
-    // The terminal is given back in any case; that is worth more than the other failure.
+    // The terminal is restored in any case, even if browsing failed.
     let restored = ratatui::try_restore();
     shown.and(restored).map_err(Failure::Output)?;
     Ok(Done::Complete)
 }
 
-/// How things are drawn.
+/// Character set and colours.
 #[derive(Clone, Copy)]
 struct Style {
     charset: Charset,
@@ -48,7 +48,7 @@ struct Style {
 }
 
 impl Style {
-    /// A style, where colours are wanted; otherwise only what every terminal has.
+    /// Returns a style in a colour, or a plain one if colours are disabled.
     fn ink(self, colour: ratatui::style::Color) -> ratatui::style::Style {
         match self.palette {
             Palette::Coloured => ratatui::style::Style::new().fg(colour),
@@ -56,7 +56,7 @@ impl Style {
         }
     }
 
-    /// A frame around one part.
+    /// Returns a border around one pane.
     fn frame(self, title: &str) -> Block<'_> {
         const ASCII: border::Set<'_> = border::Set {
             top_left: "+",
@@ -81,7 +81,7 @@ fn browse(
     browser: &mut Browser<'_>,
     style: Style,
 ) -> io::Result<()> {
-    /// How often to look whether something new was recorded.
+    /// Interval between checks for new operations.
     const LOOK_UP: Duration = Duration::from_secs(1);
     while browser.is_open() {
         terminal.draw(|frame| draw(frame, browser, style))?;
@@ -98,7 +98,7 @@ fn browse(
     Ok(())
 }
 
-/// Draws everything: side by side where there is room, otherwise one above the other.
+/// Draws everything: side by side if there is room, otherwise stacked.
 fn draw(frame: &mut Frame<'_>, browser: &mut Browser<'_>, style: Style) {
     const WIDE: u16 = 110;
     let [body, foot] =
@@ -191,7 +191,7 @@ mod tests {
         }
     }
 
-    /// What a terminal of this size shows.
+    /// Returns the screen of a terminal of this size.
     fn shown(browser: &mut Browser<'_>, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         let style = Style { charset: Charset::Utf8, palette: Palette::Coloured };

@@ -1,4 +1,4 @@
-//! What is shown, and what a key does to it.
+//! State of the browser, and the effect of each key.
 
 use std::collections::HashMap;
 
@@ -15,22 +15,22 @@ use crate::commands::undo::kept_lines;
 use crate::failure::Failure;
 use crate::render::{self, Charset, file_line, printable};
 
-/// How many operations are read at once.
+/// Number of operations to read at once.
 const PAGE: usize = 50;
-/// How far a key for a page goes.
+/// Number of lines that a page key moves.
 const SCREEN: usize = 10;
 
-/// Which part the keys are for.
+/// The pane that receives the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Focus {
     Timeline,
     Diff,
 }
 
-/// Something that would be done, and what it would do.
+/// A proposed action, and its effects.
 pub(super) struct Proposal {
     pub(super) question: String,
-    /// One line per path.
+    /// The effects, one line per path.
     pub(super) lines: Vec<String>,
     act: Act,
 }
@@ -40,23 +40,23 @@ enum Act {
     Restore { operation: String, plan: ObjectId },
 }
 
-/// What the chosen operation changed.
+/// The changes of the selected operation.
 #[derive(Default)]
 pub(super) struct Preview {
-    /// Which operation it is of.
+    /// The operation that is shown.
     operation: Option<String>,
     pub(super) lines: Vec<String>,
     pub(super) scroll: usize,
 }
 
-/// Everything that is shown.
+/// State of the browser.
 pub(super) struct Browser<'a> {
     workspace: &'a Workspace,
     session: Option<String>,
     charset: Charset,
     entries: Vec<TimelineEntry>,
     rows: Vec<String>,
-    /// Where older operations go on.
+    /// Cursor for reading older operations.
     more: Option<String>,
     selected: usize,
     preview: Preview,
@@ -127,7 +127,7 @@ impl<'a> Browser<'a> {
         self.entries.get(self.selected)
     }
 
-    /// Reads the newest `limit` operations anew.
+    /// Rereads the newest `limit` operations.
     fn read(&mut self, limit: usize) -> Result<(), Error> {
         let query =
             TimelineQuery { session: self.session.clone(), limit, ..TimelineQuery::default() };
@@ -137,7 +137,7 @@ impl<'a> Browser<'a> {
         Ok(())
     }
 
-    /// Reads on, if there is more.
+    /// Reads the next page, if there is one.
     fn read_on(&mut self) {
         let Some(before) = self.more.take() else { return };
         let query = TimelineQuery {
@@ -174,12 +174,13 @@ impl<'a> Browser<'a> {
         self.notice = Some(format!(" {}", render::message(error)));
     }
 
-    /// Looks whether something was recorded meanwhile. The choice stays where it was.
+    /// Rereads the log if something was recorded in the meantime. The selection stays on its
+    /// operation, or at the top.
     pub(super) fn look_up(&mut self) {
         let newest = self.workspace.log(1).ok().and_then(|mut log| log.pop());
         let shown = self.entries.first().map(|entry| entry.operation.as_str());
         let is_known = newest.as_ref().is_none_or(|newest| Some(newest.id.as_str()) == shown);
-        // A session's own newest operation may be older; reading it again does no harm.
+        // The newest operation may belong to another session. Rereading does no harm then.
         if is_known || self.proposal.is_some() {
             return;
         }
@@ -197,7 +198,7 @@ impl<'a> Browser<'a> {
         self.show_chosen();
     }
 
-    /// Does what a key stands for.
+    /// Handles a key.
     pub(super) fn press(&mut self, key: KeyEvent) {
         self.notice = None;
         let is_interrupt =
@@ -261,9 +262,9 @@ impl<'a> Browser<'a> {
         self.preview = Preview { operation: chosen, lines, scroll: 0 };
     }
 
-    /// What an operation changed, as text.
+    /// Returns the changes of an operation as text.
     fn changes(&self, entry: &TimelineEntry) -> Result<Vec<String>, Error> {
-        /// More than anybody reads here.
+        /// Upper bound on the number of lines in the preview.
         const MAX_LINES: usize = 20_000;
         let Some(before) = entry.before else {
             let count = self.workspace.files(&entry.snapshot)?.len();
@@ -348,7 +349,7 @@ impl<'a> Browser<'a> {
         }
     }
 
-    /// Does what was proposed, and exactly that.
+    /// Carries out exactly the plan that was proposed.
     fn agree(&mut self) {
         let Some(Proposal { act, .. }) = self.proposal.take() else { return };
         let progress = Progress::default();
@@ -382,20 +383,20 @@ impl<'a> Browser<'a> {
     }
 }
 
-/// Which steps an undo is about.
+/// The steps that an undo covers.
 #[derive(Clone, Copy)]
 enum WhichSteps {
     This,
     FromHere,
 }
 
-/// Whether everything an operation holds is taken back.
+/// Returns whether everything in an operation is undone.
 pub(super) fn is_undone(entry: &TimelineEntry) -> bool {
     let steps = !entry.steps.is_empty() && entry.steps.iter().all(|step| step.undone);
     steps || entry.taken_back
 }
 
-/// Whether an operation is nobody's we know.
+/// Returns whether an operation belongs to no known step.
 pub(super) fn is_outside(entry: &TimelineEntry) -> bool {
     entry.kind == OperationKind::Outside
 }

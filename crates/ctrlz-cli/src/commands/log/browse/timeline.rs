@@ -1,4 +1,4 @@
-//! The list of operations.
+//! The pane with the list of operations.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
