@@ -106,8 +106,14 @@ fn a_write_that_writes_nothing_is_never_success() {
     check_calls(&Scene::restore(), "write,pwrite64", "retval=0", sized(3, 1));
 }
 
-/// Closing a file may say that writing it failed; closing a directory says nothing on any file
-/// system, and Rust's own listing of directories insists on that.
+/// Panic of the standard library, which asserts that closing a directory succeeds. No file system
+/// reports an error there.
+const CLOSEDIR_PANIC: &str = "unexpected error during closedir";
+
+/// Fails each close of a file, which may report that an earlier write failed.
+///
+/// The closes are numbered in a run without faults. A run with other processes on the machine may
+/// close more directories of `/proc`, so that a number can meet a directory; that run is skipped.
 fn check_closes(scene: &Scene, stride: usize) {
     let mut row = Row::of(3, format!("failing closes of {}", scene.name()));
     if !has("strace") {
@@ -121,12 +127,15 @@ fn check_closes(scene: &Scene, stride: usize) {
         scene.reset();
         let when = format!("{} with EIO at close {number}", scene.name());
         let ended = run_with(&scene.lab, &Fault::at("close", "error=EIO", number), &scene.args());
+        if ended.stderr.contains(CLOSEDIR_PANIC) {
+            continue;
+        }
         check_after(scene, &ended, right.as_deref(), &when);
         row.done();
     }
 }
 
-/// The numbers of the closes that are not of directories, in a run without faults.
+/// Returns the numbers of the closes of files in a run without faults.
 fn closes_of_files(scene: &Scene) -> Vec<usize> {
     let log = scene.lab.dir().join("ctrlz-closes");
     let mut before =

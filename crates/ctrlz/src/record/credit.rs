@@ -16,6 +16,7 @@ use crate::log::{
 };
 use crate::pack::PackWriter;
 use crate::path::{TreePath, split};
+use crate::scan::StatCache;
 
 use super::ignored::Kept;
 use super::{Cause, Hold};
@@ -51,6 +52,8 @@ struct Evidence<'a> {
     /// For each of them, whether its tool may have been interrupted.
     interrupted: Vec<bool>,
     ending: Option<&'a Ending>,
+    /// The paths that a refused call names: the user was asked about them and may have edited them.
+    refused: &'a [TreePath],
     /// The time of the previous snapshot.
     recorded_millis: u64,
 }
@@ -108,8 +111,9 @@ impl Hold {
         let refused = |step: &OpenStep| {
             ending.is_some_and(|ending| ending.refused && ending.step == step.info.step)
         };
-        let open: Vec<OpenStep> =
-            self.open_steps()?.into_iter().filter(|step| !refused(step)).collect();
+        let (refused, open): (Vec<OpenStep>, Vec<OpenStep>) =
+            self.open_steps()?.into_iter().partition(refused);
+        let refused: Vec<TreePath> = refused.into_iter().flat_map(|step| step.paths).collect();
         let mut credits: Vec<Credit> = open
             .iter()
             .map(|step| {
@@ -135,7 +139,7 @@ impl Hold {
                 details.gap = self.open_gap()?.map(|open| open.gap);
                 return Ok((OperationKind::Outside, details, pack));
             }
-            [only] if !only.only_named && !interrupted[0] && !has_window => {
+            [only] if !only.only_named && !interrupted[0] && !has_window && refused.is_empty() => {
                 credits[0].paths = None;
             }
             _ => {
@@ -149,7 +153,9 @@ impl Hold {
                 let there = Some(Entry { kind: EntryKind::File, id: ObjectId::NULL });
                 found.extend(other_modes.map(|path| Change { path, before: there, after: there }));
                 let recorded_millis = before.at_millis;
-                let evidence = Evidence { open: &open, interrupted, ending, recorded_millis };
+                let refused = refused.as_slice();
+                let evidence =
+                    Evidence { open: &open, interrupted, ending, refused, recorded_millis };
                 sharing = self.share_out(&evidence, &found, &mut credits, &mut details);
             }
         }
@@ -230,7 +236,10 @@ impl Hold {
         let since = ending.and_then(|ending| ending.ran_since);
         let changed_at = match since {
             Some(since) if self.was_moved_since(change, since, evidence.recorded_millis) => None,
-            _ => self.changed_at(&change.path),
+            Some(since) => self
+                .written_before(change, since, evidence.recorded_millis)
+                .or_else(|| self.changed_at(&change.path)),
+            None => self.changed_at(&change.path),
         };
         // A change before the reported start of the tool is not the tool's.
         let can_be = |at: &usize| {
@@ -247,6 +256,9 @@ impl Hold {
             [] => (),
             [one] => return Owner::Step(*one),
             several => return Owner::Shared(several.to_vec()),
+        }
+        if evidence.refused.iter().any(|path| change.path.is_within(path)) {
+            return Owner::Outside;
         }
         let able: Vec<usize> = working.iter().copied().filter(can_be).collect();
         // After an interruption users edit files, but rarely delete them.
@@ -283,6 +295,28 @@ impl Hold {
             dir = above;
         }
         false
+    }
+
+    /// Returns the modification time of a file that was written in place between the previous
+    /// snapshot and `since`. A tool that only changed its metadata afterwards, for example by
+    /// `chmod`, moved the change time but did not write the content.
+    fn written_before(&self, change: &Change, since: Time, recorded_millis: u64) -> Option<Time> {
+        if change.before == change.after || change.before.is_none() || change.after.is_none() {
+            return None;
+        }
+        let (dir, name) = split(change.path.as_bytes());
+        let stat = self.root.glimpse(dir).and_then(|dir| dir.stat(name))?;
+        let is_written = stat.mtime.millis() >= recorded_millis && stat.mtime < since;
+        if !is_written || stat.ctime < since {
+            return None;
+        }
+        // Another inode was moved here, which keeps its modification time.
+        let cache = StatCache::load(&self.work_tree.cache_path());
+        let is_same = cache
+            .dir(dir)?
+            .entries()
+            .any(|entry| entry.name == name && entry.stat.inode == stat.inode);
+        is_same.then_some(stat.mtime)
     }
 
     /// Returns the change time of a path, or of the nearest existing directory above it.

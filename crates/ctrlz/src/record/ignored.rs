@@ -105,7 +105,9 @@ impl Kept {
     pub(super) fn among(&self, hold: &Hold, paths: &[TreePath]) -> Vec<TreePath> {
         let differs = |path: &&TreePath| {
             let found = self.before.map(|tree| find(&hold.store.objects, &tree, path));
-            let was = found.and_then(Result::ok).flatten().map(|entry| (entry.kind, entry.id));
+            // A directory that was named has no content of its own.
+            let found = found.and_then(Result::ok).flatten().filter(|entry| !entry.kind.is_tree());
+            let was = found.map(|entry| (entry.kind, entry.id));
             let now = self.paths.get(path.as_bytes()).copied().flatten();
             was != now || self.other_modes.contains(&PathText::from_bytes(path.as_bytes()))
         };

@@ -8,10 +8,11 @@ use crate::error::Error;
 use crate::fs::MODE_BITS;
 use crate::git::{EntryKind, ObjectId};
 use crate::hold::Hold;
-use crate::log::Meta;
+use crate::log::{Meta, Operation};
 use crate::path::{TreePath, dirs_above, is_asked_for};
 use crate::record::{Cause, Recorded};
 use crate::scan::Progress;
+use crate::store::Store;
 
 use super::absence::{Absence, is_dir_of};
 use super::plan::{Kept, KeptReason, ModeChange, Request, Wanted};
@@ -23,6 +24,25 @@ use super::units::Source;
 pub(crate) struct Target {
     pub(crate) hash: ObjectId,
     pub(crate) meta: Option<Arc<Meta>>,
+    /// The operation, if the point names one and not only a hash.
+    pub(crate) operation: Option<Operation>,
+}
+
+impl Target {
+    /// Returns the target that an operation recorded.
+    pub(crate) fn of_operation(operation: Operation) -> Target {
+        let meta = Some(Arc::new(operation.meta.clone()));
+        Target { hash: operation.snapshot, meta, operation: Some(operation) }
+    }
+
+    /// Returns the evidence about paths that the target does not hold. Of a bare hash, every record
+    /// of that tree counts.
+    fn absence<'a>(&self, store: &'a Store) -> Result<Absence<'a>, Error> {
+        match &self.operation {
+            Some(operation) => Ok(Absence::of_operation(store, operation)),
+            None => Absence::of(store, self.hash),
+        }
+    }
 }
 
 impl Hold {
@@ -34,9 +54,9 @@ impl Hold {
         progress: &Progress,
     ) -> Result<Prepared, Error> {
         let store = &self.store;
-        let Target { hash, meta } = target;
+        let Target { hash, meta, .. } = target;
         let tracked = self.track_before(progress)?;
-        let mut absence = Absence::of(store, *hash)?;
+        let mut absence = target.absence(store)?;
         let modes = Modes::of(meta.as_deref());
         let mut request = request_with(meta.as_deref());
         let (threads, now) = (self.context.options.threads, &tracked.operation.snapshot);
@@ -76,7 +96,8 @@ impl Hold {
                 }
             }
         }
-        let source = Source::of(self, *hash, Absence::of(store, *hash)?, meta.as_deref());
+        let mut source = Source::of(self, *hash, target.absence(store)?, meta.as_deref());
+        self.remove_logs_made_since(&tracked, &mut request, &mut source, options)?;
         let how = Planning { ignored: SaveIgnored::InTheSnapshot, in_use: options.in_use };
         self.plan_from(&tracked, request, vec![source], how)
     }

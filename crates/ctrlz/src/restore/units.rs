@@ -15,11 +15,11 @@ use crate::git::ObjectId;
 use crate::hold::Hold;
 use crate::log::{Companion, Meta, read_companion};
 use crate::pack::Objects;
-use crate::path::{PathText, TreePath, escape, join, split};
+use crate::path::{PathText, TreePath, escape, is_asked_for, join, split};
 use crate::scan::{Content, SIDECARS};
 
 use super::absence::Absence;
-use super::report::OnUse;
+use super::report::{OnUse, RestoreOptions};
 use crate::record::{Recorded, look};
 
 /// A recorded moment that a request takes files back to.
@@ -143,6 +143,41 @@ impl Hold {
         self.drop_process_files(&scene, request)?;
         if on_use == OnUse::Leave {
             scene.leave_used(request, &done);
+        }
+        Ok(())
+    }
+
+    /// Requests the removal of logs of databases that were made since the recorded moment. A log is
+    /// part of its database, also for a restore that keeps other files made since.
+    ///
+    /// An empty log adds nothing and stays.
+    pub(super) fn remove_logs_made_since(
+        &self,
+        tracked: &Recorded,
+        request: &mut Request,
+        source: &mut Source<'_>,
+        options: &RestoreOptions,
+    ) -> Result<(), Error> {
+        let scene = Scene { hold: self, now: Now::of(&tracked.listing), companion: None };
+        let is_new = |kept: &&Kept| matches!(kept.reason, KeptReason::CreatedSince);
+        let kept = request.kept.iter().filter(is_new).map(|kept| kept.path.as_bytes().to_vec());
+        // Logs that are too large to be captured are not in the listing.
+        let skipped = tracked.operation.meta.skipped.iter().map(|skipped| skipped.path.clone());
+        for path in kept.chain(skipped).collect::<BTreeSet<Vec<u8>>>() {
+            let main = database_of(&path);
+            // Names that no snapshot may hold are skipped too.
+            let (Ok(database), Ok(log)) = (TreePath::parse(main), TreePath::parse(&path)) else {
+                continue;
+            };
+            if main == path || !is_asked_for(&database, &options.paths) {
+                continue;
+            }
+            let State::Entry(then) = source.state(self, &database)? else { continue };
+            let is_part = is_sqlite_log(&scene.head(&path)) && is_sqlite(&scene.head_of(&then)?);
+            if is_part && source.state(self, &log)? == State::Absent {
+                request.kept.retain(|kept| kept.path != log);
+                request.wanted.insert(path, Wanted::Absent);
+            }
         }
         Ok(())
     }

@@ -130,6 +130,13 @@ impl Span {
     pub(super) fn owns_dir(&self, dir: &TreePath) -> bool {
         self.paths.is_none() || self.dirs || self.owns(dir)
     }
+
+    /// Whether a directory that this span made is its own: an edit tool makes directories only for
+    /// the files that it names.
+    pub(super) fn made_dir(&self, dir: &TreePath) -> bool {
+        let mut own = self.named.iter().chain(self.paths.iter().flatten());
+        self.owns_dir(dir) || own.any(|path| path.is_within(dir))
+    }
 }
 
 impl<'a> History<'a> {

@@ -7,7 +7,7 @@ use crate::compare::{Change, Entry, Now, NowAt, Status, Trees, changes, find, me
 use crate::error::Error;
 use crate::fs::{Dir, FileKind, MODE_BITS};
 use crate::git::{EntryKind, Hasher, Kind, ObjectId, diff_lines};
-use crate::log::{Companion, Credit, Meta, Operation, read_companion};
+use crate::log::{Companion, Credit, Operation, read_companion};
 use crate::pack::PackWriter;
 use crate::path::{PathText, TreePath, dirs_above, is_within};
 use crate::record::look;
@@ -979,7 +979,9 @@ impl Inverter<'_> {
             // The path comes back as it was, or merged with what was done to it since.
             (Some(Wanted::Entry { .. }), _) => !self.is_blocked(path),
             (Some(Wanted::Absent), _) => false,
-            (None, NowAt::File { entry, .. }) => entry.id == *content,
+            (None, NowAt::File { entry, .. }) => {
+                entry.id == *content || self.is_merged_already(path, &entry, content)?
+            }
             (None, _) => match self.inversion.present.meta.companion {
                 Some(id) => match read_companion(&self.store.objects, &id) {
                     Ok(now) => find(&self.store.objects, &now.tree, path)?
@@ -989,6 +991,21 @@ impl Inverter<'_> {
                 None => false,
             },
         })
+    }
+
+    /// Returns whether a file that this plan leaves alone is what it would be without the steps: its
+    /// changes cancel out or an earlier undo took them back, and it has every line of `content`.
+    fn is_merged_already(
+        &self,
+        path: &TreePath,
+        now: &Entry,
+        content: &ObjectId,
+    ) -> Result<bool, Error> {
+        if !self.inversion.is_asked_for(path) || self.has_conflict(path) || !now.kind.is_file() {
+            return Ok(false);
+        }
+        let (then, now) = (self.text(content)?, self.text(&now.id)?);
+        Ok(!is_binary(&then) && !is_binary(&now) && lines_of(&then).is_subset(&lines_of(&now)))
     }
 
     /// The paths that a file may have been moved from, or linked to, when it came to its own.
@@ -1059,11 +1076,7 @@ impl Inverter<'_> {
         if is_binary(&one) || is_binary(&other) {
             return Ok(true);
         }
-        let lines = |text: &[u8]| -> BTreeSet<Vec<u8>> {
-            let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-            lines.map(<[u8]>::to_vec).collect()
-        };
-        Ok(!lines(&one).is_disjoint(&lines(&other)))
+        Ok(!lines_of(&one).is_disjoint(&lines_of(&other)))
     }
 
     /// Whether a file was last changed before a span began.
@@ -1334,7 +1347,7 @@ impl Inverter<'_> {
                 }
             }
             for dir in after.empty_dirs.iter().filter(|dir| !before.empty_dirs.contains(dir)) {
-                if asked(dir) && span.owns_dir(dir) {
+                if asked(dir) && span.made_dir(dir) {
                     let own = std::iter::once(dir.as_bytes()).chain(dirs_above(dir.as_bytes()));
                     for made in own {
                         if !is_dir_of(&trees, &span.before.snapshot, Some(before), made)?
@@ -1351,16 +1364,15 @@ impl Inverter<'_> {
             for dir in wanted {
                 if is_dir_of(&trees, &span.after.snapshot, Some(after), &dir)?
                     && !is_dir_of(&trees, &span.before.snapshot, Some(before), &dir)?
-                    && span.owns_dir(&TreePath::from_scan(dir.clone()))
+                    && span.made_dir(&TreePath::from_scan(dir.clone()))
                 {
                     self.out.request.dirs.remove(&dir);
                     self.out.request.emptied.insert(dir);
                 }
             }
-            self.dir_modes(span, at == 0, &trees)?;
+            self.dir_modes(span, at == 0);
         }
-        // Several changes may cancel each other out.
-        self.out.request.modes.retain(|change| change.from != change.to);
+        self.merge_dir_modes(&trees)?;
         for (path, changes) in &self.modes {
             let NowAt::File { stat, entry, .. } = self.now.at(path) else { continue };
             let from = stat.mode & MODE_BITS;
@@ -1373,9 +1385,8 @@ impl Inverter<'_> {
         Ok(())
     }
 
-    /// Permissions of directories: those that have to be made again get the ones from before, those
-    /// that stay get them back unless they were changed since.
-    fn dir_modes(&mut self, span: &Span, is_newest: bool, trees: &Trees<'_>) -> Result<(), Error> {
+    /// Requests the permissions from before a span for directories that have to be made again.
+    fn dir_modes(&mut self, span: &Span, is_newest: bool) {
         let (before, after) = (&span.before.meta, &span.after.meta);
         let (then, left) = (before.mode_map(), after.mode_map());
         let request = &mut self.out.request;
@@ -1398,55 +1409,87 @@ impl Inverter<'_> {
                 }
             }
         }
+    }
+
+    /// Returns the directories whose permissions a span may have changed.
+    fn dirs_with_other_modes(&self, span: &Span) -> Vec<Vec<u8>> {
+        let (before, after) = (&span.before.meta, &span.after.meta);
+        let (then, left) = (before.mode_map(), after.mode_map());
         let differs = |path: &&Vec<u8>| {
             let mode = |modes: &HashMap<Vec<u8>, u32>, usual: u32| {
                 modes.get(*path).copied().unwrap_or(usual)
             };
             mode(&then, before.common.dir) != mode(&left, after.common.dir)
         };
-        let listed: Vec<Vec<u8>> = match before.common.dir == after.common.dir {
+        match before.common.dir == after.common.dir {
             true => then.keys().chain(left.keys()).filter(differs).cloned().collect(),
             false => {
                 let dirs = self.now.listing.dirs.iter().map(|dir| &dir.path);
                 dirs.filter(|path| !path.is_empty()).filter(differs).cloned().collect()
             }
-        };
-        for path in listed {
+        }
+    }
+
+    /// Takes back changes of the permissions of directories that stay. Spans compose: a directory
+    /// that one span removed and a later one made again gets the permissions from before both.
+    fn merge_dir_modes(&mut self, trees: &Trees<'_>) -> Result<(), Error> {
+        let spans = self.inversion.spans;
+        let paths: BTreeSet<Vec<u8>> =
+            spans.iter().flat_map(|span| self.dirs_with_other_modes(span)).collect();
+        let listed = |span: &Span| [span.before.meta.mode_map(), span.after.meta.mode_map()];
+        let listed: Vec<[HashMap<Vec<u8>, u32>; 2]> = spans.iter().map(listed).collect();
+        for path in paths {
             let Ok(dir) = TreePath::parse(&path) else { continue };
             let Some(present) = self.now.dir_mode(&path) else { continue };
-            let request = &mut self.out.request;
-            let known = request.modes.iter().position(|change| change.path == path);
-            let mode = known.map_or(present, |at| request.modes[at].to);
-            let special = |meta: &Meta| meta.unrecorded_bits(present);
-            let was = left.get(&path).copied().unwrap_or(after.common.dir) | special(after);
-            let to = then.get(&path).copied().unwrap_or(before.common.dir) | special(before);
-            // Permissions that are listed are dealt out to steps path by path.
-            let is_listed = before.common.dir == after.common.dir;
-            let owns = match is_listed {
-                true => span.paths.is_none() || span.owns(&dir),
-                false => span.owns_dir(&dir),
-            };
-            let takes = self.inversion.unclear || self.inversion.takes_undecided(&dir);
-            let own = self.inversion.is_asked_for(&dir)
-                && (owns || (takes && span.unclear.contains(&dir)))
-                && !self.inversion.is_done(span, &dir);
-            if !own || mode != was || mode == to {
-                continue;
+            let mut mode = Some(present);
+            for (span, [then, left]) in spans.iter().zip(&listed).rev() {
+                let of = |operation: &Operation, modes: &HashMap<Vec<u8>, u32>| {
+                    dir_mode_in(operation, modes, &path, present, trees)
+                };
+                let (before, after) = (of(&span.before, then)?, of(&span.after, left)?);
+                let change = ModeStep { before, after };
+                if mode == change.after && self.takes_dir_mode(span, &dir, change) {
+                    mode = change.before;
+                }
             }
-            // One that the span made or removed has no permissions on the other side.
-            let (was_there, stays) = (&span.before.snapshot, &span.after.snapshot);
-            if !is_dir_of(trees, was_there, Some(before), &path)?
-                || !is_dir_of(trees, stays, Some(after), &path)?
-            {
-                continue;
-            }
-            match known {
-                Some(at) => request.modes[at].to = to,
-                None => request.modes.push(ModeChange { path, from: present, to, is_dir: true }),
+            if let Some(to) = mode.filter(|to| *to != present) {
+                let change = ModeChange { path, from: present, to, is_dir: true };
+                self.out.request.modes.push(change);
             }
         }
         Ok(())
     }
+
+    /// Whether a change of the permissions of a directory, or of its existence, is a span's own and
+    /// asked for.
+    fn takes_dir_mode(&self, span: &Span, dir: &TreePath, change: ModeStep) -> bool {
+        let is_listed = span.before.meta.common.dir == span.after.meta.common.dir;
+        let owns = match (change.before, change.after) {
+            (None, _) | (_, None) => span.made_dir(dir),
+            // Permissions that are listed are dealt out to steps path by path.
+            _ if is_listed => span.paths.is_none() || span.owns(dir),
+            _ => span.owns_dir(dir),
+        };
+        let takes = self.inversion.unclear || self.inversion.takes_undecided(dir);
+        self.inversion.is_asked_for(dir)
+            && (owns || (takes && span.unclear.contains(dir)))
+            && !self.inversion.is_done(span, dir)
+    }
+}
+
+/// Returns the permissions of a directory in an operation, whose exceptional ones are `modes`, or
+/// `None` if it was not there. Bits that the operation does not record are those of `present`.
+fn dir_mode_in(
+    operation: &Operation,
+    modes: &HashMap<Vec<u8>, u32>,
+    path: &[u8],
+    present: u32,
+    trees: &Trees<'_>,
+) -> Result<Option<u32>, Error> {
+    let meta = &operation.meta;
+    let is_there = is_dir_of(trees, &operation.snapshot, Some(meta), path)?;
+    let mode = modes.get(path).copied().unwrap_or(meta.common.dir);
+    Ok(is_there.then(|| mode | meta.unrecorded_bits(present)))
 }
 
 /// The tree of a companion; the empty one if there is none or it cannot be read.
@@ -1488,6 +1531,11 @@ fn taken_contents(oldest: &BTreeMap<TreePath, Change>) -> HashMap<ObjectId, Vec<
         }
     }
     taken
+}
+
+/// Returns the lines of a text without line ends and empty lines.
+fn lines_of(text: &[u8]) -> BTreeSet<&[u8]> {
+    text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect()
 }
 
 /// Whether one file can have been made of another by editing it.

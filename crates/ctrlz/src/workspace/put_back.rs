@@ -1,7 +1,6 @@
 //! Restoring and reverting: a safety snapshot, then a plan, which is applied, and a report.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use crate::compare::Now;
 use crate::error::Error;
@@ -91,7 +90,7 @@ impl Workspace {
                 };
                 let own = own.as_ref().map_or("", WorkTree::id);
                 let meta = Absence::of(&store, *hash)?.meta_for(own, head);
-                Ok(Target { hash: *hash, meta })
+                Ok(Target { hash: *hash, meta, operation: None })
             }
             Point::Operation(id) | Point::OperationOf { id, .. } => {
                 let unknown = || Error::UnknownOperation { id: id.clone() };
@@ -108,14 +107,14 @@ impl Workspace {
                 while let Some(entry) = log.next(&store)? {
                     if entry.id == *id {
                         store.snapshot(&entry.snapshot)?;
-                        let meta = read_operation(&store.objects, &entry.commit)?.meta;
-                        return Ok(Target { hash: entry.snapshot, meta: Some(Arc::new(meta)) });
+                        let operation = read_operation(&store.objects, &entry.commit)?;
+                        return Ok(Target::of_operation(operation));
                     }
                 }
                 // A checkpoint outlives its segment of the log.
                 let operation = work_tree.checkpointed(&store, id)?.ok_or_else(unknown)?;
                 store.snapshot(&operation.snapshot)?;
-                Ok(Target { hash: operation.snapshot, meta: Some(Arc::new(operation.meta)) })
+                Ok(Target::of_operation(operation))
             }
         }
     }

@@ -194,3 +194,47 @@ fn a_path_that_a_call_named_is_its_own_while_a_sub_agent_works() {
     let of = |id: &str| steps.iter().find(|s| s.info.step == id).and_then(|s| s.paths.clone());
     assert_eq!(of("sub"), Some(vec![tree_path("lib")]), "the call that started it only waits");
 }
+
+#[test]
+fn an_edit_before_the_tool_ran_stays_the_users_if_the_tool_only_changes_permissions() {
+    let lab = Lab::new();
+    lab.write("a", "one\n");
+    lab.write("notes", "one\n");
+    lab.chmod("notes", 0o644);
+    lab.begin(start("s", "m1", "1"));
+    lab.write("notes", "one\nuser\n");
+    std::thread::sleep(Duration::from_millis(900));
+    lab.write("a", "AGENT\n");
+    // Moves the change time of `notes`, and writes nothing.
+    lab.chmod("notes", 0o644);
+    end_with(&lab, "1", StepEnd { duration: Some(Duration::from_millis(20)), refused: false });
+    lab.undo();
+    assert_eq!((lab.read("a"), lab.read("notes")), ("one\n".into(), "one\nuser\n".into()));
+}
+
+#[test]
+fn a_file_that_a_refused_call_names_is_not_the_work_of_another_open_step() {
+    let lab = Lab::new();
+    lab.write("notes", "one\n");
+    lab.write("a", "one\n");
+    lab.begin(start("s", "m1", "1"));
+    lab.write("a", "AGENT\n");
+    lab.begin(edit_of(start("s", "m1", "2"), "notes"));
+    lab.write("notes", "user\n");
+    end_with(&lab, "2", StepEnd { duration: None, refused: true });
+    lab.end("1");
+    lab.undo();
+    assert_eq!((lab.read("a"), lab.read("notes")), ("one\n".into(), "user\n".into()));
+}
+
+#[test]
+fn a_named_directory_with_ignored_files_is_not_a_change() {
+    let lab = Lab::with_git(&[(".gitignore", "*.log\n"), ("d/a", "one\n")]);
+    lab.write("d/x.log", "log\n");
+    lab.step("one", "m1", "1", |lab| lab.write("d/a", "AGENT\n"));
+    lab.begin(edit_of(start("two", "m2", "2"), "d"));
+    lab.write("other", "user\n");
+    lab.end("2");
+    let report = lab.undo();
+    assert_eq!(report.steps, ["1"], "the step that named the directory changed nothing");
+}

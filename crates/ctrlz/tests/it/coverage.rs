@@ -2,9 +2,9 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use ctrlz::{Error, Options, Presence, Progress, SkipReason, TrackOptions, Workspace};
+use ctrlz::{Error, Options, Point, Presence, Progress, SkipReason, TrackOptions, Workspace};
 
-use crate::lab::{Lab, tree_path};
+use crate::lab::{Lab, exact, tree_path};
 
 fn skipped(lab: &Lab) -> Vec<String> {
     lab.track().skipped.iter().map(|skipped| skipped.to_string()).collect()
@@ -375,4 +375,27 @@ fn an_unreadable_root_is_an_error_not_an_empty_snapshot() {
         lab.chmod("", 0o755);
         assert!(result.is_err(), "{result:?}");
     });
+}
+
+#[test]
+fn an_exact_restore_of_an_operation_goes_by_what_that_operation_left_out() {
+    let mut lab = Lab::new();
+    lab.options.max_new_file_bytes = 1000;
+    lab.write("kept", "one\n");
+    lab.write("a", crate::lab::noise(1, 2000));
+    let large = lab.track();
+    assert_eq!(large.skipped.len(), 1);
+    lab.remove("a");
+    lab.write("other", "x");
+    lab.track();
+    lab.remove("other");
+    let without = lab.track();
+    assert_eq!(without.hash, large.hash, "the same tree, with and without a file left out");
+    lab.write("a/e", "made since\n");
+    let operation = Point::Operation(without.operation);
+    let report = lab.workspace().restore(operation, &exact(), &Progress::default()).unwrap();
+    assert!(report.is_complete() && !lab.exists("a"), "{report:?}");
+    lab.write("a/e", "made since\n");
+    lab.restore_exact(large.hash);
+    assert!(lab.exists("a/e"), "of a bare hash, every record counts");
 }

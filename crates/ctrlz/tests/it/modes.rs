@@ -135,3 +135,20 @@ fn a_chmod_of_a_file_that_the_step_renamed_follows_it_back() {
     lab.redo();
     assert_eq!(lab.mode("b") & 0o777, 0o755);
 }
+
+#[test]
+fn a_directory_that_one_step_removed_and_another_made_again_gets_its_permissions_back() {
+    let lab = Lab::new();
+    lab.write("d/a", "1\n");
+    lab.write("other/b", "1\n");
+    lab.chmod("d", 0o750);
+    lab.track();
+    lab.step("s", "m1", "1", |lab| lab.remove("d"));
+    lab.step("s", "m1", "2", |lab| lab.write("d/new", "AGENT\n"));
+    let report = lab.undo();
+    assert!(report.is_complete(), "{report:?}");
+    assert!(lab.exists("d/a") && !lab.exists("d/new"));
+    assert_eq!(lab.mode("d") & 0o777, 0o750);
+    lab.redo();
+    assert!(lab.exists("d/new") && !lab.exists("d/a"));
+}

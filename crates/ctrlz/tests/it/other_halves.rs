@@ -1,6 +1,6 @@
 //! The two halves of a rename or a backup are not torn apart.
 
-use ctrlz::{ConflictReason, UndoReport};
+use ctrlz::{ConflictReason, Progress, UndoOptions, UndoReport, UndoScope};
 
 use crate::lab::{Lab, noise};
 
@@ -150,4 +150,54 @@ fn a_file_that_an_undone_step_made_and_another_one_moved_is_removed() {
     let report = lab.undo();
     assert!(report.is_complete(), "{report:?}");
     assert!(!lab.exists("k") && !lab.exists("p"));
+}
+
+#[test]
+fn a_copy_goes_if_the_changes_of_its_source_cancel_out() {
+    let lab = Lab::new();
+    lab.write("a", "one\ntwo\n");
+    lab.step("s", "m1", "1", |lab| {
+        std::fs::copy(lab.path("a"), lab.path("a.bak")).unwrap();
+        lab.write("a", "one\nAGENT\ntwo\n");
+    });
+    lab.step("s", "m1", "2", |lab| lab.write("a", "one\ntwo\n"));
+    lab.write("a", "user\none\ntwo\n");
+    let report = lab.undo();
+    assert!(report.is_complete(), "{report:?}");
+    assert!(!lab.exists("a.bak"));
+    assert_eq!(lab.read("a"), "user\none\ntwo\n");
+}
+
+#[test]
+fn a_copy_goes_if_an_earlier_undo_brought_its_source_back() {
+    let lab = Lab::new();
+    lab.write("a", "one\ntwo\n");
+    lab.step("s", "m1", "1", |lab| {
+        std::fs::copy(lab.path("a"), lab.path("a.bak")).unwrap();
+        lab.write("a", "one\nAGENT\ntwo\n");
+    });
+    let paths = vec![crate::lab::tree_path("a")];
+    let only = UndoOptions { paths, ..UndoOptions::default() };
+    let scope = UndoScope::LastTurn;
+    lab.workspace().undo(&scope, &only, &Progress::default()).unwrap();
+    lab.write("a", "one\ntwo\nuser\n");
+    let report = lab.undo();
+    assert!(report.is_complete(), "{report:?}");
+    assert!(!lab.exists("a.bak"));
+    assert_eq!(lab.read("a"), "one\ntwo\nuser\n");
+}
+
+#[test]
+fn a_copy_stays_if_the_user_dropped_lines_from_its_source() {
+    let lab = Lab::new();
+    lab.write("a", "one\ntwo\n");
+    lab.step("s", "m1", "1", |lab| {
+        std::fs::copy(lab.path("a"), lab.path("a.bak")).unwrap();
+        lab.write("a", "one\nAGENT\ntwo\n");
+    });
+    lab.step("s", "m1", "2", |lab| lab.write("a", "one\ntwo\n"));
+    lab.write("a", "user\n");
+    let report = lab.undo();
+    assert_eq!(halves(&report), ["a.bak"], "{report:?}");
+    assert_eq!(lab.read("a.bak"), "one\ntwo\n");
 }

@@ -140,3 +140,23 @@ fn a_restore_replaces_a_directory_only_if_everything_in_it_is_saved() {
         "{report:?}"
     );
 }
+
+#[test]
+fn a_directory_that_the_undone_steps_made_and_removed_is_not_reported_as_created() {
+    let mut lab = Lab::new();
+    lab.options.max_new_file_bytes = 1000;
+    lab.write("a", "one\n");
+    let edit = crate::sessions::start("s", "m1", "1");
+    let paths = vec![crate::lab::tree_path("k/large")];
+    lab.begin(ctrlz::StepStart { paths, only_named: true, ..edit });
+    lab.write("k/large", crate::lab::noise(1, 2000));
+    lab.end("1");
+    lab.step("s", "m1", "2", |lab| {
+        lab.remove("k");
+        lab.write("a", "AGENT\n");
+    });
+    let report = lab.undo();
+    let done: Vec<String> = report.done.iter().map(|action| action.path().to_string()).collect();
+    assert_eq!(done, ["a"], "{report:?}");
+    assert!(!lab.exists("k"));
+}

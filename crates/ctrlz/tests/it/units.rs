@@ -234,3 +234,43 @@ fn a_database_that_took_in_the_log_of_a_step_is_reported_and_can_be_forced() {
         assert_eq!(bytes_of(&lab, "app.db"), old);
     }
 }
+
+#[test]
+fn a_restore_removes_the_log_that_a_database_got_since() {
+    let lab = Lab::new();
+    lab.write("app.db", database(1, 4));
+    lab.write("notes", "one\n");
+    let then = lab.track();
+    for main in [database(1, 4), database(2, 4)] {
+        lab.write("app.db", &main);
+        lab.write("app.db-wal", wal(3));
+        lab.write("notes-wal", "no database\n");
+        let report = lab.restore(then.hash);
+        assert!(report.is_complete(), "{report:?}");
+        assert_eq!(bytes_of(&lab, "app.db"), database(1, 4));
+        assert!(!lab.exists("app.db-wal") && lab.exists("notes-wal"), "{report:?}");
+        let safety = report.safety_operation.clone();
+        let undone = ctrlz::Point::Operation(safety);
+        let options = ctrlz::RestoreOptions::default();
+        lab.workspace().restore(undone, &options, &ctrlz::Progress::default()).unwrap();
+        assert_eq!((bytes_of(&lab, "app.db"), bytes_of(&lab, "app.db-wal")), (main, wal(3)));
+    }
+}
+
+#[test]
+fn an_exact_restore_removes_a_log_that_is_too_large_to_be_captured() {
+    let mut lab = Lab::new();
+    lab.options.max_new_file_bytes = 4096;
+    lab.write("app.db", database(1, 4));
+    let then = lab.track();
+    let large = [wal(1), noise(2, 8192)].concat();
+    lab.write("app.db", database(2, 4));
+    lab.write("app.db-wal", &large);
+    let report = lab.restore_exact(then.hash);
+    assert!(report.is_complete(), "{report:?}");
+    assert_eq!(bytes_of(&lab, "app.db"), database(1, 4));
+    assert!(!lab.exists("app.db-wal"));
+    let safety = ctrlz::Point::Operation(report.safety_operation.clone());
+    lab.workspace().restore(safety, &crate::lab::exact(), &ctrlz::Progress::default()).unwrap();
+    assert_eq!((bytes_of(&lab, "app.db"), bytes_of(&lab, "app.db-wal")), (database(2, 4), large));
+}

@@ -6,7 +6,7 @@ use crate::manifest::{Entry, Manifest};
 
 use super::merge::{Content, take_out};
 use super::oracle::{
-    Author, Change, Checked, Oracle, Taken, all_tokens, check, is_within, tokens_in,
+    Author, Change, Checked, Oracle, Segment, Taken, all_tokens, check, is_within, tokens_in,
 };
 use super::report::Report;
 use super::world::MAX_NEW_FILE_BYTES;
@@ -261,7 +261,10 @@ impl Oracle {
         let is_empty = !after.0.keys().any(|other| other != path && is_within(other, path));
         match (wanted, found) {
             (Some((true, _)), None) => check("a directory is missing", false, || path.to_owned()),
-            (None, Some((true, _))) => check("a directory is left", !is_empty, || path.to_owned()),
+            (None, Some((true, _))) => {
+                let is_kept = !is_empty || self.was_users_dir(path, taken);
+                check("a directory is left", is_kept, || path.to_owned())
+            }
             // Permissions of a directory do not pass to a file.
             (Some((was_dir, _)), Some((is_dir, _))) if was_dir != is_dir => Ok(()),
             (Some((is_dir, wanted)), Some((_, found))) => {
@@ -273,6 +276,24 @@ impl Oracle {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether a directory came to its place with a file that the user wrote during the same step:
+    /// then the user made it, and the tool may have moved it there.
+    fn was_users_dir(&self, path: &str, taken: &Taken) -> bool {
+        let first =
+            |segment: &Segment| self.segments.iter().position(|one| std::ptr::eq(one, segment));
+        self.segments_of(path, taken).any(|segment| {
+            let at = first(segment);
+            let mut inside = segment.after.0.iter().filter(|(other, _)| is_within(other, path));
+            inside.any(|(_, entry)| {
+                tokens_in(entry).iter().any(|token| {
+                    let mut intros = self.intros.iter().filter(|((_, known), _)| known == token);
+                    intros
+                        .any(|(_, intro)| intro.actor == Author::User && Some(intro.segment) == at)
+                })
+            })
+        })
     }
 
     /// A conflict has a reason that the record confirms.
