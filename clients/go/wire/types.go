@@ -5,25 +5,25 @@ package wire
 // Protocol is the version of the protocol these types are of.
 const Protocol = 1
 
-// Action: what a plan does to one path.
+// Action: the action of a plan on one path.
 type Action struct {
-	// What is done.
+	// Kind of the action.
 	Action ActionKind `json:"action"`
 
-	// The new permissions, of `set_mode`.
+	// The new permissions, for `set_mode`.
 	Mode *int64 `json:"mode,omitempty"`
 
 	// The path, relative to the work tree.
 	Path Path `json:"path"`
 }
 
-// ActionKind: what is done to a path.
+// ActionKind: kind of an action on a path.
 type ActionKind string
 
 // ActionKindCreate: Creates a file or link.
 const ActionKindCreate ActionKind = "create"
 
-// ActionKindOverwrite: Replaces what is there.
+// ActionKindOverwrite: Replaces the existing file or link.
 const ActionKindOverwrite ActionKind = "overwrite"
 
 // ActionKindRemove: Removes a file or link.
@@ -38,223 +38,225 @@ const ActionKindCreateDirectory ActionKind = "create_directory"
 // ActionKindRemoveDirectory: Removes a directory that becomes empty.
 const ActionKindRemoveDirectory ActionKind = "remove_directory"
 
-// AgentFailure: something that could not be recorded for an agent.
+// AgentFailure: an event of an agent that could not be recorded.
 type AgentFailure struct {
-	// When, in milliseconds since 1970.
+	// Time of the failure, in milliseconds since the Unix epoch.
 	AtMillis int64 `json:"at_millis"`
 
-	// Which agent.
+	// Name of the agent.
 	Client string `json:"client"`
 
-	// What it was about to record.
+	// The event that could not be recorded.
 	Event string `json:"event"`
 
-	// Why that failed.
+	// Cause of the failure.
 	Why string `json:"why"`
 }
 
-// ApplyParams: which plan.
+// ApplyParams: parameters of `apply`.
 type ApplyParams struct {
-	// Allow removing an unusual share of the files.
+	// Whether an unusual share of the files may be removed.
 	AllowMassRemoval bool `json:"allow_mass_removal,omitempty"`
 
-	// The plan's hash.
+	// Hash of the plan.
 	Plan string `json:"plan"`
 }
 
-// BeginParams: a step that begins.
+// BeginParams: parameters of `begin_step`.
 type BeginParams struct {
-	// Shell commands the tool will run. What they name and a snapshot would not cover, ignored
-	// files and files elsewhere, is kept too.
+	// Shell commands that the tool will run. Paths that they name and a snapshot would not cover,
+	// which are ignored files and files outside of the work tree, are captured too.
 	Commands []string `json:"commands,omitempty"`
 
-	// Where the tool runs. Default: `dir`.
+	// Working directory of the tool. Default: `dir`.
 	Cwd Path `json:"cwd,omitempty"`
 
-	// Keep the step open when this process ends. Otherwise it is closed then, and marked as
-	// inferred.
+	// Whether the step stays open when this process exits. Otherwise it is closed then and marked
+	// as inferred.
 	Detached bool `json:"detached,omitempty"`
 
-	// Files the tool says it will change, wherever they are: in the work tree the same as `paths`;
-	// elsewhere they are captured, bounded, for an undo with `outside`.
+	// Files that the tool says it will change, in any location. Those in the work tree are treated
+	// like `paths`. Others are captured within limits, for an undo with `outside`.
 	Files []Path `json:"files,omitempty"`
 
-	// What it is about, for people.
+	// Human-readable label.
 	Label string `json:"label,omitempty"`
 
-	// The message (turn) it belongs to. Default: the step is a turn of its own.
+	// Message (turn) of the step. Default: the step is a turn of its own.
 	Message string `json:"message,omitempty"`
 
-	// The turn of another session that this one works for, as a sub-agent does.
+	// The turn of another session for which this session works as a sub-agent.
 	Parent *ParentParam `json:"parent,omitempty"`
 
-	// The part of the message.
+	// Part of the message.
 	Part string `json:"part,omitempty"`
 
-	// Paths the tool says it will change: the strongest evidence when several steps overlap.
+	// Paths that the tool says it will change. They are the strongest evidence when steps overlap.
 	Paths []Path `json:"paths,omitempty"`
 
-	// The session it belongs to.
+	// Session of the step.
 	Session string `json:"session"`
 
-	// The step's own id. Beginning the same step twice is beginning it once. Default: a new one.
+	// Id of the step. Idempotent: beginning an open step again is a no-op. Default: a new id.
 	Step string `json:"step,omitempty"`
 
-	// The tool.
+	// Name of the tool.
 	Tool string `json:"tool,omitempty"`
 
-	// The agent.
+	// Name of the agent.
 	Who string `json:"who,omitempty"`
 }
 
-// Blame: which operation wrote which line.
+// Blame: the origin of each line of a file.
 type Blame struct {
-	// Its lines, as the newest snapshot has them.
+	// Lines of the file in the newest snapshot.
 	Lines []BlameLine `json:"lines"`
 
-	// The `offset` that goes on from here; `null` at the end.
+	// `offset` of the next page; `null` on the last page.
 	Next *int64 `json:"next"`
 
 	// The file.
 	Path Path `json:"path"`
 
-	// How many there are in all.
+	// Number of lines in total.
 	Total int64 `json:"total"`
 }
 
-// BlameLine: a line and where it comes from.
+// BlameLine: a line and its origin.
 type BlameLine struct {
-	// Who wrote it.
+	// Origin of the line.
 	Origin Origin `json:"origin"`
 
-	// The line, without its end; bytes that are not UTF-8 are replaced.
+	// The line without its terminator. Bytes that are not UTF-8 are replaced.
 	Text string `json:"text"`
 }
 
-// Boundary: the first thing that a revert takes back.
+// Boundary: the point to which a session is reverted.
 type Boundary struct {
-	// The message.
+	// The first message that is undone.
 	Message string `json:"message"`
 
-	// The part of it, if what comes before it in the message stays.
+	// The first part of the message that is undone; `null` if the whole message is.
 	Part *string `json:"part"`
 }
 
-// CallOptions: what a call decides for itself. Everything is optional.
+// CallOptions: options of a call. All are optional.
 type CallOptions struct {
-	// Allow directories that are far more than a project, such as a home.
+	// Whether directories that are much more than a project, such as a home directory, are
+	// allowed.
 	AllowDangerousRoot *bool `json:"allow_dangerous_root,omitempty"`
 
-	// Switches snapshots off. What the user switched off stays off.
+	// Whether snapshots are taken. Only `false` has an effect: a call cannot enable what the user
+	// disabled.
 	Enabled *bool `json:"enabled,omitempty"`
 
-	// Patterns, as in `.gitignore`, to leave out beyond what is ignored.
+	// Further ignore patterns, in the syntax of `.gitignore`.
 	Exclude []string `json:"exclude,omitempty"`
 
-	// Do not call files changed that are ignored by now.
+	// Whether files that are ignored now are not reported as changed.
 	HideIgnored *bool `json:"hide_ignored,omitempty"`
 
-	// Which ignored files are kept beside a snapshot.
+	// The ignored files that are kept beside a snapshot.
 	Ignored IgnoredFiles `json:"ignored,omitempty"`
 
-	// Patterns to capture although they are ignored.
+	// Patterns of ignored files to capture.
 	IncludeIgnored []string `json:"include_ignored,omitempty"`
 
-	// How many checkpoints that are not pinned are kept.
+	// Number of checkpoints to keep, not counting pinned ones.
 	KeepCheckpoints *int64 `json:"keep_checkpoints,omitempty"`
 
-	// Refuse more files than this.
+	// Maximum number of files. A snapshot with more is refused.
 	MaxFiles *int64 `json:"max_files,omitempty"`
 
-	// Keep no more than this of ignored files beside a snapshot.
+	// Maximum size in bytes of all small ignored files kept beside a snapshot.
 	MaxIgnoredBytes *int64 `json:"max_ignored_bytes,omitempty"`
 
-	// No more bytes of files that one tool call names, and that are ignored or large, are kept.
+	// Maximum size in bytes of all ignored or large files that one tool call names.
 	MaxNamedBytes *int64 `json:"max_named_bytes,omitempty"`
 
-	// Skip and report new files above this size.
+	// Maximum size of a new file in bytes. Larger ones are skipped and reported.
 	MaxNewFileBytes *int64 `json:"max_new_file_bytes,omitempty"`
 
-	// Refuse more new bytes than this in one snapshot.
+	// Maximum size in bytes of new content in one snapshot. A snapshot with more is refused.
 	MaxSnapshotBytes *int64 `json:"max_snapshot_bytes,omitempty"`
 
-	// What the objects of the store may take; what does not fit is left out and reported.
+	// Maximum size of the store in bytes. Files that do not fit are skipped and reported.
 	MaxStoreBytes *int64 `json:"max_store_bytes,omitempty"`
 
-	// The same for all stores under the data dir together.
+	// Maximum size of all stores in the data directory, in bytes.
 	MaxTotalBytes *int64 `json:"max_total_bytes,omitempty"`
 
-	// Free space that must remain where the store is.
+	// Free space to leave on the disk of the store, in bytes.
 	MinFreeBytes *int64 `json:"min_free_bytes,omitempty"`
 
-	// Whether files of repositories inside the work tree are captured.
+	// Whether files of nested repositories are captured.
 	NestedRepos *bool `json:"nested_repos,omitempty"`
 
-	// How long to wait for another process on the same work tree.
+	// Time to wait for another process on the same work tree, in milliseconds.
 	PatienceMillis *int64 `json:"patience_millis,omitempty"`
 
-	// Where the log's refs lie in the store.
+	// Prefix of the log's refs in the store.
 	RefPrefix string `json:"ref_prefix,omitempty"`
 
-	// Protect only git work trees.
+	// Whether only git work trees are protected.
 	RequireGit *bool `json:"require_git,omitempty"`
 
-	// Threads to work with.
+	// Number of threads.
 	Threads *int64 `json:"threads,omitempty"`
 }
 
-// Capabilities: what a server can do.
+// Capabilities: capabilities of a server.
 type Capabilities struct {
-	// Whether several requests may come in one array.
+	// Whether a batch of several requests may be sent in one array.
 	Batch bool `json:"batch"`
 
-	// The notification that cancels a call.
+	// Name of the notification that cancels a call.
 	Cancel string `json:"cancel"`
 
-	// How many requests one array may hold.
+	// Maximum number of requests in a batch.
 	MaxBatch int64 `json:"max_batch"`
 
-	// The longest line it takes, in bytes.
+	// Maximum length of a line, in bytes.
 	MaxLineBytes int64 `json:"max_line_bytes"`
 
-	// How many calls run at the same time.
+	// Maximum number of calls that run concurrently.
 	MaxRunning int64 `json:"max_running"`
 
-	// How many calls may wait.
+	// Maximum number of queued calls.
 	MaxWaiting int64 `json:"max_waiting"`
 
-	// Every method it has.
+	// Names of all methods.
 	Methods []string `json:"methods"`
 
-	// Whether a call with `"progress": true` is told how far it has come.
+	// Whether calls with `"progress": true` send progress notifications.
 	Progress bool `json:"progress"`
 }
 
-// CareReport: what care did.
+// CareReport: result of retention and garbage collection.
 type CareReport struct {
-	// Operations that were dropped from the log.
+	// Number of operations that were dropped from the log.
 	DroppedOperations int64 `json:"dropped_operations"`
 
-	// Sessions nothing is left of.
+	// Sessions that were dropped completely.
 	DroppedSessions []string `json:"dropped_sessions"`
 
-	// What collecting garbage did.
+	// Result of the garbage collection.
 	Gc GcReport `json:"gc"`
 
 	// Messages whose files were dropped.
 	LostMessages []LostMessage `json:"lost_messages"`
 }
 
-// Change: a path that differs.
+// Change: a changed path.
 type Change struct {
 	// The path, relative to the work tree.
 	Path Path `json:"path"`
 
-	// How it differs.
+	// Kind of the change.
 	Status ChangeStatus `json:"status"`
 }
 
-// ChangeStatus: how a path differs between two snapshots.
+// ChangeStatus: kind of a change between two snapshots.
 type ChangeStatus string
 
 // ChangeStatusAdded: Only the later snapshot has it.
@@ -263,421 +265,424 @@ const ChangeStatusAdded ChangeStatus = "added"
 // ChangeStatusDeleted: Only the earlier snapshot has it.
 const ChangeStatusDeleted ChangeStatus = "deleted"
 
-// ChangeStatusModified: Both have it, with other bytes, another mode or another type.
+// ChangeStatusModified: Both snapshots have it, with different content, mode or type.
 const ChangeStatusModified ChangeStatus = "modified"
 
-// Changes: what differs between two snapshots.
+// Changes: the differences between two snapshots.
 type Changes struct {
-	// The files that differ, sorted by path.
+	// The changed files, sorted by path.
 	Files []Change `json:"files"`
 
 	// The earlier snapshot.
 	From string `json:"from"`
 
-	// The `offset` that goes on from here; `null` at the end.
+	// `offset` of the next page; `null` on the last page.
 	Next *int64 `json:"next"`
 
 	// The later snapshot.
 	To string `json:"to"`
 
-	// How many there are in all.
+	// Number of changed files in total.
 	Total int64 `json:"total"`
 }
 
-// Checkpoint: a named state.
+// Checkpoint: a named snapshot.
 type Checkpoint struct {
-	// When it was made, in milliseconds since 1970.
+	// Time of creation, in milliseconds since the Unix epoch.
 	AtMillis int64 `json:"at_millis"`
 
-	// What somebody called it.
+	// Label given by the user.
 	Label *string `json:"label"`
 
-	// The ref that names it in the store.
+	// Name of the ref in the store.
 	Name string `json:"name"`
 
 	// The operation.
 	Operation string `json:"operation"`
 
-	// Never removed by pruning or retention.
+	// Whether pruning and retention never remove the checkpoint.
 	Pinned bool `json:"pinned"`
 
-	// The session it belongs to.
+	// Session of the checkpoint.
 	Session *string `json:"session"`
 
 	// The snapshot.
 	Snapshot string `json:"snapshot"`
 }
 
-// CheckpointMade: a named state that was just recorded.
+// CheckpointMade: a checkpoint that was just created.
 type CheckpointMade struct {
-	// When it was made, in milliseconds since 1970.
+	// Time of creation, in milliseconds since the Unix epoch.
 	AtMillis int64 `json:"at_millis"`
 
-	// Whether everything that should be in it is.
+	// Whether nothing is missing because of a failure.
 	Complete bool `json:"complete"`
 
-	// What somebody called it.
+	// Label given by the user.
 	Label *string `json:"label"`
 
-	// The ref that names it in the store.
+	// Name of the ref in the store.
 	Name string `json:"name"`
 
 	// The operation.
 	Operation string `json:"operation"`
 
-	// Never removed by pruning or retention.
+	// Whether pruning and retention never remove the checkpoint.
 	Pinned bool `json:"pinned"`
 
-	// The session it belongs to.
+	// Session of the checkpoint.
 	Session *string `json:"session"`
 
-	// What it does not hold, and why.
+	// Paths that the snapshot does not hold, with the reasons.
 	Skipped []Skipped `json:"skipped"`
 
 	// The snapshot.
 	Snapshot string `json:"snapshot"`
 }
 
-// CheckpointParams: how to call the present state.
+// CheckpointParams: parameters of `checkpoint`.
 type CheckpointParams struct {
-	// Prune checkpoints that are not pinned to this many. Default: as the configuration says.
+	// Number of checkpoints to keep, not counting pinned ones; older ones are pruned. Default: as
+	// configured.
 	Keep *int64 `json:"keep,omitempty"`
 
-	// Why it is made, as `manual`, `turn` or `resume`; part of its ref's name. Default: `manual`.
+	// Kind of the checkpoint, such as `manual`, `turn` or `resume`; part of its ref name. Default:
+	// `manual`.
 	Kind string `json:"kind,omitempty"`
 
-	// A name for people. Default: none.
+	// Human-readable label. Default: none.
 	Label string `json:"label,omitempty"`
 
-	// Never remove it by pruning or retention.
+	// Whether pruning and retention never remove it.
 	Pinned bool `json:"pinned,omitempty"`
 
-	// The session it belongs to. Default: none.
+	// Session of the checkpoint. Default: none.
 	Session string `json:"session,omitempty"`
 }
 
-// Checkpoints: the named states of a work tree.
+// Checkpoints: the checkpoints of a work tree.
 type Checkpoints struct {
 	// The checkpoints, newest first.
 	Checkpoints []Checkpoint `json:"checkpoints"`
 }
 
-// CommitParams: whose revert.
+// CommitParams: parameters of `commit_revert`.
 type CommitParams struct {
 	// The session. Default: the one that was reverted last.
 	Session string `json:"session,omitempty"`
 }
 
-// CompareParams: what to compare, and which part of it to give.
+// CompareParams: parameters of `changes`, `diff` and `diff_full`.
 type CompareParams struct {
 	// The earlier snapshot.
 	From string `json:"from"`
 
-	// How many files to give at most. Default: 100,000.
+	// Maximum number of files to return. Default: 100,000.
 	Limit *int64 `json:"limit,omitempty"`
 
-	// How much text to give at most, in whole files. Default: 16 MiB.
+	// Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
 	MaxBytes *int64 `json:"max_bytes,omitempty"`
 
-	// How many files to pass over.
+	// Number of files to skip.
 	Offset int64 `json:"offset,omitempty"`
 
-	// Only these paths and what is below them. Default: everything.
+	// Paths to compare, including everything below them. Default: everything.
 	Paths []Path `json:"paths,omitempty"`
 
-	// The later snapshot. Default: the present state, which is recorded. Name it to read on with
-	// `offset`, or the list may have changed.
+	// The later snapshot. Default: the present state, which is recorded. Set it when reading
+	// further pages with `offset`, because the list may change otherwise.
 	To string `json:"to,omitempty"`
 }
 
-// Conflict: a file that stays as it is because taking the change out of it is not possible.
+// Conflict: a file that is left unchanged because the change cannot be undone in it.
 type Conflict struct {
 	// The file.
 	Path Path `json:"path"`
 
-	// Why: `merge`, `shared`, `unclear`, `other_half`, `not_proven`, `ignored`, or one that is newer
-	// than this list.
+	// Reason: `merge`, `shared`, `unclear`, `other_half`, `not_proven`, `ignored`, or a newer one
+	// that is not in this list.
 	Reason string `json:"reason"`
 
-	// The reason in words.
+	// Human-readable reason.
 	Why string `json:"why"`
 }
 
-// Consumer: a path and what its versions take.
+// Consumer: a path and the space that its versions use.
 type Consumer struct {
-	// Bytes that its versions take in the packs.
+	// Size of its versions in the packs, in bytes.
 	Bytes int64 `json:"bytes"`
 
-	// The path that the contents had first.
+	// Path under which the contents were first recorded.
 	Path Path `json:"path"`
 
-	// Contents it had.
+	// Number of distinct contents.
 	Versions int64 `json:"versions"`
 }
 
-// DamagedPack: a pack that is damaged.
+// DamagedPack: a damaged pack.
 type DamagedPack struct {
-	// The pack.
+	// Path of the pack.
 	Path Path `json:"path"`
 
-	// What is wrong with it.
+	// Description of the damage.
 	Why string `json:"why"`
 }
 
-// Deeds: what steps changed in all: per file, from before the first of them to after the last.
+// Deeds: the combined changes of steps: per file, from before the first step to after the last one.
 type Deeds struct {
-	// The files that differ, sorted by path.
+	// The changed files, sorted by path.
 	Files []Change `json:"files"`
 
-	// The `offset` that goes on from here; `null` at the end.
+	// `offset` of the next page; `null` on the last page.
 	Next *int64 `json:"next"`
 
-	// How many there are in all.
+	// Number of changed files in total.
 	Total int64 `json:"total"`
 }
 
-// DeedsDiff: what steps changed, as text that `git apply` accepts.
+// DeedsDiff: the combined changes of steps as a patch that `git apply` accepts.
 type DeedsDiff struct {
-	// The `offset` that goes on from here; `null` at the end.
+	// `offset` of the next page; `null` on the last page.
 	Next *int64 `json:"next"`
 
-	// The text of whole files; bytes that are not UTF-8 are replaced.
+	// The patch, in whole files. Bytes that are not UTF-8 are replaced.
 	Text string `json:"text"`
 
-	// The real bytes, where the text is not UTF-8.
+	// The exact bytes in base64, if the patch is not UTF-8.
 	TextBase64 *string `json:"text_base64,omitempty"`
 
-	// How many files differ in all.
+	// Number of changed files in total.
 	Total int64 `json:"total"`
 
-	// Whether `max_bytes` or `limit` ended it before the last file.
+	// Whether `max_bytes` or `limit` was reached before the last file.
 	Truncated bool `json:"truncated"`
 }
 
-// DeedsFull: what steps changed, with the texts of every file.
+// DeedsFull: the combined changes of steps, with the texts of every file.
 type DeedsFull struct {
-	// The files, sorted by path.
+	// The changed files, sorted by path.
 	Files []FileDiff `json:"files"`
 
-	// The `offset` that goes on from here; `null` at the end.
+	// `offset` of the next page; `null` on the last page.
 	Next *int64 `json:"next"`
 
-	// How many files differ in all.
+	// Number of changed files in total.
 	Total int64 `json:"total"`
 
-	// Whether `max_bytes` or `limit` ended it before the last file.
+	// Whether `max_bytes` or `limit` was reached before the last file.
 	Truncated bool `json:"truncated"`
 }
 
-// DeedsParams: whose deeds, and which part of them.
+// DeedsParams: parameters of `deeds`, `deeds_diff` and `deeds_full`.
 type DeedsParams struct {
-	// How many files to give at most. Default: 100,000.
+	// Maximum number of files to return. Default: 100,000.
 	Limit *int64 `json:"limit,omitempty"`
 
-	// How much text to give at most, in whole files. Default: 16 MiB.
+	// Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
 	MaxBytes *int64 `json:"max_bytes,omitempty"`
 
-	// Whose deeds. Default: all.
+	// The steps whose changes are requested. Default: all.
 	Of *Whose `json:"of,omitempty"`
 
-	// How many files to pass over.
+	// Number of files to skip.
 	Offset int64 `json:"offset,omitempty"`
 }
 
-// Diff: the difference between two snapshots as text that `git apply` accepts.
+// Diff: the difference between two snapshots as a patch that `git apply` accepts.
 type Diff struct {
 	// The earlier snapshot.
 	From string `json:"from"`
 
-	// The `offset` that goes on from here; `null` at the end.
+	// `offset` of the next page; `null` on the last page.
 	Next *int64 `json:"next"`
 
-	// The text of whole files; bytes that are not UTF-8 are replaced.
+	// The patch, in whole files. Bytes that are not UTF-8 are replaced.
 	Text string `json:"text"`
 
-	// The real bytes, where the text is not UTF-8.
+	// The exact bytes in base64, if the patch is not UTF-8.
 	TextBase64 *string `json:"text_base64,omitempty"`
 
 	// The later snapshot.
 	To string `json:"to"`
 
-	// How many files differ in all.
+	// Number of changed files in total.
 	Total int64 `json:"total"`
 
-	// Whether `max_bytes` ended it before the last file.
+	// Whether `max_bytes` or `limit` was reached before the last file.
 	Truncated bool `json:"truncated"`
 }
 
-// DiffFull: every changed file with its texts.
+// DiffFull: the changed files with their texts.
 type DiffFull struct {
-	// The files, sorted by path.
+	// The changed files, sorted by path.
 	Files []FileDiff `json:"files"`
 
 	// The earlier snapshot.
 	From string `json:"from"`
 
-	// The `offset` that goes on from here; `null` at the end.
+	// `offset` of the next page; `null` on the last page.
 	Next *int64 `json:"next"`
 
 	// The later snapshot.
 	To string `json:"to"`
 
-	// How many files differ in all.
+	// Number of changed files in total.
 	Total int64 `json:"total"`
 
-	// Whether `max_bytes` or `limit` ended it before the last file.
+	// Whether `max_bytes` or `limit` was reached before the last file.
 	Truncated bool `json:"truncated"`
 }
 
-// Disabled: what is answered where snapshots are switched off, instead of a failure.
+// Disabled: result of a call while snapshots are disabled. It is not an error.
 type Disabled struct {
 	// Always true.
 	Disabled bool `json:"disabled"`
 
-	// Always empty. An empty hash may be handed to any method, and is answered in this way.
+	// Always empty. While snapshots are disabled, a method called with an empty hash returns this
+	// result.
 	Hash string `json:"hash"`
 }
 
-// DiskUse: what a store takes, and what takes it.
+// DiskUse: disk usage of a store.
 type DiskUse struct {
-	// What takes the most, most first.
+	// Paths that use the most space, largest first.
 	Consumers []Consumer `json:"consumers"`
 
-	// Growth by day, oldest first; days without any are left out.
+	// Growth per day, oldest first. Days without growth are left out.
 	Days []Growth `json:"days"`
 
-	// Operations in the logs.
+	// Number of operations in the logs.
 	Operations int64 `json:"operations"`
 
-	// Bytes of damaged files that a repair put aside.
+	// Size of the damaged files that a repair moved to quarantine, in bytes.
 	QuarantineBytes int64 `json:"quarantine_bytes"`
 
-	// How much of the quota is used.
+	// Used part of the quota.
 	Quota QuotaUse `json:"quota"`
 
-	// Bytes of all its files.
+	// Size of all files of the store, in bytes.
 	StoreBytes int64 `json:"store_bytes"`
 
-	// Bytes in packs that no operation needs; `gc` frees most of them.
+	// Size of packed objects that no operation needs, in bytes; `gc` frees most of them.
 	UnusedBytes int64 `json:"unused_bytes"`
 }
 
-// DuParams: what to measure.
+// DuParams: parameters of `du`.
 type DuParams struct {
-	// How many of the paths that take the most are named. Default: 10.
+	// Number of paths to list, largest first. Default: 10.
 	Top *int64 `json:"top,omitempty"`
 }
 
-// Elsewhere: a log that came from elsewhere, and its sessions.
+// Elsewhere: a log from another machine or work tree, and its sessions.
 type Elsewhere struct {
-	// When that was recorded, in milliseconds since 1970.
+	// Time of that operation, in milliseconds since the Unix epoch.
 	AtMillis int64 `json:"at_millis"`
 
-	// The server or file it came from.
+	// Server or file from which the log came.
 	From string `json:"from"`
 
-	// Its name.
+	// Name of the log.
 	Log string `json:"log"`
 
-	// Its newest operation.
+	// Newest operation of the log.
 	Operation string `json:"operation"`
 
-	// Its sessions, the last active one first.
+	// Sessions of the log, most recently active first.
 	Sessions []SessionInfo `json:"sessions"`
 
-	// Its newest snapshot.
+	// Newest snapshot of the log.
 	Snapshot string `json:"snapshot"`
 }
 
-// Encoding: how bytes are written in JSON.
+// Encoding: encoding of bytes in JSON.
 type Encoding string
 
-// EncodingUtf8: The bytes are UTF-8, and this is the text.
+// EncodingUtf8: The bytes are UTF-8 and are given as text.
 const EncodingUtf8 Encoding = "utf-8"
 
-// EncodingBase64: The bytes are not UTF-8.
+// EncodingBase64: The bytes are not UTF-8 and are given in base64.
 const EncodingBase64 Encoding = "base64"
 
-// EndParams: a step that ends.
+// EndParams: parameters of `end_step`.
 type EndParams struct {
-	// The duration of the call in milliseconds. Changes made before that, while a permission
-	// question was open, are the user's. Default: unknown.
+	// Duration of the tool call in milliseconds. Changes made earlier in the step, while a
+	// permission prompt was open, are attributed to the user. Default: unknown.
 	DurationMs *int64 `json:"duration_ms,omitempty"`
 
-	// The tool was refused and never ran, so that the step owns nothing.
+	// Whether the tool was refused and never ran, so that no change is attributed to the step.
 	Refused bool `json:"refused,omitempty"`
 
-	// The step's id.
+	// Id of the step.
 	Step string `json:"step"`
 }
 
-// Error: a failure, the same over every interface.
+// Error: an error, in the same form on every interface.
 type Error struct {
-	// What else is known, by kind.
+	// Further facts, depending on the kind.
 	Details *ErrorDetails `json:"details,omitempty"`
 
-	// Who can do something about it.
+	// Category of the error.
 	Fault Fault `json:"fault"`
 
-	// What to do next, where there is something to say.
+	// Suggested next action, if there is one.
 	Hint *string `json:"hint,omitempty"`
 
-	// A short, stable name. New ones may come; treat an unknown one by its fault.
+	// Short, stable name. New kinds may be added; handle an unknown one by its `fault`.
 	Kind string `json:"kind"`
 
-	// One line for people, with everything that led to it.
+	// Human-readable message on one line, including all causes.
 	Message string `json:"message"`
 
-	// The path it is about.
+	// The path that the error is about.
 	Path *Path `json:"path,omitempty"`
 }
 
-// ErrorDetails: facts about a failure; each is there only where it applies.
+// ErrorDetails: facts about an error. Each field is present only where it applies.
 type ErrorDetails struct {
-	// The kind of the failure that led to this one.
+	// Kind of the error that caused this one.
 	Cause *string `json:"cause,omitempty"`
 
-	// Files there are.
+	// Number of files in total.
 	Files *int64 `json:"files,omitempty"`
 
-	// How much there is, at least.
+	// The measured amount, which may be a lower bound.
 	Found *int64 `json:"found,omitempty"`
 
 	// The snapshot, plan or object.
 	Hash *string `json:"hash,omitempty"`
 
-	// Who holds the lock.
+	// Process that holds the lock.
 	Holder *string `json:"holder,omitempty"`
 
 	// The operation, step, message, part, session or checkpoint that was asked for.
 	ID *string `json:"id,omitempty"`
 
-	// The limit that was passed.
+	// The limit that was exceeded.
 	Limit *int64 `json:"limit,omitempty"`
 
 	// The projects to choose from.
 	Projects []string `json:"projects,omitempty"`
 
-	// Files that would be removed.
+	// Number of files that would be removed.
 	Removed *int64 `json:"removed,omitempty"`
 
 	// The hash to use instead.
 	Replacement *string `json:"replacement,omitempty"`
 
-	// What there is too much of.
+	// The quantity that exceeds its limit.
 	What *string `json:"what,omitempty"`
 }
 
 // Exists: whether a snapshot has a file.
 type Exists struct {
-	// Whether it is present.
+	// Whether the file is present.
 	Exists bool `json:"exists"`
 
-	// The same, with "nobody can tell" told from "no".
+	// The same, with unknown distinguished from absent.
 	Presence Presence `json:"presence"`
 }
 
-// ExistsParams: which file.
+// ExistsParams: parameters of `file_exists_at`.
 type ExistsParams struct {
 	// The snapshot.
 	Hash string `json:"hash"`
@@ -686,7 +691,7 @@ type ExistsParams struct {
 	Path Path `json:"path"`
 }
 
-// Expired: work that cannot be undone, because the state before it has expired.
+// Expired: steps that cannot be undone because the state before them has expired.
 type Expired struct {
 	// The label of the step.
 	Label *string `json:"label"`
@@ -694,119 +699,119 @@ type Expired struct {
 	// The session.
 	Session string `json:"session"`
 
-	// The step; `null` for older steps of the session, which the log does not name any more.
+	// The step; `null` for older steps of the session, which the log no longer names.
 	Step *string `json:"step"`
 }
 
-// FailureParams: what could not be done.
+// FailureParams: parameters of `note_failure`.
 type FailureParams struct {
-	// The agent.
+	// Name of the agent.
 	Client string `json:"client"`
 
-	// What it was about to record.
+	// The event that could not be recorded.
 	Event string `json:"event"`
 
-	// Why that failed.
+	// Cause of the failure.
 	Why string `json:"why"`
 }
 
-// Fault: who can do something about a failure.
+// Fault: category of an error, by who can resolve it.
 type Fault string
 
-// FaultProtocol: The message is not one of ours: malformed, unknown, or too large.
+// FaultProtocol: The message violates the protocol: malformed, unknown, or too large.
 const FaultProtocol Fault = "protocol"
 
-// FaultCaller: The request names something that does not exist or makes no sense.
+// FaultCaller: The request names something that does not exist or is invalid.
 const FaultCaller Fault = "caller"
 
-// FaultConflict: The world is in the way for now; the same request may succeed later.
+// FaultConflict: A temporary conflict; the same request may succeed later.
 const FaultConflict Fault = "conflict"
 
-// FaultRefused: A safeguard said no; an explicit option overrides it.
+// FaultRefused: A safeguard refused the request; an explicit option overrides it.
 const FaultRefused Fault = "refused"
 
-// FaultDisabled: Snapshots are switched off here.
+// FaultDisabled: Snapshots are disabled for this work tree.
 const FaultDisabled Fault = "disabled"
 
 // FaultMachine: The machine, the disk or the store failed.
 const FaultMachine Fault = "machine"
 
-// FileAt: a file of a snapshot, if the snapshot has it.
+// FileAt: a file of a snapshot, if it is present.
 type FileAt struct {
 	// The file; `null` unless it is present.
 	File *FileContent `json:"file"`
 
-	// Whether the snapshot has it.
+	// Whether the snapshot has the file.
 	Presence Presence `json:"presence"`
 }
 
-// FileContent: a file of a snapshot, or the target of a link.
+// FileContent: a file of a snapshot, or the target of a symlink.
 type FileContent struct {
-	// The content, as `encoding` says.
+	// The content, in the encoding given by `encoding`.
 	Content string `json:"content"`
 
-	// How the content is written.
+	// Encoding of the content.
 	Encoding Encoding `json:"encoding"`
 
 	// The snapshot.
 	Hash string `json:"hash"`
 
-	// The `offset` that goes on from here; `null` at the end.
+	// `offset` of the next part; `null` for the last part.
 	Next *int64 `json:"next"`
 
 	// The path, relative to the work tree.
 	Path Path `json:"path"`
 
-	// The size of the whole file.
+	// Size of the whole file in bytes.
 	TotalBytes int64 `json:"total_bytes"`
 
-	// Whether `max_bytes` ended it before the last byte.
+	// Whether `max_bytes` was reached before the end of the file.
 	Truncated bool `json:"truncated"`
 }
 
-// FileDiff: one changed file with both its texts.
+// FileDiff: a changed file with both of its texts.
 type FileDiff struct {
-	// Lines only the later text has; 0 for binary files.
+	// Number of lines that only the later text has; 0 for binary files.
 	Additions int64 `json:"additions"`
 
-	// The later text, like `before`.
+	// The later text, in the same form as `before`.
 	After string `json:"after"`
 
-	// The later bytes where they are not UTF-8.
+	// The later bytes in base64, if they are not UTF-8.
 	AfterBase64 *string `json:"after_base64,omitempty"`
 
-	// The earlier text; empty if there was none, it is binary, or it is omitted. Bytes that are
-	// not UTF-8 are replaced, and `before_base64` has the real ones.
+	// The earlier text. Empty if there was none, if it is binary, or if it is omitted. Bytes that
+	// are not UTF-8 are replaced; `before_base64` has the exact ones.
 	Before string `json:"before"`
 
-	// The earlier bytes where they are not UTF-8.
+	// The earlier bytes in base64, if they are not UTF-8.
 	BeforeBase64 *string `json:"before_base64,omitempty"`
 
-	// Whether either side is binary, or too large to be shown as text.
+	// Whether either side is binary or too large to be shown as text.
 	Binary bool `json:"binary"`
 
-	// Lines only the earlier text has; 0 for binary files.
+	// Number of lines that only the earlier text has; 0 for binary files.
 	Deletions int64 `json:"deletions"`
 
 	// The path, relative to the work tree.
 	File Path `json:"file"`
 
-	// Whether the texts are left out because they alone exceed `max_bytes`.
+	// Whether the texts are omitted because they exceed `max_bytes` on their own.
 	Omitted bool `json:"omitted"`
 
-	// How it differs.
+	// Kind of the change.
 	Status ChangeStatus `json:"status"`
 }
 
-// FileParams: which file.
+// FileParams: parameters of `get_file_at`.
 type FileParams struct {
 	// The snapshot.
 	Hash string `json:"hash"`
 
-	// How many bytes to give at most. Default: 16 MiB.
+	// Maximum number of bytes to return. Default: 16 MiB.
 	MaxBytes *int64 `json:"max_bytes,omitempty"`
 
-	// How many bytes to pass over.
+	// Number of bytes to skip.
 	Offset int64 `json:"offset,omitempty"`
 
 	// The file.
@@ -821,172 +826,174 @@ type Files struct {
 	// The snapshot.
 	Hash string `json:"hash"`
 
-	// The `offset` that goes on from here; `null` at the end.
+	// `offset` of the next page; `null` on the last page.
 	Next *int64 `json:"next"`
 
-	// How many there are in all.
+	// Number of files in total.
 	Total int64 `json:"total"`
 }
 
-// Fork: a session that shares history with another.
+// Fork: a session that shares the history of another one.
 type Fork struct {
-	// Whether everything that was asked for was done.
+	// Whether the request was carried out completely.
 	Complete bool `json:"complete"`
 
-	// Where it comes from.
+	// Origin of the new session.
 	Forked Forked `json:"forked"`
 
-	// Where the files are, if they were asked for.
+	// Directory of the fork's files, if one was requested.
 	Into *Path `json:"into"`
 
-	// What became of the files there.
+	// Report of the restore into that directory.
 	Report *RestoreReport `json:"report"`
 
-	// The new session.
+	// Id of the new session.
 	Session string `json:"session"`
 
-	// The snapshot it goes on from.
+	// The snapshot at which the fork begins.
 	Snapshot string `json:"snapshot"`
 }
 
-// ForkParams: what to fork.
+// ForkParams: parameters of `fork`.
 type ForkParams struct {
-	// The first message that the fork does not share. Default: it shares all there is.
+	// The first message that the fork does not share. Default: the fork shares everything.
 	At string `json:"at,omitempty"`
 
-	// The new session's id. Default: a new one.
+	// Id of the new session. Default: a new id.
 	ID string `json:"id,omitempty"`
 
-	// Bring the files into this directory, which must be new or empty and outside the work tree;
-	// a relative path starts at the work tree. Default: no file is touched.
+	// Directory into which the files are restored. It must be new or empty and outside of the work
+	// tree; a relative path starts at the work tree. Default: no file is written.
 	Into Path `json:"into,omitempty"`
 
 	// The session to fork.
 	Session string `json:"session"`
 }
 
-// Forked: where a forked session comes from.
+// Forked: origin of a forked session.
 type Forked struct {
-	// The log that the operation is in, where the fork has a directory and a log of its own.
+	// The log of that operation, if the fork has its own directory and log.
 	Log *string `json:"log,omitempty"`
 
-	// The first message that it does not share; `null` if it shares all there was.
+	// The first message that is not shared; `null` if everything up to the fork is shared.
 	Message *string `json:"message"`
 
-	// The last operation that it shares.
+	// The last operation that is shared.
 	Operation string `json:"operation"`
 
-	// The session it shares history with.
+	// The session whose history is shared.
 	Session string `json:"session"`
 }
 
-// FromMessage: where to begin.
+// FromMessage: the first message to undo.
 type FromMessage struct {
-	// The message.
+	// Id of the message.
 	Message string `json:"message"`
 
-	// The part of it; the parts before it stay.
+	// The first part to undo; earlier parts are kept.
 	Part string `json:"part,omitempty"`
 }
 
-// Gap: a time in which nothing could be recorded.
+// Gap: a period in which nothing could be recorded.
 type Gap struct {
-	// The turns whose steps are missing, oldest first.
+	// Turns whose steps are missing, oldest first.
 	Turns []UnrecordedTurn `json:"turns"`
 
-	// Why, for people.
+	// Human-readable reason.
 	Why string `json:"why"`
 }
 
-// GcParams: what to keep.
+// GcParams: parameters of `gc`.
 type GcParams struct {
-	// Change nothing, and say what would be done.
+	// Whether to change nothing and only report what would be done.
 	DryRun bool `json:"dry_run,omitempty"`
 
-	// Operations younger than this, in days of work, always stay. Default: as the user's
-	// configuration says, else 7.
+	// Age in days of work below which operations are kept, unless their sessions were released. A
+	// period without operations counts as one day at most. Default: as configured, else 7.
 	KeepDays *int64 `json:"keep_days,omitempty"`
 
-	// Beyond that, what one of this many sessions that worked last did. Default: as configured.
+	// Number of most recently active sessions whose older operations are kept too. Default: as
+	// configured.
 	KeepSessions *int64 `json:"keep_sessions,omitempty"`
 
-	// Beyond `keep_days`, one state a day stays for this many days more. Default: as configured.
+	// Number of days beyond `keep_days` for which one state per day is kept. Default: as
+	// configured.
 	ThinDays *int64 `json:"thin_days,omitempty"`
 
-	// Rewrite every pack that has anything dead in it. Default: only wasteful ones.
+	// Whether to rewrite every pack with unreachable objects. Default: only wasteful ones.
 	Thorough bool `json:"thorough,omitempty"`
 }
 
-// GcReport: what collecting garbage did.
+// GcReport: result of a garbage collection.
 type GcReport struct {
-	// Bytes they take now.
+	// Size of the packs after, in bytes.
 	BytesAfter int64 `json:"bytes_after"`
 
-	// Bytes the packs took before.
+	// Size of the packs before, in bytes.
 	BytesBefore int64 `json:"bytes_before"`
 
-	// Objects that were dropped.
+	// Number of objects that were dropped.
 	DroppedObjects int64 `json:"dropped_objects"`
 
-	// Objects that something reaches.
+	// Number of reachable objects.
 	LiveObjects int64 `json:"live_objects"`
 
-	// Why less was done than there was to do, if so.
+	// Reason why the collection was incomplete; `null` if it was complete.
 	Note *string `json:"note"`
 
-	// Packs now.
+	// Number of packs after.
 	PacksAfter int64 `json:"packs_after"`
 
-	// Packs before.
+	// Number of packs before.
 	PacksBefore int64 `json:"packs_before"`
 }
 
-// Growth: what one day added.
+// Growth: growth on one day.
 type Growth struct {
-	// Bytes in the packs that its operations were the first to need.
+	// Size of the packed objects that operations of this day were the first to need, in bytes.
 	Bytes int64 `json:"bytes"`
 
-	// Days since 1970, in universal time.
+	// Number of days since 1970-01-01, in UTC.
 	Day int64 `json:"day"`
 }
 
-// Head: where the user's git stands.
+// Head: hEAD of the user's git repository.
 type Head struct {
-	// The branch, unless HEAD is detached.
+	// Name of the branch; `null` if HEAD is detached.
 	Branch *string `json:"branch"`
 
-	// The commit, unless there is none yet.
+	// Id of the commit; `null` if there is none yet.
 	Commit *string `json:"commit"`
 }
 
-// HeldLock: a lock that somebody holds.
+// HeldLock: a lock that is currently held.
 type HeldLock struct {
 	// The processes that hold it.
 	Processes []int64 `json:"processes"`
 
-	// `work tree`, `store` or `care`.
+	// Name of the lock: `work tree`, `store` or `care`.
 	What string `json:"what"`
 }
 
-// HistoryParams: which file, and which part of the list.
+// HistoryParams: parameters of `blame` and `versions`.
 type HistoryParams struct {
-	// How many items to give at most. Default: 100,000.
+	// Maximum number of items to return. Default: 100,000.
 	Limit *int64 `json:"limit,omitempty"`
 
-	// How many items to pass over.
+	// Number of items to skip.
 	Offset int64 `json:"offset,omitempty"`
 
 	// The file.
 	Path Path `json:"path"`
 }
 
-// IgnoredFiles: which ignored files are kept beside a snapshot.
+// IgnoredFiles: the ignored files that are kept beside a snapshot.
 type IgnoredFiles string
 
-// IgnoredFilesSmall: Small ones in directories that are not ignored themselves, and those that a tool names.
+// IgnoredFilesSmall: Small files in directories that are not ignored, and files that a tool names.
 const IgnoredFilesSmall IgnoredFiles = "small"
 
-// IgnoredFilesNamed: Those that a tool names.
+// IgnoredFilesNamed: Files that a tool names.
 const IgnoredFilesNamed IgnoredFiles = "named"
 
 // IgnoredFilesNone: None.
@@ -995,80 +1002,81 @@ const IgnoredFilesNone IgnoredFiles = "none"
 // InUse: policy for files that another process has open.
 type InUse string
 
-// InUseLeave: It stays as it is and is reported with the process.
+// InUseLeave: The file is left unchanged and reported with the process.
 const InUseLeave InUse = "leave"
 
-// InUseReplace: It is replaced; the process goes on with the file that was there.
+// InUseReplace: The file is replaced. The process keeps using the old file.
 const InUseReplace InUse = "replace"
 
-// Initialized: what the server is and can do.
+// Initialized: identity and capabilities of the server.
 type Initialized struct {
-	// What the server can do.
+	// Capabilities of the server.
 	Capabilities Capabilities `json:"capabilities"`
 
 	// Always `ctrlz`.
 	Name string `json:"name"`
 
-	// The server's process.
+	// Process id of the server.
 	PID int64 `json:"pid"`
 
-	// The version of the protocol.
+	// Version of the protocol.
 	Protocol int64 `json:"protocol"`
 
-	// Names the schema that the server follows: `hash` of the schema file.
+	// Hash of the schema that the server follows.
 	SchemaHash string `json:"schema_hash"`
 
-	// The version of ctrlz.
+	// Version of ctrlz.
 	Version string `json:"version"`
 }
 
-// Kept: a path that stays as it is.
+// Kept: a path that is left unchanged.
 type Kept struct {
-	// Whether the request is not fully met because of it.
+	// Whether this makes the result incomplete.
 	Failure bool `json:"failure"`
 
 	// The path, relative to the work tree.
 	Path Path `json:"path"`
 
-	// Why: `created_since`, `ignored_then`, `skipped_then`, `no_record`, `rules_unknown`, `cannot_be_saved`,
-	// `directory_in_the_way`, `file_in_the_way`, `read_only_directory`, `special_bits_dropped`,
-	// `contradiction`, `in_use`, `unit`, `process_file`, or one that is newer than this list.
+	// Reason: `created_since`, `ignored_then`, `skipped_then`, `no_record`, `rules_unknown`,
+	// `cannot_be_saved`, `directory_in_the_way`, `file_in_the_way`, `read_only_directory`,
+	// `special_bits_dropped`, `contradiction`, `in_use`, `unit`, `process_file`, or a newer one
+	// that is not in this list.
 	Reason string `json:"reason"`
 
-	// The reason in words.
+	// Human-readable reason.
 	Text string `json:"text"`
 }
 
-// ListParams: which files.
+// ListParams: parameters of `list_files`.
 type ListParams struct {
 	// The snapshot.
 	Hash string `json:"hash"`
 
-	// How many files to give at most. Default: 100,000.
+	// Maximum number of files to return. Default: 100,000.
 	Limit *int64 `json:"limit,omitempty"`
 
-	// How many files to pass over.
+	// Number of files to skip.
 	Offset int64 `json:"offset,omitempty"`
 
-	// Only these paths and what is below them. Default: everything.
+	// Paths to list, including everything below them. Default: everything.
 	Paths []Path `json:"paths,omitempty"`
 }
 
-// ListedFile: one file of a snapshot.
+// ListedFile: a file of a snapshot.
 type ListedFile struct {
-	// The id of its content.
+	// Id of the content.
 	ID string `json:"id"`
 
-	// Git's mode: `100644`, `100755` or `120000`.
+	// Git file mode: `100644`, `100755` or `120000`.
 	Mode string `json:"mode"`
 
 	// The path, relative to the work tree.
 	Path Path `json:"path"`
 }
 
-// Log: what happened in a work tree.
+// Log: part of the log of a work tree.
 type Log struct {
-	// What to give as `before` to go on from here; `null` at the end.
+	// Cursor to pass as `before` for the next page; `null` on the last page.
 	Next *string `json:"next"`
 
 	// The operations, newest first.
@@ -1077,153 +1085,155 @@ type Log struct {
 
 // LogEntry: one operation of the log.
 type LogEntry struct {
-	// Lines it added; `null` unless all of its files were counted.
+	// Number of added lines; `null` unless all changed files were counted.
 	Additions *int64 `json:"additions"`
 
-	// The snapshot after it.
+	// Snapshot after the operation.
 	After string `json:"after"`
 
-	// When, in milliseconds since 1970.
+	// Time of the operation, in milliseconds since the Unix epoch.
 	AtMillis int64 `json:"at_millis"`
 
-	// The snapshot before it; `null` for the oldest one that is kept.
+	// Snapshot before the operation; `null` for the oldest operation that is kept.
 	Before *string `json:"before"`
 
-	// What a session was taken back to.
+	// Boundary to which a session was reverted.
 	Boundary *Boundary `json:"boundary"`
 
-	// The first of the files it changed.
+	// The changed files, up to the requested number.
 	Changes []LoggedFile `json:"changes"`
 
-	// The revert that it made final.
+	// The revert that the operation made final.
 	Commits *string `json:"commits"`
 
-	// Its snapshots cannot be read.
+	// Whether the snapshots of the operation cannot be read.
 	Damaged bool `json:"damaged"`
 
-	// Lines it removed, like `additions`.
+	// Number of removed lines; `null` in the same cases as `additions`.
 	Deletions *int64 `json:"deletions"`
 
-	// How many files it changed; `null` for the oldest one that is kept, or if its snapshots cannot be read.
+	// Number of changed files; `null` for the oldest operation that is kept, or if its snapshots
+	// cannot be read.
 	Files *int64 `json:"files"`
 
-	// Where a fork comes from.
+	// Origin of a fork.
 	Forked *Forked `json:"forked"`
 
-	// What it changed was not recorded when it happened: agents worked while the disk was full.
+	// The gap, if the changes were not recorded when they happened because agents worked while the
+	// disk was full.
 	Gap *Gap `json:"gap,omitempty"`
 
-	// Where the user's own git stood.
+	// HEAD of the user's git repository at that time.
 	Head *Head `json:"head"`
 
-	// What happened: `baseline`, `step`, `outside`, `restore`, `revert`, `unrevert`, `undo`,
-	// `redo`, `checkpoint`, `fork`, or one that is newer than this list.
+	// Kind of the operation: `baseline`, `step`, `outside`, `restore`, `revert`, `unrevert`,
+	// `undo`, `redo`, `checkpoint`, `fork`, or a newer one that is not in this list.
 	Kind string `json:"kind"`
 
-	// A name for people.
+	// Human-readable label.
 	Label *string `json:"label"`
 
-	// The operation's own id.
+	// Id of the operation.
 	Operation string `json:"operation"`
 
-	// Never removed by retention.
+	// Whether retention never removes the operation.
 	Pinned bool `json:"pinned"`
 
-	// The session it belongs to, where no step says so.
+	// Session of the operation, if no step names it.
 	Session *string `json:"session"`
 
-	// Paths of several steps at once.
+	// Paths that are attributed to several steps.
 	Shared []Path `json:"shared"`
 
-	// The steps whose changes it holds.
+	// Steps whose changes the operation holds.
 	Steps []LoggedStep `json:"steps"`
 
-	// Steps that it took back or, for a redo, brought back.
+	// Steps that the operation undid or, for a redo, restored.
 	Subjects []string `json:"subjects"`
 
-	// Whether it was itself taken back.
+	// Whether the operation itself was undone.
 	TakenBack bool `json:"taken_back"`
 
-	// The undo or revert that it took back.
+	// The undo or revert that the operation reversed.
 	TakesBack *string `json:"takes_back"`
 }
 
-// LoggedFile: a file in the log.
+// LoggedFile: a changed file in the log.
 type LoggedFile struct {
-	// Lines added; 0 for binary files.
+	// Number of added lines; 0 for binary files.
 	Additions int64 `json:"additions"`
 
-	// Lines removed; 0 for binary files.
+	// Number of removed lines; 0 for binary files.
 	Deletions int64 `json:"deletions"`
 
 	// The path, relative to the work tree.
 	Path Path `json:"path"`
 
-	// How it differs.
+	// Kind of the change.
 	Status ChangeStatus `json:"status"`
 }
 
 // LoggedStep: a step in the log.
 type LoggedStep struct {
-	// Its agent did not close it.
+	// Whether the step was closed automatically because its agent did not end it.
 	Inferred bool `json:"inferred"`
 
-	// What it is about, for people.
+	// Human-readable label.
 	Label *string `json:"label"`
 
-	// The message (turn) it belongs to.
+	// Message (turn) of the step.
 	Message *string `json:"message"`
 
-	// The turn of another session that this one works for, as a sub-agent does.
+	// The turn of another session for which this session works as a sub-agent.
 	Parent *ParentTurn `json:"parent"`
 
-	// The part of the message.
+	// Part of the message.
 	Part *string `json:"part"`
 
-	// The session it belongs to.
+	// Session of the step.
 	Session string `json:"session"`
 
-	// The step's own id.
+	// Id of the step.
 	Step string `json:"step"`
 
-	// The tool.
+	// Name of the tool.
 	Tool *string `json:"tool"`
 
-	// Paths that no snapshot holds and that it removed or changed.
+	// Paths that no snapshot holds and that the step created, removed or changed.
 	Uncaptured []Uncaptured `json:"uncaptured,omitempty"`
 
-	// It is taken back at present.
+	// Whether the step is currently undone.
 	Undone bool `json:"undone"`
 
-	// The agent.
+	// Name of the agent.
 	Who *string `json:"who"`
 }
 
 // Lost: files that disappeared.
 type Lost struct {
-	// The files, the last lost first.
+	// The files, the last loss first.
 	Lost []LostFile `json:"lost"`
 
-	// The `offset` that goes on from here; `null` at the end.
+	// `offset` of the next page; `null` on the last page.
 	Next *int64 `json:"next"`
 
-	// How many there are in all.
+	// Number of files in total.
 	Total int64 `json:"total"`
 
-	// Paths that no snapshot holds and that steps removed or changed, the last loss first. None of it
-	// can be brought back.
+	// Paths that no snapshot holds and that steps removed or changed, the last loss first. They
+	// cannot be restored.
 	Uncaptured []LostUncaptured `json:"uncaptured,omitempty"`
 }
 
-// LostFile: a file that some snapshot has and the newest one has not.
+// LostFile: a file that an older snapshot has and the newest one does not.
 type LostFile struct {
-	// When that was recorded, in milliseconds since 1970.
+	// Time of that operation, in milliseconds since the Unix epoch.
 	AtMillis int64 `json:"at_millis"`
 
-	// What happened then; see `kind` of the log.
+	// Kind of that operation; see `kind` of the log.
 	Kind string `json:"kind"`
 
-	// The operation after which it was gone.
+	// The operation that recorded the loss.
 	Operation string `json:"operation"`
 
 	// The path, relative to the work tree.
@@ -1232,38 +1242,38 @@ type LostFile struct {
 	// The last snapshot that has it.
 	Snapshot string `json:"snapshot"`
 
-	// The step that removed it, if it was one.
+	// The step that removed the file; `null` if it was not a step.
 	Step *StepInfo `json:"step"`
 }
 
-// LostMessage: a message whose files can no longer be brought back.
+// LostMessage: a message whose files can no longer be restored.
 type LostMessage struct {
-	// The message.
+	// Id of the message.
 	Message string `json:"message"`
 
-	// The session.
+	// Session of the message.
 	Session string `json:"session"`
 }
 
-// LostParams: which part of the list.
+// LostParams: parameters of `lost`.
 type LostParams struct {
-	// How many files to give at most. Default: 100,000.
+	// Maximum number of files to return. Default: 100,000.
 	Limit *int64 `json:"limit,omitempty"`
 
-	// How many files to pass over.
+	// Number of files to skip.
 	Offset int64 `json:"offset,omitempty"`
 }
 
-// LostUncaptured: something that a step removed or changed and that no snapshot holds.
+// LostUncaptured: a path that no snapshot holds and that a step removed or changed.
 type LostUncaptured struct {
-	// When that was, in milliseconds since 1970.
+	// Time of that operation, in milliseconds since the Unix epoch.
 	AtMillis int64 `json:"at_millis"`
 
-	// The change that the step made: `gone`, `replaced`, `modified`, `changed_inside`, `created`, or one
-	// that is newer than this list.
+	// Change made by the step: `gone`, `replaced`, `modified`, `changed_inside`, `created`, or a
+	// newer one that is not in this list.
 	Change string `json:"change"`
 
-	// Whether undo cannot bring back what was there; otherwise it is left out by policy.
+	// Whether undo cannot restore the previous state. Otherwise the path is excluded by policy.
 	Loss bool `json:"loss"`
 
 	// The operation that recorded the loss.
@@ -1272,117 +1282,119 @@ type LostUncaptured struct {
 	// The path, relative to the work tree.
 	Path Path `json:"path"`
 
-	// The step.
+	// The step that caused the loss.
 	Step StepInfo `json:"step"`
 
-	// The loss and the reason why the path was not captured, in words.
+	// Human-readable description of the change and of the reason why the path was not captured.
 	Text string `json:"text"`
 }
 
-// NoParams: nothing but where.
+// NoParams: no parameters beyond the shared ones.
 type NoParams struct {
 }
 
-// Noted: whether a failure is kept.
+// Noted: result of `note_failure`.
 type Noted struct {
-	// It is.
+	// Whether the failure was stored.
 	Noted bool `json:"noted"`
 }
 
-// OpenSteps: the steps that are being worked on.
+// OpenSteps: the steps that are open.
 type OpenSteps struct {
 	// The steps, in the order in which they began.
 	Steps []StepInfo `json:"steps"`
 }
 
-// OperationParams: which operation.
+// OperationParams: parameters of `operation`.
 type OperationParams struct {
-	// How many of its files to name at most. Default: 1,000.
+	// Maximum number of files to name. Default: 1,000.
 	Files *int64 `json:"files,omitempty"`
 
-	// The operation's id.
+	// Id of the operation.
 	Operation string `json:"operation"`
 }
 
-// Origin: the operation that brought a line into a file, or the oldest one that is kept and has it.
+// Origin: the operation that added a line to a file, or the oldest operation that is kept and has the
+// line.
 type Origin struct {
-	// When, in milliseconds since 1970.
+	// Time of the operation, in milliseconds since the Unix epoch.
 	AtMillis int64 `json:"at_millis"`
 
-	// The line was written while nothing could be recorded.
+	// The gap during which the line was written, if nothing could be recorded then.
 	Gap *Gap `json:"gap,omitempty"`
 
-	// The kind of the operation; see `kind` of the log. `expired` if the line is older than that: the operation
-	// that brought it is not kept any more.
+	// Kind of the operation; see `kind` of the log. `expired` if the operation that added the line
+	// is no longer kept.
 	Kind string `json:"kind"`
 
-	// The operation.
+	// Id of the operation.
 	Operation string `json:"operation"`
 
-	// The name the file had then.
+	// Path of the file at that time.
 	Path Path `json:"path"`
 
-	// The step, if it was one.
+	// The step; `null` if it was not a step.
 	Step *StepInfo `json:"step"`
 }
 
 // OutsideChange: a path outside of the work tree that a step changed.
 type OutsideChange struct {
-	// What putting it back does or did; `null` if it stays whatever is asked for.
+	// The action that puts the path back; `null` if it cannot be put back.
 	Action *ActionKind `json:"action"`
 
-	// Why it stays: `not_asked`, `changed_since`, `not_captured`, `cannot_be_saved`, `repository`,
-	// `in_use`, `other_half`, `unit`, `failed`, or one that is newer than this list; `null` if it is put back.
+	// Reason why it is left unchanged: `not_asked`, `changed_since`, `not_captured`,
+	// `cannot_be_saved`, `repository`, `in_use`, `other_half`, `unit`, `failed`, or a newer one
+	// that is not in this list; `null` if it is put back.
 	Kept *string `json:"kept"`
 
-	// The new permissions, of `set_mode`.
+	// The new permissions, for `set_mode`.
 	Mode *int64 `json:"mode,omitempty"`
 
-	// The path, absolute.
+	// The absolute path.
 	Path Path `json:"path"`
 
-	// The path that goes back whole or not at all.
+	// The named path that contains this one. It is put back as a whole or left unchanged.
 	Root Path `json:"root"`
 
-	// The reason in words.
+	// Human-readable reason.
 	Why *string `json:"why,omitempty"`
 }
 
-// ParentParam: a turn that other sessions work for.
+// ParentParam: a turn for which other sessions work.
 type ParentParam struct {
-	// Its message. Default: that of the step it has open.
+	// Message of the turn. Default: the message of the session's open step.
 	Message string `json:"message,omitempty"`
 
-	// The session.
+	// Session of the turn.
 	Session string `json:"session"`
 }
 
-// ParentTurn: a turn that other sessions work for.
+// ParentTurn: a turn for which other sessions work.
 type ParentTurn struct {
-	// Its message, as far as it is known.
+	// Message of the turn, if it is known.
 	Message *string `json:"message"`
 
-	// The session.
+	// Session of the turn.
 	Session string `json:"session"`
 }
 
-// Patch: the files that changed since a snapshot; what `revert` takes.
+// Patch: the files that changed since a snapshot, in the form that `revert` takes.
 type Patch struct {
-	// Whether the present state was captured completely.
+	// Whether nothing is missing in the later snapshot because of a failure.
 	Complete bool `json:"complete"`
 
-	// The changed files, sorted; absolute, unless relative ones were asked for.
+	// The changed files, sorted. They are absolute unless `relative` was set.
 	Files []Path `json:"files"`
 
-	// The snapshot they are compared with.
+	// The snapshot that they are compared with.
 	Hash string `json:"hash"`
 
-	// What the present snapshot does not hold.
+	// Paths that the later snapshot does not hold, with the reasons.
 	Skipped []Skipped `json:"skipped"`
 }
 
-// PatchParam: files to take back to the state they had in a snapshot. More than these two keys may be there:
-// an answer of `patch` can be handed back as it is.
+// PatchParam: files to restore to their state in a snapshot. Additional keys are ignored, so that a result of
+// `patch` can be passed verbatim.
 type PatchParam struct {
 	// The files, absolute or relative to the work tree.
 	Files []Path `json:"files"`
@@ -1391,191 +1403,194 @@ type PatchParam struct {
 	Hash string `json:"hash"`
 }
 
-// PatchParams: what to compare.
+// PatchParams: parameters of `patch`.
 type PatchParams struct {
 	// The earlier snapshot.
 	Hash string `json:"hash"`
 
-	// Give paths relative to the work tree instead of absolute ones.
+	// Whether to return paths relative to the work tree instead of absolute ones.
 	Relative bool `json:"relative,omitempty"`
 
 	// The later snapshot. Default: the present state, which is recorded.
 	To string `json:"to,omitempty"`
 }
 
-// Place: where a call acts.
+// Place: location and options of a call.
 type Place struct {
-	// Where stores lie. Default: as the user's configuration says.
+	// Directory of the stores. Default: as configured by the user.
 	DataDir Path `json:"data_dir,omitempty"`
 
-	// The directory to act in: the work tree, or one below it. Default: where the server was
-	// started.
+	// Directory to act in: the work tree or a directory below it. Default: the directory in which
+	// the server was started.
 	Dir Path `json:"dir,omitempty"`
 
-	// Options for this call, over those of the profile and of the user's configuration.
+	// Options of this call. They override the profile and the user's configuration.
 	Options *CallOptions `json:"options,omitempty"`
 
-	// A set of options under one name. Default: none.
+	// Name of a set of options. Default: none.
 	Profile Profile `json:"profile,omitempty"`
 
-	// Ask to be told how far the call has come, where the interface has a way to tell.
+	// Whether to send progress notifications, if the interface supports them.
 	Progress bool `json:"progress,omitempty"`
 
-	// Use this store instead; a relative path starts at the work tree. A store inside a hidden
-	// directory, as `.agent/snapshots`, leaves that whole directory out of every snapshot.
+	// Path of the store to use instead. A relative path starts at the work tree. If the store is
+	// inside a hidden directory, such as `.agent/snapshots`, no snapshot includes that directory.
 	Store Path `json:"store,omitempty"`
 
-	// Which directory is the work tree. Default: the nearest repository.
+	// Rule that selects the work tree. Default: the nearest repository.
 	WorkTree WorkTree `json:"work_tree,omitempty"`
 }
 
-// Plan: exactly what a restore or revert will do.
+// Plan: the exact actions of a restore or revert.
 type Plan struct {
-	// One entry per path.
+	// The actions, one per path.
 	Actions []Action `json:"actions"`
 
-	// Names this plan; handed back as `plan`, it makes sure that nothing else is done.
+	// Hash of the plan. A call with this value as `plan` fails if it would do anything else.
 	Hash string `json:"hash"`
 
-	// What stays as it is although the request touches it.
+	// Paths that the request covers and that are left unchanged.
 	Kept []Kept `json:"kept"`
 
-	// Files of which the kernel could not say whether other processes have them open.
+	// Files for which the kernel could not determine whether other processes have them open.
 	NotChecked []Path `json:"not_checked,omitempty"`
 }
 
 // Presence: whether a snapshot has a path.
 type Presence string
 
-// PresencePresent: It holds the file.
+// PresencePresent: The snapshot holds the file.
 const PresencePresent Presence = "present"
 
-// PresenceAbsent: It proves that there was none.
+// PresenceAbsent: The snapshot proves that the file did not exist.
 const PresenceAbsent Presence = "absent"
 
-// PresenceUnknown: The path was ignored or skipped then, so nobody can tell.
+// PresenceUnknown: The path was ignored or skipped at the time, so that its state is unknown.
 const PresenceUnknown Presence = "unknown"
 
-// Problem: something wrong in a store.
+// Problem: a problem in a store.
 type Problem struct {
-	// The object that is damaged or missing, if it is about one.
+	// The damaged or missing object; `null` if the problem is not about an object.
 	Object *string `json:"object"`
 
-	// The path it has in `snapshots`, safe to print.
+	// Path of the object in `snapshots`, escaped for printing.
 	Path *string `json:"path"`
 
-	// The snapshots that cannot be restored completely because of it.
+	// Snapshots that cannot be restored completely because of the problem.
 	Snapshots []string `json:"snapshots"`
 
-	// What is wrong.
+	// Description of the problem.
 	What string `json:"what"`
 }
 
-// Profile: options under one name.
+// Profile: a named set of options.
 type Profile string
 
-// ProfileOpencode: What OpenCode does: new files above 2 MiB are left out, only git work trees are protected,
-// and files that are ignored by now are not called changed.
+// ProfileOpencode: The behaviour of OpenCode: new files above 2 MiB are skipped, only git work trees are
+// protected, and files that are ignored now are not reported as changed.
 const ProfileOpencode Profile = "opencode"
 
-// ProgressParams: how far a call has come; sent only where it was asked for.
+// ProgressParams: progress of a call, sent only if the call asked for it.
 type ProgressParams struct {
-	// Files looked at.
+	// Number of files scanned.
 	Files int64 `json:"files"`
 
-	// Files read so far.
+	// Number of files read so far.
 	FilesRead int64 `json:"files_read"`
 
-	// Files that have to be read; 0 until that is known.
+	// Number of files to read; 0 until it is known.
 	FilesToRead int64 `json:"files_to_read"`
 
-	// The id of the request.
+	// Id of the request.
 	ID any `json:"id"`
 }
 
-// PurgeParams: what to remove.
+// PurgeParams: parameters of `purge`.
 type PurgeParams struct {
-	// Must be true: what is purged cannot be brought back.
+	// Whether the purge is confirmed. Must be true, because a purge cannot be undone.
 	Confirm bool `json:"confirm,omitempty"`
 
-	// Take the same content away under other names too. Default: those stay and are listed.
+	// Whether to remove the same content under other paths too. Default: those are kept and
+	// listed.
 	Everywhere bool `json:"everywhere,omitempty"`
 
-	// The path; what is below it goes too, and so do the labels of steps that changed, named or
-	// mention it. Either this or `text` is given.
+	// The path to remove, including everything below it. Labels of steps that changed, named or
+	// mention it are blanked as well. Exactly one of `path` and `text` must be given.
 	Path Path `json:"path,omitempty"`
 
-	// A text to remove from the labels of all steps and checkpoints. File contents, paths and ids
+	// Text to remove from the labels of all steps and checkpoints. File contents, paths and ids
 	// are not searched.
 	Text string `json:"text,omitempty"`
 }
 
-// PurgeReport: what purging did.
+// PurgeReport: result of a purge.
 type PurgeReport struct {
-	// Contents that are gone.
+	// Number of contents that were removed.
 	Contents int64 `json:"contents"`
 
-	// What collecting garbage did.
+	// Result of the garbage collection.
 	Gc GcReport `json:"gc"`
 
-	// Steps and checkpoints whose label was blanked or lost the text.
+	// Number of steps and checkpoints whose label was blanked or lost the text.
 	Labels int64 `json:"labels"`
 
-	// Operations that had it, in their snapshot or among the ignored files beside it.
+	// Number of operations that had the path, in their snapshot or among the ignored files beside
+	// it.
 	Operations int64 `json:"operations"`
 
 	// Other paths that have, or had, the same content.
 	SameContent []Path `json:"same_content"`
 
-	// Snapshots that are without it now.
+	// Snapshots that were rewritten without the purged path.
 	Snapshots []PurgedSnapshot `json:"snapshots"`
 
-	// Whether the path is still in the work tree, where the next snapshot finds it again.
+	// Whether the path still exists in the work tree, so that the next snapshot records it again.
 	StillThere bool `json:"still_there"`
 }
 
-// PurgedSnapshot: a snapshot that something was purged from.
+// PurgedSnapshot: a snapshot that was rewritten by a purge.
 type PurgedSnapshot struct {
-	// Its hash before, which names nothing any more.
+	// Hash before the purge, which is no longer valid.
 	Hash string `json:"hash"`
 
-	// Its hash now.
+	// Hash after the purge.
 	Replacement string `json:"replacement"`
 }
 
-// QuotaUse: how much of the quota is used.
+// QuotaUse: used part of the quota.
 type QuotaUse struct {
-	// What they may take.
+	// Limit for this store, in bytes.
 	MaxStoreBytes int64 `json:"max_store_bytes"`
 
-	// What they may take.
+	// Limit for all stores, in bytes.
 	MaxTotalBytes int64 `json:"max_total_bytes"`
 
-	// How full the fuller of the two is.
+	// The higher of the two used shares, in percent.
 	Percent int64 `json:"percent"`
 
-	// Bytes that the objects of this store take.
+	// Size of this store, in bytes.
 	StoreBytes int64 `json:"store_bytes"`
 
-	// Bytes that the objects of all stores under the data dir take.
+	// Size of all stores in the data directory, in bytes.
 	TotalBytes int64 `json:"total_bytes"`
 }
 
-// Record: one operation that recorded a snapshot.
+// Record: an operation that recorded a snapshot.
 type Record struct {
-	// When, in milliseconds since 1970.
+	// Time of the operation, in milliseconds since the Unix epoch.
 	AtMillis int64 `json:"at_millis"`
 
-	// What happened.
+	// Kind of the operation; see `kind` of the log.
 	Kind string `json:"kind"`
 
-	// The operation.
+	// Id of the operation.
 	Operation string `json:"operation"`
 }
 
-// RecoverParams: what to bring back.
+// RecoverParams: parameters of `recover` and `plan_recover`.
 type RecoverParams struct {
-	// A person asked for it, as on the page, and not a program: a plain undo may take it back.
+	// Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
+	// undo it then.
 	ByPerson bool `json:"by_person,omitempty"`
 
 	// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
@@ -1584,229 +1599,234 @@ type RecoverParams struct {
 	// The file or directory.
 	Path Path `json:"path"`
 
-	// Go on only if the plan still is the one with this hash.
+	// Hash of the expected plan. The call fails if the plan has changed.
 	Plan string `json:"plan,omitempty"`
 }
 
-// Recovery: what became of a restore that a killed process left half-done.
+// Recovery: outcome of a restore that a killed process left unfinished.
 type Recovery struct {
-	// Paths it was about.
+	// Number of its paths.
 	Files int64 `json:"files"`
 
-	// Whether it was finished; otherwise no file had changed yet, and none has.
+	// Whether the restore was finished. Otherwise it was rolled back and no file changed.
 	Finished bool `json:"finished"`
 
-	// Paths that somebody changed in between, which stay as they are.
+	// Paths that were changed in between and left unchanged.
 	Kept []string `json:"kept"`
 
-	// Replaced things that are not what was saved, and still lie under these names.
+	// Names of replaced files that differ from the saved ones and were kept.
 	Left []string `json:"left"`
 }
 
-// RedoParams: what to bring back, and how. Steps that are open do not stand in the way.
+// RedoParams: parameters of `redo` and `plan_redo`. Open steps do not prevent a redo.
 type RedoParams struct {
-	// Allow removing an unusual share of the files.
+	// Whether an unusual share of the files may be removed.
 	AllowMassRemoval bool `json:"allow_mass_removal,omitempty"`
 
-	// Take the version of before the undo where changes do not merge.
+	// Whether to use the version from before the undo where changes do not merge.
 	Force bool `json:"force,omitempty"`
 
-	// Also bring back changes of ignored files that no tool named.
+	// Whether to also redo changes of ignored files that no tool named.
 	Ignored bool `json:"ignored,omitempty"`
 
 	// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
 	InUse *InUse `json:"in_use,omitempty"`
 
-	// Go on only if the plan still is the one with this hash.
+	// Hash of the expected plan. The call fails if the plan has changed.
 	Plan string `json:"plan,omitempty"`
 
-	// The session. Default: the one that was taken back last.
+	// The session. Default: the one that was undone last.
 	Session string `json:"session,omitempty"`
 }
 
-// ReleaseParams: which session.
+// ReleaseParams: parameters of `release_session`.
 type ReleaseParams struct {
-	// Then remove the whole store, for good, unless another work tree or session needs it.
+	// Whether to then remove the whole store permanently. This fails if another work tree or
+	// session needs it.
 	RemoveStore bool `json:"remove_store,omitempty"`
 
 	// The session.
 	Session string `json:"session"`
 }
 
-// Released: a session that need not be kept any more.
+// Released: a session whose history no longer has to be kept.
 type Released struct {
-	// The session.
+	// Id of the session.
 	Session string `json:"session"`
 
 	// Whether the whole store was removed.
 	StoreRemoved bool `json:"store_removed"`
 }
 
-// RepairReport: what a repair did.
+// RepairReport: result of a repair.
 type RepairReport struct {
-	// What still is.
+	// State of the store after the repair.
 	After Verification `json:"after"`
 
-	// What was wrong.
+	// State of the store before the repair.
 	Before Verification `json:"before"`
 
-	// Objects that are whole again.
+	// Number of objects that were repaired.
 	Healed int64 `json:"healed"`
 
-	// Where the damaged files are now.
+	// Quarantine paths of the damaged files.
 	Quarantined []Path `json:"quarantined"`
 
-	// Refs that were found again.
+	// Refs that were restored.
 	Refs []string `json:"refs"`
 }
 
-// RestoreParams: what to bring back.
+// RestoreParams: parameters of `restore` and `plan_restore`.
 type RestoreParams struct {
-	// Allow removing an unusual share of the files.
+	// Whether an unusual share of the files may be removed.
 	AllowMassRemoval bool `json:"allow_mass_removal,omitempty"`
 
-	// A person asked for it, as on the page, and not a program: a plain undo may take it back.
+	// Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
+	// undo it then.
 	ByPerson bool `json:"by_person,omitempty"`
 
-	// Also remove files created since, where the snapshot proves that they did not exist.
+	// Whether to remove files created since, where the snapshot proves that they did not exist.
 	Exact bool `json:"exact,omitempty"`
 
-	// The snapshot, or the id of the operation that recorded it, which covers permissions and empty
-	// directories as well.
+	// The snapshot, or the id of the operation that recorded it. The operation also covers
+	// permissions and empty directories.
 	Hash string `json:"hash"`
 
 	// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
 	InUse *InUse `json:"in_use,omitempty"`
 
-	// Only these paths and what is below them. Default: the whole work tree.
+	// Paths to restore, including everything below them. Default: the whole work tree.
 	Paths []Path `json:"paths,omitempty"`
 
-	// Go on only if the plan still is the one with this hash.
+	// Hash of the expected plan. The call fails if the plan has changed.
 	Plan string `json:"plan,omitempty"`
 }
 
-// RestoreReport: what a restore or revert did, path by path.
+// RestoreReport: report of a restore or revert.
 type RestoreReport struct {
 	// The snapshot taken afterwards.
 	After string `json:"after"`
 
-	// Whether everything that was asked for was done.
+	// Whether the request was carried out completely.
 	Complete bool `json:"complete"`
 
-	// What was done.
+	// The actions that were done.
 	Done []Action `json:"done"`
 
-	// What stays as it is although the request touches it.
+	// Paths that the request covers and that were left unchanged.
 	Kept []Kept `json:"kept"`
 
-	// Replaced things that were changed by somebody else at the last moment and still lie under
-	// these names.
+	// Names of replaced files that another process changed during the swap and that were kept.
 	Left []string `json:"left"`
 
-	// Files of which the kernel could not say whether other processes have them open.
+	// Files for which the kernel could not determine whether other processes have them open.
 	NotChecked []Path `json:"not_checked,omitempty"`
 
-	// Why the state afterwards could not be recorded, if so; the files are as `done` says.
+	// Reason why the state afterwards could not be recorded; `null` if it was. The actions in
+	// `done` took effect in either case.
 	NotRecorded *string `json:"not_recorded"`
 
-	// A restore that had been cut off and was finished before this one.
+	// An interrupted restore that was finished before this one.
 	Recovered *Recovery `json:"recovered"`
 
 	// The snapshot taken before anything changed.
 	Safety string `json:"safety"`
 
-	// The operation that recorded it: restoring this undoes everything, permissions included.
+	// The operation that recorded it. Restoring this operation undoes everything, including
+	// permissions.
 	SafetyOperation string `json:"safety_operation"`
 }
 
-// RevertParams: what to take back.
+// RevertParams: parameters of `revert` and `plan_revert`.
 type RevertParams struct {
-	// Allow removing an unusual share of the files.
+	// Whether an unusual share of the files may be removed.
 	AllowMassRemoval bool `json:"allow_mass_removal,omitempty"`
 
-	// A person asked for it, as on the page, and not a program: a plain undo may take it back.
+	// Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
+	// undo it then.
 	ByPerson bool `json:"by_person,omitempty"`
 
 	// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
 	InUse *InUse `json:"in_use,omitempty"`
 
-	// Patches as `patch` gives them, the oldest first.
+	// Patches as returned by `patch`, oldest first.
 	Patches []PatchParam `json:"patches"`
 
-	// Go on only if the plan still is the one with this hash.
+	// Hash of the expected plan. The call fails if the plan has changed.
 	Plan string `json:"plan,omitempty"`
 }
 
-// RevertState: a revert that can still be moved or taken back.
+// RevertState: a revert that can still be moved or undone.
 type RevertState struct {
-	// The snapshot after it.
+	// Snapshot after the revert.
 	After string `json:"after"`
 
-	// The snapshot before the revert.
+	// Snapshot before the revert.
 	Before string `json:"before"`
 
-	// The first thing that is taken back.
+	// The point to which the session is reverted.
 	Boundary Boundary `json:"boundary"`
 
-	// The messages they belong to, oldest first: what a commit removes.
+	// Messages of those steps, oldest first. A commit of the revert removes them.
 	Messages []string `json:"messages"`
 
-	// The operation that took it back.
+	// The operation that reverted it.
 	Operation string `json:"operation"`
 
-	// The session.
+	// Id of the session.
 	Session string `json:"session"`
 
-	// The steps that are taken back, oldest first.
+	// Steps that are undone, oldest first.
 	Steps []string `json:"steps"`
 }
 
-// RevertStateParams: whose revert.
+// RevertStateParams: parameters of `revert_state`.
 type RevertStateParams struct {
 	// The session. Default: the one that was reverted last.
 	Session string `json:"session,omitempty"`
 }
 
-// RevertToParams: what to take a session back to.
+// RevertToParams: parameters of `revert_to` and `plan_revert_to`.
 type RevertToParams struct {
-	// Allow removing an unusual share of the files.
+	// Whether an unusual share of the files may be removed.
 	AllowMassRemoval bool `json:"allow_mass_removal,omitempty"`
 
-	// A person asked for it, as on the page, and not a program: a plain undo may take it back.
+	// Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
+	// undo it then.
 	ByPerson bool `json:"by_person,omitempty"`
 
-	// Take the earlier version of a file where changes do not merge.
+	// Whether to use the earlier version of a file where changes do not merge.
 	Force bool `json:"force,omitempty"`
 
-	// Also take back changes of ignored files that no tool named.
+	// Whether to also undo changes of ignored files that no tool named.
 	Ignored bool `json:"ignored,omitempty"`
 
 	// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
 	InUse *InUse `json:"in_use,omitempty"`
 
-	// Close the session's open steps instead of calling it busy.
+	// Whether to close the session's open steps instead of failing with `session_busy`.
 	Interrupt bool `json:"interrupt,omitempty"`
 
-	// The first message to take back; everything the session did after it goes too.
+	// The first message to undo. Everything that the session did afterwards is undone too.
 	Message string `json:"message"`
 
-	// The part of the message to begin with; the parts before it stay. Default: all of it.
+	// The first part of the message to undo; earlier parts are kept. Default: the whole message.
 	Part string `json:"part,omitempty"`
 
-	// Go on only if the plan still is the one with this hash.
+	// Hash of the expected plan. The call fails if the plan has changed.
 	Plan string `json:"plan,omitempty"`
 
-	// The session. Default: the one that the message belongs to.
+	// The session. Default: the session of the message.
 	Session string `json:"session,omitempty"`
 }
 
-// Reverted: a session's revert, if there is one.
+// Reverted: the revert of a session.
 type Reverted struct {
-	// The revert, as long as it can be moved or taken back; `null` if there is none.
+	// The revert, as long as it can be moved or undone; `null` if there is none.
 	Reverted *RevertState `json:"reverted"`
 }
 
-// Scope: what to take back.
+// Scope: the steps to undo.
 type Scope struct{ value any }
 
 // MarshalJSON writes what was chosen.
@@ -1836,61 +1856,61 @@ func ScopeFrom(value FromMessage) *Scope {
 // ScopeSession is "session".
 func ScopeSession() *Scope { return &Scope{"session"} }
 
-// SessionInfo: one session as the log has it.
+// SessionInfo: a session in the log.
 type SessionInfo struct {
-	// When its first change was recorded, in milliseconds since 1970.
+	// Time of its first recorded change, in milliseconds since the Unix epoch.
 	FirstAtMillis int64 `json:"first_at_millis"`
 
-	// Where it comes from, if it is a fork.
+	// Origin of the session, if it is a fork.
 	Forked *Forked `json:"forked"`
 
-	// When its last change was recorded.
+	// Time of its last recorded change, in milliseconds since the Unix epoch.
 	LastAtMillis int64 `json:"last_at_millis"`
 
-	// The session it works for, if it is a sub-agent's.
+	// The session for which this one works as a sub-agent.
 	Parent *string `json:"parent"`
 
-	// Its revert, as long as that can be moved or taken back.
+	// Its revert, as long as it can be moved or undone.
 	Reverted *RevertState `json:"reverted"`
 
-	// The session's id.
+	// Id of the session.
 	Session string `json:"session"`
 
-	// Steps that changed something.
+	// Number of steps that changed something.
 	Steps int64 `json:"steps"`
 
-	// Steps that are taken back at present.
+	// Number of steps that are currently undone.
 	Undone int64 `json:"undone"`
 
-	// The agent, if it said so.
+	// Name of the agent, if it was given.
 	Who *string `json:"who"`
 }
 
 // Sessions: the sessions of a work tree.
 type Sessions struct {
-	// Logs that were pulled or imported and are not this work tree's, the newest first.
+	// Logs that were pulled or imported and belong to other work trees, newest first.
 	Elsewhere []Elsewhere `json:"elsewhere,omitempty"`
 
-	// The sessions, the last active one first.
+	// The sessions, most recently active first.
 	Sessions []SessionInfo `json:"sessions"`
 }
 
-// ShowParams: what to show.
+// ShowParams: parameters of `show`.
 type ShowParams struct {
 	// The snapshot.
 	Hash string `json:"hash"`
 
-	// How many bytes to give at most. Default: 16 MiB.
+	// Maximum number of bytes to return. Default: 16 MiB.
 	MaxBytes *int64 `json:"max_bytes,omitempty"`
 
-	// How many bytes to pass over.
+	// Number of bytes to skip.
 	Offset int64 `json:"offset,omitempty"`
 
-	// The file. Default: none, which describes the snapshot itself.
+	// The file. Default: none, which describes the snapshot.
 	Path Path `json:"path,omitempty"`
 }
 
-// Shown: what a snapshot shows: one of its files, or itself.
+// Shown: result of `show`: a file of a snapshot, or a description of the snapshot.
 type Shown struct {
 	// FileContent is set if it is one.
 	FileContent *FileContent
@@ -1909,618 +1929,623 @@ func (u Shown) MarshalJSON() ([]byte, error) {
 	return marshalOne(u.FileContent, u.SnapshotInfo)
 }
 
-// ShownStep: one step: what is recorded of it, and what it did.
+// ShownStep: a step with its records and its changes.
 type ShownStep struct {
-	// What it changed in all; what is taken back at present is left out.
+	// All changes of the step, except those that are currently undone.
 	Files []Change `json:"files"`
 
-	// Its records, oldest first: one per operation it had a part in.
+	// Records of the step, oldest first, one per operation.
 	Records []StepRecord `json:"records"`
 
-	// The step's id.
+	// Id of the step.
 	Step string `json:"step"`
 }
 
-// ShutDown: the answer to `shutdown`, after which the process ends.
+// ShutDown: response to `shutdown`, after which the process exits.
 type ShutDown struct {
-	// Always true. Everything that was asked for before is answered by now.
+	// Always true. All earlier requests have been answered.
 	ShutDown bool `json:"shut_down"`
 }
 
-// Skipped: a path that a snapshot does not hold. Everything inside it is just as unknown.
+// Skipped: a path that a snapshot does not hold. The state of everything below it is unknown as well.
 type Skipped struct {
-	// Its size, where that is the reason.
+	// Size of the file in bytes, if the size is the reason.
 	Bytes *int64 `json:"bytes,omitempty"`
 
-	// Whether it should have been captured, as opposed to left out by policy.
+	// Whether it was skipped because of a failure, not by policy.
 	Failure bool `json:"failure"`
 
 	// The path, relative to the work tree.
 	Path Path `json:"path"`
 
-	// Why: `too_large`, `unreadable`, `unreadable_directory`, `unstable`, `restless`, `special`,
-	// `other_mount`, `protected_name`, `nested_repository`, `hash_collision`, `unreadable_index`,
-	// `ignore_file_too_large`, `over_quota`, or one that is newer than this list.
+	// Reason: `too_large`, `unreadable`, `unreadable_directory`, `unstable`, `restless`,
+	// `special`, `other_mount`, `protected_name`, `nested_repository`, `hash_collision`,
+	// `unreadable_index`, `ignore_file_too_large`, `over_quota`, or a newer one that is not in
+	// this list.
 	Reason string `json:"reason"`
 
-	// The reason in words.
+	// Human-readable reason.
 	Text string `json:"text"`
 }
 
 // Snapshot: a recorded state of the work tree.
 type Snapshot struct {
-	// Blobs that the user's repository still has to lend.
+	// Number of blobs that are still borrowed from the user's repository.
 	Borrowed int64 `json:"borrowed"`
 
-	// Bytes the store grew by.
+	// Growth of the store, in bytes.
 	BytesWritten int64 `json:"bytes_written"`
 
-	// Whether anything differs from the previous snapshot.
+	// Whether it differs from the previous snapshot.
 	Changed bool `json:"changed"`
 
-	// Whether everything that should be in it is.
+	// Whether nothing is missing because of a failure.
 	Complete bool `json:"complete"`
 
-	// Files it holds; of a partial snapshot, files that were looked at.
+	// Number of files; of a partial snapshot, the number of rescanned files.
 	Files int64 `json:"files"`
 
-	// Files that had to be read.
+	// Number of files that were read.
 	FilesRead int64 `json:"files_read"`
 
-	// Its hash: the id of a git tree.
+	// Hash of the snapshot: the id of a git tree.
 	Hash string `json:"hash"`
 
-	// Objects that were new to the store.
+	// Number of objects that were new to the store.
 	ObjectsWritten int64 `json:"objects_written"`
 
 	// The operation that recorded it.
 	Operation string `json:"operation"`
 
-	// The mark that the use of the quota has passed with it: 50 or 80 percent.
+	// Warning mark of the quota that was passed by this snapshot: 50 or 80 percent.
 	QuotaMark *int64 `json:"quota_mark"`
 
-	// A restore that had been cut off and was finished first.
+	// An interrupted restore that was finished first.
 	Recovered *Recovery `json:"recovered"`
 
-	// What it does not hold, and why.
+	// Paths that the snapshot does not hold, with the reasons.
 	Skipped []Skipped `json:"skipped"`
 
-	// Whether a watcher told what to look at; otherwise everything was looked at.
+	// Whether only the paths reported by a watcher were scanned. Otherwise everything was.
 	Watched bool `json:"watched"`
 
-	// A file whose content is not what the user's git index says; nothing was borrowed because of
-	// it.
+	// A path for which the user's git index has a wrong id. Nothing is borrowed in that case.
 	WrongIndex *string `json:"wrong_index,omitempty"`
 }
 
-// SnapshotInfo: what a snapshot is.
+// SnapshotInfo: description of a snapshot.
 type SnapshotInfo struct {
-	// Files it holds.
+	// Number of its files.
 	Files int64 `json:"files"`
 
 	// The snapshot.
 	Hash string `json:"hash"`
 
-	// When this work tree recorded it, newest first.
+	// Operations of this work tree that recorded it, newest first.
 	Records []Record `json:"records"`
 
-	// What it does not hold; known for the newest snapshot only.
+	// Paths that it does not hold, with the reasons; known only for the newest snapshot.
 	Skipped []Skipped `json:"skipped"`
 }
 
-// Status: how a work tree and its store are doing.
+// Status: status of a work tree and its store.
 type Status struct {
-	// Blobs that the user's repository still lends.
+	// Number of blobs that are still borrowed from the user's repository.
 	Borrowed int64 `json:"borrowed"`
 
-	// Packs that are damaged.
+	// The damaged packs.
 	DamagedPacks []DamagedPack `json:"damaged_packs"`
 
 	// Whether snapshots are taken.
 	Enabled bool `json:"enabled"`
 
-	// What could not be recorded for agents lately, oldest first.
+	// Recent events of agents that could not be recorded, oldest first.
 	Failures []AgentFailure `json:"failures,omitempty"`
 
-	// Files that the newest snapshot holds.
+	// Number of files in the newest snapshot.
 	Files int64 `json:"files"`
 
-	// Why collecting garbage is due, if it is.
+	// Reason why garbage collection is due; `null` if it is not.
 	GcDue *string `json:"gc_due"`
 
-	// Why collecting garbage failed the last time, if it did.
+	// Error of the last garbage collection; `null` if it succeeded.
 	GcFailed *string `json:"gc_failed"`
 
 	// Whether it is a git work tree.
 	Git bool `json:"git"`
 
-	// Files of a restore that was cut off; the next command that writes finishes it.
+	// Number of files of an interrupted restore. The next command that writes finishes it.
 	InterruptedFiles *int64 `json:"interrupted_files"`
 
 	// The newest snapshot.
 	Last *string `json:"last"`
 
-	// When it was taken, in milliseconds since 1970.
+	// Time of that snapshot, in milliseconds since the Unix epoch.
 	LastAtMillis *int64 `json:"last_at_millis"`
 
-	// Locks that somebody holds just now.
+	// Locks that are currently held.
 	Locks []HeldLock `json:"locks"`
 
-	// What to do next, if something is to be done; for people.
+	// Human-readable next action; `null` if none is needed.
 	NextStep *string `json:"next_step"`
 
-	// Packs in the store.
+	// Number of packs in the store.
 	Packs int64 `json:"packs"`
 
-	// How much of the quota is used, once there is a store.
+	// Used part of the quota; `null` if there is no store yet.
 	Quota *QuotaUse `json:"quota"`
 
 	// The work tree.
 	Root Path `json:"root"`
 
-	// What the newest snapshot does not hold.
+	// Paths that the newest snapshot does not hold, with the reasons.
 	Skipped []Skipped `json:"skipped"`
 
-	// Where the store is, once it is decided.
+	// Path of the store, once it is known.
 	Store *Path `json:"store"`
 
-	// Bytes the store takes.
+	// Size of the store in bytes.
 	StoreBytes int64 `json:"store_bytes"`
 
-	// Whether somebody watches the work tree.
+	// State of the watcher.
 	Watcher Watcher `json:"watcher"`
 
-	// A file that the user's git index was wrong about; nothing is borrowed since.
+	// A path for which the user's git index had a wrong id. Nothing has been borrowed since.
 	WrongIndex *string `json:"wrong_index,omitempty"`
 }
 
-// StepBegun: a step that began.
+// StepBegun: a step that was begun.
 type StepBegun struct {
-	// The snapshot before it.
+	// Snapshot before the step.
 	Before string `json:"before"`
 
-	// Blobs that the user's repository still had to lend when it began.
+	// Number of blobs that were still borrowed from the user's repository when the step began.
 	Borrowed int64 `json:"borrowed"`
 
-	// Whether that snapshot holds everything it should.
+	// Whether nothing is missing in that snapshot because of a failure.
 	Complete bool `json:"complete"`
 
-	// Files that the tool names and that are ignored or large, and did not fit into the limit for
-	// them, the quota or the time.
+	// Ignored or large files that the tool names and that were not captured, because they exceed
+	// the size limit, the quota or the time limit.
 	NotKept []Path `json:"not_kept,omitempty"`
 
-	// What that snapshot does not hold.
+	// Paths that the snapshot does not hold, with the reasons.
 	Skipped []Skipped `json:"skipped"`
 
-	// The step's id.
+	// Id of the step.
 	Step string `json:"step"`
 }
 
-// StepEnded: a step that ended.
+// StepEnded: a step that was ended.
 type StepEnded struct {
-	// The snapshot after it.
+	// Snapshot after the step.
 	After string `json:"after"`
 
-	// The snapshot before it.
+	// Snapshot before the step.
 	Before string `json:"before"`
 
-	// Whether the later snapshot holds everything it should.
+	// Whether nothing is missing in the later snapshot because of a failure.
 	Complete bool `json:"complete"`
 
-	// The paths that changed in between, whoever changed them.
+	// Paths that changed in between, by any process.
 	Files []Path `json:"files"`
 
-	// What the later snapshot does not hold.
+	// Paths that the later snapshot does not hold, with the reasons.
 	Skipped []Skipped `json:"skipped"`
 
-	// The step's id.
+	// Id of the step.
 	Step string `json:"step"`
 
-	// Paths that no snapshot holds and that the step removed or changed.
+	// Paths that no snapshot holds and that the step created, removed or changed.
 	Uncaptured []Uncaptured `json:"uncaptured,omitempty"`
 }
 
-// StepInfo: what is known of a step: one tool call, or one turn.
+// StepInfo: description of a step: one tool call or one turn.
 type StepInfo struct {
-	// What it is about, for people.
+	// Human-readable label.
 	Label *string `json:"label"`
 
-	// The message (turn) it belongs to.
+	// Message (turn) of the step.
 	Message *string `json:"message"`
 
-	// The turn of another session that this one works for, as a sub-agent does.
+	// The turn of another session for which this session works as a sub-agent.
 	Parent *ParentTurn `json:"parent"`
 
-	// The part of the message.
+	// Part of the message.
 	Part *string `json:"part"`
 
-	// The session it belongs to.
+	// Session of the step.
 	Session string `json:"session"`
 
-	// The step's own id.
+	// Id of the step.
 	Step string `json:"step"`
 
-	// The tool.
+	// Name of the tool.
 	Tool *string `json:"tool"`
 
-	// The agent.
+	// Name of the agent.
 	Who *string `json:"who"`
 }
 
-// StepParams: which step.
+// StepParams: parameters of `step`.
 type StepParams struct {
-	// The step's id.
+	// Id of the step.
 	Step string `json:"step"`
 }
 
-// StepRecord: what one step changed in one operation.
+// StepRecord: changes of one step in one operation.
 type StepRecord struct {
-	// The snapshot after.
+	// Snapshot after the operation.
 	After string `json:"after"`
 
-	// When it was recorded, in milliseconds since 1970.
+	// Time of the operation, in milliseconds since the Unix epoch.
 	AtMillis int64 `json:"at_millis"`
 
-	// The snapshot before.
+	// Snapshot before the operation.
 	Before string `json:"before"`
 
-	// Its agent did not close it.
+	// Whether the step was closed automatically because its agent did not end it.
 	Inferred bool `json:"inferred"`
 
-	// What it is about, for people.
+	// Human-readable label.
 	Label *string `json:"label"`
 
-	// The message (turn) it belongs to.
+	// Message (turn) of the step.
 	Message *string `json:"message"`
 
 	// The operation.
 	Operation string `json:"operation"`
 
-	// The turn of another session that this one works for, as a sub-agent does.
+	// The turn of another session for which this session works as a sub-agent.
 	Parent *ParentTurn `json:"parent"`
 
-	// The part of the message.
+	// Part of the message.
 	Part *string `json:"part"`
 
-	// Its paths; `null` for all that differ.
+	// Paths of the step; `null` for all paths that differ.
 	Paths []Path `json:"paths"`
 
-	// The session it belongs to.
+	// Session of the step.
 	Session string `json:"session"`
 
-	// The step's own id.
+	// Id of the step.
 	Step string `json:"step"`
 
-	// The tool.
+	// Name of the tool.
 	Tool *string `json:"tool"`
 
-	// It is taken back at present.
+	// Whether the step is currently undone.
 	Undone bool `json:"undone"`
 
-	// The agent.
+	// Name of the agent.
 	Who *string `json:"who"`
 }
 
 // Steps: the steps of a work tree.
 type Steps struct {
-	// The `offset` that goes on from here; `null` at the end.
+	// `offset` of the next page; `null` on the last page.
 	Next *int64 `json:"next"`
 
-	// The steps, oldest first. One that was recorded in several pieces is there several times.
+	// The steps, oldest first. A step that was recorded in several operations appears several
+	// times.
 	Steps []StepRecord `json:"steps"`
 
-	// How many there are in all.
+	// Number of entries in total.
 	Total int64 `json:"total"`
 }
 
-// StepsParams: which steps.
+// StepsParams: parameters of `steps`.
 type StepsParams struct {
-	// How many steps to give at most. Default: 100,000.
+	// Maximum number of steps to return. Default: 100,000.
 	Limit *int64 `json:"limit,omitempty"`
 
-	// How many steps to pass over.
+	// Number of steps to skip.
 	Offset int64 `json:"offset,omitempty"`
 
-	// Only steps of this session, not those of its sub-agents.
+	// Session whose steps are listed, without those of its sub-agents. Default: all steps.
 	Session string `json:"session,omitempty"`
 }
 
-// TimelineParams: which part of the log.
+// TimelineParams: parameters of `timeline` and `log`.
 type TimelineParams struct {
-	// Only what is older than this operation. Default: from the newest on.
+	// Id of an operation; only older operations are listed. Default: start at the newest one.
 	Before string `json:"before,omitempty"`
 
-	// How many files of each to name at most. Default: 20; 0 leaves lines uncounted.
+	// Maximum number of files to name per operation. Default: 20. With 0, lines are not counted.
 	Files *int64 `json:"files,omitempty"`
 
-	// How many operations to give at most. Default: 20.
+	// Maximum number of operations to return. Default: 20.
 	Limit *int64 `json:"limit,omitempty"`
 
-	// Only what belongs to this session. Default: everything.
+	// Session whose operations are listed. Default: all operations.
 	Session string `json:"session,omitempty"`
 }
 
-// TrackParams: what to record.
+// TrackParams: parameters of `track`.
 type TrackParams struct {
-	// Look only at these paths and take the rest from the previous snapshot. A file named here is
+	// Paths to rescan; everything else is taken from the previous snapshot. A file named here is
 	// captured even if it is ignored or large. Default: everything.
 	Paths []Path `json:"paths,omitempty"`
 
-	// Read every file instead of trusting timestamps.
+	// Whether to read every file instead of trusting timestamps.
 	Rehash bool `json:"rehash,omitempty"`
 }
 
-// Uncaptured: a path that no snapshot holds and that a step removed or changed.
+// Uncaptured: a path that no snapshot holds and that a step created, removed or changed.
 type Uncaptured struct {
-	// The change that the step made: `gone`, `replaced`, `modified`, `changed_inside`, `created`, or one
-	// that is newer than this list.
+	// Change made by the step: `gone`, `replaced`, `modified`, `changed_inside`, `created`, or a
+	// newer one that is not in this list.
 	Change string `json:"change"`
 
-	// Whether undo cannot bring back what was there; otherwise it is left out by policy.
+	// Whether undo cannot restore the previous state. Otherwise the path is excluded by policy.
 	Loss bool `json:"loss"`
 
 	// The path, relative to the work tree.
 	Path Path `json:"path"`
 
-	// The loss and the reason why the path was not captured, in words.
+	// Human-readable description of the change and of the reason why the path was not captured.
 	Text string `json:"text"`
 }
 
-// UndoParams: what to take back.
+// UndoParams: parameters of `undo` and `plan_undo`.
 type UndoParams struct {
-	// Allow removing an unusual share of the files.
+	// Whether an unusual share of the files may be removed.
 	AllowMassRemoval bool `json:"allow_mass_removal,omitempty"`
 
-	// Take the earlier version of a file where changes do not merge.
+	// Whether to use the earlier version of a file where changes do not merge.
 	Force bool `json:"force,omitempty"`
 
-	// Also take back changes of ignored files that no tool named.
+	// Whether to also undo changes of ignored files that no tool named.
 	Ignored bool `json:"ignored,omitempty"`
 
 	// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
 	InUse *InUse `json:"in_use,omitempty"`
 
-	// Close the session's open steps instead of calling it busy.
+	// Whether to close the session's open steps instead of failing with `session_busy`.
 	Interrupt bool `json:"interrupt,omitempty"`
 
-	// Also put back paths outside of the work tree that the steps named and changed. Default: they
-	// are listed. Directly after an undo without it, puts back what that one left there.
+	// Whether to also put back paths outside of the work tree that the steps named and changed. By
+	// default they are only listed. Directly after an undo without it, puts back the paths that
+	// the undo left unchanged.
 	Outside bool `json:"outside,omitempty"`
 
-	// Only these paths and what is below them. Default: all.
+	// Paths to undo, including everything below them. Default: all.
 	Paths []Path `json:"paths,omitempty"`
 
-	// Go on only if the plan still is the one with this hash.
+	// Hash of the expected plan. The call fails if the plan has changed.
 	Plan string `json:"plan,omitempty"`
 
-	// Take back a restore, recover or revert that a person made, if that is the newest operation
-	// that changed files and nothing names a turn.
+	// Whether to undo a restore, recover or revert that a person made, if it is the newest
+	// operation that changed files and the request names no turn.
 	Restores bool `json:"restores,omitempty"`
 
-	// What to take back. Default: the newest turn that is not taken back yet.
+	// The steps to undo. Default: the newest turn that is not undone yet.
 	Scope *Scope `json:"scope,omitempty"`
 
-	// The session. Default: the one that worked last and still has something to take back.
+	// The session. Default: the most recently active one that still has something to undo.
 	Session string `json:"session,omitempty"`
 
-	// Also take back what changed while an interrupted command may have been running.
+	// Whether to also undo changes made while an interrupted command may have been running.
 	Unclear bool `json:"unclear,omitempty"`
 }
 
-// UndoReport: what an undo or redo did, or would do.
+// UndoReport: report of an undo or redo, or of its plan.
 type UndoReport struct {
-	// The snapshot afterwards; `null` if nothing was changed.
+	// The snapshot afterwards; `null` if nothing changed.
 	After *string `json:"after"`
 
-	// Whether everything was taken back.
+	// Whether everything was undone.
 	Complete bool `json:"complete"`
 
-	// Files that stay because changes made since do not merge.
+	// Files left unchanged because later changes do not merge.
 	Conflicts []Conflict `json:"conflicts"`
 
-	// What was done, path by path.
+	// The actions, one per path.
 	Done []Action `json:"done"`
 
-	// Steps that were meant and stay, because the state before them has expired.
+	// Steps that were requested and cannot be undone because the state before them has expired.
 	Expired []Expired `json:"expired,omitempty"`
 
-	// A command that moves the user's own git back; never run by us.
+	// A git command that moves the user's repository back. It is never run by ctrlz.
 	GitHint *string `json:"git_hint"`
 
-	// Changes of ignored files that stay, because nobody asked for them.
+	// Changes of ignored files that are left because the request did not include them.
 	Ignored []Conflict `json:"ignored"`
 
-	// Files that stay for other reasons.
+	// Files left unchanged for other reasons.
 	Kept []Kept `json:"kept"`
 
-	// Replaced things that could not be removed and still lie under these names.
+	// Names of replaced files that could not be removed.
 	Left []string `json:"left"`
 
-	// Files of which the kernel could not say whether other processes have them open.
+	// Files for which the kernel could not determine whether other processes have them open.
 	NotChecked []Path `json:"not_checked,omitempty"`
 
-	// Why the undo could not be recorded, if so; the files are as `done` says.
+	// Reason why the undo could not be recorded; `null` if it was. The actions in `done` took
+	// effect in either case.
 	NotRecorded *string `json:"not_recorded"`
 
-	// Paths outside of the work tree that the steps changed, path by path. Put back only if `outside` was
-	// asked for; whatever then stays makes the report incomplete.
+	// Paths outside of the work tree that the steps changed. They are put back only if the request
+	// sets `outside`; paths left unchanged then make the report incomplete.
 	Outside []OutsideChange `json:"outside,omitempty"`
 
-	// Names the plan; handed back as `plan`, it makes sure that nothing else is done.
+	// Hash of the plan. A call with this value as `plan` fails if it would do anything else.
 	Plan string `json:"plan"`
 
-	// A restore that had been cut off and was finished before this one.
+	// An interrupted restore that was finished before this one.
 	Recovered *Recovery `json:"recovered,omitempty"`
 
-	// The operation that recorded the state before: restoring it takes this back as a whole.
+	// The operation that recorded the state before. Restoring it reverses this undo completely.
 	SafetyOperation *string `json:"safety_operation"`
 
-	// The steps it is about, oldest first.
+	// The steps that it undoes or redoes, oldest first.
 	Steps []string `json:"steps"`
 
-	// The restore, recover or revert that it takes back, if it is not about steps.
+	// The restore, recover or revert that it undoes instead of steps.
 	TakesBack *string `json:"takes_back,omitempty"`
 
-	// Paths that no snapshot holds and that the steps removed or changed, so that they are lost.
+	// Paths that no snapshot holds and that the steps created, removed or changed. They are left
+	// unchanged; `loss` marks those that are lost.
 	Uncaptured []Uncaptured `json:"uncaptured,omitempty"`
 
-	// Newer work of agents that stays, because it was not recorded as steps.
+	// Newer changes of agents that are left because they were not recorded as steps.
 	Unrecorded []Unrecorded `json:"unrecorded,omitempty"`
 }
 
-// Unrecorded: work of an agent that cannot be undone, because it was not recorded as steps.
+// Unrecorded: changes of an agent that cannot be undone because they were not recorded as steps.
 type Unrecorded struct {
-	// The operation before it: restoring that takes back everything since.
+	// The operation before it. Restoring that one undoes everything since.
 	Before string `json:"before"`
 
-	// Why it was not recorded, and whose turns are missing.
+	// Reason for the gap, and the turns that are missing.
 	Gap Gap `json:"gap"`
 
-	// The operation that recorded all of it later.
+	// The operation that recorded all of them later.
 	Operation string `json:"operation"`
 }
 
-// UnrecordedTurn: a turn, or a part of one, that is not in the log.
+// UnrecordedTurn: a turn, or part of one, that is missing in the log.
 type UnrecordedTurn struct {
 	// The message (turn).
 	Message *string `json:"message"`
 
-	// The session.
+	// Session of the turn.
 	Session string `json:"session"`
 
-	// The agent.
+	// Name of the agent.
 	Who *string `json:"who"`
 }
 
-// UnrevertParams: which revert to take back, and how.
+// UnrevertParams: parameters of `unrevert` and `plan_unrevert`.
 type UnrevertParams struct {
-	// Allow removing an unusual share of the files.
+	// Whether an unusual share of the files may be removed.
 	AllowMassRemoval bool `json:"allow_mass_removal,omitempty"`
 
-	// Take the version of before the revert where changes do not merge.
+	// Whether to use the version from before the revert where changes do not merge.
 	Force bool `json:"force,omitempty"`
 
-	// Also bring back changes of ignored files that no tool named.
+	// Whether to also bring back changes of ignored files that no tool named.
 	Ignored bool `json:"ignored,omitempty"`
 
 	// Policy for files that another process has open: `leave` or `replace` them. Default: leave.
 	InUse *InUse `json:"in_use,omitempty"`
 
-	// Close the session's open steps instead of calling it busy.
+	// Whether to close the session's open steps instead of failing with `session_busy`.
 	Interrupt bool `json:"interrupt,omitempty"`
 
-	// Go on only if the plan still is the one with this hash.
+	// Hash of the expected plan. The call fails if the plan has changed.
 	Plan string `json:"plan,omitempty"`
 
 	// The session. Default: the one that was reverted last.
 	Session string `json:"session,omitempty"`
 }
 
-// Verification: the outcome of checking a store.
+// Verification: result of checking a store.
 type Verification struct {
-	// Objects whose bytes have the right hash.
+	// Number of objects whose content matches their hash.
 	Objects int64 `json:"objects"`
 
-	// Whether nothing is wrong.
+	// Whether no problem was found.
 	Ok bool `json:"ok"`
 
-	// What was wrong.
+	// The problems that were found.
 	Problems []Problem `json:"problems"`
 
-	// Snapshots that were looked at.
+	// Number of snapshots that were checked.
 	Snapshots int64 `json:"snapshots"`
 }
 
 // Version: a version of a file.
 type Version struct {
-	// When, in milliseconds since 1970.
+	// Time of that operation, in milliseconds since the Unix epoch.
 	AtMillis int64 `json:"at_millis"`
 
-	// The id of its content; `null` where the file was deleted.
+	// Id of the content; `null` if the file was deleted.
 	Content *string `json:"content"`
 
-	// What happened then; see `kind` of the log.
+	// Kind of that operation; see `kind` of the log.
 	Kind string `json:"kind"`
 
-	// The operation that recorded it.
+	// The operation that recorded this version.
 	Operation string `json:"operation"`
 
-	// The snapshot that has it first.
+	// The first snapshot that has this version.
 	Snapshot string `json:"snapshot"`
 
-	// The step that made it, if it was one.
+	// The step that made this version; `null` if it was not a step.
 	Step *StepInfo `json:"step"`
 }
 
 // Versions: the versions of a file.
 type Versions struct {
-	// The `offset` that goes on from here; `null` at the end.
+	// `offset` of the next page; `null` on the last page.
 	Next *int64 `json:"next"`
 
 	// The file.
 	Path Path `json:"path"`
 
-	// How many there are in all.
+	// Number of versions in total.
 	Total int64 `json:"total"`
 
 	// Its versions, newest first.
 	Versions []Version `json:"versions"`
 }
 
-// WalkBack: where a session stood when a message came.
+// WalkBack: the state of a session at a message.
 type WalkBack struct {
-	// The message that was found; `null` if none left a trace.
+	// The message that was found; `null` if none has recorded steps.
 	Message *string `json:"message"`
 
-	// The operation that recorded it.
+	// The operation that recorded the snapshot.
 	Operation *string `json:"operation"`
 
-	// How the search ended.
+	// Outcome of the search.
 	Outcome WalkBackOutcome `json:"outcome"`
 
-	// The snapshot at its beginning; `null` unless it was found.
+	// The snapshot at its beginning, or at its end if it is not the first message of the request;
+	// `null` unless it was found.
 	Snapshot *string `json:"snapshot"`
 }
 
-// WalkBackOutcome: how the search for a message ended.
+// WalkBackOutcome: outcome of the search for a message.
 type WalkBackOutcome string
 
-// WalkBackOutcomeFound: The state before the first of the messages that left a trace is known.
+// WalkBackOutcomeFound: The snapshot of the first message with recorded steps is available.
 const WalkBackOutcomeFound WalkBackOutcome = "found"
 
-// WalkBackOutcomeExpired: A message is known, but what was before it has been removed by retention.
+// WalkBackOutcomeExpired: A message has recorded steps, but retention removed its snapshot.
 const WalkBackOutcomeExpired WalkBackOutcome = "expired"
 
-// WalkBackOutcomeNothing: None of the messages left a trace.
+// WalkBackOutcomeNothing: None of the messages has recorded steps.
 const WalkBackOutcomeNothing WalkBackOutcome = "nothing"
 
-// WalkBackParams: the way back.
+// WalkBackParams: parameters of `walk_back`.
 type WalkBackParams struct {
-	// The message, then the ones before it, as the client knows them. The first one counts by its
-	// beginning, an earlier one by its end.
+	// The message, followed by earlier ones, newest first, as the client knows them. The first one
+	// stands for the state at its beginning, an earlier one for the state at its end.
 	Messages []string `json:"messages"`
 
 	// The session.
 	Session string `json:"session"`
 }
 
-// Watcher: whether a work tree is watched, so that snapshots need not look at every file.
+// Watcher: state of the watcher of a work tree. With a watcher, snapshots scan only changed paths.
 type Watcher struct {
-	// The directories it watches.
+	// Number of watched directories.
 	Dirs *int64 `json:"dirs,omitempty"`
 
-	// The process that watches.
+	// Process id of the watcher.
 	Process *int64 `json:"process,omitempty"`
 
-	// `none`, `silent` (not ready, or without an answer), `watching`, `refused`, or one that is
-	// newer than this list.
+	// `none`, `silent` (starting or not responding), `watching`, `refused`, or a newer one that is
+	// not in this list.
 	State string `json:"state"`
 
-	// Why the last one could not watch.
+	// Reason why the last watcher could not watch the work tree.
 	Why *string `json:"why,omitempty"`
 }
 
-// Whose: whose deeds.
+// Whose: the steps whose changes are requested.
 type Whose struct{ value any }
 
 // MarshalJSON writes what was chosen.
@@ -2544,13 +2569,14 @@ func WhoseStep(value string) *Whose {
 	return &Whose{map[string]any{"step": value}}
 }
 
-// WorkTree: which directory is the work tree.
+// WorkTree: rule that selects the work tree.
 type WorkTree string
 
-// WorkTreeNearest: The nearest directory above `dir` that is a repository or is known already, else `dir`.
+// WorkTreeNearest: The nearest repository at or above `dir`, else the nearest directory with a history, else
+// `dir`.
 const WorkTreeNearest WorkTree = "nearest"
 
-// WorkTreeDir: `dir` itself, whatever lies around it.
+// WorkTreeDir: `dir` itself, regardless of its surroundings.
 const WorkTreeDir WorkTree = "dir"
 
 // Access tells what a method does with the work tree: reads, records, writes or server.

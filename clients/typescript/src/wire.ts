@@ -9,520 +9,535 @@ export type Path = string;
 /** The hash of a snapshot, of a file's content or of a plan: 40 hexadecimal digits. */
 export type Hash = string;
 
-/** What a plan does to one path. */
+/** The action of a plan on one path. */
 export interface Action {
-  /** What is done. */
+  /** Kind of the action. */
   action: ActionKind;
-  /** The new permissions, of `set_mode`. */
+  /** The new permissions, for `set_mode`. */
   mode?: number | null;
   /** The path, relative to the work tree. */
   path: Path;
 }
 
-/** What is done to a path. */
+/** Kind of an action on a path. */
 export type ActionKind = "create" | "overwrite" | "remove" | "set_mode" | "create_directory" | "remove_directory";
 
-/** Something that could not be recorded for an agent. */
+/** An event of an agent that could not be recorded. */
 export interface AgentFailure {
-  /** When, in milliseconds since 1970. */
+  /** Time of the failure, in milliseconds since the Unix epoch. */
   at_millis: number;
-  /** Which agent. */
+  /** Name of the agent. */
   client: string;
-  /** What it was about to record. */
+  /** The event that could not be recorded. */
   event: string;
-  /** Why that failed. */
+  /** Cause of the failure. */
   why: string;
 }
 
-/** Which plan. */
+/** Parameters of `apply`. */
 export interface ApplyParams {
-  /** Allow removing an unusual share of the files. */
+  /** Whether an unusual share of the files may be removed. */
   allow_mass_removal?: boolean;
-  /** The plan's hash. */
+  /** Hash of the plan. */
   plan: Hash;
 }
 
-/** A step that begins. */
+/** Parameters of `begin_step`. */
 export interface BeginParams {
   /**
-   * Shell commands the tool will run. What they name and a snapshot would not cover, ignored
-   * files and files elsewhere, is kept too.
+   * Shell commands that the tool will run. Paths that they name and a snapshot would not cover,
+   * which are ignored files and files outside of the work tree, are captured too.
    */
   commands?: string[];
-  /** Where the tool runs. Default: `dir`. */
+  /** Working directory of the tool. Default: `dir`. */
   cwd?: Path | null;
   /**
-   * Keep the step open when this process ends. Otherwise it is closed then, and marked as
-   * inferred.
+   * Whether the step stays open when this process exits. Otherwise it is closed then and marked
+   * as inferred.
    */
   detached?: boolean;
   /**
-   * Files the tool says it will change, wherever they are: in the work tree the same as `paths`;
-   * elsewhere they are captured, bounded, for an undo with `outside`.
+   * Files that the tool says it will change, in any location. Those in the work tree are treated
+   * like `paths`. Others are captured within limits, for an undo with `outside`.
    */
   files?: Path[];
-  /** What it is about, for people. */
+  /** Human-readable label. */
   label?: string | null;
-  /** The message (turn) it belongs to. Default: the step is a turn of its own. */
+  /** Message (turn) of the step. Default: the step is a turn of its own. */
   message?: string | null;
-  /** The turn of another session that this one works for, as a sub-agent does. */
+  /** The turn of another session for which this session works as a sub-agent. */
   parent?: ParentParam | null;
-  /** The part of the message. */
+  /** Part of the message. */
   part?: string | null;
-  /** Paths the tool says it will change: the strongest evidence when several steps overlap. */
+  /** Paths that the tool says it will change. They are the strongest evidence when steps overlap. */
   paths?: Path[];
-  /** The session it belongs to. */
+  /** Session of the step. */
   session: string;
-  /** The step's own id. Beginning the same step twice is beginning it once. Default: a new one. */
+  /** Id of the step. Idempotent: beginning an open step again is a no-op. Default: a new id. */
   step?: string;
-  /** The tool. */
+  /** Name of the tool. */
   tool?: string | null;
-  /** The agent. */
+  /** Name of the agent. */
   who?: string | null;
 }
 
-/** Which operation wrote which line. */
+/** The origin of each line of a file. */
 export interface Blame {
-  /** Its lines, as the newest snapshot has them. */
+  /** Lines of the file in the newest snapshot. */
   lines: BlameLine[];
-  /** The `offset` that goes on from here; `null` at the end. */
+  /** `offset` of the next page; `null` on the last page. */
   next: number | null;
   /** The file. */
   path: Path;
-  /** How many there are in all. */
+  /** Number of lines in total. */
   total: number;
 }
 
-/** A line and where it comes from. */
+/** A line and its origin. */
 export interface BlameLine {
-  /** Who wrote it. */
+  /** Origin of the line. */
   origin: Origin;
-  /** The line, without its end; bytes that are not UTF-8 are replaced. */
+  /** The line without its terminator. Bytes that are not UTF-8 are replaced. */
   text: string;
 }
 
-/** The first thing that a revert takes back. */
+/** The point to which a session is reverted. */
 export interface Boundary {
-  /** The message. */
+  /** The first message that is undone. */
   message: string;
-  /** The part of it, if what comes before it in the message stays. */
+  /** The first part of the message that is undone; `null` if the whole message is. */
   part: string | null;
 }
 
-/** What a call decides for itself. Everything is optional. */
+/** Options of a call. All are optional. */
 export interface CallOptions {
-  /** Allow directories that are far more than a project, such as a home. */
+  /**
+   * Whether directories that are much more than a project, such as a home directory, are
+   * allowed.
+   */
   allow_dangerous_root?: boolean | null;
-  /** Switches snapshots off. What the user switched off stays off. */
+  /**
+   * Whether snapshots are taken. Only `false` has an effect: a call cannot enable what the user
+   * disabled.
+   */
   enabled?: boolean | null;
-  /** Patterns, as in `.gitignore`, to leave out beyond what is ignored. */
+  /** Further ignore patterns, in the syntax of `.gitignore`. */
   exclude?: string[] | null;
-  /** Do not call files changed that are ignored by now. */
+  /** Whether files that are ignored now are not reported as changed. */
   hide_ignored?: boolean | null;
-  /** Which ignored files are kept beside a snapshot. */
+  /** The ignored files that are kept beside a snapshot. */
   ignored?: IgnoredFiles | null;
-  /** Patterns to capture although they are ignored. */
+  /** Patterns of ignored files to capture. */
   include_ignored?: string[] | null;
-  /** How many checkpoints that are not pinned are kept. */
+  /** Number of checkpoints to keep, not counting pinned ones. */
   keep_checkpoints?: number | null;
-  /** Refuse more files than this. */
+  /** Maximum number of files. A snapshot with more is refused. */
   max_files?: number | null;
-  /** Keep no more than this of ignored files beside a snapshot. */
+  /** Maximum size in bytes of all small ignored files kept beside a snapshot. */
   max_ignored_bytes?: number | null;
-  /** No more bytes of files that one tool call names, and that are ignored or large, are kept. */
+  /** Maximum size in bytes of all ignored or large files that one tool call names. */
   max_named_bytes?: number | null;
-  /** Skip and report new files above this size. */
+  /** Maximum size of a new file in bytes. Larger ones are skipped and reported. */
   max_new_file_bytes?: number | null;
-  /** Refuse more new bytes than this in one snapshot. */
+  /** Maximum size in bytes of new content in one snapshot. A snapshot with more is refused. */
   max_snapshot_bytes?: number | null;
-  /** What the objects of the store may take; what does not fit is left out and reported. */
+  /** Maximum size of the store in bytes. Files that do not fit are skipped and reported. */
   max_store_bytes?: number | null;
-  /** The same for all stores under the data dir together. */
+  /** Maximum size of all stores in the data directory, in bytes. */
   max_total_bytes?: number | null;
-  /** Free space that must remain where the store is. */
+  /** Free space to leave on the disk of the store, in bytes. */
   min_free_bytes?: number | null;
-  /** Whether files of repositories inside the work tree are captured. */
+  /** Whether files of nested repositories are captured. */
   nested_repos?: boolean | null;
-  /** How long to wait for another process on the same work tree. */
+  /** Time to wait for another process on the same work tree, in milliseconds. */
   patience_millis?: number | null;
-  /** Where the log's refs lie in the store. */
+  /** Prefix of the log's refs in the store. */
   ref_prefix?: string | null;
-  /** Protect only git work trees. */
+  /** Whether only git work trees are protected. */
   require_git?: boolean | null;
-  /** Threads to work with. */
+  /** Number of threads. */
   threads?: number | null;
 }
 
-/** What a server can do. */
+/** Capabilities of a server. */
 export interface Capabilities {
-  /** Whether several requests may come in one array. */
+  /** Whether a batch of several requests may be sent in one array. */
   batch: boolean;
-  /** The notification that cancels a call. */
+  /** Name of the notification that cancels a call. */
   cancel: string;
-  /** How many requests one array may hold. */
+  /** Maximum number of requests in a batch. */
   max_batch: number;
-  /** The longest line it takes, in bytes. */
+  /** Maximum length of a line, in bytes. */
   max_line_bytes: number;
-  /** How many calls run at the same time. */
+  /** Maximum number of calls that run concurrently. */
   max_running: number;
-  /** How many calls may wait. */
+  /** Maximum number of queued calls. */
   max_waiting: number;
-  /** Every method it has. */
+  /** Names of all methods. */
   methods: string[];
-  /** Whether a call with `"progress": true` is told how far it has come. */
+  /** Whether calls with `"progress": true` send progress notifications. */
   progress: boolean;
 }
 
-/** What care did. */
+/** Result of retention and garbage collection. */
 export interface CareReport {
-  /** Operations that were dropped from the log. */
+  /** Number of operations that were dropped from the log. */
   dropped_operations: number;
-  /** Sessions nothing is left of. */
+  /** Sessions that were dropped completely. */
   dropped_sessions: string[];
-  /** What collecting garbage did. */
+  /** Result of the garbage collection. */
   gc: GcReport;
   /** Messages whose files were dropped. */
   lost_messages: LostMessage[];
 }
 
-/** A path that differs. */
+/** A changed path. */
 export interface Change {
   /** The path, relative to the work tree. */
   path: Path;
-  /** How it differs. */
+  /** Kind of the change. */
   status: ChangeStatus;
 }
 
-/** How a path differs between two snapshots. */
+/** Kind of a change between two snapshots. */
 export type ChangeStatus = "added" | "deleted" | "modified";
 
-/** What differs between two snapshots. */
+/** The differences between two snapshots. */
 export interface Changes {
-  /** The files that differ, sorted by path. */
+  /** The changed files, sorted by path. */
   files: Change[];
   /** The earlier snapshot. */
   from: Hash;
-  /** The `offset` that goes on from here; `null` at the end. */
+  /** `offset` of the next page; `null` on the last page. */
   next: number | null;
   /** The later snapshot. */
   to: Hash;
-  /** How many there are in all. */
+  /** Number of changed files in total. */
   total: number;
 }
 
-/** A named state. */
+/** A named snapshot. */
 export interface Checkpoint {
-  /** When it was made, in milliseconds since 1970. */
+  /** Time of creation, in milliseconds since the Unix epoch. */
   at_millis: number;
-  /** What somebody called it. */
+  /** Label given by the user. */
   label: string | null;
-  /** The ref that names it in the store. */
+  /** Name of the ref in the store. */
   name: string;
   /** The operation. */
   operation: string;
-  /** Never removed by pruning or retention. */
+  /** Whether pruning and retention never remove the checkpoint. */
   pinned: boolean;
-  /** The session it belongs to. */
+  /** Session of the checkpoint. */
   session: string | null;
   /** The snapshot. */
   snapshot: Hash;
 }
 
-/** A named state that was just recorded. */
+/** A checkpoint that was just created. */
 export interface CheckpointMade {
-  /** When it was made, in milliseconds since 1970. */
+  /** Time of creation, in milliseconds since the Unix epoch. */
   at_millis: number;
-  /** Whether everything that should be in it is. */
+  /** Whether nothing is missing because of a failure. */
   complete: boolean;
-  /** What somebody called it. */
+  /** Label given by the user. */
   label: string | null;
-  /** The ref that names it in the store. */
+  /** Name of the ref in the store. */
   name: string;
   /** The operation. */
   operation: string;
-  /** Never removed by pruning or retention. */
+  /** Whether pruning and retention never remove the checkpoint. */
   pinned: boolean;
-  /** The session it belongs to. */
+  /** Session of the checkpoint. */
   session: string | null;
-  /** What it does not hold, and why. */
+  /** Paths that the snapshot does not hold, with the reasons. */
   skipped: Skipped[];
   /** The snapshot. */
   snapshot: Hash;
 }
 
-/** How to call the present state. */
+/** Parameters of `checkpoint`. */
 export interface CheckpointParams {
-  /** Prune checkpoints that are not pinned to this many. Default: as the configuration says. */
+  /**
+   * Number of checkpoints to keep, not counting pinned ones; older ones are pruned. Default: as
+   * configured.
+   */
   keep?: number | null;
-  /** Why it is made, as `manual`, `turn` or `resume`; part of its ref's name. Default: `manual`. */
+  /**
+   * Kind of the checkpoint, such as `manual`, `turn` or `resume`; part of its ref name. Default:
+   * `manual`.
+   */
   kind?: string | null;
-  /** A name for people. Default: none. */
+  /** Human-readable label. Default: none. */
   label?: string | null;
-  /** Never remove it by pruning or retention. */
+  /** Whether pruning and retention never remove it. */
   pinned?: boolean;
-  /** The session it belongs to. Default: none. */
+  /** Session of the checkpoint. Default: none. */
   session?: string | null;
 }
 
-/** The named states of a work tree. */
+/** The checkpoints of a work tree. */
 export interface Checkpoints {
   /** The checkpoints, newest first. */
   checkpoints: Checkpoint[];
 }
 
-/** Whose revert. */
+/** Parameters of `commit_revert`. */
 export interface CommitParams {
   /** The session. Default: the one that was reverted last. */
   session?: string | null;
 }
 
-/** What to compare, and which part of it to give. */
+/** Parameters of `changes`, `diff` and `diff_full`. */
 export interface CompareParams {
   /** The earlier snapshot. */
   from: Hash;
-  /** How many files to give at most. Default: 100,000. */
+  /** Maximum number of files to return. Default: 100,000. */
   limit?: number | null;
-  /** How much text to give at most, in whole files. Default: 16 MiB. */
+  /** Maximum size of the text to return in bytes, in whole files. Default: 16 MiB. */
   max_bytes?: number | null;
-  /** How many files to pass over. */
+  /** Number of files to skip. */
   offset?: number;
-  /** Only these paths and what is below them. Default: everything. */
+  /** Paths to compare, including everything below them. Default: everything. */
   paths?: Path[];
   /**
-   * The later snapshot. Default: the present state, which is recorded. Name it to read on with
-   * `offset`, or the list may have changed.
+   * The later snapshot. Default: the present state, which is recorded. Set it when reading
+   * further pages with `offset`, because the list may change otherwise.
    */
   to?: Hash | null;
 }
 
-/** A file that stays as it is because taking the change out of it is not possible. */
+/** A file that is left unchanged because the change cannot be undone in it. */
 export interface Conflict {
   /** The file. */
   path: Path;
   /**
-   * Why: `merge`, `shared`, `unclear`, `other_half`, `not_proven`, `ignored`, or one that is newer
-   * than this list.
+   * Reason: `merge`, `shared`, `unclear`, `other_half`, `not_proven`, `ignored`, or a newer one
+   * that is not in this list.
    */
   reason: string;
-  /** The reason in words. */
+  /** Human-readable reason. */
   why: string;
 }
 
-/** A path and what its versions take. */
+/** A path and the space that its versions use. */
 export interface Consumer {
-  /** Bytes that its versions take in the packs. */
+  /** Size of its versions in the packs, in bytes. */
   bytes: number;
-  /** The path that the contents had first. */
+  /** Path under which the contents were first recorded. */
   path: Path;
-  /** Contents it had. */
+  /** Number of distinct contents. */
   versions: number;
 }
 
-/** A pack that is damaged. */
+/** A damaged pack. */
 export interface DamagedPack {
-  /** The pack. */
+  /** Path of the pack. */
   path: Path;
-  /** What is wrong with it. */
+  /** Description of the damage. */
   why: string;
 }
 
-/** What steps changed in all: per file, from before the first of them to after the last. */
+/** The combined changes of steps: per file, from before the first step to after the last one. */
 export interface Deeds {
-  /** The files that differ, sorted by path. */
+  /** The changed files, sorted by path. */
   files: Change[];
-  /** The `offset` that goes on from here; `null` at the end. */
+  /** `offset` of the next page; `null` on the last page. */
   next: number | null;
-  /** How many there are in all. */
+  /** Number of changed files in total. */
   total: number;
 }
 
-/** What steps changed, as text that `git apply` accepts. */
+/** The combined changes of steps as a patch that `git apply` accepts. */
 export interface DeedsDiff {
-  /** The `offset` that goes on from here; `null` at the end. */
+  /** `offset` of the next page; `null` on the last page. */
   next: number | null;
-  /** The text of whole files; bytes that are not UTF-8 are replaced. */
+  /** The patch, in whole files. Bytes that are not UTF-8 are replaced. */
   text: string;
-  /** The real bytes, where the text is not UTF-8. */
+  /** The exact bytes in base64, if the patch is not UTF-8. */
   text_base64?: string | null;
-  /** How many files differ in all. */
+  /** Number of changed files in total. */
   total: number;
-  /** Whether `max_bytes` or `limit` ended it before the last file. */
+  /** Whether `max_bytes` or `limit` was reached before the last file. */
   truncated: boolean;
 }
 
-/** What steps changed, with the texts of every file. */
+/** The combined changes of steps, with the texts of every file. */
 export interface DeedsFull {
-  /** The files, sorted by path. */
+  /** The changed files, sorted by path. */
   files: FileDiff[];
-  /** The `offset` that goes on from here; `null` at the end. */
+  /** `offset` of the next page; `null` on the last page. */
   next: number | null;
-  /** How many files differ in all. */
+  /** Number of changed files in total. */
   total: number;
-  /** Whether `max_bytes` or `limit` ended it before the last file. */
+  /** Whether `max_bytes` or `limit` was reached before the last file. */
   truncated: boolean;
 }
 
-/** Whose deeds, and which part of them. */
+/** Parameters of `deeds`, `deeds_diff` and `deeds_full`. */
 export interface DeedsParams {
-  /** How many files to give at most. Default: 100,000. */
+  /** Maximum number of files to return. Default: 100,000. */
   limit?: number | null;
-  /** How much text to give at most, in whole files. Default: 16 MiB. */
+  /** Maximum size of the text to return in bytes, in whole files. Default: 16 MiB. */
   max_bytes?: number | null;
-  /** Whose deeds. Default: all. */
+  /** The steps whose changes are requested. Default: all. */
   of?: Whose;
-  /** How many files to pass over. */
+  /** Number of files to skip. */
   offset?: number;
 }
 
-/** The difference between two snapshots as text that `git apply` accepts. */
+/** The difference between two snapshots as a patch that `git apply` accepts. */
 export interface Diff {
   /** The earlier snapshot. */
   from: Hash;
-  /** The `offset` that goes on from here; `null` at the end. */
+  /** `offset` of the next page; `null` on the last page. */
   next: number | null;
-  /** The text of whole files; bytes that are not UTF-8 are replaced. */
+  /** The patch, in whole files. Bytes that are not UTF-8 are replaced. */
   text: string;
-  /** The real bytes, where the text is not UTF-8. */
+  /** The exact bytes in base64, if the patch is not UTF-8. */
   text_base64?: string | null;
   /** The later snapshot. */
   to: Hash;
-  /** How many files differ in all. */
+  /** Number of changed files in total. */
   total: number;
-  /** Whether `max_bytes` ended it before the last file. */
+  /** Whether `max_bytes` or `limit` was reached before the last file. */
   truncated: boolean;
 }
 
-/** Every changed file with its texts. */
+/** The changed files with their texts. */
 export interface DiffFull {
-  /** The files, sorted by path. */
+  /** The changed files, sorted by path. */
   files: FileDiff[];
   /** The earlier snapshot. */
   from: Hash;
-  /** The `offset` that goes on from here; `null` at the end. */
+  /** `offset` of the next page; `null` on the last page. */
   next: number | null;
   /** The later snapshot. */
   to: Hash;
-  /** How many files differ in all. */
+  /** Number of changed files in total. */
   total: number;
-  /** Whether `max_bytes` or `limit` ended it before the last file. */
+  /** Whether `max_bytes` or `limit` was reached before the last file. */
   truncated: boolean;
 }
 
-/** What is answered where snapshots are switched off, instead of a failure. */
+/** Result of a call while snapshots are disabled. It is not an error. */
 export interface Disabled {
   /** Always true. */
   disabled: boolean;
-  /** Always empty. An empty hash may be handed to any method, and is answered in this way. */
+  /**
+   * Always empty. While snapshots are disabled, a method called with an empty hash returns this
+   * result.
+   */
   hash: string;
 }
 
-/** What a store takes, and what takes it. */
+/** Disk usage of a store. */
 export interface DiskUse {
-  /** What takes the most, most first. */
+  /** Paths that use the most space, largest first. */
   consumers: Consumer[];
-  /** Growth by day, oldest first; days without any are left out. */
+  /** Growth per day, oldest first. Days without growth are left out. */
   days: Growth[];
-  /** Operations in the logs. */
+  /** Number of operations in the logs. */
   operations: number;
-  /** Bytes of damaged files that a repair put aside. */
+  /** Size of the damaged files that a repair moved to quarantine, in bytes. */
   quarantine_bytes: number;
-  /** How much of the quota is used. */
+  /** Used part of the quota. */
   quota: QuotaUse;
-  /** Bytes of all its files. */
+  /** Size of all files of the store, in bytes. */
   store_bytes: number;
-  /** Bytes in packs that no operation needs; `gc` frees most of them. */
+  /** Size of packed objects that no operation needs, in bytes; `gc` frees most of them. */
   unused_bytes: number;
 }
 
-/** What to measure. */
+/** Parameters of `du`. */
 export interface DuParams {
-  /** How many of the paths that take the most are named. Default: 10. */
+  /** Number of paths to list, largest first. Default: 10. */
   top?: number | null;
 }
 
-/** A log that came from elsewhere, and its sessions. */
+/** A log from another machine or work tree, and its sessions. */
 export interface Elsewhere {
-  /** When that was recorded, in milliseconds since 1970. */
+  /** Time of that operation, in milliseconds since the Unix epoch. */
   at_millis: number;
-  /** The server or file it came from. */
+  /** Server or file from which the log came. */
   from: string;
-  /** Its name. */
+  /** Name of the log. */
   log: string;
-  /** Its newest operation. */
+  /** Newest operation of the log. */
   operation: string;
-  /** Its sessions, the last active one first. */
+  /** Sessions of the log, most recently active first. */
   sessions: SessionInfo[];
-  /** Its newest snapshot. */
+  /** Newest snapshot of the log. */
   snapshot: Hash;
 }
 
-/** How bytes are written in JSON. */
+/** Encoding of bytes in JSON. */
 export type Encoding = "utf-8" | "base64";
 
-/** A step that ends. */
+/** Parameters of `end_step`. */
 export interface EndParams {
   /**
-   * The duration of the call in milliseconds. Changes made before that, while a permission
-   * question was open, are the user's. Default: unknown.
+   * Duration of the tool call in milliseconds. Changes made earlier in the step, while a
+   * permission prompt was open, are attributed to the user. Default: unknown.
    */
   duration_ms?: number | null;
-  /** The tool was refused and never ran, so that the step owns nothing. */
+  /** Whether the tool was refused and never ran, so that no change is attributed to the step. */
   refused?: boolean;
-  /** The step's id. */
+  /** Id of the step. */
   step: string;
 }
 
-/** A failure, the same over every interface. */
+/** An error, in the same form on every interface. */
 export interface Error {
-  /** What else is known, by kind. */
+  /** Further facts, depending on the kind. */
   details?: ErrorDetails;
-  /** Who can do something about it. */
+  /** Category of the error. */
   fault: Fault;
-  /** What to do next, where there is something to say. */
+  /** Suggested next action, if there is one. */
   hint?: string | null;
-  /** A short, stable name. New ones may come; treat an unknown one by its fault. */
+  /** Short, stable name. New kinds may be added; handle an unknown one by its `fault`. */
   kind: string;
-  /** One line for people, with everything that led to it. */
+  /** Human-readable message on one line, including all causes. */
   message: string;
-  /** The path it is about. */
+  /** The path that the error is about. */
   path?: Path | null;
 }
 
-/** Facts about a failure; each is there only where it applies. */
+/** Facts about an error. Each field is present only where it applies. */
 export interface ErrorDetails {
-  /** The kind of the failure that led to this one. */
+  /** Kind of the error that caused this one. */
   cause?: string | null;
-  /** Files there are. */
+  /** Number of files in total. */
   files?: number | null;
-  /** How much there is, at least. */
+  /** The measured amount, which may be a lower bound. */
   found?: number | null;
   /** The snapshot, plan or object. */
   hash?: Hash | null;
-  /** Who holds the lock. */
+  /** Process that holds the lock. */
   holder?: string | null;
   /** The operation, step, message, part, session or checkpoint that was asked for. */
   id?: string | null;
-  /** The limit that was passed. */
+  /** The limit that was exceeded. */
   limit?: number | null;
   /** The projects to choose from. */
   projects?: string[];
-  /** Files that would be removed. */
+  /** Number of files that would be removed. */
   removed?: number | null;
   /** The hash to use instead. */
   replacement?: Hash | null;
-  /** What there is too much of. */
+  /** The quantity that exceeds its limit. */
   what?: string | null;
 }
 
 /** Whether a snapshot has a file. */
 export interface Exists {
-  /** Whether it is present. */
+  /** Whether the file is present. */
   exists: boolean;
-  /** The same, with "nobody can tell" told from "no". */
+  /** The same, with unknown distinguished from absent. */
   presence: Presence;
 }
 
-/** Which file. */
+/** Parameters of `file_exists_at`. */
 export interface ExistsParams {
   /** The snapshot. */
   hash: Hash;
@@ -530,89 +545,89 @@ export interface ExistsParams {
   path: Path;
 }
 
-/** Work that cannot be undone, because the state before it has expired. */
+/** Steps that cannot be undone because the state before them has expired. */
 export interface Expired {
   /** The label of the step. */
   label: string | null;
   /** The session. */
   session: string;
-  /** The step; `null` for older steps of the session, which the log does not name any more. */
+  /** The step; `null` for older steps of the session, which the log no longer names. */
   step: string | null;
 }
 
-/** What could not be done. */
+/** Parameters of `note_failure`. */
 export interface FailureParams {
-  /** The agent. */
+  /** Name of the agent. */
   client: string;
-  /** What it was about to record. */
+  /** The event that could not be recorded. */
   event: string;
-  /** Why that failed. */
+  /** Cause of the failure. */
   why: string;
 }
 
-/** Who can do something about a failure. */
+/** Category of an error, by who can resolve it. */
 export type Fault = "protocol" | "caller" | "conflict" | "refused" | "disabled" | "machine";
 
-/** A file of a snapshot, if the snapshot has it. */
+/** A file of a snapshot, if it is present. */
 export interface FileAt {
   /** The file; `null` unless it is present. */
   file: FileContent | null;
-  /** Whether the snapshot has it. */
+  /** Whether the snapshot has the file. */
   presence: Presence;
 }
 
-/** A file of a snapshot, or the target of a link. */
+/** A file of a snapshot, or the target of a symlink. */
 export interface FileContent {
-  /** The content, as `encoding` says. */
+  /** The content, in the encoding given by `encoding`. */
   content: string;
-  /** How the content is written. */
+  /** Encoding of the content. */
   encoding: Encoding;
   /** The snapshot. */
   hash: Hash;
-  /** The `offset` that goes on from here; `null` at the end. */
+  /** `offset` of the next part; `null` for the last part. */
   next: number | null;
   /** The path, relative to the work tree. */
   path: Path;
-  /** The size of the whole file. */
+  /** Size of the whole file in bytes. */
   total_bytes: number;
-  /** Whether `max_bytes` ended it before the last byte. */
+  /** Whether `max_bytes` was reached before the end of the file. */
   truncated: boolean;
 }
 
-/** One changed file with both its texts. */
+/** A changed file with both of its texts. */
 export interface FileDiff {
-  /** Lines only the later text has; 0 for binary files. */
+  /** Number of lines that only the later text has; 0 for binary files. */
   additions: number;
-  /** The later text, like `before`. */
+  /** The later text, in the same form as `before`. */
   after: string;
-  /** The later bytes where they are not UTF-8. */
+  /** The later bytes in base64, if they are not UTF-8. */
   after_base64?: string | null;
   /**
-   * The earlier text; empty if there was none, it is binary, or it is omitted. Bytes that are
-   * not UTF-8 are replaced, and `before_base64` has the real ones.
+   * The earlier text. Empty if there was none, if it is binary, or if it is omitted. Bytes that
+   * are not UTF-8 are replaced; `before_base64` has the exact ones.
    */
   before: string;
-  /** The earlier bytes where they are not UTF-8. */
+  /** The earlier bytes in base64, if they are not UTF-8. */
   before_base64?: string | null;
-  /** Whether either side is binary, or too large to be shown as text. */
+  /** Whether either side is binary or too large to be shown as text. */
   binary: boolean;
-  /** Lines only the earlier text has; 0 for binary files. */
+  /** Number of lines that only the earlier text has; 0 for binary files. */
   deletions: number;
   /** The path, relative to the work tree. */
   file: Path;
-  /** Whether the texts are left out because they alone exceed `max_bytes`. */
+  /** Whether the texts are omitted because they exceed `max_bytes` on their own. */
   omitted: boolean;
-  /** How it differs. */
+  /** Kind of the change. */
   status: ChangeStatus;
 }
 
-/** Which file. */
+/** Parameters of `get_file_at`. */
 export interface FileParams {
   /** The snapshot. */
   hash: Hash;
-  /** How many bytes to give at most. Default: 16 MiB. */
+  /** Maximum number of bytes to return. Default: 16 MiB. */
   max_bytes?: number | null;
-  /** How many bytes to pass over. */
+  /** Number of bytes to skip. */
   offset?: number;
   /** The file. */
   path: Path;
@@ -624,203 +639,210 @@ export interface Files {
   files: ListedFile[];
   /** The snapshot. */
   hash: Hash;
-  /** The `offset` that goes on from here; `null` at the end. */
+  /** `offset` of the next page; `null` on the last page. */
   next: number | null;
-  /** How many there are in all. */
+  /** Number of files in total. */
   total: number;
 }
 
-/** A session that shares history with another. */
+/** A session that shares the history of another one. */
 export interface Fork {
-  /** Whether everything that was asked for was done. */
+  /** Whether the request was carried out completely. */
   complete: boolean;
-  /** Where it comes from. */
+  /** Origin of the new session. */
   forked: Forked;
-  /** Where the files are, if they were asked for. */
+  /** Directory of the fork's files, if one was requested. */
   into: Path | null;
-  /** What became of the files there. */
+  /** Report of the restore into that directory. */
   report: RestoreReport | null;
-  /** The new session. */
+  /** Id of the new session. */
   session: string;
-  /** The snapshot it goes on from. */
+  /** The snapshot at which the fork begins. */
   snapshot: Hash;
 }
 
-/** What to fork. */
+/** Parameters of `fork`. */
 export interface ForkParams {
-  /** The first message that the fork does not share. Default: it shares all there is. */
+  /** The first message that the fork does not share. Default: the fork shares everything. */
   at?: string | null;
-  /** The new session's id. Default: a new one. */
+  /** Id of the new session. Default: a new id. */
   id?: string | null;
   /**
-   * Bring the files into this directory, which must be new or empty and outside the work tree;
-   * a relative path starts at the work tree. Default: no file is touched.
+   * Directory into which the files are restored. It must be new or empty and outside of the work
+   * tree; a relative path starts at the work tree. Default: no file is written.
    */
   into?: Path | null;
   /** The session to fork. */
   session: string;
 }
 
-/** Where a forked session comes from. */
+/** Origin of a forked session. */
 export interface Forked {
-  /** The log that the operation is in, where the fork has a directory and a log of its own. */
+  /** The log of that operation, if the fork has its own directory and log. */
   log?: string | null;
-  /** The first message that it does not share; `null` if it shares all there was. */
+  /** The first message that is not shared; `null` if everything up to the fork is shared. */
   message: string | null;
-  /** The last operation that it shares. */
+  /** The last operation that is shared. */
   operation: string;
-  /** The session it shares history with. */
+  /** The session whose history is shared. */
   session: string;
 }
 
-/** Where to begin. */
+/** The first message to undo. */
 export interface FromMessage {
-  /** The message. */
+  /** Id of the message. */
   message: string;
-  /** The part of it; the parts before it stay. */
+  /** The first part to undo; earlier parts are kept. */
   part?: string | null;
 }
 
-/** A time in which nothing could be recorded. */
+/** A period in which nothing could be recorded. */
 export interface Gap {
-  /** The turns whose steps are missing, oldest first. */
+  /** Turns whose steps are missing, oldest first. */
   turns: UnrecordedTurn[];
-  /** Why, for people. */
+  /** Human-readable reason. */
   why: string;
 }
 
-/** What to keep. */
+/** Parameters of `gc`. */
 export interface GcParams {
-  /** Change nothing, and say what would be done. */
+  /** Whether to change nothing and only report what would be done. */
   dry_run?: boolean;
   /**
-   * Operations younger than this, in days of work, always stay. Default: as the user's
-   * configuration says, else 7.
+   * Age in days of work below which operations are kept, unless their sessions were released. A
+   * period without operations counts as one day at most. Default: as configured, else 7.
    */
   keep_days?: number | null;
-  /** Beyond that, what one of this many sessions that worked last did. Default: as configured. */
+  /**
+   * Number of most recently active sessions whose older operations are kept too. Default: as
+   * configured.
+   */
   keep_sessions?: number | null;
-  /** Beyond `keep_days`, one state a day stays for this many days more. Default: as configured. */
+  /**
+   * Number of days beyond `keep_days` for which one state per day is kept. Default: as
+   * configured.
+   */
   thin_days?: number | null;
-  /** Rewrite every pack that has anything dead in it. Default: only wasteful ones. */
+  /** Whether to rewrite every pack with unreachable objects. Default: only wasteful ones. */
   thorough?: boolean;
 }
 
-/** What collecting garbage did. */
+/** Result of a garbage collection. */
 export interface GcReport {
-  /** Bytes they take now. */
+  /** Size of the packs after, in bytes. */
   bytes_after: number;
-  /** Bytes the packs took before. */
+  /** Size of the packs before, in bytes. */
   bytes_before: number;
-  /** Objects that were dropped. */
+  /** Number of objects that were dropped. */
   dropped_objects: number;
-  /** Objects that something reaches. */
+  /** Number of reachable objects. */
   live_objects: number;
-  /** Why less was done than there was to do, if so. */
+  /** Reason why the collection was incomplete; `null` if it was complete. */
   note: string | null;
-  /** Packs now. */
+  /** Number of packs after. */
   packs_after: number;
-  /** Packs before. */
+  /** Number of packs before. */
   packs_before: number;
 }
 
-/** What one day added. */
+/** Growth on one day. */
 export interface Growth {
-  /** Bytes in the packs that its operations were the first to need. */
+  /** Size of the packed objects that operations of this day were the first to need, in bytes. */
   bytes: number;
-  /** Days since 1970, in universal time. */
+  /** Number of days since 1970-01-01, in UTC. */
   day: number;
 }
 
-/** Where the user's git stands. */
+/** HEAD of the user's git repository. */
 export interface Head {
-  /** The branch, unless HEAD is detached. */
+  /** Name of the branch; `null` if HEAD is detached. */
   branch: string | null;
-  /** The commit, unless there is none yet. */
+  /** Id of the commit; `null` if there is none yet. */
   commit: string | null;
 }
 
-/** A lock that somebody holds. */
+/** A lock that is currently held. */
 export interface HeldLock {
   /** The processes that hold it. */
   processes: number[];
-  /** `work tree`, `store` or `care`. */
+  /** Name of the lock: `work tree`, `store` or `care`. */
   what: string;
 }
 
-/** Which file, and which part of the list. */
+/** Parameters of `blame` and `versions`. */
 export interface HistoryParams {
-  /** How many items to give at most. Default: 100,000. */
+  /** Maximum number of items to return. Default: 100,000. */
   limit?: number | null;
-  /** How many items to pass over. */
+  /** Number of items to skip. */
   offset?: number;
   /** The file. */
   path: Path;
 }
 
-/** Which ignored files are kept beside a snapshot. */
+/** The ignored files that are kept beside a snapshot. */
 export type IgnoredFiles = "small" | "named" | "none";
 
 /** Policy for files that another process has open. */
 export type InUse = "leave" | "replace";
 
-/** What the server is and can do. */
+/** Identity and capabilities of the server. */
 export interface Initialized {
-  /** What the server can do. */
+  /** Capabilities of the server. */
   capabilities: Capabilities;
   /** Always `ctrlz`. */
   name: string;
-  /** The server's process. */
+  /** Process id of the server. */
   pid: number;
-  /** The version of the protocol. */
+  /** Version of the protocol. */
   protocol: number;
-  /** Names the schema that the server follows: `hash` of the schema file. */
+  /** Hash of the schema that the server follows. */
   schema_hash: string;
-  /** The version of ctrlz. */
+  /** Version of ctrlz. */
   version: string;
 }
 
-/** A path that stays as it is. */
+/** A path that is left unchanged. */
 export interface Kept {
-  /** Whether the request is not fully met because of it. */
+  /** Whether this makes the result incomplete. */
   failure: boolean;
   /** The path, relative to the work tree. */
   path: Path;
   /**
-   * Why: `created_since`, `ignored_then`, `skipped_then`, `no_record`, `rules_unknown`, `cannot_be_saved`,
-   * `directory_in_the_way`, `file_in_the_way`, `read_only_directory`, `special_bits_dropped`,
-   * `contradiction`, `in_use`, `unit`, `process_file`, or one that is newer than this list.
+   * Reason: `created_since`, `ignored_then`, `skipped_then`, `no_record`, `rules_unknown`,
+   * `cannot_be_saved`, `directory_in_the_way`, `file_in_the_way`, `read_only_directory`,
+   * `special_bits_dropped`, `contradiction`, `in_use`, `unit`, `process_file`, or a newer one
+   * that is not in this list.
    */
   reason: string;
-  /** The reason in words. */
+  /** Human-readable reason. */
   text: string;
 }
 
-/** Which files. */
+/** Parameters of `list_files`. */
 export interface ListParams {
   /** The snapshot. */
   hash: Hash;
-  /** How many files to give at most. Default: 100,000. */
+  /** Maximum number of files to return. Default: 100,000. */
   limit?: number | null;
-  /** How many files to pass over. */
+  /** Number of files to skip. */
   offset?: number;
-  /** Only these paths and what is below them. Default: everything. */
+  /** Paths to list, including everything below them. Default: everything. */
   paths?: Path[];
 }
 
-/** One file of a snapshot. */
+/** A file of a snapshot. */
 export interface ListedFile {
-  /** The id of its content. */
+  /** Id of the content. */
   id: Hash;
-  /** Git's mode: `100644`, `100755` or `120000`. */
+  /** Git file mode: `100644`, `100755` or `120000`. */
   mode: string;
   /** The path, relative to the work tree. */
   path: Path;
 }
 
-/** What happened in a work tree. */
+/** Part of the log of a work tree. */
 export interface Log {
-  /** What to give as `before` to go on from here; `null` at the end. */
+  /** Cursor to pass as `before` for the next page; `null` on the last page. */
   next: string | null;
   /** The operations, newest first. */
   operations: LogEntry[];
@@ -828,255 +850,265 @@ export interface Log {
 
 /** One operation of the log. */
 export interface LogEntry {
-  /** Lines it added; `null` unless all of its files were counted. */
+  /** Number of added lines; `null` unless all changed files were counted. */
   additions: number | null;
-  /** The snapshot after it. */
+  /** Snapshot after the operation. */
   after: Hash;
-  /** When, in milliseconds since 1970. */
+  /** Time of the operation, in milliseconds since the Unix epoch. */
   at_millis: number;
-  /** The snapshot before it; `null` for the oldest one that is kept. */
+  /** Snapshot before the operation; `null` for the oldest operation that is kept. */
   before: Hash | null;
-  /** What a session was taken back to. */
+  /** Boundary to which a session was reverted. */
   boundary: Boundary | null;
-  /** The first of the files it changed. */
+  /** The changed files, up to the requested number. */
   changes: LoggedFile[];
-  /** The revert that it made final. */
+  /** The revert that the operation made final. */
   commits: string | null;
-  /** Its snapshots cannot be read. */
+  /** Whether the snapshots of the operation cannot be read. */
   damaged: boolean;
-  /** Lines it removed, like `additions`. */
+  /** Number of removed lines; `null` in the same cases as `additions`. */
   deletions: number | null;
-  /** How many files it changed; `null` for the oldest one that is kept, or if its snapshots cannot be read. */
+  /**
+   * Number of changed files; `null` for the oldest operation that is kept, or if its snapshots
+   * cannot be read.
+   */
   files: number | null;
-  /** Where a fork comes from. */
+  /** Origin of a fork. */
   forked: Forked | null;
-  /** What it changed was not recorded when it happened: agents worked while the disk was full. */
+  /**
+   * The gap, if the changes were not recorded when they happened because agents worked while the
+   * disk was full.
+   */
   gap?: Gap | null;
-  /** Where the user's own git stood. */
+  /** HEAD of the user's git repository at that time. */
   head: Head | null;
   /**
-   * What happened: `baseline`, `step`, `outside`, `restore`, `revert`, `unrevert`, `undo`,
-   * `redo`, `checkpoint`, `fork`, or one that is newer than this list.
+   * Kind of the operation: `baseline`, `step`, `outside`, `restore`, `revert`, `unrevert`,
+   * `undo`, `redo`, `checkpoint`, `fork`, or a newer one that is not in this list.
    */
   kind: string;
-  /** A name for people. */
+  /** Human-readable label. */
   label: string | null;
-  /** The operation's own id. */
+  /** Id of the operation. */
   operation: string;
-  /** Never removed by retention. */
+  /** Whether retention never removes the operation. */
   pinned: boolean;
-  /** The session it belongs to, where no step says so. */
+  /** Session of the operation, if no step names it. */
   session: string | null;
-  /** Paths of several steps at once. */
+  /** Paths that are attributed to several steps. */
   shared: Path[];
-  /** The steps whose changes it holds. */
+  /** Steps whose changes the operation holds. */
   steps: LoggedStep[];
-  /** Steps that it took back or, for a redo, brought back. */
+  /** Steps that the operation undid or, for a redo, restored. */
   subjects: string[];
-  /** Whether it was itself taken back. */
+  /** Whether the operation itself was undone. */
   taken_back: boolean;
-  /** The undo or revert that it took back. */
+  /** The undo or revert that the operation reversed. */
   takes_back: string | null;
 }
 
-/** A file in the log. */
+/** A changed file in the log. */
 export interface LoggedFile {
-  /** Lines added; 0 for binary files. */
+  /** Number of added lines; 0 for binary files. */
   additions: number;
-  /** Lines removed; 0 for binary files. */
+  /** Number of removed lines; 0 for binary files. */
   deletions: number;
   /** The path, relative to the work tree. */
   path: Path;
-  /** How it differs. */
+  /** Kind of the change. */
   status: ChangeStatus;
 }
 
 /** A step in the log. */
 export interface LoggedStep {
-  /** Its agent did not close it. */
+  /** Whether the step was closed automatically because its agent did not end it. */
   inferred: boolean;
-  /** What it is about, for people. */
+  /** Human-readable label. */
   label: string | null;
-  /** The message (turn) it belongs to. */
+  /** Message (turn) of the step. */
   message: string | null;
-  /** The turn of another session that this one works for, as a sub-agent does. */
+  /** The turn of another session for which this session works as a sub-agent. */
   parent: ParentTurn | null;
-  /** The part of the message. */
+  /** Part of the message. */
   part: string | null;
-  /** The session it belongs to. */
+  /** Session of the step. */
   session: string;
-  /** The step's own id. */
+  /** Id of the step. */
   step: string;
-  /** The tool. */
+  /** Name of the tool. */
   tool: string | null;
-  /** Paths that no snapshot holds and that it removed or changed. */
+  /** Paths that no snapshot holds and that the step created, removed or changed. */
   uncaptured?: Uncaptured[];
-  /** It is taken back at present. */
+  /** Whether the step is currently undone. */
   undone: boolean;
-  /** The agent. */
+  /** Name of the agent. */
   who: string | null;
 }
 
 /** Files that disappeared. */
 export interface Lost {
-  /** The files, the last lost first. */
+  /** The files, the last loss first. */
   lost: LostFile[];
-  /** The `offset` that goes on from here; `null` at the end. */
+  /** `offset` of the next page; `null` on the last page. */
   next: number | null;
-  /** How many there are in all. */
+  /** Number of files in total. */
   total: number;
   /**
-   * Paths that no snapshot holds and that steps removed or changed, the last loss first. None of it
-   * can be brought back.
+   * Paths that no snapshot holds and that steps removed or changed, the last loss first. They
+   * cannot be restored.
    */
   uncaptured?: LostUncaptured[];
 }
 
-/** A file that some snapshot has and the newest one has not. */
+/** A file that an older snapshot has and the newest one does not. */
 export interface LostFile {
-  /** When that was recorded, in milliseconds since 1970. */
+  /** Time of that operation, in milliseconds since the Unix epoch. */
   at_millis: number;
-  /** What happened then; see `kind` of the log. */
+  /** Kind of that operation; see `kind` of the log. */
   kind: string;
-  /** The operation after which it was gone. */
+  /** The operation that recorded the loss. */
   operation: string;
   /** The path, relative to the work tree. */
   path: Path;
   /** The last snapshot that has it. */
   snapshot: Hash;
-  /** The step that removed it, if it was one. */
+  /** The step that removed the file; `null` if it was not a step. */
   step: StepInfo | null;
 }
 
-/** A message whose files can no longer be brought back. */
+/** A message whose files can no longer be restored. */
 export interface LostMessage {
-  /** The message. */
+  /** Id of the message. */
   message: string;
-  /** The session. */
+  /** Session of the message. */
   session: string;
 }
 
-/** Which part of the list. */
+/** Parameters of `lost`. */
 export interface LostParams {
-  /** How many files to give at most. Default: 100,000. */
+  /** Maximum number of files to return. Default: 100,000. */
   limit?: number | null;
-  /** How many files to pass over. */
+  /** Number of files to skip. */
   offset?: number;
 }
 
-/** Something that a step removed or changed and that no snapshot holds. */
+/** A path that no snapshot holds and that a step removed or changed. */
 export interface LostUncaptured {
-  /** When that was, in milliseconds since 1970. */
+  /** Time of that operation, in milliseconds since the Unix epoch. */
   at_millis: number;
   /**
-   * The change that the step made: `gone`, `replaced`, `modified`, `changed_inside`, `created`, or one
-   * that is newer than this list.
+   * Change made by the step: `gone`, `replaced`, `modified`, `changed_inside`, `created`, or a
+   * newer one that is not in this list.
    */
   change: string;
-  /** Whether undo cannot bring back what was there; otherwise it is left out by policy. */
+  /** Whether undo cannot restore the previous state. Otherwise the path is excluded by policy. */
   loss: boolean;
   /** The operation that recorded the loss. */
   operation: string;
   /** The path, relative to the work tree. */
   path: Path;
-  /** The step. */
+  /** The step that caused the loss. */
   step: StepInfo;
-  /** The loss and the reason why the path was not captured, in words. */
+  /** Human-readable description of the change and of the reason why the path was not captured. */
   text: string;
 }
 
-/** Nothing but where. */
+/** No parameters beyond the shared ones. */
 export type NoParams = {};
 
-/** Whether a failure is kept. */
+/** Result of `note_failure`. */
 export interface Noted {
-  /** It is. */
+  /** Whether the failure was stored. */
   noted: boolean;
 }
 
-/** The steps that are being worked on. */
+/** The steps that are open. */
 export interface OpenSteps {
   /** The steps, in the order in which they began. */
   steps: StepInfo[];
 }
 
-/** Which operation. */
+/** Parameters of `operation`. */
 export interface OperationParams {
-  /** How many of its files to name at most. Default: 1,000. */
+  /** Maximum number of files to name. Default: 1,000. */
   files?: number | null;
-  /** The operation's id. */
+  /** Id of the operation. */
   operation: string;
 }
 
-/** The operation that brought a line into a file, or the oldest one that is kept and has it. */
+/**
+ * The operation that added a line to a file, or the oldest operation that is kept and has the
+ * line.
+ */
 export interface Origin {
-  /** When, in milliseconds since 1970. */
+  /** Time of the operation, in milliseconds since the Unix epoch. */
   at_millis: number;
-  /** The line was written while nothing could be recorded. */
+  /** The gap during which the line was written, if nothing could be recorded then. */
   gap?: Gap | null;
   /**
-   * The kind of the operation; see `kind` of the log. `expired` if the line is older than that: the operation
-   * that brought it is not kept any more.
+   * Kind of the operation; see `kind` of the log. `expired` if the operation that added the line
+   * is no longer kept.
    */
   kind: string;
-  /** The operation. */
+  /** Id of the operation. */
   operation: string;
-  /** The name the file had then. */
+  /** Path of the file at that time. */
   path: Path;
-  /** The step, if it was one. */
+  /** The step; `null` if it was not a step. */
   step: StepInfo | null;
 }
 
 /** A path outside of the work tree that a step changed. */
 export interface OutsideChange {
-  /** What putting it back does or did; `null` if it stays whatever is asked for. */
+  /** The action that puts the path back; `null` if it cannot be put back. */
   action: ActionKind | null;
   /**
-   * Why it stays: `not_asked`, `changed_since`, `not_captured`, `cannot_be_saved`, `repository`,
-   * `in_use`, `other_half`, `unit`, `failed`, or one that is newer than this list; `null` if it is put back.
+   * Reason why it is left unchanged: `not_asked`, `changed_since`, `not_captured`,
+   * `cannot_be_saved`, `repository`, `in_use`, `other_half`, `unit`, `failed`, or a newer one
+   * that is not in this list; `null` if it is put back.
    */
   kept: string | null;
-  /** The new permissions, of `set_mode`. */
+  /** The new permissions, for `set_mode`. */
   mode?: number | null;
-  /** The path, absolute. */
+  /** The absolute path. */
   path: Path;
-  /** The path that goes back whole or not at all. */
+  /** The named path that contains this one. It is put back as a whole or left unchanged. */
   root: Path;
-  /** The reason in words. */
+  /** Human-readable reason. */
   why?: string | null;
 }
 
-/** A turn that other sessions work for. */
+/** A turn for which other sessions work. */
 export interface ParentParam {
-  /** Its message. Default: that of the step it has open. */
+  /** Message of the turn. Default: the message of the session's open step. */
   message?: string | null;
-  /** The session. */
+  /** Session of the turn. */
   session: string;
 }
 
-/** A turn that other sessions work for. */
+/** A turn for which other sessions work. */
 export interface ParentTurn {
-  /** Its message, as far as it is known. */
+  /** Message of the turn, if it is known. */
   message: string | null;
-  /** The session. */
+  /** Session of the turn. */
   session: string;
 }
 
-/** The files that changed since a snapshot; what `revert` takes. */
+/** The files that changed since a snapshot, in the form that `revert` takes. */
 export interface Patch {
-  /** Whether the present state was captured completely. */
+  /** Whether nothing is missing in the later snapshot because of a failure. */
   complete: boolean;
-  /** The changed files, sorted; absolute, unless relative ones were asked for. */
+  /** The changed files, sorted. They are absolute unless `relative` was set. */
   files: Path[];
-  /** The snapshot they are compared with. */
+  /** The snapshot that they are compared with. */
   hash: Hash;
-  /** What the present snapshot does not hold. */
+  /** Paths that the later snapshot does not hold, with the reasons. */
   skipped: Skipped[];
 }
 
 /**
- * Files to take back to the state they had in a snapshot. More than these two keys may be there:
- * an answer of `patch` can be handed back as it is.
+ * Files to restore to their state in a snapshot. Additional keys are ignored, so that a result of
+ * `patch` can be passed verbatim.
  */
 export interface PatchParam {
   /** The files, absolute or relative to the work tree. */
@@ -1085,868 +1117,903 @@ export interface PatchParam {
   hash: Hash;
 }
 
-/** What to compare. */
+/** Parameters of `patch`. */
 export interface PatchParams {
   /** The earlier snapshot. */
   hash: Hash;
-  /** Give paths relative to the work tree instead of absolute ones. */
+  /** Whether to return paths relative to the work tree instead of absolute ones. */
   relative?: boolean;
   /** The later snapshot. Default: the present state, which is recorded. */
   to?: Hash | null;
 }
 
-/** Where a call acts. */
+/** Location and options of a call. */
 export interface Place {
-  /** Where stores lie. Default: as the user's configuration says. */
+  /** Directory of the stores. Default: as configured by the user. */
   data_dir?: Path | null;
   /**
-   * The directory to act in: the work tree, or one below it. Default: where the server was
-   * started.
+   * Directory to act in: the work tree or a directory below it. Default: the directory in which
+   * the server was started.
    */
   dir?: Path | null;
-  /** Options for this call, over those of the profile and of the user's configuration. */
+  /** Options of this call. They override the profile and the user's configuration. */
   options?: CallOptions;
-  /** A set of options under one name. Default: none. */
+  /** Name of a set of options. Default: none. */
   profile?: Profile | null;
-  /** Ask to be told how far the call has come, where the interface has a way to tell. */
+  /** Whether to send progress notifications, if the interface supports them. */
   progress?: boolean;
   /**
-   * Use this store instead; a relative path starts at the work tree. A store inside a hidden
-   * directory, as `.agent/snapshots`, leaves that whole directory out of every snapshot.
+   * Path of the store to use instead. A relative path starts at the work tree. If the store is
+   * inside a hidden directory, such as `.agent/snapshots`, no snapshot includes that directory.
    */
   store?: Path | null;
-  /** Which directory is the work tree. Default: the nearest repository. */
+  /** Rule that selects the work tree. Default: the nearest repository. */
   work_tree?: WorkTree;
 }
 
-/** Exactly what a restore or revert will do. */
+/** The exact actions of a restore or revert. */
 export interface Plan {
-  /** One entry per path. */
+  /** The actions, one per path. */
   actions: Action[];
-  /** Names this plan; handed back as `plan`, it makes sure that nothing else is done. */
+  /** Hash of the plan. A call with this value as `plan` fails if it would do anything else. */
   hash: Hash;
-  /** What stays as it is although the request touches it. */
+  /** Paths that the request covers and that are left unchanged. */
   kept: Kept[];
-  /** Files of which the kernel could not say whether other processes have them open. */
+  /** Files for which the kernel could not determine whether other processes have them open. */
   not_checked?: Path[];
 }
 
 /** Whether a snapshot has a path. */
 export type Presence = "present" | "absent" | "unknown";
 
-/** Something wrong in a store. */
+/** A problem in a store. */
 export interface Problem {
-  /** The object that is damaged or missing, if it is about one. */
+  /** The damaged or missing object; `null` if the problem is not about an object. */
   object: Hash | null;
-  /** The path it has in `snapshots`, safe to print. */
+  /** Path of the object in `snapshots`, escaped for printing. */
   path: string | null;
-  /** The snapshots that cannot be restored completely because of it. */
+  /** Snapshots that cannot be restored completely because of the problem. */
   snapshots: Hash[];
-  /** What is wrong. */
+  /** Description of the problem. */
   what: string;
 }
 
-/** Options under one name. */
+/** A named set of options. */
 export type Profile = "opencode";
 
-/** How far a call has come; sent only where it was asked for. */
+/** Progress of a call, sent only if the call asked for it. */
 export interface ProgressParams {
-  /** Files looked at. */
+  /** Number of files scanned. */
   files: number;
-  /** Files read so far. */
+  /** Number of files read so far. */
   files_read: number;
-  /** Files that have to be read; 0 until that is known. */
+  /** Number of files to read; 0 until it is known. */
   files_to_read: number;
-  /** The id of the request. */
+  /** Id of the request. */
   id: unknown;
 }
 
-/** What to remove. */
+/** Parameters of `purge`. */
 export interface PurgeParams {
-  /** Must be true: what is purged cannot be brought back. */
+  /** Whether the purge is confirmed. Must be true, because a purge cannot be undone. */
   confirm?: boolean;
-  /** Take the same content away under other names too. Default: those stay and are listed. */
+  /**
+   * Whether to remove the same content under other paths too. Default: those are kept and
+   * listed.
+   */
   everywhere?: boolean;
   /**
-   * The path; what is below it goes too, and so do the labels of steps that changed, named or
-   * mention it. Either this or `text` is given.
+   * The path to remove, including everything below it. Labels of steps that changed, named or
+   * mention it are blanked as well. Exactly one of `path` and `text` must be given.
    */
   path?: Path | null;
   /**
-   * A text to remove from the labels of all steps and checkpoints. File contents, paths and ids
+   * Text to remove from the labels of all steps and checkpoints. File contents, paths and ids
    * are not searched.
    */
   text?: string | null;
 }
 
-/** What purging did. */
+/** Result of a purge. */
 export interface PurgeReport {
-  /** Contents that are gone. */
+  /** Number of contents that were removed. */
   contents: number;
-  /** What collecting garbage did. */
+  /** Result of the garbage collection. */
   gc: GcReport;
-  /** Steps and checkpoints whose label was blanked or lost the text. */
+  /** Number of steps and checkpoints whose label was blanked or lost the text. */
   labels: number;
-  /** Operations that had it, in their snapshot or among the ignored files beside it. */
+  /**
+   * Number of operations that had the path, in their snapshot or among the ignored files beside
+   * it.
+   */
   operations: number;
   /** Other paths that have, or had, the same content. */
   same_content: Path[];
-  /** Snapshots that are without it now. */
+  /** Snapshots that were rewritten without the purged path. */
   snapshots: PurgedSnapshot[];
-  /** Whether the path is still in the work tree, where the next snapshot finds it again. */
+  /** Whether the path still exists in the work tree, so that the next snapshot records it again. */
   still_there: boolean;
 }
 
-/** A snapshot that something was purged from. */
+/** A snapshot that was rewritten by a purge. */
 export interface PurgedSnapshot {
-  /** Its hash before, which names nothing any more. */
+  /** Hash before the purge, which is no longer valid. */
   hash: Hash;
-  /** Its hash now. */
+  /** Hash after the purge. */
   replacement: Hash;
 }
 
-/** How much of the quota is used. */
+/** Used part of the quota. */
 export interface QuotaUse {
-  /** What they may take. */
+  /** Limit for this store, in bytes. */
   max_store_bytes: number;
-  /** What they may take. */
+  /** Limit for all stores, in bytes. */
   max_total_bytes: number;
-  /** How full the fuller of the two is. */
+  /** The higher of the two used shares, in percent. */
   percent: number;
-  /** Bytes that the objects of this store take. */
+  /** Size of this store, in bytes. */
   store_bytes: number;
-  /** Bytes that the objects of all stores under the data dir take. */
+  /** Size of all stores in the data directory, in bytes. */
   total_bytes: number;
 }
 
-/** One operation that recorded a snapshot. */
+/** An operation that recorded a snapshot. */
 export interface Record {
-  /** When, in milliseconds since 1970. */
+  /** Time of the operation, in milliseconds since the Unix epoch. */
   at_millis: number;
-  /** What happened. */
+  /** Kind of the operation; see `kind` of the log. */
   kind: string;
-  /** The operation. */
+  /** Id of the operation. */
   operation: string;
 }
 
-/** What to bring back. */
+/** Parameters of `recover` and `plan_recover`. */
 export interface RecoverParams {
-  /** A person asked for it, as on the page, and not a program: a plain undo may take it back. */
+  /**
+   * Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
+   * undo it then.
+   */
   by_person?: boolean;
   /** Policy for files that another process has open: `leave` or `replace` them. Default: leave. */
   in_use?: InUse;
   /** The file or directory. */
   path: Path;
-  /** Go on only if the plan still is the one with this hash. */
+  /** Hash of the expected plan. The call fails if the plan has changed. */
   plan?: Hash | null;
 }
 
-/** What became of a restore that a killed process left half-done. */
+/** Outcome of a restore that a killed process left unfinished. */
 export interface Recovery {
-  /** Paths it was about. */
+  /** Number of its paths. */
   files: number;
-  /** Whether it was finished; otherwise no file had changed yet, and none has. */
+  /** Whether the restore was finished. Otherwise it was rolled back and no file changed. */
   finished: boolean;
-  /** Paths that somebody changed in between, which stay as they are. */
+  /** Paths that were changed in between and left unchanged. */
   kept: string[];
-  /** Replaced things that are not what was saved, and still lie under these names. */
+  /** Names of replaced files that differ from the saved ones and were kept. */
   left: string[];
 }
 
-/** What to bring back, and how. Steps that are open do not stand in the way. */
+/** Parameters of `redo` and `plan_redo`. Open steps do not prevent a redo. */
 export interface RedoParams {
-  /** Allow removing an unusual share of the files. */
+  /** Whether an unusual share of the files may be removed. */
   allow_mass_removal?: boolean;
-  /** Take the version of before the undo where changes do not merge. */
+  /** Whether to use the version from before the undo where changes do not merge. */
   force?: boolean;
-  /** Also bring back changes of ignored files that no tool named. */
+  /** Whether to also redo changes of ignored files that no tool named. */
   ignored?: boolean;
   /** Policy for files that another process has open: `leave` or `replace` them. Default: leave. */
   in_use?: InUse;
-  /** Go on only if the plan still is the one with this hash. */
+  /** Hash of the expected plan. The call fails if the plan has changed. */
   plan?: Hash | null;
-  /** The session. Default: the one that was taken back last. */
+  /** The session. Default: the one that was undone last. */
   session?: string | null;
 }
 
-/** Which session. */
+/** Parameters of `release_session`. */
 export interface ReleaseParams {
-  /** Then remove the whole store, for good, unless another work tree or session needs it. */
+  /**
+   * Whether to then remove the whole store permanently. This fails if another work tree or
+   * session needs it.
+   */
   remove_store?: boolean;
   /** The session. */
   session: string;
 }
 
-/** A session that need not be kept any more. */
+/** A session whose history no longer has to be kept. */
 export interface Released {
-  /** The session. */
+  /** Id of the session. */
   session: string;
   /** Whether the whole store was removed. */
   store_removed: boolean;
 }
 
-/** What a repair did. */
+/** Result of a repair. */
 export interface RepairReport {
-  /** What still is. */
+  /** State of the store after the repair. */
   after: Verification;
-  /** What was wrong. */
+  /** State of the store before the repair. */
   before: Verification;
-  /** Objects that are whole again. */
+  /** Number of objects that were repaired. */
   healed: number;
-  /** Where the damaged files are now. */
+  /** Quarantine paths of the damaged files. */
   quarantined: Path[];
-  /** Refs that were found again. */
+  /** Refs that were restored. */
   refs: string[];
 }
 
-/** What to bring back. */
+/** Parameters of `restore` and `plan_restore`. */
 export interface RestoreParams {
-  /** Allow removing an unusual share of the files. */
+  /** Whether an unusual share of the files may be removed. */
   allow_mass_removal?: boolean;
-  /** A person asked for it, as on the page, and not a program: a plain undo may take it back. */
+  /**
+   * Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
+   * undo it then.
+   */
   by_person?: boolean;
-  /** Also remove files created since, where the snapshot proves that they did not exist. */
+  /** Whether to remove files created since, where the snapshot proves that they did not exist. */
   exact?: boolean;
   /**
-   * The snapshot, or the id of the operation that recorded it, which covers permissions and empty
-   * directories as well.
+   * The snapshot, or the id of the operation that recorded it. The operation also covers
+   * permissions and empty directories.
    */
   hash: Hash;
   /** Policy for files that another process has open: `leave` or `replace` them. Default: leave. */
   in_use?: InUse;
-  /** Only these paths and what is below them. Default: the whole work tree. */
+  /** Paths to restore, including everything below them. Default: the whole work tree. */
   paths?: Path[];
-  /** Go on only if the plan still is the one with this hash. */
+  /** Hash of the expected plan. The call fails if the plan has changed. */
   plan?: Hash | null;
 }
 
-/** What a restore or revert did, path by path. */
+/** Report of a restore or revert. */
 export interface RestoreReport {
   /** The snapshot taken afterwards. */
   after: Hash;
-  /** Whether everything that was asked for was done. */
+  /** Whether the request was carried out completely. */
   complete: boolean;
-  /** What was done. */
+  /** The actions that were done. */
   done: Action[];
-  /** What stays as it is although the request touches it. */
+  /** Paths that the request covers and that were left unchanged. */
   kept: Kept[];
-  /**
-   * Replaced things that were changed by somebody else at the last moment and still lie under
-   * these names.
-   */
+  /** Names of replaced files that another process changed during the swap and that were kept. */
   left: string[];
-  /** Files of which the kernel could not say whether other processes have them open. */
+  /** Files for which the kernel could not determine whether other processes have them open. */
   not_checked?: Path[];
-  /** Why the state afterwards could not be recorded, if so; the files are as `done` says. */
+  /**
+   * Reason why the state afterwards could not be recorded; `null` if it was. The actions in
+   * `done` took effect in either case.
+   */
   not_recorded: string | null;
-  /** A restore that had been cut off and was finished before this one. */
+  /** An interrupted restore that was finished before this one. */
   recovered: Recovery | null;
   /** The snapshot taken before anything changed. */
   safety: Hash;
-  /** The operation that recorded it: restoring this undoes everything, permissions included. */
+  /**
+   * The operation that recorded it. Restoring this operation undoes everything, including
+   * permissions.
+   */
   safety_operation: string;
 }
 
-/** What to take back. */
+/** Parameters of `revert` and `plan_revert`. */
 export interface RevertParams {
-  /** Allow removing an unusual share of the files. */
+  /** Whether an unusual share of the files may be removed. */
   allow_mass_removal?: boolean;
-  /** A person asked for it, as on the page, and not a program: a plain undo may take it back. */
+  /**
+   * Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
+   * undo it then.
+   */
   by_person?: boolean;
   /** Policy for files that another process has open: `leave` or `replace` them. Default: leave. */
   in_use?: InUse;
-  /** Patches as `patch` gives them, the oldest first. */
+  /** Patches as returned by `patch`, oldest first. */
   patches: PatchParam[];
-  /** Go on only if the plan still is the one with this hash. */
+  /** Hash of the expected plan. The call fails if the plan has changed. */
   plan?: Hash | null;
 }
 
-/** A revert that can still be moved or taken back. */
+/** A revert that can still be moved or undone. */
 export interface RevertState {
-  /** The snapshot after it. */
+  /** Snapshot after the revert. */
   after: Hash;
-  /** The snapshot before the revert. */
+  /** Snapshot before the revert. */
   before: Hash;
-  /** The first thing that is taken back. */
+  /** The point to which the session is reverted. */
   boundary: Boundary;
-  /** The messages they belong to, oldest first: what a commit removes. */
+  /** Messages of those steps, oldest first. A commit of the revert removes them. */
   messages: string[];
-  /** The operation that took it back. */
+  /** The operation that reverted it. */
   operation: string;
-  /** The session. */
+  /** Id of the session. */
   session: string;
-  /** The steps that are taken back, oldest first. */
+  /** Steps that are undone, oldest first. */
   steps: string[];
 }
 
-/** Whose revert. */
+/** Parameters of `revert_state`. */
 export interface RevertStateParams {
   /** The session. Default: the one that was reverted last. */
   session?: string | null;
 }
 
-/** What to take a session back to. */
+/** Parameters of `revert_to` and `plan_revert_to`. */
 export interface RevertToParams {
-  /** Allow removing an unusual share of the files. */
+  /** Whether an unusual share of the files may be removed. */
   allow_mass_removal?: boolean;
-  /** A person asked for it, as on the page, and not a program: a plain undo may take it back. */
+  /**
+   * Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
+   * undo it then.
+   */
   by_person?: boolean;
-  /** Take the earlier version of a file where changes do not merge. */
+  /** Whether to use the earlier version of a file where changes do not merge. */
   force?: boolean;
-  /** Also take back changes of ignored files that no tool named. */
+  /** Whether to also undo changes of ignored files that no tool named. */
   ignored?: boolean;
   /** Policy for files that another process has open: `leave` or `replace` them. Default: leave. */
   in_use?: InUse;
-  /** Close the session's open steps instead of calling it busy. */
+  /** Whether to close the session's open steps instead of failing with `session_busy`. */
   interrupt?: boolean;
-  /** The first message to take back; everything the session did after it goes too. */
+  /** The first message to undo. Everything that the session did afterwards is undone too. */
   message: string;
-  /** The part of the message to begin with; the parts before it stay. Default: all of it. */
+  /** The first part of the message to undo; earlier parts are kept. Default: the whole message. */
   part?: string | null;
-  /** Go on only if the plan still is the one with this hash. */
+  /** Hash of the expected plan. The call fails if the plan has changed. */
   plan?: Hash | null;
-  /** The session. Default: the one that the message belongs to. */
+  /** The session. Default: the session of the message. */
   session?: string | null;
 }
 
-/** A session's revert, if there is one. */
+/** The revert of a session. */
 export interface Reverted {
-  /** The revert, as long as it can be moved or taken back; `null` if there is none. */
+  /** The revert, as long as it can be moved or undone; `null` if there is none. */
   reverted: RevertState | null;
 }
 
-/** What to take back. */
+/** The steps to undo. */
 export type Scope = "last_turn" | "last_step" | { step: string } | { message: string } | { from: FromMessage } | "session";
 
-/** One session as the log has it. */
+/** A session in the log. */
 export interface SessionInfo {
-  /** When its first change was recorded, in milliseconds since 1970. */
+  /** Time of its first recorded change, in milliseconds since the Unix epoch. */
   first_at_millis: number;
-  /** Where it comes from, if it is a fork. */
+  /** Origin of the session, if it is a fork. */
   forked: Forked | null;
-  /** When its last change was recorded. */
+  /** Time of its last recorded change, in milliseconds since the Unix epoch. */
   last_at_millis: number;
-  /** The session it works for, if it is a sub-agent's. */
+  /** The session for which this one works as a sub-agent. */
   parent: string | null;
-  /** Its revert, as long as that can be moved or taken back. */
+  /** Its revert, as long as it can be moved or undone. */
   reverted: RevertState | null;
-  /** The session's id. */
+  /** Id of the session. */
   session: string;
-  /** Steps that changed something. */
+  /** Number of steps that changed something. */
   steps: number;
-  /** Steps that are taken back at present. */
+  /** Number of steps that are currently undone. */
   undone: number;
-  /** The agent, if it said so. */
+  /** Name of the agent, if it was given. */
   who: string | null;
 }
 
 /** The sessions of a work tree. */
 export interface Sessions {
-  /** Logs that were pulled or imported and are not this work tree's, the newest first. */
+  /** Logs that were pulled or imported and belong to other work trees, newest first. */
   elsewhere?: Elsewhere[];
-  /** The sessions, the last active one first. */
+  /** The sessions, most recently active first. */
   sessions: SessionInfo[];
 }
 
-/** What to show. */
+/** Parameters of `show`. */
 export interface ShowParams {
   /** The snapshot. */
   hash: Hash;
-  /** How many bytes to give at most. Default: 16 MiB. */
+  /** Maximum number of bytes to return. Default: 16 MiB. */
   max_bytes?: number | null;
-  /** How many bytes to pass over. */
+  /** Number of bytes to skip. */
   offset?: number;
-  /** The file. Default: none, which describes the snapshot itself. */
+  /** The file. Default: none, which describes the snapshot. */
   path?: Path | null;
 }
 
-/** What a snapshot shows: one of its files, or itself. */
+/** Result of `show`: a file of a snapshot, or a description of the snapshot. */
 export type Shown = FileContent | SnapshotInfo;
 
-/** One step: what is recorded of it, and what it did. */
+/** A step with its records and its changes. */
 export interface ShownStep {
-  /** What it changed in all; what is taken back at present is left out. */
+  /** All changes of the step, except those that are currently undone. */
   files: Change[];
-  /** Its records, oldest first: one per operation it had a part in. */
+  /** Records of the step, oldest first, one per operation. */
   records: StepRecord[];
-  /** The step's id. */
+  /** Id of the step. */
   step: string;
 }
 
-/** The answer to `shutdown`, after which the process ends. */
+/** Response to `shutdown`, after which the process exits. */
 export interface ShutDown {
-  /** Always true. Everything that was asked for before is answered by now. */
+  /** Always true. All earlier requests have been answered. */
   shut_down: boolean;
 }
 
-/** A path that a snapshot does not hold. Everything inside it is just as unknown. */
+/** A path that a snapshot does not hold. The state of everything below it is unknown as well. */
 export interface Skipped {
-  /** Its size, where that is the reason. */
+  /** Size of the file in bytes, if the size is the reason. */
   bytes?: number | null;
-  /** Whether it should have been captured, as opposed to left out by policy. */
+  /** Whether it was skipped because of a failure, not by policy. */
   failure: boolean;
   /** The path, relative to the work tree. */
   path: Path;
   /**
-   * Why: `too_large`, `unreadable`, `unreadable_directory`, `unstable`, `restless`, `special`,
-   * `other_mount`, `protected_name`, `nested_repository`, `hash_collision`, `unreadable_index`,
-   * `ignore_file_too_large`, `over_quota`, or one that is newer than this list.
+   * Reason: `too_large`, `unreadable`, `unreadable_directory`, `unstable`, `restless`,
+   * `special`, `other_mount`, `protected_name`, `nested_repository`, `hash_collision`,
+   * `unreadable_index`, `ignore_file_too_large`, `over_quota`, or a newer one that is not in
+   * this list.
    */
   reason: string;
-  /** The reason in words. */
+  /** Human-readable reason. */
   text: string;
 }
 
 /** A recorded state of the work tree. */
 export interface Snapshot {
-  /** Blobs that the user's repository still has to lend. */
+  /** Number of blobs that are still borrowed from the user's repository. */
   borrowed: number;
-  /** Bytes the store grew by. */
+  /** Growth of the store, in bytes. */
   bytes_written: number;
-  /** Whether anything differs from the previous snapshot. */
+  /** Whether it differs from the previous snapshot. */
   changed: boolean;
-  /** Whether everything that should be in it is. */
+  /** Whether nothing is missing because of a failure. */
   complete: boolean;
-  /** Files it holds; of a partial snapshot, files that were looked at. */
+  /** Number of files; of a partial snapshot, the number of rescanned files. */
   files: number;
-  /** Files that had to be read. */
+  /** Number of files that were read. */
   files_read: number;
-  /** Its hash: the id of a git tree. */
+  /** Hash of the snapshot: the id of a git tree. */
   hash: Hash;
-  /** Objects that were new to the store. */
+  /** Number of objects that were new to the store. */
   objects_written: number;
   /** The operation that recorded it. */
   operation: string;
-  /** The mark that the use of the quota has passed with it: 50 or 80 percent. */
+  /** Warning mark of the quota that was passed by this snapshot: 50 or 80 percent. */
   quota_mark: number | null;
-  /** A restore that had been cut off and was finished first. */
+  /** An interrupted restore that was finished first. */
   recovered: Recovery | null;
-  /** What it does not hold, and why. */
+  /** Paths that the snapshot does not hold, with the reasons. */
   skipped: Skipped[];
-  /** Whether a watcher told what to look at; otherwise everything was looked at. */
+  /** Whether only the paths reported by a watcher were scanned. Otherwise everything was. */
   watched: boolean;
-  /**
-   * A file whose content is not what the user's git index says; nothing was borrowed because of
-   * it.
-   */
+  /** A path for which the user's git index has a wrong id. Nothing is borrowed in that case. */
   wrong_index?: string | null;
 }
 
-/** What a snapshot is. */
+/** Description of a snapshot. */
 export interface SnapshotInfo {
-  /** Files it holds. */
+  /** Number of its files. */
   files: number;
   /** The snapshot. */
   hash: Hash;
-  /** When this work tree recorded it, newest first. */
+  /** Operations of this work tree that recorded it, newest first. */
   records: Record[];
-  /** What it does not hold; known for the newest snapshot only. */
+  /** Paths that it does not hold, with the reasons; known only for the newest snapshot. */
   skipped: Skipped[] | null;
 }
 
-/** How a work tree and its store are doing. */
+/** Status of a work tree and its store. */
 export interface Status {
-  /** Blobs that the user's repository still lends. */
+  /** Number of blobs that are still borrowed from the user's repository. */
   borrowed: number;
-  /** Packs that are damaged. */
+  /** The damaged packs. */
   damaged_packs: DamagedPack[];
   /** Whether snapshots are taken. */
   enabled: boolean;
-  /** What could not be recorded for agents lately, oldest first. */
+  /** Recent events of agents that could not be recorded, oldest first. */
   failures?: AgentFailure[];
-  /** Files that the newest snapshot holds. */
+  /** Number of files in the newest snapshot. */
   files: number;
-  /** Why collecting garbage is due, if it is. */
+  /** Reason why garbage collection is due; `null` if it is not. */
   gc_due: string | null;
-  /** Why collecting garbage failed the last time, if it did. */
+  /** Error of the last garbage collection; `null` if it succeeded. */
   gc_failed: string | null;
   /** Whether it is a git work tree. */
   git: boolean;
-  /** Files of a restore that was cut off; the next command that writes finishes it. */
+  /** Number of files of an interrupted restore. The next command that writes finishes it. */
   interrupted_files: number | null;
   /** The newest snapshot. */
   last: Hash | null;
-  /** When it was taken, in milliseconds since 1970. */
+  /** Time of that snapshot, in milliseconds since the Unix epoch. */
   last_at_millis: number | null;
-  /** Locks that somebody holds just now. */
+  /** Locks that are currently held. */
   locks: HeldLock[];
-  /** What to do next, if something is to be done; for people. */
+  /** Human-readable next action; `null` if none is needed. */
   next_step: string | null;
-  /** Packs in the store. */
+  /** Number of packs in the store. */
   packs: number;
-  /** How much of the quota is used, once there is a store. */
+  /** Used part of the quota; `null` if there is no store yet. */
   quota: QuotaUse | null;
   /** The work tree. */
   root: Path;
-  /** What the newest snapshot does not hold. */
+  /** Paths that the newest snapshot does not hold, with the reasons. */
   skipped: Skipped[];
-  /** Where the store is, once it is decided. */
+  /** Path of the store, once it is known. */
   store: Path | null;
-  /** Bytes the store takes. */
+  /** Size of the store in bytes. */
   store_bytes: number;
-  /** Whether somebody watches the work tree. */
+  /** State of the watcher. */
   watcher: Watcher;
-  /** A file that the user's git index was wrong about; nothing is borrowed since. */
+  /** A path for which the user's git index had a wrong id. Nothing has been borrowed since. */
   wrong_index?: string | null;
 }
 
-/** A step that began. */
+/** A step that was begun. */
 export interface StepBegun {
-  /** The snapshot before it. */
+  /** Snapshot before the step. */
   before: Hash;
-  /** Blobs that the user's repository still had to lend when it began. */
+  /** Number of blobs that were still borrowed from the user's repository when the step began. */
   borrowed: number;
-  /** Whether that snapshot holds everything it should. */
+  /** Whether nothing is missing in that snapshot because of a failure. */
   complete: boolean;
   /**
-   * Files that the tool names and that are ignored or large, and did not fit into the limit for
-   * them, the quota or the time.
+   * Ignored or large files that the tool names and that were not captured, because they exceed
+   * the size limit, the quota or the time limit.
    */
   not_kept?: Path[];
-  /** What that snapshot does not hold. */
+  /** Paths that the snapshot does not hold, with the reasons. */
   skipped: Skipped[];
-  /** The step's id. */
+  /** Id of the step. */
   step: string;
 }
 
-/** A step that ended. */
+/** A step that was ended. */
 export interface StepEnded {
-  /** The snapshot after it. */
+  /** Snapshot after the step. */
   after: Hash;
-  /** The snapshot before it. */
+  /** Snapshot before the step. */
   before: Hash;
-  /** Whether the later snapshot holds everything it should. */
+  /** Whether nothing is missing in the later snapshot because of a failure. */
   complete: boolean;
-  /** The paths that changed in between, whoever changed them. */
+  /** Paths that changed in between, by any process. */
   files: Path[];
-  /** What the later snapshot does not hold. */
+  /** Paths that the later snapshot does not hold, with the reasons. */
   skipped: Skipped[];
-  /** The step's id. */
+  /** Id of the step. */
   step: string;
-  /** Paths that no snapshot holds and that the step removed or changed. */
+  /** Paths that no snapshot holds and that the step created, removed or changed. */
   uncaptured?: Uncaptured[];
 }
 
-/** What is known of a step: one tool call, or one turn. */
+/** Description of a step: one tool call or one turn. */
 export interface StepInfo {
-  /** What it is about, for people. */
+  /** Human-readable label. */
   label: string | null;
-  /** The message (turn) it belongs to. */
+  /** Message (turn) of the step. */
   message: string | null;
-  /** The turn of another session that this one works for, as a sub-agent does. */
+  /** The turn of another session for which this session works as a sub-agent. */
   parent: ParentTurn | null;
-  /** The part of the message. */
+  /** Part of the message. */
   part: string | null;
-  /** The session it belongs to. */
+  /** Session of the step. */
   session: string;
-  /** The step's own id. */
+  /** Id of the step. */
   step: string;
-  /** The tool. */
+  /** Name of the tool. */
   tool: string | null;
-  /** The agent. */
+  /** Name of the agent. */
   who: string | null;
 }
 
-/** Which step. */
+/** Parameters of `step`. */
 export interface StepParams {
-  /** The step's id. */
+  /** Id of the step. */
   step: string;
 }
 
-/** What one step changed in one operation. */
+/** Changes of one step in one operation. */
 export interface StepRecord {
-  /** The snapshot after. */
+  /** Snapshot after the operation. */
   after: Hash;
-  /** When it was recorded, in milliseconds since 1970. */
+  /** Time of the operation, in milliseconds since the Unix epoch. */
   at_millis: number;
-  /** The snapshot before. */
+  /** Snapshot before the operation. */
   before: Hash;
-  /** Its agent did not close it. */
+  /** Whether the step was closed automatically because its agent did not end it. */
   inferred: boolean;
-  /** What it is about, for people. */
+  /** Human-readable label. */
   label: string | null;
-  /** The message (turn) it belongs to. */
+  /** Message (turn) of the step. */
   message: string | null;
   /** The operation. */
   operation: string;
-  /** The turn of another session that this one works for, as a sub-agent does. */
+  /** The turn of another session for which this session works as a sub-agent. */
   parent: ParentTurn | null;
-  /** The part of the message. */
+  /** Part of the message. */
   part: string | null;
-  /** Its paths; `null` for all that differ. */
+  /** Paths of the step; `null` for all paths that differ. */
   paths: Path[] | null;
-  /** The session it belongs to. */
+  /** Session of the step. */
   session: string;
-  /** The step's own id. */
+  /** Id of the step. */
   step: string;
-  /** The tool. */
+  /** Name of the tool. */
   tool: string | null;
-  /** It is taken back at present. */
+  /** Whether the step is currently undone. */
   undone: boolean;
-  /** The agent. */
+  /** Name of the agent. */
   who: string | null;
 }
 
 /** The steps of a work tree. */
 export interface Steps {
-  /** The `offset` that goes on from here; `null` at the end. */
+  /** `offset` of the next page; `null` on the last page. */
   next: number | null;
-  /** The steps, oldest first. One that was recorded in several pieces is there several times. */
+  /**
+   * The steps, oldest first. A step that was recorded in several operations appears several
+   * times.
+   */
   steps: StepRecord[];
-  /** How many there are in all. */
+  /** Number of entries in total. */
   total: number;
 }
 
-/** Which steps. */
+/** Parameters of `steps`. */
 export interface StepsParams {
-  /** How many steps to give at most. Default: 100,000. */
+  /** Maximum number of steps to return. Default: 100,000. */
   limit?: number | null;
-  /** How many steps to pass over. */
+  /** Number of steps to skip. */
   offset?: number;
-  /** Only steps of this session, not those of its sub-agents. */
+  /** Session whose steps are listed, without those of its sub-agents. Default: all steps. */
   session?: string | null;
 }
 
-/** Which part of the log. */
+/** Parameters of `timeline` and `log`. */
 export interface TimelineParams {
-  /** Only what is older than this operation. Default: from the newest on. */
+  /** Id of an operation; only older operations are listed. Default: start at the newest one. */
   before?: string | null;
-  /** How many files of each to name at most. Default: 20; 0 leaves lines uncounted. */
+  /** Maximum number of files to name per operation. Default: 20. With 0, lines are not counted. */
   files?: number | null;
-  /** How many operations to give at most. Default: 20. */
+  /** Maximum number of operations to return. Default: 20. */
   limit?: number | null;
-  /** Only what belongs to this session. Default: everything. */
+  /** Session whose operations are listed. Default: all operations. */
   session?: string | null;
 }
 
-/** What to record. */
+/** Parameters of `track`. */
 export interface TrackParams {
   /**
-   * Look only at these paths and take the rest from the previous snapshot. A file named here is
+   * Paths to rescan; everything else is taken from the previous snapshot. A file named here is
    * captured even if it is ignored or large. Default: everything.
    */
   paths?: Path[];
-  /** Read every file instead of trusting timestamps. */
+  /** Whether to read every file instead of trusting timestamps. */
   rehash?: boolean;
 }
 
-/** A path that no snapshot holds and that a step removed or changed. */
+/** A path that no snapshot holds and that a step created, removed or changed. */
 export interface Uncaptured {
   /**
-   * The change that the step made: `gone`, `replaced`, `modified`, `changed_inside`, `created`, or one
-   * that is newer than this list.
+   * Change made by the step: `gone`, `replaced`, `modified`, `changed_inside`, `created`, or a
+   * newer one that is not in this list.
    */
   change: string;
-  /** Whether undo cannot bring back what was there; otherwise it is left out by policy. */
+  /** Whether undo cannot restore the previous state. Otherwise the path is excluded by policy. */
   loss: boolean;
   /** The path, relative to the work tree. */
   path: Path;
-  /** The loss and the reason why the path was not captured, in words. */
+  /** Human-readable description of the change and of the reason why the path was not captured. */
   text: string;
 }
 
-/** What to take back. */
+/** Parameters of `undo` and `plan_undo`. */
 export interface UndoParams {
-  /** Allow removing an unusual share of the files. */
+  /** Whether an unusual share of the files may be removed. */
   allow_mass_removal?: boolean;
-  /** Take the earlier version of a file where changes do not merge. */
+  /** Whether to use the earlier version of a file where changes do not merge. */
   force?: boolean;
-  /** Also take back changes of ignored files that no tool named. */
+  /** Whether to also undo changes of ignored files that no tool named. */
   ignored?: boolean;
   /** Policy for files that another process has open: `leave` or `replace` them. Default: leave. */
   in_use?: InUse;
-  /** Close the session's open steps instead of calling it busy. */
+  /** Whether to close the session's open steps instead of failing with `session_busy`. */
   interrupt?: boolean;
   /**
-   * Also put back paths outside of the work tree that the steps named and changed. Default: they
-   * are listed. Directly after an undo without it, puts back what that one left there.
+   * Whether to also put back paths outside of the work tree that the steps named and changed. By
+   * default they are only listed. Directly after an undo without it, puts back the paths that
+   * the undo left unchanged.
    */
   outside?: boolean;
-  /** Only these paths and what is below them. Default: all. */
+  /** Paths to undo, including everything below them. Default: all. */
   paths?: Path[];
-  /** Go on only if the plan still is the one with this hash. */
+  /** Hash of the expected plan. The call fails if the plan has changed. */
   plan?: Hash | null;
   /**
-   * Take back a restore, recover or revert that a person made, if that is the newest operation
-   * that changed files and nothing names a turn.
+   * Whether to undo a restore, recover or revert that a person made, if it is the newest
+   * operation that changed files and the request names no turn.
    */
   restores?: boolean;
-  /** What to take back. Default: the newest turn that is not taken back yet. */
+  /** The steps to undo. Default: the newest turn that is not undone yet. */
   scope?: Scope;
-  /** The session. Default: the one that worked last and still has something to take back. */
+  /** The session. Default: the most recently active one that still has something to undo. */
   session?: string | null;
-  /** Also take back what changed while an interrupted command may have been running. */
+  /** Whether to also undo changes made while an interrupted command may have been running. */
   unclear?: boolean;
 }
 
-/** What an undo or redo did, or would do. */
+/** Report of an undo or redo, or of its plan. */
 export interface UndoReport {
-  /** The snapshot afterwards; `null` if nothing was changed. */
+  /** The snapshot afterwards; `null` if nothing changed. */
   after: Hash | null;
-  /** Whether everything was taken back. */
+  /** Whether everything was undone. */
   complete: boolean;
-  /** Files that stay because changes made since do not merge. */
+  /** Files left unchanged because later changes do not merge. */
   conflicts: Conflict[];
-  /** What was done, path by path. */
+  /** The actions, one per path. */
   done: Action[];
-  /** Steps that were meant and stay, because the state before them has expired. */
+  /** Steps that were requested and cannot be undone because the state before them has expired. */
   expired?: Expired[];
-  /** A command that moves the user's own git back; never run by us. */
+  /** A git command that moves the user's repository back. It is never run by ctrlz. */
   git_hint: string | null;
-  /** Changes of ignored files that stay, because nobody asked for them. */
+  /** Changes of ignored files that are left because the request did not include them. */
   ignored: Conflict[];
-  /** Files that stay for other reasons. */
+  /** Files left unchanged for other reasons. */
   kept: Kept[];
-  /** Replaced things that could not be removed and still lie under these names. */
+  /** Names of replaced files that could not be removed. */
   left: string[];
-  /** Files of which the kernel could not say whether other processes have them open. */
+  /** Files for which the kernel could not determine whether other processes have them open. */
   not_checked?: Path[];
-  /** Why the undo could not be recorded, if so; the files are as `done` says. */
+  /**
+   * Reason why the undo could not be recorded; `null` if it was. The actions in `done` took
+   * effect in either case.
+   */
   not_recorded: string | null;
   /**
-   * Paths outside of the work tree that the steps changed, path by path. Put back only if `outside` was
-   * asked for; whatever then stays makes the report incomplete.
+   * Paths outside of the work tree that the steps changed. They are put back only if the request
+   * sets `outside`; paths left unchanged then make the report incomplete.
    */
   outside?: OutsideChange[];
-  /** Names the plan; handed back as `plan`, it makes sure that nothing else is done. */
+  /** Hash of the plan. A call with this value as `plan` fails if it would do anything else. */
   plan: Hash;
-  /** A restore that had been cut off and was finished before this one. */
+  /** An interrupted restore that was finished before this one. */
   recovered?: Recovery | null;
-  /** The operation that recorded the state before: restoring it takes this back as a whole. */
+  /** The operation that recorded the state before. Restoring it reverses this undo completely. */
   safety_operation: string | null;
-  /** The steps it is about, oldest first. */
+  /** The steps that it undoes or redoes, oldest first. */
   steps: string[];
-  /** The restore, recover or revert that it takes back, if it is not about steps. */
+  /** The restore, recover or revert that it undoes instead of steps. */
   takes_back?: string | null;
-  /** Paths that no snapshot holds and that the steps removed or changed, so that they are lost. */
+  /**
+   * Paths that no snapshot holds and that the steps created, removed or changed. They are left
+   * unchanged; `loss` marks those that are lost.
+   */
   uncaptured?: Uncaptured[];
-  /** Newer work of agents that stays, because it was not recorded as steps. */
+  /** Newer changes of agents that are left because they were not recorded as steps. */
   unrecorded?: Unrecorded[];
 }
 
-/** Work of an agent that cannot be undone, because it was not recorded as steps. */
+/** Changes of an agent that cannot be undone because they were not recorded as steps. */
 export interface Unrecorded {
-  /** The operation before it: restoring that takes back everything since. */
+  /** The operation before it. Restoring that one undoes everything since. */
   before: string;
-  /** Why it was not recorded, and whose turns are missing. */
+  /** Reason for the gap, and the turns that are missing. */
   gap: Gap;
-  /** The operation that recorded all of it later. */
+  /** The operation that recorded all of them later. */
   operation: string;
 }
 
-/** A turn, or a part of one, that is not in the log. */
+/** A turn, or part of one, that is missing in the log. */
 export interface UnrecordedTurn {
   /** The message (turn). */
   message: string | null;
-  /** The session. */
+  /** Session of the turn. */
   session: string;
-  /** The agent. */
+  /** Name of the agent. */
   who: string | null;
 }
 
-/** Which revert to take back, and how. */
+/** Parameters of `unrevert` and `plan_unrevert`. */
 export interface UnrevertParams {
-  /** Allow removing an unusual share of the files. */
+  /** Whether an unusual share of the files may be removed. */
   allow_mass_removal?: boolean;
-  /** Take the version of before the revert where changes do not merge. */
+  /** Whether to use the version from before the revert where changes do not merge. */
   force?: boolean;
-  /** Also bring back changes of ignored files that no tool named. */
+  /** Whether to also bring back changes of ignored files that no tool named. */
   ignored?: boolean;
   /** Policy for files that another process has open: `leave` or `replace` them. Default: leave. */
   in_use?: InUse;
-  /** Close the session's open steps instead of calling it busy. */
+  /** Whether to close the session's open steps instead of failing with `session_busy`. */
   interrupt?: boolean;
-  /** Go on only if the plan still is the one with this hash. */
+  /** Hash of the expected plan. The call fails if the plan has changed. */
   plan?: Hash | null;
   /** The session. Default: the one that was reverted last. */
   session?: string | null;
 }
 
-/** The outcome of checking a store. */
+/** Result of checking a store. */
 export interface Verification {
-  /** Objects whose bytes have the right hash. */
+  /** Number of objects whose content matches their hash. */
   objects: number;
-  /** Whether nothing is wrong. */
+  /** Whether no problem was found. */
   ok: boolean;
-  /** What was wrong. */
+  /** The problems that were found. */
   problems: Problem[];
-  /** Snapshots that were looked at. */
+  /** Number of snapshots that were checked. */
   snapshots: number;
 }
 
 /** A version of a file. */
 export interface Version {
-  /** When, in milliseconds since 1970. */
+  /** Time of that operation, in milliseconds since the Unix epoch. */
   at_millis: number;
-  /** The id of its content; `null` where the file was deleted. */
+  /** Id of the content; `null` if the file was deleted. */
   content: Hash | null;
-  /** What happened then; see `kind` of the log. */
+  /** Kind of that operation; see `kind` of the log. */
   kind: string;
-  /** The operation that recorded it. */
+  /** The operation that recorded this version. */
   operation: string;
-  /** The snapshot that has it first. */
+  /** The first snapshot that has this version. */
   snapshot: Hash;
-  /** The step that made it, if it was one. */
+  /** The step that made this version; `null` if it was not a step. */
   step: StepInfo | null;
 }
 
 /** The versions of a file. */
 export interface Versions {
-  /** The `offset` that goes on from here; `null` at the end. */
+  /** `offset` of the next page; `null` on the last page. */
   next: number | null;
   /** The file. */
   path: Path;
-  /** How many there are in all. */
+  /** Number of versions in total. */
   total: number;
   /** Its versions, newest first. */
   versions: Version[];
 }
 
-/** Where a session stood when a message came. */
+/** The state of a session at a message. */
 export interface WalkBack {
-  /** The message that was found; `null` if none left a trace. */
+  /** The message that was found; `null` if none has recorded steps. */
   message: string | null;
-  /** The operation that recorded it. */
+  /** The operation that recorded the snapshot. */
   operation: string | null;
-  /** How the search ended. */
+  /** Outcome of the search. */
   outcome: WalkBackOutcome;
-  /** The snapshot at its beginning; `null` unless it was found. */
+  /**
+   * The snapshot at its beginning, or at its end if it is not the first message of the request;
+   * `null` unless it was found.
+   */
   snapshot: Hash | null;
 }
 
-/** How the search for a message ended. */
+/** Outcome of the search for a message. */
 export type WalkBackOutcome = "found" | "expired" | "nothing";
 
-/** The way back. */
+/** Parameters of `walk_back`. */
 export interface WalkBackParams {
   /**
-   * The message, then the ones before it, as the client knows them. The first one counts by its
-   * beginning, an earlier one by its end.
+   * The message, followed by earlier ones, newest first, as the client knows them. The first one
+   * stands for the state at its beginning, an earlier one for the state at its end.
    */
   messages: string[];
   /** The session. */
   session: string;
 }
 
-/** Whether a work tree is watched, so that snapshots need not look at every file. */
+/** State of the watcher of a work tree. With a watcher, snapshots scan only changed paths. */
 export interface Watcher {
-  /** The directories it watches. */
+  /** Number of watched directories. */
   dirs?: number | null;
-  /** The process that watches. */
+  /** Process id of the watcher. */
   process?: number | null;
   /**
-   * `none`, `silent` (not ready, or without an answer), `watching`, `refused`, or one that is
-   * newer than this list.
+   * `none`, `silent` (starting or not responding), `watching`, `refused`, or a newer one that is
+   * not in this list.
    */
   state: string;
-  /** Why the last one could not watch. */
+  /** Reason why the last watcher could not watch the work tree. */
   why?: string | null;
 }
 
-/** Whose deeds. */
+/** The steps whose changes are requested. */
 export type Whose = "all" | { session: string } | { message: string } | { step: string };
 
-/** Which directory is the work tree. */
+/** Rule that selects the work tree. */
 export type WorkTree = "nearest" | "dir";
 
 /** Every method: what it takes and what it gives. */

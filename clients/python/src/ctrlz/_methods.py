@@ -142,8 +142,8 @@ class Methods:
     ) -> wire.UndoReport:
         """Carries out what plan_undo, plan_redo, plan_revert_to or plan_unrevert planned.
 
-        plan: The plan's hash.
-        allow_mass_removal: Allow removing an unusual share of the files.
+        plan: Hash of the plan.
+        allow_mass_removal: Whether an unusual share of the files may be removed.
         """
         params: dict[str, Any] = {"plan": plan, "allow_mass_removal": allow_mass_removal}
         return cast(wire.UndoReport, self.call("apply", params))
@@ -167,22 +167,22 @@ class Methods:
     ) -> Union[wire.StepBegun, wire.Disabled]:
         """Records the state before a tool runs; from now on changes are the step's.
 
-        session: The session it belongs to.
-        commands: Shell commands the tool will run. What they name and a snapshot would not cover, ignored
-        files and files elsewhere, is kept too.
-        cwd: Where the tool runs. Default: `dir`.
-        detached: Keep the step open when this process ends. Otherwise it is closed then, and marked as
-        inferred.
-        files: Files the tool says it will change, wherever they are: in the work tree the same as `paths`;
-        elsewhere they are captured, bounded, for an undo with `outside`.
-        label: What it is about, for people.
-        message: The message (turn) it belongs to. Default: the step is a turn of its own.
-        parent: The turn of another session that this one works for, as a sub-agent does.
-        part: The part of the message.
-        paths: Paths the tool says it will change: the strongest evidence when several steps overlap.
-        step: The step's own id. Beginning the same step twice is beginning it once. Default: a new one.
-        tool: The tool.
-        who: The agent.
+        session: Session of the step.
+        commands: Shell commands that the tool will run. Paths that they name and a snapshot would not cover,
+        which are ignored files and files outside of the work tree, are captured too.
+        cwd: Working directory of the tool. Default: `dir`.
+        detached: Whether the step stays open when this process exits. Otherwise it is closed then and marked
+        as inferred.
+        files: Files that the tool says it will change, in any location. Those in the work tree are treated
+        like `paths`. Others are captured within limits, for an undo with `outside`.
+        label: Human-readable label.
+        message: Message (turn) of the step. Default: the step is a turn of its own.
+        parent: The turn of another session for which this session works as a sub-agent.
+        part: Part of the message.
+        paths: Paths that the tool says it will change. They are the strongest evidence when steps overlap.
+        step: Id of the step. Idempotent: beginning an open step again is a no-op. Default: a new id.
+        tool: Name of the tool.
+        who: Name of the agent.
         """
         params: dict[str, Any] = {"session": session, "commands": commands, "cwd": cwd, "detached": detached, "files": files, "label": label, "message": message, "parent": parent, "part": part, "paths": paths, "step": step, "tool": tool, "who": who}
         return cast(Union[wire.StepBegun, wire.Disabled], self.call("begin_step", params))
@@ -197,8 +197,8 @@ class Methods:
         """Says of each line of a file, as the newest snapshot has it, who wrote it.
 
         path: The file.
-        limit: How many items to give at most. Default: 100,000.
-        offset: How many items to pass over.
+        limit: Maximum number of items to return. Default: 100,000.
+        offset: Number of items to skip.
         """
         params: dict[str, Any] = {"path": path, "limit": limit, "offset": offset}
         return cast(wire.Blame, self.call("blame", params))
@@ -216,12 +216,12 @@ class Methods:
         """Lists what differs between a snapshot and now or another one, relative and with status.
 
         from_: The earlier snapshot.
-        limit: How many files to give at most. Default: 100,000.
-        max_bytes: How much text to give at most, in whole files. Default: 16 MiB.
-        offset: How many files to pass over.
-        paths: Only these paths and what is below them. Default: everything.
-        to: The later snapshot. Default: the present state, which is recorded. Name it to read on with
-        `offset`, or the list may have changed.
+        limit: Maximum number of files to return. Default: 100,000.
+        max_bytes: Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
+        offset: Number of files to skip.
+        paths: Paths to compare, including everything below them. Default: everything.
+        to: The later snapshot. Default: the present state, which is recorded. Set it when reading
+        further pages with `offset`, because the list may change otherwise.
         """
         params: dict[str, Any] = {"from": from_, "limit": limit, "max_bytes": max_bytes, "offset": offset, "paths": paths, "to": to}
         return cast(Union[wire.Changes, wire.Disabled], self.call("changes", params))
@@ -237,11 +237,13 @@ class Methods:
     ) -> Union[wire.CheckpointMade, wire.Disabled]:
         """Records the present state under a name of its own.
 
-        keep: Prune checkpoints that are not pinned to this many. Default: as the configuration says.
-        kind: Why it is made, as `manual`, `turn` or `resume`; part of its ref's name. Default: `manual`.
-        label: A name for people. Default: none.
-        pinned: Never remove it by pruning or retention.
-        session: The session it belongs to. Default: none.
+        keep: Number of checkpoints to keep, not counting pinned ones; older ones are pruned. Default: as
+        configured.
+        kind: Kind of the checkpoint, such as `manual`, `turn` or `resume`; part of its ref name. Default:
+        `manual`.
+        label: Human-readable label. Default: none.
+        pinned: Whether pruning and retention never remove it.
+        session: Session of the checkpoint. Default: none.
         """
         params: dict[str, Any] = {"keep": keep, "kind": kind, "label": label, "pinned": pinned, "session": session}
         return cast(Union[wire.CheckpointMade, wire.Disabled], self.call("checkpoint", params))
@@ -273,10 +275,10 @@ class Methods:
     ) -> wire.Deeds:
         """Lists what a session, message or step changed in all, unless it is taken back.
 
-        limit: How many files to give at most. Default: 100,000.
-        max_bytes: How much text to give at most, in whole files. Default: 16 MiB.
-        of: Whose deeds. Default: all.
-        offset: How many files to pass over.
+        limit: Maximum number of files to return. Default: 100,000.
+        max_bytes: Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
+        of: The steps whose changes are requested. Default: all.
+        offset: Number of files to skip.
         """
         params: dict[str, Any] = {"limit": limit, "max_bytes": max_bytes, "of": of, "offset": offset}
         return cast(wire.Deeds, self.call("deeds", params))
@@ -291,10 +293,10 @@ class Methods:
     ) -> wire.DeedsDiff:
         """Gives the same as text that `git apply` accepts.
 
-        limit: How many files to give at most. Default: 100,000.
-        max_bytes: How much text to give at most, in whole files. Default: 16 MiB.
-        of: Whose deeds. Default: all.
-        offset: How many files to pass over.
+        limit: Maximum number of files to return. Default: 100,000.
+        max_bytes: Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
+        of: The steps whose changes are requested. Default: all.
+        offset: Number of files to skip.
         """
         params: dict[str, Any] = {"limit": limit, "max_bytes": max_bytes, "of": of, "offset": offset}
         return cast(wire.DeedsDiff, self.call("deeds_diff", params))
@@ -309,10 +311,10 @@ class Methods:
     ) -> wire.DeedsFull:
         """Gives the same with both texts and the line counts of every file.
 
-        limit: How many files to give at most. Default: 100,000.
-        max_bytes: How much text to give at most, in whole files. Default: 16 MiB.
-        of: Whose deeds. Default: all.
-        offset: How many files to pass over.
+        limit: Maximum number of files to return. Default: 100,000.
+        max_bytes: Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
+        of: The steps whose changes are requested. Default: all.
+        offset: Number of files to skip.
         """
         params: dict[str, Any] = {"limit": limit, "max_bytes": max_bytes, "of": of, "offset": offset}
         return cast(wire.DeedsFull, self.call("deeds_full", params))
@@ -330,12 +332,12 @@ class Methods:
         """Gives what differs as text that `git apply` accepts.
 
         from_: The earlier snapshot.
-        limit: How many files to give at most. Default: 100,000.
-        max_bytes: How much text to give at most, in whole files. Default: 16 MiB.
-        offset: How many files to pass over.
-        paths: Only these paths and what is below them. Default: everything.
-        to: The later snapshot. Default: the present state, which is recorded. Name it to read on with
-        `offset`, or the list may have changed.
+        limit: Maximum number of files to return. Default: 100,000.
+        max_bytes: Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
+        offset: Number of files to skip.
+        paths: Paths to compare, including everything below them. Default: everything.
+        to: The later snapshot. Default: the present state, which is recorded. Set it when reading
+        further pages with `offset`, because the list may change otherwise.
         """
         params: dict[str, Any] = {"from": from_, "limit": limit, "max_bytes": max_bytes, "offset": offset, "paths": paths, "to": to}
         return cast(Union[wire.Diff, wire.Disabled], self.call("diff", params))
@@ -353,12 +355,12 @@ class Methods:
         """Gives every file that differs with both its texts and its line counts.
 
         from_: The earlier snapshot.
-        limit: How many files to give at most. Default: 100,000.
-        max_bytes: How much text to give at most, in whole files. Default: 16 MiB.
-        offset: How many files to pass over.
-        paths: Only these paths and what is below them. Default: everything.
-        to: The later snapshot. Default: the present state, which is recorded. Name it to read on with
-        `offset`, or the list may have changed.
+        limit: Maximum number of files to return. Default: 100,000.
+        max_bytes: Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
+        offset: Number of files to skip.
+        paths: Paths to compare, including everything below them. Default: everything.
+        to: The later snapshot. Default: the present state, which is recorded. Set it when reading
+        further pages with `offset`, because the list may change otherwise.
         """
         params: dict[str, Any] = {"from": from_, "limit": limit, "max_bytes": max_bytes, "offset": offset, "paths": paths, "to": to}
         return cast(Union[wire.DiffFull, wire.Disabled], self.call("diff_full", params))
@@ -370,7 +372,7 @@ class Methods:
     ) -> wire.DiskUse:
         """Tells what the store takes, what takes the most, and how it grows.
 
-        top: How many of the paths that take the most are named. Default: 10.
+        top: Number of paths to list, largest first. Default: 10.
         """
         params: dict[str, Any] = {"top": top}
         return cast(wire.DiskUse, self.call("du", params))
@@ -384,10 +386,10 @@ class Methods:
     ) -> Union[wire.StepEnded, wire.Disabled]:
         """Records the state after a tool ran, also if it failed.
 
-        step: The step's id.
-        duration_ms: The duration of the call in milliseconds. Changes made before that, while a permission
-        question was open, are the user's. Default: unknown.
-        refused: The tool was refused and never ran, so that the step owns nothing.
+        step: Id of the step.
+        duration_ms: Duration of the tool call in milliseconds. Changes made earlier in the step, while a
+        permission prompt was open, are attributed to the user. Default: unknown.
+        refused: Whether the tool was refused and never ran, so that no change is attributed to the step.
         """
         params: dict[str, Any] = {"step": step, "duration_ms": duration_ms, "refused": refused}
         return cast(Union[wire.StepEnded, wire.Disabled], self.call("end_step", params))
@@ -417,10 +419,10 @@ class Methods:
         """Makes a session that shares another's history, if asked with files of its own.
 
         session: The session to fork.
-        at: The first message that the fork does not share. Default: it shares all there is.
-        id: The new session's id. Default: a new one.
-        into: Bring the files into this directory, which must be new or empty and outside the work tree;
-        a relative path starts at the work tree. Default: no file is touched.
+        at: The first message that the fork does not share. Default: the fork shares everything.
+        id: Id of the new session. Default: a new id.
+        into: Directory into which the files are restored. It must be new or empty and outside of the work
+        tree; a relative path starts at the work tree. Default: no file is written.
         """
         params: dict[str, Any] = {"session": session, "at": at, "id": id, "into": into}
         return cast(wire.Fork, self.call("fork", params))
@@ -436,12 +438,14 @@ class Methods:
     ) -> wire.CareReport:
         """Drops what need not be kept any longer, and packs the rest.
 
-        dry_run: Change nothing, and say what would be done.
-        keep_days: Operations younger than this, in days of work, always stay. Default: as the user's
-        configuration says, else 7.
-        keep_sessions: Beyond that, what one of this many sessions that worked last did. Default: as configured.
-        thin_days: Beyond `keep_days`, one state a day stays for this many days more. Default: as configured.
-        thorough: Rewrite every pack that has anything dead in it. Default: only wasteful ones.
+        dry_run: Whether to change nothing and only report what would be done.
+        keep_days: Age in days of work below which operations are kept, unless their sessions were released. A
+        period without operations counts as one day at most. Default: as configured, else 7.
+        keep_sessions: Number of most recently active sessions whose older operations are kept too. Default: as
+        configured.
+        thin_days: Number of days beyond `keep_days` for which one state per day is kept. Default: as
+        configured.
+        thorough: Whether to rewrite every pack with unreachable objects. Default: only wasteful ones.
         """
         params: dict[str, Any] = {"dry_run": dry_run, "keep_days": keep_days, "keep_sessions": keep_sessions, "thin_days": thin_days, "thorough": thorough}
         return cast(wire.CareReport, self.call("gc", params))
@@ -458,8 +462,8 @@ class Methods:
 
         hash: The snapshot.
         path: The file.
-        max_bytes: How many bytes to give at most. Default: 16 MiB.
-        offset: How many bytes to pass over.
+        max_bytes: Maximum number of bytes to return. Default: 16 MiB.
+        offset: Number of bytes to skip.
         """
         params: dict[str, Any] = {"hash": hash, "path": path, "max_bytes": max_bytes, "offset": offset}
         return cast(Union[wire.FileAt, wire.Disabled], self.call("get_file_at", params))
@@ -475,9 +479,9 @@ class Methods:
         """Lists the files of a snapshot.
 
         hash: The snapshot.
-        limit: How many files to give at most. Default: 100,000.
-        offset: How many files to pass over.
-        paths: Only these paths and what is below them. Default: everything.
+        limit: Maximum number of files to return. Default: 100,000.
+        offset: Number of files to skip.
+        paths: Paths to list, including everything below them. Default: everything.
         """
         params: dict[str, Any] = {"hash": hash, "limit": limit, "offset": offset, "paths": paths}
         return cast(Union[wire.Files, wire.Disabled], self.call("list_files", params))
@@ -492,10 +496,10 @@ class Methods:
     ) -> wire.Log:
         """The same as `timeline`, by the name of the command.
 
-        before: Only what is older than this operation. Default: from the newest on.
-        files: How many files of each to name at most. Default: 20; 0 leaves lines uncounted.
-        limit: How many operations to give at most. Default: 20.
-        session: Only what belongs to this session. Default: everything.
+        before: Id of an operation; only older operations are listed. Default: start at the newest one.
+        files: Maximum number of files to name per operation. Default: 20. With 0, lines are not counted.
+        limit: Maximum number of operations to return. Default: 20.
+        session: Session whose operations are listed. Default: all operations.
         """
         params: dict[str, Any] = {"before": before, "files": files, "limit": limit, "session": session}
         return cast(wire.Log, self.call("log", params))
@@ -508,8 +512,8 @@ class Methods:
     ) -> wire.Lost:
         """Lists files that disappeared and have not come back, the last lost first.
 
-        limit: How many files to give at most. Default: 100,000.
-        offset: How many files to pass over.
+        limit: Maximum number of files to return. Default: 100,000.
+        offset: Number of files to skip.
         """
         params: dict[str, Any] = {"limit": limit, "offset": offset}
         return cast(wire.Lost, self.call("lost", params))
@@ -523,9 +527,9 @@ class Methods:
     ) -> Union[wire.Noted, wire.Disabled]:
         """Keeps why an agent could not be recorded, until `status` or `doctor` has shown it.
 
-        client: The agent.
-        event: What it was about to record.
-        why: Why that failed.
+        client: Name of the agent.
+        event: The event that could not be recorded.
+        why: Cause of the failure.
         """
         params: dict[str, Any] = {"client": client, "event": event, "why": why}
         return cast(Union[wire.Noted, wire.Disabled], self.call("note_failure", params))
@@ -543,8 +547,8 @@ class Methods:
     ) -> wire.LogEntry:
         """Gives one operation of the log.
 
-        operation: The operation's id.
-        files: How many of its files to name at most. Default: 1,000.
+        operation: Id of the operation.
+        files: Maximum number of files to name. Default: 1,000.
         """
         params: dict[str, Any] = {"operation": operation, "files": files}
         return cast(wire.LogEntry, self.call("operation", params))
@@ -559,7 +563,7 @@ class Methods:
         """Lists the files that changed since a snapshot, up to now or up to another one.
 
         hash: The earlier snapshot.
-        relative: Give paths relative to the work tree instead of absolute ones.
+        relative: Whether to return paths relative to the work tree instead of absolute ones.
         to: The later snapshot. Default: the present state, which is recorded.
         """
         params: dict[str, Any] = {"hash": hash, "relative": relative, "to": to}
@@ -576,9 +580,10 @@ class Methods:
         """Tells what `recover` would do now; records the present state and changes no file.
 
         path: The file or directory.
-        by_person: A person asked for it, as on the page, and not a program: a plain undo may take it back.
+        by_person: Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
+        undo it then.
         in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
-        plan: Go on only if the plan still is the one with this hash.
+        plan: Hash of the expected plan. The call fails if the plan has changed.
         """
         params: dict[str, Any] = {"path": path, "by_person": by_person, "in_use": in_use, "plan": plan}
         return cast(wire.Plan, self.call("plan_recover", params))
@@ -595,12 +600,12 @@ class Methods:
     ) -> wire.UndoReport:
         """Tells what `redo` would do now; records the present state and changes no file.
 
-        allow_mass_removal: Allow removing an unusual share of the files.
-        force: Take the version of before the undo where changes do not merge.
-        ignored: Also bring back changes of ignored files that no tool named.
+        allow_mass_removal: Whether an unusual share of the files may be removed.
+        force: Whether to use the version from before the undo where changes do not merge.
+        ignored: Whether to also redo changes of ignored files that no tool named.
         in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
-        plan: Go on only if the plan still is the one with this hash.
-        session: The session. Default: the one that was taken back last.
+        plan: Hash of the expected plan. The call fails if the plan has changed.
+        session: The session. Default: the one that was undone last.
         """
         params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "in_use": in_use, "plan": plan, "session": session}
         return cast(wire.UndoReport, self.call("plan_redo", params))
@@ -618,14 +623,15 @@ class Methods:
     ) -> Union[wire.Plan, wire.Disabled]:
         """Tells what `restore` would do now; records the present state and changes no file.
 
-        hash: The snapshot, or the id of the operation that recorded it, which covers permissions and empty
-        directories as well.
-        allow_mass_removal: Allow removing an unusual share of the files.
-        by_person: A person asked for it, as on the page, and not a program: a plain undo may take it back.
-        exact: Also remove files created since, where the snapshot proves that they did not exist.
+        hash: The snapshot, or the id of the operation that recorded it. The operation also covers
+        permissions and empty directories.
+        allow_mass_removal: Whether an unusual share of the files may be removed.
+        by_person: Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
+        undo it then.
+        exact: Whether to remove files created since, where the snapshot proves that they did not exist.
         in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
-        paths: Only these paths and what is below them. Default: the whole work tree.
-        plan: Go on only if the plan still is the one with this hash.
+        paths: Paths to restore, including everything below them. Default: the whole work tree.
+        plan: Hash of the expected plan. The call fails if the plan has changed.
         """
         params: dict[str, Any] = {"hash": hash, "allow_mass_removal": allow_mass_removal, "by_person": by_person, "exact": exact, "in_use": in_use, "paths": paths, "plan": plan}
         return cast(Union[wire.Plan, wire.Disabled], self.call("plan_restore", params))
@@ -641,11 +647,12 @@ class Methods:
     ) -> wire.Plan:
         """Tells what `revert` would do now; records the present state and changes no file.
 
-        patches: Patches as `patch` gives them, the oldest first.
-        allow_mass_removal: Allow removing an unusual share of the files.
-        by_person: A person asked for it, as on the page, and not a program: a plain undo may take it back.
+        patches: Patches as returned by `patch`, oldest first.
+        allow_mass_removal: Whether an unusual share of the files may be removed.
+        by_person: Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
+        undo it then.
         in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
-        plan: Go on only if the plan still is the one with this hash.
+        plan: Hash of the expected plan. The call fails if the plan has changed.
         """
         params: dict[str, Any] = {"patches": patches, "allow_mass_removal": allow_mass_removal, "by_person": by_person, "in_use": in_use, "plan": plan}
         return cast(wire.Plan, self.call("plan_revert", params))
@@ -666,16 +673,17 @@ class Methods:
     ) -> wire.UndoReport:
         """Tells what `revert_to` would do now; records the present state and changes no file.
 
-        message: The first message to take back; everything the session did after it goes too.
-        allow_mass_removal: Allow removing an unusual share of the files.
-        by_person: A person asked for it, as on the page, and not a program: a plain undo may take it back.
-        force: Take the earlier version of a file where changes do not merge.
-        ignored: Also take back changes of ignored files that no tool named.
+        message: The first message to undo. Everything that the session did afterwards is undone too.
+        allow_mass_removal: Whether an unusual share of the files may be removed.
+        by_person: Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
+        undo it then.
+        force: Whether to use the earlier version of a file where changes do not merge.
+        ignored: Whether to also undo changes of ignored files that no tool named.
         in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
-        interrupt: Close the session's open steps instead of calling it busy.
-        part: The part of the message to begin with; the parts before it stay. Default: all of it.
-        plan: Go on only if the plan still is the one with this hash.
-        session: The session. Default: the one that the message belongs to.
+        interrupt: Whether to close the session's open steps instead of failing with `session_busy`.
+        part: The first part of the message to undo; earlier parts are kept. Default: the whole message.
+        plan: Hash of the expected plan. The call fails if the plan has changed.
+        session: The session. Default: the session of the message.
         """
         params: dict[str, Any] = {"message": message, "allow_mass_removal": allow_mass_removal, "by_person": by_person, "force": force, "ignored": ignored, "in_use": in_use, "interrupt": interrupt, "part": part, "plan": plan, "session": session}
         return cast(wire.UndoReport, self.call("plan_revert_to", params))
@@ -698,20 +706,21 @@ class Methods:
     ) -> wire.UndoReport:
         """Tells what `undo` would do now; records the present state and changes no file.
 
-        allow_mass_removal: Allow removing an unusual share of the files.
-        force: Take the earlier version of a file where changes do not merge.
-        ignored: Also take back changes of ignored files that no tool named.
+        allow_mass_removal: Whether an unusual share of the files may be removed.
+        force: Whether to use the earlier version of a file where changes do not merge.
+        ignored: Whether to also undo changes of ignored files that no tool named.
         in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
-        interrupt: Close the session's open steps instead of calling it busy.
-        outside: Also put back paths outside of the work tree that the steps named and changed. Default: they
-        are listed. Directly after an undo without it, puts back what that one left there.
-        paths: Only these paths and what is below them. Default: all.
-        plan: Go on only if the plan still is the one with this hash.
-        restores: Take back a restore, recover or revert that a person made, if that is the newest operation
-        that changed files and nothing names a turn.
-        scope: What to take back. Default: the newest turn that is not taken back yet.
-        session: The session. Default: the one that worked last and still has something to take back.
-        unclear: Also take back what changed while an interrupted command may have been running.
+        interrupt: Whether to close the session's open steps instead of failing with `session_busy`.
+        outside: Whether to also put back paths outside of the work tree that the steps named and changed. By
+        default they are only listed. Directly after an undo without it, puts back the paths that
+        the undo left unchanged.
+        paths: Paths to undo, including everything below them. Default: all.
+        plan: Hash of the expected plan. The call fails if the plan has changed.
+        restores: Whether to undo a restore, recover or revert that a person made, if it is the newest
+        operation that changed files and the request names no turn.
+        scope: The steps to undo. Default: the newest turn that is not undone yet.
+        session: The session. Default: the most recently active one that still has something to undo.
+        unclear: Whether to also undo changes made while an interrupted command may have been running.
         """
         params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "in_use": in_use, "interrupt": interrupt, "outside": outside, "paths": paths, "plan": plan, "restores": restores, "scope": scope, "session": session, "unclear": unclear}
         return cast(wire.UndoReport, self.call("plan_undo", params))
@@ -729,12 +738,12 @@ class Methods:
     ) -> wire.UndoReport:
         """Tells what `unrevert` would do now; records the present state and changes no file.
 
-        allow_mass_removal: Allow removing an unusual share of the files.
-        force: Take the version of before the revert where changes do not merge.
-        ignored: Also bring back changes of ignored files that no tool named.
+        allow_mass_removal: Whether an unusual share of the files may be removed.
+        force: Whether to use the version from before the revert where changes do not merge.
+        ignored: Whether to also bring back changes of ignored files that no tool named.
         in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
-        interrupt: Close the session's open steps instead of calling it busy.
-        plan: Go on only if the plan still is the one with this hash.
+        interrupt: Whether to close the session's open steps instead of failing with `session_busy`.
+        plan: Hash of the expected plan. The call fails if the plan has changed.
         session: The session. Default: the one that was reverted last.
         """
         params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "in_use": in_use, "interrupt": interrupt, "plan": plan, "session": session}
@@ -750,11 +759,12 @@ class Methods:
     ) -> wire.PurgeReport:
         """Removes a path from every snapshot, or a text from every label; for good.
 
-        confirm: Must be true: what is purged cannot be brought back.
-        everywhere: Take the same content away under other names too. Default: those stay and are listed.
-        path: The path; what is below it goes too, and so do the labels of steps that changed, named or
-        mention it. Either this or `text` is given.
-        text: A text to remove from the labels of all steps and checkpoints. File contents, paths and ids
+        confirm: Whether the purge is confirmed. Must be true, because a purge cannot be undone.
+        everywhere: Whether to remove the same content under other paths too. Default: those are kept and
+        listed.
+        path: The path to remove, including everything below it. Labels of steps that changed, named or
+        mention it are blanked as well. Exactly one of `path` and `text` must be given.
+        text: Text to remove from the labels of all steps and checkpoints. File contents, paths and ids
         are not searched.
         """
         params: dict[str, Any] = {"confirm": confirm, "everywhere": everywhere, "path": path, "text": text}
@@ -771,9 +781,10 @@ class Methods:
         """Brings back what was lost at a path or below it, each file as it was last.
 
         path: The file or directory.
-        by_person: A person asked for it, as on the page, and not a program: a plain undo may take it back.
+        by_person: Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
+        undo it then.
         in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
-        plan: Go on only if the plan still is the one with this hash.
+        plan: Hash of the expected plan. The call fails if the plan has changed.
         """
         params: dict[str, Any] = {"path": path, "by_person": by_person, "in_use": in_use, "plan": plan}
         return cast(wire.RestoreReport, self.call("recover", params))
@@ -790,12 +801,12 @@ class Methods:
     ) -> wire.UndoReport:
         """Brings back what the last undo or revert took back.
 
-        allow_mass_removal: Allow removing an unusual share of the files.
-        force: Take the version of before the undo where changes do not merge.
-        ignored: Also bring back changes of ignored files that no tool named.
+        allow_mass_removal: Whether an unusual share of the files may be removed.
+        force: Whether to use the version from before the undo where changes do not merge.
+        ignored: Whether to also redo changes of ignored files that no tool named.
         in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
-        plan: Go on only if the plan still is the one with this hash.
-        session: The session. Default: the one that was taken back last.
+        plan: Hash of the expected plan. The call fails if the plan has changed.
+        session: The session. Default: the one that was undone last.
         """
         params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "in_use": in_use, "plan": plan, "session": session}
         return cast(wire.UndoReport, self.call("redo", params))
@@ -809,7 +820,8 @@ class Methods:
         """Lets go of a session: what only it did need not be kept any longer.
 
         session: The session.
-        remove_store: Then remove the whole store, for good, unless another work tree or session needs it.
+        remove_store: Whether to then remove the whole store permanently. This fails if another work tree or
+        session needs it.
         """
         params: dict[str, Any] = {"session": session, "remove_store": remove_store}
         return cast(wire.Released, self.call("release_session", params))
@@ -832,14 +844,15 @@ class Methods:
     ) -> Union[wire.RestoreReport, wire.Disabled]:
         """Brings the work tree, or some of its paths, back to a snapshot.
 
-        hash: The snapshot, or the id of the operation that recorded it, which covers permissions and empty
-        directories as well.
-        allow_mass_removal: Allow removing an unusual share of the files.
-        by_person: A person asked for it, as on the page, and not a program: a plain undo may take it back.
-        exact: Also remove files created since, where the snapshot proves that they did not exist.
+        hash: The snapshot, or the id of the operation that recorded it. The operation also covers
+        permissions and empty directories.
+        allow_mass_removal: Whether an unusual share of the files may be removed.
+        by_person: Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
+        undo it then.
+        exact: Whether to remove files created since, where the snapshot proves that they did not exist.
         in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
-        paths: Only these paths and what is below them. Default: the whole work tree.
-        plan: Go on only if the plan still is the one with this hash.
+        paths: Paths to restore, including everything below them. Default: the whole work tree.
+        plan: Hash of the expected plan. The call fails if the plan has changed.
         """
         params: dict[str, Any] = {"hash": hash, "allow_mass_removal": allow_mass_removal, "by_person": by_person, "exact": exact, "in_use": in_use, "paths": paths, "plan": plan}
         return cast(Union[wire.RestoreReport, wire.Disabled], self.call("restore", params))
@@ -855,11 +868,12 @@ class Methods:
     ) -> wire.RestoreReport:
         """Takes single files back, each to its own snapshot; of several, the first one counts.
 
-        patches: Patches as `patch` gives them, the oldest first.
-        allow_mass_removal: Allow removing an unusual share of the files.
-        by_person: A person asked for it, as on the page, and not a program: a plain undo may take it back.
+        patches: Patches as returned by `patch`, oldest first.
+        allow_mass_removal: Whether an unusual share of the files may be removed.
+        by_person: Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
+        undo it then.
         in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
-        plan: Go on only if the plan still is the one with this hash.
+        plan: Hash of the expected plan. The call fails if the plan has changed.
         """
         params: dict[str, Any] = {"patches": patches, "allow_mass_removal": allow_mass_removal, "by_person": by_person, "in_use": in_use, "plan": plan}
         return cast(wire.RestoreReport, self.call("revert", params))
@@ -892,16 +906,17 @@ class Methods:
     ) -> wire.UndoReport:
         """Takes a session back to before a message or a part of it; not final yet.
 
-        message: The first message to take back; everything the session did after it goes too.
-        allow_mass_removal: Allow removing an unusual share of the files.
-        by_person: A person asked for it, as on the page, and not a program: a plain undo may take it back.
-        force: Take the earlier version of a file where changes do not merge.
-        ignored: Also take back changes of ignored files that no tool named.
+        message: The first message to undo. Everything that the session did afterwards is undone too.
+        allow_mass_removal: Whether an unusual share of the files may be removed.
+        by_person: Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
+        undo it then.
+        force: Whether to use the earlier version of a file where changes do not merge.
+        ignored: Whether to also undo changes of ignored files that no tool named.
         in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
-        interrupt: Close the session's open steps instead of calling it busy.
-        part: The part of the message to begin with; the parts before it stay. Default: all of it.
-        plan: Go on only if the plan still is the one with this hash.
-        session: The session. Default: the one that the message belongs to.
+        interrupt: Whether to close the session's open steps instead of failing with `session_busy`.
+        part: The first part of the message to undo; earlier parts are kept. Default: the whole message.
+        plan: Hash of the expected plan. The call fails if the plan has changed.
+        session: The session. Default: the session of the message.
         """
         params: dict[str, Any] = {"message": message, "allow_mass_removal": allow_mass_removal, "by_person": by_person, "force": force, "ignored": ignored, "in_use": in_use, "interrupt": interrupt, "part": part, "plan": plan, "session": session}
         return cast(wire.UndoReport, self.call("revert_to", params))
@@ -922,9 +937,9 @@ class Methods:
         """Gives a file of a snapshot, or without a path what the snapshot is.
 
         hash: The snapshot.
-        max_bytes: How many bytes to give at most. Default: 16 MiB.
-        offset: How many bytes to pass over.
-        path: The file. Default: none, which describes the snapshot itself.
+        max_bytes: Maximum number of bytes to return. Default: 16 MiB.
+        offset: Number of bytes to skip.
+        path: The file. Default: none, which describes the snapshot.
         """
         params: dict[str, Any] = {"hash": hash, "max_bytes": max_bytes, "offset": offset, "path": path}
         return cast(Union[wire.Shown, wire.Disabled], self.call("show", params))
@@ -941,7 +956,7 @@ class Methods:
     ) -> wire.ShownStep:
         """Tells what is recorded of one step, and what it did.
 
-        step: The step's id.
+        step: Id of the step.
         """
         params: dict[str, Any] = {"step": step}
         return cast(wire.ShownStep, self.call("step", params))
@@ -955,9 +970,9 @@ class Methods:
     ) -> wire.Steps:
         """Lists the steps, oldest first.
 
-        limit: How many steps to give at most. Default: 100,000.
-        offset: How many steps to pass over.
-        session: Only steps of this session, not those of its sub-agents.
+        limit: Maximum number of steps to return. Default: 100,000.
+        offset: Number of steps to skip.
+        session: Session whose steps are listed, without those of its sub-agents. Default: all steps.
         """
         params: dict[str, Any] = {"limit": limit, "offset": offset, "session": session}
         return cast(wire.Steps, self.call("steps", params))
@@ -972,10 +987,10 @@ class Methods:
     ) -> wire.Log:
         """Lists what happened, newest first, with the files and lines that changed.
 
-        before: Only what is older than this operation. Default: from the newest on.
-        files: How many files of each to name at most. Default: 20; 0 leaves lines uncounted.
-        limit: How many operations to give at most. Default: 20.
-        session: Only what belongs to this session. Default: everything.
+        before: Id of an operation; only older operations are listed. Default: start at the newest one.
+        files: Maximum number of files to name per operation. Default: 20. With 0, lines are not counted.
+        limit: Maximum number of operations to return. Default: 20.
+        session: Session whose operations are listed. Default: all operations.
         """
         params: dict[str, Any] = {"before": before, "files": files, "limit": limit, "session": session}
         return cast(wire.Log, self.call("timeline", params))
@@ -988,9 +1003,9 @@ class Methods:
     ) -> Union[wire.Snapshot, wire.Disabled]:
         """Records the work tree, or only some of its paths, and gives the snapshot's hash.
 
-        paths: Look only at these paths and take the rest from the previous snapshot. A file named here is
+        paths: Paths to rescan; everything else is taken from the previous snapshot. A file named here is
         captured even if it is ignored or large. Default: everything.
-        rehash: Read every file instead of trusting timestamps.
+        rehash: Whether to read every file instead of trusting timestamps.
         """
         params: dict[str, Any] = {"paths": paths, "rehash": rehash}
         return cast(Union[wire.Snapshot, wire.Disabled], self.call("track", params))
@@ -1013,20 +1028,21 @@ class Methods:
     ) -> wire.UndoReport:
         """Takes steps back and keeps what others did since.
 
-        allow_mass_removal: Allow removing an unusual share of the files.
-        force: Take the earlier version of a file where changes do not merge.
-        ignored: Also take back changes of ignored files that no tool named.
+        allow_mass_removal: Whether an unusual share of the files may be removed.
+        force: Whether to use the earlier version of a file where changes do not merge.
+        ignored: Whether to also undo changes of ignored files that no tool named.
         in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
-        interrupt: Close the session's open steps instead of calling it busy.
-        outside: Also put back paths outside of the work tree that the steps named and changed. Default: they
-        are listed. Directly after an undo without it, puts back what that one left there.
-        paths: Only these paths and what is below them. Default: all.
-        plan: Go on only if the plan still is the one with this hash.
-        restores: Take back a restore, recover or revert that a person made, if that is the newest operation
-        that changed files and nothing names a turn.
-        scope: What to take back. Default: the newest turn that is not taken back yet.
-        session: The session. Default: the one that worked last and still has something to take back.
-        unclear: Also take back what changed while an interrupted command may have been running.
+        interrupt: Whether to close the session's open steps instead of failing with `session_busy`.
+        outside: Whether to also put back paths outside of the work tree that the steps named and changed. By
+        default they are only listed. Directly after an undo without it, puts back the paths that
+        the undo left unchanged.
+        paths: Paths to undo, including everything below them. Default: all.
+        plan: Hash of the expected plan. The call fails if the plan has changed.
+        restores: Whether to undo a restore, recover or revert that a person made, if it is the newest
+        operation that changed files and the request names no turn.
+        scope: The steps to undo. Default: the newest turn that is not undone yet.
+        session: The session. Default: the most recently active one that still has something to undo.
+        unclear: Whether to also undo changes made while an interrupted command may have been running.
         """
         params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "in_use": in_use, "interrupt": interrupt, "outside": outside, "paths": paths, "plan": plan, "restores": restores, "scope": scope, "session": session, "unclear": unclear}
         return cast(wire.UndoReport, self.call("undo", params))
@@ -1044,12 +1060,12 @@ class Methods:
     ) -> wire.UndoReport:
         """Takes a session's revert back, and keeps what others did since.
 
-        allow_mass_removal: Allow removing an unusual share of the files.
-        force: Take the version of before the revert where changes do not merge.
-        ignored: Also bring back changes of ignored files that no tool named.
+        allow_mass_removal: Whether an unusual share of the files may be removed.
+        force: Whether to use the version from before the revert where changes do not merge.
+        ignored: Whether to also bring back changes of ignored files that no tool named.
         in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
-        interrupt: Close the session's open steps instead of calling it busy.
-        plan: Go on only if the plan still is the one with this hash.
+        interrupt: Whether to close the session's open steps instead of failing with `session_busy`.
+        plan: Hash of the expected plan. The call fails if the plan has changed.
         session: The session. Default: the one that was reverted last.
         """
         params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "in_use": in_use, "interrupt": interrupt, "plan": plan, "session": session}
@@ -1070,8 +1086,8 @@ class Methods:
         """Lists the versions of a file, newest first.
 
         path: The file.
-        limit: How many items to give at most. Default: 100,000.
-        offset: How many items to pass over.
+        limit: Maximum number of items to return. Default: 100,000.
+        offset: Number of items to skip.
         """
         params: dict[str, Any] = {"path": path, "limit": limit, "offset": offset}
         return cast(wire.Versions, self.call("versions", params))
@@ -1084,8 +1100,8 @@ class Methods:
     ) -> wire.WalkBack:
         """Finds the state of a session at the beginning of a message.
 
-        messages: The message, then the ones before it, as the client knows them. The first one counts by its
-        beginning, an earlier one by its end.
+        messages: The message, followed by earlier ones, newest first, as the client knows them. The first one
+        stands for the state at its beginning, an earlier one for the state at its end.
         session: The session.
         """
         params: dict[str, Any] = {"messages": messages, "session": session}
@@ -1107,8 +1123,8 @@ class AsyncMethods:
     ) -> wire.UndoReport:
         """Carries out what plan_undo, plan_redo, plan_revert_to or plan_unrevert planned.
 
-        plan: The plan's hash.
-        allow_mass_removal: Allow removing an unusual share of the files.
+        plan: Hash of the plan.
+        allow_mass_removal: Whether an unusual share of the files may be removed.
         """
         params: dict[str, Any] = {"plan": plan, "allow_mass_removal": allow_mass_removal}
         return cast(wire.UndoReport, await self.call("apply", params))
@@ -1132,22 +1148,22 @@ class AsyncMethods:
     ) -> Union[wire.StepBegun, wire.Disabled]:
         """Records the state before a tool runs; from now on changes are the step's.
 
-        session: The session it belongs to.
-        commands: Shell commands the tool will run. What they name and a snapshot would not cover, ignored
-        files and files elsewhere, is kept too.
-        cwd: Where the tool runs. Default: `dir`.
-        detached: Keep the step open when this process ends. Otherwise it is closed then, and marked as
-        inferred.
-        files: Files the tool says it will change, wherever they are: in the work tree the same as `paths`;
-        elsewhere they are captured, bounded, for an undo with `outside`.
-        label: What it is about, for people.
-        message: The message (turn) it belongs to. Default: the step is a turn of its own.
-        parent: The turn of another session that this one works for, as a sub-agent does.
-        part: The part of the message.
-        paths: Paths the tool says it will change: the strongest evidence when several steps overlap.
-        step: The step's own id. Beginning the same step twice is beginning it once. Default: a new one.
-        tool: The tool.
-        who: The agent.
+        session: Session of the step.
+        commands: Shell commands that the tool will run. Paths that they name and a snapshot would not cover,
+        which are ignored files and files outside of the work tree, are captured too.
+        cwd: Working directory of the tool. Default: `dir`.
+        detached: Whether the step stays open when this process exits. Otherwise it is closed then and marked
+        as inferred.
+        files: Files that the tool says it will change, in any location. Those in the work tree are treated
+        like `paths`. Others are captured within limits, for an undo with `outside`.
+        label: Human-readable label.
+        message: Message (turn) of the step. Default: the step is a turn of its own.
+        parent: The turn of another session for which this session works as a sub-agent.
+        part: Part of the message.
+        paths: Paths that the tool says it will change. They are the strongest evidence when steps overlap.
+        step: Id of the step. Idempotent: beginning an open step again is a no-op. Default: a new id.
+        tool: Name of the tool.
+        who: Name of the agent.
         """
         params: dict[str, Any] = {"session": session, "commands": commands, "cwd": cwd, "detached": detached, "files": files, "label": label, "message": message, "parent": parent, "part": part, "paths": paths, "step": step, "tool": tool, "who": who}
         return cast(Union[wire.StepBegun, wire.Disabled], await self.call("begin_step", params))
@@ -1162,8 +1178,8 @@ class AsyncMethods:
         """Says of each line of a file, as the newest snapshot has it, who wrote it.
 
         path: The file.
-        limit: How many items to give at most. Default: 100,000.
-        offset: How many items to pass over.
+        limit: Maximum number of items to return. Default: 100,000.
+        offset: Number of items to skip.
         """
         params: dict[str, Any] = {"path": path, "limit": limit, "offset": offset}
         return cast(wire.Blame, await self.call("blame", params))
@@ -1181,12 +1197,12 @@ class AsyncMethods:
         """Lists what differs between a snapshot and now or another one, relative and with status.
 
         from_: The earlier snapshot.
-        limit: How many files to give at most. Default: 100,000.
-        max_bytes: How much text to give at most, in whole files. Default: 16 MiB.
-        offset: How many files to pass over.
-        paths: Only these paths and what is below them. Default: everything.
-        to: The later snapshot. Default: the present state, which is recorded. Name it to read on with
-        `offset`, or the list may have changed.
+        limit: Maximum number of files to return. Default: 100,000.
+        max_bytes: Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
+        offset: Number of files to skip.
+        paths: Paths to compare, including everything below them. Default: everything.
+        to: The later snapshot. Default: the present state, which is recorded. Set it when reading
+        further pages with `offset`, because the list may change otherwise.
         """
         params: dict[str, Any] = {"from": from_, "limit": limit, "max_bytes": max_bytes, "offset": offset, "paths": paths, "to": to}
         return cast(Union[wire.Changes, wire.Disabled], await self.call("changes", params))
@@ -1202,11 +1218,13 @@ class AsyncMethods:
     ) -> Union[wire.CheckpointMade, wire.Disabled]:
         """Records the present state under a name of its own.
 
-        keep: Prune checkpoints that are not pinned to this many. Default: as the configuration says.
-        kind: Why it is made, as `manual`, `turn` or `resume`; part of its ref's name. Default: `manual`.
-        label: A name for people. Default: none.
-        pinned: Never remove it by pruning or retention.
-        session: The session it belongs to. Default: none.
+        keep: Number of checkpoints to keep, not counting pinned ones; older ones are pruned. Default: as
+        configured.
+        kind: Kind of the checkpoint, such as `manual`, `turn` or `resume`; part of its ref name. Default:
+        `manual`.
+        label: Human-readable label. Default: none.
+        pinned: Whether pruning and retention never remove it.
+        session: Session of the checkpoint. Default: none.
         """
         params: dict[str, Any] = {"keep": keep, "kind": kind, "label": label, "pinned": pinned, "session": session}
         return cast(Union[wire.CheckpointMade, wire.Disabled], await self.call("checkpoint", params))
@@ -1238,10 +1256,10 @@ class AsyncMethods:
     ) -> wire.Deeds:
         """Lists what a session, message or step changed in all, unless it is taken back.
 
-        limit: How many files to give at most. Default: 100,000.
-        max_bytes: How much text to give at most, in whole files. Default: 16 MiB.
-        of: Whose deeds. Default: all.
-        offset: How many files to pass over.
+        limit: Maximum number of files to return. Default: 100,000.
+        max_bytes: Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
+        of: The steps whose changes are requested. Default: all.
+        offset: Number of files to skip.
         """
         params: dict[str, Any] = {"limit": limit, "max_bytes": max_bytes, "of": of, "offset": offset}
         return cast(wire.Deeds, await self.call("deeds", params))
@@ -1256,10 +1274,10 @@ class AsyncMethods:
     ) -> wire.DeedsDiff:
         """Gives the same as text that `git apply` accepts.
 
-        limit: How many files to give at most. Default: 100,000.
-        max_bytes: How much text to give at most, in whole files. Default: 16 MiB.
-        of: Whose deeds. Default: all.
-        offset: How many files to pass over.
+        limit: Maximum number of files to return. Default: 100,000.
+        max_bytes: Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
+        of: The steps whose changes are requested. Default: all.
+        offset: Number of files to skip.
         """
         params: dict[str, Any] = {"limit": limit, "max_bytes": max_bytes, "of": of, "offset": offset}
         return cast(wire.DeedsDiff, await self.call("deeds_diff", params))
@@ -1274,10 +1292,10 @@ class AsyncMethods:
     ) -> wire.DeedsFull:
         """Gives the same with both texts and the line counts of every file.
 
-        limit: How many files to give at most. Default: 100,000.
-        max_bytes: How much text to give at most, in whole files. Default: 16 MiB.
-        of: Whose deeds. Default: all.
-        offset: How many files to pass over.
+        limit: Maximum number of files to return. Default: 100,000.
+        max_bytes: Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
+        of: The steps whose changes are requested. Default: all.
+        offset: Number of files to skip.
         """
         params: dict[str, Any] = {"limit": limit, "max_bytes": max_bytes, "of": of, "offset": offset}
         return cast(wire.DeedsFull, await self.call("deeds_full", params))
@@ -1295,12 +1313,12 @@ class AsyncMethods:
         """Gives what differs as text that `git apply` accepts.
 
         from_: The earlier snapshot.
-        limit: How many files to give at most. Default: 100,000.
-        max_bytes: How much text to give at most, in whole files. Default: 16 MiB.
-        offset: How many files to pass over.
-        paths: Only these paths and what is below them. Default: everything.
-        to: The later snapshot. Default: the present state, which is recorded. Name it to read on with
-        `offset`, or the list may have changed.
+        limit: Maximum number of files to return. Default: 100,000.
+        max_bytes: Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
+        offset: Number of files to skip.
+        paths: Paths to compare, including everything below them. Default: everything.
+        to: The later snapshot. Default: the present state, which is recorded. Set it when reading
+        further pages with `offset`, because the list may change otherwise.
         """
         params: dict[str, Any] = {"from": from_, "limit": limit, "max_bytes": max_bytes, "offset": offset, "paths": paths, "to": to}
         return cast(Union[wire.Diff, wire.Disabled], await self.call("diff", params))
@@ -1318,12 +1336,12 @@ class AsyncMethods:
         """Gives every file that differs with both its texts and its line counts.
 
         from_: The earlier snapshot.
-        limit: How many files to give at most. Default: 100,000.
-        max_bytes: How much text to give at most, in whole files. Default: 16 MiB.
-        offset: How many files to pass over.
-        paths: Only these paths and what is below them. Default: everything.
-        to: The later snapshot. Default: the present state, which is recorded. Name it to read on with
-        `offset`, or the list may have changed.
+        limit: Maximum number of files to return. Default: 100,000.
+        max_bytes: Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
+        offset: Number of files to skip.
+        paths: Paths to compare, including everything below them. Default: everything.
+        to: The later snapshot. Default: the present state, which is recorded. Set it when reading
+        further pages with `offset`, because the list may change otherwise.
         """
         params: dict[str, Any] = {"from": from_, "limit": limit, "max_bytes": max_bytes, "offset": offset, "paths": paths, "to": to}
         return cast(Union[wire.DiffFull, wire.Disabled], await self.call("diff_full", params))
@@ -1335,7 +1353,7 @@ class AsyncMethods:
     ) -> wire.DiskUse:
         """Tells what the store takes, what takes the most, and how it grows.
 
-        top: How many of the paths that take the most are named. Default: 10.
+        top: Number of paths to list, largest first. Default: 10.
         """
         params: dict[str, Any] = {"top": top}
         return cast(wire.DiskUse, await self.call("du", params))
@@ -1349,10 +1367,10 @@ class AsyncMethods:
     ) -> Union[wire.StepEnded, wire.Disabled]:
         """Records the state after a tool ran, also if it failed.
 
-        step: The step's id.
-        duration_ms: The duration of the call in milliseconds. Changes made before that, while a permission
-        question was open, are the user's. Default: unknown.
-        refused: The tool was refused and never ran, so that the step owns nothing.
+        step: Id of the step.
+        duration_ms: Duration of the tool call in milliseconds. Changes made earlier in the step, while a
+        permission prompt was open, are attributed to the user. Default: unknown.
+        refused: Whether the tool was refused and never ran, so that no change is attributed to the step.
         """
         params: dict[str, Any] = {"step": step, "duration_ms": duration_ms, "refused": refused}
         return cast(Union[wire.StepEnded, wire.Disabled], await self.call("end_step", params))
@@ -1382,10 +1400,10 @@ class AsyncMethods:
         """Makes a session that shares another's history, if asked with files of its own.
 
         session: The session to fork.
-        at: The first message that the fork does not share. Default: it shares all there is.
-        id: The new session's id. Default: a new one.
-        into: Bring the files into this directory, which must be new or empty and outside the work tree;
-        a relative path starts at the work tree. Default: no file is touched.
+        at: The first message that the fork does not share. Default: the fork shares everything.
+        id: Id of the new session. Default: a new id.
+        into: Directory into which the files are restored. It must be new or empty and outside of the work
+        tree; a relative path starts at the work tree. Default: no file is written.
         """
         params: dict[str, Any] = {"session": session, "at": at, "id": id, "into": into}
         return cast(wire.Fork, await self.call("fork", params))
@@ -1401,12 +1419,14 @@ class AsyncMethods:
     ) -> wire.CareReport:
         """Drops what need not be kept any longer, and packs the rest.
 
-        dry_run: Change nothing, and say what would be done.
-        keep_days: Operations younger than this, in days of work, always stay. Default: as the user's
-        configuration says, else 7.
-        keep_sessions: Beyond that, what one of this many sessions that worked last did. Default: as configured.
-        thin_days: Beyond `keep_days`, one state a day stays for this many days more. Default: as configured.
-        thorough: Rewrite every pack that has anything dead in it. Default: only wasteful ones.
+        dry_run: Whether to change nothing and only report what would be done.
+        keep_days: Age in days of work below which operations are kept, unless their sessions were released. A
+        period without operations counts as one day at most. Default: as configured, else 7.
+        keep_sessions: Number of most recently active sessions whose older operations are kept too. Default: as
+        configured.
+        thin_days: Number of days beyond `keep_days` for which one state per day is kept. Default: as
+        configured.
+        thorough: Whether to rewrite every pack with unreachable objects. Default: only wasteful ones.
         """
         params: dict[str, Any] = {"dry_run": dry_run, "keep_days": keep_days, "keep_sessions": keep_sessions, "thin_days": thin_days, "thorough": thorough}
         return cast(wire.CareReport, await self.call("gc", params))
@@ -1423,8 +1443,8 @@ class AsyncMethods:
 
         hash: The snapshot.
         path: The file.
-        max_bytes: How many bytes to give at most. Default: 16 MiB.
-        offset: How many bytes to pass over.
+        max_bytes: Maximum number of bytes to return. Default: 16 MiB.
+        offset: Number of bytes to skip.
         """
         params: dict[str, Any] = {"hash": hash, "path": path, "max_bytes": max_bytes, "offset": offset}
         return cast(Union[wire.FileAt, wire.Disabled], await self.call("get_file_at", params))
@@ -1440,9 +1460,9 @@ class AsyncMethods:
         """Lists the files of a snapshot.
 
         hash: The snapshot.
-        limit: How many files to give at most. Default: 100,000.
-        offset: How many files to pass over.
-        paths: Only these paths and what is below them. Default: everything.
+        limit: Maximum number of files to return. Default: 100,000.
+        offset: Number of files to skip.
+        paths: Paths to list, including everything below them. Default: everything.
         """
         params: dict[str, Any] = {"hash": hash, "limit": limit, "offset": offset, "paths": paths}
         return cast(Union[wire.Files, wire.Disabled], await self.call("list_files", params))
@@ -1457,10 +1477,10 @@ class AsyncMethods:
     ) -> wire.Log:
         """The same as `timeline`, by the name of the command.
 
-        before: Only what is older than this operation. Default: from the newest on.
-        files: How many files of each to name at most. Default: 20; 0 leaves lines uncounted.
-        limit: How many operations to give at most. Default: 20.
-        session: Only what belongs to this session. Default: everything.
+        before: Id of an operation; only older operations are listed. Default: start at the newest one.
+        files: Maximum number of files to name per operation. Default: 20. With 0, lines are not counted.
+        limit: Maximum number of operations to return. Default: 20.
+        session: Session whose operations are listed. Default: all operations.
         """
         params: dict[str, Any] = {"before": before, "files": files, "limit": limit, "session": session}
         return cast(wire.Log, await self.call("log", params))
@@ -1473,8 +1493,8 @@ class AsyncMethods:
     ) -> wire.Lost:
         """Lists files that disappeared and have not come back, the last lost first.
 
-        limit: How many files to give at most. Default: 100,000.
-        offset: How many files to pass over.
+        limit: Maximum number of files to return. Default: 100,000.
+        offset: Number of files to skip.
         """
         params: dict[str, Any] = {"limit": limit, "offset": offset}
         return cast(wire.Lost, await self.call("lost", params))
@@ -1488,9 +1508,9 @@ class AsyncMethods:
     ) -> Union[wire.Noted, wire.Disabled]:
         """Keeps why an agent could not be recorded, until `status` or `doctor` has shown it.
 
-        client: The agent.
-        event: What it was about to record.
-        why: Why that failed.
+        client: Name of the agent.
+        event: The event that could not be recorded.
+        why: Cause of the failure.
         """
         params: dict[str, Any] = {"client": client, "event": event, "why": why}
         return cast(Union[wire.Noted, wire.Disabled], await self.call("note_failure", params))
@@ -1508,8 +1528,8 @@ class AsyncMethods:
     ) -> wire.LogEntry:
         """Gives one operation of the log.
 
-        operation: The operation's id.
-        files: How many of its files to name at most. Default: 1,000.
+        operation: Id of the operation.
+        files: Maximum number of files to name. Default: 1,000.
         """
         params: dict[str, Any] = {"operation": operation, "files": files}
         return cast(wire.LogEntry, await self.call("operation", params))
@@ -1524,7 +1544,7 @@ class AsyncMethods:
         """Lists the files that changed since a snapshot, up to now or up to another one.
 
         hash: The earlier snapshot.
-        relative: Give paths relative to the work tree instead of absolute ones.
+        relative: Whether to return paths relative to the work tree instead of absolute ones.
         to: The later snapshot. Default: the present state, which is recorded.
         """
         params: dict[str, Any] = {"hash": hash, "relative": relative, "to": to}
@@ -1541,9 +1561,10 @@ class AsyncMethods:
         """Tells what `recover` would do now; records the present state and changes no file.
 
         path: The file or directory.
-        by_person: A person asked for it, as on the page, and not a program: a plain undo may take it back.
+        by_person: Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
+        undo it then.
         in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
-        plan: Go on only if the plan still is the one with this hash.
+        plan: Hash of the expected plan. The call fails if the plan has changed.
         """
         params: dict[str, Any] = {"path": path, "by_person": by_person, "in_use": in_use, "plan": plan}
         return cast(wire.Plan, await self.call("plan_recover", params))
@@ -1560,12 +1581,12 @@ class AsyncMethods:
     ) -> wire.UndoReport:
         """Tells what `redo` would do now; records the present state and changes no file.
 
-        allow_mass_removal: Allow removing an unusual share of the files.
-        force: Take the version of before the undo where changes do not merge.
-        ignored: Also bring back changes of ignored files that no tool named.
+        allow_mass_removal: Whether an unusual share of the files may be removed.
+        force: Whether to use the version from before the undo where changes do not merge.
+        ignored: Whether to also redo changes of ignored files that no tool named.
         in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
-        plan: Go on only if the plan still is the one with this hash.
-        session: The session. Default: the one that was taken back last.
+        plan: Hash of the expected plan. The call fails if the plan has changed.
+        session: The session. Default: the one that was undone last.
         """
         params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "in_use": in_use, "plan": plan, "session": session}
         return cast(wire.UndoReport, await self.call("plan_redo", params))
@@ -1583,14 +1604,15 @@ class AsyncMethods:
     ) -> Union[wire.Plan, wire.Disabled]:
         """Tells what `restore` would do now; records the present state and changes no file.
 
-        hash: The snapshot, or the id of the operation that recorded it, which covers permissions and empty
-        directories as well.
-        allow_mass_removal: Allow removing an unusual share of the files.
-        by_person: A person asked for it, as on the page, and not a program: a plain undo may take it back.
-        exact: Also remove files created since, where the snapshot proves that they did not exist.
+        hash: The snapshot, or the id of the operation that recorded it. The operation also covers
+        permissions and empty directories.
+        allow_mass_removal: Whether an unusual share of the files may be removed.
+        by_person: Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
+        undo it then.
+        exact: Whether to remove files created since, where the snapshot proves that they did not exist.
         in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
-        paths: Only these paths and what is below them. Default: the whole work tree.
-        plan: Go on only if the plan still is the one with this hash.
+        paths: Paths to restore, including everything below them. Default: the whole work tree.
+        plan: Hash of the expected plan. The call fails if the plan has changed.
         """
         params: dict[str, Any] = {"hash": hash, "allow_mass_removal": allow_mass_removal, "by_person": by_person, "exact": exact, "in_use": in_use, "paths": paths, "plan": plan}
         return cast(Union[wire.Plan, wire.Disabled], await self.call("plan_restore", params))
@@ -1606,11 +1628,12 @@ class AsyncMethods:
     ) -> wire.Plan:
         """Tells what `revert` would do now; records the present state and changes no file.
 
-        patches: Patches as `patch` gives them, the oldest first.
-        allow_mass_removal: Allow removing an unusual share of the files.
-        by_person: A person asked for it, as on the page, and not a program: a plain undo may take it back.
+        patches: Patches as returned by `patch`, oldest first.
+        allow_mass_removal: Whether an unusual share of the files may be removed.
+        by_person: Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
+        undo it then.
         in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
-        plan: Go on only if the plan still is the one with this hash.
+        plan: Hash of the expected plan. The call fails if the plan has changed.
         """
         params: dict[str, Any] = {"patches": patches, "allow_mass_removal": allow_mass_removal, "by_person": by_person, "in_use": in_use, "plan": plan}
         return cast(wire.Plan, await self.call("plan_revert", params))
@@ -1631,16 +1654,17 @@ class AsyncMethods:
     ) -> wire.UndoReport:
         """Tells what `revert_to` would do now; records the present state and changes no file.
 
-        message: The first message to take back; everything the session did after it goes too.
-        allow_mass_removal: Allow removing an unusual share of the files.
-        by_person: A person asked for it, as on the page, and not a program: a plain undo may take it back.
-        force: Take the earlier version of a file where changes do not merge.
-        ignored: Also take back changes of ignored files that no tool named.
+        message: The first message to undo. Everything that the session did afterwards is undone too.
+        allow_mass_removal: Whether an unusual share of the files may be removed.
+        by_person: Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
+        undo it then.
+        force: Whether to use the earlier version of a file where changes do not merge.
+        ignored: Whether to also undo changes of ignored files that no tool named.
         in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
-        interrupt: Close the session's open steps instead of calling it busy.
-        part: The part of the message to begin with; the parts before it stay. Default: all of it.
-        plan: Go on only if the plan still is the one with this hash.
-        session: The session. Default: the one that the message belongs to.
+        interrupt: Whether to close the session's open steps instead of failing with `session_busy`.
+        part: The first part of the message to undo; earlier parts are kept. Default: the whole message.
+        plan: Hash of the expected plan. The call fails if the plan has changed.
+        session: The session. Default: the session of the message.
         """
         params: dict[str, Any] = {"message": message, "allow_mass_removal": allow_mass_removal, "by_person": by_person, "force": force, "ignored": ignored, "in_use": in_use, "interrupt": interrupt, "part": part, "plan": plan, "session": session}
         return cast(wire.UndoReport, await self.call("plan_revert_to", params))
@@ -1663,20 +1687,21 @@ class AsyncMethods:
     ) -> wire.UndoReport:
         """Tells what `undo` would do now; records the present state and changes no file.
 
-        allow_mass_removal: Allow removing an unusual share of the files.
-        force: Take the earlier version of a file where changes do not merge.
-        ignored: Also take back changes of ignored files that no tool named.
+        allow_mass_removal: Whether an unusual share of the files may be removed.
+        force: Whether to use the earlier version of a file where changes do not merge.
+        ignored: Whether to also undo changes of ignored files that no tool named.
         in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
-        interrupt: Close the session's open steps instead of calling it busy.
-        outside: Also put back paths outside of the work tree that the steps named and changed. Default: they
-        are listed. Directly after an undo without it, puts back what that one left there.
-        paths: Only these paths and what is below them. Default: all.
-        plan: Go on only if the plan still is the one with this hash.
-        restores: Take back a restore, recover or revert that a person made, if that is the newest operation
-        that changed files and nothing names a turn.
-        scope: What to take back. Default: the newest turn that is not taken back yet.
-        session: The session. Default: the one that worked last and still has something to take back.
-        unclear: Also take back what changed while an interrupted command may have been running.
+        interrupt: Whether to close the session's open steps instead of failing with `session_busy`.
+        outside: Whether to also put back paths outside of the work tree that the steps named and changed. By
+        default they are only listed. Directly after an undo without it, puts back the paths that
+        the undo left unchanged.
+        paths: Paths to undo, including everything below them. Default: all.
+        plan: Hash of the expected plan. The call fails if the plan has changed.
+        restores: Whether to undo a restore, recover or revert that a person made, if it is the newest
+        operation that changed files and the request names no turn.
+        scope: The steps to undo. Default: the newest turn that is not undone yet.
+        session: The session. Default: the most recently active one that still has something to undo.
+        unclear: Whether to also undo changes made while an interrupted command may have been running.
         """
         params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "in_use": in_use, "interrupt": interrupt, "outside": outside, "paths": paths, "plan": plan, "restores": restores, "scope": scope, "session": session, "unclear": unclear}
         return cast(wire.UndoReport, await self.call("plan_undo", params))
@@ -1694,12 +1719,12 @@ class AsyncMethods:
     ) -> wire.UndoReport:
         """Tells what `unrevert` would do now; records the present state and changes no file.
 
-        allow_mass_removal: Allow removing an unusual share of the files.
-        force: Take the version of before the revert where changes do not merge.
-        ignored: Also bring back changes of ignored files that no tool named.
+        allow_mass_removal: Whether an unusual share of the files may be removed.
+        force: Whether to use the version from before the revert where changes do not merge.
+        ignored: Whether to also bring back changes of ignored files that no tool named.
         in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
-        interrupt: Close the session's open steps instead of calling it busy.
-        plan: Go on only if the plan still is the one with this hash.
+        interrupt: Whether to close the session's open steps instead of failing with `session_busy`.
+        plan: Hash of the expected plan. The call fails if the plan has changed.
         session: The session. Default: the one that was reverted last.
         """
         params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "in_use": in_use, "interrupt": interrupt, "plan": plan, "session": session}
@@ -1715,11 +1740,12 @@ class AsyncMethods:
     ) -> wire.PurgeReport:
         """Removes a path from every snapshot, or a text from every label; for good.
 
-        confirm: Must be true: what is purged cannot be brought back.
-        everywhere: Take the same content away under other names too. Default: those stay and are listed.
-        path: The path; what is below it goes too, and so do the labels of steps that changed, named or
-        mention it. Either this or `text` is given.
-        text: A text to remove from the labels of all steps and checkpoints. File contents, paths and ids
+        confirm: Whether the purge is confirmed. Must be true, because a purge cannot be undone.
+        everywhere: Whether to remove the same content under other paths too. Default: those are kept and
+        listed.
+        path: The path to remove, including everything below it. Labels of steps that changed, named or
+        mention it are blanked as well. Exactly one of `path` and `text` must be given.
+        text: Text to remove from the labels of all steps and checkpoints. File contents, paths and ids
         are not searched.
         """
         params: dict[str, Any] = {"confirm": confirm, "everywhere": everywhere, "path": path, "text": text}
@@ -1736,9 +1762,10 @@ class AsyncMethods:
         """Brings back what was lost at a path or below it, each file as it was last.
 
         path: The file or directory.
-        by_person: A person asked for it, as on the page, and not a program: a plain undo may take it back.
+        by_person: Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
+        undo it then.
         in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
-        plan: Go on only if the plan still is the one with this hash.
+        plan: Hash of the expected plan. The call fails if the plan has changed.
         """
         params: dict[str, Any] = {"path": path, "by_person": by_person, "in_use": in_use, "plan": plan}
         return cast(wire.RestoreReport, await self.call("recover", params))
@@ -1755,12 +1782,12 @@ class AsyncMethods:
     ) -> wire.UndoReport:
         """Brings back what the last undo or revert took back.
 
-        allow_mass_removal: Allow removing an unusual share of the files.
-        force: Take the version of before the undo where changes do not merge.
-        ignored: Also bring back changes of ignored files that no tool named.
+        allow_mass_removal: Whether an unusual share of the files may be removed.
+        force: Whether to use the version from before the undo where changes do not merge.
+        ignored: Whether to also redo changes of ignored files that no tool named.
         in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
-        plan: Go on only if the plan still is the one with this hash.
-        session: The session. Default: the one that was taken back last.
+        plan: Hash of the expected plan. The call fails if the plan has changed.
+        session: The session. Default: the one that was undone last.
         """
         params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "in_use": in_use, "plan": plan, "session": session}
         return cast(wire.UndoReport, await self.call("redo", params))
@@ -1774,7 +1801,8 @@ class AsyncMethods:
         """Lets go of a session: what only it did need not be kept any longer.
 
         session: The session.
-        remove_store: Then remove the whole store, for good, unless another work tree or session needs it.
+        remove_store: Whether to then remove the whole store permanently. This fails if another work tree or
+        session needs it.
         """
         params: dict[str, Any] = {"session": session, "remove_store": remove_store}
         return cast(wire.Released, await self.call("release_session", params))
@@ -1797,14 +1825,15 @@ class AsyncMethods:
     ) -> Union[wire.RestoreReport, wire.Disabled]:
         """Brings the work tree, or some of its paths, back to a snapshot.
 
-        hash: The snapshot, or the id of the operation that recorded it, which covers permissions and empty
-        directories as well.
-        allow_mass_removal: Allow removing an unusual share of the files.
-        by_person: A person asked for it, as on the page, and not a program: a plain undo may take it back.
-        exact: Also remove files created since, where the snapshot proves that they did not exist.
+        hash: The snapshot, or the id of the operation that recorded it. The operation also covers
+        permissions and empty directories.
+        allow_mass_removal: Whether an unusual share of the files may be removed.
+        by_person: Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
+        undo it then.
+        exact: Whether to remove files created since, where the snapshot proves that they did not exist.
         in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
-        paths: Only these paths and what is below them. Default: the whole work tree.
-        plan: Go on only if the plan still is the one with this hash.
+        paths: Paths to restore, including everything below them. Default: the whole work tree.
+        plan: Hash of the expected plan. The call fails if the plan has changed.
         """
         params: dict[str, Any] = {"hash": hash, "allow_mass_removal": allow_mass_removal, "by_person": by_person, "exact": exact, "in_use": in_use, "paths": paths, "plan": plan}
         return cast(Union[wire.RestoreReport, wire.Disabled], await self.call("restore", params))
@@ -1820,11 +1849,12 @@ class AsyncMethods:
     ) -> wire.RestoreReport:
         """Takes single files back, each to its own snapshot; of several, the first one counts.
 
-        patches: Patches as `patch` gives them, the oldest first.
-        allow_mass_removal: Allow removing an unusual share of the files.
-        by_person: A person asked for it, as on the page, and not a program: a plain undo may take it back.
+        patches: Patches as returned by `patch`, oldest first.
+        allow_mass_removal: Whether an unusual share of the files may be removed.
+        by_person: Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
+        undo it then.
         in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
-        plan: Go on only if the plan still is the one with this hash.
+        plan: Hash of the expected plan. The call fails if the plan has changed.
         """
         params: dict[str, Any] = {"patches": patches, "allow_mass_removal": allow_mass_removal, "by_person": by_person, "in_use": in_use, "plan": plan}
         return cast(wire.RestoreReport, await self.call("revert", params))
@@ -1857,16 +1887,17 @@ class AsyncMethods:
     ) -> wire.UndoReport:
         """Takes a session back to before a message or a part of it; not final yet.
 
-        message: The first message to take back; everything the session did after it goes too.
-        allow_mass_removal: Allow removing an unusual share of the files.
-        by_person: A person asked for it, as on the page, and not a program: a plain undo may take it back.
-        force: Take the earlier version of a file where changes do not merge.
-        ignored: Also take back changes of ignored files that no tool named.
+        message: The first message to undo. Everything that the session did afterwards is undone too.
+        allow_mass_removal: Whether an unusual share of the files may be removed.
+        by_person: Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
+        undo it then.
+        force: Whether to use the earlier version of a file where changes do not merge.
+        ignored: Whether to also undo changes of ignored files that no tool named.
         in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
-        interrupt: Close the session's open steps instead of calling it busy.
-        part: The part of the message to begin with; the parts before it stay. Default: all of it.
-        plan: Go on only if the plan still is the one with this hash.
-        session: The session. Default: the one that the message belongs to.
+        interrupt: Whether to close the session's open steps instead of failing with `session_busy`.
+        part: The first part of the message to undo; earlier parts are kept. Default: the whole message.
+        plan: Hash of the expected plan. The call fails if the plan has changed.
+        session: The session. Default: the session of the message.
         """
         params: dict[str, Any] = {"message": message, "allow_mass_removal": allow_mass_removal, "by_person": by_person, "force": force, "ignored": ignored, "in_use": in_use, "interrupt": interrupt, "part": part, "plan": plan, "session": session}
         return cast(wire.UndoReport, await self.call("revert_to", params))
@@ -1887,9 +1918,9 @@ class AsyncMethods:
         """Gives a file of a snapshot, or without a path what the snapshot is.
 
         hash: The snapshot.
-        max_bytes: How many bytes to give at most. Default: 16 MiB.
-        offset: How many bytes to pass over.
-        path: The file. Default: none, which describes the snapshot itself.
+        max_bytes: Maximum number of bytes to return. Default: 16 MiB.
+        offset: Number of bytes to skip.
+        path: The file. Default: none, which describes the snapshot.
         """
         params: dict[str, Any] = {"hash": hash, "max_bytes": max_bytes, "offset": offset, "path": path}
         return cast(Union[wire.Shown, wire.Disabled], await self.call("show", params))
@@ -1906,7 +1937,7 @@ class AsyncMethods:
     ) -> wire.ShownStep:
         """Tells what is recorded of one step, and what it did.
 
-        step: The step's id.
+        step: Id of the step.
         """
         params: dict[str, Any] = {"step": step}
         return cast(wire.ShownStep, await self.call("step", params))
@@ -1920,9 +1951,9 @@ class AsyncMethods:
     ) -> wire.Steps:
         """Lists the steps, oldest first.
 
-        limit: How many steps to give at most. Default: 100,000.
-        offset: How many steps to pass over.
-        session: Only steps of this session, not those of its sub-agents.
+        limit: Maximum number of steps to return. Default: 100,000.
+        offset: Number of steps to skip.
+        session: Session whose steps are listed, without those of its sub-agents. Default: all steps.
         """
         params: dict[str, Any] = {"limit": limit, "offset": offset, "session": session}
         return cast(wire.Steps, await self.call("steps", params))
@@ -1937,10 +1968,10 @@ class AsyncMethods:
     ) -> wire.Log:
         """Lists what happened, newest first, with the files and lines that changed.
 
-        before: Only what is older than this operation. Default: from the newest on.
-        files: How many files of each to name at most. Default: 20; 0 leaves lines uncounted.
-        limit: How many operations to give at most. Default: 20.
-        session: Only what belongs to this session. Default: everything.
+        before: Id of an operation; only older operations are listed. Default: start at the newest one.
+        files: Maximum number of files to name per operation. Default: 20. With 0, lines are not counted.
+        limit: Maximum number of operations to return. Default: 20.
+        session: Session whose operations are listed. Default: all operations.
         """
         params: dict[str, Any] = {"before": before, "files": files, "limit": limit, "session": session}
         return cast(wire.Log, await self.call("timeline", params))
@@ -1953,9 +1984,9 @@ class AsyncMethods:
     ) -> Union[wire.Snapshot, wire.Disabled]:
         """Records the work tree, or only some of its paths, and gives the snapshot's hash.
 
-        paths: Look only at these paths and take the rest from the previous snapshot. A file named here is
+        paths: Paths to rescan; everything else is taken from the previous snapshot. A file named here is
         captured even if it is ignored or large. Default: everything.
-        rehash: Read every file instead of trusting timestamps.
+        rehash: Whether to read every file instead of trusting timestamps.
         """
         params: dict[str, Any] = {"paths": paths, "rehash": rehash}
         return cast(Union[wire.Snapshot, wire.Disabled], await self.call("track", params))
@@ -1978,20 +2009,21 @@ class AsyncMethods:
     ) -> wire.UndoReport:
         """Takes steps back and keeps what others did since.
 
-        allow_mass_removal: Allow removing an unusual share of the files.
-        force: Take the earlier version of a file where changes do not merge.
-        ignored: Also take back changes of ignored files that no tool named.
+        allow_mass_removal: Whether an unusual share of the files may be removed.
+        force: Whether to use the earlier version of a file where changes do not merge.
+        ignored: Whether to also undo changes of ignored files that no tool named.
         in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
-        interrupt: Close the session's open steps instead of calling it busy.
-        outside: Also put back paths outside of the work tree that the steps named and changed. Default: they
-        are listed. Directly after an undo without it, puts back what that one left there.
-        paths: Only these paths and what is below them. Default: all.
-        plan: Go on only if the plan still is the one with this hash.
-        restores: Take back a restore, recover or revert that a person made, if that is the newest operation
-        that changed files and nothing names a turn.
-        scope: What to take back. Default: the newest turn that is not taken back yet.
-        session: The session. Default: the one that worked last and still has something to take back.
-        unclear: Also take back what changed while an interrupted command may have been running.
+        interrupt: Whether to close the session's open steps instead of failing with `session_busy`.
+        outside: Whether to also put back paths outside of the work tree that the steps named and changed. By
+        default they are only listed. Directly after an undo without it, puts back the paths that
+        the undo left unchanged.
+        paths: Paths to undo, including everything below them. Default: all.
+        plan: Hash of the expected plan. The call fails if the plan has changed.
+        restores: Whether to undo a restore, recover or revert that a person made, if it is the newest
+        operation that changed files and the request names no turn.
+        scope: The steps to undo. Default: the newest turn that is not undone yet.
+        session: The session. Default: the most recently active one that still has something to undo.
+        unclear: Whether to also undo changes made while an interrupted command may have been running.
         """
         params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "in_use": in_use, "interrupt": interrupt, "outside": outside, "paths": paths, "plan": plan, "restores": restores, "scope": scope, "session": session, "unclear": unclear}
         return cast(wire.UndoReport, await self.call("undo", params))
@@ -2009,12 +2041,12 @@ class AsyncMethods:
     ) -> wire.UndoReport:
         """Takes a session's revert back, and keeps what others did since.
 
-        allow_mass_removal: Allow removing an unusual share of the files.
-        force: Take the version of before the revert where changes do not merge.
-        ignored: Also bring back changes of ignored files that no tool named.
+        allow_mass_removal: Whether an unusual share of the files may be removed.
+        force: Whether to use the version from before the revert where changes do not merge.
+        ignored: Whether to also bring back changes of ignored files that no tool named.
         in_use: Policy for files that another process has open: `leave` or `replace` them. Default: leave.
-        interrupt: Close the session's open steps instead of calling it busy.
-        plan: Go on only if the plan still is the one with this hash.
+        interrupt: Whether to close the session's open steps instead of failing with `session_busy`.
+        plan: Hash of the expected plan. The call fails if the plan has changed.
         session: The session. Default: the one that was reverted last.
         """
         params: dict[str, Any] = {"allow_mass_removal": allow_mass_removal, "force": force, "ignored": ignored, "in_use": in_use, "interrupt": interrupt, "plan": plan, "session": session}
@@ -2035,8 +2067,8 @@ class AsyncMethods:
         """Lists the versions of a file, newest first.
 
         path: The file.
-        limit: How many items to give at most. Default: 100,000.
-        offset: How many items to pass over.
+        limit: Maximum number of items to return. Default: 100,000.
+        offset: Number of items to skip.
         """
         params: dict[str, Any] = {"path": path, "limit": limit, "offset": offset}
         return cast(wire.Versions, await self.call("versions", params))
@@ -2049,8 +2081,8 @@ class AsyncMethods:
     ) -> wire.WalkBack:
         """Finds the state of a session at the beginning of a message.
 
-        messages: The message, then the ones before it, as the client knows them. The first one counts by its
-        beginning, an earlier one by its end.
+        messages: The message, followed by earlier ones, newest first, as the client knows them. The first one
+        stands for the state at its beginning, an earlier one for the state at its end.
         session: The session.
         """
         params: dict[str, Any] = {"messages": messages, "session": session}

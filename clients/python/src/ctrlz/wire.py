@@ -8,666 +8,675 @@ from typing import Any, Literal, Optional, TypedDict, Union
 PROTOCOL = 1
 
 
-#: What is done to a path.
+#: Kind of an action on a path.
 ActionKind = Literal["create", "overwrite", "remove", "set_mode", "create_directory", "remove_directory"]
 
 
 @dataclass(frozen=True)
 class Action:
-    """What a plan does to one path."""
+    """The action of a plan on one path."""
     action: ActionKind
-    """What is done."""
+    """Kind of the action."""
     path: str
     """The path, relative to the work tree."""
     mode: Optional[int] = None
-    """The new permissions, of `set_mode`."""
+    """The new permissions, for `set_mode`."""
 
 
 @dataclass(frozen=True)
 class AgentFailure:
-    """Something that could not be recorded for an agent."""
+    """An event of an agent that could not be recorded."""
     at_millis: int
-    """When, in milliseconds since 1970."""
+    """Time of the failure, in milliseconds since the Unix epoch."""
     client: str
-    """Which agent."""
+    """Name of the agent."""
     event: str
-    """What it was about to record."""
+    """The event that could not be recorded."""
     why: str
-    """Why that failed."""
+    """Cause of the failure."""
 
 
 class _ParentParamRequired(TypedDict):
     session: str
-    """The session."""
+    """Session of the turn."""
 
 
 class ParentParam(_ParentParamRequired, total=False):
-    """A turn that other sessions work for."""
+    """A turn for which other sessions work."""
     message: Optional[str]
-    """Its message. Default: that of the step it has open."""
+    """Message of the turn. Default: the message of the session's open step."""
 
 
 @dataclass(frozen=True)
 class UnrecordedTurn:
-    """A turn, or a part of one, that is not in the log."""
+    """A turn, or part of one, that is missing in the log."""
     message: Optional[str]
     """The message (turn)."""
     session: str
-    """The session."""
+    """Session of the turn."""
     who: Optional[str]
-    """The agent."""
+    """Name of the agent."""
 
 
 @dataclass(frozen=True)
 class Gap:
-    """A time in which nothing could be recorded."""
+    """A period in which nothing could be recorded."""
     turns: list[UnrecordedTurn]
-    """The turns whose steps are missing, oldest first."""
+    """Turns whose steps are missing, oldest first."""
     why: str
-    """Why, for people."""
+    """Human-readable reason."""
 
 
 @dataclass(frozen=True)
 class ParentTurn:
-    """A turn that other sessions work for."""
+    """A turn for which other sessions work."""
     message: Optional[str]
-    """Its message, as far as it is known."""
+    """Message of the turn, if it is known."""
     session: str
-    """The session."""
+    """Session of the turn."""
 
 
 @dataclass(frozen=True)
 class StepInfo:
-    """What is known of a step: one tool call, or one turn."""
+    """Description of a step: one tool call or one turn."""
     label: Optional[str]
-    """What it is about, for people."""
+    """Human-readable label."""
     message: Optional[str]
-    """The message (turn) it belongs to."""
+    """Message (turn) of the step."""
     parent: Optional[ParentTurn]
-    """The turn of another session that this one works for, as a sub-agent does."""
+    """The turn of another session for which this session works as a sub-agent."""
     part: Optional[str]
-    """The part of the message."""
+    """Part of the message."""
     session: str
-    """The session it belongs to."""
+    """Session of the step."""
     step: str
-    """The step's own id."""
+    """Id of the step."""
     tool: Optional[str]
-    """The tool."""
+    """Name of the tool."""
     who: Optional[str]
-    """The agent."""
+    """Name of the agent."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The operation that brought a line into a file, or the oldest one that is kept and has it."""
+    """The operation that added a line to a file, or the oldest operation that is kept and has the
+    line.
+    """
     at_millis: int
-    """When, in milliseconds since 1970."""
+    """Time of the operation, in milliseconds since the Unix epoch."""
     kind: str
-    """The kind of the operation; see `kind` of the log. `expired` if the line is older than that: the operation
-    that brought it is not kept any more.
+    """Kind of the operation; see `kind` of the log. `expired` if the operation that added the line
+    is no longer kept.
     """
     operation: str
-    """The operation."""
+    """Id of the operation."""
     path: str
-    """The name the file had then."""
+    """Path of the file at that time."""
     step: Optional[StepInfo]
-    """The step, if it was one."""
+    """The step; `null` if it was not a step."""
     gap: Optional[Gap] = None
-    """The line was written while nothing could be recorded."""
+    """The gap during which the line was written, if nothing could be recorded then."""
 
 
 @dataclass(frozen=True)
 class BlameLine:
-    """A line and where it comes from."""
+    """A line and its origin."""
     origin: Origin
-    """Who wrote it."""
+    """Origin of the line."""
     text: str
-    """The line, without its end; bytes that are not UTF-8 are replaced."""
+    """The line without its terminator. Bytes that are not UTF-8 are replaced."""
 
 
 @dataclass(frozen=True)
 class Blame:
-    """Which operation wrote which line."""
+    """The origin of each line of a file."""
     lines: list[BlameLine]
-    """Its lines, as the newest snapshot has them."""
+    """Lines of the file in the newest snapshot."""
     next: Optional[int]
-    """The `offset` that goes on from here; `null` at the end."""
+    """`offset` of the next page; `null` on the last page."""
     path: str
     """The file."""
     total: int
-    """How many there are in all."""
+    """Number of lines in total."""
 
 
 @dataclass(frozen=True)
 class Boundary:
-    """The first thing that a revert takes back."""
+    """The point to which a session is reverted."""
     message: str
-    """The message."""
+    """The first message that is undone."""
     part: Optional[str]
-    """The part of it, if what comes before it in the message stays."""
+    """The first part of the message that is undone; `null` if the whole message is."""
 
 
-#: Which ignored files are kept beside a snapshot.
+#: The ignored files that are kept beside a snapshot.
 IgnoredFiles = Literal["small", "named", "none"]
 
 
 class CallOptions(TypedDict, total=False):
-    """What a call decides for itself. Everything is optional."""
+    """Options of a call. All are optional."""
     allow_dangerous_root: Optional[bool]
-    """Allow directories that are far more than a project, such as a home."""
+    """Whether directories that are much more than a project, such as a home directory, are
+    allowed.
+    """
     enabled: Optional[bool]
-    """Switches snapshots off. What the user switched off stays off."""
+    """Whether snapshots are taken. Only `false` has an effect: a call cannot enable what the user
+    disabled.
+    """
     exclude: Optional[list[str]]
-    """Patterns, as in `.gitignore`, to leave out beyond what is ignored."""
+    """Further ignore patterns, in the syntax of `.gitignore`."""
     hide_ignored: Optional[bool]
-    """Do not call files changed that are ignored by now."""
+    """Whether files that are ignored now are not reported as changed."""
     ignored: Optional[IgnoredFiles]
-    """Which ignored files are kept beside a snapshot."""
+    """The ignored files that are kept beside a snapshot."""
     include_ignored: Optional[list[str]]
-    """Patterns to capture although they are ignored."""
+    """Patterns of ignored files to capture."""
     keep_checkpoints: Optional[int]
-    """How many checkpoints that are not pinned are kept."""
+    """Number of checkpoints to keep, not counting pinned ones."""
     max_files: Optional[int]
-    """Refuse more files than this."""
+    """Maximum number of files. A snapshot with more is refused."""
     max_ignored_bytes: Optional[int]
-    """Keep no more than this of ignored files beside a snapshot."""
+    """Maximum size in bytes of all small ignored files kept beside a snapshot."""
     max_named_bytes: Optional[int]
-    """No more bytes of files that one tool call names, and that are ignored or large, are kept."""
+    """Maximum size in bytes of all ignored or large files that one tool call names."""
     max_new_file_bytes: Optional[int]
-    """Skip and report new files above this size."""
+    """Maximum size of a new file in bytes. Larger ones are skipped and reported."""
     max_snapshot_bytes: Optional[int]
-    """Refuse more new bytes than this in one snapshot."""
+    """Maximum size in bytes of new content in one snapshot. A snapshot with more is refused."""
     max_store_bytes: Optional[int]
-    """What the objects of the store may take; what does not fit is left out and reported."""
+    """Maximum size of the store in bytes. Files that do not fit are skipped and reported."""
     max_total_bytes: Optional[int]
-    """The same for all stores under the data dir together."""
+    """Maximum size of all stores in the data directory, in bytes."""
     min_free_bytes: Optional[int]
-    """Free space that must remain where the store is."""
+    """Free space to leave on the disk of the store, in bytes."""
     nested_repos: Optional[bool]
-    """Whether files of repositories inside the work tree are captured."""
+    """Whether files of nested repositories are captured."""
     patience_millis: Optional[int]
-    """How long to wait for another process on the same work tree."""
+    """Time to wait for another process on the same work tree, in milliseconds."""
     ref_prefix: Optional[str]
-    """Where the log's refs lie in the store."""
+    """Prefix of the log's refs in the store."""
     require_git: Optional[bool]
-    """Protect only git work trees."""
+    """Whether only git work trees are protected."""
     threads: Optional[int]
-    """Threads to work with."""
+    """Number of threads."""
 
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a server can do."""
+    """Capabilities of a server."""
     batch: bool
-    """Whether several requests may come in one array."""
+    """Whether a batch of several requests may be sent in one array."""
     cancel: str
-    """The notification that cancels a call."""
+    """Name of the notification that cancels a call."""
     max_batch: int
-    """How many requests one array may hold."""
+    """Maximum number of requests in a batch."""
     max_line_bytes: int
-    """The longest line it takes, in bytes."""
+    """Maximum length of a line, in bytes."""
     max_running: int
-    """How many calls run at the same time."""
+    """Maximum number of calls that run concurrently."""
     max_waiting: int
-    """How many calls may wait."""
+    """Maximum number of queued calls."""
     methods: list[str]
-    """Every method it has."""
+    """Names of all methods."""
     progress: bool
-    """Whether a call with `"progress": true` is told how far it has come."""
+    """Whether calls with `"progress": true` send progress notifications."""
 
 
 @dataclass(frozen=True)
 class GcReport:
-    """What collecting garbage did."""
+    """Result of a garbage collection."""
     bytes_after: int
-    """Bytes they take now."""
+    """Size of the packs after, in bytes."""
     bytes_before: int
-    """Bytes the packs took before."""
+    """Size of the packs before, in bytes."""
     dropped_objects: int
-    """Objects that were dropped."""
+    """Number of objects that were dropped."""
     live_objects: int
-    """Objects that something reaches."""
+    """Number of reachable objects."""
     note: Optional[str]
-    """Why less was done than there was to do, if so."""
+    """Reason why the collection was incomplete; `null` if it was complete."""
     packs_after: int
-    """Packs now."""
+    """Number of packs after."""
     packs_before: int
-    """Packs before."""
+    """Number of packs before."""
 
 
 @dataclass(frozen=True)
 class LostMessage:
-    """A message whose files can no longer be brought back."""
+    """A message whose files can no longer be restored."""
     message: str
-    """The message."""
+    """Id of the message."""
     session: str
-    """The session."""
+    """Session of the message."""
 
 
 @dataclass(frozen=True)
 class CareReport:
-    """What care did."""
+    """Result of retention and garbage collection."""
     dropped_operations: int
-    """Operations that were dropped from the log."""
+    """Number of operations that were dropped from the log."""
     dropped_sessions: list[str]
-    """Sessions nothing is left of."""
+    """Sessions that were dropped completely."""
     gc: GcReport
-    """What collecting garbage did."""
+    """Result of the garbage collection."""
     lost_messages: list[LostMessage]
     """Messages whose files were dropped."""
 
 
-#: How a path differs between two snapshots.
+#: Kind of a change between two snapshots.
 ChangeStatus = Literal["added", "deleted", "modified"]
 
 
 @dataclass(frozen=True)
 class Change:
-    """A path that differs."""
+    """A changed path."""
     path: str
     """The path, relative to the work tree."""
     status: ChangeStatus
-    """How it differs."""
+    """Kind of the change."""
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What differs between two snapshots."""
+    """The differences between two snapshots."""
     files: list[Change]
-    """The files that differ, sorted by path."""
+    """The changed files, sorted by path."""
     from_: str
     """The earlier snapshot."""
     next: Optional[int]
-    """The `offset` that goes on from here; `null` at the end."""
+    """`offset` of the next page; `null` on the last page."""
     to: str
     """The later snapshot."""
     total: int
-    """How many there are in all."""
+    """Number of changed files in total."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A named state."""
+    """A named snapshot."""
     at_millis: int
-    """When it was made, in milliseconds since 1970."""
+    """Time of creation, in milliseconds since the Unix epoch."""
     label: Optional[str]
-    """What somebody called it."""
+    """Label given by the user."""
     name: str
-    """The ref that names it in the store."""
+    """Name of the ref in the store."""
     operation: str
     """The operation."""
     pinned: bool
-    """Never removed by pruning or retention."""
+    """Whether pruning and retention never remove the checkpoint."""
     session: Optional[str]
-    """The session it belongs to."""
+    """Session of the checkpoint."""
     snapshot: str
     """The snapshot."""
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """A path that a snapshot does not hold. Everything inside it is just as unknown."""
+    """A path that a snapshot does not hold. The state of everything below it is unknown as well."""
     failure: bool
-    """Whether it should have been captured, as opposed to left out by policy."""
+    """Whether it was skipped because of a failure, not by policy."""
     path: str
     """The path, relative to the work tree."""
     reason: str
-    """Why: `too_large`, `unreadable`, `unreadable_directory`, `unstable`, `restless`, `special`,
-    `other_mount`, `protected_name`, `nested_repository`, `hash_collision`, `unreadable_index`,
-    `ignore_file_too_large`, `over_quota`, or one that is newer than this list.
+    """Reason: `too_large`, `unreadable`, `unreadable_directory`, `unstable`, `restless`,
+    `special`, `other_mount`, `protected_name`, `nested_repository`, `hash_collision`,
+    `unreadable_index`, `ignore_file_too_large`, `over_quota`, or a newer one that is not in
+    this list.
     """
     text: str
-    """The reason in words."""
+    """Human-readable reason."""
     bytes: Optional[int] = None
-    """Its size, where that is the reason."""
+    """Size of the file in bytes, if the size is the reason."""
 
 
 @dataclass(frozen=True)
 class CheckpointMade:
-    """A named state that was just recorded."""
+    """A checkpoint that was just created."""
     at_millis: int
-    """When it was made, in milliseconds since 1970."""
+    """Time of creation, in milliseconds since the Unix epoch."""
     complete: bool
-    """Whether everything that should be in it is."""
+    """Whether nothing is missing because of a failure."""
     label: Optional[str]
-    """What somebody called it."""
+    """Label given by the user."""
     name: str
-    """The ref that names it in the store."""
+    """Name of the ref in the store."""
     operation: str
     """The operation."""
     pinned: bool
-    """Never removed by pruning or retention."""
+    """Whether pruning and retention never remove the checkpoint."""
     session: Optional[str]
-    """The session it belongs to."""
+    """Session of the checkpoint."""
     skipped: list[Skipped]
-    """What it does not hold, and why."""
+    """Paths that the snapshot does not hold, with the reasons."""
     snapshot: str
     """The snapshot."""
 
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The named states of a work tree."""
+    """The checkpoints of a work tree."""
     checkpoints: list[Checkpoint]
     """The checkpoints, newest first."""
 
 
 @dataclass(frozen=True)
 class Conflict:
-    """A file that stays as it is because taking the change out of it is not possible."""
+    """A file that is left unchanged because the change cannot be undone in it."""
     path: str
     """The file."""
     reason: str
-    """Why: `merge`, `shared`, `unclear`, `other_half`, `not_proven`, `ignored`, or one that is newer
-    than this list.
+    """Reason: `merge`, `shared`, `unclear`, `other_half`, `not_proven`, `ignored`, or a newer one
+    that is not in this list.
     """
     why: str
-    """The reason in words."""
+    """Human-readable reason."""
 
 
 @dataclass(frozen=True)
 class Consumer:
-    """A path and what its versions take."""
+    """A path and the space that its versions use."""
     bytes: int
-    """Bytes that its versions take in the packs."""
+    """Size of its versions in the packs, in bytes."""
     path: str
-    """The path that the contents had first."""
+    """Path under which the contents were first recorded."""
     versions: int
-    """Contents it had."""
+    """Number of distinct contents."""
 
 
 @dataclass(frozen=True)
 class DamagedPack:
-    """A pack that is damaged."""
+    """A damaged pack."""
     path: str
-    """The pack."""
+    """Path of the pack."""
     why: str
-    """What is wrong with it."""
+    """Description of the damage."""
 
 
 @dataclass(frozen=True)
 class Deeds:
-    """What steps changed in all: per file, from before the first of them to after the last."""
+    """The combined changes of steps: per file, from before the first step to after the last one."""
     files: list[Change]
-    """The files that differ, sorted by path."""
+    """The changed files, sorted by path."""
     next: Optional[int]
-    """The `offset` that goes on from here; `null` at the end."""
+    """`offset` of the next page; `null` on the last page."""
     total: int
-    """How many there are in all."""
+    """Number of changed files in total."""
 
 
 @dataclass(frozen=True)
 class DeedsDiff:
-    """What steps changed, as text that `git apply` accepts."""
+    """The combined changes of steps as a patch that `git apply` accepts."""
     next: Optional[int]
-    """The `offset` that goes on from here; `null` at the end."""
+    """`offset` of the next page; `null` on the last page."""
     text: str
-    """The text of whole files; bytes that are not UTF-8 are replaced."""
+    """The patch, in whole files. Bytes that are not UTF-8 are replaced."""
     total: int
-    """How many files differ in all."""
+    """Number of changed files in total."""
     truncated: bool
-    """Whether `max_bytes` or `limit` ended it before the last file."""
+    """Whether `max_bytes` or `limit` was reached before the last file."""
     text_base64: Optional[str] = None
-    """The real bytes, where the text is not UTF-8."""
+    """The exact bytes in base64, if the patch is not UTF-8."""
 
 
 @dataclass(frozen=True)
 class FileDiff:
-    """One changed file with both its texts."""
+    """A changed file with both of its texts."""
     additions: int
-    """Lines only the later text has; 0 for binary files."""
+    """Number of lines that only the later text has; 0 for binary files."""
     after: str
-    """The later text, like `before`."""
+    """The later text, in the same form as `before`."""
     before: str
-    """The earlier text; empty if there was none, it is binary, or it is omitted. Bytes that are
-    not UTF-8 are replaced, and `before_base64` has the real ones.
+    """The earlier text. Empty if there was none, if it is binary, or if it is omitted. Bytes that
+    are not UTF-8 are replaced; `before_base64` has the exact ones.
     """
     binary: bool
-    """Whether either side is binary, or too large to be shown as text."""
+    """Whether either side is binary or too large to be shown as text."""
     deletions: int
-    """Lines only the earlier text has; 0 for binary files."""
+    """Number of lines that only the earlier text has; 0 for binary files."""
     file: str
     """The path, relative to the work tree."""
     omitted: bool
-    """Whether the texts are left out because they alone exceed `max_bytes`."""
+    """Whether the texts are omitted because they exceed `max_bytes` on their own."""
     status: ChangeStatus
-    """How it differs."""
+    """Kind of the change."""
     after_base64: Optional[str] = None
-    """The later bytes where they are not UTF-8."""
+    """The later bytes in base64, if they are not UTF-8."""
     before_base64: Optional[str] = None
-    """The earlier bytes where they are not UTF-8."""
+    """The earlier bytes in base64, if they are not UTF-8."""
 
 
 @dataclass(frozen=True)
 class DeedsFull:
-    """What steps changed, with the texts of every file."""
+    """The combined changes of steps, with the texts of every file."""
     files: list[FileDiff]
-    """The files, sorted by path."""
+    """The changed files, sorted by path."""
     next: Optional[int]
-    """The `offset` that goes on from here; `null` at the end."""
+    """`offset` of the next page; `null` on the last page."""
     total: int
-    """How many files differ in all."""
+    """Number of changed files in total."""
     truncated: bool
-    """Whether `max_bytes` or `limit` ended it before the last file."""
+    """Whether `max_bytes` or `limit` was reached before the last file."""
 
 
 WhoseSession = TypedDict("WhoseSession", {"session": str})
 WhoseMessage = TypedDict("WhoseMessage", {"message": str})
 WhoseStep = TypedDict("WhoseStep", {"step": str})
-#: Whose deeds.
+#: The steps whose changes are requested.
 Whose = Union[Literal["all"], WhoseSession, WhoseMessage, WhoseStep]
 
 
 @dataclass(frozen=True)
 class Diff:
-    """The difference between two snapshots as text that `git apply` accepts."""
+    """The difference between two snapshots as a patch that `git apply` accepts."""
     from_: str
     """The earlier snapshot."""
     next: Optional[int]
-    """The `offset` that goes on from here; `null` at the end."""
+    """`offset` of the next page; `null` on the last page."""
     text: str
-    """The text of whole files; bytes that are not UTF-8 are replaced."""
+    """The patch, in whole files. Bytes that are not UTF-8 are replaced."""
     to: str
     """The later snapshot."""
     total: int
-    """How many files differ in all."""
+    """Number of changed files in total."""
     truncated: bool
-    """Whether `max_bytes` ended it before the last file."""
+    """Whether `max_bytes` or `limit` was reached before the last file."""
     text_base64: Optional[str] = None
-    """The real bytes, where the text is not UTF-8."""
+    """The exact bytes in base64, if the patch is not UTF-8."""
 
 
 @dataclass(frozen=True)
 class DiffFull:
-    """Every changed file with its texts."""
+    """The changed files with their texts."""
     files: list[FileDiff]
-    """The files, sorted by path."""
+    """The changed files, sorted by path."""
     from_: str
     """The earlier snapshot."""
     next: Optional[int]
-    """The `offset` that goes on from here; `null` at the end."""
+    """`offset` of the next page; `null` on the last page."""
     to: str
     """The later snapshot."""
     total: int
-    """How many files differ in all."""
+    """Number of changed files in total."""
     truncated: bool
-    """Whether `max_bytes` or `limit` ended it before the last file."""
+    """Whether `max_bytes` or `limit` was reached before the last file."""
 
 
 @dataclass(frozen=True)
 class Disabled:
-    """What is answered where snapshots are switched off, instead of a failure."""
+    """Result of a call while snapshots are disabled. It is not an error."""
     disabled: bool
     """Always true."""
     hash: str
-    """Always empty. An empty hash may be handed to any method, and is answered in this way."""
+    """Always empty. While snapshots are disabled, a method called with an empty hash returns this
+    result.
+    """
 
 
 @dataclass(frozen=True)
 class Growth:
-    """What one day added."""
+    """Growth on one day."""
     bytes: int
-    """Bytes in the packs that its operations were the first to need."""
+    """Size of the packed objects that operations of this day were the first to need, in bytes."""
     day: int
-    """Days since 1970, in universal time."""
+    """Number of days since 1970-01-01, in UTC."""
 
 
 @dataclass(frozen=True)
 class QuotaUse:
-    """How much of the quota is used."""
+    """Used part of the quota."""
     max_store_bytes: int
-    """What they may take."""
+    """Limit for this store, in bytes."""
     max_total_bytes: int
-    """What they may take."""
+    """Limit for all stores, in bytes."""
     percent: int
-    """How full the fuller of the two is."""
+    """The higher of the two used shares, in percent."""
     store_bytes: int
-    """Bytes that the objects of this store take."""
+    """Size of this store, in bytes."""
     total_bytes: int
-    """Bytes that the objects of all stores under the data dir take."""
+    """Size of all stores in the data directory, in bytes."""
 
 
 @dataclass(frozen=True)
 class DiskUse:
-    """What a store takes, and what takes it."""
+    """Disk usage of a store."""
     consumers: list[Consumer]
-    """What takes the most, most first."""
+    """Paths that use the most space, largest first."""
     days: list[Growth]
-    """Growth by day, oldest first; days without any are left out."""
+    """Growth per day, oldest first. Days without growth are left out."""
     operations: int
-    """Operations in the logs."""
+    """Number of operations in the logs."""
     quarantine_bytes: int
-    """Bytes of damaged files that a repair put aside."""
+    """Size of the damaged files that a repair moved to quarantine, in bytes."""
     quota: QuotaUse
-    """How much of the quota is used."""
+    """Used part of the quota."""
     store_bytes: int
-    """Bytes of all its files."""
+    """Size of all files of the store, in bytes."""
     unused_bytes: int
-    """Bytes in packs that no operation needs; `gc` frees most of them."""
+    """Size of packed objects that no operation needs, in bytes; `gc` frees most of them."""
 
 
 @dataclass(frozen=True)
 class Forked:
-    """Where a forked session comes from."""
+    """Origin of a forked session."""
     message: Optional[str]
-    """The first message that it does not share; `null` if it shares all there was."""
+    """The first message that is not shared; `null` if everything up to the fork is shared."""
     operation: str
-    """The last operation that it shares."""
+    """The last operation that is shared."""
     session: str
-    """The session it shares history with."""
+    """The session whose history is shared."""
     log: Optional[str] = None
-    """The log that the operation is in, where the fork has a directory and a log of its own."""
+    """The log of that operation, if the fork has its own directory and log."""
 
 
 @dataclass(frozen=True)
 class RevertState:
-    """A revert that can still be moved or taken back."""
+    """A revert that can still be moved or undone."""
     after: str
-    """The snapshot after it."""
+    """Snapshot after the revert."""
     before: str
-    """The snapshot before the revert."""
+    """Snapshot before the revert."""
     boundary: Boundary
-    """The first thing that is taken back."""
+    """The point to which the session is reverted."""
     messages: list[str]
-    """The messages they belong to, oldest first: what a commit removes."""
+    """Messages of those steps, oldest first. A commit of the revert removes them."""
     operation: str
-    """The operation that took it back."""
+    """The operation that reverted it."""
     session: str
-    """The session."""
+    """Id of the session."""
     steps: list[str]
-    """The steps that are taken back, oldest first."""
+    """Steps that are undone, oldest first."""
 
 
 @dataclass(frozen=True)
 class SessionInfo:
-    """One session as the log has it."""
+    """A session in the log."""
     first_at_millis: int
-    """When its first change was recorded, in milliseconds since 1970."""
+    """Time of its first recorded change, in milliseconds since the Unix epoch."""
     forked: Optional[Forked]
-    """Where it comes from, if it is a fork."""
+    """Origin of the session, if it is a fork."""
     last_at_millis: int
-    """When its last change was recorded."""
+    """Time of its last recorded change, in milliseconds since the Unix epoch."""
     parent: Optional[str]
-    """The session it works for, if it is a sub-agent's."""
+    """The session for which this one works as a sub-agent."""
     reverted: Optional[RevertState]
-    """Its revert, as long as that can be moved or taken back."""
+    """Its revert, as long as it can be moved or undone."""
     session: str
-    """The session's id."""
+    """Id of the session."""
     steps: int
-    """Steps that changed something."""
+    """Number of steps that changed something."""
     undone: int
-    """Steps that are taken back at present."""
+    """Number of steps that are currently undone."""
     who: Optional[str]
-    """The agent, if it said so."""
+    """Name of the agent, if it was given."""
 
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """A log that came from elsewhere, and its sessions."""
+    """A log from another machine or work tree, and its sessions."""
     at_millis: int
-    """When that was recorded, in milliseconds since 1970."""
+    """Time of that operation, in milliseconds since the Unix epoch."""
     from_: str
-    """The server or file it came from."""
+    """Server or file from which the log came."""
     log: str
-    """Its name."""
+    """Name of the log."""
     operation: str
-    """Its newest operation."""
+    """Newest operation of the log."""
     sessions: list[SessionInfo]
-    """Its sessions, the last active one first."""
+    """Sessions of the log, most recently active first."""
     snapshot: str
-    """Its newest snapshot."""
+    """Newest snapshot of the log."""
 
 
-#: How bytes are written in JSON.
+#: Encoding of bytes in JSON.
 Encoding = Literal["utf-8", "base64"]
 
 
 @dataclass(frozen=True)
 class ErrorDetails:
-    """Facts about a failure; each is there only where it applies."""
+    """Facts about an error. Each field is present only where it applies."""
     cause: Optional[str] = None
-    """The kind of the failure that led to this one."""
+    """Kind of the error that caused this one."""
     files: Optional[int] = None
-    """Files there are."""
+    """Number of files in total."""
     found: Optional[int] = None
-    """How much there is, at least."""
+    """The measured amount, which may be a lower bound."""
     hash: Optional[str] = None
     """The snapshot, plan or object."""
     holder: Optional[str] = None
-    """Who holds the lock."""
+    """Process that holds the lock."""
     id: Optional[str] = None
     """The operation, step, message, part, session or checkpoint that was asked for."""
     limit: Optional[int] = None
-    """The limit that was passed."""
+    """The limit that was exceeded."""
     projects: Optional[list[str]] = None
     """The projects to choose from."""
     removed: Optional[int] = None
-    """Files that would be removed."""
+    """Number of files that would be removed."""
     replacement: Optional[str] = None
     """The hash to use instead."""
     what: Optional[str] = None
-    """What there is too much of."""
+    """The quantity that exceeds its limit."""
 
 
-#: Who can do something about a failure.
+#: Category of an error, by who can resolve it.
 Fault = Literal["protocol", "caller", "conflict", "refused", "disabled", "machine"]
 
 
 @dataclass(frozen=True)
 class Error:
-    """A failure, the same over every interface."""
+    """An error, in the same form on every interface."""
     fault: Fault
-    """Who can do something about it."""
+    """Category of the error."""
     kind: str
-    """A short, stable name. New ones may come; treat an unknown one by its fault."""
+    """Short, stable name. New kinds may be added; handle an unknown one by its `fault`."""
     message: str
-    """One line for people, with everything that led to it."""
+    """Human-readable message on one line, including all causes."""
     details: Optional[ErrorDetails] = None
-    """What else is known, by kind."""
+    """Further facts, depending on the kind."""
     hint: Optional[str] = None
-    """What to do next, where there is something to say."""
+    """Suggested next action, if there is one."""
     path: Optional[str] = None
-    """The path it is about."""
+    """The path that the error is about."""
 
 
 #: Whether a snapshot has a path.
@@ -678,57 +687,57 @@ Presence = Literal["present", "absent", "unknown"]
 class Exists:
     """Whether a snapshot has a file."""
     exists: bool
-    """Whether it is present."""
+    """Whether the file is present."""
     presence: Presence
-    """The same, with "nobody can tell" told from "no"."""
+    """The same, with unknown distinguished from absent."""
 
 
 @dataclass(frozen=True)
 class Expired:
-    """Work that cannot be undone, because the state before it has expired."""
+    """Steps that cannot be undone because the state before them has expired."""
     label: Optional[str]
     """The label of the step."""
     session: str
     """The session."""
     step: Optional[str]
-    """The step; `null` for older steps of the session, which the log does not name any more."""
+    """The step; `null` for older steps of the session, which the log no longer names."""
 
 
 @dataclass(frozen=True)
 class FileContent:
-    """A file of a snapshot, or the target of a link."""
+    """A file of a snapshot, or the target of a symlink."""
     content: str
-    """The content, as `encoding` says."""
+    """The content, in the encoding given by `encoding`."""
     encoding: Encoding
-    """How the content is written."""
+    """Encoding of the content."""
     hash: str
     """The snapshot."""
     next: Optional[int]
-    """The `offset` that goes on from here; `null` at the end."""
+    """`offset` of the next part; `null` for the last part."""
     path: str
     """The path, relative to the work tree."""
     total_bytes: int
-    """The size of the whole file."""
+    """Size of the whole file in bytes."""
     truncated: bool
-    """Whether `max_bytes` ended it before the last byte."""
+    """Whether `max_bytes` was reached before the end of the file."""
 
 
 @dataclass(frozen=True)
 class FileAt:
-    """A file of a snapshot, if the snapshot has it."""
+    """A file of a snapshot, if it is present."""
     file: Optional[FileContent]
     """The file; `null` unless it is present."""
     presence: Presence
-    """Whether the snapshot has it."""
+    """Whether the snapshot has the file."""
 
 
 @dataclass(frozen=True)
 class ListedFile:
-    """One file of a snapshot."""
+    """A file of a snapshot."""
     id: str
-    """The id of its content."""
+    """Id of the content."""
     mode: str
-    """Git's mode: `100644`, `100755` or `120000`."""
+    """Git file mode: `100644`, `100755` or `120000`."""
     path: str
     """The path, relative to the work tree."""
 
@@ -741,111 +750,114 @@ class Files:
     hash: str
     """The snapshot."""
     next: Optional[int]
-    """The `offset` that goes on from here; `null` at the end."""
+    """`offset` of the next page; `null` on the last page."""
     total: int
-    """How many there are in all."""
+    """Number of files in total."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A path that stays as it is."""
+    """A path that is left unchanged."""
     failure: bool
-    """Whether the request is not fully met because of it."""
+    """Whether this makes the result incomplete."""
     path: str
     """The path, relative to the work tree."""
     reason: str
-    """Why: `created_since`, `ignored_then`, `skipped_then`, `no_record`, `rules_unknown`, `cannot_be_saved`,
-    `directory_in_the_way`, `file_in_the_way`, `read_only_directory`, `special_bits_dropped`,
-    `contradiction`, `in_use`, `unit`, `process_file`, or one that is newer than this list.
+    """Reason: `created_since`, `ignored_then`, `skipped_then`, `no_record`, `rules_unknown`,
+    `cannot_be_saved`, `directory_in_the_way`, `file_in_the_way`, `read_only_directory`,
+    `special_bits_dropped`, `contradiction`, `in_use`, `unit`, `process_file`, or a newer one
+    that is not in this list.
     """
     text: str
-    """The reason in words."""
+    """Human-readable reason."""
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """What became of a restore that a killed process left half-done."""
+    """Outcome of a restore that a killed process left unfinished."""
     files: int
-    """Paths it was about."""
+    """Number of its paths."""
     finished: bool
-    """Whether it was finished; otherwise no file had changed yet, and none has."""
+    """Whether the restore was finished. Otherwise it was rolled back and no file changed."""
     kept: list[str]
-    """Paths that somebody changed in between, which stay as they are."""
+    """Paths that were changed in between and left unchanged."""
     left: list[str]
-    """Replaced things that are not what was saved, and still lie under these names."""
+    """Names of replaced files that differ from the saved ones and were kept."""
 
 
 @dataclass(frozen=True)
 class RestoreReport:
-    """What a restore or revert did, path by path."""
+    """Report of a restore or revert."""
     after: str
     """The snapshot taken afterwards."""
     complete: bool
-    """Whether everything that was asked for was done."""
+    """Whether the request was carried out completely."""
     done: list[Action]
-    """What was done."""
+    """The actions that were done."""
     kept: list[Kept]
-    """What stays as it is although the request touches it."""
+    """Paths that the request covers and that were left unchanged."""
     left: list[str]
-    """Replaced things that were changed by somebody else at the last moment and still lie under
-    these names.
-    """
+    """Names of replaced files that another process changed during the swap and that were kept."""
     not_recorded: Optional[str]
-    """Why the state afterwards could not be recorded, if so; the files are as `done` says."""
+    """Reason why the state afterwards could not be recorded; `null` if it was. The actions in
+    `done` took effect in either case.
+    """
     recovered: Optional[Recovery]
-    """A restore that had been cut off and was finished before this one."""
+    """An interrupted restore that was finished before this one."""
     safety: str
     """The snapshot taken before anything changed."""
     safety_operation: str
-    """The operation that recorded it: restoring this undoes everything, permissions included."""
+    """The operation that recorded it. Restoring this operation undoes everything, including
+    permissions.
+    """
     not_checked: Optional[list[str]] = None
-    """Files of which the kernel could not say whether other processes have them open."""
+    """Files for which the kernel could not determine whether other processes have them open."""
 
 
 @dataclass(frozen=True)
 class Fork:
-    """A session that shares history with another."""
+    """A session that shares the history of another one."""
     complete: bool
-    """Whether everything that was asked for was done."""
+    """Whether the request was carried out completely."""
     forked: Forked
-    """Where it comes from."""
+    """Origin of the new session."""
     into: Optional[str]
-    """Where the files are, if they were asked for."""
+    """Directory of the fork's files, if one was requested."""
     report: Optional[RestoreReport]
-    """What became of the files there."""
+    """Report of the restore into that directory."""
     session: str
-    """The new session."""
+    """Id of the new session."""
     snapshot: str
-    """The snapshot it goes on from."""
+    """The snapshot at which the fork begins."""
 
 
 class _FromMessageRequired(TypedDict):
     message: str
-    """The message."""
+    """Id of the message."""
 
 
 class FromMessage(_FromMessageRequired, total=False):
-    """Where to begin."""
+    """The first message to undo."""
     part: Optional[str]
-    """The part of it; the parts before it stay."""
+    """The first part to undo; earlier parts are kept."""
 
 
 @dataclass(frozen=True)
 class Head:
-    """Where the user's git stands."""
+    """HEAD of the user's git repository."""
     branch: Optional[str]
-    """The branch, unless HEAD is detached."""
+    """Name of the branch; `null` if HEAD is detached."""
     commit: Optional[str]
-    """The commit, unless there is none yet."""
+    """Id of the commit; `null` if there is none yet."""
 
 
 @dataclass(frozen=True)
 class HeldLock:
-    """A lock that somebody holds."""
+    """A lock that is currently held."""
     processes: list[int]
     """The processes that hold it."""
     what: str
-    """`work tree`, `store` or `care`."""
+    """Name of the lock: `work tree`, `store` or `care`."""
 
 
 #: Policy for files that another process has open.
@@ -854,201 +866,205 @@ InUse = Literal["leave", "replace"]
 
 @dataclass(frozen=True)
 class Initialized:
-    """What the server is and can do."""
+    """Identity and capabilities of the server."""
     capabilities: Capabilities
-    """What the server can do."""
+    """Capabilities of the server."""
     name: str
     """Always `ctrlz`."""
     pid: int
-    """The server's process."""
+    """Process id of the server."""
     protocol: int
-    """The version of the protocol."""
+    """Version of the protocol."""
     schema_hash: str
-    """Names the schema that the server follows: `hash` of the schema file."""
+    """Hash of the schema that the server follows."""
     version: str
-    """The version of ctrlz."""
+    """Version of ctrlz."""
 
 
 @dataclass(frozen=True)
 class LoggedFile:
-    """A file in the log."""
+    """A changed file in the log."""
     additions: int
-    """Lines added; 0 for binary files."""
+    """Number of added lines; 0 for binary files."""
     deletions: int
-    """Lines removed; 0 for binary files."""
+    """Number of removed lines; 0 for binary files."""
     path: str
     """The path, relative to the work tree."""
     status: ChangeStatus
-    """How it differs."""
+    """Kind of the change."""
 
 
 @dataclass(frozen=True)
 class Uncaptured:
-    """A path that no snapshot holds and that a step removed or changed."""
+    """A path that no snapshot holds and that a step created, removed or changed."""
     change: str
-    """The change that the step made: `gone`, `replaced`, `modified`, `changed_inside`, `created`, or one
-    that is newer than this list.
+    """Change made by the step: `gone`, `replaced`, `modified`, `changed_inside`, `created`, or a
+    newer one that is not in this list.
     """
     loss: bool
-    """Whether undo cannot bring back what was there; otherwise it is left out by policy."""
+    """Whether undo cannot restore the previous state. Otherwise the path is excluded by policy."""
     path: str
     """The path, relative to the work tree."""
     text: str
-    """The loss and the reason why the path was not captured, in words."""
+    """Human-readable description of the change and of the reason why the path was not captured."""
 
 
 @dataclass(frozen=True)
 class LoggedStep:
     """A step in the log."""
     inferred: bool
-    """Its agent did not close it."""
+    """Whether the step was closed automatically because its agent did not end it."""
     label: Optional[str]
-    """What it is about, for people."""
+    """Human-readable label."""
     message: Optional[str]
-    """The message (turn) it belongs to."""
+    """Message (turn) of the step."""
     parent: Optional[ParentTurn]
-    """The turn of another session that this one works for, as a sub-agent does."""
+    """The turn of another session for which this session works as a sub-agent."""
     part: Optional[str]
-    """The part of the message."""
+    """Part of the message."""
     session: str
-    """The session it belongs to."""
+    """Session of the step."""
     step: str
-    """The step's own id."""
+    """Id of the step."""
     tool: Optional[str]
-    """The tool."""
+    """Name of the tool."""
     undone: bool
-    """It is taken back at present."""
+    """Whether the step is currently undone."""
     who: Optional[str]
-    """The agent."""
+    """Name of the agent."""
     uncaptured: Optional[list[Uncaptured]] = None
-    """Paths that no snapshot holds and that it removed or changed."""
+    """Paths that no snapshot holds and that the step created, removed or changed."""
 
 
 @dataclass(frozen=True)
 class LogEntry:
     """One operation of the log."""
     additions: Optional[int]
-    """Lines it added; `null` unless all of its files were counted."""
+    """Number of added lines; `null` unless all changed files were counted."""
     after: str
-    """The snapshot after it."""
+    """Snapshot after the operation."""
     at_millis: int
-    """When, in milliseconds since 1970."""
+    """Time of the operation, in milliseconds since the Unix epoch."""
     before: Optional[str]
-    """The snapshot before it; `null` for the oldest one that is kept."""
+    """Snapshot before the operation; `null` for the oldest operation that is kept."""
     boundary: Optional[Boundary]
-    """What a session was taken back to."""
+    """Boundary to which a session was reverted."""
     changes: list[LoggedFile]
-    """The first of the files it changed."""
+    """The changed files, up to the requested number."""
     commits: Optional[str]
-    """The revert that it made final."""
+    """The revert that the operation made final."""
     damaged: bool
-    """Its snapshots cannot be read."""
+    """Whether the snapshots of the operation cannot be read."""
     deletions: Optional[int]
-    """Lines it removed, like `additions`."""
+    """Number of removed lines; `null` in the same cases as `additions`."""
     files: Optional[int]
-    """How many files it changed; `null` for the oldest one that is kept, or if its snapshots cannot be read."""
+    """Number of changed files; `null` for the oldest operation that is kept, or if its snapshots
+    cannot be read.
+    """
     forked: Optional[Forked]
-    """Where a fork comes from."""
+    """Origin of a fork."""
     head: Optional[Head]
-    """Where the user's own git stood."""
+    """HEAD of the user's git repository at that time."""
     kind: str
-    """What happened: `baseline`, `step`, `outside`, `restore`, `revert`, `unrevert`, `undo`,
-    `redo`, `checkpoint`, `fork`, or one that is newer than this list.
+    """Kind of the operation: `baseline`, `step`, `outside`, `restore`, `revert`, `unrevert`,
+    `undo`, `redo`, `checkpoint`, `fork`, or a newer one that is not in this list.
     """
     label: Optional[str]
-    """A name for people."""
+    """Human-readable label."""
     operation: str
-    """The operation's own id."""
+    """Id of the operation."""
     pinned: bool
-    """Never removed by retention."""
+    """Whether retention never removes the operation."""
     session: Optional[str]
-    """The session it belongs to, where no step says so."""
+    """Session of the operation, if no step names it."""
     shared: list[str]
-    """Paths of several steps at once."""
+    """Paths that are attributed to several steps."""
     steps: list[LoggedStep]
-    """The steps whose changes it holds."""
+    """Steps whose changes the operation holds."""
     subjects: list[str]
-    """Steps that it took back or, for a redo, brought back."""
+    """Steps that the operation undid or, for a redo, restored."""
     taken_back: bool
-    """Whether it was itself taken back."""
+    """Whether the operation itself was undone."""
     takes_back: Optional[str]
-    """The undo or revert that it took back."""
+    """The undo or revert that the operation reversed."""
     gap: Optional[Gap] = None
-    """What it changed was not recorded when it happened: agents worked while the disk was full."""
+    """The gap, if the changes were not recorded when they happened because agents worked while the
+    disk was full.
+    """
 
 
 @dataclass(frozen=True)
 class Log:
-    """What happened in a work tree."""
+    """Part of the log of a work tree."""
     next: Optional[str]
-    """What to give as `before` to go on from here; `null` at the end."""
+    """Cursor to pass as `before` for the next page; `null` on the last page."""
     operations: list[LogEntry]
     """The operations, newest first."""
 
 
 @dataclass(frozen=True)
 class LostFile:
-    """A file that some snapshot has and the newest one has not."""
+    """A file that an older snapshot has and the newest one does not."""
     at_millis: int
-    """When that was recorded, in milliseconds since 1970."""
+    """Time of that operation, in milliseconds since the Unix epoch."""
     kind: str
-    """What happened then; see `kind` of the log."""
+    """Kind of that operation; see `kind` of the log."""
     operation: str
-    """The operation after which it was gone."""
+    """The operation that recorded the loss."""
     path: str
     """The path, relative to the work tree."""
     snapshot: str
     """The last snapshot that has it."""
     step: Optional[StepInfo]
-    """The step that removed it, if it was one."""
+    """The step that removed the file; `null` if it was not a step."""
 
 
 @dataclass(frozen=True)
 class LostUncaptured:
-    """Something that a step removed or changed and that no snapshot holds."""
+    """A path that no snapshot holds and that a step removed or changed."""
     at_millis: int
-    """When that was, in milliseconds since 1970."""
+    """Time of that operation, in milliseconds since the Unix epoch."""
     change: str
-    """The change that the step made: `gone`, `replaced`, `modified`, `changed_inside`, `created`, or one
-    that is newer than this list.
+    """Change made by the step: `gone`, `replaced`, `modified`, `changed_inside`, `created`, or a
+    newer one that is not in this list.
     """
     loss: bool
-    """Whether undo cannot bring back what was there; otherwise it is left out by policy."""
+    """Whether undo cannot restore the previous state. Otherwise the path is excluded by policy."""
     operation: str
     """The operation that recorded the loss."""
     path: str
     """The path, relative to the work tree."""
     step: StepInfo
-    """The step."""
+    """The step that caused the loss."""
     text: str
-    """The loss and the reason why the path was not captured, in words."""
+    """Human-readable description of the change and of the reason why the path was not captured."""
 
 
 @dataclass(frozen=True)
 class Lost:
     """Files that disappeared."""
     lost: list[LostFile]
-    """The files, the last lost first."""
+    """The files, the last loss first."""
     next: Optional[int]
-    """The `offset` that goes on from here; `null` at the end."""
+    """`offset` of the next page; `null` on the last page."""
     total: int
-    """How many there are in all."""
+    """Number of files in total."""
     uncaptured: Optional[list[LostUncaptured]] = None
-    """Paths that no snapshot holds and that steps removed or changed, the last loss first. None of it
-    can be brought back.
+    """Paths that no snapshot holds and that steps removed or changed, the last loss first. They
+    cannot be restored.
     """
 
 
 @dataclass(frozen=True)
 class Noted:
-    """Whether a failure is kept."""
+    """Result of `note_failure`."""
     noted: bool
-    """It is."""
+    """Whether the failure was stored."""
 
 
 @dataclass(frozen=True)
 class OpenSteps:
-    """The steps that are being worked on."""
+    """The steps that are open."""
     steps: list[StepInfo]
     """The steps, in the order in which they began."""
 
@@ -1057,37 +1073,38 @@ class OpenSteps:
 class OutsideChange:
     """A path outside of the work tree that a step changed."""
     action: Optional[ActionKind]
-    """What putting it back does or did; `null` if it stays whatever is asked for."""
+    """The action that puts the path back; `null` if it cannot be put back."""
     kept: Optional[str]
-    """Why it stays: `not_asked`, `changed_since`, `not_captured`, `cannot_be_saved`, `repository`,
-    `in_use`, `other_half`, `unit`, `failed`, or one that is newer than this list; `null` if it is put back.
+    """Reason why it is left unchanged: `not_asked`, `changed_since`, `not_captured`,
+    `cannot_be_saved`, `repository`, `in_use`, `other_half`, `unit`, `failed`, or a newer one
+    that is not in this list; `null` if it is put back.
     """
     path: str
-    """The path, absolute."""
+    """The absolute path."""
     root: str
-    """The path that goes back whole or not at all."""
+    """The named path that contains this one. It is put back as a whole or left unchanged."""
     mode: Optional[int] = None
-    """The new permissions, of `set_mode`."""
+    """The new permissions, for `set_mode`."""
     why: Optional[str] = None
-    """The reason in words."""
+    """Human-readable reason."""
 
 
 @dataclass(frozen=True)
 class Patch:
-    """The files that changed since a snapshot; what `revert` takes."""
+    """The files that changed since a snapshot, in the form that `revert` takes."""
     complete: bool
-    """Whether the present state was captured completely."""
+    """Whether nothing is missing in the later snapshot because of a failure."""
     files: list[str]
-    """The changed files, sorted; absolute, unless relative ones were asked for."""
+    """The changed files, sorted. They are absolute unless `relative` was set."""
     hash: str
-    """The snapshot they are compared with."""
+    """The snapshot that they are compared with."""
     skipped: list[Skipped]
-    """What the present snapshot does not hold."""
+    """Paths that the later snapshot does not hold, with the reasons."""
 
 
 class PatchParam(TypedDict):
-    """Files to take back to the state they had in a snapshot. More than these two keys may be there:
-    an answer of `patch` can be handed back as it is.
+    """Files to restore to their state in a snapshot. Additional keys are ignored, so that a result of
+    `patch` can be passed verbatim.
     """
     files: list[str]
     """The files, absolute or relative to the work tree."""
@@ -1095,162 +1112,164 @@ class PatchParam(TypedDict):
     """The snapshot."""
 
 
-#: Options under one name.
+#: A named set of options.
 Profile = Literal["opencode"]
 
 
-#: Which directory is the work tree.
+#: Rule that selects the work tree.
 WorkTree = Literal["nearest", "dir"]
 
 
 class Place(TypedDict, total=False):
-    """Where a call acts."""
+    """Location and options of a call."""
     data_dir: Optional[str]
-    """Where stores lie. Default: as the user's configuration says."""
+    """Directory of the stores. Default: as configured by the user."""
     dir: Optional[str]
-    """The directory to act in: the work tree, or one below it. Default: where the server was
-    started.
+    """Directory to act in: the work tree or a directory below it. Default: the directory in which
+    the server was started.
     """
     options: CallOptions
-    """Options for this call, over those of the profile and of the user's configuration."""
+    """Options of this call. They override the profile and the user's configuration."""
     profile: Optional[Profile]
-    """A set of options under one name. Default: none."""
+    """Name of a set of options. Default: none."""
     progress: bool
-    """Ask to be told how far the call has come, where the interface has a way to tell."""
+    """Whether to send progress notifications, if the interface supports them."""
     store: Optional[str]
-    """Use this store instead; a relative path starts at the work tree. A store inside a hidden
-    directory, as `.agent/snapshots`, leaves that whole directory out of every snapshot.
+    """Path of the store to use instead. A relative path starts at the work tree. If the store is
+    inside a hidden directory, such as `.agent/snapshots`, no snapshot includes that directory.
     """
     work_tree: WorkTree
-    """Which directory is the work tree. Default: the nearest repository."""
+    """Rule that selects the work tree. Default: the nearest repository."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Exactly what a restore or revert will do."""
+    """The exact actions of a restore or revert."""
     actions: list[Action]
-    """One entry per path."""
+    """The actions, one per path."""
     hash: str
-    """Names this plan; handed back as `plan`, it makes sure that nothing else is done."""
+    """Hash of the plan. A call with this value as `plan` fails if it would do anything else."""
     kept: list[Kept]
-    """What stays as it is although the request touches it."""
+    """Paths that the request covers and that are left unchanged."""
     not_checked: Optional[list[str]] = None
-    """Files of which the kernel could not say whether other processes have them open."""
+    """Files for which the kernel could not determine whether other processes have them open."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Something wrong in a store."""
+    """A problem in a store."""
     object: Optional[str]
-    """The object that is damaged or missing, if it is about one."""
+    """The damaged or missing object; `null` if the problem is not about an object."""
     path: Optional[str]
-    """The path it has in `snapshots`, safe to print."""
+    """Path of the object in `snapshots`, escaped for printing."""
     snapshots: list[str]
-    """The snapshots that cannot be restored completely because of it."""
+    """Snapshots that cannot be restored completely because of the problem."""
     what: str
-    """What is wrong."""
+    """Description of the problem."""
 
 
 @dataclass(frozen=True)
 class ProgressParams:
-    """How far a call has come; sent only where it was asked for."""
+    """Progress of a call, sent only if the call asked for it."""
     files: int
-    """Files looked at."""
+    """Number of files scanned."""
     files_read: int
-    """Files read so far."""
+    """Number of files read so far."""
     files_to_read: int
-    """Files that have to be read; 0 until that is known."""
+    """Number of files to read; 0 until it is known."""
     id: Any
-    """The id of the request."""
+    """Id of the request."""
 
 
 @dataclass(frozen=True)
 class PurgedSnapshot:
-    """A snapshot that something was purged from."""
+    """A snapshot that was rewritten by a purge."""
     hash: str
-    """Its hash before, which names nothing any more."""
+    """Hash before the purge, which is no longer valid."""
     replacement: str
-    """Its hash now."""
+    """Hash after the purge."""
 
 
 @dataclass(frozen=True)
 class PurgeReport:
-    """What purging did."""
+    """Result of a purge."""
     contents: int
-    """Contents that are gone."""
+    """Number of contents that were removed."""
     gc: GcReport
-    """What collecting garbage did."""
+    """Result of the garbage collection."""
     labels: int
-    """Steps and checkpoints whose label was blanked or lost the text."""
+    """Number of steps and checkpoints whose label was blanked or lost the text."""
     operations: int
-    """Operations that had it, in their snapshot or among the ignored files beside it."""
+    """Number of operations that had the path, in their snapshot or among the ignored files beside
+    it.
+    """
     same_content: list[str]
     """Other paths that have, or had, the same content."""
     snapshots: list[PurgedSnapshot]
-    """Snapshots that are without it now."""
+    """Snapshots that were rewritten without the purged path."""
     still_there: bool
-    """Whether the path is still in the work tree, where the next snapshot finds it again."""
+    """Whether the path still exists in the work tree, so that the next snapshot records it again."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """One operation that recorded a snapshot."""
+    """An operation that recorded a snapshot."""
     at_millis: int
-    """When, in milliseconds since 1970."""
+    """Time of the operation, in milliseconds since the Unix epoch."""
     kind: str
-    """What happened."""
+    """Kind of the operation; see `kind` of the log."""
     operation: str
-    """The operation."""
+    """Id of the operation."""
 
 
 @dataclass(frozen=True)
 class Released:
-    """A session that need not be kept any more."""
+    """A session whose history no longer has to be kept."""
     session: str
-    """The session."""
+    """Id of the session."""
     store_removed: bool
     """Whether the whole store was removed."""
 
 
 @dataclass(frozen=True)
 class Verification:
-    """The outcome of checking a store."""
+    """Result of checking a store."""
     objects: int
-    """Objects whose bytes have the right hash."""
+    """Number of objects whose content matches their hash."""
     ok: bool
-    """Whether nothing is wrong."""
+    """Whether no problem was found."""
     problems: list[Problem]
-    """What was wrong."""
+    """The problems that were found."""
     snapshots: int
-    """Snapshots that were looked at."""
+    """Number of snapshots that were checked."""
 
 
 @dataclass(frozen=True)
 class RepairReport:
-    """What a repair did."""
+    """Result of a repair."""
     after: Verification
-    """What still is."""
+    """State of the store after the repair."""
     before: Verification
-    """What was wrong."""
+    """State of the store before the repair."""
     healed: int
-    """Objects that are whole again."""
+    """Number of objects that were repaired."""
     quarantined: list[str]
-    """Where the damaged files are now."""
+    """Quarantine paths of the damaged files."""
     refs: list[str]
-    """Refs that were found again."""
+    """Refs that were restored."""
 
 
 @dataclass(frozen=True)
 class Reverted:
-    """A session's revert, if there is one."""
+    """The revert of a session."""
     reverted: Optional[RevertState]
-    """The revert, as long as it can be moved or taken back; `null` if there is none."""
+    """The revert, as long as it can be moved or undone; `null` if there is none."""
 
 
 ScopeStep = TypedDict("ScopeStep", {"step": str})
 ScopeMessage = TypedDict("ScopeMessage", {"message": str})
 ScopeFrom = TypedDict("ScopeFrom", {"from": FromMessage})
-#: What to take back.
+#: The steps to undo.
 Scope = Union[Literal["last_turn"], Literal["last_step"], ScopeStep, ScopeMessage, ScopeFrom, Literal["session"]]
 
 
@@ -1258,325 +1277,331 @@ Scope = Union[Literal["last_turn"], Literal["last_step"], ScopeStep, ScopeMessag
 class Sessions:
     """The sessions of a work tree."""
     sessions: list[SessionInfo]
-    """The sessions, the last active one first."""
+    """The sessions, most recently active first."""
     elsewhere: Optional[list[Elsewhere]] = None
-    """Logs that were pulled or imported and are not this work tree's, the newest first."""
+    """Logs that were pulled or imported and belong to other work trees, newest first."""
 
 
 @dataclass(frozen=True)
 class SnapshotInfo:
-    """What a snapshot is."""
+    """Description of a snapshot."""
     files: int
-    """Files it holds."""
+    """Number of its files."""
     hash: str
     """The snapshot."""
     records: list[Record]
-    """When this work tree recorded it, newest first."""
+    """Operations of this work tree that recorded it, newest first."""
     skipped: Optional[list[Skipped]]
-    """What it does not hold; known for the newest snapshot only."""
+    """Paths that it does not hold, with the reasons; known only for the newest snapshot."""
 
 
-#: What a snapshot shows: one of its files, or itself.
+#: Result of `show`: a file of a snapshot, or a description of the snapshot.
 Shown = Union[FileContent, SnapshotInfo]
 
 
 @dataclass(frozen=True)
 class StepRecord:
-    """What one step changed in one operation."""
+    """Changes of one step in one operation."""
     after: str
-    """The snapshot after."""
+    """Snapshot after the operation."""
     at_millis: int
-    """When it was recorded, in milliseconds since 1970."""
+    """Time of the operation, in milliseconds since the Unix epoch."""
     before: str
-    """The snapshot before."""
+    """Snapshot before the operation."""
     inferred: bool
-    """Its agent did not close it."""
+    """Whether the step was closed automatically because its agent did not end it."""
     label: Optional[str]
-    """What it is about, for people."""
+    """Human-readable label."""
     message: Optional[str]
-    """The message (turn) it belongs to."""
+    """Message (turn) of the step."""
     operation: str
     """The operation."""
     parent: Optional[ParentTurn]
-    """The turn of another session that this one works for, as a sub-agent does."""
+    """The turn of another session for which this session works as a sub-agent."""
     part: Optional[str]
-    """The part of the message."""
+    """Part of the message."""
     paths: Optional[list[str]]
-    """Its paths; `null` for all that differ."""
+    """Paths of the step; `null` for all paths that differ."""
     session: str
-    """The session it belongs to."""
+    """Session of the step."""
     step: str
-    """The step's own id."""
+    """Id of the step."""
     tool: Optional[str]
-    """The tool."""
+    """Name of the tool."""
     undone: bool
-    """It is taken back at present."""
+    """Whether the step is currently undone."""
     who: Optional[str]
-    """The agent."""
+    """Name of the agent."""
 
 
 @dataclass(frozen=True)
 class ShownStep:
-    """One step: what is recorded of it, and what it did."""
+    """A step with its records and its changes."""
     files: list[Change]
-    """What it changed in all; what is taken back at present is left out."""
+    """All changes of the step, except those that are currently undone."""
     records: list[StepRecord]
-    """Its records, oldest first: one per operation it had a part in."""
+    """Records of the step, oldest first, one per operation."""
     step: str
-    """The step's id."""
+    """Id of the step."""
 
 
 @dataclass(frozen=True)
 class ShutDown:
-    """The answer to `shutdown`, after which the process ends."""
+    """Response to `shutdown`, after which the process exits."""
     shut_down: bool
-    """Always true. Everything that was asked for before is answered by now."""
+    """Always true. All earlier requests have been answered."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
     """A recorded state of the work tree."""
     borrowed: int
-    """Blobs that the user's repository still has to lend."""
+    """Number of blobs that are still borrowed from the user's repository."""
     bytes_written: int
-    """Bytes the store grew by."""
+    """Growth of the store, in bytes."""
     changed: bool
-    """Whether anything differs from the previous snapshot."""
+    """Whether it differs from the previous snapshot."""
     complete: bool
-    """Whether everything that should be in it is."""
+    """Whether nothing is missing because of a failure."""
     files: int
-    """Files it holds; of a partial snapshot, files that were looked at."""
+    """Number of files; of a partial snapshot, the number of rescanned files."""
     files_read: int
-    """Files that had to be read."""
+    """Number of files that were read."""
     hash: str
-    """Its hash: the id of a git tree."""
+    """Hash of the snapshot: the id of a git tree."""
     objects_written: int
-    """Objects that were new to the store."""
+    """Number of objects that were new to the store."""
     operation: str
     """The operation that recorded it."""
     quota_mark: Optional[int]
-    """The mark that the use of the quota has passed with it: 50 or 80 percent."""
+    """Warning mark of the quota that was passed by this snapshot: 50 or 80 percent."""
     recovered: Optional[Recovery]
-    """A restore that had been cut off and was finished first."""
+    """An interrupted restore that was finished first."""
     skipped: list[Skipped]
-    """What it does not hold, and why."""
+    """Paths that the snapshot does not hold, with the reasons."""
     watched: bool
-    """Whether a watcher told what to look at; otherwise everything was looked at."""
+    """Whether only the paths reported by a watcher were scanned. Otherwise everything was."""
     wrong_index: Optional[str] = None
-    """A file whose content is not what the user's git index says; nothing was borrowed because of
-    it.
-    """
+    """A path for which the user's git index has a wrong id. Nothing is borrowed in that case."""
 
 
 @dataclass(frozen=True)
 class Watcher:
-    """Whether a work tree is watched, so that snapshots need not look at every file."""
+    """State of the watcher of a work tree. With a watcher, snapshots scan only changed paths."""
     state: str
-    """`none`, `silent` (not ready, or without an answer), `watching`, `refused`, or one that is
-    newer than this list.
+    """`none`, `silent` (starting or not responding), `watching`, `refused`, or a newer one that is
+    not in this list.
     """
     dirs: Optional[int] = None
-    """The directories it watches."""
+    """Number of watched directories."""
     process: Optional[int] = None
-    """The process that watches."""
+    """Process id of the watcher."""
     why: Optional[str] = None
-    """Why the last one could not watch."""
+    """Reason why the last watcher could not watch the work tree."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """How a work tree and its store are doing."""
+    """Status of a work tree and its store."""
     borrowed: int
-    """Blobs that the user's repository still lends."""
+    """Number of blobs that are still borrowed from the user's repository."""
     damaged_packs: list[DamagedPack]
-    """Packs that are damaged."""
+    """The damaged packs."""
     enabled: bool
     """Whether snapshots are taken."""
     files: int
-    """Files that the newest snapshot holds."""
+    """Number of files in the newest snapshot."""
     gc_due: Optional[str]
-    """Why collecting garbage is due, if it is."""
+    """Reason why garbage collection is due; `null` if it is not."""
     gc_failed: Optional[str]
-    """Why collecting garbage failed the last time, if it did."""
+    """Error of the last garbage collection; `null` if it succeeded."""
     git: bool
     """Whether it is a git work tree."""
     interrupted_files: Optional[int]
-    """Files of a restore that was cut off; the next command that writes finishes it."""
+    """Number of files of an interrupted restore. The next command that writes finishes it."""
     last: Optional[str]
     """The newest snapshot."""
     last_at_millis: Optional[int]
-    """When it was taken, in milliseconds since 1970."""
+    """Time of that snapshot, in milliseconds since the Unix epoch."""
     locks: list[HeldLock]
-    """Locks that somebody holds just now."""
+    """Locks that are currently held."""
     next_step: Optional[str]
-    """What to do next, if something is to be done; for people."""
+    """Human-readable next action; `null` if none is needed."""
     packs: int
-    """Packs in the store."""
+    """Number of packs in the store."""
     quota: Optional[QuotaUse]
-    """How much of the quota is used, once there is a store."""
+    """Used part of the quota; `null` if there is no store yet."""
     root: str
     """The work tree."""
     skipped: list[Skipped]
-    """What the newest snapshot does not hold."""
+    """Paths that the newest snapshot does not hold, with the reasons."""
     store: Optional[str]
-    """Where the store is, once it is decided."""
+    """Path of the store, once it is known."""
     store_bytes: int
-    """Bytes the store takes."""
+    """Size of the store in bytes."""
     watcher: Watcher
-    """Whether somebody watches the work tree."""
+    """State of the watcher."""
     failures: Optional[list[AgentFailure]] = None
-    """What could not be recorded for agents lately, oldest first."""
+    """Recent events of agents that could not be recorded, oldest first."""
     wrong_index: Optional[str] = None
-    """A file that the user's git index was wrong about; nothing is borrowed since."""
+    """A path for which the user's git index had a wrong id. Nothing has been borrowed since."""
 
 
 @dataclass(frozen=True)
 class StepBegun:
-    """A step that began."""
+    """A step that was begun."""
     before: str
-    """The snapshot before it."""
+    """Snapshot before the step."""
     borrowed: int
-    """Blobs that the user's repository still had to lend when it began."""
+    """Number of blobs that were still borrowed from the user's repository when the step began."""
     complete: bool
-    """Whether that snapshot holds everything it should."""
+    """Whether nothing is missing in that snapshot because of a failure."""
     skipped: list[Skipped]
-    """What that snapshot does not hold."""
+    """Paths that the snapshot does not hold, with the reasons."""
     step: str
-    """The step's id."""
+    """Id of the step."""
     not_kept: Optional[list[str]] = None
-    """Files that the tool names and that are ignored or large, and did not fit into the limit for
-    them, the quota or the time.
+    """Ignored or large files that the tool names and that were not captured, because they exceed
+    the size limit, the quota or the time limit.
     """
 
 
 @dataclass(frozen=True)
 class StepEnded:
-    """A step that ended."""
+    """A step that was ended."""
     after: str
-    """The snapshot after it."""
+    """Snapshot after the step."""
     before: str
-    """The snapshot before it."""
+    """Snapshot before the step."""
     complete: bool
-    """Whether the later snapshot holds everything it should."""
+    """Whether nothing is missing in the later snapshot because of a failure."""
     files: list[str]
-    """The paths that changed in between, whoever changed them."""
+    """Paths that changed in between, by any process."""
     skipped: list[Skipped]
-    """What the later snapshot does not hold."""
+    """Paths that the later snapshot does not hold, with the reasons."""
     step: str
-    """The step's id."""
+    """Id of the step."""
     uncaptured: Optional[list[Uncaptured]] = None
-    """Paths that no snapshot holds and that the step removed or changed."""
+    """Paths that no snapshot holds and that the step created, removed or changed."""
 
 
 @dataclass(frozen=True)
 class Steps:
     """The steps of a work tree."""
     next: Optional[int]
-    """The `offset` that goes on from here; `null` at the end."""
+    """`offset` of the next page; `null` on the last page."""
     steps: list[StepRecord]
-    """The steps, oldest first. One that was recorded in several pieces is there several times."""
+    """The steps, oldest first. A step that was recorded in several operations appears several
+    times.
+    """
     total: int
-    """How many there are in all."""
+    """Number of entries in total."""
 
 
 @dataclass(frozen=True)
 class Unrecorded:
-    """Work of an agent that cannot be undone, because it was not recorded as steps."""
+    """Changes of an agent that cannot be undone because they were not recorded as steps."""
     before: str
-    """The operation before it: restoring that takes back everything since."""
+    """The operation before it. Restoring that one undoes everything since."""
     gap: Gap
-    """Why it was not recorded, and whose turns are missing."""
+    """Reason for the gap, and the turns that are missing."""
     operation: str
-    """The operation that recorded all of it later."""
+    """The operation that recorded all of them later."""
 
 
 @dataclass(frozen=True)
 class UndoReport:
-    """What an undo or redo did, or would do."""
+    """Report of an undo or redo, or of its plan."""
     after: Optional[str]
-    """The snapshot afterwards; `null` if nothing was changed."""
+    """The snapshot afterwards; `null` if nothing changed."""
     complete: bool
-    """Whether everything was taken back."""
+    """Whether everything was undone."""
     conflicts: list[Conflict]
-    """Files that stay because changes made since do not merge."""
+    """Files left unchanged because later changes do not merge."""
     done: list[Action]
-    """What was done, path by path."""
+    """The actions, one per path."""
     git_hint: Optional[str]
-    """A command that moves the user's own git back; never run by us."""
+    """A git command that moves the user's repository back. It is never run by ctrlz."""
     ignored: list[Conflict]
-    """Changes of ignored files that stay, because nobody asked for them."""
+    """Changes of ignored files that are left because the request did not include them."""
     kept: list[Kept]
-    """Files that stay for other reasons."""
+    """Files left unchanged for other reasons."""
     left: list[str]
-    """Replaced things that could not be removed and still lie under these names."""
+    """Names of replaced files that could not be removed."""
     not_recorded: Optional[str]
-    """Why the undo could not be recorded, if so; the files are as `done` says."""
+    """Reason why the undo could not be recorded; `null` if it was. The actions in `done` took
+    effect in either case.
+    """
     plan: str
-    """Names the plan; handed back as `plan`, it makes sure that nothing else is done."""
+    """Hash of the plan. A call with this value as `plan` fails if it would do anything else."""
     safety_operation: Optional[str]
-    """The operation that recorded the state before: restoring it takes this back as a whole."""
+    """The operation that recorded the state before. Restoring it reverses this undo completely."""
     steps: list[str]
-    """The steps it is about, oldest first."""
+    """The steps that it undoes or redoes, oldest first."""
     expired: Optional[list[Expired]] = None
-    """Steps that were meant and stay, because the state before them has expired."""
+    """Steps that were requested and cannot be undone because the state before them has expired."""
     not_checked: Optional[list[str]] = None
-    """Files of which the kernel could not say whether other processes have them open."""
+    """Files for which the kernel could not determine whether other processes have them open."""
     outside: Optional[list[OutsideChange]] = None
-    """Paths outside of the work tree that the steps changed, path by path. Put back only if `outside` was
-    asked for; whatever then stays makes the report incomplete.
+    """Paths outside of the work tree that the steps changed. They are put back only if the request
+    sets `outside`; paths left unchanged then make the report incomplete.
     """
     recovered: Optional[Recovery] = None
-    """A restore that had been cut off and was finished before this one."""
+    """An interrupted restore that was finished before this one."""
     takes_back: Optional[str] = None
-    """The restore, recover or revert that it takes back, if it is not about steps."""
+    """The restore, recover or revert that it undoes instead of steps."""
     uncaptured: Optional[list[Uncaptured]] = None
-    """Paths that no snapshot holds and that the steps removed or changed, so that they are lost."""
+    """Paths that no snapshot holds and that the steps created, removed or changed. They are left
+    unchanged; `loss` marks those that are lost.
+    """
     unrecorded: Optional[list[Unrecorded]] = None
-    """Newer work of agents that stays, because it was not recorded as steps."""
+    """Newer changes of agents that are left because they were not recorded as steps."""
 
 
 @dataclass(frozen=True)
 class Version:
     """A version of a file."""
     at_millis: int
-    """When, in milliseconds since 1970."""
+    """Time of that operation, in milliseconds since the Unix epoch."""
     content: Optional[str]
-    """The id of its content; `null` where the file was deleted."""
+    """Id of the content; `null` if the file was deleted."""
     kind: str
-    """What happened then; see `kind` of the log."""
+    """Kind of that operation; see `kind` of the log."""
     operation: str
-    """The operation that recorded it."""
+    """The operation that recorded this version."""
     snapshot: str
-    """The snapshot that has it first."""
+    """The first snapshot that has this version."""
     step: Optional[StepInfo]
-    """The step that made it, if it was one."""
+    """The step that made this version; `null` if it was not a step."""
 
 
 @dataclass(frozen=True)
 class Versions:
     """The versions of a file."""
     next: Optional[int]
-    """The `offset` that goes on from here; `null` at the end."""
+    """`offset` of the next page; `null` on the last page."""
     path: str
     """The file."""
     total: int
-    """How many there are in all."""
+    """Number of versions in total."""
     versions: list[Version]
     """Its versions, newest first."""
 
 
-#: How the search for a message ended.
+#: Outcome of the search for a message.
 WalkBackOutcome = Literal["found", "expired", "nothing"]
 
 
 @dataclass(frozen=True)
 class WalkBack:
-    """Where a session stood when a message came."""
+    """The state of a session at a message."""
     message: Optional[str]
-    """The message that was found; `null` if none left a trace."""
+    """The message that was found; `null` if none has recorded steps."""
     operation: Optional[str]
-    """The operation that recorded it."""
+    """The operation that recorded the snapshot."""
     outcome: WalkBackOutcome
-    """How the search ended."""
+    """Outcome of the search."""
     snapshot: Optional[str]
-    """The snapshot at its beginning; `null` unless it was found."""
+    """The snapshot at its beginning, or at its end if it is not the first message of the request;
+    `null` unless it was found.
+    """
