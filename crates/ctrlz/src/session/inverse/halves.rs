@@ -1,0 +1,257 @@
+//! The two halves of a rename or a backup: a file that holds the only copy of something stays.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::compare::{Change, Entry, NowAt, changes, find};
+use crate::error::Error;
+use crate::fs::FileKind;
+use crate::git::ObjectId;
+use crate::log::read_companion;
+use crate::path::{TreePath, dirs_above};
+use crate::record::look;
+use crate::restore::Wanted;
+use crate::session::history::Span;
+use crate::session::undo::ConflictReason;
+use crate::workspace::is_binary;
+
+use super::ignored::companion_tree;
+use super::{Inverter, Track};
+
+/// Returns the contents that were taken away from paths. A version that another undone change made
+/// does not count: only the oldest change of each path is given.
+fn taken_contents(oldest: &BTreeMap<TreePath, Change>) -> HashMap<ObjectId, Vec<TreePath>> {
+    let mut taken: HashMap<ObjectId, Vec<TreePath>> = HashMap::new();
+    for change in oldest.values() {
+        // An empty file holds nothing that another one could be a copy of.
+        let is_content =
+            |before: &Entry| before.kind.is_file() && before.id != ObjectId::EMPTY_BLOB;
+        if let Some(before) = change.before.filter(is_content) {
+            taken.entry(before.id).or_default().push(change.path.clone());
+        }
+    }
+    taken
+}
+
+/// Returns the lines of a text without line ends and empty lines.
+fn lines_of(text: &[u8]) -> BTreeSet<&[u8]> {
+    text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect()
+}
+
+impl Inverter<'_> {
+    /// Leaves files that hold the only copy of something: the step moved or copied it there from a
+    /// path that it then removed or overwrote, and the plan does not bring that path back.
+    pub(super) fn keep_other_halves(
+        &mut self,
+        tracks: &BTreeMap<TreePath, Track<'_>>,
+        oldest: &BTreeMap<TreePath, (Change, &Span)>,
+    ) -> Result<(), Error> {
+        let mut first: BTreeMap<TreePath, Change> = self.oldest_kept()?;
+        first.extend(oldest.iter().map(|(path, (change, _))| (path.clone(), change.clone())));
+        let sources = taken_contents(&first);
+        let made: Vec<(TreePath, Entry, &Span)> = tracks
+            .iter()
+            .filter_map(|(path, track)| {
+                let (change, span) = track.changes.last()?;
+                let NowAt::File { entry, .. } = self.now.at(path.as_bytes()) else { return None };
+                let goes = match self.out.request.wanted.get(path.as_bytes())? {
+                    Wanted::Absent => change.before.is_none(),
+                    Wanted::Entry { entry: wanted, .. } => wanted.id != entry.id,
+                };
+                goes.then(|| (path.clone(), entry, *span))
+            })
+            .collect();
+        for (path, entry, span) in made {
+            let others = |from: &&TreePath| **from != path;
+            let taken = sources.get(&entry.id).map(|taken| taken.iter().filter(others).collect());
+            let why = match taken.filter(|taken: &Vec<&TreePath>| !taken.is_empty()) {
+                Some(taken) => {
+                    let mut back = taken.iter().map(|from| self.comes_back(from, &entry.id));
+                    if back.try_fold(false, |any, back| back.map(|back| any || back))? {
+                        continue;
+                    }
+                    format!("it holds the only copy of what was {}", taken[0])
+                }
+                None if self.out.request.wanted.get(path.as_bytes()) != Some(&Wanted::Absent) => {
+                    continue;
+                }
+                None => match self.came_from_elsewhere(&path, &entry, span, tracks, &first)? {
+                    Some(why) => why,
+                    None => continue,
+                },
+            };
+            self.out.request.wanted.remove(path.as_bytes());
+            self.conflict(&path, ConflictReason::OtherHalf, why);
+        }
+        for (old_name, new_name) in std::mem::take(&mut self.followed) {
+            if self.is_blocked(&old_name) {
+                self.out.request.wanted.remove(old_name.as_bytes());
+                self.out.request.wanted.remove(new_name.as_bytes());
+                let why = format!("a file is in the way of {old_name}, where it would go");
+                self.conflict(&new_name, ConflictReason::OtherHalf, why);
+            }
+        }
+        self.keep_moved_dirs(tracks);
+        Ok(())
+    }
+
+    /// Whether a file that stays is in the place of a directory above a path.
+    fn is_blocked(&self, path: &TreePath) -> bool {
+        let stays = |dir: &&[u8]| self.out.request.wanted.get(*dir) != Some(&Wanted::Absent);
+        let mut above = dirs_above(path.as_bytes()).filter(stays);
+        above.any(|dir| matches!(self.now.at(dir), NowAt::File { .. } | NowAt::Unsaved(_)))
+    }
+
+    /// Returns the oldest change of each ignored file that the undone steps changed.
+    fn oldest_kept(&self) -> Result<BTreeMap<TreePath, Change>, Error> {
+        let objects = &self.store.objects;
+        let mut oldest = BTreeMap::new();
+        for span in self.inversion.spans.iter().rev() {
+            let tree = |id: Option<ObjectId>| companion_tree(self.store, id);
+            let (was, is) = (tree(span.before.meta.companion), tree(span.after.meta.companion));
+            if was != is {
+                let after = span.after.meta.companion.map(|id| read_companion(objects, &id));
+                let after = after.and_then(Result::ok);
+                // A file that is no longer kept may still be there.
+                let is_gone = |path: &TreePath| {
+                    after.as_ref().is_none_or(|after| after.proves_absent(path.as_bytes()))
+                };
+                let found = changes(objects, &was, &is)?.into_iter();
+                let found = found.filter(|one| one.after.is_some() || is_gone(&one.path));
+                oldest.extend(found.map(|change| (change.path.clone(), change)));
+            }
+        }
+        Ok(oldest)
+    }
+
+    /// Whether a path will have this content.
+    fn comes_back(&self, path: &TreePath, content: &ObjectId) -> Result<bool, Error> {
+        let wanted = self.out.request.wanted.get(path.as_bytes());
+        Ok(match (wanted, self.now.at(path.as_bytes())) {
+            // The path comes back as it was, or merged with what was done to it since.
+            (Some(Wanted::Entry { .. }), _) => !self.is_blocked(path),
+            (Some(Wanted::Absent), _) => false,
+            (None, NowAt::File { entry, .. }) => {
+                entry.id == *content || self.is_merged_already(path, &entry, content)?
+            }
+            (None, _) => match self.inversion.present.meta.companion {
+                Some(id) => match read_companion(&self.store.objects, &id) {
+                    Ok(now) => find(&self.store.objects, &now.tree, path)?
+                        .is_some_and(|entry| entry.id == *content),
+                    Err(_) => false,
+                },
+                None => false,
+            },
+        })
+    }
+
+    /// Returns whether a file that this plan leaves alone is what it would be without the steps: its
+    /// changes cancel out or an earlier undo took them back, and it has every line of `content`.
+    fn is_merged_already(
+        &self,
+        path: &TreePath,
+        now: &Entry,
+        content: &ObjectId,
+    ) -> Result<bool, Error> {
+        if !self.inversion.is_asked_for(path) || self.has_conflict(path) || !now.kind.is_file() {
+            return Ok(false);
+        }
+        let (then, now) = (self.text(content)?, self.text(&now.id)?);
+        Ok(!is_binary(&then) && !is_binary(&now) && lines_of(&then).is_subset(&lines_of(&now)))
+    }
+
+    /// The paths that a file may have been moved from, or linked to, when it came to its own.
+    fn sources(
+        &self,
+        path: &TreePath,
+        tracks: &BTreeMap<TreePath, Track<'_>>,
+    ) -> Result<Vec<TreePath>, Error> {
+        let objects = &self.store.objects;
+        let mut sources = Vec::new();
+        for (change, span) in tracks.get(path).into_iter().flat_map(|track| &track.changes) {
+            let moved = span.after.details.moved.iter().filter(|moved| moved.to == *path);
+            sources.extend(moved.map(|moved| moved.from.clone()));
+            let tree = companion_tree(self.store, span.before.meta.companion);
+            for tree in [span.before.snapshot, tree] {
+                let all = changes(objects, &ObjectId::EMPTY_TREE, &tree)?;
+                let same = all.into_iter().filter(|found| found.after == change.after);
+                sources.extend(same.map(|found| found.path));
+            }
+        }
+        Ok(sources)
+    }
+
+    /// Returns why a file stays that a step seems to have made, but that is older than the step:
+    /// the step moved it from where no snapshot looks, or from a path that does not come back.
+    fn came_from_elsewhere(
+        &self,
+        path: &TreePath,
+        entry: &Entry,
+        span: &Span,
+        tracks: &BTreeMap<TreePath, Track<'_>>,
+        oldest: &BTreeMap<TreePath, Change>,
+    ) -> Result<Option<String>, Error> {
+        let NowAt::File { stat, .. } = self.now.at(path.as_bytes()) else { return Ok(None) };
+        if stat.kind != FileKind::File || !self.is_older(path.as_bytes(), span) {
+            return Ok(None);
+        }
+        // Another name of it stays, so nothing is lost.
+        let (parent, name) = crate::path::split(path.as_bytes());
+        let found = self.inversion.root.open_below(parent).and_then(|dir| dir.stat(name));
+        if found.is_ok_and(|found| found.is_some_and(|found| found.links > 1)) {
+            return Ok(None);
+        }
+        let sources = self.sources(path, tracks)?;
+        let mut why = "it was moved here from a place that is not recorded".to_owned();
+        for from in sources.iter().filter(|from| *from != path) {
+            // On disk, because it may be ignored.
+            let is_there = matches!(look(self.inversion.root, from.as_bytes()), Ok(Some(_)));
+            let is_explained = match oldest.get(from) {
+                // The undone steps made it themselves.
+                Some(Change { before: None, .. }) => true,
+                Some(Change { before: Some(before), .. }) => {
+                    self.comes_back(from, &before.id)? || !self.shares_a_line(before, entry)?
+                }
+                None => is_there || self.out.request.wanted.contains_key(from.as_bytes()),
+            };
+            if is_explained {
+                return Ok(None);
+            }
+            why = format!("it holds the only copy of what was {from}");
+        }
+        Ok(Some(why))
+    }
+
+    /// Whether one file has a line of another. Binary files count as if they had.
+    fn shares_a_line(&self, one: &Entry, other: &Entry) -> Result<bool, Error> {
+        let (one, other) = (self.text(&one.id)?, self.text(&other.id)?);
+        if is_binary(&one) || is_binary(&other) {
+            return Ok(true);
+        }
+        Ok(!lines_of(&one).is_disjoint(&lines_of(&other)))
+    }
+
+    /// Reports what stays in a directory that a step moved, because no snapshot holds it.
+    fn keep_moved_dirs(&mut self, tracks: &BTreeMap<TreePath, Track<'_>>) {
+        let mut moved: BTreeMap<Vec<u8>, &Span> = BTreeMap::new();
+        for (path, track) in tracks {
+            let Some((change, span)) = track.changes.last() else { continue };
+            for dir in dirs_above(path.as_bytes()).filter(|_| change.before.is_none()) {
+                let made = self.out.request.emptied.contains(dir);
+                if made && self.is_older(dir, span) {
+                    moved.insert(dir.to_vec(), span);
+                }
+            }
+        }
+        for dir in moved.keys() {
+            for (path, is_recorded) in self.now.entries_of(dir) {
+                let Ok(path) = TreePath::parse(&path) else { continue };
+                let comes = self.out.request.wanted.contains_key(path.as_bytes());
+                if !is_recorded && !comes && !self.has_conflict(&path) {
+                    let why =
+                        "it was moved here with its directory and is not recorded, so it stays";
+                    self.conflict(&path, ConflictReason::OtherHalf, why.into());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Ignored files, which are kept beside the snapshots.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::compare::{Change, NowAt, Status, Trees, changes, find};
+use crate::error::Error;
+use crate::git::ObjectId;
+use crate::log::{Companion, Credit, read_companion};
+use crate::path::{PathText, TreePath, dirs_above, is_within};
+use crate::record::look;
+use crate::restore::{ModeChange, Modes, Wanted, is_dir_of};
+use crate::session::history::Span;
+use crate::session::undo::{Conflict, ConflictReason};
+use crate::store::Store;
+
+use super::databases::is_transient;
+use super::modes::usual_mode;
+use super::{Hidden, Inverter, NO_MERGE, OnConflict};
+
+/// The tree of a companion; the empty one if there is none or it cannot be read.
+pub(super) fn companion_tree(store: &Store, id: Option<ObjectId>) -> ObjectId {
+    let companion = id.and_then(|id| read_companion(&store.objects, &id).ok());
+    companion.map_or(ObjectId::EMPTY_TREE, |companion| companion.tree)
+}
+
+impl Inverter<'_> {
+    /// Ignored files: what was deleted comes back, what a tool named is taken back like any other
+    /// file, the rest only when asked.
+    pub(super) fn ignored_files(&mut self, hidden: &[Hidden<'_>]) -> Result<(), Error> {
+        let objects = &self.store.objects;
+        let open = |id: Option<ObjectId>| id.map(|id| read_companion(objects, &id)).transpose();
+        let now = open(self.inversion.present.meta.companion)?;
+        let mut tracks: BTreeMap<TreePath, Vec<(Change, u32)>> = BTreeMap::new();
+        for span in self.inversion.spans.iter().rev() {
+            let (was, is) = (span.before.meta.companion, span.after.meta.companion);
+            let (Ok(was), Ok(is)) = (open(was), open(is)) else { continue };
+            self.newly_ignored(span, hidden, is.as_ref(), &mut tracks)?;
+            if was == is {
+                continue;
+            }
+            self.ignored_modes(span, was.as_ref(), is.as_ref(), now.as_ref())?;
+            let tree = |companion: &Option<Companion>| {
+                companion.as_ref().map_or(ObjectId::EMPTY_TREE, |companion| companion.tree)
+            };
+            for change in changes(objects, &tree(&was), &tree(&is))? {
+                let path = &change.path;
+                // What the snapshots themselves speak of is taken back there.
+                let crossed = find(objects, &span.before.snapshot, path)?.is_some()
+                    || find(objects, &span.after.snapshot, path)?.is_some();
+                if !self.inversion.is_asked_for(path)
+                    || self.inversion.is_done(span, path)
+                    || crossed
+                    || span.earlier_ignored.contains(path)
+                    || !(span.owns_unnamed() || span.named.contains(path))
+                    || is_transient(self.store, &change)?
+                {
+                    continue;
+                }
+                let mut written = span.named.iter().chain(span.paths.iter().flatten());
+                let named = match span.info {
+                    Some(_) => span.named.contains(path),
+                    // An operation of ours names the ignored files that it wrote. The others only
+                    // became visible or invisible, because it changed the rules.
+                    None if written.any(|written| written == path) => true,
+                    None => continue,
+                };
+                let credits = &span.after.details.credits;
+                let may = |credit: &Credit| !credit.only_named;
+                let shared = credits.len() > 1 && !self.inversion.takes_all_of(&span.after, may);
+                let unknown = was.as_ref().is_some_and(|was| was.is_unknown(path.as_bytes()));
+                // Nothing shows whether an interrupted step or the user changed an ignored file.
+                let undecided = span.inferred && !self.inversion.unclear;
+                let asked = self.inversion.ignored
+                    && !shared
+                    && (!undecided || self.inversion.takes_undecided(path));
+                let was_absent = || {
+                    let bytes = path.as_bytes();
+                    let proven = was.as_ref().is_none_or(|was| was.proves_absent(bytes));
+                    proven && !self.is_older(bytes, span)
+                };
+                // A file in a directory that no scan entered then was probably there.
+                let proven = |was: &Companion| was.proves_absent(path.as_bytes());
+                let is_old =
+                    !was.as_ref().is_none_or(proven) && self.is_older(path.as_bytes(), span);
+                if change.status() == Status::Added && is_old && !named {
+                    continue;
+                }
+                let why = match change.status() {
+                    Status::Deleted => None,
+                    Status::Modified if named || asked => None,
+                    Status::Added if !unknown && (named || (asked && was_absent())) => None,
+                    Status::Modified => Some("an ignored file was changed"),
+                    Status::Added => Some("an ignored file was made"),
+                };
+                match why {
+                    Some(why) => {
+                        let left = Conflict {
+                            path: path.clone(),
+                            reason: ConflictReason::Ignored,
+                            why: why.into(),
+                        };
+                        self.out.ignored_left.push(left);
+                    }
+                    None => {
+                        let usual = change.before.map_or(0o644, |entry| usual_mode(entry.kind));
+                        let mode =
+                            was.as_ref().map_or(usual, |was| was.mode_of(path.as_bytes(), usual));
+                        if change.before.is_none() {
+                            self.empty_out_of(path, span)?;
+                        }
+                        tracks.entry(path.clone()).or_default().push((change, mode));
+                    }
+                }
+            }
+        }
+        for (path, track) in tracks {
+            self.ignored_file(&path, &track, now.as_ref())?;
+        }
+        Ok(())
+    }
+
+    /// Files that the span changed and that are ignored since: the companion says what it left.
+    /// One that is its own, and that the companion neither has nor knows nothing of, it removed.
+    fn newly_ignored(
+        &mut self,
+        span: &Span,
+        hidden: &[Hidden<'_>],
+        is: Option<&Companion>,
+        tracks: &mut BTreeMap<TreePath, Vec<(Change, u32)>>,
+    ) -> Result<(), Error> {
+        for Hidden { change, .. } in hidden.iter().filter(|other| std::ptr::eq(other.span, span)) {
+            let Some(before) = change.before else { continue };
+            let path = &change.path;
+            let after = match is {
+                Some(is) => find(&self.store.objects, &is.tree, path)?,
+                None => None,
+            };
+            // Nothing kept and nothing there, or its own: it was deleted and not only hidden.
+            let is_unknown = is.is_some_and(|is| is.is_unknown(path.as_bytes()));
+            let is_own = span.named.contains(path) && !is_unknown;
+            let is_absent = matches!(look(self.inversion.root, path.as_bytes()), Ok(None));
+            let is_gone = after.is_none() && (is_own || is_absent);
+            let is_file = before.kind.is_file();
+            if after.is_none() && !is_gone && is_file && self.on_disk(path) != Some(before) {
+                let why = "no snapshot holds what the step left of it";
+                self.conflict(path, ConflictReason::NotProven, why.into());
+            }
+            if after == Some(before) || (after.is_none() && !is_gone) {
+                continue;
+            }
+            let modes = Modes::of(Some(&span.before.meta));
+            let mode = modes.of_file(path.as_bytes(), before.kind);
+            let change = Change { path: path.clone(), before: Some(before), after };
+            tracks.entry(path.clone()).or_default().push((change, mode));
+        }
+        Ok(())
+    }
+
+    /// Permissions of ignored files whose content stayed the same.
+    fn ignored_modes(
+        &mut self,
+        span: &Span,
+        was: Option<&Companion>,
+        is: Option<&Companion>,
+        now: Option<&Companion>,
+    ) -> Result<(), Error> {
+        let (Some(was), Some(is), Some(now)) = (was, is, now) else { return Ok(()) };
+        let objects = &self.store.objects;
+        let listed = was.data.modes.iter().chain(&is.data.modes);
+        let paths: BTreeSet<Vec<u8>> = listed.map(|(text, _)| text.clone().into_bytes()).collect();
+        for bytes in paths {
+            let Ok(path) = TreePath::parse(&bytes) else { continue };
+            let Some(entry) = find(objects, &is.tree, &path)? else { continue };
+            let kept = find(objects, &was.tree, &path)? == Some(entry)
+                && find(objects, &now.tree, &path)?.is_some();
+            let usual = usual_mode(entry.kind);
+            let mode = |companion: &Companion| companion.mode_of(&bytes, usual);
+            let (to, from) = (mode(was), mode(is));
+            let own = self.inversion.is_asked_for(&path) && !self.inversion.is_done(span, &path);
+            if to == from || mode(now) != from || !kept || !own {
+                continue;
+            }
+            if span.named.contains(&path) || self.inversion.ignored {
+                self.out.ignored.push(path);
+                let change = ModeChange { path: bytes, from, to, is_dir: false };
+                self.out.request.modes.push(change);
+            } else {
+                let why = "an ignored file's permissions were changed".into();
+                let reason = ConflictReason::Ignored;
+                self.out.ignored_left.push(Conflict { path, reason, why });
+            }
+        }
+        Ok(())
+    }
+
+    fn ignored_file(
+        &mut self,
+        path: &TreePath,
+        track: &[(Change, u32)],
+        now: Option<&Companion>,
+    ) -> Result<(), Error> {
+        let objects = &self.store.objects;
+        let kept = match now {
+            Some(now) => find(objects, &now.tree, path)?,
+            None => None,
+        };
+        let ours = match (self.now.at(path.as_bytes()), kept) {
+            // What is in an ignored directory is seen by nobody but the companion.
+            (_, Some(entry)) => Some(entry),
+            (NowAt::Nothing, None)
+                if matches!(look(self.inversion.root, path.as_bytes()), Ok(None)) =>
+            {
+                None
+            }
+            // No longer left out. If the snapshots themselves speak of it, it is decided already.
+            (NowAt::File { entry, .. }, None) => {
+                if self.out.request.wanted.contains_key(path.as_bytes()) || self.has_conflict(path)
+                {
+                    return Ok(());
+                }
+                Some(entry)
+            }
+            (NowAt::Nothing | NowAt::Unsaved(_), None) if self.on_disk(path).is_some() => {
+                self.on_disk(path)
+            }
+            (NowAt::Nothing | NowAt::Dir | NowAt::Unsaved(_), None) => {
+                let why = "it is ignored, and what is there now is not kept";
+                self.conflict(path, ConflictReason::NotProven, why.into());
+                return Ok(());
+            }
+        };
+        let mut wanted = ours;
+        let mut mode = 0o644;
+        // Only what the store holds can be merged.
+        let is_held = ours.is_none_or(|ours| objects.holds(&ours.id));
+        for (change, then) in track {
+            if !is_held && wanted == ours && ours != change.after && ours != change.before {
+                self.conflict(path, ConflictReason::Merge, NO_MERGE.into());
+                return Ok(());
+            }
+            match self.merge(wanted, change)? {
+                Some(merged) => wanted = merged,
+                None if self.inversion.on_conflict == OnConflict::TakeTheirs => {
+                    wanted = change.before;
+                }
+                None => {
+                    self.conflict(path, ConflictReason::Merge, NO_MERGE.into());
+                    return Ok(());
+                }
+            }
+            mode = *then;
+        }
+        if wanted == ours {
+            return Ok(());
+        }
+        if wanted.is_none() {
+            // Directories that were made for it go with it, if nothing else is in them.
+            let trees = Trees::new(objects);
+            for dir in dirs_above(path.as_bytes()) {
+                let mut was_dir = false;
+                for span in self.inversion.spans {
+                    let (before, meta) = (&span.before.snapshot, Some(&span.before.meta));
+                    was_dir |=
+                        is_dir_of(&trees, before, meta, dir)? || self.was_ignored_dir(span, dir)?;
+                }
+                if !was_dir {
+                    self.out.request.emptied.insert(dir.to_vec());
+                }
+            }
+        }
+        let wanted = wanted.map_or(Wanted::Absent, |entry| Wanted::Entry { entry, mode });
+        self.out.request.wanted.insert(path.as_bytes().to_vec(), wanted);
+        self.out.ignored.push(path.clone());
+        Ok(())
+    }
+
+    /// Whether an ignored directory was there before a span, which no tree says.
+    pub(super) fn was_ignored_dir(&self, span: &Span, dir: &[u8]) -> Result<bool, Error> {
+        let objects = &self.store.objects;
+        let Some(before) = span.before.meta.companion else { return Ok(false) };
+        let before = read_companion(objects, &before)?;
+        let path = TreePath::from_scan(dir.to_vec());
+        if find(objects, &before.tree, &path)?.is_some_and(|entry| entry.kind.is_tree()) {
+            return Ok(true);
+        }
+        let Some(listed) = before.data.not_kept else { return Ok(true) };
+        let mut listed = listed.into_iter().map(PathText::into_bytes);
+        Ok(listed.any(|listed| {
+            // Of what lies in an ignored directory, only its own age says whether it was there; an
+            // operation of ours names the directories that it made.
+            listed == dir
+                || (is_within(dir, &listed)
+                    && match span.info {
+                        Some(_) => self.is_older(dir, span),
+                        None => !span.paths.iter().flatten().any(|made| *made == path),
+                    })
+        }))
+    }
+}

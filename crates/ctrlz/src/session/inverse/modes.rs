@@ -1,0 +1,332 @@
+//! Permissions of files and directories, and empty directories: merged three-way like content.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::compare::{Change, Entry, NowAt, Trees, changes, find};
+use crate::error::Error;
+use crate::fs::MODE_BITS;
+use crate::git::{EntryKind, ObjectId};
+use crate::log::{Operation, read_companion};
+use crate::path::{TreePath, dirs_above};
+use crate::restore::{ModeChange, Modes, is_dir_of};
+use crate::session::history::Span;
+
+use super::{Inverter, Track};
+
+/// The permissions of a path before and after a change; `None` where there was no file.
+#[derive(Clone, Copy)]
+pub(super) struct ModeStep {
+    before: Option<u32>,
+    after: Option<u32>,
+}
+
+/// Takes changes of permissions back, newest first. Permissions that were changed since stay.
+fn merge_modes(present: Option<u32>, changes: &[ModeStep]) -> Option<u32> {
+    let mode = changes.iter().fold(present, |mode, change| match mode {
+        None => change.before,
+        Some(_) if mode == change.after => change.before,
+        Some(_) => mode,
+    });
+    // A file that the changes made, and that stays, keeps its permissions.
+    mode.or(present)
+}
+
+/// The entry with the kind that its permissions give it.
+pub(super) fn with_mode(entry: Entry, mode: u32) -> Entry {
+    let kind = match entry.kind {
+        EntryKind::File | EntryKind::Executable if mode & 0o100 != 0 => EntryKind::Executable,
+        EntryKind::File | EntryKind::Executable => EntryKind::File,
+        other => other,
+    };
+    Entry { kind, ..entry }
+}
+
+pub(super) fn usual_mode(kind: EntryKind) -> u32 {
+    if kind == EntryKind::Executable { 0o755 } else { 0o644 }
+}
+
+/// Returns the permissions of a directory in an operation, whose exceptional ones are `modes`, or
+/// `None` if it was not there. Bits that the operation does not record are those of `present`.
+fn dir_mode_in(
+    operation: &Operation,
+    modes: &HashMap<Vec<u8>, u32>,
+    path: &[u8],
+    present: u32,
+    trees: &Trees<'_>,
+) -> Result<Option<u32>, Error> {
+    let meta = &operation.meta;
+    let is_there = is_dir_of(trees, &operation.snapshot, Some(meta), path)?;
+    let mode = modes.get(path).copied().unwrap_or(meta.common.dir);
+    Ok(is_there.then(|| mode | meta.unrecorded_bits(present)))
+}
+
+impl Inverter<'_> {
+    /// The permissions of a file without the changes of the spans.
+    pub(super) fn merged_mode(&self, path: &TreePath, kind: EntryKind) -> u32 {
+        let present = match self.now.at(path.as_bytes()) {
+            NowAt::File { stat, entry, .. } if entry.kind.is_file() => Some(stat.mode & MODE_BITS),
+            NowAt::File { .. } | NowAt::Nothing | NowAt::Dir | NowAt::Unsaved(_) => None,
+        };
+        let changes = self.modes.get(path.as_bytes()).map(Vec::as_slice).unwrap_or_default();
+        merge_modes(present, changes).unwrap_or_else(|| usual_mode(kind))
+    }
+
+    /// Gathers how the spans changed permissions: of files whose content they changed, and of all
+    /// others whose recorded permissions differ.
+    pub(super) fn gather_modes(
+        &mut self,
+        tracks: &BTreeMap<TreePath, Track<'_>>,
+    ) -> Result<(), Error> {
+        let mut of_span: HashMap<usize, Vec<&Change>> = HashMap::new();
+        for (change, span) in tracks.values().flat_map(|track| &track.changes) {
+            of_span.entry(std::ptr::from_ref(*span).addr()).or_default().push(change);
+        }
+        let inversion = self.inversion;
+        for span in inversion.spans.iter().rev() {
+            let (before, after) = (&span.before.meta, &span.after.meta);
+            let (then, left) = (Modes::of(Some(before)), Modes::of(Some(after)));
+            let changed = of_span.remove(&std::ptr::from_ref(span).addr()).unwrap_or_default();
+            let changed: BTreeMap<&TreePath, &Change> =
+                changed.into_iter().map(|change| (&change.path, change)).collect();
+            let mut steps = Vec::new();
+            for (path, change) in &changed {
+                let was_kept = match change.before {
+                    Some(entry) => self.kept_mode(span, path, entry.kind)?,
+                    None => None,
+                };
+                let special = |modes: &Modes<'_>| match self.now.at(path.as_bytes()) {
+                    NowAt::File { stat, .. } => modes.unrecorded(stat.mode),
+                    NowAt::Nothing | NowAt::Dir | NowAt::Unsaved(_) => 0,
+                };
+                let of = |modes: &Modes<'_>, entry: Entry| {
+                    modes.of_file(path.as_bytes(), entry.kind) | special(modes)
+                };
+                let is_file = |entry: &Entry| entry.kind.is_file();
+                let before = change.before.filter(is_file).map(|entry| of(&then, entry));
+                let after = change.after.filter(is_file).map(|entry| of(&left, entry));
+                let before = was_kept.or(before);
+                steps.push(((*path).clone(), ModeStep { before, after }));
+            }
+            for path in self.paths_with_other_modes(span)? {
+                let unclear = span.unclear.contains(&path);
+                let takes = inversion.unclear || inversion.takes_undecided(&path);
+                let own = inversion.is_asked_for(&path)
+                    && (span.owns(&path) || (unclear && takes))
+                    && !inversion.is_done(span, &path)
+                    && !changed.contains_key(&path);
+                // What it is now may be another change's doing.
+                let found = find(&self.store.objects, &span.after.snapshot, &path)?;
+                let Some(kind) = found.map(|entry| entry.kind).filter(|kind| kind.is_file()) else {
+                    continue;
+                };
+                let special = match self.now.at(path.as_bytes()) {
+                    NowAt::File { stat, .. } => stat.mode & 0o7000,
+                    _ => 0,
+                };
+                if own {
+                    let of = |modes: &Modes<'_>| {
+                        let mode = modes.of_file(path.as_bytes(), kind);
+                        Some(mode | modes.unrecorded(special))
+                    };
+                    steps.push((path.clone(), ModeStep { before: of(&then), after: of(&left) }));
+                }
+            }
+            for (path, step) in steps {
+                if step.before != step.after {
+                    self.modes.entry(path.as_bytes().to_vec()).or_default().push(step);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Files of a span whose permissions may differ before and after it.
+    fn paths_with_other_modes(&self, span: &Span) -> Result<Vec<TreePath>, Error> {
+        let (before, after) = (&span.before.meta, &span.after.meta);
+        if before.common == after.common {
+            if before.modes == after.modes {
+                return Ok(Vec::new());
+            }
+            let listed = before.modes.iter().chain(&after.modes);
+            let listed: BTreeSet<Vec<u8>> =
+                listed.map(|(text, _)| text.clone().into_bytes()).collect();
+            return Ok(listed.iter().filter_map(|bytes| TreePath::parse(bytes).ok()).collect());
+        }
+        // The permissions that most files have changed, so those of every file may have.
+        let all = changes(&self.store.objects, &ObjectId::EMPTY_TREE, &span.after.snapshot)?;
+        Ok(all.into_iter().map(|change| change.path).collect())
+    }
+
+    /// The permissions that a file had before a span in the companion, if it was ignored then.
+    fn kept_mode(
+        &self,
+        span: &Span,
+        path: &TreePath,
+        kind: EntryKind,
+    ) -> Result<Option<u32>, Error> {
+        let objects = &self.store.objects;
+        if let Some(aside) = span.before.meta.companion
+            && let Ok(aside) = read_companion(objects, &aside)
+            && find(objects, &aside.tree, path)?.is_some()
+        {
+            return Ok(Some(aside.mode_of(path.as_bytes(), usual_mode(kind))));
+        }
+        Ok(None)
+    }
+
+    /// Returns the present permissions of a file if they differ from those that a span left.
+    pub(super) fn changed_mode(&self, path: &TreePath, span: &Span) -> Option<u32> {
+        let NowAt::File { stat, entry, .. } = self.now.at(path.as_bytes()) else { return None };
+        let left = find(&self.store.objects, &span.after.snapshot, path).ok()??;
+        let left = Modes::of(Some(&span.after.meta)).of_file(path.as_bytes(), left.kind);
+        let mode = stat.mode & MODE_BITS;
+        (entry.kind.is_file() && mode != left).then_some(mode)
+    }
+
+    /// Permissions and empty directories, which a tree does not hold.
+    pub(super) fn modes_and_dirs(&mut self) -> Result<(), Error> {
+        let inversion = self.inversion;
+        let asked = |path: &TreePath| inversion.is_asked_for(path);
+        let trees = Trees::new(&self.store.objects);
+        for (at, span) in inversion.spans.iter().rev().enumerate() {
+            let (before, after) = (&span.before.meta, &span.after.meta);
+            let made: BTreeSet<&TreePath> = after.empty_dirs.iter().collect();
+            // Newest first, so that of several changes of a directory the oldest decides.
+            for dir in before.empty_dirs.iter().filter(|dir| !made.contains(dir)) {
+                if asked(dir) && span.owns_dir(dir) {
+                    let mode = before.mode_map().get(dir.as_bytes()).copied();
+                    let mode = mode.unwrap_or(before.common.dir);
+                    self.out.request.emptied.remove(dir.as_bytes());
+                    self.out.request.dirs.insert(dir.as_bytes().to_vec(), mode);
+                }
+            }
+            for dir in after.empty_dirs.iter().filter(|dir| !before.empty_dirs.contains(dir)) {
+                if asked(dir) && span.made_dir(dir) {
+                    let own = std::iter::once(dir.as_bytes()).chain(dirs_above(dir.as_bytes()));
+                    for made in own {
+                        if !is_dir_of(&trees, &span.before.snapshot, Some(before), made)?
+                            && !self.was_ignored_dir(span, made)?
+                        {
+                            self.out.request.dirs.remove(made);
+                            self.out.request.emptied.insert(made.to_vec());
+                        }
+                    }
+                }
+            }
+            // A directory that this span made goes, although it was an empty one in between.
+            let wanted: Vec<Vec<u8>> = self.out.request.dirs.keys().cloned().collect();
+            for dir in wanted {
+                if is_dir_of(&trees, &span.after.snapshot, Some(after), &dir)?
+                    && !is_dir_of(&trees, &span.before.snapshot, Some(before), &dir)?
+                    && span.made_dir(&TreePath::from_scan(dir.clone()))
+                {
+                    self.out.request.dirs.remove(&dir);
+                    self.out.request.emptied.insert(dir);
+                }
+            }
+            self.dir_modes(span, at == 0);
+        }
+        self.merge_dir_modes(&trees)?;
+        for (path, changes) in &self.modes {
+            let NowAt::File { stat, entry, .. } = self.now.at(path) else { continue };
+            let from = stat.mode & MODE_BITS;
+            let to = merge_modes(Some(from), changes).unwrap_or(from);
+            if from != to && entry.kind.is_file() {
+                let path = path.clone();
+                self.out.request.modes.push(ModeChange { path, from, to, is_dir: false });
+            }
+        }
+        Ok(())
+    }
+
+    /// Requests the permissions from before a span for directories that have to be made again.
+    fn dir_modes(&mut self, span: &Span, is_newest: bool) {
+        let (before, after) = (&span.before.meta, &span.after.meta);
+        let (then, left) = (before.mode_map(), after.mode_map());
+        let request = &mut self.out.request;
+        match is_newest {
+            true => {
+                request.common_dir_mode = before.common.dir;
+                request.dir_modes = then.iter().map(|(path, mode)| (path.clone(), *mode)).collect();
+            }
+            // Those that the newer spans found as this one left them.
+            false => {
+                for path in then.keys().chain(left.keys()) {
+                    let found = request.dir_modes.get(path).copied();
+                    let found = found.unwrap_or(request.common_dir_mode);
+                    let of = |modes: &HashMap<Vec<u8>, u32>, usual| {
+                        modes.get(path).copied().unwrap_or(usual)
+                    };
+                    if found == of(&left, after.common.dir) {
+                        request.dir_modes.insert(path.clone(), of(&then, before.common.dir));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns the directories whose permissions a span may have changed.
+    fn dirs_with_other_modes(&self, span: &Span) -> Vec<Vec<u8>> {
+        let (before, after) = (&span.before.meta, &span.after.meta);
+        let (then, left) = (before.mode_map(), after.mode_map());
+        let differs = |path: &&Vec<u8>| {
+            let mode = |modes: &HashMap<Vec<u8>, u32>, usual: u32| {
+                modes.get(*path).copied().unwrap_or(usual)
+            };
+            mode(&then, before.common.dir) != mode(&left, after.common.dir)
+        };
+        match before.common.dir == after.common.dir {
+            true => then.keys().chain(left.keys()).filter(differs).cloned().collect(),
+            false => {
+                let dirs = self.now.listing.dirs.iter().map(|dir| &dir.path);
+                dirs.filter(|path| !path.is_empty()).filter(differs).cloned().collect()
+            }
+        }
+    }
+
+    /// Takes back changes of the permissions of directories that stay. Spans compose: a directory
+    /// that one span removed and a later one made again gets the permissions from before both.
+    fn merge_dir_modes(&mut self, trees: &Trees<'_>) -> Result<(), Error> {
+        let spans = self.inversion.spans;
+        let paths: BTreeSet<Vec<u8>> =
+            spans.iter().flat_map(|span| self.dirs_with_other_modes(span)).collect();
+        let listed = |span: &Span| [span.before.meta.mode_map(), span.after.meta.mode_map()];
+        let listed: Vec<[HashMap<Vec<u8>, u32>; 2]> = spans.iter().map(listed).collect();
+        for path in paths {
+            let Ok(dir) = TreePath::parse(&path) else { continue };
+            let Some(present) = self.now.dir_mode(&path) else { continue };
+            let mut mode = Some(present);
+            for (span, [then, left]) in spans.iter().zip(&listed).rev() {
+                let of = |operation: &Operation, modes: &HashMap<Vec<u8>, u32>| {
+                    dir_mode_in(operation, modes, &path, present, trees)
+                };
+                let (before, after) = (of(&span.before, then)?, of(&span.after, left)?);
+                let change = ModeStep { before, after };
+                if mode == change.after && self.takes_dir_mode(span, &dir, change) {
+                    mode = change.before;
+                }
+            }
+            if let Some(to) = mode.filter(|to| *to != present) {
+                let change = ModeChange { path, from: present, to, is_dir: true };
+                self.out.request.modes.push(change);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a change of the permissions of a directory, or of its existence, is a span's own and
+    /// asked for.
+    fn takes_dir_mode(&self, span: &Span, dir: &TreePath, change: ModeStep) -> bool {
+        let is_listed = span.before.meta.common.dir == span.after.meta.common.dir;
+        let owns = match (change.before, change.after) {
+            (None, _) | (_, None) => span.made_dir(dir),
+            // Permissions that are listed are dealt out to steps path by path.
+            _ if is_listed => span.paths.is_none() || span.owns(dir),
+            _ => span.owns_dir(dir),
+        };
+        let takes = self.inversion.unclear || self.inversion.takes_undecided(dir);
+        self.inversion.is_asked_for(dir)
+            && (owns || (takes && span.unclear.contains(dir)))
+            && !self.inversion.is_done(span, dir)
+    }
+}

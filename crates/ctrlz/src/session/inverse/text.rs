@@ -1,0 +1,105 @@
+//! Three-way merge of one path.
+
+use std::collections::BTreeSet;
+
+use crate::compare::{Change, Entry, merge_lines};
+use crate::error::Error;
+use crate::git::{Kind, ObjectId};
+use crate::workspace::is_binary;
+
+use super::Inverter;
+
+impl Inverter<'_> {
+    /// `ours` without the change; `None` if it cannot be taken out.
+    pub(super) fn merge(
+        &mut self,
+        ours: Option<Entry>,
+        change: &Change,
+    ) -> Result<Option<Option<Entry>>, Error> {
+        let (base, theirs) = (change.after, change.before);
+        if ours == base {
+            return Ok(Some(theirs));
+        }
+        if ours == theirs || base == theirs {
+            return Ok(Some(ours));
+        }
+        let (Some(ours), Some(base), Some(theirs)) = (ours, base, theirs) else {
+            return Ok(None);
+        };
+        let all_files = ours.kind.is_file() && base.kind.is_file() && theirs.kind.is_file();
+        if !all_files {
+            return Ok(None);
+        }
+        let kind = if ours.kind == base.kind { theirs.kind } else { ours.kind };
+        let id = if ours.id == base.id {
+            Some(theirs.id)
+        } else if theirs.id == base.id || ours.id == theirs.id {
+            Some(ours.id)
+        } else {
+            self.merge_texts(&base.id, &ours.id, &theirs.id)?
+        };
+        Ok(id.map(|id| Some(Entry { kind, id })))
+    }
+
+    /// Whether lines that only the change wrote are still in the file after it was merged out: they
+    /// were moved to another place.
+    pub(super) fn keeps_lines(
+        &self,
+        merged: Option<Entry>,
+        change: &Change,
+    ) -> Result<bool, Error> {
+        /// Shorter lines, as brackets are, say nothing about who wrote them.
+        const MIN_BYTES: usize = 4;
+        let (Some(merged), Some(base), Some(theirs)) = (merged, change.after, change.before) else {
+            return Ok(false);
+        };
+        let exact = merged.id == theirs.id || base.id == theirs.id;
+        let files = [merged, base, theirs].iter().all(|entry| entry.kind.is_file());
+        // Only a text that was merged has been read.
+        let Some(text) = self.merged.get(&merged.id).cloned().or_else(|| {
+            let is_text = !exact && files && self.store.objects.holds(&merged.id);
+            is_text.then(|| self.store.objects.blob(&merged.id).ok()).flatten()
+        }) else {
+            return Ok(false);
+        };
+        if exact || is_binary(&text) {
+            return Ok(false);
+        }
+        let (base, theirs) = (self.text(&base.id)?, self.text(&theirs.id)?);
+        let lines = |text: &[u8]| -> BTreeSet<Vec<u8>> {
+            let lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+            lines.filter(|line| line.len() >= MIN_BYTES).map(<[u8]>::to_vec).collect()
+        };
+        let (before, left) = (lines(&theirs), lines(&text));
+        Ok(lines(&base).iter().any(|line| !before.contains(line) && left.contains(line)))
+    }
+
+    /// A recorded text, or one that was merged here and is not readable yet.
+    pub(super) fn text(&self, id: &ObjectId) -> Result<Vec<u8>, Error> {
+        match self.merged.get(id) {
+            Some(text) => Ok(text.clone()),
+            None => self.store.objects.blob(id),
+        }
+    }
+
+    fn merge_texts(
+        &mut self,
+        base: &ObjectId,
+        ours: &ObjectId,
+        theirs: &ObjectId,
+    ) -> Result<Option<ObjectId>, Error> {
+        let (base, ours, theirs) = (self.text(base)?, self.text(ours)?, self.text(theirs)?);
+        if [&base, &ours, &theirs].into_iter().any(|bytes| is_binary(bytes)) {
+            return Ok(None);
+        }
+        match merge_lines(&base, &ours, &theirs) {
+            Some(merged) => {
+                let known = |id: &ObjectId| self.store.objects.holds(id);
+                let id = self.pack.add(Kind::Blob, &merged, known)?;
+                self.merged.extend(id.map(|id| (id, merged)));
+                Ok(id)
+            }
+            None => Ok(None),
+        }
+    }
+}
