@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""Checks that every example in a README is a file that CI runs.
+"""Checks that the examples in the READMEs match the files that CI runs.
 
-`<!-- examples/agent.ts -->` before a block of code says which file it is; --write copies the file's text
-into the README.
+`<!-- examples/agent.ts -->` before a code block names the file. `--write` copies the file into the README.
 """
 
 import re
@@ -25,7 +24,7 @@ def main() -> int:
                 readme.write_text(wanted)
     if not stale or "--write" in sys.argv:
         return 0
-    print(f"shows other code than CI runs, run clients/readmes.py --write: {stale}", file=sys.stderr)
+    print(f"out of date, run clients/readmes.py --write: {stale}", file=sys.stderr)
     return 1
 
 

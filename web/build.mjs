@@ -1,4 +1,4 @@
-// Builds the page into the directory named first: what the server embeds.
+// Builds the files that the server embeds, into the directory given as the first argument.
 
 import { cpSync, mkdirSync, rmSync, writeFileSync, readFileSync, readdirSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -29,7 +29,7 @@ cpSync(join(here, "index.html"), join(out, "index.html"));
 cpSync(join(here, "src/icon.svg"), join(out, "icon.svg"));
 writeFileSync(join(out, "licences.txt"), licences());
 
-/** The licences of what is bundled: all of them ask to be passed on. */
+/** Returns the licences of the bundled packages, all of which require redistribution. */
 function licences() {
   const { packages } = JSON.parse(readFileSync(join(here, "package-lock.json"), "utf8"));
   const bundled = Object.entries(packages).filter(([path, { dev }]) => path && !dev && !path.includes("@types/"));

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A `ctrlz rpc` that misbehaves as the parameter `dir` of a call tells it to.
+"""A misbehaving `ctrlz rpc`: the parameter `dir` of a call selects the misbehaviour.
 
-Every client is tested against it: what happens to a call whose server dies, hangs or talks nonsense.
-Environment: BAD_MARKER names a file that is created before the first death, BAD_PROTOCOL is the version
-of the protocol it claims to speak.
+All clients are tested against it, for calls whose server dies, hangs or sends invalid answers.
+Environment: BAD_MARKER names a file that is created before the first death. BAD_PROTOCOL is the protocol
+version that the server reports.
 """
 
 import json
@@ -26,7 +26,7 @@ def die():
 
 
 def answer(number, how):
-    """Answers a call, or does what it asks for instead."""
+    """Answers a call, or misbehaves as requested."""
     if how == "die":
         die()
     elif how == "die-once" and not os.path.exists(os.environ["BAD_MARKER"]):

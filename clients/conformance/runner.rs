@@ -1,6 +1,6 @@
-//! Runs the vectors against anything that takes a method and parameters.
+//! Runs the vectors against any interface that takes a method and parameters.
 //!
-//! Included by its path: a new interface implements [`Server`] and calls [`run_all`].
+//! Included by its path. A new interface implements [`Server`] and calls [`run_all`].
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -11,23 +11,23 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-/// Whoever is asked.
+/// An interface to test.
 pub(crate) trait Server {
-    /// The result, or what is known of the failure; nothing if this interface has no such call, which
-    /// is then left out.
+    /// Returns the result or the error; `None` if this interface does not support the call, which is
+    /// then skipped.
     fn call(&mut self, method: &str, params: &Value) -> Option<Result<Value, Value>>;
 }
 
-/// What to do with what comes back.
+/// How to treat the output.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Then {
-    /// It must be what is expected.
+    /// Compares it with the expected output.
     Compare,
-    /// It is expected from now on.
+    /// Stores it as the expected output.
     Keep,
 }
 
-/// Runs every vector in an empty laboratory of its own.
+/// Runs every vector in its own empty directory.
 pub(crate) fn run_all<S: Server>(then: Then, mut start: impl FnMut(&Path) -> S) {
     let mut names: Vec<PathBuf> = fs::read_dir(folder().join("vectors"))
         .unwrap()
@@ -51,7 +51,7 @@ pub(crate) fn run_all<S: Server>(then: Then, mut start: impl FnMut(&Path) -> S) 
         }
         let wanted = fs::read_to_string(&expected).unwrap_or_default();
         for (at, (found, wanted)) in found.iter().zip(wanted.lines()).enumerate() {
-            // A call that was left out has no line to compare.
+            // A skipped call has no line to compare.
             let found = found.as_deref().unwrap_or(wanted);
             assert_eq!(found, wanted, "line {} of {}", at + 1, expected.display());
         }
@@ -67,7 +67,7 @@ fn read_json(path: &Path) -> Value {
     serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// A line for every step that gives one; `None` for a call that was left out.
+/// Returns a line for every step with output; `None` for a skipped call.
 fn run(vector: &Value, lab: &Path, server: &mut impl Server) -> Vec<Option<String>> {
     let mut lines = Vec::new();
     let mut names = BTreeMap::new();
@@ -82,7 +82,7 @@ fn run(vector: &Value, lab: &Path, server: &mut impl Server) -> Vec<Option<Strin
     lines
 }
 
-/// What a step gives.
+/// Output of a step.
 enum Outcome {
     Quiet,
     LeftOut,
@@ -112,7 +112,7 @@ fn take_step(
         return Outcome::Line(json!({ "read": step["read"], "base64": found }));
     } else {
         let method = step["call"].as_str().unwrap();
-        // What refers to a call that was left out is left out, too.
+        // Steps that refer to a skipped call are skipped, too.
         let params = params(&step["params"], lab, names);
         let Some(result) = params.and_then(|params| server.call(method, &params)) else {
             return Outcome::LeftOut;
@@ -128,7 +128,7 @@ fn take_step(
     Outcome::Quiet
 }
 
-/// The bytes of a path, as a text or as the wire has those that are none.
+/// Returns the bytes of a path, which is a string or `{"bytes": […]}`.
 fn bytes(path: &Value) -> Vec<u8> {
     match path.as_str() {
         Some(text) => text.as_bytes().to_vec(),
@@ -155,8 +155,8 @@ fn decode_base64(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// The parameters of a call: with what earlier calls gave, and where to act. Nothing if an earlier
-/// call gave nothing.
+/// Returns the parameters of a call, with references to earlier results and the work tree filled in.
+/// Returns `None` if an earlier call was skipped.
 fn params(params: &Value, lab: &Path, names: &BTreeMap<String, Value>) -> Option<Value> {
     let lab = lab.to_str().unwrap();
     let mut made = filled(params, lab, names)?;
@@ -192,7 +192,7 @@ fn referred(reference: &str, names: &BTreeMap<String, Value>) -> Option<Value> {
     Some(found.unwrap_or_else(|| panic!("no {reference}")).clone())
 }
 
-/// Replaces what differs from run to run.
+/// Replaces values that differ between runs.
 struct Plain {
     lab: String,
     volatile: Vec<String>,
@@ -214,7 +214,7 @@ impl Plain {
             Value::String(text) if is_id(&text) => self.number(text).into(),
             Value::String(text) => text.replace(&self.lab, "$LAB").into(),
             Value::Array(items) => items.into_iter().map(|item| self.plain("", item)).collect(),
-            // Sorted by key, as this crate's maps are.
+            // Sorted by key, because the maps of this crate are sorted.
             Value::Object(fields) => {
                 let mut made = Map::new();
                 for (key, item) in fields {
@@ -236,7 +236,7 @@ impl Plain {
     }
 }
 
-/// Whether a text is an id that was made up: 26 characters of Crockford's base 32.
+/// Whether a string is a generated id: 26 characters of Crockford's base 32.
 fn is_id(text: &str) -> bool {
     let is_digit =
         |byte: u8| byte.is_ascii_digit() || (byte.is_ascii_uppercase() && !b"ILOU".contains(&byte));

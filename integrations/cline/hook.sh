@@ -1,3 +1,3 @@
 #!/bin/sh
-# `ctrlz install cline` puts this there, once per event; `ctrlz uninstall cline` removes it.
+# Installed by `ctrlz install cline`, once per event. `ctrlz uninstall cline` removes it.
 exec ctrlz hook cline

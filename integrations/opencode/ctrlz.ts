@@ -1,20 +1,311 @@
 // Made by integrations/build from integrations/src; change it there.
-// One file, no dependencies but the program `ctrlz`. What it does and how to remove it: README.md.
+// One file that depends only on the program `ctrlz`. README.md describes it and how to remove it.
 
 import { spawn, type ChildProcess } from "node:child_process"
 import { existsSync } from "node:fs"
 import { homedir } from "node:os"
 import { basename, isAbsolute, join } from "node:path"
 
+// clients/typescript/src/path.ts, without comments
+const LONE_SURROGATE = /\p{Surrogate}/u;
+const ESCAPED_BYTE = /[\uDC80-\uDCFF]/;
+const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+const lossy = new TextDecoder("utf-8", { ignoreBOM: true });
+const encoder = new TextEncoder();
+
+function encodePath(path: string): Uint8Array {
+  if (!LONE_SURROGATE.test(path)) return encoder.encode(path);
+  const bytes: number[] = [];
+  for (const character of path) {
+    const code = character.codePointAt(0) ?? 0;
+    if (code >= 0xdc80 && code <= 0xdcff) bytes.push(code - 0xdc00);
+    else if (code >= 0xd800 && code <= 0xdfff) throw new TypeError(`not a path: ${JSON.stringify(path)}`);
+    else bytes.push(...encoder.encode(character));
+  }
+  return Uint8Array.from(bytes);
+}
+
+function pathFromBytes(bytes: Uint8Array): string {
+  try {
+    return strict.decode(bytes);
+  } catch {
+    return escaped(bytes);
+  }
+}
+
+function pathText(path: string): string {
+  return LONE_SURROGATE.test(path) ? lossy.decode(encodePath(path)) : path;
+}
+
+function escaped(bytes: Uint8Array): string {
+  let path = "";
+  for (let at = 0; at < bytes.length; ) {
+    const length = characterLength(bytes, at);
+    path += length
+      ? strict.decode(bytes.subarray(at, at + length))
+      : String.fromCharCode(0xdc00 + (bytes[at] ?? 0));
+    at += length || 1;
+  }
+  return path;
+}
+
+function characterLength(bytes: Uint8Array, at: number): number {
+  for (const length of [1, 2, 3, 4]) {
+    try {
+      if (at + length <= bytes.length && strict.decode(bytes.subarray(at, at + length))) return length;
+    } catch {
+      continue;
+    }
+  }
+  return 0;
+}
+
+function toWire(value: unknown): unknown {
+  if (typeof value === "string") {
+    if (!LONE_SURROGATE.test(value)) return value;
+    if (!ESCAPED_BYTE.test(value)) throw new TypeError(`not well-formed text: ${JSON.stringify(value)}`);
+    return { bytes: [...encodePath(value)] };
+  }
+  if (Array.isArray(value)) return value.map(toWire);
+  if (typeof value !== "object" || value === null) return value;
+  return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, toWire(item)]));
+}
+
+function parseWire(text: string): unknown {
+  const value: unknown = JSON.parse(text);
+  return text.includes('{"bytes":[') ? fromWire(value) : value;
+}
+
+function fromWire(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(fromWire);
+  if (typeof value !== "object" || value === null) return value;
+  if ("bytes" in value && Array.isArray(value.bytes)) return pathFromBytes(Uint8Array.from(value.bytes));
+  return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, fromWire(item)]));
+}
+
+// clients/typescript/src/child.ts, without comments
+
+
+interface End {
+  status: number | string | null;
+  stderr: string;
+}
+
+type Answer =
+  | { result: unknown }
+  | { error: { code: number; data: wire.Error } }
+  | { end: End; unread: boolean };
+
+interface StartOptions {
+  env?: NodeJS.ProcessEnv | undefined;
+  detached?: boolean | undefined;
+}
+
+interface Pending {
+  unread: boolean;
+  answer: (answer: Answer) => void;
+  progress: ((progress: wire.ProgressParams) => void) | undefined;
+}
+
+const STDERR_LENGTH = 4096;
+const DRAIN_MS = 1000;
+
+class Child {
+  readonly ended: Promise<End>;
+  readonly #process: ChildProcess;
+  readonly #pending = new Map<number, Pending>();
+  #nextId = 1;
+  #stderr = "";
+  #end: End | undefined;
+
+  private constructor(process: ChildProcess) {
+    this.#process = process;
+    this.ended = new Promise((resolve) => {
+      const finish = (status: number | string | null) => {
+        this.#end ??= { status, stderr: this.#stderr };
+        for (const { answer, unread } of this.#take()) answer({ end: this.#end, unread });
+        resolve(this.#end);
+      };
+      process.once("close", (code, signal) => finish(code ?? signal));
+      process.once("exit", (code, signal) => {
+        setTimeout(() => finish(code ?? signal), DRAIN_MS).unref();
+      });
+    });
+    process.stdin?.on("error", () => {});
+    readLines(process, (line) => this.#receive(line));
+    process.stderr?.setEncoding("utf8").on("data", (text: string) => {
+      this.#stderr = (this.#stderr + text).slice(-STDERR_LENGTH);
+    });
+    this.#hold();
+  }
+
+  static start(binary: string, args: string[], options: StartOptions = {}): Promise<Child> {
+    const { env, detached = false } = options;
+    return new Promise((resolve, reject) => {
+      const process = spawn(binary, args, { stdio: "pipe", windowsHide: true, detached, ...(env && { env }) });
+      const child = new Child(process);
+      process.on("error", reject);
+      process.once("spawn", () => resolve(child));
+    });
+  }
+
+  get pid(): number | undefined {
+    return this.#process.pid;
+  }
+
+  get hasEnded(): boolean {
+    const { exitCode, signalCode } = this.#process;
+    return this.#end !== undefined || exitCode !== null || signalCode !== null;
+  }
+
+  ask(
+    method: string,
+    params: unknown,
+    progress?: (progress: wire.ProgressParams) => void,
+  ): { id: number; answer: Promise<Answer> } {
+    const id = this.#nextId++;
+    const answer = new Promise<Answer>((resolve) => {
+      if (this.#end) return resolve({ end: this.#end, unread: true });
+      const pending = { answer: resolve, progress, unread: false };
+      this.#write({ jsonrpc: "2.0", id, method, params }, (error) => (pending.unread = error != null));
+      this.#pending.set(id, pending);
+      this.#hold();
+    });
+    return { id, answer };
+  }
+
+  cancel(id: number): void {
+    this.#write({ jsonrpc: "2.0", method: "cancel", params: { id } });
+  }
+
+  abandon(id: number): void {
+    this.#take(id);
+    this.cancel(id);
+  }
+
+  finish(): void {
+    this.#process.stdin?.end();
+  }
+
+  ref(): void {
+    this.#process.ref();
+  }
+
+  kill(signal: "SIGTERM" | "SIGKILL"): void {
+    this.#process.kill(signal);
+  }
+
+  #write(message: unknown, written?: (error?: Error | null) => void): void {
+    this.#process.stdin?.write(`${JSON.stringify(message)}\n`, written);
+  }
+
+  #receive(line: string): void {
+    const message = parse(line);
+    if (!message) {
+      this.#stderr += `it printed ${JSON.stringify(line.slice(0, 100))}, which is not a message`;
+      return this.kill("SIGKILL");
+    }
+    if (message.method === "progress" && message.params) {
+      this.#pending.get(Number(message.params.id))?.progress?.(message.params);
+      return;
+    }
+    const pending = message.id == null ? this.#take() : this.#take(message.id);
+    for (const { answer } of pending) answer(message as unknown as Answer);
+  }
+
+  #take(id?: number): Pending[] {
+    const found = id === undefined ? [...this.#pending.values()] : [this.#pending.get(id)];
+    if (id === undefined) this.#pending.clear();
+    else this.#pending.delete(id);
+    this.#hold();
+    return found.filter((pending) => pending !== undefined);
+  }
+
+  #hold(): void {
+    const { stdin, stdout, stderr } = this.#process;
+    const busy = this.#pending.size > 0;
+    for (const handle of [this.#process, stdin, stdout, stderr]) {
+      const held = handle as unknown as { ref?: () => void; unref?: () => void } | null;
+      if (busy) held?.ref?.();
+      else held?.unref?.();
+    }
+  }
+}
+
+class Supervisor {
+  readonly #start: () => Promise<Child>;
+  #child: Promise<Child> | undefined;
+
+  constructor(start: () => Promise<Child>) {
+    this.#start = start;
+  }
+
+  async running(): Promise<Child> {
+    const known = this.#child;
+    const child = await known?.catch(() => undefined);
+    if (child && !child.hasEnded) return child;
+    if (this.#child === known) this.#child = undefined;
+    return (this.#child ??= this.#start());
+  }
+
+  async release(): Promise<Child | undefined> {
+    const known = this.#child;
+    this.#child = undefined;
+    return known?.catch(() => undefined);
+  }
+}
+
+async function within<T>(ms: number, promise: Promise<T>): Promise<T | undefined> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<undefined>((resolve) => {
+    timer = setTimeout(() => resolve(undefined), ms);
+  });
+  try {
+    return await Promise.race([promise, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+interface Incoming {
+  id?: number | null;
+  method?: string;
+  params?: wire.ProgressParams;
+}
+
+function parse(line: string): Incoming | undefined {
+  try {
+    const message = parseWire(line);
+    return typeof message === "object" && message !== null ? message : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function readLines(process: ChildProcess, receive: (line: string) => void): void {
+  let parts: Buffer[] = [];
+  process.stdout?.on("data", (chunk: Buffer) => {
+    let start = 0;
+    for (let end = chunk.indexOf(10); end >= 0; end = chunk.indexOf(10, start)) {
+      parts.push(chunk.subarray(start, end));
+      receive(Buffer.concat(parts).toString("utf8"));
+      parts = [];
+      start = end + 1;
+    }
+    if (start < chunk.length) parts.push(chunk.subarray(start));
+  });
+}
+
 /**
- * One `ctrlz rpc` child, asked by promises.
+ * Calls of `ctrlz rpc` from a plugin, over the child process of the TypeScript client.
  *
- * In: a method and its parameters. Out: its result, or a `Refusal` that says why not.
- * A call never hangs past its deadline, a dead child is started again by the next call, and the
- * child ends by itself when the agent does: its input closes then.
+ * A call rejects with a `Refusal`, at the latest at its deadline. The next call after the process
+ * died starts another one. The process exits together with the agent, because its standard input
+ * is closed then.
  */
 
-/** Why a call has no result. `kind` is one of docs/rpc.md, or `missing`, `ended` or `timeout`. */
+
+/** The error of a call. `kind` is listed in docs/rpc.md, or is `missing`, `ended` or `timeout`. */
 class Refusal extends Error {
   readonly kind: string
 
@@ -24,91 +315,50 @@ class Refusal extends Error {
   }
 }
 
-type Params = Record<string, unknown>
-type Waiting = { resolve(result: any): void; reject(why: Refusal): void; timer: NodeJS.Timeout }
+type Method = keyof wire.Methods
+type Params<M extends Method> = wire.Methods[M]["params"]
+type Result<M extends Method> = wire.Methods[M]["result"]
 
-/** How long a call may take if it says nothing else: a bounded wait, never a blocked agent. */
-const PATIENCE_MILLIS = 10_000
+/** Default deadline of a call, which bounds the time that an agent waits. */
+const DEADLINE_MILLIS = 10_000
 
 class Rpc {
-  private child: ChildProcess | undefined
-  private readonly waiting = new Map<number, Waiting>()
-  private next = 1
+  private readonly server = new Supervisor(start)
 
-  async call(method: string, params: Params, patienceMillis = PATIENCE_MILLIS): Promise<any> {
-    const child = (this.child ??= this.start())
-    const id = this.next++
-    return new Promise((resolve, reject) => {
-      // The timer also keeps the agent's event loop alive until the answer is there.
-      const timer = setTimeout(() => this.giveUp(id, method), patienceMillis)
-      this.waiting.set(id, { resolve, reject, timer })
-      child.stdin?.write(JSON.stringify({ jsonrpc: "2.0", id, method, params }) + "\n")
-    })
+  async call<M extends Method>(method: M, params: Params<M>, deadlineMillis = DEADLINE_MILLIS): Promise<Result<M>> {
+    const child = await this.server.running()
+    const { id, answer } = child.ask(method, toWire(params))
+    const outcome = await within(deadlineMillis, answer)
+    if (outcome) return resultOf<M>(outcome)
+    child.abandon(id)
+    throw new Refusal("timeout", `ctrlz did not answer ${method} in time`)
   }
 
-  /** Lets the child finish what it was asked, and go. A later call starts another one. */
+  /** Ends the process once it has answered all pending calls. A later call starts another one. */
   close(): void {
-    this.child?.stdin?.end()
-    this.child = undefined
-  }
-
-  private start(): ChildProcess {
-    const child = spawn(program(), ["rpc"], {
-      stdio: ["pipe", "pipe", "ignore"],
-      // Ctrl-C goes to the whole group of the terminal; a restore must not die of it.
-      detached: process.platform !== "win32",
-      windowsHide: true,
-    })
-    const gone = (why: Refusal) => this.lose(child, why)
-    child.on("error", (error: NodeJS.ErrnoException) =>
-      gone(error.code === "ENOENT" ? missing() : new Refusal("ended", error.message)),
-    )
-    child.on("exit", (code, signal) => gone(new Refusal("ended", `ctrlz rpc ended (${signal ?? code})`)))
-    // A write to a child that is gone is answered by its `exit`.
-    child.stdin?.on("error", () => {})
-    child.stdout?.on("data", lines((line) => this.answer(line)))
-    // An idle child must not keep the agent from ending.
-    for (const held of [child, child.stdin, child.stdout]) (held as { unref?(): void })?.unref?.()
-    return child
-  }
-
-  private answer(line: string): void {
-    const message = JSON.parse(line)
-    const waiting = this.take(message.id)
-    if (!waiting) return
-    const { error } = message
-    if (error) waiting.reject(new Refusal(error.data?.kind ?? "internal_error", error.message))
-    else waiting.resolve(message.result)
-  }
-
-  private giveUp(id: number, method: string): void {
-    const cancel = { jsonrpc: "2.0", method: "cancel", params: { id } }
-    this.child?.stdin?.write(JSON.stringify(cancel) + "\n")
-    this.take(id)?.reject(new Refusal("timeout", `ctrlz took too long over ${method}`))
-  }
-
-  private lose(child: ChildProcess, why: Refusal): void {
-    if (this.child !== child) return
-    this.child = undefined
-    for (const id of [...this.waiting.keys()]) this.take(id)?.reject(why)
-  }
-
-  private take(id: number): Waiting | undefined {
-    const waiting = this.waiting.get(id)
-    this.waiting.delete(id)
-    clearTimeout(waiting?.timer)
-    return waiting
+    void this.server.release().then((child) => child?.finish())
   }
 }
 
-/** `ctrlz install` writes its own path here. */
+function start(): Promise<Child> {
+  // Ctrl-C signals the whole process group of the terminal. A restore must survive it.
+  const options = { detached: process.platform !== "win32" }
+  return Child.start(program(), ["rpc"], options).catch((error: NodeJS.ErrnoException) => {
+    if (error.code !== "ENOENT") throw new Refusal("ended", error.message)
+    throw new Refusal("missing", "the program `ctrlz` is not in PATH; install it, or set CTRLZ_BIN")
+  })
+}
+
+function resultOf<M extends Method>(outcome: Answer): Result<M> {
+  if ("result" in outcome) return outcome.result as Result<M>
+  if ("end" in outcome) throw new Refusal("ended", `ctrlz rpc ended (${outcome.end.status})`)
+  throw new Refusal(outcome.error.data.kind, outcome.error.data.message)
+}
+
+/** `ctrlz install` replaces this by its own path. */
 const PROGRAM = "ctrlz"
 
-function missing(): Refusal {
-  return new Refusal("missing", "the program `ctrlz` is not in PATH; install it, or set CTRLZ_BIN")
-}
-
-/** An agent that a desktop started often lacks the PATH of the shell, so the usual places count too. */
+/** Returns the path of `ctrlz`. Desktop applications often lack the PATH of the shell. */
 function program(): string {
   if (process.env.CTRLZ_BIN) return process.env.CTRLZ_BIN
   if (isAbsolute(PROGRAM) && existsSync(PROGRAM)) return PROGRAM
@@ -116,51 +366,44 @@ function program(): string {
   const usual = [".cargo/bin", ".local/bin"].map((dir) => join(homedir(), dir))
   const name = process.platform === "win32" ? "ctrlz.exe" : "ctrlz"
   return [...path, ...usual, "/usr/local/bin", "/opt/homebrew/bin"]
-    // A relative entry would run what lies in the project.
+    // A relative entry could run a program of the project.
     .filter((dir) => isAbsolute(dir))
     .map((dir) => join(dir, name))
     .find((file) => existsSync(file)) ?? name
 }
 
-/** Cuts bytes into lines at LF alone; a line may come in many pieces. */
-function lines(take: (line: string) => void): (piece: Buffer) => void {
-  let rest: Buffer[] = []
-  return (piece) => {
-    let from = 0
-    for (let at; (at = piece.indexOf(10, from)) >= 0; from = at + 1) {
-      rest.push(piece.subarray(from, at))
-      take(Buffer.concat(rest).toString("utf8"))
-      rest = []
-    }
-    if (from < piece.length) rest.push(piece.subarray(from))
-  }
+/** The message of an error, of whatever type it is. */
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error)
+}
+
+/** Whether an error is a refusal of one of these kinds. */
+function isKind(error: unknown, ...kinds: (wire.Kind)[]): boolean {
+  return error instanceof Refusal && kinds.some((kind) => kind === error.kind)
 }
 
 /**
- * Tool calls as steps.
+ * Records tool calls as steps.
  *
- * In: "this call begins", "this call has ended". Out: recorded steps that can be taken back.
- * Nothing here throws or waits without bound: an agent goes on whether or not it is recorded, and
- * `trouble` keeps the reason until `report` hands it on.
+ * No method throws or waits without a time limit, because the agent must continue even if nothing
+ * is recorded. The last error is kept in `trouble` until `report` returns it.
  */
 
-/** One tool call. Its `call` is the client's id for it, and the step's part. */
+/** A tool call. */
 type Call = {
   dir: string
   session: string
-  /** The client's id of the user's message: the turn. */
+  /** The agent's id of the user's message (the turn). */
   message: string
+  /** The agent's id of the tool call, which becomes the part of the step. */
   call: string
   tool: string
   input: unknown
-  /** The turn that a sub-agent works for. */
+  /** The session that this one works for as a sub-agent. */
   parent?: { session: string }
 }
 
-/** Where calls act beyond their directory: keys of `Place` in the schema. */
-type Place = Record<string, unknown>
-
-/** How long leaving a failure behind may take; nobody waits for it, but an agent that ends does. */
+/** Time limit for reporting a failure. The agent does not wait for it, except when it exits. */
 const NOTE_MILLIS = 2_000
 
 type Open = { dir: string; session: string; begun: Promise<string | undefined> }
@@ -168,24 +411,24 @@ type Open = { dir: string; session: string; begun: Promise<string | undefined> }
 class Steps {
   /** Why something was not recorded, until it is reported. */
   trouble: string | undefined
-  /** When somebody was last told of a failure. */
+  /** When the user last saw a failure, in milliseconds since the Unix epoch. */
   toldAtMillis = 0
   private readonly open = new Map<string, Open>()
 
   private readonly rpc: Rpc
   private readonly who: string
-  private readonly place: Place
+  private readonly place: wire.Place
 
-  constructor(rpc: Rpc, who: string, place: Place = {}) {
+  constructor(rpc: Rpc, who: string, place: wire.Place = {}) {
     this.rpc = rpc
     this.who = who
     this.place = place
   }
 
-  /** Records the state before a call; gives its hash, if there is one. */
+  /** Records the state before a call. Returns its hash, or `undefined` if it was not recorded. */
   async begin(call: Call): Promise<string | undefined> {
     const step = this.stepOf(call.session, call.call)
-    const begun = this.safely(() => this.beginStep(step, call)).then((done) => done?.before)
+    const begun = this.safely(() => this.beginStep(step, call))
     this.open.set(step, { dir: call.dir, session: call.session, begun })
     return begun
   }
@@ -195,39 +438,41 @@ class Steps {
     await this.endStep(this.stepOf(session, call))
   }
 
-  /** Ends what a session left open: calls that were aborted, or whose tool threw. */
+  /** Ends the open steps of a session: calls that were aborted, or whose tool threw. */
   async endAll(session: string): Promise<void> {
     const left = [...this.open].filter(([, open]) => open.session === session)
     await Promise.all(left.map(([step]) => this.endStep(step)))
   }
 
-  /** Does something that may fail, and keeps the reason if it does. */
+  /** Runs `work`. If it throws, keeps the reason and returns `undefined`. */
   async safely<T>(work: () => Promise<T>): Promise<T | undefined> {
     try {
       return await work()
     } catch (error) {
-      if (!isQuiet(error)) this.trouble = (error as Error)?.message ?? String(error)
+      if (!isExpected(error)) this.trouble = messageOf(error)
       return undefined
     }
   }
 
-  /** Gives the reason why something was not recorded, and leaves it where `ctrlz status` shows it. */
+  /** Returns why something was not recorded, and stores it for `ctrlz status`. */
   report(dir: string, event: string): string | undefined {
     const why = this.trouble
     if (why === undefined) return undefined
     this.trouble = undefined
     this.toldAtMillis = Date.now()
     const failure = { ...this.place, dir, client: this.who, event, why }
-    // Where even this fails there is nothing to leave it with.
+    // Errors are ignored: the caller shows the reason anyway.
     this.rpc.call("note_failure", failure, NOTE_MILLIS).catch(() => {})
     return why
   }
 
-  private async beginStep(step: string, call: Call): Promise<any> {
+  private async beginStep(step: string, call: Call): Promise<string | undefined> {
     const { dir, session, message, tool, parent, input } = call
-    const start = { ...this.place, dir, session, message, part: call.call, tool, parent, step, who: this.who }
-    const named = { label: labelOf(input), files: filesOf(input), commands: commandsOf(input), cwd: cwdOf(input) }
-    return this.rpc.call("begin_step", { ...start, ...named })
+    const begun = await this.rpc.call("begin_step", {
+      ...this.place, dir, session, message, part: call.call, tool, parent, step, who: this.who,
+      label: labelOf(input), files: filesOf(input), commands: commandsOf(input), cwd: cwdOf(input),
+    })
+    return "before" in begun ? begun.before : undefined
   }
 
   private async endStep(step: string): Promise<void> {
@@ -243,146 +488,117 @@ class Steps {
   }
 }
 
-/** Gives up waiting after a while; what is waited for goes on. */
-async function soon(work: Promise<unknown> | undefined, millis: number): Promise<void> {
-  let timer: NodeJS.Timeout | undefined
-  await Promise.race([work, new Promise((resolve) => (timer = setTimeout(resolve, millis)))])
-  clearTimeout(timer)
+/** Whether an error is not worth reporting: snapshots are disabled here, or the step has already ended. */
+function isExpected(error: unknown): boolean {
+  return isKind(error, "disabled", "not_git", "dangerous_root", "no_such_step")
 }
 
-/** What is no trouble: nobody asked for snapshots here, or the session moved on by itself. */
-function isQuiet(error: unknown): boolean {
-  return error instanceof Refusal && ["disabled", "not_git", "dangerous_root", "no_such_step"].includes(error.kind)
+/** Returns the values of these keys of a tool's input. */
+function values(input: unknown, keys: string[]): unknown[] {
+  const fields: { [key: string]: unknown } = { ...(input as object | undefined) }
+  return keys.map((key) => fields[key])
 }
 
-/** The files a tool says it will write; agents differ in how they spell it. */
+function texts(input: unknown, ...keys: string[]): string[] {
+  return values(input, keys).filter((value) => typeof value === "string")
+}
+
+const PATH_KEYS = ["path", "file_path", "filePath"]
+/** Keys that only tools that write have. */
+const WRITE_KEYS = ["content", "edits", "oldText", "old_string", "oldString", "newText"]
+
+/** Returns the files that a tool will write. The keys differ between agents. */
 function filesOf(input: unknown): string[] {
-  const { path, file_path, filePath, content, edits, oldText, old_string, oldString, newText } = (input ?? {}) as any
-  const writes = [content, edits, oldText, old_string, oldString, newText].some((value) => value !== undefined)
-  return writes ? [path, file_path, filePath].filter((value) => typeof value === "string") : []
+  const writes = values(input, WRITE_KEYS).some((value) => value !== undefined)
+  return writes ? texts(input, ...PATH_KEYS) : []
 }
 
-/** The shell commands it will run: what they name is kept, also where no snapshot looks. */
+/** Returns the shell commands that a tool will run. Paths in them are captured even if they are ignored. */
 function commandsOf(input: unknown): string[] {
-  const { command } = (input ?? {}) as any
-  return typeof command === "string" ? [command] : []
+  return texts(input, "command").map(wellFormed)
 }
 
-/** Where it will run them, if not where the agent is. */
+/** Returns the working directory of the commands, if it differs from that of the agent. */
 function cwdOf(input: unknown): string | undefined {
-  const { workdir, cwd } = (input ?? {}) as any
-  return [workdir, cwd].find((value) => typeof value === "string" && value)
+  return texts(input, "workdir", "cwd").find(Boolean)
 }
 
-/** What a call is about, for people: its command, else its file. */
+/** Returns a label for display: the first line of the command, or the file. */
 function labelOf(input: unknown): string | undefined {
-  const { command, path, file_path, filePath } = (input ?? {}) as any
-  const text = [command, path, file_path, filePath].find((value) => typeof value === "string")
-  return text?.split("\n")[0].slice(0, 200)
+  const [text] = texts(input, "command", ...PATH_KEYS)
+  return text === undefined ? undefined : wellFormed(text.split("\n", 1)[0].slice(0, 200))
+}
+
+/** Replaces lone surrogates, such as half of an emoji at the cut. JSON cannot encode them. */
+function wellFormed(text: string): string {
+  return text.replace(/\p{Surrogate}/gu, "\ufffd")
 }
 
 /**
- * What happened to the files, in words.
+ * Notices at the next prompt: to the model, the files that an undo changed; to the user, the steps
+ * that could not be recorded.
  */
 
-/** More are counted and not named. */
-const MAX_NAMES = 20
-
-/** A list of files for a line of text; one that is cut says so. */
-function names(files: unknown[], max = MAX_NAMES): string {
-  const shown = files.slice(0, max).map(pathText).join(", ")
-  return files.length > max ? `${shown} and ${files.length - max} more` : shown
-}
-
-/** A path as `ctrlz` writes it: text, or the bytes of a name that is no UTF-8. */
-function pathText(path: any): string {
-  return typeof path === "string" ? path : Buffer.from(path.bytes).toString("utf8")
-}
-
-/** What an undo, a redo or a restore did, or would do, for people. */
-function reported(report: any, did: string): string {
-  const lines = [`${did} ${count(report.done ?? report.actions)}: ${names((report.done ?? report.actions).map(pathOf))}`]
-  const left = [...(report.conflicts ?? []), ...(report.kept ?? []), ...(report.ignored ?? [])]
-  for (const one of left.slice(0, MAX_NAMES)) lines.push(`stays: ${pathText(one.path)} (${one.why ?? one.text})`)
-  if (left.length > MAX_NAMES) lines.push(`and ${left.length - MAX_NAMES} more stay`)
-  if (report.outside?.length) lines.push(`changed outside of the project, and left; \`ctrlz undo --outside\` puts it back: ${names(report.outside.map(pathOf))}`)
-  if (report.git_hint) lines.push(`your own git, if you want it back too: ${report.git_hint}`)
-  return lines.join("\n")
-}
-
-function count(files: unknown[]): string {
-  return files.length === 1 ? "1 file" : `${files.length} files`
-}
-
-function pathOf(action: { path: unknown }): unknown {
-  return action.path
-}
-
-/**
- * What is said at the next prompt: to the model which files changed under it after an undo, and to
- * the user what could not be recorded.
- */
-
-/** As many names as a model needs to know that there is more to look up. */
-const MAX_TOLD = 40
-/** What puts files back. */
+/** Maximum number of listed names. The model can look up further ones. */
+const MAX_LISTED = 40
+/** Kinds of operations that change files back and forth. */
 const MOVES = ["undo", "redo", "revert", "unrevert", "restore"]
-const PATIENCE_FOR_NEWS_MILLIS = 2_000
+const NEWS_MILLIS = 2_000
 
-/** Tells the model, once, which files were changed under it by undoing. */
 class Notices {
+  /** The newest operation that each session has seen. */
   private readonly seen = new Map<string, string>()
 
   private readonly rpc: Rpc
   private readonly steps: Steps
-  private readonly place: Place
+  private readonly place: wire.Place
 
-  constructor(rpc: Rpc, steps: Steps, place: Place = {}) {
+  constructor(rpc: Rpc, steps: Steps, place: wire.Place = {}) {
     this.rpc = rpc
     this.steps = steps
     this.place = place
   }
 
-  /** What happened since the last call for this session; what was before the first is old news. */
+  /** Returns a notice about files that were undone or restored since the last call for this session. */
   async since(dir: string, session: string): Promise<string | undefined> {
-    const asked = { ...this.place, dir, limit: 50, files: MAX_TOLD }
-    const log = await this.steps.safely(() => this.rpc.call("timeline", asked, PATIENCE_FOR_NEWS_MILLIS))
-    const operations: any[] = log?.operations ?? []
+    const params = { ...this.place, dir, limit: 50, files: MAX_LISTED }
+    const log = await this.steps.safely(() => this.rpc.call("timeline", params, NEWS_MILLIS))
+    const operations = log?.operations ?? []
     const last = this.seen.get(session) ?? lastStepOf(operations, session)
     if (operations.length) this.seen.set(session, operations[0].operation)
     if (!last) return undefined
     const fresh = operations.slice(0, Math.max(0, operations.findIndex((one) => one.operation === last)))
     const moved = fresh.filter((one) => MOVES.includes(one.kind)).flatMap((one) => one.changes)
     const files = [...new Set(moved.map((change) => plain(pathText(change.path))))].sort()
-    return files.length ? takenBack(files) : undefined
+    return files.length ? changedNotice(files) : undefined
   }
 
-  /** What could not be recorded since somebody was last told, by whichever process; for the user. */
+  /** Returns a notice about steps that any process could not record since the last notice. */
   async failures(dir: string): Promise<string | undefined> {
     try {
-      const status = await this.rpc.call("status", { ...this.place, dir }, PATIENCE_FOR_NEWS_MILLIS)
-      const fresh = (status.failures ?? []).filter((one: any) => one.at_millis > this.steps.toldAtMillis)
+      const status = await this.rpc.call("status", { ...this.place, dir }, NEWS_MILLIS)
+      const fresh = (status.failures ?? []).filter((one) => one.at_millis > this.steps.toldAtMillis)
       this.steps.toldAtMillis = Date.now()
       const last = fresh.at(-1)
       if (!last) return undefined
       const count = fresh.length === 1 ? "a step" : `${fresh.length} steps`
-      return `${count} could not be recorded, the last at ${last.event}: ${last.why}. \`ctrlz doctor\` looks into it.`
+      return `${count} could not be recorded, the last at ${last.event}: ${last.why}. Run \`ctrlz doctor\` for details.`
     } catch {
-      // Whatever is wrong, recording the next step says so.
+      // Recording the next step fails for the same reason, and reports it.
       return undefined
     }
   }
 }
 
-/** A session that goes on in another process has seen everything up to its last step. */
-function lastStepOf(operations: any[], session: string): string | undefined {
-  return operations.find((one) => one.steps.some((step: any) => step.session === session))?.operation
+/** Returns the last operation of a session. A session resumed in a new process has seen everything before it. */
+function lastStepOf(operations: wire.LogEntry[], session: string): string | undefined {
+  return operations.find((one) => one.steps.some((step) => step.session === session))?.operation
 }
 
-/** The same words as those of the hooks. Names are data: without control characters, and said to be. */
-function takenBack(files: string[]): string {
-  const lines = files.slice(0, MAX_TOLD).map((file) => `\n- ${file}`)
-  if (files.length > MAX_TOLD) lines.push(`\n- and ${files.length - MAX_TOLD} more`)
+/** Returns the same text as the hooks. Names are labelled as data for the model. */
+function changedNotice(files: string[]): string {
+  const lines = files.slice(0, MAX_LISTED).map((file) => `\n- ${file}`)
+  if (files.length > MAX_LISTED) lines.push(`\n- and ${files.length - MAX_LISTED} more`)
   return (
     "ctrlz: since your last turn somebody took back or restored changes in this project. " +
     "These files are not as you left them; read them again before you edit them " +
@@ -390,17 +606,54 @@ function takenBack(files: string[]): string {
   )
 }
 
+/** Truncates a name and replaces control characters in it. */
 function plain(name: string): string {
   return name.slice(0, 200).replace(/[\p{Cc}\p{Cf}\u2028\u2029]/gu, "?")
 }
 
 /**
- * ctrlz for OpenCode, and for Kilo, which is made from it: every tool call is a step, and when the
- * user undoes, redoes or forks in OpenCode, the files go along.
+ * Messages about files.
+ */
+
+/** Maximum number of names in a list. Further ones are only counted. */
+const MAX_NAMES = 20
+
+type Report = wire.UndoReport | wire.RestoreReport
+
+/** Joins the paths of files for display. */
+function names(files: { path: wire.Path }[], max = MAX_NAMES): string {
+  const shown = files.slice(0, max).map((file) => pathText(file.path)).join(", ")
+  return files.length > max ? `${shown} and ${files.length - max} more` : shown
+}
+
+/** Describes the result or the plan of an undo, a redo or a restore. */
+function reported(report: Report, did: string): string {
+  const lines = [`${did} ${count(report.done.length)}: ${names(report.done)}`]
+  const left = [...notUndone(report), ...report.kept.map(({ path, text }) => ({ path, why: text }))]
+  for (const { path, why } of left.slice(0, MAX_NAMES)) lines.push(`skipped: ${pathText(path)} (${why})`)
+  if (left.length > MAX_NAMES) lines.push(`${left.length - MAX_NAMES} more skipped`)
+  if ("outside" in report && report.outside?.length) {
+    lines.push(`changed outside of the project and left unchanged (\`ctrlz undo --outside\` includes it): ${names(report.outside)}`)
+  }
+  if ("git_hint" in report && report.git_hint) lines.push(`your git moved too; to move it back: ${report.git_hint}`)
+  return lines.join("\n")
+}
+
+function notUndone(report: Report): { path: wire.Path; why: string }[] {
+  return "conflicts" in report ? [...report.conflicts, ...report.ignored] : []
+}
+
+function count(files: number): string {
+  return files === 1 ? "1 file" : `${files} files`
+}
+
+/**
+ * ctrlz for OpenCode, and for Kilo, which is based on it: records every tool call as a step. When the
+ * user undoes, redoes or forks in OpenCode, the files follow.
  *
- * While this is at work OpenCode's own snapshots are switched off: two programs that put files back
- * for the same `/undo` would undo each other, and its own overwrites what the user did since.
- * Where `ctrlz` does not answer, OpenCode is left as it was. Nothing here throws into it.
+ * While the plugin is active, OpenCode's own snapshots are disabled: otherwise both would restore
+ * files for the same `/undo`, and OpenCode's restore overwrites later edits of the user. If `ctrlz`
+ * does not answer, OpenCode is left unchanged. No handler throws into OpenCode.
  */
 
 
@@ -413,18 +666,26 @@ type Client = {
 type Revert = { messageID: string; partID?: string }
 type Session = { id: string; parentID?: string; revert?: Revert }
 type Options = { keepSnapshots?: boolean }
+type ToolPart = { type: string; sessionID: string; callID: string; state?: { status: string } }
+/** The fields of all events that are read. Each event has some of them. */
+type Properties = { part: ToolPart; sessionID: string; info: Session }
+type TextPart = ReturnType<typeof textPart>
+/** A step of a tool call that OpenCode knows. */
+type Recorded = { message: string; part: string }
 
-/** Tools that cannot change a file. */
+/** Tools that cannot change files. */
 const READERS = ["read", "grep", "glob", "list", "webfetch", "websearch", "codesearch", "todowrite", "todoread", "question", "skill", "lsp"]
-/** How long a prompt waits for files that are still being put back. */
+/** Time limit for restoring files, which a prompt waits for. */
 const MOVE_MILLIS = 30_000
+/** Time limit for the snapshot before a turn, which runs in the background. */
+const SNAPSHOT_MILLIS = 600_000
 
 export const Ctrlz = async ({ client, directory }: { client: Client; directory: string }, options?: Options) => {
   const rpc = new Rpc()
   const steps = new Steps(rpc, basename(process.execPath).startsWith("kilo") ? "kilo" : "opencode")
   const notices = new Notices(rpc, steps)
   const files = new Files(rpc, client, directory)
-  /** The message that each session works on. */
+  /** The current message of each session. */
   const turns = new Map<string, string>()
   const parents = new Map<string, string>()
 
@@ -435,9 +696,9 @@ export const Ctrlz = async ({ client, directory }: { client: Client; directory: 
     return result
   }
 
-  /** What a session's messages say has ended, since a tool that throws has no `after`. */
-  const onPart = async (part: any) => {
-    if (part.type !== "tool" || !["completed", "error"].includes(part.state?.status)) return
+  /** Ends the step of a finished tool call. For a tool that throws, `tool.execute.after` is not called. */
+  const onPart = async (part: ToolPart) => {
+    if (part.type !== "tool" || !["completed", "error"].includes(part.state?.status ?? "")) return
     await steps.end(part.sessionID, part.callID)
   }
 
@@ -453,11 +714,11 @@ export const Ctrlz = async ({ client, directory }: { client: Client; directory: 
       if (answers) config.snapshot = false
     },
 
-    async "chat.message"(input: { sessionID: string }, output: { message: { id: string }; parts: any[] }) {
+    async "chat.message"(input: { sessionID: string }, output: { message: { id: string }; parts: TextPart[] }) {
       turns.set(input.sessionID, output.message.id)
       await safely("chat.message", () => files.settle(input.sessionID))
-      // What came before the turn is somebody else's; nobody waits for it but the first tool.
-      void steps.safely(() => rpc.call("track", { dir: directory }, 600_000))
+      // Records changes made before the turn. Not awaited; the first step is queued behind it.
+      void steps.safely(() => rpc.call("track", { dir: directory }, SNAPSHOT_MILLIS))
       const [notice, failures] = await Promise.all([notices.since(directory, input.sessionID), notices.failures(directory)])
       if (failures) tell(client, failures, "warning")
       if (notice) output.parts.push(textPart(input.sessionID, output.message.id, notice))
@@ -475,7 +736,7 @@ export const Ctrlz = async ({ client, directory }: { client: Client; directory: 
       await safely("tool.execute.after", () => steps.end(input.sessionID, input.callID))
     },
 
-    async event({ event }: { event: { type: string; properties: any } }) {
+    async event({ event }: { event: { type: string; properties: Properties } }) {
       const { type, properties } = event
       if (type === "message.part.updated") await safely(type, () => onPart(properties.part))
       if (type === "session.idle" || type === "session.error") await safely(type, () => steps.endAll(properties.sessionID))
@@ -488,14 +749,17 @@ export const Ctrlz = async ({ client, directory }: { client: Client; directory: 
   }
 }
 
-/** Takes the files where OpenCode takes the conversation. */
+/** The user asked for the move and can reverse it, so no confirmation is required. */
+const CONFIRMED = { interrupt: true, allow_mass_removal: true }
+
+/** Moves the files to the same point as OpenCode's conversation. */
 class Files {
   private readonly rpc: Rpc
   private readonly client: Client
   private readonly dir: string
-  /** The boundary each session is reverted to, as far as it was followed. */
+  /** The boundary to which the files of each session were moved. */
   private readonly followed = new Map<string, string>()
-  /** One move at a time: each starts from where the last one ended. */
+  /** Queue of moves. Each starts after the previous one has ended. */
   private moves: Promise<unknown> = Promise.resolve()
 
   constructor(rpc: Rpc, client: Client, dir: string) {
@@ -504,7 +768,7 @@ class Files {
     this.dir = dir
   }
 
-  /** Notes where a session stands; if that moved, the files follow. */
+  /** Moves the files if the boundary of a session has moved. */
   follow(info: Session): void {
     const { id, revert } = info
     const wanted = revert ? `${revert.messageID} ${revert.partID ?? ""}` : ""
@@ -513,12 +777,13 @@ class Files {
     this.followed.set(id, wanted)
     this.move(async () => {
       if (revert) await this.goBack(id, revert)
-      // The first news of a session that is not reverted says nothing, unless it was when we ended.
+      // The first event of a session without a boundary means a change only if the session was
+      // reverted when the last process ended.
       else if (!isFirstSight || (await this.state(id))) await this.comeBack(id)
     })
   }
 
-  /** Waits for the files, and makes a revert final, as OpenCode does when it is prompted. */
+  /** Waits for pending moves and makes a revert final, as OpenCode does at a prompt. */
   async settle(session: string): Promise<void> {
     await this.moves
     this.followed.set(session, "")
@@ -526,10 +791,10 @@ class Files {
   }
 
   private move(work: () => Promise<void>): void {
-    this.moves = this.moves.then(work).catch((error: Error) => tell(this.client, error.message, "error"))
+    this.moves = this.moves.then(work).catch((error: unknown) => tell(this.client, messageOf(error), "error"))
   }
 
-  private async state(session: string): Promise<any> {
+  private async state(session: string): Promise<wire.RevertState | null> {
     return (await this.rpc.call("revert_state", { dir: this.dir, session })).reverted
   }
 
@@ -539,61 +804,63 @@ class Files {
     const recorded = await this.recorded(session, messages)
     const first = recorded.find((step) => calls.has(step.part))
     if (!first) {
-      if (await this.state(session)) await this.take("unrevert", { session })
+      if (await this.state(session)) await this.unrevert(session)
       return
     }
     const isWhole = recorded.find((step) => step.message === first.message) === first
     const part = isWhole ? undefined : first.part
-    await this.take("revert_to", { session, message: first.message, part })
+    const params = { dir: this.dir, session, message: first.message, part, ...CONFIRMED }
+    this.show(await this.rpc.call("revert_to", params, MOVE_MILLIS), "undid")
   }
 
-  /** A revert that is over was either taken back, or made final: then its messages are gone. */
+  /** Handles the end of a revert, which was reversed or made final. If final, its messages are gone. */
   private async comeBack(session: string): Promise<void> {
     const state = await this.state(session)
     if (!state) return
     const calls = [...callsFrom(await this.messages(session))]
-    const isKept = state.steps.some((step: string) => calls.some((call) => step.endsWith(`:${call}`)))
-    if (isKept) await this.take("unrevert", { session })
+    const isKept = state.steps.some((step) => calls.some((call) => step.endsWith(`:${call}`)))
+    if (isKept) await this.unrevert(session)
     else await this.rpc.call("commit_revert", { dir: this.dir, session })
   }
 
-  private async take(method: "revert_to" | "unrevert", params: Record<string, unknown>): Promise<void> {
-    // The user said so, in so many words, and can say the opposite: no guard is asked again.
-    const all = { ...params, dir: this.dir, interrupt: true, allow_mass_removal: true }
-    const report = await this.rpc.call(method, all, MOVE_MILLIS)
-    const did = method === "unrevert" ? "brought back" : "took back"
-    if (report.done.length || !report.complete) {
-      tell(this.client, reported(report, did), report.complete ? "info" : "warning")
-    }
+  private async unrevert(session: string): Promise<void> {
+    const params = { dir: this.dir, session, ...CONFIRMED }
+    this.show(await this.rpc.call("unrevert", params, MOVE_MILLIS), "redid")
+  }
+
+  private show(report: wire.UndoReport, did: "undid" | "redid"): void {
+    if (!report.done.length && report.complete) return
+    tell(this.client, reported(report, `${did} changes in`), report.complete ? "info" : "warning")
   }
 
   private async messages(session: string): Promise<Message[]> {
     return (await this.client.session.messages({ path: { id: session } })).data ?? []
   }
 
-  /** The steps behind a session's messages, oldest first; a fork has copies of another's. */
-  private async recorded(session: string, messages: Message[]): Promise<any[]> {
+  /** Returns the steps of a session's messages, oldest first. The messages of a fork are copies of another session's. */
+  private async recorded(session: string, messages: Message[]): Promise<Recorded[]> {
     const calls = callsFrom(messages)
-    const known = (one: any) => calls.has(one.part)
+    const known = (one: wire.StepRecord): one is wire.StepRecord & Recorded =>
+      one.message !== null && one.part !== null && calls.has(one.part)
     const own = (await this.rpc.call("steps", { dir: this.dir, session })).steps.filter(known)
     const { steps } = await this.rpc.call("steps", { dir: this.dir })
-    const origin = steps.find((one: any) => known(one) && one.session !== session)?.session
+    const origin = steps.find((one) => known(one) && one.session !== session)?.session
     if (!origin) return own
-    const original = steps.filter((one: any) => one.session === origin)
-    await this.shareHistory(origin, session, original.find((one: any) => !known(one))?.message)
+    const original = steps.filter((one) => one.session === origin)
+    await this.shareHistory(origin, session, original.find((one) => !known(one))?.message)
     return [...original.filter(known), ...own]
   }
 
-  private async shareHistory(origin: string, session: string, at: string | undefined): Promise<void> {
+  private async shareHistory(origin: string, session: string, at: string | null | undefined): Promise<void> {
     try {
       await this.rpc.call("fork", { dir: this.dir, session: origin, id: session, at })
     } catch (error) {
-      if ((error as Refusal).kind !== "session_exists") throw error
+      if (!isKind(error, "session_exists")) throw error
     }
   }
 }
 
-/** The tool calls of a conversation, from a boundary on or all of them. */
+/** Returns the tool calls of a conversation, from a boundary on. Default: all. */
 function callsFrom(messages: Message[], from?: Revert): Set<string> {
   const at = from ? messages.findIndex((one) => one.info.id === from.messageID) : 0
   if (at < 0) return new Set()
@@ -603,8 +870,8 @@ function callsFrom(messages: Message[], from?: Revert): Set<string> {
 }
 
 /**
- * Shows something where there is a screen, and logs it everywhere. Nobody waits for it: the server
- * that is asked may itself be waiting for this plugin.
+ * Shows a message in the terminal UI, and logs it. Not awaited, because the server that handles the
+ * requests may itself be waiting for this plugin.
  */
 function tell(client: Client, message: string, variant: "info" | "warning" | "error"): void {
   const level = variant === "warning" ? "warn" : variant
@@ -614,9 +881,74 @@ function tell(client: Client, message: string, variant: "info" | "warning" | "er
   ])
 }
 
-/** A part for the model alone; its id sorts after those OpenCode has made. */
+/** Creates a part that only the model sees. Its id sorts after the existing ones. */
 function textPart(sessionID: string, messageID: string, text: string) {
   const time = (BigInt(Date.now()) * 0x1000n + 0xfffn) & 0xffffffffffffn
   const id = `prt_${time.toString(16).padStart(12, "0")}${Math.random().toString(36).slice(2).padEnd(14, "0").slice(0, 14)}`
   return { id, sessionID, messageID, type: "text", text, synthetic: true }
+}
+
+/** The used part of clients/typescript/src/wire.ts. */
+declare namespace wire {
+  interface Action { path: Path }
+  interface AgentFailure { at_millis: number; client: string; event: string; why: string }
+  interface BeginParams { commands?: string[]; cwd?: Path | null; detached?: boolean; files?: Path[]; label?: string | null; message?: string | null; parent?: ParentParam | null; part?: string | null; session: string; step?: string; tool?: string | null; who?: string | null }
+  interface CallOptions { ignored?: IgnoredFiles | null }
+  type ChangeStatus = "added" | "deleted" | "modified"
+  interface CommitParams { session?: string | null }
+  interface Conflict { path: Path; why: string }
+  interface Disabled { disabled: boolean }
+  interface EndParams { step: string }
+  interface Error { details?: ErrorDetails; kind: string; message: string; path?: Path | null }
+  interface ErrorDetails { files?: number | null; found?: number | null; id?: string | null; limit?: number | null }
+  interface FailureParams { client: string; event: string; why: string }
+  interface Fork { complete: boolean; report: RestoreReport | null; session: string; snapshot: Hash }
+  interface ForkParams { at?: string | null; id?: string | null; session: string }
+  type Hash = string
+  type IgnoredFiles = "small" | "named" | "none"
+  interface Initialized { name: string; pid: number }
+  interface Kept { failure: boolean; path: Path; text: string }
+  type Kind = "no_such_step" | "session_exists" | "dangerous_root" | "not_git" | "disabled"
+  interface Log { operations: LogEntry[] }
+  interface LogEntry { after: Hash; at_millis: number; before: Hash | null; changes: LoggedFile[]; files: number | null; kind: string; label: string | null; operation: string; session: string | null; steps: LoggedStep[] }
+  interface LoggedFile { path: Path; status: ChangeStatus }
+  interface LoggedStep { label: string | null; message: string | null; parent: ParentTurn | null; part: string | null; session: string; step: string; tool: string | null; who: string | null }
+  interface Methods { begin_step: { params: Place & BeginParams; result: StepBegun | Disabled };
+    commit_revert: { params: Place & CommitParams; result: RevertState };
+    end_step: { params: Place & EndParams; result: StepEnded | Disabled };
+    fork: { params: Place & ForkParams; result: Fork };
+    initialize: { params: { client?: string | null }; result: Initialized };
+    note_failure: { params: Place & FailureParams; result: Noted | Disabled };
+    revert_state: { params: Place & RevertStateParams; result: Reverted };
+    revert_to: { params: Place & RevertToParams; result: UndoReport };
+    status: { params: Place & NoParams; result: Status };
+    steps: { params: Place & StepsParams; result: Steps };
+    timeline: { params: Place & TimelineParams; result: Log };
+    track: { params: Place & TrackParams; result: Snapshot | Disabled };
+    unrevert: { params: Place & UnrevertParams; result: UndoReport } }
+  type NoParams = {}
+  interface Noted {}
+  interface OutsideChange { kept: string | null; path: Path; why?: string | null }
+  interface ParentParam { message?: string | null; session: string }
+  interface ParentTurn { message: string | null; session: string }
+  type Path = string
+  interface Place { dir?: Path | null; options?: CallOptions; progress?: boolean }
+  interface ProgressParams { files: number; id: unknown }
+  interface RestoreReport { after: Hash; complete: boolean; done: Action[]; kept: Kept[]; left: string[] }
+  interface RevertState { after: Hash; before: Hash; messages: string[]; operation: string; session: string; steps: string[] }
+  interface RevertStateParams { session?: string | null }
+  interface RevertToParams { allow_mass_removal?: boolean; ignored?: boolean; interrupt?: boolean; message: string; part?: string | null; session?: string | null }
+  interface Reverted { reverted: RevertState | null }
+  interface Skipped { bytes?: number | null; failure: boolean; path: Path; text: string }
+  interface Snapshot { changed: boolean; complete: boolean; files: number; operation: string; skipped: Skipped[] }
+  interface Status { failures?: AgentFailure[]; files: number; git: boolean; last: Hash | null; skipped: Skipped[] }
+  interface StepBegun { before: Hash; complete: boolean; skipped: Skipped[]; step: string }
+  interface StepEnded { after: Hash; before: Hash; complete: boolean; files: Path[]; skipped: Skipped[]; step: string }
+  interface StepRecord { after: Hash; at_millis: number; before: Hash; label: string | null; message: string | null; operation: string; parent: ParentTurn | null; part: string | null; session: string; step: string; tool: string | null; who: string | null }
+  interface Steps { steps: StepRecord[] }
+  interface StepsParams { limit?: number | null; session?: string | null }
+  interface TimelineParams { before?: string | null; files?: number | null; limit?: number | null; session?: string | null }
+  interface TrackParams {}
+  interface UndoReport { after: Hash | null; complete: boolean; conflicts: Conflict[]; done: Action[]; git_hint: string | null; ignored: Conflict[]; kept: Kept[]; left: string[]; outside?: OutsideChange[]; steps: string[] }
+  interface UnrevertParams { allow_mass_removal?: boolean; ignored?: boolean; interrupt?: boolean; session?: string | null }
 }

@@ -1,12 +1,13 @@
 /**
- * `/undo`, `/redo` and `/timeline` for agents whose users can be asked.
+ * The commands `/undo`, `/redo` and `/timeline` for agents that can ask the user.
  *
- * Every one plans first, shows the plan, and then does exactly that or nothing.
+ * `/undo` and `/redo` show a plan first, and then do exactly that or nothing.
  */
-import { Refusal, type Rpc } from "./rpc"
-import { count, names, pathOf, reported } from "./words"
+import type * as wire from "../../clients/typescript/src/wire"
+import { isKind, messageOf, type Rpc } from "./rpc"
+import { count, names, reported } from "./words"
 
-/** How an agent talks to its user. Without `confirm` there is nobody to ask. */
+/** How an agent talks to its user. Without `confirm`, the user cannot be asked. */
 export type Talk = {
   tell(text: string, level: "info" | "warning" | "error"): void
   confirm?(title: string, text: string): Promise<boolean>
@@ -14,46 +15,52 @@ export type Talk = {
 
 export type Where = { dir: string; session: string }
 
-const SCOPES: Record<string, string> = { "": "last_turn", turn: "last_turn", step: "last_step", session: "session" }
+/** Time limit for changing files. Writing a large tree takes longer than planning. */
+export const WRITE_MILLIS = 120_000
 
-/** Takes back the last turn, or what the word after `/undo` says; gives the snapshot afterwards. */
-export async function undo(rpc: Rpc, where: Where, words: string, talk: Talk): Promise<string | undefined> {
-  const scope = SCOPES[words.trim()]
+const SCOPES = new Map<string, wire.Scope>([["", "last_turn"], ["turn", "last_turn"], ["step", "last_step"], ["session", "session"]])
+
+/** Undoes the last turn, or the scope that the argument of `/undo` names. Returns the new snapshot. */
+export async function undo(rpc: Rpc, where: Where, argument: string, talk: Talk): Promise<string | undefined> {
+  const scope = SCOPES.get(argument.trim())
   if (!scope) {
     talk.tell("usage: /undo [turn | step | session]", "warning")
     return undefined
   }
-  return planned(rpc, "undo", { ...where, scope }, talk)
+  const params = { ...where, scope }
+  return planned("undo", talk, {
+    plan: () => rpc.call("plan_undo", params),
+    apply: (plan) => rpc.call("undo", { ...params, plan }, WRITE_MILLIS),
+  })
 }
 
-/** Brings back what the last undo of this session took back. */
+/** Reverses the last undo of this session. Returns the new snapshot. */
 export async function redo(rpc: Rpc, where: Where, talk: Talk): Promise<string | undefined> {
-  return planned(rpc, "redo", where, talk)
+  return planned("redo", talk, {
+    plan: () => rpc.call("plan_redo", where),
+    apply: (plan) => rpc.call("redo", { ...where, plan }, WRITE_MILLIS),
+  })
 }
 
-async function planned(rpc: Rpc, method: "undo" | "redo", params: Record<string, unknown>, talk: Talk) {
+type Planned = { plan(): Promise<wire.UndoReport>; apply(plan: string): Promise<wire.UndoReport> }
+
+async function planned(verb: "undo" | "redo", talk: Talk, calls: Planned): Promise<string | undefined> {
   try {
-    const plan = await rpc.call(`plan_${method}`, params)
-    const would = method === "undo" ? "takes back" : "brings back"
+    const plan = await calls.plan()
+    const text = reported(plan, `will ${verb} changes in`)
     if (!plan.done.length) {
-      talk.tell(reported(plan, would), "warning")
+      talk.tell(text, "warning")
       return undefined
     }
-    const text = reported(plan, would)
-    if (talk.confirm && !(await talk.confirm(`ctrlz ${method}?`, text))) return undefined
-    // Big trees take longer to write than to look at.
-    const report = await rpc.call(method, { ...params, plan: plan.plan }, 120_000)
-    const did = method === "undo" ? "took back" : "brought back"
-    talk.tell(reported(report, did), report.complete ? "info" : "warning")
-    return report.after as string | undefined
+    if (talk.confirm && !(await talk.confirm(`ctrlz ${verb}?`, text))) return undefined
+    const report = await calls.apply(plan.plan)
+    talk.tell(reported(report, verb === "undo" ? "undid changes in" : "redid changes in"), report.complete ? "info" : "warning")
+    return report.after ?? undefined
   } catch (error) {
-    talk.tell(`ctrlz ${method}: ${(error as Error).message}`, isNothing(error) ? "info" : "error")
+    const isNothing = isKind(error, "nothing_to_undo", "nothing_to_redo", "no_such_session")
+    talk.tell(`ctrlz ${verb}: ${messageOf(error)}`, isNothing ? "info" : "error")
     return undefined
   }
-}
-
-function isNothing(error: unknown): boolean {
-  return error instanceof Refusal && ["nothing_to_undo", "nothing_to_redo", "no_such_session"].includes(error.kind)
 }
 
 /** Lists the last operations of the work tree. */
@@ -63,15 +70,15 @@ export async function timeline(rpc: Rpc, where: Where, talk: Talk): Promise<void
     const lines = log.operations.map(line)
     talk.tell(lines.length ? lines.join("\n") : "nothing is recorded yet", "info")
   } catch (error) {
-    talk.tell(`ctrlz timeline: ${(error as Error).message}`, "error")
+    talk.tell(`ctrlz timeline: ${messageOf(error)}`, "error")
   }
 }
 
-function line(operation: any): string {
+function line(operation: wire.LogEntry): string {
   const time = new Date(operation.at_millis).toTimeString().slice(0, 8)
-  const tools = operation.steps.map((step: any) => step.label ?? step.tool ?? "step").join(", ")
+  const tools = operation.steps.map((step) => step.label ?? step.tool ?? "step").join(", ")
   const what = tools || operation.label || ""
-  const files = operation.files ? `${count(Array(operation.files))}: ${names(operation.changes.map(pathOf), 3)}` : ""
-  const state = operation.taken_back || operation.steps.some((step: any) => step.undone) ? "(taken back)" : ""
+  const files = operation.files ? `${count(operation.files)}: ${names(operation.changes, 3)}` : ""
+  const state = operation.taken_back || operation.steps.some((step) => step.undone) ? "(undone)" : ""
   return [time, operation.kind, what, files, state].filter(Boolean).join("  ")
 }

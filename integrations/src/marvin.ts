@@ -1,15 +1,17 @@
 /**
- * ctrlz for Marvin: a baseline when a session starts or resumes, a checkpoint before every turn, and
- * every tool call as a step that `/undo` takes back.
+ * ctrlz for Marvin: records a baseline when a session starts or resumes, a checkpoint before every
+ * turn, and every tool call as a step that `/undo` can undo.
  *
- * Marvin awaits `chat.message` and the tool hooks; `session.start` and the turn events it only
- * announces. So a turn's checkpoint begins with the message, and a tool waits for it. Outside git
- * this does nothing. Nothing here throws into Marvin or blocks it for long.
+ * Marvin awaits `chat.message` and the tool hooks, but not `session.start` and the turn events.
+ * Therefore the checkpoint of a turn starts with the message, and tools wait for it. Outside git
+ * repositories the hook does nothing. No handler throws into Marvin or blocks it without a time limit.
  */
+import { within } from "../../clients/typescript/src/child"
+import { pathText } from "../../clients/typescript/src/path"
 import { redo, timeline, undo, type Talk } from "./commands"
 import { Notices } from "./notices"
 import { Rpc } from "./rpc"
-import { Steps, soon } from "./steps"
+import { Steps } from "./steps"
 
 type Context = {
   cwd: string
@@ -20,31 +22,46 @@ type Context = {
     notify(text: string, level: string): void
   }
 }
+type SessionEvent = { sessionId?: string; input?: unknown }
+type ToolEvent = SessionEvent & { toolName: string; toolCallId: string; input?: unknown }
+/** The events that are handled, with the fields that are read. */
+type Events = {
+  "session.start": SessionEvent
+  "session.resume": SessionEvent
+  "chat.message": SessionEvent & { output: { parts: { type: string; text: string }[] } }
+  "tool.execute.before": ToolEvent
+  "tool.execute.after": ToolEvent
+  "agent.end": SessionEvent
+  "session.shutdown": unknown
+}
+type Handler<E extends keyof Events> = (event: Events[E], ctx: Context) => Promise<void>
 type Marvin = {
-  on(name: string, handler: (event: any, ctx: Context) => unknown): void
+  on<E extends keyof Events>(name: E, handler: Handler<E>): void
   registerCommand(name: string, command: { description: string; handler(args: string, ctx: Context): Promise<void> }): void
 }
 
-/** Checkpoints that are kept beside `latest` and `resume`. */
+/** Number of checkpoints to keep in addition to `latest` and `resume`. */
 const KEEP = 100
-/** Tools of Marvin that cannot change a file. */
+/** Tools of Marvin that cannot change files. */
 const READERS = ["read", "grep", "find", "ls"]
-/** How long a tool waits for the checkpoint before it. */
+/** Time that a tool waits for the checkpoint of its turn. */
 const CHECKPOINT_MILLIS = 10_000
+/** Time limit for the checkpoint itself, which continues in the background. */
+const SNAPSHOT_MILLIS = 600_000
 const PLACE = { options: { require_git: true } }
 
 export default function ctrlz(marvin: Marvin): void {
   const rpc = new Rpc()
   const steps = new Steps(rpc, "marvin", PLACE)
   const notices = new Notices(rpc, steps, PLACE)
-  /** The checkpoint that is under way, or the last one. */
+  /** The current checkpoint, or the last one. */
   let checkpoint: Promise<void> = Promise.resolve()
   const begun = new Set<string>()
   let turn = ""
   let turns = 0
 
-  /** A handler that Marvin never hears a failure from. */
-  const on = (name: string, handler: (event: any, ctx: Context) => Promise<unknown>) =>
+  /** Registers a handler whose errors do not reach Marvin. */
+  const on = <E extends keyof Events>(name: E, handler: Handler<E>) =>
     marvin.on(name, async (event, ctx) => {
       await steps.safely(() => handler(event, ctx))
       const why = steps.report(ctx.cwd, name)
@@ -52,12 +69,12 @@ export default function ctrlz(marvin: Marvin): void {
     })
 
   const record = (kind: string, ctx: Context, session: string | undefined) => {
-    checkpoint = checkpoint.then(() => steps.safely(() => makeCheckpoint(rpc, kind, ctx.cwd, session))) as Promise<void>
+    checkpoint = checkpoint.then(() => steps.safely(() => makeCheckpoint(rpc, kind, ctx.cwd, session)))
   }
 
   on("session.start", async (event, ctx) => {
     const session = sessionOf(event, ctx)
-    // It is announced more than once.
+    // Marvin announces a session more than once.
     if (begun.has(session)) return
     begun.add(session)
     record("resume", ctx, session)
@@ -75,7 +92,7 @@ export default function ctrlz(marvin: Marvin): void {
   })
 
   on("tool.execute.before", async (event, ctx) => {
-    await soon(checkpoint, CHECKPOINT_MILLIS)
+    await within(CHECKPOINT_MILLIS, checkpoint)
     if (READERS.includes(event.toolName)) return
     const session = sessionOf(event, ctx)
     await steps.begin({ dir: ctx.cwd, session, message: turn || session, call: event.toolCallId, tool: event.toolName, input: event.input })
@@ -101,18 +118,19 @@ export default function ctrlz(marvin: Marvin): void {
       },
     })
 
-  command("undo", "Take back what the last turn did to files (ctrlz)", (args, ctx) => undo(rpc, here(ctx), args, talk(ctx)))
-  command("redo", "Bring back what the last undo took back (ctrlz)", (_args, ctx) => redo(rpc, here(ctx), talk(ctx)))
-  command("timeline", "Show what happened to the files (ctrlz)", (_args, ctx) => timeline(rpc, here(ctx), talk(ctx)))
+  command("undo", "Undo the file changes of the last turn (ctrlz)", (args, ctx) => undo(rpc, here(ctx), args, talk(ctx)))
+  command("redo", "Reverse the last undo (ctrlz)", (_args, ctx) => redo(rpc, here(ctx), talk(ctx)))
+  command("timeline", "Show the recorded file changes (ctrlz)", (_args, ctx) => timeline(rpc, here(ctx), talk(ctx)))
 }
 
 function here(ctx: Context) {
   return { dir: ctx.cwd, session: sessionOf({}, ctx) }
 }
 
-/** Marvin announces a session it then does not use, so every event is asked for its own. */
-function sessionOf(event: any, ctx: Context): string {
-  return event.sessionId ?? event.input?.sessionId ?? ctx.sessionId ?? "marvin"
+/** Returns the session of an event. Marvin announces sessions that it does not use, so none is remembered. */
+function sessionOf(event: SessionEvent, ctx: Context): string {
+  const input = event.input as { sessionId?: string } | undefined
+  return event.sessionId ?? input?.sessionId ?? ctx.sessionId ?? "marvin"
 }
 
 function talk(ctx: Context): Talk {
@@ -122,8 +140,8 @@ function talk(ctx: Context): Talk {
 
 async function makeCheckpoint(rpc: Rpc, kind: string, dir: string, session: string | undefined): Promise<void> {
   const params = { ...PLACE, dir, kind, session, keep: KEEP }
-  const { snapshot, name } = await rpc.call("checkpoint", params, 600_000)
-  if (!snapshot) return
+  const made = await rpc.call("checkpoint", params, SNAPSHOT_MILLIS)
+  if (!("snapshot" in made)) return
   const { store } = await rpc.call("status", { ...PLACE, dir })
-  console.error(`[ctrlz] ${kind} tree=${snapshot} ref=${name} store=${store}`)
+  console.error(`[ctrlz] ${kind} tree=${made.snapshot} ref=${made.name} store=${pathText(store ?? "")}`)
 }

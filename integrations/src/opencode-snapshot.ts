@@ -1,14 +1,15 @@
 /**
- * OpenCode's `Snapshot` over `ctrlz rpc`: the same methods, the same answers, none of the losses.
+ * OpenCode's `Snapshot` interface over `ctrlz rpc`: the same methods with the same results.
  *
- * As there, no method fails. What could not be done is `undefined`, `""`, `[]` or nothing at all,
- * and a line in the log. Files are only ever removed where the snapshot proves that they did not
- * exist, and nothing outside the instance's directory is written.
+ * As in OpenCode, no method fails. On an error it returns `undefined`, `""`, `[]` or nothing, and
+ * logs the error. A file is deleted only if the snapshot proves that it did not exist, and nothing
+ * outside the instance's directory is written.
  */
 import { isAbsolute, join, relative } from "node:path"
 
-import { Refusal, Rpc } from "./rpc"
-import { pathText } from "./words"
+import { pathText } from "../../clients/typescript/src/path"
+import type * as wire from "../../clients/typescript/src/wire"
+import { isKind, messageOf, Rpc, type Method, type Params, type Result } from "./rpc"
 
 export type Patch = { hash: string; files: string[] }
 export type FileDiff = {
@@ -20,53 +21,52 @@ export type FileDiff = {
 }
 
 export type Instance = {
-  /** Where the instance works: the work tree or a directory in it. */
+  /** Directory of the instance: the work tree or a directory in it. */
   directory: string
-  /** The root of the repository. */
+  /** Root of the repository. */
   worktree: string
-  /** Snapshots are taken in git projects only. */
+  /** Version control system. Snapshots are taken only if it is `git`. */
   vcs?: string
-  /** What the configuration says. Default: on. */
+  /** Whether snapshots are enabled in the configuration. Default: true. */
   enabled?: boolean
-  /** Where stores lie. Default: where ctrlz has them. */
+  /** Directory of all stores. Default: as configured in ctrlz. */
   dataDir?: string
   log?(text: string): void
 }
 
-/** Reading a large repository may take its time; OpenCode never gives up either. */
+/** Time limit of a call. OpenCode has none, and reading a large repository takes long. */
 const READING_MILLIS = 600_000
 const FIRST_CLEANUP_MILLIS = 60_000
 const CLEANUP_MILLIS = 3_600_000
 const KEEP_DAYS = 7
-const NAMES_ABSENT = ["unknown_snapshot", "purged", "not_a_hash", "not_a_snapshot"]
 
 export type Snapshot = ReturnType<typeof createSnapshot>
 
 export function createSnapshot(instance: Instance) {
   const { directory, worktree, log = () => {} } = instance
   const rpc = new Rpc()
-  const place = { dir: directory, profile: "opencode", ...(instance.dataDir ? { data_dir: instance.dataDir } : {}) }
+  const place: wire.Place = { dir: directory, profile: "opencode", ...(instance.dataDir ? { data_dir: instance.dataDir } : {}) }
   const scope = relative(worktree, directory)
-  const within = scope ? { paths: [scope] } : {}
+  const scoped = scope ? { paths: [scope] } : {}
   const isEnabled = instance.vcs === "git" && instance.enabled !== false
-  /** Names that are no UTF-8 go out as text and come back as the bytes they are. */
-  const bytes = new Map<string, unknown>()
+  /** Paths that are not UTF-8, by the text that OpenCode gets for them. */
+  const escaped = new Map<string, wire.Path>()
   let timer: NodeJS.Timeout | undefined
 
-  const call = (method: string, params: Record<string, unknown>) => rpc.call(method, { ...place, ...params }, READING_MILLIS)
+  const call: Call = (method, params) => rpc.call(method, { ...place, ...params }, READING_MILLIS)
 
   const orElse = async <T>(what: string, otherwise: T, work: () => Promise<T>): Promise<T> => {
     try {
       return await work()
     } catch (error) {
-      log(`${what}: ${(error as Error).message}`)
+      log(`${what}: ${messageOf(error)}`)
       return otherwise
     }
   }
 
-  const nameOf = (path: unknown): string => {
+  const nameOf = (path: wire.Path): string => {
     const text = pathText(path)
-    if (typeof path !== "string") bytes.set(text, path)
+    if (text !== path) escaped.set(text, path)
     return text
   }
 
@@ -76,46 +76,46 @@ export function createSnapshot(instance: Instance) {
   }
 
   const self = {
-    /** Starts the hourly cleaning. */
+    /** Starts the hourly cleanup. */
     async init(): Promise<void> {
       if (!timer) everyHour(FIRST_CLEANUP_MILLIS)
     },
 
-    /** Drops what is older than a week. */
+    /** Drops snapshots that are older than a week. */
     async cleanup(): Promise<void> {
-      if (isEnabled) await orElse("cleanup", undefined, () => call("gc", { keep_days: KEEP_DAYS }))
+      if (isEnabled) await orElse("cleanup", undefined, async () => void (await call("gc", { keep_days: KEEP_DAYS })))
     },
 
-    /** Records the work tree; `undefined` if snapshots are off, or nothing could be recorded. */
+    /** Records the work tree. Returns `undefined` if snapshots are disabled or the call failed. */
     async track(): Promise<string | undefined> {
       if (!isEnabled) return undefined
       return orElse("track", undefined, async () => (await call("track", {})).hash || undefined)
     },
 
-    /** The files that changed since, absolute. */
+    /** Returns the absolute paths of the files that changed since a snapshot. */
     async patch(hash: string): Promise<Patch> {
       return orElse("patch", { hash, files: [] as string[] }, async () => {
-        const { files } = await call("patch", { hash, relative: true })
-        const named: string[] = (files ?? []).map(nameOf)
+        const patch = await call("patch", { hash, relative: true })
+        const named = "files" in patch ? patch.files.map(nameOf) : []
         const own = named.filter((file) => !scope || file === scope || file.startsWith(`${scope}/`))
         return { hash, files: own.map((file) => `${worktree.replaceAll("\\", "/")}/${file}`) }
       })
     },
 
-    /** Writes every file of a snapshot; files created since stay. */
+    /** Restores every file of a snapshot, and keeps files created since. */
     async restore(hash: string): Promise<void> {
-      await orElse("restore", undefined, async () => told(log, await call("restore", { hash, ...within })))
+      await orElse("restore", undefined, async () => logKept(log, await call("restore", { hash, ...scoped })))
     },
 
-    /** Takes files back, each to the first hash that names it; what was not there is removed. */
+    /** Restores files, each to the first hash that lists it. Files that did not exist are removed. */
     async revert(patches: Patch[]): Promise<void> {
-      let rest = oldestFirst(patches, worktree, bytes)
+      let rest = oldestFirst(patches, worktree, escaped)
       while (rest.length) {
         const report = await orElse("revert", undefined, async () => {
           try {
             return await call("revert", { patches: rest, allow_mass_removal: true })
           } catch (error) {
-            if (!NAMES_ABSENT.includes((error as Refusal).kind)) throw error
+            if (!isKind(error, "unknown_snapshot", "purged", "not_a_hash", "not_a_snapshot")) throw error
             const known = await withoutUnknown(call, rest, log)
             if (known.length === rest.length) throw error
             rest = known
@@ -123,20 +123,20 @@ export function createSnapshot(instance: Instance) {
           }
         })
         if (report === "again") continue
-        if (report) told(log, report)
+        if (report) logKept(log, report)
         return
       }
     },
 
-    /** What changed since, as text. */
+    /** Returns the changes since a snapshot as a patch. */
     async diff(hash: string): Promise<string> {
       return orElse("diff", "", async () => (await withIgnored(call, hash)).trim())
     },
 
-    /** What changed between two snapshots, file by file. */
+    /** Returns the changes between two snapshots, file by file. */
     async diffFull(from: string, to: string): Promise<FileDiff[]> {
       return orElse("diffFull", [] as FileDiff[], async () => {
-        const files = await allFiles(call, { from, to, ...within })
+        const files = await allFiles(call, { from, to, ...scoped })
         if (!files.length) return []
         const text = await allText(call, { from, to, paths: files.map((one) => one.file) })
         const hunks = perFile(text)
@@ -144,7 +144,7 @@ export function createSnapshot(instance: Instance) {
       })
     },
 
-    /** Lets the child process go. */
+    /** Ends the child process. */
     close(): void {
       clearTimeout(timer)
       rpc.close()
@@ -153,68 +153,75 @@ export function createSnapshot(instance: Instance) {
   return self
 }
 
-type Call = (method: string, params: Record<string, unknown>) => Promise<any>
+type Call = <M extends Method>(method: M, params: Omit<Params<M>, "dir">) => Promise<Result<M>>
+type Compared = { from: string; to: string; paths?: wire.Path[] }
 
-function told(log: (text: string) => void, report: any): void {
-  for (const one of report.kept ?? []) if (one.failure) log(`stays: ${pathText(one.path)} (${one.text})`)
+function logKept(log: (text: string) => void, report: wire.RestoreReport | wire.Disabled): void {
+  if (!("kept" in report)) return
+  for (const one of report.kept) if (one.failure) log(`skipped: ${pathText(one.path)} (${one.text})`)
 }
 
-/** One entry per hash, in order; a file counts where it comes first, and only inside the work tree. */
-function oldestFirst(patches: Patch[], worktree: string, bytes: Map<string, unknown>): { hash: string; files: unknown[] }[] {
+/** Merges patches: keeps each file in its first patch only, and drops files outside the work tree. */
+function oldestFirst(patches: Patch[], worktree: string, escaped: Map<string, wire.Path>): wire.PatchParam[] {
   const seen = new Set<string>()
   const taken = patches.map(({ hash, files }) => {
     const fresh = files
       .filter((file) => !seen.has(file) && seen.add(file))
       .map((file) => relative(worktree, isAbsolute(file) ? file : join(worktree, file)))
       .filter((file) => file && !file.startsWith(".."))
-    return { hash, files: fresh.map((file) => bytes.get(file) ?? file) }
+    return { hash, files: fresh.map((file) => escaped.get(file) ?? file) }
   })
   return taken.filter(({ files }) => files.length)
 }
 
-/** An unknown hash says nothing about its files, so they stay as they are; the others go on. */
-async function withoutUnknown(call: Call, patches: { hash: string; files: unknown[] }[], log: (text: string) => void) {
+/** Drops patches with an unknown hash, so that the others can still be reverted. */
+async function withoutUnknown(call: Call, patches: wire.PatchParam[], log: (text: string) => void): Promise<wire.PatchParam[]> {
   const known = []
   for (const patch of patches) {
     try {
       await call("show", { hash: patch.hash })
       known.push(patch)
     } catch (error) {
-      log(`revert: ${(error as Error).message}`)
+      log(`revert: ${messageOf(error)}`)
     }
   }
   return known
 }
 
-async function allText(call: Call, params: Record<string, unknown>): Promise<string> {
+async function allText(call: Call, params: Compared): Promise<string> {
   let text = ""
-  for (let more: any = {}; more; ) {
-    const part = await call("diff", { ...params, ...more })
-    text += part.text ?? ""
-    more = part.truncated && part.next ? { to: part.to, offset: part.next } : undefined
+  for (let offset: number | null = 0; offset !== null; ) {
+    const page: Result<"diff"> = await call("diff", { ...params, offset })
+    if (!("text" in page)) break
+    text += page.text
+    offset = page.next
   }
   return text
 }
 
-/** What changed, with what is ignored by now as deleted: OpenCode hides that everywhere but here. */
+/** Returns the changes as a patch, with files that are ignored by now as deleted, as in OpenCode. */
 async function withIgnored(call: Call, hash: string): Promise<string> {
   const all = await call("patch", { hash, relative: true, options: { hide_ignored: false } })
-  const { files, to } = await call("changes", { from: hash })
-  const text = await allText(call, { from: hash, to })
-  const seen = new Set((files ?? []).map((one: any) => pathText(one.path)))
-  const hidden = (all.files ?? []).filter((path: unknown) => !seen.has(pathText(path)))
+  const changes = await call("changes", { from: hash })
+  if (!("files" in all) || !("files" in changes)) return ""
+  const text = await allText(call, { from: hash, to: changes.to })
+  const seen = new Set(changes.files.map((one) => one.path))
+  const hidden = all.files.filter((path) => !seen.has(path))
   const chunks = text.split(/^(?=diff --git )/m)
   if (!hidden.length || chunks.length !== seen.size) return text
-  const named = [...seen].map((name, at) => [name as string, chunks[at]])
-  for (const path of hidden) named.push([pathText(path), await deletion(call, hash, path)])
-  const byName = ([one]: string[], [other]: string[]) => Buffer.compare(Buffer.from(one), Buffer.from(other))
-  return named.sort(byName).map(([, chunk]) => chunk).join("")
+  const named = [...seen].map((path, at) => ({ name: pathText(path), chunk: chunks[at] }))
+  for (const path of hidden) named.push({ name: pathText(path), chunk: await deletion(call, hash, path) })
+  const byName = (one: { name: string }, other: { name: string }) => Buffer.compare(Buffer.from(one.name), Buffer.from(other.name))
+  return named.sort(byName).map(({ chunk }) => chunk).join("")
 }
 
-async function deletion(call: Call, hash: string, path: unknown): Promise<string> {
-  const { files } = await call("list_files", { hash, paths: [path] })
-  const { content, encoding } = await call("show", { hash, path })
-  const { id, mode } = files[0]
+/** Returns a patch that deletes a file of a snapshot. */
+async function deletion(call: Call, hash: string, path: wire.Path): Promise<string> {
+  const listed = await call("list_files", { hash, paths: [path] })
+  const shown = await call("show", { hash, path })
+  if (!("files" in listed) || !("content" in shown)) return ""
+  const { id, mode } = listed.files[0]
+  const { content, encoding } = shown
   const quoted = (name: string) => (/["\\\x00-\x1f\x7f]/.test(name) ? JSON.stringify(name) : name)
   const [a, b] = [quoted(`a/${pathText(path)}`), quoted(`b/${pathText(path)}`)]
   const head = `diff --git ${a} ${b}\ndeleted file mode ${mode}\nindex ${id}..${"0".repeat(id.length)}\n`
@@ -225,19 +232,20 @@ async function deletion(call: Call, hash: string, path: unknown): Promise<string
   return `${head}--- ${a}\n+++ /dev/null\n@@ -${from} +0,0 @@\n${replaced(lines, content, [], "").join("\n")}\n`
 }
 
-async function allFiles(call: Call, params: Record<string, unknown>): Promise<any[]> {
-  const files = []
-  for (let more: any = {}; more; ) {
-    const part = await call("diff_full", { ...params, ...more })
-    files.push(...(part.files ?? []))
-    more = part.truncated && part.next ? { offset: part.next } : undefined
+async function allFiles(call: Call, params: Compared): Promise<wire.FileDiff[]> {
+  const files: wire.FileDiff[] = []
+  for (let offset: number | null = 0; offset !== null; ) {
+    const page: Result<"diff_full"> = await call("diff_full", { ...params, offset })
+    if (!("files" in page)) break
+    files.push(...page.files)
+    offset = page.next
   }
   return files
 }
 
-// --------------------------------------------------------------------------------- texts of patches
+// ------------------------------------------------------------------------------ patches as text
 
-/** The hunks of each file. Only a header begins in the first column: content has its sign there. */
+/** Splits a patch into the hunks of each file. Lines of content start with a sign, unlike headers. */
 function perFile(text: string): string[][] {
   const files: string[][] = []
   let isHeader = true
@@ -249,13 +257,13 @@ function perFile(text: string): string[][] {
   return files
 }
 
-function fileDiff(file: string, one: any, hunks: string[] | undefined): FileDiff {
+function fileDiff(file: string, one: wire.FileDiff, hunks: string[] | undefined): FileDiff {
   const { additions, deletions, status, before, after } = one
   const isText = !one.binary && !one.omitted
   return { file, patch: isText ? wholePatch(file, before, after, hunks) : "", additions, deletions, status }
 }
 
-/** A patch that shows all of a file, as the `diff` package writes it with unlimited context. */
+/** Returns a patch with the whole file as context, in the format of the `diff` package. */
 function wholePatch(file: string, before: string, after: string, hunks: string[] | undefined): string {
   const head = [`Index: ${file}`, "=".repeat(67), `--- ${file}\t`, `+++ ${file}\t`]
   if (before === after) return head.join("\n") + "\n"
@@ -272,14 +280,14 @@ function linesOf(text: string): string[] {
 
 const NO_NEWLINE = "\\ No newline at end of file"
 
-/** Hunks with everything between them, and after the last. */
+/** Adds the unchanged lines between and after the hunks. */
 function widened(was: string[], before: string, hunks: string[]): string[] {
   const body: string[] = []
   let at = 0
   for (const line of hunks) {
     const from = line.match(/^@@ -(\d+)(?:,(\d+))? /)
     if (from) {
-      // Of an empty range git names the line before it.
+      // For an empty range, git gives the line before it.
       const begins = Number(from[1]) - (from[2] === "0" ? 0 : 1)
       for (; at < begins; at++) body.push(` ${was[at]}`)
     } else {

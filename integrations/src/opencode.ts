@@ -1,15 +1,16 @@
 /**
- * ctrlz for OpenCode, and for Kilo, which is made from it: every tool call is a step, and when the
- * user undoes, redoes or forks in OpenCode, the files go along.
+ * ctrlz for OpenCode, and for Kilo, which is based on it: records every tool call as a step. When the
+ * user undoes, redoes or forks in OpenCode, the files follow.
  *
- * While this is at work OpenCode's own snapshots are switched off: two programs that put files back
- * for the same `/undo` would undo each other, and its own overwrites what the user did since.
- * Where `ctrlz` does not answer, OpenCode is left as it was. Nothing here throws into it.
+ * While the plugin is active, OpenCode's own snapshots are disabled: otherwise both would restore
+ * files for the same `/undo`, and OpenCode's restore overwrites later edits of the user. If `ctrlz`
+ * does not answer, OpenCode is left unchanged. No handler throws into OpenCode.
  */
 import { basename } from "node:path"
 
+import type * as wire from "../../clients/typescript/src/wire"
 import { Notices } from "./notices"
-import { Refusal, Rpc } from "./rpc"
+import { isKind, messageOf, Rpc } from "./rpc"
 import { Steps } from "./steps"
 import { reported } from "./words"
 
@@ -22,18 +23,26 @@ type Client = {
 type Revert = { messageID: string; partID?: string }
 type Session = { id: string; parentID?: string; revert?: Revert }
 type Options = { keepSnapshots?: boolean }
+type ToolPart = { type: string; sessionID: string; callID: string; state?: { status: string } }
+/** The fields of all events that are read. Each event has some of them. */
+type Properties = { part: ToolPart; sessionID: string; info: Session }
+type TextPart = ReturnType<typeof textPart>
+/** A step of a tool call that OpenCode knows. */
+type Recorded = { message: string; part: string }
 
-/** Tools that cannot change a file. */
+/** Tools that cannot change files. */
 const READERS = ["read", "grep", "glob", "list", "webfetch", "websearch", "codesearch", "todowrite", "todoread", "question", "skill", "lsp"]
-/** How long a prompt waits for files that are still being put back. */
+/** Time limit for restoring files, which a prompt waits for. */
 const MOVE_MILLIS = 30_000
+/** Time limit for the snapshot before a turn, which runs in the background. */
+const SNAPSHOT_MILLIS = 600_000
 
 export const Ctrlz = async ({ client, directory }: { client: Client; directory: string }, options?: Options) => {
   const rpc = new Rpc()
   const steps = new Steps(rpc, basename(process.execPath).startsWith("kilo") ? "kilo" : "opencode")
   const notices = new Notices(rpc, steps)
   const files = new Files(rpc, client, directory)
-  /** The message that each session works on. */
+  /** The current message of each session. */
   const turns = new Map<string, string>()
   const parents = new Map<string, string>()
 
@@ -44,9 +53,9 @@ export const Ctrlz = async ({ client, directory }: { client: Client; directory: 
     return result
   }
 
-  /** What a session's messages say has ended, since a tool that throws has no `after`. */
-  const onPart = async (part: any) => {
-    if (part.type !== "tool" || !["completed", "error"].includes(part.state?.status)) return
+  /** Ends the step of a finished tool call. For a tool that throws, `tool.execute.after` is not called. */
+  const onPart = async (part: ToolPart) => {
+    if (part.type !== "tool" || !["completed", "error"].includes(part.state?.status ?? "")) return
     await steps.end(part.sessionID, part.callID)
   }
 
@@ -62,11 +71,11 @@ export const Ctrlz = async ({ client, directory }: { client: Client; directory: 
       if (answers) config.snapshot = false
     },
 
-    async "chat.message"(input: { sessionID: string }, output: { message: { id: string }; parts: any[] }) {
+    async "chat.message"(input: { sessionID: string }, output: { message: { id: string }; parts: TextPart[] }) {
       turns.set(input.sessionID, output.message.id)
       await safely("chat.message", () => files.settle(input.sessionID))
-      // What came before the turn is somebody else's; nobody waits for it but the first tool.
-      void steps.safely(() => rpc.call("track", { dir: directory }, 600_000))
+      // Records changes made before the turn. Not awaited; the first step is queued behind it.
+      void steps.safely(() => rpc.call("track", { dir: directory }, SNAPSHOT_MILLIS))
       const [notice, failures] = await Promise.all([notices.since(directory, input.sessionID), notices.failures(directory)])
       if (failures) tell(client, failures, "warning")
       if (notice) output.parts.push(textPart(input.sessionID, output.message.id, notice))
@@ -84,7 +93,7 @@ export const Ctrlz = async ({ client, directory }: { client: Client; directory: 
       await safely("tool.execute.after", () => steps.end(input.sessionID, input.callID))
     },
 
-    async event({ event }: { event: { type: string; properties: any } }) {
+    async event({ event }: { event: { type: string; properties: Properties } }) {
       const { type, properties } = event
       if (type === "message.part.updated") await safely(type, () => onPart(properties.part))
       if (type === "session.idle" || type === "session.error") await safely(type, () => steps.endAll(properties.sessionID))
@@ -97,14 +106,17 @@ export const Ctrlz = async ({ client, directory }: { client: Client; directory: 
   }
 }
 
-/** Takes the files where OpenCode takes the conversation. */
+/** The user asked for the move and can reverse it, so no confirmation is required. */
+const CONFIRMED = { interrupt: true, allow_mass_removal: true }
+
+/** Moves the files to the same point as OpenCode's conversation. */
 class Files {
   private readonly rpc: Rpc
   private readonly client: Client
   private readonly dir: string
-  /** The boundary each session is reverted to, as far as it was followed. */
+  /** The boundary to which the files of each session were moved. */
   private readonly followed = new Map<string, string>()
-  /** One move at a time: each starts from where the last one ended. */
+  /** Queue of moves. Each starts after the previous one has ended. */
   private moves: Promise<unknown> = Promise.resolve()
 
   constructor(rpc: Rpc, client: Client, dir: string) {
@@ -113,7 +125,7 @@ class Files {
     this.dir = dir
   }
 
-  /** Notes where a session stands; if that moved, the files follow. */
+  /** Moves the files if the boundary of a session has moved. */
   follow(info: Session): void {
     const { id, revert } = info
     const wanted = revert ? `${revert.messageID} ${revert.partID ?? ""}` : ""
@@ -122,12 +134,13 @@ class Files {
     this.followed.set(id, wanted)
     this.move(async () => {
       if (revert) await this.goBack(id, revert)
-      // The first news of a session that is not reverted says nothing, unless it was when we ended.
+      // The first event of a session without a boundary means a change only if the session was
+      // reverted when the last process ended.
       else if (!isFirstSight || (await this.state(id))) await this.comeBack(id)
     })
   }
 
-  /** Waits for the files, and makes a revert final, as OpenCode does when it is prompted. */
+  /** Waits for pending moves and makes a revert final, as OpenCode does at a prompt. */
   async settle(session: string): Promise<void> {
     await this.moves
     this.followed.set(session, "")
@@ -135,10 +148,10 @@ class Files {
   }
 
   private move(work: () => Promise<void>): void {
-    this.moves = this.moves.then(work).catch((error: Error) => tell(this.client, error.message, "error"))
+    this.moves = this.moves.then(work).catch((error: unknown) => tell(this.client, messageOf(error), "error"))
   }
 
-  private async state(session: string): Promise<any> {
+  private async state(session: string): Promise<wire.RevertState | null> {
     return (await this.rpc.call("revert_state", { dir: this.dir, session })).reverted
   }
 
@@ -148,61 +161,63 @@ class Files {
     const recorded = await this.recorded(session, messages)
     const first = recorded.find((step) => calls.has(step.part))
     if (!first) {
-      if (await this.state(session)) await this.take("unrevert", { session })
+      if (await this.state(session)) await this.unrevert(session)
       return
     }
     const isWhole = recorded.find((step) => step.message === first.message) === first
     const part = isWhole ? undefined : first.part
-    await this.take("revert_to", { session, message: first.message, part })
+    const params = { dir: this.dir, session, message: first.message, part, ...CONFIRMED }
+    this.show(await this.rpc.call("revert_to", params, MOVE_MILLIS), "undid")
   }
 
-  /** A revert that is over was either taken back, or made final: then its messages are gone. */
+  /** Handles the end of a revert, which was reversed or made final. If final, its messages are gone. */
   private async comeBack(session: string): Promise<void> {
     const state = await this.state(session)
     if (!state) return
     const calls = [...callsFrom(await this.messages(session))]
-    const isKept = state.steps.some((step: string) => calls.some((call) => step.endsWith(`:${call}`)))
-    if (isKept) await this.take("unrevert", { session })
+    const isKept = state.steps.some((step) => calls.some((call) => step.endsWith(`:${call}`)))
+    if (isKept) await this.unrevert(session)
     else await this.rpc.call("commit_revert", { dir: this.dir, session })
   }
 
-  private async take(method: "revert_to" | "unrevert", params: Record<string, unknown>): Promise<void> {
-    // The user said so, in so many words, and can say the opposite: no guard is asked again.
-    const all = { ...params, dir: this.dir, interrupt: true, allow_mass_removal: true }
-    const report = await this.rpc.call(method, all, MOVE_MILLIS)
-    const did = method === "unrevert" ? "brought back" : "took back"
-    if (report.done.length || !report.complete) {
-      tell(this.client, reported(report, did), report.complete ? "info" : "warning")
-    }
+  private async unrevert(session: string): Promise<void> {
+    const params = { dir: this.dir, session, ...CONFIRMED }
+    this.show(await this.rpc.call("unrevert", params, MOVE_MILLIS), "redid")
+  }
+
+  private show(report: wire.UndoReport, did: "undid" | "redid"): void {
+    if (!report.done.length && report.complete) return
+    tell(this.client, reported(report, `${did} changes in`), report.complete ? "info" : "warning")
   }
 
   private async messages(session: string): Promise<Message[]> {
     return (await this.client.session.messages({ path: { id: session } })).data ?? []
   }
 
-  /** The steps behind a session's messages, oldest first; a fork has copies of another's. */
-  private async recorded(session: string, messages: Message[]): Promise<any[]> {
+  /** Returns the steps of a session's messages, oldest first. The messages of a fork are copies of another session's. */
+  private async recorded(session: string, messages: Message[]): Promise<Recorded[]> {
     const calls = callsFrom(messages)
-    const known = (one: any) => calls.has(one.part)
+    const known = (one: wire.StepRecord): one is wire.StepRecord & Recorded =>
+      one.message !== null && one.part !== null && calls.has(one.part)
     const own = (await this.rpc.call("steps", { dir: this.dir, session })).steps.filter(known)
     const { steps } = await this.rpc.call("steps", { dir: this.dir })
-    const origin = steps.find((one: any) => known(one) && one.session !== session)?.session
+    const origin = steps.find((one) => known(one) && one.session !== session)?.session
     if (!origin) return own
-    const original = steps.filter((one: any) => one.session === origin)
-    await this.shareHistory(origin, session, original.find((one: any) => !known(one))?.message)
+    const original = steps.filter((one) => one.session === origin)
+    await this.shareHistory(origin, session, original.find((one) => !known(one))?.message)
     return [...original.filter(known), ...own]
   }
 
-  private async shareHistory(origin: string, session: string, at: string | undefined): Promise<void> {
+  private async shareHistory(origin: string, session: string, at: string | null | undefined): Promise<void> {
     try {
       await this.rpc.call("fork", { dir: this.dir, session: origin, id: session, at })
     } catch (error) {
-      if ((error as Refusal).kind !== "session_exists") throw error
+      if (!isKind(error, "session_exists")) throw error
     }
   }
 }
 
-/** The tool calls of a conversation, from a boundary on or all of them. */
+/** Returns the tool calls of a conversation, from a boundary on. Default: all. */
 function callsFrom(messages: Message[], from?: Revert): Set<string> {
   const at = from ? messages.findIndex((one) => one.info.id === from.messageID) : 0
   if (at < 0) return new Set()
@@ -212,8 +227,8 @@ function callsFrom(messages: Message[], from?: Revert): Set<string> {
 }
 
 /**
- * Shows something where there is a screen, and logs it everywhere. Nobody waits for it: the server
- * that is asked may itself be waiting for this plugin.
+ * Shows a message in the terminal UI, and logs it. Not awaited, because the server that handles the
+ * requests may itself be waiting for this plugin.
  */
 function tell(client: Client, message: string, variant: "info" | "warning" | "error"): void {
   const level = variant === "warning" ? "warn" : variant
@@ -223,7 +238,7 @@ function tell(client: Client, message: string, variant: "info" | "warning" | "er
   ])
 }
 
-/** A part for the model alone; its id sorts after those OpenCode has made. */
+/** Creates a part that only the model sees. Its id sorts after the existing ones. */
 function textPart(sessionID: string, messageID: string, text: string) {
   const time = (BigInt(Date.now()) * 0x1000n + 0xfffn) & 0xffffffffffffn
   const id = `prt_${time.toString(16).padStart(12, "0")}${Math.random().toString(36).slice(2).padEnd(14, "0").slice(0, 14)}`

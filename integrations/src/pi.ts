@@ -1,20 +1,22 @@
 /**
- * ctrlz for pi: every tool call is a step that `/undo` takes back, and `/fork` can take the files
- * along with the conversation.
+ * ctrlz for pi: records every tool call as a step that `/undo` can undo. `/fork` and `/tree` can
+ * restore the files together with the conversation.
  *
- * Works with both generations of pi's session events (before and since 0.65). Snapshots are
- * entries in pi's own session tree, so they survive resume, fork and reload; an entry's hash is
- * all that is needed to go back to it. Nothing here throws into pi or blocks it for long.
+ * Supports both generations of pi's session events (before and since 0.65). Snapshots are entries in
+ * pi's own session tree, so they survive resume, fork and reload. The hash in an entry is sufficient
+ * to restore it. No handler throws into pi or blocks it without a time limit.
  */
 import { readFileSync } from "node:fs"
 
-import { redo, timeline, undo, type Talk } from "./commands"
+import { within } from "../../clients/typescript/src/child"
+import type * as wire from "../../clients/typescript/src/wire"
+import { redo, timeline, undo, WRITE_MILLIS, type Talk } from "./commands"
 import { Notices } from "./notices"
-import { Refusal, Rpc } from "./rpc"
-import { Steps, soon } from "./steps"
-import { count, names, pathOf, pathText, reported } from "./words"
+import { isKind, messageOf, Rpc } from "./rpc"
+import { Steps } from "./steps"
+import { count, names, reported } from "./words"
 
-type Entry = { id: string; type: string; customType?: string; data?: any; message?: { role: string } }
+type Entry = { id: string; type: string; customType?: string; data?: unknown; message?: { role: string } }
 type Context = {
   cwd: string
   hasUI: boolean
@@ -31,21 +33,39 @@ type Context = {
   }
   waitForIdle?(): Promise<void>
 }
+type SessionEvent = { type?: string; reason?: string; previousSessionFile?: string }
+type Position = "before" | "at"
+/** The events that are handled, with the fields that are read. */
+type Events = {
+  session_start: SessionEvent
+  session_switch: SessionEvent
+  session_fork: SessionEvent
+  before_agent_start: unknown
+  tool_call: { toolName: string; toolCallId: string; input: unknown }
+  tool_result: { toolCallId: string }
+  agent_end: unknown
+  session_before_fork: { entryId: string; position?: Position }
+  session_before_tree: { preparation: { targetId: string } }
+  session_shutdown: unknown
+}
+type Handler<E extends keyof Events> = (event: Events[E], ctx: Context) => Promise<unknown>
 type Pi = {
-  on(name: string, handler: (event: any, ctx: Context) => unknown): void
+  on<E extends keyof Events>(name: E, handler: Handler<E>): void
   registerCommand(name: string, command: { description: string; handler(args: string, ctx: Context): Promise<void> }): void
   appendEntry(type: string, data: unknown): void
 }
 
-/** What a snapshot entry holds: the state after a run, and the state before the message it ran for. */
+/** Data of a snapshot entry: the state after a run, its message, and the state before that message. */
 type Mark = { hash: string; message?: string; before?: string }
 
 const ENTRY = "ctrlz"
-/** Tools of pi that cannot change a file. */
+/** Time limit for snapshots in the background, which nothing waits for. */
+const SNAPSHOT_MILLIS = 600_000
+/** Tools of pi that cannot change files. */
 const READERS = ["read", "grep", "find", "ls"]
-/** A prompt waits no longer than this for the baseline; a tool that writes waits for its own snapshot. */
+/** Time that a prompt waits for the baseline. Tools that write wait for their own snapshot instead. */
 const BASELINE_MILLIS = 300
-/** Old snapshots are dropped once in a while, when the session has long begun. */
+/** Delay before old snapshots are dropped, so that the start of a session stays fast. */
 const GC_DELAY_MILLIS = 60_000
 const GC_KEEP_DAYS = 7
 
@@ -53,13 +73,13 @@ export default function ctrlz(pi: Pi): void {
   const rpc = new Rpc()
   const steps = new Steps(rpc, "pi")
   const notices = new Notices(rpc, steps)
-  /** The run that is under way: what its first step saw. */
+  /** The current run: its message, and the state before its first step. */
   let run: { message?: string; before?: string } | undefined
   let baseline: Promise<void> | undefined
   let gc: NodeJS.Timeout | undefined
 
-  /** A handler that pi never hears a failure from. */
-  const on = (name: string, handler: (event: any, ctx: Context) => Promise<unknown>) =>
+  /** Registers a handler whose errors do not reach pi. */
+  const on = <E extends keyof Events>(name: E, handler: Handler<E>) =>
     pi.on(name, async (event, ctx) => {
       const result = await steps.safely(() => handler(event, ctx))
       showTrouble(ctx, name)
@@ -81,7 +101,7 @@ export default function ctrlz(pi: Pi): void {
     pi.appendEntry(ENTRY, mark)
   }
 
-  const arrive = async (event: any, ctx: Context) => {
+  const arrive = async (event: SessionEvent, ctx: Context) => {
     run = undefined
     const session = ctx.sessionManager.getSessionId()
     const isFork = event.reason === "fork" || event.type === "session_fork"
@@ -91,10 +111,10 @@ export default function ctrlz(pi: Pi): void {
     gc.unref?.()
     // Not awaited: the first snapshot of a large tree must not delay the session.
     baseline = steps.safely(async () => {
-      const { hash } = await rpc.call("track", { dir: ctx.cwd }, 600_000)
-      // Once the agent runs, the entry would come after the message; its first step covers that.
+      const { hash } = await rpc.call("track", { dir: ctx.cwd }, SNAPSHOT_MILLIS)
+      // Once the agent runs, the entry would follow the message. The first step covers that case.
       if (hash && !run && ctx.sessionManager.getSessionId() === session) mark(ctx, { hash })
-    }) as Promise<void>
+    })
   }
 
   on("session_start", arrive)
@@ -102,14 +122,14 @@ export default function ctrlz(pi: Pi): void {
   on("session_fork", arrive)
 
   on("before_agent_start", async (_event, ctx) => {
-    await soon(baseline, BASELINE_MILLIS)
+    if (baseline) await within(BASELINE_MILLIS, baseline)
     run = {}
     const [notice, failures] = await Promise.all([
       notices.since(ctx.cwd, ctx.sessionManager.getSessionId()),
       notices.failures(ctx.cwd),
     ])
     if (failures) warn(ctx, `ctrlz: ${failures}`)
-    if (notice) return { message: { customType: ENTRY, content: notice, display: true } }
+    return notice ? { message: { customType: ENTRY, content: notice, display: true } } : undefined
   })
 
   on("tool_call", async (event, ctx) => {
@@ -160,9 +180,9 @@ export default function ctrlz(pi: Pi): void {
       },
     })
 
-  command("undo", "Take back what the last turn did to files (ctrlz)", (args, ctx) => undo(rpc, here(ctx), args, talk(ctx)))
-  command("redo", "Bring back what the last undo took back (ctrlz)", (_args, ctx) => redo(rpc, here(ctx), talk(ctx)))
-  command("timeline", "Show what happened to the files (ctrlz)", (_args, ctx) => timeline(rpc, here(ctx), talk(ctx)))
+  command("undo", "Undo the file changes of the last turn (ctrlz)", (args, ctx) => undo(rpc, here(ctx), args, talk(ctx)))
+  command("redo", "Reverse the last undo (ctrlz)", (_args, ctx) => redo(rpc, here(ctx), talk(ctx)))
+  command("timeline", "Show the recorded file changes (ctrlz)", (_args, ctx) => timeline(rpc, here(ctx), talk(ctx)))
 }
 
 function here(ctx: Context) {
@@ -174,10 +194,10 @@ function talk(ctx: Context): Talk {
   return { tell: (text, level) => ctx.ui.notify(text, level), confirm: (title, text) => ctx.ui.confirm(title, text) }
 }
 
-/** In a process of its own: calls on one work tree wait for each other, and nobody waits for this. */
+/** Drops old snapshots, in a separate process because calls on the same work tree are serialized. */
 function collect(dir: string): void {
   const rpc = new Rpc()
-  rpc.call("gc", { dir, keep_days: GC_KEEP_DAYS }, 600_000).then(
+  rpc.call("gc", { dir, keep_days: GC_KEEP_DAYS }, SNAPSHOT_MILLIS).then(
     () => rpc.close(),
     () => rpc.close(),
   )
@@ -192,56 +212,56 @@ function lastPrompt(branch: Entry[]): string | undefined {
 }
 
 function markOf(entry: Entry): Mark | undefined {
-  return entry.type === "custom" && entry.customType === ENTRY ? entry.data : undefined
+  return entry.type === "custom" && entry.customType === ENTRY ? (entry.data as Mark | undefined) : undefined
 }
 
 function nearest(branch: Entry[]): Mark | undefined {
   return branch.map(markOf).filter(Boolean).at(-1)
 }
 
-/** Makes the steps that a fork shares with its original its own, as far as they can be taken back. */
+/** Adds the steps that a fork shares with its original to the fork, so that they can be undone there. */
 async function shareHistory(rpc: Rpc, ctx: Context, previousFile: string): Promise<void> {
   const id = ctx.sessionManager.getSessionId()
   const session = sessionOf(previousFile)
   if (!session || session === id) return
   const shared = new Set(ctx.sessionManager.getBranch().map((entry) => entry.id))
   const { steps } = await rpc.call("steps", { dir: ctx.cwd, session })
-  const at = steps.find((step: any) => step.message && !shared.has(step.message))?.message
+  const at = steps.find((step) => step.message && !shared.has(step.message))?.message
   try {
     await rpc.call("fork", { dir: ctx.cwd, session, id, at })
   } catch (error) {
-    // pi can say twice that a session begins, and an original that changed nothing has no history.
-    if (!["session_exists", "no_such_session", "no_such_message"].includes((error as Refusal).kind)) throw error
+    // pi may announce a session twice, and an original without changes has no history.
+    if (!isKind(error, "session_exists", "no_such_session", "no_such_message")) throw error
   }
 }
 
 function sessionOf(file: string): string | undefined {
   try {
-    return JSON.parse(readFileSync(file, "utf8").split("\n", 1)[0]).id
+    const header: { id?: string } = JSON.parse(readFileSync(file, "utf8").split("\n", 1)[0])
+    return header.id
   } catch {
     return file.match(/_([0-9a-f-]{36})\.jsonl$/)?.[1]
   }
 }
 
-// ------------------------------------------------------------------ going back with a conversation
+// ------------------------------------------------------------ restoring files with a conversation
 
-/** Asks what to do with the files when the conversation goes back to an entry, and does it. */
-async function offer(rpc: Rpc, ctx: Context, entryId: string, position: "before" | "at"): Promise<void> {
+/** Asks how the files should follow when the conversation goes back to an entry, and does it. */
+async function offer(rpc: Rpc, ctx: Context, entryId: string, position: Position): Promise<void> {
   const hash = stateAt(ctx, entryId, position)
-  // Without somebody to ask, files stay as they are.
+  // Without a UI the user cannot be asked, and the files stay unchanged.
   if (!hash || !ctx.hasUI) return
   try {
     await choose(rpc, ctx, entryId, position, hash)
   } catch (error) {
-    const { kind, message } = error as Refusal
-    const gone = ["unknown_snapshot", "purged"].includes(kind)
-    const why = gone ? "the snapshot of that moment is no longer kept" : message
-    ctx.ui.notify(`ctrlz: ${why}; files stay as they are`, "warning")
+    const isGone = isKind(error, "unknown_snapshot", "purged")
+    const why = isGone ? "the snapshot of that point no longer exists" : messageOf(error)
+    ctx.ui.notify(`ctrlz: ${why}; the files are unchanged`, "warning")
   }
 }
 
-/** The state of the files when the conversation stood at an entry. */
-function stateAt(ctx: Context, entryId: string, position: "before" | "at"): string | undefined {
+/** Returns the snapshot of the files at an entry of the conversation. */
+function stateAt(ctx: Context, entryId: string, position: Position): string | undefined {
   const { sessionManager } = ctx
   const way = sessionManager.getBranch(entryId)
   const marks = sessionManager.getBranch().map(markOf)
@@ -253,47 +273,48 @@ function stateAt(ctx: Context, entryId: string, position: "before" | "at"): stri
   return marks.find((mark) => mark?.message && mark.message === message)?.hash ?? nearest(way)?.hash
 }
 
-async function choose(rpc: Rpc, ctx: Context, entryId: string, position: "before" | "at", hash: string): Promise<void> {
-  const { files } = await rpc.call("changes", { dir: ctx.cwd, from: hash })
+async function choose(rpc: Rpc, ctx: Context, entryId: string, position: Position, hash: string): Promise<void> {
+  const changes = await rpc.call("changes", { dir: ctx.cwd, from: hash })
+  const files = "files" in changes ? changes.files : []
   if (!files.length) return
   const own = await planOwn(rpc, ctx, entryId, position)
-  const ours = new Set((own?.done ?? []).map((action: any) => pathText(action.path)))
-  const others = files.filter((file: any) => !ours.has(pathText(file.path)))
-  const created = files.filter((file: any) => file.status === "added")
-  const takeBack = `Take back what this session did (${count(own?.done ?? [])})`
-  const restore = `Restore everything to then (${count(files)}${created.length ? `, deletes ${names(created.map(pathOf), 5)}` : ""})`
-  const leave = "Leave the files as they are"
-  const options = [...(own?.done.length ? [takeBack] : []), restore, leave]
-  const choice = await ctx.ui.select(title(files, own, others), options)
-  if (choice === takeBack) {
-    const report = await rpc.call("undo", { ...own.params, plan: own.plan }, 120_000)
-    ctx.ui.notify(reported(report, "took back"), report.complete ? "info" : "warning")
+  const undone = own?.plan.done ?? []
+  const created = files.filter((file) => file.status === "added")
+  const undoOwn = `Undo the changes of this session (${count(undone.length)})`
+  const restore = `Restore everything to that point (${count(files.length)}${created.length ? `, deletes ${names(created, 5)}` : ""})`
+  const leave = "Leave the files unchanged"
+  const options = [...(undone.length ? [undoOwn] : []), restore, leave]
+  const choice = await ctx.ui.select(title(files, undone), options)
+  if (choice === undoOwn && own) {
+    const report = await rpc.call("undo", { ...own.params, plan: own.plan.plan }, WRITE_MILLIS)
+    ctx.ui.notify(reported(report, "undid changes in"), report.complete ? "info" : "warning")
   } else if (choice === restore) {
-    const report = await rpc.call("restore", { dir: ctx.cwd, hash, exact: true }, 120_000)
-    ctx.ui.notify(reported(report, "restored"), report.complete ? "info" : "warning")
+    const report = await rpc.call("restore", { dir: ctx.cwd, hash, exact: true }, WRITE_MILLIS)
+    if ("done" in report) ctx.ui.notify(reported(report, "restored"), report.complete ? "info" : "warning")
   }
 }
 
-function title(files: any[], own: any, others: any[]): string {
-  const lines = [`${count(files)} changed since: ${names(files.map(pathOf), 10)}`]
-  if (own?.done.length && others.length) lines.push(`changed by others, kept unless you restore everything: ${names(others.map(pathOf), 10)}`)
+function title(files: wire.Change[], undone: wire.Action[]): string {
+  const own = new Set(undone.map((action) => action.path))
+  const others = files.filter((file) => !own.has(file.path))
+  const lines = [`${count(files.length)} changed since: ${names(files, 10)}`]
+  if (undone.length && others.length) lines.push(`changed by others, kept unless you restore everything: ${names(others, 10)}`)
   return lines.join("\n")
 }
 
-/** What taking back this session's steps from there on would do; nothing if it has none. */
-async function planOwn(rpc: Rpc, ctx: Context, entryId: string, position: "before" | "at"): Promise<any> {
+/** Plans an undo of this session's steps from an entry on. Returns `undefined` if there are none. */
+async function planOwn(rpc: Rpc, ctx: Context, entryId: string, position: Position) {
   const branch = ctx.sessionManager.getBranch()
   const at = branch.findIndex((entry) => entry.id === entryId)
-  // On another branch, steps from here on are not what lies between.
+  // For an entry on another branch, the later steps are not the difference.
   if (at < 0) return undefined
   const prompts = branch.slice(position === "before" ? at : at + 1).filter(isPrompt)
   for (const { id } of prompts) {
     const params = { ...here(ctx), scope: { from: { message: id } } }
     try {
-      return { ...(await rpc.call("plan_undo", params)), params }
+      return { params, plan: await rpc.call("plan_undo", params) }
     } catch (error) {
-      const none = ["no_such_message", "no_such_session", "nothing_to_undo"]
-      if (!none.includes((error as Refusal).kind)) throw error
+      if (!isKind(error, "no_such_message", "no_such_session", "nothing_to_undo")) throw error
     }
   }
   return undefined

@@ -1,29 +1,27 @@
 /**
- * Tool calls as steps.
+ * Records tool calls as steps.
  *
- * In: "this call begins", "this call has ended". Out: recorded steps that can be taken back.
- * Nothing here throws or waits without bound: an agent goes on whether or not it is recorded, and
- * `trouble` keeps the reason until `report` hands it on.
+ * No method throws or waits without a time limit, because the agent must continue even if nothing
+ * is recorded. The last error is kept in `trouble` until `report` returns it.
  */
-import { Refusal, type Rpc } from "./rpc"
+import type * as wire from "../../clients/typescript/src/wire"
+import { isKind, messageOf, type Rpc } from "./rpc"
 
-/** One tool call. Its `call` is the client's id for it, and the step's part. */
+/** A tool call. */
 export type Call = {
   dir: string
   session: string
-  /** The client's id of the user's message: the turn. */
+  /** The agent's id of the user's message (the turn). */
   message: string
+  /** The agent's id of the tool call, which becomes the part of the step. */
   call: string
   tool: string
   input: unknown
-  /** The turn that a sub-agent works for. */
+  /** The session that this one works for as a sub-agent. */
   parent?: { session: string }
 }
 
-/** Where calls act beyond their directory: keys of `Place` in the schema. */
-export type Place = Record<string, unknown>
-
-/** How long leaving a failure behind may take; nobody waits for it, but an agent that ends does. */
+/** Time limit for reporting a failure. The agent does not wait for it, except when it exits. */
 const NOTE_MILLIS = 2_000
 
 type Open = { dir: string; session: string; begun: Promise<string | undefined> }
@@ -31,24 +29,24 @@ type Open = { dir: string; session: string; begun: Promise<string | undefined> }
 export class Steps {
   /** Why something was not recorded, until it is reported. */
   trouble: string | undefined
-  /** When somebody was last told of a failure. */
+  /** When the user last saw a failure, in milliseconds since the Unix epoch. */
   toldAtMillis = 0
   private readonly open = new Map<string, Open>()
 
   private readonly rpc: Rpc
   private readonly who: string
-  private readonly place: Place
+  private readonly place: wire.Place
 
-  constructor(rpc: Rpc, who: string, place: Place = {}) {
+  constructor(rpc: Rpc, who: string, place: wire.Place = {}) {
     this.rpc = rpc
     this.who = who
     this.place = place
   }
 
-  /** Records the state before a call; gives its hash, if there is one. */
+  /** Records the state before a call. Returns its hash, or `undefined` if it was not recorded. */
   async begin(call: Call): Promise<string | undefined> {
     const step = this.stepOf(call.session, call.call)
-    const begun = this.safely(() => this.beginStep(step, call)).then((done) => done?.before)
+    const begun = this.safely(() => this.beginStep(step, call))
     this.open.set(step, { dir: call.dir, session: call.session, begun })
     return begun
   }
@@ -58,39 +56,41 @@ export class Steps {
     await this.endStep(this.stepOf(session, call))
   }
 
-  /** Ends what a session left open: calls that were aborted, or whose tool threw. */
+  /** Ends the open steps of a session: calls that were aborted, or whose tool threw. */
   async endAll(session: string): Promise<void> {
     const left = [...this.open].filter(([, open]) => open.session === session)
     await Promise.all(left.map(([step]) => this.endStep(step)))
   }
 
-  /** Does something that may fail, and keeps the reason if it does. */
+  /** Runs `work`. If it throws, keeps the reason and returns `undefined`. */
   async safely<T>(work: () => Promise<T>): Promise<T | undefined> {
     try {
       return await work()
     } catch (error) {
-      if (!isQuiet(error)) this.trouble = (error as Error)?.message ?? String(error)
+      if (!isExpected(error)) this.trouble = messageOf(error)
       return undefined
     }
   }
 
-  /** Gives the reason why something was not recorded, and leaves it where `ctrlz status` shows it. */
+  /** Returns why something was not recorded, and stores it for `ctrlz status`. */
   report(dir: string, event: string): string | undefined {
     const why = this.trouble
     if (why === undefined) return undefined
     this.trouble = undefined
     this.toldAtMillis = Date.now()
     const failure = { ...this.place, dir, client: this.who, event, why }
-    // Where even this fails there is nothing to leave it with.
+    // Errors are ignored: the caller shows the reason anyway.
     this.rpc.call("note_failure", failure, NOTE_MILLIS).catch(() => {})
     return why
   }
 
-  private async beginStep(step: string, call: Call): Promise<any> {
+  private async beginStep(step: string, call: Call): Promise<string | undefined> {
     const { dir, session, message, tool, parent, input } = call
-    const start = { ...this.place, dir, session, message, part: call.call, tool, parent, step, who: this.who }
-    const named = { label: labelOf(input), files: filesOf(input), commands: commandsOf(input), cwd: cwdOf(input) }
-    return this.rpc.call("begin_step", { ...start, ...named })
+    const begun = await this.rpc.call("begin_step", {
+      ...this.place, dir, session, message, part: call.call, tool, parent, step, who: this.who,
+      label: labelOf(input), files: filesOf(input), commands: commandsOf(input), cwd: cwdOf(input),
+    })
+    return "before" in begun ? begun.before : undefined
   }
 
   private async endStep(step: string): Promise<void> {
@@ -106,40 +106,48 @@ export class Steps {
   }
 }
 
-/** Gives up waiting after a while; what is waited for goes on. */
-export async function soon(work: Promise<unknown> | undefined, millis: number): Promise<void> {
-  let timer: NodeJS.Timeout | undefined
-  await Promise.race([work, new Promise((resolve) => (timer = setTimeout(resolve, millis)))])
-  clearTimeout(timer)
+/** Whether an error is not worth reporting: snapshots are disabled here, or the step has already ended. */
+function isExpected(error: unknown): boolean {
+  return isKind(error, "disabled", "not_git", "dangerous_root", "no_such_step")
 }
 
-/** What is no trouble: nobody asked for snapshots here, or the session moved on by itself. */
-function isQuiet(error: unknown): boolean {
-  return error instanceof Refusal && ["disabled", "not_git", "dangerous_root", "no_such_step"].includes(error.kind)
+/** Returns the values of these keys of a tool's input. */
+function values(input: unknown, keys: string[]): unknown[] {
+  const fields: { [key: string]: unknown } = { ...(input as object | undefined) }
+  return keys.map((key) => fields[key])
 }
 
-/** The files a tool says it will write; agents differ in how they spell it. */
+function texts(input: unknown, ...keys: string[]): string[] {
+  return values(input, keys).filter((value) => typeof value === "string")
+}
+
+const PATH_KEYS = ["path", "file_path", "filePath"]
+/** Keys that only tools that write have. */
+const WRITE_KEYS = ["content", "edits", "oldText", "old_string", "oldString", "newText"]
+
+/** Returns the files that a tool will write. The keys differ between agents. */
 function filesOf(input: unknown): string[] {
-  const { path, file_path, filePath, content, edits, oldText, old_string, oldString, newText } = (input ?? {}) as any
-  const writes = [content, edits, oldText, old_string, oldString, newText].some((value) => value !== undefined)
-  return writes ? [path, file_path, filePath].filter((value) => typeof value === "string") : []
+  const writes = values(input, WRITE_KEYS).some((value) => value !== undefined)
+  return writes ? texts(input, ...PATH_KEYS) : []
 }
 
-/** The shell commands it will run: what they name is kept, also where no snapshot looks. */
+/** Returns the shell commands that a tool will run. Paths in them are captured even if they are ignored. */
 function commandsOf(input: unknown): string[] {
-  const { command } = (input ?? {}) as any
-  return typeof command === "string" ? [command] : []
+  return texts(input, "command").map(wellFormed)
 }
 
-/** Where it will run them, if not where the agent is. */
+/** Returns the working directory of the commands, if it differs from that of the agent. */
 function cwdOf(input: unknown): string | undefined {
-  const { workdir, cwd } = (input ?? {}) as any
-  return [workdir, cwd].find((value) => typeof value === "string" && value)
+  return texts(input, "workdir", "cwd").find(Boolean)
 }
 
-/** What a call is about, for people: its command, else its file. */
+/** Returns a label for display: the first line of the command, or the file. */
 function labelOf(input: unknown): string | undefined {
-  const { command, path, file_path, filePath } = (input ?? {}) as any
-  const text = [command, path, file_path, filePath].find((value) => typeof value === "string")
-  return text?.split("\n")[0].slice(0, 200)
+  const [text] = texts(input, "command", ...PATH_KEYS)
+  return text === undefined ? undefined : wellFormed(text.split("\n", 1)[0].slice(0, 200))
+}
+
+/** Replaces lone surrogates, such as half of an emoji at the cut. JSON cannot encode them. */
+function wellFormed(text: string): string {
+  return text.replace(/\p{Surrogate}/gu, "\ufffd")
 }

@@ -1,36 +1,37 @@
 /**
- * What happened to the files, in words.
+ * Messages about files.
  */
+import { pathText } from "../../clients/typescript/src/path"
+import type * as wire from "../../clients/typescript/src/wire"
 
-/** More are counted and not named. */
+/** Maximum number of names in a list. Further ones are only counted. */
 const MAX_NAMES = 20
 
-/** A list of files for a line of text; one that is cut says so. */
-export function names(files: unknown[], max = MAX_NAMES): string {
-  const shown = files.slice(0, max).map(pathText).join(", ")
+type Report = wire.UndoReport | wire.RestoreReport
+
+/** Joins the paths of files for display. */
+export function names(files: { path: wire.Path }[], max = MAX_NAMES): string {
+  const shown = files.slice(0, max).map((file) => pathText(file.path)).join(", ")
   return files.length > max ? `${shown} and ${files.length - max} more` : shown
 }
 
-/** A path as `ctrlz` writes it: text, or the bytes of a name that is no UTF-8. */
-export function pathText(path: any): string {
-  return typeof path === "string" ? path : Buffer.from(path.bytes).toString("utf8")
-}
-
-/** What an undo, a redo or a restore did, or would do, for people. */
-export function reported(report: any, did: string): string {
-  const lines = [`${did} ${count(report.done ?? report.actions)}: ${names((report.done ?? report.actions).map(pathOf))}`]
-  const left = [...(report.conflicts ?? []), ...(report.kept ?? []), ...(report.ignored ?? [])]
-  for (const one of left.slice(0, MAX_NAMES)) lines.push(`stays: ${pathText(one.path)} (${one.why ?? one.text})`)
-  if (left.length > MAX_NAMES) lines.push(`and ${left.length - MAX_NAMES} more stay`)
-  if (report.outside?.length) lines.push(`changed outside of the project, and left; \`ctrlz undo --outside\` puts it back: ${names(report.outside.map(pathOf))}`)
-  if (report.git_hint) lines.push(`your own git, if you want it back too: ${report.git_hint}`)
+/** Describes the result or the plan of an undo, a redo or a restore. */
+export function reported(report: Report, did: string): string {
+  const lines = [`${did} ${count(report.done.length)}: ${names(report.done)}`]
+  const left = [...notUndone(report), ...report.kept.map(({ path, text }) => ({ path, why: text }))]
+  for (const { path, why } of left.slice(0, MAX_NAMES)) lines.push(`skipped: ${pathText(path)} (${why})`)
+  if (left.length > MAX_NAMES) lines.push(`${left.length - MAX_NAMES} more skipped`)
+  if ("outside" in report && report.outside?.length) {
+    lines.push(`changed outside of the project and left unchanged (\`ctrlz undo --outside\` includes it): ${names(report.outside)}`)
+  }
+  if ("git_hint" in report && report.git_hint) lines.push(`your git moved too; to move it back: ${report.git_hint}`)
   return lines.join("\n")
 }
 
-export function count(files: unknown[]): string {
-  return files.length === 1 ? "1 file" : `${files.length} files`
+function notUndone(report: Report): { path: wire.Path; why: string }[] {
+  return "conflicts" in report ? [...report.conflicts, ...report.ignored] : []
 }
 
-export function pathOf(action: { path: unknown }): unknown {
-  return action.path
+export function count(files: number): string {
+  return files === 1 ? "1 file" : `${files} files`
 }

@@ -18,7 +18,7 @@ class Claude:
     NAME = NAME
     prompt_on_stdin = True
     user_config = {".claude/settings.json": '{\n    "model": "opus",\n    "unknown": {"a": [1, 2]}\n}\n'}
-    # Its own state, and what it keeps of plugins beside its settings.
+    # State of the client itself, including its copies of plugins.
     volatile = (".claude.json", "backups", ".last-cleanup", "projects", "session-env", "statsig")
 
     def configure(self, lab):

@@ -13,7 +13,7 @@ def prepare():
 class Cline:
     cline = None
     NAME = NAME
-    # A notice goes to the next prompt of a session, and headless there is none.
+    # Notices are shown at the next prompt of a session, which does not exist in headless mode.
     shows_failures = False
     user_config = {".cline/hooks/PreToolUse": "#!/bin/sh\nexit 0\n"}
     volatile = ("data", "logs", "db", "sessions", "settings")
@@ -30,7 +30,7 @@ class Cline:
 
     def prompt(self, lab, text, go_on=False):
         if go_on:
-            raise Skip("headless it cannot go on with a session: `--id` opens its screen")
+            raise Skip("a headless run cannot resume a session: `--id` opens the terminal UI")
         return [self.cline, "-P", "openai-compatible", "-m", "fake-model", "--json", text]
 
     def undo_inside(self, lab):

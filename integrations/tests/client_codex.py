@@ -22,11 +22,11 @@ def prepare():
 
 
 class Codex:
-    delete = "rm -r"      # It asks before it runs `rm -rf`, and nobody answers.
+    delete = "rm -r"      # Codex asks before it runs `rm -rf`, which fails in headless mode.
     codex = None
     NAME = NAME
     user_config = {".codex/config.toml": '# mine\nmodel = "gpt-5.5" # keep this\n\n[unknown]\na = 1\n'}
-    # Its own state; marketplaces and plugins are compared.
+    # State of the client itself, except marketplaces and plugins.
     volatile = (".tmp", "tmp", "log", "sessions", "installation_id", "version.json", "shell_snapshots",
                 ".personality_migration", "state_5.sqlite", "memories")
 
@@ -43,17 +43,17 @@ class Codex:
         lab.ctrlz("install", NAME)
 
     def prompt(self, lab, text, go_on=False):
-        # The hooks are our own, in a home of our own; nobody is there to approve them.
+        # Headless mode cannot approve hooks, so the check is bypassed.
         words = [self.codex, "exec", "--dangerously-bypass-hook-trust", "--skip-git-repo-check", "--json"]
         return [*words, "resume", "--last", text] if go_on else [*words, text]
 
     undo_tool = "undo"
 
     def with_mcp(self, lab, text):
-        # It starts servers with an environment of their own.
+        # Codex does not pass its environment to MCP servers.
         lab.must([self.codex, "mcp", "add", "ctrlz", "--env", f"CTRLZ_DATA_DIR={lab.data}", "--",
                   lab.ctrlz_bin, "mcp"])
-        # Of a model that it knows, Codex hides the tools behind a search.
+        # For known models, Codex makes tools available only through a search.
         first, *rest = self.prompt(lab, text)
         return [first, *rest[:-1], "-m", "fake-model", rest[-1]]
 
@@ -66,7 +66,7 @@ SCENARIOS = shared(Codex())
 
 
 def approval(lab):
-    """Hooks that nobody has approved do not run, and doctor says so."""
+    """Hooks that are not approved do not run, and doctor reports it."""
     client = Codex()
     client.setup(lab)
     said = lab.run([lab.ctrlz_bin, "doctor"])

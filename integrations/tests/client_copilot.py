@@ -1,4 +1,4 @@
-"""GitHub Copilot CLI, headless (`copilot -p`), with a model of one's own and a hooks file."""
+"""GitHub Copilot CLI, headless (`copilot -p`), with a custom model and a hooks file."""
 import driver
 from driver import Skip
 from scenarios import shared
@@ -10,7 +10,7 @@ def program():
     installed = driver.npm_install("@github/copilot", VERSION, "copilot")
     found = sorted(installed.parent.parent.glob("@github/copilot-linux*/copilot"))
     if not found:
-        raise Skip("npm brought no program for this machine")
+        raise Skip("the npm package has no program for this machine")
     return found[0]
 
 
@@ -39,7 +39,7 @@ class Copilot:
         return [program(), "--allow-all-tools", "--allow-all-paths", *more, "-p", text]
 
     def undo_inside(self, lab):
-        raise Skip("it has no command of ours; `ctrlz undo` beside it does it")
+        raise Skip("no slash command; use `ctrlz undo` in a shell")
 
 
 prepare, SCENARIOS = program, shared(Copilot())

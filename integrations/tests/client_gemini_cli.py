@@ -16,7 +16,7 @@ class Gemini:
     NAME = NAME
     user_config = {".gemini/settings.json": '{\n    // mine\n    "unknown": {"a": [1, 2]},\n    '
                    '"security": {"auth": {"selectedType": "gemini-api-key"}}\n}\n'}
-    # Its own state: projects it has seen, and what it keeps of extensions it once had.
+    # State of the client itself: known projects, and caches of former extensions.
     volatile = ("history", "tmp", "projects.json", "installation_id", "state.json",
                 ".gemini/projects.json", ".gemini/installation_id", ".gemini/state.json",
                 ".gemini/extension_integrity.json", ".gemini/gemini-credentials.json",

@@ -1,4 +1,4 @@
-"""Kilo is made from OpenCode: the same plugin, in its own directory and under its own name."""
+"""Kilo, which is based on OpenCode: the same plugin in another directory, with another name."""
 from client_opencode import OpenCode, scenarios
 
 NAME, VERSION = "kilo", "7.7.7"

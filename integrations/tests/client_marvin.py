@@ -1,4 +1,4 @@
-"""Marvin is in no registry: its hook runs in marvin_host.ts, a host with Marvin's events, on bun."""
+"""Marvin is not in any registry: its hook runs on bun in marvin_host.ts, which emits Marvin's events."""
 import re
 import shutil
 import time
@@ -40,7 +40,7 @@ class Marvin:
 
     def undo_inside(self, lab):
         said = lab.must(self.words("--continue", "/undo"))
-        assert "took back" in said, said
+        assert "undid" in said, said
 
 
 class Own:
@@ -53,7 +53,7 @@ class Own:
         return ran
 
     def plain_git(self, lab):
-        """The line on stderr is enough to go back with plain git."""
+        """With the line on stderr, plain git can restore a checkpoint."""
         self.client.setup(lab)
         before = lab.tree()
         ran = self.turn(lab, EDIT, bash("rm gone.txt notes.txt"), words=["--headless"])
@@ -68,7 +68,7 @@ class Own:
         assert lab.tree() == before, difference(before, lab.tree())
 
     def terminal(self, lab):
-        """With a screen more events come, some for a session that is never used."""
+        """With a UI, Marvin emits more events, some for a session that it never uses."""
         self.client.setup(lab)
         before = lab.tree()
         self.turn(lab, EDIT, write("new.txt", "n\n"), bash("echo h > half.txt; false"))
@@ -80,7 +80,7 @@ class Own:
         assert "new.txt" in lab.must(self.client.words("--continue", "/timeline"))
 
     def last_hundred(self, lab):
-        """Checkpoints are pruned to the last hundred."""
+        """Only the last hundred checkpoints are kept."""
         self.client.setup(lab)
         lab.ctrlz("track")
         for number in range(99):
@@ -91,7 +91,7 @@ class Own:
         assert listed.count("/checkpoint-") == 100 and listed.count("/checkpoint-turn-0") == 2, listed
 
     def outside_git(self, lab):
-        """Outside git it does nothing, and says nothing."""
+        """Outside git, the hook does nothing and prints nothing."""
         shutil.rmtree(lab.project / ".git")
         self.client.setup(lab)
         ran = self.turn(lab, bash("echo x > x.txt"), words=["--headless"])
@@ -99,14 +99,14 @@ class Own:
         assert lab.ctrlz_json("log")["operations"] == []
 
     def without_ctrlz(self, lab):
-        """Without the program the agent goes on, and a line says why nothing is recorded."""
+        """Without the program, the agent continues and a line reports why nothing is recorded."""
         self.client.setup(lab)
         lab.variables["CTRLZ_BIN"] = "/nowhere/ctrlz"
         ran = self.turn(lab, bash("echo x > x.txt"), words=["--headless"])
         assert lab.read("x.txt") == "x\n" and "[ctrlz] not recorded" in ran.err, repr(ran)
 
     def stuck(self, lab):
-        """A program that never answers holds a tool up for a bounded time."""
+        """A program that never answers delays a tool only for a limited time."""
         self.client.setup(lab)
         stub = lab.top / "stuck"
         stub.write_text("#!/bin/sh\nexec sleep 600\n")

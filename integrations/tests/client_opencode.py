@@ -1,4 +1,4 @@
-"""OpenCode: headless runs for the shared scenarios, and its server for reverts and forks."""
+"""OpenCode: headless runs for the shared scenarios, and `opencode serve` for reverts and forks."""
 import json
 import shutil
 import socket
@@ -23,7 +23,7 @@ class OpenCode:
 
     def prepare(self):
         installed = npm_install(self.package, self.version, self.program_name)
-        # Its install script, which is not run, would link one of these.
+        # The install script, which is not run, would link one of these programs.
         found = sorted(installed.parent.parent.glob(self.binaries))
         runs = [program for program in found if has_version(program)]
         if not runs:
@@ -33,7 +33,7 @@ class OpenCode:
     def configure(self, lab):
         names = ("DISABLE_AUTOUPDATE", "DISABLE_MODELS_FETCH", "DISABLE_LSP_DOWNLOAD", "DISABLE_DEFAULT_PLUGINS")
         lab.variables = {f"{self.quiet}_{name}": "1" for name in names}
-        # It installs the types for plugins at its start, and waits a minute where it cannot.
+        # OpenCode installs types for plugins at its start, and retries for a minute without network.
         lab.variables |= {"npm_config_fetch_retries": "0", "XDG_DATA_HOME": str(lab.home / ".local/share")}
         provider = {"npm": "@ai-sdk/openai-compatible", "name": "fake",
                     "options": {"baseURL": f"{lab.model.url}/v1", "apiKey": "x"},
@@ -75,7 +75,7 @@ def has_version(program):
 
 
 class Server:
-    """`opencode serve`: what its terminal and its desktop app talk to."""
+    """An `opencode serve` process, which is the backend of the terminal and the desktop app."""
 
     def __init__(self, client, lab):
         self.lab = lab
@@ -96,7 +96,7 @@ class Server:
 
     def answers(self):
         try:
-            # A request that comes while it starts is never answered.
+            # A request during the start is never answered, so the time limit is short.
             self.call("GET", "/session", patience=5)
             return True
         except OSError:
@@ -138,7 +138,7 @@ class Server:
         self.follow(session)
 
     def follow(self, session):
-        """Files follow a moment later; until nothing moves any more."""
+        """Waits until the files have followed the conversation."""
         last, still = None, 0
         while still < 6:
             time.sleep(0.1)
@@ -147,7 +147,7 @@ class Server:
 
 
 class Own:
-    """OpenCode's own ways back, and the nine gaps of its own snapshots."""
+    """Scenarios of OpenCode only: its reverts and forks."""
 
     def __init__(self, client):
         self.client = client
@@ -157,7 +157,7 @@ class Own:
         return Server(self.client, lab)
 
     def revert_and_back(self, lab):
-        """Revert, further back, forward again, and all the way: deletions and user edits included."""
+        """Reverts in both directions restore all states, including deletions, and keep user edits."""
         with self.start(lab) as server:
             session = server.session()
             states = [lab.tree()]
@@ -175,7 +175,7 @@ class Own:
             assert lab.tree() == expected, difference(expected, lab.tree())
 
     def revert_then_prompt(self, lab):
-        """A prompt makes a revert final; the next undo goes on from there."""
+        """A prompt makes a revert final, and the next undo continues from there."""
         with self.start(lab) as server:
             session = server.session()
             first = lab.tree()
@@ -185,13 +185,13 @@ class Own:
             server.turn(session, bash("echo 3 > three.txt"))
             assert (lab.read("two.txt"), lab.read("three.txt")) == (None, "3\n")
             assert len(server.prompts(session)) == 2
-            assert lab.model.was_told("took back"), "the model was not told"
+            assert lab.model.was_told("took back"), "the model got no notice"
             lab.ctrlz("undo")
             lab.ctrlz("undo")
             assert lab.tree() == first, difference(first, lab.tree())
 
     def revert_to_part(self, lab):
-        """The files are where the conversation is, also in the middle of a turn."""
+        """A revert to a part of a turn moves the files to the same point."""
         with self.start(lab) as server:
             session = server.session()
             server.turn(session, bash("echo 1 > one.txt"))
@@ -206,7 +206,7 @@ class Own:
             assert found == kept and lab.read("one.txt"), (where, found)
 
     def fork_and_revert(self, lab):
-        """A fork has copies of the messages; reverting there works on the same steps."""
+        """A revert in a fork undoes the steps of the original messages."""
         with self.start(lab) as server:
             session = server.session()
             first = lab.tree()
@@ -219,7 +219,7 @@ class Own:
             assert (lab.read("one.txt"), lab.read("two.txt")) == ("1\n", "2\n")
 
     def revert_across_restart(self, lab):
-        """A revert that is taken back by another process still brings the files back."""
+        """An unrevert in another process restores the files."""
         with self.start(lab) as server:
             session = server.session()
             server.turn(session, bash("echo 1 > one.txt; rm gone.txt"))
@@ -231,7 +231,7 @@ class Own:
             assert lab.tree() == after, difference(after, lab.tree())
 
     def sub_agent(self, lab):
-        """What a sub-agent did goes back with the turn that started it."""
+        """The changes of a sub-agent are undone with the turn that started it."""
         with self.start(lab) as server:
             session = server.session()
             before = lab.tree()
@@ -244,7 +244,7 @@ class Own:
             assert lab.tree() == before, difference(before, lab.tree())
 
     def outside_git(self, lab):
-        """OpenCode's own snapshots need git; these do not."""
+        """Unlike OpenCode's own snapshots, reverts work without git."""
         shutil.rmtree(lab.project / ".git")
         with self.start(lab) as server:
             session = server.session()
@@ -254,7 +254,7 @@ class Own:
             assert lab.tree() == before, difference(before, lab.tree())
 
     def without_ctrlz(self, lab):
-        """Without the program OpenCode works as before, with its own snapshots."""
+        """Without the program, OpenCode works normally with its own snapshots."""
         self.client.setup(lab)
         lab.variables["CTRLZ_BIN"] = "/nowhere/ctrlz"
         with Server(self.client, lab) as server:
@@ -278,5 +278,5 @@ def scenarios(client):
 
 CLIENT = OpenCode()
 prepare, SCENARIOS = CLIENT.prepare, scenarios(CLIENT)
-# Each of these starts it anew, which takes long; the others differ in what is asked of it.
+# Starting the server takes long, so only some of the scenarios with a server run by default.
 FEW = (*COLUMNS, "revert and back", "revert, prompt", "fork, revert", "sub-agent")

@@ -42,11 +42,11 @@ class Qwen:
         return [self.qwen, *words, "-p", text]
 
     def undo_inside(self, lab):
-        raise Skip("it has no command of ours; `ctrlz undo` beside it does it")
+        raise Skip("no slash command; use `ctrlz undo` in a shell")
 
 
 class ReadsFirst(Shared):
-    """It refuses to edit what it has not read."""
+    """Reads files first, because Qwen Code refuses to edit unread files."""
 
     def turn(self, lab, *steps, go_on=False):
         read = [{"tool": "read", "path": EDIT["path"]}] if EDIT in steps else []

@@ -1,4 +1,4 @@
-"""The stand-in for OpenCode's `Snapshot`, asked by snapshot_contract.ts on bun."""
+"""Tests the replacement for OpenCode's `Snapshot` with snapshot_contract.ts on bun."""
 import re
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from driver import cache_dir, npm_install
 
 NAME, VERSION = "snapshot", "1.18"
 CONTRACT = Path(__file__).resolve().parent / "snapshot_contract.ts"
-# The version OpenCode itself formats its patches with.
+# The version with which OpenCode formats its patches.
 DIFF = "8.0.2"
 bun = package = None
 
@@ -16,7 +16,7 @@ def prepare():
     global bun, package
     installed = npm_install("bun", BUN, "bun")
     bun = next(installed.parent.parent.glob("@oven/bun-linux-*/bin/bun"), installed)
-    # It has no program of its own; what is wanted lies beside where those would be.
+    # The package has no program, so its path is given relative to `.bin`.
     (cache_dir() / f"diff-{DIFF}" / "node_modules" / ".bin").mkdir(parents=True, exist_ok=True)
     package = npm_install("diff", DIFF, "../diff/package.json").parent
 

@@ -1,18 +1,18 @@
-"""What all clients' tests share: installing, a place to work in, the model, and the table.
+"""Test driver for all clients: installation, isolated directories, the fake model and the table.
 
 A client is a file `client_<name>.py` with
 
-    NAME       what `ctrlz install` calls it
+    NAME       its name in `ctrlz install`
     VERSION    the pinned version, for the table
     prepare()  installs it, or raises `Skip(why)`
-    SCENARIOS  {name: function(lab)}; see scenarios.py for the shared ones, which are the table's
-               columns, and come first. A function raises `AssertionError` if it fails, and
-               `Skip(why)` where the client has no such thing.
-    FEW        where the client is a close relative of another one: the scenarios that are tried
+    SCENARIOS  {name: function(lab)}. The shared ones of scenarios.py are the columns of the table
+               and come first. A function raises `AssertionError` if it fails, and `Skip(why)` if
+               the client does not support the scenario.
+    FEW        optional, for a client that is closely related to another one: the scenarios to run
                without `--full`
 
-Each scenario gets a `Lab` of its own: a home, a project under git, a data directory, nothing of
-the developer's environment, and no way to any network but loopback.
+Each scenario gets its own `Lab`: a home, a git project, a data directory, a clean environment, and
+no network except loopback.
 """
 import argparse
 import datetime
@@ -35,16 +35,16 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent.parent
-# The scenarios that clients share; scenarios.py has them.
+# The shared scenarios, which are defined in scenarios.py.
 COLUMNS = ("whole turn", "undo inside", "user edit", "interrupted", "resumed", "forked", "parallel",
            "told", "beyond", "failure", "by model", "uninstalled")
-# A busy machine is no failure; a client that hangs is.
+# Time limit of a program in seconds. Large, because the machine may be busy.
 PATIENCE = 600
 INSTALL_PATIENCE = 600
 
 
 class Skip(Exception):
-    """The client, or one of its scenarios, cannot be tried here; says why."""
+    """The client, or one of its scenarios, cannot run here. The message is the reason."""
 
 
 # ------------------------------------------------------------------------------------- installing
@@ -56,7 +56,7 @@ def cache_dir():
 
 
 def npm_install(package, version, program):
-    """The path of a program from npm, installed at exactly this version, or `Skip`."""
+    """Installs a program from npm at exactly this version and returns its path, or raises `Skip`."""
     name = package.rsplit("/", 1)[-1]
     place = cache_dir() / f"{name}-{version}"
     found = place / "node_modules" / ".bin" / program
@@ -81,7 +81,7 @@ def npm_install(package, version, program):
 
 
 def node(least=22):
-    """A directory with a `node` of at least this version, for PATH."""
+    """Returns a directory for PATH with `node` at this version or newer."""
     present = shutil.which("node")
     if present:
         told = subprocess.run([present, "--version"], capture_output=True, text=True).stdout
@@ -94,7 +94,7 @@ def node(least=22):
 
 
 class Model:
-    """`fake_model.py`, on a port of its own, logging whole requests."""
+    """A `fake_model.py` process on a free port that logs complete requests."""
 
     def __init__(self, top):
         self.log = top / "model.jsonl"
@@ -112,7 +112,7 @@ class Model:
         self.process.wait()
 
     def requests(self):
-        """The requests so far, oldest first."""
+        """Returns the requests so far, oldest first."""
         return [json.loads(line) for line in self.log.read_text().splitlines()]
 
     def was_told(self, text):
@@ -121,7 +121,7 @@ class Model:
 
 
 def script(*steps):
-    """A prompt that makes the model do these steps; see fake_model.py."""
+    """Returns a prompt that makes the model execute these steps; see fake_model.py."""
     return "FAKE: " + json.dumps(list(steps))
 
 
@@ -131,14 +131,14 @@ def wait_for(condition, what, patience=60):
         if condition():
             return
         time.sleep(0.05)
-    raise AssertionError(f"waited in vain for {what}")
+    raise AssertionError(f"timed out waiting for {what}")
 
 
 # -------------------------------------------------------------------------------------- the lab
 
 
 class Ran:
-    """A program that has ended."""
+    """Result of a program that has ended."""
 
     def __init__(self, words, code, out, err):
         self.words, self.code, self.out, self.err = words, code, out, err
@@ -153,13 +153,13 @@ def tail(text, lines=60):
 
 
 class Lab:
-    """A home, a project, a data directory and a model for one scenario."""
+    """The home, project, data directory and model of one scenario."""
 
     def __init__(self, ctrlz, top):
         self.ctrlz_bin, self.top = ctrlz, top
         self.home, self.project, self.data = top / "home", top / "project", top / "data"
-        self.path = []           # directories that go before the usual PATH
-        self.variables = {}      # what a client needs in its environment
+        self.path = []           # directories to prepend to PATH
+        self.variables = {}      # environment variables of the client
         self.started = []
         for place in (self.home, self.project, self.top / "tmp"):
             place.mkdir()
@@ -174,7 +174,7 @@ class Lab:
         for words in (["init", "-q", "-b", "main"], ["add", "."],
                       ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "start"]):
             self.must(["git", *words])
-        # Not in git, so that only a snapshot has it.
+        # Not committed, so that only a snapshot contains it.
         self.write("notes.txt", "not committed\n")
 
     def close(self):
@@ -190,14 +190,14 @@ class Lab:
         self.model.stop()
 
     def left_over(self):
-        """Processes that outlive the client that started them: all with this lab's home."""
+        """Yields the remaining processes of this lab, which are recognized by its HOME."""
         mark = f"HOME={self.home}".encode()
         for entry in Path("/proc").glob("[0-9]*/environ"):
             try:
                 if mark in entry.read_bytes().split(b"\0"):
                     yield int(entry.parent.name)
             except (OSError, ValueError):
-                continue        # gone meanwhile, or somebody else's
+                continue        # the process has exited, or belongs to another user
 
     def environment(self, more=()):
         path = [str(self.ctrlz_bin.parent), *map(str, self.path), "/usr/local/bin", "/usr/bin", "/bin"]
@@ -208,7 +208,7 @@ class Lab:
             "TMPDIR": str(self.top / "tmp"), "LANG": "C.UTF-8", "TERM": "dumb", "SHELL": "/bin/bash",
             "CTRLZ_DATA_DIR": str(self.data), "GIT_CONFIG_GLOBAL": "/dev/null",
             "GIT_CONFIG_NOSYSTEM": "1",
-            # Nothing listens there: whatever is not loopback fails at once.
+            # Nothing listens on this port, so requests to other hosts fail immediately.
             "HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9",
             "http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9",
             "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost",
@@ -216,7 +216,7 @@ class Lab:
         }
 
     def start(self, words, stdin="", cwd=None, env=()):
-        """Starts a program in a process group of its own."""
+        """Starts a program in its own process group."""
         process = subprocess.Popen(
             list(map(str, words)), cwd=cwd or self.project, env=self.environment(env),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -242,7 +242,7 @@ class Lab:
         return self.finish(self.start(words, stdin, cwd, env), patience)
 
     def must(self, words, stdin="", cwd=None, env=()):
-        """Runs a program that has to succeed, and gives what it printed."""
+        """Runs a program that must succeed, and returns its output."""
         ran = self.run(words, stdin, cwd, env)
         assert ran.code == 0, repr(ran)
         return ran.out
@@ -263,18 +263,18 @@ class Lab:
         return path.read_text() if path.exists() else None
 
     def tree(self):
-        """Every file of the project but git's own, with its content."""
+        """Returns the content of every file of the project outside `.git`, by path."""
         return files_below(self.project, leave_out=(".git",))
 
     def steps(self):
-        """What steps are recorded, oldest first."""
+        """Returns the recorded steps, oldest first."""
         entries = self.ctrlz_json("log")["operations"]
         return [step for entry in reversed(entries) for step in entry.get("steps", [])]
 
     def interrupt(self, process):
-        """Ctrl-C: the signal goes to the whole group, as a terminal sends it.
+        """Sends SIGINT to the whole process group, like Ctrl-C in a terminal.
 
-        Again after a while, as a user would: a runtime may drop it while it waits for a child."""
+        Repeats it, because a runtime may ignore the signal while it waits for a child."""
         for _ in range(12):
             kill_group(process, signal.SIGINT)
             try:
@@ -320,7 +320,7 @@ def try_scenario(ctrlz, function, keep):
         outcome = Outcome("ok")
     except Skip as why:
         outcome = Outcome("-", str(why))
-    except Exception as error:  # whatever it is, the other rows are still wanted
+    except Exception as error:  # reported in the table; the other scenarios still run
         why = str(error) if isinstance(error, AssertionError) and str(error) else traceback.format_exc()
         outcome = Outcome("FAILED", why + traced(error) + state_of(lab))
     finally:
@@ -354,7 +354,7 @@ def state_of(lab):
 
 
 def try_client(client, ctrlz, args):
-    """The outcome of every scenario, or the reason why the client is skipped."""
+    """Returns the outcome of every scenario, or the reason why the client is skipped."""
     try:
         client.prepare()
     except Skip as why:
@@ -375,12 +375,12 @@ def try_client(client, ctrlz, args):
 
 
 def columns_of(rows):
-    """The scenarios that several clients share, in their order; all others are a client's own."""
+    """Returns the shared scenarios that were run, in the order of the table."""
     return [name for name in COLUMNS if any(name in row for row in rows.values() if isinstance(row, dict))]
 
 
 def own_cell(row, columns):
-    """How many of the scenarios that only this client has went well."""
+    """Returns the number of the client's own scenarios that passed."""
     own = [outcome for name, outcome in row.items() if name not in columns and outcome.sign]
     good = sum(outcome.sign == "ok" for outcome in own)
     if not own:
@@ -389,7 +389,7 @@ def own_cell(row, columns):
 
 
 def table(clients, rows, columns):
-    """The table as lists of cells, and what has to be said about some of them."""
+    """Returns the table as lists of cells, and the notes below it."""
     lines, notes = [["client", "version", *columns, "its own"]], []
     for client in clients:
         row = rows[client.NAME]
@@ -428,7 +428,7 @@ WRITING = threading.Lock()
 
 
 def write_docs(lines, notes):
-    """Puts lines into the table of docs/agents.md. Clients that were not tried now keep theirs."""
+    """Updates the table in docs/agents.md. Rows of other clients stay unchanged."""
     head, rest = PAGE.read_text().split(BEGIN)
     last, tail = rest.split(END)
     today = datetime.date.today().isoformat()
@@ -445,7 +445,7 @@ def write_docs(lines, notes):
 
 
 def try_and_write(client, ctrlz, args):
-    """Tries a client. Its line is written at once, so that a run that is cut off leaves something."""
+    """Runs a client and writes its row immediately, so that an aborted run keeps the finished rows."""
     row = try_client(client, ctrlz, args)
     if args.docs:
         with WRITING:
@@ -457,7 +457,7 @@ def find_ctrlz():
     given = os.environ.get("CTRLZ_BIN")
     path = Path(given) if given else ROOT / "target" / "debug" / "ctrlz"
     if not path.exists():
-        sys.exit(f"there is no {path}: build it with `cargo build -p ctrlz-cli`, or set CTRLZ_BIN")
+        sys.exit(f"{path} does not exist: build it with `cargo build -p ctrlz-cli`, or set CTRLZ_BIN")
     return path.resolve()
 
 
@@ -467,7 +467,7 @@ def load_clients(wanted):
     known = [client.NAME for client in clients]
     unknown = [name for name in wanted if name not in known]
     if unknown:
-        sys.exit(f"no such client: {', '.join(unknown)}; there are {', '.join(known)}")
+        sys.exit(f"unknown client: {', '.join(unknown)}; known are {', '.join(known)}")
     return [client for client in clients if not wanted or client.NAME in wanted]
 
 
@@ -480,18 +480,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("client", nargs="*")
     parser.add_argument("-s", "--scenario", action="append", default=[])
-    parser.add_argument("-k", "--keep", action="store_true", help="keep what the scenarios leave")
-    parser.add_argument("-j", "--jobs", type=int, default=2, help="clients at a time")
-    parser.add_argument("--full", action="store_true", help="every scenario for close relatives too")
+    parser.add_argument("-k", "--keep", action="store_true", help="keep the directories of the scenarios")
+    parser.add_argument("-j", "--jobs", type=int, default=2, help="number of clients to run concurrently")
+    parser.add_argument("--full", action="store_true", help="run every scenario of every client")
     parser.add_argument("--docs", action="store_true", help="write the table into docs/agents.md")
     args = parser.parse_args()
     if args.docs and (args.scenario or not args.full):
-        parser.error("--docs goes with --full, and with every scenario")
+        parser.error("--docs requires --full and excludes --scenario")
     ctrlz, clients = find_ctrlz(), load_clients(args.client)
     begun = time.monotonic()
     with ThreadPoolExecutor(args.jobs) as pool:
         one = lambda client: try_and_write(client, ctrlz, args)
-        # Those with most to do first, so that nobody waits for the last one alone.
+        # The clients with the most scenarios start first, which shortens the total time.
         longest = sorted(clients, key=lambda client: -len(getattr(client, "FEW", client.SCENARIOS)))
         rows = dict(zip([client.NAME for client in longest], pool.map(one, longest)))
     today = datetime.date.today().isoformat()

@@ -1,10 +1,10 @@
 /**
- * A host for Marvin's hooks, since Marvin is in no registry: the same events in the same order, the
- * same ones awaited and the same ones only announced, as recorded from the real program.
+ * A test host for Marvin's hooks, because Marvin is not in any registry. It emits the same events in
+ * the same order as the real program, and awaits the same ones, according to a recording.
  *
  *     bun marvin_host.ts [--headless] [--continue] PROMPT | /COMMAND
  *
- * In between it is a small agent: it asks the model at $MODEL_URL and runs write, edit and bash.
+ * It is also a small agent: it calls the model at $MODEL_URL and has the tools write, edit and bash.
  */
 import { spawn } from "node:child_process"
 import { existsSync, readFileSync, readdirSync, writeFileSync } from "node:fs"
@@ -18,11 +18,18 @@ const prompt = words.at(-1) as string
 const configDir = join(process.env.HOME as string, ".config/marvin")
 const lastSession = join(configDir, "last-session")
 
-const handlers = new Map<string, ((event: any, ctx: any) => unknown)[]>()
-const commands = new Map<string, any>()
+type Context = ReturnType<typeof ctx>
+type Handler = (event: object, ctx: Context) => unknown
+type Command = { handler(args: string, ctx: Context): Promise<void> }
+type ToolCall = { id: string; function: { name: string; arguments: string } }
+type Message = { role: string; content: unknown; tool_calls?: ToolCall[]; tool_call_id?: string }
+type Input = { path: string; content: string; oldText: string; newText: string; command: string }
+
+const handlers = new Map<string, Handler[]>()
+const commands = new Map<string, Command>()
 const hook = {
-  on: (name: string, handler: any) => handlers.set(name, [...(handlers.get(name) ?? []), handler]),
-  registerCommand: (name: string, command: any) => commands.set(name, command),
+  on: (name: string, handler: Handler) => handlers.set(name, [...(handlers.get(name) ?? []), handler]),
+  registerCommand: (name: string, command: Command) => commands.set(name, command),
   send() {}, sendUserMessage() {}, steer() {}, followUp() {}, isIdle: () => true, sendMessage() {},
   appendEntry() {}, registerMessageRenderer() {}, registerTool() {}, registerShortcut() {},
 }
@@ -37,16 +44,16 @@ const ctx = () => ({
   },
 })
 
-/** What Marvin waits for. A hook that throws here would break the agent. */
-async function emit(type: string, event: any = {}): Promise<any> {
-  let result
+/** Emits an event that Marvin awaits. A hook that throws here would break the agent. */
+async function emit(type: string, event: object = {}): Promise<unknown> {
+  let result: unknown
   for (const handler of handlers.get(type) ?? []) result = (await handler({ type, sessionId: session, ...event }, ctx())) ?? result
   return result
 }
-/** What it only announces, and never in headless use. */
-const announce = (type: string, event: any = {}) => void (isHeadless || emit(type, event))
+/** Emits an event that Marvin does not await, and does not emit in headless mode. */
+const announce = (type: string, event: object = {}) => void (isHeadless || emit(type, event))
 
-const tools: Record<string, (input: any) => Promise<string>> = {
+const tools: Record<string, (input: Input) => Promise<string>> = {
   async write({ path, content }) {
     writeFileSync(path, content)
     return "written"
@@ -74,7 +81,7 @@ if (goesOn && existsSync(lastSession)) {
   void emit("session.resume")
 } else {
   if (!isHeadless) {
-    // The first id is announced, and never used again.
+    // Marvin announces a first id and never uses it again.
     session = randomUUID()
     void emit("session.start")
     await emit("agent.before_start", { prompt })
@@ -88,7 +95,7 @@ writeFileSync(lastSession, session as string)
 
 if (prompt.startsWith("/")) {
   const [name, ...args] = prompt.slice(1).split(" ")
-  await commands.get(name).handler(args.join(" "), ctx())
+  await commands.get(name)?.handler(args.join(" "), ctx())
 } else {
   await turn()
 }
@@ -100,7 +107,7 @@ async function turn() {
   const parts = [{ type: "text", text: prompt }]
   await emit("chat.message", { input: { sessionId: session, text: prompt }, output: { parts } })
   announce("agent.start")
-  const messages: any[] = [{ role: "user", content: parts }]
+  const messages: Message[] = [{ role: "user", content: parts }]
   for (let turnIndex = 0; ; turnIndex++) {
     announce("turn.start", { turnIndex })
     const reply = await ask(messages)
@@ -110,11 +117,11 @@ async function turn() {
     announce("turn.end", { turnIndex, message: reply, toolResults: [] })
     if (!calls.length) break
   }
-  console.log(messages.at(-1).content)
+  console.log(messages.at(-1)?.content)
   announce("agent.end", { messages })
 }
 
-async function ask(messages: any[]): Promise<any> {
+async function ask(messages: Message[]): Promise<Message> {
   const tool = (name: string, keys: string[]) => {
     const properties = Object.fromEntries(keys.map((key) => [key, { type: "string" }]))
     return { type: "function", function: { name, parameters: { type: "object", properties, required: keys } } }
@@ -122,12 +129,14 @@ async function ask(messages: any[]): Promise<any> {
   const offered = [tool("write", ["path", "content"]), tool("edit", ["path", "oldText", "newText"]), tool("bash", ["command"])]
   const body = JSON.stringify({ model: "fake", messages, tools: offered, stream: false })
   const answer = await fetch(`${process.env.MODEL_URL}/v1/chat/completions`, { method: "POST", body, headers: { "content-type": "application/json" } })
-  return ((await answer.json()) as any).choices[0].message
+  const { choices } = (await answer.json()) as { choices: { message: Message }[] }
+  return choices[0].message
 }
 
-async function runTool(call: any): Promise<any> {
-  const event = { toolName: call.function.name, toolCallId: call.id, input: JSON.parse(call.function.arguments) }
-  const verdict = await emit("tool.execute.before", event)
+async function runTool(call: ToolCall): Promise<Message> {
+  const input: Input = JSON.parse(call.function.arguments)
+  const event = { toolName: call.function.name, toolCallId: call.id, input }
+  const verdict = (await emit("tool.execute.before", event)) as { block?: boolean } | undefined
   let content = "blocked"
   let isError = true
   if (!verdict?.block) {

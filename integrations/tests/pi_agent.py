@@ -1,4 +1,4 @@
-"""pi, in its three generations of packages; what the shared scenarios need, and some of its own."""
+"""pi in three generations: the adapter for the shared scenarios, and its own scenarios."""
 import json
 import shutil
 
@@ -44,11 +44,11 @@ class Pi:
         with Talk(lab, self.words("--mode", "rpc", "-c")) as talk:
             talk.answer = lambda request: {"confirmed": True}
             talk.ask("prompt", message="/undo")
-            talk.wait_for_notice("took back")
+            talk.wait_for_notice("undid")
 
 
 class Talk:
-    """pi's rpc mode: JSON lines both ways, with questions to the user in between."""
+    """A connection to pi's rpc mode: JSON lines in both directions, including questions to the user."""
 
     def __init__(self, lab, words):
         self.lab = lab
@@ -69,7 +69,7 @@ class Talk:
         self.process.stdin.flush()
 
     def ask(self, command, **params):
-        """Sends a command, and gives its answer."""
+        """Sends a command and returns its answer."""
         own, self.next = f"q{self.next}", self.next + 1
         self.send({"id": own, "type": command, **params})
         answer = self.read_until(lambda one: one.get("type") == "response" and one.get("id") == own)
@@ -105,7 +105,7 @@ class Talk:
 
 
 class Own:
-    """What only pi has: forks that take the files along, and entries in its session tree."""
+    """Scenarios of pi only: forks that restore files, and entries in the session tree."""
 
     def __init__(self, pi):
         self.pi = pi
@@ -114,7 +114,7 @@ class Own:
         return Talk(lab, self.pi.words("--mode", "rpc", *more))
 
     def fork_to(self, talk, prompt_number, choose):
-        """Forks before a prompt; `choose` is what the answer begins with."""
+        """Forks before a prompt, and chooses the option that starts with `choose`."""
         def answer(request):
             found = [one for one in request.get("options", []) if one.startswith(choose)]
             return {"value": found[0]} if found else {"cancelled": True}
@@ -123,27 +123,27 @@ class Own:
         return talk.ask("fork", entryId=messages[prompt_number]["entryId"])
 
     def fork_with_files(self, lab):
-        """A fork takes back what the session did, and keeps what others made."""
+        """A fork can undo the changes of the session and keep those of others."""
         self.pi.setup(lab)
         with self.talk(lab) as talk:
             talk.turn(write("one.txt", "1\n"))
             after_one = lab.tree()
             talk.turn(write("one.txt", "2\n"), bash("rm gone.txt; echo x > made.txt"))
             lab.write("mine.txt", "mine\n")
-            forked = self.fork_to(talk, 1, "Take back")
+            forked = self.fork_to(talk, 1, "Undo the changes")
             assert not forked["cancelled"]
             assert "mine.txt" in talk.asked[-1]["title"], talk.asked
             expected = after_one | {"mine.txt": b"mine\n"}
             assert lab.tree() == expected, difference(expected, lab.tree())
-            # The fork shares the first turn, and can take it back.
+            # The fork shares the first turn and can undo it.
             talk.answer = lambda request: {"confirmed": True}
             talk.notices.clear()
             talk.ask("prompt", message="/undo")
-            talk.wait_for_notice("took back")
+            talk.wait_for_notice("undid")
             assert lab.read("one.txt") is None and lab.read("mine.txt") == "mine\n"
 
     def fork_restores_all(self, lab):
-        """Chosen, the files of others go too; refused, nothing changes."""
+        """A fork can restore everything, including files of others, or leave all files unchanged."""
         self.pi.setup(lab)
         with self.talk(lab) as talk:
             talk.turn(write("one.txt", "1\n"))
@@ -159,7 +159,7 @@ class Own:
             assert lab.tree() == before_fork, difference(before_fork, lab.tree())
 
     def hash_suffices(self, lab):
-        """After a reload, and without the log of the session, an entry's hash is enough."""
+        """The hash of an entry is sufficient to restore the files without the log of the session."""
         self.pi.setup(lab)
         with self.talk(lab) as talk:
             talk.turn(write("one.txt", "1\n"))
@@ -167,7 +167,7 @@ class Own:
             talk.turn(write("two.txt", "2\n"))
         file = newest_session(lab)
         lines = file.read_text().splitlines()
-        # Another session id: nothing in the log belongs to it.
+        # With another session id, no step in the log belongs to the session.
         head = json.loads(lines[0]) | {"id": "0" * 8 + "-0000-4000-8000-000000000000"}
         file.write_text("\n".join([json.dumps(head), *lines[1:]]) + "\n")
         with self.talk(lab, "--session", str(file)) as talk:
@@ -175,7 +175,7 @@ class Own:
             assert lab.tree() == first, difference(first, lab.tree())
 
     def expired(self, lab):
-        """A snapshot that is gone is a warning, and the fork goes on."""
+        """If the snapshot no longer exists, a warning is shown and the fork continues."""
         self.pi.setup(lab)
         with self.talk(lab) as talk:
             talk.turn(write("one.txt", "1\n"))
@@ -185,11 +185,11 @@ class Own:
         with self.talk(lab, "-c") as talk:
             forked = self.fork_to(talk, 1, "Restore everything")
             assert not forked["cancelled"]
-            talk.wait_for_notice("no longer kept")
+            talk.wait_for_notice("no longer exists")
         assert lab.tree() == after
 
     def without_ctrlz(self, lab):
-        """Without the program, pi works as before, and says so."""
+        """Without the program, pi works normally and reports that nothing is recorded."""
         self.pi.setup(lab)
         lab.variables["CTRLZ_BIN"] = "/nowhere/ctrlz"
         ran = lab.run(self.pi.prompt(lab, script(write("a.txt", "a\n"), {"text": "all good"})))

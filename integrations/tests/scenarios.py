@@ -1,24 +1,24 @@
-"""The scenarios that every client is put through, in the order of the table's columns.
+"""The scenarios that all clients share, in the order of the table's columns.
 
-`shared(client)` makes them from an object with
+`shared(client)` creates them from an object with
 
     setup(lab)                      configures the client and installs ctrlz into it
-    prompt(lab, text, go_on=False)  the words that run one prompt, headless; `go_on` continues the
-                                    last session
+    prompt(lab, text, go_on=False)  returns the command line of one headless prompt; `go_on`
+                                    continues the last session
     fork(lab, text)                 the same in a fork of the last session; optional
-    undo_inside(lab)                takes the last turn back from inside the client
-    shows_failures                  whether what could not be recorded is in a headless client's
-                                    output or said to the model; else it is only on its screen
-    user_config                     {path below home: content} that a user had before
+    undo_inside(lab)                undoes the last turn from inside the client
+    shows_failures                  whether a headless client reports unrecorded steps in its output
+                                    or to the model
+    user_config                     {path below home: content} that exists before the installation
     volatile                        names below home that the client itself rewrites
 
-and clients may add scenarios of their own.
+Clients may add their own scenarios.
 """
 import re
 
 from driver import COLUMNS, Skip, files_below, script, wait_for
 
-# How the notice after an undo begins.
+# Part of the notice to the model after an undo.
 NOTICE = "These files are not as you left them"
 EDIT = {"tool": "edit", "path": "edit.txt", "old": "one", "new": "ONE"}
 
@@ -36,7 +36,7 @@ class Shared:
         self.client = client
 
     def turn(self, lab, *steps, go_on=False):
-        """Lets the agent do these steps as one turn."""
+        """Makes the agent execute these steps as one turn."""
         text = script(*steps, {"text": "done"})
         ran = lab.run(self.client.prompt(lab, text, go_on=go_on), stdin=self.stdin(text))
         assert ran.code == 0, repr(ran)
@@ -48,7 +48,7 @@ class Shared:
     # ------------------------------------------------------------------------------ scenarios
 
     def whole_turn(self, lab):
-        """Edit, write, shell, a failing command and deletions: one undo takes all of it back."""
+        """One undo reverses a turn of edits, writes, commands, a failing command and deletions."""
         self.client.setup(lab)
         before = lab.tree()
         self.turn(
@@ -71,7 +71,7 @@ class Shared:
         assert lab.tree() == after, difference(after, lab.tree())
 
     def undo_inside(self, lab):
-        """The way back from inside the client."""
+        """The client's own undo restores the files."""
         self.client.setup(lab)
         before = lab.tree()
         self.turn(lab, EDIT, write("new.txt", "new\n"), bash("rm gone.txt"))
@@ -80,7 +80,7 @@ class Shared:
         assert lab.tree() == before, difference(before, lab.tree())
 
     def user_edit(self, lab):
-        """What the user does between and after turns stays."""
+        """Undo keeps user edits made between and after turns."""
         self.client.setup(lab)
         self.turn(lab, EDIT, bash("echo x > new.txt"))
         lab.write("mine.txt", "mine\n")
@@ -94,8 +94,8 @@ class Shared:
         assert lab.read("mine.txt") == "mine\n"
 
     def interrupted(self, lab):
-        """Ctrl-C in the middle of `rm -rf docs`: one undo brings docs back. What a left-over process
-        writes later is nobody's."""
+        """After Ctrl-C during `rm -rf docs`, one undo restores docs. Later writes of a surviving
+        process belong to no step."""
         self.client.setup(lab)
         lab.write("docs/guide.md", "guide\n")
         lab.write("docs/deep/more.md", "more\n")
@@ -121,14 +121,14 @@ class Shared:
             wait_for(lambda: lab.read("late.txt"), "a late write", 2)
             late = {"late.txt": b"late\n"}
         except AssertionError:
-            late = {}            # the client ended its child, as it should
+            late = {}            # the client killed the tool's process
         lab.ctrlz("undo")
         assert lab.read("next.txt") is None and lab.read("early.txt") == "early\n"
         lab.ctrlz("undo")
         assert lab.tree() == before | late, difference(before | late, lab.tree())
 
     def resumed(self, lab):
-        """A session that goes on in another process is one session."""
+        """A session resumed in another process stays one session."""
         self.client.setup(lab)
         before = lab.tree()
         self.turn(lab, bash("echo a > a.txt"))
@@ -142,9 +142,9 @@ class Shared:
         assert lab.tree() == before, difference(before, lab.tree())
 
     def forked(self, lab):
-        """A fork is a session of its own; its undo leaves the first one's work."""
+        """A fork is a separate session. Its undo keeps the changes of the original."""
         if not hasattr(self.client, "fork"):
-            raise Skip("it has no fork in headless use")
+            raise Skip("no fork in headless mode")
         self.client.setup(lab)
         self.turn(lab, bash("echo a > a.txt"))
         text = script(bash("echo f > f.txt"), {"text": "done"})
@@ -156,7 +156,7 @@ class Shared:
         assert lab.read("f.txt") is None and lab.read("a.txt") == "a\n"
 
     def parallel(self, lab):
-        """Tool calls of one message, at once or one after the other: one turn, nothing missed."""
+        """Concurrent tool calls of one message are one turn, and all are undone."""
         self.client.setup(lab)
         before = lab.tree()
         self.turn(lab, [write("p1.txt", "1\n"), write("p2.txt", "2\n"),
@@ -167,18 +167,18 @@ class Shared:
         assert lab.tree() == before, difference(before, lab.tree())
 
     def told(self, lab):
-        """After an undo the next prompt tells the model which files changed under it."""
+        """After an undo, the next prompt lists the changed files for the model."""
         self.client.setup(lab)
         self.turn(lab, EDIT, bash("echo x > unusual-name.txt"))
         lab.ctrlz("undo")
         assert not lab.model.was_told(NOTICE)
         self.turn(lab, {"text": "ok"}, go_on=True)
-        assert lab.model.was_told(NOTICE), "the model was told nothing"
+        assert lab.model.was_told(NOTICE), "the model got no notice"
         asked = [request for request in lab.model.requests() if request["m"] == "POST"]
         assert "unusual-name.txt" in str(asked[-1]["body"])
 
     def beyond(self, lab):
-        """A shell command that deletes ignored files and files outside the project."""
+        """Undo restores ignored files that a command deleted; `--outside` also files outside the project."""
         self.client.setup(lab)
         lab.write("local.secret", "secret\n")
         lab.write("build/out.bin", "built\n")
@@ -190,13 +190,13 @@ class Shared:
         said = lab.run([lab.ctrlz_bin, "undo"])
         assert lab.read("local.secret") == "secret\n", repr(said)
         assert lab.read("build/out.bin") == "built\n", repr(said)
-        assert not photos.exists(), "outside the project, and nobody asked for it"
+        assert not photos.exists(), "restored outside the project without --outside"
         assert "photos" in said.out and "--outside" in said.out, repr(said)
         lab.ctrlz("undo", "--outside")
         assert (photos / "one.jpg").read_text() == "a photo\n"
 
     def failure(self, lab):
-        """What cannot be recorded stops nobody, and is said until somebody has seen it."""
+        """A recording failure does not stop the agent, and is reported until the user has seen it."""
         self.client.setup(lab)
         config = lab.home / ".config/ctrlz/config.toml"
         config.parent.mkdir(parents=True, exist_ok=True)
@@ -216,9 +216,9 @@ class Shared:
         assert self.client.NAME + ", " not in lab.ctrlz("status")
 
     def by_model(self, lab):
-        """The model takes the last turn back with the tools of `ctrlz mcp`."""
+        """The model undoes the last turn with the tools of `ctrlz mcp`."""
         if not hasattr(self.client, "with_mcp"):
-            raise Skip("not tried; it has no MCP, or wants it set up by hand")
+            raise Skip("not tested; no MCP, or only with manual setup")
         self.client.setup(lab)
         before = lab.tree()
         self.turn(lab, EDIT, bash("rm gone.txt"))
@@ -228,7 +228,7 @@ class Shared:
         assert lab.tree() == before, difference(before, lab.tree())
 
     def uninstalled(self, lab):
-        """Installing twice is installing once; uninstalling leaves not a byte."""
+        """Installing is idempotent, and uninstalling restores every file byte for byte."""
         for path, content in self.client.user_config.items():
             (lab.home / path).parent.mkdir(parents=True, exist_ok=True)
             (lab.home / path).write_text(content)
@@ -243,7 +243,7 @@ class Shared:
         assert self.stable(lab) == before, difference(before, self.stable(lab))
 
     def stable(self, lab):
-        """What is below home, but for what the client rewrites whenever it runs."""
+        """Returns the files below home without those that the client itself rewrites."""
         volatile = self.client.volatile
         found = files_below(lab.home, leave_out=volatile)
         return {path: text for path, text in found.items() if path not in volatile}

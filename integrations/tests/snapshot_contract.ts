@@ -1,5 +1,6 @@
 /**
- * What OpenCode's callers rely on, asked of the stand-in; one scenario per run, in a fresh project.
+ * Tests the replacement for OpenCode's `Snapshot` for the behaviour that OpenCode's callers rely on.
+ * Runs one scenario, in a new project.
  *
  *     bun snapshot_contract.ts SCENARIO       in the project; $DIFF_PACKAGE names the `diff` package
  */
@@ -9,6 +10,13 @@ import { appendFileSync, existsSync, mkdirSync, readFileSync, renameSync, rmSync
 import { join } from "node:path"
 
 import { createSnapshot } from "../opencode/snapshot"
+
+/** The part of the `diff` package that is used. */
+type DiffPackage = {
+  structuredPatch(old: string, fresh: string, before: string, after: string, a: string, b: string, options: object): object
+  formatPatch(patch: object): string
+  applyPatch(before: string, patch: string): string | false
+}
 
 const worktree = process.cwd()
 const logged: string[] = []
@@ -28,7 +36,7 @@ async function tracked(): Promise<string> {
 const scenarios: Record<string, () => Promise<void>> = {
   async "track and patch"() {
     const hash = await tracked()
-    assert.equal(await snapshot.track(), hash, "nothing changed, so nothing is new")
+    assert.equal(await snapshot.track(), hash, "an unchanged tree has the same hash")
     assert.deepEqual(await snapshot.patch(hash), { hash, files: [] })
     write("edit.txt", "changed\n")
     write("new.txt", "new\n")
@@ -80,7 +88,7 @@ const scenarios: Record<string, () => Promise<void>> = {
     write("edit.txt", "x\n")
     const unknown = "1".repeat(40)
     await snapshot.revert([{ hash: unknown, files: abs("keep.txt") }, { hash, files: abs("new.txt", "edit.txt") }])
-    assert.deepEqual([read("keep.txt"), read("new.txt")], ["kept\n", undefined], "the others go on")
+    assert.deepEqual([read("keep.txt"), read("new.txt")], ["kept\n", undefined], "patches with a known hash are still reverted")
     assert.deepEqual(await snapshot.patch(unknown), { hash: unknown, files: [] })
     assert.equal(await snapshot.diff(unknown), "")
     assert.deepEqual(await snapshot.diffFull(unknown, hash), [])
@@ -137,11 +145,11 @@ const scenarios: Record<string, () => Promise<void>> = {
     assert.deepEqual((await snapshot.patch(hash)).files, abs("large.bin", "limit.bin"))
     await snapshot.revert([{ hash, files: abs("large.bin", "limit.bin") }])
     assert.equal(read("limit.bin")?.length, 2 * 1024 * 1024)
-    assert.equal(read("large.bin"), "small now\n", "not captured is not the same as not there")
+    assert.equal(read("large.bin"), "small now\n", "a file that was not captured must not be removed")
   },
 
   async "file diffs"() {
-    const { structuredPatch, formatPatch, applyPatch } = await import(process.env.DIFF_PACKAGE as string)
+    const { structuredPatch, formatPatch, applyPatch }: DiffPackage = await import(process.env.DIFF_PACKAGE as string)
     const text = Array.from({ length: 60 }, (_, n) => `line ${n}\n`).join("")
     const pairs: Record<string, [string | undefined, string | undefined]> = {
       "added.txt": [undefined, "a\nb\n"], "deleted.txt": ["a\nb\n", undefined], "one-line": ["a\n", "b\n"],
@@ -223,7 +231,8 @@ const scenarios: Record<string, () => Promise<void>> = {
 }
 
 function numstat(from: string, to: string): [string, string][] {
-  const store = JSON.parse(execFileSync(process.env.CTRLZ_BIN as string, ["--json", "status"], { encoding: "utf8" })).store
+  const status = execFileSync(process.env.CTRLZ_BIN as string, ["--json", "status"], { encoding: "utf8" })
+  const { store }: { store: string } = JSON.parse(status)
   const words = ["--git-dir", store, "diff", "--numstat", "--no-renames", from, to]
   const lines = execFileSync("git", words, { encoding: "utf8" }).trim().split("\n")
   return lines.map((line) => line.split("\t")).map(([more, less, name]) => [name, `${more} ${less}`])

@@ -1,7 +1,8 @@
-// Any two recorded states, side by side.
+// Comparison of any two recorded states.
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { Failure, type Change, type Checkpoint } from "./api";
+import type { Change, Checkpoint, Hash } from "../../clients/typescript/src/wire";
+import { asFailure, Failure } from "./api";
 import { SplitSwitch } from "./detail";
 import { between, Cards } from "./diff";
 import { FailureNote, Icon, Note, plural, Skeleton } from "./parts";
@@ -10,13 +11,13 @@ import { titleOf } from "./rows";
 import { api, compareFrom, compareTo, entries, go, loadAll, older } from "./state";
 import { nameOfStep } from "./timeline";
 
-const MOST_OFFERED = 500;
+const MAX_OPTIONS = 500;
 
 interface Choice {
   operation: string;
-  snapshot: string;
+  snapshot: Hash;
   name: string;
-  /** A checkpoint, which is always offered. */
+  /** Whether it is a checkpoint. Checkpoints are always listed. */
   named: boolean;
 }
 
@@ -25,7 +26,7 @@ const when = (at: number) => new Date(at).toLocaleString(undefined, { day: "nume
 export function Compare() {
   const [checkpoints, setCheckpoints] = useState<Checkpoint[]>([]);
   useEffect(() => {
-    api.value.get<{ checkpoints: Checkpoint[] }>("checkpoints").then((found) => setCheckpoints(found.checkpoints), () => {});
+    api.value.get("checkpoints", {}).then((found) => setCheckpoints(found.checkpoints), () => {});
   }, [api.value]);
   const all = useMemo(() => choicesOf(checkpoints), [checkpoints, entries.value]);
   const find = (operation: string | null) => all.find((choice) => choice.operation === operation) ?? null;
@@ -35,7 +36,7 @@ export function Compare() {
   useEffect(() => {
     if (missing) void loadAll();
   }, [missing]);
-  const choices = all.filter((choice, index) => index < MOST_OFFERED || choice === from || choice === to || choice.named);
+  const choices = all.filter((choice, index) => index < MAX_OPTIONS || choice === from || choice === to || choice.named);
   return (
     <section class="compare" aria-label="Compare">
       <header class="detail-head">
@@ -50,8 +51,8 @@ export function Compare() {
         </div>
       </header>
       {from && to ? <Difference from={from} to={to} /> : missing ? <Missing /> : (
-        <Note icon="compare" title="Choose where to begin">
-          <p>Pick two states above, or press <kbd>C</kbd> on one row of the timeline and then on another.</p>
+        <Note icon="compare" title="Select two states">
+          <p>Select two states above, or press <kbd>C</kbd> on one row of the timeline and then on another.</p>
         </Note>
       )}
     </section>
@@ -59,7 +60,7 @@ export function Compare() {
 }
 
 const Missing = () =>
-  older.value ? <Skeleton lines={8} /> : <FailureNote failure={new Failure(404, "unknown_operation", "There is no such operation in the log.")} />;
+  older.value ? <Skeleton lines={8} /> : <FailureNote failure={new Failure(404, "unknown_operation", "The log does not contain this operation.")} />;
 
 function choicesOf(checkpoints: Checkpoint[]): Choice[] {
   const listed = entries.value.map((entry) => ({
@@ -89,7 +90,7 @@ const Picker = ({ label, value, choices, choose }: PickerProps) => (
   <label class="picker">
     <span>{label}</span>
     <select value={value} onChange={(event) => choose(event.currentTarget.value)}>
-      <option value="" disabled>Choose…</option>
+      <option value="" disabled>Select…</option>
       {choices.map(({ operation, name }) => <option key={operation} value={operation}>{name}</option>)}
     </select>
   </label>
@@ -102,9 +103,9 @@ function Difference({ from, to }: { from: Choice; to: Choice }) {
   useEffect(() => {
     let gone = false;
     setFound(null);
-    api.value.all<Change>("changes", "files", { from: from.snapshot, to: to.snapshot }).then(
+    api.value.changes(from.snapshot, to.snapshot).then(
       (files) => gone || setFound(files),
-      (error) => gone || setFound(error instanceof Failure ? error : new Failure(0, "internal", String(error))),
+      (error: unknown) => gone || setFound(asFailure(error)),
     );
     return () => void (gone = true);
   }, [from.snapshot, to.snapshot]);
@@ -117,7 +118,7 @@ function Difference({ from, to }: { from: Choice; to: Choice }) {
       {Array.isArray(found) && (
         <>
           <p class="summary">
-            {found.length ? `${plural(found.length, "file")} differ.` : "The two are the same."}{" "}
+            {found.length ? `${plural(found.length, "file")} differ.` : "The two states are identical."}{" "}
             <button class="link" onClick={() => restore(from)}>Restore “from”</button>{" "}
             <button class="link" onClick={() => restore(to)}>Restore “to”</button>
           </p>

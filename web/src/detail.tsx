@@ -1,9 +1,11 @@
-// What the chosen row changed, and what can be done about it.
+// The changes of the selected row, and the actions on them.
 
 import { signal } from "@preact/signals";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { Failure, shown, type Api, type Change, type Entry } from "./api";
-import { between, Cards } from "./diff";
+import { pathText } from "../../clients/typescript/src/path";
+import type { FromMessage, Hash, LogEntry } from "../../clients/typescript/src/wire";
+import { asFailure, Failure, type Api, type Params } from "./api";
+import { between, Cards, type ChangedFile } from "./diff";
 import { Count, FailureNote, Icon, Note, PathName, plural, Skeleton, StatusMark } from "./parts";
 import { preview, redoNow } from "./preview";
 import { entriesOf, isUndone, kindName, sessionOf, titleOf, type Row } from "./rows";
@@ -11,16 +13,16 @@ import { api, chosenRow, closeDetail, compareFrom, go, rangeEnd, rows, setSplit,
 import { nameOfStep, rangeOf } from "./timeline";
 import { useVirtual } from "./virtual";
 
-/** What the diff is of: one row, or all from one row to another. */
+/** The subject of the diff: one row, or a range of rows. */
 interface Subject {
   key: string;
   title: string;
   row: Row | null;
-  from: string | null;
-  to: string;
-  newest: Entry;
-  oldest: Entry;
-  single: Entry | null;
+  from: Hash | null;
+  to: Hash;
+  newest: LogEntry;
+  oldest: LogEntry;
+  single: LogEntry | null;
 }
 
 export function subject(): Subject | null {
@@ -30,19 +32,19 @@ export function subject(): Subject | null {
   const entries = chosen.flatMap(entriesOf).sort((a, b) => (a.operation < b.operation ? 1 : -1));
   const [newest, oldest] = [entries[0], entries[entries.length - 1]];
   const row = rangeEnd.value ? null : chosenRow.value;
-  const title = row ? (row.type === "prompt" ? row.title : titleOf(row.entry, nameOfStep)) : `${plural(chosen.length, "row")} together`;
+  const title = row ? (row.type === "prompt" ? row.title : titleOf(row.entry, nameOfStep)) : `${plural(chosen.length, "row")} combined`;
   const single = row?.type === "entry" ? row.entry : null;
   return { key: `${oldest.operation}-${newest.operation}`, title, row, from: oldest.before, to: newest.after, newest, oldest, single };
 }
 
-async function filesOf(asked: Api, of: Subject): Promise<Change[]> {
+async function filesOf(api: Api, of: Subject): Promise<ChangedFile[]> {
   if (!of.from) return [];
   if (of.single) {
     const files = of.single.files ?? 0;
     if (files <= of.single.changes.length) return of.single.changes;
-    return (await asked.get<Entry>("operation", { operation: of.single.operation, files: Math.min(files, 100_000) })).changes;
+    return (await api.get("operation", { operation: of.single.operation, files: Math.min(files, 100_000) })).changes;
   }
-  return asked.all<Change>("changes", "files", { from: of.from, to: of.to });
+  return api.changes(of.from, of.to);
 }
 
 export const jumpTo = signal<(index: number) => void>(() => {});
@@ -52,22 +54,22 @@ export const fileCount = signal(0);
 export function Detail() {
   const of = subject();
   const scroller = useRef<HTMLDivElement>(null);
-  const [files, setFiles] = useState<{ key: string; files: Change[] | Failure } | null>(null);
+  const [files, setFiles] = useState<{ key: string; files: ChangedFile[] | Failure } | null>(null);
   const [again, setAgain] = useState(0);
   useEffect(() => {
     if (!of) return;
     let gone = false;
     scroller.current?.scrollTo(0, 0);
     fileAt.value = 0;
-    const set = (found: Change[] | Failure) => {
+    const set = (found: ChangedFile[] | Failure) => {
       if (gone) return;
       fileCount.value = Array.isArray(found) ? found.length : 0;
       setFiles({ key: of.key, files: found });
     };
-    filesOf(api.value, of).then(set, (error) => set(error instanceof Failure ? error : new Failure(0, "internal", String(error))));
+    filesOf(api.value, of).then(set, (error: unknown) => set(asFailure(error)));
     return () => void (gone = true);
   }, [of?.key, again]);
-  if (!of) return <section class="detail" aria-label="Changes"><Note icon="timeline" title="Choose a step"><p>Its changes appear here.</p></Note></section>;
+  if (!of) return <section class="detail" aria-label="Changes"><Note icon="timeline" title="Select a step"><p>Its changes appear here.</p></Note></section>;
   const ready = files?.key === of.key ? files.files : null;
   return (
     <section class="detail" aria-label="Changes">
@@ -81,9 +83,9 @@ export function Detail() {
   );
 }
 
-function Files({ of, files, scroller }: { of: Subject; files: Change[]; scroller: { current: HTMLDivElement | null } }) {
+function Files({ of, files, scroller }: { of: Subject; files: ChangedFile[]; scroller: { current: HTMLDivElement | null } }) {
   const source = useMemo(() => between(of.from ?? "", of.to), [of.from, of.to, api.value]);
-  if (!of.from) return <Note icon="clock" title="The beginning"><p>The first state that was recorded. What came before is not known.</p></Note>;
+  if (!of.from) return <Note icon="clock" title="First snapshot"><p>This is the first recorded state. Earlier changes are not known.</p></Note>;
   if (!files.length) return <Note icon="empty" title="No file changed" />;
   return (
     <>
@@ -100,12 +102,12 @@ function Files({ of, files, scroller }: { of: Subject; files: Change[]; scroller
 }
 
 const FILE_ROW = 30;
-/** So few files need no list of their own. */
+/** Up to this number of files, there is no separate list. */
 const FEW = 3;
 
-function FileList({ files }: { files: Change[] }) {
+function FileList({ files }: { files: ChangedFile[] }) {
   const scroller = useRef<HTMLDivElement>(null);
-  const list = useVirtual({ count: files.length, scroller, size: () => FILE_ROW, keyOf: (index) => JSON.stringify(files[index].path) });
+  const list = useVirtual({ count: files.length, scroller, size: () => FILE_ROW, keyOf: (index) => files[index].path });
   const show = (index: number) => {
     fileAt.value = index;
     jumpTo.value(index);
@@ -127,8 +129,8 @@ function FileList({ files }: { files: Change[] }) {
   );
 }
 
-function FileActions({ of, change }: { of: Subject; change: Change }) {
-  const name = shown(change.path);
+function FileActions({ of, change }: { of: Subject; change: ChangedFile }) {
+  const name = pathText(change.path);
   const undo = undoParams(of);
   const act = () =>
     undo && change.status
@@ -142,8 +144,8 @@ function FileActions({ of, change }: { of: Subject; change: Change }) {
   );
 }
 
-/** How an undo of the subject is asked for; null if it is not something that undo takes back. */
-function undoParams(of: Subject): Record<string, unknown> | null {
+/** Returns the parameters to undo the subject; null if it cannot be undone. */
+function undoParams(of: Subject): Params<"plan_undo"> | null {
   if (!of.row || isUndone(of.row)) return null;
   if (of.row.type === "prompt") return { scope: { message: of.row.message }, session: of.row.session };
   const step = of.row.entry.kind === "step" ? of.row.entry.steps[0] : undefined;
@@ -160,13 +162,13 @@ export const acts = {
     const of = subject();
     const first = of && firstTurn(of);
     if (of && first) {
-      const params = { scope: { from: { message: first.message, part: first.part } }, session: first.session };
-      preview({ verb: "undo", title: `Undo “${of.title}” and everything after it`, params });
+      const { session, ...from } = first;
+      preview({ verb: "undo", title: `Undo “${of.title}” and everything after it`, params: { scope: { from }, session } });
     }
   },
   restore() {
     const of = subject();
-    if (of) preview({ verb: "restore", title: `Restore the files as they were after “${of.title}”`, params: { hash: of.to, exact: true, by_person: true }, target: of.to });
+    if (of) preview({ verb: "restore", title: `Restore the files to the state after “${of.title}”`, params: { hash: of.to, exact: true, by_person: true }, target: of.to });
   },
   undoLast: () => preview({ verb: "undo", title: "Undo the last turn", params: { restores: true } }),
   redo: () => void redoNow(),
@@ -182,17 +184,17 @@ export const acts = {
   },
 };
 
-/** Where "everything after" begins; null if the subject belongs to no turn. */
-function firstTurn(of: Subject): { session: string; message: string; part: string | null } | null {
+/** Returns the first message to undo for "undo from here"; null if the subject belongs to no turn. */
+function firstTurn(of: Subject): (FromMessage & { session: string }) | null {
   if (of.row?.type === "prompt") return { session: of.row.session, message: of.row.message, part: null };
   const step = of.oldest.kind === "step" ? of.oldest.steps[0] : undefined;
   return step?.message ? { session: step.session, message: step.message, part: step.part } : null;
 }
 
-function Head({ of, files }: { of: Subject; files: Change[] | null }) {
+function Head({ of, files }: { of: Subject; files: ChangedFile[] | null }) {
   const undo = undoParams(of);
   const undone = of.row && isUndone(of.row);
-  const takenBack = of.single && ["undo", "revert"].includes(of.single.kind) && !of.single.taken_back;
+  const redoable = of.single && ["undo", "revert"].includes(of.single.kind) && !of.single.taken_back;
   const many = of.row?.type === "prompt" ? "Undo prompt" : "Undo step";
   return (
     <header class="detail-head">
@@ -210,10 +212,10 @@ function Head({ of, files }: { of: Subject; files: Change[] | null }) {
         <code title={of.to}>{of.to.slice(0, 10)}</code>
       </p>
       <div class="actions" role="toolbar" aria-label="Actions">
-        {takenBack && <Act icon="redo" name="Redo" keys="⇧Z" act={acts.redo} primary />}
+        {redoable && <Act icon="redo" name="Redo" keys="⇧Z" act={acts.redo} primary />}
         {undo && <Act icon="undo" name={many} keys="U" act={acts.undo} primary />}
-        {firstTurn(of) && <Act icon="undo" name="Undo from here on" keys="⇧U" act={acts.undoAfter} />}
-        <Act icon="restore" name="Restore here" keys="R" act={acts.restore} />
+        {firstTurn(of) && <Act icon="undo" name="Undo from here" keys="⇧U" act={acts.undoAfter} />}
+        <Act icon="restore" name="Restore this state" keys="R" act={acts.restore} />
         <Act icon="compare" name="Compare" keys="C" act={acts.compare} />
         <SplitSwitch />
       </div>
@@ -222,7 +224,7 @@ function Head({ of, files }: { of: Subject; files: Change[] | null }) {
 }
 
 export const SplitSwitch = () => (
-  <div class="switch" role="group" aria-label="How diffs are shown">
+  <div class="switch" role="group" aria-label="Layout of diffs">
     <button aria-pressed={split.value} onClick={() => setSplit(true)} title="Side by side (S)"><Icon name="split" /><span>Split</span></button>
     <button aria-pressed={!split.value} onClick={() => setSplit(false)} title="Unified (S)"><Icon name="rows" /><span>Unified</span></button>
   </div>

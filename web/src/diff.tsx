@@ -1,44 +1,49 @@
-// The files of a change as cards, one below the other; each fetches its texts when it comes into sight.
+// The changed files as cards. Each loads its texts when it becomes visible.
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { ComponentChildren, RefObject } from "preact";
-import { Failure, shown, type Api, type Change, type FileDiff, type Path } from "./api";
+import { pathText } from "../../clients/typescript/src/path";
+import type { Change, FileDiff, Hash, LoggedFile, Path } from "../../clients/typescript/src/wire";
+import { asFailure, Failure } from "./api";
 import { api, narrow, split } from "./state";
 import { diffOf, sideBySide, type Line, type Piece, type Section } from "./text";
 import { Count, FailureNote, Icon, PathName, plural, Skeleton, StatusMark } from "./parts";
 import { useVirtual } from "./virtual";
 
-/** Where a card's texts come from: two snapshots, or somewhere else. */
+/** A changed file, with line counts if they are known. */
+export type ChangedFile = Change & Partial<LoggedFile>;
+
+/** Provides the texts of a card, from two snapshots or from a plan. */
 export type Source = { key: string; load: (path: Path) => Promise<FileDiff | null> };
 
 const known = new Map<string, Promise<FileDiff | null>>();
-const MOST_KNOWN = 300;
+/** Maximum number of cached diffs. */
+const MAX_KNOWN = 300;
 
-/** Snapshots never change, so what was fetched once stays true. */
-export function between(from: string, to: string): Source {
-  const asked: Api = api.value;
+/** Provides the diff of two snapshots. Snapshots never change, so diffs are cached. */
+export function between(from: Hash, to: Hash): Source {
+  const server = api.value;
   const key = `${from}..${to}`;
-  const fetchOne = async (path: Path) =>
-    (await asked.get<{ files: FileDiff[] }>("diff_full", { from, to, paths: [path] })).files[0] ?? null;
+  const fetchOne = async (path: Path) => (await server.get("diff_full", { from, to, paths: [path] })).files[0] ?? null;
   const load = (path: Path) => {
-    const name = `${asked.project} ${key} ${JSON.stringify(path)}`;
+    const name = `${server.project} ${key} ${path}`;
     const found = known.get(name) ?? fetchOne(path);
     if (!known.has(name)) found.catch(() => known.delete(name));
     known.delete(name);
     known.set(name, found);
-    if (known.size > MOST_KNOWN) known.delete(known.keys().next().value!);
+    if (known.size > MAX_KNOWN) known.delete(known.keys().next().value!);
     return found;
   };
   return { key, load };
 }
 
 export interface CardsProps {
-  files: Change[];
+  files: ChangedFile[];
   source: Source;
   scroller: RefObject<HTMLElement | null>;
-  /** What can be done with one file. */
-  actions?: (change: Change) => ComponentChildren;
-  /** Called with a function that brings a file into sight. */
+  /** Actions on one file. */
+  actions?: (change: ChangedFile) => ComponentChildren;
+  /** Receives a function that scrolls to a file. */
   jump?: (to: (index: number) => void) => void;
   collapsed?: boolean;
 }
@@ -47,7 +52,7 @@ export function Cards({ files, source, scroller, actions, jump, collapsed }: Car
   const top = useRef<HTMLDivElement>(null);
   const [margin, setMargin] = useState(0);
   const [folded, setFolded] = useState<Record<string, boolean>>({});
-  const keyOf = (index: number) => `${source.key} ${JSON.stringify(files[index].path)}`;
+  const keyOf = (index: number) => `${source.key} ${files[index].path}`;
   const isFolded = (index: number) => folded[keyOf(index)] ?? collapsed ?? false;
   const guess = (index: number) => {
     const { additions = 4, deletions = 4, status } = files[index];
@@ -86,11 +91,11 @@ export function Cards({ files, source, scroller, actions, jump, collapsed }: Car
 }
 
 interface CardProps {
-  change: Change;
+  change: ChangedFile;
   source: Source;
   folded: boolean;
   fold: (on: boolean) => void;
-  actions?: (change: Change) => ComponentChildren;
+  actions?: (change: ChangedFile) => ComponentChildren;
 }
 
 function Card({ change, source, folded, fold, actions }: CardProps) {
@@ -101,13 +106,13 @@ function Card({ change, source, folded, fold, actions }: CardProps) {
     let gone = false;
     source.load(change.path).then(
       (diff) => gone || setLoaded(diff),
-      (error) => gone || setLoaded(error instanceof Failure ? error : new Failure(0, "internal", String(error))),
+      (error: unknown) => gone || setLoaded(asFailure(error)),
     );
     return () => void (gone = true);
   }, [source.key, change.path, folded, again]);
   const counts = loaded && !(loaded instanceof Failure) ? loaded : change;
   return (
-    <section class="card" aria-label={shown(change.path)}>
+    <section class="card" aria-label={pathText(change.path)}>
       <header class="card-head">
         <button class="fold" aria-expanded={!folded} onClick={() => fold(!folded)}>
           <Icon name="down" />
@@ -117,7 +122,7 @@ function Card({ change, source, folded, fold, actions }: CardProps) {
         <Count additions={counts.additions} deletions={counts.deletions} />
         {actions?.(change)}
       </header>
-      {!folded && <CardBody path={shown(change.path)} loaded={loaded} retry={() => setAgain(again + 1)} />}
+      {!folded && <CardBody path={pathText(change.path)} loaded={loaded} retry={() => setAgain(again + 1)} />}
     </section>
   );
 }
@@ -125,11 +130,11 @@ function Card({ change, source, folded, fold, actions }: CardProps) {
 function CardBody({ path, loaded, retry }: { path: string; loaded: FileDiff | Failure | null | undefined; retry: () => void }) {
   if (loaded === undefined) return <Skeleton lines={4} />;
   if (loaded instanceof Failure) return <FailureNote failure={loaded} retry={retry} />;
-  if (loaded === null) return <p class="quiet">It is the same in both.</p>;
-  if (loaded.omitted) return <p class="quiet">Too large to show here. <code>ctrlz diff</code> shows it.</p>;
-  if (loaded.binary) return <p class="quiet">Not text.</p>;
+  if (loaded === null) return <p class="quiet">The file is identical in both states.</p>;
+  if (loaded.omitted) return <p class="quiet">Too large to show here. Use <code>ctrlz diff</code>.</p>;
+  if (loaded.binary) return <p class="quiet">Binary file.</p>;
   if (loaded.before === loaded.after) {
-    return <p class="quiet">{loaded.status === "modified" ? "Only its permissions changed." : "The file is empty."}</p>;
+    return <p class="quiet">{loaded.status === "modified" ? "Only the permissions changed." : "The file is empty."}</p>;
   }
   return <Texts path={path} before={loaded.before} after={loaded.after} />;
 }
@@ -140,7 +145,7 @@ function Texts({ path, before, after }: { path: string; before: string; after: s
   const diff = useMemo(() => diffOf(path, before, after), [path, before, after]);
   const [open, setOpen] = useState<Set<string>>(new Set());
   const [most, setMost] = useState(FIRST_LINES);
-  // One side of an added or a removed file is empty: two columns would waste half of the page.
+  // One side of an added or removed file is empty, so a single column is used.
   const two = split.value && !narrow.value && before !== "" && after !== "";
   let left = most;
   const visible: Section[] = [];
@@ -152,8 +157,8 @@ function Texts({ path, before, after }: { path: string; before: string; after: s
   }
   const hidden = diff.sections.reduce((sum, { lines }) => sum + lines.length, 0);
   return (
-    <div class={`lines ${two ? "two" : "one"}`} role="group" aria-label={`What changed in ${path}`}>
-      {diff.coarse && <p class="quiet">The two differ too much to be compared line by line.</p>}
+    <div class={`lines ${two ? "two" : "one"}`} role="group" aria-label={`Changes in ${path}`}>
+      {diff.coarse && <p class="quiet">The texts differ too much for a line-by-line diff.</p>}
       {visible.map((section) =>
         section.gap && !open.has(section.key) ? (
           <button class="gap" key={section.key} onClick={() => setOpen(new Set([...open, section.key]))}>

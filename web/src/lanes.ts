@@ -1,14 +1,14 @@
-// Where each row stands in the graph: the work tree is the trunk, each session a branch beside it.
+// Layout of the graph: the work tree is the trunk, and each session is a branch.
 
+import type { SessionInfo } from "../../clients/typescript/src/wire";
 import { sessionOf, type Row } from "./rows";
-import type { SessionInfo } from "./api";
 
 export interface Place {
   lane: number;
   colour: number;
-  /** Lanes that pass by or through, with whether they go up and down from this row. */
+  /** Lines through this row: their lanes, and whether they continue upwards and downwards. */
   lines: { lane: number; colour: number; up: boolean; down: boolean }[];
-  /** A session that begins here, and the lane it comes from. */
+  /** Lane of the parent, if a session begins in this row. */
   from: number | null;
 }
 
@@ -20,7 +20,7 @@ interface Span {
   colour: number;
 }
 
-export const MOST_LANES = 5;
+export const MAX_LANES = 5;
 
 const sessionOfRow = (row: Row) => (row.type === "prompt" ? row.session : sessionOf(row.entry));
 
@@ -35,7 +35,7 @@ export function placesOf(rows: Row[], sessions: SessionInfo[]): { places: Place[
     const own = spans.get(sessionOfRow(row) ?? "");
     const lines = [{ lane: 0, colour: 0, up: index > 0, down: index < rows.length - 1 }];
     for (const span of active) {
-      // The branch ends at this row's lower edge, where another one leaves it.
+      // The branch ends at the lower edge of this row, where another one forks from it.
       if (index === span.top && span !== own) continue;
       lines.push({ lane: span.lane, colour: span.colour, up: index > span.top, down: index < span.bottom });
     }
@@ -55,17 +55,17 @@ function spansOf(rows: Row[], parents: Map<string, string | null>): Map<string, 
     if (span) span.bottom = index;
     else spans.set(session, { session, top: index, bottom: index, lane: 0, colour: 0 });
   });
-  // A session goes on until the last one that comes from it has begun.
+  // A session extends to the start of the last session that forked from it.
   for (const child of spans.values()) {
     const parent = spans.get(parents.get(child.session) ?? "");
     if (parent) parent.top = Math.min(parent.top, child.bottom);
   }
-  // The oldest session is next to the trunk; later ones take the first lane that is free again.
+  // The oldest session is next to the trunk. Later ones use the first free lane.
   const tops: number[] = [];
   let colour = 0;
   for (const span of [...spans.values()].sort((a, b) => b.bottom - a.bottom)) {
     const free = tops.findIndex((top) => top > span.bottom);
-    const lane = Math.min(free < 0 ? tops.length : free, MOST_LANES - 1);
+    const lane = Math.min(free < 0 ? tops.length : free, MAX_LANES - 1);
     tops[lane] = Math.min(tops[lane] ?? Infinity, span.top);
     span.lane = lane + 1;
     span.colour = 1 + (colour++ % 6);

@@ -1,10 +1,10 @@
-// The page: its frame, its keys, and which view is shown.
+// The frame of the page, its views and its keyboard shortcuts.
 
 import { render } from "preact";
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import "./page.css";
-import { shown } from "./api";
+import { pathText } from "../../clients/typescript/src/path";
 import { Compare } from "./compare";
 import { acts, Detail } from "./detail";
 import { FailureNote, Icon, Note, Skeleton } from "./parts";
@@ -41,9 +41,9 @@ function Page() {
       <main class="alone">
         <h1 class="visually-hidden">ctrlz</h1>
         <Note icon="key" title="You are signed out">
-          <p>This page shows what agents did to your files, so it is only for you. Run</p>
+          <p>This page shows your files and requires a sign-in. Run</p>
           <p><code>ctrlz ui</code></p>
-          <p>in a terminal: it opens this page, signed in.</p>
+          <p>in a terminal to open this page and sign in.</p>
         </Note>
       </main>
     );
@@ -71,10 +71,10 @@ function Header() {
   const pick = (project: string) => void change(projectList.value.find((one) => one.project === project));
   return (
     <header class="top">
-      <a class="logo" href={`#/${api.value.project}/timeline`} aria-label="ctrlz, to the timeline"><img src="/icon.svg" alt="" width="24" height="24" /><span>ctrlz</span></a>
+      <a class="logo" href={`#/${api.value.project}/timeline`} aria-label="ctrlz timeline"><img src="/icon.svg" alt="" width="24" height="24" /><span>ctrlz</span></a>
       <label class="visually-hidden" for="project">Work tree</label>
       <select id="project" class="project" value={api.value.project} onChange={(event) => pick(event.currentTarget.value)}>
-        {projectList.value.map(({ project, name, path }) => <option key={project} value={project} title={shown(path)}>{name}</option>)}
+        {projectList.value.map(({ project, name, path }) => <option key={project} value={project} title={pathText(path)}>{name}</option>)}
       </select>
       <nav class="views" aria-label="Views">
         {VIEWS.map(([name, title, icon]) => (
@@ -99,12 +99,12 @@ function Header() {
 
 const KEYS: [string, string][] = [
   ["J K ↓ ↑", "next, previous"],
-  ["⇧↓ ⇧↑", "choose a range"],
+  ["⇧↓ ⇧↑", "select a range"],
   ["Home End", "newest, oldest"],
   ["[ ]", "previous, next file"],
   ["U", "undo this step or prompt"],
-  ["⇧U", "undo from here on"],
-  ["R", "restore here"],
+  ["⇧U", "undo from here"],
+  ["R", "restore this state"],
   ["Ctrl Z", "undo the last turn"],
   ["⇧Z", "redo"],
   ["C", "compare"],

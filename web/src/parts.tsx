@@ -1,7 +1,9 @@
-// Small things that several views show.
+// Components that several views share.
 
 import type { ComponentChildren } from "preact";
-import { shown, type ChangeStatus, type Failure, type Path } from "./api";
+import { pathText } from "../../clients/typescript/src/path";
+import type { ChangeStatus, Path } from "../../clients/typescript/src/wire";
+import type { Failure } from "./api";
 
 export function Count({ additions, deletions }: { additions?: number | null; deletions?: number | null }) {
   if (additions == null || deletions == null) return null;
@@ -23,9 +25,9 @@ export const StatusMark = ({ status }: { status: ChangeStatus }) => (
   </span>
 );
 
-/** A path with its directory dimmed. Names may hold anything, so marks of direction stay inside. */
+/** A path with its directory dimmed. `bdi` isolates direction marks in names. */
 export function PathName({ path }: { path: Path }) {
-  const text = visible(shown(path));
+  const text = visible(pathText(path));
   const cut = text.lastIndexOf("/") + 1;
   return (
     <bdi class="path" title={text}>
@@ -35,7 +37,7 @@ export function PathName({ path }: { path: Path }) {
   );
 }
 
-/** Line ends and other controls in names, as signs that can be seen. */
+/** Replaces control characters in names by visible symbols. */
 const visible = (text: string) => text.replace(/[\u0000-\u001f]/g, (sign) => String.fromCodePoint(0x2400 + sign.charCodeAt(0)));
 
 export function Time({ at }: { at: number }) {
@@ -63,7 +65,7 @@ interface NoteProps {
   children?: ComponentChildren;
 }
 
-/** A whole area that has nothing else to show: empty, failed, expired, signed out. */
+/** A message in place of content: empty, failed, expired or signed out. */
 export const Note = ({ tone = "calm", icon, title, children }: NoteProps) => (
   <div class={`note ${tone}`} role={tone === "bad" ? "alert" : undefined}>
     <Icon name={icon} />
@@ -76,13 +78,13 @@ export function FailureNote({ failure, retry }: { failure: Failure; retry?: () =
   if (failure.expired) {
     return (
       <Note icon="clock" title="No longer kept">
-        <p>This state was recorded once, but it is older than what is kept, or somebody removed it for good.</p>
+        <p>This state was recorded, but it has expired or was purged.</p>
         <p class="dim">{failure.message}</p>
       </Note>
     );
   }
   return (
-    <Note tone="bad" icon="warn" title={failure.status === 409 ? "Busy at the moment" : "That did not work"}>
+    <Note tone="bad" icon="warn" title={failure.status === 409 ? "Busy" : "Failed"}>
       <p>{failure.message}</p>
       {failure.holder && <p class="dim">Held by {failure.holder}</p>}
       {failure.hint && <p class="dim">{failure.hint}</p>}

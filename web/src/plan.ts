@@ -1,109 +1,98 @@
-// What is about to be done: first a plan, then exactly that or nothing.
+// Plans of undo, redo, restore and recover. A plan is shown first, and then applied exactly or not at all.
 
 import { applyPatch, structuredPatch } from "diff";
-import { shown, type Action, type Api, type Change, type Entry, type FileDiff, type Path } from "./api";
+import type {
+  Action, ActionKind, Change, ChangeStatus, Conflict, FileDiff, Hash, Kept, Path, Plan, RestoreReport, StepRecord, UndoReport,
+} from "../../clients/typescript/src/wire";
+import type { Api, Params } from "./api";
 import type { Source } from "./diff";
 
-export type Verb = "undo" | "redo" | "restore" | "recover";
-
-export interface Intent {
-  verb: Verb;
+/** An action that the user asked for. `target` is the snapshot to restore. */
+export type Intent = {
   title: string;
-  /** What the plan is asked with. */
-  params: Record<string, unknown>;
-  /** The snapshot that a restore brings back. */
-  target?: string;
-}
+  /** Confirmations that the user gave in the preview. */
+  confirmed?: { allow_mass_removal?: boolean; force?: boolean };
+} & (
+  | { verb: "undo"; params: Params<"plan_undo">; target?: undefined }
+  | { verb: "redo"; params: Params<"plan_redo">; target?: undefined }
+  | { verb: "restore"; params: Params<"plan_restore">; target: Hash }
+  | { verb: "recover"; params: Params<"plan_recover">; target: Hash }
+);
 
-interface Blocked {
-  path: Path;
-  why: string;
-}
+/** A file that the plan does not change, with the reason. */
+type Skipped = Pick<Conflict, "path" | "why">;
 
-export interface Plan {
-  hash: string;
+export interface Planned {
+  hash: Hash;
   actions: Action[];
-  conflicts: Blocked[];
-  kept: Blocked[];
+  conflicts: Skipped[];
+  kept: Skipped[];
   steps: string[];
-  /** The present state, as it was recorded for the plan. */
-  now: string;
+  /** Snapshot of the current state, which was recorded for the plan. */
+  now: Hash;
 }
 
-interface Kept {
-  path: Path;
-  text: string;
+const keptOf = (kept: Kept[]): Skipped[] => kept.map(({ path, text }) => ({ path, why: text }));
+
+function requestPlan(api: Api, intent: Intent): Promise<UndoReport | Plan> {
+  const { confirmed } = intent;
+  switch (intent.verb) {
+    case "undo":
+      return api.post("plan_undo", { ...intent.params, ...confirmed });
+    case "redo":
+      return api.post("plan_redo", { ...intent.params, ...confirmed });
+    case "restore":
+      return api.post("plan_restore", { ...intent.params, ...massRemoval(intent) });
+    case "recover":
+      return api.post("plan_recover", intent.params);
+  }
 }
 
-interface UndoReport {
-  plan: string;
-  done: Action[];
-  conflicts: Blocked[];
-  ignored: Blocked[];
-  kept: Kept[];
-  steps: string[];
-}
+const massRemoval = ({ confirmed }: Intent) => (confirmed?.allow_mass_removal ? { allow_mass_removal: true } : {});
 
-interface RestorePlan {
-  hash: string;
-  actions: Action[];
-  kept: Kept[];
-}
-
-const keptOf = (kept: Kept[]): Blocked[] => kept.map(({ path, text }) => ({ path, why: text }));
-const merges = (verb: Verb) => verb === "undo" || verb === "redo";
-
-export async function planFor(api: Api, { verb, params }: Intent): Promise<Plan> {
-  const said = await api.post<UndoReport | RestorePlan>(`plan_${verb}`, params);
-  const { operations } = await api.get<{ operations: Entry[] }>("timeline", { limit: 1, files: 0 });
+export async function planFor(api: Api, intent: Intent): Promise<Planned> {
+  const plan = await requestPlan(api, intent);
+  const { operations } = await api.get("timeline", { limit: 1, files: 0 });
   const now = operations[0]?.after ?? "";
-  if ("hash" in said) return { hash: said.hash, actions: said.actions, conflicts: [], kept: keptOf(said.kept), steps: [], now };
-  const kept = [...keptOf(said.kept), ...said.ignored];
-  return { hash: said.plan, actions: said.done, conflicts: said.conflicts, kept, steps: said.steps, now };
+  if ("hash" in plan) return { hash: plan.hash, actions: plan.actions, conflicts: [], kept: keptOf(plan.kept), steps: [], now };
+  const kept = [...keptOf(plan.kept), ...plan.ignored];
+  return { hash: plan.plan, actions: plan.done, conflicts: plan.conflicts, kept, steps: plan.steps, now };
 }
 
-export interface Outcome {
-  done: Action[];
-  complete: boolean;
-  git_hint?: string | null;
+export function apply(api: Api, intent: Intent, { hash: plan }: Planned): Promise<UndoReport | RestoreReport> {
+  if (intent.verb === "restore") return api.post("restore", { ...intent.params, ...massRemoval(intent), plan });
+  if (intent.verb === "recover") return api.post("recover", { ...intent.params, plan });
+  return api.post("apply", { plan, ...massRemoval(intent) });
 }
 
-export function carryOut(api: Api, { verb, params }: Intent, plan: Plan): Promise<Outcome> {
-  const agreed = params.allow_mass_removal ? { allow_mass_removal: true } : {};
-  if (merges(verb)) return api.post("apply", { plan: plan.hash, ...agreed });
-  return api.post(verb, { ...params, plan: plan.hash });
-}
-
-const STATUS: Record<Action["action"], Change["status"]> = {
+const STATUS: Record<ActionKind, ChangeStatus> = {
   create: "added", create_directory: "added", overwrite: "modified", set_mode: "modified", remove: "deleted", remove_directory: "deleted",
 };
 
-export const changesOf = (plan: Plan): Change[] => plan.actions.map(({ path, action }) => ({ path, status: STATUS[action] }));
+export const changesOf = (plan: Planned): Change[] => plan.actions.map(({ path, action }) => ({ path, status: STATUS[action] }));
 
-/** The texts before and after, for each file that the plan touches. */
-export function sourceOf(api: Api, intent: Intent, plan: Plan): Source {
-  const actions = new Map(plan.actions.map((action) => [shown(action.path), action.action]));
-  const load = (path: Path) => textsOf(api, intent, plan, path, actions.get(shown(path)) ?? "overwrite");
+/** Provides the texts before and after the plan, for each file that it changes. */
+export function sourceOf(api: Api, intent: Intent, plan: Planned): Source {
+  const actions = new Map(plan.actions.map(({ path, action }) => [path, action]));
+  const load = (path: Path) => textsOf(api, intent, plan, path, actions.get(path) ?? "overwrite");
   return { key: plan.hash, load };
 }
 
-const READABLE = 2_000_000;
-
-interface FileAt {
-  file: { content: string; encoding: string; truncated: boolean } | null;
-}
+/** Maximum size of a file to show, in bytes. */
+const MAX_SHOWN_BYTES = 2_000_000;
 
 const NOT_TEXT = Symbol("not text");
+type Text = string | typeof NOT_TEXT;
 
-async function textAt(api: Api, hash: string, path: Path): Promise<string | typeof NOT_TEXT> {
-  const { file } = await api.get<FileAt>("get_file_at", { hash, path, max_bytes: READABLE });
+async function textAt(api: Api, hash: Hash, path: Path): Promise<Text> {
+  const { file } = await api.get("get_file_at", { hash, path, max_bytes: MAX_SHOWN_BYTES });
   if (!file) return "";
   return file.encoding !== "utf-8" || file.truncated ? NOT_TEXT : file.content;
 }
 
-async function textsOf(api: Api, intent: Intent, plan: Plan, path: Path, action: Action["action"]): Promise<FileDiff | null> {
+async function textsOf(api: Api, intent: Intent, plan: Planned, path: Path, action: ActionKind): Promise<FileDiff | null> {
   if (intent.target) {
-    return (await api.get<{ files: FileDiff[] }>("diff_full", { from: plan.now, to: intent.target, paths: [path] })).files[0] ?? null;
+    return (await api.get("diff_full", { from: plan.now, to: intent.target, paths: [path] })).files[0] ?? null;
   }
   const before = await textAt(api, plan.now, path);
   const after = action === "remove" ? "" : await expected(api, intent, plan, path, before);
@@ -118,15 +107,8 @@ function lineCounts(before: string, after: string): { additions: number; deletio
   return { additions: count("+"), deletions: count("-") };
 }
 
-interface StepRecord {
-  before: string;
-  after: string;
-  at_millis: number;
-  paths: Path[] | null;
-}
-
-/** What a file will be once the steps are merged out of it, or back into it. */
-async function expected(api: Api, intent: Intent, plan: Plan, path: Path, now: string | typeof NOT_TEXT): Promise<string | typeof NOT_TEXT> {
+/** Returns the expected text of a file after the steps are undone or redone in it. */
+async function expected(api: Api, intent: Intent, plan: Planned, path: Path, now: Text): Promise<Text> {
   const span = await spanOf(api, plan.steps, path);
   if (!span) return NOT_TEXT;
   const texts = await Promise.all([textAt(api, span.before, path), textAt(api, span.after, path)]);
@@ -137,11 +119,12 @@ async function expected(api: Api, intent: Intent, plan: Plan, path: Path, now: s
   return merged === false ? NOT_TEXT : merged;
 }
 
-async function spanOf(api: Api, steps: string[], path: Path): Promise<{ before: string; after: string } | null> {
+/** Returns the snapshots before the first and after the last of the steps that changed a file. */
+async function spanOf(api: Api, steps: string[], path: Path): Promise<{ before: Hash; after: Hash } | null> {
   const touched: StepRecord[] = [];
   for (const step of steps) {
-    const { files, records } = await api.get<{ files: Change[]; records: StepRecord[] }>("step", { step });
-    if (files.length === 0 || files.some((file) => shown(file.path) === shown(path))) touched.push(...records);
+    const { files, records } = await api.get("step", { step });
+    if (files.length === 0 || files.some((file) => file.path === path)) touched.push(...records);
   }
   touched.sort((a, b) => a.at_millis - b.at_millis);
   const last = touched[touched.length - 1];

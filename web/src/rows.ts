@@ -1,6 +1,7 @@
-// The timeline as rows: entries, with those of one turn below its prompt.
+// The rows of the timeline: log entries, grouped by turn below their prompt.
 
-import { shown, type Entry, type LoggedStep } from "./api";
+import { pathText } from "../../clients/typescript/src/path";
+import type { LogEntry, LoggedStep } from "../../clients/typescript/src/wire";
 
 export interface PromptRow {
   type: "prompt";
@@ -10,7 +11,7 @@ export interface PromptRow {
   title: string;
   who: string | null;
   /** Newest first, like the log. */
-  entries: Entry[];
+  entries: LogEntry[];
   steps: LoggedStep[];
   files: number;
   additions: number;
@@ -23,27 +24,27 @@ export interface PromptRow {
 export interface EntryRow {
   type: "entry";
   key: string;
-  entry: Entry;
+  entry: LogEntry;
   at: number;
   day: string | null;
-  /** Below a prompt. */
+  /** Whether the row is below a prompt. */
   nested: boolean;
 }
 
 export type Row = PromptRow | EntryRow;
 
-/** The prompt that a turn begins with: a step without a tool that changed nothing itself. */
-const isPrompt = (entry: Entry) =>
+/** Whether an entry is the prompt of a turn: a step without a tool and without changes. */
+const isPrompt = (entry: LogEntry) =>
   entry.kind === "step" && entry.files === 0 && entry.steps.length === 1 && !entry.steps[0].tool && Boolean(entry.steps[0].label);
 
-const turnOf = (entry: Entry): string | null => {
+const turnOf = (entry: LogEntry): string | null => {
   const step = entry.kind === "step" ? entry.steps[0] : undefined;
   return step?.message ? `${step.session}\u0000${step.message}` : null;
 };
 
-export const sessionOf = (entry: Entry): string | null => entry.steps[0]?.session ?? entry.session;
+export const sessionOf = (entry: LogEntry): string | null => entry.steps[0]?.session ?? entry.session;
 
-export function rowsOf(entries: Entry[], search: string, session: string | null, textHits: Set<string> | null): Row[] {
+export function rowsOf(entries: LogEntry[], search: string, session: string | null, textHits: Set<string> | null): Row[] {
   const rows: Row[] = [];
   const wanted = entries.filter((entry) => !session || sessionOf(entry) === session || entry.steps.some((s) => s.session === session));
   for (let index = 0; index < wanted.length; ) {
@@ -56,7 +57,7 @@ export function rowsOf(entries: Entry[], search: string, session: string | null,
   return dated(textHits ? rows.filter((row) => entriesOf(row).some((e) => textHits.has(e.operation))) : filtered(rows, search));
 }
 
-function group(entries: Entry[], turn: string | null): Row[] {
+function group(entries: LogEntry[], turn: string | null): Row[] {
   const inside = entries.filter((entry) => !isPrompt(entry));
   const single = inside.map((entry): EntryRow => ({ type: "entry", key: entry.operation, entry, at: entry.at_millis, day: null, nested: false }));
   if (!turn) return single;
@@ -65,9 +66,9 @@ function group(entries: Entry[], turn: string | null): Row[] {
   return [promptRow(entries, prompt), ...single.map((row) => ({ ...row, nested: true }))];
 }
 
-function promptRow(entries: Entry[], prompt: Entry | undefined): PromptRow {
+function promptRow(entries: LogEntry[], prompt: LogEntry | undefined): PromptRow {
   const steps = entries.flatMap((entry) => entry.steps);
-  const sum = (of: (entry: Entry) => number | null) => entries.reduce((total, entry) => total + (of(entry) ?? 0), 0);
+  const sum = (of: (entry: LogEntry) => number | null) => entries.reduce((total, entry) => total + (of(entry) ?? 0), 0);
   const working = steps.filter((step) => step.step !== prompt?.steps[0].step);
   return {
     type: "prompt",
@@ -78,7 +79,7 @@ function promptRow(entries: Entry[], prompt: Entry | undefined): PromptRow {
     who: steps[0].who,
     entries,
     steps,
-    files: new Set(entries.flatMap((entry) => entry.changes.map(({ path }) => shown(path)))).size,
+    files: new Set(entries.flatMap((entry) => entry.changes.map(({ path }) => pathText(path)))).size,
     additions: sum((entry) => entry.additions),
     deletions: sum((entry) => entry.deletions),
     undone: working.length > 0 && working.every((step) => step.undone),
@@ -87,9 +88,9 @@ function promptRow(entries: Entry[], prompt: Entry | undefined): PromptRow {
   };
 }
 
-export const entriesOf = (row: Row): Entry[] => (row.type === "prompt" ? row.entries : [row.entry]);
+export const entriesOf = (row: Row): LogEntry[] => (row.type === "prompt" ? row.entries : [row.entry]);
 
-/** Words must all be there: in a label, a prompt, a tool, a session or the name of a file. */
+/** Keeps rows that contain all words, in a label, a prompt, a tool, a session or the name of a file. */
 function filtered(rows: Row[], search: string): Row[] {
   const words = search.toLowerCase().split(/\s+/).filter(Boolean);
   if (!words.length) return rows;
@@ -113,11 +114,11 @@ function haystack(row: Row): string {
   return own.filter(Boolean).join("\n").toLowerCase();
 }
 
-const textsOf = (entry: Entry): (string | null)[] => [
+const textsOf = (entry: LogEntry): (string | null)[] => [
   entry.kind,
   entry.label,
   ...entry.steps.flatMap((step) => [step.label, step.tool, step.session, step.who]),
-  ...entry.changes.map(({ path }) => shown(path)),
+  ...entry.changes.map(({ path }) => pathText(path)),
 ];
 
 function dated(rows: Row[]): Row[] {
@@ -144,7 +145,7 @@ const KINDS: Record<string, string> = {
   undo: "Undo",
   redo: "Redo",
   revert: "Reverted",
-  unrevert: "Revert taken back",
+  unrevert: "Revert reversed",
   checkpoint: "Checkpoint",
   fork: "Fork",
   step: "Step",
@@ -152,8 +153,8 @@ const KINDS: Record<string, string> = {
 
 export const kindName = (kind: string) => KINDS[kind] ?? kind;
 
-/** One line that says what an entry is. `nameOf` knows steps by their id. */
-export function titleOf(entry: Entry, nameOf: (step: string) => string | null): string {
+/** Returns the title of an entry. `nameOf` returns the name of a step by its id. */
+export function titleOf(entry: LogEntry, nameOf: (step: string) => string | null): string {
   const subjects = () => {
     const names = [...new Set(entry.subjects.map(nameOf).filter(Boolean))];
     const more = names.length > 1 ? ` and ${names.length - 1} more` : "";
@@ -167,11 +168,11 @@ export function titleOf(entry: Entry, nameOf: (step: string) => string | null): 
     case "redo":
       return `Redid: ${subjects()}`;
     case "revert":
-      return `Took the session back to before ${entry.boundary?.message ?? "a message"}`;
+      return `Reverted the session to before ${entry.boundary?.message ?? "a message"}`;
     case "checkpoint":
       return entry.label ?? "Checkpoint";
     case "fork":
-      return `${entry.session ?? "A session"} goes on from ${entry.forked?.session ?? "another"}`;
+      return `${entry.session ?? "A session"} forked from ${entry.forked?.session ?? "another session"}`;
     default:
       return entry.gap ? `Not recorded: ${entry.gap.why}` : (entry.label ?? kindName(entry.kind));
   }

@@ -1,12 +1,12 @@
-// Searching: names and prompts at once; `text:` looks through what was changed, newest first.
+// Search in names and prompts, which are loaded, or with `text:` in the changed lines, newest first.
 
 import { useEffect, useRef } from "preact/hooks";
-import type { Entry } from "./api";
+import type { LogEntry } from "../../clients/typescript/src/wire";
 import { api, choose, entries, loadAll, rows, search, stage, textHits, textProgress } from "./state";
 import { Icon } from "./parts";
 
 const PREFIX = "text:";
-const AT_ONCE = 4;
+const CONCURRENCY = 4;
 
 export function Search() {
   const running = useRef<AbortController | null>(null);
@@ -15,7 +15,7 @@ export function Search() {
     textHits.value = null;
     textProgress.value = null;
     const typed = search.value;
-    // What is typed while the page loads is looked for once there is something to look through.
+    // Text typed while the page loads is searched for once the log is loaded.
     if (!typed || stage.value !== "ready") return;
     const stop = (running.current = new AbortController());
     const timer = setTimeout(() => void find(typed, stop.signal), 250);
@@ -27,7 +27,7 @@ export function Search() {
   return (
     <div class="search" role="search">
       <Icon name="search" />
-      <label class="visually-hidden" for="search">Search files, prompts, labels; text: searches what was changed</label>
+      <label class="visually-hidden" for="search">Search files, prompts and labels; text: searches the changed lines</label>
       <input
         id="search"
         type="search"
@@ -60,19 +60,20 @@ async function searchTexts(text: string, signal: AbortSignal): Promise<void> {
   textHits.value = new Set();
   const worker = async () => {
     for (let entry = queue.shift(); entry && !signal.aborted; entry = queue.shift()) {
-      const found = await holds(entry, text, signal).catch(() => false);
+      const found = await contains(entry, text, signal).catch(() => false);
       if (signal.aborted) return;
       if (found) hits.add(entry.operation);
       if (found) textHits.value = new Set(hits);
       textProgress.value = { done: ++done, of: done + queue.length };
     }
   };
-  await Promise.all(Array.from({ length: AT_ONCE }, worker));
+  await Promise.all(Array.from({ length: CONCURRENCY }, worker));
   if (!signal.aborted) textProgress.value = null;
 }
 
-/** Whether a line that was added or removed holds the text. */
-async function holds(entry: Entry, text: string, signal: AbortSignal): Promise<boolean> {
-  const diff = await api.value.get<{ text: string }>("diff", { from: entry.before, to: entry.after }, signal);
+/** Whether an added or removed line contains the text. */
+async function contains(entry: LogEntry, text: string, signal: AbortSignal): Promise<boolean> {
+  if (!entry.before) return false;
+  const diff = await api.value.get("diff", { from: entry.before, to: entry.after }, signal);
   return diff.text.split("\n").some((line) => /^[+-](?![+-]{2} )/.test(line) && line.slice(1).toLowerCase().includes(text));
 }

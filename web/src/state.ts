@@ -1,7 +1,9 @@
-// What the page knows, as signals: whoever reads one is drawn again when it changes.
+// The state of the page, as signals. Components that read a signal are rendered again when it changes.
 
 import { batch, computed, signal } from "@preact/signals";
-import { Api, Failure, onSignedOut, projects as askProjects, signIn, type Entry, type Project, type SessionInfo, type Step } from "./api";
+import type { LogEntry, SessionInfo, StepInfo } from "../../clients/typescript/src/wire";
+import { Api, asFailure, onSignedOut, projects as loadProjects, signIn, type Failure, type ServerEvent } from "./api";
+import type { Project } from "./http";
 import { rowsOf, type Row } from "./rows";
 
 export type Stage = "starting" | "signed out" | "ready" | "failed";
@@ -11,21 +13,21 @@ export const stage = signal<Stage>("starting");
 export const failed = signal<Failure | null>(null);
 export const projectList = signal<Project[]>([]);
 export const api = signal<Api>(new Api(""));
-export const entries = signal<Entry[]>([]);
+export const entries = signal<LogEntry[]>([]);
 export const older = signal<string | null>(null);
 export const loading = signal(false);
 export const sessions = signal<SessionInfo[]>([]);
-export const openSteps = signal<Step[]>([]);
+export const openSteps = signal<StepInfo[]>([]);
 export const live = signal(false);
 export const view = signal<View>("timeline");
-/** The keys of the chosen rows: the one with the focus, and the other end of a range. */
+/** Keys of the selected rows: the focused one, and the other end of a range. */
 export const chosen = signal<string | null>(null);
 export const rangeEnd = signal<string | null>(null);
-/** On a phone: whether the detail covers the timeline. */
+/** Whether the detail covers the timeline, on a narrow screen. */
 export const detailOpen = signal(false);
 export const search = signal("");
 export const onlySession = signal<string | null>(null);
-/** Operations in which the searched text was added or removed; null unless text is searched for. */
+/** Operations that added or removed the searched text; null without a text search. */
 export const textHits = signal<Set<string> | null>(null);
 export const textProgress = signal<{ done: number; of: number } | null>(null);
 export const compareFrom = signal<string | null>(null);
@@ -34,12 +36,12 @@ export const split = signal(localStorage.getItem("ctrlz-diff") !== "unified");
 export const unseen = signal(0);
 
 const phone = matchMedia("(max-width: 800px)");
-/** Too narrow for two columns. */
+/** Whether the screen is too narrow for two columns. */
 export const narrow = signal(phone.matches);
 phone.addEventListener("change", () => (narrow.value = phone.matches));
 
 export const stepIndex = computed(() => {
-  const index = new Map<string, { step: Entry["steps"][number]; entry: Entry }>();
+  const index = new Map<string, { step: LogEntry["steps"][number]; entry: LogEntry }>();
   for (const entry of entries.value) for (const step of entry.steps) index.set(step.step, { step, entry });
   return index;
 });
@@ -50,7 +52,7 @@ export const chosenRow = computed(() => rows.value[rowIndex.value.get(chosen.val
 export const redoable = computed(() => entries.value.some((e) => ["undo", "revert"].includes(e.kind) && !e.taken_back));
 
 const PAGE = 200;
-/** When everything is wanted, fewer questions are faster. */
+/** Page size for loading the whole log, where fewer requests are faster. */
 const LARGE_PAGE = 1000;
 let stopEvents = new AbortController();
 
@@ -61,7 +63,7 @@ export async function start(): Promise<void> {
   });
   try {
     if (!(await signIn())) return void (stage.value = "signed out");
-    projectList.value = await askProjects();
+    projectList.value = await loadProjects();
     readPlace();
     const named = placeProject();
     await open(projectList.value.find(({ project }) => project === named) ?? projectList.value[0]);
@@ -79,7 +81,7 @@ async function open(project: Project | undefined): Promise<void> {
   void listen();
 }
 
-/** Opens another work tree. The first one is opened by `start`, which keeps what the link or an early user chose. */
+/** Opens another work tree. Unlike `start`, this resets the selection and the search. */
 export async function change(project: Project | undefined): Promise<void> {
   batch(() => {
     entries.value = [];
@@ -108,7 +110,7 @@ export async function reload(): Promise<void> {
 }
 
 const page = (before: string | null, limit = PAGE) =>
-  api.value.get<{ operations: Entry[]; next: string | null }>("timeline", { limit, files: 20, before });
+  api.value.get("timeline", { limit, files: 20, before });
 
 export async function loadOlder(limit = PAGE): Promise<void> {
   if (loading.value || !older.value) return;
@@ -126,7 +128,7 @@ export async function loadOlder(limit = PAGE): Promise<void> {
   }
 }
 
-/** Loads everything there is: a search that knows only half of the log would lie. */
+/** Loads the whole log, so that a search is complete. */
 export async function loadAll(): Promise<void> {
   while (older.value && stage.value === "ready") {
     if (loading.value) await new Promise((later) => setTimeout(later, 50));
@@ -136,22 +138,22 @@ export async function loadAll(): Promise<void> {
 
 function fail(error: unknown): void {
   if (stage.value === "signed out") return;
-  failed.value = error instanceof Failure ? error : new Failure(0, "internal", String(error));
+  failed.value = asFailure(error);
   stage.value = "failed";
 }
 
 async function refreshSessions(): Promise<void> {
-  sessions.value = (await api.value.get<{ sessions: SessionInfo[] }>("sessions")).sessions;
+  sessions.value = (await api.value.get("sessions", {})).sessions;
 }
 
-/** Listens for as long as the page is open; a connection that breaks is made again. */
+/** Receives events while the page is open, and reconnects with exponential backoff. */
 async function listen(): Promise<void> {
   const stop = (stopEvents = new AbortController());
   void awaitFirst(stop.signal);
   for (let wait = 500; !stop.signal.aborted; wait = Math.min(wait * 2, 15_000)) {
-    const heard = (name: string, data: any) => {
+    const heard = (event: ServerEvent) => {
       wait = 500;
-      hear(name, data);
+      hear(event);
     };
     await api.value.events(heard, stop.signal).catch(() => {});
     live.value = false;
@@ -159,7 +161,7 @@ async function listen(): Promise<void> {
   }
 }
 
-/** Before the first snapshot there is no log whose changes the server could tell. */
+/** Polls until the first snapshot exists. Before that, the server has no log to watch. */
 async function awaitFirst(stop: AbortSignal): Promise<void> {
   while (!stop.aborted && entries.value.length === 0) {
     await new Promise((later) => setTimeout(later, 2000));
@@ -167,20 +169,27 @@ async function awaitFirst(stop: AbortSignal): Promise<void> {
   }
 }
 
-function hear(name: string, data: any): void {
-  if (name === "hello") {
-    live.value = true;
-    openSteps.value = data.open_steps.steps;
-    if (data.newest && data.newest !== entries.value[0]?.operation) void reload();
+function hear(event: ServerEvent): void {
+  switch (event.name) {
+    case "hello":
+      live.value = true;
+      openSteps.value = event.data.open_steps.steps;
+      if (event.data.newest && event.data.newest !== entries.value[0]?.operation) void reload();
+      break;
+    case "open_steps":
+      openSteps.value = event.data.steps;
+      break;
+    case "operation":
+      add(event.data);
+      break;
+    case "reset":
+      void reload();
   }
-  if (name === "open_steps") openSteps.value = data.steps;
-  if (name === "operation") add(data as Entry);
-  if (name === "reset") void reload();
 }
 
 let sessionsTimer: ReturnType<typeof setTimeout> | undefined;
 
-function add(entry: Entry): void {
+function add(entry: LogEntry): void {
   if (entries.value.some(({ operation }) => operation === entry.operation)) return;
   const wasNewest = chosen.value === rows.value[0]?.key;
   batch(() => {
@@ -192,8 +201,8 @@ function add(entry: Entry): void {
   sessionsTimer = setTimeout(() => void refreshSessions().catch(() => {}), 400);
 }
 
-/** An older entry as it is after a newer one: taken back, or brought back. */
-function after(old: Entry, news: Entry): Entry {
+/** Returns an older entry with its state after a newer one undid or redid it. */
+function after(old: LogEntry, news: LogEntry): LogEntry {
   const back = ["undo", "revert"].includes(news.kind);
   const forth = ["redo", "unrevert"].includes(news.kind);
   if (!back && !forth) return old;
@@ -204,15 +213,15 @@ function after(old: Entry, news: Entry): Entry {
   return { ...old, steps, taken_back };
 }
 
-/** Asks for what happened meanwhile; the events bring it too, but perhaps later. */
+/** Loads new entries without waiting for their events. */
 export async function catchUp(): Promise<void> {
-  const { operations } = await api.value.get<{ operations: Entry[] }>("timeline", { limit: 20, files: 20 });
+  const { operations } = await api.value.get("timeline", { limit: 20, files: 20 });
   operations.reverse().forEach(add);
 }
 
 const placeProject = () => location.hash.split("/")[1] ?? "";
 
-/** `#/PROJECT/VIEW/…`: places can be linked and gone back to. */
+/** Reads `#/PROJECT/VIEW/…` from the address, so that links and the back button work. */
 function readPlace(): void {
   const [, , name = "timeline", from, to] = location.hash.split("/");
   batch(() => {

@@ -1,8 +1,10 @@
-// What is kept, how much room it takes, and what can be brought back or let go.
+// Storage: disk usage, health, checkpoints, lost files and garbage collection.
 
 import { useEffect, useState } from "preact/hooks";
 import type { ComponentChildren } from "preact";
-import { Failure, shown, type Checkpoint, type LostFile, type Status } from "./api";
+import { pathText } from "../../clients/typescript/src/path";
+import type { Checkpoint, LostFile, Status } from "../../clients/typescript/src/wire";
+import { asFailure, Failure } from "./api";
 import { bytes, FailureNote, Icon, PathName, plural, Skeleton, Time } from "./parts";
 import { preview } from "./preview";
 import { stepName } from "./rows";
@@ -15,27 +17,26 @@ interface Everything {
   lost: LostFile[];
 }
 
-const MOST_LISTED = 200;
+const MAX_LISTED = 200;
 
 const when = (at: number) =>
   new Date(at).toLocaleString(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hour12: false });
 
-async function ask(): Promise<Everything> {
-  const asked = api.value;
+async function load(): Promise<Everything> {
   const [status, { checkpoints }, { lost }] = await Promise.all([
-    asked.get<Status>("status"),
-    asked.get<{ checkpoints: Checkpoint[] }>("checkpoints"),
-    asked.get<{ lost: LostFile[] }>("lost", { limit: MOST_LISTED }),
+    api.value.get("status", {}),
+    api.value.get("checkpoints", {}),
+    api.value.get("lost", { limit: MAX_LISTED }),
   ]);
   return { status, checkpoints, lost };
 }
 
 export function Storage() {
   const [found, setFound] = useState<Everything | Failure | null>(null);
-  const look = () => void ask().then(setFound, (error) => setFound(error instanceof Failure ? error : new Failure(0, "internal", String(error))));
-  useEffect(look, [api.value, entries.value]);
+  const reload = () => void load().then(setFound, (error: unknown) => setFound(asFailure(error)));
+  useEffect(reload, [api.value, entries.value]);
   if (!found) return <section class="storage" aria-label="Storage"><Skeleton lines={8} /></section>;
-  if (found instanceof Failure) return <section class="storage" aria-label="Storage"><FailureNote failure={found} retry={look} /></section>;
+  if (found instanceof Failure) return <section class="storage" aria-label="Storage"><FailureNote failure={found} retry={reload} /></section>;
   const { status } = found;
   return (
     <section class="storage" aria-label="Storage" tabIndex={0}>
@@ -48,12 +49,12 @@ export function Storage() {
           <Fact name="Last recorded" value={status.last_at_millis ? when(status.last_at_millis) : "never"} />
         </dl>
         <Health status={status} />
-        <Checkpoints list={found.checkpoints} changed={look} />
+        <Checkpoints list={found.checkpoints} changed={reload} />
         <LostFiles list={found.lost} />
-        <Panel title="Room">
-          <p>What is recent, named or part of a kept session stays. The rest can go.</p>
-          <p><code class="breakable">{status.store ? shown(status.store) : "not decided yet"}</code></p>
-          <Collect changed={look} />
+        <Panel title="Disk space">
+          <p>Recent snapshots, checkpoints and kept sessions stay. Everything else can be deleted.</p>
+          <p><code class="breakable">{status.store ? pathText(status.store) : "not created yet"}</code></p>
+          <Collect changed={reload} />
         </Panel>
       </div>
     </section>
@@ -68,18 +69,18 @@ const Panel = ({ title, children }: { title: string; children: ComponentChildren
 
 function Health({ status }: { status: Status }) {
   const problems = [
-    ...status.damaged_packs.map(({ path, why }) => `${shown(path)}: ${why}`),
-    ...(status.enabled ? [] : ["Snapshots are switched off here."]),
-    ...(status.interrupted_files ? [`A restore of ${plural(status.interrupted_files, "file")} was cut off; the next command finishes it.`] : []),
+    ...status.damaged_packs.map(({ path, why }) => `${pathText(path)}: ${why}`),
+    ...(status.enabled ? [] : ["Snapshots are disabled in this work tree."]),
+    ...(status.interrupted_files ? [`A restore of ${plural(status.interrupted_files, "file")} was interrupted; the next command completes it.`] : []),
   ];
   return (
     <Panel title="Health">
-      {problems.length === 0 && <p class="good"><Icon name="check" />Nothing is damaged.</p>}
+      {problems.length === 0 && <p class="good"><Icon name="check" />No damage found.</p>}
       {problems.map((problem) => <p class="bad" key={problem}>{problem}</p>)}
       {status.skipped.length > 0 && (
         <details>
           <summary>{`${plural(status.skipped.length, "path")} not in the newest snapshot`}</summary>
-          <ul class="plain">{status.skipped.slice(0, MOST_LISTED).map((one) => <li key={shown(one.path)}><PathName path={one.path} /><span class="dim">{one.text}</span></li>)}</ul>
+          <ul class="plain">{status.skipped.slice(0, MAX_LISTED).map((one) => <li key={one.path}><PathName path={one.path} /><span class="dim">{one.text}</span></li>)}</ul>
         </details>
       )}
     </Panel>
@@ -93,7 +94,7 @@ function Checkpoints({ list, changed }: { list: Checkpoint[]; changed: () => voi
     try {
       await api.value.post("checkpoint", { label: label || null, pinned: true });
       setLabel("");
-      toast("Checkpoint made");
+      toast("Checkpoint created");
       changed();
       await catchUp();
     } catch (error) {
@@ -106,12 +107,12 @@ function Checkpoints({ list, changed }: { list: Checkpoint[]; changed: () => voi
     <Panel title="Checkpoints">
       <form class="inline" onSubmit={make}>
         <label class="visually-hidden" for="checkpoint">Name of the new checkpoint</label>
-        <input id="checkpoint" class="input" placeholder="Name the present state" value={label} onInput={(e) => setLabel(e.currentTarget.value)} maxLength={200} />
-        <button class="button" type="submit"><Icon name="flag" />Make checkpoint</button>
+        <input id="checkpoint" class="input" placeholder="Name of the checkpoint" value={label} onInput={(e) => setLabel(e.currentTarget.value)} maxLength={200} />
+        <button class="button" type="submit"><Icon name="flag" />Create checkpoint</button>
       </form>
       {list.length === 0 && <p class="dim">None yet.</p>}
       <ul class="plain">
-        {list.slice(0, MOST_LISTED).map((point) => (
+        {list.slice(0, MAX_LISTED).map((point) => (
           <li key={point.name}>
             <span class="grow">{point.label ?? point.name}</span>
             {point.pinned && <span class="tag">kept</span>}
@@ -127,17 +128,17 @@ function Checkpoints({ list, changed }: { list: Checkpoint[]; changed: () => voi
 
 const LostFiles = ({ list }: { list: LostFile[] }) => (
   <Panel title="Files that disappeared">
-    {list.length === 0 && <p class="dim">None: every file that was ever recorded is there, or was removed and came back.</p>}
+    {list.length === 0 && <p class="dim">None: all recorded files exist.</p>}
     <ul class="plain">
       {list.map((file) => (
-        <li key={shown(file.path)}>
+        <li key={file.path}>
           <span class="grow"><PathName path={file.path} /></span>
           <span class="dim">{file.step ? stepName(file.step) : file.kind}</span>
           <Time at={file.at_millis} />
           <button
             class="small-button"
-            aria-label={`Recover ${shown(file.path)}`}
-            onClick={() => preview({ verb: "recover", title: `Recover ${shown(file.path)}`, params: { path: file.path, by_person: true }, target: file.snapshot })}
+            aria-label={`Recover ${pathText(file.path)}`}
+            onClick={() => preview({ verb: "recover", title: `Recover ${pathText(file.path)}`, params: { path: file.path, by_person: true }, target: file.snapshot })}
           >
             Recover
           </button>
@@ -147,21 +148,13 @@ const LostFiles = ({ list }: { list: LostFile[] }) => (
   </Panel>
 );
 
-interface Collected {
-  dropped_operations?: number;
-  gc?: { bytes_before: number; bytes_after: number };
-  bytes_before?: number;
-  bytes_after?: number;
-}
-
 function Collect({ changed }: { changed: () => void }) {
   const [sure, setSure] = useState(false);
   const [working, setWorking] = useState(false);
   const run = async () => {
     setWorking(true);
     try {
-      const said = await api.value.post<Collected>("gc", { confirm: true });
-      const { bytes_before = 0, bytes_after = 0 } = said.gc ?? said;
+      const { bytes_before, bytes_after } = (await api.value.post("gc", { confirm: true })).gc;
       toast(`${bytes(Math.max(0, bytes_before - bytes_after))} freed`);
       changed();
     } catch (error) {
@@ -171,12 +164,12 @@ function Collect({ changed }: { changed: () => void }) {
       setSure(false);
     }
   };
-  if (!sure) return <button class="button" onClick={() => setSure(true)}>Free room…</button>;
+  if (!sure) return <button class="button" onClick={() => setSure(true)}>Free up space…</button>;
   return (
-    <p class="inline" role="group" aria-label="Free room">
-      <span>Old states go for good. Sure?</span>
-      <button class="button danger" disabled={working} onClick={run}>{working ? "Working…" : "Free room"}</button>
-      <button class="button" onClick={() => setSure(false)}>Keep all</button>
+    <p class="inline" role="group" aria-label="Free up space">
+      <span>This deletes old snapshots permanently.</span>
+      <button class="button danger" disabled={working} onClick={run}>{working ? "Working…" : "Free up space"}</button>
+      <button class="button" onClick={() => setSure(false)}>Cancel</button>
     </p>
   );
 }

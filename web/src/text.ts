@@ -1,4 +1,4 @@
-// From two texts to the lines of a diff, with colours and with the words that differ.
+// Line diffs of two texts, with syntax colours and highlighted words.
 
 import { diffWordsWithSpace, structuredPatch } from "diff";
 import { createLowlight } from "lowlight";
@@ -33,6 +33,8 @@ const lowlight = createLowlight({
   scss, sql, swift, typescript, xml, yaml,
 });
 
+type Node = ReturnType<typeof lowlight.highlight>["children"][number];
+
 const BY_NAME: Record<string, string> = {
   sh: "bash", zsh: "bash", h: "c", cc: "cpp", hpp: "cpp", cs: "csharp", less: "css", mod: "go", toml: "ini", cfg: "ini", conf: "ini",
   js: "javascript", jsx: "javascript", mjs: "javascript", cjs: "javascript", kt: "kotlin", mk: "makefile", md: "markdown", py: "python",
@@ -50,7 +52,7 @@ function languageOf(file: string): string | null {
 export interface Piece {
   text: string;
   kind: string;
-  /** Part of what differs within the line. */
+  /** Whether this part of the line changed. */
   differs: boolean;
 }
 
@@ -67,12 +69,12 @@ export interface TextDiff {
   sections: Section[];
   additions: number;
   deletions: number;
-  /** The texts differ too much: the old one is shown whole above the new one. */
+  /** Whether the texts differ too much for a diff: the old text is shown above the new one. */
   coarse: boolean;
 }
 
-/** Longer texts are shown without colours. */
-const MOST_COLOURED = 300_000;
+/** Maximum length of a text with syntax colours, in UTF-16 code units. */
+const MAX_COLOURED = 300_000;
 const CONTEXT = 3;
 
 export function diffOf(file: string, before: string, after: string): TextDiff {
@@ -115,9 +117,9 @@ function whole(oldLines: Piece[][], newLines: Piece[][]): TextDiff {
   return { sections: [{ gap: false, key: "all", lines }], additions: newLines.length, deletions: oldLines.length, coarse: true };
 }
 
-/** The lines of a text as coloured pieces. */
+/** Splits a text into lines of coloured pieces. */
 function coloured(file: string, text: string): Piece[][] {
-  const language = text.length <= MOST_COLOURED ? languageOf(file) : null;
+  const language = text.length <= MAX_COLOURED ? languageOf(file) : null;
   const lines: Piece[][] = [[]];
   const put = (value: string, kind: string) => {
     value.split("\n").forEach((part, index) => {
@@ -125,10 +127,12 @@ function coloured(file: string, text: string): Piece[][] {
       if (part) lines[lines.length - 1].push({ text: part, kind, differs: false });
     });
   };
-  const walk = (nodes: any[], kind: string) => {
+  const walk = (nodes: Node[], kind: string) => {
     for (const node of nodes) {
       if (node.type === "text") put(node.value, kind);
-      else walk(node.children, node.properties?.className?.[0] ?? kind);
+      if (node.type !== "element") continue;
+      const { className } = node.properties;
+      walk(node.children, Array.isArray(className) ? String(className[0]) : kind);
     }
   };
   if (language) walk(lowlight.highlight(language, text).children, "");
@@ -139,7 +143,7 @@ function coloured(file: string, text: string): Piece[][] {
 
 const plain = (line: Line) => line.pieces.map(({ text }) => text).join("");
 
-/** Marks the words that differ where a removed line has become an added one. */
+/** Highlights the words that differ between a removed line and the added line that replaces it. */
 function marked(lines: Line[]): Line[] {
   for (let index = 0; index < lines.length; ) {
     if (lines[index].sign !== "-") {
@@ -161,7 +165,7 @@ function markPair(old: Line, fresh: Line): void {
   if (a.length + b.length > 2000) return;
   const parts = diffWordsWithSpace(a, b);
   const same = parts.filter((part) => !part.added && !part.removed).reduce((sum, { value }) => sum + value.trim().length, 0);
-  // Lines with little in common are other lines; marking nearly all of them says nothing.
+  // Highlighting is not useful for lines that have little in common.
   if (same * 3 < Math.max(a.trim().length, b.trim().length)) return;
   old.pieces = overlay(old.pieces, parts.filter((part) => !part.added).map((part) => [part.value.length, Boolean(part.removed)]));
   fresh.pieces = overlay(fresh.pieces, parts.filter((part) => !part.removed).map((part) => [part.value.length, Boolean(part.added)]));
@@ -187,7 +191,7 @@ export interface Pair {
   right: Line | null;
 }
 
-/** Removed lines beside the added ones that replace them. */
+/** Pairs removed lines with the added lines that replace them. */
 export function sideBySide(lines: Line[]): Pair[] {
   const pairs: Pair[] = [];
   for (let index = 0; index < lines.length; ) {

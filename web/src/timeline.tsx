@@ -1,7 +1,7 @@
-// What happened, newest first, as a list with a graph beside it.
+// The timeline: recorded operations, newest first, with a graph of the sessions.
 
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { shown } from "./api";
+import { pathText } from "../../clients/typescript/src/path";
 import { placesOf, type Place } from "./lanes";
 import { isUndone, sessionOf, stepName, titleOf, type EntryRow, type PromptRow, type Row } from "./rows";
 import {
@@ -49,7 +49,7 @@ export function Timeline() {
         class="rows"
         ref={scroller}
         role="listbox"
-        aria-label="What happened, newest first"
+        aria-label="Operations, newest first"
         aria-activedescendant={current >= 0 ? `row-${list[current].key}` : undefined}
         tabIndex={0}
         hidden={list.length === 0}
@@ -86,7 +86,7 @@ function Filters() {
 function Working() {
   if (!openSteps.value.length) return null;
   return (
-    <ul class="working" aria-label="At work now">
+    <ul class="working" aria-label="Open steps">
       {openSteps.value.slice(0, 3).map((step) => (
         <li key={step.step}>
           <span class="pulse" aria-hidden="true" />
@@ -101,13 +101,13 @@ function Nothing() {
   if (search.value || onlySession.value || textHits.value) {
     return (
       <Note icon="search" title="Nothing found">
-        <p>Names of files, prompts, labels, tools and sessions are searched. Begin with <code>text:</code> to search in what was changed.</p>
+        <p>The search covers file names, prompts, labels, tools and sessions. Start with <code>text:</code> to search the changed lines.</p>
       </Note>
     );
   }
   return (
     <Note icon="empty" title="Nothing recorded yet">
-      <p>What agents do in this directory appears here while they work. To try it out:</p>
+      <p>Changes by agents in this directory appear here while they work. To try it:</p>
       <p><code>ctrlz run -- sed -i s/a/b/ notes.txt</code></p>
     </Note>
   );
@@ -171,7 +171,7 @@ const Prompt = ({ row }: { row: PromptRow }) => (
 );
 
 function EntryText({ row: { entry } }: { row: EntryRow }) {
-  const names = entry.changes.slice(0, 3).map(({ path }) => shown(path).split("/").pop());
+  const names = entry.changes.slice(0, 3).map(({ path }) => pathText(path).split("/").pop());
   const more = (entry.files ?? 0) - names.length;
   const tool = entry.steps[0]?.tool;
   const undone = entry.taken_back || (entry.steps.length > 0 && entry.steps.every((step) => step.undone));
@@ -186,7 +186,7 @@ function EntryText({ row: { entry } }: { row: EntryRow }) {
       </div>
       <div class="row-sub">
         <span class={`chip ${entry.kind}`}>{tool ?? entry.kind}</span>
-        {entry.damaged ? <span class="bad">cannot be read</span> : <span class="files">{names.join(", ")}{more > 0 ? ` +${more}` : ""}</span>}
+        {entry.damaged ? <span class="bad">damaged</span> : <span class="files">{names.join(", ")}{more > 0 ? ` +${more}` : ""}</span>}
         {names.length === 0 && entry.session && <span>{sessionOf(entry)}</span>}
       </div>
     </div>

@@ -1,4 +1,4 @@
-// A line at the bottom that says what was done, and goes away.
+// Short messages at the bottom of the page that disappear after a while.
 
 import { signal } from "@preact/signals";
 import { Icon } from "./parts";

@@ -1,4 +1,4 @@
-// Long lists: only what can be seen is in the document.
+// Virtual lists: only visible items are in the document.
 
 import { elementScroll, observeElementOffset, observeElementRect, Virtualizer } from "@tanstack/virtual-core";
 import { useLayoutEffect, useReducer, useState } from "preact/hooks";
@@ -10,7 +10,7 @@ export interface ListOptions {
   size: (index: number) => number;
   keyOf: (index: number) => string;
   overscan?: number;
-  /** Space above the list within the scroller. */
+  /** Space above the list within the scroller, in pixels. */
   margin?: number;
 }
 

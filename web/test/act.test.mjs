@@ -1,4 +1,4 @@
-// Every action, clicked in a real browser; what counts is what is on disk afterwards.
+// Tests every action in a real browser, and checks the files afterwards.
 
 import assert from "node:assert/strict";
 import { after, afterEach, before, beforeEach, test } from "node:test";
@@ -25,7 +25,7 @@ after(async () => {
 
 const row = (name) => page.locator('[role="option"]:not(.undo, .redo)', { hasText: name });
 
-/** Searches for a row, as the list holds only those in sight, and clicks it. */
+/** Searches for a row, because the list contains only visible rows, and clicks it. */
 async function pick(name) {
   await dismiss();
   await page.getByRole("searchbox").fill(name);
@@ -36,9 +36,9 @@ const button = (name) => page.getByRole("button", { name, exact: true });
 const toast = (text) => page.locator(".toast", { hasText: text });
 const preview = () => page.locator("dialog[open] .card").first().waitFor();
 
-async function apply(said) {
+async function apply(message) {
   await page.locator("#apply:enabled").click();
-  await toast(said).waitFor();
+  await toast(message).waitFor();
 }
 
 async function dismiss() {
@@ -47,26 +47,26 @@ async function dismiss() {
 
 async function redo() {
   await page.locator(".toast").getByRole("button", { name: "Redo" }).click();
-  await toast("Brought back").waitFor();
+  await toast("Redone").waitFor();
 }
 
-test("undoing a step shows what will change, does exactly that, and one click redoes it", async () => {
+test("undo of a step applies exactly the preview, and one click redoes it", async () => {
   await pick("Use the cache in the server");
   const now = lab.read("src/server.ts");
   await button("Undo step").click();
   await preview();
   await page.locator("dialog .side.old", { hasText: "await stations()" }).waitFor();
   await page.locator("dialog .side.new", { hasText: 'await readings("stations.csv")' }).waitFor();
-  assert.equal(lab.read("src/server.ts"), now, "a preview changes nothing");
+  assert.equal(lab.read("src/server.ts"), now, "a preview must not change files");
   await apply("Undone: 1 file");
   assert.equal(lab.read("src/server.ts"), START["src/server.ts"]);
-  assert.equal(lab.read("src/cache.ts"), CACHE, "other steps stay");
+  assert.equal(lab.read("src/cache.ts"), CACHE, "other steps must stay");
   await row(/Use the cache in the server.*undone/s).first().waitFor();
   await redo();
   assert.equal(lab.read("src/server.ts"), now);
 });
 
-test("cancelling a preview, also by Escape, changes nothing", async () => {
+test("cancelling a preview by button or Escape changes no file", async () => {
   await pick("Write src/cache.ts");
   await button("Undo step").click();
   await preview();
@@ -78,7 +78,7 @@ test("cancelling a preview, also by Escape, changes nothing", async () => {
   assert.equal(lab.read("src/cache.ts"), CACHE);
 });
 
-test("a single file of a step is undone and the others stay", async () => {
+test("undo of a single file keeps the other files of the step", async () => {
   await pick("rm stations.csv");
   await page.getByRole("button", { name: "Undo file: stations.csv" }).click();
   await preview();
@@ -89,7 +89,7 @@ test("a single file of a step is undone and the others stay", async () => {
   assert.ok(!lab.has("stations.csv"));
 });
 
-test("a prompt is undone with all of its steps", async () => {
+test("undo of a prompt undoes all of its steps", async () => {
   const server = lab.read("src/server.ts");
   await pick("Cache the readings for five minutes");
   await button("Undo prompt").click();
@@ -104,39 +104,39 @@ test("a prompt is undone with all of its steps", async () => {
   assert.ok(lab.has("src/cache.ts") && !lab.has("stations.csv"));
 });
 
-test("everything from a step on is undone, and what others did stays", async () => {
+test("undo from here undoes all later steps of the session and keeps changes by others", async () => {
   const readme = lab.read("README.md");
   await pick("Test the parser");
-  await button("Undo from here on").click();
+  await button("Undo from here").click();
   await preview();
   await apply("Undone:");
   assert.ok(!lab.has("test/forecast.test.ts") && !lab.has("src/cache.ts"));
   assert.equal(lab.read("public/style.css"), START["public/style.css"]);
-  assert.match(lab.read("src/forecast.ts"), /filter\(Boolean\)/, "the step before stays");
-  assert.match(lab.read("README.md"), /right now\.\n/, "what was edited outside stays");
-  assert.match(lab.read("scripts/import.py"), /__main__/, "the other session's work stays");
+  assert.match(lab.read("src/forecast.ts"), /filter\(Boolean\)/, "the earlier step must stay");
+  assert.match(lab.read("README.md"), /right now\.\n/, "the edit from outside must stay");
+  assert.match(lab.read("scripts/import.py"), /__main__/, "the changes of the other session must stay");
   await redo();
   assert.equal(lab.read("README.md"), readme);
 });
 
-test("restoring brings exactly the chosen state back, and restoring the newest one returns", async () => {
+test("restore recreates exactly the selected state, and restoring the newest state reverses it", async () => {
   await pick("Before the cache");
   const server = lab.read("src/server.ts");
-  await button("Restore here").click();
+  await button("Restore this state").click();
   await preview();
   await apply("Restored");
   assert.ok(!lab.has("src/cache.ts") && !lab.has("src/redis.ts"));
   assert.equal(lab.read("src/server.ts"), START["src/server.ts"]);
   assert.equal(lab.read("stations.csv"), START["stations.csv"]);
   await pick("Add a Redis adapter");
-  await button("Restore here").click();
+  await button("Restore this state").click();
   await preview();
   await apply("Restored");
   assert.equal(lab.read("src/server.ts"), server);
   assert.ok(lab.has("src/redis.ts") && !lab.has("stations.csv"));
 });
 
-test("a merge is shown as it will be: later edits elsewhere in the file are kept", async () => {
+test("the preview shows the merged text, and undo keeps later edits in the same file", async () => {
   const forecast = lab.read("src/forecast.ts");
   lab.write({ "src/forecast.ts": forecast.replace("  return best;", "  return best; // mine") });
   await pick("Skip empty lines");
@@ -150,14 +150,14 @@ test("a merge is shown as it will be: later edits elsewhere in the file are kept
   lab.write({ "src/forecast.ts": forecast });
 });
 
-test("a conflict is named and left alone, unless it is asked for", async () => {
+test("a conflict is shown and skipped unless the user forces it", async () => {
   const readme = lab.read("README.md");
   lab.write({ "README.md": readme.replace("by day and by night", "whenever you ask") });
   await pick("Mention the night");
   await button("Undo step").click();
   await page.locator(".conflicts", { hasText: "README.md" }).waitFor();
-  assert.ok(await page.locator("#apply").isDisabled(), "nothing else is in this step");
-  await button("Take these back too, with what was changed since").click();
+  assert.ok(await page.locator("#apply").isDisabled(), "the step has no other changes");
+  await button("Undo these too, including later changes").click();
   await preview();
   await apply("Undone: 1 file");
   assert.doesNotMatch(lab.read("README.md"), /night|whenever/);
@@ -166,7 +166,7 @@ test("a conflict is named and left alone, unless it is asked for", async () => {
   lab.write({ "README.md": readme });
 });
 
-test("files that change behind an open preview make a new preview, not another outcome", async () => {
+test("a stale preview is replaced by a new one instead of being applied", async () => {
   await pick("Write src/cache.ts");
   await button("Undo step").click();
   await preview();
@@ -178,12 +178,12 @@ test("files that change behind an open preview make a new preview, not another o
   lab.write({ "src/cache.ts": CACHE });
 });
 
-test("everything works from the keyboard", async () => {
+test("all actions have keyboard shortcuts", async () => {
   const server = lab.read("src/server.ts");
   await page.keyboard.press("/");
   await page.keyboard.type("use the cache");
   await page.keyboard.press("Enter");
-  // How many rows are above it depends on which events have come by now.
+  // The number of rows above it depends on the events received so far.
   const wanted = page.locator(".detail-title h2", { hasText: "Use the cache in the server" });
   for (let row = 0; row < 8 && !(await wanted.isVisible()); row++) {
     await page.keyboard.press("j");
@@ -201,13 +201,13 @@ test("everything works from the keyboard", async () => {
   await toast("Undone: 1 file").waitFor();
   assert.equal(lab.read("src/server.ts"), START["src/server.ts"]);
   await page.keyboard.press("Shift+Z");
-  await toast("Brought back").waitFor();
+  await toast("Redone").waitFor();
   assert.equal(lab.read("src/server.ts"), server);
   await page.keyboard.press("?");
   await page.getByRole("dialog", { name: "Keyboard" }).waitFor();
 });
 
-test("the last turn is undone by Ctrl+Z", async () => {
+test("Ctrl+Z undoes the last turn", async () => {
   const last = await lab.step({ message: "m9", tool: "write", label: "One more" }, () => lab.write({ "more.txt": "more\n" }));
   assert.ok(last);
   await row(/One more/).waitFor();
@@ -217,7 +217,7 @@ test("the last turn is undone by Ctrl+Z", async () => {
   assert.ok(!lab.has("more.txt"));
 });
 
-test("a lost file is recovered, a checkpoint made, and room freed, from the storage view", async () => {
+test("the storage view recovers a lost file, creates a checkpoint and frees up space", async () => {
   await lab.step({ message: "m10", tool: "write", label: "Write a note" }, () => lab.write({ "note.txt": "precious\n" }));
   await lab.step({ message: "m11", tool: "bash", label: "rm note.txt" }, () => lab.remove("note.txt"));
   await page.keyboard.press("3");
@@ -226,10 +226,10 @@ test("a lost file is recovered, a checkpoint made, and room freed, from the stor
   await apply("Recovered");
   assert.equal(lab.read("note.txt"), "precious\n");
   await page.getByLabel("Name of the new checkpoint").fill("By hand");
-  await button("Make checkpoint").click();
+  await button("Create checkpoint").click();
   await page.locator(".panel li", { hasText: "By hand" }).waitFor();
-  await button("Free room…").click();
-  await button("Free room").click();
+  await button("Free up space…").click();
+  await button("Free up space").click();
   await toast("freed").waitFor();
   const { checkpoints } = await lab.call("checkpoints");
   assert.ok(checkpoints.some(({ label }) => label === "By hand"));

@@ -1,4 +1,4 @@
-// Much of everything: only what is in sight may be in the document.
+// Tests large histories: the document contains only visible items.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -17,7 +17,7 @@ after(async () => {
   await lab?.stop();
 });
 
-test("a step with 5,000 files is read to its end", async () => {
+test("a step with 5,000 files can be scrolled to its end", async () => {
   const files = Object.fromEntries(Array.from({ length: 5000 }, (_, n) => [`src/part-${n % 50}/file-${String(n).padStart(4, "0")}.ts`, `export const n = ${n};\n`]));
   await lab.step({ message: "m1", tool: "write", label: "Five thousand files" }, () => lab.write(files));
   const page = await openPage(browser, lab);
@@ -31,8 +31,8 @@ test("a step with 5,000 files is read to its end", async () => {
   await page.context().close();
 });
 
-/** Recording 10,000 real steps takes a quarter of an hour; the answer's shape is real, its entries are copies. */
-test("10,000 steps scroll and are searched", async () => {
+/** Recording 10,000 real steps takes 15 minutes, so the entries are copies of a real one. */
+test("10,000 steps can be scrolled and searched", async () => {
   await lab.step({ message: "m0", tool: "edit", label: "A model" }, () => lab.write({ "a.txt": "b\n" }));
   const { operations } = await lab.call("timeline");
   const model = operations.find(({ kind }) => kind === "step");
@@ -54,7 +54,7 @@ test("10,000 steps scroll and are searched", async () => {
     const next = from + limit < 10_000 ? `n${from + limit}` : null;
     return route.fulfill({ json: { operations: page, next } });
   });
-  // The server knows nothing of these steps, and would have the page load its own.
+  // Without this, the events of the server would make the page load the real log.
   await page.route(/\/events/, (route) => route.abort());
   await page.reload();
   await page.locator(".row", { hasText: "Step number 0" }).first().waitFor();
@@ -81,7 +81,7 @@ test("10,000 steps scroll and are searched", async () => {
     }
     return frames.sort((a, b) => a - b)[30];
   });
-  // Not the slowest one: that is the machine's, which may have much else to do.
-  assert.ok(frame < 1000, `half of the frames took more than ${frame} ms`);
-  console.log(`# everything loaded and searched in ${took} ms, half of the frames within ${Math.round(frame)} ms`);
+  // The median, because the slowest frame depends on the load of the machine.
+  assert.ok(frame < 1000, `the median frame took ${frame} ms`);
+  console.log(`# loaded and searched in ${took} ms, median frame ${Math.round(frame)} ms`);
 });

@@ -1,4 +1,4 @@
-// Debian's chromium, and a page in it that is signed in.
+// Debian's chromium, and a page that is signed in.
 
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -6,19 +6,19 @@ import { chromium } from "playwright-core";
 
 const EXECUTABLE = process.env.CHROMIUM ?? "/usr/bin/chromium";
 
-// A run that is told to end must end: with the browser's own handlers it went on without browser and server.
+// With the signal handlers of the browser, the test process would survive SIGTERM and SIGHUP.
 export const launch = () =>
   chromium.launch({ executablePath: EXECUTABLE, args: ["--no-sandbox", "--disable-gpu"], handleSIGTERM: false, handleSIGHUP: false });
 
-/** Opens the page as `ctrlz ui` does. Whatever the page complains about is in `page.complaints`. */
+/** Opens the page like `ctrlz ui`. `page.complaints` collects errors, console errors and dialogs. */
 export async function openPage(browser, lab, { width = 1440, height = 900, theme = "dark", path = "" } = {}) {
   const context = await browser.newContext({ viewport: { width, height }, colorScheme: theme, locale: "en-GB", reducedMotion: "reduce" });
   const page = await context.newPage();
-  // Long enough for a machine with much else to do.
+  // Large, because the machine may be busy.
   page.setDefaultTimeout(180_000);
   page.complaints = [];
   page.on("pageerror", (error) => page.complaints.push(String(error)));
-  // The browser logs every answer that is no success; the tests look at what the page makes of it.
+  // The browser logs every failed request. The tests check how the page handles it.
   const isAnswer = (text) => text.startsWith("Failed to load resource");
   page.on("console", (message) => message.type() === "error" && !isAnswer(message.text()) && page.complaints.push(message.text()));
   page.on("dialog", (dialog) => {
@@ -34,7 +34,7 @@ export async function openPage(browser, lab, { width = 1440, height = 900, theme
 
 const TYPES = { html: "text/html; charset=utf-8", js: "text/javascript", css: "text/css", svg: "image/svg+xml" };
 
-/** With PAGE_ASSETS, files come from that directory: for trying changes without building the program. */
+/** Serves the files from the directory PAGE_ASSETS, to test changes without building the program. */
 async function useOwnAssets(page) {
   const dir = process.env.PAGE_ASSETS;
   if (!dir) return;

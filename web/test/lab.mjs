@@ -1,4 +1,4 @@
-// A real server over a real work tree, in directories of its own, and an agent that follows a script.
+// A real server on a temporary work tree, and a scripted agent.
 
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -58,15 +58,15 @@ export class Lab {
 
   async serve() {
     this.server = spawn(BINARY, ["serve", "--port", "0"], { cwd: this.tree, env: this.env, stdio: ["ignore", "ignore", "pipe"] });
-    this.said = "";
-    this.server.stderr.on("data", (text) => (this.said += text));
+    this.stderr = "";
+    this.server.stderr.on("data", (text) => (this.stderr += text));
     for (let wait = 0; !existsSync(join(this.env.CTRLZ_DATA_DIR, "serve/url")); wait++) {
-      if (wait > 600 || this.hasEnded()) throw new Error(`the server did not start: ${this.fate()}`);
+      if (wait > 600 || this.hasEnded()) throw new Error(`the server did not start: ${this.serverState()}`);
       await new Promise((done) => setTimeout(done, 50));
     }
-    const shown = (name) => readFileSync(join(this.env.CTRLZ_DATA_DIR, "serve", name), "utf8").trim();
-    this.url = shown("url").replace(/\/$/, "");
-    this.token = shown("token");
+    const content = (name) => readFileSync(join(this.env.CTRLZ_DATA_DIR, "serve", name), "utf8").trim();
+    this.url = content("url").replace(/\/$/, "");
+    this.token = content("token");
     const { projects } = await this.ask("/v1/projects");
     this.project = projects[0].project;
   }
@@ -75,31 +75,31 @@ export class Lab {
     return this.server.exitCode !== null || this.server.signalCode !== null;
   }
 
-  /** How the server is, for whoever gets no answer. */
-  fate() {
+  /** Describes the state of the server, for error messages. */
+  serverState() {
     const { exitCode, signalCode } = this.server;
-    return `${this.hasEnded() ? `ended (${signalCode ?? exitCode})` : "running"}, and said: ${this.said}`;
+    return `${this.hasEnded() ? `ended (${signalCode ?? exitCode})` : "running"}, stderr: ${this.stderr}`;
   }
 
   async ask(address, body) {
     const headers = { Authorization: `Bearer ${this.token}` };
     if (body) headers["Content-Type"] = "application/json";
-    // A connection of its own: one that is kept may have ended while files were written.
+    // A new connection, because a kept-alive one may have timed out while files were written.
     const asking = request(this.url + address, { method: body ? "POST" : "GET", headers, agent: false });
     asking.end(body && JSON.stringify(body));
     const [answer] = await once(asking, "response").catch((error) => {
-      throw new Error(`${address}: ${error.message}; the server: ${this.fate()}`);
+      throw new Error(`${address}: ${error.message}; the server: ${this.serverState()}`);
     });
-    const said = (await answer.toArray()).join("");
-    if (answer.statusCode >= 300) throw new Error(`${address}: ${said}`);
-    return JSON.parse(said);
+    const text = (await answer.toArray()).join("");
+    if (answer.statusCode >= 300) throw new Error(`${address}: ${text}`);
+    return JSON.parse(text);
   }
 
   call(method, params) {
     return this.ask(`/v1/projects/${this.project}/${method}`, params);
   }
 
-  /** What an agent does: announces a step, changes files, says that it is done. */
+  /** Acts like an agent: begins a step, changes files and ends the step. */
   async step(about, act) {
     const { step } = await this.call("begin_step", { session: "s1", who: "claude", ...about });
     await act();
@@ -107,7 +107,7 @@ export class Lab {
     return step;
   }
 
-  /** The address that `ctrlz ui` opens, good once. */
+  /** Returns an address like `ctrlz ui` opens, which is valid once. */
   async link() {
     const { code } = await this.ask("/v1/codes", {});
     return `${this.url}/#code=${code}`;

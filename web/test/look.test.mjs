@@ -1,4 +1,4 @@
-// What can be seen: the timeline, diffs, searching, comparing, and an agent at work.
+// Tests the views: the timeline, diffs, search, comparison and live updates.
 
 import assert from "node:assert/strict";
 import { after, afterEach, before, beforeEach, test } from "node:test";
@@ -32,7 +32,7 @@ test("the timeline shows prompts, steps, outside edits, checkpoints and forks, n
   assert.deepEqual(await titles(), [
     "Try it with Redis instead",
     "Add a Redis adapter",
-    "s1-try goes on from s1",
+    "s1-try forked from s1",
     "Cache the readings for five minutes",
     "rm stations.csv test/gaps.csv",
     "Use the cache in the server",
@@ -55,7 +55,7 @@ test("the timeline shows prompts, steps, outside edits, checkpoints and forks, n
   assert.match(await use.innerText(), /server\.ts/);
 });
 
-test("a step's diff has colours and marks the words that differ, side by side or in one column", async () => {
+test("a diff has syntax colours and highlighted words, in split and unified layout", async () => {
   await page.locator(".row", { hasText: "Dark colours in style.css" }).click();
   await page.locator(".lines.two .side.new .hljs-attr, .lines.two .side.new .hljs-attribute").first().waitFor();
   await page.locator(".side.new .differs", { hasText: "light-dark" }).waitFor();
@@ -65,20 +65,20 @@ test("a step's diff has colours and marks the words that differ, side by side or
   await page.locator(".lines.one").first().waitFor();
 });
 
-test("unchanged lines open on a click", async () => {
+test("a click expands unchanged lines", async () => {
   await page.locator(".row", { hasText: "Skip empty lines" }).click();
   await page.getByRole("button", { name: "7 unchanged lines" }).first().click();
   await page.locator(".side.same", { hasText: "export interface Reading" }).first().waitFor();
 });
 
-test("a range of rows is one diff", async () => {
+test("a range of rows is shown as one diff", async () => {
   await page.locator(".row", { hasText: "Write src/cache.ts" }).click();
   await page.locator(".row", { hasText: "rm stations.csv" }).click({ modifiers: ["Shift"] });
-  await page.locator(".detail-title h2", { hasText: "3 rows together" }).waitFor();
+  await page.locator(".detail-title h2", { hasText: "3 rows combined" }).waitFor();
   await page.locator(".detail-meta", { hasText: "4 files" }).waitFor();
 });
 
-test("searching finds prompts, files, and text that was changed", async () => {
+test("search finds prompts, files and changed lines", async () => {
   const search = page.getByRole("searchbox");
   await search.fill("redis instead");
   await page.waitForFunction(() => document.querySelectorAll(".row").length === 1);
@@ -93,7 +93,7 @@ test("searching finds prompts, files, and text that was changed", async () => {
 });
 
 for (const typed of ["server.ts", "text: process.env.PORT"]) {
-  test(`what is typed while the page loads is kept: ${typed}`, async () => {
+  test(`text typed into the search while the page loads is kept: ${typed}`, async () => {
     let answer;
     const waiting = new Promise((done) => (answer = done));
     await page.route(/\/v1\/projects/, async (route) => {
@@ -102,7 +102,7 @@ for (const typed of ["server.ts", "text: process.env.PORT"]) {
     });
     await page.reload();
     await page.getByRole("searchbox").fill(typed);
-    // Longer than the page waits for more to be typed.
+    // Longer than the debounce interval of the search.
     await page.waitForTimeout(600);
     answer();
     await page.locator(".row", { hasText: "Use the cache in the server" }).waitFor();
@@ -112,7 +112,7 @@ for (const typed of ["server.ts", "text: process.env.PORT"]) {
   });
 }
 
-test("a link to a row shows that row, also after a reload", async () => {
+test("a link to a row selects that row, also after a reload", async () => {
   const id = await page.locator(".row", { hasText: "Dark colours in style.css" }).getAttribute("id");
   await page.goto(`${lab.url}/#/${lab.project}/timeline/${encodeURIComponent(id.slice("row-".length))}`);
   await page.locator(".row.current", { hasText: "Dark colours in style.css" }).waitFor();
@@ -121,12 +121,12 @@ test("a link to a row shows that row, also after a reload", async () => {
   await page.getByRole("region", { name: "style.css" }).waitFor();
 });
 
-test("one session can be shown alone", async () => {
+test("the timeline can be filtered by session", async () => {
   await page.getByLabel("Session").selectOption("review-1");
   await page.waitForFunction(() => document.querySelectorAll(".row").length === 2);
 });
 
-test("any two states are compared", async () => {
+test("any two states can be compared", async () => {
   await page.locator(".row", { hasText: "First snapshot" }).click();
   await page.getByRole("button", { name: "Compare", exact: true }).click();
   await page.getByRole("region", { name: "src/server.ts" }).waitFor();
@@ -136,14 +136,14 @@ test("any two states are compared", async () => {
   await page.getByRole("region", { name: "src/server.ts" }).waitFor();
 });
 
-test("a state that is not in the log is said to be gone", async () => {
+test("an operation that is not in the log is reported as no longer kept", async () => {
   await page.goto(`${lab.url}/#/${lab.project}/compare/01AAAAAAAAAAAAAAAAAAAAAAAA`);
   await page.getByRole("heading", { name: "No longer kept" }).waitFor();
 });
 
 const optionOf = (name) => page.locator(".picker").nth(1).locator("option", { hasText: name }).first().innerText();
 
-test("an agent at work is seen at once, and what it did without a reload", async () => {
+test("open steps and new operations appear without a reload", async () => {
   await page.locator(".live.on").waitFor();
   const { step } = await lab.call("begin_step", { session: "s1", who: "claude", message: "m7", tool: "edit", label: "Count the stations" });
   await page.locator(".working", { hasText: "claude is working: Count the stations" }).waitFor();

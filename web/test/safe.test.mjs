@@ -1,4 +1,4 @@
-// What others say stays text; everybody can use the page; and it has something to say when there is nothing.
+// Tests for HTML injection, accessibility, and the messages for empty and failed states.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -25,14 +25,14 @@ async function withLab(tell, act) {
 }
 
 async function judge(page, what) {
-  // Put in through the debugger, which no policy of the page stops.
+  // Injected through the debugger, which the content security policy does not restrict.
   await page.evaluate(AXE);
   const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
   const found = violations.map(({ id, nodes }) => `${what}: ${id}: ${nodes.slice(0, 3).map((node) => `${node.html.slice(0, 160)} ${node.failureSummary}`).join("\n")}`);
   assert.deepEqual(found, []);
 }
 
-test("text that reorders itself does not reorder what stands beside it", async () => {
+test("direction marks in a text do not reorder the text beside it", async () => {
   const tell = async (lab) => {
     lab.write({ a: "1\n" });
     lab.ctrlz("track");
@@ -50,7 +50,7 @@ test("text that reorders itself does not reorder what stands beside it", async (
   });
 });
 
-test("axe finds nothing, in any view, dark or light, wide or narrow", async () => {
+test("axe finds no accessibility problem in any view, theme or width", async () => {
   await withLab(play, async (lab) => {
     lab.write({ "README.md": "Mine\n" });
     for (const [theme, width] of [["dark", 1440], ["light", 1440], ["dark", 390]]) {
@@ -112,12 +112,12 @@ test("names, texts, prompts and labels that are HTML stay text", async () => {
     await page.getByRole("button", { name: `Recover ${EVIL_NAME}` }).waitFor();
     await clean();
     await page.keyboard.press("2");
-    await page.getByRole("heading", { name: "Choose where to begin" }).waitFor();
+    await page.getByRole("heading", { name: "Select two states" }).waitFor();
     await clean();
   });
 });
 
-test("a work tree without a past says how to begin", async () => {
+test("an empty work tree shows how to start", async () => {
   await withLab(async (lab) => (lab.write({ "a.txt": "a\n" }), lab.serve()), async (lab) => {
     const page = await openPage(browser, lab);
     await page.getByRole("heading", { name: "Nothing recorded yet" }).waitFor();
@@ -128,7 +128,7 @@ test("a work tree without a past says how to begin", async () => {
   });
 });
 
-test("a token that is no longer good, a server that is gone, and a state that is no longer kept are said", async () => {
+test("an invalid token, an unreachable server and an expired state are reported", async () => {
   await withLab(play, async (lab) => {
     const page = await openPage(browser, lab);
     await page.locator(".row").first().waitFor();

@@ -1,5 +1,5 @@
-// The session that the tests look at: an agent gives a small weather program tests, colours and a cache,
-// somebody edits beside it, a second agent reviews, and one session is forked.
+// The recorded session for the tests: an agent adds tests, colours and a cache to a small weather
+// program, the user edits files, a second agent reviews, and one session is forked.
 
 const lines = (...text) => `${text.join("\n")}\n`;
 
@@ -69,7 +69,7 @@ export const CACHE = lines(
   "}",
 );
 
-/** Plays the story; gives the ids of the steps by name. */
+/** Records the session. Returns the ids of the steps by name. */
 export async function play(lab) {
   lab.write(START);
   lab.git("add", ".");

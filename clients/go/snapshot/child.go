@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// How much of standard error is kept.
+// stderrBytes is the size of the end of standard error that is kept.
 const stderrBytes = 4096
 
-// A child is one running `ctrlz rpc`: lines out, lines in. It knows nothing of restarts, time-outs or
-// methods.
+// A child is a process `ctrlz rpc`: one request and one answer per line. Restarts and timeouts are up to
+// the caller.
 type child struct {
 	command *exec.Cmd
-	// Closed once the process has ended, is reaped, and everything it said was read.
+	// Closed once the process has ended, is reaped, and its output has been read.
 	ended chan struct{}
 
 	writing sync.Mutex
@@ -27,7 +27,7 @@ type child struct {
 
 	mutex   sync.Mutex
 	waiting map[int64]chan answer
-	// Requests that are being written; if the process ends, whoever writes knows best what to say.
+	// Requests that are being written. If the process ends, the writing goroutine reports their outcome.
 	sending map[int64]bool
 	nextID  int64
 	over    bool
@@ -36,12 +36,12 @@ type child struct {
 	stderr  tail
 }
 
-// An answer is what became of a request: a result, a failure, or the end of the process.
+// An answer is the outcome of a request: a result, an error, or the end of the process.
 type answer struct {
 	result json.RawMessage
 	err    *rpcError
 	ended  bool
-	// It ended before it could read the whole request, so nothing was done.
+	// Whether the process cannot have read the whole request, so that nothing was done.
 	unread bool
 }
 
@@ -94,7 +94,7 @@ func (c *child) hasEnded() bool {
 	return c.over || c.deaf
 }
 
-// ask sends a request. The answer always comes, if only that the process ended.
+// ask sends a request. The channel always receives an answer, at the latest when the process ends.
 func (c *child) ask(method string, params json.RawMessage) (int64, <-chan answer) {
 	given := make(chan answer, 1)
 	c.mutex.Lock()
@@ -107,7 +107,7 @@ func (c *child) ask(method string, params json.RawMessage) (int64, <-chan answer
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	delete(c.sending, id)
-	// Dead, also if nobody else has noticed yet: the next call needs another one.
+	// A failed write means that the process is dead, even if it is not reaped yet.
 	c.deaf = c.deaf || !sent
 	if _, waits := c.waiting[id]; waits && (c.over || !sent) {
 		delete(c.waiting, id)
@@ -120,11 +120,11 @@ func (c *child) cancel(id int64) {
 	c.write(map[string]any{"jsonrpc": "2.0", "method": "cancel", "params": map[string]any{"id": id}})
 }
 
-// write tells whether the whole line was written. If not, nobody can have read it.
+// write returns whether the whole line was written. If not, the process cannot have read it.
 func (c *child) write(message any) bool {
 	line, err := json.Marshal(message)
 	if err != nil {
-		// Parameters are JSON already, and the rest is plain.
+		// Unreachable: the parameters are valid JSON, and the other values are plain.
 		panic(err)
 	}
 	c.writing.Lock()
@@ -133,7 +133,7 @@ func (c *child) write(message any) bool {
 	return err == nil
 }
 
-// end ends the process: kindly, then less so. Afterwards it is reaped.
+// end ends the process: by end of input, then by SIGKILL. Afterwards it is reaped.
 func (c *child) end(grace time.Duration) {
 	c.writing.Lock()
 	_ = c.stdin.Close()
@@ -147,7 +147,7 @@ func (c *child) end(grace time.Duration) {
 }
 
 func (c *child) kill() {
-	// It fails only if the process has ended, which is what is wanted.
+	// Kill fails only if the process has already ended.
 	_ = c.command.Process.Kill()
 }
 
@@ -159,7 +159,7 @@ func (c *child) read(stdout io.Reader) {
 			break
 		}
 		if err := c.receive(line); err != nil {
-			fmt.Fprintf(&c.stderr, "it printed %.100q, which is no message", line)
+			fmt.Fprintf(&c.stderr, "it printed %.100q, which is not a message", line)
 			c.kill()
 			break
 		}
@@ -195,8 +195,8 @@ func (c *child) receive(line []byte) error {
 	return nil
 }
 
-// take gives those who wait for an id. An answer to no request of ours means that one of ours was not
-// understood: nobody can tell which, so all of them fail.
+// take removes and returns the pending request with this id. An answer without an id means that a request
+// could not be parsed. It does not say which one, so all of them fail.
 func (c *child) take(id *int64) []chan answer {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -210,7 +210,7 @@ func (c *child) take(id *int64) []chan answer {
 	return taken
 }
 
-// A tail keeps the end of what is written to it.
+// A tail is a writer that keeps only the end of its input.
 type tail struct {
 	mutex sync.Mutex
 	text  []byte

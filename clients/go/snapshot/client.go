@@ -12,25 +12,25 @@ import (
 	"example.com/ctrlz/clients/go/wire"
 )
 
-// No longer line is read by the server.
+// maxLineBytes is the maximum length of a line that the server reads.
 const maxLineBytes = 64 << 20
 
-// Client makes calls over one `ctrlz rpc`, which it starts when it is first needed and again after it
-// ended. Any number of goroutines may use it at the same time. The zero value is ready.
+// Client makes calls over one `ctrlz rpc` process, which the first call starts, and which is restarted
+// after it ended. Any number of goroutines may use it concurrently. The zero value is ready to use.
 //
-// If the server ends while it works on a call, a call that only reads is made once more; any other one
-// fails with an *EndedError, because nobody can tell whether it was done. One that the server had no time
-// to read is made once more in any case.
+// If the server dies, a call that only reads is repeated once. Any other call fails with an *EndedError,
+// because it is unknown whether it was executed, unless the server cannot have read the request: then it
+// is repeated once, too.
 type Client struct {
-	// Binary is the program. Default: CTRLZ_BINARY, else ctrlz on the PATH.
+	// Binary is the path of the program. Default: CTRLZ_BINARY, else ctrlz on the PATH.
 	Binary string
-	// Args are words before `rpc`, such as --data-dir DIR.
+	// Args are arguments before `rpc`, such as --data-dir DIR.
 	Args []string
-	// Env is the environment of the program. Default: that of this one.
+	// Env is the environment of the program. Default: that of this process.
 	Env []string
 	// Timeout limits calls whose context has no deadline. Default: two minutes.
 	Timeout time.Duration
-	// Grace is how long a cancelled call, or a client that is closed, may take to end. Default: 5 s.
+	// Grace limits the time for a cancelled call to end, and for Close. Default: 5 s.
 	Grace time.Duration
 
 	mutex  sync.Mutex
@@ -38,18 +38,18 @@ type Client struct {
 	closed bool
 }
 
-// Shared is the client that everybody in this process shares who brings none of their own.
+// Shared is the client that is used where no other one is given.
 var Shared = &Client{}
 
-// Server tells what the server is; starts it if it does not run.
+// Server returns information about the server, and starts it if necessary.
 func (c *Client) Server(ctx context.Context) (*wire.Initialized, error) {
 	return decode[wire.Initialized](c.Call(ctx, "initialize", json.RawMessage("{}")))
 }
 
-// Call calls any method. Parameters and result are JSON.
+// Call calls a method by its name. Parameters and result are JSON.
 //
-// When the context ends, the call is cancelled in the server, which then has changed nothing. One that
-// was done nevertheless gives its result.
+// When the context ends, the call is cancelled in the server, which then has changed nothing. If the call
+// finishes anyway, its result is returned.
 func (c *Client) Call(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error) {
 	if len(params) > maxLineBytes-1024 {
 		message := fmt.Sprintf("the parameters have more than %d bytes", maxLineBytes)
@@ -80,7 +80,7 @@ func (c *Client) Call(ctx context.Context, method string, params json.RawMessage
 	return given.result, nil
 }
 
-// Close ends the server, after it has answered everything. No call can be made after this.
+// Close ends the server after it has answered all pending calls. Later calls fail.
 func (c *Client) Close() error {
 	c.mutex.Lock()
 	c.closed = true
@@ -127,7 +127,7 @@ func (c *Client) ask(ctx context.Context, method string, params json.RawMessage)
 	return answer{}, nil, &CancelledError{Method: method, Outcome: outcome, cause: ctx.Err()}
 }
 
-// probe ends a server that does not even say who it is, so that the next call finds a live one.
+// probe kills the server if it does not answer `initialize`, so that the next call starts another one.
 func (c *Client) probe(server *child) {
 	_, alive := server.ask("initialize", json.RawMessage("{}"))
 	select {
@@ -137,7 +137,7 @@ func (c *Client) probe(server *child) {
 	}
 }
 
-// running gives the server, started if it does not run. Of several who find it gone, one starts it.
+// running returns the running server. Of several concurrent callers, only one starts it.
 func (c *Client) running() (*child, error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -168,7 +168,7 @@ func (c *Client) start() (*child, error) {
 		return nil, err
 	}
 	_, given := server.ask("initialize", json.RawMessage(`{"client":"ctrlz (Go)"}`))
-	why := "it did not say who it is"
+	why := "it did not answer `initialize`"
 	select {
 	case first := <-given:
 		why = whyUnusable(first, server)
@@ -188,21 +188,21 @@ func whyUnusable(first answer, server *child) string {
 	}
 	var found wire.Initialized
 	if err := json.Unmarshal(first.result, &found); err != nil {
-		return "it does not say who it is"
+		return "its answer to `initialize` is invalid"
 	}
 	if found.Protocol != wire.Protocol {
-		return fmt.Sprintf("it speaks version %d of the protocol and this client version %d; update the older one", found.Protocol, wire.Protocol)
+		return fmt.Sprintf("it uses version %d of the protocol and this client version %d; update the older one", found.Protocol, wire.Protocol)
 	}
 	return ""
 }
 
-// onlyReads tells whether a call may be repeated without anybody noticing.
+// onlyReads reports whether repeating the call has no side effect.
 func onlyReads(method string, params json.RawMessage) bool {
 	switch wire.Access(method) {
 	case "reads":
 		return true
 	case "records":
-		// Comparing two snapshots that are recorded already records nothing.
+		// With `to`, two existing snapshots are compared and nothing is recorded.
 		var hint struct{ To *string }
 		return json.Unmarshal(params, &hint) == nil && hint.To != nil
 	}
@@ -217,7 +217,7 @@ func failure(method string, err *rpcError) error {
 	return found
 }
 
-// decode reads a result. That snapshots are switched off is an error of its own.
+// decode reads a result. It returns ErrDisabled if snapshots are disabled.
 func decode[T any](result json.RawMessage, err error) (*T, error) {
 	if err != nil {
 		return nil, err
@@ -230,7 +230,7 @@ func decode[T any](result json.RawMessage, err error) (*T, error) {
 	}
 	found := new(T)
 	if err := json.Unmarshal(result, found); err != nil {
-		return nil, fmt.Errorf("an answer that is not as the schema says: %w", err)
+		return nil, fmt.Errorf("the answer does not match the schema: %w", err)
 	}
 	return found, nil
 }

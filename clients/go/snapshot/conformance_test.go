@@ -24,12 +24,12 @@ const conformance = "../../conformance"
 
 var madeUp = regexp.MustCompile("^[0-9A-HJKMNP-TV-Z]{26}$")
 
-// The suite that every client passes. clients/conformance/README.md says what a vector is.
-func TestEveryVectorGivesWhatIsExpected(t *testing.T) {
+// The conformance suite of all clients. clients/conformance/README.md describes the vectors.
+func TestVectorsReturnTheExpectedResults(t *testing.T) {
 	vectors, err := filepath.Glob(filepath.Join(conformance, "vectors/*.json"))
 	require.NoError(t, err)
 	if len(vectors) == 0 {
-		t.Fatal("there are vectors")
+		t.Fatal("no vectors found")
 	}
 	for _, path := range vectors {
 		path := path
@@ -88,7 +88,7 @@ func (r *runner) run(steps []map[string]any) []string {
 	return lines
 }
 
-// write gives JSON with sorted keys in which nothing is escaped that need not be.
+// write encodes JSON with sorted keys and without unnecessary escapes.
 func (r *runner) write(value any) string {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
@@ -156,7 +156,7 @@ func (r *runner) call(step map[string]any) any {
 	return map[string]any{"call": method, "result": value}
 }
 
-// throughTypes gives what is left of a value after this client's types have held it.
+// throughTypes converts a value to the types of this client and back.
 func (r *runner) throughTypes(value any) any {
 	text, err := json.Marshal(value)
 	require.NoError(r.t, err)
@@ -220,7 +220,7 @@ func (r *runner) plain(key string, value any) any {
 		}
 		return strings.ReplaceAll(value, r.lab, "$LAB")
 	case []any:
-		// A copy: later steps refer to what was really given.
+		// A copy, because later steps refer to the original result.
 		items := make([]any, len(value))
 		for at, item := range value {
 			items[at] = r.plain("", item)

@@ -8,35 +8,35 @@ import (
 	"example.com/ctrlz/clients/go/wire"
 )
 
-// ErrDisabled says that snapshots are switched off, by Config or by the user.
-var ErrDisabled = errors.New("snapshots are switched off")
+// ErrDisabled means that snapshots are disabled, by Config or by the user.
+var ErrDisabled = errors.New("snapshots are disabled")
 
-// ErrClosed says that the client was closed.
+// ErrClosed means that the client is closed.
 var ErrClosed = errors.New("the client is closed")
 
-// Outcome is what is known about a call that was not answered.
+// Outcome tells whether a call that was not answered was executed.
 type Outcome string
 
 const (
 	// NotDone means that nothing was recorded and no file changed.
 	NotDone Outcome = "not done"
-	// Unknown means that it may have been done. Look before you repeat it.
+	// Unknown means that it may have been executed. Check before repeating it.
 	Unknown Outcome = "unknown"
 )
 
-// Error is a failure that the server answered with.
+// Error is an error that the server answered with.
 type Error struct {
-	// Method is the method that was called.
+	// Method is the name of the method.
 	Method string
-	// Code is the number that JSON-RPC wants.
+	// Code is the error code of JSON-RPC.
 	Code int
-	// Failure is what the server says about it: a kind to act on, a fault, a hint, a path.
+	// Failure is the error of the server: its kind, fault, message, hint and path.
 	Failure wire.Error
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("%s: %s", e.Method, e.Failure.Message) }
 
-// Kind gives the kind of a failure of the server, and "" for any other error.
+// Kind returns the kind of an error of the server, and "" for any other error.
 func Kind(err error) string {
 	var failure *Error
 	if errors.As(err, &failure) {
@@ -45,31 +45,30 @@ func Kind(err error) string {
 	return ""
 }
 
-// NotFoundError says that there is no ctrlz to start.
+// NotFoundError means that the program ctrlz was not found.
 type NotFoundError struct {
-	// Tried is where it was looked for.
+	// Tried is the name or path that was tried.
 	Tried string
 	cause error
 }
 
 func (e *NotFoundError) Error() string {
-	return fmt.Sprintf("cannot start %s: no such program; install ctrlz, or name it in Client.Binary or CTRLZ_BINARY", e.Tried)
+	return fmt.Sprintf("cannot start %s: program not found; install ctrlz, or set Client.Binary or CTRLZ_BINARY", e.Tried)
 }
 
 func (e *NotFoundError) Unwrap() error { return e.cause }
 
-// ProtocolError says that the program that was started speaks another version of the protocol, or is not
-// ctrlz.
+// ProtocolError means that the program uses another version of the protocol, or is not ctrlz.
 type ProtocolError struct{ Binary, Why string }
 
 func (e *ProtocolError) Error() string { return fmt.Sprintf("%s cannot be used: %s", e.Binary, e.Why) }
 
-// EndedError says that the server ended before it answered. The next call starts another one.
+// EndedError means that the server ended before it answered. The next call starts another server.
 type EndedError struct {
 	Method string
-	// Status is how it ended.
+	// Status is the exit status.
 	Status string
-	// Stderr is what it said last.
+	// Stderr is the last output on standard error.
 	Stderr string
 }
 
@@ -81,10 +80,10 @@ func (e *EndedError) Error() string {
 	return text
 }
 
-// Outcome is unknown: the call was sent and cannot be taken back. One that only reads was tried twice.
+// Outcome is unknown: the call was sent and may have been executed. A call that only reads was tried twice.
 func (e *EndedError) Outcome() Outcome { return Unknown }
 
-// CancelledError says that the context of a call ended, or its time was over, before the answer came.
+// CancelledError means that the context or the time limit of a call ended before it was answered.
 type CancelledError struct {
 	Method  string
 	Outcome Outcome
@@ -95,5 +94,5 @@ func (e *CancelledError) Error() string {
 	return fmt.Sprintf("no answer to %s: %v (outcome: %s)", e.Method, e.cause, e.Outcome)
 }
 
-// Unwrap gives the error of the context.
+// Unwrap returns the error of the context.
 func (e *CancelledError) Unwrap() error { return e.cause }

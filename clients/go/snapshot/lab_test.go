@@ -13,7 +13,7 @@ import (
 	"example.com/ctrlz/clients/go/snapshot"
 )
 
-// TestMain gives the shared client a home of its own: no test may see the user's.
+// TestMain sets a temporary home, so that the shared client does not use the real one.
 func TestMain(m *testing.M) {
 	home, err := os.MkdirTemp("", "ctrlz-go-")
 	if err != nil {
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// lab gives a work tree, and a client that ends with the test.
+// lab returns a work tree, and a client that is closed after the test.
 func lab(t *testing.T) snapshot.Config {
 	t.Helper()
 	client := &snapshot.Client{}
@@ -38,7 +38,7 @@ func lab(t *testing.T) snapshot.Config {
 	return snapshot.Config{Enabled: true, WorkDir: t.TempDir(), DataDir: t.TempDir(), Client: client}
 }
 
-// badClient gives a client of a server that misbehaves.
+// badClient returns a client of a misbehaving server.
 func badClient(t *testing.T, env ...string) *snapshot.Client {
 	t.Helper()
 	_, here, _, _ := runtime.Caller(0)
@@ -69,7 +69,7 @@ func exists(cfg snapshot.Config, name string) bool {
 
 func isAlive(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
 
-// until waits until something holds; fails after ten seconds.
+// until waits until a condition holds. It fails after ten seconds.
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for turn := 0; turn < 500; turn++ {

@@ -9,11 +9,11 @@ import (
 	"example.com/ctrlz/clients/go/wire"
 )
 
-// Place is a work tree, where its snapshots lie, and who is asked. It has every method of the server;
-// where snapshots are switched off, those that record answer ErrDisabled.
+// Place is a work tree with the location of its store and the client to use. It has all methods of the
+// server. If snapshots are disabled, methods that record return ErrDisabled.
 type Place struct {
 	wire.Place
-	// Client is asked. Default: Shared.
+	// Client is the client to use. Default: Shared.
 	Client *Client
 }
 
@@ -32,7 +32,7 @@ func call[T any](ctx context.Context, p Place, method string, params any) (*T, e
 	return decode[T](p.client().Call(ctx, method, merged))
 }
 
-// merge writes two structs as one object.
+// merge encodes two structs as one JSON object.
 func merge(parts ...any) (json.RawMessage, error) {
 	merged := []byte{'{'}
 	for _, part := range parts {
@@ -49,7 +49,7 @@ func merge(parts ...any) (json.RawMessage, error) {
 	return append(merged, '}'), nil
 }
 
-// pages calls until the last page of a long answer. ask is given an offset and gives the next one.
+// pages requests all pages of a result. ask receives an offset and returns the next one.
 func pages(ask func(offset int64) (next *int64, err error)) error {
 	var offset int64
 	for {

@@ -20,7 +20,7 @@ import (
 	"example.com/ctrlz/clients/go/wire"
 )
 
-// ask calls a server that misbehaves as `how` says.
+// ask calls a misbehaving server. `how` selects the behaviour.
 func ask(ctx context.Context, client *snapshot.Client, method, how string) error {
 	params := json.RawMessage(fmt.Sprintf(`{"dir":%q}`, how))
 	_, err := client.Call(ctx, method, params)
@@ -40,7 +40,7 @@ func pidOf(t *testing.T, client *snapshot.Client) int {
 	return int(server.PID)
 }
 
-func TestAProgramThatIsNotThereIsNamedWithWhatToDo(t *testing.T) {
+func TestAMissingProgramIsReportedWithItsPathAndAHint(t *testing.T) {
 	cfg := snapshot.Config{Enabled: true, WorkDir: t.TempDir(), Client: &snapshot.Client{Binary: "/nowhere/ctrlz"}}
 	_, err := snapshot.Track(cfg)
 	var missing *snapshot.NotFoundError
@@ -49,7 +49,7 @@ func TestAProgramThatIsNotThereIsNamedWithWhatToDo(t *testing.T) {
 	require.Contains(t, err.Error(), "CTRLZ_BINARY")
 }
 
-func TestAProgramThatIsSomethingElseIsRefused(t *testing.T) {
+func TestAProgramThatIsNotCtrlzIsRefused(t *testing.T) {
 	for _, binary := range []string{"/bin/false", "/bin/echo"} {
 		err := ask(context.Background(), &snapshot.Client{Binary: binary}, "track", "")
 		var refused *snapshot.ProtocolError
@@ -57,12 +57,12 @@ func TestAProgramThatIsSomethingElseIsRefused(t *testing.T) {
 	}
 }
 
-func TestAnotherProtocolIsRefused(t *testing.T) {
+func TestAnotherProtocolVersionIsRefused(t *testing.T) {
 	err := ask(context.Background(), badClient(t, "BAD_PROTOCOL=99"), "track", "fine")
 	require.Contains(t, err.Error(), "version 99")
 }
 
-func TestACallThatChangesSomethingIsNotRepeatedWhenTheServerDies(t *testing.T) {
+func TestACallThatWritesIsNotRepeatedWhenTheServerDies(t *testing.T) {
 	client := badClient(t)
 	err := ask(context.Background(), client, "restore", "die")
 	var ended *snapshot.EndedError
@@ -74,7 +74,7 @@ func TestACallThatChangesSomethingIsNotRepeatedWhenTheServerDies(t *testing.T) {
 	require.NoError(t, ask(context.Background(), client, "restore", "fine"))
 }
 
-func TestACallThatOnlyReadsIsMadeOnceMoreAndOnlyOnce(t *testing.T) {
+func TestACallThatOnlyReadsIsRepeatedExactlyOnce(t *testing.T) {
 	marker := filepath.Join(t.TempDir(), "marker")
 	client := badClient(t, "BAD_MARKER="+marker)
 	require.NoError(t, ask(context.Background(), client, "status", "die-once"))
@@ -86,7 +86,7 @@ func TestACallThatOnlyReadsIsMadeOnceMoreAndOnlyOnce(t *testing.T) {
 	}
 }
 
-func TestEveryCallInFlightLearnsThatTheServerDied(t *testing.T) {
+func TestAllPendingCallsFailWhenTheServerDies(t *testing.T) {
 	client := badClient(t)
 	failures := make(chan error, 8)
 	for at := 0; at < 8; at++ {
@@ -100,13 +100,13 @@ func TestEveryCallInFlightLearnsThatTheServerDied(t *testing.T) {
 	}
 }
 
-func TestNonsenseInsteadOfAnAnswerEndsTheServerNotTheProgram(t *testing.T) {
+func TestAnInvalidAnswerKillsTheServerButNotTheProgram(t *testing.T) {
 	client := badClient(t)
-	require.Contains(t, ask(context.Background(), client, "track", "garbage").Error(), "which is no message")
+	require.Contains(t, ask(context.Background(), client, "track", "garbage").Error(), "which is not a message")
 	require.NoError(t, ask(context.Background(), client, "track", "fine"))
 }
 
-func TestAKilledServerIsReplacedByTheNextCall(t *testing.T) {
+func TestTheNextCallReplacesAKilledServer(t *testing.T) {
 	cfg := lab(t)
 	write(t, cfg, "a", "a")
 	hash, pid := track(t, cfg), pidOf(t, cfg.Client)
@@ -114,17 +114,17 @@ func TestAKilledServerIsReplacedByTheNextCall(t *testing.T) {
 	until(t, "the server is gone and reaped", func() bool { return !isAlive(pid) })
 	require.Equal(t, hash, track(t, cfg))
 	if pidOf(t, cfg.Client) == pid {
-		t.Fatal("it is another process")
+		t.Fatal("the server was not replaced")
 	}
 }
 
-func TestACallThatTheDeadServerCannotHaveReadIsMadeAgain(t *testing.T) {
+func TestACallThatADeadServerCannotHaveReadIsRepeated(t *testing.T) {
 	cfg := lab(t)
 	hash := track(t, cfg)
 	for turn := 0; turn < 10; turn++ {
 		pid := pidOf(t, cfg.Client)
 		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
-		// Dead with all its threads, but perhaps nobody here has noticed yet.
+		// All threads of the server are dead, but the client may not have noticed yet.
 		until(t, "it is dead", func() bool {
 			threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -134,7 +134,7 @@ func TestACallThatTheDeadServerCannotHaveReadIsMadeAgain(t *testing.T) {
 	}
 }
 
-func TestACallThatTakesTooLongIsCancelledAndSaysThatNothingWasDone(t *testing.T) {
+func TestATimeoutCancelsTheCallAndReportsThatItWasNotDone(t *testing.T) {
 	client := badClient(t)
 	pidOf(t, client)
 	err := ask(limited(t, 100*time.Millisecond), client, "track", "hang")
@@ -155,13 +155,13 @@ func TestACancelledContextCancelsTheCall(t *testing.T) {
 	require.ErrorIs(t, ask(ctx, client, "track", "fine"), context.Canceled)
 }
 
-func TestACallThatWasDoneInTheLastMomentGivesItsResult(t *testing.T) {
+func TestACallThatFinishesDespiteItsCancellationReturnsItsResult(t *testing.T) {
 	client := badClient(t)
 	pidOf(t, client)
 	require.NoError(t, ask(limited(t, 100*time.Millisecond), client, "track", "late"))
 }
 
-func TestACallThatNobodyAnswersIsOfUnknownOutcomeAndTheServerGoesOn(t *testing.T) {
+func TestAnUnansweredCallHasAnUnknownOutcomeAndTheServerKeepsRunning(t *testing.T) {
 	client := badClient(t)
 	client.Grace = 200 * time.Millisecond
 	pid := pidOf(t, client)
@@ -172,7 +172,7 @@ func TestACallThatNobodyAnswersIsOfUnknownOutcomeAndTheServerGoesOn(t *testing.T
 	require.Equal(t, pid, pidOf(t, client))
 }
 
-func TestAServerThatIsFrozenIsReplaced(t *testing.T) {
+func TestAFrozenServerIsReplaced(t *testing.T) {
 	client := badClient(t)
 	client.Grace = 200 * time.Millisecond
 	pid := pidOf(t, client)
@@ -181,7 +181,7 @@ func TestAServerThatIsFrozenIsReplaced(t *testing.T) {
 	require.NoError(t, ask(context.Background(), client, "track", "fine"))
 }
 
-func TestManyGoroutinesShareOneServer(t *testing.T) {
+func TestConcurrentGoroutinesShareOneServer(t *testing.T) {
 	cfg := lab(t)
 	write(t, cfg, "a", "a")
 	hash := track(t, cfg)
@@ -214,7 +214,7 @@ func TestManyGoroutinesShareOneServer(t *testing.T) {
 	require.Equal(t, pid, pidOf(t, cfg.Client))
 }
 
-func TestTheFirstCallsOfAllStartOneServer(t *testing.T) {
+func TestConcurrentFirstCallsStartOneServer(t *testing.T) {
 	cfg := lab(t)
 	pids := make(chan int64, 32)
 	for at := 0; at < 32; at++ {
@@ -233,7 +233,7 @@ func TestTheFirstCallsOfAllStartOneServer(t *testing.T) {
 	}
 }
 
-func TestClosingLeavesNoProcessAndIsFinal(t *testing.T) {
+func TestCloseEndsTheServerAndIsFinal(t *testing.T) {
 	cfg := lab(t)
 	pid := pidOf(t, cfg.Client)
 	require.NoError(t, cfg.Client.Close())
@@ -243,7 +243,7 @@ func TestClosingLeavesNoProcessAndIsFinal(t *testing.T) {
 	require.NoError(t, cfg.Client.Close())
 }
 
-func TestAFrozenServerDoesNotKeepCloseFromEnding(t *testing.T) {
+func TestCloseKillsAFrozenServer(t *testing.T) {
 	client := badClient(t)
 	client.Grace = 100 * time.Millisecond
 	pid := pidOf(t, client)
@@ -252,7 +252,7 @@ func TestAFrozenServerDoesNotKeepCloseFromEnding(t *testing.T) {
 	require.Equal(t, false, isAlive(pid))
 }
 
-func TestAProgramThatForgetsToCloseLeavesNoServer(t *testing.T) {
+func TestAProgramWithoutCloseLeavesNoServer(t *testing.T) {
 	if os.Getenv("FORGETFUL") != "" {
 		fmt.Printf("server=%d\n", pidOf(t, snapshot.Shared))
 		os.Exit(0)
@@ -267,13 +267,13 @@ func TestAProgramThatForgetsToCloseLeavesNoServer(t *testing.T) {
 	until(t, "its server is gone", func() bool { return !isAlive(pid) })
 }
 
-func TestWhatIsTooLargeForOneLineIsRefusedBeforeItIsSent(t *testing.T) {
+func TestParametersThatExceedTheLineLimitAreRefusedBeforeTheyAreSent(t *testing.T) {
 	client := badClient(t)
 	large := json.RawMessage(`{"paths":["` + strings.Repeat("x", 65<<20) + `"]}`)
 	_, err := client.Call(context.Background(), "track", large)
 	require.Equal(t, "too_large", snapshot.Kind(err))
 	require.NoError(t, ask(context.Background(), client, "track", "fine"))
 	if errors.Is(err, snapshot.ErrClosed) {
-		t.Fatal("the client goes on")
+		t.Fatal("the client must keep working")
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"example.com/ctrlz/clients/go/snapshot"
 )
 
-// What users of the first such package wrote keeps working; only the imports are others.
+// Code written for the original package works unchanged, except for its imports.
 func TestTrackAndPatch(t *testing.T) {
 	tmpDir := t.TempDir()
 	cfg := snapshot.Config{
@@ -35,7 +35,7 @@ func TestTrackAndPatch(t *testing.T) {
 	require.Contains(t, patch.Files[0], "test.txt")
 }
 
-func TestTheStoreLiesWhereItAlwaysDid(t *testing.T) {
+func TestTheLocationOfTheStoreIsCompatible(t *testing.T) {
 	cfg := lab(t)
 	_, err := snapshot.Track(cfg)
 	require.NoError(t, err)
@@ -44,8 +44,8 @@ func TestTheStoreLiesWhereItAlwaysDid(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestASwitchedOffConfigGivesNothingAndNoError(t *testing.T) {
-	// No server is needed to do nothing.
+func TestADisabledConfigReturnsEmptyResultsAndNoError(t *testing.T) {
+	// No server is started.
 	cfg := snapshot.Config{WorkDir: t.TempDir(), Client: &snapshot.Client{Binary: "/nowhere/ctrlz"}}
 	hash, err := snapshot.Track(cfg)
 	require.NoError(t, err)
@@ -63,7 +63,7 @@ func TestASwitchedOffConfigGivesNothingAndNoError(t *testing.T) {
 	require.NoError(t, snapshot.Revert(cfg, []snapshot.Patch{patch}))
 }
 
-func TestReadingDegradesAndSaysSo(t *testing.T) {
+func TestFailedReadsReturnNothingAndCallOnError(t *testing.T) {
 	cfg := lab(t)
 	var failures []string
 	cfg.OnError = func(operation string, err error) {

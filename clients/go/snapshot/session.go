@@ -8,27 +8,27 @@ import (
 	"example.com/ctrlz/clients/go/wire"
 )
 
-// RevertState is a revert that can still be taken back.
+// RevertState is a revert that is not final yet.
 type RevertState struct {
 	MessageID string
 	PartID    string
-	// Snapshot is the state before the revert.
+	// Snapshot is the snapshot before the revert.
 	Snapshot string
-	// Diff shows what was reverted.
+	// Diff contains the changes made by the revert.
 	Diff string
 }
 
-// Session is what an agent did, in steps, and taking it back.
+// Session records the tool calls of an agent as steps, and undoes them.
 type Session struct {
-	// ID is the session's id, as the agent has it.
+	// ID is the id of the session, chosen by the agent.
 	ID     string
 	config Config
 }
 
-// NewSession gives a session. Nothing is done before the first call.
+// NewSession returns a session. Nothing is recorded before the first call.
 func NewSession(cfg Config, id string) *Session { return &Session{ID: id, config: cfg} }
 
-// place gives every method of the server. Where snapshots are switched off, what records says so.
+// place returns all methods of the server. If snapshots are disabled, methods that record return ErrDisabled.
 func (s *Session) place() (Place, error) {
 	place, err := s.config.Place()
 	if err == nil && !s.config.Enabled {
@@ -42,16 +42,16 @@ func (s *Session) place() (Place, error) {
 	return place, err
 }
 
-// About is what a step is about. Everything is optional.
+// About describes a step. All fields are optional.
 type About struct {
 	MessageID, PartID, Tool, Label string
-	// Paths are those that the tool says it will change.
+	// Paths are the paths that the tool will change.
 	Paths []string
 }
 
-// Step is a step that is open.
+// Step is an open step.
 type Step struct {
-	// Begun is what was recorded at its beginning; nil where snapshots are switched off.
+	// Begun is the result of `begin_step`; nil if snapshots are disabled.
 	Begun *wire.StepBegun
 	place Place
 	once  sync.Once
@@ -59,7 +59,7 @@ type Step struct {
 	err   error
 }
 
-// Begin records the state before a tool runs; from now on changes are the step's.
+// Begin begins a step: it records the state before a tool runs.
 func (s *Session) Begin(ctx context.Context, about About) (*Step, error) {
 	place, err := s.place()
 	if err != nil {
@@ -82,8 +82,8 @@ func (s *Session) Begin(ctx context.Context, about About) (*Step, error) {
 	return &Step{Begun: begun, place: place}, nil
 }
 
-// End records the state after the tool ran, also if it failed. Ends only once. Gives nil where snapshots
-// are switched off.
+// End ends the step: it records the state after the tool. It is idempotent, and returns nil if snapshots
+// are disabled.
 func (s *Step) End(ctx context.Context) (*wire.StepEnded, error) {
 	s.once.Do(func() {
 		if s.Begun == nil {
@@ -95,7 +95,7 @@ func (s *Step) End(ctx context.Context) (*wire.StepEnded, error) {
 	return s.ended, s.err
 }
 
-// Do runs work as one step, which ends also if the work fails. The work's error comes first.
+// Do runs work as one step, which also ends if the work fails. The error of the work takes precedence.
 func (s *Session) Do(ctx context.Context, about About, work func(context.Context) error) error {
 	step, err := s.Begin(ctx, about)
 	if err != nil {
@@ -108,7 +108,7 @@ func (s *Session) Do(ctx context.Context, about About, work func(context.Context
 	return err
 }
 
-// PlanUndo tells what Undo would do now, and changes no file.
+// PlanUndo returns what Undo would do now, without changing any file.
 func (s *Session) PlanUndo(ctx context.Context, params wire.UndoParams) (*wire.UndoReport, error) {
 	place, err := s.place()
 	if err != nil {
@@ -118,7 +118,7 @@ func (s *Session) PlanUndo(ctx context.Context, params wire.UndoParams) (*wire.U
 	return place.PlanUndo(ctx, params)
 }
 
-// Undo takes steps back, by default the newest turn, and keeps what others did since.
+// Undo undoes steps, by default the newest turn, and keeps later changes by others.
 func (s *Session) Undo(ctx context.Context, params wire.UndoParams) (*wire.UndoReport, error) {
 	place, err := s.place()
 	if err != nil {
@@ -128,7 +128,7 @@ func (s *Session) Undo(ctx context.Context, params wire.UndoParams) (*wire.UndoR
 	return place.Undo(ctx, params)
 }
 
-// Redo brings back what the last undo or revert took back.
+// Redo reverses the last undo or revert.
 func (s *Session) Redo(ctx context.Context) (*wire.UndoReport, error) {
 	place, err := s.place()
 	if err != nil {
@@ -137,7 +137,7 @@ func (s *Session) Redo(ctx context.Context) (*wire.UndoReport, error) {
 	return place.Redo(ctx, wire.RedoParams{Session: s.ID})
 }
 
-// Revert takes the session back to before a message, or a part of it; not final yet.
+// Revert reverts the session to before a message, or a part of it, until it is committed.
 func (s *Session) Revert(messageID, partID string) error {
 	return s.RevertContext(context.Background(), messageID, partID)
 }
@@ -152,7 +152,7 @@ func (s *Session) RevertContext(ctx context.Context, messageID, partID string) e
 	return err
 }
 
-// Unrevert takes the revert back, and keeps what others did since. Without a revert there is nothing to do.
+// Unrevert reverses the revert and keeps later changes by others. Without a revert it does nothing.
 func (s *Session) Unrevert() error { return s.UnrevertContext(context.Background()) }
 
 // UnrevertContext is Unrevert with a context.
@@ -168,7 +168,7 @@ func (s *Session) UnrevertContext(ctx context.Context) error {
 	return err
 }
 
-// CommitRevert makes the revert final, and tells which messages are gone with it.
+// CommitRevert makes the revert final, and returns the messages that it removed.
 func (s *Session) CommitRevert(ctx context.Context) (*wire.RevertState, error) {
 	place, err := s.place()
 	if err != nil {
@@ -177,7 +177,7 @@ func (s *Session) CommitRevert(ctx context.Context) (*wire.RevertState, error) {
 	return place.CommitRevert(ctx, wire.CommitParams{Session: s.ID})
 }
 
-// RevertState gives the revert, as long as it can be moved or taken back; nil if there is none.
+// RevertState returns the revert that is not final yet; nil if there is none.
 func (s *Session) RevertState(ctx context.Context) (*RevertState, error) {
 	place, err := s.place()
 	if err != nil {
@@ -199,7 +199,7 @@ func (s *Session) RevertState(ctx context.Context) (*RevertState, error) {
 	return state, nil
 }
 
-// Diff gives every file the session changed, unless that is taken back, with both its texts.
+// Diff returns the files that the session changed, with both texts, without undone changes.
 func (s *Session) Diff(ctx context.Context) ([]FileDiff, error) {
 	place, err := s.place()
 	if err != nil {
@@ -217,7 +217,7 @@ func (s *Session) Diff(ctx context.Context) ([]FileDiff, error) {
 	return diffs, err
 }
 
-// Steps lists the steps, oldest first.
+// Steps returns the steps, oldest first.
 func (s *Session) Steps(ctx context.Context) ([]wire.StepRecord, error) {
 	place, err := s.place()
 	if err != nil {
@@ -235,7 +235,7 @@ func (s *Session) Steps(ctx context.Context) ([]wire.StepRecord, error) {
 	return steps, err
 }
 
-// Release lets go of the session: what only it did need not be kept any longer.
+// Release releases the session, so that its snapshots may be dropped.
 func (s *Session) Release(ctx context.Context) error {
 	place, err := s.place()
 	if err != nil {

@@ -1,8 +1,9 @@
-// Package snapshot records the state of a directory and brings it back: Ctrl-Z for coding agents.
+// Package snapshot records the state of a directory and restores it: Ctrl-Z for coding agents.
 //
-// It is a thin client over one `ctrlz rpc`, which it starts when it is first needed. The functions that
-// take a Config are made for agents that must go on whatever happens: Enabled=false gives empty hashes
-// and no error, and reading degrades to nothing. The …Context functions give every error, typed.
+// It is a thin client of one `ctrlz rpc` process, which the first call starts. The functions that take a
+// Config are for agents that must continue after any failure: with Enabled=false hashes are empty and
+// there is no error, and functions that read return nothing on failure. The …Context functions return
+// every error, typed.
 package snapshot
 
 import (
@@ -17,14 +18,14 @@ import (
 	"example.com/ctrlz/clients/go/wire"
 )
 
-// Patch is a snapshot, and the files that changed since.
+// Patch lists the files that changed since a snapshot.
 type Patch struct {
 	Hash string `json:"hash"`
 	// Files are absolute paths.
 	Files []string `json:"files"`
 }
 
-// FileDiff is one changed file with both its texts; both are empty for binary files.
+// FileDiff is a changed file with both texts, which are empty for binary files.
 type FileDiff struct {
 	// File is relative to the work tree.
 	File      string `json:"file"`
@@ -34,25 +35,25 @@ type FileDiff struct {
 	Deletions int    `json:"deletions"`
 }
 
-// Config says what is protected, and where snapshots lie.
+// Config is the configuration of a protected directory.
 type Config struct {
-	// Enabled switches snapshots on. The zero Config does nothing.
+	// Enabled enables snapshots. The zero Config does nothing.
 	Enabled bool
-	// WorkDir is the directory to protect.
+	// WorkDir is the protected directory.
 	WorkDir string
-	// DataDir holds the store, in snapshot/<hash of WorkDir>. Default: the user's own store, which the
-	// command line sees, too.
+	// DataDir contains the store, in snapshot/<hash of WorkDir>. Default: the store of the user, which the
+	// command line uses, too.
 	DataDir string
 
-	// Options are for every call, over the user's configuration: exclude patterns, limits and so on.
+	// Options override the user's configuration in every call: exclude patterns, limits and so on.
 	Options *wire.CallOptions
-	// Client is asked. Default: Shared.
+	// Client is the client to use. Default: Shared.
 	Client *Client
-	// OnError is told of failures that a function does not return.
+	// OnError receives errors that a function does not return.
 	OnError func(operation string, err error)
 }
 
-// Place gives every method of the server for this configuration.
+// Place returns all methods of the server for this configuration.
 func (cfg Config) Place() (Place, error) {
 	dir, err := filepath.Abs(cfg.WorkDir)
 	if err != nil {
@@ -73,7 +74,7 @@ func (cfg Config) Place() (Place, error) {
 	return place, nil
 }
 
-// Track records the work tree and gives the hash; "" where snapshots are switched off.
+// Track records the work tree and returns the hash; "" if snapshots are disabled.
 func Track(cfg Config) (string, error) { return TrackContext(context.Background(), cfg) }
 
 // TrackContext is Track with a context.
@@ -95,14 +96,15 @@ func TrackContext(ctx context.Context, cfg Config) (string, error) {
 	return recorded.Hash, nil
 }
 
-// GetPatch gives the files that changed since a snapshot. A failure is an empty patch; OnError hears of it.
+// GetPatch returns the files that changed since a snapshot. On failure it returns an empty patch and calls
+// OnError.
 func GetPatch(cfg Config, hash string) (Patch, error) {
 	patch, err := GetPatchContext(context.Background(), cfg, hash)
 	cfg.report("patch", err)
 	return patch, nil
 }
 
-// GetPatchContext is GetPatch with a context, and gives every error.
+// GetPatchContext is GetPatch with a context, and returns every error.
 func GetPatchContext(ctx context.Context, cfg Config, hash string) (Patch, error) {
 	patch := Patch{Hash: hash}
 	place, err := cfg.reading(hash)
@@ -119,7 +121,7 @@ func GetPatchContext(ctx context.Context, cfg Config, hash string) (Patch, error
 	return patch, nil
 }
 
-// Restore brings files back to a snapshot, and keeps those created since.
+// Restore restores the files of a snapshot, and keeps files created since.
 func Restore(cfg Config, hash string) error { return RestoreContext(context.Background(), cfg, hash) }
 
 // RestoreContext is Restore with a context.
@@ -132,8 +134,8 @@ func RestoreContext(ctx context.Context, cfg Config, hash string) error {
 	return ignoreDisabled(err)
 }
 
-// Revert takes single files back, each to the first patch that names it. What a snapshot proves not to
-// have existed is removed.
+// Revert restores single files, each to the hash of the first patch that lists it. Files that did not
+// exist in the snapshot are removed.
 func Revert(cfg Config, patches []Patch) error {
 	return RevertContext(context.Background(), cfg, patches)
 }
@@ -146,7 +148,7 @@ func RevertContext(ctx context.Context, cfg Config, patches []Patch) error {
 	}
 	params := wire.RevertParams{Patches: []wire.PatchParam{}}
 	for _, patch := range patches {
-		// Made while snapshots were switched off, it says nothing.
+		// A patch without a hash was made while snapshots were disabled.
 		if patch.Hash == "" {
 			continue
 		}
@@ -163,15 +165,15 @@ func RevertContext(ctx context.Context, cfg Config, patches []Patch) error {
 	return err
 }
 
-// Diff gives what differs from a snapshot, as text that `git apply` accepts. A failure is an empty text;
-// OnError hears of it.
+// Diff returns the difference from a snapshot as a patch that `git apply` accepts. On failure it returns ""
+// and calls OnError.
 func Diff(cfg Config, hash string) (string, error) {
 	text, err := DiffContext(context.Background(), cfg, hash)
 	cfg.report("diff", err)
 	return text, nil
 }
 
-// DiffContext is Diff with a context, and gives every error.
+// DiffContext is Diff with a context, and returns every error.
 func DiffContext(ctx context.Context, cfg Config, hash string) (string, error) {
 	place, err := cfg.reading(hash)
 	if err != nil {
@@ -189,14 +191,14 @@ func diffText(ctx context.Context, place Place, from, to string) (string, error)
 			return nil, err
 		}
 		text.WriteString(page.Text)
-		// Always about the same two snapshots, also if files change meanwhile.
+		// All pages compare the same two snapshots, even if files change meanwhile.
 		to = page.To
 		return page.Next, nil
 	})
 	return text.String(), err
 }
 
-// DiffFull gives every file that differs between two snapshots, with both its texts.
+// DiffFull returns every file that differs between two snapshots, with both texts.
 func DiffFull(cfg Config, from, to string) ([]FileDiff, error) {
 	return DiffFullContext(context.Background(), cfg, from, to)
 }
@@ -234,7 +236,7 @@ func fileDiffs(files []wire.FileDiff) []FileDiff {
 	return diffs
 }
 
-// reading gives the place for a hash; an empty one comes from where snapshots are switched off.
+// reading returns the place for a hash. An empty hash means that snapshots are disabled.
 func (cfg Config) reading(hash string) (Place, error) {
 	if hash == "" {
 		return Place{}, ErrDisabled
@@ -255,13 +257,13 @@ func ignoreDisabled(err error) error {
 	return err
 }
 
-// wirePatch is a Patch whose paths survive JSON also where they are not UTF-8.
+// wirePatch is a Patch whose paths survive JSON even if they are not UTF-8.
 type wirePatch struct {
 	Hash  string      `json:"hash"`
 	Files []wire.Path `json:"files"`
 }
 
-// MarshalJSON keeps names that are not UTF-8.
+// MarshalJSON preserves names that are not UTF-8.
 func (p Patch) MarshalJSON() ([]byte, error) {
 	kept := wirePatch{Hash: p.Hash}
 	for _, file := range p.Files {
@@ -270,7 +272,7 @@ func (p Patch) MarshalJSON() ([]byte, error) {
 	return json.Marshal(kept)
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote, and any list of texts.
+// UnmarshalJSON reads the output of MarshalJSON, and any list of strings.
 func (p *Patch) UnmarshalJSON(text []byte) error {
 	var kept wirePatch
 	if err := json.Unmarshal(text, &kept); err != nil {

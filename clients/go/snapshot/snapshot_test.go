@@ -49,7 +49,7 @@ func TestFilesAreRevertedAndRestored(t *testing.T) {
 	require.Equal(t, "two\n", read(t, cfg, "a"))
 }
 
-func TestANameThatIsNotUTF8GoesOutAndComesBack(t *testing.T) {
+func TestANameThatIsNotUTF8SurvivesTheRoundTrip(t *testing.T) {
 	cfg := lab(t)
 	write(t, cfg, "caf\xe9", "one")
 	before := track(t, cfg)
@@ -61,10 +61,10 @@ func TestANameThatIsNotUTF8GoesOutAndComesBack(t *testing.T) {
 	require.Equal(t, "one", read(t, cfg, "caf\xe9"))
 }
 
-func TestALongListIsReadToItsEnd(t *testing.T) {
+func TestDiffFullReadsAllPages(t *testing.T) {
 	cfg := lab(t)
 	before := track(t, cfg)
-	// Two of these do not fit into one answer, which has 16 MiB.
+	// Two of these exceed the limit of 16 MiB per answer.
 	text := strings.Repeat(strings.Repeat("x", 1023)+"\n", 9<<10)
 	for _, name := range []string{"a", "b", "c"} {
 		write(t, cfg, name, text)
@@ -75,7 +75,7 @@ func TestALongListIsReadToItsEnd(t *testing.T) {
 	require.Equal(t, true, diffs[2].After == text)
 }
 
-func TestAFailureHasAKindAndNothingIsTouched(t *testing.T) {
+func TestAnErrorHasAKindAndLeavesTheFilesUnchanged(t *testing.T) {
 	cfg := lab(t)
 	write(t, cfg, "a", "a")
 	unknown := "1111111111111111111111111111111111111111"
@@ -87,7 +87,7 @@ func TestAFailureHasAKindAndNothingIsTouched(t *testing.T) {
 	require.Equal(t, "a", read(t, cfg, "a"))
 }
 
-func TestTheWholeServerIsThere(t *testing.T) {
+func TestPlaceHasTheMethodsOfTheServer(t *testing.T) {
 	cfg := lab(t)
 	write(t, cfg, "blob", "\xff\x00")
 	write(t, cfg, "a.log", "noise")
@@ -114,7 +114,7 @@ func TestTheWholeServerIsThere(t *testing.T) {
 	require.ErrorIs(t, err, snapshot.ErrDisabled)
 }
 
-func TestASessionIsUndoneRevertedAndUnreverted(t *testing.T) {
+func TestASessionCanBeUndoneRevertedAndUnreverted(t *testing.T) {
 	cfg := lab(t)
 	ctx := context.Background()
 	session := snapshot.NewSession(cfg, "s1")
@@ -159,7 +159,7 @@ func TestASessionIsUndoneRevertedAndUnreverted(t *testing.T) {
 	require.NoError(t, session.Release(ctx))
 }
 
-func TestAStepEndsAlsoIfItsWorkFails(t *testing.T) {
+func TestAStepEndsEvenIfItsWorkFails(t *testing.T) {
 	cfg := lab(t)
 	ctx := context.Background()
 	session := snapshot.NewSession(cfg, "s1")
@@ -173,7 +173,7 @@ func TestAStepEndsAlsoIfItsWorkFails(t *testing.T) {
 	require.Equal(t, false, exists(cfg, "half"))
 }
 
-func TestAStepOutlivesItsServer(t *testing.T) {
+func TestAStepSurvivesTheDeathOfItsServer(t *testing.T) {
 	cfg := lab(t)
 	ctx := context.Background()
 	session := snapshot.NewSession(cfg, "s1")
@@ -192,7 +192,7 @@ func TestAStepOutlivesItsServer(t *testing.T) {
 	require.Equal(t, "before", read(t, cfg, "a"))
 }
 
-func TestStepsOfASwitchedOffSessionComeAndGo(t *testing.T) {
+func TestStepsAreNoOpsIfSnapshotsAreDisabled(t *testing.T) {
 	cfg := lab(t)
 	cfg.Enabled = false
 	step, err := snapshot.NewSession(cfg, "s1").Begin(context.Background(), snapshot.About{})
@@ -202,7 +202,7 @@ func TestStepsOfASwitchedOffSessionComeAndGo(t *testing.T) {
 	require.Equal(t, (*wire.StepEnded)(nil), ended)
 }
 
-func TestAnyBytesSurviveAsAPath(t *testing.T) {
+func TestTheConversionOfBytesToAPathIsLossless(t *testing.T) {
 	for _, raw := range [][]byte{{0xff, 0xfe}, []byte("ü🦀"), {0xed, 0xb2, 0x80}, bytes.Repeat([]byte{0x80}, 300)} {
 		text, err := wire.Path(raw).MarshalJSON()
 		require.NoError(t, err)
@@ -213,7 +213,7 @@ func TestAnyBytesSurviveAsAPath(t *testing.T) {
 	var path wire.Path
 	for _, text := range []string{`1`, `{"bytes":[256]}`, `[]`} {
 		if path.UnmarshalJSON([]byte(text)) == nil {
-			t.Fatalf("%s is no path", text)
+			t.Fatalf("%s is not a path", text)
 		}
 	}
 }

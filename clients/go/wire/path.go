@@ -1,5 +1,5 @@
-// Package wire has everything that ctrlz takes and gives, as types. They are generated from the one
-// schema that the server is tested against.
+// Package wire contains the types of all parameters and results. They are generated from the schema of
+// the server.
 package wire
 
 import (
@@ -9,11 +9,11 @@ import (
 	"unicode/utf8"
 )
 
-// Path is a path. As every string in Go it may hold any bytes; as JSON it is a text where it is UTF-8,
-// else {"bytes": […]}.
+// Path is a path, which may contain any bytes. In JSON it is a string if it is UTF-8, and otherwise
+// {"bytes": […]}.
 type Path string
 
-// MarshalJSON writes a text, or every byte.
+// MarshalJSON encodes a string, or a list of bytes.
 func (p Path) MarshalJSON() ([]byte, error) {
 	if utf8.ValidString(string(p)) {
 		return json.Marshal(string(p))
@@ -25,7 +25,7 @@ func (p Path) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string][]int{"bytes": bytes})
 }
 
-// UnmarshalJSON reads either form.
+// UnmarshalJSON decodes either form.
 func (p *Path) UnmarshalJSON(text []byte) error {
 	var plain string
 	if json.Unmarshal(text, &plain) == nil {

@@ -2,7 +2,7 @@
 
 package wire
 
-// Protocol is the version of the protocol these types are of.
+// Protocol is the version of the protocol that these types describe.
 const Protocol = 1
 
 // Action: the action of a plan on one path.
@@ -1829,7 +1829,7 @@ type Reverted struct {
 // Scope: the steps to undo.
 type Scope struct{ value any }
 
-// MarshalJSON writes what was chosen.
+// MarshalJSON encodes the chosen alternative.
 func (c Scope) MarshalJSON() ([]byte, error) { return marshal(c.value) }
 
 // ScopeLastTurn is "last_turn".
@@ -1838,17 +1838,17 @@ func ScopeLastTurn() *Scope { return &Scope{"last_turn"} }
 // ScopeLastStep is "last_step".
 func ScopeLastStep() *Scope { return &Scope{"last_step"} }
 
-// ScopeStep is a choice by "step".
+// ScopeStep selects by "step".
 func ScopeStep(value string) *Scope {
 	return &Scope{map[string]any{"step": value}}
 }
 
-// ScopeMessage is a choice by "message".
+// ScopeMessage selects by "message".
 func ScopeMessage(value string) *Scope {
 	return &Scope{map[string]any{"message": value}}
 }
 
-// ScopeFrom is a choice by "from".
+// ScopeFrom selects by "from".
 func ScopeFrom(value FromMessage) *Scope {
 	return &Scope{map[string]any{"from": value}}
 }
@@ -1912,19 +1912,19 @@ type ShowParams struct {
 
 // Shown: result of `show`: a file of a snapshot, or a description of the snapshot.
 type Shown struct {
-	// FileContent is set if it is one.
+	// FileContent is set if the value has this type.
 	FileContent *FileContent
 
-	// SnapshotInfo is set if it is one.
+	// SnapshotInfo is set if the value has this type.
 	SnapshotInfo *SnapshotInfo
 }
 
-// UnmarshalJSON reads the first that fits.
+// UnmarshalJSON decodes the first alternative that fits.
 func (u *Shown) UnmarshalJSON(text []byte) error {
 	return unmarshalOne(text, &u.FileContent, &u.SnapshotInfo)
 }
 
-// MarshalJSON writes the one that is set.
+// MarshalJSON encodes the alternative that is set.
 func (u Shown) MarshalJSON() ([]byte, error) {
 	return marshalOne(u.FileContent, u.SnapshotInfo)
 }
@@ -2548,23 +2548,23 @@ type Watcher struct {
 // Whose: the steps whose changes are requested.
 type Whose struct{ value any }
 
-// MarshalJSON writes what was chosen.
+// MarshalJSON encodes the chosen alternative.
 func (c Whose) MarshalJSON() ([]byte, error) { return marshal(c.value) }
 
 // WhoseAll is "all".
 func WhoseAll() *Whose { return &Whose{"all"} }
 
-// WhoseSession is a choice by "session".
+// WhoseSession selects by "session".
 func WhoseSession(value string) *Whose {
 	return &Whose{map[string]any{"session": value}}
 }
 
-// WhoseMessage is a choice by "message".
+// WhoseMessage selects by "message".
 func WhoseMessage(value string) *Whose {
 	return &Whose{map[string]any{"message": value}}
 }
 
-// WhoseStep is a choice by "step".
+// WhoseStep selects by "step".
 func WhoseStep(value string) *Whose {
 	return &Whose{map[string]any{"step": value}}
 }
@@ -2579,7 +2579,7 @@ const WorkTreeNearest WorkTree = "nearest"
 // WorkTreeDir: `dir` itself, regardless of its surroundings.
 const WorkTreeDir WorkTree = "dir"
 
-// Access tells what a method does with the work tree: reads, records, writes or server.
+// Access returns the access of a method to the work tree: reads, records, writes or server.
 func Access(method string) string {
 	switch method {
 	case "blame", "checkpoints", "deeds", "deeds_diff", "deeds_full", "du", "file_exists_at", "get_file_at", "list_files", "log", "lost", "open_steps", "operation", "revert_state", "sessions", "show", "status", "step", "steps", "timeline", "verify", "versions", "walk_back":
@@ -2594,7 +2594,7 @@ func Access(method string) string {
 	return ""
 }
 
-// NewResult gives an empty result of a method, to be filled from JSON; nil if there is no such method.
+// NewResult returns an empty result of a method, to decode JSON into; nil if there is no such method.
 func NewResult(method string) any {
 	switch method {
 	case "apply":

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// unmarshalOne reads JSON into the first of several pointers whose fields are all there.
+// unmarshalOne decodes JSON into the first of several pointers whose required fields are all present.
 func unmarshalOne(text []byte, targets ...any) error {
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal(text, &keys); err != nil {
@@ -24,7 +24,7 @@ func unmarshalOne(text []byte, targets ...any) error {
 	return errors.New("none of the types that are known here")
 }
 
-// hasFields tells whether every field is there that is always written.
+// hasFields reports whether all required fields are present.
 func hasFields(keys map[string]json.RawMessage, of reflect.Type) bool {
 	for at := 0; at < of.NumField(); at++ {
 		name, options, _ := strings.Cut(of.Field(at).Tag.Get("json"), ",")
@@ -35,7 +35,7 @@ func hasFields(keys map[string]json.RawMessage, of reflect.Type) bool {
 	return true
 }
 
-// marshalOne writes the one that is set.
+// marshalOne encodes the value that is set.
 func marshalOne(values ...any) ([]byte, error) {
 	for _, value := range values {
 		if !reflect.ValueOf(value).IsNil() {

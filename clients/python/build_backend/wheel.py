@@ -1,8 +1,8 @@
-"""Builds the package (PEP 517 and 660) with the standard library alone.
+"""Builds the package (PEP 517 and 660) with the standard library only.
 
-`pip wheel . --config-settings binary=../../target/release/ctrlz` puts the program into the wheel, which then is
-for this platform only; `--config-settings platform=manylinux_2_28_x86_64` says which, if the program was built for
-more than this machine. Otherwise the wheel is pure Python.
+`pip wheel . --config-settings binary=../../target/release/ctrlz` includes the program in the wheel, which is then
+specific to this platform. `--config-settings platform=manylinux_2_28_x86_64` sets another platform tag. Without
+`binary`, the wheel is pure Python.
 """
 
 import base64
@@ -17,7 +17,7 @@ from typing import Any, Optional
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
-#: Wheels and archives are the same whenever they are made.
+#: Fixed timestamp, for reproducible wheels.
 EPOCH = (2020, 1, 1, 0, 0, 0)
 
 
@@ -113,7 +113,7 @@ def metadata() -> str:
 
 
 def field(name: str) -> str:
-    """A text of pyproject.toml; Python reads TOML by itself only since 3.11."""
+    """Returns a string of pyproject.toml. Python has a TOML parser only since 3.11."""
     found = re.search(rf'^{name} = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     if not found:
         raise ValueError(f"pyproject.toml has no {name}")

@@ -1,4 +1,4 @@
-"""A home of its own for every test, and clients whose servers see nothing of this machine."""
+"""A temporary home for each test, and clients whose servers run in a clean environment."""
 
 import os
 import time
@@ -15,7 +15,7 @@ BAD_SERVER = Path(__file__).resolve().parents[2] / "conformance" / "bad_server.p
 
 @pytest.fixture(autouse=True)
 def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Also the shared client must not see the user's home."""
+    """Applies to all tests, because the shared client must not use the real home either."""
     made = tmp_path_factory.mktemp("home")
     for name in list(os.environ):
         if name.startswith(("XDG_", "GIT_")):
@@ -35,7 +35,7 @@ def client() -> Iterator[Ctrlz]:
 
 @pytest.fixture
 def bad(tmp_path: Path) -> Iterator[Callable[..., Ctrlz]]:
-    """Makes clients of a server that misbehaves."""
+    """Creates clients of a misbehaving server."""
     made: list[Ctrlz] = []
 
     def make(protocol: int = 1, **options: Any) -> Ctrlz:
@@ -57,7 +57,7 @@ def is_alive(pid: int) -> bool:
 
 
 def until(what: str, holds: Callable[[], bool]) -> None:
-    """Waits until something holds; fails after ten seconds."""
+    """Waits until a condition holds. Fails after ten seconds."""
     for _ in range(500):
         if holds():
             return

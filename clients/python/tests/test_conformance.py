@@ -1,4 +1,4 @@
-"""The suite that every client passes. clients/conformance/README.md says what a vector is."""
+"""The conformance suite of all clients. clients/conformance/README.md describes the vectors."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ ID = re.compile("[0-9A-HJKMNP-TV-Z]{26}")
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda path: path.stem)
-def test_a_vector_gives_what_is_expected(vector: Path, tmp_path: Path, client: Ctrlz) -> None:
+def test_a_vector_returns_the_expected_results(vector: Path, tmp_path: Path, client: Ctrlz) -> None:
     runner = Runner(client, tmp_path.resolve())
     found = list(runner.run(json.loads(vector.read_text())["steps"]))
     wanted = vector.with_suffix(".expected.jsonl").read_text().splitlines()
@@ -114,7 +114,7 @@ def raw(path: Any) -> bytes:
 
 
 def as_json(value: Any) -> Any:
-    """As the wire has it: `to_wire` for every text, and keeping what is null."""
+    """Converts all strings with `to_wire`, but keeps null values."""
     if isinstance(value, dict):
         return {key: as_json(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -15,7 +15,7 @@ def pip(*words: str) -> None:
 
 
 def install(wheels: Path, *settings: str) -> Path:
-    """Builds the package, installs it somewhere, and gives the place."""
+    """Builds and installs the package, and returns its directory."""
     words = [word for setting in settings for word in ("--config-settings", setting)]
     pip("wheel", "--quiet", "--no-index", "--no-deps", "--wheel-dir", str(wheels), str(ROOT), *words)
     (wheel,) = wheels.glob("*.whl")
@@ -37,8 +37,8 @@ def test_the_wheel_is_pure_and_typed(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif("CTRLZ_BINARY" not in os.environ, reason="no program to bring along")
-def test_a_wheel_can_bring_the_program(tmp_path: Path) -> None:
-    # Any program shows that it arrives and is started; ours is large.
+def test_a_wheel_can_include_the_program(tmp_path: Path) -> None:
+    # A small wrapper script instead of the large program.
     stand_in = tmp_path / "ctrlz"
     stand_in.write_text('#!/bin/sh\nexec "$REAL" "$@"\n')
     site = install(tmp_path / "out", f"binary={stand_in}", "platform=linux_" + os.uname().machine)
@@ -46,7 +46,7 @@ def test_a_wheel_can_bring_the_program(tmp_path: Path) -> None:
     assert run(site, script, REAL=os.environ["CTRLZ_BINARY"], PATH="/usr/bin:/bin") == "ctrlz\n"
 
 
-def test_the_source_archive_has_everything_to_build_it_again(tmp_path: Path) -> None:
+def test_the_source_archive_can_be_built(tmp_path: Path) -> None:
     sys.path.insert(0, str(ROOT / "build_backend"))
     import wheel
 

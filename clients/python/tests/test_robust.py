@@ -34,31 +34,31 @@ def pid_of(client: Ctrlz) -> int:
     return client._child.pid
 
 
-def test_a_program_that_is_not_there_is_named_with_what_to_do() -> None:
+def test_a_missing_program_is_reported_with_its_path_and_a_hint() -> None:
     with pytest.raises(BinaryNotFound, match=r"/nowhere/ctrlz.*CTRLZ_BINARY"):
         Ctrlz(binary="/nowhere/ctrlz").call("track", {})
 
 
 @pytest.mark.parametrize("binary", ["/bin/false", "/bin/echo"])
-def test_a_program_that_is_something_else_is_refused(binary: str) -> None:
+def test_a_program_that_is_not_ctrlz_is_refused(binary: str) -> None:
     with pytest.raises(ProtocolError):
         Ctrlz(binary=binary).call("track", {})
 
 
-def test_another_protocol_is_refused(bad: Bad) -> None:
+def test_another_protocol_version_is_refused(bad: Bad) -> None:
     with pytest.raises(ProtocolError, match="version 99"):
         bad(protocol=99).call("track", {})
 
 
 def raw(client: Ctrlz, method: str, how: str, **options: Any) -> None:
-    """A call whose answer is not of the method's type, which nobody minds here."""
+    """Makes a call whose answer need not have the result type of the method."""
     try:
         client.call(method, {"dir": how}, **options)
     except KeyError:
         pass
 
 
-def test_a_call_that_changes_something_is_not_repeated_when_the_server_dies(bad: Bad) -> None:
+def test_a_call_that_writes_is_not_repeated_when_the_server_dies(bad: Bad) -> None:
     client = bad()
     with pytest.raises(ServerEnded) as failure:
         client.call("restore", {"dir": "die"})
@@ -68,16 +68,16 @@ def test_a_call_that_changes_something_is_not_repeated_when_the_server_dies(bad:
     raw(client, "restore", "fine")
 
 
-def test_a_call_that_only_reads_is_made_once_more_and_only_once(bad: Bad, tmp_path: Path) -> None:
+def test_a_call_that_only_reads_is_repeated_exactly_once(bad: Bad, tmp_path: Path) -> None:
     client = bad()
     raw(client, "status", "die-once")
-    assert (tmp_path / "marker").exists(), "it did die"
+    assert (tmp_path / "marker").exists(), "the server did not die"
     for method in ("status", "track"):
         with pytest.raises(ServerEnded):
             client.call(method, {"dir": "die"})
 
 
-def test_every_call_in_flight_learns_that_the_server_died(bad: Bad) -> None:
+def test_all_pending_calls_fail_when_the_server_dies(bad: Bad) -> None:
     client = bad()
     raw(client, "track", "fine")
     with ThreadPoolExecutor(9) as pool:
@@ -87,14 +87,14 @@ def test_every_call_in_flight_learns_that_the_server_died(bad: Bad) -> None:
         assert all(isinstance(call.exception(), ServerEnded) for call in calls)
 
 
-def test_nonsense_instead_of_an_answer_ends_the_server_not_the_program(bad: Bad) -> None:
+def test_an_invalid_answer_kills_the_server_but_not_the_program(bad: Bad) -> None:
     client = bad()
-    with pytest.raises(ServerEnded, match="which is no message"):
+    with pytest.raises(ServerEnded, match="which is not a message"):
         client.call("track", {"dir": "garbage"})
     raw(client, "track", "fine")
 
 
-def test_a_killed_server_is_replaced_by_the_next_call(client: Ctrlz, tmp_path: Path) -> None:
+def test_the_next_call_replaces_a_killed_server(client: Ctrlz, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a")
     snap = Snapshot(tmp_path, client=client)
     found, pid = snap.track(), client.server().pid
@@ -104,19 +104,19 @@ def test_a_killed_server_is_replaced_by_the_next_call(client: Ctrlz, tmp_path: P
     assert client.server().pid != pid
 
 
-def test_a_call_that_the_dead_server_cannot_have_read_is_made_again(client: Ctrlz, tmp_path: Path) -> None:
+def test_a_call_that_a_dead_server_cannot_have_read_is_repeated(client: Ctrlz, tmp_path: Path) -> None:
     snap = Snapshot(tmp_path, client=client)
     found = snap.track()
     for _ in range(10):
         pid = client.server().pid
         os.kill(pid, signal.SIGKILL)
-        # Dead, but perhaps nobody here has noticed yet.
+        # The server is dead, but the client may not have noticed yet.
         until("it is dead", lambda: is_dead(pid))
         assert snap.restore(found) is not None
 
 
 def is_dead(pid: int) -> bool:
-    """Whether all threads have ended: as long as one has not, the pipes are open."""
+    """Whether all threads have ended. The pipes are open until then."""
     try:
         alone = len(os.listdir(f"/proc/{pid}/task")) == 1
         return alone and ") Z " in Path(f"/proc/{pid}/stat").read_text()
@@ -124,18 +124,18 @@ def is_dead(pid: int) -> bool:
         return True
 
 
-def test_a_call_that_takes_too_long_is_cancelled_and_says_that_nothing_was_done(bad: Bad) -> None:
+def test_a_timeout_cancels_the_call_and_reports_that_it_was_not_done(bad: Bad) -> None:
     with pytest.raises(CallTimeout) as failure:
         bad().call("track", {"dir": "hang"}, timeout=0.1)
     assert failure.value.outcome == "not done" and isinstance(failure.value, TimeoutError)
 
 
-def test_a_call_that_was_done_in_the_last_moment_gives_its_result(bad: Bad) -> None:
+def test_a_call_that_finishes_despite_its_cancellation_returns_its_result(bad: Bad) -> None:
     client = bad(timeout=0.1)
     assert client.call("release_session", {"dir": "late"}) == wire.Released("late", store_removed=False)
 
 
-def test_a_call_that_nobody_answers_is_of_unknown_outcome_and_the_server_goes_on(bad: Bad) -> None:
+def test_an_unanswered_call_has_an_unknown_outcome_and_the_server_keeps_running(bad: Bad) -> None:
     client = bad(grace=0.2)
     with pytest.raises(CallTimeout) as failure:
         client.call("track", {"dir": "deaf"}, timeout=0.05)
@@ -143,10 +143,10 @@ def test_a_call_that_nobody_answers_is_of_unknown_outcome_and_the_server_goes_on
     pid = pid_of(client)
     time.sleep(0.3)
     raw(client, "track", "fine")
-    assert pid_of(client) == pid, "it answered when asked who it is"
+    assert pid_of(client) == pid, "a server that answers initialize must not be killed"
 
 
-def test_a_server_that_is_frozen_is_replaced(bad: Bad) -> None:
+def test_a_frozen_server_is_replaced(bad: Bad) -> None:
     client = bad(grace=0.2)
     raw(client, "track", "fine")
     pid = pid_of(client)
@@ -156,7 +156,7 @@ def test_a_server_that_is_frozen_is_replaced(bad: Bad) -> None:
     raw(client, "track", "fine")
 
 
-def test_many_threads_share_one_server(client: Ctrlz, tmp_path: Path) -> None:
+def test_concurrent_threads_share_one_server(client: Ctrlz, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a")
     snap = Snapshot(tmp_path, client=client)
     found = snap.track()
@@ -172,12 +172,12 @@ def test_many_threads_share_one_server(client: Ctrlz, tmp_path: Path) -> None:
     assert client.server().pid == pid
 
 
-def test_the_first_calls_of_all_start_one_server(client: Ctrlz) -> None:
+def test_concurrent_first_calls_start_one_server(client: Ctrlz) -> None:
     with ThreadPoolExecutor(16) as pool:
         assert len(set(pool.map(lambda _: client.server().pid, range(32)))) == 1
 
 
-def test_many_tasks_share_one_server(client: Ctrlz, tmp_path: Path) -> None:
+def test_concurrent_tasks_share_one_server(client: Ctrlz, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a")
 
     async def run() -> None:
@@ -205,7 +205,7 @@ def test_a_cancelled_task_cancels_its_call(bad: Bad) -> None:
     asyncio.run(asyncio.wait_for(run(), 20))
 
 
-def test_asyncio_fails_in_the_same_ways(bad: Bad, tmp_path: Path) -> None:
+def test_asyncio_raises_the_same_errors(bad: Bad, tmp_path: Path) -> None:
     async def run() -> None:
         client = bad(grace=0.2)
         with pytest.raises(ServerEnded):
@@ -224,12 +224,12 @@ def test_asyncio_fails_in_the_same_ways(bad: Bad, tmp_path: Path) -> None:
         client = bad()
         with pytest.raises(KeyError):
             await client.call_async("status", {"dir": "die-once"})
-        assert (tmp_path / "marker").exists(), "it did die, and was asked again"
+        assert (tmp_path / "marker").exists(), "the server did not die"
 
     asyncio.run(run())
 
 
-def test_a_large_request_does_not_block(client: Ctrlz, tmp_path: Path) -> None:
+def test_a_large_request_does_not_block_the_event_loop(client: Ctrlz, tmp_path: Path) -> None:
     async def run() -> None:
         snap = AsyncSnapshot(tmp_path, client=client)
         found = await snap.track()
@@ -239,7 +239,7 @@ def test_a_large_request_does_not_block(client: Ctrlz, tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_closing_leaves_no_process_and_is_final(tmp_path: Path) -> None:
+def test_close_ends_the_server_and_is_final(tmp_path: Path) -> None:
     client = Ctrlz()
     pid = client.server().pid
     client.close()
@@ -249,7 +249,7 @@ def test_closing_leaves_no_process_and_is_final(tmp_path: Path) -> None:
     client.close()
 
 
-def test_a_frozen_server_does_not_keep_close_from_ending(bad: Bad) -> None:
+def test_close_kills_a_frozen_server(bad: Bad) -> None:
     client = bad(grace=0.1)
     raw(client, "track", "fine")
     pid = pid_of(client)
@@ -258,7 +258,7 @@ def test_a_frozen_server_does_not_keep_close_from_ending(bad: Bad) -> None:
     assert not is_alive(pid)
 
 
-def test_a_client_that_is_forgotten_ends_its_server() -> None:
+def test_a_garbage_collected_client_ends_its_server() -> None:
     client = Ctrlz()
     pid = client.server().pid
     del client
@@ -272,19 +272,19 @@ def run_python(script: str) -> str:
     return done.stdout
 
 
-def test_a_program_that_forgets_to_close_leaves_no_process() -> None:
+def test_a_program_without_close_leaves_no_process() -> None:
     pid = int(run_python("import ctrlz; print(ctrlz.Ctrlz.shared().server().pid)"))
     assert not is_alive(pid)
 
 
-def test_a_program_that_is_killed_leaves_no_server() -> None:
+def test_a_killed_program_leaves_no_server() -> None:
     script = "import ctrlz, os; print(ctrlz.Ctrlz.shared().server().pid, flush=True); os.kill(os.getpid(), 9)"
     env = dict(os.environ, PYTHONPATH=str(Path(__file__).resolve().parents[1] / "src"))
     done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, timeout=30)
     until("its server is gone", lambda: not is_alive(int(done.stdout)))
 
 
-def test_a_forked_process_has_a_server_of_its_own() -> None:
+def test_a_forked_process_starts_its_own_server() -> None:
     pids = run_python(
         "import ctrlz, os, sys\n"
         "client = ctrlz.Ctrlz.shared()\n"
@@ -298,7 +298,7 @@ def test_a_forked_process_has_a_server_of_its_own() -> None:
         until("no server is left", lambda pid=pid: not is_alive(int(pid)))  # type: ignore[misc]
 
 
-def test_what_is_too_large_for_one_line_is_refused_before_it_is_sent(bad: Bad) -> None:
+def test_parameters_that_exceed_the_line_limit_are_refused_before_they_are_sent(bad: Bad) -> None:
     client = bad()
     with pytest.raises(RpcError) as failure:
         client.call("track", {"paths": ["x" * (65 << 20)]})
@@ -306,13 +306,13 @@ def test_what_is_too_large_for_one_line_is_refused_before_it_is_sent(bad: Bad) -
     raw(client, "track", "fine")
 
 
-def test_progress_is_told_while_a_call_runs(bad: Bad) -> None:
+def test_on_progress_receives_progress_while_a_call_runs(bad: Bad) -> None:
     seen: list[int] = []
     raw(bad(), "track", "progress", on_progress=lambda progress: seen.append(progress.files))
     assert seen == [3]
 
 
-def test_no_thread_is_left_behind(client: Ctrlz) -> None:
+def test_calls_leave_no_threads(client: Ctrlz) -> None:
     client.server()
     client.close()
     until("all threads are gone", lambda: not [t for t in threading.enumerate() if t.name.startswith("ctrlz")])

@@ -1,4 +1,4 @@
-"""What users of the first such class wrote keeps working; only the import is another one."""
+"""Code written for the original Snapshot class works unchanged, except for its import."""
 
 import subprocess
 from pathlib import Path
@@ -24,9 +24,9 @@ def test_track_and_revert(temp_project: Path) -> None:
     assert (temp_project / "test.txt").read_text() == "original"
 
 
-def test_keywords_and_results_are_as_they_were(temp_project: Path) -> None:
+def test_keywords_and_results_are_compatible(temp_project: Path) -> None:
     snap = Snapshot(project_dir=str(temp_project))
-    assert not (temp_project / ".agent").exists(), "nothing is done before the first call"
+    assert not (temp_project / ".agent").exists(), "the store was created before the first call"
     (temp_project / "main.py").write_text("one\n")
     before = snap.track()
     assert len(before) == 40 and int(before, 16) >= 0
@@ -48,7 +48,7 @@ def test_keywords_and_results_are_as_they_were(temp_project: Path) -> None:
     assert (temp_project / "main.py").read_text() == "two\n"
 
 
-def test_the_store_is_a_bare_repository_that_leaves_itself_out(temp_project: Path) -> None:
+def test_the_store_is_a_bare_repository_that_is_not_part_of_snapshots(temp_project: Path) -> None:
     snap = Snapshot(str(temp_project))
     (temp_project / "a").write_text("a")
     found = snap.track()

@@ -10,7 +10,7 @@ from ctrlz import AsyncSession, Ctrlz, RevertInfo, Session
 from .conftest import is_alive, until
 
 
-def test_a_turn_is_taken_back_and_brought_back(tmp_path: Path, client: Ctrlz) -> None:
+def test_undo_reverses_a_turn_and_redo_reverses_the_undo(tmp_path: Path, client: Ctrlz) -> None:
     session = Session("s1", tmp_path, client=client)
     (tmp_path / "a").write_text("before")
     with session.step(message="m1", tool="bash") as step:
@@ -24,7 +24,7 @@ def test_a_turn_is_taken_back_and_brought_back(tmp_path: Path, client: Ctrlz) ->
     assert (tmp_path / "a").read_text() == "after"
 
 
-def test_a_step_ends_also_if_its_work_fails(tmp_path: Path, client: Ctrlz) -> None:
+def test_a_step_ends_even_if_its_work_fails(tmp_path: Path, client: Ctrlz) -> None:
     session = Session("s1", tmp_path, client=client)
     with pytest.raises(RuntimeError), session.step(message="m1"):
         (tmp_path / "half").write_text("done")
@@ -34,7 +34,7 @@ def test_a_step_ends_also_if_its_work_fails(tmp_path: Path, client: Ctrlz) -> No
     assert not (tmp_path / "half").exists()
 
 
-def test_a_revert_is_taken_back_and_then_made_final(tmp_path: Path, client: Ctrlz) -> None:
+def test_a_revert_can_be_reversed_or_committed(tmp_path: Path, client: Ctrlz) -> None:
     session = Session("s1", tmp_path, client=client)
     for message in ("m1", "m2", "m3"):
         with session.step(message=message):
@@ -52,7 +52,7 @@ def test_a_revert_is_taken_back_and_then_made_final(tmp_path: Path, client: Ctrl
     assert session.timeline().operations
 
 
-def test_a_session_is_forked_checkpointed_and_let_go(tmp_path: Path, client: Ctrlz) -> None:
+def test_a_session_can_be_forked_checkpointed_and_released(tmp_path: Path, client: Ctrlz) -> None:
     session = Session("s1", tmp_path, client=client)
     with session.step(message="m1"):
         (tmp_path / "a").write_text("a")
@@ -62,7 +62,7 @@ def test_a_session_is_forked_checkpointed_and_let_go(tmp_path: Path, client: Ctr
     session.release()
 
 
-def test_a_step_outlives_its_server(tmp_path: Path, client: Ctrlz) -> None:
+def test_a_step_survives_the_death_of_its_server(tmp_path: Path, client: Ctrlz) -> None:
     session = Session("s1", tmp_path, client=client)
     (tmp_path / "a").write_text("before")
     with session.step(message="m1") as step:
@@ -71,19 +71,19 @@ def test_a_step_outlives_its_server(tmp_path: Path, client: Ctrlz) -> None:
         until("the server is gone", lambda: not is_alive(pid))
         (tmp_path / "a").write_text("after")
     assert step.ended is not None and step.ended.files == ["a"]
-    assert [record.inferred for record in session.steps()] == [True], "who ended it is not who began it"
+    assert [record.inferred for record in session.steps()] == [True], "another server ended the step"
     session.undo()
     assert (tmp_path / "a").read_text() == "before"
 
 
-def test_where_snapshots_are_switched_off_steps_come_and_go(tmp_path: Path, client: Ctrlz) -> None:
+def test_steps_are_no_ops_if_snapshots_are_disabled(tmp_path: Path, client: Ctrlz) -> None:
     session = Session("s1", tmp_path, client=client, options={"enabled": False})
     with session.step() as step:
         assert step.id == ""
     assert step.ended is None and session.checkpoint() is None
 
 
-def test_asyncio_has_the_same(tmp_path: Path, client: Ctrlz) -> None:
+def test_asyncio_has_the_same_methods(tmp_path: Path, client: Ctrlz) -> None:
     async def run() -> None:
         session = AsyncSession("s1", tmp_path, client=client)
         for message in ("m1", "m2"):

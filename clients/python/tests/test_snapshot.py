@@ -8,7 +8,7 @@ from ctrlz._decode import decode, encode
 from ctrlz._path import from_wire, to_wire
 
 
-def test_a_name_that_is_not_utf_8_goes_out_and_comes_back(tmp_path: Path, client: Ctrlz) -> None:
+def test_a_name_that_is_not_utf_8_survives_the_round_trip(tmp_path: Path, client: Ctrlz) -> None:
     snap = Snapshot(tmp_path, client=client)
     raw = os.fsencode(tmp_path) + b"/caf\xe9.txt"
     with open(raw, "w") as file:
@@ -26,13 +26,13 @@ def test_a_name_that_is_not_utf_8_goes_out_and_comes_back(tmp_path: Path, client
 
 
 @pytest.mark.parametrize("raw", [bytes(range(256)), "ü🦀".encode(), b"\xf0\x9f\xa6\xff\x80", b"\xed\xb2\x80"])
-def test_any_bytes_survive_as_a_path(raw: bytes) -> None:
+def test_the_conversion_of_bytes_to_a_path_is_lossless(raw: bytes) -> None:
     sent = to_wire(raw)
     received = from_wire(sent) if isinstance(sent, dict) else sent
     assert os.fsencode(received) == raw
 
 
-def test_content_is_given_byte_by_byte_and_page_by_page(tmp_path: Path, client: Ctrlz) -> None:
+def test_large_and_binary_content_is_read_completely(tmp_path: Path, client: Ctrlz) -> None:
     snap = Snapshot(tmp_path, client=client)
     before = snap.track()
     content = (b"x" * 1023 + b"\n") * (17 << 10)
@@ -46,7 +46,7 @@ def test_content_is_given_byte_by_byte_and_page_by_page(tmp_path: Path, client: 
     assert snap.diff(before, after).count("diff --git ") == 2
 
 
-def test_restore_keeps_what_was_created_since_unless_exact(tmp_path: Path, client: Ctrlz) -> None:
+def test_restore_keeps_files_created_since_unless_it_is_exact(tmp_path: Path, client: Ctrlz) -> None:
     snap = Snapshot(tmp_path, client=client)
     for name in "abcd":
         (tmp_path / name).write_text(name)
@@ -60,14 +60,14 @@ def test_restore_keeps_what_was_created_since_unless_exact(tmp_path: Path, clien
     assert not (tmp_path / "new").exists()
 
 
-def test_where_snapshots_are_switched_off_hashes_are_empty(tmp_path: Path, client: Ctrlz) -> None:
+def test_hashes_are_empty_if_snapshots_are_disabled(tmp_path: Path, client: Ctrlz) -> None:
     snap = Snapshot(tmp_path, client=client, options={"enabled": False})
     assert snap.track() == "" and snap.patch("") == [] and snap.diff("") == "" and snap.diff_full("", "") == []
     assert snap.revert("", ["a"]) is None and snap.restore("") is None
     assert snap.list_files("") == [] and not snap.file_exists_at("", "a") and snap.get_file_at("", "a") is None
 
 
-def test_a_failure_has_a_kind_and_nothing_is_touched(tmp_path: Path, client: Ctrlz) -> None:
+def test_an_error_has_a_kind_and_leaves_the_files_unchanged(tmp_path: Path, client: Ctrlz) -> None:
     (tmp_path / "a").write_text("a")
     with pytest.raises(RpcError) as failure:
         Snapshot(tmp_path, client=client).restore("1" * 40)
@@ -77,7 +77,7 @@ def test_a_failure_has_a_kind_and_nothing_is_touched(tmp_path: Path, client: Ctr
     assert (tmp_path / "a").read_text() == "a"
 
 
-def test_the_store_can_lie_in_a_data_dir(tmp_path: Path, client: Ctrlz) -> None:
+def test_the_store_can_be_in_a_data_dir(tmp_path: Path, client: Ctrlz) -> None:
     project, data = tmp_path / "project", tmp_path / "data"
     project.mkdir()
     (project / "a").write_text("a")
@@ -85,7 +85,7 @@ def test_the_store_can_lie_in_a_data_dir(tmp_path: Path, client: Ctrlz) -> None:
     assert not (project / ".agent").exists() and any(data.iterdir())
 
 
-def test_options_hold_for_the_call(tmp_path: Path, client: Ctrlz) -> None:
+def test_options_apply_to_the_call(tmp_path: Path, client: Ctrlz) -> None:
     for name in ("a.txt", "a.log"):
         (tmp_path / name).write_text(name)
     snap = Snapshot(tmp_path, client=client, options={"exclude": ["*.log"], "max_new_file_bytes": 4})
@@ -96,7 +96,7 @@ def test_options_hold_for_the_call(tmp_path: Path, client: Ctrlz) -> None:
         snap.api.call("track", {"misspelt": True})
 
 
-def test_asyncio_has_the_same(tmp_path: Path, client: Ctrlz) -> None:
+def test_asyncio_has_the_same_methods(tmp_path: Path, client: Ctrlz) -> None:
     import asyncio
 
     async def run() -> None:
@@ -119,7 +119,7 @@ def test_asyncio_has_the_same(tmp_path: Path, client: Ctrlz) -> None:
     asyncio.run(run())
 
 
-def test_what_a_newer_server_says_is_passed_over() -> None:
+def test_unknown_fields_of_a_newer_server_are_ignored() -> None:
     value = {"path": "a", "status": "added", "colour": "blue"}
     assert encode(decode(wire.Change, value)) == {"path": "a", "status": "added"}
     assert decode(wire.Diff, {"from": "a", "to": "b", "text": "", "truncated": False, "next": None, "total": 0}).from_ == "a"

@@ -8,10 +8,10 @@ const turns = [
   { message: "m2", tool: "bash", run: () => writeFileSync(`${dir}/notes.txt`, "oops\n") },
 ];
 for (const { run, ...about } of turns) {
-  await session.step(about, run); // recorded before and after, also if it throws
+  await session.step(about, run); // recorded before and after, even if it throws
 }
 for (const { file, before, after } of await session.diff()) {
   console.log(`${file}: ${JSON.stringify(before)} -> ${JSON.stringify(after)}`);
 }
-const { done } = await session.undo(); // the last turn only; what others did since stays
+const { done } = await session.undo(); // undoes only the last turn; later changes by others stay
 console.log(`undone: ${done.map(({ action, path }) => `${action} ${path}`).join(", ")}`);

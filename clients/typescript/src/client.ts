@@ -1,65 +1,73 @@
-// `Ctrlz`: calls over one `ctrlz rpc`, started when first needed and again after it ended.
+// `Ctrlz`: typed calls over one `ctrlz rpc` process.
 
-import { Child } from "./child.js";
+import { Child, Supervisor, within } from "./child.js";
 import type { Answer } from "./child.js";
-import { ClosedError, CtrlzError, ProtocolError, RpcError, ServerEndedError, TimeoutError } from "./errors.js";
+import {
+  BinaryNotFoundError,
+  ClosedError,
+  CtrlzError,
+  ProtocolError,
+  RpcError,
+  ServerEndedError,
+  TimeoutError,
+} from "./errors.js";
 import { toWire } from "./path.js";
 import { ACCESS, PROTOCOL } from "./wire.js";
 import type { Initialized, Methods, ProgressParams } from "./wire.js";
 
 export interface ClientOptions {
-  /** The program. Default: CTRLZ_BINARY, else `ctrlz` on the PATH. */
+  /** Path of the program. Default: CTRLZ_BINARY, else `ctrlz` on the PATH. */
   binary?: string | undefined;
-  /** Words before `rpc`, such as `["--data-dir", "/var/lib/agent"]`. */
+  /** Arguments before `rpc`, such as `["--data-dir", "/var/lib/agent"]`. */
   args?: string[] | undefined;
-  /** The environment of the program. Default: that of this one. */
+  /** Environment of the program. Default: that of this process. */
   env?: NodeJS.ProcessEnv | undefined;
-  /** How long a call may take; 0 for ever. Default: two minutes. */
+  /** Time limit of a call in milliseconds; 0 for none. Default: two minutes. */
   timeoutMs?: number | undefined;
-  /** How long a cancelled call, or a client that is closed, may take to end. Default: 5 s. */
+  /** Time limit for a cancelled call to end, and for `close`, in milliseconds. Default: 5000. */
   graceMs?: number | undefined;
 }
 
-/** What a single call may say about itself. */
+/** Settings of a single call. */
 export interface CallSettings {
-  /** Cancels the call. If it is done nevertheless, its result is given. */
+  /** Cancels the call. If the call finishes anyway, its result is returned. */
   signal?: AbortSignal | undefined;
-  /** How long the call may take; 0 for ever. */
+  /** Time limit of the call in milliseconds; 0 for none. */
   timeoutMs?: number | undefined;
-  /** Is told how far the call has come. */
+  /** Receives the progress of the call. */
   onProgress?: ((progress: ProgressParams) => void) | undefined;
 }
 
 export type Params<M extends keyof Methods> = Methods[M]["params"];
 export type Result<M extends keyof Methods> = Methods[M]["result"];
 
-/** No longer line is read by the server. */
+/** Maximum length of a line that the server reads. */
 const MAX_LINE_BYTES = 64 * 2 ** 20;
 
 export class Ctrlz implements AsyncDisposable {
   static #shared: Ctrlz | undefined;
   readonly #options: ClientOptions;
   readonly #graceMs: number;
-  #child: Promise<Child> | undefined;
-  #closed = false;
+  readonly #server = new Supervisor(() => this.#start());
+  #closing: Promise<void> | undefined;
 
   constructor(options: ClientOptions = {}) {
     this.#options = options;
     this.#graceMs = options.graceMs ?? 5000;
   }
 
-  /** The client that everybody in this process shares who brings none of their own. */
+  /** Returns the client that is used where no other one is given. */
   static shared(): Ctrlz {
-    if (!Ctrlz.#shared || Ctrlz.#shared.#closed) Ctrlz.#shared = new Ctrlz();
+    if (!Ctrlz.#shared || Ctrlz.#shared.#closing) Ctrlz.#shared = new Ctrlz();
     return Ctrlz.#shared;
   }
 
   /**
-   * Calls a method. Any number of calls may run at the same time.
+   * Calls a method. Any number of calls may run concurrently.
    *
-   * If the server ends meanwhile, a call that only reads is made once more; any other one fails with
-   * a ServerEndedError, because nobody can tell whether it was done. One that the server had no time to
-   * read is made once more in any case.
+   * If the server dies, a call that only reads is repeated once. Any other call fails with a
+   * ServerEndedError, because it is unknown whether it was executed, unless the server cannot have
+   * read the request: then it is repeated once, too.
    */
   async call<M extends keyof Methods>(
     method: M,
@@ -78,17 +86,26 @@ export class Ctrlz implements AsyncDisposable {
     return answer.result as Result<M>;
   }
 
-  /** What the server is; starts it if it does not run. */
+  /** Returns information about the server, and starts it if necessary. */
   async server(): Promise<Initialized> {
     return this.call("initialize", {});
   }
 
-  /** Ends the server, after it has answered everything. No call can be made after this. */
-  async close(): Promise<void> {
-    this.#closed = true;
-    const child = await this.#child?.catch(() => undefined);
+  /** Ends the server after it has answered all pending calls. Later calls fail. */
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  async #close(): Promise<void> {
+    const child = await this.#server.release();
     if (!child) return;
     child.finish();
+    child.ref();
     const kill = (signal: "SIGTERM" | "SIGKILL") => () => child.kill(signal);
     const timers = [
       setTimeout(kill("SIGTERM"), this.#graceMs),
@@ -98,19 +115,16 @@ export class Ctrlz implements AsyncDisposable {
     timers.forEach(clearTimeout);
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.close();
-  }
-
   async #ask(method: string, params: unknown, settings: CallSettings): Promise<Answer> {
-    const child = await this.#running(method);
-    // Between the start and here somebody may have changed their mind.
+    if (this.#closing) throw new ClosedError(method);
+    const child = await this.#server.running();
+    // The call may have been aborted while the server started.
     settings.signal?.throwIfAborted();
     const { id, answer } = child.ask(method, params, settings.onProgress);
     return this.#inTime(child, id, answer, method, settings);
   }
 
-  /** The answer, or after a time-out or an abort what can be said instead. */
+  /** Returns the answer. After a timeout or an abort, cancels the call and throws. */
   async #inTime(
     child: Child,
     id: number,
@@ -143,28 +157,20 @@ export class Ctrlz implements AsyncDisposable {
     throw new TimeoutError(method, timeoutMs, cancelled ? "not done" : "unknown");
   }
 
-  /** Ends a server that does not even say who it is, so that the next call finds a live one. */
+  /** Kills the server if it does not answer `initialize`, so that the next call starts another one. */
   async #probe(child: Child): Promise<void> {
     const alive = await within(this.#graceMs, child.ask("initialize", {}).answer);
     if (!alive) child.kill("SIGKILL");
   }
 
-  /** The server, started if it does not run. */
-  async #running(method: string): Promise<Child> {
-    if (this.#closed) throw new ClosedError(method);
-    const known = await this.#child?.catch(() => undefined);
-    if (known && !known.hasEnded) return known;
-    // Of several calls that find it gone, the first one starts the next.
-    if (!this.#child || known === (await this.#child.catch(() => undefined))) {
-      this.#child = this.#start();
-    }
-    return this.#child;
-  }
-
   async #start(): Promise<Child> {
     const { binary, args = [], env } = this.#options;
     const program = binary ?? (env ?? process.env)["CTRLZ_BINARY"] ?? "ctrlz";
-    const child = await Child.start(program, [...args, "rpc"], env);
+    const child = await Child.start(program, [...args, "rpc"], { env }).catch((cause: NodeJS.ErrnoException) => {
+      const missing = cause.code === "ENOENT" || cause.code === "EACCES";
+      if (missing) throw new BinaryNotFoundError(program, { cause });
+      throw new CtrlzError(`cannot start ${program}: ${cause.message}`, { cause });
+    });
     const { answer } = child.ask("initialize", { client: "ctrlz-client (TypeScript)" });
     const first = await within(30_000, answer);
     const problem = whyUnusable(first);
@@ -174,16 +180,16 @@ export class Ctrlz implements AsyncDisposable {
   }
 }
 
-/** Whether a call may be repeated without anybody noticing. */
+/** Whether repeating the call has no side effect. */
 function onlyReads(method: keyof Methods, params: object): boolean {
   const access = ACCESS[method];
-  // Comparing two snapshots that are recorded already records nothing.
+  // With `to`, two existing snapshots are compared and nothing is recorded.
   const compares = access === "records" && "to" in params && params.to != null;
   return access === "reads" || compares || method === "initialize";
 }
 
 function refuseTooLarge(method: string, params: unknown): void {
-  // A character has at most three bytes for each unit of its string, so most need no closer look.
+  // UTF-8 needs at most three bytes per UTF-16 code unit, so short texts need not be measured.
   const text = JSON.stringify(params);
   if (text.length * 3 < MAX_LINE_BYTES || Buffer.byteLength(text) < MAX_LINE_BYTES - 1024) return;
   const message = `the parameters have more than ${MAX_LINE_BYTES} bytes`;
@@ -191,25 +197,10 @@ function refuseTooLarge(method: string, params: unknown): void {
 }
 
 function whyUnusable(first: Answer | undefined): string | undefined {
-  if (!first) return "it did not say who it is";
+  if (!first) return "it did not answer `initialize`";
   if ("end" in first) return `it ended (${first.end.status}): ${first.end.stderr.trim()}`;
   if ("error" in first) return first.error.data.message;
   const { protocol } = first.result as Initialized;
   if (protocol === PROTOCOL) return undefined;
-  return `it speaks version ${protocol} of the protocol and this client version ${PROTOCOL}; update the older one`;
+  return `it uses version ${protocol} of the protocol and this client version ${PROTOCOL}; update the older one`;
 }
-
-/** What a promise gives, or nothing if that takes too long. */
-async function within<T>(ms: number, promise: Promise<T>): Promise<T | undefined> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<undefined>((resolve) => {
-    timer = setTimeout(() => resolve(undefined), ms);
-  });
-  try {
-    return await Promise.race([promise, late]);
-  } finally {
-    clearTimeout(timer);
-  }
-}
-
-export { CtrlzError };

@@ -1,5 +1,5 @@
-// Everything that a call can fail with. All of it is a CtrlzError, except an abort, which is the
-// reason of the caller's own signal.
+// The errors of calls. All are CtrlzErrors, except that an aborted call throws the reason of the
+// caller's signal.
 
 import type { Error as Failure, ErrorDetails, Fault, Kind, Path } from "./wire.js";
 
@@ -7,29 +7,29 @@ export class CtrlzError extends Error {
   override name = "CtrlzError";
 }
 
-/** What is known about a call that was not answered. */
+/** Whether a call that was not answered was executed. */
 export type Outcome =
   /** Nothing was recorded and no file changed. */
   | "not done"
-  /** It may have been done. Look before you repeat it. */
+  /** It may have been executed. Check before repeating it. */
   | "unknown";
 
-/** The server's answer was a failure. */
+/** The server answered with an error. */
 export class RpcError extends CtrlzError {
   override name = "RpcError";
-  /** What failed, to act on. Treat one you do not know by its fault. */
+  /** Kind of the error, for programs. Handle unknown kinds by their `fault`. */
   readonly kind: Kind | (string & {});
-  /** Who can do something about it. */
+  /** Who can fix the cause. */
   readonly fault: Fault;
-  /** What to do next, where there is something to say. */
+  /** Suggested next step, if there is one. */
   readonly hint: string | undefined;
   readonly path: Path | undefined;
   readonly details: ErrorDetails;
 
   constructor(
-    /** The method that was called. */
+    /** Name of the method. */
     readonly method: string,
-    /** The number that JSON-RPC wants. */
+    /** Error code of JSON-RPC. */
     readonly code: number,
     failure: Failure,
   ) {
@@ -42,34 +42,34 @@ export class RpcError extends CtrlzError {
   }
 }
 
-/** There is no `ctrlz` to start. */
+/** The program `ctrlz` was not found. */
 export class BinaryNotFoundError extends CtrlzError {
   override name = "BinaryNotFoundError";
   constructor(
-    /** Where it was looked for. */
+    /** Name or path that was tried. */
     readonly tried: string,
     options?: ErrorOptions,
   ) {
-    const next = "install ctrlz, or name it with the option `binary` or in CTRLZ_BINARY";
-    super(`cannot start ${tried}: no such program; ${next}`, options);
+    const next = "install ctrlz, or set the option `binary` or CTRLZ_BINARY";
+    super(`cannot start ${tried}: program not found; ${next}`, options);
   }
 }
 
-/** The program that was started speaks another version of the protocol, or is not ctrlz. */
+/** The program uses another version of the protocol, or is not ctrlz. */
 export class ProtocolError extends CtrlzError {
   override name = "ProtocolError";
 }
 
-/** The server ended before it answered. The next call starts another one. */
+/** The server ended before it answered. The next call starts another server. */
 export class ServerEndedError extends CtrlzError {
   override name = "ServerEndedError";
-  /** The call was sent and cannot be taken back. One that only reads has been tried twice. */
+  /** The call was sent and may have been executed. A call that only reads was tried twice. */
   readonly outcome: Outcome = "unknown";
   constructor(
     readonly method: string,
-    /** How it ended: an exit code or the name of a signal. */
+    /** Exit code or name of the signal. */
     readonly status: number | string | null,
-    /** What it said last on standard error. */
+    /** Last output on standard error. */
     readonly stderr: string,
   ) {
     const said = stderr.trim();
@@ -77,7 +77,7 @@ export class ServerEndedError extends CtrlzError {
   }
 }
 
-/** No answer came in time, and the call was cancelled. */
+/** The call was not answered in time and was cancelled. */
 export class TimeoutError extends CtrlzError {
   override name = "TimeoutError";
   constructor(
@@ -89,7 +89,7 @@ export class TimeoutError extends CtrlzError {
   }
 }
 
-/** The client was closed. */
+/** The client is closed. */
 export class ClosedError extends CtrlzError {
   override name = "ClosedError";
   constructor(readonly method: string) {

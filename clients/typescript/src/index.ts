@@ -10,8 +10,8 @@ export {
   TimeoutError,
 } from "./errors.js";
 export type { Outcome } from "./errors.js";
-export { pathBytes, pathFromBytes } from "./path.js";
-export { isDisabled } from "./place.js";
+export { pathFromBytes } from "./path.js";
+export { isDisabled, pathBytes } from "./place.js";
 export type { PlaceOptions } from "./place.js";
 export { Session, Step } from "./session.js";
 export type { About, SessionOptions, UndoSettings } from "./session.js";

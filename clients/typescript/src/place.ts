@@ -1,27 +1,28 @@
-// Where a Snapshot or a Session acts, as a caller says it and as the wire wants it.
+// The work tree and options that a Snapshot or a Session applies to.
 
 import type { CallSettings, Params, Result } from "./client.js";
 import { Ctrlz } from "./client.js";
+import { encodePath } from "./path.js";
 import type { CallOptions, Disabled, Methods, Path, Place, Profile, WorkTree } from "./wire.js";
 
 export interface PlaceOptions {
-  /** The work tree, or a directory in it. */
+  /** Path of the work tree, or of a directory in it. */
   dir: Path;
-  /** Where stores lie. Default: as the user's configuration says. */
+  /** Directory of all stores. Default: as configured by the user. */
   dataDir?: Path | undefined;
-  /** Use this store instead; a relative path starts at the work tree. */
+  /** Path of the store to use instead; relative to the work tree. */
   store?: Path | undefined;
-  /** `nearest` repository around `dir` (the default), or `dir` itself. */
+  /** `nearest`: the repository that contains `dir` (the default). `dir`: exactly `dir`. */
   workTree?: WorkTree | undefined;
-  /** `opencode`: only git work trees, new files up to 2 MiB, ignored files hidden. */
+  /** `opencode`: only git work trees, only new files up to 2 MiB, ignored files hidden. */
   profile?: Profile | undefined;
-  /** `exclude`, `require_git`, `max_new_file_bytes` and so on, over the user's configuration. */
+  /** Options such as `exclude` or `require_git`, which override the user's configuration. */
   options?: CallOptions | undefined;
-  /** Default: the one that this process shares. */
+  /** Client to use. Default: `Ctrlz.shared()`. */
   client?: Ctrlz | undefined;
 }
 
-/** A client and a place: what every method of the API needs. */
+/** A client with the place that is added to the parameters of every call. */
 export class Bound {
   readonly place: Place;
   readonly #client: Ctrlz | undefined;
@@ -51,12 +52,12 @@ export class Bound {
   }
 }
 
-/** Whether snapshots are switched off, which is no failure. */
+/** Whether a result says that snapshots are disabled, which is not an error. */
 export function isDisabled<T extends object>(result: T | Disabled): result is Disabled {
   return "disabled" in result && result.disabled === true;
 }
 
-/** Every page of a long answer. `ask` gives one page, or nothing where snapshots are switched off. */
+/** Yields all pages of a result. `ask` requests one page. Ends early if snapshots are disabled. */
 export async function* pages<P extends { next: number | null }>(
   ask: (offset: number) => Promise<P | Disabled>,
 ): AsyncGenerator<P, void> {
@@ -69,7 +70,12 @@ export async function* pages<P extends { next: number | null }>(
   }
 }
 
-/** Adds one list to another; a call with every item as an argument would have a limit. */
+/** Appends `items` to `list`. `push(...items)` would exceed the limit on arguments. */
 export function append<T>(list: T[], items: T[]): void {
   for (const item of items) list.push(item);
+}
+
+/** Returns the bytes of a path, for `node:fs` if the path may not be UTF-8. */
+export function pathBytes(path: Path): Buffer {
+  return Buffer.from(encodePath(path));
 }

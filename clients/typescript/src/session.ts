@@ -1,4 +1,4 @@
-// `Session`: what an agent did, in steps, and taking it back.
+// `Session`: records the tool calls of an agent as steps, and undoes them.
 
 import type { CallSettings } from "./client.js";
 import { Bound, append, isDisabled, pages } from "./place.js";
@@ -20,28 +20,28 @@ import type {
 } from "./wire.js";
 
 export interface SessionOptions extends PlaceOptions {
-  /** The session's id, as the agent has it. */
+  /** Id of the session, chosen by the agent. */
   id: string;
 }
 
-/** What a step is about: message, part, tool, label, the paths its tool names, and so on. */
+/** Description of a step: message, part, tool, label, paths and so on. */
 export type About = Omit<BeginParams, "session">;
 
 export interface UndoSettings extends CallSettings {
-  /** What to take back. Default: the newest turn that is not taken back yet. */
+  /** Changes to undo. Default: those of the newest turn that is not undone. */
   scope?: Scope;
-  /** Only these paths. */
+  /** Paths to undo. Default: all. */
   paths?: Path[];
-  /** Take a step's state where a change cannot be merged out. */
+  /** Whether conflicting files are overwritten with their state before the step. */
   force?: boolean;
-  /** The hash of a plan that was shown; nothing else is done. */
+  /** Hash of a plan. Fails if the undo would no longer do exactly that. */
   plan?: Hash;
   allowMassRemoval?: boolean;
 }
 
 export class Session {
   readonly id: string;
-  /** Every other method, with this place filled in. */
+  /** All other methods, for this work tree. */
   readonly api: Bound;
 
   constructor(options: SessionOptions) {
@@ -49,13 +49,13 @@ export class Session {
     this.api = new Bound(options);
   }
 
-  /** Records the state before a tool runs; from now on changes are the step's. */
+  /** Begins a step: records the state before a tool runs. */
   async begin(about: About = {}, settings?: CallSettings): Promise<Step> {
     const result = await this.api.call("begin_step", { session: this.id, ...about }, settings);
     return new Step(this, isDisabled(result) ? undefined : result);
   }
 
-  /** Runs `work` as one step, which ends also if it throws. */
+  /** Runs `work` as one step. The step also ends if `work` throws. */
   async step<T>(about: About, work: (step: Step) => Promise<T> | T): Promise<T> {
     const step = await this.begin(about);
     try {
@@ -65,44 +65,44 @@ export class Session {
     }
   }
 
-  /** Tells what `undo` would do now, and changes no file. */
+  /** Returns what `undo` would do now, without changing any file. */
   planUndo(settings: UndoSettings = {}): Promise<UndoReport> {
     return this.api.call("plan_undo", this.#undoParams(settings), settings);
   }
 
-  /** Takes steps back and keeps what others did since. */
+  /** Undoes steps and keeps later changes by others. */
   undo(settings: UndoSettings = {}): Promise<UndoReport> {
     return this.api.call("undo", this.#undoParams(settings), settings);
   }
 
-  /** Brings back what the last undo or revert took back. */
+  /** Reverses the last undo or revert. */
   redo(settings?: CallSettings): Promise<UndoReport> {
     return this.api.call("redo", { session: this.id }, settings);
   }
 
-  /** Takes the session back to before a message, or a part of it; not final yet. */
+  /** Reverts the session to before a message, or a part of it, until it is committed. */
   revert(message: string, part?: string, settings?: CallSettings): Promise<UndoReport> {
     const params = { session: this.id, message, ...(part && { part }) };
     return this.api.call("revert_to", params, settings);
   }
 
-  /** Takes the revert back, and keeps what others did since. */
+  /** Reverses the revert and keeps later changes by others. */
   unrevert(settings?: CallSettings): Promise<UndoReport> {
     return this.api.call("unrevert", { session: this.id }, settings);
   }
 
-  /** Makes the revert final, and tells which messages are gone with it. */
+  /** Makes the revert final, and returns the messages that it removed. */
   commitRevert(settings?: CallSettings): Promise<RevertState> {
     return this.api.call("commit_revert", { session: this.id }, settings);
   }
 
-  /** The revert, as long as it can be moved or taken back. */
+  /** Returns the revert that is not final yet, if there is one. */
   async revertState(settings?: CallSettings): Promise<RevertState | undefined> {
     const result = await this.api.call("revert_state", { session: this.id }, settings);
     return result.reverted ?? undefined;
   }
 
-  /** Every file the session changed, unless that is taken back, with both its texts. */
+  /** Returns the files that the session changed, with both texts, without undone changes. */
   async diff(settings?: CallSettings): Promise<FileDiff[]> {
     const files: FileDiff[] = [];
     const of = { session: this.id };
@@ -111,7 +111,7 @@ export class Session {
     return files;
   }
 
-  /** The steps, oldest first. */
+  /** Returns the steps, oldest first. */
   async steps(settings?: CallSettings): Promise<StepRecord[]> {
     const steps: StepRecord[] = [];
     const ask = (offset: number) => this.api.call("steps", { session: this.id, offset }, settings);
@@ -119,24 +119,24 @@ export class Session {
     return steps;
   }
 
-  /** What happened, newest first; `next` goes on as `before`. */
+  /** Returns the recorded operations, newest first. Pass `next` as `before` for the next page. */
   timeline(before?: string, settings?: CallSettings): Promise<Log> {
     return this.api.call("timeline", { session: this.id, ...(before && { before }) }, settings);
   }
 
-  /** Records the present state under a name of its own; `undefined` where snapshots are off. */
+  /** Creates a checkpoint of the current state. Returns `undefined` if snapshots are disabled. */
   async checkpoint(label?: string, settings?: CallSettings): Promise<CheckpointMade | undefined> {
     const params = { session: this.id, ...(label !== undefined && { label }) };
     const result = await this.api.call("checkpoint", params, settings);
     return isDisabled(result) ? undefined : result;
   }
 
-  /** Makes a session that shares this one's history up to a message, with `into` in files of its own. */
+  /** Creates a session that shares the history of this one up to a message, with `into` in another directory. */
   fork(options: { at?: string; into?: Path; id?: string } = {}, settings?: CallSettings): Promise<Fork> {
     return this.api.call("fork", { session: this.id, ...options }, settings);
   }
 
-  /** Lets go of the session: what only it did need not be kept any longer. */
+  /** Releases the session, so that its snapshots may be dropped. */
   async release(settings?: CallSettings): Promise<void> {
     await this.api.call("release_session", { session: this.id }, settings);
   }
@@ -153,25 +153,25 @@ export class Session {
   }
 }
 
-/** A step that is open. `await using` ends it, too. */
+/** An open step. `await using` ends it as well. */
 export class Step implements AsyncDisposable {
   readonly #session: Session;
   #ended: Promise<StepEnded | undefined> | undefined;
 
   constructor(
     session: Session,
-    /** What was recorded at its beginning; `undefined` where snapshots are switched off. */
+    /** Result of `begin_step`; `undefined` if snapshots are disabled. */
     readonly begun: StepBegun | undefined,
   ) {
     this.#session = session;
   }
 
-  /** Its id; empty where snapshots are switched off. */
+  /** Id of the step; empty if snapshots are disabled. */
   get id(): string {
     return this.begun?.step ?? "";
   }
 
-  /** Records the state after the tool ran, also if it failed. Ends only once. */
+  /** Ends the step: records the state after the tool. Idempotent. */
   end(settings?: CallSettings): Promise<StepEnded | undefined> {
     this.#ended ??= this.#end(settings);
     return this.#ended;

@@ -1,4 +1,4 @@
-// `Snapshot`: states of a work tree by hash, with the names that OpenCode uses.
+// `Snapshot`: snapshots of a work tree by hash, with the method names of OpenCode.
 
 import type { CallSettings, Result } from "./client.js";
 import { Bound, append, isDisabled, pages } from "./place.js";
@@ -14,7 +14,7 @@ import type {
   Snapshot as Recorded,
 } from "./wire.js";
 
-/** Files that changed since a snapshot: what `patch` gives and `revert` takes. */
+/** Files that changed since a snapshot: the result of `patch` and the argument of `revert`. */
 export interface Patch {
   hash: Hash;
   /** Absolute paths. */
@@ -23,29 +23,29 @@ export interface Patch {
 
 export interface SnapshotOptions extends PlaceOptions {
   /**
-   * Is told of every failure, and methods give `undefined`, `""` or nothing changed instead of
-   * throwing, so that a failed snapshot never stops an agent. Default: they throw.
+   * Receives every error. Methods then return `undefined`, `""` or an empty list instead of
+   * throwing, so that a failed snapshot never stops an agent. Default: methods throw.
    */
   onError?: ((error: unknown, method: string) => void) | undefined;
 }
 
 export interface TrackSettings extends CallSettings {
-  /** Look only at these paths; what is named here is captured even if it is ignored or large. */
+  /** Paths to record. They are captured even if they are ignored or large. Default: everything. */
   paths?: Path[];
-  /** Read every file instead of trusting timestamps. */
+  /** Whether to read every file instead of trusting timestamps. */
   rehash?: boolean;
 }
 
 export interface RestoreSettings extends CallSettings {
-  /** Also remove files created since, where the snapshot proves that they did not exist. */
+  /** Whether to remove files created since, if the snapshot proves that they did not exist. */
   exact?: boolean;
-  /** Only these paths and what is below them. */
+  /** Paths to restore, including everything below them. Default: everything. */
   paths?: Path[];
   allowMassRemoval?: boolean;
 }
 
 export class Snapshot {
-  /** Every other method, with this place filled in. */
+  /** All other methods, for this work tree. */
   readonly api: Bound;
   readonly #onError: SnapshotOptions["onError"];
 
@@ -54,22 +54,22 @@ export class Snapshot {
     this.#onError = options.onError;
   }
 
-  /** Starts the server, so that the first snapshot need not wait for it. */
+  /** Starts the server, so that the first snapshot does not wait for it. */
   async init(): Promise<void> {
     await this.#attempt("init", undefined, () => this.api.client.server());
   }
 
-  /** Drops what need not be kept any longer. */
+  /** Drops expired snapshots. */
   async cleanup(settings?: CallSettings): Promise<void> {
     await this.#attempt("gc", undefined, () => this.api.call("gc", {}, settings));
   }
 
-  /** Records the work tree and gives the hash; `undefined` where snapshots are switched off. */
+  /** Records the work tree and returns the hash; `undefined` if snapshots are disabled. */
   async track(settings: TrackSettings = {}): Promise<Hash | undefined> {
     return (await this.record(settings))?.hash;
   }
 
-  /** The same with everything that is known about the snapshot: what it lacks, and why. */
+  /** Like `track`, but returns all details, including the skipped paths with reasons. */
   record(settings: TrackSettings = {}): Promise<Recorded | undefined> {
     const { paths, rehash, ...call } = settings;
     return this.#attempt("track", undefined, async () => {
@@ -79,7 +79,7 @@ export class Snapshot {
     });
   }
 
-  /** The files that changed since a snapshot, up to now or up to another one. */
+  /** Returns the files that changed between a snapshot and now, or another snapshot. */
   patch(hash: Hash, to?: Hash, settings?: CallSettings): Promise<Patch> {
     return this.#attempt("patch", { hash, files: [] }, async () => {
       const result = await this.api.call("patch", { hash, ...(to && { to }) }, settings);
@@ -88,8 +88,8 @@ export class Snapshot {
   }
 
   /**
-   * Brings files back to a snapshot and keeps those created since, unless `exact` is asked for.
-   * What is overwritten is recorded first: `safety` of the report brings it back.
+   * Restores files from a snapshot and keeps files created since, unless `exact` is set.
+   * The current state is recorded first, as `safety` in the report.
    */
   restore(hash: Hash, settings: RestoreSettings = {}): Promise<RestoreReport | undefined> {
     const { exact, paths, allowMassRemoval, ...call } = settings;
@@ -105,12 +105,12 @@ export class Snapshot {
     });
   }
 
-  /** Takes single files back, each to the first patch that names it. */
+  /** Restores single files, each to the hash of the first patch that lists it. */
   revert(patches: Patch[], settings?: CallSettings): Promise<RestoreReport | undefined> {
     return this.#attempt("revert", undefined, () => this.api.call("revert", { patches }, settings));
   }
 
-  /** What differs from a snapshot, as text that `git apply` accepts. */
+  /** Returns the difference from a snapshot as a patch that `git apply` accepts. */
   diff(hash: Hash, to?: Hash, settings?: CallSettings): Promise<string> {
     return this.#attempt("diff", "", async () => {
       let text = "";
@@ -119,7 +119,7 @@ export class Snapshot {
     });
   }
 
-  /** Every file that differs, with both its texts and its line counts. */
+  /** Returns every changed file with both texts and line counts. */
   diffFull(from: Hash, to?: Hash, settings?: CallSettings): Promise<FileDiff[]> {
     return this.#attempt("diff_full", [], async () => {
       const files: FileDiff[] = [];
@@ -128,7 +128,7 @@ export class Snapshot {
     });
   }
 
-  /** What differs, by path and status. */
+  /** Returns every changed file by path and status. */
   changes(from: Hash, to?: Hash, settings?: CallSettings): Promise<Change[]> {
     return this.#attempt("changes", [], async () => {
       const files: Change[] = [];
@@ -137,7 +137,7 @@ export class Snapshot {
     });
   }
 
-  /** The bytes of a file of a snapshot; `undefined` if the snapshot does not have it. */
+  /** Returns the content of a file in a snapshot; `undefined` if the snapshot does not contain it. */
   getFileAt(hash: Hash, path: Path, settings?: CallSettings): Promise<Buffer | undefined> {
     return this.#attempt("get_file_at", undefined, async () => {
       const parts: Buffer[] = [];
@@ -150,7 +150,7 @@ export class Snapshot {
     });
   }
 
-  /** The paths of a snapshot, sorted, relative to the work tree. */
+  /** Returns the paths in a snapshot, sorted, relative to the work tree. */
   listFiles(hash: Hash, settings?: CallSettings): Promise<Path[]> {
     return this.#attempt("list_files", [], async () => {
       const paths: Path[] = [];
@@ -160,7 +160,7 @@ export class Snapshot {
     });
   }
 
-  /** Whether a snapshot has a file. */
+  /** Whether a snapshot contains a file. */
   fileExistsAt(hash: Hash, path: Path, settings?: CallSettings): Promise<boolean> {
     return this.#attempt("file_exists_at", false, async () => {
       const result = await this.api.call("file_exists_at", { hash, path }, settings);
@@ -168,7 +168,7 @@ export class Snapshot {
     });
   }
 
-  /** Every page of a comparison, always about the same two snapshots. */
+  /** Yields all pages of a comparison, all of the same two snapshots. */
   #compare<M extends Comparison>(
     method: M,
     from: Hash,
@@ -197,7 +197,7 @@ export class Snapshot {
 type Comparison = "diff" | "diff_full" | "changes";
 type Page<M extends Comparison> = Exclude<Result<M>, Disabled>;
 
-/** How a file that is not there is said. */
+/** Ends `pages`: the file does not exist. */
 const NOTHING: Disabled = { disabled: true, hash: "" };
 
 function contentBytes({ content, encoding }: FileContent): Buffer {

@@ -1,4 +1,4 @@
-// The suite that every client passes. clients/conformance/README.md says what a vector is.
+// The conformance suite of all clients. clients/conformance/README.md describes the vectors.
 
 import assert from "node:assert/strict";
 import { chmodSync, existsSync, mkdirSync, readFileSync, readdirSync, realpathSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
@@ -22,10 +22,10 @@ function readJson(path: string): unknown {
 }
 
 const vectors = readdirSync(join(FOLDER, "vectors")).filter((name) => name.endsWith(".json"));
-assert.ok(vectors.length > 0, "there are vectors");
+assert.ok(vectors.length > 0, "no vectors found");
 
 for (const name of vectors) {
-  test(`${name} gives what is expected`, async (t) => {
+  test(`${name} returns the expected results`, async (t) => {
     const path = join(FOLDER, "vectors", name);
     const { steps } = readJson(path) as { steps: Fields[] };
     const lab = new Lab(t);

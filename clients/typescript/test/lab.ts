@@ -1,4 +1,4 @@
-// A work tree of its own for every test, and a client whose server sees nothing of this machine.
+// A temporary work tree for each test, and a client whose server runs in a clean environment.
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -9,7 +9,7 @@ import type { TestContext } from "node:test";
 import { Ctrlz, Session, Snapshot } from "../src/index.js";
 import type { ClientOptions, SnapshotOptions } from "../src/index.js";
 
-/** `clients/`, seen from the compiled test. */
+/** Path of `clients/`, relative to the compiled test. */
 export const CLIENTS = resolve(dirname(fileURLToPath(import.meta.url)), "../../..");
 export const BAD_SERVER = join(CLIENTS, "conformance/bad_server.py");
 
@@ -44,7 +44,7 @@ export class Lab {
   }
 }
 
-/** A client of a server that misbehaves. */
+/** Creates a client of a misbehaving server. */
 export function badLab(test: TestContext, options: ClientOptions = {}, env: NodeJS.ProcessEnv = {}): Lab {
   const lab: Lab = new Lab(test, { binary: BAD_SERVER, env: { PATH: process.env["PATH"], ...env }, ...options });
   return lab;
@@ -59,7 +59,7 @@ export function isAlive(pid: number): boolean {
   }
 }
 
-/** Waits until something holds; fails after ten seconds. */
+/** Waits until a condition holds. Fails after ten seconds. */
 export async function until(what: string, holds: () => boolean): Promise<void> {
   for (let turn = 0; turn < 500; turn++) {
     if (holds()) return;

@@ -8,7 +8,7 @@ import { promisify } from "node:util";
 import { BinaryNotFoundError, ClosedError, Ctrlz, ProtocolError, RpcError, ServerEndedError, TimeoutError } from "../src/index.js";
 import { CLIENTS, Lab, badLab, hermetic, isAlive, until } from "./lab.js";
 
-test("a program that is not there is named, with what to do", async (t) => {
+test("a missing program is reported with its path and a hint", async (t) => {
   const { client, dir } = new Lab(t, { binary: "/nowhere/ctrlz" });
   await assert.rejects(client.call("track", { dir }), (error) => {
     assert.ok(error instanceof BinaryNotFoundError);
@@ -17,19 +17,19 @@ test("a program that is not there is named, with what to do", async (t) => {
   });
 });
 
-test("a program that is something else is refused", async (t) => {
+test("a program that is not ctrlz is refused", async (t) => {
   for (const binary of ["/bin/false", "/bin/echo"]) {
     const { client, dir } = new Lab(t, { binary });
     await assert.rejects(client.call("track", { dir }), ProtocolError, binary);
   }
 });
 
-test("another protocol is refused", async (t) => {
+test("another protocol version is refused", async (t) => {
   const { client } = badLab(t, {}, { BAD_PROTOCOL: "99" });
   await assert.rejects(client.call("track", {}), /version 99/);
 });
 
-test("a call that changes something is not repeated when the server dies", async (t) => {
+test("a call that writes is not repeated when the server dies", async (t) => {
   const { client } = badLab(t);
   await assert.rejects(client.call("restore", { dir: "die", hash: "" }), (error) => {
     assert.ok(error instanceof ServerEndedError);
@@ -40,17 +40,17 @@ test("a call that changes something is not repeated when the server dies", async
   await client.call("restore", { dir: "fine", hash: "" });
 });
 
-test("a call that only reads is made once more, and only once", async (t) => {
+test("a call that only reads is repeated exactly once", async (t) => {
   const lab: Lab = new Lab(t);
   const marker = join(lab.home, "marker");
   const { client } = badLab(t, {}, { BAD_MARKER: marker });
   await client.call("status", { dir: "die-once" });
-  assert.ok(existsSync(marker), "it did die");
+  assert.ok(existsSync(marker), "the server did not die");
   await assert.rejects(client.call("status", { dir: "die" }), ServerEndedError);
   await assert.rejects(client.call("track", { dir: "die" }), ServerEndedError);
 });
 
-test("every call in flight learns that the server died", async (t) => {
+test("all pending calls fail when the server dies", async (t) => {
   const { client } = badLab(t);
   await client.call("track", { dir: "fine" });
   const calls = [..."abcdefgh"].map(() => client.call("track", { dir: "hang" }));
@@ -59,13 +59,13 @@ test("every call in flight learns that the server died", async (t) => {
   assert.ok(outcomes.every((it) => it.status === "rejected" && it.reason instanceof ServerEndedError));
 });
 
-test("nonsense instead of an answer ends the server, not the program", async (t) => {
+test("an invalid answer kills the server but not the program", async (t) => {
   const { client } = badLab(t);
-  await assert.rejects(client.call("track", { dir: "garbage" }), /which is no message/);
+  await assert.rejects(client.call("track", { dir: "garbage" }), /which is not a message/);
   await client.call("track", { dir: "fine" });
 });
 
-test("a killed server is replaced by the next call", async (t) => {
+test("the next call replaces a killed server", async (t) => {
   const lab = new Lab(t);
   writeFileSync(lab.path("a"), "a");
   const snapshot = lab.snapshot();
@@ -77,30 +77,30 @@ test("a killed server is replaced by the next call", async (t) => {
   assert.notEqual((await lab.client.server()).pid, pid);
 });
 
-// Bun says of a write that failed that it worked, so there the outcome is unknown.
+// Bun reports success for a failed write, so the outcome is unknown there.
 const whereWritesFail = "bun" in process.versions ? () => {} : test;
 
-whereWritesFail("a call that the dead server cannot have read is made again", async (t) => {
+whereWritesFail("a call that a dead server cannot have read is repeated", async (t) => {
   const lab = new Lab(t);
   const snapshot = lab.snapshot();
   const hash = (await snapshot.track())!;
   for (let turn = 0; turn < 10; turn++) {
     const { pid } = await lab.client.server();
     process.kill(pid, "SIGKILL");
-    // Without a pause: this program has not noticed yet.
+    // Busy-waits, so that the event loop has not processed the exit yet.
     while (!isDead(pid));
     assert.ok(await snapshot.restore(hash));
   }
 });
 
-/** Whether all threads have ended: as long as one has not, the pipes are open. */
+/** Whether all threads have ended. The pipes are open until then. */
 function isDead(pid: number): boolean {
   if (!existsSync(`/proc/${pid}`)) return true;
   const alone = readdirSync(`/proc/${pid}/task`).length === 1;
   return alone && readFileSync(`/proc/${pid}/stat`, "utf8").includes(") Z ");
 }
 
-test("a call that takes too long is cancelled, and says that nothing was done", async (t) => {
+test("a timeout cancels the call and reports that it was not done", async (t) => {
   const { client } = badLab(t, { timeoutMs: 100 });
   await assert.rejects(client.call("track", { dir: "hang" }), (error) => {
     assert.ok(error instanceof TimeoutError);
@@ -109,20 +109,20 @@ test("a call that takes too long is cancelled, and says that nothing was done", 
   });
 });
 
-test("a call that was done in the last moment gives its result", async (t) => {
+test("a call that finishes despite its cancellation returns its result", async (t) => {
   const { client } = badLab(t, { timeoutMs: 100 });
   assert.ok(await client.call("track", { dir: "late" }));
 });
 
-test("a call that nobody answers is of unknown outcome, and the server goes on", async (t) => {
+test("an unanswered call has an unknown outcome, and the server keeps running", async (t) => {
   const { client } = badLab(t, { timeoutMs: 50, graceMs: 200 });
   const { pid } = await client.server();
   await assert.rejects(client.call("track", { dir: "deaf" }), { name: "TimeoutError", outcome: "unknown" });
   await new Promise((resolve) => setTimeout(resolve, 300));
-  assert.equal((await client.server()).pid, pid, "it answered when asked who it is");
+  assert.equal((await client.server()).pid, pid, "a server that answers initialize must not be killed");
 });
 
-test("a server that is frozen is replaced", async (t) => {
+test("a frozen server is replaced", async (t) => {
   const { client } = badLab(t, { timeoutMs: 50, graceMs: 200 });
   const { pid } = await client.server();
   await assert.rejects(client.call("track", { dir: "stop" }), TimeoutError);
@@ -130,7 +130,7 @@ test("a server that is frozen is replaced", async (t) => {
   await client.call("track", { dir: "fine" }, { timeoutMs: 10_000 });
 });
 
-test("a signal aborts a call, before and after it was sent", async (t) => {
+test("a signal aborts a call before and after it is sent", async (t) => {
   const { client } = badLab(t);
   await assert.rejects(client.call("track", {}, { signal: AbortSignal.abort() }), { name: "AbortError" });
   const controller = new AbortController();
@@ -139,7 +139,7 @@ test("a signal aborts a call, before and after it was sent", async (t) => {
   await assert.rejects(call, /enough/);
 });
 
-test("many calls at once share one server", async (t) => {
+test("concurrent calls share one server", async (t) => {
   const lab = new Lab(t);
   const snapshot = lab.snapshot();
   writeFileSync(lab.path("a"), "a");
@@ -151,13 +151,22 @@ test("many calls at once share one server", async (t) => {
   assert.equal((await lab.client.server()).pid, pid);
 });
 
-test("the first calls of all start one server", async (t) => {
+test("concurrent first calls start one server", async (t) => {
   const lab = new Lab(t);
   const servers = await Promise.all(Array.from({ length: 20 }, () => lab.client.server()));
   assert.equal(new Set(servers.map((server) => server.pid)).size, 1);
 });
 
-test("closing answers what was asked, leaves no process, and is final", async (t) => {
+test("concurrent calls after a crash start one server", async (t) => {
+  const lab = new Lab(t);
+  const { pid } = await lab.client.server();
+  process.kill(pid, "SIGKILL");
+  await until("the server is gone", () => !isAlive(pid));
+  const servers = await Promise.all(Array.from({ length: 20 }, () => lab.client.server()));
+  assert.equal(new Set(servers.map((server) => server.pid)).size, 1);
+});
+
+test("close waits for pending calls, ends the server and is final", async (t) => {
   const lab = new Lab(t);
   writeFileSync(lab.path("a"), "a");
   const { pid } = await lab.client.server();
@@ -171,7 +180,7 @@ test("closing answers what was asked, leaves no process, and is final", async (t
   await lab.client.close();
 });
 
-test("a frozen server does not keep close from ending", async (t) => {
+test("close kills a frozen server", async (t) => {
   const lab = badLab(t, { graceMs: 100 });
   const { pid } = await lab.client.server();
   const call = lab.client.call("track", { dir: "stop" }).catch((error: unknown) => error);
@@ -185,7 +194,7 @@ function isFrozen(pid: number): boolean {
   return readFileSync(`/proc/${pid}/stat`, "utf8").includes(") T ");
 }
 
-test("a program that forgets to close ends all the same, and its server with it", async (t) => {
+test("a program without close exits, and its server with it", async (t) => {
   const lab = new Lab(t);
   const script = `
     import { Ctrlz } from ${JSON.stringify(join(CLIENTS, "typescript/dist/src/index.js"))};
@@ -200,21 +209,21 @@ function evaluate(script: string): string[] {
   return "bun" in process.versions ? ["-e", script] : ["--input-type=module", "-e", script];
 }
 
-test("what is too large for one line is refused before it is sent", async (t) => {
+test("parameters that exceed the line limit are refused before they are sent", async (t) => {
   const { client } = badLab(t);
   const call = client.call("track", { paths: ["x".repeat(65 * 2 ** 20)] });
   await assert.rejects(call, (error) => error instanceof RpcError && error.kind === "too_large");
   await client.call("track", { dir: "fine" });
 });
 
-test("progress is told while a call runs", async (t) => {
+test("onProgress receives progress while a call runs", async (t) => {
   const { client } = badLab(t);
   const seen: number[] = [];
   await client.call("track", { dir: "progress" }, { onProgress: ({ files }) => seen.push(files) });
   assert.deepEqual(seen, [3]);
 });
 
-test("a client of one's own and the shared one are two", async (t) => {
+test("the shared client is distinct from other clients", async (t) => {
   const lab = new Lab(t);
   assert.notEqual(Ctrlz.shared(), lab.client);
   assert.equal(Ctrlz.shared(), Ctrlz.shared());

@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { Session } from "../src/index.js";
 import { Lab, isAlive, until } from "./lab.js";
 
-test("a turn is taken back and brought back", async (t) => {
+test("undo reverses a turn and redo reverses the undo", async (t) => {
   const lab = new Lab(t);
   const session = lab.session();
   writeFileSync(lab.path("a"), "before");
@@ -23,7 +23,7 @@ test("a turn is taken back and brought back", async (t) => {
   assert.equal(readFileSync(lab.path("a"), "utf8"), "after");
 });
 
-test("a step ends also if its work throws", async (t) => {
+test("a step ends even if its work throws", async (t) => {
   const lab = new Lab(t);
   const session = lab.session();
   const work = () => {
@@ -36,7 +36,7 @@ test("a step ends also if its work throws", async (t) => {
   assert.ok(!existsSync(lab.path("half")));
 });
 
-test("a step outlives its server", async (t) => {
+test("a step survives the death of its server", async (t) => {
   const lab = new Lab(t);
   const session = lab.session();
   writeFileSync(lab.path("a"), "before");
@@ -51,7 +51,7 @@ test("a step outlives its server", async (t) => {
   assert.equal(readFileSync(lab.path("a"), "utf8"), "before");
 });
 
-test("a revert to a message is taken back, then made final", async (t) => {
+test("a revert to a message can be reversed or committed", async (t) => {
   const lab = new Lab(t);
   const session = lab.session();
   for (const message of ["m1", "m2", "m3"]) {
@@ -70,7 +70,7 @@ test("a revert to a message is taken back, then made final", async (t) => {
   assert.equal((await session.timeline()).operations[0]?.kind !== undefined, true);
 });
 
-test("a session can be forked, checkpointed and let go", async (t) => {
+test("a session can be forked, checkpointed and released", async (t) => {
   const lab = new Lab(t);
   const session = lab.session();
   await session.step({ message: "m1" }, () => writeFileSync(lab.path("a"), "a"));
@@ -79,7 +79,7 @@ test("a session can be forked, checkpointed and let go", async (t) => {
   await session.release();
 });
 
-test("where snapshots are switched off, steps come and go", async (t) => {
+test("steps are no-ops if snapshots are disabled", async (t) => {
   const lab = new Lab(t);
   const session = new Session({ id: "s", dir: lab.dir, client: lab.client, options: { enabled: false } });
   const step = await session.begin();

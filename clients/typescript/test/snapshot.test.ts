@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { RpcError, pathBytes, pathFromBytes } from "../src/index.js";
 import { Lab } from "./lab.js";
 
-test("a step of an agent: track, patch, revert", async (t) => {
+test("revert restores the files of a patch", async (t) => {
   const lab = new Lab(t);
   const snapshot = lab.snapshot();
   writeFileSync(lab.path("a.txt"), "one\n");
@@ -23,7 +23,7 @@ test("a step of an agent: track, patch, revert", async (t) => {
   assert.ok(!existsSync(lab.path("new.txt")));
 });
 
-test("restore keeps what was created since, unless exactness is asked for", async (t) => {
+test("restore keeps files created since, unless it is exact", async (t) => {
   const lab = new Lab(t);
   const snapshot = lab.snapshot();
   for (const name of ["a", "b", "c", "d"]) writeFileSync(lab.path(name), name);
@@ -39,7 +39,7 @@ test("restore keeps what was created since, unless exactness is asked for", asyn
   assert.ok(!existsSync(lab.path("new")));
 });
 
-test("diffFull has both texts and the counts, page after page", async (t) => {
+test("diffFull returns both texts and line counts of all files", async (t) => {
   const lab = new Lab(t);
   const snapshot = lab.snapshot();
   writeFileSync(lab.path("a.txt"), "one\ntwo\n");
@@ -61,7 +61,7 @@ test("diffFull has both texts and the counts, page after page", async (t) => {
   ]);
 });
 
-test("a long list is read to its end", async (t) => {
+test("diffFull reads all pages", async (t) => {
   const lab = new Lab(t);
   const snapshot = lab.snapshot();
   const from = (await snapshot.track())!;
@@ -73,7 +73,7 @@ test("a long list is read to its end", async (t) => {
   assert.deepEqual(files.map((file) => [file.file, file.after === text]), [["a", true], ["b", true], ["c", true]]);
 });
 
-test("files of a snapshot can be read, listed and asked for", async (t) => {
+test("files of a snapshot can be read, listed and tested for existence", async (t) => {
   const lab = new Lab(t);
   const snapshot = lab.snapshot();
   mkdirSync(lab.path("src"));
@@ -88,7 +88,7 @@ test("files of a snapshot can be read, listed and asked for", async (t) => {
   assert.equal(await snapshot.fileExistsAt(hash, "nothing"), false);
 });
 
-test("a name that is not UTF-8 goes out and comes back", async (t) => {
+test("a name that is not UTF-8 survives the round trip", async (t) => {
   const lab = new Lab(t);
   const snapshot = lab.snapshot();
   const raw = Buffer.concat([Buffer.from(`${lab.dir}/caf`), Buffer.of(0xe9), Buffer.from(".txt")]);
@@ -104,7 +104,7 @@ test("a name that is not UTF-8 goes out and comes back", async (t) => {
   assert.equal((await snapshot.getFileAt(hash, "caf\uDCE9.txt"))?.toString(), "one");
 });
 
-test("any bytes survive as a path", () => {
+test("the conversion of bytes to a path is lossless", () => {
   const check = (bytes: number[]) => {
     const path = pathFromBytes(Uint8Array.from(bytes));
     assert.deepEqual([...pathBytes(path)], bytes, JSON.stringify(path));
@@ -116,7 +116,7 @@ test("any bytes survive as a path", () => {
   check([0xef, 0xbb, 0xbf, 0x61]);
 });
 
-test("where snapshots are switched off, there is no hash and no failure", async (t) => {
+test("methods return empty results if snapshots are disabled", async (t) => {
   const lab = new Lab(t);
   const off = lab.snapshot({ options: { enabled: false } });
   assert.equal(await off.track(), undefined);
@@ -126,7 +126,7 @@ test("where snapshots are switched off, there is no hash and no failure", async 
   assert.equal(await off.restore(""), undefined);
 });
 
-test("a failure has a kind, and nothing is touched", async (t) => {
+test("an error has a kind and leaves the files unchanged", async (t) => {
   const lab = new Lab(t);
   writeFileSync(lab.path("a"), "a");
   const unknown = "1".repeat(40);
@@ -139,7 +139,7 @@ test("a failure has a kind, and nothing is touched", async (t) => {
   assert.equal(readFileSync(lab.path("a"), "utf8"), "a");
 });
 
-test("with onError nothing is thrown, and nothing is silent", async (t) => {
+test("onError receives every error instead of an exception", async (t) => {
   const lab = new Lab(t);
   const failures: string[] = [];
   const quiet = lab.snapshot({ onError: (error, method) => failures.push(`${method}: ${(error as RpcError).kind}`) });
@@ -150,12 +150,12 @@ test("with onError nothing is thrown, and nothing is silent", async (t) => {
   assert.deepEqual(failures, ["patch: unknown_snapshot", "diff: not_a_hash", "restore: unknown_snapshot"]);
 });
 
-test("the profile of OpenCode wants git", async (t) => {
+test("the opencode profile requires git", async (t) => {
   const lab = new Lab(t);
   await assert.rejects(lab.snapshot({ profile: "opencode" }).track(), { kind: "not_git" });
 });
 
-test("a store inside the project leaves its directory out", async (t) => {
+test("a store inside the project is not part of snapshots", async (t) => {
   const lab = new Lab(t);
   const snapshot = lab.snapshot({ store: ".agent/snapshots", workTree: "dir" });
   writeFileSync(lab.path("a"), "a");

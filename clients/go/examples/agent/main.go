@@ -17,11 +17,11 @@ func main() {
 	for message, text := range []string{"a plan\n", "oops\n"} {
 		about := snapshot.About{MessageID: fmt.Sprint("m", message), Tool: "write"}
 		work := func(context.Context) error { return os.WriteFile(notes, []byte(text), 0o644) }
-		if err := session.Do(ctx, about, work); err != nil { // recorded before and after, also if it fails
+		if err := session.Do(ctx, about, work); err != nil { // recorded before and after, even if it fails
 			log.Fatal(err)
 		}
 	}
-	report, err := session.Undo(ctx, wire.UndoParams{}) // the last turn only; what others did since stays
+	report, err := session.Undo(ctx, wire.UndoParams{}) // undoes only the last turn; later changes by others stay
 	if err != nil {
 		log.Fatal(err)
 	}

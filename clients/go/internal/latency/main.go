@@ -1,4 +1,5 @@
-// Command latency times calls through the Go client: reads `CALL COUNT`, prints microseconds as a JSON list.
+// Command latency measures calls of the Go client: it reads `CALL COUNT` lines and prints microseconds as
+// JSON lists.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Package require has the few checks that the tests use, under the names that Go programmers know. Each
-// ends the test.
+// Package require contains the assertions of the tests, named as in testify. A failed assertion ends the
+// test.
 package require
 
 import (
@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// NoError checks that nothing failed.
+// NoError checks that the error is nil.
 func NoError(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -17,7 +17,7 @@ func NoError(t testing.TB, err error) {
 	}
 }
 
-// NotEmpty checks that a text has characters.
+// NotEmpty checks that a string is not empty.
 func NotEmpty(t testing.TB, text string) {
 	t.Helper()
 	if text == "" {
@@ -33,7 +33,7 @@ func Len(t testing.TB, list any, length int) {
 	}
 }
 
-// Contains checks that a text has a part.
+// Contains checks that a string contains a substring.
 func Contains(t testing.TB, text, part string) {
 	t.Helper()
 	if !strings.Contains(text, part) {
@@ -41,7 +41,7 @@ func Contains(t testing.TB, text, part string) {
 	}
 }
 
-// Equal checks that two values are the same.
+// Equal checks that two values are deeply equal.
 func Equal(t testing.TB, wanted, found any) {
 	t.Helper()
 	if !reflect.DeepEqual(wanted, found) {
@@ -49,7 +49,7 @@ func Equal(t testing.TB, wanted, found any) {
 	}
 }
 
-// ErrorAs checks the type of an error and fills it in.
+// ErrorAs checks the type of an error, like errors.As.
 func ErrorAs(t testing.TB, err error, target any) {
 	t.Helper()
 	if !errors.As(err, target) {
@@ -57,7 +57,7 @@ func ErrorAs(t testing.TB, err error, target any) {
 	}
 }
 
-// ErrorIs checks which error it is.
+// ErrorIs checks the identity of an error, like errors.Is.
 func ErrorIs(t testing.TB, err, wanted error) {
 	t.Helper()
 	if !errors.Is(err, wanted) {

@@ -1,6 +1,6 @@
-"""Ctrl-Z for coding agents: snapshots of a work tree, and undo for any of it.
+"""Ctrl-Z for coding agents: snapshots of a work tree, and undo of any change.
 
-A thin client over one ``ctrlz rpc``, which it starts when it is first needed.
+A thin client of one ``ctrlz rpc`` process, which is started by the first call.
 """
 
 from . import wire

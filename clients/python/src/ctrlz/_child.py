@@ -1,4 +1,4 @@
-"""One running ``ctrlz rpc``: lines out, lines in. Knows nothing of restarts, time-outs or methods."""
+"""The child process ``ctrlz rpc``: one request and one answer per line. Restarts and timeouts are up to the caller."""
 
 import json
 import os
@@ -12,29 +12,29 @@ from typing import IO, Any, Callable, Optional
 from ._errors import BinaryNotFound, CtrlzError
 from ._path import from_wire
 
-#: How much of standard error is kept.
+#: Size of the end of standard error that is kept.
 STDERR_BYTES = 4096
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a request: a result, a failure, or the end of the process."""
+    """The outcome of a request: a result, an error, or the end of the process."""
 
     result: Any = None
     error: Optional["dict[str, Any]"] = None
     ended: bool = False
-    #: It ended before it could read the whole request, so nothing was done.
+    #: Whether the process cannot have read the whole request, so that nothing was done.
     unread: bool = False
 
 
-#: Is given the answer, on the thread that reads.
+#: Receives the answer, on the reader thread.
 Give = Callable[[Answer], None]
-#: Is told how far a call has come, on the thread that reads.
+#: Receives the progress of a call, on the reader thread.
 Tell = Callable[["dict[str, Any]"], None]
 
 
 class Child:
-    """A process and the requests it has not answered. Every method may be called by any thread."""
+    """A process and its pending requests. All methods are thread-safe."""
 
     def __init__(self, binary: str, words: Sequence[str], env: Optional[Mapping[str, str]]) -> None:
         try:
@@ -43,7 +43,7 @@ class Child:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                # Buffers have locks, and a lock that a thread holds is held for ever after a fork.
+                # Unbuffered: a lock of a buffer that another thread holds would stay locked after a fork.
                 bufsize=0,
                 env=None if env is None else dict(env),
             )
@@ -54,13 +54,13 @@ class Child:
         self._state = threading.Lock()
         self._writing = threading.Lock()
         self._waiting: "dict[int, tuple[Give, Optional[Tell]]]" = {}
-        #: Requests that are being written; if the process ends, whoever writes knows best what to say.
+        #: Requests that are being written. If the process ends, the writing thread reports their outcome.
         self._sending: "set[int]" = set()
         self._next_id = 1
         self._stderr = b""
         self._over = False
         self._is_deaf = False
-        #: Set once the process has ended, is reaped, and everything it said was read.
+        #: Set once the process has ended, is reaped, and its output has been read.
         self.ended = threading.Event()
         self.owner = os.getpid()
         listening = threading.Thread(target=self._listen, name="ctrlz stderr", daemon=True)
@@ -73,7 +73,7 @@ class Child:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it runs, and is ours: after a fork it is the parent's."""
+        """Whether the process runs and belongs to this process. After a fork it belongs to the parent."""
         if self._over or self._is_deaf:
             return False
         return self.owner == os.getpid() and self._process.returncode is None
@@ -87,7 +87,7 @@ class Child:
         return self._stderr.decode(errors="replace")
 
     def ask(self, method: str, params: Any, give: Give, tell: Optional[Tell] = None) -> int:
-        """Sends a request. The answer always comes, if only that the process ended."""
+        """Sends a request. `give` is always called, at the latest when the process ends."""
         with self._state:
             number = self._next_id
             self._next_id += 1
@@ -97,7 +97,7 @@ class Child:
         was_sent = not self._over and self._write(request)
         with self._state:
             self._sending.discard(number)
-            # Dead, also if nobody else has noticed yet: the next call needs another one.
+            # A failed write means that the process is dead, even if it is not reaped yet.
             self._is_deaf = self._is_deaf or not was_sent
             is_lost = (self._over or not was_sent) and self._waiting.pop(number, None) is not None
         if is_lost:
@@ -108,7 +108,7 @@ class Child:
         self._write({"jsonrpc": "2.0", "method": "cancel", "params": {"id": number}})
 
     def finish(self) -> None:
-        """No more requests: everything that was asked for is answered, then the process ends."""
+        """Closes standard input: the process answers all pending requests and exits."""
         with self._writing:
             _close(self._process.stdin)
 
@@ -117,7 +117,7 @@ class Child:
             self._process.send_signal(number)
 
     def end(self, grace: float) -> None:
-        """Ends the process: kindly, then less so. Afterwards it is reaped."""
+        """Ends the process: by end of input, then SIGTERM, then SIGKILL. Afterwards it is reaped."""
         self.finish()
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self.ended.wait(grace):
@@ -126,20 +126,20 @@ class Child:
         self.ended.wait(grace)
 
     def abandon(self) -> None:
-        """After a fork: the process is the parent's, and so are the locks; only lets go of the pipes.
+        """Closes the pipes in a forked process, without using locks or the process of the parent.
 
-        Otherwise the server would not see the end of its input as long as we live.
+        Otherwise the server would not see the end of its input while the forked process runs.
         """
         nowhere = os.open(os.devnull, os.O_RDWR)
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             if stream is not None and not stream.closed:
                 os.dup2(nowhere, stream.fileno(), inheritable=False)
         os.close(nowhere)
-        # Nobody may wait for, signal or warn about a process that is not ours.
+        # Prevents `Popen` from waiting for, signalling or warning about the process of the parent.
         self._process.returncode = 0
 
     def _write(self, message: Any) -> bool:
-        """Whether the whole line was written. If not, nobody can have read it."""
+        """Returns whether the whole line was written. If not, the process cannot have read it."""
         line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         stdin = self._process.stdin
         assert stdin is not None, "it was opened as a pipe"
@@ -160,29 +160,29 @@ class Child:
             for line in _lines(stdout):
                 self._receive(line)
         except (OSError, ValueError) as error:
-            self._stderr += f"it printed {line[:100]!r}, which is no message ({error})".encode()
+            self._stderr += f"it printed {line[:100]!r}, which is not a message ({error})".encode()
             self._process.kill()
         finally:
             self._process.wait()
-            # A process that outlives the server must not keep us waiting for its words.
+            # A process that inherited standard error may keep it open after the server has exited.
             listening.join(1)
             with self._state:
                 self._over = True
                 lost = [number for number in self._waiting if number not in self._sending]
                 waiting = [self._waiting.pop(number) for number in lost]
             _close(stdout)
-            # Nobody writes any more, or only learns that nobody reads.
+            # A concurrent write fails and reports that the process has ended.
             _close(self._process.stdin)
             self.ended.set()
             for give, _ in waiting:
                 give(Answer(ended=True))
 
     def _receive(self, line: bytes) -> None:
-        # Most answers have no such path, and looking at every object takes longer than parsing.
+        # Few answers contain such a path, and a hook for every object takes longer than parsing.
         hook = from_wire if b'{"bytes":[' in line else None
         message = json.loads(line, object_hook=hook)
         if not isinstance(message, dict):
-            raise ValueError("no object")
+            raise ValueError("not an object")
         if message.get("method") == "progress":
             with self._state:
                 known = self._waiting.get(message["params"]["id"])
@@ -194,8 +194,8 @@ class Child:
             give(answer)
 
     def _take(self, number: Optional[int]) -> "list[Give]":
-        """Those who wait for an id. An answer to no request of ours means that one of ours was not
-        understood: nobody can tell which, so all of them fail."""
+        """Removes and returns the pending request with this id. An answer without an id means that a
+        request could not be parsed. It does not say which one, so all of them fail."""
         with self._state:
             if number is None:
                 waiting = list(self._waiting.values())
@@ -218,7 +218,7 @@ class Child:
 
 
 def _lines(stream: IO[bytes]) -> Iterator[bytes]:
-    """The lines of an unbuffered stream; what comes after the last one is none."""
+    """Yields the lines of an unbuffered stream. An incomplete last line is dropped."""
     parts: list[bytes] = []
     while True:
         chunk = stream.read(1 << 18)
@@ -235,5 +235,5 @@ def _close(stream: Any) -> None:
     try:
         stream.close()
     except (OSError, ValueError):
-        # What was not flushed has nobody to read it.
+        # Ignores EPIPE: the process has exited.
         pass

@@ -1,4 +1,4 @@
-""":class:`Ctrlz`: calls over one ``ctrlz rpc``, started when first needed and again after it ended."""
+""":class:`Ctrlz`: typed calls over one ``ctrlz rpc`` process, which is restarted after it ended."""
 
 import asyncio
 import atexit
@@ -20,19 +20,19 @@ from ._errors import CallTimeout, Closed, ProtocolError, RpcError, ServerEnded
 from ._methods import ACCESS, RESULTS
 from ._path import to_wire
 
-#: No longer line is read by the server.
+#: Maximum length of a line that the server reads.
 MAX_LINE_BYTES = 64 << 20
-#: Longer ones may have to wait for the server to read them.
+#: Writing a longer request may block until the server reads it.
 PIPE_BYTES = 32 << 10
 Progress = Callable[[wire.ProgressParams], None]
 
 
 class Ctrlz:
-    """A client. Any number of threads and tasks may use it at the same time.
+    """A client. Any number of threads and tasks may use it concurrently.
 
-    If the server ends while it works on a call, a call that only reads is made once more; any other one
-    fails with :class:`ServerEnded`, because nobody can tell whether it was done. One that the server had
-    no time to read is made once more in any case.
+    If the server dies, a call that only reads is repeated once. Any other call fails with
+    :class:`ServerEnded`, because it is unknown whether it was executed, unless the server cannot have
+    read the request: then it is repeated once, too.
     """
 
     _shared: "Optional[Ctrlz]" = None
@@ -48,11 +48,11 @@ class Ctrlz:
         grace: float = 5.0,
     ) -> None:
         """
-        binary: The program. Default: CTRLZ_BINARY, else the one in this package, else `ctrlz` on the PATH.
-        args: Words before `rpc`, such as `["--data-dir", "/var/lib/agent"]`.
-        env: The environment of the program. Default: that of this one.
-        timeout: How many seconds a call may take; `None` for ever.
-        grace: How many seconds a cancelled call, or a client that is closed, may take to end.
+        binary: Path of the program. Default: CTRLZ_BINARY, else the one in this package, else `ctrlz` on the PATH.
+        args: Arguments before `rpc`, such as `["--data-dir", "/var/lib/agent"]`.
+        env: Environment of the program. Default: that of this process.
+        timeout: Time limit of a call in seconds; `None` for no limit.
+        grace: Time limit for a cancelled call to end, and for `close`, in seconds.
         """
         self._binary = binary
         self._words = [*args, "rpc"]
@@ -66,7 +66,7 @@ class Ctrlz:
 
     @staticmethod
     def shared() -> "Ctrlz":
-        """The client that everybody in this process shares who brings none of their own."""
+        """Returns the client that is used where no other one is given."""
         with Ctrlz._sharing:
             if Ctrlz._shared is None or Ctrlz._shared._closed:
                 Ctrlz._shared = Ctrlz()
@@ -80,7 +80,7 @@ class Ctrlz:
         timeout: Optional[float] = None,
         on_progress: Optional[Progress] = None,
     ) -> Any:
-        """Calls a method and waits for what it gives, as a type of :mod:`ctrlz.wire`."""
+        """Calls a method and returns its result as a type of :mod:`ctrlz.wire`."""
         request = _Request(self, method, params, timeout, on_progress)
         for is_last in request.attempts():
             child = self._running(method)
@@ -93,7 +93,7 @@ class Ctrlz:
                 request.check_late(box.answer)
             if is_last or not request.is_lost(box.answer):
                 return request.result(box.answer, child)
-        raise AssertionError("there is a last attempt")
+        raise AssertionError("unreachable: the last attempt returns or raises")
 
     async def call_async(
         self,
@@ -103,7 +103,7 @@ class Ctrlz:
         timeout: Optional[float] = None,
         on_progress: Optional[Progress] = None,
     ) -> Any:
-        """The same for asyncio. A task that is cancelled cancels its call."""
+        """Like :meth:`call`, for asyncio. Cancelling the task cancels the call."""
         request = _Request(self, method, params, timeout, on_progress)
         loop = asyncio.get_running_loop()
         for is_last in request.attempts():
@@ -127,16 +127,16 @@ class Ctrlz:
                 request.check_late(future.result() if done else None)
             if is_last or not request.is_lost(future.result()):
                 return request.result(future.result(), child)
-        raise AssertionError("there is a last attempt")
+        raise AssertionError("unreachable: the last attempt returns or raises")
 
     def server(self) -> wire.Initialized:
-        """What the server is; starts it if it does not run."""
+        """Returns information about the server, and starts it if necessary."""
         found = self.call("initialize", {})
         assert isinstance(found, wire.Initialized), "results are decoded by the method's type"
         return found
 
     def close(self) -> None:
-        """Ends the server, after it has answered everything. No call can be made after this."""
+        """Ends the server after it has answered all pending calls. Later calls fail."""
         self._closed = True
         with self._starting:
             child = self._child
@@ -144,7 +144,7 @@ class Ctrlz:
             child.end(self._grace)
 
     async def aclose(self) -> None:
-        """The same for asyncio."""
+        """Like :meth:`close`, for asyncio."""
         await asyncio.to_thread(self.close)
 
     def __enter__(self) -> "Ctrlz":
@@ -175,7 +175,7 @@ class Ctrlz:
             child.finish()
 
     def _running(self, method: str) -> Child:
-        """The server, started if it does not run; of several who find it gone, one starts it."""
+        """Returns the running server. Of several concurrent callers, only one starts it."""
         with self._starting:
             if self._closed:
                 raise Closed(method)
@@ -203,7 +203,7 @@ class Ctrlz:
         raise ProtocolError(f"{binary} cannot be used: {problem}")
 
     def _probe(self, child: Child) -> None:
-        """Ends a server that does not even say who it is, so that the next call finds a live one."""
+        """Kills the server if it does not answer `initialize`, so that the next call starts another one."""
         box = _Box()
 
         def check() -> None:
@@ -215,7 +215,7 @@ class Ctrlz:
 
 
 class _Box:
-    """Where one thread puts an answer and another waits for it."""
+    """Passes an answer from the reader thread to a waiting thread."""
 
     def __init__(self) -> None:
         self._given = threading.Event()
@@ -235,7 +235,7 @@ def _give_to_loop(
     try:
         loop.call_soon_threadsafe(_settle, future, answer)
     except RuntimeError:
-        # The loop is closed, and with it everybody who waited.
+        # The event loop is closed, so no task waits for the answer.
         pass
 
 
@@ -245,7 +245,7 @@ def _settle(future: "asyncio.Future[Answer]", answer: Answer) -> None:
 
 
 class _Request:
-    """What is asked for, and how to judge what comes back."""
+    """A request, and the rules for its answer."""
 
     def __init__(
         self,
@@ -271,18 +271,18 @@ class _Request:
             self.tell = lambda seen: tell(wire.ProgressParams(**seen))
 
     def check_late(self, answer: Optional[Answer]) -> None:
-        """After a time-out: a call that was done nevertheless gives its result."""
+        """After a timeout: raises `CallTimeout` unless the call has finished anyway."""
         error = answer.error if answer else None
         cancelled = error is not None and error["data"]["kind"] == "cancelled"
         if answer is None or cancelled:
             raise CallTimeout(self.method, self.timeout or 0, "not done" if cancelled else "unknown")
 
     def attempts(self) -> "list[bool]":
-        """How often the call may be made; true stands for the last time."""
+        """Returns one element per attempt; true for the last one."""
         return [False, True]
 
     def is_lost(self, answer: Optional[Answer]) -> bool:
-        """Whether the server ended instead of answering, and the call can be made again."""
+        """Whether the server ended before it answered, and the call can be repeated."""
         return answer is not None and answer.ended and (answer.unread or self.repeatable)
 
     def result(self, answer: Optional[Answer], child: Child) -> Any:
@@ -294,7 +294,7 @@ class _Request:
 
 
 def _size(value: Any) -> int:
-    """How many bytes of text a value has, roughly."""
+    """Estimates the size of a value as JSON, in bytes."""
     if isinstance(value, str):
         return len(value.encode()) + 2 if len(value) > PIPE_BYTES else 3 * len(value)
     if isinstance(value, dict):
@@ -305,29 +305,29 @@ def _size(value: Any) -> int:
 
 
 def _only_reads(method: str, params: "dict[str, Any]") -> bool:
-    """Whether a call may be repeated without anybody noticing."""
+    """Whether repeating the call has no side effect."""
     access = ACCESS.get(method)
-    # Comparing two snapshots that are recorded already records nothing.
+    # With `to`, two existing snapshots are compared and nothing is recorded.
     compares = access == "records" and params.get("to") is not None
     return access == "reads" or compares or method == "initialize"
 
 
 def _why_unusable(answer: Optional[Answer], child: Child) -> Optional[str]:
     if answer is None:
-        return "it did not say who it is"
+        return "it did not answer `initialize`"
     if answer.ended:
         return f"it ended ({child.status}): {child.stderr.strip()}"
     protocol = (answer.result or {}).get("protocol")
     if protocol == wire.PROTOCOL:
         return None
     return (
-        f"it speaks version {protocol} of the protocol and this client version {wire.PROTOCOL}; "
+        f"it uses version {protocol} of the protocol and this client version {wire.PROTOCOL}; "
         "update the older one"
     )
 
 
 def find_binary(env: Optional[Mapping[str, str]] = None) -> str:
-    """The program to start, where none is named."""
+    """Returns the path of the program to start by default."""
     environment = os.environ if env is None else env
     named = environment.get("CTRLZ_BINARY")
     bundled = Path(__file__).parent / "_bin" / "ctrlz"
@@ -347,7 +347,7 @@ def _close_all() -> None:
 
 
 def _forget_after_fork() -> None:
-    """The servers and locks of the parent are not ours; the first call starts a server of our own."""
+    """Drops the servers and locks of the parent. The first call starts a new server."""
     Ctrlz._sharing = threading.Lock()
     for client in list(_CLIENTS):
         client._starting = threading.Lock()

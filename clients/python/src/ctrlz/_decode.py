@@ -1,4 +1,4 @@
-"""JSON to the dataclasses of :mod:`ctrlz.wire`, and back."""
+"""Conversion between JSON and the dataclasses of :mod:`ctrlz.wire`."""
 
 import dataclasses
 from functools import lru_cache
@@ -8,12 +8,12 @@ Decoder = Callable[[Any], Any]
 
 
 def decode(kind: Any, value: Any) -> Any:
-    """A value of this type. What a newer server says beyond it is passed over."""
+    """Decodes a value of this type. Unknown fields of a newer server are ignored."""
     return decoder(kind)(value)
 
 
 def encode(value: Any) -> Any:
-    """A value as JSON has it; fields that are not always there are left out if they are ``None``."""
+    """Encodes a value as JSON. Optional fields are omitted if they are ``None``."""
     if isinstance(value, list):
         return [encode(item) for item in value]
     if not dataclasses.is_dataclass(value):
@@ -76,5 +76,5 @@ def _required(kind: Any) -> "frozenset[str]":
 
 
 def _key(field: "dataclasses.Field[Any]") -> str:
-    """Its name on the wire: `from` is none that Python could use."""
+    """Returns the name on the wire. `from` is a keyword in Python, so its field is `from_`."""
     return field.name.rstrip("_")

@@ -1,18 +1,18 @@
-"""Paths as Python has them and as the wire has them.
+"""Conversion of paths between Python and the wire.
 
-On the wire a path that is not UTF-8 is ``{"bytes": [...]}``. Here it is a ``str`` as ``os.fsdecode`` makes it, with
-the bytes that do not fit as lone surrogates, so it can be used with ``open`` and handed back as it is.
+On the wire, a path that is not UTF-8 is ``{"bytes": [...]}``. In Python it is a ``str`` in the form of ``os.fsdecode``:
+invalid bytes are lone surrogates. It can be passed to ``open`` and back to the server unchanged.
 """
 
 import os
 from typing import Any, Union
 
-#: What is taken for a path.
+#: Types that are accepted as a path.
 AnyPath = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
 
 def to_wire(value: Any) -> Any:
-    """A value for the wire, without what is ``None``."""
+    """Converts a value for the wire, and drops ``None`` in dictionaries."""
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, (bytes, os.PathLike)):
@@ -34,7 +34,7 @@ def _text(text: str) -> Any:
 
 
 def from_wire(value: "dict[str, Any]") -> Any:
-    """For ``json.loads``: the object of a path that is not UTF-8 becomes that path."""
+    """Object hook for ``json.loads`` that decodes paths that are not UTF-8."""
     raw = value.get("bytes")
     if len(value) == 1 and isinstance(raw, list):
         return bytes(raw).decode("utf-8", "surrogateescape")

@@ -1,4 +1,4 @@
-"""Where a Snapshot or a Session acts, and the two ways to run what they do."""
+"""The work tree of a Snapshot or a Session, and the synchronous and asyncio runners of flows."""
 
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -14,18 +14,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Ask:
-    """A call that a flow wants to be made."""
+    """A call that a flow requests."""
 
     method: str
     params: "dict[str, Any]"
 
 
-#: What a method does, written once: it yields calls, is sent their results, and returns what it gives.
+#: The implementation of a method for both runners: it yields calls, receives their results, and returns its own.
 Flow = Generator[Ask, Any, T]
 
 
 class Place:
-    """A work tree, where its snapshots lie, and who is asked."""
+    """A work tree with the location of its store and the client to use."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Place:
         return await self.client.call_async(method, {**self._params, **params}, timeout=self._timeout)
 
     def run(self, flow: "Flow[T]") -> T:
-        """Runs a flow on this thread."""
+        """Runs a flow in the current thread."""
         try:
             ask = next(flow)
             while True:
@@ -76,7 +76,7 @@ class Place:
             return value
 
     async def run_async(self, flow: "Flow[T]") -> T:
-        """Runs a flow in this task."""
+        """Runs a flow in the current task."""
         try:
             ask = next(flow)
             while True:
@@ -92,29 +92,29 @@ class Place:
 
 
 class Api(Methods):
-    """Every method of the server, at one place."""
+    """All methods of the server, for one work tree."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
 
     def call(self, method: str, params: "dict[str, Any]") -> Any:
-        """Calls any method by its name."""
+        """Calls a method by its name."""
         return self._place.call(method, params)
 
 
 class AsyncApi(AsyncMethods):
-    """The same for asyncio."""
+    """Like :class:`Api`, for asyncio."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
 
     async def call(self, method: str, params: "dict[str, Any]") -> Any:
-        """Calls any method by its name."""
+        """Calls a method by its name."""
         return await self._place.call_async(method, params)
 
 
 def pages(method: str, params: "dict[str, Any]") -> "Generator[Ask, Any, list[Any]]":
-    """Every page of a long answer; none where snapshots are switched off."""
+    """Returns all pages of a result; none if snapshots are disabled."""
     found: list[Any] = []
     offset: Union[int, None] = 0
     while offset is not None:
@@ -124,6 +124,6 @@ def pages(method: str, params: "dict[str, Any]") -> "Generator[Ask, Any, list[An
         found.append(page)
         offset = page.next
         if isinstance(page, (wire.Changes, wire.Diff, wire.DiffFull)):
-            # Always about the same two snapshots, also if files change meanwhile.
+            # All pages compare the same two snapshots, even if files change meanwhile.
             params = {**params, "to": page.to}
     return found

@@ -1,4 +1,4 @@
-""":class:`Session`: what an agent did, in steps, and taking it back. :class:`AsyncSession` for asyncio."""
+""":class:`Session`: records tool calls as steps, and undoes them. :class:`AsyncSession` is the asyncio version."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from ._place import Api, Ask, AsyncApi, Flow, Place, pages
 
 @dataclass(frozen=True)
 class RevertInfo:
-    """A revert that can still be taken back."""
+    """A revert that is not final yet."""
 
     messageID: str
     partID: Optional[str] = None
-    #: The state before the revert.
+    #: Snapshot before the revert.
     snapshot: Optional[str] = None
-    #: What the revert changed, as text.
+    #: Changes made by the revert, as a patch.
     diff: Optional[str] = None
 
 
@@ -38,11 +38,11 @@ class _Base:
         timeout: Optional[float] = None,
     ) -> None:
         """
-        session_id: The session's id, as the agent has it.
-        dir: The work tree, or a directory in it.
+        session_id: Id of the session, chosen by the agent.
+        dir: Path of the work tree, or of a directory in it.
 
-        The rest is as in :class:`ctrlz.Snapshot`, but the store is the user's own by default: there
-        `ctrlz log` and `ctrlz undo` on the command line see the session, too.
+        Other arguments are those of :class:`ctrlz.Snapshot`, but the default store is that of the user,
+        so that `ctrlz log` and `ctrlz undo` on the command line see the session, too.
         """
         self.id = session_id
         self._place = Place(
@@ -94,23 +94,23 @@ def _about(**about: Any) -> "dict[str, Any]":
 
 
 class Step:
-    """A step that is open. Used with `with`, it ends by itself, also if the work fails."""
+    """An open step. In a `with` statement it ends automatically, even if the work fails."""
 
     def __init__(self, place: Place, begun: Optional[wire.StepBegun]) -> None:
         self._place = place
-        #: What was recorded at its beginning; `None` where snapshots are switched off.
+        #: Result of `begin_step`; `None` if snapshots are disabled.
         self.begun = begun
-        #: What was recorded at its end.
+        #: Result of `end_step`.
         self.ended: Optional[wire.StepEnded] = None
         self._open = True
 
     @property
     def id(self) -> str:
-        """Its id; empty where snapshots are switched off."""
+        """Id of the step; empty if snapshots are disabled."""
         return self.begun.step if self.begun else ""
 
     def end(self) -> Optional[wire.StepEnded]:
-        """Records the state after the tool ran, also if it failed. Ends only once."""
+        """Ends the step: records the state after the tool. Idempotent."""
         if self._open:
             self.ended = self._place.run(_end(self.begun))
             self._open = False
@@ -140,17 +140,17 @@ class AsyncStep:
 
     @property
     def id(self) -> str:
-        """Its id; empty where snapshots are switched off."""
+        """Id of the step; empty if snapshots are disabled."""
         return self.begun.step if self.begun else ""
 
     async def begin(self) -> "AsyncStep":
-        """Records the state before the tool runs."""
+        """Begins the step: records the state before the tool runs."""
         self.begun = await self._place.run_async(self._begin)
         self._open = True
         return self
 
     async def end(self) -> Optional[wire.StepEnded]:
-        """Records the state after the tool ran, also if it failed. Ends only once."""
+        """Ends the step: records the state after the tool. Idempotent."""
         if self._open:
             self.ended = await self._place.run_async(_end(self.begun))
             self._open = False
@@ -169,11 +169,11 @@ class AsyncStep:
 
 
 class Session(_Base):
-    """What an agent did, in steps, and taking it back."""
+    """Records the tool calls of an agent as steps, and undoes them."""
 
     @property
     def api(self) -> Api:
-        """Every method of the server, for this work tree."""
+        """All methods of the server, for this work tree."""
         return Api(self._place)
 
     def step(
@@ -188,7 +188,7 @@ class Session(_Base):
         who: Optional[str] = None,
         detached: Optional[bool] = None,
     ) -> Step:
-        """Records the state before a tool runs; from now on changes are the step's."""
+        """Begins a step: records the state before a tool runs."""
         about = _about(
             message=message, part=part, tool=tool, label=label, paths=list(paths), parent=parent,
             who=who, detached=detached,
@@ -198,7 +198,7 @@ class Session(_Base):
     def plan_undo(
         self, scope: Optional[wire.Scope] = None, *, paths: Sequence[AnyPath] = ()
     ) -> wire.UndoReport:
-        """Tells what `undo` would do now, and changes no file."""
+        """Returns what `undo` would do now, without changing any file."""
         return self.api.plan_undo(session=self.id, scope=scope, paths=paths)
 
     def undo(
@@ -209,54 +209,54 @@ class Session(_Base):
         force: bool = False,
         plan: Optional[str] = None,
     ) -> wire.UndoReport:
-        """Takes steps back, by default the newest turn, and keeps what others did since."""
+        """Undoes steps, by default the newest turn, and keeps later changes by others."""
         return self.api.undo(session=self.id, scope=scope, paths=paths, force=force, plan=plan)
 
     def redo(self) -> wire.UndoReport:
-        """Brings back what the last undo or revert took back."""
+        """Reverses the last undo or revert."""
         return self.api.redo(session=self.id)
 
     def revert(self, message: str, part: Optional[str] = None) -> Optional[RevertInfo]:
-        """Takes the session back to before a message, or a part of it; not final yet."""
+        """Reverts the session to before a message, or a part of it, until it is committed."""
         return self._place.run(self._revert(message, part))
 
     def unrevert(self) -> wire.UndoReport:
-        """Takes the revert back, and keeps what others did since."""
+        """Reverses the revert and keeps later changes by others."""
         return self.api.unrevert(session=self.id)
 
     def commit_revert(self) -> wire.RevertState:
-        """Makes the revert final, and tells which messages are gone with it."""
+        """Makes the revert final, and returns the messages that it removed."""
         return self.api.commit_revert(session=self.id)
 
     def revert_info(self) -> Optional[RevertInfo]:
-        """The revert, as long as it can be moved or taken back."""
+        """Returns the revert that is not final yet, if there is one."""
         return self._place.run(self._revert_info())
 
     def diff(self) -> "list[wire.FileDiff]":
-        """Every file the session changed, unless that is taken back, with both its texts."""
+        """Returns the files that the session changed, with both texts, without undone changes."""
         return self._place.run(self._diff())
 
     def steps(self) -> "list[wire.StepRecord]":
-        """The steps, oldest first."""
+        """Returns the steps, oldest first."""
         return self._place.run(self._steps())
 
     def timeline(self, before: Optional[str] = None) -> wire.Log:
-        """What happened, newest first; `next` goes on as `before`."""
+        """Returns the recorded operations, newest first. Pass `next` as `before` for the next page."""
         return self.api.timeline(session=self.id, before=before)
 
     def checkpoint(self, label: Optional[str] = None) -> Optional[wire.CheckpointMade]:
-        """Records the present state under a name of its own."""
+        """Creates a checkpoint of the current state."""
         made = self.api.checkpoint(session=self.id, label=label)
         return made if isinstance(made, wire.CheckpointMade) else None
 
     def fork(
         self, at: Optional[str] = None, *, into: Optional[AnyPath] = None, id: Optional[str] = None
     ) -> wire.Fork:
-        """Makes a session that shares this one's history, with `into` in files of its own."""
+        """Creates a session that shares the history of this one, with `into` in another directory."""
         return self.api.fork(session=self.id, at=at, into=into, id=id)
 
     def release(self) -> None:
-        """Lets go of the session: what only it did need not be kept any longer."""
+        """Releases the session, so that its snapshots may be dropped."""
         self.api.release_session(session=self.id)
 
 
@@ -265,7 +265,7 @@ class AsyncSession(_Base):
 
     @property
     def api(self) -> AsyncApi:
-        """Every method of the server, for this work tree."""
+        """All methods of the server, for this work tree."""
         return AsyncApi(self._place)
 
     def step(
@@ -280,7 +280,7 @@ class AsyncSession(_Base):
         who: Optional[str] = None,
         detached: Optional[bool] = None,
     ) -> AsyncStep:
-        """A step around a tool: `async with session.step(message="m1"): ...`."""
+        """Creates a step for `async with session.step(message="m1"): ...`."""
         about = _about(
             message=message, part=part, tool=tool, label=label, paths=list(paths), parent=parent,
             who=who, detached=detached,
@@ -290,7 +290,7 @@ class AsyncSession(_Base):
     async def plan_undo(
         self, scope: Optional[wire.Scope] = None, *, paths: Sequence[AnyPath] = ()
     ) -> wire.UndoReport:
-        """Tells what `undo` would do now, and changes no file."""
+        """Returns what `undo` would do now, without changing any file."""
         return await self.api.plan_undo(session=self.id, scope=scope, paths=paths)
 
     async def undo(
@@ -301,54 +301,54 @@ class AsyncSession(_Base):
         force: bool = False,
         plan: Optional[str] = None,
     ) -> wire.UndoReport:
-        """Takes steps back, by default the newest turn, and keeps what others did since."""
+        """Undoes steps, by default the newest turn, and keeps later changes by others."""
         return await self.api.undo(
             session=self.id, scope=scope, paths=paths, force=force, plan=plan
         )
 
     async def redo(self) -> wire.UndoReport:
-        """Brings back what the last undo or revert took back."""
+        """Reverses the last undo or revert."""
         return await self.api.redo(session=self.id)
 
     async def revert(self, message: str, part: Optional[str] = None) -> Optional[RevertInfo]:
-        """Takes the session back to before a message, or a part of it; not final yet."""
+        """Reverts the session to before a message, or a part of it, until it is committed."""
         return await self._place.run_async(self._revert(message, part))
 
     async def unrevert(self) -> wire.UndoReport:
-        """Takes the revert back, and keeps what others did since."""
+        """Reverses the revert and keeps later changes by others."""
         return await self.api.unrevert(session=self.id)
 
     async def commit_revert(self) -> wire.RevertState:
-        """Makes the revert final, and tells which messages are gone with it."""
+        """Makes the revert final, and returns the messages that it removed."""
         return await self.api.commit_revert(session=self.id)
 
     async def revert_info(self) -> Optional[RevertInfo]:
-        """The revert, as long as it can be moved or taken back."""
+        """Returns the revert that is not final yet, if there is one."""
         return await self._place.run_async(self._revert_info())
 
     async def diff(self) -> "list[wire.FileDiff]":
-        """Every file the session changed, unless that is taken back, with both its texts."""
+        """Returns the files that the session changed, with both texts, without undone changes."""
         return await self._place.run_async(self._diff())
 
     async def steps(self) -> "list[wire.StepRecord]":
-        """The steps, oldest first."""
+        """Returns the steps, oldest first."""
         return await self._place.run_async(self._steps())
 
     async def timeline(self, before: Optional[str] = None) -> wire.Log:
-        """What happened, newest first; `next` goes on as `before`."""
+        """Returns the recorded operations, newest first. Pass `next` as `before` for the next page."""
         return await self.api.timeline(session=self.id, before=before)
 
     async def checkpoint(self, label: Optional[str] = None) -> Optional[wire.CheckpointMade]:
-        """Records the present state under a name of its own."""
+        """Creates a checkpoint of the current state."""
         made = await self.api.checkpoint(session=self.id, label=label)
         return made if isinstance(made, wire.CheckpointMade) else None
 
     async def fork(
         self, at: Optional[str] = None, *, into: Optional[AnyPath] = None, id: Optional[str] = None
     ) -> wire.Fork:
-        """Makes a session that shares this one's history, with `into` in files of its own."""
+        """Creates a session that shares the history of this one, with `into` in another directory."""
         return await self.api.fork(session=self.id, at=at, into=into, id=id)
 
     async def release(self) -> None:
-        """Lets go of the session: what only it did need not be kept any longer."""
+        """Releases the session, so that its snapshots may be dropped."""
         await self.api.release_session(session=self.id)

@@ -1,4 +1,4 @@
-""":class:`Snapshot`: states of a project by hash. :class:`AsyncSnapshot` is the same for asyncio."""
+""":class:`Snapshot`: snapshots of a project by hash. :class:`AsyncSnapshot` is the asyncio version."""
 
 import base64
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from ._client import Ctrlz
 from ._path import AnyPath
 from ._place import Api, Ask, AsyncApi, Flow, Place, pages
 
-#: Where snapshots lie unless somebody says otherwise: inside the project, and left out of its snapshots.
+#: Default path of the store: inside the project, and excluded from its snapshots.
 DEFAULT_STORE = ".agent/snapshots"
 
 
@@ -27,14 +27,14 @@ class _Base:
         timeout: Optional[float] = None,
     ) -> None:
         """
-        project_dir: The directory to protect. Nothing is done before the first call.
-        data_dir: Keep the store here, as the command line does, instead of inside the project.
-        store: Keep the store exactly here. Default: `.agent/snapshots` in the project.
-        work_tree: `dir`, or the `nearest` repository around it.
+        project_dir: Directory of the project. Nothing is created before the first call.
+        data_dir: Directory of all stores, as on the command line, instead of a store in the project.
+        store: Path of the store. Default: `.agent/snapshots` in the project.
+        work_tree: `dir`: exactly this directory. `nearest`: the repository that contains it.
         profile: `opencode`.
-        options: `exclude`, `require_git`, `max_new_file_bytes` and so on.
-        client: Default: the one that this process shares.
-        timeout: How many seconds a call may take.
+        options: Options such as `exclude`, `require_git` or `max_new_file_bytes`.
+        client: Client to use. Default: `Ctrlz.shared()`.
+        timeout: Time limit of a call in seconds.
         """
         if store is None and data_dir is None:
             store = DEFAULT_STORE
@@ -51,56 +51,56 @@ class _Base:
 
 
 class Snapshot(_Base):
-    """Records the state of a project and brings it back.
+    """Records the state of a project and restores it.
 
-    Failures are raised as :class:`ctrlz.CtrlzError`. Where snapshots are switched off, hashes are empty.
+    Errors are raised as :class:`ctrlz.CtrlzError`. If snapshots are disabled, hashes are empty.
     """
 
     @property
     def api(self) -> Api:
-        """Every method of the server, for this project."""
+        """All methods of the server, for this project."""
         return Api(self._place)
 
     def track(self, paths: Sequence[AnyPath] = (), *, rehash: bool = False) -> str:
-        """Records the project, or only some paths, and gives the hash."""
+        """Records the project, or only some paths, and returns the hash."""
         return self._place.run(_track(paths, rehash))
 
     def patch(self, from_hash: str, to_hash: Optional[str] = None) -> "list[str]":
-        """The files that changed since a snapshot, up to now or up to another one; relative paths."""
+        """Returns the relative paths that changed between a snapshot and now, or another snapshot."""
         return self._place.run(_patch(from_hash, to_hash))
 
     def revert(self, hash: str, files: Sequence[AnyPath]) -> Optional[wire.RestoreReport]:
-        """Takes single files back to a snapshot; those it proves absent are removed."""
+        """Restores single files. Files that did not exist in the snapshot are removed."""
         return self._place.run(_revert(hash, files))
 
     def restore(
         self, hash: str, *, exact: bool = False, paths: Sequence[AnyPath] = ()
     ) -> Optional[wire.RestoreReport]:
-        """Brings everything back, and keeps files created since unless `exact` is asked for."""
+        """Restores all files, and keeps files created since unless `exact` is set."""
         return self._place.run(_restore(hash, exact, paths))
 
     def diff(self, from_hash: str, to_hash: Optional[str] = None) -> str:
-        """What differs, as text that `git apply` accepts; bytes that are not UTF-8 are replaced."""
+        """Returns the difference as a patch that `git apply` accepts. Invalid UTF-8 is replaced."""
         return self._place.run(_diff(from_hash, to_hash))
 
     def diff_full(self, from_hash: str, to_hash: Optional[str] = None) -> "list[wire.FileDiff]":
-        """Every file that differs, with both its texts and its line counts."""
+        """Returns every changed file with both texts and line counts."""
         return self._place.run(_diff_full(from_hash, to_hash))
 
     def get_file_at(self, hash: str, path: AnyPath) -> Optional[str]:
-        """The text of a file of a snapshot; `None` if the snapshot does not have it."""
+        """Returns the text of a file in a snapshot; `None` if the snapshot does not contain it."""
         return _as_text(self.get_bytes_at(hash, path))
 
     def get_bytes_at(self, hash: str, path: AnyPath) -> Optional[bytes]:
-        """The bytes of a file of a snapshot; `None` if the snapshot does not have it."""
+        """Returns the content of a file in a snapshot; `None` if the snapshot does not contain it."""
         return self._place.run(_bytes_at(hash, path))
 
     def list_files(self, hash: str) -> "list[str]":
-        """The paths of a snapshot, sorted, relative to the project."""
+        """Returns the paths in a snapshot, sorted, relative to the project."""
         return self._place.run(_list_files(hash))
 
     def file_exists_at(self, hash: str, path: AnyPath) -> bool:
-        """Whether a snapshot has a file."""
+        """Whether a snapshot contains a file."""
         return self._place.run(_file_exists_at(hash, path))
 
 
@@ -109,49 +109,49 @@ class AsyncSnapshot(_Base):
 
     @property
     def api(self) -> AsyncApi:
-        """Every method of the server, for this project."""
+        """All methods of the server, for this project."""
         return AsyncApi(self._place)
 
     async def track(self, paths: Sequence[AnyPath] = (), *, rehash: bool = False) -> str:
-        """Records the project, or only some paths, and gives the hash."""
+        """Records the project, or only some paths, and returns the hash."""
         return await self._place.run_async(_track(paths, rehash))
 
     async def patch(self, from_hash: str, to_hash: Optional[str] = None) -> "list[str]":
-        """The files that changed since a snapshot, up to now or up to another one; relative paths."""
+        """Returns the relative paths that changed between a snapshot and now, or another snapshot."""
         return await self._place.run_async(_patch(from_hash, to_hash))
 
     async def revert(self, hash: str, files: Sequence[AnyPath]) -> Optional[wire.RestoreReport]:
-        """Takes single files back to a snapshot; those it proves absent are removed."""
+        """Restores single files. Files that did not exist in the snapshot are removed."""
         return await self._place.run_async(_revert(hash, files))
 
     async def restore(
         self, hash: str, *, exact: bool = False, paths: Sequence[AnyPath] = ()
     ) -> Optional[wire.RestoreReport]:
-        """Brings everything back, and keeps files created since unless `exact` is asked for."""
+        """Restores all files, and keeps files created since unless `exact` is set."""
         return await self._place.run_async(_restore(hash, exact, paths))
 
     async def diff(self, from_hash: str, to_hash: Optional[str] = None) -> str:
-        """What differs, as text that `git apply` accepts; bytes that are not UTF-8 are replaced."""
+        """Returns the difference as a patch that `git apply` accepts. Invalid UTF-8 is replaced."""
         return await self._place.run_async(_diff(from_hash, to_hash))
 
     async def diff_full(self, from_hash: str, to_hash: Optional[str] = None) -> "list[wire.FileDiff]":
-        """Every file that differs, with both its texts and its line counts."""
+        """Returns every changed file with both texts and line counts."""
         return await self._place.run_async(_diff_full(from_hash, to_hash))
 
     async def get_file_at(self, hash: str, path: AnyPath) -> Optional[str]:
-        """The text of a file of a snapshot; `None` if the snapshot does not have it."""
+        """Returns the text of a file in a snapshot; `None` if the snapshot does not contain it."""
         return _as_text(await self.get_bytes_at(hash, path))
 
     async def get_bytes_at(self, hash: str, path: AnyPath) -> Optional[bytes]:
-        """The bytes of a file of a snapshot; `None` if the snapshot does not have it."""
+        """Returns the content of a file in a snapshot; `None` if the snapshot does not contain it."""
         return await self._place.run_async(_bytes_at(hash, path))
 
     async def list_files(self, hash: str) -> "list[str]":
-        """The paths of a snapshot, sorted, relative to the project."""
+        """Returns the paths in a snapshot, sorted, relative to the project."""
         return await self._place.run_async(_list_files(hash))
 
     async def file_exists_at(self, hash: str, path: AnyPath) -> bool:
-        """Whether a snapshot has a file."""
+        """Whether a snapshot contains a file."""
         return await self._place.run_async(_file_exists_at(hash, path))
 
 

@@ -1,4 +1,4 @@
-"""One :class:`ctrlz.Snapshot` per session of an agent, and the hashes it has taken so far."""
+"""Keeps one :class:`ctrlz.Snapshot` and its hashes per session of an agent."""
 
 import threading
 
@@ -11,13 +11,13 @@ _changing = threading.Lock()
 
 
 def init_snapshot(session_id: str, project_dir: AnyPath) -> None:
-    """Begins with a session. Its history is empty, also if there was one before."""
+    """Starts a session with an empty history, even if the session already exists."""
     with _changing:
         _sessions[session_id] = (Snapshot(project_dir), [])
 
 
 def track_snapshot(session_id: str) -> str:
-    """Records the present state, and adds its hash to the session's history."""
+    """Records the current state, and adds its hash to the history of the session."""
     snapshot, history = _sessions[session_id]
     found = snapshot.track()
     history.append(found)
@@ -25,21 +25,21 @@ def track_snapshot(session_id: str) -> str:
 
 
 def compute_diff(session_id: str, from_hash: str, to_hash: str) -> "list[FileDiff]":
-    """Every file that differs between two states, with both its texts."""
+    """Returns every file that differs between two snapshots, with both texts."""
     return get_snapshot(session_id).diff_full(from_hash, to_hash)
 
 
 def get_snapshot(session_id: str) -> Snapshot:
-    """The snapshots of a session, for everything else. A `KeyError` names one that was not begun."""
+    """Returns the `Snapshot` of a session. Raises `KeyError` for an unknown session."""
     return _sessions[session_id][0]
 
 
 def snapshot_history(session_id: str) -> "list[str]":
-    """The hashes a session has taken, oldest first."""
+    """Returns the hashes of a session, oldest first."""
     return list(_sessions[session_id][1])
 
 
 def drop_snapshot(session_id: str) -> None:
-    """Forgets a session here; its store stays."""
+    """Forgets a session. Its store is kept."""
     with _changing:
         _sessions.pop(session_id, None)
