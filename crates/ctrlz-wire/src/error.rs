@@ -1,6 +1,11 @@
 //! Errors as other programs see them: a kind to act on and a message to show.
 
-use ctrlz::{Error, NotAHash, NotATreePath};
+use std::sync::LazyLock;
+
+use ctrlz::{
+    ERROR_KINDS, Error, ExchangeError, LookupError, NotAHash, NotATreePath, RecordError,
+    RestoreError, SessionError, StoreError,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -39,99 +44,61 @@ const fn kind(kind: &'static str, fault: Fault, about: &'static str) -> Kind {
     Kind { kind, fault, about }
 }
 
-/// Every error kind: those of the protocol, of the engine, and of the programs around it.
-pub const KINDS: &[Kind] = &[
+/// Errors of the protocols.
+const OF_PROTOCOLS: &[Kind] = &[
     kind("parse_error", Fault::Protocol, "the line is not JSON"),
-    kind("invalid_request", Fault::Protocol, "the JSON is no request"),
-    kind("method_not_found", Fault::Protocol, "there is no such method"),
-    kind("invalid_params", Fault::Protocol, "the parameters do not fit the method"),
-    kind("too_large", Fault::Protocol, "the line or the batch is too large; it was passed over"),
-    kind("unauthorized", Fault::Caller, "over HTTP: no token, or a wrong one"),
-    kind("forbidden", Fault::Refused, "over HTTP: not from this host, origin or page"),
-    kind("no_such_route", Fault::Protocol, "over HTTP: there is nothing at this address"),
-    kind("wrong_verb", Fault::Protocol, "over HTTP: the address does not take this verb"),
-    kind("not_json", Fault::Protocol, "over HTTP: the body is not said to be JSON"),
+    kind("invalid_request", Fault::Protocol, "the JSON is not a request"),
+    kind("method_not_found", Fault::Protocol, "no such method"),
+    kind("invalid_params", Fault::Protocol, "the parameters do not match the method"),
+    kind("too_large", Fault::Protocol, "the line or the batch is too large and was skipped"),
+    kind("unauthorized", Fault::Caller, "over HTTP: the token is missing or wrong"),
+    kind("forbidden", Fault::Refused, "over HTTP: the host, origin or page is not allowed"),
+    kind("no_such_route", Fault::Protocol, "over HTTP: nothing is at this address"),
+    kind("wrong_verb", Fault::Protocol, "over HTTP: the address does not accept this verb"),
+    kind("not_json", Fault::Protocol, "over HTTP: the content type of the body is not JSON"),
     kind("no_such_project", Fault::Caller, "over HTTP: no such work tree is served"),
-    kind("plan_required", Fault::Refused, "over HTTP: files change only by a plan made before"),
+    kind(
+        "plan_required",
+        Fault::Refused,
+        "over HTTP: changing files needs a plan that was made before",
+    ),
     kind("key_reused", Fault::Caller, "over HTTP: the idempotency key was used for another call"),
-    kind("timed_out", Fault::Conflict, "it took too long and was stopped; no file was changed"),
-    kind("overloaded", Fault::Conflict, "too much is waiting already; ask again later"),
-    kind("internal_error", Fault::Machine, "a defect of ctrlz; other calls go on"),
-    kind("cancelled", Fault::Conflict, "the caller asked to stop; no file was changed"),
-    kind("file", Fault::Machine, "an operation on a file failed"),
-    kind("not_a_hash", Fault::Caller, "a text that should be a hash is not"),
-    kind("not_a_tree_path", Fault::Caller, "a path that cannot be inside the work tree"),
-    kind("unknown_snapshot", Fault::Caller, "the store has no such snapshot"),
-    kind("being_imported", Fault::Caller, "the snapshot may be in a store that is being imported"),
-    kind("purged", Fault::Caller, "something was purged from the snapshot: it has another hash"),
-    kind("nothing_to_purge", Fault::Caller, "no snapshot has the path, or no label the text"),
+    kind(
+        "timed_out",
+        Fault::Conflict,
+        "the call took too long and was stopped; no file was changed",
+    ),
+    kind("overloaded", Fault::Conflict, "too many calls are waiting; try again later"),
+    kind("internal_error", Fault::Machine, "a defect of ctrlz; other calls are not affected"),
+];
+
+/// Errors of the programs around the engine.
+const OF_PROGRAMS: &[Kind] = &[
     kind("not_confirmed", Fault::Refused, "`confirm` is not true, and this cannot be undone"),
-    kind("unknown_operation", Fault::Caller, "the log has no such operation"),
-    kind("no_such_step", Fault::Caller, "no such step is open or recorded"),
-    kind("no_such_message", Fault::Caller, "no recorded step belongs to the message"),
-    kind("no_such_part", Fault::Caller, "no recorded step belongs to the part"),
-    kind("no_such_session", Fault::Caller, "no recorded step belongs to the session"),
-    kind("session_exists", Fault::Refused, "a new session was given an id that is taken"),
-    kind("session_busy", Fault::Conflict, "the session has a step open; `interrupt` closes it"),
-    kind("nothing_reverted", Fault::Caller, "the session is not reverted, or for good"),
-    kind("no_such_checkpoint", Fault::Caller, "there is no such checkpoint"),
-    kind("unknown_plan", Fault::Caller, "no such plan was made, or it is forgotten"),
-    kind("nothing_lost", Fault::Caller, "no snapshot has lost the path"),
-    kind("binary", Fault::Caller, "the file is binary, so it has no lines"),
-    kind("not_empty", Fault::Refused, "a directory that should be new has something in it"),
-    kind("too_long", Fault::Caller, "an id or a name has too many bytes"),
-    kind("inside_repository", Fault::Refused, "the place lies inside a repository's own directory"),
-    kind("inside_work_tree", Fault::Refused, "the directory lies inside the work tree"),
-    kind("no_such_log", Fault::Caller, "nothing of that name came from elsewhere"),
-    kind("no_history", Fault::Caller, "nothing was ever recorded at the path"),
-    kind("still_there", Fault::Refused, "the directory that a history belongs to is still there"),
-    kind("bad_import", Fault::Machine, "what was to be imported is not usable; nothing changed"),
-    kind("brings_purged", Fault::Refused, "what arrives has purged content; nothing changed"),
-    kind("diverged", Fault::Conflict, "a log went on here and elsewhere; neither was changed"),
-    kind("nothing_pulled", Fault::Caller, "nothing came from elsewhere that could be restored"),
-    kind("no_git", Fault::Machine, "git, which carries pushes and pulls, cannot be run"),
-    kind("store_in_use", Fault::Refused, "another work tree or session needs the store"),
-    kind("git", Fault::Machine, "git could not do what it was asked for"),
-    kind("nothing_to_undo", Fault::Caller, "everything is taken back already"),
-    kind("not_recorded", Fault::Caller, "the last turn was not recorded, so it is no step"),
-    kind("shared_expired", Fault::Caller, "what a fork shares with another session has expired"),
-    kind("no_captured_repository", Fault::Caller, "no repository was captured"),
-    kind("nothing_to_redo", Fault::Caller, "no undo is left to be taken back"),
-    kind("not_a_snapshot", Fault::Caller, "the hash names something else"),
-    kind("no_such_file", Fault::Caller, "the snapshot has no such file"),
-    kind("hostile_tree", Fault::Refused, "a tree in the store must not be used"),
-    kind("bomb", Fault::Refused, "a snapshot expands to more than any work tree holds"),
-    kind("damaged", Fault::Machine, "an object is missing or has the wrong bytes"),
-    kind("lost_ref", Fault::Machine, "a log's ref is gone, so nothing can be called garbage"),
-    kind("busy", Fault::Conflict, "another process works on the same work tree"),
-    kind("dangerous_root", Fault::Refused, "a directory that is far more than a project"),
-    kind("not_git", Fault::Refused, "require_git is on and there is no repository"),
-    kind("disabled", Fault::Disabled, "snapshots are switched off by configuration"),
-    kind("newer_format", Fault::Machine, "the store was written by a newer version"),
-    kind("untrusted_store", Fault::Machine, "the store belongs to someone else"),
-    kind("over_budget", Fault::Refused, "the snapshot would be too large"),
-    kind("over_quota", Fault::Refused, "stores take all the room they may"),
-    kind("no_space", Fault::Machine, "a disk has too little room"),
-    kind("mass_change", Fault::Refused, "an unusual share of the files would be removed"),
-    kind("moved", Fault::Conflict, "a file changed meanwhile; nothing was restored"),
-    kind("rolled_back", Fault::Machine, "writing failed; everything was put back"),
-    kind("interrupted", Fault::Machine, "a restore stopped half-way; the next command ends it"),
-    kind("stale_plan", Fault::Conflict, "the files moved since the plan was made"),
-    kind("recovery_pending", Fault::Conflict, "a restore was cut off and has to be finished first"),
-    kind("no_data_dir", Fault::Caller, "there is no place for snapshots"),
-    kind("current_directory", Fault::Machine, "the current directory cannot be told"),
-    kind("configuration", Fault::Caller, "the user's configuration cannot be used"),
+    kind("no_git", Fault::Machine, "git, which push and pull need, cannot be run"),
+    kind("git", Fault::Machine, "a git command failed"),
+    kind("no_data_dir", Fault::Caller, "no directory for snapshots is known"),
+    kind("current_directory", Fault::Machine, "the current directory cannot be determined"),
+    kind("configuration", Fault::Caller, "the user's configuration is invalid"),
     kind("patches", Fault::Caller, "the patches to revert cannot be read"),
-    kind("not_started", Fault::Caller, "the command to run could not be started"),
+    kind("not_started", Fault::Caller, "the command could not be started"),
     kind("not_watched", Fault::Refused, "the work tree cannot be watched"),
-    kind("not_a_terminal", Fault::Caller, "there is no terminal to browse in"),
+    kind("not_a_terminal", Fault::Caller, "interactive mode needs a terminal"),
     kind("not_loopback", Fault::Refused, "the address can be reached from other machines"),
-    kind("already_served", Fault::Conflict, "a server runs already"),
+    kind("already_served", Fault::Conflict, "a server is already running"),
     kind("not_served", Fault::Machine, "the server cannot start"),
     kind("signals", Fault::Machine, "signals cannot be caught"),
     kind("output", Fault::Machine, "the output cannot be written"),
     kind("json", Fault::Machine, "a value has no JSON form"),
+    kind("agent", Fault::Caller, "the agent was not found, or its settings cannot be changed"),
 ];
+
+/// Every error kind: those of the protocols, of the engine, and of the programs around it.
+pub static KINDS: LazyLock<Vec<Kind>> = LazyLock::new(|| {
+    let of_engine =
+        ERROR_KINDS.iter().map(|known| kind(known.code, known.fault.into(), known.about));
+    OF_PROTOCOLS.iter().copied().chain(of_engine).chain(OF_PROGRAMS.iter().copied()).collect()
+});
 
 /// An error, in the same form on every interface.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -143,7 +110,7 @@ pub struct WireError {
     pub fault: Fault,
     /// Human-readable message on one line, including all causes.
     pub message: String,
-    /// Suggested next action, if there is one.
+    /// Suggested next action, if there is one. The engine gives none: programs know their options.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
     /// The path that the error is about.
@@ -256,81 +223,97 @@ impl From<&Error> for WireError {
             kind: error.code(),
             fault: error.fault().into(),
             message: message(error),
-            hint: error.hint(),
+            hint: None,
             path,
             details: Box::new(details),
         }
     }
 }
 
-fn facts(error: &Error) -> (Option<WirePath>, ErrorDetails) {
+/// The path that an error is about, and further facts.
+type Facts = (Option<WirePath>, ErrorDetails);
+
+fn facts(error: &Error) -> Facts {
+    match error {
+        Error::File(file) => of_path(&file.path),
+        Error::NotATreePath(refused) => {
+            (Some(WirePath::from_bytes(&*refused.path)), ErrorDetails::default())
+        }
+        Error::Lookup(error) => lookup_facts(error),
+        Error::Store(error) => store_facts(error),
+        Error::Record(error) => record_facts(error),
+        Error::Restore(error) => restore_facts(error),
+        Error::Session(error) => session_facts(error),
+        Error::Exchange(error) => exchange_facts(error),
+        Error::Busy { path, holder, .. } => {
+            let (path, none) = of_path(path);
+            (path, ErrorDetails { holder: Some(holder.clone()), ..none })
+        }
+        // All other errors, including those of newer engines, have only a kind and a message.
+        _ => Facts::default(),
+    }
+}
+
+fn of_path(path: &std::path::Path) -> Facts {
+    (Some(path.into()), ErrorDetails::default())
+}
+
+fn of_id(id: &str) -> Facts {
+    (None, ErrorDetails { id: Some(id.to_owned()), ..ErrorDetails::default() })
+}
+
+fn of_hash(id: &ctrlz::ObjectId) -> Facts {
+    (None, ErrorDetails { hash: Some((*id).into()), ..ErrorDetails::default() })
+}
+
+fn lookup_facts(error: &LookupError) -> Facts {
+    match error {
+        LookupError::Purged { id, replacement } => {
+            let (path, details) = of_hash(id);
+            (path, ErrorDetails { replacement: Some((*replacement).into()), ..details })
+        }
+        LookupError::NothingToPurge { path }
+        | LookupError::NothingLost { path }
+        | LookupError::Binary { path } => (Some(path.into()), ErrorDetails::default()),
+        LookupError::UnknownPlan { id }
+        | LookupError::UnknownSnapshot { id }
+        | LookupError::BeingImported { id }
+        | LookupError::NotASnapshot { id, .. } => of_hash(id),
+        LookupError::NoSuchFile { id, path } => (Some(path.into()), of_hash(id).1),
+        LookupError::UnknownOperation { id } | LookupError::NoSuchCheckpoint { name: id } => {
+            of_id(id)
+        }
+        _ => Facts::default(),
+    }
+}
+
+fn store_facts(error: &StoreError) -> Facts {
+    match error {
+        StoreError::HostileTree { id, .. } | StoreError::Damaged { id, .. } => of_hash(id),
+        StoreError::Bomb { id, limit, what } => {
+            let (path, details) = of_hash(id);
+            let what = Some((*what).to_owned());
+            (path, ErrorDetails { limit: Some(*limit), what, ..details })
+        }
+        StoreError::LostRef { path }
+        | StoreError::NewerFormat { path, .. }
+        | StoreError::UntrustedStore { path, .. }
+        | StoreError::StoreInUse { path, .. } => of_path(path),
+        _ => Facts::default(),
+    }
+}
+
+fn record_facts(error: &RecordError) -> Facts {
     let none = ErrorDetails::default();
     match error {
-        Error::File(file) => (Some(file.path.as_path().into()), none),
-        Error::NotATreePath(refused) => (Some(WirePath::from_bytes(&*refused.path)), none),
-        Error::SessionBusy { session, holder, .. } => {
-            let (id, holder) = (Some(session.clone()), Some(holder.clone()));
-            (None, ErrorDetails { id, holder, ..none })
-        }
-        Error::Purged { id, replacement } => {
-            let (hash, replacement) = (Some((*id).into()), Some((*replacement).into()));
-            (None, ErrorDetails { hash, replacement, ..none })
-        }
-        Error::NothingToPurge { path }
-        | Error::NothingLost { path }
-        | Error::Binary { path }
-        | Error::Moved { path } => (Some(path.into()), none),
-        Error::NotEmpty { path }
-        | Error::InsideRepository { path }
-        | Error::InsideWorkTree { path }
-        | Error::NoHistory { path }
-        | Error::StillThere { path }
-        | Error::BadImport { path, .. }
-        | Error::BringsPurged { path, .. }
-        | Error::LostRef { path } => (Some(path.as_path().into()), none),
-        Error::UnknownPlan { id }
-        | Error::UnknownSnapshot { id }
-        | Error::BeingImported { id }
-        | Error::NotASnapshot { id, .. } => {
-            (None, ErrorDetails { hash: Some((*id).into()), ..none })
-        }
-        Error::HostileTree { id, .. } | Error::Damaged { id, .. } => {
-            (None, ErrorDetails { hash: Some((*id).into()), ..none })
-        }
-        Error::Bomb { id, limit, what } => {
-            let (hash, what) = (Some((*id).into()), Some((*what).to_owned()));
-            (None, ErrorDetails { hash, limit: Some(*limit), what, ..none })
-        }
-        Error::NoSuchFile { id, path } => {
-            (Some(path.into()), ErrorDetails { hash: Some((*id).into()), ..none })
-        }
-        Error::UnknownOperation { id }
-        | Error::NoSuchStep { step: id }
-        | Error::NoSuchMessage { message: id }
-        | Error::NoSuchPart { part: id, .. }
-        | Error::NoSuchSession { session: id }
-        | Error::SessionExists { session: id }
-        | Error::NothingReverted { session: id }
-        | Error::SharedExpired { session: id }
-        | Error::NoSuchLog { log: id }
-        | Error::Diverged { log: id }
-        | Error::NoSuchCheckpoint { name: id } => {
-            (None, ErrorDetails { id: Some(id.clone()), ..none })
-        }
-        Error::Busy { path, holder, .. } => {
-            (Some(path.as_path().into()), ErrorDetails { holder: Some(holder.clone()), ..none })
-        }
-        Error::DangerousRoot { path, .. }
-        | Error::NotGit { path }
-        | Error::Disabled { path }
-        | Error::NewerFormat { path, .. }
-        | Error::UntrustedStore { path, .. }
-        | Error::StoreInUse { path, .. } => (Some(path.as_path().into()), none),
-        Error::NoSpace { path, needed_bytes, free_bytes } => {
+        RecordError::DangerousRoot { path, .. }
+        | RecordError::NotGit { path }
+        | RecordError::Disabled { path } => of_path(path),
+        RecordError::NoSpace { path, needed_bytes, free_bytes } => {
             let (found, limit) = (Some(*free_bytes), Some(*needed_bytes));
             (Some(path.as_path().into()), ErrorDetails { found, limit, ..none })
         }
-        Error::OverQuota { path, used } => {
+        RecordError::OverQuota { path, used } => {
             let (found, limit) = match used.store_bytes >= used.max_store_bytes {
                 true => (used.store_bytes, used.max_store_bytes),
                 false => (used.total_bytes, used.max_total_bytes),
@@ -338,20 +321,58 @@ fn facts(error: &Error) -> (Option<WirePath>, ErrorDetails) {
             let details = ErrorDetails { found: Some(found), limit: Some(limit), ..none };
             (Some(path.as_path().into()), details)
         }
-        Error::OverBudget { what, found, limit, largest } => {
+        RecordError::OverBudget { what, found, limit, largest } => {
             let path = largest.first().map(|(path, _)| WirePath::from_bytes(&**path));
             let (what, found) = (Some((*what).to_owned()), Some(*found));
             (path, ErrorDetails { what, found, limit: Some(*limit), ..none })
         }
-        Error::MassChange { removed, files } => {
-            (None, ErrorDetails { removed: Some(*removed), files: Some(*files), ..none })
+        _ => Facts::default(),
+    }
+}
+
+fn restore_facts(error: &RestoreError) -> Facts {
+    match error {
+        RestoreError::Moved { path } => (Some(path.into()), ErrorDetails::default()),
+        RestoreError::NotEmpty { path }
+        | RestoreError::InsideRepository { path }
+        | RestoreError::InsideWorkTree { path } => of_path(path),
+        RestoreError::MassChange { removed, files } => {
+            let (removed, files) = (Some(*removed), Some(*files));
+            (None, ErrorDetails { removed, files, ..ErrorDetails::default() })
         }
-        Error::RolledBack { cause } | Error::Interrupted { cause } => {
+        RestoreError::RolledBack { cause } | RestoreError::Interrupted { cause } => {
             let (path, details) = facts(cause);
             (path, ErrorDetails { cause: Some(cause.code()), ..details })
         }
-        // All other errors, including those of newer engines, have only a kind and a message.
-        _ => (None, none),
+        _ => Facts::default(),
+    }
+}
+
+fn session_facts(error: &SessionError) -> Facts {
+    match error {
+        SessionError::SessionBusy { session, holder, .. } => {
+            let (path, details) = of_id(session);
+            (path, ErrorDetails { holder: Some(holder.clone()), ..details })
+        }
+        SessionError::NoSuchStep { step: id }
+        | SessionError::NoSuchMessage { message: id }
+        | SessionError::NoSuchPart { part: id, .. }
+        | SessionError::NoSuchSession { session: id }
+        | SessionError::SessionExists { session: id }
+        | SessionError::NothingReverted { session: id }
+        | SessionError::SharedExpired { session: id } => of_id(id),
+        _ => Facts::default(),
+    }
+}
+
+fn exchange_facts(error: &ExchangeError) -> Facts {
+    match error {
+        ExchangeError::NoHistory { path }
+        | ExchangeError::StillThere { path }
+        | ExchangeError::BadImport { path, .. }
+        | ExchangeError::BringsPurged { path, .. } => of_path(path),
+        ExchangeError::NoSuchLog { log: id } | ExchangeError::Diverged { log: id } => of_id(id),
+        _ => Facts::default(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The log and the history of files, as JSON.
 
-use ctrlz::{Error, TimelineQuery, Workspace};
+use ctrlz::{Error, SessionError, TimelineQuery, Workspace};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -55,7 +55,9 @@ fn check_query(workspace: &Workspace, query: &TimelineQuery) -> Result<(), Error
         return workspace.find_operation(before, 0).map(drop);
     }
     match &query.session {
-        Some(session) => Err(Error::NoSuchSession { session: session.clone() }),
+        Some(session) => {
+            Err(Error::Session(SessionError::NoSuchSession { session: session.clone() }))
+        }
         None => Ok(()),
     }
 }

@@ -167,7 +167,7 @@ pub fn methods_table() -> String {
 /// Returns the table of errors for the documentation.
 pub fn errors_table() -> String {
     let mut table = String::from("| kind | fault | code | meaning |\n|---|---|---|---|\n");
-    for kind in KINDS {
+    for kind in KINDS.iter() {
         let fault = match kind.fault {
             Fault::Protocol => "protocol",
             Fault::Caller => "caller",

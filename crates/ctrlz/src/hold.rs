@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::error::Error;
+use crate::error::{Error, RecordError};
 use crate::fs::Dir;
 use crate::fs::private::read_small;
 use crate::log::{Lists, OpenGap, OpenStep, OuterRules, WorkTree, load_steps, save_steps};
@@ -28,7 +28,7 @@ impl Context {
     pub(crate) fn check_enabled(&self) -> Result<(), Error> {
         match self.options.enabled {
             true => Ok(()),
-            false => Err(Error::Disabled { path: self.root.clone() }),
+            false => Err(Error::Record(RecordError::Disabled { path: self.root.clone() })),
         }
     }
 

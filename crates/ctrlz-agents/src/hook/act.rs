@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ctrlz::{
-    Error, OperationKind, ParentTurn, Progress, StepEnd, StepInfo, StepStart, Workspace, escape,
-    now_millis,
+    Error, OperationKind, ParentTurn, Progress, SessionError, StepEnd, StepInfo, StepStart,
+    Workspace, escape, now_millis,
 };
 use ctrlz_wire::{Reach, Tool};
 
@@ -181,7 +181,7 @@ fn end(
                 }
             }
             // Another hook ended the step first.
-            Err(Error::NoSuchStep { .. }) => (),
+            Err(Error::Session(SessionError::NoSuchStep { .. })) => (),
             Err(error) => return Err(error),
         }
     }

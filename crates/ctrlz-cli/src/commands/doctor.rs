@@ -65,7 +65,8 @@ fn judge<T>(
     match outcome {
         Ok(outcome) => add(&outcome, checks),
         Err(error) => {
-            let hint = error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
+            let hint =
+                crate::hints::hint(&error).map(|hint| format!(" ({hint})")).unwrap_or_default();
             let message = render::message(&error);
             checks.push(Check { name, ok: false, detail: format!("{message}{hint}") });
         }

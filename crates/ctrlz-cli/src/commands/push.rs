@@ -32,7 +32,9 @@ pub(crate) struct PushArgs {
 
 pub(crate) fn run(place: &Place, args: &PushArgs, out: &mut Output) -> Result<Done, Failure> {
     let workspace = &place.workspace;
-    let nothing = || ctrlz::Error::NoHistory { path: place.root().to_owned() };
+    let nothing = || {
+        ctrlz::Error::Exchange(ctrlz::ExchangeError::NoHistory { path: place.root().to_owned() })
+    };
     if args.as_new {
         workspace.go_on_as_new()?;
     }

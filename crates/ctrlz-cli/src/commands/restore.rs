@@ -72,7 +72,7 @@ pub(crate) fn run(place: &Place, args: &RestoreArgs, out: &mut Output) -> Result
         place.workspace.check_finished()?;
         let plan = watched(|progress| place.workspace.plan_restore(to, &options, progress))?;
         if options.expected_plan.is_some_and(|expected| expected != plan.hash) {
-            return Err(ctrlz::Error::StalePlan.into());
+            return Err(ctrlz::Error::Restore(ctrlz::RestoreError::StalePlan).into());
         }
         let done = show_plan(&plan, detail, out)?;
         refuse_mass_removal(plan.mass_removal, args.yes, out)?;

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use clap::ArgGroup;
-use ctrlz::{Boundary, Error, PatchToRevert, PathText, RestoreOptions, UndoOptions};
+use ctrlz::{Boundary, Error, PatchToRevert, PathText, RestoreOptions, SessionError, UndoOptions};
 use serde::Deserialize;
 
 use super::Done;
@@ -126,7 +126,7 @@ pub(super) fn ways_on(session: &str) -> Vec<String> {
 
 fn commit(place: &Place, session: Option<&str>, out: &mut Output) -> Result<Done, Failure> {
     let session = pending(place, session)?.session;
-    let nothing = || Error::NothingReverted { session: session.clone() };
+    let nothing = || Error::Session(SessionError::NothingReverted { session: session.clone() });
     let state = place.workspace.commit_revert(&session)?.ok_or_else(nothing)?;
     if out.is_json() {
         out.json(&ctrlz_wire::RevertState::from(&state))?;

@@ -96,7 +96,7 @@ pub(crate) fn run(place: &Place, args: &UndoArgs, out: &mut Output) -> Result<Do
         place.workspace.check_finished()?;
         let report = watched(|progress| place.workspace.plan_undo(&scope, &options, progress))?;
         if options.expected_plan.is_some_and(|expected| expected != report.plan) {
-            return Err(ctrlz::Error::StalePlan.into());
+            return Err(ctrlz::Error::Restore(ctrlz::RestoreError::StalePlan).into());
         }
         show_plan(place, "would undo", &report, out)?;
         refuse_mass_removal(report.mass_removal, args.yes, out)?;
@@ -148,7 +148,7 @@ pub(crate) fn refuse_mass_removal(
     match mass.filter(|_| !is_allowed && !out.is_json()) {
         Some((removed, files)) => {
             out.finish()?;
-            Err(ctrlz::Error::MassChange { removed, files }.into())
+            Err(ctrlz::Error::Restore(ctrlz::RestoreError::MassChange { removed, files }).into())
         }
         None => Ok(()),
     }

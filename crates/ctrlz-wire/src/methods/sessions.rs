@@ -671,7 +671,10 @@ fn revert_to(call: &Call<'_>, params: &RevertToParams) -> Result<UndoReport, Wir
 fn reverted(call: &Call<'_>, session: Option<&str>) -> Result<String, WireError> {
     let state = pending_revert(call.workspace, session)?;
     let nothing = || match session {
-        Some(session) => ctrlz::Error::NothingReverted { session: session.to_owned() }.into(),
+        Some(session) => ctrlz::Error::Session(ctrlz::SessionError::NothingReverted {
+            session: session.to_owned(),
+        })
+        .into(),
         None => WireError::new("nothing_reverted", "no session is reverted"),
     };
     Ok(state.ok_or_else(nothing)?.session)
@@ -703,7 +706,8 @@ fn commit_revert(call: &Call<'_>, params: &CommitParams) -> Result<RevertState, 
     let session = reverted(call, params.session.as_deref())?;
     let state = call.workspace.commit_revert(&session)?;
     // Another process may have committed it in the meantime.
-    let state = state.ok_or(ctrlz::Error::NothingReverted { session })?;
+    let state =
+        state.ok_or(ctrlz::Error::Session(ctrlz::SessionError::NothingReverted { session }))?;
     Ok(RevertState::from(&state))
 }
 

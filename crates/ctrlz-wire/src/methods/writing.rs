@@ -166,7 +166,9 @@ impl InUse {
 /// Returns an error if the plan is not the expected one.
 pub(super) fn check_plan(expected: Option<ObjectId>, found: ObjectId) -> Result<(), WireError> {
     match expected {
-        Some(expected) if expected != found => Err(ctrlz::Error::StalePlan.into()),
+        Some(expected) if expected != found => {
+            Err(ctrlz::Error::Restore(ctrlz::RestoreError::StalePlan).into())
+        }
         Some(_) | None => Ok(()),
     }
 }

@@ -17,7 +17,7 @@ use std::path::{Component, Path, PathBuf};
 use serde::Serialize;
 
 use crate::clock::now_millis;
-use crate::error::Error;
+use crate::error::{Error, StoreError};
 use crate::fs::Named;
 use crate::fs::private::{self, Durable, read_small};
 use crate::git::{Commit, Kind, ObjectId, encode_commit, parse_commit, parse_tree};
@@ -71,7 +71,7 @@ impl Workspace {
             && let Some(why) = self.obstacle(&path)
         {
             if absolute(&self.options().data_dir).starts_with(self.root()) {
-                return Err(Error::UntrustedStore { path, why });
+                return Err(Error::Store(StoreError::UntrustedStore { path, why }));
             }
             self.record_in_data_dir();
             return Ok(Some(Notice::StoreElsewhere { path, why }));
@@ -395,7 +395,9 @@ impl Adoption<'_> {
             let (kind, content) = match self.objects.read_known(&id) {
                 Ok(Some(found)) => found,
                 Ok(None) => return Ok(Err(format!("object {id} is missing"))),
-                Err(Error::Damaged { why, .. }) => return Ok(Err(format!("object {id}: {why}"))),
+                Err(Error::Store(StoreError::Damaged { why, .. })) => {
+                    return Ok(Err(format!("object {id}: {why}")));
+                }
                 Err(error) => return Err(error),
             };
             bytes += content.len() as u64;

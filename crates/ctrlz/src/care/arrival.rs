@@ -13,7 +13,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::compare::MAX_PATHS;
-use crate::error::Error;
+use crate::error::{Error, ExchangeError, StoreError};
 use crate::fs::private::{self, Durable, read_small};
 use crate::git::{EntryKind, Kind, ObjectId, Tree};
 use crate::log::{LogIndex, Operation, WorkTree, companion_before, read_companion, read_operation};
@@ -176,7 +176,7 @@ impl<'a> Checker<'a> {
             true => Ok(()),
             false => {
                 let paths = self.purged.iter().cloned().collect();
-                Err(Error::BringsPurged { path: from.to_owned(), paths })
+                Err(Error::Exchange(ExchangeError::BringsPurged { path: from.to_owned(), paths }))
             }
         }
     }
@@ -419,9 +419,11 @@ fn before(operation: &Operation, past: &BTreeMap<String, ObjectId>) -> Option<Ob
 fn refused<T>(outcome: Result<T, Error>) -> Result<Result<T, Refusal>, Error> {
     match outcome {
         Ok(value) => Ok(Ok(value)),
-        Err(error @ (Error::Damaged { .. } | Error::HostileTree { .. } | Error::Bomb { .. })) => {
-            Ok(Err(error.to_string()))
-        }
+        Err(
+            error @ (Error::Store(StoreError::Damaged { .. })
+            | Error::Store(StoreError::HostileTree { .. })
+            | Error::Store(StoreError::Bomb { .. })),
+        ) => Ok(Err(error.to_string())),
         Err(error) => Err(error),
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::error::Error;
+use crate::error::{Error, ExchangeError};
 use crate::fs::private::{self, Durable, read_small};
 use crate::git::ObjectId;
 use crate::log::WorkTree;
@@ -108,10 +108,10 @@ impl Workspace {
 
     /// Plans a push to a server that has the refs `there`.
     ///
-    /// Only this work tree's own refs are set. Fails with [`Error::Diverged`] if the server's log
+    /// Only this work tree's own refs are set. Fails with [`Error::Exchange(ExchangeError::Diverged)`] if the server's log
     /// is not an earlier state of the local one: another data directory uses the same name.
     pub fn plan_push(&self, there: &[(String, ObjectId)], ignored: bool) -> Result<Push, Error> {
-        let nothing = || Error::NoHistory { path: self.root().to_owned() };
+        let nothing = || Error::Exchange(ExchangeError::NoHistory { path: self.root().to_owned() });
         let (store, work_tree) = self.existing()?.ok_or_else(nothing)?;
         let patience = self.options().patience;
         let _lock = work_tree.lock(&store, patience)?;
@@ -130,7 +130,7 @@ impl Workspace {
             }
         };
         if !is_ours {
-            return Err(Error::Diverged { log });
+            return Err(Error::Exchange(ExchangeError::Diverged { log }));
         }
         let mut updates = Vec::new();
         let own = work_tree.own_refs(&store)?.into_iter();
@@ -176,7 +176,7 @@ impl Workspace {
     /// For a copied data directory: two copies must not push under the same name.
     pub fn go_on_as_new(&self) -> Result<String, Error> {
         let hold = self.begin()?;
-        let nothing = || Error::NoHistory { path: self.root().to_owned() };
+        let nothing = || Error::Exchange(ExchangeError::NoHistory { path: self.root().to_owned() });
         let claim = self.claimed()?.ok_or_else(nothing)?;
         let new_claim = self.registry().another(self.root(), &claim)?;
         let new = WorkTree::named(&hold.store, &new_claim.work_tree);
@@ -222,7 +222,8 @@ impl Workspace {
         let own = self.claimed()?.map(|claim| claim.work_tree);
         let objects = incoming.objects()?;
         let arrivals = arrivals(&incoming.refs()?);
-        let bad = |why: String| Error::BadImport { path: from.into(), why };
+        let bad =
+            |why: String| Error::Exchange(ExchangeError::BadImport { path: from.into(), why });
         let (checked, checker) = check_all(store, &objects, arrivals, progress)?.map_err(bad)?;
         if on_purged == OnPurged::Refuse && has_news(&checked) {
             checker.refuse_purged(Path::new(from))?;
@@ -278,14 +279,19 @@ impl Workspace {
     /// Returns the state to restore in a work tree that has recorded nothing itself: the newest
     /// operation of an imported history, otherwise the newest of the pulled logs.
     pub fn newest_from_elsewhere(&self) -> Result<Point, Error> {
-        let Some((store, work_tree)) = self.existing()? else { return Err(Error::NothingPulled) };
+        let Some((store, work_tree)) = self.existing()? else {
+            return Err(Error::Exchange(ExchangeError::NothingPulled));
+        };
         if let Some(last) = work_tree.last(&store)? {
             return match last.work_tree == work_tree.id() {
-                true => Err(Error::NothingPulled),
+                true => Err(Error::Exchange(ExchangeError::NothingPulled)),
                 false => Ok(Point::Operation(last.id)),
             };
         }
-        let newest = self.logs_from_elsewhere()?.pop().ok_or(Error::NothingPulled)?;
+        let newest = self
+            .logs_from_elsewhere()?
+            .pop()
+            .ok_or(Error::Exchange(ExchangeError::NothingPulled))?;
         Ok(Point::OperationOf { log: newest.name, id: newest.operation })
     }
 }

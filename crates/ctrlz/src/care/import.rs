@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::error::Error;
+use crate::error::{Error, ExchangeError, StoreError};
 use crate::git::ObjectId;
 use crate::hold::absolute;
 use crate::log::WorkTree;
@@ -51,7 +51,8 @@ impl Workspace {
     ) -> Result<Imported, Error> {
         self.context().check_enabled()?;
         let file = absolute(file);
-        let bad = |why: String| Error::BadImport { path: file.clone(), why };
+        let bad =
+            |why: String| Error::Exchange(ExchangeError::BadImport { path: file.clone(), why });
         let bundle = Bundle::open(&file)?.map_err(bad)?;
         let refs = bundle.refs.clone();
         // Checked before a store is created for it.
@@ -85,7 +86,7 @@ impl Workspace {
         let operations = match fate {
             Fate::Known => 0,
             Fate::News(count) => count,
-            Fate::Diverged => return Err(Error::Diverged { log: name }),
+            Fate::Diverged => return Err(Error::Exchange(ExchangeError::Diverged { log: name })),
         };
         if operations > 0 {
             if on_purged == OnPurged::Refuse {
@@ -154,7 +155,7 @@ fn manifest(
     };
     let tree = match objects.read(commit) {
         Ok(Some((_, bytes))) => crate::git::parse_commit(&bytes).map(|commit| commit.tree),
-        Ok(None) | Err(Error::Damaged { .. }) => None,
+        Ok(None) | Err(Error::Store(StoreError::Damaged { .. })) => None,
         Err(error) => return Err(error),
     };
     let tree = tree.and_then(|tree| objects.tree(&tree).ok());

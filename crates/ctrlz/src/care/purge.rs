@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde::Serialize;
 
-use crate::error::Error;
+use crate::error::{Error, LookupError};
 use crate::git::{ObjectId, TreeEntry};
 use crate::log::{
     Companion, Credit, Details, OpenStep, Operation, Rewritten, StepInfo, WorkTree, load_steps,
@@ -60,7 +60,7 @@ impl Workspace {
         options: PurgeOptions,
         progress: &Progress,
     ) -> Result<PurgeReport, Error> {
-        let nothing = || Error::NothingToPurge { path: path.clone() };
+        let nothing = || Error::Lookup(LookupError::NothingToPurge { path: path.clone() });
         let site = self.begin_rewrite()?.ok_or_else(nothing)?;
         let Site { store, roots, .. } = &site;
         let contents = contents_at(store, roots, path)?;
@@ -119,7 +119,10 @@ impl Workspace {
     /// all checkpoints, of all work trees that share the store. Contents, paths and ids are not
     /// searched.
     pub fn purge_text(&self, text: &str, progress: &Progress) -> Result<PurgeReport, Error> {
-        let site = self.begin_rewrite()?.filter(|_| !text.is_empty()).ok_or(Error::NoSuchText)?;
+        let site = self
+            .begin_rewrite()?
+            .filter(|_| !text.is_empty())
+            .ok_or(Error::Lookup(LookupError::NoSuchText))?;
         let store = &site.store;
         let mut eraser = Eraser { text, found: BTreeSet::new() };
         let History { commits, pack } = rewrite(store, site.roots.iter().copied(), &mut eraser)?;
@@ -132,7 +135,7 @@ impl Workspace {
             erased
         })?;
         if found.is_empty() {
-            return Err(Error::NoSuchText);
+            return Err(Error::Lookup(LookupError::NoSuchText));
         }
         let labels = found.len() as u64;
         pack.publish()?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::error::Error;
+use crate::error::{Error, ExchangeError};
 use crate::hold::absolute;
 use crate::log::WorkTree;
 use crate::options::Options;
@@ -38,12 +38,12 @@ pub fn relink(old: &Path, new: &Path, options: Options) -> Result<Relinked, Erro
     let workspace = Workspace::open(new, options)?;
     let old = absolute(old);
     let registry = workspace.registry();
-    let nothing = || Error::NoHistory { path: old.clone() };
+    let nothing = || Error::Exchange(ExchangeError::NoHistory { path: old.clone() });
     let (from, claim) = registry.history_of(&old)?.ok_or_else(nothing)?;
     let root = workspace.root().to_owned();
     let own = workspace.claimed()?;
     if from != root && registry.is_in_use(&from, &claim)? {
-        return Err(Error::StillThere { path: from });
+        return Err(Error::Exchange(ExchangeError::StillThere { path: from }));
     }
     let already = own.as_ref().is_some_and(|own| own.is_of(&claim));
     let mut set_aside = None;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::error::Error;
+use crate::error::{Error, StoreError};
 use crate::fs::Named;
 use crate::git::{Kind, ObjectId, parse_commit};
 use crate::log::read_operation;
@@ -163,7 +163,7 @@ impl Walk<'_> {
             let commit = match self.store.objects.read(&id) {
                 Ok(Some((Kind::Commit, bytes))) => parse_commit(&bytes),
                 Ok(_) => None,
-                Err(Error::Damaged { .. }) => None,
+                Err(Error::Store(StoreError::Damaged { .. })) => None,
                 Err(error) => return Err(error),
             };
             let Some(commit) = commit else {
@@ -191,7 +191,10 @@ impl Walk<'_> {
             self.progress.check()?;
             let tree = match self.store.objects.tree(&id) {
                 Ok(tree) => tree,
-                Err(error @ (Error::Damaged { .. } | Error::HostileTree { .. })) => {
+                Err(
+                    error @ (Error::Store(StoreError::Damaged { .. })
+                    | Error::Store(StoreError::HostileTree { .. })),
+                ) => {
                     findings.bad.insert(id, error.to_string());
                     continue;
                 }
@@ -205,7 +208,7 @@ impl Walk<'_> {
                     self.progress.check()?;
                     match self.store.objects.copy_blob(&entry.id, &mut std::io::sink()) {
                         Ok(_) => findings.verification.objects += 1,
-                        Err(error @ Error::Damaged { .. }) => {
+                        Err(error @ Error::Store(StoreError::Damaged { .. })) => {
                             findings.bad.insert(entry.id, error.to_string());
                         }
                         Err(error) => return Err(error),

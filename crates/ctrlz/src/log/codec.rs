@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::now_millis;
-use crate::error::Error;
+use crate::error::{Error, StoreError};
 use crate::git::{
     Commit, EntryKind, Kind, ObjectId, TreeEntry, encode_commit, encode_tree, parse_commit,
 };
@@ -206,7 +206,7 @@ fn spill(
 
 /// Reads the operation whose commit is `id`.
 pub(crate) fn read(objects: &Objects, id: &ObjectId) -> Result<Operation, Error> {
-    let damaged = |why: &str| Error::Damaged { id: *id, why: why.into() };
+    let damaged = |why: &str| Error::Store(StoreError::Damaged { id: *id, why: why.into() });
     let (kind, bytes) = objects.read(id)?.ok_or_else(|| damaged("it is missing"))?;
     if kind != Kind::Commit {
         return Err(damaged("it is not a commit"));
@@ -259,7 +259,7 @@ pub(crate) fn redact(
     new: Redacted<'_>,
     mut put: impl FnMut(Kind, Vec<u8>) -> ObjectId,
 ) -> Result<ObjectId, Error> {
-    let damaged = |why: &str| Error::Damaged { id: *commit, why: why.into() };
+    let damaged = |why: &str| Error::Store(StoreError::Damaged { id: *commit, why: why.into() });
     let (_, bytes) = objects.read(commit)?.ok_or_else(|| damaged("it is missing"))?;
     let mut commit = parse_commit(&bytes).ok_or_else(|| damaged("it is not a commit"))?;
     let mut header: Header =
@@ -312,7 +312,7 @@ fn spilled_commit(tree: ObjectId) -> Commit {
 }
 
 fn read_spilled(objects: &Objects, id: &ObjectId) -> Result<Meta, Error> {
-    let damaged = |why: String| Error::Damaged { id: *id, why };
+    let damaged = |why: String| Error::Store(StoreError::Damaged { id: *id, why });
     let commit = objects
         .read(id)?
         .and_then(|(_, bytes)| parse_commit(&bytes))
@@ -368,7 +368,12 @@ impl Rewriting<'_> {
 
     /// Rewrites an operation's commit and replaces the ids it refers to by the new ones.
     pub(crate) fn write(&self, operation: &Operation, new: Rewritten) -> Result<ObjectId, Error> {
-        let damaged = || Error::Damaged { id: operation.commit, why: "it is no operation".into() };
+        let damaged = || {
+            Error::Store(StoreError::Damaged {
+                id: operation.commit,
+                why: "it is no operation".into(),
+            })
+        };
         let exists = &|id: &ObjectId| self.objects.holds(id);
         let (_, bytes) = self.objects.read(&operation.commit)?.ok_or_else(damaged)?;
         let old = parse_commit(&bytes).ok_or_else(damaged)?;
@@ -435,7 +440,7 @@ pub(crate) fn glance(
         #[serde(default)]
         meta_in: Option<ObjectId>,
     }
-    let damaged = |why: &str| Error::Damaged { id: *id, why: why.into() };
+    let damaged = |why: &str| Error::Store(StoreError::Damaged { id: *id, why: why.into() });
     let (_, bytes) = objects.read(id)?.ok_or_else(|| damaged("it is missing"))?;
     let commit = parse_commit(&bytes).ok_or_else(|| damaged("it is not a commit"))?;
     let header: Glance =
@@ -455,7 +460,7 @@ pub(crate) fn follows_work_of(
         #[serde(default)]
         previous: BTreeMap<String, ObjectId>,
     }
-    let damaged = |why: &str| Error::Damaged { id: *id, why: why.into() };
+    let damaged = |why: &str| Error::Store(StoreError::Damaged { id: *id, why: why.into() });
     let (_, bytes) = objects.read(id)?.ok_or_else(|| damaged("it is missing"))?;
     let commit = parse_commit(&bytes).ok_or_else(|| damaged("it is not a commit"))?;
     let header: Previous =

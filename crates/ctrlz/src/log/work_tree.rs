@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::error::Error;
+use crate::error::{Error, StoreError};
 use crate::fs::Named;
 use crate::fs::private::{self, Durable};
 use crate::git::ObjectId;
@@ -202,7 +202,7 @@ impl WorkTree {
             let Some(at) = head else { return Ok(None) };
             let found = codec::read(&store.objects, &at);
             // Without a lock, a purge may replace the newest commit and remove the old one.
-            let missed = matches!(found, Err(Error::Damaged { .. }));
+            let missed = matches!(found, Err(Error::Store(StoreError::Damaged { .. })));
             head = if missed { store.refs.read(&self.ref_name)? } else { Some(at) };
             if head == Some(at) {
                 return found.map(Some);
@@ -219,7 +219,11 @@ impl WorkTree {
             Ok(Some(last)) => return Ok(Some(last)),
             // There never was a log.
             Ok(None) if !self.marker().exists() => return Ok(None),
-            Ok(None) | Err(Error::Damaged { .. } | Error::HostileTree { .. }) => (),
+            Ok(None)
+            | Err(
+                Error::Store(StoreError::Damaged { .. })
+                | Error::Store(StoreError::HostileTree { .. }),
+            ) => (),
             Err(error) => return Err(error),
         }
         if let Some(lost) = store.refs.read(&self.ref_name)? {

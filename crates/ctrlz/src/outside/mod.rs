@@ -19,7 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::error::Error;
+use crate::error::{Error, RestoreError};
 use crate::git::ObjectId;
 use crate::log::WorkTree;
 use crate::pack::PackWriter;
@@ -252,7 +252,7 @@ pub(crate) fn check_place(path: &Path) -> Result<(), Error> {
     let real = |above: &Path| Some(above.canonicalize().ok()?.join(full.strip_prefix(above).ok()?));
     let real = full.ancestors().find_map(real).unwrap_or_else(|| full.clone());
     match capture::is_in_repository(real.as_os_str().as_bytes()) {
-        true => Err(Error::InsideRepository { path: path.to_owned() }),
+        true => Err(Error::Restore(RestoreError::InsideRepository { path: path.to_owned() })),
         false => Ok(()),
     }
 }

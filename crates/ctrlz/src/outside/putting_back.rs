@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::path::Path;
 
 use crate::compare::Now;
-use crate::error::Error;
+use crate::error::{Error, RecordError, RestoreError, StoreError};
 use crate::fs::{Dir, FileKind, MODE_BITS, free_bytes};
 use crate::git::{ObjectId, is_protected_name};
 use crate::path::escape;
@@ -106,12 +106,21 @@ impl Outside<'_> {
         for id in plan.blobs() {
             match self.store.objects.header(&id)? {
                 Some((_, bytes)) => needed_bytes += bytes,
-                None => return Err(Error::Damaged { id, why: "it is missing".into() }),
+                None => {
+                    return Err(Error::Store(StoreError::Damaged {
+                        id,
+                        why: "it is missing".into(),
+                    }));
+                }
             }
         }
         let free_bytes = free_bytes(dir)?;
         if needed_bytes > free_bytes {
-            return Err(Error::NoSpace { path: dir.to_owned(), needed_bytes, free_bytes });
+            return Err(Error::Record(RecordError::NoSpace {
+                path: dir.to_owned(),
+                needed_bytes,
+                free_bytes,
+            }));
         }
         Ok(())
     }
@@ -124,7 +133,11 @@ impl Outside<'_> {
         at: usize,
         (dir, name, path): (&Dir, &[u8], &[u8]),
     ) -> Result<(), Error> {
-        let moved = || Error::Moved { path: crate::path::TreePath::from_scan(path.to_vec()) };
+        let moved = || {
+            Error::Restore(RestoreError::Moved {
+                path: crate::path::TreePath::from_scan(path.to_vec()),
+            })
+        };
         let pack = captures.pack();
         let keep = Storing { store: self.store, pack: &pack };
         let kind = dir.stat(name)?.ok_or_else(moved)?.kind;
@@ -235,7 +248,7 @@ impl Outside<'_> {
         captures.save(&journaled, None)?;
         let capture = RefCell::new(journaled);
         let written = self.put_root_back(&captures, &capture, 0, &planned);
-        if !matches!(written, Err(Error::Interrupted { .. })) {
+        if !matches!(written, Err(Error::Restore(RestoreError::Interrupted { .. }))) {
             captures.drop(&of)?;
         }
         written?;
@@ -277,7 +290,7 @@ fn journal_key(path: &Path) -> Option<(String, usize)> {
 /// Returns the description of the innermost cause of an error.
 fn reason(error: &Error) -> String {
     match error {
-        Error::RolledBack { cause } => reason(cause),
+        Error::Restore(RestoreError::RolledBack { cause }) => reason(cause),
         Error::File(error) => format!("{error}: {}", error.source),
         other => other.to_string(),
     }

@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use flate2::{Compress, FlushCompress, Status};
 
 use crate::defect::Defect;
-use crate::error::Error;
+use crate::error::{Error, RecordError, StoreError};
 use crate::fs::{FileError, Named, private, random_name};
 use crate::git::{Hasher, Kind, ObjectId, hash_object};
 use crate::scan::LargeProblem;
@@ -197,7 +197,7 @@ impl PackWriter {
         let needed_bytes = needed_bytes.saturating_add(reserve);
         if needed_bytes > free_bytes {
             let path = self.pack_dir.clone();
-            return Err(Error::NoSpace { path, needed_bytes, free_bytes });
+            return Err(Error::Record(RecordError::NoSpace { path, needed_bytes, free_bytes }));
         }
         Ok(())
     }
@@ -640,7 +640,7 @@ pub(crate) fn add(
 /// Returns the error for a SHA-1 collision in such an object, which needs crafted file names.
 pub(crate) fn attack(kind: Kind) -> Error {
     let why = format!("a {} of ours attacks the hash", kind.name());
-    Error::Damaged { id: ObjectId::NULL, why }
+    Error::Store(StoreError::Damaged { id: ObjectId::NULL, why })
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use serde::Serialize;
 
 use crate::defect::Defect;
-use crate::error::Error;
+use crate::error::{Error, RecordError};
 use crate::fs::disk_use;
 use crate::git::{Hasher, Kind, ObjectId, hash_object};
 use crate::hold::Context;
@@ -120,10 +120,10 @@ impl Hold {
         let used = self.context.quota_use(self.store.path())?;
         let (left, needed) = (used.left(), overhead(listing));
         if needed > left {
-            return Err(Error::OverQuota {
+            return Err(Error::Record(RecordError::OverQuota {
                 path: self.store.path().to_owned(),
                 used: Box::new(used),
-            });
+            }));
         }
         Ok(Some(Allowance { used, content_bytes: left - needed }))
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::defect::Defect;
-use crate::error::Error;
+use crate::error::{Error, RecordError, StoreError};
 use crate::fs::free_bytes;
 use crate::git::ObjectId;
 use crate::jobs::run_jobs;
@@ -255,11 +255,13 @@ impl Hold {
             }
         }
         progress.files_to_read.store(to_read, std::sync::atomic::Ordering::Relaxed);
-        let over = |what, found, limit, measure: fn(u64) -> u64| Error::OverBudget {
-            what,
-            found,
-            limit,
-            largest: largest(listing, measure),
+        let over = |what, found, limit, measure: fn(u64) -> u64| {
+            Error::Record(RecordError::OverBudget {
+                what,
+                found,
+                limit,
+                largest: largest(listing, measure),
+            })
         };
         if files > self.context.options.max_files {
             return Err(over("files", files, self.context.options.max_files, |_| 1));
@@ -278,7 +280,11 @@ impl Hold {
             let needed = bytes / 4 + self.context.options.min_free_bytes.min(free / 10);
             if needed > free {
                 let path = self.store.path().to_owned();
-                return Err(Error::NoSpace { path, needed_bytes: needed, free_bytes: free });
+                return Err(Error::Record(RecordError::NoSpace {
+                    path,
+                    needed_bytes: needed,
+                    free_bytes: free,
+                }));
             }
         }
         Ok(to_read)
@@ -289,11 +295,11 @@ impl Hold {
 pub(super) fn is_for_a_scan(error: &Error) -> bool {
     matches!(
         error,
-        Error::Damaged { .. }
-            | Error::HostileTree { .. }
-            | Error::OverBudget { .. }
-            | Error::OverQuota { .. }
-            | Error::NoSpace { .. }
+        Error::Store(StoreError::Damaged { .. })
+            | Error::Store(StoreError::HostileTree { .. })
+            | Error::Record(RecordError::OverBudget { .. })
+            | Error::Record(RecordError::OverQuota { .. })
+            | Error::Record(RecordError::NoSpace { .. })
     )
 }
 

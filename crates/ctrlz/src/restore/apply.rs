@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::compare::Entry;
-use crate::error::Error;
+use crate::error::{Error, RestoreError};
 use crate::fs::{Dir, Guard, Stat, Time, random_name};
 use crate::git::ObjectId;
 use crate::jobs::run_jobs;
@@ -86,7 +86,9 @@ pub(crate) fn apply(
     };
     // From here on the new state stands; a failure leaves the journal for the next command.
     let applied = finish(root, &journal, journal_path, (flush, OnFailure::Stop), threads, rescue)
-        .map_err(|cause| Error::Interrupted { cause: Box::new(cause) })?;
+        .map_err(|cause| {
+        Error::Restore(RestoreError::Interrupted { cause: Box::new(cause) })
+    })?;
     let without_special_bits = without_special_bits(root, plan);
     Ok(Applied { placed: placed(plan, stats, before_swap), without_special_bits, ..applied })
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
+use crate::error::{Error, StoreError};
 use crate::fs::private::{self, Durable, read_small};
 use crate::fs::{FileKind, Named, Stat, Time};
 use crate::git::ObjectId;
@@ -211,7 +211,11 @@ impl Journal {
         if let Ok(found) = version
             && found > VERSION
         {
-            return Err(Error::NewerFormat { path: path.to_owned(), found, known: VERSION });
+            return Err(Error::Store(StoreError::NewerFormat {
+                path: path.to_owned(),
+                found,
+                known: VERSION,
+            }));
         }
         match serde_json::from_slice::<Journal>(&bytes) {
             Ok(journal) => Ok(Some(journal)),

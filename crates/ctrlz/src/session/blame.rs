@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::compare::{Entry, changes, find};
-use crate::error::Error;
+use crate::error::{Error, LookupError};
 use crate::git::{ObjectId, diff_lines, split_lines};
 use crate::log::{Gap, LogEntry, OperationKind, StepInfo, WorkTree};
 use crate::path::TreePath;
@@ -45,25 +45,29 @@ impl Workspace {
     ///
     /// Files that were renamed without a change are followed. A binary file is an error.
     pub fn blame(&self, path: &TreePath) -> Result<Vec<BlameLine>, Error> {
-        let none = || Error::NoSuchFile { id: ObjectId::EMPTY_TREE, path: path.clone() };
+        let none = || {
+            Error::Lookup(LookupError::NoSuchFile { id: ObjectId::EMPTY_TREE, path: path.clone() })
+        };
         let (_, work_tree) = self.existing()?.ok_or_else(none)?;
         self.blame_in(work_tree.id(), path)
     }
 
     /// The same in another log of the store, as [`Log::name`](crate::Log::name) has it.
     pub fn blame_in(&self, log: &str, path: &TreePath) -> Result<Vec<BlameLine>, Error> {
-        let none = || Error::NoSuchFile { id: ObjectId::EMPTY_TREE, path: path.clone() };
+        let none = || {
+            Error::Lookup(LookupError::NoSuchFile { id: ObjectId::EMPTY_TREE, path: path.clone() })
+        };
         let (store, _) = self.existing()?.ok_or_else(none)?;
         let mut history = History::open(&store, &WorkTree::named(&store, log))?;
         history.before(0)?;
         let newest = history.entries.first().ok_or_else(none)?.snapshot;
-        let missing = || Error::NoSuchFile { id: newest, path: path.clone() };
+        let missing = || Error::Lookup(LookupError::NoSuchFile { id: newest, path: path.clone() });
         let entry = find(&store.objects, &newest, path)?
             .filter(|entry| entry.kind.is_file())
             .ok_or_else(missing)?;
         let text = store.objects.blob(&entry.id)?;
         if is_binary(&text) {
-            return Err(Error::Binary { path: path.clone() });
+            return Err(Error::Lookup(LookupError::Binary { path: path.clone() }));
         }
         let mut blamer = Blamer::of(&store, path, entry, text);
         let mut at = 0;

@@ -8,7 +8,7 @@
 
 use serde::Serialize;
 
-use crate::error::Error;
+use crate::error::{Error, LookupError};
 use crate::git::ObjectId;
 use crate::log::{Details, Operation, OperationKind, WorkTree, read_operation, ref_part};
 use crate::record::Cause;
@@ -121,7 +121,7 @@ impl Workspace {
     /// The checkpoint that a name means: its ref or the end of it, `latest`, `resume`, its
     /// operation, or the newest one with that label.
     pub fn find_checkpoint(&self, name: &str) -> Result<Checkpoint, Error> {
-        let unknown = || Error::NoSuchCheckpoint { name: name.to_owned() };
+        let unknown = || Error::Lookup(LookupError::NoSuchCheckpoint { name: name.to_owned() });
         let (store, work_tree) = self.existing()?.ok_or_else(unknown)?;
         let dir = checkpoint_dir(&store, &work_tree);
         if ["latest", "resume"].contains(&name)

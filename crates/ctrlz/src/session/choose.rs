@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::compare::find;
-use crate::error::Error;
+use crate::error::{Error, SessionError};
 use crate::log::{Boundary, Credit, Gap, OperationKind, StepInfo};
 use crate::path::TreePath;
 use crate::store::Store;
@@ -54,7 +54,11 @@ pub(super) fn choose(
     if let UndoScope::From { message, part } = scope {
         let boundary = Boundary { message: message.clone(), part: part.clone() };
         let chosen = choose_from(store, history, &boundary, options)?;
-        return if chosen.is_empty() { Err(Error::NothingToUndo) } else { Ok(chosen) };
+        return if chosen.is_empty() {
+            Err(Error::Session(SessionError::NothingToUndo))
+        } else {
+            Ok(chosen)
+        };
     }
     let mut chooser = Chooser::new(store, scope, options);
     chooser.walk(history)?;
@@ -68,13 +72,15 @@ pub(super) fn choose(
     match (chosen.is_empty(), scope) {
         (false, _) => Ok(chosen),
         // The message is there, and nothing of it is left to take back.
-        (true, _) if known => Err(Error::NothingToUndo),
-        (true, UndoScope::Step { step }) => Err(Error::NoSuchStep { step: step.clone() }),
+        (true, _) if known => Err(Error::Session(SessionError::NothingToUndo)),
+        (true, UndoScope::Step { step }) => {
+            Err(Error::Session(SessionError::NoSuchStep { step: step.clone() }))
+        }
         (true, UndoScope::Message { message } | UndoScope::From { message, .. }) => {
-            Err(Error::NoSuchMessage { message: message.clone() })
+            Err(Error::Session(SessionError::NoSuchMessage { message: message.clone() }))
         }
         (true, UndoScope::LastTurn | UndoScope::LastStep | UndoScope::Session) => {
-            Err(Error::NothingToUndo)
+            Err(Error::Session(SessionError::NothingToUndo))
         }
     }
 }
@@ -124,10 +130,11 @@ pub(super) fn choose_from(
     }
     let Some((session, _)) = found else {
         return Err(match part {
-            Some(part) if is_known => {
-                Error::NoSuchPart { message: message.clone(), part: part.clone() }
-            }
-            _ => Error::NoSuchMessage { message: message.clone() },
+            Some(part) if is_known => Error::Session(SessionError::NoSuchPart {
+                message: message.clone(),
+                part: part.clone(),
+            }),
+            _ => Error::Session(SessionError::NoSuchMessage { message: message.clone() }),
         });
     };
     read.truncate(end);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use serde::Serialize;
 
 use crate::compare::{Trees, find};
-use crate::error::Error;
+use crate::error::{Error, LookupError};
 use crate::git::ObjectId;
 use crate::log::{Credit, OperationKind, StepInfo, Uncaptured};
 use crate::path::TreePath;
@@ -160,7 +160,7 @@ impl Workspace {
             patches.entry(lost.snapshot).or_default().push(lost.path);
         }
         if patches.is_empty() {
-            return Err(Error::NothingLost { path: path.clone() });
+            return Err(Error::Lookup(LookupError::NothingLost { path: path.clone() }));
         }
         let patch = |(hash, files)| PatchToRevert { hash, files };
         Ok(patches.into_iter().map(patch).collect())

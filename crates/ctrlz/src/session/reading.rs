@@ -6,7 +6,7 @@ use std::io::Write;
 use serde::Serialize;
 
 use crate::compare::{Change, Entry, changes, write_unified};
-use crate::error::Error;
+use crate::error::{Error, ExchangeError, LookupError, SessionError};
 use crate::git::ObjectId;
 use crate::log::{
     Boundary, Forked, Gap, LogEntry, OpenStep, OperationKind, StepInfo, Uncaptured, WorkTree,
@@ -95,10 +95,14 @@ impl Deeds {
 
     fn unknown(&self) -> Error {
         match self {
-            Deeds::All => Error::NothingToUndo,
-            Deeds::Session(session) => Error::NoSuchSession { session: session.clone() },
-            Deeds::Message(message) => Error::NoSuchMessage { message: message.clone() },
-            Deeds::Step(step) => Error::NoSuchStep { step: step.clone() },
+            Deeds::All => Error::Session(SessionError::NothingToUndo),
+            Deeds::Session(session) => {
+                Error::Session(SessionError::NoSuchSession { session: session.clone() })
+            }
+            Deeds::Message(message) => {
+                Error::Session(SessionError::NoSuchMessage { message: message.clone() })
+            }
+            Deeds::Step(step) => Error::Session(SessionError::NoSuchStep { step: step.clone() }),
         }
     }
 }
@@ -226,7 +230,7 @@ impl Workspace {
 
     /// One operation of the log, for people, with at most `files` files.
     pub fn find_operation(&self, id: &str, files: usize) -> Result<TimelineEntry, Error> {
-        let unknown = || Error::UnknownOperation { id: id.to_owned() };
+        let unknown = || Error::Lookup(LookupError::UnknownOperation { id: id.to_owned() });
         let (store, work_tree) = self.existing()?.ok_or_else(unknown)?;
         let mut history = History::open(&store, &work_tree)?;
         let mut at = 0;
@@ -265,7 +269,7 @@ impl Workspace {
         let steps: Vec<StepRecord> =
             self.steps()?.into_iter().filter(|record| record.info.step == step).collect();
         match steps.is_empty() {
-            true => Err(Error::NoSuchStep { step: step.to_owned() }),
+            true => Err(Error::Session(SessionError::NoSuchStep { step: step.to_owned() })),
             false => Ok(steps),
         }
     }
@@ -330,7 +334,7 @@ fn existing_log(store: &Store, log: &str) -> Result<WorkTree, Error> {
     let work_tree = WorkTree::named(store, log);
     match store.refs.read(work_tree.ref_name())? {
         Some(_) => Ok(work_tree),
-        None => Err(Error::NoSuchLog { log: log.to_owned() }),
+        None => Err(Error::Exchange(ExchangeError::NoSuchLog { log: log.to_owned() })),
     }
 }
 

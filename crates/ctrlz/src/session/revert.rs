@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde::Serialize;
 
-use crate::error::Error;
+use crate::error::{Error, SessionError};
 use crate::git::ObjectId;
 use crate::hold::Hold;
 use crate::log::{Boundary, Details, LogEntry, NewOperation, OperationKind};
@@ -154,7 +154,8 @@ impl Workspace {
         progress: &Progress,
     ) -> Result<(Chosen, RevertState), Error> {
         let tracked = self.track_present(hold, None, progress)?;
-        let nothing = || Error::NothingReverted { session: session.to_owned() };
+        let nothing =
+            || Error::Session(SessionError::NothingReverted { session: session.to_owned() });
         let (at, state) = pending(hold, session)?.ok_or_else(nothing)?;
         let mut history = History::open(&hold.store, &hold.work_tree)?;
         let spans = history.chain(at)?;
@@ -215,7 +216,11 @@ pub(super) fn check_idle(hold: &Hold, session: &str, options: &UndoOptions) -> R
     }
     if let Some((step, tool, holder)) = busy {
         let holder = holder.or(tool).unwrap_or_else(|| "an open step".into());
-        return Err(Error::SessionBusy { session: session.to_owned(), step, holder });
+        return Err(Error::Session(SessionError::SessionBusy {
+            session: session.to_owned(),
+            step,
+            holder,
+        }));
     }
     if options.interrupt {
         hold.save_steps(&open)?;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::compare::changes;
-use crate::error::Error;
+use crate::error::{Error, SessionError};
 use crate::fs::Time;
 use crate::git::ObjectId;
 use crate::hold::Hold;
@@ -205,7 +205,7 @@ impl Workspace {
         let hold = self.begin()?;
         let mut open = hold.open_steps()?;
         let Some(at) = open.iter().position(|open| open.info.step == step) else {
-            return Err(Error::NoSuchStep { step: step.to_owned() });
+            return Err(Error::Session(SessionError::NoSuchStep { step: step.to_owned() }));
         };
         let mut uncaptured = match end.refused {
             true => Vec::new(),
@@ -290,7 +290,7 @@ fn check_lengths(info: &StepInfo) -> Result<(), Error> {
 /// Refuses one text that is too long.
 pub(super) fn check_length(what: &'static str, text: Option<&str>) -> Result<(), Error> {
     match text.is_some_and(|text| text.len() > MAX_ID_BYTES) {
-        true => Err(Error::TooLong { what, max: MAX_ID_BYTES }),
+        true => Err(Error::Session(SessionError::TooLong { what, max: MAX_ID_BYTES })),
         false => Ok(()),
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use serde::{Deserialize, Serialize};
 
 use crate::compare::find;
-use crate::error::Error;
+use crate::error::{Error, RestoreError, SessionError};
 use crate::git::ObjectId;
 use crate::hold::{Hold, Recovery};
 use crate::log::{Details, LogEntry, OperationKind, Uncaptured};
@@ -288,7 +288,7 @@ impl Workspace {
         if let Some(chosen) = only_conflicts {
             return Ok(chosen);
         }
-        Err(Error::NothingToRedo)
+        Err(Error::Session(SessionError::NothingToRedo))
     }
 
     /// Plans to take an undo or revert back, limited to the paths that an earlier try left.
@@ -339,15 +339,18 @@ impl Workspace {
             return Ok((Chosen { restore: Some(restore), ..chosen }, false));
         }
         let pieces = match choose(&hold.store, &mut history, scope, options) {
-            Err(Error::NothingToUndo) => {
+            Err(Error::Session(SessionError::NothingToUndo)) => {
                 let newer = unrecorded(&mut history, scope, options, &[])?;
                 let shared = history.shared_is_expired().map(str::to_owned);
                 return Err(match (newer.into_iter().next(), shared) {
-                    (Some(newer), _) => {
-                        Error::NotRecorded { before: newer.before, why: newer.gap.why }
+                    (Some(newer), _) => Error::Session(SessionError::NotRecorded {
+                        before: newer.before,
+                        why: newer.gap.why,
+                    }),
+                    (None, Some(session)) => {
+                        Error::Session(SessionError::SharedExpired { session })
                     }
-                    (None, Some(session)) => Error::SharedExpired { session },
-                    (None, None) => Error::NothingToUndo,
+                    (None, None) => Error::Session(SessionError::NothingToUndo),
                 });
             }
             chosen => chosen?,
@@ -470,7 +473,7 @@ impl Workspace {
     ) -> Result<UndoReport, Error> {
         let hash = chosen.outside.hash_with(chosen.prepared.plan.hash);
         if options.expected_plan.is_some_and(|expected| expected != hash) {
-            return Err(Error::StalePlan);
+            return Err(Error::Restore(RestoreError::StalePlan));
         }
         let restore = RestoreOptions {
             allow_mass_removal: options.allow_mass_removal,

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::error::Error;
+use crate::error::{Error, StoreError};
 use crate::fs::private::{self, Durable, read_small};
 use crate::fs::{FileError, Named};
 use crate::git::{Kind, ObjectId};
@@ -203,7 +203,9 @@ impl Borrowed {
                     copied.objects += 1;
                     copied.done.insert(*id);
                 }
-                Ok(None) | Err(Error::Damaged { .. }) => drop(copied.lost.insert(*id)),
+                Ok(None) | Err(Error::Store(StoreError::Damaged { .. })) => {
+                    copied.lost.insert(*id);
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::defect::Defect;
-use crate::error::Error;
+use crate::error::{Error, LookupError, RecordError, RestoreError};
 use crate::fs::{Dir, Named, private};
 use crate::git::{ObjectId, is_protected_name};
 use crate::hold::{Context, Hold, Recovery, absolute, open_gap};
@@ -111,24 +111,24 @@ impl Workspace {
         if in_repository {
             // No option allows this: a repository's own directory is never changed.
             let why = "it lies inside a repository's own directory";
-            return Err(Error::DangerousRoot { path: root, why });
+            return Err(Error::Record(RecordError::DangerousRoot { path: root, why }));
         }
         if !options.allow_dangerous_root {
             check_root(&root, options.home.as_deref())?;
             if root.starts_with(absolute(&options.data_dir)) {
                 let why = "it lies where snapshots are stored";
-                return Err(Error::DangerousRoot { path: root, why });
+                return Err(Error::Record(RecordError::DangerousRoot { path: root, why }));
             }
             let holds_stores =
                 options.store.is_none() && absolute(&options.data_dir).starts_with(&root);
             if holds_stores {
                 let why = "it holds the directory where snapshots are stored";
-                return Err(Error::DangerousRoot { path: root, why });
+                return Err(Error::Record(RecordError::DangerousRoot { path: root, why }));
             }
         }
         let repo = UserRepo::at(&root);
         if options.require_git && repo.is_none() {
-            return Err(Error::NotGit { path: root });
+            return Err(Error::Record(RecordError::NotGit { path: root }));
         }
         check_data_dir(&options.data_dir)?;
         let context = Arc::new(Context { root, options, repo });
@@ -268,7 +268,7 @@ impl Workspace {
 
     /// Opens the store for reading the snapshot `id`, which is unknown if there is no store.
     fn for_reading(&self, id: &ObjectId) -> Result<Store, Error> {
-        self.readable()?.ok_or(Error::UnknownSnapshot { id: *id })
+        self.readable()?.ok_or(Error::Lookup(LookupError::UnknownSnapshot { id: *id }))
     }
 
     /// Opens the store, even if it has no record of this work tree yet but the caller named it.
@@ -364,10 +364,12 @@ impl Workspace {
     pub fn check_finished(&self) -> Result<(), Error> {
         let Some((store, work_tree)) = self.existing()? else { return Ok(()) };
         if self.outside(&store, &work_tree).is_interrupted()? {
-            return Err(Error::RecoveryPending);
+            return Err(Error::Restore(RestoreError::RecoveryPending));
         }
         match Journal::load(&work_tree.journal_path())? {
-            Some(journal) if journal.phase != Phase::Recording => Err(Error::RecoveryPending),
+            Some(journal) if journal.phase != Phase::Recording => {
+                Err(Error::Restore(RestoreError::RecoveryPending))
+            }
             Some(_) | None => Ok(()),
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::compare::Now;
-use crate::error::Error;
+use crate::error::{Error, LookupError};
 use crate::git::ObjectId;
 use crate::log::{Details, LogIndex, OperationKind, WorkTree, read_operation};
 use crate::path::TreePath;
@@ -93,7 +93,7 @@ impl Workspace {
                 Ok(Target { hash: *hash, meta, operation: None })
             }
             Point::Operation(id) | Point::OperationOf { id, .. } => {
-                let unknown = || Error::UnknownOperation { id: id.clone() };
+                let unknown = || Error::Lookup(LookupError::UnknownOperation { id: id.clone() });
                 let (store, work_tree) = match point {
                     Point::OperationOf { log, .. } => {
                         let store = self.readable()?.ok_or_else(unknown)?;

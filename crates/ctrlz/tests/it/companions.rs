@@ -1,6 +1,6 @@
 //! Ignored files: small ones and those that a tool names are kept beside the snapshots.
 
-use ctrlz::{Error, IgnoredFiles, Progress, StepStart, UndoOptions, UndoScope};
+use ctrlz::{Error, IgnoredFiles, Progress, SessionError, StepStart, UndoOptions, UndoScope};
 
 use crate::lab::{Lab, assert_fsck_clean, assert_same, run, tree_path};
 use crate::sessions::start;
@@ -207,7 +207,7 @@ fn only_named_files_are_kept_where_that_is_asked_for() {
     lab.options.ignored = IgnoredFiles::None;
     lab.naming_step(".env", |lab| lab.write(".env", "new\n"));
     let result = lab.undo_with(&UndoScope::LastTurn, &UndoOptions::default());
-    assert!(matches!(result, Err(Error::NothingToUndo)), "{result:?}");
+    assert!(matches!(result, Err(Error::Session(SessionError::NothingToUndo))), "{result:?}");
     assert_eq!(lab.read(".env"), "new\n");
 }
 

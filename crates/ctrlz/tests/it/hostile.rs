@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::Stdio;
 
-use ctrlz::{Error, ObjectId, Progress, TrackOptions, Workspace};
+use ctrlz::{Error, ObjectId, Progress, StoreError, TrackOptions, Workspace};
 use xtask::Row;
 
 use crate::lab::{Lab, assert_same, exact, git, git_command, manifest};
@@ -73,7 +73,7 @@ fn hostile_trees_are_refused_before_the_first_write() {
             for hash in [leaf, below] {
                 let result = lab.try_restore(hash, &exact());
                 assert!(
-                    matches!(result, Err(Error::HostileTree { .. })),
+                    matches!(result, Err(Error::Store(StoreError::HostileTree { .. }))),
                     "{mode} {:?}: {result:?}",
                     String::from_utf8_lossy(name)
                 );
@@ -109,7 +109,7 @@ fn contradictory_trees_are_refused() {
     for case in cases {
         let hash = plant(&lab, "tree", &case);
         let result = lab.try_restore(hash, &exact());
-        assert!(matches!(result, Err(Error::HostileTree { .. })), "{result:?}");
+        assert!(matches!(result, Err(Error::Store(StoreError::HostileTree { .. }))), "{result:?}");
         row.done();
     }
     assert_eq!(lab.read("a"), "x");
@@ -129,7 +129,7 @@ fn a_missing_object_stops_a_restore_before_the_first_write() {
         &[entry("100644", b"a", blob), entry("100644", b"z", missing)].concat(),
     );
     let result = lab.try_restore(hash, &exact());
-    assert!(matches!(result, Err(Error::Damaged { .. })), "{result:?}");
+    assert!(matches!(result, Err(Error::Store(StoreError::Damaged { .. }))), "{result:?}");
     assert_eq!(lab.read("a"), "x");
 }
 
@@ -145,7 +145,7 @@ fn a_tree_that_expands_without_end_is_refused() {
         tree = plant(&lab, "tree", &ten(&|name| entry("40000", name, inner)));
     }
     let result = lab.try_restore(tree, &exact());
-    assert!(matches!(result, Err(Error::Bomb { .. })), "{result:?}");
+    assert!(matches!(result, Err(Error::Store(StoreError::Bomb { .. }))), "{result:?}");
     assert_eq!(lab.manifest().0.len(), 1);
 }
 
@@ -169,7 +169,7 @@ fn a_compressed_bomb_is_refused_without_memory() {
         .unwrap();
     let hash = plant(&lab, "tree", &entry("100644", b"bomb", id));
     let result = lab.try_restore(hash, &exact());
-    assert!(matches!(result, Err(Error::Damaged { .. })), "{result:?}");
+    assert!(matches!(result, Err(Error::Store(StoreError::Damaged { .. }))), "{result:?}");
     assert!(!lab.exists("bomb"));
 }
 
@@ -334,7 +334,10 @@ fn a_store_with_a_link_to_another_repository_is_refused_and_that_repository_stay
         let before = manifest(&lab.path(".git"));
         let workspace = Workspace::open(&lab.root(), lab.options.clone()).unwrap();
         let tracked = workspace.track(&TrackOptions::default(), &Progress::default());
-        assert!(matches!(tracked, Err(Error::UntrustedStore { .. })), "{dir}: {tracked:?}");
+        assert!(
+            matches!(tracked, Err(Error::Store(StoreError::UntrustedStore { .. }))),
+            "{dir}: {tracked:?}"
+        );
         assert_same(&manifest(&lab.path(".git")), &before, dir);
     }
     let mut lab = Lab::with_git(&[("f", "a\n")]);
@@ -342,5 +345,5 @@ fn a_store_with_a_link_to_another_repository_is_refused_and_that_repository_stay
     lab.track();
     lab.write(".agent/snapshots/commondir", "../../.git\n");
     let tracked = lab.workspace().track(&TrackOptions::default(), &Progress::default());
-    assert!(matches!(tracked, Err(Error::UntrustedStore { .. })), "{tracked:?}");
+    assert!(matches!(tracked, Err(Error::Store(StoreError::UntrustedStore { .. }))), "{tracked:?}");
 }

@@ -4,8 +4,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use ctrlz::{
-    Error, OutsideAction, OutsideKept, Progress, StepEnd, StepStart, UndoOptions, UndoReport,
-    UndoScope, Workspace,
+    Error, OutsideAction, OutsideKept, Progress, RestoreError, StepEnd, StepStart, UndoOptions,
+    UndoReport, UndoScope, Workspace,
 };
 
 use crate::lab::Lab;
@@ -274,7 +274,10 @@ fn removing_many_files_elsewhere_needs_permission() {
         }
     });
     let refused = scene.try_undo(&asked());
-    assert!(matches!(refused, Err(Error::MassChange { removed: 60, .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Error::Restore(RestoreError::MassChange { removed: 60, .. }))),
+        "{refused:?}"
+    );
     assert_eq!(scene.listing().len(), 61);
     scene.undo(&UndoOptions { allow_mass_removal: true, ..asked() });
     assert!(scene.listing().is_empty());
@@ -308,13 +311,16 @@ fn a_repository_elsewhere_is_captured_and_never_written() {
     assert!(!scene.at("repo/.git").exists());
 
     let inside = scene.workspace().recover_repository(&scene.at("x/.git"));
-    assert!(matches!(inside, Err(Error::InsideRepository { .. })), "{inside:?}");
+    assert!(
+        matches!(inside, Err(Error::Restore(RestoreError::InsideRepository { .. }))),
+        "{inside:?}"
+    );
     let recovered = scene.workspace().recover_repository(&scene.at("saved")).unwrap();
     assert_eq!((recovered.from, recovered.files), (scene.at("repo/.git"), 2));
     assert_eq!(scene.read("saved/HEAD").as_deref(), Some("repo/.git/HEAD"));
     assert_eq!(scene.read("saved/objects/aa/bb").as_deref(), Some("repo/.git/objects/aa/bb"));
     let again = scene.workspace().recover_repository(&scene.at("saved"));
-    assert!(matches!(again, Err(Error::NotEmpty { .. })), "{again:?}");
+    assert!(matches!(again, Err(Error::Restore(RestoreError::NotEmpty { .. }))), "{again:?}");
 }
 
 #[test]
@@ -461,10 +467,16 @@ fn no_command_writes_into_a_repository_that_is_named_as_a_place() {
         let place = scene.at(place);
         let (options, progress) = (ctrlz::ExportOptions::default(), Progress::default());
         let exported = scene.workspace().export(&place, &options, &progress);
-        assert!(matches!(exported, Err(Error::InsideRepository { .. })), "{exported:?}");
+        assert!(
+            matches!(exported, Err(Error::Restore(RestoreError::InsideRepository { .. }))),
+            "{exported:?}"
+        );
         let options = ctrlz::ForkOptions { into: Some(place.clone()), ..Default::default() };
         let forked = scene.workspace().fork("s", &options, &progress);
-        assert!(matches!(forked, Err(Error::InsideRepository { .. })), "{forked:?}");
+        assert!(
+            matches!(forked, Err(Error::Restore(RestoreError::InsideRepository { .. }))),
+            "{forked:?}"
+        );
         assert!(!place.exists());
     }
 }

@@ -1,6 +1,6 @@
 //! The quota: never exceeded, never silent, never in the way of a safety snapshot.
 
-use ctrlz::{Error, Progress, SkipReason, TrackOptions};
+use ctrlz::{Error, Progress, RecordError, SkipReason, TrackOptions};
 
 use crate::lab::{Lab, noise};
 
@@ -38,7 +38,7 @@ fn the_cap_holds_whatever_is_tracked_and_what_is_known_costs_nothing() {
         lab.write("changing.bin", noise(at, 30 * KB + at));
         lab.write(&format!("dir{}/file{at}", at % 5), noise(at + 1000, 5 * KB));
         match lab.workspace().track(&TrackOptions::default(), &Progress::default()) {
-            Ok(_) | Err(Error::OverQuota { .. }) => (),
+            Ok(_) | Err(Error::Record(RecordError::OverQuota { .. })) => (),
             Err(error) => panic!("{error}"),
         }
         assert!(used(&lab) <= 800 * KB, "{} after {at}", used(&lab));

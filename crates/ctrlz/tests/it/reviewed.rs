@@ -1,7 +1,8 @@
 //! Mistakes that reviews and fault injection found in the engine, each with its test.
 
 use ctrlz::{
-    Error, KeptReason, PatchToRevert, Presence, Progress, RestoreOptions, TrackOptions, Workspace,
+    Error, KeptReason, PatchToRevert, Presence, Progress, RecordError, RestoreError,
+    RestoreOptions, StoreError, TrackOptions, Workspace,
 };
 
 use crate::lab::{Lab, SetOnDrop, assert_fsck_clean, exact, git, tree_path};
@@ -52,7 +53,10 @@ fn the_removal_of_many_files_in_a_directory_that_gives_way_is_guarded() {
     for exact in [false, true] {
         let guarded = RestoreOptions { exact, ..RestoreOptions::default() };
         let result = lab.try_restore(hash, &guarded);
-        assert!(matches!(result, Err(Error::MassChange { removed: 60, .. })), "{result:?}");
+        assert!(
+            matches!(result, Err(Error::Restore(RestoreError::MassChange { removed: 60, .. }))),
+            "{result:?}"
+        );
         assert!(lab.exists("d/new59"));
     }
     let report = lab.restore_exact(hash);
@@ -85,7 +89,10 @@ fn the_inside_of_a_repository_is_no_work_tree() {
     options.allow_dangerous_root = true;
     for inside in [".git", ".git/refs"] {
         let result = Workspace::open(&lab.path(inside), options.clone());
-        assert!(matches!(result, Err(Error::DangerousRoot { .. })), "{inside}");
+        assert!(
+            matches!(result, Err(Error::Record(RecordError::DangerousRoot { .. }))),
+            "{inside}"
+        );
     }
 }
 
@@ -227,7 +234,7 @@ fn looking_at_the_status_leaves_a_newer_journal_where_it_is() {
     lab.workspace().status().unwrap();
     assert!(journal.exists());
     let result = lab.workspace().track(&TrackOptions::default(), &Progress::default());
-    assert!(matches!(result, Err(Error::NewerFormat { .. })), "{result:?}");
+    assert!(matches!(result, Err(Error::Store(StoreError::NewerFormat { .. }))), "{result:?}");
 }
 
 #[test]

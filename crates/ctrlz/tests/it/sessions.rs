@@ -1,8 +1,8 @@
 //! Steps, undo and redo: what one session did goes, what anybody else did stays.
 
 use ctrlz::{
-    Error, OperationKind, Progress, StepInfo, StepStart, TreePath, UndoOptions, UndoReport,
-    UndoScope,
+    Error, OperationKind, Progress, SessionError, StepInfo, StepStart, TreePath, UndoOptions,
+    UndoReport, UndoScope,
 };
 use proptest::prelude::*;
 
@@ -76,14 +76,14 @@ fn the_last_turn_is_taken_back_and_brought_back() {
     assert_same(&lab.manifest(), &states[0], "two turns back");
     assert!(matches!(
         lab.undo_with(&UndoScope::LastTurn, &UndoOptions::default()),
-        Err(Error::NothingToUndo)
+        Err(Error::Session(SessionError::NothingToUndo))
     ));
     lab.redo();
     assert_same(&lab.manifest(), &after_first, "one turn forward");
     lab.redo();
     assert_same(&lab.manifest(), &after_second, "two turns forward");
     let result = lab.workspace().redo(&UndoOptions::default(), &Progress::default());
-    assert!(matches!(result, Err(Error::NothingToRedo)));
+    assert!(matches!(result, Err(Error::Session(SessionError::NothingToRedo))));
     assert_eq!(lab.undo().steps, ["3"], "and back again");
     assert_fsck_clean(&lab.store());
 }
@@ -132,7 +132,7 @@ fn a_turn_without_changes_takes_nothing_of_the_user_back() {
     lab.step("s", "plan", "1", |_| ());
     lab.write("a", "the user's\n");
     let result = lab.undo_with(&UndoScope::LastTurn, &UndoOptions::default());
-    assert!(matches!(result, Err(Error::NothingToUndo)), "{result:?}");
+    assert!(matches!(result, Err(Error::Session(SessionError::NothingToUndo))), "{result:?}");
     assert_eq!(lab.read("a"), "the user's\n");
 }
 
@@ -212,11 +212,14 @@ fn what_is_left_of_a_step_can_be_taken_back_later() {
     let report = lab.undo();
     assert_eq!((report.conflicts.len(), lab.read("g")), (1, "one\n".to_owned()));
     let result = lab.undo_with(&UndoScope::LastTurn, &UndoOptions::default());
-    assert!(matches!(result, Err(Error::NothingToUndo)), "it walks on");
+    assert!(matches!(result, Err(Error::Session(SessionError::NothingToUndo))), "it walks on");
     let force = UndoOptions { force: true, ..UndoOptions::default() };
     lab.undo_with(&UndoScope::LastTurn, &force).unwrap();
     assert_eq!(lab.read("f"), "one\n", "the rest, when forced");
-    assert!(matches!(lab.undo_with(&UndoScope::LastTurn, &force), Err(Error::NothingToUndo)));
+    assert!(matches!(
+        lab.undo_with(&UndoScope::LastTurn, &force),
+        Err(Error::Session(SessionError::NothingToUndo))
+    ));
 }
 
 #[test]
@@ -317,7 +320,7 @@ fn a_message_and_everything_after_it_goes() {
         &UndoScope::From { message: "nope".into(), part: None },
         &UndoOptions::default(),
     );
-    assert!(matches!(result, Err(Error::NoSuchMessage { .. })));
+    assert!(matches!(result, Err(Error::Session(SessionError::NoSuchMessage { .. }))));
 }
 
 #[test]
@@ -407,7 +410,7 @@ fn beginning_twice_is_once_and_ending_what_is_not_open_is_an_error() {
     lab.begin(start("s", "m", "1"));
     assert_eq!(lab.end("1"), [tree_path("a")]);
     let result = lab.workspace().end_step("1", &Progress::default());
-    assert!(matches!(result, Err(Error::NoSuchStep { .. })));
+    assert!(matches!(result, Err(Error::Session(SessionError::NoSuchStep { .. }))));
 }
 
 #[test]
@@ -608,7 +611,10 @@ impl Office {
             Event::Redo => {
                 let result =
                     self.lab.workspace().redo(&UndoOptions::default(), &Progress::default());
-                assert!(matches!(result, Ok(_) | Err(Error::NothingToRedo)), "{result:?}");
+                assert!(
+                    matches!(result, Ok(_) | Err(Error::Session(SessionError::NothingToRedo))),
+                    "{result:?}"
+                );
                 for (was, is) in before.iter().zip(&self.read()) {
                     assert_eq!(was[2], is[2], "never the user's line");
                 }
@@ -619,7 +625,13 @@ impl Office {
                 let (options, progress) = (UndoOptions::default(), Progress::default());
                 let result = self.lab.workspace().unrevert(session, &options, &progress);
                 self.check_only(agent, &before);
-                assert!(matches!(result, Ok(_) | Err(Error::NothingReverted { .. })), "{result:?}");
+                assert!(
+                    matches!(
+                        result,
+                        Ok(_) | Err(Error::Session(SessionError::NothingReverted { .. }))
+                    ),
+                    "{result:?}"
+                );
             }
             Event::Fork(agent, message) => self.fork(agent, message),
         }
@@ -644,7 +656,7 @@ impl Office {
         }
         let report = match result {
             Ok(report) => report,
-            Err(Error::NothingToUndo) => {
+            Err(Error::Session(SessionError::NothingToUndo)) => {
                 assert_same(&self.lab.manifest(), &before.1, "nothing to undo");
                 return;
             }

@@ -1,6 +1,8 @@
 //! Paths that no snapshot holds: never new once the log has held them, reported when a step loses them.
 
-use ctrlz::{Error, Progress, StepStart, TrackOptions, UncapturedChange, UndoOptions, UndoScope};
+use ctrlz::{
+    Error, LookupError, Progress, StepStart, TrackOptions, UncapturedChange, UndoOptions, UndoScope,
+};
 
 use crate::lab::{Lab, noise, tree_path};
 use crate::sessions::start;
@@ -161,7 +163,7 @@ fn what_the_users_own_undo_removed_is_not_lost() {
     assert_eq!(lab.workspace().lost().unwrap(), []);
     let result =
         lab.workspace().recover(&tree_path("new"), &Default::default(), &Progress::default());
-    assert!(matches!(result, Err(Error::NothingLost { .. })));
+    assert!(matches!(result, Err(Error::Lookup(LookupError::NothingLost { .. }))));
 }
 
 #[test]
