@@ -4,7 +4,7 @@
     clients/generate.py           writes them
     clients/generate.py --check   fails if what is checked in differs
 
-The schema itself is made from the Rust types (`cargo run -p ctrlz-wire --example schema`), so the
+The schema itself is made from the Rust types (`cargo run -p ctrlz-api --example schema`), so the
 clients cannot say anything that the server does not.
 """
 

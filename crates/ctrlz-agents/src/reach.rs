@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use ctrlz::TreePath;
-use ctrlz_wire::{Reach, Tool};
+use ctrlz_api::{Reach, Tool};
 
 use crate::shell::{Named, named_paths};
 

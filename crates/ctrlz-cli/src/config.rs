@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ctrlz::{CheckpointOptions, Options, Retention, find_work_tree};
 use ctrlz_agents::hook::Client;
-use ctrlz_wire::{CallOptions, Place, WirePath, WorkTree};
+use ctrlz_api::{CallOptions, Place, WirePath, WorkTree};
 
 use crate::args::GlobalArgs;
 use crate::config_file::{ConfigFile, Keys, is_ref_prefix};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use ctrlz::{Fault, FileError, NotATreePath, TreePath};
 use ctrlz_server::ServeError;
-use ctrlz_wire::WireError;
+use ctrlz_api::WireError;
 
 use crate::hints;
 

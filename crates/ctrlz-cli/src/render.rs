@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ctrlz::{OperationKind, Skipped, StepInfo, escape};
-use ctrlz_wire::WireError;
+use ctrlz_api::WireError;
 use serde::Serialize;
 
 use crate::args::GlobalArgs;

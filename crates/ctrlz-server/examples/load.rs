@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use ctrlz::{Options, Progress, StepInfo, StepStart, TrackOptions, Workspace};
 use ctrlz_server::{Server, ServerOptions};
-use ctrlz_wire::{Host, Opened, Place, WireError};
+use ctrlz_api::{Host, Opened, Place, WireError};
 
 type Anything = Box<dyn std::error::Error + Send + Sync>;
 

@@ -9,7 +9,7 @@ use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ctrlz::{Progress, Workspace};
-use ctrlz_wire::{
+use ctrlz_api::{
     Access, Answer, Context, Hash, Host, Method, Place, UpTo, WireError, dispatch, schema_hash,
 };
 use serde::Deserialize;

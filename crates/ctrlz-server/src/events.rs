@@ -20,7 +20,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
 use ctrlz::{Progress, Signs, TimelineQuery, Workspace};
-use ctrlz_wire::{Access, Host, LogEntry, OpenSteps, Place, WireError};
+use ctrlz_api::{Access, Host, LogEntry, OpenSteps, Place, WireError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use ctrlz_wire::WireError;
+use ctrlz_api::WireError;
 use tokio::sync::OnceCell;
 
 use crate::limits;

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use ctrlz::{ObjectId, Workspace};
-use ctrlz_wire::{Host, Opened, Place, WireError, WirePath, WorkTree};
+use ctrlz_api::{Host, Opened, Place, WireError, WirePath, WorkTree};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

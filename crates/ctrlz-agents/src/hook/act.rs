@@ -8,7 +8,7 @@ use ctrlz::{
     Error, OperationKind, ParentTurn, Progress, SessionError, StepEnd, StepInfo, StepStart,
     Workspace, escape, now_millis,
 };
-use ctrlz_wire::{Reach, Tool};
+use ctrlz_api::{Reach, Tool};
 
 use super::{Client, Event, Failures, Memory, Notice, ToolCall, What};
 use crate::private::fingerprint;

@@ -1,7 +1,7 @@
 //! `ctrlz doctor`: checks that snapshots work here.
 
 use ctrlz::{Snapshot, Status, TrackOptions, Verification, WatcherStatus, escape};
-use ctrlz_wire::{Check, Doctor};
+use ctrlz_api::{Check, Doctor};
 
 use super::status::shown;
 use super::{Done, hook, install, watch};

@@ -65,7 +65,7 @@ pub(crate) fn run(place: &Place, args: &GcArgs, out: &mut Output) -> Result<Done
         repack_with_git(place)?;
     }
     if out.is_json() {
-        out.json(&ctrlz_wire::CareReport::from(&report))?;
+        out.json(&ctrlz_api::CareReport::from(&report))?;
     } else {
         for line in lines(&report) {
             out.line(&line)?;

@@ -8,7 +8,7 @@ use ctrlz_agents::hook::Client;
 use ctrlz_agents::install::{
     self, Plan, Refused, Setup, State, Trust, carry_out, hook_command, plan_install, plan_uninstall,
 };
-use ctrlz_wire::Check;
+use ctrlz_api::Check;
 use serde::Serialize;
 use serde_json::json;
 

@@ -62,7 +62,7 @@ pub(crate) fn run(place: &Place, args: &PurgeArgs, out: &mut Output) -> Result<D
         }
     };
     if out.is_json() {
-        out.json(&ctrlz_wire::PurgeReport::from(&report))?;
+        out.json(&ctrlz_api::PurgeReport::from(&report))?;
         return Ok(Done::Complete);
     }
     let PurgeReport { snapshots, operations, contents, labels, same_content, .. } = &report;

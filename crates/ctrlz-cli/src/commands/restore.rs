@@ -116,7 +116,7 @@ impl Detail {
 /// Prints a plan.
 pub(super) fn show_plan(plan: &Plan, detail: Detail, out: &mut Output) -> Result<Done, Failure> {
     if out.is_json() {
-        out.json(&ctrlz_wire::Plan::from(plan))?;
+        out.json(&ctrlz_api::Plan::from(plan))?;
         return Ok(Done::of(plan.is_complete()));
     }
     // Sorted by path for the user; the plan itself is sorted by action.
@@ -151,7 +151,7 @@ pub(super) fn show_report(
 ) -> Result<Done, Failure> {
     let complete = report.is_complete();
     if out.is_json() {
-        out.json(&ctrlz_wire::RestoreReport::from(report))?;
+        out.json(&ctrlz_api::RestoreReport::from(report))?;
         return Ok(Done::of(complete));
     }
     recovered_line(report.recovered.as_ref()).into_iter().try_for_each(|line| out.line(&line))?;

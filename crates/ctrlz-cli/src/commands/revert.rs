@@ -86,7 +86,7 @@ fn to_message(
     let workspace = &place.workspace;
     let session = match &args.session {
         Some(session) => session.clone(),
-        None => ctrlz_wire::session_of(workspace, message)?,
+        None => ctrlz_api::session_of(workspace, message)?,
     };
     let boundary = Boundary { message: message.to_owned(), part: args.part.clone() };
     let options = UndoOptions {
@@ -129,7 +129,7 @@ fn commit(place: &Place, session: Option<&str>, out: &mut Output) -> Result<Done
     let nothing = || Error::Session(SessionError::NothingReverted { session: session.clone() });
     let state = place.workspace.commit_revert(&session)?.ok_or_else(nothing)?;
     if out.is_json() {
-        out.json(&ctrlz_wire::RevertState::from(&state))?;
+        out.json(&ctrlz_api::RevertState::from(&state))?;
         return Ok(Done::Complete);
     }
     let session = printable(&state.session);

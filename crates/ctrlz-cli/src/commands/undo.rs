@@ -190,7 +190,7 @@ pub(super) fn show(
     out: &mut Output,
 ) -> Result<(), Failure> {
     if out.is_json() {
-        return out.json(&ctrlz_wire::UndoReport::from(report));
+        return out.json(&ctrlz_api::UndoReport::from(report));
     }
     if let Some(line) = recovered_line(report.recovered.as_ref()) {
         out.line(&line)?;

@@ -30,7 +30,7 @@ pub(crate) fn run(place: &Place, args: &VerifyArgs, out: &mut Output) -> Result<
         false => {
             let found = watched(|progress| place.workspace.verify(progress))?;
             match out.is_json() {
-                true => out.json(&ctrlz_wire::Verification::from(&found))?,
+                true => out.json(&ctrlz_api::Verification::from(&found))?,
                 false => show(&found, out)?,
             }
             found
@@ -47,7 +47,7 @@ pub(crate) fn run(place: &Place, args: &VerifyArgs, out: &mut Output) -> Result<
 
 fn show_repair(report: &RepairReport, out: &mut Output) -> Result<(), Failure> {
     if out.is_json() {
-        return out.json(&ctrlz_wire::RepairReport::from(report));
+        return out.json(&ctrlz_api::RepairReport::from(report));
     }
     let RepairReport { before, after, healed, refs, quarantined } = report;
     if before.problems.is_empty() {

@@ -425,7 +425,7 @@ fn every_method_was_looked_at_before_it_was_served() {
         plan_undo plan_unrevert purge recover redo release_session repair restore revert revert_state \
         revert_to sessions show status step steps timeline track undo unrevert verify versions \
         walk_back";
-    let mut served: Vec<&str> = ctrlz_wire::METHODS.iter().map(|method| method.name).collect();
+    let mut served: Vec<&str> = ctrlz_api::METHODS.iter().map(|method| method.name).collect();
     served.sort_unstable();
     assert_eq!(served, looked_at.split_whitespace().collect::<Vec<_>>());
 }

@@ -45,7 +45,7 @@ pub fn schema() -> Value {
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "ctrlz",
-        "description": "What `ctrlz rpc` takes and gives. The same types are printed by the command line with --json. Generated: cargo run -p ctrlz-wire --example schema",
+        "description": "What `ctrlz rpc` takes and gives. The same types are printed by the command line with --json. Generated: cargo run -p ctrlz-api --example schema",
         "protocol": PROTOCOL,
         "methods": methods,
         "notifications": notifications,

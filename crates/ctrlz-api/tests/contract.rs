@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use ctrlz_wire::{KINDS, METHODS, errors_table, methods_table, schema, schema_text};
+use ctrlz_api::{KINDS, METHODS, errors_table, methods_table, schema, schema_text};
 
 fn in_repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
@@ -17,14 +17,14 @@ fn the_schema_that_is_checked_in_is_the_one_of_the_code() {
     let found = std::fs::read_to_string(&path).unwrap();
     assert!(
         found == schema_text(),
-        "stale; run: cargo run -p ctrlz-wire --example schema > schema/ctrlz.schema.json"
+        "stale; run: cargo run -p ctrlz-api --example schema > schema/ctrlz.schema.json"
     );
 }
 
 #[test]
 fn the_documentation_lists_every_method_and_error() {
     let text = std::fs::read_to_string(in_repository("docs/rpc.md")).unwrap();
-    let command = "cargo run -p ctrlz-wire --example schema tables";
+    let command = "cargo run -p ctrlz-api --example schema tables";
     assert!(text.contains(&methods_table()), "the table of methods is stale; run: {command}");
     assert!(text.contains(&errors_table()), "the table of errors is stale; run: {command}");
 }
