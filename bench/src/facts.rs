@@ -1,4 +1,4 @@
-//! The machine that was measured on, without its name.
+//! Facts about the machine, without its name.
 
 use std::path::Path;
 
@@ -6,13 +6,13 @@ use crate::Fallible;
 use crate::process::{program, word};
 use crate::scenarios::Plan;
 
-/// What a reader needs to judge the numbers.
+/// Facts that readers need to judge the numbers.
 pub(crate) struct Machine {
     pub(crate) lines: Vec<(&'static str, String)>,
 }
 
 impl Machine {
-    /// Looks at this machine.
+    /// Collects the facts about this machine.
     pub(crate) fn look(plan: &Plan) -> Fallible<Machine> {
         let temp = plan.temp.clone().unwrap_or_else(std::env::temp_dir);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -28,7 +28,7 @@ impl Machine {
     }
 }
 
-/// How many processes wanted to run in the last one, five and fifteen minutes.
+/// Returns the load averages of the last one, five and fifteen minutes.
 pub(crate) fn load() -> String {
     read("/proc/loadavg").split(' ').take(3).collect::<Vec<_>>().join(" ")
 }

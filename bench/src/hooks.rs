@@ -1,5 +1,5 @@
-//! What a coding agent waits for: one hook, from the start of its process to its end, or one call of
-//! an adapter that keeps `ctrlz rpc` beside it.
+//! Latency for coding agents: one hook, from the start of its process to its end, or one call of an
+//! adapter that keeps `ctrlz rpc` running.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -12,13 +12,13 @@ use crate::process::{feed, program};
 use crate::tree::{Shape, Tree};
 
 const CLIENTS: [&str; 6] = ["claude-code", "codex", "gemini-cli", "cline", "qwen-code", "copilot"];
-/// Those whose adapters make the same calls.
+/// Clients whose adapters make the same calls.
 const OVER_RPC: &str = "pi, opencode, kilo, marvin (rpc)";
 
-/// The events of a turn, in the order they come.
+/// Events of a turn, in order.
 const EVENTS: [Moment; 4] = [Moment::Prompt, Moment::Before, Moment::After, Moment::End];
 
-/// When a hook runs.
+/// Event that runs a hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
     Prompt,
@@ -27,7 +27,7 @@ enum Moment {
     End,
 }
 
-/// What is measured with what.
+/// Parameters of the measurement.
 pub(crate) struct Plan<'a> {
     pub(crate) ctrlz: &'a Path,
     pub(crate) files: Vec<usize>,
@@ -35,7 +35,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) temp: Option<&'a Path>,
 }
 
-/// Measures every client's hooks on every tree and gives the page.
+/// Measures every client's hooks on every tree and returns the page.
 pub(crate) fn run(plan: &Plan<'_>, machine: &Machine) -> Fallible<String> {
     let mut page = heading(plan, machine);
     for files in &plan.files {
@@ -57,7 +57,7 @@ pub(crate) fn run(plan: &Plan<'_>, machine: &Machine) -> Fallible<String> {
     Ok(page)
 }
 
-/// The waiting times of one session, by event.
+/// Returns the latencies of one session, by event.
 fn session(
     plan: &Plan<'_>,
     tree: &Tree,
@@ -77,7 +77,7 @@ fn session(
             false => Err(format!("a hook said {}", String::from_utf8_lossy(&said)).into()),
         }
     };
-    // The first snapshot is another matter; what agents wait for again and again comes after it.
+    // Not measured: the first snapshot takes longer than the later ones.
     tell(Moment::Before, 0)?;
     tell(Moment::After, 0)?;
     for round in 1..=plan.rounds {
@@ -91,7 +91,7 @@ fn session(
     Ok(samples)
 }
 
-/// The same session over rpc. The end of a turn has nothing to wait for.
+/// Returns the latencies of the same session over rpc. The end of a turn makes no call.
 fn rpc_session(plan: &Plan<'_>, tree: &Tree, data: &Path) -> Fallible<[Vec<Duration>; 4]> {
     let mut samples: [Vec<Duration>; 4] = Default::default();
     let mut rpc = Rpc::start(plan.ctrlz, tree, data)?;
@@ -104,7 +104,7 @@ fn rpc_session(plan: &Plan<'_>, tree: &Tree, data: &Path) -> Fallible<[Vec<Durat
         let begun = rpc.call("begin_step", &start)?;
         tree.edit(1, round)?;
         let ended = rpc.call("end_step", &serde_json::json!({ "step": step }))?;
-        // The first snapshot is another matter.
+        // The first snapshot takes longer than the later ones.
         if round > 0 {
             for (at, waited) in [news, begun, ended].into_iter().enumerate() {
                 samples[at].push(waited);
@@ -114,7 +114,7 @@ fn rpc_session(plan: &Plan<'_>, tree: &Tree, data: &Path) -> Fallible<[Vec<Durat
     Ok(samples)
 }
 
-/// A `ctrlz rpc` beside us.
+/// A running `ctrlz rpc`.
 struct Rpc {
     child: Child,
     stdin: ChildStdin,
@@ -133,7 +133,7 @@ impl Rpc {
         Ok(Rpc { child, stdin, stdout, root })
     }
 
-    /// How long an answer takes.
+    /// Calls a method and returns its latency.
     fn call(&mut self, method: &str, params: &serde_json::Value) -> Fallible<Duration> {
         let mut params = params.clone();
         params["dir"] = self.root.clone().into();
@@ -154,12 +154,12 @@ impl Rpc {
 
 impl Drop for Rpc {
     fn drop(&mut self) {
-        // It has answered everything, and nobody needs it any more.
+        // Errors are ignored: it has answered all calls, and may have exited already.
         self.child.kill().and_then(|()| self.child.wait()).ok();
     }
 }
 
-/// An event as the client writes it.
+/// Returns an event in the JSON format of the client.
 fn event(client: &str, moment: Moment, root: &Path, round: usize) -> String {
     let names = match client {
         "gemini-cli" => ["BeforeAgent", "BeforeTool", "AfterTool", "AfterAgent"],

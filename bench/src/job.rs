@@ -1,4 +1,4 @@
-//! One sample: a fresh process does one piece of work and prints what it cost.
+//! A sample: a new process does one piece of work and prints its cost.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use crate::measure::{Sample, Whose, measure};
 use crate::peers::{self, Contender};
 use crate::process::{output, program};
 
-/// What is to be done, by whom, and where.
+/// A piece of work, its contender, and the directories to use.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Job {
     pub(crate) contender: Contender,
@@ -22,27 +22,27 @@ pub(crate) struct Job {
     pub(crate) ctrlz: PathBuf,
 }
 
-/// A piece of work that every contender knows.
+/// A piece of work. Contenders reject those that they do not support.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Work {
-    /// Take a snapshot. The output is its hash.
+    /// Takes a snapshot. The output is its hash.
     Track,
-    /// Take a snapshot and list what changed since the hash.
+    /// Takes a snapshot and lists the changes since the hash.
     Patch(String),
-    /// Both texts of every file that differs.
+    /// Reads both versions of each file that differs.
     DiffFull(String, String),
-    /// Bring the files back.
+    /// Restores the files.
     Restore(String),
-    /// Bring the files back and remove those created since.
+    /// Restores the files and removes those created since.
     RestoreExact(String),
-    /// For the floor only: read, hash and compress everything.
+    /// Reads, hashes and compresses everything. Only for the floor.
     ReadAll,
-    /// For the floor only: put so many files back, each by a rename, and flush once.
+    /// Writes this number of files, each by a rename, and flushes once. Only for the floor.
     WriteAll(usize),
 }
 
 impl Job {
-    /// Does it in a fresh process.
+    /// Does the work in a new process and returns its cost.
     pub(crate) fn sample(&self) -> Fallible<Sample> {
         let me = std::env::current_exe()?;
         let json = serde_json::to_string(self)?;

@@ -1,8 +1,8 @@
-//! `ctrlz` beside its peers and the floor, in one run.
+//! Compares `ctrlz` with other tools and the floor in one run.
 //!
-//! Every sample is a fresh process of this program that does one piece of work and prints what it
-//! cost ([`job`]). Contenders take turns, so that a noisy neighbour hits them all alike, and what
-//! counts is the ratio of medians.
+//! Each sample is a new process of this program that does one piece of work and prints its cost
+//! ([`job`]). Contenders take turns, so that load from other processes affects them alike. The
+//! result is the ratio of medians.
 
 #![allow(
     clippy::print_stdout,
@@ -26,44 +26,44 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// An error is for whoever reads the terminal.
+/// Result of a function whose error is shown to the user.
 pub(crate) type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// Measures ctrlz beside git, OpenCode's git calls and the floor
+/// Compare ctrlz with git, OpenCode's git calls and the floor
 #[derive(Parser, Debug)]
 #[command(name = "ctrlz-bench")]
 struct Args {
     /// Sizes of the generated work trees
     #[arg(long, value_delimiter = ',', default_value = "1000,10000,100000")]
     files: Vec<usize>,
-    /// Small trees and few rounds: shows that everything runs, in under two minutes
+    /// Use small trees and few rounds, to check in under two minutes that everything runs
     #[arg(long)]
     quick: bool,
-    /// Also a tree of a million files, without plain git and with fewer rounds
+    /// Add a tree of a million files, without plain git and with fewer rounds
     #[arg(long)]
     million: bool,
-    /// A session of 10,000 steps instead of 1,000
+    /// Use a session of 10,000 steps instead of 1,000
     #[arg(long)]
     long_session: bool,
-    /// Only the session, into SESSIONS.md
+    /// Measure only the session, and write SESSIONS.md
     #[arg(long)]
     session: bool,
-    /// Only what agents wait for, into HOOKS.md
+    /// Measure only the latency of hooks, and write HOOKS.md
     #[arg(long)]
     hooks: bool,
-    /// How many turns each agent has, for --hooks
+    /// Number of turns per client with --hooks
     #[arg(long, value_name = "N", default_value_t = 100)]
     turns: usize,
-    /// Also Jujutsu, if `jj` is installed
+    /// Include Jujutsu, if `jj` is installed
     #[arg(long)]
     jj: bool,
-    /// Where RESULTS.md and growth.svg go; without it they are only printed
+    /// Directory for RESULTS.md and growth.svg; without it the page is only printed
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Where the trees are made
+    /// Directory for the generated trees
     #[arg(long, value_name = "DIR")]
     temp: Option<PathBuf>,
-    /// One sample, described in JSON; used by the program itself
+    /// Take one sample, described in JSON; used by the program itself
     #[arg(long, hide = true)]
     job: Option<String>,
 }

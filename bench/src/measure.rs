@@ -1,4 +1,4 @@
-//! What a piece of work cost, once and many times.
+//! Measuring the cost of work, once and repeatedly.
 
 use std::time::Instant;
 
@@ -6,28 +6,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::Fallible;
 
-/// What one run cost.
+/// Cost of one run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Sample {
     pub(crate) wall_micros: u64,
-    /// User and system time of everything that ran.
+    /// User and system time of all processes.
     pub(crate) cpu_micros: u64,
-    /// The largest process.
+    /// Peak memory of the largest process.
     pub(crate) peak_bytes: u64,
-    /// What the work gave, such as a hash.
+    /// Output of the work, such as a hash.
     pub(crate) output: String,
 }
 
-/// Which processes a measurement is about.
+/// Processes that a measurement covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
-    /// Work done by this process itself.
+    /// This process.
     Own,
-    /// Work done by programs that it starts.
+    /// Programs that it starts.
     Children,
 }
 
-/// Runs `work` and says what it cost.
+/// Runs `work` and returns its cost.
 pub(crate) fn measure(whose: Whose, work: impl FnOnce() -> Fallible<String>) -> Fallible<Sample> {
     let before = usage(whose);
     let start = Instant::now();
@@ -54,13 +54,13 @@ fn usage(whose: Whose) -> Usage {
         Whose::Children => libc::RUSAGE_CHILDREN,
     };
     let mut found = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the pointer is to a whole rusage, which is valid when zeroed.
+    // SAFETY: the pointer refers to a complete `rusage`, which is valid when zeroed.
     let found = unsafe {
         libc::getrusage(who, found.as_mut_ptr());
         found.assume_init()
     };
     let micros = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
-    // What a process had before it became this program counts as its own in `ru_maxrss`.
+    // `ru_maxrss` includes the memory of the process before it executed this program.
     let peak_bytes = match whose {
         Whose::Own => high_water_bytes(),
         Whose::Children => found.ru_maxrss as u64 * 1024,
@@ -68,7 +68,7 @@ fn usage(whose: Whose) -> Usage {
     Usage { cpu_micros: micros(found.ru_utime) + micros(found.ru_stime), peak_bytes }
 }
 
-/// The most memory that this program had.
+/// Returns the peak memory of this program.
 fn high_water_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -76,11 +76,11 @@ fn high_water_bytes() -> u64 {
     kilobytes.unwrap_or(0) * 1024
 }
 
-/// What many runs of the same work cost.
+/// Costs of repeated runs of the same work.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Series(Vec<Sample>);
 
-/// The smallest, middle and largest of something.
+/// Minimum, median and maximum of some values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spread {
     pub(crate) min: f64,
@@ -97,12 +97,12 @@ impl Series {
         self.0.is_empty()
     }
 
-    /// Milliseconds of wall time.
+    /// Returns the wall time in milliseconds.
     pub(crate) fn wall(&self) -> Spread {
         self.spread(|sample| sample.wall_micros as f64 / 1000.0)
     }
 
-    /// Milliseconds of CPU time.
+    /// Returns the CPU time in milliseconds.
     pub(crate) fn cpu(&self) -> Spread {
         self.spread(|sample| sample.cpu_micros as f64 / 1000.0)
     }

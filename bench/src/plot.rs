@@ -1,4 +1,4 @@
-//! The growth plot: cost over size, and cost over the length of a session.
+//! The growth plot: cost by size, and cost by the length of a session.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ const PANEL_WIDTH: f64 = 360.0;
 const PANEL_HEIGHT: f64 = 290.0;
 const TOP: f64 = 90.0;
 
-/// One line of a panel.
+/// A line in a panel.
 struct Line {
     name: &'static str,
     colour: &'static str,
@@ -176,7 +176,7 @@ impl Panel<'_> {
         .expect("text can grow");
     }
 
-    /// Names beside the ends of the lines, moved apart where they would overlap.
+    /// Draws the names beside the ends of the lines, moved apart if they would overlap.
     fn labels(&self, svg: &mut String, mut labels: Vec<(f64, &Line)>) {
         labels.sort_by(|one, other| one.0.total_cmp(&other.0));
         let mut free = f64::MIN;
@@ -196,7 +196,7 @@ impl Panel<'_> {
     }
 }
 
-/// The powers of ten around some values.
+/// Returns the exponents of the powers of ten that enclose the values.
 fn decades(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let logs: Vec<f64> = values.filter(|value| *value > 0.0).map(f64::log10).collect();
     let low = logs.iter().copied().fold(f64::INFINITY, f64::min);

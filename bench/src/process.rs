@@ -1,4 +1,4 @@
-//! Starting programs. The engine never does; a bench of processes must.
+//! Starting programs. The engine never does this, but the benchmark measures processes.
 
 use std::ffi::OsStr;
 use std::io::{BufWriter, Write};
@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::Fallible;
 
-/// A program with an environment that holds nothing of the developer's.
+/// Returns a command with a clean environment, without the developer's settings.
 #[expect(clippy::disallowed_methods, reason = "the peers are programs; this is no part of ctrlz")]
 pub(crate) fn program(name: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(name);
@@ -19,7 +19,7 @@ pub(crate) fn program(name: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Runs a program that must succeed and gives what it printed.
+/// Runs a program and returns its output. Fails if the program fails.
 pub(crate) fn output(command: &mut Command) -> Fallible<Vec<u8>> {
     let Output { status, stdout, stderr } = command.output()?;
     if !status.success() {
@@ -29,12 +29,12 @@ pub(crate) fn output(command: &mut Command) -> Fallible<Vec<u8>> {
     Ok(stdout)
 }
 
-/// Runs a program with `input` on its standard input; any exit code in `codes` will do.
+/// Runs a program with `input` on its standard input. Any exit code in `codes` is a success.
 pub(crate) fn feed(command: &mut Command, input: &[u8], codes: &[i32]) -> Fallible<Vec<u8>> {
     pour(command, codes, |stdin| stdin.write_all(input))
 }
 
-/// Like [`feed`], with an input that is written while the program reads it.
+/// Like [`feed`], with an input that is generated while the program reads it.
 pub(crate) fn pour(
     command: &mut Command,
     codes: &[i32],
@@ -44,7 +44,7 @@ pub(crate) fn pour(
     let mut child = pipes.spawn()?;
     let mut stdin = BufWriter::new(child.stdin.take().ok_or("no standard input")?);
     let output = std::thread::scope(|scope| {
-        // A program that has read enough closes its end; what it says of it is what counts.
+        // Ignores EPIPE: the program may close its input early. Its exit code decides.
         scope.spawn(move || drop(write(&mut stdin).and_then(|()| stdin.flush())));
         child.wait_with_output()
     })?;
@@ -55,18 +55,18 @@ pub(crate) fn pour(
     Ok(output.stdout)
 }
 
-/// The one word a program printed.
+/// Runs a program and returns its output without surrounding whitespace.
 pub(crate) fn word(command: &mut Command) -> Fallible<String> {
     Ok(String::from_utf8(output(command)?)?.trim().to_owned())
 }
 
-/// Whether a program is installed.
+/// Returns whether a program is installed.
 pub(crate) fn is_installed(name: &str) -> bool {
     let dirs = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&dirs).any(|dir| dir.join(name).is_file())
 }
 
-/// Builds the command line like this program and gives its path.
+/// Builds `ctrlz` with the profile of this program and returns its path.
 pub(crate) fn build_ctrlz() -> Fallible<PathBuf> {
     let me = std::env::current_exe()?;
     let beside = me.with_file_name("ctrlz");
@@ -75,7 +75,7 @@ pub(crate) fn build_ctrlz() -> Fallible<PathBuf> {
         if me.parent().is_some_and(|dir| dir.ends_with("release")) {
             build.arg("--release");
         }
-        // As `cargo install-static` does: a process that loads no libraries starts sooner.
+        // Like `cargo install-static`: a statically linked program starts faster.
         if cfg!(all(target_os = "linux", target_env = "gnu")) {
             build.args(["--", "-C", "target-feature=+crt-static"]);
         }

@@ -1,4 +1,4 @@
-//! The results as a page for people.
+//! The results as a Markdown page.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use crate::peers::Contender;
 use crate::scenarios::{Results, Row, Scenario};
 use crate::tree::Shape;
 
-/// Writes the whole page.
+/// Returns the whole page.
 pub(crate) fn markdown(machine: &Machine, results: &Results) -> String {
     let mut page = String::from(
         "# Measured\n\nWritten by `cargo run --release -p ctrlz-bench -- --out bench`. Every sample is a fresh \
@@ -83,7 +83,7 @@ fn wall_table(page: &mut String, rows: &[&Row], jj: bool) {
     }
 }
 
-/// How many times as long as the command the peer takes.
+/// Returns the time of the peer divided by that of the `ctrlz` command.
 fn ratio(row: &Row, peer: Contender) -> Option<f64> {
     Some(row.series.get(&peer)?.wall().median / row.series.get(&Contender::Ctrlz)?.wall().median)
 }
@@ -159,17 +159,17 @@ fn goals(page: &mut String, results: &Results) {
     disk_goal(page, results);
 }
 
-/// The goals are about trees of the usual shape.
+/// Returns the rows of trees with the usual shape, which the goals refer to.
 fn usual(results: &Results) -> impl Iterator<Item = &Row> {
     results.rows.iter().filter(|row| row.shape == Shape::Usual)
 }
 
-/// The goals are set for 100,000 files; without such a tree, the largest one counts.
+/// Returns a sort key: a tree of 100,000 files, for which the goals are set, else the largest.
 fn nearness(files: usize) -> (bool, usize) {
     (files == 100_000, files)
 }
 
-/// With a watcher: how much faster, and how little the size of the tree matters.
+/// Adds the goals with a watcher: the speedup, and its independence of the size of the tree.
 fn watcher_goals(page: &mut String, results: &Results) {
     let rows = usual(results).filter(|row| row.scenario == Scenario::WarmChanged(1));
     let mut found: Vec<(usize, f64, Option<f64>)> = rows
@@ -235,7 +235,7 @@ fn disk_goal(page: &mut String, results: &Results) {
     }
 }
 
-/// The page of a session that was measured alone.
+/// Returns the page of a session that was measured alone.
 pub(crate) fn session_page(machine: &Machine, results: &Results) -> String {
     let mut page = String::from("# A session, step by step\n\n");
     page.push_str(

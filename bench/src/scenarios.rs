@@ -1,4 +1,4 @@
-//! What is measured, in which order, and on which tree.
+//! The scenarios, their order, and their work trees.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::peers::{self, Contender};
 use crate::process::{is_installed, output, pour, program};
 use crate::tree::{Shape, Tree, disk_bytes};
 
-/// What was asked for.
+/// Parameters from the command line.
 pub(crate) struct Plan {
     pub(crate) files: Vec<usize>,
     pub(crate) quick: bool,
@@ -25,18 +25,18 @@ pub(crate) struct Plan {
     pub(crate) ctrlz: PathBuf,
 }
 
-/// A kind of work in a kind of situation.
+/// A piece of work in a certain situation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Scenario {
     ColdUnseeded,
     ColdSeeded,
     WarmUnchanged,
-    /// So many files changed.
+    /// This number of files changed.
     WarmChanged(usize),
     Patch,
     DiffFull(usize),
     Restore(usize),
-    /// So many files were created since and are deleted.
+    /// This number of files was created since and is removed.
     RestoreExact(usize),
 }
 
@@ -58,7 +58,7 @@ impl Scenario {
     }
 }
 
-/// One line of the tables.
+/// A row of the tables.
 pub(crate) struct Row {
     pub(crate) scenario: Scenario,
     pub(crate) files: usize,
@@ -66,40 +66,40 @@ pub(crate) struct Row {
     pub(crate) series: BTreeMap<Contender, Series>,
 }
 
-/// Costs of single steps in a long session.
+/// Costs at one point of a long session, in milliseconds.
 pub(crate) struct SessionPoint {
     pub(crate) step: usize,
-    /// Milliseconds for the beginning and the end of one step.
+    /// Beginning and ending a step.
     pub(crate) cost: Spread,
-    /// For the newest 20 entries of the log.
+    /// Listing the newest 20 entries of the log.
     pub(crate) log: Spread,
-    /// For planning to take the last turn back.
+    /// Planning an undo of the last turn.
     pub(crate) plan: Spread,
-    /// For taking it back, and for bringing it again.
+    /// Undoing and redoing it.
     pub(crate) undo: Spread,
 }
 
-/// A count of system calls.
+/// System calls of one contender.
 pub(crate) struct Calls {
     pub(crate) contender: Contender,
     pub(crate) total: u64,
     pub(crate) most: Vec<(String, u64)>,
 }
 
-/// Everything that was measured.
+/// All results.
 #[derive(Default)]
 pub(crate) struct Results {
     pub(crate) rows: Vec<Row>,
     pub(crate) session: Vec<SessionPoint>,
-    /// Of a track with nothing changed, at this size.
+    /// System calls of a snapshot without changes, with the number of files.
     pub(crate) calls: Option<(usize, Vec<Calls>)>,
-    /// What a store takes on the disk, in bytes.
+    /// Disk space of the stores, in bytes.
     pub(crate) disk: Vec<(String, Contender, u64)>,
     pub(crate) jj: bool,
 }
 
-/// Measures everything, and hands over what there is after each part: the whole takes long, and
-/// what was measured must not be lost with a part that fails.
+/// Measures everything. Calls `show` with the results so far after each part, so that they are not
+/// lost if a later part fails.
 pub(crate) fn run(plan: &Plan, mut show: impl FnMut(&Results) -> Fallible<()>) -> Fallible<()> {
     let temp = match &plan.temp {
         Some(dir) => tempfile::tempdir_in(dir)?,
@@ -181,7 +181,7 @@ impl Lab<'_> {
         Ok(())
     }
 
-    /// Makes the tree a repository of the user's, everything committed.
+    /// Turns the tree into a user's repository with all files committed.
     fn commit(&self) -> Fallible<()> {
         let git = || {
             let mut git = program("git");
@@ -189,8 +189,8 @@ impl Lab<'_> {
             git
         };
         output(git().args(["init", "-q", "-b", "main"]))?;
-        // Straight into one pack, as after a clone. `git add` can do that too, but compares every
-        // file with all before it: a million take it most of an hour.
+        // Writes a single pack, as after a clone. `git add` can do that too, but compares each file
+        // with all earlier ones, which takes most of an hour for a million files.
         let settings = ["-c", "core.compression=1", "-c", "fastimport.unpackLimit=1"];
         let mut import = git();
         import.args(settings).args(["fast-import", "--quiet", "--depth=0", "--done"]);
@@ -202,7 +202,7 @@ impl Lab<'_> {
         }
     }
 
-    /// Rounds of cheap and of expensive work.
+    /// Returns the numbers of rounds for cheap and for expensive work.
     fn rounds(&self) -> (usize, usize) {
         match self.plan.quick {
             true => (3, 1),
@@ -212,13 +212,13 @@ impl Lab<'_> {
         }
     }
 
-    /// So large that plain git, which needs minutes for its first snapshot, and what says nothing
-    /// new are left out.
+    /// Returns whether the tree is so large that some scenarios are left out, and plain git, whose
+    /// first snapshot takes minutes.
     fn is_huge(&self) -> bool {
         self.tree.files > 200_000
     }
 
-    /// Those who take snapshots of a tree that was seen before.
+    /// Returns the contenders that take snapshots of a tree with a warm cache.
     fn warm(&self) -> Vec<Contender> {
         use Contender::{Ctrlz, Floor, Git, Jj, Library, OpenCode, Watcher};
         if self.is_huge() {
@@ -231,7 +231,7 @@ impl Lab<'_> {
         warm
     }
 
-    /// Edits the tree, and in the same way the copy that belongs to jj.
+    /// Edits the tree, and jj's copy in the same way.
     fn edit(&self, count: usize, round: usize) -> Fallible<()> {
         let copy = peers::jj::copy(&self.state(Contender::Jj));
         if copy.exists() {
@@ -240,7 +240,7 @@ impl Lab<'_> {
         self.tree.edit(count, round)
     }
 
-    /// Takes turns: every round begins with another contender.
+    /// Measures a scenario. The contenders take turns, and each round begins with another one.
     fn take_turns(
         &self,
         scenario: Scenario,
@@ -272,7 +272,7 @@ impl Lab<'_> {
         Ok(Row { scenario, files, shape, series })
     }
 
-    /// Waits for what the previous sample left behind: write-back, and copying in the background.
+    /// Waits for background work of the previous sample: write-back, and copying borrowed blobs.
     fn calm_down(&self) -> Fallible<()> {
         let start = Instant::now();
         let borrows = |contender| has_loans(&self.state(contender));
@@ -329,7 +329,7 @@ impl Lab<'_> {
         }
         let watched = self.job(Watcher, Work::Track);
         peers::ctrlz::watcher(&watched, "--detach")?;
-        // The first one after it has started looks at everything once more.
+        // The first snapshot after the start of a watcher is a full scan.
         track(Watcher)?;
         let warmly = |contender, _| track(contender);
         results.rows.push(self.take_turns(Scenario::WarmUnchanged, &warm, many, warmly, quiet)?);
@@ -374,7 +374,7 @@ impl Lab<'_> {
         Ok(())
     }
 
-    /// Lets everyone take a snapshot, and gives the hash that all agree on.
+    /// Takes a snapshot with each contender. Returns the hash of the last one.
     fn tracked_by(&self, contenders: &[Contender]) -> Fallible<String> {
         let mut hash = String::new();
         for contender in contenders {
@@ -399,7 +399,7 @@ impl Lab<'_> {
                     self.check(Ctrlz, &target)?;
                     return Ok(sample);
                 }
-                // What the agent did is recorded before anybody asks for it back.
+                // The agent's changes are recorded before the restore, as in a session.
                 self.job(contender, Work::Track).sample()?;
                 self.calm_down()?;
                 let mut sample = self.job(contender, Work::Restore(target.clone())).sample()?;
@@ -428,7 +428,7 @@ impl Lab<'_> {
         Ok(())
     }
 
-    /// A restore that did not restore would be fast.
+    /// Checks that a contender really restored the target.
     fn check(&self, contender: Contender, target: &str) -> Fallible<()> {
         let now = self.job(contender, Work::Track).sample()?.output;
         if now != target {
@@ -437,8 +437,8 @@ impl Lab<'_> {
         Ok(())
     }
 
-    /// Steps of one file each, through the library, as an agent that embeds the engine takes them;
-    /// OpenCode's calls take the same snapshots, for the space they need.
+    /// Measures steps of one file each, like an agent that embeds the engine. OpenCode's calls take
+    /// the same snapshots, to compare the disk space.
     fn session(&self, results: &mut Results) -> Fallible<()> {
         self.commit()?;
         let steps = self.plan.steps;
@@ -475,7 +475,7 @@ impl Lab<'_> {
         Ok(())
     }
 
-    /// Milliseconds for one step: its beginning and its end, not the edit between.
+    /// Returns the milliseconds for beginning and ending a step, without the edit.
     fn step(&self, workspace: &Workspace, step: usize) -> Fallible<f64> {
         let info = StepInfo {
             session: "bench".into(),
@@ -493,7 +493,7 @@ impl Lab<'_> {
         Ok((beginning + clock.elapsed()).as_secs_f64() * 1000.0)
     }
 
-    /// System calls of a track with nothing changed.
+    /// Counts the system calls of a snapshot without changes.
     fn count_calls(&self) -> Fallible<Vec<Calls>> {
         let mut counted = Vec::new();
         for contender in [Contender::Ctrlz, Contender::Git, Contender::OpenCode] {
@@ -508,7 +508,7 @@ impl Lab<'_> {
     }
 }
 
-/// Whether a store still copies what it borrowed.
+/// Returns whether a store still has borrowed blobs to copy.
 fn has_loans(state: &Path) -> bool {
     let Ok(stores) = std::fs::read_dir(state.join("snapshot")) else { return false };
     stores.flatten().any(|store| {
@@ -517,7 +517,7 @@ fn has_loans(state: &Path) -> bool {
     })
 }
 
-/// Reads the table that `strace -c` prints.
+/// Parses the table that `strace -c` prints.
 fn parse_calls(contender: Contender, table: &str) -> Calls {
     let mut most: Vec<(String, u64)> = table
         .lines()
@@ -534,10 +534,10 @@ fn parse_calls(contender: Contender, table: &str) -> Calls {
     Calls { contender, total, most }
 }
 
-/// Where a session is looked at.
+/// Numbers of steps after which a session is measured.
 const MILESTONES: [usize; 7] = [10, 30, 100, 300, 1_000, 3_000, 10_000];
 
-/// What reading and undoing cost after so many steps.
+/// Measures the cost of reading the log and of undo after `step` steps.
 fn look_back(workspace: &Workspace, step: usize, cost: Spread) -> Fallible<SessionPoint> {
     let progress = Progress::default();
     let query = TimelineQuery { limit: 20, ..TimelineQuery::default() };

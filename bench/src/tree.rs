@@ -1,32 +1,32 @@
-//! Generated work trees: the same files on every machine.
+//! Generated work trees, with the same files on every machine.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use crate::Fallible;
 
-/// Most directories of a project hold about this many files.
+/// Number of files in most directories.
 const FILES_PER_DIR: usize = 20;
-/// Every so many directories, one lies ten levels down.
+/// One of this many directories is ten levels deep.
 const DEEP_EVERY: usize = 10;
 
-/// How deep the directories of the deep shape lie.
+/// Depth of the directories of the deep shape.
 const DEEP_LEVELS: usize = 40;
 
-/// How the files are spread over directories.
+/// Distribution of the files over directories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Shape {
-    /// As in most projects: wide, with some deep directories.
+    /// Wide with some deep directories, as in most projects.
     #[default]
     Usual,
-    /// All in one directory.
+    /// All files in one directory.
     Wide,
-    /// All many levels down.
+    /// All files 40 levels deep.
     Deep,
 }
 
 impl Shape {
-    /// What stands behind the number of files.
+    /// Returns the text that follows the number of files in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Shape::Usual => "",
@@ -45,7 +45,7 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Writes the tree: source-like text.
+    /// Writes a tree of files that resemble source code.
     pub(crate) fn make(root: &Path, files: usize, shape: Shape) -> Fallible<Tree> {
         let tree = Tree { root: root.to_owned(), files, shape };
         for file in 0..files {
@@ -59,7 +59,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// The path of the file with this number.
+    /// Returns the path of the file with this number.
     pub(crate) fn path(&self, file: usize) -> PathBuf {
         let dir = file / FILES_PER_DIR;
         let mut path = self.root.clone();
@@ -79,7 +79,7 @@ impl Tree {
         path
     }
 
-    /// Writes a commit of everything in the form that `git fast-import` reads.
+    /// Writes a commit of all files in the format of `git fast-import`.
     pub(crate) fn write_commit(&self, out: &mut dyn Write) -> std::io::Result<()> {
         write!(out, "commit refs/heads/main\ncommitter a <a@example.com> 0 +0000\ndata 3\nall\n")?;
         for file in 0..self.files {
@@ -93,7 +93,7 @@ impl Tree {
         writeln!(out, "done")
     }
 
-    /// Rewrites `count` files, spread evenly, with text that no earlier round had.
+    /// Rewrites `count` files, evenly distributed, with new text for each round.
     pub(crate) fn edit(&self, count: usize, round: usize) -> Fallible<()> {
         let count = count.min(self.files);
         for at in 0..count {
@@ -104,7 +104,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Adds `count` new files in directories of their own.
+    /// Adds `count` new files in new directories.
     pub(crate) fn add(&self, count: usize, round: usize) -> Fallible<()> {
         for at in 0..count {
             let dir = self.root.join(format!("added{:03}", at / FILES_PER_DIR));
@@ -115,7 +115,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Removes what [`Tree::add`] added.
+    /// Removes the files that [`Tree::add`] added.
     pub(crate) fn remove_added(&self) -> Fallible<()> {
         for entry in std::fs::read_dir(&self.root)? {
             let entry = entry?;
@@ -127,12 +127,12 @@ impl Tree {
     }
 }
 
-/// Waits until a new file's stamp is old enough to be believed, as it is between an agent's steps.
+/// Waits until the timestamps of new files can be trusted, as they can between an agent's steps.
 fn settle() {
     std::thread::sleep(std::time::Duration::from_millis(30));
 }
 
-/// About 4.6 KB of text that compresses like source code does.
+/// Returns about 4.6 KB of text that compresses like source code.
 pub(crate) fn content(file: usize, round: usize) -> Vec<u8> {
     const WORDS: [&str; 24] = [
         "let", "mut", "self", "path", "match", "return", "value", "result", "struct", "impl",
@@ -160,7 +160,7 @@ pub(crate) fn content(file: usize, round: usize) -> Vec<u8> {
     text
 }
 
-/// A small generator, so that nothing depends on the machine.
+/// A pseudorandom number generator (splitmix64) whose output is the same on every machine.
 struct Random(u64);
 
 impl Random {
@@ -173,7 +173,7 @@ impl Random {
     }
 }
 
-/// Bytes that everything below `dir` takes on the disk.
+/// Returns the disk space used by everything below `dir`, in bytes.
 pub(crate) fn disk_bytes(dir: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let mut total = 0;

@@ -1,4 +1,4 @@
-//! The user's configuration file. The parser belongs to the program, which is no library.
+//! The user's configuration file. Its source is included, because the program is not a library.
 #![no_main]
 
 #[allow(dead_code, reason = "the program uses the rest")]

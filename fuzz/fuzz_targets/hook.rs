@@ -1,4 +1,4 @@
-//! What clients send to `ctrlz hook`.
+//! Events that clients send to `ctrlz hook`.
 #![no_main]
 
 use ctrlz_agents::hook::{Client, read};

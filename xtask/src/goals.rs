@@ -1,20 +1,20 @@
-//! The goals, what is known of others, and which tests measure ours.
+//! The reliability goals, figures of other tools, and the tests that measure ours.
 
-/// Tests of one program.
+/// Tests in one test binary.
 pub(crate) struct Harness {
     pub(crate) package: &'static str,
     pub(crate) target: &'static str,
-    /// Parts of the names of its tests.
+    /// Filters for test names, as `cargo test` takes them.
     pub(crate) filters: &'static [&'static str],
 }
 
-/// One line of the table.
+/// A goal, which is one row of the table.
 pub(crate) struct Goal {
     pub(crate) number: u8,
-    /// For a terminal.
+    /// Title for the terminal.
     pub(crate) short: &'static str,
     pub(crate) text: &'static str,
-    /// What others do, by our own measurements or their own words.
+    /// Behaviour of other tools, from our measurements or their documentation.
     pub(crate) peers: &'static str,
     pub(crate) harnesses: &'static [Harness],
 }
@@ -34,9 +34,9 @@ const fn server(filters: &'static [&'static str]) -> Harness {
 pub(crate) const GOALS: [Goal; 21] = [
     Goal {
         number: 1,
-        short: "kill -9, everywhere and anywhere",
-        text: "kill -9 at every call that changes a file system, of every command that does, and at 10,000 random moments \
-               with threads: no torn file, no lost snapshot, the next command just works",
+        short: "kill -9 at every call and at random moments",
+        text: "kill -9 at every call that changes a file system, in every command that makes such calls, and at 10,000 random \
+               moments with threads: no torn file, no lost snapshot, the next command works",
         peers: "git: torn user file and a stale lock; restic: \"you might have to run unlock manually\"",
         harnesses: &[torture(&[
             "killed::",
@@ -50,8 +50,8 @@ pub(crate) const GOALS: [Goal; 21] = [
     Goal {
         number: 2,
         short: "power cuts",
-        text: "power cuts on ext4 and xfs, half of them after a foreign flush: no acknowledged snapshot lost, no empty object, \
-               no torn user file, no repair by hand",
+        text: "power cuts on ext4 and xfs, half of them after a flush of an unrelated file: no acknowledged snapshot lost, no empty \
+               object, no torn user file, no manual repair",
         peers: "gitoxide's writer: 201 of 252 objects empty; git's default: 202 of 402 empty and HEAD lost",
         harnesses: &[torture(&["power::", "peers::git_loses", "peers::gix_loses"])],
     },
@@ -65,7 +65,7 @@ pub(crate) const GOALS: [Goal; 21] = [
     },
     Goal {
         number: 4,
-        short: "a crowd on one work tree",
+        short: "many processes on one work tree",
         text: "24 processes × 20 tracks on one work tree: all succeed, 99 % of them within 2 s",
         peers: "git add, 8 × 8: 8 of 64 succeed",
         harnesses: &[torture(&[
@@ -84,25 +84,25 @@ pub(crate) const GOALS: [Goal; 21] = [
     },
     Goal {
         number: 6,
-        short: "lock holders that are gone",
-        text: "1,000 killed lock holders, stopped ones, and numbers of processes that are somebody else by now: the next command \
-               gets the lock within 50 ms, nobody has to do anything",
-        peers: "git and gitoxide: locked for ever; restic: up to 30 minutes across hosts",
+        short: "dead lock holders",
+        text: "1,000 killed lock holders, stopped ones, and reused process ids: the next command gets the lock within 50 ms, \
+               without manual repair",
+        peers: "git and gitoxide: locked forever; restic: up to 30 minutes across hosts",
         harnesses: &[torture(&["holders::", "crowd::a_killed", "crowd::a_stopped"])],
     },
     Goal {
         number: 7,
-        short: "symlinks that flip",
-        text: "100,000 swaps of a directory and a symlink under scan, restore and delete: no byte outside, no foreign byte in the \
-               store",
+        short: "directories swapped for symlinks",
+        text: "100,000 swaps of a directory and a symlink under scan, restore and delete: no byte written outside, no foreign byte in \
+               the store",
         peers: "gitoxide's checkout: 1 of 1 escapes",
         harnesses: &[torture(&["flip::"])],
     },
     Goal {
         number: 8,
         short: "hostile trees and repositories",
-        text: "hostile trees (names that mean .git, duplicates, contradictions) are refused before the first write; hostile \
-               repositories and environments execute nothing; no parser panics, whatever it is fed",
+        text: "hostile trees (names equivalent to .git, duplicates, contradictions) are refused before the first write; hostile \
+               repositories and environments execute nothing; no parser panics on any input",
         peers: "gitoxide accepts duplicates, contradictions and `.g\\u200cit` on Linux",
         harnesses: &[
             torture(&["execs::"]),
@@ -116,7 +116,7 @@ pub(crate) const GOALS: [Goal; 21] = [
         number: 9,
         short: "random sequences against a model",
         text: "random sequences of edits, tracks, restores, undos, redos, gc and crashes equal a naive model, and every \
-               incremental hash is the cold one",
+               incremental hash equals the hash of a full scan",
         peers: "kopia: 4 clients with fio and a checker",
         harnesses: &[
             torture(&["sequences::"]),
@@ -133,7 +133,7 @@ pub(crate) const GOALS: [Goal; 21] = [
     Goal {
         number: 11,
         short: "names and depths",
-        text: "10,000 names of random bytes, a path of 8,040 bytes, 5,000 levels: all of them come back",
+        text: "10,000 names of random bytes, a path of 8,040 bytes, 5,000 levels: all of them are restored",
         peers: "git: one `git~1` and nothing is added; deep paths are skipped with a warning",
         harnesses: &[engine(&["names::"])],
     },
@@ -148,7 +148,7 @@ pub(crate) const GOALS: [Goal; 21] = [
     Goal {
         number: 13,
         short: "attacks over HTTP",
-        text: "every route × every attack is refused and changes nothing; slow and many clients are in nobody's way",
+        text: "every route × every attack is refused and changes nothing; slow clients and many clients do not block others",
         peers: "opencode CVE-2026-22812, rmcp before 1.4 (CVE-2026-42559)",
         harnesses: &[server(&["doors::", "limits::", "calling::"])],
     },
@@ -165,7 +165,7 @@ pub(crate) const GOALS: [Goal; 21] = [
     Goal {
         number: 15,
         short: "garbage",
-        text: "gc and track, interleaved 1,000 times: nothing referenced is deleted, nothing is left over",
+        text: "gc and track, interleaved 1,000 times: nothing referenced is deleted, no garbage is left",
         peers: "opencode: leaks of 62 to 876 GB; kopia: margins of 24 h",
         harnesses: &[
             torture(&["full::garbage"]),
@@ -180,9 +180,9 @@ pub(crate) const GOALS: [Goal; 21] = [
     },
     Goal {
         number: 16,
-        short: "purged is gone, private is private",
-        text: "a purged secret is in no object, log, cache or file; nothing in the store is open to others whatever the umask",
-        peers: "nobody in this class offers it",
+        short: "purged content and private permissions",
+        text: "a purged secret is in no object, log, cache or file; nothing in the store is readable to other users, with any umask",
+        peers: "no comparable tool offers it",
         harnesses: &[
             torture(&["users::a_store_is_private", "purged::"]),
             engine(&["care::what_is_purged"]),
@@ -206,8 +206,8 @@ pub(crate) const GOALS: [Goal; 21] = [
         number: 19,
         short: "random histories with an author for every line",
         text: "20,000 random histories of agents, sub-agents, overlapping sessions, interruptions, git operations and the user: every \
-               undo, redo, revert and unrevert keeps the lines of others, takes back the lines of its steps or reports a \
-               conflict that the record confirms, and does exactly what its plan, report and exit code say",
+               undo, redo, revert and unrevert keeps the lines of other authors, reverses the lines of its steps or \
+               reports a conflict that the record confirms, and does exactly what its dry run, report and exit code say",
         peers: "–",
         harnesses: &[torture(&["authors::"])],
     },
@@ -216,7 +216,7 @@ pub(crate) const GOALS: [Goal; 21] = [
         short: "databases with live writers",
         text: "10,000 commands beside a process that commits to an SQLite database, with a write-ahead log or a rollback journal, \
                and 2,000 without one: no acknowledged commit is lost, no file is replaced under a process that has it open, \
-               and the database with its sidecar files goes back to one moment, byte by byte, or stays and is reported",
+               and the database is restored with its sidecar files to one recorded state, byte for byte, or left and reported",
         peers: "Hermes 101092: the same loss, since fixed",
         harnesses: &[torture(&["databases::"])],
     },
@@ -224,9 +224,9 @@ pub(crate) const GOALS: [Goal; 21] = [
         number: 21,
         short: "attacks",
         text: "2,000 hostile stores that come with a project, 1,000 broken repositories, 400 forged indexes, 200 sets of private \
-               rules, 600 obstacles in the way of an installation and 200 sets of names and contents that steer terminals: no \
-               program runs, nothing outside of the project changes, recording and undo go on, no private rule leaves the \
-               machine, and nothing raw reaches a terminal",
+               rules, 600 obstacles in the way of an installation and 200 sets of names and contents with control characters: no \
+               program runs, nothing outside of the project changes, recording and undo keep working, no private rule leaves \
+               the machine, and no control character reaches a terminal",
         peers: "–",
         harnesses: &[torture(&["attacks::"])],
     },

@@ -1,4 +1,4 @@
-//! Running the harnesses of a goal: test binaries, a file of rows, and what came of them.
+//! Running the harnesses of a goal: builds the test binaries, runs them, and collects the rows.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,26 +14,26 @@ use crate::needs::{self, search_path};
 use crate::process::{output, program};
 use crate::torture::{Request, Tier};
 
-/// A harness that takes longer than this hangs.
+/// Timeout of a harness, which is killed after it.
 const PATIENCE: Duration = Duration::from_secs(40 * 60);
 
-/// How often at most a full run does what takes its time; a soak does all of it.
+/// Upper bound on the repetitions of slow tests in a full run. A soak has no bound.
 const FULL_LIMIT: u32 = 500;
 
-/// The test programs, by package and name.
+/// Test binaries, by package and target name.
 pub(crate) struct Binaries {
     tests: BTreeMap<(String, String), PathBuf>,
     gix: Option<PathBuf>,
 }
 
 impl Binaries {
-    /// Builds them all; gitoxide only to compare full sizes with.
+    /// Builds all of them, and the program that runs gitoxide unless the sizes are small.
     pub(crate) fn build(tier: Tier) -> Result<Binaries, String> {
         let mut cargo = program("cargo");
         cargo.args(["test", "--no-run", "--locked", "--quiet", "--message-format=json"]);
         cargo.args(["-p", "ctrlz-engine", "-p", "ctrlz", "-p", "ctrlz-server", "-p", "ctrlz-agents"]);
         if tier != Tier::Smoke {
-            // Full sizes have limits of time too, which are meant for a release.
+            // Full sizes include time limits, which are meant for optimized code.
             cargo.args(["--profile", "torture"]);
         }
         let text = output(&mut cargo)?;
@@ -42,7 +42,7 @@ impl Binaries {
         Ok(Binaries { tests: messages.collect(), gix })
     }
 
-    /// Runs all harnesses of `goal`, each to its end.
+    /// Runs all harnesses of `goal`, even if one fails.
     pub(crate) fn run(
         &self,
         goal: &Goal,
@@ -79,7 +79,7 @@ impl Binaries {
     }
 }
 
-/// Rows that say the same are one: many tests may do their share of it.
+/// Merges rows about the same action, which several tests may contribute to.
 fn together(rows: impl Iterator<Item = Measured>) -> Vec<Measured> {
     let mut all: BTreeMap<(Option<String>, String), Measured> = BTreeMap::new();
     for row in rows {
@@ -121,7 +121,7 @@ fn test_program(harness: &Harness, path: &Path, asked: &Request, seed: u64) -> C
     test
 }
 
-/// Starts a test program; what it prints goes to `log`.
+/// Starts a test binary with its output redirected to `log`.
 fn start(mut test: Command, log: &Path) -> Result<Child, String> {
     let named = |error| format!("{}: {error}", log.display());
     let log = File::create(log).map_err(named)?;
@@ -143,18 +143,18 @@ fn wait(mut child: Child) -> Option<ExitStatus> {
     None
 }
 
-/// What the harnesses of one goal gave.
+/// Results of the harnesses of one goal.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) rows: Vec<Measured>,
-    /// How many tests passed.
+    /// Number of tests that passed.
     pub(crate) passed: usize,
-    /// Those that did not, by name.
+    /// Names of the tests that failed.
     pub(crate) failed: Vec<String>,
 }
 
 impl Outcome {
-    /// Whether nothing went wrong.
+    /// Returns whether no test failed and no violation was counted, except those of other tools.
     pub(crate) fn held(&self) -> bool {
         let ours = self.rows.iter().filter(|row| row.peer.is_none());
         self.failed.is_empty() && ours.map(|row| row.violations).sum::<u64>() == 0
@@ -191,7 +191,7 @@ impl Outcome {
         std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    /// What was saved last, if this goal was ever run.
+    /// Returns the results that were saved last, or `None` if this goal was never run.
     pub(crate) fn load(place: &Path, goal: u8) -> Option<Outcome> {
         let text = std::fs::read(place.join(format!("goal-{goal:02}.json"))).ok()?;
         serde_json::from_slice(&text).ok()

@@ -1,7 +1,7 @@
 //! `cargo xtask house`: size and prose of the production code, beside three well-known projects.
 //!
-//! Lines are counted after `rustfmt` with its default settings, so that a layout with long lines
-//! gains nothing. Test code (`#[cfg(test)]`, `#[test]`) is left out, comments are counted apart.
+//! Lines are counted after `rustfmt` with its default settings, so that long lines are no
+//! advantage. Test code (`#[cfg(test)]`, `#[test]`) is left out, comments are counted separately.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use syn::visit::{self, Visit};
 
 use crate::process::{program, top};
 
-/// Figures of other projects, from the review of ctrlz 0.1.0: their main branches at that time, with
-/// the same rules and in their own layout.
+/// Figures of other projects, from the review of ctrlz 0.1.0: their main branches at that time,
+/// counted by the same rules in their own layout.
 const ANCHORS: [(&str, Anchor); 3] = [
     (
         "jj",
@@ -59,7 +59,7 @@ struct Anchor {
     function_p90: usize,
     /// Percentage of functions with five or more parameters.
     many: f64,
-    /// Per 1,000 comment lines, as below.
+    /// Matches per 1,000 comment lines. See `begins_with_what` and `names_a_person`.
     what: f64,
     persons: f64,
     returns: f64,
@@ -161,14 +161,14 @@ fn measure(path: &Path, text: &str) -> Result<Measured, String> {
 
 #[derive(Default)]
 struct Visitor {
-    /// By line, from zero.
+    /// Whether each line is test code, indexed from zero.
     is_test: Vec<bool>,
     functions: Vec<Function>,
     workspace_methods: usize,
 }
 
 impl Visitor {
-    /// Whether attributes make an item test code. Marks its lines if so.
+    /// Returns whether attributes make an item test code, and marks its lines if so.
     fn skips(&mut self, attributes: &[syn::Attribute], span: proc_macro2::Span) -> bool {
         let is_test = |attribute: &syn::Attribute| match &attribute.meta {
             syn::Meta::Path(path) => path.is_ident("test"),
@@ -231,13 +231,13 @@ impl<'ast> Visit<'ast> for Visitor {
     }
 }
 
-/// Returns how many of 1,000 comment lines match.
+/// Returns the number of matches per 1,000 comment lines.
 fn rate(comments: &[&String], matches: impl Fn(&str) -> bool) -> f64 {
     let count = comments.iter().filter(|line| matches(line)).count();
     1_000.0 * count as f64 / comments.len().max(1) as f64
 }
 
-/// Whether a line has a clause that begins with a free relative pronoun.
+/// Returns whether a line has a clause that begins with a free relative pronoun.
 fn begins_with_what(line: &str) -> bool {
     let clauses = line.split(['.', ';', ':']).map(str::trim_start);
     let mut words = clauses.map(|clause| clause.split([' ', ',']).next().unwrap_or_default());

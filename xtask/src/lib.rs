@@ -1,8 +1,8 @@
-//! What harnesses share with the command that runs them: sizes, seeds, and measured rows.
+//! Code shared by the harnesses and the command that runs them: sizes, seeds, and measured rows.
 //!
-//! A harness is an ordinary test. Run by `cargo test` it does a smoke part and writes nothing; run
-//! by `cargo xtask torture` it finds sizes and a seed in the environment, and appends what it
-//! measured to a file, a line per [`Row`].
+//! A harness is an ordinary test. Under `cargo test` it runs a small part and writes nothing. Under
+//! `cargo xtask torture` it reads sizes and a seed from the environment, and appends its results to
+//! a file, one line per [`Row`].
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -11,62 +11,62 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-/// Where rows are appended, if anywhere.
+/// Environment variable: file that rows are appended to. Without it, none are written.
 pub const ROWS: &str = "CTRLZ_TORTURE_ROWS";
-/// The seed of everything random.
+/// Environment variable: seed of all random choices.
 pub const SEED: &str = "CTRLZ_TORTURE_SEED";
-/// Full sizes, if it is set to anything.
+/// Environment variable: enables full sizes if it is set to any value.
 pub const SLOW: &str = "RUN_SLOW_TESTS";
-/// How often at most, for what takes its time; a full run does a part of it.
+/// Environment variable: upper bound on the repetitions of slow tests in a full run.
 pub const LIMIT: &str = "CTRLZ_TORTURE_LIMIT";
-/// Where gitoxide is, as a program.
+/// Environment variable: path of the program that runs gitoxide.
 pub const GIX: &str = "CTRLZ_TORTURE_GIX";
-/// How many minutes the soak takes; no soak where it is missing.
+/// Environment variable: duration of the soak test in minutes. Without it, the test is not run.
 pub const SOAK: &str = "CTRLZ_TORTURE_SOAK_MINUTES";
 
-/// `smoke`, or `full` if full sizes were asked for.
+/// Returns `full` if full sizes are enabled, else `smoke`.
 pub fn sized<T>(smoke: T, full: T) -> T {
     if std::env::var_os(SLOW).is_some() { full } else { smoke }
 }
 
-/// The same for what takes its time: `full` may be limited.
+/// Returns the repetitions of a slow test: like [`sized`], but `full` may be limited.
 pub fn many(smoke: usize, full: usize) -> usize {
     let limit = std::env::var(LIMIT).ok().and_then(|text| text.parse().ok());
     sized(smoke, full.min(limit.unwrap_or(usize::MAX)))
 }
 
-/// The seed that was asked for, or always the same one.
+/// Returns the seed from the environment, or a fixed one.
 pub fn seed() -> u64 {
     std::env::var(SEED).ok().and_then(|text| text.parse().ok()).unwrap_or(7)
 }
 
-/// A sequence that looks random and is the same for the same seed.
+/// A deterministic pseudorandom number generator.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence of the seed that was asked for; harnesses with other names get other ones.
+    /// Returns a generator for the seed of this run and the name of a harness.
     pub fn new(harness: &str) -> Random {
         let mix = |state: u64, byte: u8| (state ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         Random::from(harness.bytes().fold(seed() ^ 0xcbf2_9ce4_8422_2325, mix))
     }
 
-    /// A number below `limit`, which is not zero.
+    /// Returns a number below `limit`, which must not be zero.
     pub fn below(&mut self, limit: usize) -> usize {
         (self.next() >> 11) as usize % limit
     }
 
-    /// A random byte.
+    /// Returns a random byte.
     pub fn byte(&mut self) -> u8 {
         (self.next() >> 40) as u8
     }
 
-    /// One of `things`, which is not empty.
+    /// Returns one of `things`, which must not be empty.
     pub fn pick<'a, T>(&mut self, things: &'a [T]) -> &'a T {
         &things[self.below(things.len())]
     }
 
-    // splitmix64: any seed is a good one.
+    // The splitmix64 generator, which has no weak seeds.
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -82,35 +82,35 @@ impl From<u64> for Random {
     }
 }
 
-/// Says that the test that is running cannot do its work on this machine.
+/// Records that the current test cannot run on this machine.
 pub fn not_run(why: &str) {
     let thread = std::thread::current();
     drop(Row::of(0, format!("`{}` ({why})", thread.name().unwrap_or("a test"))));
 }
 
-/// One line of what was measured.
+/// The results of one row.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 pub struct Measured {
-    /// The goal it belongs to, as numbered in `docs/RELIABILITY.md`.
+    /// Number of the goal in `docs/RELIABILITY.md`.
     pub goal: u8,
-    /// What was done, in the plural: "kills at every call of track".
+    /// The repeated action, in the plural: "kills at every call of track".
     pub what: String,
-    /// How often. Nothing was done where it is zero.
+    /// Number of repetitions. Zero means that the test was not run.
     pub count: u64,
-    /// How often it went wrong; a harness stops at its first.
+    /// Number of violations. A harness stops at the first one.
     pub violations: u64,
-    /// How long it took.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// Anything else that was measured.
+    /// Other measured values.
     pub note: String,
-    /// Who did it, where it was not ctrlz.
+    /// Name of the tool, if it is not ctrlz.
     pub peer: Option<String>,
-    /// The seed it ran with.
+    /// Seed of the run.
     pub seed: u64,
 }
 
-/// A line that is being measured. It is written when it is dropped: a harness that panics has
-/// found a violation, and one that never counted anything was not run.
+/// A row in progress, which is written on drop. A harness that panics has found a violation, and
+/// one that counted nothing was not run.
 #[derive(Debug)]
 pub struct Row {
     measured: Measured,
@@ -118,7 +118,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// A row for `goal`, with nothing counted.
+    /// Returns an empty row for `goal`.
     pub fn of(goal: u8, what: impl Into<String>) -> Row {
         let (what, note, seed) = (what.into(), String::new(), seed());
         let (count, violations, seconds, peer) = (0, 0, 0.0, None);
@@ -126,29 +126,29 @@ impl Row {
         Row { measured, begun: Instant::now() }
     }
 
-    /// A row about somebody else, for comparison. What goes wrong there is counted by hand.
+    /// Returns a row about another tool, for comparison. Its violations are counted explicitly.
     pub fn of_peer(peer: &str, goal: u8, what: impl Into<String>) -> Row {
         let mut row = Row::of(goal, what);
         row.measured.peer = Some(peer.into());
         row
     }
 
-    /// It was done once more.
+    /// Counts one repetition.
     pub fn done(&mut self) {
         self.add(1);
     }
 
-    /// It was done `more` times.
+    /// Counts `more` repetitions.
     pub fn add(&mut self, more: u64) {
         self.measured.count += more;
     }
 
-    /// It went wrong.
+    /// Counts violations.
     pub fn violated(&mut self, times: u64) {
         self.measured.violations += times;
     }
 
-    /// Something else that was measured.
+    /// Sets the note about other measured values.
     pub fn note(&mut self, note: impl Into<String>) {
         self.measured.note = note.into();
     }
@@ -163,19 +163,19 @@ impl Drop for Row {
         }
         let Ok(mut line) = serde_json::to_vec(&self.measured) else { return };
         line.push(b'\n');
-        // One write, so that lines of tests that end at once do not mix. A row that cannot be
-        // written is missed by whoever reads them, which is the right moment to complain.
+        // One write, so that lines of concurrent tests do not mix. Errors are ignored: the row is
+        // missing from the table.
         if let Ok(mut file) = OpenOptions::new().create(true).append(true).open(rows) {
             drop(file.write_all(&line));
         }
     }
 }
 
-/// Feeds a parser `seeds` and `count` variations of them; it may refuse them, but not panic. The
-/// input that it did not survive is in the message, to become a test of its own.
+/// Feeds a parser `seeds` and `count` mutations of them. The parser may reject an input, but must
+/// not panic. On a panic, the message contains the input, so that it can become a regression test.
 ///
 /// # Panics
-/// If the parser does.
+/// Panics if the parser does.
 pub fn feed(name: &str, seeds: &[Vec<u8>], count: usize, parse: impl Fn(&[u8])) {
     let mut row = Row::of(8, format!("made-up inputs for the parser of {name}"));
     let mut random = Random::new(name);
@@ -188,17 +188,17 @@ pub fn feed(name: &str, seeds: &[Vec<u8>], count: usize, parse: impl Fn(&[u8])) 
         let survived = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| parse(&input)));
         assert!(survived.is_ok(), "the parser of {name} does not survive {input:?}");
         row.done();
-        // Some variations of variations, without growing for ever.
+        // Adds some mutations to the corpus, with limits on its size.
         if at % 16 == 0 && input.len() < 4096 && corpus.len() < 64 {
             corpus.push(input);
         }
     }
 }
 
-/// Values that lengths and offsets go wrong at.
+/// Boundary values of lengths and offsets.
 const EDGES: [u8; 6] = [0, 1, 0x7f, 0x80, 0xfe, 0xff];
 
-/// Changes a few bytes, repeats, cuts or inserts a piece.
+/// Mutates bytes: changes, repeats, removes or inserts a few of them.
 fn vary(mut bytes: Vec<u8>, random: &mut Random) -> Vec<u8> {
     for _ in 0..1 + random.below(4) {
         let at = random.below(bytes.len() + 1);

@@ -1,4 +1,4 @@
-//! `cargo xtask`: tasks of developers.
+//! `cargo xtask`: tasks for developers.
 //!
 //!   cargo xtask torture [smoke|full|soak] [--seed N] [--goal N]... [--minutes N]
 //!   cargo xtask house

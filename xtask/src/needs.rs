@@ -1,11 +1,11 @@
-//! What the harnesses need from the machine. What cannot be had is said, and does without.
+//! Programs that the harnesses need. Tests whose programs cannot be installed are not run.
 
 use std::path::PathBuf;
 use std::process::Stdio;
 
 use crate::process::{program, target, top};
 
-/// A program and the Debian package that brings it.
+/// Programs, each with the Debian package that contains it.
 const NEEDED: [(&str, &str); 8] = [
     ("git", "git"),
     ("strace", "strace"),
@@ -17,7 +17,7 @@ const NEEDED: [(&str, &str); 8] = [
     ("script", "bsdutils"),
 ];
 
-/// Installs what is missing, where that is possible.
+/// Installs the missing programs. Best effort.
 pub(crate) fn install() {
     let missing: Vec<&str> =
         NEEDED.iter().filter(|(name, _)| !is_there(name)).map(|(_, package)| *package).collect();
@@ -37,7 +37,7 @@ pub(crate) fn install() {
     }
 }
 
-/// Builds gitoxide's side of the comparison; `None` if that is not possible here.
+/// Builds the program that runs gitoxide for comparison. Returns `None` if the build fails.
 pub(crate) fn gix() -> Option<PathBuf> {
     let dir = std::path::absolute(target().join("peers")).ok()?;
     let mut cargo = program("cargo");
@@ -52,7 +52,7 @@ pub(crate) fn gix() -> Option<PathBuf> {
     }
 }
 
-/// The path with the directories that hold programs for root.
+/// Returns `PATH` with the directories of programs for root.
 pub(crate) fn search_path() -> String {
     format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default())
 }

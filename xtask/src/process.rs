@@ -1,10 +1,10 @@
-//! The programs that this command starts: cargo, tests, a package manager, git.
+//! Starting other programs: cargo, tests, a package manager, git.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A program, to be run at the top of the repository.
+/// Returns a command that runs a program at the top of the repository.
 #[expect(clippy::disallowed_methods, reason = "this command runs others; it takes no snapshot")]
 pub(crate) fn program(name: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(name);
@@ -12,7 +12,7 @@ pub(crate) fn program(name: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Runs a program that has to succeed; its standard output.
+/// Runs a program and returns its standard output. Fails if the program fails.
 pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.stderr(Stdio::inherit()).output();
@@ -23,18 +23,18 @@ pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>, String> {
     Ok(output.stdout)
 }
 
-/// The first line that a program prints, or nothing.
+/// Returns the first line that a program prints, or nothing if it fails.
 pub(crate) fn first_line(command: &mut Command) -> String {
     let printed = output(command.stderr(Stdio::null())).unwrap_or_default();
     String::from_utf8_lossy(&printed).lines().next().unwrap_or_default().to_owned()
 }
 
-/// The top of the repository.
+/// Returns the top directory of the repository.
 pub(crate) fn top() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Where results are kept.
+/// Returns cargo's target directory, which also holds the results.
 pub(crate) fn target() -> PathBuf {
     let given = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     given.unwrap_or_else(|| top().join("target"))

@@ -1,4 +1,4 @@
-//! `docs/RELIABILITY.md`: goal — peer's figure — ours — how to run it.
+//! The table in `docs/RELIABILITY.md`: goals, figures of other tools, our figures, and commands.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::harness::Outcome;
 use crate::process::{first_line, program, top};
 use crate::torture::{Request, Tier};
 
-/// Writes the table: that of full sizes where people look for it, others beside their rows.
+/// Writes the table. Full sizes go to `docs/RELIABILITY.md`, others beside their rows.
 pub(crate) fn write(
     asked: &Request,
     place: &Path,
@@ -26,7 +26,7 @@ pub(crate) fn write(
     Ok(path)
 }
 
-/// What everything was measured on.
+/// Describes the machine and the commit that were measured.
 fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let kernel = first_line(program("uname").arg("-sr"));
@@ -35,8 +35,8 @@ fn machine() -> String {
     format!("{kernel}, {cores} cores, {git}; commit {commit}")
 }
 
-/// Renders the table. Goals that were not run keep their row from `before`, and so does everything
-/// from the section about attacks on, which is written by hand.
+/// Renders the table. Goals that were not run keep their row from `before`. Everything from the
+/// section about attacks on is written by hand and kept too.
 fn render(machine: &str, tier: Tier, outcomes: &[Option<Outcome>], before: &str) -> String {
     let mut text = String::new();
     let seeds: BTreeSet<u64> =
@@ -74,7 +74,7 @@ fn line(goal: &Goal, tier: &str, outcome: Option<&Outcome>) -> String {
     )
 }
 
-/// Starts the part of the file that is written by hand.
+/// Start of the part of the file that is written by hand.
 const ATTACKS: &str = "\n## Attacks\n";
 
 const NOT_RUN: &str = "not run here";
@@ -114,7 +114,7 @@ fn peer(row: &Measured) -> String {
     format!("*{name}, in the same run: {wrong} of {count} {}{note}*", row.what)
 }
 
-/// `12,345`.
+/// Formats a number with thousands separators: `12,345`.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::new();

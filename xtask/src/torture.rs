@@ -1,7 +1,7 @@
 //! `cargo xtask torture`: runs the harnesses goal by goal and writes the table.
 //!
-//! Rows are kept per goal under `target/torture-rows/<tier>`, so a goal can be run again alone. A
-//! failing harness stops nothing; the exit code says that there was one.
+//! Rows are kept per goal under `target/torture-rows/<tier>`, so that a single goal can be run
+//! again. A failing harness does not stop the others, but sets the exit code.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -11,14 +11,14 @@ use crate::harness::{Binaries, Outcome};
 use crate::process::target;
 use crate::{needs, table};
 
-/// How much is run.
+/// Extent of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tier {
-    /// What `cargo test` runs too, a few minutes.
+    /// The sizes of `cargo test`, which take a few minutes.
     Smoke,
     /// Full sizes. The random histories of goals 19 and 20 take the longest.
     Full,
-    /// Full sizes with one seed after the other, and the long run of goal 18.
+    /// Full sizes with successive seeds, and the long run of goal 18.
     Soak,
 }
 
@@ -32,12 +32,12 @@ impl Tier {
     }
 }
 
-/// What was asked for.
+/// Options of the command line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) tier: Tier,
     pub(crate) seed: u64,
-    /// All of them if none is named.
+    /// Goals to run. Empty means all.
     goals: Vec<u8>,
     minutes: u64,
 }
@@ -64,7 +64,7 @@ impl Request {
         Ok(asked)
     }
 
-    /// Runs everything; whether all goals held.
+    /// Runs the requested goals. Returns whether all of them held.
     pub(crate) fn run(&self) -> Result<bool, String> {
         needs::install();
         let binaries = Binaries::build(self.tier)?;
@@ -72,7 +72,7 @@ impl Request {
         let mut held = true;
         for seed in self.seed.. {
             held &= self.run_once(&binaries, seed)?;
-            // A soak begins a new round until its time is up; the others have one.
+            // A soak repeats until its time is up. The other tiers run once.
             if self.tier != Tier::Soak || Instant::now() > end {
                 break;
             }
@@ -91,7 +91,7 @@ impl Request {
             outcome.save(&place, goal.number)?;
             held &= outcome.held();
             println!("  {}", outcome.summary());
-            // After each goal, so that a run that is cut off leaves what it knows.
+            // After each goal, so that an interrupted run leaves its results.
             let outcomes: Vec<Option<Outcome>> =
                 GOALS.iter().map(|goal| Outcome::load(&place, goal.number)).collect();
             let written = table::write(self, &place, &outcomes)?;
@@ -101,7 +101,7 @@ impl Request {
     }
 
     fn wants(&self, number: u8) -> bool {
-        // The soak is long; other tiers run it only if it is named.
+        // Goal 18 takes long, so other tiers run it only on request.
         let all = self.goals.is_empty() && (number != 18 || self.tier == Tier::Soak);
         all || self.goals.contains(&number)
     }

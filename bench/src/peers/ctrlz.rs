@@ -1,4 +1,4 @@
-//! ctrlz itself, as a command and as a library.
+//! `ctrlz` itself, as a command and as a library.
 
 use std::path::PathBuf;
 
@@ -29,7 +29,7 @@ pub(crate) fn command(job: &Job) -> Fallible<String> {
     }
 }
 
-/// The configuration of somebody who wants a watcher.
+/// Returns the path of a configuration file that enables the watcher.
 fn watching(job: &Job) -> Fallible<PathBuf> {
     let file = job.state.with_extension("toml");
     if !file.exists() {
@@ -38,7 +38,7 @@ fn watching(job: &Job) -> Fallible<PathBuf> {
     Ok(file)
 }
 
-/// Starts a watcher, or ends it.
+/// Starts or stops a watcher.
 pub(crate) fn watcher(job: &Job, how: &str) -> Fallible<()> {
     let mut ctrlz = program(&job.ctrlz);
     ctrlz.arg("-C").arg(&job.tree).arg("--data-dir").arg(&job.state);
@@ -46,7 +46,7 @@ pub(crate) fn watcher(job: &Job, how: &str) -> Fallible<()> {
     output(ctrlz.args(["watch", how])).map(drop)
 }
 
-/// Opens the work tree as a program that embeds the engine does.
+/// Opens the work tree like a program that embeds the engine.
 pub(crate) fn open(job: &Job) -> Fallible<Workspace> {
     Ok(Workspace::open(&job.tree, Options::new(&job.state))?)
 }

@@ -1,4 +1,4 @@
-//! What nobody without a watcher can avoid: a stat of every file, or reading all of them.
+//! The floor, which any implementation without a watcher needs: a stat of, or reading, every file.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -14,18 +14,18 @@ use crate::Fallible;
 use crate::job::{Job, Work};
 use crate::tree::{Shape, Tree, content};
 
-/// Everything that need not be found out: which directories and names there are.
+/// The prepared input, which is not part of the measurement.
 pub(crate) struct Floor {
     dirs: Vec<(PathBuf, Vec<std::ffi::OsString>)>,
     reads: bool,
-    /// What to write instead of looking.
+    /// Files to write instead of scanning.
     writes: Option<Vec<(PathBuf, Vec<u8>)>>,
     pack: PathBuf,
     threads: usize,
 }
 
 impl Floor {
-    /// Lists the tree beforehand, as a cache does.
+    /// Lists the tree beforehand, as a cache would have it.
     pub(crate) fn prepare(job: &Job) -> Fallible<Floor> {
         let mut dirs = Vec::new();
         let mut waiting = vec![job.tree.clone()];
@@ -57,7 +57,7 @@ impl Floor {
         })
     }
 
-    /// Puts files back as carefully as a rename allows, and no more carefully.
+    /// Writes files atomically by renames, and flushes the file system once.
     fn write_all(&self, files: &[(PathBuf, Vec<u8>)]) -> Fallible<String> {
         let next = AtomicUsize::new(0);
         let work = || -> std::io::Result<usize> {
@@ -85,7 +85,7 @@ impl Floor {
         }
     }
 
-    /// Looks at every directory and file once; reads, hashes and compresses the files if asked.
+    /// Opens each directory and stats each file. Also reads, hashes and compresses them if asked.
     pub(crate) fn run(&mut self) -> Fallible<String> {
         if let Some(files) = &self.writes {
             return self.write_all(files);
@@ -130,11 +130,11 @@ impl Floor {
     }
 }
 
-/// Reads, hashes and compresses, and does nothing else.
+/// Reads, hashes and compresses files.
 struct Packer {
     compressor: Compress,
     content: Vec<u8>,
-    /// One file, compressed. Apart from the others: flate2 clears whatever room it is given.
+    /// One compressed file. It has a separate buffer because flate2 zeroes the spare capacity.
     one: Vec<u8>,
     packed: Vec<u8>,
 }

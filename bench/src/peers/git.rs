@@ -1,4 +1,4 @@
-//! Plain git with a repository of its own, as careful scripts do it.
+//! Plain git with a separate repository, as careful scripts use it.
 
 use std::process::Command;
 
@@ -12,7 +12,7 @@ fn git(job: &Job) -> Command {
     git
 }
 
-/// Runs the calls.
+/// Runs the git commands of a job.
 pub(crate) fn run(job: &Job) -> Fallible<String> {
     match &job.work {
         Work::Track => {

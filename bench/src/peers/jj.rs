@@ -1,4 +1,4 @@
-//! Jujutsu, in a copy of the work tree, because it keeps its state inside.
+//! Jujutsu, in a copy of the work tree, because it keeps its state in the tree.
 
 use std::path::{Path, PathBuf};
 
@@ -6,12 +6,12 @@ use crate::Fallible;
 use crate::job::{Job, Work};
 use crate::process::{output, program, word};
 
-/// The copy, given where jj has its state.
+/// Returns the path of the copy in a state directory.
 pub(crate) fn copy(state: &Path) -> PathBuf {
     state.join("tree")
 }
 
-/// Takes a snapshot as every command of jj does first.
+/// Takes the snapshot that every command of jj begins with.
 pub(crate) fn run(job: &Job) -> Fallible<String> {
     let copy = copy(&job.state);
     if !copy.exists() {

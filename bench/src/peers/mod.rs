@@ -1,4 +1,4 @@
-//! Who is measured.
+//! The contenders that are measured.
 
 pub(crate) mod ctrlz;
 pub(crate) mod floor;
@@ -8,12 +8,12 @@ pub(crate) mod opencode;
 
 use serde::{Deserialize, Serialize};
 
-/// One way of doing the work.
+/// An implementation of the measured work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Contender {
     /// The `ctrlz` command, a process per call.
     Ctrlz,
-    /// The engine inside a process that already runs.
+    /// The engine inside a running process.
     Library,
     /// The `ctrlz` command beside a running `ctrlz watch`.
     Watcher,
@@ -23,12 +23,12 @@ pub(crate) enum Contender {
     OpenCode,
     /// Jujutsu.
     Jj,
-    /// What no implementation without a watcher can avoid.
+    /// The minimal work of any implementation without a watcher.
     Floor,
 }
 
 impl Contender {
-    /// In the order of the columns.
+    /// All contenders, in the order of the columns.
     pub(crate) const ALL: [Contender; 7] = [
         Contender::Ctrlz,
         Contender::Library,
@@ -51,7 +51,7 @@ impl Contender {
         }
     }
 
-    /// The name of its state directory.
+    /// Returns the name of its state directory.
     pub(crate) fn dir(self) -> &'static str {
         match self {
             Contender::Ctrlz => "ctrlz",

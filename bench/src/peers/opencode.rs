@@ -1,6 +1,6 @@
 //! The git calls of OpenCode 1.18's snapshots, in their order and with their settings.
 //!
-//! Only the calls: what its JavaScript does around them is not counted, which flatters it.
+//! The time of its JavaScript is not included, which is in OpenCode's favour.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::process::{feed, output, program, word};
 const LIMIT_BYTES: u64 = 2 * 1024 * 1024;
 const BATCH: usize = 100;
 
-/// What its git directory is told once.
+/// Configuration of its git directory.
 const SETTINGS: [(&str, &str); 8] = [
     ("core.autocrlf", "false"),
     ("core.longpaths", "true"),
@@ -25,7 +25,7 @@ const SETTINGS: [(&str, &str); 8] = [
     ("core.untrackedCache", "true"),
 ];
 
-/// What single calls are told.
+/// Options of single calls.
 const CORE: [&str; 2] = ["core.longpaths=true", "core.symlinks=true"];
 const CFG: [&str; 3] = ["core.longpaths=true", "core.symlinks=true", "core.autocrlf=false"];
 const QUOTE: [&str; 4] =
@@ -41,14 +41,14 @@ fn git(job: &Job, settings: &[&str]) -> Command {
     git
 }
 
-/// Git in the user's own repository.
+/// Returns a git command for the user's own repository.
 fn source(job: &Job) -> Command {
     let mut git = program("git");
     git.current_dir(&job.tree);
     git
 }
 
-/// Runs the calls.
+/// Runs the git commands of a job.
 pub(crate) fn run(job: &Job) -> Fallible<String> {
     match &job.work {
         Work::Track => track(job),

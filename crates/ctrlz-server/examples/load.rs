@@ -3,8 +3,8 @@
 //!     cargo run --release -p ctrlz-server --example load
 //!     … -- CLIENTS REQUESTS SLOW          default: 64 1000 1000
 //!
-//! The server is a process of its own (this program again), so that its memory can be told from
-//! the clients'. An answer of 500 or above, or a broken connection, is a failure.
+//! The server is a separate process of this program, so that its memory can be measured apart from
+//! the clients'. A status of 500 or above, or a broken connection, is a failure.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -20,11 +20,12 @@ use ctrlz_api::{Host, Opened, Place, WireError};
 
 type Anything = Box<dyn std::error::Error + Send + Sync>;
 
-/// The size of the project, and of its log.
+/// Number of files in the project.
 const FILES: usize = 2000;
+/// Number of steps in its log.
 const STEPS: usize = 200;
 
-/// How long slow connections go on.
+/// Upper bound on the duration of slow connections.
 const SLOW_SECONDS: u64 = 15;
 
 fn main() -> Result<(), Anything> {
@@ -75,7 +76,7 @@ fn serve(dir: &Path) -> Result<(), Anything> {
     Ok(())
 }
 
-/// Makes a project with a log; gives its first and its last snapshot.
+/// Creates a project with a log. Returns its first and its last snapshot.
 fn make_project(dir: &Path) -> Result<(String, String), Anything> {
     let root = dir.join("project");
     for number in 0..FILES {
@@ -98,7 +99,7 @@ fn make_project(dir: &Path) -> Result<(String, String), Anything> {
     Ok((first.to_string(), last.to_string()))
 }
 
-/// A server in a process of its own.
+/// A server in a separate process.
 struct Running {
     child: Child,
     address: String,
@@ -127,7 +128,7 @@ fn start(dir: &Path) -> Result<Running, Anything> {
 }
 
 impl Running {
-    /// A line of the process's status, in MiB.
+    /// Returns a memory figure from `/proc/PID/status` in MiB, or 0 if it is missing.
     fn memory(&self, key: &str) -> u64 {
         let path = format!("/proc/{}/status", self.child.id());
         let status = std::fs::read_to_string(path).unwrap_or_default();
@@ -138,7 +139,7 @@ impl Running {
     }
 }
 
-/// A connection that is used again and again.
+/// A persistent HTTP connection.
 struct Client {
     stream: BufReader<TcpStream>,
     head: String,
@@ -188,7 +189,7 @@ impl Client {
         Ok(body)
     }
 
-    /// A body whose length nobody knew when it began.
+    /// Reads a body with chunked encoding.
     fn take_pieces(&mut self) -> io::Result<Vec<u8>> {
         let mut body = Vec::new();
         loop {
@@ -205,7 +206,7 @@ impl Client {
     }
 }
 
-/// What is asked for, in turn.
+/// Returns the name, the verb and the path of a request. Ten consecutive numbers make up the mix.
 fn request(running: &Running, number: usize) -> (&'static str, &'static str, String) {
     let Running { project, first, last, .. } = running;
     let at = |rest: String| format!("/v1/projects/{project}/{rest}");
@@ -248,14 +249,14 @@ impl Results {
         self.broken += other.broken;
     }
 
-    /// How many requests got no answer, or one that is the server's fault.
+    /// Returns the number of requests without a response or with a server error.
     fn failed(&self) -> usize {
         let faults = self.statuses.iter().filter(|(status, _)| **status >= 500);
         faults.map(|(_, count)| count).sum::<usize>() + self.broken
     }
 }
 
-/// Lets clients ask, each over a connection of its own.
+/// Sends requests from several clients, each over its own connection.
 fn ask(running: &Running, clients: usize, requests: usize) -> Result<Results, Anything> {
     let mut all = Results::default();
     std::thread::scope(|scope| -> Result<(), Anything> {
@@ -325,7 +326,7 @@ fn measure(dir: &Path, clients: usize, requests: usize, slow: usize) -> Result<(
     }
 }
 
-/// What it was measured on, and how busy that was.
+/// Describes the machine and its load.
 fn machine() -> String {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
@@ -363,7 +364,8 @@ fn quantiles(mut times: Vec<Duration>) -> (String, String, String) {
     (at(0.5), at(0.99), at(1.0))
 }
 
-/// Holds connections open that send a byte now and then, and asks beside them.
+/// Sends requests while `slow` other connections send one byte per second. Also returns the number
+/// of those that the server closed.
 fn beside_slow_ones(running: &Running, slow: usize) -> Result<(Results, usize), Anything> {
     let head = b"GET /v1/projects HTTP/1.1\r\nHost: x\r\nX-Slow: ";
     let mut streams = Vec::new();

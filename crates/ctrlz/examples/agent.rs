@@ -1,4 +1,4 @@
-//! An agent loop: every tool call is a step, and the last turn is taken back.
+//! An agent loop: each tool call is a step, and the last turn is undone.
 //!
 //! `cargo run -p ctrlz-engine --example agent -- PROJECT`
 
@@ -10,7 +10,7 @@ use ctrlz::{Options, Progress, StepInfo, StepStart, UndoOptions, UndoScope, Work
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let project = PathBuf::from(std::env::args_os().nth(1).ok_or("usage: agent PROJECT")?);
-    // A store inside the project; all of .agent/ is left out of snapshots.
+    // A store inside the project. Snapshots leave out all of `.agent/`.
     let store = Some(PathBuf::from(".agent/snapshots"));
     let options = Options { store, ..Options::new(project.join(".agent")) };
     let workspace = Workspace::open(&project, options)?;

@@ -22,7 +22,7 @@ use super::{Cause, Hold, TrackOptions};
 
 /// The minimum number of files that are compared at the first snapshot.
 const MIN_SAMPLE: usize = 64;
-/// One percent of the files are compared, so that borrowing is still faster than reading.
+/// One of this many files is compared, so that borrowing is still faster than reading.
 const ONE_OF: usize = 100;
 /// The number of files per job.
 const FILES_PER_JOB: usize = 64;
@@ -35,7 +35,7 @@ struct Loan {
 }
 
 impl Loan {
-    /// Whether the file has unchanged metadata and other content.
+    /// Returns whether the file has unchanged metadata but other content.
     fn is_wrong(&self, root: &Dir) -> bool {
         let (parent, name) = split(&self.path);
         let Ok(dir) = root.open_below(parent) else { return false };
@@ -130,7 +130,7 @@ impl Hold {
         Ok(Seeding::Except(none.child(b"", &patterns)))
     }
 
-    /// Compares a random sample of the borrowed files. Returns a path with a wrong id.
+    /// Compares a random sample of the borrowed files. Returns a path with a wrong id, if any.
     pub(super) fn sample_loans(&self, root: &Dir, listing: &Listing) -> Option<Vec<u8>> {
         let mut loans: Vec<(usize, usize)> = Vec::new();
         for (at, dir) in listing.dirs.iter().enumerate() {

@@ -58,12 +58,12 @@ struct Evidence<'a> {
     recorded_millis: u64,
 }
 
-/// Whether the tool of a step may have been interrupted without an event: the step was abandoned,
-/// or an undo finds it open and no process of the tool.
+/// Returns whether the tool of a step may have been interrupted without an event: the step was
+/// abandoned, or an undo finds it open and no process of the tool.
 fn is_interrupted(step: &OpenStep, cause: &Cause) -> bool {
     let is_meant = cause.undone_session.as_deref().is_none_or(|id| id == step.info.root_session());
     let is_left = step.abandoned || (cause.undoing && is_meant && step.is_owned());
-    // Its own agent ends it now; the process that began it does not matter.
+    // The step is ended by its own agent. The process that began it does not matter.
     let is_ending = cause.ending.as_ref().is_some_and(|ending| ending.step == step.info.step);
     let is_ours = step.is_owner(std::process::id()) || is_ending;
     // A hook is a process of the client too. An undo may run in the tool itself.
@@ -276,9 +276,9 @@ impl Hold {
         }
     }
 
-    /// Whether a file appeared because a directory above it was renamed. A rename updates the
-    /// change time of the directory and the modification time of its parent. A directory that was
-    /// made after the last snapshot was not renamed from a recorded place.
+    /// Returns whether a file appeared because a directory above it was renamed. A rename updates
+    /// the change time of the directory and the modification time of its parent. A directory
+    /// created after the last snapshot was not renamed from a recorded path.
     fn was_moved_since(&self, change: &Change, since: Time, recorded_millis: u64) -> bool {
         let mut dir = split(change.path.as_bytes()).0;
         while change.before.is_none() && !dir.is_empty() {
@@ -337,9 +337,9 @@ impl Hold {
     }
 }
 
-/// Whether a step only waits for a sub-agent, which is the case for the call that started it.
+/// Returns whether a step only waits for a sub-agent, as the call that started it does.
 ///
-/// Clients say which call starts a sub-agent. Without that, every step that began before the
+/// Clients report which call starts a sub-agent. Without a report, every step that began before the
 /// sub-agent's steps counts.
 fn waits(open: &[OpenStep], at: usize) -> bool {
     let step = &open[at];

@@ -1,8 +1,8 @@
 //! A snapshot without a watcher where little changed: the previous one, with the paths rescanned
 //! that differ from the stat cache.
 //!
-//! Every file was examined once to find them. Unchanged directories are not listed, and the new
-//! stat cache copies their entries.
+//! Finding them takes one stat per file. Unchanged directories are not listed, and the new stat
+//! cache copies their entries.
 
 use crate::error::Error;
 use crate::log::Operation;
@@ -12,14 +12,14 @@ use super::keep::StoreKeep;
 use super::part::to_try_again;
 use super::{Cause, Hold, Recorded};
 
-/// The state that the last scan left, and the proof which of it still holds.
+/// The result of the last scan, with the proof of which parts are unchanged.
 pub(super) struct Ground<'a> {
     pub(super) last: &'a Operation,
-    /// With the cache.
+    /// Includes the stat cache.
     pub(super) input: &'a ListInput<'a>,
     pub(super) proof: &'a Proof,
     pub(super) basis: &'a Basis,
-    /// Blobs that are still borrowed.
+    /// The number of blobs that are still borrowed.
     pub(super) borrowed: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Changes of single paths in a snapshot.
+//! Changes to single paths of a snapshot.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::path::{PathText, is_within, join};
 use crate::scan::{Content, Listing, ReadOutcome, SkipReason, Skipped};
 use crate::store::TreeChange;
 
-/// Changes of the previous snapshot.
+/// Changes to the previous snapshot.
 pub(super) struct Edit {
     pub(super) changes: BTreeMap<Vec<u8>, TreeChange>,
     pub(super) meta: Meta,

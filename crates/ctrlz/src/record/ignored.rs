@@ -29,7 +29,7 @@ use super::named::{capture, look};
 use super::quota::Allowance;
 use super::{Cause, Hold, NamedLimit};
 
-/// Ignored files above this size are kept only if a tool names them.
+/// Upper bound on the size of ignored files that are kept although no tool names them.
 const MAX_SMALL_BYTES: u64 = 256 << 10;
 /// The maximum number of kept files. The others are only counted.
 const MAX_FILES: usize = 2_000;
@@ -86,11 +86,11 @@ struct Wish {
 /// The candidates that fit into the limits.
 #[derive(Default)]
 struct Fitting {
-    /// Each with whether a tool named it.
+    /// Paths, each with a flag that says whether a tool named it.
     chosen: Vec<(Vec<u8>, bool)>,
-    /// Named files that do not fit.
+    /// Named files that exceed a limit.
     unknown: Vec<PathText>,
-    /// The number of others that do not fit.
+    /// The number of other files that exceed a limit.
     left_out: u64,
 }
 
@@ -155,7 +155,8 @@ impl Hold {
         self.keep(listing, wish, last_id, keep.pack)
     }
 
-    /// Does the same if only dirty paths were listed. Returns `None` if a full scan is required.
+    /// Like `keep_ignored`, for a listing of dirty paths. Returns `None` if a full scan is
+    /// required.
     pub(super) fn keep_ignored_dirty(
         &self,
         listing: &Listing,
@@ -206,7 +207,7 @@ impl Hold {
         self.keep(listing, wish, last.meta.companion, keep.pack).map(Some)
     }
 
-    /// Whether a dirty path is, was or has to be kept.
+    /// Returns whether a dirty path is, was or has to be kept.
     fn may_differ(
         &self,
         listing: &Listing,
@@ -503,7 +504,7 @@ impl Hold {
                 match capture(&self.root, path, stat.kind, &keep)? {
                     ReadOutcome::Read { stat, id, .. } => (stat, id),
                     ReadOutcome::Gone => return Ok(()),
-                    // Unreadable or changing all the time.
+                    // It is unreadable or keeps changing.
                     ReadOutcome::Skip(_) => {
                         made.data.unknown.push(PathText::from_bytes(path));
                         return Ok(());
@@ -557,7 +558,7 @@ impl Remembered {
         }
     }
 
-    /// Whether the metadata except the inode is the same.
+    /// Returns whether the metadata except the inode is the same.
     fn is_same(&self, now: &EntryStat) -> bool {
         let now = Remembered::of(b"", self.named, now, self.id);
         self.mode == now.mode

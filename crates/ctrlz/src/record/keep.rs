@@ -1,4 +1,4 @@
-//! The store as a scan sees it.
+//! Access to the store during a scan.
 
 use std::io::Read;
 
@@ -11,7 +11,7 @@ use crate::path::TreePath;
 use crate::scan::{Keep, LargeProblem};
 use crate::store::{Lender, Store};
 
-/// The store as a scan sees it.
+/// The store, as the target of a scan.
 pub(crate) struct StoreKeep<'a> {
     pub(crate) store: &'a Store,
     pub(crate) pack: &'a PackWriter,
@@ -30,7 +30,7 @@ impl<'a> StoreKeep<'a> {
         StoreKeep { store, pack, lender: None, log: None, doubt: true, rehash: false }
     }
 
-    /// Whether a snapshot in the log has a file at `path`.
+    /// Returns whether a snapshot in the log has a file at `path`.
     fn is_in_log(&self, log: &WorkTree, path: &TreePath) -> Result<bool, Error> {
         let Some(head) = self.store.refs.read(log.ref_name())? else { return Ok(false) };
         let mut entries = LogIndex::open(self.store, log, head)?;

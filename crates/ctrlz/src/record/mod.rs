@@ -1,4 +1,4 @@
-//! Recording: the one way in which a snapshot is made.
+//! Recording: every snapshot is made here.
 //!
 //! ```text
 //! whole        a scan of everything, narrowed by the stat cache
@@ -13,7 +13,7 @@
 //! quota        limits on size
 //! ```
 //!
-//! Each way ends in [`Hold::conclude`], which appends an operation if the state differs from the
+//! All of them end in [`Hold::conclude`], which appends an operation if the state differs from the
 //! last one.
 
 mod borrowed;
@@ -72,7 +72,7 @@ pub struct TrackOptions {
 /// A recorded state of the work tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Snapshot {
-    /// Its hash: the id of a git tree.
+    /// The id of its git tree.
     pub hash: ObjectId,
     /// The operation that recorded it.
     pub operation: String,
@@ -84,24 +84,24 @@ pub struct Snapshot {
     pub files_read: u64,
     /// The number of new objects.
     pub objects_written: u64,
-    /// The bytes that were added to the store.
+    /// The number of bytes that were added to the store.
     pub bytes_written: u64,
     /// The number of blobs that are still borrowed from the user's repository.
     pub borrowed: u64,
     /// The paths that it does not hold, with the reasons.
     pub skipped: Vec<Skipped>,
-    /// The warning mark of the quota that it passed: 50 or 80 percent.
+    /// The quota warning threshold that it crossed: 50 or 80 percent.
     pub quota_mark: Option<u64>,
     /// An interrupted restore that was finished first.
     pub recovered: Option<Recovery>,
     /// Whether only the paths that a watcher reported were scanned.
     pub watched: bool,
-    /// A path, escaped, for which the user's index has a wrong id. Nothing is borrowed then.
+    /// An escaped path for which the user's index has a wrong blob id. Nothing is borrowed then.
     pub wrong_index: Option<String>,
 }
 
 impl Snapshot {
-    /// Whether no path is missing because of a failure.
+    /// Returns whether no path is missing because of a failure.
     pub fn is_complete(&self) -> bool {
         !self.skipped.iter().any(|skipped| skipped.reason.is_failure())
     }
@@ -112,7 +112,7 @@ impl Snapshot {
 pub(crate) struct NamedLimit {
     /// Replaces [`Options::max_named_bytes`](crate::Options::max_named_bytes).
     pub(crate) bytes: Option<u64>,
-    /// Files are not read if that would take longer.
+    /// Deadline. Files that cannot be read by then are left out.
     pub(crate) until: Option<Instant>,
 }
 
@@ -193,16 +193,16 @@ struct Draft {
     kept: Kept,
 }
 
-/// The operation of a state.
+/// The operation of a recorded state.
 struct Concluded {
     operation: Operation,
-    /// Whether it differs from the last operation.
+    /// Whether it was appended, and is not the last operation.
     is_new: bool,
     published: Published,
 }
 
 impl Hold {
-    /// Records the work tree, with the help of a watcher if there is one.
+    /// Records the work tree, using a watcher if there is one.
     pub(crate) fn record(
         &self,
         options: &TrackOptions,
@@ -258,7 +258,7 @@ impl Hold {
         self.drop_abandoned()?;
         match gap {
             None => self.close_gap(),
-            // The other changes are still not recorded. Best effort, because the log has the gap.
+            // The other changes are still not recorded. Errors are ignored: the log has the gap.
             Some(gap) => {
                 let gap = OpenGap { after: recorded.operation.id.clone(), ..gap };
                 drop(gap.save(&self.work_tree.gap_path()));
@@ -294,7 +294,7 @@ impl Hold {
         Ok(Concluded { operation, is_new: true, published })
     }
 
-    /// Returns a writer that leaves the configured space on the disk free.
+    /// Returns a pack writer that leaves the configured space on the disk free, at most 1 GiB.
     fn pack_writer(&self) -> PackWriter {
         PackWriter::new(&self.store.objects_dir())
             .leaving(self.context.options.min_free_bytes.min(1 << 30))
@@ -369,7 +369,7 @@ impl Concluded {
         }
     }
 
-    /// Returns the quota mark that this operation passed.
+    /// Returns the quota warning threshold that this operation crossed.
     fn quota_mark(&self, room: Option<&Allowance>) -> Option<u64> {
         let used = room.filter(|_| self.is_new)?.used;
         let (before, after) = (used.warning(), used.and(self.published.bytes).warning());

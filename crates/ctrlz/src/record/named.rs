@@ -21,7 +21,7 @@ use super::quota::Probe;
 use super::{Cause, Draft, Hold, Recorded, TrackOptions};
 
 impl Hold {
-    /// Whether the ignore rules above the named directories are those of the previous snapshot.
+    /// Returns whether the ignore rules above the named directories are those of the last snapshot.
     ///
     /// Otherwise the rules in the new snapshot would not be those of the scan, and an ignored file
     /// could be taken for an absent one.

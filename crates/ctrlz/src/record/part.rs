@@ -24,9 +24,9 @@ use super::keep::StoreKeep;
 use super::quota::Allowance;
 use super::{Cause, Concluded, Draft, Hold};
 
-/// Fewer files are read on one thread.
+/// The minimum number of files that are read on several threads.
 const MANY_FILES: u64 = 32;
-/// Fewer paths are listed on one thread.
+/// The minimum number of paths that are listed on several threads.
 const MANY_PATHS: usize = 64;
 
 /// The rescanned paths.
@@ -38,7 +38,7 @@ pub(super) struct Looked {
 }
 
 impl Looked {
-    /// Whether a path is missing. It may have been renamed to a path that was not rescanned.
+    /// Returns whether a path is missing. It may have been renamed to one that was not rescanned.
     pub(super) fn lacks_something(&self) -> bool {
         !self.listing.vanished.is_empty()
             || !self.dirty.paths().all(|path| is_listed(&self.listing, path))
@@ -169,7 +169,7 @@ fn dir_at<'a>(listing: &'a Listing, path: &[u8]) -> Option<&'a ListedDir> {
     Some(&listing.dirs[at])
 }
 
-/// Whether the ignore files above the dirty paths are those of the last snapshot.
+/// Returns whether the ignore files above the dirty paths are those of the last snapshot.
 fn rules_hold(
     trees: &Trees<'_>,
     last: &Operation,
@@ -215,7 +215,7 @@ fn rules_hold(
     Ok(true)
 }
 
-/// Returns the changes of the last snapshot.
+/// Returns the changes to the last snapshot.
 fn edit(
     trees: &Trees<'_>,
     last: &Operation,
@@ -283,7 +283,7 @@ fn settle_empty_dirs(
 
 type Changes = BTreeMap<Vec<u8>, crate::store::TreeChange>;
 
-/// Whether the directory `dir` holds a captured file after the changes.
+/// Returns whether the directory `dir` holds a captured file after the changes.
 fn holds_files(
     trees: &Trees<'_>,
     last: &Operation,
@@ -310,7 +310,7 @@ fn holds_files(
     else {
         return Ok(false);
     };
-    // A snapshot holds no empty tree, so that one remaining name is enough.
+    // A snapshot has no empty trees, so one remaining name is enough.
     for (name, kind) in trees.names(&entry.id)? {
         let path = join(dir, &name);
         let next = changes.range(join(&path, b"")..).next();

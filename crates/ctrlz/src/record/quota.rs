@@ -20,7 +20,7 @@ use crate::store::Store;
 use super::keep::StoreKeep;
 use super::{Cause, Hold};
 
-/// Whether a snapshot keeps to the quota.
+/// The limit on the size of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
     Quota,
@@ -51,12 +51,12 @@ impl QuotaUse {
         of(self.store_bytes, self.max_store_bytes).max(of(self.total_bytes, self.max_total_bytes))
     }
 
-    /// Returns the highest warning mark that is reached: 50 or 80 percent.
+    /// Returns the highest warning threshold that is reached: 50 or 80 percent.
     pub fn warning(&self) -> Option<u64> {
         [80, 50].into_iter().find(|mark| self.percent() >= *mark)
     }
 
-    /// Returns the use after `bytes` more.
+    /// Returns the quota use after adding `bytes`.
     pub(crate) fn and(self, bytes: u64) -> QuotaUse {
         let (store_bytes, total_bytes) = (self.store_bytes + bytes, self.total_bytes + bytes);
         QuotaUse { store_bytes, total_bytes, ..self }
@@ -181,14 +181,14 @@ impl Allowance {
         Ok(())
     }
 
-    /// Whether all files to read fit by their sizes.
+    /// Returns whether all files to read fit by their sizes.
     pub(super) fn fits_all(&self, keep: &StoreKeep<'_>, listing: &Listing) -> bool {
         let entries = listing.dirs.iter().flat_map(|dir| &dir.entries);
         let costs = entries.filter(|entry| is_to_read(entry)).map(|entry| cost(entry.stat.bytes));
         costs.sum::<u64>() <= self.left(keep)
     }
 
-    /// Whether a file of this size fits.
+    /// Returns whether a file of this size fits.
     pub(super) fn fits(&self, keep: &StoreKeep<'_>, bytes: u64) -> bool {
         cost(bytes) <= self.left(keep)
     }

@@ -14,7 +14,7 @@ use crate::scan::SkipReason;
 
 use super::Hold;
 
-/// The maximum number of paths.
+/// The maximum number of paths that are watched during a step.
 const MAX_WATCHED: usize = 1_000;
 
 impl Hold {
@@ -104,8 +104,8 @@ fn describe(reason: &SkipReason) -> String {
 }
 
 impl Hold {
-    /// Whether the companion of an operation holds all files of a directory as they are on disk.
-    /// Returns `false` for a `.git` directory and for very large ones.
+    /// Returns whether the companion of an operation holds all files of a directory on disk.
+    /// Returns `false` for a `.git` directory and for one with more than 4,000 entries.
     pub(crate) fn keeps_all_of(&self, operation: &Operation, dir: &[u8]) -> bool {
         const MAX_ENTRIES: usize = 4_000;
         let objects = &self.store.objects;
@@ -163,7 +163,7 @@ impl Hold {
         watched.iter().filter_map(change).collect()
     }
 
-    /// Whether a change is still visible: a removed path has not come back, a new one still exists.
+    /// Returns whether a change is still visible. A removed path must not exist, a new one must.
     pub(crate) fn still_shows(&self, change: &Uncaptured) -> bool {
         match change.change {
             UncapturedChange::Gone => stat(self, &change.path).is_none(),

@@ -28,7 +28,7 @@ use super::part::{Looked, to_try_again};
 use super::whole::is_for_a_scan;
 use super::{Cause, Hold, Need, Recorded, TrackOptions};
 
-/// The maximum number of scans while names keep changing.
+/// The maximum number of scans if names keep changing.
 const ROUNDS: usize = 3;
 /// The maximum number of paths that are rescanned every time: failed ones and hard links.
 const MAX_RETRIES: usize = 100;

@@ -125,8 +125,8 @@ impl Hold {
         Ok(Recorded { snapshot, operation: concluded.operation, listing })
     }
 
-    /// Returns the metadata of a listing. The default mode is computed anew for each snapshot;
-    /// where nothing else changed, the last one is used.
+    /// Returns the metadata of a listing. The common permissions are computed for each snapshot,
+    /// but if nothing else changed, those of the last one are used.
     fn meta_of(
         &self,
         listing: &Listing,
@@ -291,7 +291,7 @@ impl Hold {
     }
 }
 
-/// Whether a full scan may succeed after this error of a partial one.
+/// Returns whether a full scan may succeed after this error of a partial one.
 pub(super) fn is_for_a_scan(error: &Error) -> bool {
     matches!(
         error,

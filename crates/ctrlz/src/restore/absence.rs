@@ -1,4 +1,4 @@
-//! Absence: when "not in the tree" means "did not exist".
+//! Absence: decides whether a path that a snapshot does not hold did not exist.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::log::{Meta, Operation};
 use crate::path::{PathText, TreePath, join};
 use crate::store::Store;
 
-/// What the records of a snapshot say about paths it does not hold.
+/// Evidence from the records of a snapshot about paths that it does not hold.
 pub(crate) struct Absence<'a> {
     store: &'a Store,
     snapshot: ObjectId,
@@ -25,13 +25,13 @@ struct Record {
     meta: Arc<Meta>,
     hidden: HashMap<Vec<u8>, Vec<u8>>,
     base: Arc<Rules>,
-    /// Whether `base` has every rule: the user's private ones do not leave their machine.
+    /// Whether `base` has all rules. A user's private rules do not leave their machine.
     are_rules_known: bool,
     rules: HashMap<Vec<u8>, Arc<Rules>>,
 }
 
 impl<'a> Absence<'a> {
-    /// Gathers every record of `snapshot`, of whatever work tree.
+    /// Collects all records of `snapshot`, from all work trees.
     pub(crate) fn of(store: &'a Store, snapshot: ObjectId) -> Result<Absence<'a>, Error> {
         let records = store
             .records_of(&snapshot)?
@@ -41,7 +41,7 @@ impl<'a> Absence<'a> {
         Ok(Absence { store, snapshot, records })
     }
 
-    /// What one operation says, and no other.
+    /// Returns the evidence of a single operation.
     pub(crate) fn of_operation(store: &'a Store, operation: &Operation) -> Absence<'a> {
         Absence {
             store,
@@ -50,10 +50,10 @@ impl<'a> Absence<'a> {
         }
     }
 
-    /// The record that decides about permissions and empty directories, which a hash does not.
+    /// Returns the record that decides about permissions and empty directories, which hashes omit.
     ///
-    /// The newest one of this work tree, but not the present state's own: who asks for a hash that
-    /// the work tree already has wants what it was before. Other work trees come last.
+    /// Prefers the newest record of this work tree other than `head`: a caller that asks for the
+    /// hash of the present state wants the state before it. Records of other work trees come last.
     pub(crate) fn meta_for(&self, work_tree: &str, head: Option<ObjectId>) -> Option<Arc<Meta>> {
         let rank = |record: &&Record| {
             let own = record.work_tree == work_tree;
@@ -98,9 +98,8 @@ impl<'a> Absence<'a> {
         Ok(None)
     }
 
-    /// Whether the records say that `path`, which an earlier snapshot holds, was ignored or skipped
-    /// and not deleted. Where nothing is known of that, the tree is taken at its word: no file is
-    /// removed because of it.
+    /// Returns whether `path`, which an earlier snapshot holds, was ignored or skipped and not
+    /// deleted. Without evidence it counts as deleted, because no file is removed as a result.
     pub(crate) fn is_left_out(&mut self, path: &TreePath) -> Result<bool, Error> {
         Ok(match self.doubt(path)? {
             Some(KeptReason::NoRecord | KeptReason::RulesUnknown) | None => false,
@@ -126,7 +125,7 @@ impl Record {
         }
     }
 
-    /// The rules that held in a directory when the snapshot was taken.
+    /// Returns the ignore rules of a directory at the time of the snapshot.
     fn rules_in(
         &mut self,
         store: &Store,
@@ -136,7 +135,7 @@ impl Record {
         if let Some(rules) = self.rules.get(dir) {
             return Ok(Arc::clone(rules));
         }
-        // From the top down, without recursion: a path may have thousands of parts.
+        // Iterates from the top down instead of recursing: a path may have thousands of parts.
         let ends = dir.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
         let mut parts: Vec<&[u8]> = ends.map(|end| &dir[..end]).collect();
         if !dir.is_empty() {
@@ -178,7 +177,8 @@ impl Record {
     }
 }
 
-/// The directories of a snapshot: above every file, and the empty ones.
+/// Returns whether `dir` is a directory of the snapshot. Trees only have directories with files;
+/// the empty ones are in `meta`.
 pub(crate) fn is_dir_of(
     trees: &Trees<'_>,
     snapshot: &ObjectId,

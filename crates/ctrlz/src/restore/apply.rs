@@ -21,27 +21,29 @@ use super::plan::{NewThing, OldThing, Plan, Unit};
 use super::roll_back::roll_back;
 use super::stage::{Flush, stage};
 
-/// Above this many files one flush of the whole file system is cheaper than one per file.
+/// Above this number of files, one flush of the file system is cheaper than one per file.
 const MAX_SINGLE_FLUSHES: usize = 32;
 
-/// What applying did beyond the plan.
+/// Results of applying a plan, beyond the planned actions.
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
-    /// Things that were replaced and could not be removed afterwards, under their temporary name.
+    /// Replaced files, by temporary name, and directories that could not be removed.
     pub(crate) left: Vec<Vec<u8>>,
-    /// Paths that somebody changed between a crash and its recovery; they stay as they are.
+    /// Paths that are left alone, because another process changed them between a crash and its
+    /// recovery or because of an error.
     pub(crate) kept: Vec<Vec<u8>>,
-    /// What need not be read to know its content.
+    /// Files whose content is known without reading them.
     pub(crate) placed: Placed,
-    /// Files that could not get their set-user-id or set-group-id bit.
+    /// Files whose set-user-id or set-group-id bit could not be set.
     pub(crate) without_special_bits: Vec<Vec<u8>>,
 }
 
-/// Saves a file that is in no snapshot yet: a directory, the name in it, and the path it belongs
-/// to.
+/// Saves a file that is in no snapshot yet. The arguments are a directory, the name in it, and the
+/// path that the file belongs to.
 pub(crate) type Rescue<'a> = &'a dyn Fn(&Dir, &[u8], &[u8]) -> Result<(), Error>;
 
-/// Carries out `plan`. On any failure everything is put back.
+/// Carries out `plan`. An error up to the end of the swap rolls everything back. A later one leaves
+/// the journal for the next command.
 pub(crate) fn apply(
     root: &Dir,
     objects: &Objects,
@@ -70,7 +72,7 @@ pub(crate) fn apply(
     let swap = |near: &mut Near<'_>, unit| swap(near, unit, (!plan.replaces_used).then_some(&held));
     let swapped = for_each_unit(root, threads, &journal.units, swap).and_then(|swapped| {
         let (stats, guards): (Vec<_>, Vec<_>) = swapped.into_iter().unzip();
-        // A process that found a file by its name before the exchange opens it only now.
+        // A process that resolved a name before the exchange may open the replaced file only now.
         let wanted = guards.iter().flatten().find(|(guard, _)| guard.is_wanted());
         if let Some((_, unit)) = wanted {
             return Err(moved(&unit.path.clone().into_bytes()));
@@ -84,7 +86,7 @@ pub(crate) fn apply(
         Ok(stats) => stats,
         Err(cause) => return Err(roll_back(root, &mut journal, journal_path, rescue, cause)),
     };
-    // From here on the new state stands; a failure leaves the journal for the next command.
+    // The new state is complete. After an error, the next command cleans up by the journal.
     let applied = finish(root, &journal, journal_path, (flush, OnFailure::Stop), threads, rescue)
         .map_err(|cause| {
         Error::Restore(RestoreError::Interrupted { cause: Box::new(cause) })
@@ -93,8 +95,8 @@ pub(crate) fn apply(
     Ok(Applied { placed: placed(plan, stats, before_swap), without_special_bits, ..applied })
 }
 
-/// Files whose set-user-id or set-group-id bit the kernel dropped: only a member of the file's
-/// group, or root, may set the latter.
+/// Returns the files whose set-user-id or set-group-id bit the kernel cleared. Only root or a
+/// member of the file's group may set the latter.
 fn without_special_bits(root: &Dir, plan: &Plan) -> Vec<Vec<u8>> {
     let files = plan.units.iter().flat_map(|unit| match &unit.new {
         Some(NewThing::Leaf { mode, .. }) => vec![(unit.path.clone(), *mode)],
@@ -114,11 +116,11 @@ fn without_special_bits(root: &Dir, plan: &Plan) -> Vec<Vec<u8>> {
     special.filter(lacks).map(|(path, _)| path).collect()
 }
 
-/// The files that the next snapshot need not read as long as they look like this.
+/// Returns the files that the next snapshot need not read while their metadata is the same.
 ///
-/// Their content was read back under a name that nobody else knew. Since then they were renamed,
-/// which moves only the change time; a write would have moved the modification time, as that was
-/// old enough before anybody could know the file.
+/// Their content was read back under a name that no other process knew. The rename updated only the
+/// change time. A write since then would have updated the modification time, which was old enough
+/// before the file became visible.
 fn placed(plan: &Plan, stats: Vec<Option<(&UnitRecord, Stat)>>, before_swap: Time) -> Placed {
     let mut ids = BTreeMap::new();
     for unit in &plan.units {
@@ -195,7 +197,7 @@ fn old_record(old: &OldThing) -> Thing {
     }
 }
 
-/// Metadata that is too young to prove anything is backed by the content itself.
+/// Returns the record of a file. It includes the content if the metadata is too recent to prove it.
 fn record(entry: &Entry, stat: &EntryStat, racy: bool) -> StatRecord {
     let content = (racy && entry.kind.is_file()).then_some(entry.id);
     StatRecord::from(stat).backed_by(content)
@@ -230,7 +232,7 @@ fn stage_all(
     Ok(())
 }
 
-/// Makes staged files that were names of one file names of one again.
+/// Replaces staged files by hard links to one file, where the present files are hard links too.
 fn link_staged(root: &Dir, plan: &Plan, journal: &mut Journal) -> Result<(), Error> {
     for group in &plan.links {
         let Some((first, others)) = group.split_first() else { continue };
@@ -250,27 +252,27 @@ fn link_staged(root: &Dir, plan: &Plan, journal: &mut Journal) -> Result<(), Err
     Ok(())
 }
 
-/// The directory and temporary name of a staged file.
+/// Returns the directory and temporary name of a staged file.
 fn staged_place(root: &Dir, unit: &UnitRecord) -> Result<(Dir, Vec<u8>), Error> {
     let path = unit.path.clone().into_bytes();
     Ok((root.open_below(split(&path).0)?, unit.temporary.as_bytes().to_vec()))
 }
 
-/// What one path looks like after its change, and the guard of the file that was replaced.
+/// Metadata of a path after its change, and the guard of the replaced file.
 type Swapped<'a> = (Option<(&'a UnitRecord, Stat)>, Option<(Guard, &'a UnitRecord)>);
 
-/// Changes one path by one rename, if it still is what the safety snapshot holds. Says what a new
-/// thing looks like in its place.
+/// Changes one path by one rename, if it is still what the safety snapshot holds. Returns the new
+/// metadata of the path.
 ///
-/// A file that is replaced is guarded meanwhile: a process that opens it for writing would write to
-/// a file without a name. `held` counts the guards that are kept until all paths are changed;
-/// without it, files in use are replaced.
+/// A replaced file is guarded meanwhile: a process that opens it for writing would write to an
+/// unlinked file. `held` counts the guards that are kept until all paths are changed. Without it,
+/// files in use are replaced.
 fn swap<'a>(
     near: &mut Near<'_>,
     unit: &'a UnitRecord,
     held: Option<&AtomicUsize>,
 ) -> Result<Swapped<'a>, Error> {
-    /// Each guard holds a file open.
+    /// Each guard uses one file descriptor.
     const MAX_GUARDS: usize = 256;
     let Place { dir, name, path } = place(near, &unit.path)?;
     let temporary = unit.temporary.as_bytes();
@@ -297,8 +299,8 @@ fn swap<'a>(
             } else {
                 dir.rename_new(&name, temporary)?;
             }
-            // Between the look and the rename somebody may have written. What came out tells, and
-            // rolling back puts it right.
+            // Another process may have written between the check and the rename. Then the replaced
+            // file differs, and the rollback restores it.
             if !is_as_recorded(dir, temporary, old, Renamed::Perhaps)? {
                 return Err(moved(&path));
             }

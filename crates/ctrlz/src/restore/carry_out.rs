@@ -1,4 +1,4 @@
-//! Carries out a plan and records the result.
+//! Carrying out a plan: applies it and records the result.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ impl Hold {
             return Ok(report);
         }
         self.check_room(&plan)?;
-        // The journal holds the record too, so that an undo that was killed can be redone.
+        // The journal also holds the log entry, so that an undo that was killed can be redone.
         let rewinds = !cause.details.undone.is_empty() || cause.details.takes_back.is_some();
         let record = rewinds.then(|| Record {
             kind: cause.kind,
@@ -83,7 +83,7 @@ impl Hold {
                 b"from here",
             )?;
         }
-        // The files are changed; failing to record that must not look like a failed restore.
+        // The files have changed, so a failure to record this is not a failed restore.
         let cause = Cause { placed: applied.placed, ..cause.clone() };
         match self.record_listed(&cause, progress) {
             Ok(tracked) => {
@@ -127,7 +127,7 @@ impl Hold {
         self.work_tree.append(&self.store, pack, Some(&last), new).map(drop)
     }
 
-    /// Checks that every blob is there and that the new files fit beside the old ones.
+    /// Checks that all blobs exist and that the new files fit on the disk beside the old ones.
     fn check_room(&self, plan: &Plan) -> Result<(), Error> {
         let mut needed = 0;
         for id in plan.blobs() {
@@ -154,14 +154,15 @@ impl Hold {
     }
 }
 
-/// Returns the files that a plan removes and all files, if it removes an unusual share.
+/// Returns the number of files that a plan removes and the number of all files, if the share is
+/// unusual: 50 files or more, or at least 10 and more than a fifth.
 pub(super) fn mass_removal(plan: &Plan, files: u64) -> Option<(u64, u64)> {
     let removed = plan.removed_files() as u64;
     let is_unusual = removed >= 50 || (removed >= 10 && removed * 5 > files);
     is_unusual.then_some((removed, files))
 }
 
-/// Refuses to remove so much that a mistake is more likely than a wish.
+/// Fails if a plan removes so many files that it is probably a mistake, unless that is allowed.
 pub(crate) fn check_mass_removal(
     plan: &Plan,
     files: u64,

@@ -1,4 +1,4 @@
-//! Removes what a restore replaced, and closes its journal.
+//! Cleaning up after a restore: removes the replaced files and closes the journal.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::modes::{change_mode, close_dirs};
 use super::place::{Near, Place, for_each_unit, is_as_recorded, leaf_is, place};
 use super::stage::Flush;
 
-/// Removes what lies under a unit's temporary name; what is in no snapshot yet is saved first.
+/// Removes the file at a unit's temporary name. A file that is in no snapshot is saved first.
 pub(super) fn discard(
     dir: &Dir,
     path: &[u8],
@@ -22,7 +22,7 @@ pub(super) fn discard(
 ) -> Result<(), Error> {
     let temporary = unit.temporary.as_bytes();
     let Some(stat) = dir.stat(temporary)? else { return Ok(()) };
-    // Without a record it is something that we had begun to write.
+    // Without a record, its staging was interrupted.
     if unit.has_new && unit.staged.is_none() {
         return remove_own(dir, temporary);
     }
@@ -44,8 +44,8 @@ pub(super) fn discard(
     Ok(dir.remove_file(temporary)?)
 }
 
-/// Removes the file that a unit replaced, if it is exactly what the safety snapshot holds; whether
-/// it did.
+/// Removes the file that a unit replaced, if it is exactly what the safety snapshot holds. Returns
+/// whether it was removed.
 pub(super) fn remove_recorded_leaf(near: &mut Near<'_>, unit: &UnitRecord) -> Result<bool, Error> {
     let Some(old @ Thing::Leaf(_)) = &unit.old else { return Ok(false) };
     let Place { dir, .. } = place(near, &unit.path)?;
@@ -57,7 +57,7 @@ pub(super) fn remove_recorded_leaf(near: &mut Near<'_>, unit: &UnitRecord) -> Re
     Ok(true)
 }
 
-/// Removes a directory's recorded content, and the directory if nothing else is in it.
+/// Removes the recorded contents of a directory, and the directory if it is empty then.
 pub(super) fn remove_known(dir: &Dir, name: &[u8], thing: &Thing) -> Result<(), Error> {
     let Thing::Dir { files, dirs, .. } = thing else { return Ok(()) };
     let top = dir.open_below(name)?;
@@ -65,7 +65,7 @@ pub(super) fn remove_known(dir: &Dir, name: &[u8], thing: &Thing) -> Result<(), 
     dirs.sort_unstable();
     for path in std::iter::once(&Vec::new()).chain(&dirs) {
         match top.open_below(path) {
-            // It goes anyway, and without write permission nothing in it could.
+            // The removals need write permission. Errors are ignored: the removals fail then.
             Ok(inside) => drop(inside.set_mode_of_dir(0o700)),
             Err(error) if is_elsewhere(&error) => (),
             Err(error) => return Err(error.into()),
@@ -95,7 +95,7 @@ pub(super) fn remove_known(dir: &Dir, name: &[u8], thing: &Thing) -> Result<(), 
     Ok(ignore_not_empty(dir.remove_dir(name))?)
 }
 
-/// Removes something that only we know the name of and only we have put content into.
+/// Removes a staged file or directory, which only ctrlz has written to.
 pub(super) fn remove_own(dir: &Dir, name: &[u8]) -> Result<(), Error> {
     match dir.stat(name)? {
         None => return Ok(()),
@@ -107,7 +107,7 @@ pub(super) fn remove_own(dir: &Dir, name: &[u8]) -> Result<(), Error> {
     let mut dirs = Vec::new();
     while let Some(path) = waiting.pop() {
         let inside = top.open_below(&path)?;
-        // A staged directory may already have got permissions that forbid changing it.
+        // A staged directory may already have its final permissions, which may be read-only.
         inside.set_mode_of_dir(0o700)?;
         for name in inside.names()? {
             match inside.stat(&name)? {
@@ -125,16 +125,16 @@ pub(super) fn remove_own(dir: &Dir, name: &[u8]) -> Result<(), Error> {
     Ok(dir.remove_dir(name)?)
 }
 
-/// The reaction to a replaced file that cannot be removed.
+/// Reaction to a replaced file that cannot be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnFailure {
-    /// Leave the journal, so that the next command tries again.
+    /// Keeps the journal, so that the next command tries again.
     Stop,
-    /// That was the next command: tell where it lies and close the journal.
+    /// Reports the file and closes the journal, because this is already the second attempt.
     GoOn,
 }
 
-/// Makes the swap durable, removes what it replaced, and closes the journal.
+/// Makes the swap durable, removes the replaced files, and closes the journal.
 pub(super) fn finish(
     root: &Dir,
     journal: &Journal,
@@ -145,8 +145,8 @@ pub(super) fn finish(
 ) -> Result<Applied, Error> {
     sync_all(root, journal, flush)?;
     let mut applied = Applied::default();
-    // What is as it was recorded goes at once, on all threads. What is not, or could not be
-    // removed, is looked at again below, where it can be saved or told.
+    // Files that match their records are removed on all threads. The others, and those that could
+    // not be removed, are saved or reported below.
     let left = for_each_unit(root, threads, &journal.units, |near, unit| {
         Ok((!remove_recorded_leaf(near, unit).unwrap_or(false)).then_some(unit))
     })?;
@@ -185,7 +185,7 @@ pub(super) fn finish(
             Err(_) => applied.kept.push(change.path.clone().into_bytes()),
         }
     }
-    // The removals must not come undone after the journal is gone.
+    // The removals have to be durable before the journal is removed.
     sync_all(root, journal, flush)?;
     match &journal.record {
         Some(_) => Journal { phase: Phase::Recording, ..journal.clone() }.save(path)?,
@@ -194,7 +194,7 @@ pub(super) fn finish(
     Ok(applied)
 }
 
-/// Whether trying again would give the same answer.
+/// Returns whether a retry would fail in the same way.
 pub(super) fn is_refusal(error: &FileError) -> bool {
     use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
     [PermissionDenied, ReadOnlyFilesystem].contains(&error.kind())
@@ -223,7 +223,7 @@ pub(super) fn sync_places(root: &Dir, journal: &Journal) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes what a unit replaced; tells where it lies if that is not possible.
+/// Removes the file that a unit replaced. Returns its temporary path if that is not possible.
 pub(super) fn remove_old(
     near: &mut Near<'_>,
     unit: &UnitRecord,
@@ -236,7 +236,7 @@ pub(super) fn remove_old(
     };
     match discard(dir, &path, unit, rescue) {
         Ok(()) => (),
-        // It changes all the time, or is a special file.
+        // It keeps changing, or is a special file.
         Err(Error::Restore(RestoreError::Moved { .. })) => (),
         Err(error) => return Err(error),
     }
@@ -244,18 +244,18 @@ pub(super) fn remove_old(
     Ok(left.then(|| join(split(&path).0, unit.temporary.as_bytes())))
 }
 
-/// Removes a directory if nothing is in it.
+/// Removes a directory if it is empty.
 pub(super) fn remove_if_empty(root: &Dir, path: &[u8]) -> Result<(), FileError> {
     let (parent, name) = split(path);
     match root.open_below(parent) {
         Ok(parent) => ignore_not_empty(parent.remove_dir(name)),
-        // Whatever stands there now is not a directory that we emptied.
+        // The directory that was emptied is gone or was replaced.
         Err(error) if is_elsewhere(&error) => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// Whether a directory is gone, or something else stands in its place.
+/// Returns whether an error means that a directory is gone or was replaced by another file.
 pub(super) fn is_elsewhere(error: &FileError) -> bool {
     use std::io::ErrorKind::{NotADirectory, NotFound};
     [NotADirectory, NotFound].contains(&error.kind())

@@ -1,4 +1,4 @@
-//! The journal: what a restore is doing, so that the next command can finish or undo it.
+//! The journal of a restore, from which the next command can finish it or roll it back.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -15,16 +15,16 @@ use crate::scan::EntryStat;
 
 use super::plan::PlannedMode;
 
-/// How far a restore has come.
+/// Phase of a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Phase {
-    /// Temporary files are being written; no path has changed.
+    /// Temporary files are being written. No path has changed.
     Staging,
-    /// All temporary files are on disk; paths are being swapped.
+    /// All temporary files are on disk. Paths are being swapped.
     Swapping,
-    /// Something failed; paths are being swapped back.
+    /// The restore failed. Paths are being swapped back.
     RollingBack,
-    /// Every path is as it shall be; the log does not say so yet.
+    /// All paths have their new state. The operation is not in the log yet.
     Recording,
 }
 
@@ -33,32 +33,32 @@ pub(crate) enum Phase {
 pub(crate) struct Journal {
     pub(crate) version: u32,
     pub(crate) phase: Phase,
-    /// What is being restored.
+    /// Snapshot to restore, if the plan is for a single one.
     pub(crate) target: Option<ObjectId>,
-    /// Holds everything that is overwritten.
+    /// Safety snapshot, which holds everything that is overwritten.
     pub(crate) safety: ObjectId,
     pub(crate) units: Vec<UnitRecord>,
     pub(crate) modes: Vec<ModeRecord>,
     pub(crate) emptied: Vec<PathText>,
-    /// Read-only directories that are made writable meanwhile.
+    /// Read-only directories that are writable until the restore ends.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) opened: Vec<ModeRecord>,
-    /// What the log shall say; without it, that something was restored.
+    /// Log entry of an undo or redo. `None` for a plain restore.
     #[serde(default)]
     pub(crate) record: Option<Record>,
 }
 
-/// What the log says once a plan is carried out.
+/// Log entry that is appended once a plan is carried out.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) kind: OperationKind,
     pub(crate) details: Details,
-    /// The newest operation before it.
+    /// Id of the newest operation before it.
     pub(crate) since: String,
 }
 
 impl Journal {
-    /// Every path that is planned to change.
+    /// Returns all paths that the restore changes.
     pub(crate) fn paths(&self) -> Vec<TreePath> {
         let units = self.units.iter().map(|unit| &unit.path);
         let modes = self.modes.iter().map(|change| &change.path);
@@ -67,27 +67,27 @@ impl Journal {
     }
 }
 
-/// One path that changes by a rename.
+/// A path that changes by one rename.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct UnitRecord {
     pub(crate) path: PathText,
-    /// The temporary name, in the same directory.
+    /// Temporary name in the same directory.
     pub(crate) temporary: String,
-    /// The staged content; absent while it is written, or if the path is only removed.
+    /// Staged content. `None` until it is completely written, and if the path is only removed.
     pub(crate) staged: Option<Thing>,
     pub(crate) has_new: bool,
-    /// What the path held before, which the safety snapshot has.
+    /// Previous content of the path, which the safety snapshot holds.
     pub(crate) old: Option<Thing>,
 }
 
-/// A file or link, or a directory with all it holds, as its metadata tells it from any other.
+/// A file, a symlink, or a directory with its contents, identified by metadata.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Thing {
     Leaf(StatRecord),
     Dir { inode: u64, files: Vec<(PathText, StatRecord)>, dirs: Vec<PathText> },
 }
 
-/// Permissions that change.
+/// A change of permissions.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ModeRecord {
     pub(crate) path: PathText,
@@ -96,7 +96,7 @@ pub(crate) struct ModeRecord {
     pub(crate) is_dir: bool,
 }
 
-/// The metadata of a file that is in the safety snapshot.
+/// Metadata of a file in the safety snapshot, or of a staged file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StatRecord {
     link: bool,
@@ -105,13 +105,13 @@ pub(crate) struct StatRecord {
     mtime: (i64, u32),
     ctime: (i64, u32),
     inode: u64,
-    /// Another name of the same file changes too, and moves the change time of this one.
+    /// Whether another hard link to the same file changes too, which updates the change time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     linked: bool,
-    /// The permissions that it gets through another name after it was moved aside.
+    /// Permissions that the file gets through another hard link after it was moved aside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     mode_after: Option<u32>,
-    /// The content, where the metadata is too young to prove it.
+    /// Content, if the metadata is too recent to prove it.
     #[serde(default)]
     pub(crate) content: Option<ObjectId>,
 }
@@ -126,7 +126,7 @@ impl Thing {
 }
 
 impl Journal {
-    /// Marks files that several of the paths are names of, also if `modes` changes one of them.
+    /// Marks files that change through several hard links, including those in `modes`.
     pub(crate) fn mark_links(&mut self, modes: &[PlannedMode]) {
         let modes: HashMap<u64, u32> =
             modes.iter().filter_map(|mode| Some((mode.inode?, mode.to))).collect();
@@ -167,8 +167,8 @@ impl From<&EntryStat> for StatRecord {
 }
 
 impl StatRecord {
-    /// Whether `now` is the recorded file, unchanged since. A rename moves the change time, so
-    /// after one it is not compared.
+    /// Returns whether `now` is the recorded file and unchanged. A rename updates the change time,
+    /// so it is not compared after one.
     pub(crate) fn is(&self, now: &Stat, renamed: Renamed) -> bool {
         let kind = if self.link { FileKind::Symlink } else { FileKind::File };
         let time = |time: Time| (time.seconds, time.nanos);
@@ -194,13 +194,14 @@ const MAX_JOURNAL_BYTES: u64 = 2 << 30;
 impl Journal {
     pub(crate) const VERSION: u32 = VERSION;
 
-    /// The journal at `path`, if a restore was cut off. Looks, and changes nothing.
+    /// Reads the journal at `path` and changes nothing. Returns `None` if missing or damaged.
     pub(crate) fn peek(path: &Path) -> Result<Option<Journal>, Error> {
         let Some(bytes) = read_small(path, MAX_JOURNAL_BYTES)? else { return Ok(None) };
         Ok(serde_json::from_slice::<Journal>(&bytes).ok())
     }
 
-    /// The journal at `path`, to be finished. The caller holds the work tree's lock.
+    /// Reads the journal at `path`, to finish the restore. The caller holds the work tree's lock. A
+    /// damaged journal is renamed and counts as missing.
     pub(crate) fn load(path: &Path) -> Result<Option<Journal>, Error> {
         #[derive(Deserialize)]
         struct Version {
@@ -219,7 +220,7 @@ impl Journal {
         }
         match serde_json::from_slice::<Journal>(&bytes) {
             Ok(journal) => Ok(Some(journal)),
-            // It is written in one step, so this is not ours; keep it for whoever wants to look.
+            // Journals are replaced atomically, so no crash caused this. It is kept for inspection.
             Err(_) => {
                 let aside = path.with_extension("damaged");
                 std::fs::rename(path, &aside).named("set aside", path)?;

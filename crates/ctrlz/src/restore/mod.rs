@@ -1,16 +1,16 @@
-//! Restoring: changes → plan → files. The only code that writes a user's files.
+//! Restoring: turns changes into a plan and applies it. Only this module writes a user's files.
 //!
-//! A [`Plan`] says exactly what will happen. Applying it has three stages, and a journal tells the
-//! next command which one a killed process was in:
+//! A [`Plan`] lists all actions in advance. Applying it has three stages. A journal records the
+//! current stage, so that the next command can finish a restore whose process was killed:
 //!
-//! 1. *stage*: the new content is written beside its target under a temporary name, checked and
-//!    flushed. Nothing visible has changed; a failure removes the temporary files.
-//! 2. *swap*: every path changes by one rename. What was there before goes to the temporary name
-//!    and is checked to be what the safety snapshot holds. A failure renames everything back.
-//! 3. *clean*: what was replaced is removed, directories that became empty too.
+//! 1. *stage*: the new content is written beside its target under a temporary name, verified and
+//!    flushed. No visible path changes. On failure the temporary files are removed.
+//! 2. *swap*: each path changes by one rename. The replaced file moves to the temporary name and is
+//!    compared with the safety snapshot. On failure all renames are reversed.
+//! 3. *clean*: replaced files and directories that became empty are removed.
 //!
-//! Killed in stage 1: rolled back. Killed later: rolled forward. Where the log shall say more than
-//! that something was restored, the journal stays until it does.
+//! A restore killed in stage 1 is rolled back; one killed later is rolled forward. The journal of
+//! an undo or redo is kept until the operation is in the log.
 
 mod absence;
 mod apply;

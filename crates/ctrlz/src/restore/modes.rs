@@ -9,7 +9,7 @@ use crate::path::{PathText, split};
 use super::journal::{Journal, ModeRecord};
 use super::place::{Near, Place, moved, place};
 
-/// Returns the directories of this user's in which something changes and that are read-only.
+/// Returns this user's read-only directories in which entries change. Root can write anyway.
 pub(super) fn read_only_dirs(root: &Dir, journal: &Journal) -> Vec<ModeRecord> {
     const WRITABLE: u32 = 0o300;
     let me = rustix::process::geteuid();
@@ -40,7 +40,8 @@ pub(super) fn open_dirs(root: &Dir, journal: &Journal) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes them read-only again. Directories that were removed or changed meanwhile are left alone.
+/// Makes the directories of a journal read-only again. Best effort: directories that were removed
+/// or changed meanwhile are left alone.
 pub(super) fn close_dirs(root: &Dir, journal: &Journal) {
     for change in journal.opened.iter().rev() {
         let Ok(dir) = root.open_below(&change.path.clone().into_bytes()) else { continue };
@@ -50,7 +51,7 @@ pub(super) fn close_dirs(root: &Dir, journal: &Journal) {
     }
 }
 
-/// Fails if the permissions of a directory that is about to change were changed meanwhile.
+/// Fails if the permissions of a directory that the restore will change were changed meanwhile.
 pub(super) fn check_dir_modes(root: &Dir, journal: &Journal) -> Result<(), Error> {
     for change in journal.modes.iter().filter(|change| change.is_dir) {
         let path = change.path.clone().into_bytes();

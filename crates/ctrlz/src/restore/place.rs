@@ -1,4 +1,4 @@
-//! The paths of a plan on disk, and whether they still are what was recorded.
+//! Paths of a plan on disk, and their comparison with the recorded metadata.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -12,13 +12,13 @@ use crate::path::{PathText, TreePath, join, split};
 
 use super::journal::{Renamed, StatRecord, Thing, UnitRecord};
 
-/// Returns the number of units per job. Neighbours share a directory, which is opened once.
+/// Returns the number of units per job. Adjacent units share a directory, which is opened once.
 pub(super) fn units_per_job(threads: usize, units: usize) -> usize {
     const MAX_UNITS: usize = 64;
     (units / (threads.max(1) * 4)).clamp(1, MAX_UNITS)
 }
 
-/// Does something with every unit, several at a time; the first failure stops it.
+/// Calls `work` for each unit, on several threads. Stops at the first error.
 pub(super) fn for_each_unit<'a, R: Send>(
     root: &Dir,
     threads: usize,
@@ -38,10 +38,10 @@ pub(super) fn for_each_unit<'a, R: Send>(
     Ok(done.into_iter().flatten().collect())
 }
 
-/// Keeps the directory open that was used last.
+/// Keeps the most recently used directory open.
 ///
-/// No symlink is followed on the way to it, and whatever happens to the names above it meanwhile,
-/// it stays a directory that was in the work tree.
+/// No symlink is followed to reach it. If a directory above it is renamed meanwhile, the handle
+/// still refers to a directory that was in the work tree.
 pub(super) struct Near<'a> {
     root: &'a Dir,
     last: Option<(Vec<u8>, Dir)>,
@@ -61,7 +61,7 @@ impl<'a> Near<'a> {
     }
 }
 
-/// A unit's directory, and its name in it.
+/// Directory of a unit, and the unit's name in it.
 pub(super) struct Place<'a> {
     pub(super) dir: &'a Dir,
     pub(super) name: Vec<u8>,
@@ -78,7 +78,7 @@ pub(super) fn moved(path: &[u8]) -> Error {
     Error::Restore(RestoreError::Moved { path: TreePath::from_scan(path.to_vec()) })
 }
 
-/// Whether what stands at `name` is exactly what was recorded, directories with all they hold.
+/// Returns whether `name` is exactly the recorded file, or directory with the same contents.
 pub(super) fn is_as_recorded(
     dir: &Dir,
     name: &[u8],
@@ -112,7 +112,7 @@ pub(super) fn is_as_recorded(
         return Ok(false);
     }
     for (path, record) in files {
-        // The files inside were not renamed themselves.
+        // Only the directory was renamed, so the change times of its files are comparable.
         if !file_is(&top, &path.clone().into_bytes(), record)? {
             return Ok(false);
         }
@@ -129,7 +129,8 @@ pub(super) fn file_is(top: &Dir, path: &[u8], record: &StatRecord) -> Result<boo
     }
 }
 
-/// Whether a file is the recorded one; its content is read only if its metadata is too young.
+/// Returns whether a file is the recorded one. Its content is read only if the recorded metadata
+/// was too recent to prove it.
 pub(super) fn leaf_is(
     dir: &Dir,
     name: &[u8],

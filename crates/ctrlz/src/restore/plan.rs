@@ -1,4 +1,4 @@
-//! Planning: what is there and what is wanted → what to do. Touches nothing.
+//! Planning: computes the actions from the present state to a requested one. Changes no files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,37 +10,37 @@ use crate::git::{Hasher, ObjectId};
 use crate::path::{TreePath, is_within, join, split};
 use crate::scan::{Content, EntryStat};
 
-/// What a path should be.
+/// Requested state of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// A file or a link; `mode` are a file's permissions.
+    /// A file or symlink. `mode` holds the permissions of a file.
     Entry { entry: Entry, mode: u32 },
     /// Proven not to have existed.
     Absent,
 }
 
-/// Everything a restore asks for.
+/// All changes that a restore asks for.
 #[derive(Debug, Default)]
 pub(crate) struct Request {
     pub(crate) wanted: BTreeMap<Vec<u8>, Wanted>,
-    /// Directories that must exist even if nothing is in them, with their permissions.
+    /// Directories that must exist even if they are empty, with their permissions.
     pub(crate) dirs: BTreeMap<Vec<u8>, u32>,
-    /// Files and directories whose content is right and whose permissions are not.
+    /// Files and directories of which only the permissions are to change.
     pub(crate) modes: Vec<ModeChange>,
     /// Directories to remove if they end up empty.
     pub(crate) emptied: BTreeSet<Vec<u8>>,
-    /// The names in those of `emptied` that the listing lacks, because a scan does not enter them.
+    /// Names in directories of `emptied` that the listing lacks because a scan does not enter them.
     pub(crate) unlisted: BTreeMap<Vec<u8>, Vec<Vec<u8>>>,
-    /// Permissions for directories that have to be made.
+    /// Permissions of directories that have to be created.
     pub(crate) dir_modes: BTreeMap<Vec<u8>, u32>,
     pub(crate) common_dir_mode: u32,
-    /// What was already found to be left alone.
+    /// Paths that are already known to be left alone.
     pub(crate) kept: Vec<Kept>,
-    /// Files of which the kernel could not say whether other processes have them open.
+    /// Files for which the kernel could not determine whether other processes have them open.
     pub(crate) not_checked: Vec<Vec<u8>>,
 }
 
-/// A change of permissions alone.
+/// A change of permissions only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ModeChange {
     pub(crate) path: Vec<u8>,
@@ -49,57 +49,57 @@ pub(crate) struct ModeChange {
     pub(crate) is_dir: bool,
 }
 
-/// Why a path is left as it is.
+/// Reason why a path is left alone or not restored exactly.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case", tag = "reason")]
 #[non_exhaustive]
 pub enum KeptReason {
-    /// The snapshot does not have it, and only `exact` removes such files.
+    /// The snapshot does not have it. Only `exact` removes such files.
     CreatedSince,
-    /// When the snapshot was taken the path was ignored, so it may have existed.
+    /// The path was ignored when the snapshot was taken, so it may have existed.
     IgnoredThen,
-    /// When the snapshot was taken the path was skipped, so it may have existed.
+    /// The path was skipped when the snapshot was taken, so it may have existed.
     SkippedThen {
         /// Why it was skipped.
         why: String,
     },
-    /// No record says what the snapshot covered, so nothing is proven absent.
+    /// There is no record of what the snapshot covered, so no path is proven absent.
     NoRecord,
     /// The snapshot was recorded elsewhere with private ignore rules, which may have covered it.
     RulesUnknown,
-    /// What is there now could not be saved first.
+    /// The present content could not be saved first.
     CannotBeSaved {
-        /// Why not.
+        /// Why it could not be saved.
         why: String,
     },
     /// A directory in its place holds files that no snapshot has.
     DirectoryInTheWay,
-    /// A file stands where its directory was, and the request does not name it.
+    /// There is a file where its directory was, and the request does not include that file.
     FileInTheWay,
     /// Its directory is read-only and belongs to another user.
     ReadOnlyDirectory,
     /// Another process has it open.
     InUse {
-        /// The process, as far as it can be told.
+        /// The process, if it is known.
         process: Option<String>,
     },
-    /// It belongs to a database whose other files cannot be put back to the same moment.
+    /// It belongs to a database whose other files cannot be restored to the same recorded state.
     Unit {
         /// The database.
         of: String,
     },
-    /// A pid file: its number may belong to another process by now.
+    /// It is a PID file, and its number may belong to another process by now.
     ProcessFile,
-    /// It was a hard link and became a file of its own, because not all of its names change alike.
+    /// It was a hard link and became a separate file, because not all of its links change alike.
     Separated,
     /// The request wants a file here and another one below it.
     Contradiction,
-    /// It was put back without its set-user-id or set-group-id bit, which the user may not set.
+    /// It was restored without its set-user-id or set-group-id bit, which the user may not set.
     SpecialBitsDropped,
 }
 
 impl KeptReason {
-    /// Whether the request is not fully met because of it.
+    /// Returns whether the request is not fully met because of it.
     pub fn is_failure(&self) -> bool {
         match self {
             KeptReason::CreatedSince
@@ -120,7 +120,7 @@ impl KeptReason {
         }
     }
 
-    /// One line for people.
+    /// Returns a one-line description for users.
     pub fn describe(&self) -> String {
         match self {
             KeptReason::CreatedSince => "created since the snapshot".into(),
@@ -162,17 +162,17 @@ impl KeptReason {
     }
 }
 
-/// A path that stays as it is.
+/// A path that is left alone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Kept {
     /// The path.
     pub path: TreePath,
-    /// Why.
+    /// The reason.
     #[serde(flatten)]
     pub reason: KeptReason,
 }
 
-/// What a plan does to one path.
+/// An action of a plan on one path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case", tag = "action")]
 pub enum Action {
@@ -181,7 +181,7 @@ pub enum Action {
         /// The path.
         path: TreePath,
     },
-    /// Replaces what is there.
+    /// Replaces a file, symlink or directory.
     Overwrite {
         /// The path.
         path: TreePath,
@@ -191,7 +191,7 @@ pub enum Action {
         /// The path.
         path: TreePath,
     },
-    /// Changes permissions and nothing else.
+    /// Changes only the permissions.
     SetMode {
         /// The path.
         path: TreePath,
@@ -211,7 +211,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// The path it is about.
+    /// Returns the path that it changes.
     pub fn path(&self) -> &TreePath {
         match self {
             Action::Create { path }
@@ -224,18 +224,18 @@ impl Action {
     }
 }
 
-/// Exactly what a restore will do.
+/// The exact actions of a restore.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Plan {
     /// One entry per path, sorted.
     pub actions: Vec<Action>,
-    /// What stays as it is although the request touches it.
+    /// Paths of the request that are left alone, with the reasons.
     pub kept: Vec<Kept>,
-    /// Files of which the kernel could not say whether other processes have them open.
+    /// Files for which the kernel could not determine whether other processes have them open.
     pub not_checked: Vec<TreePath>,
-    /// Names this plan: the paths, what is there, and what will be.
+    /// Hash of the paths with their present and new states, which identifies the plan.
     pub hash: ObjectId,
-    /// The files that it removes and the files that there are, if it removes an unusual share.
+    /// The number of files that it removes and the number of all files, if the share is unusual.
     #[serde(skip)]
     pub mass_removal: Option<(u64, u64)>,
     #[serde(skip)]
@@ -244,26 +244,26 @@ pub struct Plan {
     pub(crate) modes: Vec<PlannedMode>,
     #[serde(skip)]
     pub(crate) emptied: Vec<Vec<u8>>,
-    /// Units, by their place, that become names of one file again.
+    /// Groups of units, by index, that become hard links to one file again.
     #[serde(skip)]
     pub(crate) links: Vec<Vec<usize>>,
-    /// Whether files that another process has open for writing are replaced all the same.
+    /// Whether files that another process has open for writing are replaced too.
     #[serde(skip)]
     pub(crate) replaces_used: bool,
 }
 
 impl Plan {
-    /// Whether it does everything that was asked for.
+    /// Returns whether it does everything that was requested.
     pub fn is_complete(&self) -> bool {
         !self.kept.iter().any(|kept| kept.reason.is_failure())
     }
 
-    /// Whether there is nothing to do.
+    /// Returns whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.actions.is_empty()
     }
 
-    /// Every blob it needs.
+    /// Returns the blobs that it needs.
     pub(crate) fn blobs(&self) -> impl Iterator<Item = ObjectId> + '_ {
         self.units.iter().flat_map(|unit| match &unit.new {
             Some(NewThing::Leaf { entry, .. }) => vec![entry.id],
@@ -274,7 +274,7 @@ impl Plan {
         })
     }
 
-    /// How many files it removes.
+    /// Returns the number of files that it removes.
     pub fn removed_files(&self) -> usize {
         self.actions.iter().filter(|action| matches!(action, Action::Remove { .. })).count()
     }
@@ -286,7 +286,7 @@ pub(crate) struct PlannedMode {
     pub(crate) from: u32,
     pub(crate) to: u32,
     pub(crate) is_dir: bool,
-    /// Identifies the other names of a file, which change with it.
+    /// Identifies the other hard links to a file, which change with it.
     pub(crate) inode: Option<u64>,
 }
 
@@ -298,14 +298,14 @@ pub(crate) struct Unit {
     pub(crate) old: Option<OldThing>,
 }
 
-/// What will stand at a unit's path.
+/// New content of a unit's path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NewThing {
     Leaf {
         entry: Entry,
         mode: u32,
     },
-    /// A directory with everything in it; paths are relative to it, parents first.
+    /// A directory with everything in it. Paths are relative to it, parents first.
     Dir {
         mode: u32,
         dirs: Vec<(Vec<u8>, u32)>,
@@ -313,16 +313,16 @@ pub(crate) enum NewThing {
     },
 }
 
-/// What stands there now, as the safety snapshot saw it.
+/// Present content of a unit's path, which the safety snapshot holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum OldThing {
     Leaf {
         entry: Entry,
         stat: EntryStat,
-        /// The metadata is too young to prove the content.
+        /// Whether the metadata is too recent to prove the content.
         racy: bool,
     },
-    /// A directory; every file in it, relative to it.
+    /// A directory with everything in it. Paths are relative to it.
     Dir { inode: u64, files: Vec<(Vec<u8>, Entry, EntryStat, bool)>, dirs: Vec<Vec<u8>> },
 }
 
@@ -361,7 +361,7 @@ fn saved_below(now: &Now<'_>, path: &[u8]) -> Option<OldThing> {
     complete.then_some(OldThing::Dir { inode, files, dirs })
 }
 
-/// Works out what turns `now` into what `request` wants.
+/// Returns the plan that turns `now` into the state that `request` asks for.
 pub(crate) fn plan(now: &Now<'_>, request: &Request) -> Plan {
     let mut planner = Planner {
         now,
@@ -400,10 +400,10 @@ pub(crate) fn plan(now: &Now<'_>, request: &Request) -> Plan {
     kept.sort_unstable();
     kept.dedup();
     let units: Vec<Unit> = units.into_values().collect();
-    // An ignored directory that is empty already is in no snapshot, so nothing could bring it back.
+    // An ignored directory that is already empty is in no snapshot, so it could not be restored.
     let is_left = |dir: &Vec<u8>| units.iter().any(|unit| is_within(&unit.path, dir));
     let emptied = request.emptied.iter().filter(|dir| now.dir(dir).is_some() || is_left(dir));
-    // Deepest first, so that a directory is empty by the time its turn comes.
+    // Deepest first, so that subdirectories are removed before their parents.
     let emptied: Vec<Vec<u8>> = emptied.rev().cloned().collect();
     let hash = plan_hash(&units, &modes, &emptied);
     let place = |path: &Vec<u8>| units.binary_search_by(|unit| unit.path.cmp(path)).ok();
@@ -428,18 +428,18 @@ pub(crate) fn plan(now: &Now<'_>, request: &Request) -> Plan {
 struct Planner<'a> {
     now: &'a Now<'a>,
     request: &'a Request,
-    /// Paths known to be directories that stay.
+    /// Directories on disk that stay.
     dirs: BTreeSet<Vec<u8>>,
-    /// Directories inside units that will be made.
+    /// Directories inside units that will be created.
     made: BTreeSet<Vec<u8>>,
     units: BTreeMap<Vec<u8>, Unit>,
     actions: Vec<Action>,
     kept: Vec<Kept>,
-    /// Paths that stay as they are, with everything below them.
+    /// Paths that are left alone, with everything below them.
     left: BTreeSet<Vec<u8>>,
 }
 
-/// Files that the request wants at a path and at one above it, which cannot both be.
+/// Returns the files that the request wants at a path and at one above it, which is impossible.
 fn contradictions(request: &Request) -> BTreeSet<Vec<u8>> {
     let is_file = |path: &[u8]| matches!(request.wanted.get(path), Some(Wanted::Entry { .. }));
     let mut found = BTreeSet::new();
@@ -465,7 +465,7 @@ impl Planner<'_> {
         self.kept.push(Kept { path: tree_path(path), reason });
     }
 
-    /// The topmost part of `path` that is not a directory on disk; `None` if all of it is.
+    /// Returns the topmost part of `path` that is not a directory on disk, if there is one.
     fn first_missing(&mut self, path: &[u8]) -> Option<Vec<u8>> {
         let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
         for end in ends.chain([path.len()]) {
@@ -504,7 +504,7 @@ impl Planner<'_> {
             NowAt::Dir => match self.replaceable(path) {
                 Some(old) => Some(old),
                 None => {
-                    // What is in it stays with it.
+                    // Its contents stay too.
                     self.left.insert(path.to_vec());
                     return self.keep(path, KeptReason::DirectoryInTheWay);
                 }
@@ -519,7 +519,8 @@ impl Planner<'_> {
         self.units.insert(path.to_vec(), Unit { path: path.to_vec(), new, old });
     }
 
-    /// A directory that may be replaced: everything in it is saved, and is to go.
+    /// Returns a directory that may be replaced, because all its files are saved and to be removed.
+    /// Adds their removal to the actions.
     fn replaceable(&mut self, path: &[u8]) -> Option<OldThing> {
         let old = saved_below(self.now, path)?;
         let OldThing::Dir { files, .. } = &old else { return None };
@@ -534,12 +535,12 @@ impl Planner<'_> {
         Some(old)
     }
 
-    /// Adds something to the directory that will be made at `top`.
+    /// Adds `path` to the directory that will be created at `top`.
     fn below(&mut self, top: &[u8], path: &[u8], put: impl FnOnce(&mut NewThing, Vec<u8>)) {
         let old = match self.now.at(top) {
             NowAt::Nothing => None,
             NowAt::File { stat, entry, racy } => {
-                // Only a file that is itself to go may give way.
+                // Only a file that is to be removed may be replaced by a directory.
                 if self.request.wanted.get(top) != Some(&Wanted::Absent) {
                     return self.keep(path, KeptReason::FileInTheWay);
                 }
@@ -561,7 +562,7 @@ impl Planner<'_> {
             old,
         });
         let Some(NewThing::Dir { dirs, .. }) = &mut unit.new else { return };
-        // Every directory between the top and the path, parents first.
+        // All directories between the top and the path, parents first.
         let parent = split(path).0;
         let mut dir = parent;
         let mut missing = Vec::new();
@@ -604,7 +605,7 @@ impl Planner<'_> {
             }
         });
         self.made.insert(path.to_vec());
-        // What `below` calls a file is a directory here.
+        // `below` adds actions for files, but this path is a directory.
         for action in &mut self.actions[before..] {
             if let Action::Create { path } = action {
                 *action = Action::CreateDirectory { path: path.clone() };
@@ -633,8 +634,8 @@ impl Planner<'_> {
         self.units.insert(path.to_vec(), unit);
     }
 
-    /// Groups of files that are names of one file now and become alike, so that they can be names
-    /// of one file again. What cannot is reported as separated.
+    /// Returns groups of hard links to one file that get the same new content, so that they can be
+    /// hard links again. Reports other hard links that change as separated.
     fn links(&mut self) -> Vec<Vec<Vec<u8>>> {
         let mut names: BTreeMap<u64, Vec<&Vec<u8>>> = BTreeMap::new();
         for path in &self.now.listing.linked {
@@ -648,7 +649,7 @@ impl Planner<'_> {
             let changed: Vec<&Vec<u8>> =
                 names.iter().filter(|path| matches!(new(path), Some(Some(_)))).copied().collect();
             let Some(first) = changed.first() else { continue };
-            // A name that goes keeps nothing apart, one that stays does.
+            // A link that is removed does not matter. One that stays unchanged would differ.
             let is_whole = names.iter().all(|path| match new(path) {
                 None => false,
                 Some(None) => true,
@@ -666,7 +667,8 @@ impl Planner<'_> {
         groups
     }
 
-    /// Reports the directories that will be empty and are to go then, deepest first.
+    /// Adds the removal of the requested directories that will be empty. Checks the deepest first,
+    /// because a directory may become empty by the removal of others.
     fn removed_dirs(&mut self) {
         let mut removed: BTreeSet<&Vec<u8>> = BTreeSet::new();
         let filled = self.units.values().filter(|unit| unit.new.is_some());
@@ -691,7 +693,7 @@ impl Planner<'_> {
         self.actions.extend(removed.into_iter().map(action));
     }
 
-    /// Whether something above or at the path is replaced as a whole, and this goes with it.
+    /// Returns whether a unit changes the path, or replaces a directory above it.
     fn is_replaced(&self, path: &[u8]) -> bool {
         let mut part = path;
         while !part.is_empty() {
@@ -747,7 +749,7 @@ impl Planner<'_> {
         Some(entries.iter().find(|entry| *entry.name == *name)?.stat.inode)
     }
 
-    /// Reports the other names of files whose permissions change: they are the same file.
+    /// Reports the other hard links to files whose permissions change, because they change too.
     fn note_linked_modes(&mut self, modes: &[PlannedMode]) {
         for mode in modes.iter().filter(|mode| !mode.is_dir) {
             let linked = &self.now.listing.linked;
@@ -767,7 +769,7 @@ impl Planner<'_> {
     }
 }
 
-/// Covers the planned paths, what is expected there, and what will be there; nothing else.
+/// Returns a hash of only the planned paths, their expected states and their new states.
 fn plan_hash(units: &[Unit], modes: &[PlannedMode], emptied: &[Vec<u8>]) -> ObjectId {
     let mut hasher = Hasher::raw();
     let mut put = |bytes: &[u8]| {

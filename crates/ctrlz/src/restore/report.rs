@@ -11,18 +11,18 @@ use super::plan::{Action, Kept};
 /// Options of a restore.
 #[derive(Clone, Debug, Default)]
 pub struct RestoreOptions {
-    /// Also removes files created since, where the snapshot proves that they did not exist.
+    /// Also removes files created since the snapshot, if it proves that they did not exist then.
     /// Default: no.
     pub exact: bool,
-    /// Only these paths and what is below them. Default: everything.
+    /// Restores only these paths and everything below them. Default: everything.
     pub paths: Vec<TreePath>,
     /// Allows removing an unusual share of the files. Default: no.
     pub allow_mass_removal: bool,
-    /// Policy for files that another process has open. Default: they stay.
+    /// Policy for files that another process has open. Default: they are left alone.
     pub in_use: OnUse,
-    /// A person asked for it, so that a plain undo may take it back. Default: no.
+    /// Whether the user asked for it, so that a plain undo may reverse it. Default: no.
     pub by_person: bool,
-    /// Refuses if the plan is no longer the one with this hash. Default: none.
+    /// Fails if the hash of the plan differs. Default: any plan is carried out.
     pub expected_plan: Option<ObjectId>,
 }
 
@@ -30,10 +30,10 @@ pub struct RestoreOptions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnUse {
-    /// It stays as it is and is reported with the process.
+    /// Leaves the file alone and reports it with the process.
     #[default]
     Leave,
-    /// It is replaced; the process goes on with the file that was there.
+    /// Replaces the file. The process keeps using the replaced one.
     Replace,
 }
 
@@ -42,7 +42,7 @@ pub enum OnUse {
 pub struct RestoreReport {
     /// The snapshot taken before anything changed.
     pub safety: ObjectId,
-    /// The operation that recorded it: restoring this undoes everything, permissions included.
+    /// The operation that recorded it. Restoring it undoes everything, including permissions.
     pub safety_operation: String,
     /// The snapshot taken afterwards.
     pub after: ObjectId,
@@ -50,18 +50,19 @@ pub struct RestoreReport {
     pub done: Vec<Action>,
     /// Paths that were left alone, with the reasons.
     pub kept: Vec<Kept>,
-    /// Files of which the kernel could not say whether other processes have them open.
+    /// Files for which the kernel could not determine whether other processes have them open.
     pub not_checked: Vec<TreePath>,
-    /// Replaced files that another process changed during the swap, under these names.
+    /// Replaced files that another process changed during the swap, by temporary name, and
+    /// directories that could not be removed.
     pub left: Vec<String>,
-    /// A restore that had been cut off and was finished before this one.
+    /// An interrupted restore that was finished before this one.
     pub recovered: Option<Recovery>,
-    /// Why the state afterwards could not be recorded, if so; the files are as `done` says.
+    /// The error, if the new state could not be recorded. The files were changed as `done` says.
     pub not_recorded: Option<String>,
 }
 
 impl RestoreReport {
-    /// Whether everything that was asked for was done.
+    /// Returns whether everything that was requested was done.
     pub fn is_complete(&self) -> bool {
         self.left.is_empty()
             && self.not_recorded.is_none()

@@ -20,11 +20,11 @@ use super::report::{OnUse, RestoreOptions};
 use super::safety::{Planning, Prepared, SaveIgnored};
 use super::units::Source;
 
-/// A point that was found in the store.
+/// A recorded state that was found in the store.
 pub(crate) struct Target {
     pub(crate) hash: ObjectId,
     pub(crate) meta: Option<Arc<Meta>>,
-    /// The operation, if the point names one and not only a hash.
+    /// The operation, if one was named and not only a hash.
     pub(crate) operation: Option<Operation>,
 }
 
@@ -35,8 +35,8 @@ impl Target {
         Target { hash: operation.snapshot, meta, operation: Some(operation) }
     }
 
-    /// Returns the evidence about paths that the target does not hold. Of a bare hash, every record
-    /// of that tree counts.
+    /// Returns the evidence about paths that the target does not hold. For a bare hash, all records
+    /// of that tree count.
     fn absence<'a>(&self, store: &'a Store) -> Result<Absence<'a>, Error> {
         match &self.operation {
             Some(operation) => Ok(Absence::of_operation(store, operation)),
@@ -89,7 +89,7 @@ impl Hold {
         }
         if options.exact {
             empty_out(&mut request, self, &tracked, hash, meta.as_deref(), options)?;
-            // An ignored directory is not entered, so that nothing says whether it was there.
+            // A scan does not enter ignored directories, so nothing proves their absence.
             for dir in request.emptied.clone() {
                 if absence.doubts_dir(&dir)? {
                     request.emptied.remove(&dir);
@@ -102,7 +102,7 @@ impl Hold {
         self.plan_from(&tracked, request, vec![source], how)
     }
 
-    /// Plans to take files back to their states in snapshots.
+    /// Plans to restore files, each to its state in a given snapshot.
     pub(crate) fn prepare_revert(
         &self,
         wanted: &BTreeMap<TreePath, ObjectId>,
@@ -132,7 +132,7 @@ impl Hold {
                 continue;
             };
             for dir in dirs_above(path.as_bytes()) {
-                // Patches are in order of preference, so the first snapshot decides.
+                // The snapshot of the first path below the directory decides, in path order.
                 request.dir_modes.entry(dir.to_vec()).or_insert_with(|| modes.of_dir(dir));
             }
             let before = trees.find(&tracked.operation.snapshot, path)?;
@@ -141,7 +141,7 @@ impl Hold {
                     let change = Change { path: path.clone(), before, after: Some(entry) };
                     want(&mut request, modes, &change, entry);
                 }
-                // A directory then: its files are named themselves, the path was no file.
+                // It was a directory, so there was no file. Its files are named separately.
                 Some(_) => drop(request.wanted.insert(path.as_bytes().to_vec(), Wanted::Absent)),
                 None => match absence.doubt(path)? {
                     Some(reason) => request.kept.push(Kept { path: path.clone(), reason }),
@@ -168,7 +168,7 @@ impl Hold {
     }
 }
 
-/// Permissions as a snapshot's newest record has them.
+/// Permissions in a record of a snapshot.
 pub(crate) struct Modes<'a> {
     meta: Option<&'a Meta>,
     listed: std::collections::HashMap<Vec<u8>, u32>,
@@ -179,8 +179,8 @@ impl Modes<'_> {
         Modes { meta, listed: meta.map(Meta::mode_map).unwrap_or_default() }
     }
 
-    /// The set-user-id, set-group-id and sticky bits of a path that has `present` permissions, if
-    /// the snapshot does not record them: they stay.
+    /// Returns the set-user-id, set-group-id and sticky bits of `present` that stay because the
+    /// snapshot does not record them.
     pub(crate) fn unrecorded(&self, present: u32) -> u32 {
         self.meta.map_or(present & 0o7000, |meta| meta.unrecorded_bits(present))
     }
@@ -215,7 +215,7 @@ fn want(request: &mut Request, modes: &Modes<'_>, change: &Change, entry: Entry)
     request.wanted.insert(path.to_vec(), Wanted::Entry { entry, mode });
 }
 
-/// Whether a file stands where the snapshot has a directory, or below a path where it has a file.
+/// Returns whether the snapshot has a directory at the path of a file, or a file above it.
 fn gives_way(trees: &Trees<'_>, hash: &ObjectId, path: &TreePath) -> Result<bool, Error> {
     if trees.find(hash, path)?.is_some_and(|entry| entry.kind.is_tree()) {
         return Ok(true);
@@ -229,7 +229,7 @@ fn gives_way(trees: &Trees<'_>, hash: &ObjectId, path: &TreePath) -> Result<bool
     Ok(false)
 }
 
-/// Empty directories of the snapshot that are to exist again.
+/// Requests the empty directories of the snapshot.
 fn want_dirs(request: &mut Request, meta: &Meta, options: &RestoreOptions) {
     let modes = meta.mode_map();
     for dir in &meta.empty_dirs {
@@ -240,7 +240,7 @@ fn want_dirs(request: &mut Request, meta: &Meta, options: &RestoreOptions) {
     }
 }
 
-/// Permissions that changed where the content did not.
+/// Requests the permissions of files and directories whose content is the same.
 fn want_modes(
     request: &mut Request,
     hold: &Hold,
@@ -296,13 +296,13 @@ fn want_modes(
     Ok(())
 }
 
-/// Whether a path was a directory: one with files, or an empty one.
+/// Returns whether a path was a directory, with files or empty.
 fn is_dir_then(entry: Option<Entry>, meta: &Meta, path: &TreePath) -> bool {
     let is_empty = || meta.empty_dirs.iter().any(|empty| empty.is_within(path));
     entry.map_or_else(is_empty, |entry| entry.kind.is_tree())
 }
 
-/// Directories that the snapshot does not have, to be removed if nothing is left in them.
+/// Requests the removal of directories that the snapshot does not have, if they end up empty.
 fn empty_out(
     request: &mut Request,
     hold: &Hold,

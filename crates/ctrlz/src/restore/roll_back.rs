@@ -1,4 +1,4 @@
-//! Rolls an interrupted or failed restore back, or forward.
+//! Rolls a failed restore back, and an interrupted one back or forward.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use super::modes::{change_mode, close_dirs, open_dirs};
 use super::place::{Near, Place, is_as_recorded, place};
 use super::stage::Flush;
 
-/// Puts everything back that was changed, and removes what was staged.
+/// Reverses all changes and removes the staged files. Returns the error to report for `cause`.
 pub(super) fn roll_back(
     root: &Dir,
     journal: &mut Journal,
@@ -22,7 +22,7 @@ pub(super) fn roll_back(
 ) -> Error {
     let mut undone = || -> Result<(), Error> {
         if journal.phase == Phase::Swapping {
-            // Killed from here on, the next command must not roll forward again.
+            // If this process is killed from here on, the next command must not roll forward.
             journal.phase = Phase::RollingBack;
             journal.save(path)?;
         }
@@ -44,9 +44,9 @@ pub(super) fn undo_all(
 ) -> Result<Vec<Vec<u8>>, Error> {
     let mut kept = Vec::new();
     let mut failure = None;
-    // Without permission, the paths below are kept.
+    // Errors are ignored: without permission, the paths below are kept.
     drop(open_dirs(root, journal));
-    // Modes of directories change last, so that none has changed yet.
+    // Permissions of directories change after the swap, so none has changed yet.
     for change in journal.modes.iter().rev().filter(|change| !change.is_dir) {
         // Errors are ignored: it was not changed yet, or by another process.
         drop(change_mode(root, change, change.to, change.from));
@@ -64,7 +64,7 @@ pub(super) fn undo_all(
             }
         }
     }
-    // A path that could not be put back must not be called put back: the next command tries again.
+    // The journal stays if a path could not be restored, so that the next command tries again.
     if let Some(error) = failure
         && on_failure == OnFailure::Stop
     {
@@ -76,7 +76,7 @@ pub(super) fn undo_all(
     Ok(kept)
 }
 
-/// Calls [`undo_unit`] again if another process interferes.
+/// Calls [`undo_unit`], up to ten times if another process interferes.
 pub(super) fn undo_steadily(
     near: &mut Near<'_>,
     unit: &UnitRecord,
@@ -93,9 +93,9 @@ pub(super) fn undo_steadily(
     undo_unit(near, unit, rescue)
 }
 
-/// Puts one path back if it is in its new state; whether it is in its old one.
+/// Restores a path that is in its new state. Returns whether the path has its old state.
 ///
-/// A file that another process has put there is left alone; the safety snapshot has the old
+/// A file that another process created there is left alone. The safety snapshot has the old
 /// content.
 pub(super) fn undo_unit(
     near: &mut Near<'_>,
@@ -109,8 +109,8 @@ pub(super) fn undo_unit(
         None => Ok(dir.stat(name)?.is_none()),
     };
     let new_is_here = unit.has_new && unit.staged.is_some() && is(&name, &unit.staged)?;
-    // Also if it is not what was saved: then somebody wrote it just before the swap, and it belongs
-    // where it was.
+    // Its content is not compared: if another process wrote to it just before the swap, the file
+    // still belongs at its path.
     let old_is_there = unit.old.is_some() && dir.stat(temporary)?.is_some();
     match (&unit.old, unit.has_new) {
         (None, true) if new_is_here => dir.rename_new(&name, temporary)?,
@@ -125,10 +125,10 @@ pub(super) fn undo_unit(
     Ok(is_back)
 }
 
-/// Finishes a restore that was cut off: back if nothing had changed yet, forward otherwise.
+/// Finishes an interrupted restore. Rolls it back if no path had changed or a rollback had begun,
+/// and forward otherwise.
 ///
-/// Nothing that happened to single paths since can stop it: what is no longer as it was stays as it
-/// is and is told.
+/// Never fails on a single path: paths modified since the crash are left alone and reported.
 pub(crate) fn recover(
     root: &Dir,
     journal: &Journal,
@@ -144,7 +144,7 @@ pub(crate) fn recover(
         Phase::Recording => Ok(Applied::default()),
         Phase::Swapping => {
             let mut kept = Vec::new();
-            // Without permission, the paths below are kept and reported.
+            // Errors are ignored: without permission, the paths below are kept and reported.
             drop(open_dirs(root, journal));
             let mut near = Near::of(root);
             for unit in &journal.units {
@@ -165,8 +165,8 @@ pub(crate) fn recover(
     }
 }
 
-/// Brings a path to its new state unless it was changed since the crash. Returns whether it is
-/// there.
+/// Brings a path to its new state unless it was changed since the crash. Returns whether the path
+/// has its new state.
 fn roll_forward(near: &mut Near<'_>, unit: &UnitRecord, rescue: Rescue<'_>) -> Result<bool, Error> {
     let Place { dir, name, path } = place(near, &unit.path)?;
     let temporary = unit.temporary.as_bytes();
@@ -189,7 +189,7 @@ fn roll_forward(near: &mut Near<'_>, unit: &UnitRecord, rescue: Rescue<'_>) -> R
         (Some(_), false) if dir.stat(&name)?.is_none() => (),
         (None, false) => (),
         _ => {
-            // Somebody wrote here after the crash. Their bytes stay; ours are in the store.
+            // Another process wrote here after the crash. Its file stays; ours is in the store.
             discard(dir, &path, unit, rescue)?;
             return Ok(false);
         }

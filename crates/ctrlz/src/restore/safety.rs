@@ -19,12 +19,12 @@ use super::plan::{Action, Kept, KeptReason, Plan, Request, Wanted, plan};
 use super::report::OnUse;
 use super::units::Source;
 
-/// Where an ignored file is saved before it is overwritten or removed.
+/// Place where an ignored file is saved before it is overwritten or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SaveIgnored {
-    /// In the safety snapshot itself: restoring that brings it back.
+    /// The safety snapshot itself. Restoring it restores the file.
     InTheSnapshot,
-    /// In its companion, if it is there already: it is private, and redo knows it.
+    /// The companion, if it already holds the file. It is private, and redo reads it.
     Beside,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Planning {
     pub(crate) in_use: OnUse,
 }
 
-/// Files that were captured although the rules leave them out.
+/// Files that were captured although a scan leaves them out.
 pub(super) type Forced = BTreeMap<Vec<u8>, (EntryStat, Entry)>;
 
 /// A plan with its safety snapshot.
@@ -46,7 +46,7 @@ pub(crate) struct Prepared {
 }
 
 impl Hold {
-    /// Saves what would be overwritten and is in no snapshot yet, then plans.
+    /// Saves the files that would be overwritten and are in no snapshot yet, then makes the plan.
     pub(crate) fn plan_from(
         &self,
         tracked: &Recorded,
@@ -71,7 +71,7 @@ impl Hold {
         let now = Now { listing: &tracked.listing, forced, dirs };
         for dir in request.emptied.iter().filter(|dir| now.dir(dir).is_none()) {
             let names = self.root.open_below(dir).and_then(|dir| dir.names());
-            // A directory that cannot be read is not removed either.
+            // Errors are ignored: an unreadable directory is not removed.
             request.unlisted.extend(names.ok().map(|names| (dir.clone(), names)));
         }
         let mut plan = plan(&now, &request);
@@ -110,7 +110,8 @@ impl Hold {
         request.modes.retain(|change| !ours(&change.path));
     }
 
-    /// Captures every file that stands in the way of the request and that the rules leave out.
+    /// Captures the files that the request replaces and that a scan leaves out. Also returns the
+    /// directories on disk at or above the requested paths.
     fn save_unsaved(
         &self,
         tracked: &Recorded,
@@ -174,7 +175,7 @@ impl Hold {
         Ok((forced, dirs))
     }
 
-    /// Whether what stands at `path` on disk is in the safety snapshot.
+    /// Checks whether the safety snapshot holds the file at `path`.
     fn stands_at(&self, now: &Now<'_>, path: &[u8]) -> Standing {
         if matches!(now.at(path), NowAt::File { .. }) {
             return Standing::Saved;
@@ -189,7 +190,7 @@ impl Hold {
         match kind {
             None => Standing::Saved,
             Some(FileKind::File | FileKind::Symlink) => Standing::Unsaved,
-            // A directory is looked into when the plan wants to replace it.
+            // Its contents are checked when the plan replaces it.
             Some(FileKind::Dir) => Standing::Dir,
             Some(FileKind::Special) => Standing::Blocked(KeptReason::CannotBeSaved {
                 why: "a fifo, socket or device".into(),
@@ -197,7 +198,7 @@ impl Hold {
         }
     }
 
-    /// Records a snapshot that also holds the forced files; gives the safety snapshot.
+    /// Records a snapshot that also holds the forced files, and returns it as the safety snapshot.
     fn record_forced(&self, tracked: &Recorded, forced: &Forced) -> Result<Operation, Error> {
         let last = &tracked.operation;
         if forced.is_empty() {
@@ -233,7 +234,7 @@ impl Hold {
 /// from the snapshot.
 fn stores_named_by(hold: &Hold, tracked: &Recorded, request: &Request) -> BTreeSet<Vec<u8>> {
     let listed = &tracked.listing.dirs;
-    // The scan entered it, so it is no store.
+    // A scan does not enter stores.
     let is_entered =
         |path: &[u8]| listed.binary_search_by(|dir| dir.path.as_slice().cmp(path)).is_ok();
     let dirs = request.dirs.keys().chain(&request.emptied);
@@ -263,8 +264,8 @@ fn stores_named_by(hold: &Hold, tracked: &Recorded, request: &Request) -> BTreeS
     stores
 }
 
-/// Reports files that are replaced and have names that no snapshot looks at: hard links outside of
-/// the work tree or in ignored places, which keep the content that is replaced here.
+/// Reports replaced files that have hard links outside the work tree or in ignored directories.
+/// Those links keep the replaced content.
 fn note_other_names(hold: &Hold, now: &Now<'_>, plan: &mut Plan) {
     let inode_of = |path: &[u8]| match now.at(path) {
         NowAt::File { stat, .. } => Some(stat.inode),
@@ -286,7 +287,7 @@ fn note_other_names(hold: &Hold, now: &Now<'_>, plan: &mut Plan) {
     }
 }
 
-/// Leaves and reports paths that the present snapshot could not read.
+/// Leaves paths alone that the present snapshot could not read, and reports them.
 fn leave_unreadable_alone(tracked: &Recorded, request: &mut Request) {
     for skipped in tracked.snapshot.skipped.iter().filter(|skipped| skipped.reason.is_failure()) {
         let Ok(path) = TreePath::parse(&skipped.path) else { continue };
@@ -299,9 +300,7 @@ fn leave_unreadable_alone(tracked: &Recorded, request: &mut Request) {
     }
 }
 
-/// Takes paths out of a request, and with each what shares its fate: where a file and a directory
-/// change places, both halves happen or none does.
-/// Leaves paths in directories that this user can neither write to nor make writable.
+/// Leaves paths alone whose directory this user can neither write to nor make writable.
 fn leave_read_only_alone(hold: &Hold, request: &mut Request) {
     use rustix::fs::{Access, AtFlags};
     let me = rustix::process::geteuid();
@@ -327,6 +326,8 @@ fn leave_read_only_alone(hold: &Hold, request: &mut Request) {
     leave_alone(request, unclear);
 }
 
+/// Removes paths from a request, with all requested paths above and below them: if a file and a
+/// directory trade places, either both change or neither.
 fn leave_alone(request: &mut Request, mut unclear: BTreeMap<Vec<u8>, KeptReason>) {
     let within = crate::path::is_within;
     for path in request.wanted.keys().chain(request.dirs.keys()) {
@@ -346,6 +347,7 @@ fn leave_alone(request: &mut Request, mut unclear: BTreeMap<Vec<u8>, KeptReason>
     }
 }
 
+/// State of a path with regard to the safety snapshot.
 enum Standing {
     Saved,
     Dir,
@@ -353,7 +355,7 @@ enum Standing {
     Blocked(KeptReason),
 }
 
-/// The forced files that the companion does not hold as they are.
+/// Returns the forced files that the companion does not hold with the same content.
 fn not_kept(hold: &Hold, tracked: &Recorded, forced: &Forced) -> Result<Forced, Error> {
     let Some(companion) = tracked.operation.meta.companion else { return Ok(forced.clone()) };
     let companion = read_companion(&hold.store.objects, &companion)?;

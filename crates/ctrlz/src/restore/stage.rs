@@ -1,4 +1,4 @@
-//! Staging: new content under temporary names, checked before anything visible changes.
+//! Staging: writes new content under temporary names, and verifies it before any visible change.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,14 +15,14 @@ use crate::scan::EntryStat;
 use super::journal::{StatRecord, Thing};
 use super::plan::NewThing;
 
-/// Whether each file is flushed on its own or all of them at the end.
+/// Whether each file is flushed separately, or all of them at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flush {
     Each,
     Later,
 }
 
-/// Who owns what is written; only root gives files away.
+/// Owner of staged files. Only root can change the owner of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Owner {
     uid: u32,
@@ -30,8 +30,8 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// The owner that a new `name` in `dir` should have: that of the file it replaces, else of the
-    /// directory, so that root working in a user's tree leaves no files of root's.
+    /// Returns the owner for a new file `name` in `dir`: that of the replaced file, else of the
+    /// directory, so that root leaves no files of its own in a user's tree. `None` if not root.
     fn of(dir: &Dir, name: &[u8]) -> Result<Option<Owner>, Error> {
         if rustix::process::geteuid().as_raw() != 0 {
             return Ok(None);
@@ -49,7 +49,7 @@ impl Owner {
     }
 }
 
-/// Writes `new` as `temporary` in `dir` and says what it looks like there.
+/// Writes `new` as `temporary` in `dir` and returns its metadata.
 pub(crate) fn stage(
     objects: &Objects,
     dir: &Dir,
@@ -79,7 +79,7 @@ fn gone(name: &[u8]) -> Error {
     Error::Restore(RestoreError::Moved { path: crate::path::TreePath::from_scan(name.to_vec()) })
 }
 
-/// The directory at `name`, with everything in it.
+/// Returns the metadata of the directory at `name` and of everything in it.
 fn look_at(dir: &Dir, name: &[u8]) -> Result<Thing, Error> {
     let stat = dir.stat(name)?.ok_or_else(|| gone(name))?;
     let top = dir.open_below(name)?;
@@ -102,7 +102,7 @@ fn look_at(dir: &Dir, name: &[u8]) -> Result<Thing, Error> {
     Ok(Thing::Dir { inode: stat.inode, files, dirs })
 }
 
-/// Writes one file or link and says what it looks like.
+/// Writes one file or symlink and returns its metadata.
 fn stage_leaf(
     objects: &Objects,
     dir: &Dir,
@@ -131,7 +131,7 @@ fn stage_leaf(
     let mut stat = stat_file(&file, &path)?;
     if let Some(owner) = owner.filter(|owner| !owner.owns(&stat)) {
         set_owner(&file, owner.uid, owner.gid).named("set the owner of", &path)?;
-        // Changing the owner may drop bits.
+        // Changing the owner may clear the set-user-id and set-group-id bits.
         set_mode(&file, mode).named("set the permissions of", &path)?;
         stat = stat_file(&file, &path)?;
     }
@@ -141,8 +141,8 @@ fn stage_leaf(
     Ok(stat)
 }
 
-/// Reads the file back: what is renamed over the user's bytes must have the right hash as a file,
-/// not only as an object.
+/// Reads the file back and checks its hash. The file replaces the user's data, so checking only the
+/// object in the store is not enough.
 fn check_written(
     file: &File,
     id: &ObjectId,
@@ -195,7 +195,7 @@ fn stage_dir(
             dir.sync()?;
         }
     }
-    // Permissions last and inside out: a directory without write permission cannot be filled.
+    // Permissions are set last and bottom-up: a read-only directory cannot be filled.
     for (path, mode) in dirs.iter().rev() {
         finish_dir(&top.open_below(path)?, *mode, owner, flush)?;
     }

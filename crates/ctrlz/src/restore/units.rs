@@ -1,8 +1,8 @@
 //! Files that belong together, and files in use.
 //!
-//! A database and its sidecar files are one unit: put back to the same moment, or left alone
-//! together. They are recognised by their content. A file that another process has open is left
-//! alone, because that process would go on with the file that was replaced.
+//! A database and its sidecar files are a unit: they are restored to the same recorded state or
+//! left alone. SQLite is recognised by content, LevelDB and RocksDB by file names. A file that
+//! another process has open is left alone, because that process would keep using the replaced file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -22,7 +22,7 @@ use super::absence::Absence;
 use super::report::{OnUse, RestoreOptions};
 use crate::record::{Recorded, look};
 
-/// A recorded moment that a request takes files back to.
+/// A recorded state that a request restores files to.
 pub(crate) struct Source<'a> {
     snapshot: ObjectId,
     companion: Option<Companion>,
@@ -42,7 +42,7 @@ impl<'a> Source<'a> {
         let companion = companion.and_then(|id| read_companion(&hold.store.objects, &id).ok());
         let lists_ignored = match &companion {
             Some(companion) => companion.data.not_kept.is_some() && companion.data.left_out == 0,
-            // Nothing was ignored; records of 0.1.0 do not say so.
+            // Nothing was ignored. Records of 0.1.0, without special bits, do not prove that.
             None => meta.is_some_and(|meta| meta.special_bits),
         };
         Source { snapshot, companion, absence, lists_ignored }
@@ -67,7 +67,7 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// Whether an ignored path that the companion does not hold was not there.
+    /// Returns whether an ignored path that the companion does not hold did not exist.
     fn knows_absent(&self, path: &TreePath) -> bool {
         let data = self.companion.as_ref().map(|companion| &companion.data);
         let listed = data.into_iter().flat_map(|data| data.not_kept.iter().flatten());
@@ -77,7 +77,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The state of a path.
+/// State of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Entry(Entry),
@@ -85,19 +85,19 @@ enum State {
     Unknown,
 }
 
-/// Files that are put back together or not at all.
+/// Files that are restored together or not at all.
 struct Unit {
-    /// Its name in reports.
+    /// Name in reports.
     name: Vec<u8>,
     members: BTreeSet<Vec<u8>>,
-    /// Made anew by the program that owns it, and never put back.
+    /// File that the owning program creates again when needed, and that is never restored.
     transient: Vec<u8>,
     users: Users,
 }
 
 const SHARED_MEMORY: &[u8] = b"-shm";
 
-/// The present and the request, as a unit is judged by them.
+/// The present state, which requests and units are compared with.
 struct Scene<'a> {
     hold: &'a Hold,
     now: Now<'a>,
@@ -105,8 +105,7 @@ struct Scene<'a> {
 }
 
 impl Hold {
-    /// Takes out of a request what must stay: units that would come apart, files in use, files that
-    /// name a dead process.
+    /// Removes units that would become inconsistent, files in use and PID files from a request.
     pub(super) fn keep_together(
         &self,
         tracked: &Recorded,
@@ -121,7 +120,7 @@ impl Hold {
         for unit in scene.units(request, sources)? {
             done.extend(unit.members.iter().cloned());
             done.insert(unit.transient.clone());
-            // It is neither put back nor removed: a process may have it mapped.
+            // It is neither restored nor removed: a process may have it mapped.
             request.wanted.remove(&unit.transient);
             let touched: Vec<&Vec<u8>> =
                 unit.members.iter().filter(|path| scene.changes(request, path)).collect();
@@ -147,10 +146,10 @@ impl Hold {
         Ok(())
     }
 
-    /// Requests the removal of logs of databases that were made since the recorded moment. A log is
-    /// part of its database, also for a restore that keeps other files made since.
+    /// Requests the removal of database logs that were created after the recorded state. A log is
+    /// part of its database, so even a restore that keeps other new files removes it.
     ///
-    /// An empty log adds nothing and stays.
+    /// An empty log has no effect and stays.
     pub(super) fn remove_logs_made_since(
         &self,
         tracked: &Recorded,
@@ -165,7 +164,7 @@ impl Hold {
         let skipped = tracked.operation.meta.skipped.iter().map(|skipped| skipped.path.clone());
         for path in kept.chain(skipped).collect::<BTreeSet<Vec<u8>>>() {
             let main = database_of(&path);
-            // Names that no snapshot may hold are skipped too.
+            // Skipped paths may have names that no snapshot may hold.
             let (Ok(database), Ok(log)) = (TreePath::parse(main), TreePath::parse(&path)) else {
                 continue;
             };
@@ -182,7 +181,7 @@ impl Hold {
         Ok(())
     }
 
-    /// Files with the number of a process are not put back, unless git tracks them.
+    /// Removes PID files from a request unless git tracks them.
     fn drop_process_files(&self, scene: &Scene<'_>, request: &mut Request) -> Result<(), Error> {
         let candidates: Vec<(Vec<u8>, Entry)> = request
             .wanted
@@ -216,14 +215,14 @@ impl Hold {
     }
 }
 
-/// The paths of a request directly in a directory.
+/// Returns the paths of a request directly in a directory.
 fn wanted_in<'a>(request: &'a Request, dir: &'a [u8]) -> impl Iterator<Item = &'a Vec<u8>> {
     let from = request.wanted.range(dir.to_vec()..).map(|(path, _)| path);
     let within = from.take_while(move |path| path.starts_with(dir));
     within.filter(move |path| split(path).0 == dir)
 }
 
-/// Takes a path out of a request.
+/// Removes a path from a request and reports it as kept.
 fn leave(request: &mut Request, path: &[u8], reason: &KeptReason) {
     if request.wanted.remove(path).is_some() {
         let path = TreePath::from_scan(path.to_vec());
@@ -232,7 +231,7 @@ fn leave(request: &mut Request, path: &[u8], reason: &KeptReason) {
 }
 
 impl Scene<'_> {
-    /// Whether the request changes what is at a path.
+    /// Returns whether the request changes the content at a path.
     fn changes(&self, request: &Request, path: &[u8]) -> bool {
         match request.wanted.get(path) {
             None => false,
@@ -258,7 +257,7 @@ impl Scene<'_> {
         kept.map_or(State::Unknown, State::Entry)
     }
 
-    /// Whether every member comes to the same recorded moment.
+    /// Returns whether all members end up in the state of the same source.
     fn goes_together(
         &self,
         unit: &Unit,
@@ -274,7 +273,7 @@ impl Scene<'_> {
                     None => self.present(path),
                 };
                 let then = source.state(self.hold, &TreePath::from_scan(path.clone()))?;
-                // Permissions are no part of the content.
+                // Permissions are not compared.
                 same &= match (after, then) {
                     (State::Entry(after), State::Entry(then)) => after.id == then.id,
                     (State::Absent, State::Absent) => true,
@@ -288,7 +287,7 @@ impl Scene<'_> {
         Ok(false)
     }
 
-    /// The units that the request touches.
+    /// Returns the units that the request touches.
     fn units(&self, request: &Request, sources: &mut [Source<'_>]) -> Result<Vec<Unit>, Error> {
         let mut units: BTreeMap<Vec<u8>, Unit> = BTreeMap::new();
         let mut seen: BTreeSet<&[u8]> = BTreeSet::new();
@@ -310,8 +309,8 @@ impl Scene<'_> {
         Ok(units.into_values().collect())
     }
 
-    /// Whether `main` is an SQLite database: by its own first bytes, now or as wanted, or by those
-    /// of the sidecar file `path`.
+    /// Returns whether `main` is an SQLite database, by its own first bytes, present or requested,
+    /// or by those of the sidecar file `path`.
     fn is_database(
         &self,
         request: &Request,
@@ -319,7 +318,7 @@ impl Scene<'_> {
         path: &[u8],
         wanted: &Wanted,
     ) -> Result<bool, Error> {
-        // Every database is a whole number of pages.
+        // The size of a database is a multiple of its page size, which is at least 512 bytes.
         let may_be = |bytes: u64| bytes >= 512 && bytes.is_multiple_of(512);
         if self.size_of(main).is_some_and(may_be) && is_sqlite(&self.head(main)) {
             return Ok(true);
@@ -344,7 +343,7 @@ impl Scene<'_> {
         Ok(is_sqlite_log(&head))
     }
 
-    /// Whether a directory holds a LevelDB or RocksDB database, now or at one of the moments.
+    /// Returns whether a directory holds a LevelDB or RocksDB database, now or in a source.
     fn is_key_value_store(
         &self,
         request: &Request,
@@ -376,7 +375,7 @@ impl Scene<'_> {
         Unit { name: dir.to_vec(), members, transient, users: Users::Writers }
     }
 
-    /// The names of the files in a directory that the scan entered.
+    /// Returns the names of the files in a directory that the scan entered.
     fn listed(&self, dir: &[u8]) -> Vec<Vec<u8>> {
         let dirs = &self.now.listing.dirs;
         let Ok(at) = dirs.binary_search_by(|listed| listed.path.as_slice().cmp(dir)) else {
@@ -386,7 +385,7 @@ impl Scene<'_> {
         files.map(|entry| entry.name.to_vec()).collect()
     }
 
-    /// Why a unit stays because of a process that has one of its files open.
+    /// Returns the reason to leave a unit alone, if a process has one of its files open.
     fn use_of_unit(&self, unit: &Unit, request: &mut Request) -> Option<KeptReason> {
         for path in unit.members.iter().chain([&unit.transient]) {
             match use_of(&self.hold.root, path, unit.users) {
@@ -398,7 +397,7 @@ impl Scene<'_> {
         None
     }
 
-    /// Takes out of the request what another process has open.
+    /// Removes the files that another process has open from the request.
     fn leave_used(&self, request: &mut Request, done: &BTreeSet<Vec<u8>>) {
         let others = request.wanted.keys().filter(|path| !done.contains(*path));
         let paths: Vec<Vec<u8>> =
@@ -419,19 +418,19 @@ impl Scene<'_> {
         self.hold.root.glimpse(parent)?.stat(name).map(|stat| stat.bytes)
     }
 
-    /// The first bytes of a file on disk; none if it cannot be read.
+    /// Returns the first bytes of a file on disk, or nothing if it is unreadable.
     fn head(&self, path: &[u8]) -> Vec<u8> {
         let (parent, name) = split(path);
         let file = self.hold.root.open_below(parent).and_then(|dir| dir.open_file(name));
         let mut head = Vec::new();
         if let Ok(file) = file {
-            // What cannot be read is no database that can be judged.
+            // Errors are ignored: an unreadable file is not recognised as a database.
             file.take(HEAD_BYTES).read_to_end(&mut head).ok();
         }
         head
     }
 
-    /// The first bytes of a recorded file.
+    /// Returns the first bytes of a recorded file.
     fn head_of(&self, entry: &Entry) -> Result<Vec<u8>, Error> {
         self.hold.store.objects.blob_head(&entry.id, HEAD_BYTES)
     }
@@ -439,7 +438,7 @@ impl Scene<'_> {
 
 const HEAD_BYTES: u64 = 32;
 
-/// The database that a path belongs to by its name: itself, unless it is a sidecar.
+/// Returns the database that a path belongs to by its name: the path itself unless it is a sidecar.
 fn database_of(path: &[u8]) -> &[u8] {
     let ends = SIDECARS.iter().copied().chain([SHARED_MEMORY]);
     ends.filter_map(|end| path.strip_suffix(end)).find(|main| !main.is_empty()).unwrap_or(path)
@@ -449,7 +448,7 @@ fn is_sqlite(head: &[u8]) -> bool {
     head.starts_with(b"SQLite format 3\0")
 }
 
-/// Whether bytes begin like a write-ahead log, a rollback journal or the shared memory of SQLite.
+/// Returns whether a file begins like an SQLite write-ahead log, rollback journal or shared memory.
 fn is_sqlite_log(head: &[u8]) -> bool {
     const WAL_BIG: [u8; 4] = 0x377f_0682_u32.to_be_bytes();
     const WAL_LITTLE: [u8; 4] = 0x377f_0683_u32.to_be_bytes();
@@ -462,12 +461,12 @@ fn is_sqlite_log(head: &[u8]) -> bool {
 
 const SHARED_MEMORY_MAGIC: [u8; 4] = 3_007_000_u32.to_ne_bytes();
 
-/// Whether a recorded file is a write-ahead log or a rollback journal of SQLite.
+/// Returns whether a recorded file is an SQLite write-ahead log, rollback journal or shared memory.
 pub(crate) fn is_database_log(objects: &Objects, content: &ObjectId) -> Result<bool, Error> {
     Ok(is_sqlite_log(&objects.blob_head(content, HEAD_BYTES)?))
 }
 
-/// Whether a recorded file is the shared memory of SQLite, which no undo is about.
+/// Returns whether a recorded file is the shared memory of SQLite, which undo disregards.
 pub(crate) fn is_shared_memory(
     objects: &Objects,
     path: &TreePath,

@@ -1,4 +1,4 @@
-//! Blame: which step, of which prompt, wrote a line.
+//! Blame: the step and prompt that wrote each line of a file.
 
 use serde::Serialize;
 
@@ -12,38 +12,38 @@ use crate::workspace::{Workspace, is_binary};
 
 use super::history::History;
 
-/// A line and where it comes from.
+/// A line and its origin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BlameLine {
-    /// The line, without its end; bytes that are not UTF-8 are replaced.
+    /// Text without its line end. Bytes that are not UTF-8 are replaced.
     pub text: String,
-    /// Who wrote it.
+    /// Operation that added the line.
     pub origin: Origin,
 }
 
-/// The operation that brought a line into a file, or the oldest one that is kept and has it.
+/// Operation that added a line to a file, or the oldest kept one whose snapshot has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Origin {
-    /// The operation.
+    /// Operation id.
     pub operation: String,
-    /// What happened.
+    /// Kind of the operation.
     pub kind: OperationKind,
-    /// When, in milliseconds since 1970.
+    /// Time of the operation, in milliseconds since 1970.
     pub at_millis: u64,
-    /// The step, if it was one.
+    /// Step that added the line, if any.
     pub step: Option<StepInfo>,
-    /// The name the file had then.
+    /// Path of the file at that time.
     pub path: TreePath,
-    /// The line is older than that: the operation that brought it has expired.
+    /// Whether the line may be older, because earlier operations have expired.
     pub expired: bool,
-    /// The line was written while nothing could be recorded.
+    /// Set if the line was written while nothing could be recorded.
     pub gap: Option<Gap>,
 }
 
 impl Workspace {
-    /// Says of each line of a file, as the newest snapshot has it, which operation wrote it.
+    /// Returns the lines of a file in the newest snapshot, each with the operation that added it.
     ///
-    /// Files that were renamed without a change are followed. A binary file is an error.
+    /// Follows files that were renamed without a change. Fails if the file is binary.
     pub fn blame(&self, path: &TreePath) -> Result<Vec<BlameLine>, Error> {
         let none = || {
             Error::Lookup(LookupError::NoSuchFile { id: ObjectId::EMPTY_TREE, path: path.clone() })
@@ -52,7 +52,7 @@ impl Workspace {
         self.blame_in(work_tree.id(), path)
     }
 
-    /// The same in another log of the store, as [`Log::name`](crate::Log::name) has it.
+    /// Like [`Workspace::blame`], in another log of the store; see [`Log::name`](crate::Log::name).
     pub fn blame_in(&self, log: &str, path: &TreePath) -> Result<Vec<BlameLine>, Error> {
         let none = || {
             Error::Lookup(LookupError::NoSuchFile { id: ObjectId::EMPTY_TREE, path: path.clone() })
@@ -84,11 +84,11 @@ impl Workspace {
 struct Blamer<'a> {
     store: &'a Store,
     path: TreePath,
-    /// The file in the operation that is looked at.
+    /// Entry of the file in the current operation.
     entry: Entry,
     text: Vec<u8>,
     lines: Vec<(Vec<u8>, Option<Origin>)>,
-    /// Lines nobody is found for yet: where they are in `text`, and where in `lines`.
+    /// Lines without an origin yet, as pairs of their index in `text` and in `lines`.
     open: Vec<(usize, usize)>,
 }
 
@@ -100,7 +100,7 @@ impl<'a> Blamer<'a> {
         Blamer { store, path: path.clone(), entry, text, lines, open }
     }
 
-    /// Finds the lines that `after` brought, and goes on with the file as `before` has it.
+    /// Attributes the lines that `after` added, then continues with the file in `before`.
     fn step_back(&mut self, before: Option<&LogEntry>, after: &LogEntry) -> Result<(), Error> {
         let objects = &self.store.objects;
         let Some(before) = before else {

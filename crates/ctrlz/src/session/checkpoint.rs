@@ -1,9 +1,9 @@
-//! Checkpoints: states with a name, which plain git can read by it.
+//! Checkpoints: named states that plain git can read through refs.
 //!
 //! ```text
-//! <prefix>/<work tree>/latest                         the newest checkpoint
-//! <prefix>/<work tree>/resume                         the newest one of the kind `resume`
-//! <prefix>/<work tree>/checkpoint-<kind>-<time>-<n>   the last ones of each, and pinned ones
+//! <prefix>/<work tree>/latest                                 newest checkpoint
+//! <prefix>/<work tree>/resume                                 newest checkpoint of kind `resume`
+//! <prefix>/<work tree>/checkpoint-<kind>-<time>-<operation>   newest and pinned checkpoints
 //! ```
 
 use serde::Serialize;
@@ -18,18 +18,18 @@ use crate::workspace::Workspace;
 
 use super::steps::check_length;
 
-/// How to make a checkpoint.
+/// Options for a checkpoint.
 #[derive(Clone, Debug)]
 pub struct CheckpointOptions {
-    /// A name for people. Default: none.
+    /// Label for users. Default: none.
     pub label: Option<String>,
-    /// Why it is made: `manual`, `turn`, `resume`, …; part of its ref's name. Default: `manual`.
+    /// Purpose: `manual`, `turn`, `resume`, …; part of the ref name. Default: `manual`.
     pub kind: String,
-    /// Never removed by pruning or retention. Default: no.
+    /// Whether pruning and retention must keep it. Default: no.
     pub pinned: bool,
-    /// The session it belongs to. Default: none.
+    /// Session that it belongs to. Default: none.
     pub session: Option<String>,
-    /// Checkpoints that are not pinned are pruned to this many. Default: 100.
+    /// Number of checkpoints to keep, not counting pinned ones. Default: 100.
     pub keep: usize,
 }
 
@@ -48,27 +48,27 @@ impl Default for CheckpointOptions {
 /// A named state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Checkpoint {
-    /// The ref that names it in the store.
+    /// Name of its ref in the store.
     pub name: String,
-    /// What somebody called it.
+    /// Label for users.
     pub label: Option<String>,
-    /// Never removed by pruning or retention.
+    /// Whether pruning and retention must keep it.
     pub pinned: bool,
-    /// The session it belongs to.
+    /// Session that it belongs to.
     pub session: Option<String>,
-    /// The snapshot.
+    /// Recorded snapshot.
     pub snapshot: ObjectId,
-    /// The operation.
+    /// Operation that recorded it.
     pub operation: String,
-    /// When it was made, in milliseconds since 1970.
+    /// Time of the operation, in milliseconds since 1970.
     pub at_millis: u64,
-    /// What the snapshot does not hold; empty in a listing.
+    /// Paths that the snapshot does not hold. Empty in a listing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<Skipped>,
 }
 
 impl Workspace {
-    /// Records the present state under a name of its own.
+    /// Records the present state and creates a ref for it.
     pub fn checkpoint(
         &self,
         options: &CheckpointOptions,
@@ -78,7 +78,7 @@ impl Workspace {
         check_length("the label", options.label.as_deref())?;
         check_length("the session", options.session.as_deref())?;
         let hold = self.begin()?;
-        // First what others did, so that the checkpoint itself changes nothing.
+        // Records pending changes first, so that the checkpoint itself changes nothing.
         hold.record_listed(&Cause::outside(), progress)?;
         let details = Details {
             label: options.label.clone(),
@@ -92,7 +92,7 @@ impl Workspace {
         let operation = tracked.operation;
         let dir = checkpoint_dir(&hold.store, &hold.work_tree);
         let kind = ref_part(&options.kind);
-        // The time in the name is for people; the operation's id tells two of one second apart.
+        // The time is for users; the operation id separates checkpoints of the same second.
         let name = format!("{dir}/checkpoint-{kind}-{}-{}", stamp(&operation), operation.id);
         hold.work_tree.set_ref(&hold.store, &name, &operation.commit)?;
         hold.work_tree.set_ref(&hold.store, &format!("{dir}/latest"), &operation.commit)?;
@@ -104,12 +104,12 @@ impl Workspace {
         Ok(Checkpoint { skipped, ..of_operation(name, &operation) })
     }
 
-    /// The checkpoints of the work tree, oldest first.
+    /// Returns the checkpoints of the work tree, oldest first.
     pub fn checkpoints(&self) -> Result<Vec<Checkpoint>, Error> {
         let Some((store, work_tree)) = self.existing()? else { return Ok(Vec::new()) };
         let mut found = Vec::new();
         for (name, commit) in listed(&store, &checkpoint_dir(&store, &work_tree))? {
-            // One that cannot be read must not hide the others.
+            // An unreadable checkpoint must not hide the others.
             if let Ok(operation) = read_operation(&store.objects, &commit) {
                 found.push(of_operation(name, &operation));
             }
@@ -118,8 +118,8 @@ impl Workspace {
         Ok(found)
     }
 
-    /// The checkpoint that a name means: its ref or the end of it, `latest`, `resume`, its
-    /// operation, or the newest one with that label.
+    /// Returns the checkpoint with a name: its ref or the end of that, `latest`, `resume`, its
+    /// operation id, or its label. If several match, the newest is returned.
     pub fn find_checkpoint(&self, name: &str) -> Result<Checkpoint, Error> {
         let unknown = || Error::Lookup(LookupError::NoSuchCheckpoint { name: name.to_owned() });
         let (store, work_tree) = self.existing()?.ok_or_else(unknown)?;
@@ -150,7 +150,7 @@ fn listed(store: &Store, dir: &str) -> Result<Vec<(String, ObjectId)>, Error> {
     Ok(all.into_iter().filter(|(name, _)| name.starts_with(&start)).collect())
 }
 
-/// Removes the refs of old checkpoints. What they name stays in the log as long as that is kept.
+/// Removes the refs of old checkpoints. Their operations stay as long as the log keeps them.
 fn prune(store: &Store, dir: &str, keep: usize) -> Result<(), Error> {
     let mut loose = Vec::new();
     for (name, commit) in listed(store, dir)? {
@@ -177,7 +177,7 @@ fn of_operation(name: String, operation: &Operation) -> Checkpoint {
     }
 }
 
-/// The time of an operation, as `20260131T235959Z`.
+/// Returns the time of an operation as `20260131T235959Z`.
 fn stamp(operation: &Operation) -> String {
     date_of(operation.at_millis)
 }
@@ -190,9 +190,9 @@ pub(crate) fn date_of(millis: u64) -> String {
     format!("{year:04}{month:02}{day:02}T{:02}{:02}{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
-/// Year, month and day of a count of days since 1970, in the Gregorian calendar.
+/// Converts days since 1970 to year, month and day of the Gregorian calendar.
 fn civil(days: i64) -> (i64, i64, i64) {
-    // Years here begin in March, so that a leap day is a year's last.
+    // Years begin in March here, so that a leap day is the last day of a year.
     let days = days + 719_468;
     let era = days.div_euclid(146_097);
     let day_of_era = days.rem_euclid(146_097);

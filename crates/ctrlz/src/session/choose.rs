@@ -1,4 +1,4 @@
-//! Which steps a scope means, reading the log back no further than needed.
+//! Selection of the steps in a scope, reading the log back no further than needed.
 
 use std::collections::BTreeSet;
 
@@ -13,38 +13,38 @@ use crate::store::Store;
 use super::history::{History, Piece};
 use super::undo::UndoOptions;
 
-/// What to take back.
+/// Range of steps to undo.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "scope")]
 pub enum UndoScope {
-    /// The newest turn that is not taken back yet, sub-agents included.
+    /// Newest turn that is not undone yet, sub-agents included.
     #[default]
     LastTurn,
-    /// The newest step that is not taken back yet.
+    /// Newest step that is not undone yet.
     LastStep,
     /// One step, keeping later ones.
     Step {
-        /// Its id.
+        /// Step id.
         step: String,
     },
     /// One message, keeping later ones.
     Message {
-        /// Its id.
+        /// Message id.
         message: String,
     },
-    /// A message, or the rest of it from a part on, and everything its session did after it.
+    /// A message, or the rest of it from a part on, and all later work of its session.
     From {
-        /// The message's id.
+        /// Message id.
         message: String,
-        /// The part's id; the parts before it stay.
+        /// Id of the first part to undo. The parts before it are kept.
         #[serde(default)]
         part: Option<String>,
     },
-    /// Everything the session and its sub-agents did.
+    /// All work of the session and of its sub-agents.
     Session,
 }
 
-/// The steps to take back, oldest first.
+/// Returns the pieces to undo, oldest first.
 pub(super) fn choose(
     store: &Store,
     history: &mut History<'_>,
@@ -63,7 +63,7 @@ pub(super) fn choose(
     let mut chooser = Chooser::new(store, scope, options);
     chooser.walk(history)?;
     if chooser.chosen.is_empty() && chooser.passed_over {
-        // Nothing older is left, so the conflicts are reported once more.
+        // Nothing older is left, so the conflicts are reported again.
         chooser = Chooser { retries: true, ..Chooser::new(store, scope, options) };
         chooser.walk(history)?;
     }
@@ -71,7 +71,7 @@ pub(super) fn choose(
     chosen.reverse();
     match (chosen.is_empty(), scope) {
         (false, _) => Ok(chosen),
-        // The message is there, and nothing of it is left to take back.
+        // The step or message is recorded, but nothing of it is left to undo.
         (true, _) if known => Err(Error::Session(SessionError::NothingToUndo)),
         (true, UndoScope::Step { step }) => {
             Err(Error::Session(SessionError::NoSuchStep { step: step.clone() }))
@@ -85,9 +85,9 @@ pub(super) fn choose(
     }
 }
 
-/// What a session did from a boundary on and what is not taken back yet, oldest first.
+/// Returns the pieces of a session from a boundary on that are not undone yet, oldest first.
 ///
-/// Empty if the boundary is known and nothing came after it.
+/// Returns an empty list if the boundary is known but nothing is left to undo.
 pub(super) fn choose_from(
     store: &Store,
     history: &mut History<'_>,
@@ -97,7 +97,7 @@ pub(super) fn choose_from(
     let Boundary { message, part } = boundary;
     let mut lineage = Lineage::of(options.session.as_deref());
     let mut read: Vec<Piece> = Vec::new();
-    // The session, and the operation at which the oldest of what is named so far began.
+    // Session of the boundary, and the operation at which its oldest matching step so far began.
     let mut found: Option<(String, String)> = None;
     let mut end = 0;
     let mut is_known = false;
@@ -118,7 +118,7 @@ pub(super) fn choose_from(
                 end = read.len();
             } else if let Some((session, begun)) = &found {
                 passed |= info.session == *session && !of_message;
-                // A sub-agent's work is recorded before the step that waits for it ends.
+                // A sub-agent's changes are recorded before the step that waits for it ends.
                 let since = info.session != *session && history.entries[at].id > *begun;
                 end = if since && info.belongs_to(session) { read.len() } else { end };
             }
@@ -150,10 +150,10 @@ pub(super) fn choose_from(
     Ok(chosen)
 }
 
-/// The sessions whose steps count: the one asked for and, before its fork, the one it comes from.
+/// Sessions whose steps count: the given one and, before its fork, the one that it was forked from.
 pub(super) struct Lineage {
     sessions: Vec<String>,
-    /// The session that joins once this operation is reached.
+    /// Operations, each with the session that joins once the walk reaches it.
     joins: Vec<(String, String)>,
     any: bool,
 }
@@ -164,11 +164,11 @@ impl Lineage {
         Lineage { sessions, joins: Vec::new(), any: session.is_none() }
     }
 
-    /// Goes on to an older operation.
+    /// Advances to an older operation.
     pub(super) fn pass(&mut self, history: &History<'_>, at: usize) {
         let entry = &history.entries[at];
         if let (true, Some((_, session))) = (self.any, history.fork_of(at)) {
-            // Of what lies in another log, only what the fork shares is this work tree's.
+            // In another log, only the history that the fork shares belongs to this work tree.
             *self = Lineage::of(Some(session));
         }
         if let (Some(forked), Some(session)) = (&entry.details.forked, &entry.details.session)
@@ -185,16 +185,16 @@ impl Lineage {
         }
     }
 
-    /// Whether a session's steps count, at once (`None`) or from an operation on.
+    /// Returns whether a session's steps count, already (`Some(None)`) or from an operation on.
     fn shared_with(&self, session: &String) -> Option<Option<&String>> {
         if self.sessions.contains(session) {
             return Some(None);
         }
-        // A fork may share less than all of another fork, and then all that one shares.
+        // A fork of a fork may begin in the history that the first one shares with its origin.
         self.joins.iter().find(|(_, joins)| joins == session).map(|(from, _)| Some(from))
     }
 
-    /// Whether a step is one of the sessions' own, not a sub-agent's.
+    /// Returns whether a step belongs to one of the sessions itself and not to a sub-agent.
     pub(super) fn is_own(&self, info: &StepInfo) -> bool {
         self.any || self.sessions.contains(&info.session)
     }
@@ -204,7 +204,7 @@ impl Lineage {
     }
 }
 
-/// What the newest step that counts decides.
+/// Session, turn and step that the newest matching step selects.
 struct Target {
     session: String,
     turn: String,
@@ -217,15 +217,15 @@ struct Chooser<'a> {
     options: &'a UndoOptions,
     lineage: Lineage,
     target: Option<Target>,
-    /// Newest first.
+    /// Chosen pieces, newest first.
     chosen: Vec<Piece>,
-    /// Operations at which chosen steps began, not reached yet.
+    /// Operations at which chosen steps began and that have not been reached yet.
     to_begin: BTreeSet<String>,
-    /// What the scope names was seen, also if it is taken back already.
+    /// Whether a step in the scope was seen, even if it is already undone.
     known: bool,
-    /// Whether turns are chosen again in which the last undo met only conflicts.
+    /// Whether to choose turns again in which the last undo met only conflicts.
     retries: bool,
-    /// Whether such a turn was passed over.
+    /// Whether such a turn was skipped.
     passed_over: bool,
 }
 
@@ -245,7 +245,7 @@ impl<'a> Chooser<'a> {
         }
     }
 
-    /// Reads the log back until nothing older can count.
+    /// Reads the log back until no older operation can matter.
     fn walk(&mut self, history: &mut History<'_>) -> Result<(), Error> {
         let mut at = 0;
         while history.before(at)?.is_some() {
@@ -258,7 +258,7 @@ impl<'a> Chooser<'a> {
         Ok(())
     }
 
-    /// Looks at one operation; `true` once nothing older can count.
+    /// Processes one operation. Returns `true` once no older operation can matter.
     fn visit(&mut self, history: &History<'_>, at: usize) -> Result<bool, Error> {
         self.to_begin.remove(&history.entries[at].id);
         let mut passed = false;
@@ -284,7 +284,7 @@ impl<'a> Chooser<'a> {
         Ok(passed && self.known && self.to_begin.is_empty() && !whole_log)
     }
 
-    /// The first step that counts says whose turn and which step is meant.
+    /// Sets the target at the first step that matches the scope.
     fn aim(&mut self, history: &History<'_>, piece: Piece) -> Result<(), Error> {
         let info = history.info(piece);
         let named = match self.scope {
@@ -334,7 +334,7 @@ impl<'a> Chooser<'a> {
         }
     }
 
-    /// Whether a step is older than everything that is meant.
+    /// Returns whether a step is older than everything in the scope.
     fn is_past(&self, info: &StepInfo) -> bool {
         let Some(target) = &self.target else { return false };
         match self.scope {
@@ -359,8 +359,8 @@ impl<'a> Chooser<'a> {
         is_open && !is_empty
     }
 
-    /// Whether a conflict of a piece that is undone otherwise can be tried again: one of its paths has
-    /// changed since, or is asked for by name.
+    /// Returns whether to retry the conflicts of a piece that is undone otherwise: one of the paths
+    /// has changed since, or is asked for by name.
     fn is_resolved(&self, history: &History<'_>, piece: Piece) -> Result<bool, Error> {
         let (Some((then, conflicts)), Some(newest)) =
             (history.conflicts_left(piece), history.entries.first())
@@ -375,8 +375,8 @@ impl<'a> Chooser<'a> {
         Ok(false)
     }
 
-    /// Whether the last undo met only conflicts in a piece, and would again: none of the paths
-    /// has changed since.
+    /// Returns whether the last undo of a piece met only conflicts and would meet them again,
+    /// because none of the paths has changed since.
     fn conflicts_as_before(&mut self, history: &History<'_>, piece: Piece) -> Result<bool, Error> {
         let (Some(attempt), Some(newest)) = (history.last_attempt(piece), history.entries.first())
         else {
@@ -391,7 +391,7 @@ impl<'a> Chooser<'a> {
         Ok(!self.retries)
     }
 
-    /// Whether the operation changed one of the paths asked for, or any if none is.
+    /// Returns whether the operation changed a requested path; `true` if none is given.
     fn touches(&self, history: &History<'_>, piece: Piece) -> Result<bool, Error> {
         let paths: &[TreePath] = &self.options.paths;
         let entry = &history.entries[piece.entry];
@@ -411,21 +411,20 @@ fn works_for(info: &StepInfo, message: &str) -> bool {
     info.parent.as_ref().is_some_and(|turn| turn.message.as_deref() == Some(message))
 }
 
-/// Work of an agent that an undo cannot take back, because it was not recorded as steps.
+/// Work of an agent that cannot be undone because it was not recorded as steps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unrecorded {
-    /// The operation that recorded all of it later.
+    /// Operation that recorded all of it later.
     pub operation: String,
-    /// The operation before it: restoring that takes back everything since.
+    /// Operation before that one. Restoring it reverses everything since.
     pub before: String,
-    /// Why it was not recorded, and whose turns are missing.
+    /// Reason why it was not recorded, and the missing turns.
     pub gap: Gap,
 }
 
 /// Returns the gaps that are newer than everything in `chosen`, newest first.
 ///
-/// Who asks for the last turn may mean one of these. A restore since shows that they were dealt
-/// with.
+/// A user who undoes the last turn may mean one of these. A later restore settles them.
 pub(super) fn unrecorded(
     history: &mut History<'_>,
     scope: &UndoScope,
@@ -456,16 +455,16 @@ pub(super) fn unrecorded(
     Ok(found)
 }
 
-/// Work that an undo means and cannot take back, because the state before it has expired.
+/// Work in the scope of an undo that cannot be undone because the state before it has expired.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Expired {
-    /// The session.
+    /// Session id.
     pub session: String,
-    /// The step; `None` for older steps of the session, which the log does not name any more.
+    /// Step, or `None` for older steps of the session, which the log no longer names.
     pub step: Option<StepInfo>,
 }
 
-/// Returns what `scope` means beside `chosen` and what has expired.
+/// Returns the work in `scope` that has expired, given the pieces that were chosen.
 pub(super) fn expired(
     history: &mut History<'_>,
     scope: &UndoScope,
@@ -474,7 +473,7 @@ pub(super) fn expired(
 ) -> Result<Vec<Expired>, Error> {
     let Some(oldest) = history.entries.len().checked_sub(1) else { return Ok(Vec::new()) };
     if !history.is_cut_off(oldest)? {
-        // All of a fork was meant, and retention has removed what it shares.
+        // The scope is the whole fork, and retention has removed the history that it shares.
         let shared = history.shared_is_expired().filter(|_| *scope == UndoScope::Session);
         let expired = |session: &str| Expired { session: session.to_owned(), step: None };
         return Ok(shared.map(expired).into_iter().collect());

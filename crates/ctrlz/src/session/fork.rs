@@ -1,4 +1,4 @@
-//! Forks: a session that goes on from an earlier state of another one.
+//! Forks: sessions that continue from an earlier state of another session.
 
 use std::path::{Path, PathBuf};
 
@@ -20,38 +20,37 @@ use super::choose::Lineage;
 use super::history::History;
 use super::steps::check_length;
 
-/// How to fork a session.
+/// Options for forking a session.
 #[derive(Clone, Debug, Default)]
 pub struct ForkOptions {
-    /// The first message that the fork does not share. Default: it shares all there is.
+    /// First message that the fork does not share. Default: it shares all messages.
     pub at: Option<String>,
-    /// The id of the new session. Default: a new one.
+    /// Id of the new session. Default: a generated one.
     pub session: Option<String>,
-    /// Brings the state into this directory, which must not exist or be empty. Default: nowhere;
-    /// no file is touched.
+    /// Empty or new directory to restore the state into. Default: none, no file is written.
     pub into: Option<PathBuf>,
 }
 
-/// A session that shares history with another.
+/// A session that shares history with another one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Fork {
-    /// The new session.
+    /// Id of the new session.
     pub session: String,
-    /// Where it comes from.
+    /// Origin of the fork.
     pub forked: Forked,
-    /// The snapshot it goes on from.
+    /// Snapshot that it continues from.
     pub snapshot: ObjectId,
-    /// Where the files are, if they were asked for.
+    /// Directory that the files were restored into, if requested.
     pub into: Option<PathBuf>,
-    /// What became of the files there.
+    /// Report of that restore.
     pub report: Option<RestoreReport>,
 }
 
 impl Workspace {
-    /// Makes a session that shares the history of `session` up to a message.
+    /// Creates a session that shares the history of `session` up to a message.
     ///
-    /// Undo in the new session goes on into what it shares, and never touches what the other one
-    /// did after the fork. No file of this work tree changes.
+    /// Undo in the new session extends to the shared history, but never to changes that the other
+    /// session made after the fork. No file of this work tree changes.
     pub fn fork(
         &self,
         session: &str,
@@ -66,7 +65,7 @@ impl Workspace {
         let (operation, snapshot) = (known.id, known.snapshot);
         let own = hold.work_tree.id().to_owned();
         let log = history.log_of(place).map_or(own, str::to_owned);
-        // What a fork's directory shares with another log is that session's, for its forks too.
+        // History in another log belongs to the session there, also for forks of a fork.
         let shared = history.fork_of(place).map(|(_, session)| session);
         let from_there = Forked {
             session: shared.unwrap_or(session).to_owned(),
@@ -95,7 +94,7 @@ impl Workspace {
         Ok(fork)
     }
 
-    /// A work tree within this one would be captured with it, and found as a part of it.
+    /// Refuses a directory inside this work tree, which would be captured and opened as part of it.
     fn check_outside(&self, into: &Path) -> Result<(), Error> {
         let absolute = std::path::absolute(into).named("tell the place of", into)?;
         let known = absolute.ancestors().find_map(|above| above.canonicalize().ok());
@@ -105,9 +104,9 @@ impl Workspace {
         }
     }
 
-    /// Brings a recorded state into another directory, as a work tree of the same project.
+    /// Restores a recorded state into another directory, as a work tree of the same project.
     ///
-    /// Every file is a copy of its own. Killed half-way, the next command there finishes it.
+    /// Every file is an independent copy. The next command there finishes an interrupted restore.
     fn materialise(
         &self,
         into: &Path,
@@ -117,7 +116,7 @@ impl Workspace {
         let into = create(into)?;
         let store = self.store_path()?;
         let options = match &self.options().store {
-            // The store stays where it is; both work trees use it.
+            // Both work trees use the same store.
             Some(_) => Options { store, ..self.options().clone() },
             None => {
                 self.registry().adopt_project(self.root(), &into)?;
@@ -133,7 +132,7 @@ impl Workspace {
     }
 }
 
-/// Writes the fork into a work tree's log. No file changes.
+/// Records the fork in a work tree's log. No file changes.
 fn record(hold: &Hold, session: &str, forked: &Forked) -> Result<(), Error> {
     let Some(last) = hold.work_tree.last_or_salvaged(&hold.store)? else { return Ok(()) };
     let new = NewOperation {
@@ -152,7 +151,7 @@ fn record(hold: &Hold, session: &str, forked: &Forked) -> Result<(), Error> {
     hold.work_tree.append(&hold.store, pack, Some(&last), new).map(drop)
 }
 
-/// The newest operation that a fork shares, and its place in the history.
+/// Returns the newest operation that a fork shares, with its index in the history.
 fn fork_point(
     history: &mut History<'_>,
     session: &str,
@@ -212,13 +211,13 @@ fn fork_point(
     Err(Error::Lookup(LookupError::UnknownOperation { id: operation.unwrap_or_default() }))
 }
 
-/// Creates a directory and those above it. Returns its path without symlinks.
+/// Creates a directory and its ancestors. Returns its path without symlinks.
 pub(super) fn create(into: &Path) -> Result<PathBuf, Error> {
     std::fs::create_dir_all(into).named("create the directory", into)?;
     Ok(into.canonicalize().named("open the directory", into)?)
 }
 
-/// Refuses a directory that has something in it or lies inside a repository's own.
+/// Refuses a directory that is not empty or lies inside a repository's own directory.
 pub(super) fn check_free(into: &Path) -> Result<(), Error> {
     check_place(into)?;
     match std::fs::read_dir(into) {

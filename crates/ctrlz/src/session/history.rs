@@ -1,4 +1,4 @@
-//! The log as sessions, turns and steps, read from its newest end as far as needed.
+//! The log as sessions, turns and steps, read lazily from its newest end.
 
 use std::collections::HashMap;
 
@@ -11,48 +11,48 @@ use crate::log::{
 use crate::path::{TreePath, dirs_above, is_within};
 use crate::store::Store;
 
-/// A work tree's log, newest first.
+/// Log of a work tree, newest first.
 pub(super) struct History<'a> {
     store: &'a Store,
     log: Option<LogIndex>,
-    /// The operations read so far.
+    /// Operations read so far.
     pub(super) entries: Vec<LogEntry>,
-    /// Whether to go on, at the end of a fork's own log, into the log that it was forked from.
+    /// Whether to continue, at the end of a fork's own log, in the log that it was forked from.
     follows: bool,
-    /// Where the log that is being read was forked from, once that has been read.
+    /// Forked session and its origin, once the operation that records them has been read.
     forked: Option<(String, Forked)>,
-    /// The parts of [`History::entries`] that lie in other logs, oldest last.
+    /// Parts of [`History::entries`] that come from other logs, oldest last.
     shared: Vec<Shared>,
-    /// The session whose shared history is not kept any more.
+    /// Session whose shared history is no longer kept.
     expired: Option<String>,
-    /// Undos and reverts that were taken back, each with the paths that conflicts kept from
-    /// coming back: for those it is still in force.
+    /// Undos and reverts that were reversed, each with the paths for which it is still in force
+    /// because conflicts prevented the reversal.
     redone: HashMap<String, Vec<TreePath>>,
     taken: HashMap<String, Vec<Taking>>,
-    /// Steps that an undo met only conflicts in, newest first.
+    /// Attempts to undo a step that met only conflicts, newest first.
     tried: HashMap<String, Vec<Attempt>>,
 }
 
 /// History that a fork shares with another log.
 struct Shared {
-    /// The place of its newest operation in [`History::entries`].
+    /// Index of its newest operation in [`History::entries`].
     since: usize,
-    /// The log.
+    /// Name of the log.
     log: String,
-    /// The forked session, and the one that it shares this with.
+    /// Forked session; `session` is the one that it shares this history with.
     fork: String,
     session: String,
 }
 
 /// One undo or revert of a step.
 struct Taking {
-    /// Its place in [`History::entries`]. It covers only pieces recorded before it.
+    /// Its index in [`History::entries`]. It covers only pieces recorded before it.
     at: usize,
-    /// The only paths that it covers; `None` for all.
+    /// Paths that it is limited to, or `None` for all.
     only: Option<Vec<TreePath>>,
-    /// Paths left because they did not merge.
+    /// Paths that it left unchanged because of a conflict.
     conflicts: Vec<TreePath>,
-    /// Ignored files left because they were not asked for.
+    /// Ignored files that it left unchanged because they were not asked for.
     ignored: Vec<TreePath>,
     /// Those of `conflicts` that another process had open.
     in_use: Vec<TreePath>,
@@ -71,68 +71,68 @@ impl Taking {
     }
 }
 
-/// An undo that met only conflicts and therefore took nothing back.
+/// An undo that met only conflicts and therefore reversed nothing.
 pub(super) struct Attempt {
-    /// Its place in [`History::entries`].
+    /// Its index in [`History::entries`].
     pub(super) at: usize,
-    /// The paths that did not merge.
+    /// Paths that did not merge.
     pub(super) conflicts: Vec<TreePath>,
 }
 
-/// One step's part of one operation, by its place in [`History::entries`].
+/// One step's part of one operation, by its index in [`History::entries`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) entry: usize,
     credit: usize,
 }
 
-/// A change that belongs together: one operation, or one step's part of it.
+/// A unit of change: one operation, or one step's part of it.
 pub(super) struct Span {
     pub(super) before: Operation,
     pub(super) after: Operation,
     pub(super) info: Option<StepInfo>,
     pub(super) paths: Option<Vec<TreePath>>,
-    /// Whether changes of directories are its own where `paths` lists its files.
+    /// Whether changes of directories belong to the span although `paths` lists only files.
     dirs: bool,
-    /// The tool changed the files that it named and no others.
+    /// Whether the tool changes only the files that it names.
     only_named: bool,
-    /// Paths that may be its own or the user's.
+    /// Paths that the step or the user may have changed.
     pub(super) unclear: Vec<TreePath>,
-    /// Paths that no snapshot holds and that it removed or changed.
+    /// Paths that no snapshot holds and that the span removed or changed.
     pub(super) uncaptured: Vec<Uncaptured>,
-    /// Ignored files that are its own.
+    /// Ignored files that belong to the span.
     pub(super) named: Vec<TreePath>,
-    /// The step was not closed by its agent.
+    /// Whether the step was not closed by its agent.
     pub(super) inferred: bool,
-    /// Ignored files that changed before its tool ran.
+    /// Ignored files that changed before the tool ran.
     pub(super) earlier_ignored: Vec<TreePath>,
-    /// When the step began, in milliseconds since 1970; 0 if that is not known.
+    /// Time at which the step began, in milliseconds since 1970, or 0 if unknown.
     pub(super) began_millis: u64,
-    /// The place of `after` in [`History::entries`].
+    /// Index of `after` in [`History::entries`].
     pub(super) entry: usize,
 }
 
 impl Span {
-    /// Whether this span's change of `path` is its own.
+    /// Returns whether the change of `path` belongs to this span.
     pub(super) fn owns(&self, path: &TreePath) -> bool {
         let Some(paths) = &self.paths else { return true };
-        // An operation of ours names whole directories that it made or removed.
+        // An undo or restore lists whole directories that it created or removed.
         let within = |owned: &TreePath| self.info.is_none() && path.is_within(owned);
         paths.contains(path) || paths.iter().any(within)
     }
 
-    /// Whether changes that no tool names can be its own.
+    /// Returns whether changes that no tool names can belong to this span.
     pub(super) fn owns_unnamed(&self) -> bool {
         !self.only_named
     }
 
-    /// Whether this span's change of a directory is its own.
+    /// Returns whether the change of a directory belongs to this span.
     pub(super) fn owns_dir(&self, dir: &TreePath) -> bool {
         self.paths.is_none() || self.dirs || self.owns(dir)
     }
 
-    /// Whether a directory that this span made is its own: an edit tool makes directories only for
-    /// the files that it names.
+    /// Returns whether the creation of a directory belongs to this span. An edit tool creates
+    /// directories only for the files that it names.
     pub(super) fn made_dir(&self, dir: &TreePath) -> bool {
         let mut own = self.named.iter().chain(self.paths.iter().flatten());
         self.owns_dir(dir) || own.any(|path| path.is_within(dir))
@@ -140,7 +140,7 @@ impl Span {
 }
 
 impl<'a> History<'a> {
-    /// The log of a work tree; nothing of it is read yet.
+    /// Opens the log of a work tree without reading any operation.
     pub(super) fn open(store: &'a Store, work_tree: &WorkTree) -> Result<History<'a>, Error> {
         let log = match store.refs.read(work_tree.ref_name())? {
             Some(head) => Some(LogIndex::open(store, work_tree, head)?),
@@ -152,7 +152,7 @@ impl<'a> History<'a> {
         Ok(History { store, log, entries, follows, forked, shared, expired, redone, taken, tried })
     }
 
-    /// The same; in the directory of a fork, what it shares with other logs follows.
+    /// Opens the log of a work tree, followed by the history that a fork's directory shares.
     pub(super) fn with_shared(
         store: &'a Store,
         work_tree: &WorkTree,
@@ -160,20 +160,20 @@ impl<'a> History<'a> {
         Ok(History { follows: true, ..History::open(store, work_tree)? })
     }
 
-    /// The whole log.
+    /// Reads the whole log of a work tree.
     pub(super) fn read(store: &'a Store, work_tree: &WorkTree) -> Result<History<'a>, Error> {
         let mut history = History::open(store, work_tree)?;
         while history.pull()? {}
         Ok(history)
     }
 
-    /// Regards an undo or revert as taken back, as a plan does that takes it back.
+    /// Treats an undo or revert as reversed, for a plan that reverses it.
     pub(super) fn without(mut self, operation: &str) -> History<'a> {
         self.redone.insert(operation.to_owned(), Vec::new());
         self
     }
 
-    /// Reads one more operation; `false` at the beginning of the log.
+    /// Reads one more operation. Returns `false` at the beginning of the log.
     pub(super) fn pull(&mut self) -> Result<bool, Error> {
         let Some(entry) = self.next()? else { return Ok(false) };
         if let Some((fork, forked)) = origin_of(&entry).filter(|_| self.follows) {
@@ -195,8 +195,8 @@ impl<'a> History<'a> {
         }
     }
 
-    /// Goes on in the log that a fork comes from, at the operation that both share. What happened
-    /// there after the fork is passed over.
+    /// Continues in the log that a fork comes from, at the operation that both share. Skips
+    /// operations recorded there after the fork.
     fn go_on_in(&mut self, fork: String, forked: Forked) -> Result<Option<LogEntry>, Error> {
         let Forked { session, operation, log: Some(log), .. } = forked else { return Ok(None) };
         let work_tree = WorkTree::named(self.store, &log);
@@ -206,7 +206,7 @@ impl<'a> History<'a> {
         };
         while let Some(index) = &mut self.log {
             let Some(entry) = index.next(self.store)? else { break };
-            // Thinning may have dropped the operation itself, and kept older ones.
+            // Thinning may have dropped the operation itself and kept older ones.
             if entry.id <= operation {
                 let since = self.entries.len();
                 self.shared.push(Shared { since, log, fork, session });
@@ -218,12 +218,12 @@ impl<'a> History<'a> {
         Ok(None)
     }
 
-    /// The log that holds an operation, where it is not the work tree's own.
+    /// Returns the log that holds an operation, or `None` if it is the work tree's own.
     pub(super) fn log_of(&self, entry: usize) -> Option<&str> {
         self.shared_at(entry).map(|shared| shared.log.as_str())
     }
 
-    /// The fork whose shared history an operation belongs to, and the session that it shares it with.
+    /// Returns the fork whose shared history holds an operation, and the session it is shared with.
     pub(super) fn fork_of(&self, entry: usize) -> Option<(&str, &str)> {
         self.shared_at(entry).map(|shared| (shared.fork.as_str(), shared.session.as_str()))
     }
@@ -232,21 +232,21 @@ impl<'a> History<'a> {
         self.shared.iter().rfind(|shared| shared.since <= entry)
     }
 
-    /// The session whose history a fork shared and retention has removed. Known once the log has
+    /// Returns the session whose shared history retention has removed. Only known once the log has
     /// been read to its beginning.
     pub(super) fn shared_is_expired(&self) -> Option<&str> {
         self.expired.as_deref()
     }
 
-    /// Takes note of what an operation takes back. The log is read newest first, so the newest
-    /// operation about a step or an undo decides.
+    /// Records which steps and operations an operation reverses. The log is read newest first, so
+    /// the newest operation about a step or an undo decides.
     fn note(&mut self, entry: &LogEntry) {
         let details = &entry.details;
         let at = self.entries.len();
-        // The undo of a restore that was taken back itself has no effect any more.
+        // The undo of a restore has no effect any more if it was itself reversed.
         let is_void = entry.kind != OperationKind::Revert && self.is_redone(&entry.id);
         if let Some(undo) = details.takes_back.as_ref().filter(|_| !is_void) {
-            // A revert that moves another one takes its place completely.
+            // A revert that moves another one replaces it completely.
             let left = match entry.kind {
                 OperationKind::Revert => Vec::new(),
                 _ => details.conflicts.clone(),
@@ -273,18 +273,18 @@ impl<'a> History<'a> {
         }
     }
 
-    /// Whether an undo or revert is in force, at least for some paths.
+    /// Returns whether an undo or revert is in force, at least for some paths.
     pub(super) fn is_in_force(&self, entry: &LogEntry) -> bool {
         takes_steps_back(entry) && !self.is_redone(&entry.id)
     }
 
-    /// Whether an operation was taken back completely.
+    /// Returns whether an operation was reversed completely.
     pub(super) fn is_redone(&self, operation: &str) -> bool {
         self.redone.get(operation).is_some_and(Vec::is_empty)
     }
 
-    /// The paths for which an undo or revert is still in force because conflicts stopped the redo
-    /// or unrevert of it; empty if nothing has tried to take it back.
+    /// Returns the paths for which an undo or revert is still in force because its redo or unrevert
+    /// met conflicts. Empty if there was no attempt to reverse it.
     pub(super) fn still_in_force(&self, operation: &str) -> &[TreePath] {
         self.redone.get(operation).map(Vec::as_slice).unwrap_or_default()
     }
@@ -294,29 +294,28 @@ impl<'a> History<'a> {
         takings.filter(move |taking| taking.covers(piece.entry))
     }
 
-    /// The newest undo of all of a piece.
+    /// Returns the newest undo that was not limited to some paths of a piece.
     fn whole(&self, piece: Piece) -> Option<&Taking> {
         self.takings(piece).find(|taking| taking.only.is_none())
     }
 
-    /// Whether a piece is taken back, apart from conflicts.
+    /// Returns whether a piece is undone, apart from conflicts.
     pub(super) fn is_undone(&self, piece: Piece) -> bool {
         self.whole(piece).is_some()
     }
 
-    /// Whether the undo of a piece left conflicts, which a forced undo can still take back.
+    /// Returns whether the undo of a piece left conflicts, which a forced undo can still reverse.
     pub(super) fn has_conflicts(&self, piece: Piece) -> bool {
         self.whole(piece).is_some_and(|left| !left.conflicts.is_empty())
     }
 
-    /// Returns the paths that the undo of a piece left as conflicts, and the undo.
+    /// Returns the undo of a piece and the paths that it left as conflicts.
     pub(super) fn conflicts_left(&self, piece: Piece) -> Option<(&LogEntry, &[TreePath])> {
         let left = self.whole(piece)?;
         Some((self.entries.get(left.at)?, &left.conflicts))
     }
 
-    /// Whether a path, or something above it that was in its way, changed from one operation to
-    /// another.
+    /// Returns whether a path, an obstacle above it or its coverage differs between two operations.
     pub(super) fn differs(
         &self,
         then: &LogEntry,
@@ -342,42 +341,42 @@ impl<'a> History<'a> {
         Ok(is_skipped(then)? != is_skipped(now)?)
     }
 
-    /// Whether the undo of a piece left files that another process had open.
+    /// Returns whether the undo of a piece left files that another process had open.
     pub(super) fn has_in_use_left(&self, piece: Piece) -> bool {
         self.whole(piece).is_some_and(|left| !left.in_use.is_empty())
     }
 
-    /// Whether the undo of a piece left changes of ignored files.
+    /// Returns whether the undo of a piece left changes of ignored files.
     pub(super) fn has_ignored_left(&self, piece: Piece) -> bool {
         self.whole(piece).is_some_and(|left| !left.ignored.is_empty())
     }
 
-    /// The newest undo that met only conflicts in a piece.
+    /// Returns the newest undo of a piece that met only conflicts.
     pub(super) fn last_attempt(&self, piece: Piece) -> Option<&Attempt> {
         let attempts = self.tried.get(&self.info(piece).step)?;
         attempts.iter().find(|attempt| attempt.at < piece.entry)
     }
 
-    /// Whether a step's change of `path` in the operation at `entry` is taken back already.
+    /// Returns whether a step's change of `path` in the operation at `entry` is already undone.
     pub(super) fn is_path_undone(&self, step: &str, entry: usize, path: &TreePath) -> bool {
         let mut takings = self.taken.get(step).into_iter().flatten();
         takings.any(|taking| taking.covers(entry) && taking.takes(path))
     }
 
-    /// The paths that earlier undos of the pieces of a step left as conflicts, and that are still
-    /// not taken back.
+    /// Returns the paths that earlier undos of a step left as conflicts and that are still
+    /// unresolved.
     pub(super) fn left_of_step(&self, step: &str) -> Vec<TreePath> {
         let takings = || self.taken.get(step).into_iter().flatten();
         let conflicts = takings().flat_map(|taking| &taking.conflicts);
         conflicts.filter(|path| !takings().any(|taking| taking.takes(path))).cloned().collect()
     }
 
-    /// The pieces of one operation that has been read.
+    /// Returns the pieces of an operation that has been read.
     pub(super) fn pieces_of(&self, entry: usize) -> impl Iterator<Item = Piece> + use<> {
         (0..self.entries[entry].details.credits.len()).map(move |credit| Piece { entry, credit })
     }
 
-    /// Every piece that has been read and whose operation before is read too, oldest first.
+    /// Returns every piece that was read together with the operation before it, oldest first.
     pub(super) fn pieces(&self) -> Vec<Piece> {
         let complete = 0..self.entries.len().saturating_sub(1);
         complete.rev().flat_map(|entry| self.pieces_of(entry)).collect()
@@ -391,7 +390,7 @@ impl<'a> History<'a> {
         &self.credit(piece).step
     }
 
-    /// The operation before an entry. Pulls it if it has not been read.
+    /// Returns the operation before an entry, reading it if necessary.
     pub(super) fn before(&mut self, entry: usize) -> Result<Option<&LogEntry>, Error> {
         while self.entries.len() <= entry + 1 {
             if !self.pull()? {
@@ -401,16 +400,16 @@ impl<'a> History<'a> {
         Ok(self.entries.get(entry + 1))
     }
 
-    /// Whether the state before an entry has expired: the entry is the oldest that is kept and not
-    /// the first that was recorded. What it changed is not known any more.
+    /// Returns whether the state before an entry has expired: the entry is the oldest that is kept
+    /// but not the first that was recorded. Its changes are then unknown.
     pub(super) fn is_cut_off(&mut self, at: usize) -> Result<bool, Error> {
         let is_oldest = self.before(at)?.is_none();
         let is_first = |entry: &LogEntry| entry.kind == OperationKind::Baseline;
         Ok(is_oldest && self.entries.get(at).is_some_and(|entry| !is_first(entry)))
     }
 
-    /// Whether a session did something before its oldest operation that is kept. All of the log has
-    /// been read.
+    /// Returns whether a session did something before its oldest operation that is kept. The caller
+    /// must have read the whole log.
     pub(super) fn has_older_work(&self, session: &str) -> Result<bool, Error> {
         let of_session = |entry: &&LogEntry| sessions_of(&entry.details).contains(session);
         match self.entries.iter().rev().find(of_session) {
@@ -419,8 +418,8 @@ impl<'a> History<'a> {
         }
     }
 
-    /// An undo or revert, and the reverts it moved on from, oldest first: taken back together,
-    /// they give the state before the first of them.
+    /// Returns an undo or revert and the reverts that it replaced, oldest first. Reversed together,
+    /// they restore the state before the first of them.
     pub(super) fn chain(&mut self, at: usize) -> Result<Vec<Span>, Error> {
         let mut spans = Vec::new();
         let mut next = Some(at);
@@ -433,7 +432,7 @@ impl<'a> History<'a> {
         Ok(spans)
     }
 
-    /// The oldest operation of [`History::chain`].
+    /// Returns the index of the oldest operation of [`History::chain`].
     pub(super) fn first_of_chain(&mut self, at: usize) -> Result<usize, Error> {
         let mut first = at;
         while let Some(older) = self.moved_from(first)? {
@@ -442,7 +441,7 @@ impl<'a> History<'a> {
         Ok(first)
     }
 
-    /// The restore that an operation is or, if it is a redo, brings back; else the operation itself.
+    /// Returns the restore that a redo at `at` brings back, or else the operation itself.
     pub(super) fn restore_of(&mut self, at: usize) -> Result<LogEntry, Error> {
         let entry = self.entries[at].clone();
         if entry.kind != OperationKind::Redo {
@@ -458,7 +457,8 @@ impl<'a> History<'a> {
         }
     }
 
-    /// Returns the place of the restore that the undo at `at` took back.
+    /// Returns the index of the restore that the undo at `at` reversed, or `None` if the undo left
+    /// conflicts or was itself reversed.
     pub(super) fn undone_restore(&mut self, at: usize) -> Result<Option<usize>, Error> {
         let LogEntry { id, kind, details, .. } = &self.entries[at];
         let takes_back = details.takes_back.clone();
@@ -469,7 +469,7 @@ impl<'a> History<'a> {
         self.find(at, takes_back.as_deref())
     }
 
-    /// The place of an older operation.
+    /// Returns the index of an older operation.
     fn find(&mut self, after: usize, id: Option<&str>) -> Result<Option<usize>, Error> {
         let Some(id) = id else { return Ok(None) };
         let mut at = after + 1;
@@ -482,7 +482,7 @@ impl<'a> History<'a> {
         Ok(None)
     }
 
-    /// The revert that a revert took the place of.
+    /// Returns the index of the revert that a revert replaced.
     fn moved_from(&mut self, at: usize) -> Result<Option<usize>, Error> {
         let entry = &self.entries[at];
         if entry.kind != OperationKind::Revert {
@@ -492,7 +492,7 @@ impl<'a> History<'a> {
         self.find(at, older.as_deref())
     }
 
-    /// A piece with all that its operations know.
+    /// Returns the span of a piece.
     pub(super) fn span(&self, piece: Piece) -> Result<Span, Error> {
         let credit = self.credit(piece);
         let span = self.span_of(piece.entry)?;
@@ -512,13 +512,13 @@ impl<'a> History<'a> {
         })
     }
 
-    /// A whole operation as one change.
+    /// Returns the span of a whole operation.
     pub(super) fn span_of(&self, entry: usize) -> Result<Span, Error> {
         let read = |entry: &LogEntry| read_operation(&self.store.objects, &entry.commit);
         let after = read(&self.entries[entry])?;
         let before = match self.entries.get(entry + 1) {
             Some(before) => read(before)?,
-            // What came before has expired; nothing is known to have changed.
+            // The previous state has expired, so no change is known.
             None => after.clone(),
         };
         let named = after.details.ignored.clone();
@@ -543,7 +543,7 @@ impl<'a> History<'a> {
     }
 }
 
-/// The session that an operation forked from another log, and where from.
+/// Returns the session that an operation forked from another log, and its origin.
 fn origin_of(entry: &LogEntry) -> Option<(&str, &Forked)> {
     let forked = entry.details.forked.as_ref().filter(|forked| forked.log.is_some())?;
     Some((entry.details.session.as_deref()?, forked))
@@ -551,7 +551,7 @@ fn origin_of(entry: &LogEntry) -> Option<(&str, &Forked)> {
 
 fn takes_steps_back(entry: &LogEntry) -> bool {
     let kind = matches!(entry.kind, OperationKind::Undo | OperationKind::Revert);
-    // A plain undo of a person took a restore or a session's revert back.
+    // An undo by a user may have reversed a restore or a session's revert instead of steps.
     let of_a_restore = match entry.kind {
         OperationKind::Undo => entry.details.takes_back.is_some(),
         OperationKind::Unrevert => entry.details.by_person,

@@ -1,4 +1,4 @@
-//! Files that disappeared, and the way to have them again.
+//! Files that disappeared, and their recovery.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -17,56 +17,56 @@ use crate::workspace::{PatchToRevert, Workspace};
 use super::history::History;
 use super::reading::real_changes;
 
-/// A file that some snapshot has and the newest one has not.
+/// A file that an earlier snapshot holds and the newest one does not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LostFile {
-    /// The path.
+    /// Path of the file.
     pub path: TreePath,
-    /// The last snapshot that has it.
+    /// Last snapshot that holds it.
     pub snapshot: ObjectId,
-    /// The operation after which it was gone.
+    /// Operation that recorded the deletion.
     pub operation: String,
-    /// What happened then.
+    /// Kind of that operation.
     pub kind: OperationKind,
-    /// When that was recorded, in milliseconds since 1970.
+    /// Time of that operation, in milliseconds since 1970.
     pub at_millis: u64,
-    /// The step that removed it, if it was one.
+    /// Step that removed the file, if any.
     pub step: Option<StepInfo>,
 }
 
-/// Something that a step removed or changed and that no snapshot holds.
+/// A path that no snapshot holds and that a step removed or changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LostUncaptured {
-    /// The path, the reason why it was not captured, and the change.
+    /// Path, reason why it was not captured, and kind of change.
     #[serde(flatten)]
     pub uncaptured: Uncaptured,
-    /// The operation that recorded the loss.
+    /// Operation that recorded the loss.
     pub operation: String,
-    /// When that was, in milliseconds since 1970.
+    /// Time of that operation, in milliseconds since 1970.
     pub at_millis: u64,
-    /// The step.
+    /// Step that made the change.
     pub step: StepInfo,
 }
 
 /// A version of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Version {
-    /// The id of its content; `None` where the file was deleted.
+    /// Content id, or `None` if the file was deleted.
     pub content: Option<ObjectId>,
-    /// The snapshot that has it first.
+    /// First snapshot with this version.
     pub snapshot: ObjectId,
-    /// The operation that recorded it.
+    /// Operation that recorded it.
     pub operation: String,
-    /// What happened then.
+    /// Kind of that operation.
     pub kind: OperationKind,
-    /// When, in milliseconds since 1970.
+    /// Time of that operation, in milliseconds since 1970.
     pub at_millis: u64,
-    /// The step that made it, if it was one.
+    /// Step that made this version, if any.
     pub step: Option<StepInfo>,
 }
 
 impl Workspace {
-    /// Files that disappeared and have not come back, the last lost first.
+    /// Returns the files that disappeared and have not come back, newest loss first.
     pub fn lost(&self) -> Result<Vec<LostFile>, Error> {
         let Some((store, work_tree)) = self.existing()? else { return Ok(Vec::new()) };
         let mut history = History::open(&store, &work_tree)?;
@@ -81,7 +81,7 @@ impl Workspace {
             for change in real_changes(&store, &before, &after)? {
                 let is_first = seen.insert(change.path.clone());
                 let is_there = trees.find(&newest, &change.path)?.is_some();
-                // What the user took back is not lost.
+                // Files that an undo, revert or restore removed are not lost.
                 let is_meant = matches!(
                     after.kind,
                     OperationKind::Undo | OperationKind::Revert | OperationKind::Restore
@@ -105,8 +105,8 @@ impl Workspace {
         Ok(lost)
     }
 
-    /// Paths that no snapshot holds and that steps removed or changed, the last loss first. None of it
-    /// can be brought back.
+    /// Returns paths that no snapshot holds and that steps removed or changed, newest loss first.
+    /// None of them can be recovered.
     pub fn lost_uncaptured(&self) -> Result<Vec<LostUncaptured>, Error> {
         let Some((store, work_tree)) = self.existing()? else { return Ok(Vec::new()) };
         let history = History::read(&store, &work_tree)?;
@@ -129,7 +129,7 @@ impl Workspace {
         Ok(lost)
     }
 
-    /// Brings back what was lost at `path` or below it, each file as it was last.
+    /// Restores the last version of each lost file at or below `path`.
     pub fn recover(
         &self,
         path: &TreePath,
@@ -140,7 +140,7 @@ impl Workspace {
         self.revert(&patches, options, progress)
     }
 
-    /// What [`Workspace::recover`] would do now.
+    /// Returns the plan that [`Workspace::recover`] would apply now.
     pub fn plan_recover(
         &self,
         path: &TreePath,
@@ -151,9 +151,9 @@ impl Workspace {
         self.plan_revert(&patches, in_use, progress)
     }
 
-    /// What is lost at `path` or below it, by the last snapshot that has it.
+    /// Returns the lost files at or below `path`, grouped by the last snapshot that holds them.
     fn lost_at(&self, path: &TreePath, progress: &Progress) -> Result<Vec<PatchToRevert>, Error> {
-        // What vanished a moment ago is lost as well.
+        // Includes files that disappeared since the last snapshot.
         self.track(&TrackOptions::default(), progress)?;
         let mut patches: BTreeMap<ObjectId, Vec<TreePath>> = BTreeMap::new();
         for lost in self.lost()?.into_iter().filter(|lost| lost.path.is_within(path)) {
@@ -166,7 +166,7 @@ impl Workspace {
         Ok(patches.into_iter().map(patch).collect())
     }
 
-    /// The versions of a file, newest first.
+    /// Returns the versions of a file, newest first.
     pub fn versions(&self, path: &TreePath) -> Result<Vec<Version>, Error> {
         let Some((store, work_tree)) = self.existing()? else { return Ok(Vec::new()) };
         let mut history = History::open(&store, &work_tree)?;
@@ -181,7 +181,7 @@ impl Workspace {
                 None => None,
             };
             if now != was {
-                // Of the oldest operation it is not known which files it changed.
+                // The state before the oldest operation is not kept, so its changes are unknown.
                 let credits = before.as_ref().map_or(&[][..], |_| &after.details.credits);
                 let owns = |credit: &&Credit| {
                     credit.paths.as_ref().is_none_or(|paths| paths.contains(path))

@@ -1,13 +1,12 @@
-//! Sessions: operations over time.
+//! Sessions: steps, turns, undo and redo over the log.
 //!
-//! A *step* is what happens between [`Workspace::begin_step`](crate::Workspace::begin_step) and
-//! [`Workspace::end_step`](crate::Workspace::end_step); a *turn* is all steps of one message. What
-//! changes while no step is open is *outside* and credited to nobody.
+//! A *step* covers the changes between [`Workspace::begin_step`](crate::Workspace::begin_step) and
+//! [`Workspace::end_step`](crate::Workspace::end_step); a *turn* is all steps of one message.
+//! Changes made while no step is open are *outside* and attributed to no step.
 //!
-//! Taking a step back never puts an old tree over the present one. Each file it changed is merged
-//! three ways, from what the step left, what is there now and what was there before, so that later
-//! edits of the user and of other sessions stay. What cannot be merged stays as it is and is
-//! reported.
+//! Undo never writes an old tree over the present one. Each changed file is merged three ways, from
+//! the version that the step left, the present one and the one before the step. Later edits of the
+//! user and of other sessions are kept. Files that do not merge stay unchanged and are reported.
 
 mod blame;
 mod checkpoint;

@@ -1,4 +1,4 @@
-//! The part of undo and redo that lies outside of the work tree.
+//! Part of undo and redo that affects paths outside of the work tree.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -18,37 +18,37 @@ use super::fork::{check_free, create};
 use super::history::History;
 use super::undo::UndoOptions;
 
-/// What an undo or redo does outside of the work tree.
+/// Part of an undo or redo that affects paths outside of the work tree.
 #[derive(Default)]
 pub(super) struct OutsidePart {
     prepared: Prepared,
-    /// Whether it is to be carried out; otherwise it is only listed.
+    /// Whether to apply it. Otherwise it is only listed.
     pub(super) asked: bool,
 }
 
 impl OutsidePart {
-    /// Whether it changes anything.
+    /// Returns whether it changes anything.
     pub(super) fn writes(&self) -> bool {
         self.asked && !self.prepared.plan.is_empty()
     }
 
-    /// Whether something that was asked for stays as it is.
+    /// Returns whether a path that was asked for stays unchanged.
     pub(super) fn is_blocked(&self) -> bool {
         self.asked && self.prepared.plan.changes.iter().any(|change| change.kept.is_some())
     }
 
-    /// The name of the plan for the work tree and for what lies outside of it.
+    /// Returns the hash of the whole plan, given that of the part inside of the work tree.
     pub(super) fn hash_with(&self, inside: ObjectId) -> ObjectId {
         if self.asked { self.prepared.plan.hash_with(inside) } else { inside }
     }
 
-    /// Refuses to remove an unusual share of the files of a root.
+    /// Fails if an unusual share of the files of a root would be removed.
     pub(super) fn check(&self, options: &RestoreOptions) -> Result<(), Error> {
         let mut plans = self.prepared.plan.plans().filter(|_| self.asked);
         plans.try_for_each(|(plan, files)| check_mass_removal(plan, files, options))
     }
 
-    /// Every path, and what becomes of it.
+    /// Returns every path with its outcome.
     pub(super) fn into_changes(self) -> Vec<OutsideChange> {
         let mut changes = self.prepared.plan.changes;
         if !self.asked {
@@ -66,7 +66,7 @@ fn how(options: &UndoOptions) -> How {
 }
 
 impl Workspace {
-    /// Plans to take back what steps changed outside of the work tree.
+    /// Plans to reverse the changes of steps outside of the work tree.
     pub(super) fn undo_outside(
         &self,
         hold: &Hold,
@@ -81,7 +81,7 @@ impl Workspace {
         Ok(OutsidePart { prepared, asked })
     }
 
-    /// Plans to bring back what an undo took back outside of the work tree.
+    /// Plans to reverse the effects of an undo outside of the work tree.
     pub(super) fn redo_outside(
         &self,
         hold: &Hold,
@@ -95,8 +95,8 @@ impl Workspace {
         Ok(OutsidePart { prepared, asked: true })
     }
 
-    /// The steps that the newest operation, an undo, took back in the work tree alone, if the rest
-    /// is asked for now: then no other step is meant.
+    /// Returns the steps that the newest operation, an undo, reversed only inside of the work tree,
+    /// if the outside part is asked for now. The caller then chooses no other steps.
     pub(super) fn left_outside(
         &self,
         hold: &Hold,
@@ -110,7 +110,7 @@ impl Workspace {
         history.before(0)?;
         let Some(newest) = history.entries.first() else { return Ok(None) };
         let (kind, details) = (newest.kind, &newest.details);
-        // An undo of this part alone that was redone leaves the steps undone in the work tree.
+        // The redo of an undo of this part alone leaves the steps undone in the work tree.
         let is_redone = kind == OperationKind::Redo && details.undone.is_empty();
         let earlier = details.outside.as_ref();
         let steps = match earlier {
@@ -130,7 +130,7 @@ impl Workspace {
         }
         let steps = steps.clone();
         let part = self.undo_outside(hold, &steps, HashSet::new(), options)?;
-        // Once it was tried, what cannot be put back must not stand in the way of older turns.
+        // After a first attempt, paths that cannot be restored must not block older turns.
         let is_left = match earlier.filter(|_| !is_redone) {
             None => !part.prepared.plan.changes.is_empty(),
             Some(_) => part.writes(),
@@ -138,7 +138,7 @@ impl Workspace {
         Ok(is_left.then_some((steps, part)))
     }
 
-    /// Saves what a plan replaces outside of the work tree. Returns what the log says about it.
+    /// Saves the state that a plan replaces outside of the work tree. Returns its log record.
     pub(super) fn save_outside(
         &self,
         hold: &Hold,
@@ -159,15 +159,15 @@ impl Workspace {
         Ok(Some(OutsideUndo { steps: steps.to_vec(), capture }))
     }
 
-    /// Forgets what was saved for a plan that is not carried out.
+    /// Drops the saved state of a plan that is not applied.
     pub(super) fn forget_outside(&self, hold: &Hold, outside: Option<&OutsideUndo>) {
         if let Some(capture) = outside.and_then(|outside| outside.capture.as_ref()) {
-            // Otherwise it expires.
+            // Errors are ignored because the capture expires anyway.
             drop(self.outside_of(hold).forget_step(capture));
         }
     }
 
-    /// Carries out the part outside of the work tree, once the log names what it replaces.
+    /// Applies the part outside of the work tree, once the log names the state that it replaces.
     pub(super) fn put_outside_back(
         &self,
         hold: &Hold,
@@ -184,8 +184,7 @@ impl Workspace {
     /// Writes the newest captured directory of a version control system that a step destroyed or
     /// changed to `into`, which must be new or empty.
     ///
-    /// Nothing inside of a repository's own directory is ever written, so that this is how one
-    /// comes back.
+    /// Needed because ctrlz never writes inside of a repository's own directory.
     pub fn recover_repository(&self, into: &Path) -> Result<RecoveredRepository, Error> {
         check_free(into)?;
         let hold = self.begin()?;

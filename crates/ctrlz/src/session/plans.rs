@@ -1,4 +1,4 @@
-//! Plans that were shown and may be applied later, by their hash.
+//! Plans that were shown to the user and can be applied later by their hash.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,40 +13,40 @@ use crate::workspace::Workspace;
 use super::choose::UndoScope;
 use super::undo::{UndoOptions, UndoReport};
 
-/// Older ones are forgotten.
+/// Number of plans to remember. Older ones are removed.
 const MAX_PLANS: usize = 200;
 
-/// A way back: everything that can be planned first and applied later.
+/// A request that can be planned first and applied later.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "rewind")]
 pub enum Rewind {
-    /// [`Workspace::undo`].
+    /// A call of [`Workspace::undo`].
     Undo {
-        /// What.
+        /// Steps to undo.
         #[serde(flatten)]
         scope: UndoScope,
-        /// How.
+        /// Options of the call.
         options: UndoOptions,
     },
-    /// [`Workspace::redo`].
+    /// A call of [`Workspace::redo`].
     Redo {
-        /// How.
+        /// Options of the call.
         options: UndoOptions,
     },
-    /// [`Workspace::revert_to`].
+    /// A call of [`Workspace::revert_to`].
     RevertTo {
-        /// The session.
+        /// Session to revert.
         session: String,
-        /// The first thing to take back.
+        /// First message or part to revert.
         boundary: Boundary,
-        /// How.
+        /// Options of the call.
         options: UndoOptions,
     },
-    /// [`Workspace::unrevert`].
+    /// A call of [`Workspace::unrevert`].
     Unrevert {
-        /// The session.
+        /// Session whose revert is reversed.
         session: String,
-        /// How.
+        /// Options of the call.
         options: UndoOptions,
     },
 }
@@ -63,7 +63,7 @@ impl Rewind {
 }
 
 impl Workspace {
-    /// Plans without changing a file; [`Workspace::apply`] takes the plan's hash.
+    /// Plans a request without changing files. Pass the plan's hash to [`Workspace::apply`].
     pub fn plan(&self, rewind: &Rewind, progress: &Progress) -> Result<UndoReport, Error> {
         match rewind {
             Rewind::Undo { scope, options } => self.plan_undo(scope, options, progress),
@@ -75,7 +75,7 @@ impl Workspace {
         }
     }
 
-    /// Carries out what was planned, if it would still do exactly the same.
+    /// Applies a remembered plan. Fails if the request would now result in a different plan.
     pub fn apply(
         &self,
         plan: &ObjectId,
@@ -101,7 +101,7 @@ impl Workspace {
     }
 }
 
-/// Keeps what a plan was made for under the plan's hash.
+/// Stores the request of a plan under the plan's hash.
 pub(super) fn remember(
     hold: &Hold,
     rewind: &Rewind,
@@ -111,7 +111,7 @@ pub(super) fn remember(
     private::create_dirs(&dir)?;
     let bytes = serde_json::to_vec(rewind).expect("plain data has a JSON form");
     private::replace(&dir.join(report.plan.to_string()), &bytes, Durable::No)?;
-    // Forgetting too few does no harm.
+    // Best effort: surplus plans do no harm.
     drop(forget_old(&dir));
     Ok(report)
 }

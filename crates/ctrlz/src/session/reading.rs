@@ -1,4 +1,4 @@
-//! Reading sessions: what was done, by whom, and what of it is taken back.
+//! Read-only views of the log: sessions, steps and the timeline.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Write;
@@ -21,62 +21,62 @@ use super::choose::Lineage;
 use super::history::{History, Piece};
 use super::revert::{RevertState, all_pending};
 
-/// One session as the log has it.
+/// A session in the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SessionInfo {
-    /// The session's id.
+    /// Session id.
     pub session: String,
-    /// The agent, if it said so.
+    /// Name of the agent, if it reported one.
     pub who: Option<String>,
-    /// The session it works for, if it is a sub-agent's.
+    /// Parent session, if this is the session of a sub-agent.
     pub parent: Option<String>,
-    /// Where it comes from, if it is a fork.
+    /// Origin, if the session is a fork.
     pub forked: Option<Forked>,
-    /// Steps that changed something.
+    /// Number of recorded steps, not counting those whose previous state has expired.
     pub steps: usize,
-    /// Steps that are taken back at present.
+    /// Number of steps that are currently undone.
     pub undone: usize,
-    /// When its first and its last change were recorded, in milliseconds since 1970.
+    /// Time of its first recorded operation, in milliseconds since 1970.
     pub first_at_millis: u64,
-    /// When its last change was recorded.
+    /// Time of its last recorded change, in milliseconds since 1970.
     pub last_at_millis: u64,
-    /// Its revert, as long as that can be moved or taken back.
+    /// Its revert, as long as that can be moved or reversed.
     pub reverted: Option<RevertState>,
 }
 
-/// What one step changed in one operation.
+/// Changes of one step in one operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StepRecord {
-    /// The step.
+    /// Step that made the changes.
     #[serde(flatten)]
     pub info: StepInfo,
-    /// The operation.
+    /// Operation id.
     pub operation: String,
-    /// When it was recorded, in milliseconds since 1970.
+    /// Time of recording, in milliseconds since 1970.
     pub at_millis: u64,
-    /// The snapshot before.
+    /// Snapshot before the operation.
     pub before: ObjectId,
-    /// The snapshot after.
+    /// Snapshot after the operation.
     pub after: ObjectId,
-    /// Its paths; `None` for all that differ.
+    /// Changed paths of the step, or `None` for all paths that differ.
     pub paths: Option<Vec<TreePath>>,
-    /// Its agent did not close it.
+    /// Whether the step was not closed by its agent.
     pub inferred: bool,
-    /// It is taken back at present.
+    /// Whether the step is currently undone.
     pub undone: bool,
 }
 
-/// Some of what sessions did.
+/// Selection of steps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Deeds {
-    /// Everything that steps did.
+    /// All steps.
     #[default]
     All,
-    /// A session, its sub-agents included.
+    /// Steps of a session and of its sub-agents.
     Session(String),
-    /// A message.
+    /// Steps of a message and of the sub-agents that worked for it.
     Message(String),
-    /// A step.
+    /// A single step.
     Step(String),
 }
 
@@ -107,93 +107,92 @@ impl Deeds {
     }
 }
 
-/// An operation of the log, for people.
+/// An operation of the log, prepared for display.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TimelineEntry {
-    /// The operation's id.
+    /// Operation id.
     pub operation: String,
-    /// What happened.
+    /// Kind of the operation.
     pub kind: OperationKind,
-    /// When, in milliseconds since 1970.
+    /// Time of recording, in milliseconds since 1970.
     pub at_millis: u64,
-    /// The snapshot after it.
+    /// Snapshot after the operation.
     pub snapshot: ObjectId,
-    /// The steps it belongs to, and whether each is taken back.
+    /// Steps that the operation belongs to, each with whether it is undone.
     pub steps: Vec<TimelineStep>,
-    /// A name that somebody gave it.
+    /// Label for users.
     pub label: Option<String>,
-    /// The session, where no step says so.
+    /// Session of the operation, if `steps` does not say so.
     pub session: Option<String>,
-    /// The steps that it took back or brought again.
+    /// Steps that the operation undid or redid.
     pub undone: Vec<String>,
-    /// Whether the operation itself was taken back.
+    /// Whether the operation itself was reversed.
     pub taken_back: bool,
-    /// Files added, changed and deleted.
+    /// Files that the operation added, changed or deleted.
     pub files: Vec<TimelineFile>,
-    /// Files beyond those in `files`.
+    /// Number of changed files beyond those in `files`.
     pub more_files: usize,
-    /// Never removed by retention.
+    /// Whether retention must keep the operation.
     pub pinned: bool,
-    /// The snapshot before it; `None` for the oldest one that is kept.
+    /// Snapshot before the operation, or `None` for the oldest one that is kept.
     pub before: Option<ObjectId>,
-    /// Its snapshots cannot be read, so `files` says nothing.
+    /// Whether its snapshots cannot be read, so that `files` is empty.
     pub damaged: bool,
-    /// Paths of several steps at once.
+    /// Paths that changed while several steps were open and that none of them named.
     pub shared: Vec<TreePath>,
-    /// The undo or revert that it took back.
+    /// Undo, revert or restore that the operation reversed.
     pub takes_back: Option<String>,
-    /// The message that a session was taken back to.
+    /// Message that a session was reverted to.
     pub boundary: Option<Boundary>,
-    /// The revert that it made final.
+    /// Revert that the operation made final.
     pub commits: Option<String>,
-    /// Where a fork comes from.
+    /// Origin of a fork.
     pub forked: Option<Forked>,
-    /// Where the user's own git stood.
+    /// HEAD of the user's own repository at that time.
     pub head: Option<Head>,
-    /// What it changed was not recorded when it happened.
+    /// Set if its changes were not recorded when they were made.
     pub gap: Option<Gap>,
 }
 
 /// A step in the timeline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TimelineStep {
-    /// The step.
+    /// Step, as its agent described it.
     #[serde(flatten)]
     pub info: StepInfo,
-    /// Its agent did not close it.
+    /// Whether the step was not closed by its agent.
     pub inferred: bool,
-    /// It is taken back at present.
+    /// Whether the step is currently undone.
     pub undone: bool,
-    /// Paths that no snapshot holds and that it removed or changed.
+    /// Paths that no snapshot holds and that the step removed or changed.
     pub uncaptured: Vec<Uncaptured>,
 }
 
 /// A file in the timeline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TimelineFile {
-    /// The path.
+    /// Path of the file.
     pub path: TreePath,
-    /// How it differs.
+    /// Kind of the change.
     pub status: crate::compare::Status,
-    /// Lines added; 0 for binary files.
+    /// Number of added lines; 0 for binary files.
     pub additions: usize,
-    /// Lines removed; 0 for binary files.
+    /// Number of removed lines; 0 for binary files.
     pub deletions: usize,
 }
 
-/// Which part of the log to show.
+/// Selection of operations for [`Workspace::timeline`].
 #[derive(Clone, Debug)]
 pub struct TimelineQuery {
-    /// Another log of the store, as [`Log::name`](crate::Log::name) has it. Default: the work
-    /// tree's own.
+    /// Name of another log of the store; see [`Log::name`](crate::Log::name). Default: the own log.
     pub log: Option<String>,
-    /// Only what belongs to this session. Default: all.
+    /// Limits the timeline to this session. Default: all sessions.
     pub session: Option<String>,
-    /// Only operations older than this one. Default: from the newest on.
+    /// Limits the timeline to operations older than this one. Default: starts at the newest.
     pub before: Option<String>,
-    /// At most this many operations. Default: 50.
+    /// Maximum number of operations. Default: 50.
     pub limit: usize,
-    /// At most this many files for each. Default: 20; 0 leaves line counts out.
+    /// Maximum number of files per operation; with 0 they are only counted. Default: 20.
     pub files: usize,
 }
 
@@ -204,7 +203,7 @@ impl Default for TimelineQuery {
 }
 
 impl Workspace {
-    /// The log for people, newest first.
+    /// Returns the operations of the log for display, newest first.
     pub fn timeline(&self, query: &TimelineQuery) -> Result<Vec<TimelineEntry>, Error> {
         let Some((store, own)) = self.existing()? else { return Ok(Vec::new()) };
         let work_tree = match &query.log {
@@ -228,7 +227,7 @@ impl Workspace {
         Ok(found)
     }
 
-    /// One operation of the log, for people, with at most `files` files.
+    /// Returns one operation of the log for display, with at most `files` files.
     pub fn find_operation(&self, id: &str, files: usize) -> Result<TimelineEntry, Error> {
         let unknown = || Error::Lookup(LookupError::UnknownOperation { id: id.to_owned() });
         let (store, work_tree) = self.existing()?.ok_or_else(unknown)?;
@@ -249,14 +248,14 @@ impl Workspace {
         }
     }
 
-    /// The steps of the work tree, oldest first.
+    /// Returns the steps of the work tree, oldest first.
     pub fn steps(&self) -> Result<Vec<StepRecord>, Error> {
         let Some((store, work_tree)) = self.existing()? else { return Ok(Vec::new()) };
         let history = History::read(&store, &work_tree)?;
         Ok(history.pieces().into_iter().map(|piece| record(&history, piece)).collect())
     }
 
-    /// The steps whose agent is still at work on them, as they say themselves.
+    /// Returns the open steps that are not abandoned and whose owner process, if known, is alive.
     pub fn working_steps(&self) -> Result<Vec<StepInfo>, Error> {
         let Some((_, work_tree)) = self.existing()? else { return Ok(Vec::new()) };
         let open = load_steps(&work_tree.steps_path())?;
@@ -264,7 +263,7 @@ impl Workspace {
         Ok(open.into_iter().filter(is_alive).map(|step| step.info).collect())
     }
 
-    /// What is recorded of one step, oldest first: one record per operation it had a part in.
+    /// Returns the records of one step, oldest first: one for each operation that it is part of.
     pub fn step(&self, step: &str) -> Result<Vec<StepRecord>, Error> {
         let steps: Vec<StepRecord> =
             self.steps()?.into_iter().filter(|record| record.info.step == step).collect();
@@ -274,21 +273,22 @@ impl Workspace {
         }
     }
 
-    /// The sessions of the work tree, the one that worked last at the end.
+    /// Returns the sessions of the work tree, the most recently active one last.
     pub fn sessions(&self) -> Result<Vec<SessionInfo>, Error> {
         let Some((store, work_tree)) = self.existing()? else { return Ok(Vec::new()) };
         sessions_of(&store, &work_tree)
     }
 
-    /// The sessions of another log in the store, as [`Log::name`](crate::Log::name) has it.
+    /// Returns the sessions of another log in the store; see [`Log::name`](crate::Log::name).
     pub fn sessions_of(&self, log: &str) -> Result<Vec<SessionInfo>, Error> {
         let Some((store, _)) = self.existing()? else { return Ok(Vec::new()) };
         sessions_of(&store, &WorkTree::named(&store, log))
     }
 
-    /// What steps changed in all: per file, from before the first of them to after the last.
+    /// Returns the combined changes of steps: per file, from before the first step to after the
+    /// last.
     ///
-    /// What is taken back at present is left out, and so are files that are what they were.
+    /// Changes that are currently undone are left out, as are files that end up unchanged.
     pub fn deeds(&self, deeds: &Deeds) -> Result<Vec<Change>, Error> {
         let Some((store, work_tree)) = self.existing()? else { return Err(deeds.unknown()) };
         let history = History::read(&store, &work_tree)?;
@@ -315,14 +315,14 @@ impl Workspace {
         Ok(files.into_iter().map(change).filter(differs).collect())
     }
 
-    /// [`Workspace::deeds`] as text that `git apply` accepts.
+    /// Writes [`Workspace::deeds`] as a patch that `git apply` accepts.
     pub fn deeds_diff(&self, deeds: &Deeds, out: &mut dyn Write) -> Result<(), Error> {
         let changes = self.deeds(deeds)?;
         let Some((store, _)) = self.existing()? else { return Ok(()) };
         changes.iter().try_for_each(|change| write_unified(&store.objects, change, out))
     }
 
-    /// [`Workspace::deeds`] with whole texts, one file at a time.
+    /// Returns [`Workspace::deeds`] with full texts, one file at a time.
     pub fn deeds_full(&self, deeds: &Deeds) -> Result<Diffs, Error> {
         let changes = self.deeds(deeds)?;
         let (store, _) = self.existing()?.ok_or_else(|| deeds.unknown())?;
@@ -341,7 +341,7 @@ fn existing_log(store: &Store, log: &str) -> Result<WorkTree, Error> {
 fn sessions_of(store: &Store, work_tree: &WorkTree) -> Result<Vec<SessionInfo>, Error> {
     let mut history = History::read(store, work_tree)?;
     let mut reverts = all_pending(&mut history)?;
-    // A step that cannot be undone any more does not count.
+    // Steps whose previous state has expired cannot be undone and are not counted.
     let oldest = history.entries.len().saturating_sub(1);
     let counted = if history.is_cut_off(oldest)? { ..oldest } else { ..usize::MAX };
     let mut sessions: BTreeMap<String, SessionInfo> = BTreeMap::new();
@@ -405,7 +405,7 @@ fn record(history: &History<'_>, piece: Piece) -> StepRecord {
     }
 }
 
-/// What a piece changed and what is its own.
+/// Returns the changes of an operation that belong to a piece.
 fn changed_by(store: &Store, history: &History<'_>, piece: Piece) -> Result<Vec<Change>, Error> {
     let (after, before) = (&history.entries[piece.entry], &history.entries[piece.entry + 1]);
     let own = history.credit(piece).paths.as_deref();
@@ -414,7 +414,8 @@ fn changed_by(store: &Store, history: &History<'_>, piece: Piece) -> Result<Vec<
     Ok(found)
 }
 
-/// What differs between two operations; what the later one merely leaves out is no deletion.
+/// Returns the changes between two operations. A path that the later one only leaves out is not
+/// deleted and not returned.
 pub(super) fn real_changes(
     store: &Store,
     before: &LogEntry,
@@ -435,7 +436,7 @@ pub(super) fn real_changes(
     Ok(found)
 }
 
-/// Names the oldest operation that is kept, if it is a step whose `before` has expired.
+/// Label of the oldest operation in the log if it is a step whose previous state has expired.
 const EXPIRED: &str = "after older operations expired";
 
 fn timeline_entry(
@@ -446,17 +447,17 @@ fn timeline_entry(
     max_files: usize,
 ) -> Result<TimelineEntry, Error> {
     let before = history.before(at)?.cloned();
-    // A damaged snapshot must not hide the log, which may be what helps.
+    // A damaged snapshot must not hide the log, which may be needed for recovery.
     let counted = timeline_files(store, before.as_ref(), entry, max_files);
     let damaged = counted.is_err();
     let (files, more_files) = counted.unwrap_or_default();
-    // A step that cannot be undone is not offered as one.
+    // A step that cannot be undone is not shown as a step.
     let is_expired = entry.kind == OperationKind::Step && history.is_cut_off(at)?;
     let (kind, label) = match is_expired {
         true => (OperationKind::Baseline, Some(EXPIRED.to_owned())),
         false => (entry.kind, entry.details.label.clone()),
     };
-    // A checkpoint that outlived its segment has no place in the log.
+    // A checkpoint that outlived its segment is not among the entries of the log.
     let is_shown = !is_expired && at < history.entries.len();
     let pieces = is_shown.then(|| history.pieces_of(at)).into_iter().flatten();
     let steps = pieces.map(|piece| TimelineStep {
@@ -490,7 +491,7 @@ fn timeline_entry(
     })
 }
 
-/// The first files that an operation changed, and how many more there are.
+/// Returns the first files that an operation changed, and the number of further files.
 fn timeline_files(
     store: &Store,
     before: Option<&LogEntry>,
@@ -515,38 +516,39 @@ fn timeline_files(
     Ok((files, more))
 }
 
-/// Where a session stood when a message came.
+/// Result of [`Workspace::walk_back`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "walk")]
 pub enum WalkBack {
-    /// The state before the first of the given messages that left a trace.
+    /// A snapshot was found for the first of the given messages that is recorded.
     Found {
-        /// The message.
+        /// Message that was found.
         message: String,
-        /// The snapshot at its beginning.
+        /// Snapshot at the beginning of the first given message, or at the end of an earlier one.
         snapshot: ObjectId,
-        /// The operation that recorded it.
+        /// Operation that recorded the snapshot.
         operation: String,
     },
-    /// A message is known, but what was before it has been removed by retention.
+    /// A message is recorded, but retention has removed the snapshot.
     Expired {
-        /// The message.
+        /// Message that was found.
         message: String,
     },
-    /// None of the messages left a trace.
+    /// None of the messages is recorded.
     Nothing,
 }
 
 impl Workspace {
-    /// The nearest snapshot at or before a message.
+    /// Returns the nearest snapshot at or before a message.
     ///
-    /// `messages` is the way back as the client knows it: the message first, then the ones before
-    /// it. The first one counts by its beginning, an earlier one by its end. A fork shares the
-    /// messages before it.
+    /// `messages` starts with the message in question, followed by the ones before it, newest
+    /// first. The beginning of the first message counts, but the end of an earlier one. A fork
+    /// shares the messages of its origin up to the fork.
     pub fn walk_back(&self, session: &str, messages: &[String]) -> Result<WalkBack, Error> {
         let Some((store, work_tree)) = self.existing()? else { return Ok(WalkBack::Nothing) };
         let history = History::read(&store, &work_tree)?;
-        // For each message the operation before its first piece, and its last piece.
+        // Per message: the index of the operation before its first piece, and that of its last
+        // piece.
         let mut known: HashMap<&str, (usize, usize)> = HashMap::new();
         let mut lineage = Lineage::of(Some(session));
         for (at, entry) in history.entries.iter().enumerate() {

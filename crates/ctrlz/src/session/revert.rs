@@ -1,8 +1,8 @@
-//! Reverting a session to a message: the files go back at once, the messages only when work goes
-//! on or the caller commits.
+//! Revert of a session to a message. Files are reverted at once, messages only when the session
+//! continues or the caller commits.
 //!
-//! The boundary can move both ways until then: a second revert takes the first one back and its own
-//! range with it in one plan. Unrevert takes the revert back, merging with what was edited since.
+//! Until then the boundary can move both ways: a second revert reverses the first one and its own
+//! range in one plan. Unrevert reverses the revert and merges it with later edits.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -21,31 +21,31 @@ use super::history::History;
 use super::plans::{Rewind, remember};
 use super::undo::{Chosen, UndoOptions, UndoReport, preview};
 
-/// A revert that can still be moved or taken back.
+/// A revert that can still be moved or reversed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RevertState {
-    /// The session.
+    /// Session that was reverted.
     pub session: String,
-    /// The first thing that is taken back.
+    /// First message or part that is reverted.
     pub boundary: Boundary,
-    /// The operation that took it back.
+    /// Operation that recorded the revert.
     pub operation: String,
-    /// The snapshot before the revert.
+    /// Snapshot before the revert.
     pub before: ObjectId,
-    /// The snapshot after it.
+    /// Snapshot after the revert.
     pub after: ObjectId,
-    /// The steps that are taken back, oldest first.
+    /// Reverted steps, oldest first.
     pub steps: Vec<String>,
-    /// The messages they belong to, oldest first: what a commit removes.
+    /// Messages of these steps, oldest first. A commit removes them.
     pub messages: Vec<String>,
 }
 
 impl Workspace {
-    /// Takes a session back to before a message, or to before a part of it.
+    /// Reverts a session to the state before a message or before a part of it.
     ///
-    /// Nothing is forgotten: until [`Workspace::commit_revert`] or new work of the session, another
-    /// call moves the boundary and [`Workspace::unrevert`] takes it back. A message that no step
-    /// belongs to is an error, and so is a session that is at work.
+    /// The history is kept: until [`Workspace::commit_revert`] or new work of the session, another
+    /// call moves the boundary and [`Workspace::unrevert`] reverses it. Fails if no step belongs to
+    /// the message, or if the session has open steps.
     pub fn revert_to(
         &self,
         session: &str,
@@ -67,7 +67,7 @@ impl Workspace {
         self.carry_through(&hold, chosen, OperationKind::Revert, details, options, progress)
     }
 
-    /// What [`Workspace::revert_to`] would do now.
+    /// Returns the report that [`Workspace::revert_to`] would produce now, without changing files.
     pub fn plan_revert_to(
         &self,
         session: &str,
@@ -96,7 +96,7 @@ impl Workspace {
         let tracked = self.track_present(hold, None, progress)?;
         let pending = pending(hold, session)?;
         let mut history = History::with_shared(&hold.store, &hold.work_tree)?;
-        // Only an undo reaches outside of the work tree.
+        // Only undo changes paths outside of the work tree.
         let session = Some(session.to_owned());
         let options = &UndoOptions { session, outside: false, ..options.clone() };
         let mut first = Vec::new();
@@ -113,8 +113,8 @@ impl Workspace {
         Ok((chosen, pending.map(|(_, state)| state)))
     }
 
-    /// Takes a session's revert back: the exact state before it if nothing changed since, else
-    /// merged with what did.
+    /// Reverses a session's revert: restores the exact state before it if nothing changed since,
+    /// else merges with the later changes.
     pub fn unrevert(
         &self,
         session: &str,
@@ -133,7 +133,7 @@ impl Workspace {
         self.carry_through(&hold, chosen, OperationKind::Unrevert, details, options, progress)
     }
 
-    /// What [`Workspace::unrevert`] would do now.
+    /// Returns the report that [`Workspace::unrevert`] would produce now, without changing files.
     pub fn plan_unrevert(
         &self,
         session: &str,
@@ -165,17 +165,17 @@ impl Workspace {
         Ok((chosen, state))
     }
 
-    /// A session's revert, as long as it can be moved or taken back.
+    /// Returns a session's revert, as long as it can be moved or reversed.
     pub fn revert_state(&self, session: &str) -> Result<Option<RevertState>, Error> {
         let Some((store, work_tree)) = self.existing()? else { return Ok(None) };
         let mut history = History::open(&store, &work_tree)?;
         Ok(find_pending(&mut history, session)?.map(|(_, state)| state))
     }
 
-    /// Makes a session's revert final, as work that goes on does by itself.
+    /// Makes a session's revert final, as new work of the session also does.
     ///
-    /// Gives what became final, so that the caller can drop those messages; `None` if nothing was
-    /// reverted. The files can still be brought back with redo.
+    /// Returns the revert, so that the caller can drop its messages, or `None` if nothing was
+    /// reverted. Redo can still restore the files.
     pub fn commit_revert(&self, session: &str) -> Result<Option<RevertState>, Error> {
         let hold = self.begin()?;
         let Some((_, state)) = pending(&hold, session)? else { return Ok(None) };
@@ -199,7 +199,7 @@ impl Workspace {
     }
 }
 
-/// Refuses while the session is at work; with `interrupt`, its open steps are closed instead.
+/// Fails if the session has open steps. With `interrupt`, closes them instead.
 pub(super) fn check_idle(hold: &Hold, session: &str, options: &UndoOptions) -> Result<(), Error> {
     let mut open = hold.open_steps()?;
     let mut busy = None;
@@ -232,7 +232,7 @@ fn pending(hold: &Hold, session: &str) -> Result<Option<(usize, RevertState)>, E
     find_pending(&mut History::open(&hold.store, &hold.work_tree)?, session)
 }
 
-/// The session's newest revert that is in force, and no work of the session came after it.
+/// Returns the session's newest revert if it is in force and the session has not worked since.
 fn find_pending(
     history: &mut History<'_>,
     session: &str,
@@ -256,11 +256,11 @@ fn find_pending(
     Ok(None)
 }
 
-/// The reverts of all sessions that can be moved or taken back, in one pass over the log.
+/// Returns the reverts of all sessions that can be moved or reversed, in one pass over the log.
 pub(super) fn all_pending(
     history: &mut History<'_>,
 ) -> Result<BTreeMap<String, RevertState>, Error> {
-    // Sessions whose newest word has been heard.
+    // Sessions whose newest relevant operation has been seen.
     let mut settled: HashSet<String> = HashSet::new();
     let mut found = BTreeMap::new();
     let mut at = 0;
@@ -282,7 +282,7 @@ pub(super) fn all_pending(
     Ok(found)
 }
 
-/// Whether a session's newest revert is neither final nor taken back.
+/// Returns whether a session's newest revert is neither final nor reversed.
 fn is_pending(history: &History<'_>, entry: &LogEntry) -> bool {
     let in_force = history.is_in_force(entry) || entry.details.undone.is_empty();
     entry.details.boundary.is_some() && in_force && !history.is_redone(&entry.id)
@@ -295,7 +295,7 @@ fn state_of(history: &mut History<'_>, at: usize) -> Result<RevertState, Error> 
     let before = history.before(first)?.map_or(entry.snapshot, |before| before.snapshot);
     let boundary = details.boundary.clone().expect("the caller checked that it is there");
     let steps = details.undone.clone();
-    // The messages of the steps, found by walking back until all of them were seen.
+    // Collects the messages of the steps, walking back until every step was seen.
     let mut missing: HashSet<&str> = steps.iter().map(String::as_str).collect();
     let mut messages: Vec<String> = Vec::new();
     let mut at = 0;

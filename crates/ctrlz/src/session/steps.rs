@@ -20,96 +20,96 @@ use crate::record::{Cause, Ending, NamedLimit, Recorded, Snapshot, TrackOptions}
 use crate::scan::{Progress, Skipped};
 use crate::workspace::Workspace;
 
-/// Named files up to this size in all are captured with the snapshot before a step.
+/// Maximum total size of named files that the snapshot before a step captures at once. The rest
+/// follows after the tree is recorded.
 const QUICK_NAMED_BYTES: u64 = 4 << 20;
 
-/// What an agent says about a step before it begins.
+/// Description of a step that is about to begin.
 #[derive(Clone, Debug, Default)]
 pub struct StepStart {
-    /// Who and what; an empty [`StepInfo::step`] gets an id.
+    /// Session, message and tool of the step. An empty [`StepInfo::step`] is replaced by a new id.
     pub info: StepInfo,
-    /// Paths the tool says it will change. The strongest evidence when several steps overlap.
+    /// Paths that the tool announces to change. The strongest evidence when several steps overlap.
     pub paths: Vec<TreePath>,
-    /// The tool changes the files in `paths` and no others, as an edit tool does. Default: no.
+    /// Whether the tool changes only the files in `paths`, as an edit tool does. Default: no.
     pub only_named: bool,
-    /// The tool starts a sub-agent and waits for it. Default: no.
+    /// Whether the tool starts a sub-agent and waits for it. Default: no.
     pub starts_agent: bool,
-    /// The process that will end the step. If it dies, the step is closed and marked as inferred.
-    /// Default: none, as where every call comes from another process.
+    /// Process that will end the step. If it dies, the step is closed and marked as inferred.
+    /// Default: none, for clients whose calls come from different processes.
     pub owner: Option<u32>,
-    /// At most this many bytes of named files that are ignored or large are captured. Default:
-    /// [`Options::max_named_bytes`](crate::Options::max_named_bytes).
+    /// Maximum total size in bytes of named files that are captured although they are ignored or
+    /// large. Default: [`Options::max_named_bytes`](crate::Options::max_named_bytes).
     pub max_named_bytes: Option<u64>,
-    /// Time limit for capturing named files that are ignored or large. The snapshot itself never
-    /// waits for it. Default: as long as it takes.
+    /// Time limit for capturing named files that are ignored or large, not for the snapshot itself.
+    /// Default: none.
     pub named_time: Option<Duration>,
-    /// The process that starts the tool, which shows whether it still runs. Default: the owner.
+    /// Process that starts the tool, which shows whether the tool still runs. Default: the owner.
     pub tools_of: Option<u32>,
-    /// Paths outside of the work tree that the tool says it will change. They are captured, bounded,
-    /// for [`UndoOptions::outside`](crate::UndoOptions::outside).
+    /// Paths outside of the work tree that the tool announces to change. They are captured, within
+    /// limits, for [`UndoOptions::outside`](crate::UndoOptions::outside).
     pub outside: Vec<PathBuf>,
 }
 
-/// The end of a step, as its client reports it.
+/// End of a step, as its client reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepEnd {
-    /// The duration of the call, if the client reports it. Changes made before that, while a permission
-    /// question was open, are the user's.
+    /// Duration of the tool call, if the client reports it. Earlier changes, made while a
+    /// permission prompt was open, are the user's.
     pub duration: Option<Duration>,
-    /// The tool was refused and never ran, so that the step owns nothing. Default: no.
+    /// Whether the tool was refused and never ran, so that the step owns nothing. Default: no.
     pub refused: bool,
 }
 
-/// A step that began.
+/// Result of beginning a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StepBegun {
-    /// The step's id.
+    /// Step id.
     pub step: String,
-    /// The snapshot before it.
+    /// Snapshot before the step.
     pub before: ObjectId,
-    /// What that snapshot does not hold.
+    /// Paths that this snapshot does not hold.
     pub skipped: Vec<Skipped>,
-    /// Files that the tool names and that are ignored or large, and did not fit into the limit for
-    /// them, the quota or the time.
+    /// Named files that are ignored or large and exceeded their size limit, the quota or the time.
     pub not_kept: Vec<TreePath>,
-    /// Blobs that the user's repository still has to lend; see [`Workspace::absorb`]. Not counted
-    /// again for a step that is open already.
+    /// Number of blobs still borrowed from the user's repository; see [`Workspace::absorb`]. 0 for
+    /// a step that was already open.
     pub borrowed: u64,
-    /// Why paths outside of the work tree could not be captured, if so.
+    /// Error if paths outside of the work tree could not be captured.
     pub outside_failed: Option<String>,
 }
 
-/// A step that ended.
+/// Result of ending a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StepEnded {
-    /// The step's id.
+    /// Step id.
     pub step: String,
-    /// The snapshot before it.
+    /// Snapshot before the step.
     pub before: ObjectId,
-    /// The snapshot after it.
+    /// Snapshot after the step.
     pub after: ObjectId,
-    /// The paths that changed in between, whoever changed them.
+    /// Paths that differ between the two snapshots, including changes that are not the step's.
     pub files: Vec<TreePath>,
-    /// Whether the step changed something, be it permissions, directories or ignored files alone.
+    /// Whether the step changed something, even if only permissions, directories or ignored files.
     pub changed: bool,
-    /// What the later snapshot does not hold.
+    /// Paths that the later snapshot does not hold.
     pub skipped: Vec<Skipped>,
-    /// Paths that no snapshot holds and that the step removed or changed.
+    /// Paths that no snapshot holds and that the step created, removed or changed.
     pub uncaptured: Vec<Uncaptured>,
 }
 
 impl Workspace {
-    /// Records the state before a tool runs, and that from now on changes are the step's.
+    /// Records the state before a tool runs. Later changes are attributed to the step.
     ///
-    /// Beginning the same step twice is beginning it once. Steps of the same session that belong
-    /// to an earlier turn and were never ended are closed and marked as inferred.
+    /// Idempotent: beginning an open step again takes no snapshot. Steps that the session left open
+    /// in an earlier turn are closed and marked as inferred, unless their owner process is alive.
     pub fn begin_step(&self, start: StepStart, progress: &Progress) -> Result<StepBegun, Error> {
         self.context().check_enabled()?;
         check_lengths(&start.info)?;
         let hold = self.begin()?;
         let StepStart { mut info, mut paths, only_named, starts_agent, owner, tools_of, .. } =
             start;
-        // The kernel opens no such path, so the tool cannot change it.
+        // The kernel rejects longer paths, so the tool cannot change them.
         paths.retain(|path| path.as_bytes().len() <= MAX_PATH_BYTES);
         let until = start.named_time.map(|time| Instant::now() + time);
         let named_limit = NamedLimit { bytes: start.max_named_bytes, until };
@@ -118,7 +118,7 @@ impl Workspace {
         if info.step.is_empty() {
             info.step = new_id();
         }
-        // The step is recorded all the same; the caller decides where to report this.
+        // The step is recorded even if this fails. The caller decides where to report the error.
         let (named, time) = (&start.outside, start.named_time);
         let captured = self.outside_of(&hold).capture(&info.step, named, time);
         let outside_failed = captured.err().map(|error| error.to_string());
@@ -131,7 +131,7 @@ impl Workspace {
         note_sign(&mut open, &info);
         info.parent = parent_turn(&open, &info);
         let options = TrackOptions::default();
-        // Large files wait until the tree is recorded.
+        // Large named files are captured after the tree is recorded.
         let few = NamedLimit { bytes: Some(QUICK_NAMED_BYTES), until: None };
         let quick = Cause { named: paths.clone(), named_limit: few, ..Cause::outside() };
         let Recorded { snapshot, operation, .. } = hold.record(&options, &quick, progress)?;
@@ -145,7 +145,7 @@ impl Workspace {
         let step = info.step.clone();
         let before = operation.snapshot;
         let mut uncaptured = hold.watch_uncaptured(&operation)?;
-        // A directory that was named is captured file by file.
+        // A named directory is captured file by file.
         uncaptured.retain(|watched| {
             let path = watched.path.clone().into_bytes();
             let is_named = paths.iter().any(|named| named.as_bytes() == path);
@@ -172,7 +172,8 @@ impl Workspace {
         Ok(StepBegun { step, before, skipped, not_kept, borrowed, outside_failed })
     }
 
-    /// Captures the named files that did not fit at once. Failing to costs nothing but them.
+    /// Captures the named files that did not fit at first. Best effort: keeps `operation` on
+    /// errors.
     fn keep_named(
         &self,
         hold: &Hold,
@@ -186,21 +187,21 @@ impl Workspace {
         recorded.map_or(operation, |recorded| recorded.operation)
     }
 
-    /// Records the state after a tool ran.
+    /// Records the state after a tool ran, even if the tool failed.
     ///
-    /// Also right when the tool failed. A step that is not open is an error, and nothing changes.
+    /// Fails without changing anything if the step is not open.
     pub fn end_step(&self, step: &str, progress: &Progress) -> Result<StepEnded, Error> {
         self.end_step_with(step, &StepEnd::default(), progress)
     }
 
-    /// [`Workspace::end_step`] with what the client says about how it ended.
+    /// Ends a step like [`Workspace::end_step`], with the client's report of how it ended.
     pub fn end_step_with(
         &self,
         step: &str,
         end: &StepEnd,
         progress: &Progress,
     ) -> Result<StepEnded, Error> {
-        // Before anything is waited for: the duration is counted from now.
+        // Computed before waiting for locks, because the duration ends now.
         let ran_since = end.duration.map(Ending::start_of);
         let hold = self.begin()?;
         let mut open = hold.open_steps()?;
@@ -215,11 +216,11 @@ impl Workspace {
             true => self.outside_of(&hold).forget_step(step).map(|()| false),
             false => self.outside_of(&hold).settle(step),
         };
-        // A capture that cannot be settled is compared with what is there when it is taken back.
+        // On error the step counts as changed: undo compares the capture with the present state.
         let outside = outside.unwrap_or(true);
         // A loss is recorded even if no snapshot differs.
         let always = outside || uncaptured.iter().any(Uncaptured::is_loss);
-        // Only a tool that had to wait for something can have been overtaken by the user.
+        // Only if the tool had to wait can the user have changed files between the two times.
         let waited = ran_since.filter(|since| since.millis() > open[at].began_millis);
         let ending = Ending {
             step: step.to_owned(),
@@ -262,13 +263,13 @@ impl Workspace {
     }
 }
 
-/// The most bytes of an id or a name that others choose. Each is kept with every operation.
+/// Maximum size in bytes of an id or name that callers choose. Each is stored with every operation.
 pub const MAX_ID_BYTES: usize = 1024;
 
-/// The most bytes of a path that a step names (PATH_MAX on Linux). Longer ones are ignored.
+/// Maximum size in bytes of a path that a step names (PATH_MAX on Linux). Longer ones are ignored.
 const MAX_PATH_BYTES: usize = 4096;
 
-/// Refuses ids and names that are too long. Labels are clipped instead.
+/// Refuses ids and names that are too long. Labels are truncated instead.
 fn check_lengths(info: &StepInfo) -> Result<(), Error> {
     let parent = info.parent.as_ref();
     let texts = [
@@ -287,7 +288,7 @@ fn check_lengths(info: &StepInfo) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses one text that is too long.
+/// Refuses a text that is too long.
 pub(super) fn check_length(what: &'static str, text: Option<&str>) -> Result<(), Error> {
     match text.is_some_and(|text| text.len() > MAX_ID_BYTES) {
         true => Err(Error::Session(SessionError::TooLong { what, max: MAX_ID_BYTES })),
@@ -295,14 +296,14 @@ pub(super) fn check_length(what: &'static str, text: Option<&str>) -> Result<(),
     }
 }
 
-/// A label without what is too long of it.
+/// Truncates a label to [`MAX_ID_BYTES`], at a character boundary.
 fn clipped(mut label: String) -> String {
     let end = (0..=MAX_ID_BYTES.min(label.len())).rev().find(|at| label.is_char_boundary(*at));
     label.truncate(end.unwrap_or(0));
     label
 }
 
-/// Notes that the agent of a turn is still at it: its other open steps are not abandoned yet.
+/// Updates the last sign of activity of a turn's open steps: its agent is still working on them.
 fn note_sign(open: &mut [OpenStep], info: &StepInfo) {
     let now = Time::now().millis();
     for step in open.iter_mut().filter(|step| !step.abandoned) {
@@ -313,17 +314,17 @@ fn note_sign(open: &mut [OpenStep], info: &StepInfo) {
 }
 
 impl Workspace {
-    /// The steps that have begun and not ended, oldest first. Takes no lock.
+    /// Returns the steps that have begun and not ended, oldest first. Takes no lock.
     pub fn open_steps(&self) -> Result<Vec<StepInfo>, Error> {
         let Some((_, work_tree)) = self.existing()? else { return Ok(Vec::new()) };
         let open = load_steps(&work_tree.steps_path())?;
         Ok(open.into_iter().filter(|step| !step.abandoned).map(|step| step.info).collect())
     }
 
-    /// Closes steps that their agent will not end any more, and marks them as inferred.
+    /// Closes steps that their agent will not end, and marks them as inferred.
     ///
-    /// What changed since they began is recorded as theirs. Steps that are not open are passed
-    /// over; if none is, nothing is looked at.
+    /// Changes since their beginning are attributed to them. Steps that are not open are skipped.
+    /// If none is open, nothing is scanned.
     pub fn close_steps(&self, steps: &[String], progress: &Progress) -> Result<(), Error> {
         let hold = self.begin()?;
         let mut open = hold.open_steps()?;
@@ -336,7 +337,7 @@ impl Workspace {
         if !marked {
             return Ok(());
         }
-        // The snapshot that follows credits them, so it must find them marked; then it drops them.
+        // Saved first: the snapshot attributes changes to the marked steps, then drops them.
         hold.save_steps(&open)?;
         let options = TrackOptions::default();
         hold.record(&options, &Cause::outside(), progress)?;
@@ -345,19 +346,19 @@ impl Workspace {
     }
 }
 
-/// The named files that are there and that an operation holds nothing of.
+/// Returns the named files that exist but that the operation does not hold.
 fn unknown_of(hold: &Hold, operation: &Operation, paths: &[TreePath]) -> Vec<TreePath> {
     let Some(id) = &operation.meta.companion else { return Vec::new() };
     let Ok(companion) = read_companion(&hold.store.objects, id) else { return Vec::new() };
     paths.iter().filter(|path| companion.is_unknown(path.as_bytes())).cloned().collect()
 }
 
-/// The turn that a sub-agent's step works for, as far as open steps of its parent tell.
+/// Returns the turn that a sub-agent's step works for, as far as its parent's open steps show it.
 fn parent_turn(open: &[OpenStep], info: &StepInfo) -> Option<ParentTurn> {
     let parent = info.parent.clone()?;
     let waiting = open.iter().rev().find(|step| step.info.session == parent.session);
     match waiting {
-        // A sub-agent of a sub-agent works for whoever started the first.
+        // A nested sub-agent works for the turn that started the outermost one.
         Some(step) if step.info.parent.is_some() => step.info.parent.clone(),
         Some(step) if parent.message.is_none() => {
             Some(ParentTurn { message: Some(step.info.turn().to_owned()), ..parent })
@@ -366,8 +367,8 @@ fn parent_turn(open: &[OpenStep], info: &StepInfo) -> Option<ParentTurn> {
     }
 }
 
-/// Records a step that changed nothing if it is the first of its message, so that the message is
-/// known and can be gone back to.
+/// Records a step that changed nothing if it is the first of its message, so that the session can
+/// be reverted to that message.
 fn mark_turn(hold: &Hold, last: &Operation, step: &OpenStep) -> Result<(), Error> {
     if step.info.message.is_none() {
         return Ok(());
@@ -408,7 +409,7 @@ fn mark_turn(hold: &Hold, last: &Operation, step: &OpenStep) -> Result<(), Error
 }
 
 impl Workspace {
-    /// Marks what the same session left open in an earlier turn: its agent was interrupted.
+    /// Marks steps that the same session left open in an earlier turn: its agent was interrupted.
     fn abandon_earlier_turns(
         &self,
         hold: &Hold,
@@ -425,15 +426,15 @@ impl Workspace {
             }
         }
         if marked {
-            // The snapshot that follows credits them, so it must find them marked.
+            // Saved first because the next snapshot attributes changes to the marked steps.
             hold.save_steps(&open)?;
         }
         Ok(open)
     }
 
-    /// Records what an interrupted step left outside of the work tree.
+    /// Records the state that an interrupted step left outside of the work tree.
     fn settle_abandoned(&self, hold: &Hold, step: &OpenStep) {
-        // Otherwise undo compares with what is there then.
+        // Errors are ignored because undo then compares with the present state.
         drop(self.outside_of(hold).settle(&step.info.step));
     }
 }

@@ -1,4 +1,4 @@
-//! Undo and redo: three-way, file by file, as one plan.
+//! Undo and redo: a three-way merge of each file, applied as one plan.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -26,50 +26,50 @@ use super::outside::OutsidePart;
 use super::plans::{Rewind, remember};
 use super::revert::check_idle;
 
-/// How to take it back.
+/// Options for undo, redo and revert.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UndoOptions {
-    /// The session; default: the one that worked last and still has something to take back.
+    /// Session to undo. Default: the most recently active one with something left to undo.
     pub session: Option<String>,
-    /// Only these paths. Default: all.
+    /// Paths to limit the undo to. Default: all.
     pub paths: Vec<TreePath>,
-    /// Takes the old version where changes do not merge. Default: the present one stays.
+    /// Restores the old version where changes do not merge. Default: keeps the present one.
     pub force: bool,
-    /// Also takes back changes of ignored files that no tool named. Default: no.
+    /// Also undoes changes of ignored files that no tool named. Default: no.
     pub ignored: bool,
-    /// Also takes back what changed while an interrupted command may have been running. Default: no.
+    /// Also undoes changes made while an interrupted command may have been running. Default: no.
     pub unclear: bool,
-    /// Policy for files that another process has open. Default: they stay.
+    /// Policy for files that another process has open. Default: leaves them unchanged.
     pub in_use: OnUse,
-    /// Takes back a restore, recover or revert that a person made, if that is the newest operation
-    /// that changed files and nothing names a turn. Default: no.
+    /// Undoes a restore, recover or revert that a user made, if it is the newest operation that
+    /// changed files and the call names no session, path or step. Default: no.
     pub restores: bool,
-    /// A person asked for it. Default: no.
+    /// Whether a user asked for it, and not a program. Default: no.
     pub by_person: bool,
-    /// Also puts back paths outside of the work tree that the steps named and changed. Default: no;
-    /// they are listed.
+    /// Also restores paths outside of the work tree that the steps named and changed. Default: no,
+    /// they are only listed.
     pub outside: bool,
-    /// Closes the session's open steps instead of calling it busy. Default: no.
+    /// Closes the session's open steps instead of failing because it is busy. Default: no.
     pub interrupt: bool,
     /// Allows removing an unusual share of the files. Default: no.
     pub allow_mass_removal: bool,
-    /// Refuses if the plan is no longer the one with this hash. Default: none.
+    /// Hash of the expected plan. Fails if the plan differs. Default: none.
     pub expected_plan: Option<ObjectId>,
 }
 
-/// A file that stays as it is because taking the change out of it is not possible.
+/// A file that stays unchanged because the change cannot be reversed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Conflict {
-    /// The file.
+    /// Path of the file.
     pub path: TreePath,
-    /// Why.
+    /// Kind of conflict.
     pub reason: ConflictReason,
-    /// The reason in words.
+    /// Description of the conflict.
     pub why: String,
 }
 
-/// Why a change is not taken back.
+/// Reason why a change is not reversed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -80,65 +80,64 @@ pub enum ConflictReason {
     Shared,
     /// Nothing shows whether an interrupted step or the user made the change.
     Unclear,
-    /// The file holds the only copy of something that the plan does not bring back.
+    /// The file holds the only copy of some content that the plan does not restore.
     OtherHalf,
-    /// The present or the earlier state of the path is not known well enough.
+    /// The present or the earlier state of the path is not proven.
     NotProven,
-    /// An ignored file that was not asked for.
+    /// The file is ignored and was not asked for.
     Ignored,
 }
 
-/// What an undo or redo did, or would do.
+/// Result of an undo or redo, or of planning one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UndoReport {
-    /// The steps it is about, oldest first.
+    /// Affected steps, oldest first.
     pub steps: Vec<String>,
-    /// The restore, recover or revert that it takes back, if it is not about steps.
+    /// Restore, recover or revert that is reversed instead of steps.
     pub takes_back: Option<String>,
-    /// What was done, path by path.
+    /// Actions that were performed or, for a plan, would be.
     pub done: Vec<Action>,
-    /// Files that stay because changes made since do not merge.
+    /// Files that stay because the change cannot be reversed.
     pub conflicts: Vec<Conflict>,
-    /// Changes of ignored files that stay, because nobody asked for them.
+    /// Ignored files whose changes stay because they were not asked for.
     pub ignored: Vec<Conflict>,
     /// Files that stay for other reasons.
     pub kept: Vec<Kept>,
     /// Files of which the kernel could not say whether other processes have them open.
     pub not_checked: Vec<TreePath>,
-    /// Paths that no snapshot holds and that the steps made, removed or changed. They stay as they
-    /// are; [`Uncaptured::is_loss`] tells which of them are lost.
+    /// Paths that no snapshot holds and that the steps created, removed or changed. They stay
+    /// unchanged; [`Uncaptured::is_loss`] returns whether content is lost.
     pub uncaptured: Vec<Uncaptured>,
     /// Paths outside of the work tree that the steps changed.
     #[serde(skip)]
     pub outside: Vec<OutsideChange>,
-    /// Whether that was to be put back.
+    /// Whether these paths were to be restored.
     pub outside_asked: bool,
-    /// Steps that were meant and stay, because the state before them has expired.
+    /// Steps in the scope that stay because the state before them has expired.
     pub expired: Vec<Expired>,
-    /// Newer work of agents that stays, because it was not recorded as steps.
+    /// Newer work of agents that stays because it was not recorded as steps.
     pub unrecorded: Vec<Unrecorded>,
-    /// Names the plan.
+    /// Hash of the plan.
     pub plan: ObjectId,
-    /// Of a plan, the files that it removes and the files that there are, if it removes an unusual
-    /// share.
+    /// Number of files that a plan removes and number of files in total, if the share is unusual.
     #[serde(skip)]
     pub mass_removal: Option<(u64, u64)>,
-    /// The operation that recorded the state before: restoring it takes this back as a whole.
+    /// Operation that recorded the state before. Restoring it reverses the whole undo.
     pub safety_operation: Option<String>,
-    /// The snapshot afterwards; `None` if nothing was changed.
+    /// Snapshot afterwards, or `None` if nothing was changed.
     pub after: Option<ObjectId>,
-    /// Replaced things that could not be removed and still lie under these names.
+    /// Names under which replaced objects remain that could not be removed.
     pub left: Vec<String>,
-    /// Why the undo could not be recorded, if so; the files are as `done` says.
+    /// Error if the undo could not be recorded. The files are as described by `done`.
     pub not_recorded: Option<String>,
-    /// A command that moves the user's own git back; never run by us.
+    /// Command that moves the user's own git back. Never run by ctrlz.
     pub git_hint: Option<String>,
-    /// A restore that had been cut off and was finished before this one.
+    /// Outcome of an earlier, interrupted restore that was finished or rolled back first.
     pub recovered: Option<Recovery>,
 }
 
 impl UndoReport {
-    /// Whether everything was taken back.
+    /// Returns whether everything was reversed.
     pub fn is_complete(&self) -> bool {
         self.conflicts.is_empty()
             && !self.uncaptured.iter().any(Uncaptured::is_loss)
@@ -151,12 +150,12 @@ impl UndoReport {
     }
 }
 
-/// What an undo, redo, revert or unrevert is made from.
+/// Plan of an undo, redo, revert or unrevert, with its conflicts.
 pub(super) struct Chosen {
     pub(super) steps: Vec<String>,
-    /// The restore or revert that is taken back instead.
+    /// Restore or revert that is reversed instead of steps.
     pub(super) restore: Option<LogEntry>,
-    /// Whose steps they are, if all are one session's.
+    /// Session of the steps, if all belong to the same one.
     session: Option<String>,
     prepared: Prepared,
     conflicts: Vec<Conflict>,
@@ -164,9 +163,9 @@ pub(super) struct Chosen {
     ignored: Vec<TreePath>,
     ignored_left: Vec<Conflict>,
     uncaptured: Vec<Uncaptured>,
-    /// What lies outside of the work tree.
+    /// Part outside of the work tree.
     pub(super) outside: OutsidePart,
-    /// Conflicts of earlier undos of the same steps, which this one does not resolve.
+    /// Conflicts of earlier undos of the same steps that this one does not resolve.
     left_before: Vec<TreePath>,
     recovered: Option<Recovery>,
     git_hint: Option<String>,
@@ -175,7 +174,7 @@ pub(super) struct Chosen {
 }
 
 impl Chosen {
-    /// Whether it does something, or has nothing to do and meets no conflict either.
+    /// Returns whether it changes something, or is complete without changing anything.
     fn is_possible(&self) -> bool {
         let plan = &self.prepared.plan;
         let is_whole = self.conflicts.is_empty()
@@ -187,7 +186,8 @@ impl Chosen {
 }
 
 impl Workspace {
-    /// What [`Workspace::undo`] would do now. Records the present state, changes no file.
+    /// Returns the report that [`Workspace::undo`] would produce now. Records the present state but
+    /// changes no file.
     pub fn plan_undo(
         &self,
         scope: &UndoScope,
@@ -200,7 +200,7 @@ impl Workspace {
         remember(&hold, &rewind, preview(chosen))
     }
 
-    /// Takes steps back, keeping everything that others did since.
+    /// Undoes steps, keeping all later changes by users and other sessions.
     pub fn undo(
         &self,
         scope: &UndoScope,
@@ -211,14 +211,14 @@ impl Workspace {
         interrupt(&hold, options)?;
         let (chosen, only_outside) = self.choose_undo(&hold, scope, options, progress)?;
         let restore = chosen.restore.as_ref();
-        // Taking a session's revert back is an unrevert.
+        // Reversing a session's revert is an unrevert.
         let kind = match restore.is_some_and(|restore| restore.details.boundary.is_some()) {
             true => OperationKind::Unrevert,
             false => OperationKind::Undo,
         };
         let whose = restore.and_then(|restore| restore.details.session.clone());
         let details = Details {
-            // An earlier undo has taken the steps back in the work tree.
+            // An earlier undo has reversed the steps in the work tree.
             undone: if only_outside { Vec::new() } else { chosen.steps.clone() },
             undone_only: options.paths.clone(),
             takes_back: restore.map(|restore| restore.id.clone()),
@@ -229,7 +229,7 @@ impl Workspace {
         self.carry_through(&hold, chosen, kind, details, options, progress)
     }
 
-    /// What [`Workspace::redo`] would do now.
+    /// Returns the report that [`Workspace::redo`] would produce now, without changing files.
     pub fn plan_redo(
         &self,
         options: &UndoOptions,
@@ -240,7 +240,7 @@ impl Workspace {
         remember(&hold, &Rewind::Redo { options: options.clone() }, preview(chosen))
     }
 
-    /// Takes the newest undo or revert back that is not taken back yet.
+    /// Reverses the newest undo or revert that is still in force.
     pub fn redo(&self, options: &UndoOptions, progress: &Progress) -> Result<UndoReport, Error> {
         let hold = self.begin()?;
         let (chosen, undo) = self.choose_redo(&hold, options, progress)?;
@@ -280,7 +280,7 @@ impl Workspace {
                 if chosen.is_possible() {
                     return Ok((chosen, entry));
                 }
-                // Nothing of it can be brought back now; an older undo may be possible.
+                // Nothing of it can be reversed now; an older undo may be possible.
                 only_conflicts.get_or_insert((chosen, entry));
             }
             at += 1;
@@ -291,7 +291,7 @@ impl Workspace {
         Err(Error::Session(SessionError::NothingToRedo))
     }
 
-    /// Plans to take an undo or revert back, limited to the paths that an earlier try left.
+    /// Plans to reverse an undo or revert, limited to the paths that an earlier attempt left.
     pub(super) fn plan_redo_of(
         &self,
         hold: &Hold,
@@ -361,7 +361,8 @@ impl Workspace {
         Ok((Chosen { expired, unrecorded, ..chosen }, false))
     }
 
-    /// Records the present state. An open step of `session`, or of any session, may be interrupted.
+    /// Records the present state. An open step of `session`, or of any session if `None`, counts as
+    /// interrupted if no process of its tool is running.
     pub(super) fn track_present(
         &self,
         hold: &Hold,
@@ -373,7 +374,7 @@ impl Workspace {
         hold.record_listed(&cause, progress)
     }
 
-    /// Plans to take pieces back, after `first`, operations that are newer than all of them.
+    /// Plans to reverse `pieces` after `first`, which are operations newer than all of them.
     pub(super) fn plan_pieces(
         &self,
         hold: &Hold,
@@ -396,7 +397,7 @@ impl Workspace {
         spans.extend(first);
         let mut chosen =
             self.plan_inverse(hold, tracked, Some(history), &spans, steps.clone(), options)?;
-        // A step that went on after an earlier undo keeps the conflicts that it met then.
+        // A step that continued after an earlier undo keeps the conflicts of that undo.
         let mut left: Vec<TreePath> =
             steps.iter().flat_map(|step| history.left_of_step(step)).collect();
         let actions = &chosen.prepared.plan.actions;
@@ -404,7 +405,7 @@ impl Workspace {
         chosen.left_before = left;
         chosen.git_hint = git_hint(hold, &spans);
         chosen.session = only_session(history, pieces);
-        // The only copy of a file that stays as the user has it may lie outside.
+        // Files in conflict are not restored, so their only copy may lie outside of the work tree.
         let mut unrestored = HashSet::new();
         for path in chosen.conflicts.iter().map(|conflict| &conflict.path) {
             for span in &spans {
@@ -497,8 +498,8 @@ impl Workspace {
             ..details
         };
         if !possible {
-            // Nothing is taken back. An undo notes that it has tried, so that the next one walks
-            // further back; a redo, revert or unrevert can simply be repeated.
+            // Nothing is reversed. An undo records the attempt, so that the next one goes further
+            // back; a redo, revert or unrevert can simply be repeated.
             let is_tried = !details.undone.is_empty() || details.outside.is_some();
             if kind == OperationKind::Undo && is_tried {
                 let details = Details { tried: details.undone, undone: Vec::new(), ..details };
@@ -508,7 +509,7 @@ impl Workspace {
             return Ok(preview(chosen));
         }
         let takes_back = chosen.restore.as_ref().map(|restore| restore.id.clone());
-        // What was put back and no tree holds is kept beside the snapshot, so that redo knows it.
+        // Restored files that no tree holds are kept in the companion, where redo finds them.
         let named = chosen.ignored.clone();
         let cause = Cause { details, always: true, named, ..Cause::of(kind) };
         let Chosen {
@@ -553,7 +554,8 @@ impl Workspace {
 }
 
 fn only_session(history: &History<'_>, pieces: &[Piece]) -> Option<String> {
-    // In a fork's directory the steps may be another session's; taking them back is the fork's doing.
+    // In a fork's directory, steps may belong to another session but their undo belongs to the
+    // fork.
     let session = |piece: &Piece| {
         let shared = history.fork_of(piece.entry).map(|(fork, _)| fork);
         shared.unwrap_or_else(|| history.info(*piece).root_session())
@@ -563,8 +565,8 @@ fn only_session(history: &History<'_>, pieces: &[Piece]) -> Option<String> {
     sessions.all(|session| session == first).then(|| first.to_owned())
 }
 
-/// The newest operation that changed files, if it is a restore, recover or revert that a person made
-/// and that was not taken back.
+/// Returns the index of the newest operation that changed files, not counting edits of the user, if
+/// it is a restore, recover or revert that a user made and that was not reversed.
 fn newest_restore(history: &mut History<'_>) -> Result<Option<usize>, Error> {
     let mut at = 0;
     while let Some(before) = history.before(at)?.map(|before| before.snapshot) {
@@ -575,7 +577,7 @@ fn newest_restore(history: &mut History<'_>) -> Result<Option<usize>, Error> {
         let entry = &history.entries[at];
         let is_step = !entry.details.credits.is_empty();
         let is_empty = entry.snapshot == before && entry.kind != OperationKind::Restore;
-        // Edits that the user made since stay, as with any undo. A gap is work of an agent.
+        // Later edits of the user stay, as with any undo. A gap contains work of an agent.
         let is_users = entry.kind == OperationKind::Outside && entry.details.gap.is_none();
         if !is_step && (is_empty || is_users) {
             at += 1;
@@ -589,7 +591,7 @@ fn newest_restore(history: &mut History<'_>) -> Result<Option<usize>, Error> {
     Ok(None)
 }
 
-/// Closes the open steps of the session that was asked for, or else of the one that began last.
+/// Closes the open steps of the requested session, by default of the one that began a step last.
 fn interrupt(hold: &Hold, options: &UndoOptions) -> Result<(), Error> {
     if !options.interrupt {
         return Ok(());
@@ -628,11 +630,11 @@ pub(super) fn preview(chosen: Chosen) -> UndoReport {
     }
 }
 
-/// Returns the changes of the spans to paths that no snapshot holds, as far as they still show.
+/// Returns the changes of the spans to paths that no snapshot holds, if they are still visible.
 fn uncaptured_by(hold: &Hold, inversion: &Inversion<'_>) -> Result<Vec<Uncaptured>, Error> {
     let is_asked_for = |lost: &Uncaptured| match TreePath::parse(&lost.path) {
         Ok(path) => inversion.is_asked_for(&path),
-        // A repository's own directory, which no request can name.
+        // The path lies in a repository's own directory, which no request can name.
         Err(_) => inversion.limit.is_empty(),
     };
     let mut found: Vec<Uncaptured> = Vec::new();
@@ -660,7 +662,7 @@ fn uncaptured_by(hold: &Hold, inversion: &Inversion<'_>) -> Result<Vec<Uncapture
     Ok(found)
 }
 
-/// How the user would move their own git back, if the steps moved it.
+/// Returns the git command that moves the user's HEAD back, if the steps moved it.
 fn git_hint(hold: &Hold, spans: &[Span]) -> Option<String> {
     let then = spans.first()?.before.details.head.as_ref()?;
     let now = hold.head.as_ref()?;
@@ -677,7 +679,7 @@ fn git_hint(hold: &Hold, spans: &[Span]) -> Option<String> {
     })
 }
 
-/// A word that a shell takes as it is, whatever it holds.
+/// Quotes a word for the shell if necessary.
 fn shell_word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._/-".contains(c);
     match text.chars().all(plain) && !text.starts_with('-') {

@@ -1,4 +1,4 @@
-//! Databases, whose log and main file belong together.
+//! Databases: the log and the main file belong together.
 
 use crate::compare::{Change, Entry, changes, find};
 use crate::error::Error;
@@ -14,13 +14,13 @@ use crate::store::Store;
 use super::ignored::companion_tree;
 use super::{Inverter, OnConflict};
 
-/// The database that a path is the write-ahead log or journal of, by its name.
+/// Returns the database that a path is named as the write-ahead log or rollback journal of.
 pub(super) fn database_of_log(path: &TreePath) -> Option<TreePath> {
     let main = SIDECARS.iter().find_map(|end| path.as_bytes().strip_suffix(*end))?;
     TreePath::parse(main).ok()
 }
 
-/// Whether a change is about the shared memory of a database, which is never put back.
+/// Returns whether a change affects the shared memory file of a database, which is never restored.
 pub(super) fn is_transient(store: &Store, change: &Change) -> Result<bool, Error> {
     let either = change.before.or(change.after).filter(|entry| entry.kind.is_file());
     match either {
@@ -30,9 +30,8 @@ pub(super) fn is_transient(store: &Store, change: &Change) -> Result<bool, Error
 }
 
 impl Inverter<'_> {
-    /// Deals with databases whose log a step wrote and whose main file was written since: a
-    /// checkpoint has moved the step's changes from the log into the main file, where the step
-    /// itself changed nothing.
+    /// Handles databases whose log a step wrote and whose main file was written since. A checkpoint
+    /// has moved the step's changes into the main file, which the step itself did not change.
     pub(super) fn databases_written_since(
         &mut self,
         changed: Vec<(Change, &Span)>,

@@ -1,4 +1,4 @@
-//! The two halves of a rename or a backup: a file that holds the only copy of something stays.
+//! The two halves of a rename or a backup: files that hold the only copy of some content stay.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -17,12 +17,12 @@ use crate::workspace::is_binary;
 use super::ignored::companion_tree;
 use super::{Inverter, Track};
 
-/// Returns the contents that were taken away from paths. A version that another undone change made
-/// does not count: only the oldest change of each path is given.
+/// Returns the contents that were removed from paths or overwritten, with those paths. Only the
+/// oldest change of each path is given: a version that another undone change made does not count.
 fn taken_contents(oldest: &BTreeMap<TreePath, Change>) -> HashMap<ObjectId, Vec<TreePath>> {
     let mut taken: HashMap<ObjectId, Vec<TreePath>> = HashMap::new();
     for change in oldest.values() {
-        // An empty file holds nothing that another one could be a copy of.
+        // An empty file has no content that another file could be a copy of.
         let is_content =
             |before: &Entry| before.kind.is_file() && before.id != ObjectId::EMPTY_BLOB;
         if let Some(before) = change.before.filter(is_content) {
@@ -32,14 +32,14 @@ fn taken_contents(oldest: &BTreeMap<TreePath, Change>) -> HashMap<ObjectId, Vec<
     taken
 }
 
-/// Returns the lines of a text without line ends and empty lines.
+/// Returns the non-empty lines of a text, without line ends.
 fn lines_of(text: &[u8]) -> BTreeSet<&[u8]> {
     text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect()
 }
 
 impl Inverter<'_> {
-    /// Leaves files that hold the only copy of something: the step moved or copied it there from a
-    /// path that it then removed or overwrote, and the plan does not bring that path back.
+    /// Keeps files that hold the only copy of some content: the step moved or copied it there from
+    /// a path that it then removed or overwrote, and the plan does not restore that path.
     pub(super) fn keep_other_halves(
         &mut self,
         tracks: &BTreeMap<TreePath, Track<'_>>,
@@ -94,7 +94,7 @@ impl Inverter<'_> {
         Ok(())
     }
 
-    /// Whether a file that stays is in the place of a directory above a path.
+    /// Returns whether a file that stays occupies the place of an ancestor directory of `path`.
     fn is_blocked(&self, path: &TreePath) -> bool {
         let stays = |dir: &&[u8]| self.out.request.wanted.get(*dir) != Some(&Wanted::Absent);
         let mut above = dirs_above(path.as_bytes()).filter(stays);
@@ -111,7 +111,7 @@ impl Inverter<'_> {
             if was != is {
                 let after = span.after.meta.companion.map(|id| read_companion(objects, &id));
                 let after = after.and_then(Result::ok);
-                // A file that is no longer kept may still be there.
+                // A file that the companion no longer keeps may still exist.
                 let is_gone = |path: &TreePath| {
                     after.as_ref().is_none_or(|after| after.proves_absent(path.as_bytes()))
                 };
@@ -123,11 +123,11 @@ impl Inverter<'_> {
         Ok(oldest)
     }
 
-    /// Whether a path will have this content.
+    /// Returns whether a path will have this content.
     fn comes_back(&self, path: &TreePath, content: &ObjectId) -> Result<bool, Error> {
         let wanted = self.out.request.wanted.get(path.as_bytes());
         Ok(match (wanted, self.now.at(path.as_bytes())) {
-            // The path comes back as it was, or merged with what was done to it since.
+            // The path gets its old content, possibly merged with later edits.
             (Some(Wanted::Entry { .. }), _) => !self.is_blocked(path),
             (Some(Wanted::Absent), _) => false,
             (None, NowAt::File { entry, .. }) => {
@@ -144,8 +144,8 @@ impl Inverter<'_> {
         })
     }
 
-    /// Returns whether a file that this plan leaves alone is what it would be without the steps: its
-    /// changes cancel out or an earlier undo took them back, and it has every line of `content`.
+    /// Returns whether a file that the plan leaves unchanged already is what it would be without
+    /// the steps: its changes cancel out or are undone already, and it has every line of `content`.
     fn is_merged_already(
         &self,
         path: &TreePath,
@@ -159,7 +159,7 @@ impl Inverter<'_> {
         Ok(!is_binary(&then) && !is_binary(&now) && lines_of(&then).is_subset(&lines_of(&now)))
     }
 
-    /// The paths that a file may have been moved from, or linked to, when it came to its own.
+    /// Returns the paths that a file may have been moved or hard-linked from.
     fn sources(
         &self,
         path: &TreePath,
@@ -180,8 +180,8 @@ impl Inverter<'_> {
         Ok(sources)
     }
 
-    /// Returns why a file stays that a step seems to have made, but that is older than the step:
-    /// the step moved it from where no snapshot looks, or from a path that does not come back.
+    /// Returns the reason to keep a file that a step seems to have created but that is older than
+    /// it: the step moved it from an unrecorded place, or from a path that is not restored.
     fn came_from_elsewhere(
         &self,
         path: &TreePath,
@@ -194,7 +194,7 @@ impl Inverter<'_> {
         if stat.kind != FileKind::File || !self.is_older(path.as_bytes(), span) {
             return Ok(None);
         }
-        // Another name of it stays, so nothing is lost.
+        // Another hard link remains, so nothing is lost.
         let (parent, name) = crate::path::split(path.as_bytes());
         let found = self.inversion.root.open_below(parent).and_then(|dir| dir.stat(name));
         if found.is_ok_and(|found| found.is_some_and(|found| found.links > 1)) {
@@ -203,10 +203,10 @@ impl Inverter<'_> {
         let sources = self.sources(path, tracks)?;
         let mut why = "it was moved here from a place that is not recorded".to_owned();
         for from in sources.iter().filter(|from| *from != path) {
-            // On disk, because it may be ignored.
+            // Checked on disk because it may be ignored.
             let is_there = matches!(look(self.inversion.root, from.as_bytes()), Ok(Some(_)));
             let is_explained = match oldest.get(from) {
-                // The undone steps made it themselves.
+                // The undone steps created it themselves.
                 Some(Change { before: None, .. }) => true,
                 Some(Change { before: Some(before), .. }) => {
                     self.comes_back(from, &before.id)? || !self.shares_a_line(before, entry)?
@@ -221,7 +221,7 @@ impl Inverter<'_> {
         Ok(Some(why))
     }
 
-    /// Whether one file has a line of another. Binary files count as if they had.
+    /// Returns whether two files have a line in common. Binary files are assumed to.
     fn shares_a_line(&self, one: &Entry, other: &Entry) -> Result<bool, Error> {
         let (one, other) = (self.text(&one.id)?, self.text(&other.id)?);
         if is_binary(&one) || is_binary(&other) {
@@ -230,7 +230,7 @@ impl Inverter<'_> {
         Ok(!lines_of(&one).is_disjoint(&lines_of(&other)))
     }
 
-    /// Reports what stays in a directory that a step moved, because no snapshot holds it.
+    /// Reports paths that stay in a directory that a step moved, because no snapshot holds them.
     fn keep_moved_dirs(&mut self, tracks: &BTreeMap<TreePath, Track<'_>>) {
         let mut moved: BTreeMap<Vec<u8>, &Span> = BTreeMap::new();
         for (path, track) in tracks {

@@ -1,4 +1,4 @@
-//! Ignored files, which are kept beside the snapshots.
+//! Ignored files, which are kept in companions beside the snapshots.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,15 +17,15 @@ use super::databases::is_transient;
 use super::modes::usual_mode;
 use super::{Hidden, Inverter, NO_MERGE, OnConflict};
 
-/// The tree of a companion; the empty one if there is none or it cannot be read.
+/// Returns the tree of a companion, or the empty tree if there is none or it cannot be read.
 pub(super) fn companion_tree(store: &Store, id: Option<ObjectId>) -> ObjectId {
     let companion = id.and_then(|id| read_companion(&store.objects, &id).ok());
     companion.map_or(ObjectId::EMPTY_TREE, |companion| companion.tree)
 }
 
 impl Inverter<'_> {
-    /// Ignored files: what was deleted comes back, what a tool named is taken back like any other
-    /// file, the rest only when asked.
+    /// Plans ignored files. Deleted files are restored, and files that a tool named are undone like
+    /// tracked files. Other changes are only undone on request.
     pub(super) fn ignored_files(&mut self, hidden: &[Hidden<'_>]) -> Result<(), Error> {
         let objects = &self.store.objects;
         let open = |id: Option<ObjectId>| id.map(|id| read_companion(objects, &id)).transpose();
@@ -44,7 +44,7 @@ impl Inverter<'_> {
             };
             for change in changes(objects, &tree(&was), &tree(&is))? {
                 let path = &change.path;
-                // What the snapshots themselves speak of is taken back there.
+                // Paths that one of the snapshots holds have been planned from there.
                 let crossed = find(objects, &span.before.snapshot, path)?.is_some()
                     || find(objects, &span.after.snapshot, path)?.is_some();
                 if !self.inversion.is_asked_for(path)
@@ -59,8 +59,8 @@ impl Inverter<'_> {
                 let mut written = span.named.iter().chain(span.paths.iter().flatten());
                 let named = match span.info {
                     Some(_) => span.named.contains(path),
-                    // An operation of ours names the ignored files that it wrote. The others only
-                    // became visible or invisible, because it changed the rules.
+                    // An undo or restore lists the ignored files that it wrote. Others only became
+                    // visible or hidden because it changed the ignore rules.
                     None if written.any(|written| written == path) => true,
                     None => continue,
                 };
@@ -78,7 +78,8 @@ impl Inverter<'_> {
                     let proven = was.as_ref().is_none_or(|was| was.proves_absent(bytes));
                     proven && !self.is_older(bytes, span)
                 };
-                // A file in a directory that no scan entered then was probably there.
+                // The file is older than the step and was not proven absent: it probably existed in
+                // a directory that no scan had entered.
                 let proven = |was: &Companion| was.proves_absent(path.as_bytes());
                 let is_old =
                     !was.as_ref().is_none_or(proven) && self.is_older(path.as_bytes(), span);
@@ -119,8 +120,9 @@ impl Inverter<'_> {
         Ok(())
     }
 
-    /// Files that the span changed and that are ignored since: the companion says what it left.
-    /// One that is its own, and that the companion neither has nor knows nothing of, it removed.
+    /// Adds files that the span changed and that are ignored since to `tracks`. The companion holds
+    /// their content after the span. A file that the step named and that the companion neither
+    /// holds nor lists as unknown was removed.
     fn newly_ignored(
         &mut self,
         span: &Span,
@@ -135,7 +137,7 @@ impl Inverter<'_> {
                 Some(is) => find(&self.store.objects, &is.tree, path)?,
                 None => None,
             };
-            // Nothing kept and nothing there, or its own: it was deleted and not only hidden.
+            // Not kept, and named by the step or missing on disk: it was deleted, not only hidden.
             let is_unknown = is.is_some_and(|is| is.is_unknown(path.as_bytes()));
             let is_own = span.named.contains(path) && !is_unknown;
             let is_absent = matches!(look(self.inversion.root, path.as_bytes()), Ok(None));
@@ -156,7 +158,7 @@ impl Inverter<'_> {
         Ok(())
     }
 
-    /// Permissions of ignored files whose content stayed the same.
+    /// Reverses permission changes of ignored files whose content did not change.
     fn ignored_modes(
         &mut self,
         span: &Span,
@@ -205,14 +207,14 @@ impl Inverter<'_> {
             None => None,
         };
         let ours = match (self.now.at(path.as_bytes()), kept) {
-            // What is in an ignored directory is seen by nobody but the companion.
+            // Only the companion covers files in ignored directories.
             (_, Some(entry)) => Some(entry),
             (NowAt::Nothing, None)
                 if matches!(look(self.inversion.root, path.as_bytes()), Ok(None)) =>
             {
                 None
             }
-            // No longer left out. If the snapshots themselves speak of it, it is decided already.
+            // No longer ignored. If the snapshots hold the change, it has been planned already.
             (NowAt::File { entry, .. }, None) => {
                 if self.out.request.wanted.contains_key(path.as_bytes()) || self.has_conflict(path)
                 {
@@ -231,7 +233,7 @@ impl Inverter<'_> {
         };
         let mut wanted = ours;
         let mut mode = 0o644;
-        // Only what the store holds can be merged.
+        // Only content that the store holds can be merged.
         let is_held = ours.is_none_or(|ours| objects.holds(&ours.id));
         for (change, then) in track {
             if !is_held && wanted == ours && ours != change.after && ours != change.before {
@@ -254,7 +256,7 @@ impl Inverter<'_> {
             return Ok(());
         }
         if wanted.is_none() {
-            // Directories that were made for it go with it, if nothing else is in them.
+            // Directories that were created for the file are removed with it if they end up empty.
             let trees = Trees::new(objects);
             for dir in dirs_above(path.as_bytes()) {
                 let mut was_dir = false;
@@ -274,7 +276,8 @@ impl Inverter<'_> {
         Ok(())
     }
 
-    /// Whether an ignored directory was there before a span, which no tree says.
+    /// Returns whether an ignored directory existed before a span, which no tree records. Returns
+    /// `true` if the companion does not list such directories.
     pub(super) fn was_ignored_dir(&self, span: &Span, dir: &[u8]) -> Result<bool, Error> {
         let objects = &self.store.objects;
         let Some(before) = span.before.meta.companion else { return Ok(false) };
@@ -286,8 +289,8 @@ impl Inverter<'_> {
         let Some(listed) = before.data.not_kept else { return Ok(true) };
         let mut listed = listed.into_iter().map(PathText::into_bytes);
         Ok(listed.any(|listed| {
-            // Of what lies in an ignored directory, only its own age says whether it was there; an
-            // operation of ours names the directories that it made.
+            // Below a listed directory, only the age of `dir` shows whether it existed before a
+            // step. An undo or restore names the directories that it created.
             listed == dir
                 || (is_within(dir, &listed)
                     && match span.info {

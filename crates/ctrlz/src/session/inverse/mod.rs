@@ -1,4 +1,37 @@
-//! The inverse of changes: what the present would be had they not been made.
+//! Inverse of changes: the work tree as it would be if some spans of history had not happened.
+//!
+//! Undo never writes an old tree over the present one. Each changed path is merged three ways:
+//!
+//! ```text
+//!                  base = what the step left (`Change::after`)
+//!                 /    \
+//!    later edits /      \ the step, reversed
+//!               /        \
+//!           ours          theirs = what was there before the step (`Change::before`)
+//!   = what is on disk    /
+//!               \       /
+//!                result = the later edits without the step
+//! ```
+//!
+//! If `ours` equals `base`, the result is `theirs`. If `ours` equals `theirs`, it stays. Texts are
+//! merged line by line. Anything else is a conflict, and [`OnConflict`] decides. Several changes of
+//! one path are reversed newest first, each result being `ours` of the next merge.
+//!
+//! [`invert`] makes these passes. Each relies on the results of earlier ones.
+//!
+//! 1. `gather` collects the changes of the spans by path.
+//! 2. `gather_modes` collects their permission changes, which passes 4 to 6 apply.
+//! 3. `undecided` reports changes of unknown owner. It runs before any merge because pass 4 must
+//!    not move such files and because only the first reason reported for a path is kept.
+//! 4. `follow_renames` merges files that a step renamed and that were edited since. It removes both
+//!    names from the tracks, because pass 5 would see a deleted file and a conflict.
+//! 5. `path` merges every other path.
+//! 6. `modes_and_dirs` plans permissions and empty directories. It may cancel the removal of a
+//!    directory that pass 5 requested.
+//! 7. `ignored_files` plans changes that only companions hold, after pass 5 has planned the others.
+//! 8. `keep_other_halves` drops actions that would destroy the only copy of some content. It needs
+//!    the complete request, ignored files included, to know which paths come back.
+//! 9. `databases_written_since` and `renamed_since` only consider paths that are still undecided.
 
 mod databases;
 mod halves;
@@ -28,48 +61,48 @@ use modes::{ModeStep, with_mode};
 
 const NO_MERGE: &str = "it was changed since, and the changes do not merge";
 
-/// What to do about a file that was changed since in a way that does not merge.
+/// Policy for files that were changed since in a way that does not merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnConflict {
-    /// It stays as the user has it.
+    /// The file stays unchanged.
     Keep,
-    /// It becomes what it was before the change.
+    /// The file gets its version from before the change.
     TakeTheirs,
 }
 
-/// A path's way back.
+/// Changes of one path that are to be reversed.
 struct Track<'a> {
-    /// Newest first: the change, and the span it is part of.
+    /// Changes with the spans that they are part of, newest first.
     changes: Vec<(Change, &'a Span)>,
 }
 
-/// What to invert, and how.
+/// Changes to invert, and the options for doing so.
 pub(super) struct Inversion<'a> {
-    /// What was taken back already; `None` for redo, which takes back all of it.
+    /// History that shows what is undone already, or `None` for a redo, which reverses everything.
     pub(super) history: Option<&'a History<'a>>,
-    /// Oldest first.
+    /// Spans to reverse, oldest first.
     pub(super) spans: &'a [Span],
-    /// Only these paths; all if empty.
+    /// Paths to limit the inversion to. Empty for all.
     pub(super) limit: &'a [TreePath],
     pub(super) on_conflict: OnConflict,
-    /// Whether changes of ignored files that no tool named are taken back too.
+    /// Whether to reverse changes of ignored files that no tool named.
     pub(super) ignored: bool,
-    /// Whether changes are taken back that may be an interrupted step's or the user's.
+    /// Whether to reverse changes that an interrupted step or the user may have made.
     pub(super) unclear: bool,
-    /// The present state.
+    /// Operation that recorded the present state.
     pub(super) present: &'a Operation,
-    /// The work tree.
+    /// Root of the work tree.
     pub(super) root: &'a Dir,
 }
 
-/// What an inversion asks for.
+/// Result of an inversion.
 #[derive(Default)]
 pub(super) struct Inverted {
     pub(super) request: Request,
     pub(super) conflicts: Vec<Conflict>,
-    /// Ignored files among what is asked for.
+    /// Ignored files in the request.
     pub(super) ignored: Vec<TreePath>,
-    /// Changes of ignored files that stay.
+    /// Changes of ignored files that are not reversed.
     pub(super) ignored_left: Vec<Conflict>,
 }
 
@@ -78,8 +111,8 @@ impl Inversion<'_> {
         self.limit.is_empty() || self.limit.iter().any(|limit| path.is_within(limit))
     }
 
-    /// Whether every step that an operation is credited to and that may have a part in something is
-    /// taken back here: then no other step has a part in it.
+    /// Returns whether every step of an operation that `may` accepts is reversed here. Then no
+    /// other step has a share in the changes that `may` is about.
     fn takes_all_of(&self, operation: &Operation, may: impl Fn(&Credit) -> bool) -> bool {
         let is_taken = |step: &str| {
             let of_step = |span: &Span| span.info.as_ref().is_some_and(|info| info.step == step);
@@ -89,8 +122,8 @@ impl Inversion<'_> {
         sharing.all(|credit| is_taken(&credit.step.step))
     }
 
-    /// Whether a path is taken back although the evidence does not say whose the change is:
-    /// because of an option, or because it was named.
+    /// Returns whether a path is reversed although the owner of the change is unknown: because of
+    /// an option, or because the path was named.
     fn takes_undecided(&self, path: &TreePath) -> bool {
         self.on_conflict == OnConflict::TakeTheirs || self.limit.contains(path)
     }
@@ -101,7 +134,7 @@ impl Inversion<'_> {
     }
 }
 
-/// Works out what taking the spans back asks for.
+/// Returns the request and the conflicts that result from reversing the spans.
 pub(super) fn invert(
     store: &Store,
     now: &Now<'_>,
@@ -134,35 +167,35 @@ pub(super) fn invert(
     inverter.databases_written_since(logs)?;
     inverter.renamed_since(&tracks)?;
     let Inverter { out, pack, .. } = inverter;
-    // Merged texts are new objects; the plan needs them readable.
+    // Merged texts are new objects, and the plan has to read them.
     pack.publish()?;
     store.objects.refresh()?;
     Ok(out)
 }
 
-/// Whether changes, newest first, follow each other without a gap and end where they began: a
-/// revert and the steps that it took back, for instance.
+/// Returns whether changes, newest first, are contiguous and end in the state that they began with,
+/// for instance a revert and the steps that it reversed.
 fn cancels_out(changes: &[(Change, &Span)]) -> bool {
     let gapless = changes.windows(2).all(|pair| pair[0].0.before == pair[1].0.after);
     let ends = changes.first().zip(changes.last());
     gapless && ends.is_some_and(|((newest, _), (oldest, _))| newest.after == oldest.before)
 }
 
-/// A path that a snapshot no longer holds because it is ignored or skipped now.
+/// A path that the later snapshot of a span leaves out because it is ignored or skipped.
 struct Hidden<'a> {
     change: Change,
     span: &'a Span,
 }
 
-/// The changes of the spans.
+/// Changes of the spans.
 #[derive(Default)]
 struct Gathered<'a> {
-    /// Every path that was changed and is not taken back yet, with its changes newest first.
+    /// Every path with changes that are not undone yet.
     tracks: BTreeMap<TreePath, Track<'a>>,
     hidden: Vec<Hidden<'a>>,
-    /// Changes of paths that are named like the log of a database, also if they are taken back.
+    /// Changes of paths that are named like the log of a database, including undone ones.
     logs: Vec<(Change, &'a Span)>,
-    /// The oldest change of every path, whether it is asked for or not.
+    /// Oldest change of every path that the spans own, even if the path was not asked for.
     oldest: BTreeMap<TreePath, (Change, &'a Span)>,
 }
 
@@ -191,11 +224,11 @@ fn gather<'a>(store: &Store, inversion: &Inversion<'a>) -> Result<Gathered<'a>, 
                 continue;
             }
             if let (None, Some(aside)) = (change.before, &aside) {
-                // It was ignored before, and is not any more.
+                // The file was ignored before the span, so the companion may hold its old content.
                 let kept = find(&store.objects, &aside.tree, &change.path)?;
                 change.before = kept.filter(|entry| !entry.kind.is_tree());
             }
-            // Left out afterwards is not deleted.
+            // A path that the later snapshot leaves out was not deleted.
             if change.after.is_none() && covered.is_left_out(&change.path)? {
                 hidden.push(Hidden { change, span });
             } else {
@@ -209,24 +242,24 @@ fn gather<'a>(store: &Store, inversion: &Inversion<'a>) -> Result<Gathered<'a>, 
 
 struct Inverter<'a> {
     store: &'a Store,
-    /// Decides about paths that the present state does not hold.
+    /// Decides whether paths that the present snapshot does not hold exist.
     absence: Absence<'a>,
     now: &'a Now<'a>,
     inversion: &'a Inversion<'a>,
     out: Inverted,
     pack: PackWriter,
-    /// Merged texts, which the pack holds and nobody can read yet: an earlier change of the same
+    /// Merged texts, which cannot be read from the unpublished pack. An older change of the same
     /// path may have to be merged out of one.
     merged: HashMap<ObjectId, Vec<u8>>,
-    /// The changes of permissions that the spans made, newest first.
+    /// Permission changes made by the spans, newest first.
     modes: BTreeMap<Vec<u8>, Vec<ModeStep>>,
-    /// The old and the new name of files that go back under their old name with later edits.
+    /// Old and new names of files that return to their old name with later edits.
     followed: Vec<(TreePath, TreePath)>,
 }
 
 impl Inverter<'_> {
-    /// Takes one path's changes back, newest first, from what is there or from `merged`, which an
-    /// edit of the file under another name left.
+    /// Reverses the changes of one path, newest first. Starts from the present file or from
+    /// `merged`, which is the file from under its new name with the newest change already reversed.
     fn path(
         &mut self,
         path: &TreePath,
@@ -242,14 +275,14 @@ impl Inverter<'_> {
                 return Ok(());
             }
             NowAt::Dir => None,
-            // The scan does not enter an ignored directory, and not all others.
+            // Not listed does not mean absent: a scan skips ignored and some other directories.
             NowAt::Nothing => match self.absence.doubt(path)? {
                 None => None,
                 Some(KeptReason::SkippedThen { why }) => {
                     self.conflict(path, ConflictReason::NotProven, why);
                     return Ok(());
                 }
-                // A redo needs to know that this undo created or removed it against the rules.
+                // Listed as ignored, so that a redo knows that this undo wrote or removed it.
                 Some(_) => match self.on_disk(path).inspect(|_| is_hidden = true) {
                     Some(ours) if !self.store.objects.holds(&ours.id) => {
                         self.conflict(path, ConflictReason::Merge, NO_MERGE.into());
@@ -270,11 +303,11 @@ impl Inverter<'_> {
         let mut moved = false;
         for (change, span) in track.changes.iter().skip(usize::from(merged.is_some())) {
             if change.before.is_none() && wanted == change.after {
-                // What an operation of ours made was not there; the plan has looked.
+                // An undo or restore creates a file only after checking that the path is free.
                 let is_ours = span.info.is_none() && span.named.contains(path);
                 let doubt = Absence::of_operation(self.store, &span.before).doubt(path)?;
                 if doubt.is_some() && self.is_untouched(path, span) {
-                    // It was there, and only became visible because the rules changed.
+                    // The file existed before and only became visible because the rules changed.
                     return Ok(());
                 }
                 if let Some(reason) = doubt.filter(|_| !is_ours) {
@@ -301,7 +334,7 @@ impl Inverter<'_> {
             self.conflict(path, ConflictReason::Merge, why.into());
         }
         if wanted == ours {
-            // A directory that the step made goes also if its last file went since.
+            // A directory that the step created is removed even if its last file was removed since.
             return if ours.is_none() { self.empty_out(path, track) } else { Ok(()) };
         }
         if is_hidden || (ours.is_none() && self.absence.doubt(path)?.is_some()) {
@@ -319,8 +352,7 @@ impl Inverter<'_> {
         Ok(())
     }
 
-    /// Whether the newest change of a path left a directory there, or an undo may replace one
-    /// anyway.
+    /// Returns whether the newest change of a path left a directory or the undo may replace one.
     fn left_a_directory(&self, path: &TreePath, track: &Track<'_>) -> Result<bool, Error> {
         let forced = self.inversion.on_conflict == OnConflict::TakeTheirs;
         let Some((_, span)) = track.changes.first().filter(|_| !forced) else { return Ok(true) };
@@ -332,7 +364,7 @@ impl Inverter<'_> {
         self.out.conflicts.iter().any(|conflict| conflict.path == *path)
     }
 
-    /// Reports a conflict. One reason per path is enough.
+    /// Reports a conflict. Only the first reason for a path is kept.
     fn conflict(&mut self, path: &TreePath, reason: ConflictReason, why: String) {
         if self.has_conflict(path) {
             return;
@@ -340,9 +372,8 @@ impl Inverter<'_> {
         self.out.conflicts.push(Conflict { path: path.clone(), reason, why });
     }
 
-    /// Reports changes whose owner nothing decides: those made while several steps were open,
-    /// unless all of them are taken back, and those that may be an interrupted step's or the
-    /// user's.
+    /// Reports changes of unknown owner: those made while several steps were open, unless all of
+    /// these steps are reversed, and those that an interrupted step or the user may have made.
     fn undecided(&mut self) {
         let inversion = self.inversion;
         let mut found: BTreeMap<&TreePath, ConflictReason> = BTreeMap::new();
@@ -357,7 +388,7 @@ impl Inverter<'_> {
             let unclear = span.unclear.iter().filter(|_| !inversion.unclear);
             let shared = shared.map(|path| (path, ConflictReason::Shared));
             let all = shared.chain(unclear.map(|path| (path, ConflictReason::Unclear)));
-            // A directory that went comes back with its files, and has no content of its own.
+            // A removed directory has no content of its own and comes back with its files.
             let trees = Trees::new(&self.store.objects);
             let is_dir = |operation: &Operation, path: &TreePath| {
                 let meta = Some(&operation.meta);
@@ -386,20 +417,20 @@ impl Inverter<'_> {
         }
     }
 
-    /// Whether a file was last changed before a span began.
+    /// Returns whether a file was last changed before a span began.
     fn is_untouched(&self, path: &TreePath, span: &Span) -> bool {
         let NowAt::File { stat, .. } = self.now.at(path.as_bytes()) else { return false };
         span.began_millis > 0 && stat.ctime.millis() < span.began_millis
     }
 
-    /// Whether a file or directory was created before the step of a span began.
+    /// Returns whether a file or directory was created before the step of a span began.
     fn is_older(&self, path: &[u8], span: &Span) -> bool {
         let (parent, name) = crate::path::split(path);
         let born = self.inversion.root.open_below(parent).ok().and_then(|dir| dir.birth(name));
         born.is_some_and(|born| span.began_millis > 0 && born.millis() < span.began_millis)
     }
 
-    /// A file as it is on disk, where no snapshot looks; `None` if it is none or cannot be read.
+    /// Reads a file that no snapshot covers. Returns `None` if it is not regular or cannot be read.
     fn on_disk(&self, path: &TreePath) -> Option<Entry> {
         let (parent, name) = crate::path::split(path.as_bytes());
         let dir = self.inversion.root.open_below(parent).ok()?;
@@ -417,7 +448,7 @@ impl Inverter<'_> {
         hasher.finish().map(|id| Entry { kind, id })
     }
 
-    /// Removes the directories that the changes made once their last file goes.
+    /// Requests the removal of directories that the changes created, if they end up empty.
     fn empty_out(&mut self, path: &TreePath, track: &Track<'_>) -> Result<(), Error> {
         for (change, span) in &track.changes {
             if change.before.is_none() {
@@ -436,7 +467,7 @@ impl Inverter<'_> {
                 Ok(found.is_some_and(|entry| entry.kind.is_tree())
                     || empty.iter().any(|empty| empty.is_within(&parent)))
             };
-            // Ignored directories are recorded nowhere, so a redo could not bring them back.
+            // A directory that was ignored before is not recorded, so redo could not recreate it.
             if is_dir(&span.after)? && !is_dir(&span.before)? && !self.was_ignored_dir(span, dir)? {
                 self.out.request.emptied.insert(dir.to_vec());
             }

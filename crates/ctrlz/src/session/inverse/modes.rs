@@ -1,4 +1,4 @@
-//! Permissions of files and directories, and empty directories: merged three-way like content.
+//! Permissions and empty directories, which are merged three ways like content.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -13,25 +13,25 @@ use crate::session::history::Span;
 
 use super::{Inverter, Track};
 
-/// The permissions of a path before and after a change; `None` where there was no file.
+/// Permissions of a path before and after a change, or `None` where there was no file.
 #[derive(Clone, Copy)]
 pub(super) struct ModeStep {
     before: Option<u32>,
     after: Option<u32>,
 }
 
-/// Takes changes of permissions back, newest first. Permissions that were changed since stay.
+/// Returns the permissions with `changes` reversed, newest first. Later modifications are kept.
 fn merge_modes(present: Option<u32>, changes: &[ModeStep]) -> Option<u32> {
     let mode = changes.iter().fold(present, |mode, change| match mode {
         None => change.before,
         Some(_) if mode == change.after => change.before,
         Some(_) => mode,
     });
-    // A file that the changes made, and that stays, keeps its permissions.
+    // A file that the changes created and that stays keeps its permissions.
     mode.or(present)
 }
 
-/// The entry with the kind that its permissions give it.
+/// Returns the entry with the kind that matches its permissions.
 pub(super) fn with_mode(entry: Entry, mode: u32) -> Entry {
     let kind = match entry.kind {
         EntryKind::File | EntryKind::Executable if mode & 0o100 != 0 => EntryKind::Executable,
@@ -45,8 +45,8 @@ pub(super) fn usual_mode(kind: EntryKind) -> u32 {
     if kind == EntryKind::Executable { 0o755 } else { 0o644 }
 }
 
-/// Returns the permissions of a directory in an operation, whose exceptional ones are `modes`, or
-/// `None` if it was not there. Bits that the operation does not record are those of `present`.
+/// Returns the permissions of a directory in an operation, or `None` if it did not exist. `modes`
+/// holds the exceptional ones. Bits that the operation does not record are taken from `present`.
 fn dir_mode_in(
     operation: &Operation,
     modes: &HashMap<Vec<u8>, u32>,
@@ -61,7 +61,7 @@ fn dir_mode_in(
 }
 
 impl Inverter<'_> {
-    /// The permissions of a file without the changes of the spans.
+    /// Returns the permissions of a file without the changes of the spans.
     pub(super) fn merged_mode(&self, path: &TreePath, kind: EntryKind) -> u32 {
         let present = match self.now.at(path.as_bytes()) {
             NowAt::File { stat, entry, .. } if entry.kind.is_file() => Some(stat.mode & MODE_BITS),
@@ -71,8 +71,8 @@ impl Inverter<'_> {
         merge_modes(present, changes).unwrap_or_else(|| usual_mode(kind))
     }
 
-    /// Gathers how the spans changed permissions: of files whose content they changed, and of all
-    /// others whose recorded permissions differ.
+    /// Collects the permission changes of the spans: of files whose content they changed, and of
+    /// all other files whose recorded permissions differ.
     pub(super) fn gather_modes(
         &mut self,
         tracks: &BTreeMap<TreePath, Track<'_>>,
@@ -114,7 +114,7 @@ impl Inverter<'_> {
                     && (span.owns(&path) || (unclear && takes))
                     && !inversion.is_done(span, &path)
                     && !changed.contains_key(&path);
-                // What it is now may be another change's doing.
+                // The present kind may be the result of another change.
                 let found = find(&self.store.objects, &span.after.snapshot, &path)?;
                 let Some(kind) = found.map(|entry| entry.kind).filter(|kind| kind.is_file()) else {
                     continue;
@@ -140,7 +140,7 @@ impl Inverter<'_> {
         Ok(())
     }
 
-    /// Files of a span whose permissions may differ before and after it.
+    /// Returns the files whose permissions a span may have changed.
     fn paths_with_other_modes(&self, span: &Span) -> Result<Vec<TreePath>, Error> {
         let (before, after) = (&span.before.meta, &span.after.meta);
         if before.common == after.common {
@@ -152,12 +152,12 @@ impl Inverter<'_> {
                 listed.map(|(text, _)| text.clone().into_bytes()).collect();
             return Ok(listed.iter().filter_map(|bytes| TreePath::parse(bytes).ok()).collect());
         }
-        // The permissions that most files have changed, so those of every file may have.
+        // The common permissions changed, which apply to most files, so any file may be affected.
         let all = changes(&self.store.objects, &ObjectId::EMPTY_TREE, &span.after.snapshot)?;
         Ok(all.into_iter().map(|change| change.path).collect())
     }
 
-    /// The permissions that a file had before a span in the companion, if it was ignored then.
+    /// Returns the permissions that the companion before a span holds for a file.
     fn kept_mode(
         &self,
         span: &Span,
@@ -183,7 +183,7 @@ impl Inverter<'_> {
         (entry.kind.is_file() && mode != left).then_some(mode)
     }
 
-    /// Permissions and empty directories, which a tree does not hold.
+    /// Plans permissions and empty directories, which a tree does not hold.
     pub(super) fn modes_and_dirs(&mut self) -> Result<(), Error> {
         let inversion = self.inversion;
         let asked = |path: &TreePath| inversion.is_asked_for(path);
@@ -191,7 +191,7 @@ impl Inverter<'_> {
         for (at, span) in inversion.spans.iter().rev().enumerate() {
             let (before, after) = (&span.before.meta, &span.after.meta);
             let made: BTreeSet<&TreePath> = after.empty_dirs.iter().collect();
-            // Newest first, so that of several changes of a directory the oldest decides.
+            // Spans are visited newest first, so that the oldest change of a directory decides.
             for dir in before.empty_dirs.iter().filter(|dir| !made.contains(dir)) {
                 if asked(dir) && span.owns_dir(dir) {
                     let mode = before.mode_map().get(dir.as_bytes()).copied();
@@ -213,7 +213,7 @@ impl Inverter<'_> {
                     }
                 }
             }
-            // A directory that this span made goes, although it was an empty one in between.
+            // A directory that this span created is removed, although a newer span found it empty.
             let wanted: Vec<Vec<u8>> = self.out.request.dirs.keys().cloned().collect();
             for dir in wanted {
                 if is_dir_of(&trees, &span.after.snapshot, Some(after), &dir)?
@@ -239,7 +239,7 @@ impl Inverter<'_> {
         Ok(())
     }
 
-    /// Requests the permissions from before a span for directories that have to be made again.
+    /// Requests the permissions from before a span for directories that have to be recreated.
     fn dir_modes(&mut self, span: &Span, is_newest: bool) {
         let (before, after) = (&span.before.meta, &span.after.meta);
         let (then, left) = (before.mode_map(), after.mode_map());
@@ -249,7 +249,7 @@ impl Inverter<'_> {
                 request.common_dir_mode = before.common.dir;
                 request.dir_modes = then.iter().map(|(path, mode)| (path.clone(), *mode)).collect();
             }
-            // Those that the newer spans found as this one left them.
+            // Only where the newer spans found the permissions that this span left.
             false => {
                 for path in then.keys().chain(left.keys()) {
                     let found = request.dir_modes.get(path).copied();
@@ -284,8 +284,8 @@ impl Inverter<'_> {
         }
     }
 
-    /// Takes back changes of the permissions of directories that stay. Spans compose: a directory
-    /// that one span removed and a later one made again gets the permissions from before both.
+    /// Reverses permission changes of directories that stay. Spans compose: a directory that one
+    /// span removed and a later one recreated gets the permissions from before both.
     fn merge_dir_modes(&mut self, trees: &Trees<'_>) -> Result<(), Error> {
         let spans = self.inversion.spans;
         let paths: BTreeSet<Vec<u8>> =
@@ -314,13 +314,13 @@ impl Inverter<'_> {
         Ok(())
     }
 
-    /// Whether a change of the permissions of a directory, or of its existence, is a span's own and
-    /// asked for.
+    /// Returns whether a change of a directory's permissions or existence belongs to the span, was
+    /// asked for and is not undone yet.
     fn takes_dir_mode(&self, span: &Span, dir: &TreePath, change: ModeStep) -> bool {
         let is_listed = span.before.meta.common.dir == span.after.meta.common.dir;
         let owns = match (change.before, change.after) {
             (None, _) | (_, None) => span.made_dir(dir),
-            // Permissions that are listed are dealt out to steps path by path.
+            // Listed permissions are attributed to steps path by path.
             _ if is_listed => span.paths.is_none() || span.owns(dir),
             _ => span.owns_dir(dir),
         };

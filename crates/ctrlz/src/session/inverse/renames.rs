@@ -1,4 +1,4 @@
-//! Renamed files: edits follow a file back to its old name where they merge.
+//! Renamed files: later edits follow a file back to its old name where they merge.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,7 +13,7 @@ use crate::workspace::is_binary;
 use super::modes::with_mode;
 use super::{Inverter, Track};
 
-/// Whether one file can have been made of another by editing it.
+/// Returns whether one file may be an edited version of the other: at least half of it is the same.
 fn resembles(one: &[u8], other: &[u8]) -> bool {
     let same = |pair: &(&u8, &u8)| pair.0 == pair.1;
     let start = one.iter().zip(other).take_while(same).count();
@@ -21,7 +21,7 @@ fn resembles(one: &[u8], other: &[u8]) -> bool {
     one == other || (start + end) * 2 >= one.len().max(other.len()) || similarity(one, other) >= 0.5
 }
 
-/// The share of lines that two texts have in common.
+/// Returns the share of lines that two texts have in common, from 0 to 1; 0 for binary files.
 fn similarity(one: &[u8], other: &[u8]) -> f64 {
     if is_binary(one) || is_binary(other) {
         return 0.0;
@@ -37,7 +37,7 @@ fn similarity(one: &[u8], other: &[u8]) -> f64 {
 }
 
 impl Inverter<'_> {
-    /// Takes edits of a file that the changes renamed back to its old name, where they merge.
+    /// Moves edits of a file that the changes renamed back to its old name, where they merge.
     pub(super) fn follow_renames(
         &mut self,
         tracks: &mut BTreeMap<TreePath, Track<'_>>,
@@ -50,7 +50,7 @@ impl Inverter<'_> {
                     return None;
                 };
                 let is_edited = change.before.is_none() && change.after != Some(ours);
-                // Edits that nothing decides about stay where they are.
+                // Edits of unknown owner stay where they are.
                 (is_edited && !self.has_conflict(path)).then(|| (path.clone(), ours))
             })
             .collect();
@@ -62,7 +62,7 @@ impl Inverter<'_> {
                 before: gone.changes[0].0.before,
                 after: made.changes[0].0.after,
             };
-            // A file that only took the name stays where it is.
+            // An unrelated file that took over the name stays where it is.
             let left = renamed.after.filter(|left| left.kind.is_file() && ours.kind.is_file());
             let Some(left) = left else { continue };
             if !resembles(&self.text(&left.id)?, &self.text(&ours.id)?) {
@@ -78,7 +78,7 @@ impl Inverter<'_> {
             }
             let wanted = self.out.request.wanted.get(old_name.as_bytes());
             if !matches!(wanted, Some(Wanted::Entry { .. })) {
-                // Older changes of the old name do not merge: both names are judged by themselves.
+                // Older changes of the old name do not merge, so both names are merged separately.
                 self.out.conflicts.truncate(known);
                 self.out.request.wanted.remove(old_name.as_bytes());
                 continue;
@@ -92,8 +92,8 @@ impl Inverter<'_> {
         Ok(())
     }
 
-    /// The name that a new file had before: one that the same span removed, with the same or
-    /// nearly the same text, and that nobody has made again.
+    /// Returns the previous name of a new file: a path that the same span removed, that had the
+    /// same or similar text, and that is still unused.
     pub(super) fn old_name(
         &self,
         new_name: &TreePath,
@@ -126,8 +126,8 @@ impl Inverter<'_> {
         Ok(best.map(|(_, path)| path.clone()))
     }
 
-    /// Reports files that the steps made or changed and that have another name since: no change of
-    /// their own path shows it.
+    /// Reports files that the steps created or changed and that were renamed since. The changes of
+    /// their own paths do not show the rename.
     pub(super) fn renamed_since(
         &mut self,
         tracks: &BTreeMap<TreePath, Track<'_>>,

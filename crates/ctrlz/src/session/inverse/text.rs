@@ -10,7 +10,7 @@ use crate::workspace::is_binary;
 use super::Inverter;
 
 impl Inverter<'_> {
-    /// `ours` without the change; `None` if it cannot be taken out.
+    /// Returns `ours` without the change, or `None` if they do not merge.
     pub(super) fn merge(
         &mut self,
         ours: Option<Entry>,
@@ -41,21 +41,21 @@ impl Inverter<'_> {
         Ok(id.map(|id| Some(Entry { kind, id })))
     }
 
-    /// Whether lines that only the change wrote are still in the file after it was merged out: they
+    /// Returns whether lines that only the change added are still in the merged file, because they
     /// were moved to another place.
     pub(super) fn keeps_lines(
         &self,
         merged: Option<Entry>,
         change: &Change,
     ) -> Result<bool, Error> {
-        /// Shorter lines, as brackets are, say nothing about who wrote them.
+        /// Minimum length of a line. Shorter lines, such as brackets, do not identify their author.
         const MIN_BYTES: usize = 4;
         let (Some(merged), Some(base), Some(theirs)) = (merged, change.after, change.before) else {
             return Ok(false);
         };
         let exact = merged.id == theirs.id || base.id == theirs.id;
         let files = [merged, base, theirs].iter().all(|entry| entry.kind.is_file());
-        // Only a text that was merged has been read.
+        // A merged text is in memory; other content is read only if it can matter.
         let Some(text) = self.merged.get(&merged.id).cloned().or_else(|| {
             let is_text = !exact && files && self.store.objects.holds(&merged.id);
             is_text.then(|| self.store.objects.blob(&merged.id).ok()).flatten()
@@ -74,7 +74,7 @@ impl Inverter<'_> {
         Ok(lines(&base).iter().any(|line| !before.contains(line) && left.contains(line)))
     }
 
-    /// A recorded text, or one that was merged here and is not readable yet.
+    /// Returns a recorded text, or one that was merged here and is not readable yet.
     pub(super) fn text(&self, id: &ObjectId) -> Result<Vec<u8>, Error> {
         match self.merged.get(id) {
             Some(text) => Ok(text.clone()),
