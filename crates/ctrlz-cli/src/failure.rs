@@ -5,8 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use ctrlz::{Fault, FileError, NotATreePath, TreePath};
-use ctrlz_server::ServeError;
 use ctrlz_api::WireError;
+use ctrlz_server::ServeError;
 
 use crate::hints;
 

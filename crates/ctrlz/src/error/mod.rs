@@ -71,7 +71,7 @@ pub enum Error {
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
     /// Another process holds the lock.
-    #[error("{} is busy: {holder} has held it for {waited_seconds} s", shown(path))]
+    #[error("{} is busy: {holder} has it; waited {waited_seconds} s", shown(path))]
     Busy {
         /// Path of the lock file.
         path: PathBuf,

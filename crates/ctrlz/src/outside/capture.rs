@@ -197,9 +197,14 @@ impl Captures<'_> {
 
     /// Records the present state of the roots as their state after the step.
     pub(super) fn note_after(&self, capture: &mut Capture, mut plain: Budget) -> Result<(), Error> {
+        let all: Vec<PathBuf> = capture.roots.iter().map(|root| path_of(&root.path())).collect();
         for root in capture.roots.iter_mut().filter(|root| root.after.is_none()) {
+            // Roots inside of this one are captured by themselves, before and after the step.
+            let own = path_of(&root.path());
+            let inner = all.iter().filter(|other| **other != own && other.starts_with(&own));
+            let omit: Vec<PathBuf> = self.omit.iter().chain(inner).cloned().collect();
             let budget = if root.repository { Budget::repository() } else { plain };
-            let mut reader = Reader { keep: &HashOnly, budget, omit: self.omit };
+            let mut reader = Reader { keep: &HashOnly, budget, omit: &omit };
             let seen = reader.read(&root.dir(), &root.name, root.inside(), Some(&root.before))?;
             if !root.repository {
                 plain = reader.budget;

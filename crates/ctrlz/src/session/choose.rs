@@ -396,12 +396,20 @@ impl<'a> Chooser<'a> {
         let paths: &[TreePath] = &self.options.paths;
         let entry = &history.entries[piece.entry];
         let Some(before) = history.entries.get(piece.entry + 1) else { return Ok(false) };
-        let named = &history.credit(piece).named;
+        let credit = history.credit(piece);
+        let own: Vec<&TreePath> =
+            credit.named.iter().chain(credit.paths.iter().flatten()).collect();
         for path in paths {
             let was = find(&self.store.objects, &before.snapshot, path)?;
-            if was != find(&self.store.objects, &entry.snapshot, path)? || named.contains(path) {
+            let differs = was != find(&self.store.objects, &entry.snapshot, path)?;
+            if differs || own.iter().any(|own| own.is_within(path)) {
                 return Ok(true);
             }
+        }
+        if !paths.is_empty() && credit.paths.is_none() {
+            // Permissions are in no tree.
+            let changed = history.other_modes(before, entry)?;
+            return Ok(changed.iter().any(|own| paths.iter().any(|path| own.is_within(path))));
         }
         Ok(paths.is_empty())
     }

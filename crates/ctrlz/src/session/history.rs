@@ -341,6 +341,16 @@ impl<'a> History<'a> {
         Ok(is_skipped(then)? != is_skipped(now)?)
     }
 
+    /// Returns the paths whose recorded permissions differ between two operations.
+    pub(super) fn other_modes(
+        &self,
+        one: &LogEntry,
+        other: &LogEntry,
+    ) -> Result<Vec<TreePath>, Error> {
+        let read = |entry: &LogEntry| read_operation(&self.store.objects, &entry.commit);
+        Ok(read(one)?.meta.other_modes(&read(other)?.meta))
+    }
+
     /// Returns whether the undo of a piece left files that another process had open.
     pub(super) fn has_in_use_left(&self, piece: Piece) -> bool {
         self.whole(piece).is_some_and(|left| !left.in_use.is_empty())

@@ -476,3 +476,17 @@ fn an_ignored_directory_that_was_empty_before_the_undo_is_there_after_the_redo()
     lab.redo();
     assert_same(&lab.manifest(), &after, "the empty directory stays");
 }
+
+#[test]
+fn permissions_of_an_ignored_file_that_several_steps_changed_go_back_to_the_first() {
+    let lab = Lab::with_git(&[(".gitignore", ".env\n"), ("a", "1\n")]);
+    lab.write(".env", "SECRET=1\n");
+    lab.chmod(".env", 0o644);
+    lab.track();
+    lab.step("s", "m1", "1", |lab| lab.chmod(".env", 0o600));
+    lab.step("s", "m1", "2", |lab| lab.chmod(".env", 0o640));
+    let options = UndoOptions { ignored: true, ..UndoOptions::default() };
+    let report =
+        lab.workspace().undo(&UndoScope::LastTurn, &options, &Progress::default()).unwrap();
+    assert_eq!(lab.mode(".env") & 0o777, 0o644, "{report:?}");
+}

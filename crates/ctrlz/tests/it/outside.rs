@@ -480,3 +480,20 @@ fn no_command_writes_into_a_repository_that_is_named_as_a_place() {
         assert!(!place.exists());
     }
 }
+
+#[test]
+fn a_step_that_begins_again_with_a_parent_of_a_named_path_removes_nothing() {
+    let scene = scene();
+    scene.write("dir/inner", "one");
+    scene.write("dir/other", "one");
+    let begin = |named: &[&str]| {
+        scene.workspace().begin_step(scene.start("1", named), &Progress::default()).unwrap()
+    };
+    begin(&["dir/inner"]);
+    begin(&["dir"]);
+    scene.write("dir/other", "AGENT");
+    scene.workspace().end_step("1", &Progress::default()).unwrap();
+    let report = scene.undo(&asked());
+    assert_eq!(scene.read("dir/inner").as_deref(), Some("one"), "{:#?}", report.outside);
+    assert_eq!(scene.read("dir/other").as_deref(), Some("one"));
+}

@@ -199,3 +199,20 @@ fn ids_that_are_too_long_are_refused_and_labels_are_clipped() {
     let label = lab.workspace().steps().unwrap()[0].info.label.clone().unwrap();
     assert_eq!(label.len(), ctrlz::MAX_ID_BYTES);
 }
+
+#[test]
+fn undo_of_a_named_path_finds_the_step_that_changed_only_its_permissions() {
+    let lab = Lab::new();
+    lab.write("d/a", "1\n");
+    lab.write("b", "1\n");
+    lab.chmod("d/a", 0o644);
+    lab.track();
+    lab.step("s", "m1", "1", |lab| lab.chmod("d/a", 0o600));
+    lab.step("s", "m2", "2", |lab| lab.write("b", "AGENT\n"));
+    let paths = vec![crate::lab::tree_path("d")];
+    let options = UndoOptions { paths, ..UndoOptions::default() };
+    let report =
+        lab.workspace().undo(&UndoScope::LastTurn, &options, &Progress::default()).unwrap();
+    assert_eq!(report.steps, ["1"]);
+    assert_eq!((lab.mode("d/a") & 0o777, lab.read("b").as_str()), (0o644, "AGENT\n"));
+}
