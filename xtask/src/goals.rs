@@ -108,8 +108,8 @@ pub(crate) const GOALS: [Goal; 21] = [
             torture(&["execs::"]),
             engine(&["hostile::"]),
             Harness { package: "ctrlz-engine", target: "ctrlz", filters: &["parsers::"] },
-            Harness { package: "ctrlz-agents", target: "ctrlz_agents", filters: &["survive"] },
-            Harness { package: "ctrlz", target: "ctrlz", filters: &["survives"] },
+            Harness { package: "ctrlz-agents", target: "ctrlz_agents", filters: &["never_panics"] },
+            Harness { package: "ctrlz", target: "ctrlz", filters: &["never_panics"] },
         ],
     },
     Goal {
@@ -120,7 +120,7 @@ pub(crate) const GOALS: [Goal; 21] = [
         peers: "kopia: 4 clients with fio and a checker",
         harnesses: &[
             torture(&["sequences::"]),
-            engine(&["model::", "incremental::after_any_edit", "sessions::whatever_happens"]),
+            engine(&["model::", "incremental::incremental_and_cold", "sessions::undo_and_revert"]),
         ],
     },
     Goal {
@@ -159,7 +159,7 @@ pub(crate) const GOALS: [Goal; 21] = [
         peers: "gitoxide: a limit only at reduced trust",
         harnesses: &[
             torture(&["bombs::"]),
-            engine(&["hostile::a_tree_that_expands", "hostile::a_compressed_bomb"]),
+            engine(&["hostile::a_tree_bomb", "hostile::a_decompression_bomb"]),
         ],
     },
     Goal {
@@ -170,11 +170,12 @@ pub(crate) const GOALS: [Goal; 21] = [
         harnesses: &[
             torture(&["full::garbage"]),
             engine(&[
-                "care::collecting",
+                "care::gc_needs_little",
+                "care::gc_concurrent",
                 "care::many_snapshots",
-                "care::old_segments",
-                "care::of_old_days",
-                "care::nothing_is",
+                "care::expired_segments",
+                "care::thinning_keeps",
+                "care::gc_is_refused",
             ]),
         ],
     },
@@ -185,7 +186,7 @@ pub(crate) const GOALS: [Goal; 21] = [
         peers: "no comparable tool offers it",
         harnesses: &[
             torture(&["users::a_store_is_private", "purged::"]),
-            engine(&["care::what_is_purged"]),
+            engine(&["care::a_purge_removes", "care::a_purged_file"]),
         ],
     },
     Goal {

@@ -641,7 +641,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_command_deletes_or_writes_is_found() {
+    fn deleted_and_written_paths_are_found() {
         check("rm -rf ~/photos build", &["/home/me/photos", "/p/build"]);
         check("rm -rf \"$HOME/my photos\" 'a b'", &["/home/me/my photos", "/p/a b"]);
         check("rm -rf ${HOME}/x a\\ b", &["/home/me/x", "/p/a b"]);
@@ -669,7 +669,7 @@ mod tests {
     }
 
     #[test]
-    fn wrappers_loops_and_lists_for_xargs_hide_no_path() {
+    fn paths_are_found_in_wrappers_loops_and_xargs_lists() {
         check("env A=1 -u B rm /x", &["/x"]);
         check("timeout -k 5 10s rm /x", &["/x"]);
         check("sudo -u me nice -n 5 rm /x", &["/x"]);
@@ -686,14 +686,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_read_is_not() {
+    fn paths_that_are_only_read_are_not_reported_as_changed() {
         check("cat ~/x; ls -la /etc; grep -r x .; echo rm y", &[]);
         check("# rm x", &[]);
         check("echo 'rm x'", &[]);
     }
 
     #[test]
-    fn nothing_a_model_writes_is_too_much() {
+    fn malformed_and_huge_commands_are_parsed_in_bounded_time() {
         for text in ["", "rm", "rm \"", "((((((", "$(", "rm $(($(", "\u{0}rm x", "a=$(a=$(a=$("] {
             named_paths(text, Path::new("/p"), None);
         }

@@ -224,11 +224,11 @@ mod tests {
         let json = serde_json::to_string(&path).unwrap();
         assert_eq!(serde_json::from_str::<WirePath>(&json).unwrap(), path, "{json}");
         let engine = serde_json::to_string(&PathText::from_bytes(bytes)).unwrap();
-        assert_eq!(json, engine, "one form everywhere");
+        assert_eq!(json, engine, "same form as in the engine");
     }
 
     #[test]
-    fn any_bytes_survive() {
+    fn any_bytes_round_trip_through_json() {
         for bytes in [&b"plain"[..], b"", b"\xff\xfe", b"a\nb\"c\\", "\u{1f980}".as_bytes()] {
             check_round_trip(bytes);
         }

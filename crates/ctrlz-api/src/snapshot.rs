@@ -753,7 +753,7 @@ mod tests {
             let part = FileContent::part(hash.clone(), path.clone(), bytes, at, max_bytes);
             assert_eq!((part.encoding, part.total_bytes), (encoding, bytes.len() as u64));
             assert_eq!(part.truncated, part.next.is_some());
-            assert!(part.next.is_none_or(|next| next > at), "it goes on");
+            assert!(part.next.is_none_or(|next| next > at), "the offset advances");
             joined.push_str(&part.content);
             offset = part.next;
         }

@@ -1,4 +1,4 @@
-//! What is checked in says what the code does.
+//! Checks that the checked-in schema and documentation match the code.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -12,7 +12,7 @@ fn in_repository(path: &str) -> PathBuf {
 }
 
 #[test]
-fn the_schema_that_is_checked_in_is_the_one_of_the_code() {
+fn the_checked_in_schema_is_up_to_date() {
     let path = in_repository("schema/ctrlz.schema.json");
     let found = std::fs::read_to_string(&path).unwrap();
     assert!(
@@ -44,7 +44,7 @@ fn every_error_of_the_engine_has_a_kind() {
 }
 
 #[test]
-fn names_are_unique_and_known() {
+fn method_and_error_names_are_unique_and_known() {
     let kinds: BTreeSet<&str> = KINDS.iter().map(|kind| kind.kind).collect();
     assert_eq!(kinds.len(), KINDS.len());
     let names: BTreeSet<&str> = METHODS.iter().map(|method| method.name).collect();
@@ -57,7 +57,7 @@ fn names_are_unique_and_known() {
 }
 
 #[test]
-fn the_schema_refers_to_nothing_it_lacks() {
+fn the_schema_has_no_dangling_references() {
     let schema = schema();
     let text = schema.to_string();
     let mut found = 0;

@@ -364,7 +364,7 @@ mod tests {
     const HOME: &str = "/home/someone";
 
     #[test]
-    fn a_call_cannot_switch_on_what_the_user_switched_off() {
+    fn a_call_cannot_enable_snapshots_that_the_user_disabled() {
         let decided = |call: Option<bool>, user: Option<bool>| {
             let keys = |enabled| Keys { enabled, ..Keys::default() };
             keys(call).under(keys(user)).enabled
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn the_data_dir_is_a_flag_then_a_variable_then_configured_then_a_default() {
+    fn the_data_dir_comes_from_flag_variable_config_or_default_in_this_order() {
         #[derive(clap::Parser)]
         struct Typed {
             #[command(flatten)]

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_survives_anything() {
+    fn parsing_arbitrary_configurations_never_panics() {
         let seed = "enabled = true\nmax_new_file_bytes = 1000\nexclude = [\"*.log\"]\n\
                     ignored = \"small\"\n[project.\"/p\"]\nkeep_days = 3\n";
         xtask::feed("config", &[seed.into()], xtask::sized(2_000, 100_000), |bytes| {
@@ -195,14 +195,14 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_key_is_named() {
+    fn an_unknown_key_is_named_in_the_error() {
         check_refused("enbled = true", "enbled");
         check_refused("[project.\"/p\"]\nexclud = []", "exclud");
         check_refused("[project.\"/p\"]\nexclud = []", "/p");
     }
 
     #[test]
-    fn values_that_make_no_sense_are_refused() {
+    fn invalid_values_are_refused() {
         check_refused("max_files = -1", "max_files");
         check_refused("keep_checkpoints = \"all\"", "keep_checkpoints");
         check_refused("enabled = \"no\"", "enabled");

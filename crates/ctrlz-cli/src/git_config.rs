@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn other_sections_are_passed_over() {
+    fn other_sections_are_skipped() {
         check("[user]\nexcludesFile = /a\n[core \"x\"]\nk = 1\n[core]\nk = 2\n", &[("k", "2")]);
         check("# [core]\nk = 1\n", &[]);
     }
@@ -518,13 +518,13 @@ mod tests {
     }
 
     #[test]
-    fn truth_is_read_as_git_reads_it() {
+    fn booleans_are_read_as_git_reads_them() {
         assert!([&b"1"[..], b"-2", b"TRUE", b"yes", b"On"].into_iter().all(is_true));
         assert!(![&b""[..], b"0", b"off", b"no", b"false", b"2x"].into_iter().any(is_true));
     }
 
     #[test]
-    fn nonsense_is_passed_over() {
+    fn malformed_lines_are_skipped() {
         check("[core\nk = 1\n", &[("k", "1")]);
         check("[core]\nk = \"open\nl = 2\n", &[("l", "2")]);
         check("[core]\nno value\n= 1\n\0\u{1}\n", &[("", "1")]);

@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a command to pass a signal on to")]
-    fn a_request_that_comes_before_the_command_reaches_it() {
+    fn a_termination_request_before_the_command_starts_is_forwarded() {
         let interrupts = Interrupts { command: Arc::default() };
         interrupts.command().end();
         let mut child = std::process::Command::new("sleep").arg("30").spawn().unwrap();

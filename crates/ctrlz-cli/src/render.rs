@@ -446,7 +446,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_read_well() {
+    fn sizes_are_formatted_with_binary_units() {
         assert_eq!(size(0), "0 bytes");
         assert_eq!(size(1536), "1.5 KiB");
         assert_eq!(size(3 << 40), "3.0 TiB");
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn words_survive_a_shell_and_a_terminal() {
+    fn shell_words_are_quoted_and_escaped() {
         for (bytes, word) in [
             (&b"src/a-1.rs"[..], "src/a-1.rs"),
             (b"a b", "'a b'"),

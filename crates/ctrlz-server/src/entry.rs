@@ -112,7 +112,7 @@ mod tests {
         assert!(entry.sign_in("").unwrap().is_none());
         assert!(entry.sign_in(&code.reveal()[1..]).unwrap().is_none());
         let page = entry.sign_in(code.reveal()).unwrap().unwrap();
-        assert!(entry.sign_in(code.reveal()).unwrap().is_none(), "used");
+        assert!(entry.sign_in(code.reveal()).unwrap().is_none(), "a code works once");
         let token = page.token.reveal().as_bytes();
         assert_eq!(entry.pass(Some(token), None), Pass::Everything);
         entry.sign_out(token);
@@ -120,19 +120,19 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_opens_no_data() {
+    fn a_cookie_gives_no_access_to_data() {
         let entry = Entry::new().unwrap();
         let code = entry.new_code().unwrap();
         let page = entry.sign_in(code.reveal()).unwrap().unwrap();
         let cookie = page.cookie.reveal().as_bytes();
         assert_eq!(entry.pass(None, Some(cookie)), Pass::Page);
         assert_eq!(entry.pass(Some(cookie), None), Pass::None);
-        assert_eq!(entry.pass(Some(b"wrong"), Some(cookie)), Pass::None, "a wrong token is wrong");
+        assert_eq!(entry.pass(Some(b"wrong"), Some(cookie)), Pass::None, "the token is wrong");
         assert_eq!(entry.pass(None, Some(entry.token().reveal().as_bytes())), Pass::None);
     }
 
     #[test]
-    fn only_the_newest_codes_are_good() {
+    fn only_the_newest_codes_are_valid() {
         let entry = Entry::new().unwrap();
         let first = entry.new_code().unwrap();
         for _ in 0..limits::CODES {

@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_what_they_look_like() {
+    fn paths_with_traversal_or_encoded_separators_are_not_plain() {
         for path in ["/", "/v1/projects/0123/log", "/session/ses_1.2-x/diff", "/a%20b"] {
             assert!(is_plain(path), "{path}");
         }
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_locked() {
+    fn unknown_paths_are_locked() {
         for path in ["/v1", "/v1/server", "/v1/nothing", "/session/x/diff", "/metrics", "/V1/login"]
         {
             assert_eq!(Door::of(path), Door::Locked, "{path}");

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_connection_closes_the_oldest_that_waits_and_no_other() {
+    fn a_new_connection_closes_only_the_oldest_waiting_one() {
         let lobby = Lobby::new(2);
         let first = lobby.enter();
         let known = lobby.enter();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_bounded_and_come_back() {
+    fn connection_slots_are_limited_and_released_on_drop() {
         let lobby = Lobby::new(1);
         let (one, two) = (lobby.enter(), lobby.enter());
         assert!(one.grant() && one.grant());

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn values_of_the_wrong_type_are_refused() {
         let queries = Queries::new();
         for (method, query) in [
             ("timeline", "limit=x"),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_are_bytes() {
+    fn percent_escapes_decode_to_bytes() {
         assert_eq!(decoded("a%41%zz%4"), b"aA%zz%4");
         assert_eq!(decoded("%E2%82%AC"), "€".as_bytes());
     }

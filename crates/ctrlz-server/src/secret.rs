@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_whole_secret_is_the_secret() {
+    fn only_the_exact_secret_matches() {
         let secret = Secret::new().unwrap();
         let text = secret.reveal().to_owned();
         assert_eq!(text.len(), 2 * BYTES);
@@ -54,6 +54,6 @@ mod tests {
         assert!(!secret.is(format!("{text}0").as_bytes()));
         assert!(!secret.is(b""));
         assert!(!secret.is(Secret::new().unwrap().reveal().as_bytes()));
-        assert!(!format!("{secret:?}").contains(&text), "it is not printed by accident");
+        assert!(!format!("{secret:?}").contains(&text), "Debug output hides the secret");
     }
 }

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_end_with_both() {
+    fn header_lines_must_end_with_cr_lf() {
         check("GET / HTTP/1.1\r\nHost: x\r\n\r\n", true);
         check("GET / HTTP/1.1\nHost: x\r\n\r\n", false);
         check("GET / HTTP/1.1\r\nHost: x\n\r\n", false);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_holds_anything() {
+    fn a_body_may_contain_any_bytes() {
         check("POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\na\nb\rcGET / HTTP/1.1\r\n\r\n", true);
         check("POST / HTTP/1.1\r\ncontent-LENGTH:  5 \r\n\r\na\nb\rcGET /\n", false);
     }

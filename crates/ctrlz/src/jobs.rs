@@ -292,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jobs_that_make_jobs_all_run() {
+    fn jobs_added_by_other_jobs_all_run() {
         for threads in [1, 4] {
             let results = run_jobs(threads, vec![12_u64], |n, more| {
                 if n > 0 {
@@ -306,7 +306,7 @@ mod tests {
 
     /// Holds for any weight and duration of the jobs.
     #[test]
-    fn results_come_in_order_and_little_is_held() {
+    fn results_arrive_in_order_with_a_bounded_backlog() {
         for threads in [1, 2, 5] {
             let (held, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
             let work = |job: usize| {
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_enough_is_not_kept_waiting() {
+    fn an_error_of_the_consumer_stops_the_workers() {
         for threads in [1, 4] {
             let begun = AtomicUsize::new(0);
             let work = |job: usize| {
@@ -344,9 +344,9 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_not_taken_for_the_end() {
+    fn a_panic_of_a_worker_is_propagated() {
         for threads in [1, 4] {
-            let work = |job: usize| assert_ne!(job, 50, "as it should be");
+            let work = |job: usize| assert_ne!(job, 50, "expected panic");
             let take = |()| Ok::<(), ()>(());
             let done = || in_order(threads, 0..300, 60, |_| 10, work, take);
             let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(done));

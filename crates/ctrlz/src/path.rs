@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_that_lead_elsewhere_are_refused() {
+    fn invalid_and_escaping_paths_are_refused() {
         let cases = [
             "",
             "/abs",
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_not_text_survive_json() {
+    fn non_utf8_paths_survive_json() {
         let path = TreePath::parse(b"b\xff\n\"q").unwrap();
         let json = serde_json::to_string(&path).unwrap();
         assert_eq!(serde_json::from_str::<TreePath>(&json).unwrap(), path);
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_leave_nothing_to_steer_a_terminal() {
+    fn escaping_removes_terminal_control_characters() {
         assert_eq!(escape(b"a\x1b[31m\n\xff\xe2\x80\xae"), "a\\u{1b}[31m\\n\\xff\\u{202e}");
     }
 }

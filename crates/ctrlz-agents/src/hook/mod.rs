@@ -185,7 +185,7 @@ mod tests {
     ];
 
     #[test]
-    fn events_survive_anything() {
+    fn parsing_arbitrary_events_never_panics() {
         let lines = RECORDED.iter().flat_map(|text| text.lines().take(8));
         let seeds: Vec<Vec<u8>> = lines.map(|line| line.as_bytes().to_vec()).collect();
         xtask::feed("hook", &seeds, xtask::sized(1_000, 60_000), |input| {

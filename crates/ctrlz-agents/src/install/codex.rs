@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_our_own_hooks_are_judged() {
+    fn only_our_own_hooks_determine_the_trust_status() {
         let answer = |hooks: &[(&str, &str)]| {
             let hooks: Vec<Value> = hooks
                 .iter()

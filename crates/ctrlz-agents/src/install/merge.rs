@@ -182,7 +182,7 @@ mod tests {
     fn check_round_trip(before: &str) {
         let after = add(before, &hooks(CLIENT), COMMAND).unwrap();
         assert_eq!(after.matches(COMMAND).count(), 6, "{after}");
-        assert_eq!(add(&after, &hooks(CLIENT), COMMAND).unwrap(), after, "twice is once");
+        assert_eq!(add(&after, &hooks(CLIENT), COMMAND).unwrap(), after, "idempotent");
         let left = remove(&after).unwrap();
         assert_eq!(value(&left), value(before), "{left}");
         for comment in ["// mine", "/* and mine */"] {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_stays() {
+    fn existing_settings_survive_adding_and_removing_hooks() {
         check_round_trip("{}");
         check_round_trip("{\n  // mine\n  \"unknown\": [1, {\"a\": null}], /* and mine */\n}\n");
         check_round_trip("{\"hooks\": {\"BeforeTool\": [{\"hooks\": [{\"command\": \"mine\"}]}]}}");
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_refused() {
+    fn malformed_settings_are_refused() {
         for text in ["[]", "{\"hooks\": 1}", "{\"hooks\": {\"BeforeTool\": {}}}", "{\"a\" 1}", "x"]
         {
             assert!(add(text, &hooks(CLIENT), COMMAND).is_err(), "{text}");
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn hooks_of_others_stay_also_in_a_group_with_ours() {
+    fn foreign_hooks_are_kept_even_in_a_group_with_ours() {
         let ours = "{\"command\": \"ctrlz hook gemini-cli\"}, ";
         let text = format!(
             "{{\"hooks\": {{\"Stop\": [{{\"hooks\": [{ours}{{\"command\": \"mine\"}}]}}, \
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_plain_command_is_ours() {
+    fn only_the_plain_command_is_recognized_as_ours() {
         for ours in ["ctrlz hook codex", "/a/ctrlz hook codex", "'/a b/ctrlz' hook codex"] {
             assert!(runs_us(ours), "{ours}");
         }

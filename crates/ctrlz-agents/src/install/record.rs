@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spacing_and_empty_things_say_nothing() {
+    fn comparisons_ignore_formatting_and_empty_values() {
         let json = Path::new("a.json");
         let toml = Path::new("a.toml");
         assert!(says_the_same(json, "{ // x\n\"a\":1}", "{\"a\": 1, \"b\": {\"c\": {}}}"));

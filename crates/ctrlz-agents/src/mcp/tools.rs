@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_lead_elsewhere_are_refused() {
+    fn paths_outside_the_project_are_refused() {
         for path in ["../x", "/etc/passwd", "a/../../x", "-rf", "", ".", "a//b", "a/./b", "a\0b"] {
             let shown = request("show", &json!({ "hash": "0".repeat(40), "path": path }));
             assert!(shown.is_err(), "{path:?}");
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn every_request_is_one_of_the_methods_and_none_forgets() {
+    fn every_tool_maps_to_a_known_method_and_none_deletes_history() {
         let given = [
             ("list", json!({})),
             ("diff", json!({ "step": "s" })),

@@ -100,7 +100,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lines_are_what_lies_between_line_feeds(
+        fn input_is_split_at_line_feeds(
             bytes in prop::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..200),
             sizes in prop::collection::vec(1_usize..9, 1..5),
             max_bytes in 0_usize..40,

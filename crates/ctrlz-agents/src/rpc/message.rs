@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_survive_anything() {
+    fn parsing_arbitrary_lines_never_panics() {
         let seeds = [
             r#"{"jsonrpc":"2.0","id":1,"method":"track","params":{"dir":"/p","progress":true}}"#,
             r#"[{"jsonrpc":"2.0","method":"cancel","params":{"id":"a"}},{"jsonrpc":"2.0","id":null}]"#,
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_refused_by_kind() {
+    fn invalid_requests_are_refused_with_their_error_kind() {
         check_refused(b"{", "parse_error", "null");
         check_refused(b"\xff", "parse_error", "null");
         check_refused(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"a\"} x", "parse_error", "null");
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_null_id_is_an_id() {
+    fn a_null_id_is_not_a_missing_id() {
         let id = |line: &'static str| match parse(line.as_bytes()) {
             Message::Single(Ok(request)) => request.id.map(|id| id.text),
             other => panic!("{other:?}"),
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_is_no_danger() {
+    fn deep_nesting_does_not_overflow_the_stack() {
         let deep = "[".repeat(1 << 20);
         check_refused(deep.as_bytes(), "parse_error", "null");
         let params = format!(
@@ -270,7 +270,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_line_is_understood_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn any_line_is_parsed_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             match parse(&bytes) {
                 Message::Single(Err(refused)) => {
                     let answer = failure(&refused.id, &refused.error);
@@ -281,7 +281,7 @@ mod tests {
         }
 
         #[test]
-        fn any_request_is_read_back(method in ".{0,20}", number in any::<i64>(), text in ".{0,20}") {
+        fn any_request_round_trips(method in ".{0,20}", number in any::<i64>(), text in ".{0,20}") {
             for id in [Value::from(number), Value::from(text.clone()), Value::Null] {
                 let line = serde_json::json!({
                     "jsonrpc": "2.0", "id": id, "method": method, "params": { "x": text },

@@ -69,6 +69,6 @@ mod tests {
             assert_eq!(all, (0..10).collect::<Vec<u32>>(), "{limit}");
         }
         assert_eq!(page(vec![1], 7, None), (vec![], 1, None));
-        assert_eq!(page(vec![1, 2], 0, Some(0)), (vec![1], 2, Some(1)), "it goes on");
+        assert_eq!(page(vec![1, 2], 0, Some(0)), (vec![1], 2, Some(1)), "a page is never empty");
     }
 }

@@ -93,7 +93,7 @@ mod tests {
     use super::date;
 
     #[test]
-    fn days_have_dates() {
+    fn day_numbers_are_formatted_as_dates() {
         for (day, text) in
             [(0, "1970-01-01"), (59, "1970-03-01"), (11_016, "2000-02-29"), (20_454, "2026-01-01")]
         {

@@ -1,4 +1,4 @@
-//! A project, a home and a data directory of its own for every test.
+//! A separate project, home and data directory for each test.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-/// A place to run `ctrlz` in, far from the developer's own files.
+/// A place to run `ctrlz` in, isolated from the developer's own files.
 pub(crate) struct Bench {
     _temp: tempfile::TempDir,
     pub(crate) project: PathBuf,
@@ -14,7 +14,7 @@ pub(crate) struct Bench {
     pub(crate) data: PathBuf,
 }
 
-/// What a command did.
+/// Exit code and output of a command.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: i32,
@@ -50,7 +50,7 @@ impl Bench {
         std::fs::write(path, text).unwrap();
     }
 
-    /// A `ctrlz` that knows nothing of this process's environment but where its data lies.
+    /// Returns a `ctrlz` command whose environment has only the directories of this bench.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = program(env!("CARGO_BIN_EXE_ctrlz"));
         command.current_dir(&self.project).args(words);
@@ -65,7 +65,7 @@ impl Bench {
         finish(&mut self.command(words))
     }
 
-    /// Runs a command that must succeed, and gives its trimmed output.
+    /// Runs a command that must succeed, and returns its trimmed output.
     #[track_caller]
     pub(crate) fn ok(&self, words: &[&str]) -> String {
         let ran = self.run(words);
@@ -73,13 +73,13 @@ impl Bench {
         String::from_utf8(ran.stdout).unwrap().trim_end().to_owned()
     }
 
-    /// Runs a command that must succeed, and reads its JSON.
+    /// Runs a command that must succeed, and parses its JSON output.
     #[track_caller]
     pub(crate) fn json(&self, words: &[&str]) -> Value {
         serde_json::from_str(&self.ok(&[&["--json"], words].concat())).unwrap()
     }
 
-    /// Runs a command that must fail with `code` and say `part`.
+    /// Runs a command that must fail with `code` and `part` in its error message.
     #[track_caller]
     pub(crate) fn fails(&self, words: &[&str], code: i32, part: &str) -> Ran {
         let ran = self.run(words);
@@ -89,7 +89,7 @@ impl Bench {
         ran
     }
 
-    /// The names in the data directory.
+    /// Returns the names in the data directory.
     pub(crate) fn in_data(&self) -> Vec<String> {
         let entries = std::fs::read_dir(&self.data).into_iter().flatten().flatten();
         entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
@@ -110,7 +110,7 @@ impl Bench {
         finish(shell.env("CTRLZ", env!("CARGO_BIN_EXE_ctrlz")))
     }
 
-    /// Real git in the project, with no configuration but its own.
+    /// Runs git in the project, without the configuration of the user and the system.
     #[track_caller]
     pub(crate) fn git(&self, words: &[&str]) -> Ran {
         let mut git = program("git");
@@ -126,7 +126,7 @@ impl Bench {
 impl From<Output> for Ran {
     fn from(output: Output) -> Ran {
         let Output { status, stdout, stderr } = output;
-        // A command that was killed by a signal has no code, and no test expects that.
+        // A command that was killed by a signal has no exit code. No test expects -1.
         let code = status.code().unwrap_or(-1);
         Ran { code, stdout, stderr: String::from_utf8_lossy(&stderr).into_owned() }
     }
@@ -138,7 +138,7 @@ impl Ran {
     }
 }
 
-/// Starts nothing yet; the environment is empty.
+/// Returns a command with an empty environment and no input.
 #[expect(clippy::disallowed_methods, reason = "the one place where tests start a process")]
 pub(crate) fn program(name: &str) -> Command {
     let mut command = Command::new(name);
@@ -160,17 +160,17 @@ pub(crate) fn finish_into(command: &mut Command, stdout: impl Into<Stdio>) -> Ra
 pub(crate) fn feed(command: &mut Command, input: &str) -> Ran {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // A command may end before it has read everything.
+    // Errors are ignored: a command may exit before it has read everything.
     drop(child.stdin.take().unwrap().write_all(input.as_bytes()));
     child.wait_with_output().unwrap().into()
 }
 
-/// Whether `text` is a snapshot's hash and nothing else.
+/// Returns whether `text` is exactly a snapshot hash.
 pub(crate) fn is_hash(text: &str) -> bool {
     text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Every file below `dir` with its bytes, sorted.
+/// Returns every file below `dir` with its bytes, sorted.
 pub(crate) fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     let mut dirs = vec![dir.to_owned()];

@@ -1,4 +1,4 @@
-//! `ctrlz gc`, `du`, `verify`, `purge`, `sessions delete`: what keeps a store fit.
+//! Maintenance of a store: `ctrlz gc`, `du`, `verify`, `purge` and `sessions delete`.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
@@ -12,7 +12,7 @@ fn json(bench: &Bench, args: &[&str]) -> Value {
 }
 
 #[test]
-fn gc_du_and_verify_tell_what_they_find() {
+fn gc_du_and_verify_report_their_results() {
     let bench = Bench::new();
     for number in 0..4 {
         bench.write("a.txt", &format!("{number}\n").repeat(50));
@@ -32,7 +32,7 @@ fn gc_du_and_verify_tell_what_they_find() {
 }
 
 #[test]
-fn git_packs_deeper_when_it_is_asked_to() {
+fn the_store_is_intact_after_a_deep_gc() {
     let bench = Bench::new();
     for number in 0..4 {
         bench.write("a.txt", &format!("{number}\n").repeat(50));
@@ -43,7 +43,7 @@ fn git_packs_deeper_when_it_is_asked_to() {
 }
 
 #[test]
-fn purging_needs_a_yes_and_says_what_is_still_there() {
+fn purge_requires_yes_and_reports_that_the_file_still_exists() {
     let bench = Bench::new();
     bench.write("secret.txt", "SECRET-5c1\n");
     let hash = bench.track();
@@ -63,9 +63,9 @@ fn a_purge_reports_ignored_files_and_blanks_the_command_that_wrote_them() {
     bench.ok(&["run", "--", "sh", "-c", "echo K=SECRET-77 > .env"]);
     bench.ok(&["run", "--", "sh", "-c", "echo K=SECRET-77b > .env"]);
     assert!(bench.ok(&["log"]).contains("SECRET-77"));
-    let told = bench.ok(&["purge", ".env", "--yes"]);
+    let shown = bench.ok(&["purge", ".env", "--yes"]);
     let expected = "2 contents removed from 2 snapshots\nlabels of 2 steps blanked";
-    assert_eq!(told, expected);
+    assert_eq!(shown, expected);
     assert!(!bench.ok(&["log"]).contains("SECRET-77"));
 }
 
@@ -75,9 +75,9 @@ fn a_text_to_purge_is_read_from_standard_input() {
     bench.ok(&["run", "--", "sh", "-c", "echo a > a.txt # SECRET-88"]);
     assert_eq!(bench.run(&["purge", "--text"]).code, 6);
     assert_eq!(bench.run(&["purge", "--text", "a.txt"]).code, 2);
-    let told = feed(&mut bench.command(&["purge", "--text", "--yes"]), "SECRET-88\n");
+    let shown = feed(&mut bench.command(&["purge", "--text", "--yes"]), "SECRET-88\n");
     let said = "text removed from 1 label\n";
-    assert_eq!((told.code, told.text().as_str()), (0, said));
+    assert_eq!((shown.code, shown.text().as_str()), (0, said));
     assert!(!bench.ok(&["log"]).contains("SECRET-88"));
     let again = feed(&mut bench.command(&["purge", "--text", "--yes"]), "SECRET-88\n");
     assert_eq!(again.code, 4);
@@ -89,13 +89,13 @@ fn a_session_can_be_released() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     bench.ok(&["run", "--session", "s1", "--", "sh", "-c", "echo two > a.txt"]);
-    let told = bench.ok(&["sessions", "delete", "s1"]);
-    assert!(told.contains("until `ctrlz gc` drops it"), "{told}");
+    let shown = bench.ok(&["sessions", "delete", "s1"]);
+    assert!(shown.contains("until `ctrlz gc` drops it"), "{shown}");
     assert_eq!(bench.run(&["sessions", "delete", "nobody"]).code, 4);
 }
 
 #[test]
-fn contents_and_variables_reach_no_message_and_no_file_of_ours() {
+fn file_contents_and_variables_never_leak_into_output_or_data() {
     let bench = Bench::new();
     let (content, variable) = ("CANARY-in-a-file", "CANARY-in-a-variable");
     bench.write("a.txt", &format!("{content}\n").repeat(50));
@@ -124,7 +124,7 @@ fn contents_and_variables_reach_no_message_and_no_file_of_ours() {
     ] {
         run(words);
     }
-    // And when something is wrong with the store.
+    // Repeats the check with a damaged store.
     for entry in std::fs::read_dir(packs).unwrap() {
         let path = entry.unwrap().path();
         let mut bytes = std::fs::read(&path).unwrap();
@@ -141,9 +141,9 @@ fn contents_and_variables_reach_no_message_and_no_file_of_ours() {
     }
 }
 
-/// `status` tells what there is to know before it is needed.
+/// Users should see problems in `status` before they need an undo.
 #[test]
-fn status_names_locks_watcher_clients_and_the_next_step() {
+fn status_shows_locks_watcher_clients_and_the_next_command() {
     let bench = Bench::new();
     let next = bench.ok(&["status"]);
     assert!(next.contains("next       ctrlz track"), "{next}");
@@ -165,7 +165,7 @@ fn status_names_locks_watcher_clients_and_the_next_step() {
 }
 
 #[test]
-fn a_dry_run_of_gc_says_what_would_go_and_changes_nothing() {
+fn a_dry_run_of_gc_changes_nothing() {
     let bench = Bench::new();
     for number in 0..12 {
         bench.write("a.txt", &number.to_string());
@@ -173,8 +173,8 @@ fn a_dry_run_of_gc_says_what_would_go_and_changes_nothing() {
     }
     let packs = || bench.json(&["status"])["packs"].clone();
     let before = packs();
-    let told = bench.ok(&["gc", "--thorough", "--dry-run"]);
-    assert!(told.ends_with("nothing was changed"), "{told}");
+    let shown = bench.ok(&["gc", "--thorough", "--dry-run"]);
+    assert!(shown.ends_with("nothing was changed"), "{shown}");
     assert_eq!(packs(), before);
     bench.ok(&["gc", "--thorough"]);
     assert_eq!(packs(), 1);
@@ -190,13 +190,13 @@ impl Bench {
     }
 
     /// Makes garbage collection due.
-    fn age(&self) {
+    fn make_gc_due(&self) {
         let stamp = std::fs::File::create(self.store().join("ctrlz/cared")).unwrap();
         stamp.set_modified(SystemTime::now() - Duration::from_secs(3 * 24 * 3600)).unwrap();
     }
 }
 
-/// Text that does not compress.
+/// Returns text that does not compress.
 fn noise(seed: u64, bytes: usize) -> String {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -214,7 +214,7 @@ fn reasons(snapshot: &Value) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn the_quota_of_the_configuration_holds_and_is_warned_of() {
+fn the_configured_quota_is_enforced_and_warned_about() {
     let bench = Bench::new();
     bench.configure("max_store_bytes = 300000\n");
     bench.write("first", &noise(1, 130_000));
@@ -227,7 +227,7 @@ fn the_quota_of_the_configuration_holds_and_is_warned_of() {
     bench.write("third", &noise(3, 200_000));
     bench.write("small", "still fits\n");
     let third = bench.run(&["--json", "track"]);
-    assert_eq!(third.code, 3, "what should be captured and is not");
+    assert_eq!(third.code, 3, "the snapshot is incomplete");
     let third: Value = serde_json::from_slice(&third.stdout).unwrap();
     assert_eq!(reasons(&third), [("third", "over_quota")]);
     let status = bench.json(&["status"]);
@@ -239,13 +239,13 @@ fn the_quota_of_the_configuration_holds_and_is_warned_of() {
 }
 
 #[test]
-fn the_limits_of_the_configuration_hold() {
+fn the_configured_limits_are_enforced() {
     let bench = Bench::new();
     bench.write("large", &noise(1, 50_000));
     bench.configure("max_snapshot_bytes = 10000\n");
     bench.fails(&["track"], 6, "more than 10000");
     bench.configure(&format!("min_free_bytes = {}\n", i64::MAX));
-    // A tenth of what is free is the most that is kept free, so this one fits.
+    // At most a tenth of the free space is reserved, so this snapshot fits.
     bench.track();
     bench.configure("max_ignored_bytes = 10\n");
     bench.write(".gitignore", "*.env\n");
@@ -259,7 +259,7 @@ fn the_limits_of_the_configuration_hold() {
 }
 
 #[test]
-fn old_operations_go_as_configured_and_their_messages_are_named() {
+fn gc_drops_old_operations_as_configured_and_lists_their_messages() {
     let bench = Bench::new();
     let step = |session: &str, message: &str, text: &str| {
         let script = format!("echo {text} > a.txt");
@@ -281,10 +281,10 @@ fn old_operations_go_as_configured_and_their_messages_are_named() {
     bench.configure("keep_days = 0\nkeep_sessions = 9\n");
     assert_eq!(bench.json(&["gc"])["dropped_operations"], 0, "the last sessions are kept");
     bench.configure("keep_days = 0\nkeep_sessions = 1\n");
-    let told = bench.ok(&["gc"]);
-    assert!(told.contains("lost  the files of message m1 of session early"), "{told}");
-    assert!(told.contains("lost  session early"), "{told}");
-    assert!(!told.contains("m2"), "{told}");
+    let shown = bench.ok(&["gc"]);
+    assert!(shown.contains("lost  the files of message m1 of session early"), "{shown}");
+    assert!(shown.contains("lost  session early"), "{shown}");
+    assert!(!shown.contains("m2"), "{shown}");
     assert!(!bench.ok(&["sessions"]).contains("early"));
     bench.ok(&["undo", "--session", "late"]);
 }
@@ -302,23 +302,23 @@ fn checkpoints_are_kept_up_to_the_configured_number() {
 }
 
 #[test]
-fn garbage_collection_starts_by_itself_and_leaves_its_starter() {
+fn garbage_collection_starts_automatically_in_its_own_session() {
     let bench = Bench::new();
     for number in 0..9 {
         bench.write("a.txt", &number.to_string().repeat(99));
         bench.track();
     }
-    bench.age();
+    bench.make_gc_due();
     assert!(bench.json(&["status"])["gc_due"].is_string());
     bench.write("a.txt", "last");
     bench.track();
     let start = Instant::now();
     while bench.json(&["status"])["packs"] != 1 {
-        assert!(start.elapsed() < Duration::from_secs(60), "nobody collected garbage");
+        assert!(start.elapsed() < Duration::from_secs(60), "no garbage was collected");
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(bench.json(&["status"])["gc_due"], Value::Null);
-    // One that waits for the store's lock can be looked at.
+    // A process that waits for the store's lock can be inspected.
     let lock = std::fs::File::open(bench.store().join("ctrlz/store.lock")).unwrap();
     lock.lock().unwrap();
     let project = bench.project.to_str().unwrap();
@@ -357,7 +357,7 @@ fn a_store_is_removed_with_its_last_session_when_asked() {
 }
 
 #[test]
-fn growth_is_shown_by_day() {
+fn du_shows_growth_by_day() {
     let bench = Bench::new();
     bench.write("a.txt", &noise(5, 4_000));
     bench.track();

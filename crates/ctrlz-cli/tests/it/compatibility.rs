@@ -68,7 +68,7 @@ fn steps_of_an_old_store_are_undone_and_redone() {
         assert!(bench.read("numbers.txt").is_none());
         bench.ok(&["redo"]);
         assert_eq!(bench.read("numbers.txt").unwrap().lines().count(), 2_000);
-        // The user's VAT stays, the agent's deletions come back, the ignored file with them.
+        // The user's VAT edit stays. Files deleted by the agent come back, also the ignored one.
         bench.ok(&["undo", "--message", "2", "--session", "main"]);
         assert_eq!(bench.read("notes.txt").unwrap(), "buy milk\n");
         assert_eq!(bench.read(".env").unwrap(), "TOKEN=before\n");
@@ -103,7 +103,7 @@ fn an_old_store_inside_the_project_is_undone_and_restored() {
     for release in RELEASES {
         let bench = unpack(release);
         let store = ["--store", ".agent/snapshots"];
-        // It was made elsewhere, so its history is imported first.
+        // The store was made at another path, so its history is imported first.
         bench.ok(&[&store[..], &["undo"]].concat());
         assert_eq!(bench.read("later.txt").unwrap(), "later\n");
         let hash = hash_in(&bench, "inside-hash");

@@ -1,4 +1,4 @@
-//! The suite that every client passes, against `ctrlz rpc` itself and against `ctrlz serve`.
+//! Runs the conformance suite of the clients against `ctrlz rpc` and `ctrlz serve`.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ use crate::rpc_client::Client;
 #[path = "../../../../clients/conformance/runner.rs"]
 mod runner;
 
-/// A server of its own for every vector, with the home that belongs to it.
+/// A separate `ctrlz rpc` process for each vector, with its own home directory.
 struct Rpc {
     client: Client,
     _home: Bench,
@@ -33,8 +33,8 @@ impl Server for Rpc {
 }
 
 #[test]
-fn every_vector_gives_what_is_expected() {
-    // What this says is what is expected of everybody else.
+fn every_conformance_vector_passes_over_rpc() {
+    // The results of `ctrlz rpc` are the reference for all other clients.
     let update = std::env::var_os("UPDATE_CONFORMANCE").is_some();
     runner::run_all(if update { Then::Keep } else { Then::Compare }, |_| {
         let home = Bench::new();
@@ -42,7 +42,7 @@ fn every_vector_gives_what_is_expected() {
     });
 }
 
-/// A running `ctrlz serve`, asked over TCP.
+/// A running `ctrlz serve`, called over TCP.
 struct Http {
     child: Child,
     lab: PathBuf,
@@ -99,7 +99,7 @@ impl Http {
         self.ask("POST", &format!("/v1/projects/{}/{method}", self.project), Some(params))
     }
 
-    /// Over HTTP files change only by a plan, so one is made first.
+    /// Makes a plan first, because HTTP requests that change files require one.
     fn with_plan(&self, method: &str, params: &Value) -> Result<Value, Value> {
         let plan = self.post(&format!("plan_{method}"), params)?;
         let hash = plan.get("plan").unwrap_or(&plan["hash"]).clone();
@@ -114,11 +114,11 @@ impl Server for Http {
         const BY_PLAN: [&str; 7] =
             ["restore", "revert", "recover", "undo", "redo", "revert_to", "unrevert"];
         let mut params = params.as_object().unwrap().clone();
-        // Which work tree is said by the address, and no other one can be named.
+        // The URL selects the work tree, and parameters cannot name another one.
         let dir = params.remove("dir") == Some(json!(self.lab.join("tree")));
         let data_dir = params.remove("data_dir") == Some(json!(self.lab.join("data")));
         let elsewhere = ["store", "work_tree", "into"].iter().any(|key| params.contains_key(*key));
-        // The door asks for a confirmation in its own words, before anybody looks at the path.
+        // The HTTP server checks the confirmation before the path, with a message of its own.
         let unconfirmed = method == "purge" && !params.contains_key("confirm");
         if !dir || !data_dir || elsewhere || unconfirmed {
             return None;
@@ -134,13 +134,13 @@ impl Server for Http {
 
 impl Drop for Http {
     fn drop(&mut self) {
-        // It has ended already, or it is ended here; either is fine.
+        // Errors are ignored: the process may have exited already.
         self.child.kill().ok();
         self.child.wait().ok();
     }
 }
 
-/// The text of a file, once it is there.
+/// Waits until a file has content and returns its text.
 fn wait_for(path: &Path) -> String {
     let start = Instant::now();
     loop {
@@ -153,6 +153,6 @@ fn wait_for(path: &Path) -> String {
 }
 
 #[test]
-fn every_vector_gives_the_same_over_http() {
+fn every_conformance_vector_passes_over_http() {
     runner::run_all(Then::Compare, Http::start);
 }

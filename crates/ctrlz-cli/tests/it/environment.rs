@@ -1,9 +1,9 @@
-//! What the environment and the user's git configuration may, and may not, change.
+//! Effects of environment variables and of the user's git configuration.
 
 use crate::bench::{Bench, finish, is_hash};
 
 #[test]
-fn without_a_home_a_data_dir_must_be_named() {
+fn without_home_the_data_directory_option_is_required() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     let run = |words: &[&str]| {
@@ -17,7 +17,7 @@ fn without_a_home_a_data_dir_must_be_named() {
     assert_eq!(std::fs::read_dir(&bench.project).unwrap().count(), 1, "nothing is written");
     let ran = run(&["--data-dir", bench.data.to_str().unwrap(), "track"]);
     assert_eq!(ran.code, 0, "{ran:?}");
-    // It would record in the project itself that the store is trusted.
+    // The record that the store is trusted would be inside the project itself.
     let ran = run(&["--store", ".agent/snapshots", "track"]);
     assert_eq!(ran.code, 2, "{ran:?}");
     let elsewhere = bench.home.join("store");
@@ -26,7 +26,7 @@ fn without_a_home_a_data_dir_must_be_named() {
 }
 
 #[test]
-fn data_lies_where_xdg_says() {
+fn the_data_directory_follows_xdg_data_home() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     let run = |value: &str| {
@@ -40,7 +40,7 @@ fn data_lies_where_xdg_says() {
     let xdg = bench.home.join("xdg");
     run(xdg.to_str().unwrap());
     assert!(xdg.join("ctrlz/snapshot").is_dir());
-    // The specification says to pass over a relative one.
+    // The XDG specification says to ignore relative paths.
     run("relative");
     assert!(bench.home.join(".local/share/ctrlz/snapshot").is_dir());
     assert!(!bench.project.join("relative").exists());
@@ -75,9 +75,9 @@ fn the_global_ignore_file_is_honoured() {
     assert_eq!(bench.ok(&["ls", &hash]), "a.log\na.txt");
 }
 
-/// Except those that name configuration files; see `git_ignores.rs`.
+/// Variables that name configuration files are the exception; see `git_ignores.rs`.
 #[test]
-fn variables_of_git_have_no_effect() {
+fn git_environment_variables_have_no_effect() {
     let bench = Bench::new();
     bench.git(&["init", "-q"]);
     bench.write("a.txt", "one\n");
@@ -93,7 +93,7 @@ fn variables_of_git_have_no_effect() {
 }
 
 #[test]
-fn a_configuration_that_would_block_is_refused() {
+fn a_configuration_that_is_not_a_regular_file_is_refused() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     bench.fails(&["--config", "/dev/zero", "track"], 2, "regular file");
@@ -101,7 +101,7 @@ fn a_configuration_that_would_block_is_refused() {
 }
 
 #[test]
-fn a_directory_that_is_gone_is_an_error() {
+fn a_missing_directory_is_an_error() {
     let bench = Bench::new();
     bench.fails(&["-C", "missing", "track"], 1, "missing");
     let ran = bench.shell("mkdir gone && cd gone && /bin/rmdir ../gone && $CTRLZ track");
@@ -110,9 +110,9 @@ fn a_directory_that_is_gone_is_an_error() {
     assert!(is_hash(&bench.track()), "an empty directory has a snapshot too");
 }
 
-/// What a repository holds is written by whoever wrote the repository.
+/// Files in a repository come from its authors, so they must not configure ctrlz.
 #[test]
-fn a_project_configures_nothing() {
+fn configuration_inside_the_project_is_ignored() {
     let bench = Bench::new();
     bench.git(&["init", "-q"]);
     bench.write("a.txt", "one\n");
@@ -136,7 +136,7 @@ fn a_project_configures_nothing() {
 }
 
 #[test]
-fn a_broken_git_file_never_keeps_an_undo_from_working() {
+fn undo_works_with_a_broken_git_file_or_directory() {
     let long = format!("gitdir: {}", "a".repeat(300));
     let longer = format!("gitdir: {}", "a/".repeat(3_000));
     for broken in ["gitdir: \\0", &long, &longer, "gitdir: .git", "garbage", ""] {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The plugin commands of claude, codex and gemini, as far as the files go that the real ones write."""
+"""Fakes the plugin commands of claude, codex and gemini: writes the same files as the real ones."""
 import json
 import os
 import pathlib

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use crate::bench::{Bench, Ran, contents, finish, program};
 use crate::git_http::GitHttp;
 
-/// A bare repository, and what serves it.
+/// A bare repository and the process that serves it.
 struct Server {
     serving: Serving,
     dir: tempfile::TempDir,
@@ -23,9 +23,9 @@ enum Serving {
 }
 
 impl Server {
-    /// `git daemon`.
+    /// Starts `git daemon`.
     fn start() -> Server {
-        let dir = Server::repository_in_a_new_place();
+        let dir = Server::new_bare_repository();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut daemon = git();
         daemon.args(["daemon", "--reuseaddr", "--export-all", "--enable=receive-pack"]);
@@ -41,13 +41,13 @@ impl Server {
         Server { serving: Serving::Daemon { daemon, port }, dir }
     }
 
-    /// `git http-backend` behind a web server.
+    /// Starts a web server that runs `git http-backend`.
     fn start_http() -> Server {
-        let dir = Server::repository_in_a_new_place();
+        let dir = Server::new_bare_repository();
         Server { serving: Serving::Http(GitHttp::serve(dir.path())), dir }
     }
 
-    fn repository_in_a_new_place() -> tempfile::TempDir {
+    fn new_bare_repository() -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         finish(git().args(["init", "-q", "--bare"]).arg(dir.path().join("p.git")));
         dir
@@ -77,7 +77,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if let Serving::Daemon { daemon, .. } = &mut self.serving {
-            // Its children are in its group.
+            // Kills the whole process group, because the daemon has children.
             kill_process_group(Pid::from_child(daemon), Signal::KILL).ok();
             daemon.wait().ok();
         }
@@ -92,7 +92,7 @@ fn git() -> Command {
 }
 
 impl Bench {
-    /// A command that may start git.
+    /// Returns a command that finds git in `PATH`.
     fn net_command(&self, words: &[&str]) -> Command {
         let mut command = self.command(words);
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
@@ -158,7 +158,7 @@ fn check_two_machines(server: &Server) {
     assert!(two.ok(&["log", "--from", &log]).contains("step"));
     two.fails(&["restore"], 4, "without naming it");
 
-    // Only what is new travels, and it goes both ways.
+    // Only new operations are transferred, in both directions.
     one.session("agent", "echo three > a.txt");
     one.net_ok(&["push", &server.address()]);
     let news = two.net_ok(&["pull", &server.address()]);
@@ -187,12 +187,12 @@ fn a_push_holds_no_private_ignore_rules() {
     one.session("agent", "echo two > a.txt");
     one.net_ok(&["push", &server.address()]);
     let objects = server.git(&["cat-file", "--batch-all-objects", "--batch", "--buffer"]).text();
-    assert!(objects.contains("ctrlz") && objects.contains("meta"), "the test looks at operations");
+    assert!(objects.contains("ctrlz") && objects.contains("meta"), "the objects hold operations");
     assert!(!objects.contains("canary"), "{objects}");
     let hidden = one.json(&["status"])["store"].as_str().map(PathBuf::from).unwrap().join("ctrlz");
     let texts = contents(&hidden).into_iter().map(|(_, bytes)| bytes);
     let texts: String = texts.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect();
-    assert!(texts.contains("canary-info") && texts.contains("canary-global"), "kept here");
+    assert!(texts.contains("canary-info") && texts.contains("canary-global"), "kept locally");
 
     two.net_ok(&["pull", &server.address()]);
     two.ok(&["restore"]);
@@ -224,7 +224,7 @@ fn a_pull_that_brings_purged_content_back_is_refused_and_changes_nothing() {
     assert!(refused.stderr.contains("d/key") && refused.stderr.contains("--allow-purged"));
     assert!(!refused.stderr.contains("SECRET"), "{}", refused.stderr);
     assert_eq!((packs(), one.ok(&["sessions"])), before);
-    // Purged there too and pushed from both, nothing is left to refuse.
+    // After both sides have purged and pushed, the pull succeeds.
     two.shell("rm -r d");
     two.ok(&["purge", "d", "--yes"]);
     two.net_ok(&["push", &server.address()]);
@@ -269,9 +269,9 @@ fn check_many_sandboxes(server: &Server) {
     assert_eq!(benches[0].json(&["sessions"])["elsewhere"].as_array().unwrap().len(), 3);
 }
 
-/// Client and its git die together, wherever they are; the server lives.
+/// Kills the client together with its git at many different moments. The server keeps running.
 #[test]
-fn a_killed_push_or_pull_leaves_both_sides_whole() {
+fn a_killed_push_or_pull_leaves_both_sides_intact() {
     let rounds: u64 = if std::env::var_os("RUN_SLOW_TESTS").is_some() { 120 } else { 16 };
     let server = Server::start_http();
     let (one, two) = (Bench::new(), Bench::new());
@@ -297,8 +297,8 @@ fn a_killed_push_or_pull_leaves_both_sides_whole() {
         assert_eq!(shown, round.to_string());
     }
     assert!(survivors < rounds, "{survivors} of {} were not killed", rounds * 2);
-    // A killed git that is not dead yet may write while its directory is swept; the next command sweeps
-    // again.
+    // A killed git may still write while its directory is being removed; the next command removes
+    // it again.
     one.net_ok(&["push", &server.address()]);
     two.net_ok(&["pull", &server.address()]);
     for bench in [&one, &two] {
@@ -314,7 +314,7 @@ fn a_killed_push_or_pull_leaves_both_sides_whole() {
 }
 
 #[test]
-fn a_remote_is_known_by_its_name_in_a_linked_work_tree_too() {
+fn remote_names_work_in_linked_work_trees() {
     let server = Server::start();
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
@@ -334,12 +334,12 @@ fn a_remote_is_known_by_its_name_in_a_linked_work_tree_too() {
 }
 
 #[test]
-fn a_copied_data_directory_is_refused_and_goes_on_as_new() {
+fn pushing_from_a_copied_data_directory_requires_as_new() {
     let server = Server::start();
     let bench = Bench::new();
     bench.session("s", "echo 1 > a");
     bench.net_ok(&["push", &server.address()]);
-    // The same machine twice, as from one image.
+    // Simulates two machines that were created from one image.
     let image = bench.data.with_extension("image");
     copy(&bench.data, &image);
     bench.session("s", "echo 2 > a");
@@ -374,7 +374,7 @@ fn a_push_across_segments_needs_no_force() {
     fresh.net_ok(&["pull", &server.address()]);
     fresh.ok(&["restore"]);
     assert_eq!(fresh.read("a").unwrap(), "259\n");
-    // What was pulled is kept no longer than what was done here, and does not come back by a pull.
+    // Pulled operations expire like local ones, and the next pull does not bring them back.
     let log = fresh.json(&["sessions"])["elsewhere"][0]["log"].as_str().unwrap().to_owned();
     let pulled = || {
         let shown = fresh.json(&["log", "--from", &log, "-n", "1000"]);
@@ -394,7 +394,7 @@ fn a_push_across_segments_needs_no_force() {
 }
 
 #[test]
-fn a_server_that_is_not_there_leaves_nothing() {
+fn an_unreachable_server_leaves_no_temporary_files() {
     let bench = Bench::new();
     bench.session("s", "echo 1 > a");
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -437,7 +437,7 @@ fn a_moved_project_is_relinked() {
     bench.ok(&["relink", from, to]);
     bench.ok(&["-C", to, "undo"]);
     assert_eq!(std::fs::read_to_string(new.join("a.txt")).unwrap(), "one\n");
-    // A rename needs no command, and says so once.
+    // A renamed project needs no `relink`. The next command reports the rename once.
     let renamed = bench.home.join("renamed");
     std::fs::rename(&new, &renamed).unwrap();
     let redone = bench.run(&["-C", renamed.to_str().unwrap(), "redo"]);
@@ -448,7 +448,7 @@ fn a_moved_project_is_relinked() {
     bench.fails(&["relink", "/nonexistent/x", from], 4, "nothing was recorded");
 }
 
-/// A program that leaves a mark if anything runs it.
+/// Creates a program that creates a marker file when it runs. Returns both paths.
 fn mark(bench: &Bench) -> (std::path::PathBuf, std::path::PathBuf) {
     use std::os::unix::fs::PermissionsExt;
     let (program, mark) = (bench.home.join("prog.sh"), bench.home.join("ran"));

@@ -1,4 +1,4 @@
-//! A web server on loopback that hands every request to `git http-backend`, as Apache would.
+//! A web server on loopback that passes every request to `git http-backend`, like Apache.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -29,7 +29,7 @@ impl GitHttp {
                     break;
                 }
                 let dir = dir.clone();
-                // Whoever goes away halfway is no failure of the server.
+                // Errors are ignored: the client may disconnect at any time.
                 std::thread::spawn(move || answer(connection, &dir).ok());
             }
         });
@@ -40,13 +40,13 @@ impl GitHttp {
 impl Drop for GitHttp {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
-        // Wakes it up.
+        // Wakes up the listening thread.
         drop(TcpStream::connect(("127.0.0.1", self.port)));
         self.listening.take().map(JoinHandle::join);
     }
 }
 
-/// One request: its first line, the headers that matter, its body.
+/// A request: its first line, headers and body.
 struct Request {
     method: String,
     path: String,
@@ -81,7 +81,7 @@ impl Request {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Git sends a length, or chunks when there is much.
+    /// Reads the body. Git sends a content length, or chunks for large bodies.
     fn read_body(&self, input: &mut impl BufRead) -> std::io::Result<Vec<u8>> {
         let mut body = Vec::new();
         if self.header("transfer-encoding").is_none() {
@@ -106,7 +106,7 @@ fn line(input: &mut impl BufRead) -> std::io::Result<String> {
     Ok(line.trim_end().to_owned())
 }
 
-/// Asks git, and passes on what it says.
+/// Passes a request to git and writes its response to the connection.
 fn answer(mut connection: TcpStream, dir: &Path) -> std::io::Result<()> {
     let request = Request::read(&connection)?;
     let root: PathBuf = dir.to_owned();
@@ -125,7 +125,7 @@ fn answer(mut connection: TcpStream, dir: &Path) -> std::io::Result<()> {
         git.envs(request.header(name).map(|value| (variable, value)));
     }
     let mut child = git.spawn()?;
-    let mut stdin = child.stdin.take().expect("it is piped");
+    let mut stdin = child.stdin.take().expect("stdin is piped");
     let body = request.body;
     let feeding = std::thread::spawn(move || stdin.write_all(&body));
     let output = child.wait_with_output()?;

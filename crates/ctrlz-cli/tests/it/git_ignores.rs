@@ -1,4 +1,4 @@
-//! Which files git's configuration ignores, compared with git itself.
+//! Compares the files that git's configuration ignores with git itself.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -233,7 +233,7 @@ fn every_way_to_configure_an_ignore_file_is_honoured_as_git_does() {
 }
 
 #[test]
-fn configurations_outrank_each_other_as_in_git() {
+fn the_precedence_of_configurations_matches_git() {
     let bench = prepare();
     let setups = setups();
     // A linear congruential generator with a fixed seed: the same pairs in every run.
@@ -306,7 +306,7 @@ fn a_repository_cannot_choose_private_files_or_links_as_ignore_files() {
     std::fs::rename(&config, bench.home.join("moved")).unwrap();
     symlink("../../moved", &config).unwrap();
     assert!(is_captured(), "a configuration that is a link");
-    // The user's own configuration may name whatever the user can read.
+    // The user's own configuration may name any file that the user can read.
     bench.write_home(".gitconfig", "[core]\nexcludesFile = ~/.netrc\n");
     assert!(!is_captured());
 }

@@ -1,4 +1,4 @@
-//! `ctrlz hook`: events as real clients wrote them, and whatever else may come instead.
+//! `ctrlz hook`: events recorded from real clients, and malformed input.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::bench::{Bench, Ran, contents, feed, program};
 const CLIENTS: [&str; 6] = ["claude-code", "codex", "gemini-cli", "cline", "qwen-code", "copilot"];
 
 impl Bench {
-    /// Runs a hook as a client does. It has to exit with 0, whatever happens.
+    /// Runs a hook like a client does. Hooks must always exit with 0.
     #[track_caller]
     fn hook(&self, client: &str, event: &Value) -> Ran {
         let ran = feed(&mut self.command(&["hook", client]), &event.to_string());
@@ -20,14 +20,14 @@ impl Bench {
         ran
     }
 
-    /// The same where the client must hear nothing and nothing may go wrong.
+    /// Runs a hook that must print nothing, neither output nor errors.
     #[track_caller]
     fn silent_hook(&self, client: &str, event: &Value) {
         let ran = self.hook(client, event);
         assert_eq!((ran.text().as_str(), ran.stderr.as_str()), ("", ""), "{client} {event}");
     }
 
-    /// An event of Claude Code in the turn `turn` of the session `s`.
+    /// Returns an event of Claude Code in the turn `turn` of the session `s`.
     fn claude(&self, turn: &str, name: &str, more: &Value) -> Value {
         let mut event = json!({
             "session_id": "s", "prompt_id": turn, "cwd": self.project, "hook_event_name": name,
@@ -46,7 +46,7 @@ impl Bench {
         self.claude(turn, name, &more)
     }
 
-    /// A whole tool call: what the agent's shell does lies between the two events.
+    /// Makes a tool call: runs the command between the two events.
     fn call(&self, turn: &str, id: &str, command: &str) {
         self.silent_hook("claude-code", &self.bash(turn, "PreToolUse", id, command));
         self.shell(command);
@@ -62,13 +62,13 @@ impl Bench {
     fn wait_for(&self, what: &str, condition: impl Fn() -> bool) {
         let begun = Instant::now();
         while !condition() {
-            assert!(begun.elapsed() < Duration::from_secs(60), "waited in vain for {what}");
+            assert!(begun.elapsed() < Duration::from_secs(60), "timed out waiting for {what}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 }
 
-/// The events of a session of a real client, moved to the test's project.
+/// Returns the events of a session of a real client, moved to the test's project.
 fn recorded(bench: &Bench, client: &str) -> Vec<Value> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/hooks");
     let text = std::fs::read_to_string(dir.join(format!("{client}.jsonl"))).unwrap();
@@ -80,7 +80,7 @@ fn name_of(event: &Value) -> &str {
     event["hook_event_name"].as_str().or(event["hookName"].as_str()).unwrap()
 }
 
-/// Does what the tool of an event would do.
+/// Makes the file changes of the tool call in an event.
 fn do_tool(bench: &Bench, event: &Value) {
     let input = match &event["tool_call"] {
         Value::Null => &event["tool_input"],
@@ -126,7 +126,7 @@ fn a_recorded_session_of_every_client_is_one_turn_that_can_be_undone() {
         let after = contents(&bench.project);
         assert_ne!(after, before, "{client}");
         let steps = bench.steps();
-        // The baseline that the first prompt starts in the background may cut a step in two.
+        // The baseline that the first prompt starts in the background may split a step in two.
         let ids: std::collections::BTreeSet<String> =
             steps.iter().map(|step| step["step"].to_string()).collect();
         assert_eq!(ids.len(), tools, "{client}: {steps:?}");
@@ -159,7 +159,7 @@ fn codex_may_use_the_plugin_of_claude_code() {
 }
 
 #[test]
-fn no_event_needs_one_before_it() {
+fn tool_events_work_without_preceding_session_or_prompt_events() {
     for client in CLIENTS {
         let bench = Bench::new();
         bench.write("a.txt", "hi\n");
@@ -179,14 +179,14 @@ fn no_event_needs_one_before_it() {
         if !a_step_of_claude_failed {
             assert_eq!(contents(&bench.project), before, "{client}");
         }
-        // An end without a beginning is nothing to complain of.
+        // An end event without a beginning is not an error.
         let last = recorded(&bench, client).pop().unwrap();
         bench.silent_hook(client, &last);
     }
 }
 
 #[test]
-fn every_event_may_come_twice() {
+fn duplicate_events_record_a_single_step() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     for name in ["SessionStart", "UserPromptSubmit"] {
@@ -207,9 +207,9 @@ fn every_event_may_come_twice() {
     assert_eq!((bench.read("a.txt").unwrap().as_str(), bench.read("b.txt")), ("one\n", None));
 }
 
-/// A client that does not number its prompts.
+/// Some clients send no prompt ids.
 #[test]
-fn every_prompt_begins_a_turn() {
+fn prompts_without_ids_start_new_turns() {
     let bench = Bench::new();
     let without_id = |mut event: Value| {
         event.as_object_mut().unwrap().remove("prompt_id");
@@ -227,9 +227,9 @@ fn every_prompt_begins_a_turn() {
     assert_eq!((bench.read("f1").is_some(), bench.read("f2").is_some()), (true, false));
 }
 
-/// Looking at the undo of one session says nothing about the open steps of another.
+/// A dry run of an undo in one session must not close the open steps of another.
 #[test]
-fn an_undo_of_another_session_does_not_make_a_step_an_interrupted_one() {
+fn undoing_another_session_does_not_interrupt_an_open_step() {
     let bench = Bench::new();
     bench.ok(&["run", "--session", "other", "--", "/bin/sh", "-c", "echo 1 > f1"]);
     bench.hook("claude-code", &bench.bash("t", "PreToolUse", "1", "make"));
@@ -242,7 +242,7 @@ fn an_undo_of_another_session_does_not_make_a_step_an_interrupted_one() {
 }
 
 #[test]
-fn a_tool_that_was_refused_leaves_nothing_open() {
+fn a_denied_tool_call_leaves_no_open_step() {
     let bench = Bench::new();
     bench.silent_hook("claude-code", &bench.bash("t", "PreToolUse", "toolu_1", "rm -rf ."));
     let call = json!({ "tool_name": "Bash", "tool_use_id": "toolu_1", "tool_input": {} });
@@ -256,7 +256,7 @@ fn a_tool_that_was_refused_leaves_nothing_open() {
 }
 
 #[test]
-fn what_the_user_does_between_tools_is_not_the_agents() {
+fn undo_keeps_user_edits_made_between_tool_calls() {
     let bench = Bench::new();
     bench.write("a.txt", "one\ntwo\nthree\nfour\n");
     bench.call("t", "toolu_1", "sed -i s/one/ONE/ a.txt");
@@ -268,12 +268,12 @@ fn what_the_user_does_between_tools_is_not_the_agents() {
 }
 
 #[test]
-fn the_next_prompt_closes_what_an_interrupt_left_open() {
+fn the_next_prompt_closes_an_interrupted_step() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     bench.silent_hook("claude-code", &bench.bash("t1", "PreToolUse", "toolu_1", "long"));
     bench.write("early.txt", "early\n");
-    // Ctrl-C: no event comes. What a left-over process writes after the next prompt is nobody's.
+    // Ctrl-C sends no event. Later writes of a left-over process belong to no step.
     bench.silent_hook("claude-code", &bench.claude("t2", "UserPromptSubmit", &json!({})));
     bench.write("late.txt", "late\n");
     bench.call("t2", "toolu_2", "echo two > a.txt");
@@ -287,7 +287,7 @@ fn the_next_prompt_closes_what_an_interrupt_left_open() {
 }
 
 #[test]
-fn the_end_of_a_session_closes_what_is_open() {
+fn the_end_of_a_session_closes_its_open_steps() {
     let bench = Bench::new();
     bench.silent_hook("codex", &json!({
         "session_id": "s", "turn_id": "t", "cwd": bench.project, "hook_event_name": "PreToolUse",
@@ -306,9 +306,9 @@ fn the_end_of_a_session_closes_what_is_open() {
 }
 
 #[test]
-fn a_client_that_died_leaves_no_step_to_its_successors() {
+fn open_steps_of_a_dead_client_are_closed_before_the_next_step() {
     let bench = Bench::new();
-    // Python stands for a client: it runs the hook and is gone.
+    // Python acts as a client that runs the hook and exits.
     let event = bench.bash("t1", "PreToolUse", "toolu_1", "x").to_string();
     let script = "import os, subprocess, sys\n\
                   subprocess.run([os.environ['CTRLZ'], 'hook', 'claude-code'], input=sys.argv[1].encode())";
@@ -327,13 +327,13 @@ fn a_client_that_died_leaves_no_step_to_its_successors() {
     assert_eq!(bench.read("other.txt"), None);
     assert!(bench.read("dead.txt").is_some());
     let ran = bench.run(&["undo"]);
-    assert_eq!(ran.code, 3, "nothing shows whether the dead one or the user wrote it: {ran:?}");
+    assert_eq!(ran.code, 3, "either the dead client or the user wrote it: {ran:?}");
     bench.ok(&["undo", "--force"]);
     assert_eq!(bench.read("dead.txt"), None);
 }
 
 #[test]
-fn hooks_that_run_at_once_lose_nothing() {
+fn concurrent_hooks_lose_no_changes() {
     const TOOLS: usize = 8;
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
@@ -372,7 +372,7 @@ fn start_hook(command: &mut Command, event: &Value) -> Child {
 }
 
 #[test]
-fn a_sub_agents_work_is_undone_with_the_turn_it_works_for() {
+fn undoing_a_session_includes_its_sub_agents() {
     let bench = Bench::new();
     let task = json!({ "tool_name": "Task", "tool_use_id": "toolu_t", "tool_input": {} });
     bench.silent_hook("claude-code", &bench.claude("t", "PreToolUse", &task));
@@ -395,7 +395,7 @@ fn a_sub_agents_work_is_undone_with_the_turn_it_works_for() {
 }
 
 #[test]
-fn tools_that_only_read_cost_no_snapshot() {
+fn read_only_tools_create_no_snapshot() {
     let bench = Bench::new();
     let input = json!({ "file_path": "a.txt" });
     let read = json!({ "tool_name": "Read", "tool_use_id": "toolu_1", "tool_input": input });
@@ -405,7 +405,7 @@ fn tools_that_only_read_cost_no_snapshot() {
 }
 
 #[test]
-fn whatever_comes_in_the_agent_goes_on() {
+fn malformed_events_exit_with_0_and_print_nothing() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     let project = bench.project.to_str().unwrap();
@@ -445,7 +445,7 @@ fn whatever_comes_in_the_agent_goes_on() {
         let ran = feed(&mut bench.command(words), "{}");
         assert_eq!((ran.code, ran.text().as_str()), (0, ""), "{words:?}: {ran:?}");
     }
-    assert_eq!(contents(&bench.home), outside, "nothing is written but in the data directory");
+    assert_eq!(contents(&bench.home), outside, "only the data directory is written to");
     for session in ["s", "../../x"] {
         let end = json!({ "hook_event_name": "SessionEnd", "session_id": session, "cwd": project });
         CLIENTS.iter().for_each(|client| drop(bench.hook(client, &end)));
@@ -456,7 +456,7 @@ fn whatever_comes_in_the_agent_goes_on() {
 }
 
 #[test]
-fn a_client_that_never_ends_its_input_is_not_waited_for() {
+fn a_hook_times_out_when_its_input_never_ends() {
     let bench = Bench::new();
     let mut command = bench.command(&["hook", "claude-code", "--deadline", "300"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -470,7 +470,7 @@ fn a_client_that_never_ends_its_input_is_not_waited_for() {
 }
 
 #[test]
-fn a_failure_is_shown_until_somebody_has_seen_it() {
+fn recording_failures_are_shown_by_status_the_next_prompt_and_doctor() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     bench.call("t1", "toolu_1", "echo two > a.txt");
@@ -489,8 +489,8 @@ fn a_failure_is_shown_until_somebody_has_seen_it() {
     let status = bench.ok(&["status"]);
     assert!(status.contains("agents     claude-code, PreToolUse"), "{status}");
     let prompt = bench.claude("t3", "UserPromptSubmit", &json!({}));
-    let told: Value = serde_json::from_slice(&bench.hook("claude-code", &prompt).stdout).unwrap();
-    assert!(told["systemMessage"].as_str().unwrap().contains("could not be recorded"), "{told}");
+    let reply: Value = serde_json::from_slice(&bench.hook("claude-code", &prompt).stdout).unwrap();
+    assert!(reply["systemMessage"].as_str().unwrap().contains("could not be recorded"), "{reply}");
     bench.silent_hook("claude-code", &prompt);
     let doctor = bench.run(&["doctor"]);
     assert_eq!(doctor.code, 1, "{doctor:?}");
@@ -499,7 +499,7 @@ fn a_failure_is_shown_until_somebody_has_seen_it() {
 }
 
 #[test]
-fn what_is_too_much_to_record_is_a_failure_and_said() {
+fn exceeding_the_file_limit_is_reported_as_a_recording_failure() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     bench.write("b.txt", "one\n");
@@ -511,11 +511,11 @@ fn what_is_too_much_to_record_is_a_failure_and_said() {
     assert_eq!(bench.json(&["status"])["failures"][0]["client"], "claude-code");
     std::fs::remove_file(bench.home.join(".config/ctrlz/config.toml")).unwrap();
     let prompt = bench.claude("t2", "UserPromptSubmit", &json!({}));
-    let told: Value = serde_json::from_slice(&bench.hook("claude-code", &prompt).stdout).unwrap();
-    assert!(told["systemMessage"].as_str().unwrap().contains("could not be recorded"), "{told}");
+    let reply: Value = serde_json::from_slice(&bench.hook("claude-code", &prompt).stdout).unwrap();
+    assert!(reply["systemMessage"].as_str().unwrap().contains("could not be recorded"), "{reply}");
 }
 
-/// A file with this name, somewhere below a directory; of several, one of a work tree.
+/// Returns the file with this name that belongs to a work tree, anywhere below a directory.
 fn find(dir: &Path, name: &str) -> Option<std::path::PathBuf> {
     let named = |path: &Path| path.file_name().is_some_and(|found| found == name);
     contents(dir).into_iter().map(|(path, _)| path).find(|path| {
@@ -525,7 +525,7 @@ fn find(dir: &Path, name: &str) -> Option<std::path::PathBuf> {
 }
 
 #[test]
-fn after_an_undo_the_next_prompt_tells_which_files_changed() {
+fn after_an_undo_the_next_prompt_lists_the_changed_files() {
     let events = [
         ("claude-code", "UserPromptSubmit", json!({ "prompt_id": "p2" })),
         ("codex", "UserPromptSubmit", json!({ "turn_id": "p2" })),
@@ -542,10 +542,10 @@ fn after_an_undo_the_next_prompt_tells_which_files_changed() {
         for (key, value) in more.as_object().unwrap() {
             prompt[key] = value.clone();
         }
-        // The session knows nothing of that step's, but it is told of the work tree it shares.
+        // The notice covers all steps in the shared work tree, also those of other sessions.
         let ran = bench.hook(client, &prompt);
-        let told: Value = serde_json::from_slice(&ran.stdout).unwrap();
-        let output = &told["hookSpecificOutput"];
+        let reply: Value = serde_json::from_slice(&ran.stdout).unwrap();
+        let output = &reply["hookSpecificOutput"];
         let context = output["additionalContext"].as_str().unwrap();
         assert_eq!(output["hookEventName"], name);
         assert!(context.contains("took back"), "{context}");
@@ -555,23 +555,23 @@ fn after_an_undo_the_next_prompt_tells_which_files_changed() {
 }
 
 #[test]
-fn cline_is_told_in_its_own_way() {
+fn cline_receives_the_undo_notice_in_its_own_format() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     let events = recorded(&bench, "cline");
     bench.silent_hook("cline", &events[0]);
     bench.call("t1", "toolu_1", "echo two > a.txt");
     bench.ok(&["undo"]);
-    let told: Value = serde_json::from_slice(&bench.hook("cline", &events[0]).stdout).unwrap();
-    assert_eq!(told["cancel"], false);
-    assert!(told["contextModification"].as_str().unwrap().contains("\n- a.txt"), "{told}");
+    let reply: Value = serde_json::from_slice(&bench.hook("cline", &events[0]).stdout).unwrap();
+    assert_eq!(reply["cancel"], false);
+    assert!(reply["contextModification"].as_str().unwrap().contains("\n- a.txt"), "{reply}");
 }
 
 #[test]
 fn the_first_snapshot_is_taken_in_the_background() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
-    // The client reads our output to its end, so nothing that goes on may hold it.
+    // The client reads our output up to EOF, so a background process must not inherit it.
     bench.silent_hook("claude-code", &bench.claude("t", "SessionStart", &json!({})));
     bench.wait_for("the first snapshot", || !bench.json(&["status"])["last"].is_null());
 }
@@ -590,7 +590,7 @@ fn a_tool_waits_for_the_first_snapshot() {
 }
 
 #[test]
-fn where_snapshots_are_switched_off_nothing_is_said() {
+fn hooks_are_silent_when_snapshots_are_disabled() {
     let bench = Bench::new();
     bench.write_home(".config/ctrlz/config.toml", "enabled = false\n");
     for event in recorded(&bench, "claude-code") {
@@ -600,13 +600,13 @@ fn where_snapshots_are_switched_off_nothing_is_said() {
 }
 
 #[test]
-fn a_home_directory_is_said_to_be_unprotected_once() {
+fn the_warning_about_an_unprotected_home_directory_is_shown_once() {
     let bench = Bench::new();
     let prompt = json!({
         "session_id": "s", "prompt_id": "p", "cwd": bench.home, "hook_event_name": "UserPromptSubmit",
     });
-    let told: Value = serde_json::from_slice(&bench.hook("claude-code", &prompt).stdout).unwrap();
-    assert!(told["systemMessage"].as_str().unwrap().contains("cannot be undone"), "{told}");
+    let reply: Value = serde_json::from_slice(&bench.hook("claude-code", &prompt).stdout).unwrap();
+    assert!(reply["systemMessage"].as_str().unwrap().contains("cannot be undone"), "{reply}");
     assert_eq!(bench.hook("claude-code", &prompt).text(), "");
 }
 
@@ -626,7 +626,7 @@ fn a_session_stays_with_the_project_it_began_in() {
     assert_eq!(bench.read("a.txt").unwrap(), "one\n");
 }
 
-/// A process that runs hooks, as a client does.
+/// A process that runs hooks like a client.
 struct ClientProgram {
     process: Child,
     runs: usize,
@@ -634,7 +634,7 @@ struct ClientProgram {
 
 impl ClientProgram {
     fn start(bench: &Bench) -> ClientProgram {
-        // It runs one line after the other; the shell in between is not the client.
+        // `xargs` is the client. It runs one line after the other, each in a shell.
         let mut command = program("xargs");
         command.args(["-d", "\\n", "-n", "1", "sh", "-c"]).current_dir(&bench.project);
         command.env("HOME", &bench.home).env("CTRLZ_DATA_DIR", &bench.data);
@@ -662,7 +662,7 @@ impl Drop for ClientProgram {
     }
 }
 
-/// An event of Codex, which names no project apart from the agent's directory.
+/// Returns an event of Codex, which names the project only by the agent's directory.
 fn codex(dir: &Path, name: &str, call: &str) -> Value {
     json!({
         "session_id": "main", "turn_id": "t", "cwd": dir, "hook_event_name": name,
@@ -678,7 +678,7 @@ fn steps_in(bench: &Bench, dir: &Path) -> usize {
 }
 
 #[test]
-fn a_session_id_that_two_clients_use_in_two_projects_is_two_sessions() {
+fn the_same_session_id_in_two_projects_is_two_sessions() {
     let bench = Bench::new();
     let other = bench.home.join("other");
     std::fs::create_dir_all(&other).unwrap();
@@ -689,12 +689,12 @@ fn a_session_id_that_two_clients_use_in_two_projects_is_two_sessions() {
         two.hook(&bench, "codex", &codex(&other, "PreToolUse", call));
         bench.write("a.txt", call);
         std::fs::write(other.join("b.txt"), call).unwrap();
-        // The first agent's shell is in the other project now; its session is not.
+        // The first agent's shell has moved to the other project, but its session has not.
         one.hook(&bench, "codex", &codex(&other, "PostToolUse", call));
         two.hook(&bench, "codex", &codex(&other, "PostToolUse", call));
     }
     assert_eq!((steps_in(&bench, &bench.project), steps_in(&bench, &other)), (2, 2));
-    // A client that has ended leaves nothing to a later one elsewhere.
+    // Sessions of exited clients do not affect a later client in another project.
     drop((one, two));
     let third = bench.home.join("third");
     std::fs::create_dir_all(&third).unwrap();
@@ -707,11 +707,11 @@ fn a_session_id_that_two_clients_use_in_two_projects_is_two_sessions() {
 }
 
 #[test]
-fn the_project_that_the_client_names_decides_whose_session_it_is() {
+fn the_project_named_by_the_client_determines_the_session() {
     let bench = Bench::new();
     let other = bench.home.join("other");
     std::fs::create_dir_all(&other).unwrap();
-    // One process for all, and the agent's directory is the same in each event.
+    // The client process and the agent's directory are the same in all events.
     let hook = |project: &Path, name: &str, call: &str| {
         let event = bench.bash("t", name, call, "make");
         let mut command = bench.command(&["hook", "claude-code"]);
@@ -727,7 +727,7 @@ fn the_project_that_the_client_names_decides_whose_session_it_is() {
 }
 
 #[test]
-fn ignored_files_that_a_command_names_come_back() {
+fn undo_restores_ignored_files_named_in_a_command() {
     let bench = Bench::new();
     bench.git(&["init", "-q"]);
     bench.write(".gitignore", "build/\n*.secret\n");
@@ -746,7 +746,7 @@ fn ignored_files_that_a_command_names_come_back() {
 }
 
 #[test]
-fn files_outside_of_the_project_come_back_only_when_asked_for() {
+fn files_outside_the_project_are_restored_only_with_the_outside_flag() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     bench.write_home("photos/one.jpg", "a photo\n");
@@ -763,7 +763,7 @@ fn files_outside_of_the_project_come_back_only_when_asked_for() {
     let said = bench.ok(&["undo", "--outside"]);
     assert_eq!(std::fs::read_to_string(&photo).unwrap(), "a photo\n", "{said}");
     assert!(!bench.home.join("new.txt").exists(), "{said}");
-    assert!(bench.read("mine.txt").is_some(), "the turn before is not meant: {said}");
+    assert!(bench.read("mine.txt").is_some(), "the turn before is not undone: {said}");
     let redone = bench.json(&["redo"]);
     assert_eq!(redone["outside"].as_array().unwrap().len(), 3, "{redone}");
     assert!(!photo.exists() && bench.home.join("new.txt").exists(), "{redone}");
@@ -777,7 +777,7 @@ fn files_outside_of_the_project_come_back_only_when_asked_for() {
 }
 
 #[test]
-fn parallel_commands_are_told_apart_by_what_they_write() {
+fn parallel_commands_are_distinguished_by_the_files_they_write() {
     let bench = Bench::new();
     let of =
         |name: &str, id: &str, file: &str| bench.bash("t", name, id, &format!("echo x > {file}"));
@@ -793,7 +793,7 @@ fn parallel_commands_are_told_apart_by_what_they_write() {
 }
 
 #[test]
-fn a_hook_that_is_killed_before_its_tool_call_leaves_a_trace() {
+fn a_hook_killed_before_its_tool_call_is_reported_by_status() {
     let bench = Bench::new();
     bench.write("a", "1\n");
     bench.call("t1", "toolu_1", "echo 2 > a");
@@ -819,7 +819,7 @@ fn a_hook_that_is_killed_before_its_tool_call_leaves_a_trace() {
 }
 
 #[test]
-fn the_users_edits_while_a_sub_agent_works_are_not_the_task_calls() {
+fn undo_keeps_user_edits_made_while_a_sub_agent_works() {
     let bench = Bench::new();
     bench.write("notes", "n\n");
     let task = |name: &str| {

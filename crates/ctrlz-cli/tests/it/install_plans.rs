@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 use crate::bench::{Bench, Ran, finish, program};
 
-/// A client, the directory of its configuration below home, and below a project if it reads one.
+/// A client, its configuration directory below home, and the one below a project if it has one.
 struct Client {
     name: &'static str,
     home: &'static str,
     project: Option<&'static str>,
-    /// A file that ours go beside or into, and its content.
+    /// A file of the user that ctrlz edits or adds files next to, and its content.
     file: (&'static str, &'static str),
 }
 
@@ -102,7 +102,7 @@ fn set_mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// The lines of a report that name a path in the home directory, as (verb, path).
+/// Returns the changes below the home directory that a report lists, as (verb, path).
 fn listed(ran: &Ran, home: &Path) -> Vec<(String, PathBuf)> {
     let text = ran.text();
     let parse = |line: &str| {
@@ -111,7 +111,7 @@ fn listed(ran: &Ran, home: &Path) -> Vec<(String, PathBuf)> {
         let path = path.trim_start().trim_end_matches('/');
         let is_change = ["create", "write", "remove"].contains(&verb);
         let path = Path::new(path);
-        // Through a link, another directory changes.
+        // Resolves symlinks, because the observed change is in the target directory.
         let dir = path.parent().and_then(|dir| dir.canonicalize().ok());
         let path = dir.map_or(path.to_owned(), |dir| dir.join(path.file_name().unwrap()));
         (is_change && path.starts_with(home)).then(|| (verb.to_owned(), path))
@@ -121,8 +121,8 @@ fn listed(ran: &Ran, home: &Path) -> Vec<(String, PathBuf)> {
     found
 }
 
-/// The changes from one tree to another. A directory that is removed stands for all in it if it was
-/// listed as a whole.
+/// Returns the changes from one tree to another. The contents of a removed directory are included
+/// only if they are listed.
 fn observed(before: &Tree, after: &Tree, listed: &[(String, PathBuf)]) -> Vec<(String, PathBuf)> {
     let mut found = Vec::new();
     for (path, entry) in after {
@@ -145,14 +145,15 @@ fn observed(before: &Tree, after: &Tree, listed: &[(String, PathBuf)]) -> Vec<(S
     found
 }
 
-/// Runs a command dry and for real. The dry run must change nothing and list the observed changes.
+/// Runs a command with `--dry-run` and for real. The dry run must change nothing and list the
+/// observed changes.
 #[track_caller]
 fn dry_and_real(bench: &Bench, words: &[&str], run: &dyn Fn(&[&str]) -> Ran) -> Ran {
     let before = tree(&bench.home);
     let data = tree_if_any(&bench.data);
     let dry = run(&[words, &["--dry-run"]].concat());
     assert_eq!(tree(&bench.home), before, "{words:?}: a dry run changes nothing");
-    assert_eq!(tree_if_any(&bench.data), data, "{words:?}: a dry run changes nothing of ours");
+    assert_eq!(tree_if_any(&bench.data), data, "{words:?}: a dry run changes no data of ctrlz");
     let real = run(words);
     assert_eq!((dry.code, &dry.stderr), (real.code, &real.stderr), "{words:?}");
     let (dry_list, real_list) = (listed(&dry, &bench.home), listed(&real, &bench.home));
@@ -168,7 +169,8 @@ fn tree_if_any(dir: &Path) -> Tree {
     if dir.is_dir() { tree(dir) } else { Tree::new() }
 }
 
-/// A ctrlz that finds `claude`, `codex` and `gemini`: scripts that write what the real ones do.
+/// Runs ctrlz with fake programs `claude`, `codex` and `gemini`, which write the same files as the
+/// real ones.
 fn with_clients(bench: &Bench, words: &[&str]) -> Ran {
     let bin = bench.data.with_file_name("bin");
     std::fs::create_dir_all(&bin).unwrap();
@@ -195,7 +197,7 @@ fn check_identity(prepare: impl Fn(&Client, &Bench, Scope)) {
             assert_ne!(tree(&bench.home), before, "{} {scope:?}", client.name);
             let once = tree(&bench.home);
             dry_and_real(&bench, &client.words("install", scope), &run);
-            assert_eq!(tree(&bench.home), once, "{} {scope:?}: twice is once", client.name);
+            assert_eq!(tree(&bench.home), once, "{} {scope:?}: idempotent", client.name);
             dry_and_real(&bench, &client.words("uninstall", scope), &run);
             assert_eq!(tree(&bench.home), before, "{} {scope:?}", client.name);
             let left = tree_if_any(&bench.data.join("agents/installed"));
@@ -231,7 +233,7 @@ fn uninstalling_restores_files_with_odd_formatting_and_permissions() {
 #[test]
 fn uninstalling_restores_a_configuration_that_is_a_link() {
     check_identity(|client, bench, scope| {
-        // Only user configuration may lead elsewhere.
+        // Only the user's configuration may be a symlink.
         let dotfiles = bench.home.join("dotfiles");
         std::fs::create_dir_all(&dotfiles).unwrap();
         if scope == Scope::User {
@@ -273,10 +275,10 @@ fn a_plugin_is_removed_without_the_program_that_installed_it() {
             let once = tree(&bench.home);
             let again = with_clients(&bench, &install);
             assert!(again.text().contains("installed already"), "{again:?}");
-            assert_eq!(tree(&bench.home), once, "{}: twice is once", client.name);
-            // Also for an installation that finds no program.
+            assert_eq!(tree(&bench.home), once, "{}: idempotent", client.name);
+            // The same holds if ctrlz does not find the client's program.
             assert!(bench.ok(&install).contains("installed already"), "{}", client.name);
-            assert_eq!(tree(&bench.home), once, "{}: twice is once", client.name);
+            assert_eq!(tree(&bench.home), once, "{}: idempotent", client.name);
             let uninstall = client.words("uninstall", Scope::User);
             dry_and_real(&bench, &uninstall, &|words| bench.run(words));
             assert_eq!(tree(&bench.home), before, "{}", client.name);
@@ -286,8 +288,8 @@ fn a_plugin_is_removed_without_the_program_that_installed_it() {
     }
 }
 
-/// The paths below home of files that run ctrlz.
-fn running_us(top: &Path) -> Vec<PathBuf> {
+/// Returns the files below a directory that run ctrlz.
+fn files_running_ctrlz(top: &Path) -> Vec<PathBuf> {
     let runs = |(path, (_, bytes)): (PathBuf, (u32, Vec<u8>))| {
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let is_ours =
@@ -298,12 +300,12 @@ fn running_us(top: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn of_two_installations_the_one_for_the_user_stays() {
+fn duplicate_installations_are_reduced_to_the_one_for_the_user() {
     for client in CLIENTS.iter().filter(|client| client.project.is_some()) {
         for (asked, other) in [(Scope::User, Scope::Project), (Scope::Project, Scope::User)] {
             let bench = Bench::new();
             bench.git(&["init", "-q"]);
-            // The other one came by hand or with a checkout: there is no record of it.
+            // The other installation is made by hand or by a checkout, so there is no record of it.
             bench.ok(&client.words("install", other));
             let second = tree(&client.dir(&bench, other));
             bench.ok(&client.words("uninstall", other));
@@ -319,9 +321,9 @@ fn of_two_installations_the_one_for_the_user_stays() {
             let ran = dry_and_real(&bench, &words, &|words| bench.run(words));
             assert_eq!(ran.code, 0, "{ran:?}");
             assert!(ran.text().contains("the second installation"), "{ran:?}");
-            // Without it, no other project would be recorded.
+            // The installation for the user stays, because it covers all other projects too.
             let dir = client.dir(&bench, Scope::User);
-            let found = running_us(&bench.home);
+            let found = files_running_ctrlz(&bench.home);
             assert!(!found.is_empty(), "{} {asked:?}", client.name);
             assert!(found.iter().all(|path| path.starts_with(&dir)), "{asked:?}: {found:?}");
             assert!(!bench.ok(&words).contains("the second installation"), "{}", client.name);
@@ -370,7 +372,7 @@ fn hooks_and_a_plugin_of_one_client_are_reduced_to_one() {
 }
 
 #[test]
-fn a_second_route_that_cannot_be_removed_is_refused_with_the_next_command() {
+fn a_second_installation_that_cannot_be_removed_is_refused_with_a_hint() {
     let hook = |client: &str| {
         format!(
             "{{\"hooks\": {{\"Stop\": [{{\"hooks\": [{{\"command\": \"cd x && ctrlz hook {client}\"}}]}}]}}}}"
@@ -447,7 +449,7 @@ fn uninstalling_keeps_every_later_change_of_the_user() {
             bench.ok(&["install", client]);
             let path = bench.home.join(file);
             let text = std::fs::read_to_string(&path).unwrap();
-            // Only a comment: the settings say the same.
+            // Adds only a comment, so the parsed settings are equal.
             let edited = text.replace("\"a\": 1", "\"a\": 1 /* later */");
             let edited =
                 if again { edited.replace("/ctrlz hook", "/old/ctrlz hook") } else { edited };
@@ -489,7 +491,7 @@ fn no_file_outside_of_the_project_is_changed_through_a_link() {
 }
 
 #[test]
-fn directories_that_clients_share_go_with_the_last_of_them() {
+fn directories_shared_by_clients_are_removed_with_the_last_one() {
     let bench = Bench::new();
     let before = tree(&bench.home);
     bench.ok(&["install", "opencode", "kilo"]);
@@ -499,7 +501,7 @@ fn directories_that_clients_share_go_with_the_last_of_them() {
 }
 
 #[test]
-fn what_cannot_be_written_is_refused_before_anything_changes() {
+fn an_unwritable_directory_is_refused_before_anything_changes() {
     let is_root = rustix::process::geteuid().is_root();
     for client in &CLIENTS {
         for scope in client.scopes() {

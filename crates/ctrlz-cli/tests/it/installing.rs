@@ -1,11 +1,11 @@
-//! `install`, `uninstall` and what `doctor` says of agents, on a machine without their programs:
-//! then hooks are merged into the agents' own files. With the real ones: `integrations/check`.
+//! `install`, `uninstall` and the checks of agents by `doctor`, on a machine without the agents'
+//! programs: hooks are merged into the agents' own files. `integrations/check` tests the real ones.
 
 use std::path::PathBuf;
 
 use crate::bench::{Bench, contents};
 
-/// A configuration that somebody wrote by hand, for each client: the file, and its text.
+/// A hand-written configuration for each client: the client, the file and its text.
 const CONFIGURED: [(&str, &str, &str); 4] = [
     (
         "claude-code",
@@ -21,7 +21,7 @@ const CONFIGURED: [(&str, &str, &str); 4] = [
     ("qwen-code", ".qwen/settings.json", "{ // mine\n  \"unknown\": {\"b\": 1.50},\n}\n"),
 ];
 
-/// What lies in the home directory, but for the project.
+/// Returns the files in the home directory, except those of the project.
 fn home(bench: &Bench) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = contents(&bench.home);
     found.retain(|(path, _)| !path.starts_with(&bench.project));
@@ -29,7 +29,7 @@ fn home(bench: &Bench) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 #[test]
-fn what_others_wrote_stays_and_comes_back_byte_by_byte() {
+fn install_keeps_existing_settings_and_uninstall_restores_them_exactly() {
     for (client, file, text) in CONFIGURED {
         let bench = Bench::new();
         bench.write_home(file, text);
@@ -44,7 +44,7 @@ fn what_others_wrote_stays_and_comes_back_byte_by_byte() {
         assert!(installed.contains(&command), "{installed}");
         let once = home(&bench);
         assert!(bench.ok(&["install", client]).contains("installed already"), "{client}");
-        assert_eq!(home(&bench), once, "{client}: twice is once");
+        assert_eq!(home(&bench), once, "{client}: idempotent");
         let doctor = bench.ok(&["doctor"]);
         assert!(doctor.contains(&format!("{client}: installed")), "{doctor}");
         bench.ok(&["uninstall", client]);
@@ -70,7 +70,7 @@ fn a_dry_run_changes_nothing() {
 }
 
 #[test]
-fn a_file_that_was_made_for_us_goes_with_us() {
+fn uninstall_removes_files_created_by_install() {
     let dirs = [
         ".claude",
         ".codex",
@@ -94,7 +94,7 @@ fn a_file_that_was_made_for_us_goes_with_us() {
 }
 
 #[test]
-fn what_the_user_changed_meanwhile_stays() {
+fn uninstall_keeps_user_edits_made_after_install() {
     let bench = Bench::new();
     bench.write_home(".gemini/settings.json", "{\"a\": 1}\n");
     bench.ok(&["install", "gemini-cli"]);
@@ -107,7 +107,7 @@ fn what_the_user_changed_meanwhile_stays() {
 }
 
 #[test]
-fn a_project_gets_hooks_that_work_for_everybody() {
+fn project_hooks_do_not_contain_the_path_of_ctrlz() {
     let files = [
         ("claude-code", ".claude/settings.json"),
         ("codex", ".codex/hooks.json"),
@@ -131,7 +131,7 @@ fn a_project_gets_hooks_that_work_for_everybody() {
 }
 
 #[test]
-fn an_agent_that_loads_files_gets_one_that_knows_where_ctrlz_is() {
+fn plugin_files_contain_the_path_of_ctrlz() {
     let files = [
         ("pi", ".pi/agent/extensions/ctrlz.ts", ".pi/extensions/ctrlz.ts"),
         ("opencode", ".config/opencode/plugins/ctrlz.ts", ".opencode/plugins/ctrlz.ts"),
@@ -172,7 +172,7 @@ fn an_agent_that_loads_files_gets_one_that_knows_where_ctrlz_is() {
 }
 
 #[test]
-fn what_cannot_be_understood_is_left_alone() {
+fn malformed_settings_and_foreign_hooks_are_left_unchanged() {
     let bench = Bench::new();
     for text in ["{", "[]", "{\"hooks\": 5}", "{\"hooks\": {\"Stop\": 1}}"] {
         bench.write_home(".claude/settings.json", text);
@@ -187,7 +187,7 @@ fn what_cannot_be_understood_is_left_alone() {
 }
 
 #[test]
-fn an_agent_that_cannot_be_set_up_does_not_hold_up_the_others() {
+fn a_failed_installation_does_not_stop_the_other_clients() {
     let bench = Bench::new();
     bench.write_home(".claude/settings.json", "{");
     bench.write_home(".cline/hooks/mine", "");
@@ -199,7 +199,7 @@ fn an_agent_that_cannot_be_set_up_does_not_hold_up_the_others() {
 }
 
 #[test]
-fn an_older_ctrlz_is_replaced_and_doctor_tells_of_it() {
+fn doctor_reports_and_install_replaces_hooks_of_another_ctrlz() {
     let bench = Bench::new();
     let old = "{\"hooks\": {\"Stop\": [{\"hooks\": [{\"type\": \"command\", \"command\": \"/old/ctrlz hook claude-code\"}]}]}}";
     bench.write_home(".claude/settings.json", old);
@@ -213,7 +213,7 @@ fn an_older_ctrlz_is_replaced_and_doctor_tells_of_it() {
 }
 
 #[test]
-fn without_an_agent_there_is_nothing_to_install() {
+fn install_and_uninstall_fail_when_no_agent_is_found() {
     let bench = Bench::new();
     bench.fails(&["install"], 4, "no coding agent was found");
     bench.fails(&["uninstall"], 4, "no coding agent was found");
@@ -233,7 +233,7 @@ const IN_PROJECT: [(&str, &str); 9] = [
     ("kilo", ".kilo"),
 ];
 
-/// Every directory and file below a directory.
+/// Returns every directory and file below a directory.
 fn everything(dir: &std::path::Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut dirs = vec![dir.to_owned()];
@@ -251,7 +251,7 @@ fn everything(dir: &std::path::Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn uninstalling_leaves_the_directories_that_were_there_and_none_of_ours() {
+fn uninstall_removes_only_directories_created_by_install() {
     for (client, dir) in IN_PROJECT {
         for was_there in [false, true] {
             let bench = Bench::new();

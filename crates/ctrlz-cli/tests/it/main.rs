@@ -1,4 +1,4 @@
-//! The `ctrlz` command from end to end: what it prints, how it exits, what it leaves behind.
+//! End-to-end tests of the `ctrlz` command: output, exit codes and side effects.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 

@@ -1,11 +1,11 @@
-//! What every command has in common: help, JSON, escapes, closed pipes.
+//! Behaviour that all commands share: help, JSON output, escaping and closed pipes.
 
 use std::os::unix::ffi::OsStrExt;
 
 use crate::bench::{Bench, finish_into};
 
 #[test]
-fn help_never_acts() {
+fn help_lists_every_command_and_has_no_side_effects() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     let top = bench.ok(&["--help"]);
@@ -37,12 +37,12 @@ fn help_never_acts() {
         assert!(top.contains(command));
         assert!(bench.ok(&[command, "--help"]).contains("Usage:"));
     }
-    assert!(!top.contains("absorb"), "it is not for people");
+    assert!(!top.contains("absorb"), "internal commands are hidden");
     assert!(!bench.data.exists());
 }
 
 #[test]
-fn wrong_usage_has_its_own_code() {
+fn usage_errors_exit_with_code_2() {
     let bench = Bench::new();
     for words in [
         &["trak"][..],
@@ -93,7 +93,7 @@ fn names_are_escaped_for_people_and_lossless_for_programs() {
 }
 
 #[test]
-fn errors_are_json_too() {
+fn errors_are_printed_as_json_with_the_json_flag() {
     let bench = Bench::new();
     let ran = bench.fails(&["--json", "show", "nonsense"], 4, "hint: ");
     let json: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
@@ -104,7 +104,7 @@ fn errors_are_json_too() {
 }
 
 #[test]
-fn every_command_has_json() {
+fn every_command_supports_json_output() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     let snapshot = bench.json(&["track"]);
@@ -135,7 +135,7 @@ fn every_command_has_json() {
 }
 
 #[test]
-fn a_closed_pipe_is_no_failure() {
+fn a_closed_output_pipe_is_not_an_error() {
     let bench = Bench::new();
     let hash = bench.track();
     for index in 0..500 {
@@ -163,7 +163,7 @@ fn a_closed_pipe_is_no_failure() {
 }
 
 #[test]
-fn closed_standard_streams_are_no_failure() {
+fn closed_standard_streams_are_not_an_error() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     let hash = bench.track();
@@ -175,7 +175,7 @@ fn closed_standard_streams_are_no_failure() {
 }
 
 #[test]
-fn a_full_disk_behind_standard_output_is_a_failure() {
+fn a_failed_write_to_standard_output_is_an_error() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
@@ -185,7 +185,7 @@ fn a_full_disk_behind_standard_output_is_a_failure() {
 }
 
 #[test]
-fn manual_pages_and_completions_are_made_anywhere() {
+fn man_pages_and_completions_need_no_home_or_data_directory() {
     let bench = Bench::new();
     let bare = |words: &[&str]| {
         let mut command = bench.command(words);
@@ -203,7 +203,7 @@ fn manual_pages_and_completions_are_made_anywhere() {
     assert!(dir.join("ctrlz-restore.1").is_file());
 }
 
-/// Returns the output of a command on a terminal, which `script` of util-linux makes.
+/// Runs a command on a pseudo-terminal, made by `script` of util-linux, and returns its output.
 fn on_a_terminal(bench: &Bench, words: &[&str]) -> String {
     let line = bench.command(words).get_args().fold(String::from("$CTRLZ"), |line, word| {
         format!("{line} '{}'", word.to_str().unwrap().replace('\'', "'\\''"))
@@ -214,7 +214,7 @@ fn on_a_terminal(bench: &Bench, words: &[&str]) -> String {
 }
 
 #[test]
-fn file_contents_cannot_steer_a_terminal_and_are_byte_exact_in_a_pipe() {
+fn file_contents_are_escaped_on_a_terminal_and_byte_exact_in_a_pipe() {
     let bench = Bench::new();
     let hash = bench.track();
     let hostile =

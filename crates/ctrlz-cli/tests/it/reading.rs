@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use crate::bench::{Bench, contents};
 
-/// A project with two snapshots.
+/// Returns a project that was changed after a snapshot, and the hash of the snapshot.
 fn changed() -> (Bench, String) {
     let bench = Bench::new();
     bench.write("a.txt", "one\ntwo\nthree\n");
@@ -18,7 +18,7 @@ fn changed() -> (Bench, String) {
 }
 
 #[test]
-fn git_applies_what_diff_prints() {
+fn git_apply_accepts_the_output_of_diff() {
     let (bench, hash) = changed();
     let now = contents(&bench.project);
     let diff = bench.run(&["diff", &hash]);
@@ -32,7 +32,7 @@ fn git_applies_what_diff_prints() {
 }
 
 #[test]
-fn diff_can_be_limited_counted_and_taken_apart() {
+fn diff_supports_path_limits_line_counts_and_json() {
     let (bench, hash) = changed();
     let to = bench.track();
     let limited = bench.ok(&["diff", &hash, &to, "--", "a.txt"]);
@@ -106,7 +106,7 @@ fn an_unknown_or_malformed_hash_changes_nothing() {
 }
 
 #[test]
-fn status_and_doctor_tell_how_things_are() {
+fn status_and_doctor_report_the_state_of_the_store() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     assert!(bench.ok(&["status"]).contains("none yet"));

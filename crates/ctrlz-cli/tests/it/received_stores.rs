@@ -1,4 +1,4 @@
-//! Stores inside a project that this user did not make: set aside, imported, never trusted.
+//! Stores inside a project that this user did not create: set aside, imported, never trusted.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ fn git(dir: &Path, args: &[&str]) -> String {
     ran.text().trim().to_owned()
 }
 
-/// Copies a directory as `cp -a` does.
+/// Copies a directory with `cp -a`.
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to.parent().unwrap()).unwrap();
     let mut command = program("cp");
@@ -37,7 +37,8 @@ fn set_aside(bench: &Bench) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).filter(is_old).collect()
 }
 
-/// A project of another user with two snapshots in a store that travels with it.
+/// Replaces the project by one of another user that contains a store with two snapshots. Returns
+/// their hashes.
 fn received(bench: &Bench) -> (String, String) {
     let other = Bench::new();
     other.write("a.txt", "one\n");
@@ -50,7 +51,7 @@ fn received(bench: &Bench) -> (String, String) {
 }
 
 #[test]
-fn a_received_store_is_imported_and_its_history_goes_on() {
+fn a_received_store_is_imported_with_its_history() {
     let bench = Bench::new();
     let (first, second) = received(&bench);
     let tracked = bench.run(&with_store(&["track"]));
@@ -64,7 +65,7 @@ fn a_received_store_is_imported_and_its_history_goes_on() {
     bench.ok(&with_store(&["restore", "--exact", &second]));
     bench.ok(&with_store(&["restore", "--exact", &first]));
     bench.ok(&with_store(&["verify"]));
-    // From now on it is this user's own.
+    // From now on the store is trusted.
     let again = bench.run(&with_store(&["track"]));
     assert!(!again.stderr.contains("untrusted-"), "{again:?}");
     assert_eq!(set_aside(&bench).len(), 1);
@@ -130,7 +131,7 @@ fn hooks_configuration_and_alternates_of_a_received_store_are_not_read() {
 }
 
 #[test]
-fn a_received_store_with_links_is_left_out_and_nothing_behind_them_changes() {
+fn a_received_store_with_symlinks_is_set_aside_and_their_targets_unchanged() {
     for part in ["objects", "objects/pack", "refs", ""] {
         let bench = Bench::new();
         received(&bench);
@@ -147,9 +148,9 @@ fn a_received_store_with_links_is_left_out_and_nothing_behind_them_changes() {
     }
 }
 
-/// A project must not stop the recording by an obstacle in the place of the store.
+/// A project must not be able to stop recording by an obstacle at the location of the store.
 #[test]
-fn where_the_place_of_a_store_cannot_be_used_the_data_directory_records() {
+fn an_unusable_store_location_falls_back_to_the_data_directory() {
     type Put = fn(&Bench);
     let obstacles: [(&str, Put); 6] = [
         ("a link that came with the project", |bench| {
@@ -201,7 +202,7 @@ fn a_link_to_another_store_of_the_user_is_not_trusted() {
 }
 
 #[test]
-fn parts_of_the_data_directory_belong_to_the_user_alone() {
+fn data_directory_parts_are_made_private_and_must_not_be_symlinks() {
     use std::os::unix::fs::PermissionsExt;
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
@@ -218,7 +219,7 @@ fn parts_of_the_data_directory_belong_to_the_user_alone() {
         std::fs::remove_file(&path).unwrap();
         std::fs::rename(&moved, &path).unwrap();
     }
-    // A link on the way to the data directory is fine.
+    // A symlink in the path to the data directory is allowed.
     let moved = bench.home.join("elsewhere");
     std::fs::rename(&bench.data, &moved).unwrap();
     symlink(&moved, &bench.data).unwrap();
@@ -237,7 +238,7 @@ fn an_own_store_with_a_link_in_it_is_refused() {
         std::fs::rename(&entry, &moved).unwrap();
         symlink(&moved, &entry).unwrap();
         let ran = bench.run(&with_store(&["track"]));
-        // Without its id, the store is another one's, and is set aside.
+        // Without its id, the store is not recognized as this user's and is set aside.
         let is_set_aside = ran.code == 0 && !set_aside(&bench).is_empty();
         assert!(is_set_aside || ran.stderr.contains("link"), "{part}: {ran:?}");
     }
@@ -272,7 +273,7 @@ fn listing(dir: &Path) -> Vec<(PathBuf, u64)> {
 }
 
 #[test]
-fn damaged_history_is_left_out_and_recording_goes_on() {
+fn damaged_history_is_skipped_and_recording_continues() {
     let bench = Bench::new();
     let (first, _) = received(&bench);
     for (path, bytes) in listing(&store(&bench).join("objects")) {
@@ -293,7 +294,7 @@ fn damaged_history_is_left_out_and_recording_goes_on() {
     bench.ok(&with_store(&["verify"]));
 }
 
-/// A few kilobytes describe thousands of nested directories, or billions of files.
+/// A few kilobytes can describe thousands of nested directories or billions of files.
 #[test]
 fn trees_that_would_exhaust_memory_or_time_are_left_out() {
     let bench = Bench::new();
@@ -333,7 +334,7 @@ fn trees_that_would_exhaust_memory_or_time_are_left_out() {
     bench.ok(&with_store(&["verify"]));
 }
 
-/// Programs that follow the documents keep a bare repository with trees that no ref names.
+/// Programs that follow the documentation keep a bare repository with unreferenced trees.
 #[test]
 fn snapshots_of_a_plain_repository_are_imported_and_kept() {
     let bench = Bench::new();
@@ -370,7 +371,7 @@ fn a_large_store_is_imported_in_the_background() {
     std::fs::remove_dir_all(&bench.project).unwrap();
     copy(&other.project, &bench.project);
     std::fs::remove_file(bench.project.join("noise")).unwrap();
-    // Recording does not wait.
+    // Recording does not wait for the import.
     bench.write("a.txt", "one\n");
     bench.ok(&with_store(&["track"]));
     let mut shown = bench.run(&with_store(&["restore", &old]));
@@ -386,10 +387,10 @@ fn a_large_store_is_imported_in_the_background() {
     assert_eq!(std::fs::metadata(bench.project.join("noise")).unwrap().len(), 40 << 20);
 }
 
-/// A data directory in the project may come with it. A record that names only the path is not
-/// enough.
+/// A data directory inside the project may be shipped with it. A record that has only the path is
+/// not trusted.
 #[test]
-fn a_record_that_came_with_the_project_trusts_no_store() {
+fn a_trust_record_shipped_with_the_project_is_not_accepted() {
     let bench = Bench::new();
     received(&bench);
     let data = bench.project.join(".agent/data");
@@ -401,7 +402,7 @@ fn a_record_that_came_with_the_project_trusts_no_store() {
     let args = [&["--data-dir", data], &with_store(&["track"])[..]].concat();
     assert_eq!(bench.run(&args).code, 0);
     assert_eq!(set_aside(&bench).len(), 1);
-    // The new one is trusted by its identity.
+    // The new store is trusted by its identity.
     assert_eq!(bench.run(&args).code, 0);
     assert_eq!(set_aside(&bench).len(), 1);
 }

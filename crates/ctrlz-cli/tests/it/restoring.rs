@@ -4,14 +4,14 @@ use serde_json::json;
 
 use crate::bench::{Bench, contents, feed};
 
-/// The command that a report prints to undo it.
+/// Returns the arguments of the undo command that a report prints.
 fn undo_of(report: &str) -> Vec<&str> {
     let line = report.lines().find_map(|line| line.strip_prefix("undo: ctrlz ")).unwrap();
     line.split(' ').collect()
 }
 
 #[test]
-fn a_restore_and_its_undo_come_full_circle() {
+fn undoing_a_restore_brings_the_previous_files_back() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     bench.write("deep/b.txt", "one\n");
@@ -66,7 +66,7 @@ fn a_dry_run_shows_the_plan_and_changes_nothing() {
 }
 
 #[test]
-fn a_sub_directory_limits_a_restore_and_says_so() {
+fn restore_in_a_sub_directory_is_limited_to_it() {
     let bench = Bench::new();
     bench.git(&["init", "-q"]);
     bench.write("a.txt", "one\n");
@@ -84,7 +84,7 @@ fn a_sub_directory_limits_a_restore_and_says_so() {
 }
 
 #[test]
-fn a_path_outside_is_refused() {
+fn paths_outside_the_work_tree_are_refused() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     let hash = bench.track();
@@ -96,7 +96,7 @@ fn a_path_outside_is_refused() {
 }
 
 #[test]
-fn what_cannot_be_put_back_is_named_and_incomplete() {
+fn paths_that_cannot_be_restored_are_listed_and_exit_with_3() {
     let bench = Bench::new();
     bench.write(".gitignore", "*.log\n");
     bench.write("x", "a file\n");
@@ -112,7 +112,7 @@ fn what_cannot_be_put_back_is_named_and_incomplete() {
 }
 
 #[test]
-fn permissions_alone_are_undone_too() {
+fn changes_of_permissions_alone_are_restored_and_undone() {
     use std::os::unix::fs::PermissionsExt;
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
@@ -130,7 +130,7 @@ fn permissions_alone_are_undone_too() {
 }
 
 #[test]
-fn removing_most_files_needs_a_yes() {
+fn restore_requires_yes_to_remove_most_files() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     let hash = bench.track();
@@ -184,7 +184,7 @@ fn patches_are_reverted_file_by_file() {
 }
 
 #[test]
-fn what_patch_prints_can_be_reverted() {
+fn revert_accepts_the_json_output_of_patch() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     let hash = bench.track();
@@ -202,7 +202,7 @@ fn weird_name() -> &'static std::ffi::OsStr {
 }
 
 #[test]
-fn patches_that_lead_outside_touch_nothing() {
+fn invalid_patches_and_paths_outside_change_nothing() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     let hash = bench.track();

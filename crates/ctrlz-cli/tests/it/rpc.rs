@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::bench::{Bench, contents};
 use crate::rpc_client::{Client, Schema};
 
-/// A client that remembers what it asked for and checks every result against the schema.
+/// A client that remembers the called methods and checks every result against the schema.
 struct Checked {
     client: Client,
     schema: Schema,
@@ -41,7 +41,7 @@ impl Checked {
 }
 
 #[test]
-fn every_method_does_what_it_says() {
+fn every_method_works_and_matches_the_schema() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     bench.write("sub/b.txt", "b\n");
@@ -118,11 +118,11 @@ fn every_method_does_what_it_says() {
     assert_eq!(rpc.call("plan_redo", json!({}))["done"][0]["action"], "create");
     rpc.call("redo", json!({}));
     assert!(bench.read("by the step").is_some());
-    ask_about_history(&mut rpc, &begun["step"]);
-    revert_and_fork(&mut rpc, &bench);
-    lose_and_recover(&mut rpc, &bench);
-    fail(&mut rpc);
-    take_care(&mut rpc, &bench);
+    check_history(&mut rpc, &begun["step"]);
+    check_revert_and_fork(&mut rpc, &bench);
+    check_recover(&mut rpc, &bench);
+    check_note_failure(&mut rpc);
+    check_maintenance(&mut rpc, &bench);
 
     rpc.call("shutdown", json!({}));
     assert!(rpc.client.wait().success());
@@ -131,7 +131,7 @@ fn every_method_does_what_it_says() {
     assert_eq!(rpc.asked, methods, "a method without a test");
 }
 
-fn ask_about_history(rpc: &mut Checked, step: &Value) {
+fn check_history(rpc: &mut Checked, step: &Value) {
     let newest = rpc.call("timeline", json!({ "limit": 1 }));
     assert_eq!(newest["operations"][0]["kind"], "redo");
     let older = rpc.call("timeline", json!({ "limit": 1, "before": newest["next"] }));
@@ -153,7 +153,7 @@ fn ask_about_history(rpc: &mut Checked, step: &Value) {
     assert_eq!((&full["files"][0]["after"], &full["total"]), (&"x\n".into(), &1.into()));
     assert_eq!(rpc.call("deeds", json!({}))["total"], 1);
     let blame = rpc.call("blame", json!({ "path": "by the step" }));
-    assert_eq!(blame["lines"][0]["origin"]["kind"], "redo", "which wrote it last");
+    assert_eq!(blame["lines"][0]["origin"]["kind"], "redo", "the redo wrote it last");
     let versions = rpc.call("versions", json!({ "path": "by the step" }));
     assert_eq!(
         (&versions["total"], &versions["versions"][1]["content"]),
@@ -165,7 +165,7 @@ fn ask_about_history(rpc: &mut Checked, step: &Value) {
     assert_eq!((&back["outcome"], &back["snapshot"]), (&"nothing".into(), &Value::Null));
 }
 
-fn revert_and_fork(rpc: &mut Checked, bench: &Bench) {
+fn check_revert_and_fork(rpc: &mut Checked, bench: &Bench) {
     let begun = rpc.call("begin_step", json!({ "session": "s", "message": "m2" }));
     rpc.call("end_step", json!({ "step": begun["step"] }));
     let parent = json!({ "session": "s", "message": "m2" });
@@ -204,7 +204,7 @@ fn revert_and_fork(rpc: &mut Checked, bench: &Bench) {
     assert!(into.join("by the step").exists() && !into.join("by the child").exists());
 }
 
-fn lose_and_recover(rpc: &mut Checked, bench: &Bench) {
+fn check_recover(rpc: &mut Checked, bench: &Bench) {
     std::fs::remove_file(bench.project.join("a.txt")).unwrap();
     rpc.call("track", json!({}));
     assert_eq!(rpc.call("lost", json!({}))["lost"][0]["path"], "a.txt");
@@ -213,7 +213,7 @@ fn lose_and_recover(rpc: &mut Checked, bench: &Bench) {
     assert_eq!(bench.read("a.txt").as_deref(), Some("one\n"));
 }
 
-fn fail(rpc: &mut Checked) {
+fn check_note_failure(rpc: &mut Checked) {
     assert_eq!(rpc.call("status", json!({})).get("failures"), None);
     let failure = json!({ "client": "pi", "event": "tool_call", "why": "a reason" });
     assert_eq!(rpc.call("note_failure", failure)["noted"], true);
@@ -221,7 +221,7 @@ fn fail(rpc: &mut Checked) {
     assert_eq!((&kept["client"], &kept["why"]), (&"pi".into(), &"a reason".into()));
 }
 
-fn take_care(rpc: &mut Checked, bench: &Bench) {
+fn check_maintenance(rpc: &mut Checked, bench: &Bench) {
     let used = rpc.call("du", json!({ "top": 1 }));
     assert_eq!(used["consumers"].as_array().unwrap().len(), 1, "{used}");
     assert!(used["quota"]["store_bytes"].as_u64().unwrap() > 0, "{used}");
@@ -247,7 +247,7 @@ fn take_care(rpc: &mut Checked, bench: &Bench) {
 }
 
 #[test]
-fn the_command_line_prints_the_same_types() {
+fn json_output_of_commands_matches_the_rpc_schema() {
     let bench = Bench::new();
     let schema = Schema::read();
     bench.write("a.txt", "one\n");
@@ -320,14 +320,14 @@ fn the_command_line_prints_the_same_types() {
 }
 
 #[test]
-fn the_printed_schema_is_the_one_that_is_checked_in() {
+fn the_printed_schema_matches_the_checked_in_file() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../schema/ctrlz.schema.json");
     let expected = std::fs::read_to_string(path).unwrap();
     assert!(Bench::new().run(&["rpc", "--schema"]).text() == expected);
 }
 
 #[test]
-fn failures_say_what_and_what_about() {
+fn errors_have_the_documented_kind_and_details() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     let schema = Schema::read();
@@ -407,7 +407,7 @@ fn failures_say_what_and_what_about() {
 }
 
 #[test]
-fn nonsense_is_answered_and_the_next_request_works() {
+fn malformed_requests_get_an_error_and_the_next_request_works() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     let mut client = Client::start(&bench);
@@ -436,7 +436,7 @@ fn nonsense_is_answered_and_the_next_request_works() {
 }
 
 #[test]
-fn ids_come_back_as_they_are() {
+fn request_ids_are_echoed_verbatim() {
     let bench = Bench::new();
     let mut client = Client::start(&bench);
     for id in ["1", "-7", "1.5", "12345678901234567890123", "\"text\"", "\"\\u00e9\\n\"", "null"] {
@@ -450,7 +450,7 @@ fn ids_come_back_as_they_are() {
 }
 
 #[test]
-fn notifications_are_done_and_not_answered() {
+fn notifications_are_executed_without_a_response() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     let mut client = Client::start(&bench);
@@ -462,13 +462,13 @@ fn notifications_are_done_and_not_answered() {
         client.write(format!("{line}\n").as_bytes());
     }
     assert!(client.is_silent());
-    // In the same lane as the one before, so it comes after it.
+    // This request is in the same queue as the notification, so it runs after it.
     let snapshot = client.call("track", json!({ "dir": dir }));
     assert_eq!(snapshot["changed"], false);
 }
 
 #[test]
-fn batches_are_answered_as_one() {
+fn batches_get_a_single_response() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     let mut client = Client::start(&bench);
@@ -496,14 +496,14 @@ fn batches_are_answered_as_one() {
 }
 
 #[test]
-fn the_end_of_input_is_the_end_after_everything_is_answered() {
+fn at_the_end_of_input_the_server_exits_after_all_responses() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     let mut client = Client::start(&bench);
     for _ in 0..20 {
         client.ask("track", &json!({}));
     }
-    // The last line has no end; it counts if it is whole.
+    // The last line has no line feed. It is processed if it is complete.
     client.write(b"{\"jsonrpc\":\"2.0\",\"id\":\"last\",\"method\":\"status\"}");
     let (status, answers) = client.end();
     assert!(status.success());
@@ -517,7 +517,7 @@ fn the_end_of_input_is_the_end_after_everything_is_answered() {
     assert_eq!(answers[0]["error"]["code"], -32700);
 }
 
-/// The lock that a command on the project holds.
+/// Returns the lock file that commands on the project hold.
 fn work_tree_lock(bench: &Bench) -> PathBuf {
     let is_lock =
         |path: &PathBuf| path.ends_with("lock") && path.to_str().unwrap().contains("/wt/");
@@ -528,7 +528,7 @@ fn work_tree_lock(bench: &Bench) -> PathBuf {
 }
 
 #[test]
-fn directories_do_not_wait_for_each_other() {
+fn requests_for_different_directories_run_independently() {
     let bench = Bench::new();
     let other = bench.home.join("other");
     std::fs::create_dir(&other).unwrap();
@@ -537,7 +537,7 @@ fn directories_do_not_wait_for_each_other() {
     let mut client = Client::start(&bench);
     let lock = File::options().write(true).open(work_tree_lock(&bench)).unwrap();
     lock.lock().unwrap();
-    // Far more than there are threads.
+    // Far more requests than threads.
     let waiting: Vec<u64> =
         (0..30).map(|_| client.ask("track", &json!({ "dir": bench.project }))).collect();
     let answer = client.call("track", json!({ "dir": other }));
@@ -546,13 +546,13 @@ fn directories_do_not_wait_for_each_other() {
     let compared = json!({ "dir": bench.project, "from": hash, "to": hash });
     assert_eq!(client.call("diff", compared)["total"], 0);
 
-    // One that waits is cancelled at once.
+    // A waiting request is cancelled at once.
     let cancelled = waiting[20];
     client.call("cancel", json!({ "id": cancelled }));
     let answer = client.answer(cancelled);
     assert_eq!(answer["error"]["data"]["kind"], "cancelled");
     assert_eq!(answer["error"]["code"], -32800);
-    // An id that is in use is not taken twice.
+    // A request with an id that is in use is refused.
     client.write(
         format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"status\"}}\n", waiting[5]).as_bytes(),
     );
@@ -564,7 +564,7 @@ fn directories_do_not_wait_for_each_other() {
 }
 
 #[test]
-fn too_much_at_once_is_refused_and_the_rest_is_done() {
+fn excess_requests_are_refused_and_the_others_complete() {
     let bench = Bench::new();
     bench.track();
     let mut client = Client::start(&bench);
@@ -572,7 +572,7 @@ fn too_much_at_once_is_refused_and_the_rest_is_done() {
     lock.lock().unwrap();
     let limit = client.call("initialize", json!({}))["capabilities"]["max_waiting"].clone();
     let asked: Vec<u64> = (0..1100).map(|_| client.ask("track", &json!({}))).collect();
-    // One runs, the others wait as far as there is room.
+    // One request runs, and the queue holds the others up to its limit.
     let refused = asked.len() - 1 - usize::try_from(limit.as_u64().unwrap()).unwrap();
     for _ in 0..refused - 1 {
         let answer = client.read();
@@ -588,7 +588,7 @@ fn too_much_at_once_is_refused_and_the_rest_is_done() {
     }
 }
 
-/// The most memory that a process has had so far, in MiB.
+/// Returns the peak memory use of a process, in MiB.
 fn peak_memory(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -622,8 +622,8 @@ fn paths_that_are_too_long_or_too_deep_are_refused() {
 }
 
 #[test]
-fn a_long_line_costs_a_few_times_its_length_and_no_more() {
-    // A tenth by default: without optimisation, reading is slow.
+fn memory_for_a_long_line_is_bounded() {
+    // A tenth of the size by default, because parsing is slow without optimisation.
     let slow = std::env::var_os("RUN_SLOW_TESTS").is_some();
     let (line_bytes, max_mib) = if slow { (60 << 20, 500) } else { (6 << 20, 130) };
     let bench = Bench::new();
@@ -651,7 +651,7 @@ fn a_long_line_costs_a_few_times_its_length_and_no_more() {
 }
 
 #[test]
-fn a_hundred_requests_for_two_directories_are_all_answered_rightly() {
+fn a_hundred_requests_for_two_directories_are_answered_correctly() {
     let bench = Bench::new();
     let other = bench.home.join("other");
     std::fs::create_dir(&other).unwrap();
@@ -691,18 +691,18 @@ fn a_hundred_requests_for_two_directories_are_all_answered_rightly() {
 }
 
 #[test]
-fn a_long_snapshot_can_be_watched_and_cancelled() {
+fn a_long_snapshot_reports_progress_and_can_be_cancelled() {
     let bench = Bench::new();
     for index in 0..20_000 {
         bench.write(&format!("d{}/f{index}", index % 100), &format!("{index}\n"));
     }
     let mut client = Client::start(&bench);
     let id = client.ask("track", &json!({ "progress": true }));
-    let told = client.read();
+    let message = client.read();
     assert_eq!(
-        (&told["method"], &told["params"]["id"]),
+        (&message["method"], &message["params"]["id"]),
         (&"progress".into(), &id.into()),
-        "{told}"
+        "{message}"
     );
     let line = json!({ "jsonrpc": "2.0", "method": "cancel", "params": { "id": id } });
     client.write(format!("{line}\n").as_bytes());
@@ -717,7 +717,7 @@ fn a_long_snapshot_can_be_watched_and_cancelled() {
 }
 
 #[test]
-fn names_that_are_not_utf8_survive_every_method() {
+fn file_names_that_are_not_utf8_round_trip_through_rpc() {
     let bench = Bench::new();
     let name = b"b\xff\xfe\n.txt";
     let on_disk = bench.project.join(OsStr::from_bytes(name));
@@ -737,7 +737,7 @@ fn names_that_are_not_utf8_survive_every_method() {
     let report = rpc.call("restore", json!({ "hash": hash, "paths": [path] }));
     assert_eq!(report["done"], json!([{ "action": "create", "path": path }]));
     assert_eq!(std::fs::read(&on_disk).unwrap(), b"one\n");
-    // The directory itself, too.
+    // The directory itself may have such a name, too.
     let dir = bench.home.join(OsStr::from_bytes(b"d\xff"));
     std::fs::create_dir(&dir).unwrap();
     let dir = json!({ "bytes": dir.as_os_str().as_bytes() });
@@ -745,7 +745,7 @@ fn names_that_are_not_utf8_survive_every_method() {
 }
 
 #[test]
-fn bytes_that_are_no_text_are_given_as_base64() {
+fn binary_content_is_returned_as_base64() {
     let bench = Bench::new();
     std::fs::write(bench.project.join("data"), b"\x00\xff").unwrap();
     std::fs::write(bench.project.join("latin"), b"caf\xe9\n").unwrap();
@@ -761,7 +761,7 @@ fn bytes_that_are_no_text_are_given_as_base64() {
 }
 
 #[test]
-fn long_answers_are_cut_and_say_so() {
+fn long_responses_are_truncated_marked_and_paged() {
     let bench = Bench::new();
     let mut rpc = Checked::start(&bench);
     let from = rpc.call("track", json!({}))["hash"].clone();
@@ -813,12 +813,12 @@ fn long_answers_are_cut_and_say_so() {
 }
 
 #[test]
-fn disabled_is_an_answer_and_no_failure() {
+fn disabled_snapshots_are_a_result_and_not_an_error() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     let hash = bench.track();
     let mut rpc = Checked::start(&bench);
-    // The configuration is read anew for every call.
+    // The configuration is read again for every call.
     bench.write_home(".config/ctrlz/config.toml", "enabled = false\n");
     let disabled = json!({ "disabled": true, "hash": "" });
     assert_eq!(rpc.call("track", json!({})), disabled);
@@ -828,7 +828,7 @@ fn disabled_is_an_answer_and_no_failure() {
     assert_eq!(rpc.call("restore", json!({ "hash": "" })), disabled);
     assert_eq!(rpc.call("show", json!({ "hash": "", "path": "a.txt" })), disabled);
     assert_eq!(rpc.call("status", json!({}))["enabled"], false);
-    // What is recorded can still be compared and brought back.
+    // Existing snapshots can still be compared and restored.
     assert_eq!(rpc.call("patch", json!({ "hash": hash, "to": hash }))["files"], json!([]));
     bench.write("a.txt", "two\n");
     rpc.call("restore", json!({ "hash": hash }));
@@ -840,7 +840,7 @@ fn disabled_is_an_answer_and_no_failure() {
 }
 
 #[test]
-fn a_store_inside_the_project_leaves_out_its_whole_directory() {
+fn a_store_inside_the_project_excludes_its_whole_directory() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     bench.write(".agent/notes", "x\n");
@@ -850,7 +850,7 @@ fn a_store_inside_the_project_leaves_out_its_whole_directory() {
     let mut client = Client::start(&bench);
     let params = json!({ "dir": sub, "store": ".agent/snapshots", "work_tree": "dir" });
     let snapshot = client.call("track", params.clone());
-    assert_eq!(snapshot["files"], 1, "only what is in the directory");
+    assert_eq!(snapshot["files"], 1, "only files in the directory");
     assert!(sub.join(".agent/snapshots/HEAD").is_file());
     let params = json!({ "dir": bench.project, "store": ".agent/snapshots" });
     let hash = client.call("track", params.clone())["hash"].clone();
@@ -864,11 +864,11 @@ fn a_store_inside_the_project_leaves_out_its_whole_directory() {
         .map(|file| file["path"].as_str().unwrap())
         .collect();
     assert!(names.contains(&"a.txt") && !names.contains(&".agent/notes"), "{names:?}");
-    assert_eq!(bench.in_data(), ["stores"], "only the record that this user made it");
+    assert_eq!(bench.in_data(), ["stores"], "only the record that the store is trusted");
 }
 
 #[test]
-fn the_opencode_profile_does_what_opencode_does() {
+fn the_opencode_profile_behaves_like_opencode() {
     let bench = Bench::new();
     bench.git(&["init", "-q", "."]);
     bench.write("secret", "one\n");
@@ -913,7 +913,7 @@ fn a_step_whose_process_died_is_closed() {
 }
 
 #[test]
-fn a_step_whose_process_ended_and_was_never_asked_for_is_closed_too() {
+fn a_step_whose_process_is_a_zombie_is_closed() {
     let bench = Bench::new();
     let mut client = Client::start(&bench);
     client.call("begin_step", json!({ "session": "s", "label": "cut off" }));
@@ -931,7 +931,7 @@ fn a_step_whose_process_ended_and_was_never_asked_for_is_closed_too() {
 }
 
 #[test]
-fn sigterm_ends_it_cleanly_and_ctrl_c_is_for_the_agent() {
+fn sigterm_shuts_down_cleanly_and_sigint_is_ignored() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     bench.track();
@@ -954,7 +954,7 @@ fn sigterm_ends_it_cleanly_and_ctrl_c_is_for_the_agent() {
 }
 
 #[test]
-fn what_a_command_names_and_no_snapshot_covers_is_kept() {
+fn ignored_and_outside_files_named_in_a_command_are_captured() {
     let bench = Bench::new();
     bench.git(&["init", "-q"]);
     bench.write(".gitignore", "build/\n");
@@ -987,7 +987,7 @@ fn what_a_command_names_and_no_snapshot_covers_is_kept() {
     assert_eq!(listed(&photo), (json!("create"), json!("not_asked")), "{report}");
     assert_eq!(listed(&bench.home.join("notes.txt")), (json!("overwrite"), json!("not_asked")));
     assert_eq!(report["complete"], true, "{report}");
-    assert!(!photo.exists(), "outside of the project, and nobody asked for it");
+    assert!(!photo.exists(), "files outside stay unless requested");
     let plan = rpc.call("plan_undo", json!({ "outside": true }));
     let report = rpc.call("undo", json!({ "outside": true, "plan": plan["plan"] }));
     assert_eq!(report["outside"], plan["outside"]);

@@ -1,4 +1,4 @@
-//! A client of `ctrlz rpc`, and a checker of what it answers.
+//! A client of `ctrlz rpc`, and a schema checker for its responses.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ExitStatus, Stdio};
@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::bench::Bench;
 
-/// More than any answer takes, even on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout for a response or an exit, generous enough for a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running `ctrlz rpc`. Everything it prints must be JSON.
 pub(crate) struct Client {
@@ -18,7 +18,7 @@ pub(crate) struct Client {
     stdin: Option<ChildStdin>,
     lines: Receiver<String>,
     next_id: u64,
-    /// Messages that were read while looking for another one.
+    /// Messages that arrived while waiting for another one.
     early: Vec<Value>,
 }
 
@@ -52,7 +52,7 @@ impl Client {
         self.stdin.as_mut().unwrap().write_all(bytes).unwrap();
     }
 
-    /// Asks without waiting, and gives the request's id.
+    /// Sends a request without waiting and returns its id.
     pub(crate) fn ask(&mut self, method: &str, params: &Value) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
@@ -61,20 +61,20 @@ impl Client {
         id
     }
 
-    /// The next message.
+    /// Returns the next message.
     #[track_caller]
     pub(crate) fn read(&mut self) -> Value {
-        let line = self.lines.recv_timeout(PATIENCE).expect("an answer comes in time");
-        let message: Value = serde_json::from_str(&line).expect("nothing but JSON is printed");
+        let line = self.lines.recv_timeout(TIMEOUT).expect("a message arrives in time");
+        let message: Value = serde_json::from_str(&line).expect("only JSON is printed");
         message
     }
 
-    /// Whether no message comes for a while.
+    /// Returns whether no message arrives within 200 ms.
     pub(crate) fn is_silent(&mut self) -> bool {
         self.lines.recv_timeout(Duration::from_millis(200)).is_err()
     }
 
-    /// The answer with this id, whatever comes before it.
+    /// Returns the response with this id. Other messages are kept for later.
     #[track_caller]
     pub(crate) fn answer(&mut self, id: u64) -> Value {
         let is_it = |message: &Value| message["id"] == id;
@@ -90,7 +90,7 @@ impl Client {
         }
     }
 
-    /// Asks and waits for the result.
+    /// Sends a request and returns its result.
     #[track_caller]
     #[expect(clippy::needless_pass_by_value, reason = "every call makes its parameters in place")]
     pub(crate) fn call(&mut self, method: &str, params: Value) -> Value {
@@ -100,7 +100,7 @@ impl Client {
         answer["result"].clone()
     }
 
-    /// Asks and waits for the failure; gives what is known of it.
+    /// Sends a request that must fail with this kind, and returns the data of the error.
     #[track_caller]
     #[expect(clippy::needless_pass_by_value, reason = "every call makes its parameters in place")]
     pub(crate) fn fails(&mut self, method: &str, params: Value, kind: &str) -> Value {
@@ -112,7 +112,7 @@ impl Client {
         error["data"].clone()
     }
 
-    /// Closes the input and waits for the end; gives what was said last.
+    /// Closes the input and waits for the exit. Returns the status and the remaining messages.
     pub(crate) fn end(mut self) -> (ExitStatus, Vec<Value>) {
         drop(self.stdin.take());
         let status = self.wait();
@@ -125,7 +125,7 @@ impl Client {
         loop {
             match self.child.try_wait().unwrap() {
                 Some(status) => return status,
-                None => assert!(start.elapsed() < PATIENCE, "it ends in time"),
+                None => assert!(start.elapsed() < TIMEOUT, "the server does not exit"),
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -139,13 +139,13 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // It has ended already, or it is ended here; either is fine.
+        // Errors are ignored: the process may have exited already.
         self.child.kill().ok();
         self.child.wait().ok();
     }
 }
 
-/// The schema that is checked in, as far as it is needed to check a value.
+/// The checked-in schema. Only the keywords that it uses are checked.
 pub(crate) struct Schema(Value);
 
 impl Schema {
@@ -154,23 +154,23 @@ impl Schema {
         Schema(serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap())
     }
 
-    /// Checks that a result is what the schema promises.
+    /// Checks a result against the schema.
     #[track_caller]
     pub(crate) fn check_result(&self, method: &str, result: &Value) {
         let schema = &self.0["methods"][method]["result"];
-        assert!(schema.is_object(), "the schema has {method}");
+        assert!(schema.is_object(), "the schema lacks {method}");
         if let Err(why) = self.check(schema, result) {
-            panic!("the result of {method} is not as the schema says: {why}\n{result:#}");
+            panic!("the result of {method} does not match the schema: {why}\n{result:#}");
         }
     }
 
-    /// Checks what a command prints that no method gives.
+    /// Checks the output of a command that corresponds to no method.
     #[track_caller]
     pub(crate) fn check_command(&self, command: &str, printed: &Value) {
         let schema = &self.0["commands"][command];
-        assert!(schema.is_object(), "the schema has {command}");
+        assert!(schema.is_object(), "the schema lacks {command}");
         if let Err(why) = self.check(schema, printed) {
-            panic!("{command} does not print what the schema says: {why}\n{printed:#}");
+            panic!("the output of {command} does not match the schema: {why}\n{printed:#}");
         }
     }
 
@@ -200,7 +200,7 @@ impl Schema {
     #[track_caller]
     pub(crate) fn check_error(&self, error: &Value) {
         if let Err(why) = self.check(&self.0["error"], error) {
-            panic!("an error is not as the schema says: {why}\n{error:#}");
+            panic!("an error does not match the schema: {why}\n{error:#}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! `ctrlz serve` and `ctrlz ui`: processes of their own, other users, and memory.
+//! `ctrlz serve` and `ctrlz ui` as real processes: files, permissions and memory use.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::bench::{Bench, Ran, contents, program};
 
-/// A running server. Ends it.
+/// A running server, killed on drop.
 struct Served {
     bench: Bench,
     child: Child,
@@ -33,7 +33,7 @@ impl Served {
         Served::start(bench, &["serve", "--port", "0"])
     }
 
-    /// Starts it, and waits until it says where it is.
+    /// Starts a server and waits until it has published its address.
     fn start(bench: Bench, words: &[&str]) -> Served {
         let mut command = bench.command(words);
         let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
@@ -57,7 +57,7 @@ impl Served {
         self.file("url").trim_start_matches("http://").trim_end_matches('/').to_owned()
     }
 
-    /// Asks over TCP with the token, and gives the status and the body.
+    /// Sends a GET request over TCP with the token, and returns the status and the body.
     fn get(&self, path: &str) -> (u16, String) {
         let address = self.address();
         let head = format!(
@@ -102,7 +102,7 @@ fn exchange(mut stream: impl Read + Write, bytes: &[u8]) -> (u16, String) {
 }
 
 #[test]
-fn a_server_says_where_it_is_and_answers_there() {
+fn serve_publishes_its_address_and_answers_over_tcp_and_socket() {
     let served = Served::new();
     let (status, body) = served.get("/v1/projects");
     assert_eq!(status, 200, "{body}");
@@ -148,7 +148,7 @@ fn serve_takes_a_relative_directory() {
     assert_eq!(projects["projects"][0]["path"], served.bench.project.to_str().unwrap());
 }
 
-/// Two clones of one repository, which share a store, of which the first is served.
+/// Two clones of one repository, which share a store. Only the first clone is served.
 struct Clones {
     served: Served,
     other: PathBuf,
@@ -181,7 +181,7 @@ impl Clones {
         self.served.get(&format!("/v1/projects/{}/{query}", self.project))
     }
 
-    /// Runs git on the store that both share.
+    /// Runs git on the shared store.
     fn git_in_store(&self, words: &[&str]) -> String {
         let status = self.served.bench.json(&["status"]);
         let store = status["store"].as_str().unwrap().to_owned();
@@ -191,7 +191,7 @@ impl Clones {
 }
 
 #[test]
-fn snapshots_of_others_are_unknown_over_http() {
+fn snapshots_of_other_work_trees_are_unknown_over_http() {
     let clones = Clones::new(|_, _| ());
     let bench = &clones.served.bench;
     let own = bench.track();
@@ -200,7 +200,7 @@ fn snapshots_of_others_are_unknown_over_http() {
         clones.git_in_store(&["for-each-ref", "--format=%(tree)", "refs/ctrlz-private"]);
     let companion = companion.lines().next().unwrap().to_owned();
     let part = clones.git_in_store(&["rev-parse", &format!("{own}:dir")]);
-    assert_eq!(clones.git_in_store(&["cat-file", "-t", of_other.trim()]), "tree", "one store");
+    assert_eq!(clones.git_in_store(&["cat-file", "-t", of_other.trim()]), "tree", "shared store");
     assert_eq!(clones.get(&format!("show?hash={own}&path=dir/a.txt")).0, 200);
     let missing = "0123456789012345678901234567890123456789";
     for hash in [of_other.trim(), &companion, &part, missing] {
@@ -307,7 +307,7 @@ fn steps_over_http_name_only_paths_of_served_projects() {
 }
 
 #[test]
-fn the_token_is_where_only_the_user_can_read_it() {
+fn the_token_is_readable_only_by_the_user() {
     let served = Served::new();
     let token = served.file("token");
     assert_eq!(token.len(), 64);
@@ -318,7 +318,7 @@ fn the_token_is_where_only_the_user_can_read_it() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    // Everything above the data directory is open, so only its own permissions protect it.
+    // Makes all parent directories accessible, so that only the mode of the data directory counts.
     for dir in served.bench.data.ancestors().skip(1).take_while(|dir| *dir != std::env::temp_dir())
     {
         std::fs::set_permissions(dir, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
@@ -334,7 +334,7 @@ fn the_token_is_where_only_the_user_can_read_it() {
 }
 
 #[test]
-fn an_end_takes_everything_away() {
+fn sigterm_removes_all_server_files_except_the_lock() {
     let mut served = Served::new();
     served.signal(Signal::TERM);
     assert!(served.child.wait().unwrap().success());
@@ -345,12 +345,12 @@ fn an_end_takes_everything_away() {
 }
 
 #[test]
-fn a_killed_server_is_in_nobodys_way() {
+fn a_new_server_starts_after_the_previous_one_was_killed() {
     let mut served = Served::new();
     let token = served.file("token");
     served.signal(Signal::KILL);
     served.child.wait().unwrap();
-    assert_eq!(served.file("token"), token, "it had no time to tidy up");
+    assert_eq!(served.file("token"), token, "a killed server leaves its files");
     let next = {
         let mut command = served.bench.command(&["serve", "--port", "0"]);
         command.stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
@@ -365,7 +365,7 @@ fn a_killed_server_is_in_nobodys_way() {
 }
 
 #[test]
-fn a_second_server_and_other_addresses_are_refused() {
+fn a_second_server_and_non_loopback_addresses_are_refused() {
     let served = Served::new();
     served.bench.fails(&["serve"], 5, "a server runs already");
     let other = Bench::new();
@@ -375,7 +375,7 @@ fn a_second_server_and_other_addresses_are_refused() {
 }
 
 #[test]
-fn ui_uses_the_server_that_runs() {
+fn ui_uses_the_running_server() {
     let served = Served::new();
     let other = served.bench.home.join("other");
     std::fs::create_dir(&other).unwrap();
@@ -395,15 +395,15 @@ fn ui_uses_the_server_that_runs() {
     );
     let connect = || TcpStream::connect(&address).unwrap();
     assert_eq!(exchange(connect(), login.as_bytes()).0, 200);
-    assert_eq!(exchange(connect(), login.as_bytes()).0, 401, "once");
+    assert_eq!(exchange(connect(), login.as_bytes()).0, 401, "a code works once");
 }
 
 #[test]
-fn ui_tells_a_stranger_on_the_port_nothing() {
+fn ui_never_connects_to_another_process_on_a_stale_port() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     bench.track();
-    // A server was killed, and somebody else has its port now.
+    // A server was killed, and another process listens on its port now.
     let stranger = TcpListener::bind("127.0.0.1:0").unwrap();
     stranger.set_nonblocking(true).unwrap();
     let dir = bench.data.join("serve");
@@ -413,12 +413,12 @@ fn ui_tells_a_stranger_on_the_port_nothing() {
     std::fs::write(dir.join("token"), "0".repeat(64)).unwrap();
     let served = Served::start(bench, &["ui", "--no-open"]);
     assert_ne!(served.address(), stranger.local_addr().unwrap().to_string());
-    assert_eq!(served.get("/v1/projects").0, 200, "it has a server of its own");
-    assert!(stranger.accept().is_err(), "nobody connected");
+    assert_eq!(served.get("/v1/projects").0, 200, "a new server was started");
+    assert!(stranger.accept().is_err(), "no connection was made");
 }
 
 #[test]
-fn attacks_cost_no_memory() {
+fn hostile_requests_do_not_grow_memory() {
     const AT_MOST: u64 = 50 << 20;
     let served = Served::new();
     assert_eq!(served.get("/v1/projects").0, 200);
@@ -460,7 +460,7 @@ fn attacks_cost_no_memory() {
 }
 
 #[test]
-fn browsing_needs_a_terminal() {
+fn interactive_log_requires_a_terminal() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     bench.track();

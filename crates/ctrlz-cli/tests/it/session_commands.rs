@@ -1,11 +1,11 @@
-//! `revert --message`, `unrevert`, `apply`, `checkpoint`, `fork`, `blame`, `recover`, and what
-//! `log`, `show`, `diff` and `run` know of sessions.
+//! `revert --message`, `unrevert`, `apply`, `checkpoint`, `fork`, `blame`, `recover`, and the
+//! session features of `log`, `show`, `diff` and `run`.
 
 use serde_json::Value;
 
 use crate::bench::{Bench, Ran, contents};
 
-/// A file of five lines, which leave room for merges.
+/// A file of five lines, so that edits far apart can be merged.
 const CODE: &str = "one\ntwo\nthree\nfour\nfive\n";
 
 impl Bench {
@@ -24,7 +24,7 @@ impl Bench {
         ran
     }
 
-    /// The id of the newest step.
+    /// Returns the id of the newest step.
     fn newest_step(&self) -> String {
         let log = self.json(&["log"]);
         let steps = log["operations"].as_array().unwrap().iter();
@@ -34,8 +34,9 @@ impl Bench {
     }
 }
 
-/// `code` changed by two messages of session `s`, with an edit of the user in between.
-fn story() -> Bench {
+/// Returns a project where two messages of session `s` changed `code`, with an edit of the user in
+/// between.
+fn session_with_user_edit() -> Bench {
     let bench = Bench::new();
     bench.write("code", CODE);
     bench.agent("s", "m1", "sed -i s/one/ONE/ code; echo x > new");
@@ -45,8 +46,8 @@ fn story() -> Bench {
 }
 
 #[test]
-fn the_whole_story_of_a_revert() {
-    let bench = story();
+fn a_revert_can_be_moved_taken_back_and_made_final() {
+    let bench = session_with_user_edit();
     let agreed = contents(&bench.project);
 
     // Back to before the second message: the user's edit stays.
@@ -59,7 +60,7 @@ fn the_whole_story_of_a_revert() {
     );
     assert_eq!(bench.read("code").unwrap(), "ONE\ntwo\nTHREE by me\nfour\nfive\n");
 
-    // The boundary moves back, and forth again.
+    // The boundary moves back, and then forward again.
     bench.ok(&["revert", "--message", "m1"]);
     assert_eq!(bench.read("code").unwrap(), "one\ntwo\nTHREE by me\nfour\nfive\n");
     assert_eq!(bench.read("new"), None);
@@ -68,7 +69,7 @@ fn the_whole_story_of_a_revert() {
     bench.ok(&["revert", "--message", "m2"]);
     assert_eq!(bench.read("new").unwrap(), "x\n");
 
-    // Edited meanwhile, and taken back as a whole: the edit stays.
+    // Unrevert keeps an edit that the user made in the meantime.
     bench.write("mine", "keep me\n");
     let report = bench.ok(&["unrevert"]);
     assert!(report.ends_with("revert again: ctrlz revert --session s --message m2"), "{report}");
@@ -76,7 +77,7 @@ fn the_whole_story_of_a_revert() {
     assert_eq!(contents(&bench.project), agreed);
     bench.fails(&["unrevert"], 4, "no session is reverted");
 
-    // Once more, and final.
+    // Reverts again and makes it final.
     bench.ok(&["revert", "--message", "m1"]);
     let report = bench.ok(&["revert", "--commit"]);
     assert_eq!(
@@ -102,7 +103,7 @@ fn the_whole_story_of_a_revert() {
 
 #[test]
 fn new_work_makes_a_revert_final() {
-    let bench = story();
+    let bench = session_with_user_edit();
     bench.ok(&["revert", "--message", "m2"]);
     assert_eq!(bench.json(&["sessions"])["sessions"][0]["reverted"]["boundary"]["message"], "m2");
     bench.agent("s", "m3", "echo y > other");
@@ -130,8 +131,8 @@ fn a_part_of_a_message_is_reverted() {
 }
 
 #[test]
-fn a_revert_that_cannot_be_meant_changes_nothing() {
-    let bench = story();
+fn reverting_an_unknown_message_or_session_changes_nothing() {
+    let bench = session_with_user_edit();
     let before = contents(&bench.project);
     bench.fails(&["revert", "--message", "nope"], 4, "no step of a message");
     bench.fails(&["revert", "--message", "m1", "--session", "nope"], 4, "hint: `ctrlz log`");
@@ -142,7 +143,7 @@ fn a_revert_that_cannot_be_meant_changes_nothing() {
 }
 
 #[test]
-fn a_revert_keeps_what_does_not_merge_unless_forced() {
+fn revert_keeps_conflicting_files_unless_forced() {
     let bench = Bench::new();
     bench.write("f", "one\n");
     bench.agent("s", "m1", "echo agent > f");
@@ -159,7 +160,7 @@ fn a_revert_keeps_what_does_not_merge_unless_forced() {
 }
 
 #[test]
-fn a_session_at_work_is_reverted_only_if_interrupted() {
+fn reverting_a_busy_session_requires_interrupt() {
     let bench = Bench::new();
     let script = "echo x > a; $CTRLZ revert --session s --message m1; echo code $?; \
                   $CTRLZ revert --session s --message m1 --interrupt; echo code $?";
@@ -174,7 +175,7 @@ fn a_session_at_work_is_reverted_only_if_interrupted() {
 }
 
 #[test]
-fn an_undo_can_close_the_open_step() {
+fn undo_with_interrupt_closes_the_open_step() {
     let bench = Bench::new();
     let script = "echo x > a; $CTRLZ undo --interrupt; ls; echo y > late";
     let ran = bench.shell(&format!(
@@ -189,8 +190,8 @@ fn an_undo_can_close_the_open_step() {
 }
 
 #[test]
-fn a_plan_of_any_kind_is_applied_by_its_hash() {
-    let bench = story();
+fn apply_executes_plans_of_every_kind_by_hash() {
+    let bench = session_with_user_edit();
     let agreed = contents(&bench.project);
     for (words, way_back) in [
         (&["undo", "--dry-run"][..], "redo: ctrlz redo"),
@@ -212,8 +213,8 @@ fn a_plan_of_any_kind_is_applied_by_its_hash() {
 }
 
 #[test]
-fn a_plan_that_no_longer_fits_is_refused() {
-    let bench = story();
+fn apply_refuses_stale_and_unknown_plans() {
+    let bench = session_with_user_edit();
     let plan = bench.json(&["undo", "--dry-run"])["plan"].as_str().unwrap().to_owned();
     bench.write("code", "something else\n");
     let before = contents(&bench.project);
@@ -224,7 +225,7 @@ fn a_plan_that_no_longer_fits_is_refused() {
 }
 
 #[test]
-fn an_applied_plan_may_need_a_yes() {
+fn apply_requires_yes_for_a_mass_removal() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     let script = "i=0; while [ $i -lt 200 ]; do echo x > f$i; i=$((i+1)); done";
@@ -237,7 +238,7 @@ fn an_applied_plan_may_need_a_yes() {
 }
 
 #[test]
-fn a_redo_is_looked_at_first_and_limited_to_a_session() {
+fn redo_supports_a_dry_run_and_can_be_limited_to_a_session() {
     let bench = Bench::new();
     bench.agent("s", "m1", "echo x > a");
     bench.agent("t", "m1", "echo x > b");
@@ -253,7 +254,7 @@ fn a_redo_is_looked_at_first_and_limited_to_a_session() {
 }
 
 #[test]
-fn ignored_files_that_stay_are_named() {
+fn undo_lists_ignored_files_that_it_leaves_unchanged() {
     let bench = Bench::new();
     bench.git(&["init", "-q"]);
     bench.write(".gitignore", ".env\n");
@@ -267,7 +268,7 @@ fn ignored_files_that_stay_are_named() {
 }
 
 #[test]
-fn a_path_that_is_named_is_the_steps_own() {
+fn undo_restores_ignored_files_declared_with_the_path_flag() {
     let bench = Bench::new();
     bench.git(&["init", "-q"]);
     bench.write(".gitignore", "/big/\n.env\n");
@@ -283,7 +284,7 @@ fn a_path_that_is_named_is_the_steps_own() {
 }
 
 #[test]
-fn a_sub_agent_is_undone_with_the_turn_it_works_for() {
+fn undoing_a_turn_includes_its_sub_agents() {
     let bench = Bench::new();
     let inner =
         "$CTRLZ run --session child --parent main --message c1 -- /bin/sh -c \"echo x > b\"";
@@ -302,7 +303,7 @@ fn a_sub_agent_is_undone_with_the_turn_it_works_for() {
 }
 
 #[test]
-fn a_checkpoint_is_found_by_every_name_it_has() {
+fn a_checkpoint_is_found_by_its_label_its_name_and_latest() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     let text = bench.ok(&["checkpoint", "-m", "it works", "--kind", "turn"]);
@@ -328,8 +329,8 @@ fn a_checkpoint_is_found_by_every_name_it_has() {
 }
 
 #[test]
-fn an_operation_is_taken_wherever_a_hash_is() {
-    let bench = story();
+fn operation_ids_are_accepted_in_place_of_hashes() {
+    let bench = session_with_user_edit();
     let log = bench.json(&["log"]);
     let first = log["operations"].as_array().unwrap().last().unwrap();
     let id = first["operation"].as_str().unwrap();
@@ -363,8 +364,8 @@ fn checkpoints_are_listed_and_pruned_as_configured() {
 }
 
 #[test]
-fn a_fork_goes_on_in_a_directory_of_its_own() {
-    let bench = story();
+fn fork_continues_a_session_in_a_new_directory() {
+    let bench = session_with_user_edit();
     let into = bench.home.join("forked");
     let text =
         bench.ok(&["fork", "s", "--at", "m2", "--id", "f", "--into", into.to_str().unwrap()]);
@@ -382,14 +383,14 @@ fn a_fork_goes_on_in_a_directory_of_its_own() {
 }
 
 #[test]
-fn a_fork_touches_no_file_unless_asked() {
-    let bench = story();
+fn fork_without_a_directory_changes_no_files() {
+    let bench = session_with_user_edit();
     let before = contents(&bench.project);
     let json = bench.json(&["fork", "s"]);
     assert_eq!((&json["forked"]["session"], &json["into"]), (&"s".into(), &Value::Null));
     let id = json["session"].as_str().unwrap();
     assert_eq!(contents(&bench.project), before);
-    // Undo in the fork goes on into what it shares.
+    // Undo in the fork continues into the shared history.
     bench.ok(&["undo", "--session", id]);
     assert_eq!(bench.read("code").unwrap(), "ONE\ntwo\nTHREE by me\nfour\nfive\n");
     bench.fails(&["fork", "nope"], 4, "`ctrlz sessions`");
@@ -398,7 +399,7 @@ fn a_fork_touches_no_file_unless_asked() {
 
 #[test]
 fn blame_names_the_step_behind_each_line() {
-    let bench = story();
+    let bench = session_with_user_edit();
     bench.write("code", "ONE\ntwo\nTHREE by me\nfour\nFIVE\n\tsix\u{1b}[2J\n");
     let text = bench.ok(&["blame", "code"]);
     let starts = [
@@ -426,7 +427,7 @@ fn blame_names_the_step_behind_each_line() {
 
 #[test]
 fn blame_needs_a_text_file() {
-    let bench = story();
+    let bench = session_with_user_edit();
     bench.fails(&["blame", "nope"], 4, "has no nope");
     std::fs::write(bench.project.join("binary"), b"\0\x01\xff").unwrap();
     bench.fails(&["blame", "binary"], 4, "binary is binary");
@@ -455,7 +456,7 @@ fn lost_files_are_listed_and_recovered() {
     assert_eq!(bench.read("src/c.txt"), None);
     let text = bench.ok(&["recover", "src/c.txt"]);
     assert!(text.starts_with("+ create     src/c.txt\n1 created\n"), "{text}");
-    assert_eq!(bench.read("src/c.txt").unwrap(), "two\n", "as it was last");
+    assert_eq!(bench.read("src/c.txt").unwrap(), "two\n", "its last version");
     let json = bench.json(&["recover", "src"]);
     assert_eq!((&json["complete"], json["done"].as_array().unwrap().len()), (&true.into(), 1));
     bench.fails(&["recover", "src"], 4, "is not lost");
@@ -464,7 +465,7 @@ fn lost_files_are_listed_and_recovered() {
 }
 
 #[test]
-fn each_version_of_a_file_is_listed_with_its_way_back() {
+fn recover_lists_each_version_of_a_file_with_its_restore_command() {
     let bench = Bench::new();
     bench.git(&["init", "-q"]);
     bench.write("sub/f", "one\n");
@@ -512,7 +513,7 @@ fn the_log_draws_a_lane_per_session_and_names_files() {
 }
 
 #[test]
-fn a_long_log_is_read_no_further_than_asked_for() {
+fn log_reads_no_further_back_than_its_limit() {
     let bench = Bench::new();
     let mut options = ctrlz::Options::new(&bench.data);
     options.home = Some(bench.home.clone());
@@ -524,22 +525,22 @@ fn a_long_log_is_read_no_further_than_asked_for() {
     }
     let whole = bench.json(&["log", "-n", "1000"]);
     assert_eq!(whole["operations"].as_array().unwrap().len(), 300);
-    // An index that cannot be read to its beginning is made anew, once somebody gets there.
+    // A damaged index is rebuilt only when its damaged part, here the beginning, is read.
     let index = contents(&bench.data).into_iter().find(|(path, _)| path.ends_with("log.index"));
     let (path, mut bytes) = index.unwrap();
     bytes[..8].fill(b'z');
     std::fs::write(&path, &bytes).unwrap();
     assert_eq!(bench.ok(&["log", "-n", "290"]).lines().count(), 290);
     assert_eq!(bench.ok(&["log", "-n", "3"]).lines().count(), 3);
-    assert_eq!(std::fs::read(&path).unwrap(), bytes, "nobody got there");
+    assert_eq!(std::fs::read(&path).unwrap(), bytes, "the damaged part was not read");
     let again = bench.json(&["log", "-n", "1000"]);
     assert_eq!(again["operations"].as_array().unwrap().len(), 300);
     assert_ne!(std::fs::read(&path).unwrap(), bytes);
 }
 
 #[test]
-fn a_step_is_shown_with_what_it_did_also_when_taken_back() {
-    let bench = story();
+fn show_prints_the_diff_of_a_step_even_when_it_is_undone() {
+    let bench = session_with_user_edit();
     let step = bench.newest_step();
     let text = bench.ok(&["show", &step]);
     assert!(text.starts_with(&format!("step      {step}\nsession   s\nmessage   m2\n")), "{text}");
@@ -558,8 +559,8 @@ fn a_step_is_shown_with_what_it_did_also_when_taken_back() {
 }
 
 #[test]
-fn what_a_session_a_message_or_a_step_did_is_a_diff() {
-    let bench = story();
+fn diff_shows_the_changes_of_a_session_message_or_step() {
+    let bench = session_with_user_edit();
     let of_session = bench.ok(&["diff", "--session", "s"]);
     assert!(of_session.contains("+ONE") && of_session.contains("+FIVE"), "{of_session}");
     let of_message = bench.ok(&["diff", "--message", "m1"]);
@@ -578,7 +579,7 @@ fn what_a_session_a_message_or_a_step_did_is_a_diff() {
 }
 
 #[test]
-fn names_that_agents_choose_cannot_steer_a_terminal_here_either() {
+fn control_characters_from_agents_are_escaped_in_session_commands() {
     let bench = Bench::new();
     let evil = "\u{1b}[2J\u{202e}\nx";
     bench.write("a", "one\n");
@@ -606,7 +607,7 @@ fn names_that_agents_choose_cannot_steer_a_terminal_here_either() {
 }
 
 #[test]
-fn suggested_commands_act_where_the_command_itself_acted() {
+fn suggested_commands_include_the_store_option() {
     let bench = Bench::new();
     bench.write("a", "1\n");
     let store = ["--store", ".agent/snapshots"];
@@ -618,7 +619,7 @@ fn suggested_commands_act_where_the_command_itself_acted() {
 }
 
 #[test]
-fn what_a_forced_redo_replaced_comes_back_by_the_suggested_command() {
+fn the_suggested_command_restores_files_replaced_by_a_forced_redo() {
     let bench = Bench::new();
     bench.write("a", "1\n");
     bench.run(&["run", "--", "sh", "-c", "echo AGENT > a"]);
@@ -632,7 +633,7 @@ fn what_a_forced_redo_replaced_comes_back_by_the_suggested_command() {
 }
 
 #[test]
-fn a_change_of_permissions_alone_is_a_change_that_can_be_undone() {
+fn run_reports_changes_of_permissions_alone() {
     let bench = Bench::new();
     bench.write("a", "1\n");
     let ran = bench.run(&["run", "--", "chmod", "600", "a"]);

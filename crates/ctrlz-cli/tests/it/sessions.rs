@@ -52,7 +52,7 @@ fn a_run_is_undone_and_redone() {
 }
 
 #[test]
-fn one_undo_takes_back_one_run() {
+fn undo_reverts_one_run_at_a_time() {
     let bench = Bench::new();
     for number in ["1", "2", "3"] {
         bench.step(&format!("echo {number} > f{number}"));
@@ -79,7 +79,7 @@ fn the_commands_exit_code_is_passed_on() {
 }
 
 #[test]
-fn a_failed_run_is_a_step_too() {
+fn a_failed_command_is_recorded_as_a_step() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     assert_eq!(bench.step("echo two > a.txt; exit 1").code, 1);
@@ -104,11 +104,11 @@ fn a_guard_undoes_on_failure_and_keeps_on_success() {
     assert_eq!(bench.read("a.txt").unwrap(), "three\n");
     let ran = bench.guarded("exit 1");
     assert!(ran.stderr.contains("it changed nothing"), "{ran:?}");
-    assert_eq!(bench.read("a.txt").unwrap(), "three\n", "only its own step is taken back");
+    assert_eq!(bench.read("a.txt").unwrap(), "three\n", "only its own step is undone");
 }
 
 #[test]
-fn a_guard_removes_however_many_files_it_must() {
+fn guard_removes_any_number_of_new_files_without_confirmation() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     let before = contents(&bench.project);
@@ -119,7 +119,7 @@ fn a_guard_removes_however_many_files_it_must() {
 }
 
 #[test]
-fn the_users_edit_survives() {
+fn undo_keeps_user_edits_made_after_the_step() {
     let bench = Bench::new();
     bench.write("code", "one\ntwo\nthree\nfour\nfive\n");
     bench.step("sed -i s/one/ONE/ code; echo x > new");
@@ -132,7 +132,7 @@ fn the_users_edit_survives() {
 }
 
 #[test]
-fn a_conflict_stays_and_is_marked() {
+fn undo_keeps_and_reports_conflicting_files() {
     let bench = Bench::new();
     bench.write("f", "one\n");
     bench.write("g", "one\n");
@@ -155,7 +155,7 @@ fn a_conflict_stays_and_is_marked() {
 }
 
 #[test]
-fn where_nothing_can_be_undone_force_can() {
+fn undo_force_overwrites_conflicting_files() {
     let bench = Bench::new();
     bench.write("f", "one\n");
     bench.step("echo agent > f");
@@ -174,7 +174,7 @@ fn where_nothing_can_be_undone_force_can() {
 }
 
 #[test]
-fn a_plan_is_carried_out_or_refused() {
+fn undo_executes_only_a_matching_plan() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     bench.step("echo two > a.txt");
@@ -211,7 +211,7 @@ fn check_undo(words: &[&str], left: &str) {
 }
 
 #[test]
-fn what_is_undone_can_be_chosen() {
+fn undo_can_be_limited_to_a_step_message_session_or_path() {
     check_undo(&[], "abcd");
     check_undo(&["--last-step"], "abcd");
     check_undo(&["--message", "m2"], "abde");
@@ -224,7 +224,7 @@ fn what_is_undone_can_be_chosen() {
 }
 
 #[test]
-fn one_step_of_many_is_undone_by_its_id() {
+fn undo_selects_a_single_step_by_its_id() {
     let bench = agents();
     let log = bench.json(&["log"]);
     let id = log["operations"][3]["steps"][0]["step"].as_str().unwrap();
@@ -234,14 +234,14 @@ fn one_step_of_many_is_undone_by_its_id() {
     let report = bench.ok(&["redo"]);
     let way_back = report.lines().last().unwrap().strip_prefix("undo: ctrlz ").unwrap();
     bench.ok(&way_back.split(' ').collect::<Vec<_>>());
-    assert_eq!(bench.read("b"), None, "the way back is of this redo, not of the last turn");
+    assert_eq!(bench.read("b"), None, "the suggested command undoes this redo, not the last turn");
     bench.fails(&["undo", "--step", "nope"], 4, "no step");
     bench.fails(&["undo", "--message", "nope"], 4, "no step of a message");
     bench.fails(&["undo", "--session", "nope"], 4, "nothing to undo");
 }
 
 #[test]
-fn a_run_in_a_message_names_its_own_way_back() {
+fn run_suggests_an_undo_command_for_its_own_step() {
     let bench = agents();
     let script = "echo x > f";
     let ran =
@@ -252,7 +252,7 @@ fn a_run_in_a_message_names_its_own_way_back() {
 }
 
 #[test]
-fn the_log_shows_everything_newest_first() {
+fn log_lists_all_operations_newest_first() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     bench.step("echo two > a.txt; echo x > b.txt");
@@ -294,7 +294,7 @@ fn the_log_shows_everything_newest_first() {
 }
 
 #[test]
-fn the_logs_signs_follow_the_locale() {
+fn log_symbols_follow_the_locale() {
     let bench = Bench::new();
     bench.step("echo x > a");
     let first = |variables: &[(&str, &str)]| {
@@ -309,7 +309,7 @@ fn the_logs_signs_follow_the_locale() {
 }
 
 #[test]
-fn the_log_of_one_session_and_the_list_of_all() {
+fn log_can_be_limited_to_a_session_and_sessions_lists_all() {
     let bench = agents();
     bench.ok(&["undo", "--session", "t"]);
     assert_eq!(bench.ok(&["log", "t"]).lines().count(), 2, "the step and its undo");
@@ -325,7 +325,7 @@ fn the_log_of_one_session_and_the_list_of_all() {
 }
 
 #[test]
-fn nothing_recorded_is_no_failure() {
+fn log_and_sessions_succeed_without_a_store() {
     let bench = Bench::new();
     for words in [["log"], ["sessions"]] {
         let ran = bench.run(&words);
@@ -337,7 +337,7 @@ fn nothing_recorded_is_no_failure() {
 }
 
 #[test]
-fn what_agents_say_cannot_steer_a_terminal() {
+fn control_characters_from_agents_are_escaped_in_log_and_undo() {
     let bench = Bench::new();
     let evil = "\u{1b}[2J\u{202e}\nx";
     let words = ["run", "--session", evil, "--message", evil, "--tool", evil, "--who", evil];
@@ -349,7 +349,7 @@ fn what_agents_say_cannot_steer_a_terminal() {
 }
 
 #[test]
-fn without_a_snapshot_nothing_runs_unless_told_to() {
+fn run_and_guard_require_a_snapshot_unless_anyway_is_given() {
     let bench = Bench::new();
     bench.write_home(".config/ctrlz/config.toml", "enabled = false\n");
     for command in ["run", "guard"] {
@@ -361,14 +361,14 @@ fn without_a_snapshot_nothing_runs_unless_told_to() {
         assert!(ran.stderr.contains("without a way back"), "{ran:?}");
         std::fs::remove_file(bench.project.join("ran")).unwrap();
     }
-    // A configuration that cannot be read may be the one that says no.
+    // An invalid configuration might disable snapshots, so it is an error.
     bench.write_home(".config/ctrlz/config.toml", "nonsense\n");
     bench.fails(&["run", "--", "/bin/sh", "-c", "echo x > ran"], 2, "config.toml");
     assert_eq!(bench.read("ran"), None);
 }
 
 #[test]
-fn a_command_runs_where_ctrlz_acts() {
+fn run_executes_the_command_in_the_selected_directory() {
     let bench = Bench::new();
     bench.git(&["init", "-q"]);
     bench.write("sub/a", "one\n");
@@ -379,7 +379,7 @@ fn a_command_runs_where_ctrlz_acts() {
 }
 
 #[test]
-fn the_users_repository_may_go_in_the_step() {
+fn undo_restores_files_after_the_step_deleted_the_git_repository() {
     let bench = Bench::new();
     bench.git(&["init", "-q"]);
     bench.write("a.txt", "one\n");
@@ -392,11 +392,11 @@ fn the_users_repository_may_go_in_the_step() {
         ran.text().contains("! lost       .git: it is gone, and no snapshot holds it"),
         "{ran:?}"
     );
-    assert_eq!(bench.read("a.txt").unwrap(), "one\n", "what was borrowed was copied in time");
+    assert_eq!(bench.read("a.txt").unwrap(), "one\n", "borrowed objects were copied in time");
 }
 
 #[test]
-fn a_moved_head_is_told() {
+fn undo_suggests_git_reset_when_head_moved() {
     let bench = Bench::new();
     bench.git(&["init", "-q"]);
     bench.write("a.txt", "one\n");
@@ -415,7 +415,7 @@ fn a_moved_head_is_told() {
 }
 
 #[test]
-fn a_command_that_ran_gives_the_exit_code_whatever_became_of_its_record() {
+fn run_returns_the_commands_exit_code_even_if_recording_fails() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     for code in [0, 6] {
@@ -427,7 +427,7 @@ fn a_command_that_ran_gives_the_exit_code_whatever_became_of_its_record() {
     }
 }
 
-/// Starts a step in a process group of its own, and waits until its command runs.
+/// Starts a step in its own process group and waits until its command runs.
 fn start(bench: &Bench, script: &str) -> (Child, Pid) {
     let script = format!("{script}; echo > ready; exec sleep 30");
     let mut command = bench.command(&["run", "--", "/bin/sh", "-c", &script]);
@@ -447,7 +447,7 @@ fn check_interrupted(child: Child, bench: &Bench, code: i32) {
     let ran = Ran::from(child.wait_with_output().unwrap());
     assert_eq!(ran.code, code, "{ran:?}");
     assert_eq!(ran.stderr, "ctrlz: 2 files changed; undo: ctrlz undo\n");
-    // It was ended: what comes next is not its work.
+    // The step is closed, so later changes do not belong to it.
     bench.write("mine", "keep me\n");
     bench.ok(&["undo"]);
     let left: Vec<bool> = ["a", "ready", "mine"].map(|name| bench.read(name).is_some()).into();
@@ -464,7 +464,7 @@ fn ctrl_c_ends_the_command_and_its_step_is_recorded() {
 }
 
 #[test]
-fn a_request_to_terminate_is_passed_on() {
+fn sigterm_is_forwarded_to_the_command_and_its_step_is_recorded() {
     let bench = Bench::new();
     let (child, pid) = start(&bench, "echo x > a");
     kill_process(pid, Signal::TERM).unwrap();
@@ -480,7 +480,7 @@ fn a_signal_that_was_ignored_stays_ignored() {
 }
 
 #[test]
-fn the_demo_tells_its_story_and_leaves_nothing() {
+fn demo_prints_the_expected_output_and_cleans_up() {
     let bench = Bench::new();
     let temp = bench.home.join("tmp");
     std::fs::create_dir(&temp).unwrap();
@@ -502,7 +502,7 @@ fn the_demo_tells_its_story_and_leaves_nothing() {
 }
 
 #[test]
-fn a_demo_nobody_reads_leaves_nothing_either() {
+fn demo_cleans_up_when_its_output_pipe_is_closed() {
     let bench = Bench::new();
     let temp = bench.home.join("tmp");
     std::fs::create_dir(&temp).unwrap();

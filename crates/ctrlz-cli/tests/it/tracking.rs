@@ -26,7 +26,7 @@ fn an_unchanged_work_tree_has_the_same_hash() {
 }
 
 #[test]
-fn only_named_paths_are_looked_at() {
+fn track_with_paths_updates_only_those_paths() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     bench.write("b.txt", "one\n");
@@ -39,7 +39,7 @@ fn only_named_paths_are_looked_at() {
 }
 
 #[test]
-fn what_policy_leaves_out_is_listed_and_no_failure() {
+fn files_skipped_by_policy_are_listed_without_an_error() {
     let bench = Bench::new();
     bench.write("small", "one\n");
     bench.write("large", &"x".repeat(2000));
@@ -51,7 +51,7 @@ fn what_policy_leaves_out_is_listed_and_no_failure() {
 }
 
 #[test]
-fn what_could_not_be_captured_makes_it_incomplete() {
+fn files_that_cannot_be_captured_make_the_snapshot_incomplete() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     bench.write("sub/.gitignore", &"# long\n".repeat(1 << 20));
@@ -61,7 +61,7 @@ fn what_could_not_be_captured_makes_it_incomplete() {
     assert!(ran.stderr.contains("skipped sub/.gitignore: an ignore file of"), "{ran:?}");
     assert!(ran.stderr.contains("1 of them because"), "{ran:?}");
     assert_eq!(bench.run(&["diff", ran.text().trim_end()]).code, 3);
-    // Permissions do not bind root, so this part is for everyone else.
+    // Root can read every file, so this part applies only to other users.
     bench.write("locked", "secret\n");
     let locked = bench.project.join("locked");
     std::fs::set_permissions(&locked, std::fs::Permissions::from_mode(0o000)).unwrap();
@@ -83,7 +83,7 @@ fn a_sub_directory_tracks_the_whole_work_tree() {
 }
 
 #[test]
-fn a_git_project_is_borrowed_from_and_then_owned() {
+fn snapshots_do_not_depend_on_the_users_git_repository() {
     let bench = Bench::new();
     bench.git(&["init", "-q"]);
     bench.write("a.txt", "one\n");
@@ -109,14 +109,14 @@ fn a_store_inside_the_project_is_not_tracked_itself() {
     assert_eq!(with(&["ls", &hash]), "a.txt\nsub/b.txt");
     assert_eq!(with(&["track"]), hash);
     assert!(bench.project.join(".agent/snapshots/objects").is_dir());
-    // Only that this user made it is recorded elsewhere.
+    // The data directory has only the record that the store is trusted.
     assert_eq!(bench.in_data(), ["stores"]);
-    // From below, the store leads to the work tree.
+    // In a sub-directory, the work tree is found through the store.
     assert_eq!(with(&["-C", "sub", "track"]), hash);
 }
 
 #[test]
-fn a_disabled_project_says_so() {
+fn track_fails_when_snapshots_are_disabled() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     bench.write_home(".config/ctrlz/config.toml", "enabled = false\n");
@@ -129,7 +129,7 @@ fn a_disabled_project_says_so() {
 }
 
 #[test]
-fn a_misspelt_configuration_is_refused_with_its_name() {
+fn an_unknown_configuration_key_is_refused_and_named() {
     let bench = Bench::new();
     bench.write_home(".config/ctrlz/config.toml", "enbled = false\n");
     let ran = bench.fails(&["track"], 2, "enbled");
@@ -146,7 +146,7 @@ fn a_project_cannot_configure_itself() {
 }
 
 #[test]
-fn a_home_and_the_root_are_refused() {
+fn home_and_root_directories_are_refused_without_force_root() {
     let bench = Bench::new();
     let home = bench.home.to_str().unwrap();
     bench.fails(&["-C", home, "track"], 6, "--force-root");
@@ -157,7 +157,7 @@ fn a_home_and_the_root_are_refused() {
 }
 
 #[test]
-fn a_closed_pipe_still_records() {
+fn track_records_even_if_its_output_pipe_is_closed() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     let mut command = bench.command(&["track"]);
@@ -169,7 +169,7 @@ fn a_closed_pipe_still_records() {
     assert_eq!(bench.track(), last);
 }
 
-/// Gives `path` the blob id of `other` in the index and leaves the stat data alone.
+/// Replaces the blob id of `path` in the index by that of `other` and keeps the stat data.
 fn forge_index(bench: &Bench, path: &str, other: &str) {
     let id = |path: &str| {
         let text = bench.git(&["rev-parse", &format!(":{path}")]).text();
@@ -207,7 +207,7 @@ fn a_wrong_index_is_reported_by_track_status_and_doctor() {
 fn undo_never_writes_content_that_only_a_wrong_index_has() {
     let bench = Bench::new();
     bench.git(&["init", "-q"]);
-    // More files than the sample has, so that the first snapshot is usually wrong.
+    // More files than the check of the index samples, so that the first snapshot is usually wrong.
     for at in 0..1_000 {
         bench.write(&format!("f{at}"), &format!("{at:08}"));
     }

@@ -1,4 +1,4 @@
-//! A plain undo takes back a restore that a person made last.
+//! An undo without arguments reverts the user's last restore.
 
 use crate::bench::Bench;
 
@@ -21,7 +21,7 @@ fn restored() -> Bench {
 }
 
 #[test]
-fn a_plain_undo_takes_the_restore_back_and_redo_brings_it_back() {
+fn undo_reverts_a_restore_and_redo_repeats_it() {
     let bench = restored();
     let text = bench.ok(&["undo"]);
     assert!(text.starts_with("undo the restore of "), "{text}");
@@ -32,12 +32,12 @@ fn a_plain_undo_takes_the_restore_back_and_redo_brings_it_back() {
     bench.ok(&["undo"]);
     assert_eq!(bench.read("a.txt").unwrap(), "AGENT\n");
     let text = bench.ok(&["undo"]);
-    assert!(!text.contains("restore of"), "again walks further back: {text}");
+    assert!(!text.contains("restore of"), "the next undo goes further back: {text}");
     assert_eq!((bench.read("a.txt").unwrap().as_str(), bench.read("new.txt")), ("one\n", None));
 }
 
 #[test]
-fn scopes_and_programs_never_take_a_restore_back() {
+fn undo_with_a_scope_never_reverts_a_restore() {
     let bench = restored();
     let ran = bench.run(&["undo", "--session", "s"]);
     assert!(!ran.text().contains("restore of"), "{ran:?}");
@@ -56,7 +56,7 @@ fn a_step_after_the_restore_is_undone_first() {
 }
 
 #[test]
-fn recover_and_revert_are_taken_back_too() {
+fn undo_reverts_recover_and_revert() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     bench.track();
@@ -113,7 +113,7 @@ fn undo_goes_back_through_several_restores() {
 }
 
 #[test]
-fn a_dry_run_of_a_mass_removal_ends_like_the_command() {
+fn a_dry_run_of_a_mass_removal_exits_like_the_real_run() {
     let bench = Bench::new();
     bench.write("a.txt", "1\n");
     let hash = bench.track();

@@ -1,4 +1,4 @@
-//! `ctrlz watch`: a process that comes by itself, shares nothing with anybody and can be killed.
+//! `ctrlz watch`: a detached process that starts automatically and may be killed at any time.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::bench::{Bench, is_hash};
 
-/// A bench whose snapshots ask a watcher. Ends it.
+/// A bench whose snapshots use a watcher. Kills the watcher on drop.
 struct Watched {
     bench: Bench,
 }
@@ -41,7 +41,7 @@ impl Watched {
         Watched { bench }
     }
 
-    /// One with a watcher that has been asked for the present moment.
+    /// Returns a bench with a running watcher that knows the current state.
     fn armed() -> Watched {
         let bench = Watched::new();
         bench.track();
@@ -71,7 +71,7 @@ impl Watched {
         }
     }
 
-    /// Tracks; gives the hash and whether the watcher helped.
+    /// Takes a snapshot. Returns its hash and whether the watcher was used.
     #[track_caller]
     fn snapshot(&self) -> (String, bool) {
         let ran = self.run(&["--json", "track"]);
@@ -80,9 +80,9 @@ impl Watched {
         (json["hash"].as_str().unwrap().to_owned(), json["watched"].as_bool().unwrap())
     }
 
-    /// The newest snapshot is what reading every file gives.
+    /// Checks that a full scan of all files gives this hash.
     #[track_caller]
-    fn assert_true(&self, hash: &str) {
+    fn assert_matches_full_scan(&self, hash: &str) {
         assert_eq!(self.ok(&["track", "--rehash"]), hash);
     }
 
@@ -96,7 +96,7 @@ impl Watched {
 
 fn is_alive(process: Pid) -> bool {
     let path = format!("/proc/{}/stat", process.as_raw_nonzero());
-    // One that nobody has waited for is dead as well.
+    // A zombie counts as dead.
     std::fs::read_to_string(path).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
@@ -104,19 +104,19 @@ fn is_alive(process: Pid) -> bool {
 fn wait_for_end(process: Pid) {
     let start = Instant::now();
     while is_alive(process) {
-        assert!(start.elapsed() < Duration::from_secs(20), "it goes on");
+        assert!(start.elapsed() < Duration::from_secs(20), "it still runs");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
 #[test]
-fn a_configured_watcher_comes_by_itself_and_is_used() {
+fn a_configured_watcher_starts_automatically_and_is_used() {
     let bench = Watched::armed();
     bench.write("sub/b.txt", "two\n");
     let (hash, watched) = bench.snapshot();
     assert!(watched);
     assert_eq!(bench.ok(&["show", &format!("{hash}:sub/b.txt")]), "two");
-    bench.assert_true(&hash);
+    bench.assert_matches_full_scan(&hash);
     let status = bench.ok(&["status"]);
     assert!(status.contains("watches 2 directories"), "{status}");
     assert!(bench.ok(&["doctor"]).contains("watcher: process"));
@@ -124,7 +124,7 @@ fn a_configured_watcher_comes_by_itself_and_is_used() {
 }
 
 #[test]
-fn without_the_key_nobody_watches() {
+fn without_the_configuration_key_no_watcher_starts() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     bench.track();
@@ -133,9 +133,9 @@ fn without_the_key_nobody_watches() {
 }
 
 #[test]
-fn the_watcher_shares_nothing_with_whoever_started_it() {
+fn the_watcher_is_detached_from_the_process_that_started_it() {
     let bench = Watched::new();
-    // As a hook does: pipes, and one more file that is not marked as ours.
+    // Like a hook: standard streams are pipes, and one more pipe is inherited.
     let (reader, writer) = std::io::pipe().unwrap();
     rustix::io::fcntl_setfd(&writer, rustix::io::FdFlags::empty()).unwrap();
     let mut child = bench
@@ -152,7 +152,7 @@ fn the_watcher_shares_nothing_with_whoever_started_it() {
         assert!(is_hash(String::from_utf8(output.stdout).unwrap().trim_end()));
         bench.wait_for_watcher()
     };
-    // The end comes although the watcher lives: it has no copy of the writing end.
+    // EOF arrives although the watcher runs: it did not inherit the writing end.
     let mut reader = reader;
     let mut rest = Vec::new();
     std::io::Read::read_to_end(&mut reader, &mut rest).unwrap();
@@ -179,28 +179,28 @@ fn a_killed_watcher_is_replaced_and_nothing_is_missed() {
         kill_process(process, Signal::KILL).unwrap();
         bench.write("sub/b.txt", &format!("after {round}\n"));
         let (hash, watched) = bench.snapshot();
-        assert!(!watched, "nobody can have told");
-        // The command may have been over before the killed one was; the next starts another.
+        assert!(!watched, "the watcher is dead");
+        // If the command ended before the killed watcher did, the next command starts a new one.
         wait_for_end(process);
-        bench.assert_true(&hash);
-        // The next one follows the other's socket, and its first answer is of no use.
+        bench.assert_matches_full_scan(&hash);
+        // The new watcher takes over the socket, and its first answer cannot be used.
         bench.wait_for_watcher();
         bench.write("a.txt", &format!("meanwhile {round}\n"));
         let (hash, watched) = bench.snapshot();
-        assert!(!watched, "it has no idea what happened before it came");
-        bench.assert_true(&hash);
+        assert!(!watched, "it does not know what happened before it started");
+        bench.assert_matches_full_scan(&hash);
         bench.write("a.txt", &format!("then {round}\n"));
         let (hash, watched) = bench.snapshot();
         assert!(watched);
-        bench.assert_true(&hash);
+        bench.assert_matches_full_scan(&hash);
     }
 }
 
 #[test]
-fn a_watcher_killed_while_it_is_asked_spoils_nothing() {
+fn killing_the_watcher_during_a_query_keeps_snapshots_correct() {
     let bench = Watched::armed();
     for round in 0..8_u64 {
-        // The last command may have been over before the killed one was.
+        // The last command may have ended before the killed watcher did.
         bench.snapshot();
         let process = bench.wait_for_watcher();
         bench.write("a.txt", &format!("{round}\n"));
@@ -211,12 +211,12 @@ fn a_watcher_killed_while_it_is_asked_spoils_nothing() {
         let (hash, _) = bench.snapshot();
         killer.join().unwrap();
         wait_for_end(process);
-        bench.assert_true(&hash);
+        bench.assert_matches_full_scan(&hash);
     }
 }
 
 #[test]
-fn a_client_killed_while_it_asks_leaves_the_watcher_whole() {
+fn killing_a_client_during_a_query_does_not_harm_the_watcher() {
     let bench = Watched::armed();
     let process = bench.wait_for_watcher();
     for round in 0..20_u64 {
@@ -227,12 +227,12 @@ fn a_client_killed_while_it_asks_leaves_the_watcher_whole() {
         child.wait().unwrap();
     }
     let (hash, _) = bench.snapshot();
-    bench.assert_true(&hash);
+    bench.assert_matches_full_scan(&hash);
     assert_eq!(bench.process(), Some(process));
 }
 
 #[test]
-fn a_stopped_watcher_costs_a_moment_and_what_it_missed_is_scanned() {
+fn a_suspended_watcher_times_out_and_missed_changes_are_scanned() {
     let bench = Watched::armed();
     let process = bench.wait_for_watcher();
     kill_process(process, Signal::STOP).unwrap();
@@ -241,34 +241,34 @@ fn a_stopped_watcher_costs_a_moment_and_what_it_missed_is_scanned() {
     let (hash, watched) = bench.snapshot();
     assert!(!watched);
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
-    bench.assert_true(&hash);
-    // More than the kernel keeps for it.
+    bench.assert_matches_full_scan(&hash);
+    // More events than the kernel queues.
     let limit = std::fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
     let limit: usize = limit.trim().parse().unwrap();
     std::fs::create_dir(bench.project.join("many")).unwrap();
     for file in 0..limit.min(20_000) / 2 + 100 {
-        // Each makes at least two notices.
+        // Each file causes at least two events.
         std::fs::write(bench.project.join(format!("many/{file}")), "x").unwrap();
     }
     kill_process(process, Signal::CONT).unwrap();
     let (hash, watched) = bench.snapshot();
-    assert!(!watched, "notices were dropped");
-    bench.assert_true(&hash);
+    assert!(!watched, "events were dropped");
+    bench.assert_matches_full_scan(&hash);
     let start = Instant::now();
     loop {
         bench.write("a.txt", &format!("{:?}\n", start.elapsed()));
         let (hash, watched) = bench.snapshot();
-        bench.assert_true(&hash);
+        bench.assert_matches_full_scan(&hash);
         if watched {
             break;
         }
-        assert!(start.elapsed() < Duration::from_secs(30), "it never finds its way back");
+        assert!(start.elapsed() < Duration::from_secs(30), "it never recovers");
     }
     assert_eq!(bench.process(), Some(process));
 }
 
 #[test]
-fn of_many_watchers_started_at_once_one_stays() {
+fn only_one_of_several_watchers_started_at_once_keeps_running() {
     let bench = Watched::new();
     bench.track();
     bench.wait_for_watcher();
@@ -299,7 +299,7 @@ fn of_many_watchers_started_at_once_one_stays() {
 }
 
 #[test]
-fn an_idle_watcher_costs_nothing() {
+fn an_idle_watcher_uses_no_cpu_time() {
     let bench = Watched::armed();
     let process = bench.wait_for_watcher();
     let ticks = || {
@@ -313,7 +313,7 @@ fn an_idle_watcher_costs_nothing() {
 }
 
 #[test]
-fn the_watcher_ends_when_the_work_tree_or_the_store_goes() {
+fn the_watcher_exits_when_the_work_tree_or_store_is_removed() {
     let bench = Watched::armed();
     let process = bench.wait_for_watcher();
     std::fs::remove_dir_all(&bench.project).unwrap();

@@ -1,17 +1,18 @@
-//! Things that are much larger than they look, in little memory and time.
+//! Objects, trees and files that are much larger than they look, handled in little memory and time.
 
 use xtask::Row;
 
 use crate::lab::{Ended, Lab, command, has, run};
 
-/// Runs the command after it, and says how much that took: kilobytes, and milliseconds of a core.
+/// Runs a command, and prints its peak memory in kilobytes and its CPU time in milliseconds.
 const MEASURE: &str = "import resource,subprocess,sys; code=subprocess.call(sys.argv[1:]); \
     used=resource.getrusage(resource.RUSAGE_CHILDREN); \
     time=(used.ru_utime+used.ru_stime)*1000; \
     sys.stderr.write('\\nused %d %d\\n' % (used.ru_maxrss, time)); sys.exit(code)";
 
-/// Runs `ctrlz` with `args`; it may fail, but within 256 MB and five seconds of a core: how long
-/// that is by the clock is up to whoever else works here.
+/// Runs `ctrlz` with `args`, and asserts that it needs less than 256 MB and five seconds of CPU
+/// time. It may fail. CPU time does not depend on other processes on the machine, unlike elapsed
+/// time.
 fn check_bounded(row: &mut Row, lab: &Lab, args: &[&str]) -> Ended {
     let before = ["python3", "-c", MEASURE].map(str::to_owned);
     let ended = run(&mut lab.wrapped(&before, args));
@@ -33,7 +34,7 @@ fn lab() -> Lab {
     lab
 }
 
-/// Puts an object into the store as it is, without git's checks.
+/// Writes an object into the store without git's checks. Returns its id.
 fn plant(lab: &Lab, kind: &str, make: &str) -> String {
     let script =
         format!("{make} | git --git-dir \"$0\" hash-object -t {kind} -w --literally --stdin");
@@ -42,27 +43,27 @@ fn plant(lab: &Lab, kind: &str, make: &str) -> String {
 }
 
 #[test]
-fn a_small_object_that_is_two_gigabytes_is_refused_or_copied_in_little_memory() {
+fn a_2_gib_object_in_2_mb_is_shown_in_bounded_memory_and_time() {
     let mut row = Row::of(14, "commands that meet an object of 2 GiB in 2 MB");
     if !has("python3") || !has("git") {
         return;
     }
     let lab = lab();
     let bytes = xtask::sized("200M", "2G");
-    // A disk with less room than the object pretends to have.
+    // Zeros compress to about a thousandth of their size.
     let blob = plant(&lab, "blob", &format!("head -c {bytes} /dev/zero"));
     let tree = format!(
         "python3 -c \"import sys; sys.stdout.buffer.write(b'100644 bomb\\\\0'+bytes.fromhex('{blob}'))\""
     );
     let tree = plant(&lab, "tree", &tree);
-    // Seen and shown, but not written: the work tree is on a disk that has the room or not.
+    // Only commands that read the object: a restore would depend on the free space of the disk.
     for args in [&["diff", &tree][..], &["patch", &tree], &["ls", &tree]] {
         check_bounded(&mut row, &lab, args);
     }
 }
 
 #[test]
-fn a_tree_of_ten_thousand_million_paths_is_refused() {
+fn a_tree_of_ten_billion_paths_is_refused_in_bounded_memory_and_time() {
     let mut row = Row::of(14, "commands that meet a tree of 10^10 paths");
     if !has("python3") || !has("git") {
         return;
@@ -86,7 +87,7 @@ fn a_tree_of_ten_thousand_million_paths_is_refused() {
 }
 
 #[test]
-fn a_sparse_file_of_eight_gigabytes_is_left_out_and_said() {
+fn a_sparse_file_of_8_gb_is_skipped_and_reported() {
     let mut row = Row::of(14, "commands that meet a sparse file of 8 GB");
     if !has("python3") {
         return;

@@ -1,4 +1,5 @@
-//! The checker is checked: `ctrlz` with one mistake per invariant, each of which has to be caught.
+//! Tests of the checker: builds of `ctrlz` that violate one invariant each, which the checker has
+//! to detect.
 
 use std::os::unix::fs::chown;
 
@@ -10,20 +11,20 @@ use crate::lab::{Lab, command, has, is_root, noise, run};
 use crate::manifest::Manifest;
 use crate::strace::{Fault, run_with};
 
-/// Runs a scenario with the mistake, which has to be caught as what it is, and without any, which
-/// has to pass.
+/// Asserts that a scenario passes with the normal build, and that the checker detects the right
+/// violation with the broken one.
 fn check_caught(invariant: u8, scenario: impl Fn(Lab) -> Held) {
-    let mut row = Row::of(1, "mistakes on purpose, each caught by the checker");
+    let mut row = Row::of(1, "deliberately broken builds, each caught by the checker");
     let sound = scenario(Lab::new());
-    assert!(sound.is_ok(), "no mistake is made, and {sound:?}");
+    assert!(sound.is_ok(), "the correct build fails: {sound:?}");
     match scenario(Lab::new().broken(invariant)) {
         Err(found) => assert_eq!(found.invariant, invariant, "{found:?}"),
-        Ok(()) => panic!("invariant {invariant} is broken, and nobody saw it"),
+        Ok(()) => panic!("the checker missed the violation of invariant {invariant}"),
     }
     row.done();
 }
 
-/// Two states, the second one present; the hash and the manifest of the first.
+/// Makes two states and leaves the second one. Returns the hash and the manifest of the first one.
 fn two_states(lab: &Lab) -> (String, Manifest) {
     lab.write("over", noise(1, 2000));
     lab.write("gone", "only then");
@@ -72,9 +73,9 @@ fn broken_build_3_tears_files() {
     });
 }
 
-/// The file is captured, then ignored and edited, so only a restore has a reason to keep it.
+/// The file is captured, then ignored and edited, so only a restore has a reason to save it.
 #[test]
-fn broken_build_4_keeps_nothing_of_what_it_overwrites() {
+fn broken_build_4_does_not_save_overwritten_files() {
     check_caught(4, |lab| {
         lab.write("local.conf", "captured");
         let then = lab.track();
@@ -100,7 +101,7 @@ fn broken_build_5_writes_beside_the_work_tree() {
 }
 
 #[test]
-fn broken_build_6_executes_something() {
+fn broken_build_6_executes_a_program() {
     if !has("strace") {
         return;
     }
@@ -126,7 +127,7 @@ fn broken_build_7_does_not_recover() {
 }
 
 #[test]
-fn broken_build_8_is_silent_about_what_it_cannot_read() {
+fn broken_build_8_does_not_report_unreadable_files() {
     if !is_root() || !has("setpriv") {
         return;
     }
@@ -143,7 +144,7 @@ fn broken_build_8_is_silent_about_what_it_cannot_read() {
 }
 
 #[test]
-fn broken_build_9_lets_everybody_read() {
+fn broken_build_9_makes_the_store_readable_to_other_users() {
     check_caught(9, |lab| {
         two_states(&lab);
         checker::private(&lab)
@@ -151,7 +152,7 @@ fn broken_build_9_lets_everybody_read() {
 }
 
 #[test]
-fn broken_build_10_knows_no_quota() {
+fn broken_build_10_ignores_the_quota() {
     const MAX: u64 = 1 << 20;
     check_caught(10, |lab| {
         let config = lab.dir().join("ctrlz-config.toml");

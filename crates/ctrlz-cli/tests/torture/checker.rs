@@ -1,6 +1,6 @@
-//! The invariants of ARCHITECTURE.md, each as a check that says its number.
+//! The invariants of ARCHITECTURE.md, each as a check that reports its number.
 //!
-//! Every harness asks these; `checked` asks them about builds that are broken on purpose.
+//! All harnesses use these checks. `checked` runs them against deliberately broken builds.
 
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt as _;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::lab::{Lab, command, find, run};
 use crate::manifest::{Entry, Manifest, is_temporary};
 
-/// An invariant that did not hold.
+/// A violation of an invariant.
 #[derive(Debug)]
 pub(crate) struct Violation {
     pub(crate) invariant: u8,
@@ -18,7 +18,7 @@ pub(crate) struct Violation {
 
 pub(crate) type Held = Result<(), Violation>;
 
-/// Ends the test if an invariant did not hold.
+/// Panics if an invariant was violated.
 pub(crate) trait Holds {
     fn holds(self, when: &str);
 }
@@ -36,7 +36,7 @@ fn check(invariant: u8, holds: bool, what: impl FnOnce() -> String) -> Held {
     if holds { Ok(()) } else { Err(Violation { invariant, what: what() }) }
 }
 
-/// 1: every recorded snapshot is completely readable; plain git agrees.
+/// 1: every recorded snapshot is completely readable, and `git fsck` confirms it.
 pub(crate) fn valid(lab: &Lab) -> Held {
     let fsck = lab.store_git(&["fsck", "--strict", "--no-dangling", "--no-progress"]);
     check(1, fsck.code() == Some(0) && !fsck.stderr.contains("error"), || {
@@ -44,23 +44,23 @@ pub(crate) fn valid(lab: &Lab) -> Held {
     })
 }
 
-/// 2: what was acknowledged can be had back, exactly.
+/// 2: an acknowledged snapshot can be restored exactly.
 pub(crate) fn durable(lab: &Lab, hash: &str, expected: &Manifest) -> Held {
     let ended = lab.ctrlz(&["restore", "--exact", "--yes", hash]);
     check(2, ended.code() == Some(0), || format!("{hash} is not restored: {ended:?}"))?;
     let found = lab.manifest();
     check(2, found == *expected, || {
-        format!("{hash} is another state: found / expected\n{}", found.difference(expected))
+        format!("{hash} restored another state: found / expected\n{}", found.difference(expected))
     })
 }
 
-/// 3: every path is exactly its old or its new version.
+/// 3: every path has exactly its old or its new version.
 pub(crate) fn atomic(lab: &Lab, old: &Manifest, new: &Manifest) -> Held {
     let torn = Manifest::of_user_files(&lab.work).neither(old, new);
     check(3, torn.is_empty(), || torn.join("\n"))
 }
 
-/// 4: what the work tree held before is there or in the store, every byte of it.
+/// 4: all file content of the work tree before a command is still there or in the store.
 pub(crate) fn kept(lab: &Lab, before: &Manifest) -> Held {
     let now = lab.manifest();
     let stored = stored_ids(lab);
@@ -72,14 +72,14 @@ pub(crate) fn kept(lab: &Lab, before: &Manifest) -> Held {
     Ok(())
 }
 
-/// The ids of everything in the store.
+/// Returns the ids of all objects in the store.
 pub(crate) fn stored_ids(lab: &Lab) -> HashSet<String> {
     let format = "--batch-check=%(objectname)";
     let listed = lab.store_git(&["cat-file", "--batch-all-objects", format]).ok().stdout;
     listed.lines().map(str::to_owned).collect()
 }
 
-/// The id that git gives `bytes`.
+/// Returns the git blob id of `bytes`.
 pub(crate) fn blob_id(lab: &Lab, bytes: &[u8]) -> String {
     let path = lab.dir().join("saved-to-hash");
     std::fs::write(&path, bytes).unwrap();
@@ -89,21 +89,22 @@ pub(crate) fn blob_id(lab: &Lab, bytes: &[u8]) -> String {
     id
 }
 
-/// 5: nothing beside the work tree and the data directory has changed.
+/// 5: nothing outside of the work tree and the data directory has changed.
 pub(crate) fn contained(lab: &Lab, before: &Manifest) -> Held {
     let now = lab.surroundings();
     check(5, now == *before, || format!("outside, now / before\n{}", now.difference(before)))
 }
 
-/// 5 as well: a directory that is not ours is as it was, and nothing of it is in the store.
+/// 5 as well: a directory that ctrlz does not own is unchanged, and its content is not in the
+/// store.
 pub(crate) fn untouched(lab: &Lab, dir: &Path, before: &Manifest, canary: &str) -> Held {
     let now = Manifest::of(dir);
     check(5, now == *before, || format!("elsewhere, now / before\n{}", now.difference(before)))?;
     let leaked = crate::lab::contains(&lab.all_objects(), canary.as_bytes());
-    check(5, !leaked, || "the store has somebody else's bytes".to_owned())
+    check(5, !leaked, || "the store holds content of the victim".to_owned())
 }
 
-/// 6: a command executes itself and nothing else.
+/// 6: a command executes no program other than itself.
 pub(crate) fn nothing_executed(lab: &Lab, args: &[&str]) -> Held {
     let log = lab.dir().join("ctrlz-execs");
     let mut before =
@@ -115,18 +116,18 @@ pub(crate) fn nothing_executed(lab: &Lab, args: &[&str]) -> Held {
     check(6, execs.len() == 1, || format!("{args:?} executed {execs:?}"))
 }
 
-/// 7: the next command works, and leaves the work tree wholly as before or wholly as after.
+/// 7: the next command succeeds, and the work tree has either its old or its new state.
 pub(crate) fn recovered(lab: &Lab, old: &Manifest, new: &Manifest) -> Held {
     let next = lab.ctrlz(&["track"]);
-    check(7, next.code() == Some(0), || format!("the next command ended like this: {next:?}"))?;
+    check(7, next.code() == Some(0), || format!("the next command failed: {next:?}"))?;
     let now = Manifest::of_user_files(&lab.work);
     check(7, now == *old || now == *new, || {
-        format!("half of it was done:\n{}", now.difference(new))
+        format!("the command took effect partially:\n{}", now.difference(new))
     })?;
     swept(lab)
 }
 
-/// 7 as well: nothing unfinished is left.
+/// 7 as well: no temporary file is left.
 pub(crate) fn swept(lab: &Lab) -> Held {
     let manifest = lab.manifest();
     let in_work: Vec<_> = manifest.0.keys().filter(|path| is_temporary(path)).collect();
@@ -137,7 +138,8 @@ pub(crate) fn swept(lab: &Lab) -> Held {
     check(7, unfinished.is_empty(), || format!("left in the store: {unfinished:?}"))
 }
 
-/// 8: a snapshot that is said to be complete holds every file; otherwise it says which it lacks.
+/// 8: a snapshot that is reported as complete holds every file. An incomplete one names the missing
+/// files.
 pub(crate) fn honest(lab: &Lab) -> Held {
     let ended = lab.ctrlz(&["track"]).is(&[0, 3], "track");
     let hash = ended.hash().unwrap();
@@ -147,13 +149,14 @@ pub(crate) fn honest(lab: &Lab) -> Held {
         let is_file = matches!(entry, Entry::File { .. } | Entry::Link { .. });
         let is_said = ended.code() == Some(3) && ended.stderr.contains(path.as_str());
         check(8, !is_file || is_said || listed.contains(path.as_str()), || {
-            format!("{path} is not in the snapshot, and nobody said so: {ended:?}")
+            format!("{path} is not in the snapshot and was not reported: {ended:?}")
         })?;
     }
     Ok(())
 }
 
-/// 9: nobody else may read what is in the data directory, which itself may be anybody's.
+/// 9: other users cannot read anything in the data directory. The directory itself may have any
+/// mode.
 pub(crate) fn private(lab: &Lab) -> Held {
     let is_open = |path: &Path| {
         let meta = path.symlink_metadata().unwrap();
@@ -163,14 +166,14 @@ pub(crate) fn private(lab: &Lab) -> Held {
     check(9, open.is_empty(), || format!("others may read {open:?}"))
 }
 
-/// 10: the store is not larger than it may be.
+/// 10: the store does not exceed its maximum size.
 pub(crate) fn bounded(lab: &Lab, max_bytes: u64) -> Held {
     let files = find(&lab.store(), &|path| path.is_file());
     let bytes: u64 = files.iter().map(|path| path.metadata().unwrap().len()).sum();
     check(10, bytes <= max_bytes, || format!("the store has {bytes} of {max_bytes} bytes"))
 }
 
-/// 11: the user's repository is what it was, to the byte.
+/// 11: the user's repository is unchanged, byte for byte.
 pub(crate) fn git_untouched(lab: &Lab, before: &Manifest) -> Held {
     let now = Manifest::of(&lab.work.join(".git"));
     check(11, now == *before, || format!(".git, now / before\n{}", now.difference(before)))

@@ -1,5 +1,5 @@
-//! Damage anywhere in the store: found, never written into a file, healed where the content is
-//! still to be had.
+//! Damage anywhere in the store is detected, never written into a file, and repaired if the content
+//! still exists.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::lab::{Lab, find, noise, sized};
 use crate::manifest::{Entry, Manifest};
 use crate::scene::Scene;
 
-/// What can happen to a file on a disk.
+/// A kind of damage to a file on a disk.
 #[derive(Clone, Copy, Debug)]
 enum Damage {
     Bit,
@@ -43,7 +43,7 @@ fn damage(path: &Path, what: Damage, random: &mut Random) {
     std::fs::write(path, bytes).unwrap();
 }
 
-/// Two states; the second is what the work tree holds.
+/// Two states; the work tree holds the second one.
 fn scene() -> Scene {
     let lab = Lab::new();
     let write = |version: u64| {
@@ -59,7 +59,7 @@ fn scene() -> Scene {
     Scene::of(lab, &["track"], vec![first, second])
 }
 
-/// Everything that others need to get at the content; what a command makes anew is not.
+/// Returns all files below the data directory, sorted.
 fn store_files(lab: &Lab) -> Vec<PathBuf> {
     let mut files = find(&lab.data, &|path| path.is_file());
     files.sort();
@@ -71,7 +71,8 @@ fn leaves(mut manifest: Manifest) -> Manifest {
     manifest
 }
 
-/// Whether a restore gave what it should; it may fail, but then the files are as they were.
+/// Restores an acknowledged state, and returns whether that succeeded. After a failure every path
+/// has its old or its new version.
 fn is_restored(scene: &Scene, at: usize, when: &str) -> bool {
     let before = scene.lab.manifest();
     let (hash, then) = &scene.acked[at];
@@ -79,7 +80,8 @@ fn is_restored(scene: &Scene, at: usize, when: &str) -> bool {
     assert!(ended.code().is_some_and(|code| code != 101), "{when}: {ended:?}");
     let found = scene.lab.manifest();
     match ended.code() {
-        // Where the record is lost nobody knows which directories were empty, so they stay.
+        // Without the record, empty directories are unknown and stay, so only the other entries are
+        // compared.
         Some(0) => {
             leaves(found).assert_is(&leaves(then.clone()), &format!("{when}: restored {at}"));
         }
@@ -89,7 +91,7 @@ fn is_restored(scene: &Scene, at: usize, when: &str) -> bool {
 }
 
 #[test]
-fn damage_anywhere_is_found_never_restored_and_healed_from_the_files() {
+fn store_damage_is_detected_never_restored_and_healed_from_the_files() {
     let mut row = Row::of(10, "corruptions");
     let scene = scene();
     let mut random = Random::new("corrupted");
@@ -104,15 +106,15 @@ fn damage_anywhere_is_found_never_restored_and_healed_from_the_files() {
         assert!(found.code().is_some_and(|code| code != 101), "{when}: {found:?}");
         harmless += u64::from(found.code() == Some(0));
         let restored = is_restored(&scene, 0, &when);
-        assert!(restored || found.code() != Some(0), "{when}: verify saw nothing: {found:?}");
-        // The files as they were, by hand: the content of the second state still exists.
+        assert!(restored || found.code() != Some(0), "{when}: verify found nothing: {found:?}");
+        // Puts the files of the second state back, so that its content still exists.
         crate::lab::empty(&scene.lab.work);
         crate::lab::copy_into(&scene.lab.dir().join("saved-work"), &scene.lab.work);
         scene.lab.ctrlz(&["verify", "--repair"]);
         let tracked = scene.lab.ctrlz(&["track"]);
         row.done();
-        // One flipped bit can make the number of the format that of a later version, which is then
-        // left alone. That is no healing.
+        // A flipped bit can turn the format number into that of a later version. Such a store is
+        // left alone, which does not count as healed.
         if path.ends_with("ctrlz/format") && tracked.stderr.contains("update ctrlz") {
             left_alone += 1;
             continue;
@@ -123,7 +125,7 @@ fn damage_anywhere_is_found_never_restored_and_healed_from_the_files() {
         healed += u64::from(is_restored(&scene, 1, &when));
     }
     let count = sized(60, 1000);
-    row.note(format!("{harmless} of them in what is made anew; {healed} healed"));
+    row.note(format!("{harmless} of them in rebuildable files; {healed} healed"));
     row.note(format!("{left_alone} taken for the store of a later version and left alone"));
     let rest = count - left_alone;
     assert!(healed * 100 >= rest * 99, "only {healed} of {rest} were healed");

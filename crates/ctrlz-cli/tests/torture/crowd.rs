@@ -1,4 +1,4 @@
-//! Many processes at once: they wait for each other, and nobody's work is lost.
+//! Concurrent processes: they wait for each other, and no work is lost.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -10,11 +10,11 @@ use crate::scene::keep_nothing;
 use crate::strace::{Fault, injecting};
 use xtask::Row;
 
-/// Keeps replacing files until the flag falls.
-fn edit(lab: &Lab, who: usize, go_on: &AtomicBool) {
+/// Keeps replacing files until the flag is cleared.
+fn edit(lab: &Lab, who: usize, running: &AtomicBool) {
     let beside = lab.dir().join(format!("saved-by-{who}"));
     let mut round = 0;
-    while go_on.load(Ordering::Relaxed) {
+    while running.load(Ordering::Relaxed) {
         round += 1;
         std::fs::write(&beside, format!("writer {who}, round {round}")).unwrap();
         let name = format!("edited/{who}-{}", round % 7);
@@ -24,14 +24,14 @@ fn edit(lab: &Lab, who: usize, go_on: &AtomicBool) {
     crate::lab::remove(&beside);
 }
 
-/// Starts the commands of `rounds` rounds, all of a round at once, while two writers edit.
+/// Runs `commands` in `rounds` rounds, concurrently within a round, while two writers edit files.
 fn run_crowd(lab: &Lab, rounds: usize, commands: &[Vec<&str>]) -> Vec<(Vec<String>, Ended)> {
-    let go_on = AtomicBool::new(true);
+    let running = AtomicBool::new(true);
     std::thread::scope(|scope| {
-        let go_on = &go_on;
-        let stop = StopOnDrop(go_on);
+        let running = &running;
+        let stop = StopOnDrop(running);
         for who in 0..2 {
-            scope.spawn(move || edit(lab, who, go_on));
+            scope.spawn(move || edit(lab, who, running));
         }
         let mut all = Vec::new();
         for _ in 0..rounds {
@@ -58,7 +58,7 @@ fn lab_with_files() -> Lab {
     lab
 }
 
-/// Tracks again and again; how long each took, and what it gave.
+/// Tracks repeatedly. Returns the duration and the hash of each track.
 fn track_often(lab: &Lab) -> Vec<(Duration, String)> {
     let track = |_| {
         let begun = Instant::now();
@@ -72,12 +72,12 @@ fn track_often(lab: &Lab) -> Vec<(Duration, String)> {
 fn two_dozen_processes_track_one_tree_and_every_hash_restores() {
     let mut row = Row::of(4, "tracks by 24 processes at once");
     let lab = lab_with_files();
-    let go_on = AtomicBool::new(true);
+    let running = AtomicBool::new(true);
     let tracked: Vec<(Duration, String)> = std::thread::scope(|scope| {
-        let (lab, go_on) = (&lab, &go_on);
-        let stop = StopOnDrop(go_on);
+        let (lab, running) = (&lab, &running);
+        let stop = StopOnDrop(running);
         for who in 0..2 {
-            scope.spawn(move || edit(lab, who, go_on));
+            scope.spawn(move || edit(lab, who, running));
         }
         let processes: Vec<_> = (0..24).map(|_| scope.spawn(|| track_often(lab))).collect();
         let tracked = processes.into_iter().flat_map(|process| process.join().unwrap()).collect();
@@ -96,7 +96,8 @@ fn two_dozen_processes_track_one_tree_and_every_hash_restores() {
     let mut whole = 0;
     for hash in hashes.iter().step_by(sized(4, 1)) {
         let restored = lab.ctrlz(&["restore", "--exact", "--yes", hash]);
-        // The files of a directory in which names came and went during the scan are kept.
+        // If entries of a directory changed during the scan, an exact restore keeps its files and
+        // exits with code 3.
         if restored.is(&[0, 3], "after a crowd of tracks").code() == Some(0) {
             assert_eq!(lab.track(), *hash);
             whole += 1;
@@ -105,9 +106,9 @@ fn two_dozen_processes_track_one_tree_and_every_hash_restores() {
     assert!(whole > 0, "no snapshot was complete");
 }
 
-/// None of them takes the store that another one is making for a foreign one.
+/// No process mistakes a store that another process is creating for a foreign one.
 #[test]
-fn a_crowd_makes_one_store_and_sets_none_aside() {
+fn concurrent_first_tracks_create_one_store_and_set_none_aside() {
     let mut row = Row::of(4, "stores made by 12 processes at once");
     for place in [&[][..], &["--store", ".agent/snapshots"]] {
         let mut args = vec!["track"];
@@ -126,10 +127,11 @@ fn a_crowd_makes_one_store_and_sets_none_aside() {
     }
 }
 
-/// Commands open the store while the blobs of the user's repository are copied and their loan ends.
+/// Commands open the store while blobs borrowed from the user's repository are copied in the
+/// background.
 #[test]
-fn the_end_of_a_loan_makes_no_store_a_foreign_one() {
-    let mut row = Row::of(4, "commands beside the end of a loan");
+fn a_store_stays_trusted_while_borrowed_objects_are_copied() {
+    let mut row = Row::of(4, "commands while borrowed objects are copied");
     for _ in 0..sized(6, 60) {
         let lab = lab_with_files();
         let work = lab.work.to_str().unwrap();
@@ -139,14 +141,14 @@ fn the_end_of_a_loan_makes_no_store_a_foreign_one() {
         }
         lab.track();
         for _ in 0..20 {
-            lab.ctrlz(&["status"]).is(&[0], "beside the end of a loan");
+            lab.ctrlz(&["status"]).is(&[0], "while borrowed objects are copied");
             row.done();
         }
     }
 }
 
 #[test]
-fn a_mixed_crowd_fails_with_nothing_but_busy_or_incomplete() {
+fn a_mixed_load_of_commands_fails_only_with_busy_or_incomplete() {
     let lab = lab_with_files();
     let one = lab.track();
     lab.write("dir0/file0", "another version");
@@ -173,11 +175,11 @@ fn a_mixed_crowd_fails_with_nothing_but_busy_or_incomplete() {
     lab.assert_restores(&last, &now, "after a mixed crowd");
 }
 
-/// Processes are killed wherever they happen to be; the next one starts at once.
+/// Processes are killed at arbitrary moments. The next command does not wait for them.
 #[test]
-fn a_killed_process_holds_nobody_up() {
+fn a_killed_process_does_not_block_the_next_command() {
     let lab = lab_with_files();
-    let mut row = Row::of(6, "processes killed wherever they are");
+    let mut row = Row::of(6, "processes killed at arbitrary moments");
     let first = (lab.track(), lab.manifest());
     for round in 0..sized(30_u64, 400) {
         lab.write("dir0/file0", noise(round, 700));
@@ -185,13 +187,13 @@ fn a_killed_process_holds_nobody_up() {
             0 => start(&mut lab.command(&["restore", "--exact", &first.0])),
             _ => start(&mut lab.command(&["track"])),
         };
-        // A different moment every time, spread over the life of the process.
+        // A different delay each time, spread over the lifetime of the process.
         std::thread::sleep(Duration::from_micros(round * 3700 % 40_000));
         child.kill().unwrap();
         child.wait().unwrap();
         let start = Instant::now();
         lab.track();
-        assert!(start.elapsed() < Duration::from_secs(10), "it waited for a dead process");
+        assert!(start.elapsed() < Duration::from_secs(10), "it waited for a killed process");
         lab.assert_no_leftovers("a process was killed");
         row.done();
     }
@@ -199,9 +201,9 @@ fn a_killed_process_holds_nobody_up() {
     lab.assert_restores(&first.0, &first.1, "many processes were killed");
 }
 
-/// A holder that is stopped makes others wait; when it goes on, both come to their end.
+/// A stopped lock holder makes other commands wait. After it is continued, both succeed.
 #[test]
-fn a_stopped_process_makes_others_wait_and_then_goes_on() {
+fn a_stopped_process_blocks_others_until_it_is_continued() {
     if !has("strace") {
         return;
     }
@@ -215,7 +217,7 @@ fn a_stopped_process_makes_others_wait_and_then_goes_on() {
     std::thread::sleep(Duration::from_millis(500));
     assert!(waiting.try_wait().unwrap().is_none(), "it did not wait for the lock");
     if sized(false, true) {
-        // The patience is half a minute.
+        // Commands wait 30 seconds for the lock.
         ended(start(&mut lab.command(&["track"]))).is(&[5], "waiting for a stopped process");
         waiting.wait().unwrap();
         waiting = start(&mut lab.command(&["track"]));
@@ -227,11 +229,11 @@ fn a_stopped_process_makes_others_wait_and_then_goes_on() {
     lab.assert_tidy("a process was stopped");
 }
 
-/// The process that the lock names, once the kernel says that it is stopped.
+/// Waits for a stopped process that a lock file names. Returns its id.
 fn wait_for_stopped_holder(lab: &Lab) -> rustix::process::Pid {
     let begun = Instant::now();
     loop {
-        assert!(begun.elapsed() < Duration::from_secs(20), "nobody holds the lock, stopped");
+        assert!(begun.elapsed() < Duration::from_secs(20), "no stopped process holds the lock");
         let locks = find(&lab.data, &|path| path.ends_with("lock") && path.is_file());
         for lock in locks {
             let text = std::fs::read_to_string(&lock).unwrap_or_default();
@@ -239,8 +241,8 @@ fn wait_for_stopped_holder(lab: &Lab) -> rustix::process::Pid {
             let Some(pid) = pid else { continue };
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
             let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
-            // `t`: stopped under a tracer, which strace makes of every stop.
-            if matches!(state, Some('t' | 'T')) && settled(pid) {
+            // `t` is a stop under a tracer: strace turns every stop into one.
+            if matches!(state, Some('t' | 'T')) && stays_stopped(pid) {
                 return rustix::process::Pid::from_raw(pid).unwrap();
             }
         }
@@ -248,8 +250,8 @@ fn wait_for_stopped_holder(lab: &Lab) -> rustix::process::Pid {
     }
 }
 
-/// Whether a stop lasts: a tracer also stops a process for a moment at each call.
-fn settled(pid: i32) -> bool {
+/// Returns whether a process stays stopped. A tracer also stops a process briefly at each call.
+fn stays_stopped(pid: i32) -> bool {
     (0..5).all(|_| {
         std::thread::sleep(Duration::from_millis(20));
         std::fs::read_to_string(format!("/proc/{pid}/stat"))
@@ -257,11 +259,11 @@ fn settled(pid: i32) -> bool {
     })
 }
 
-/// A store that several work trees share, by the root commit of their repositories.
+/// A store that several work trees share, because their repositories have the same root commit.
 struct Shared {
     lab: Lab,
     trees: Vec<PathBuf>,
-    /// A configuration that keeps as little as possible.
+    /// Path of a configuration that keeps as little as possible.
     config: String,
 }
 
@@ -291,8 +293,8 @@ impl Shared {
         self.lab.command_in(tree, &words)
     }
 
-    /// Makes a version of a work tree, of which there are few, so that contents which were dropped
-    /// or are just being dropped come back.
+    /// Writes one of a few versions of a work tree, so that content that gc has dropped or is
+    /// dropping comes back.
     fn edit(tree: &Path, round: u64) {
         std::fs::write(tree.join("edited"), noise(round % 13, 900)).unwrap();
         let dir = tree.join(format!("dir{}", round % 5));
@@ -300,8 +302,9 @@ impl Shared {
         std::fs::write(dir.join("file"), noise(round % 7 + 100, 300)).unwrap();
     }
 
-    /// Tracks `rounds` times, and every third time is killed on the way, so that something is in the
-    /// store that no ref names, until the same content is tracked again. Gives what was printed.
+    /// Tracks `rounds` times. Before every third track, another one is killed, which leaves
+    /// unreferenced objects in the store until the same content is tracked again. Returns the
+    /// printed hashes.
     fn track(&self, tree: &Path, rounds: u64) -> Vec<String> {
         let mut hashes = Vec::new();
         for round in 0..rounds {
@@ -314,19 +317,19 @@ impl Shared {
             }
             let ended = run(&mut self.command(tree, &["track"])).is(&[0], "beside gc");
             hashes.extend(ended.hash());
-            // What is kept is whole at any moment.
+            // A new snapshot is readable at once.
             let hash = &hashes[hashes.len() - 1];
             run(&mut self.command(tree, &["ls", hash])).is(&[0], "just tracked");
         }
         hashes
     }
 
-    /// Collects until told to stop, and kills every other one. Gives how many came to their end and
-    /// how many were killed before.
-    fn collect(&self, go_on: &AtomicBool) -> (u64, u64) {
+    /// Collects garbage until the flag is cleared, and kills every other collection. Returns the
+    /// numbers of completed and killed ones.
+    fn collect(&self, running: &AtomicBool) -> (u64, u64) {
         let (mut done, mut killed) = (0, 0);
         for round in 0_u64.. {
-            if !go_on.load(Ordering::Relaxed) {
+            if !running.load(Ordering::Relaxed) {
                 break;
             }
             let mut child = start(&mut self.command(&self.trees[0], &["gc", "--thorough"]));
@@ -347,16 +350,16 @@ impl Shared {
     }
 }
 
-/// Four work trees, one store, and a collector that is killed every other time.
+/// Four work trees share one store, and every other garbage collection is killed.
 #[test]
-fn garbage_collected_by_processes_that_are_killed_breaks_no_snapshot() {
+fn killed_garbage_collections_break_no_snapshot() {
     let shared = Shared::new(4);
     let rounds = sized(12, 250);
-    let go_on = AtomicBool::new(true);
+    let running = AtomicBool::new(true);
     let begun = Instant::now();
     let (hashes, (done, killed)) = std::thread::scope(|scope| {
-        let stop = StopOnDrop(&go_on);
-        let collector = scope.spawn(|| shared.collect(&go_on));
+        let stop = StopOnDrop(&running);
+        let collector = scope.spawn(|| shared.collect(&running));
         let trackers: Vec<_> = shared
             .trees
             .iter()
@@ -383,9 +386,9 @@ fn garbage_collected_by_processes_that_are_killed_breaks_no_snapshot() {
     }
 }
 
-/// A snapshot whose objects are written and whose ref is not, while somebody collects garbage.
+/// Garbage is collected while the objects of a snapshot are written and its ref is not.
 #[test]
-fn a_snapshot_that_is_stopped_halfway_survives_a_collection() {
+fn a_snapshot_in_progress_survives_a_garbage_collection() {
     if !has("strace") {
         return;
     }
@@ -399,7 +402,7 @@ fn a_snapshot_that_is_stopped_halfway_survives_a_collection() {
         let stop = Fault::at("fsync", "signal=SIGSTOP", number);
         let stopped = start(&mut lab.wrapped(&injecting(&[stop]), &["track"]));
         let holder = wait_for_stopped_holder(lab);
-        // From another work tree, whose lock is free.
+        // In another work tree, whose lock is free.
         let gc = start(&mut shared.command(&shared.trees[1], &["gc", "--thorough"]));
         std::thread::sleep(Duration::from_millis(300));
         rustix::process::kill_process(holder, rustix::process::Signal::CONT).unwrap();

@@ -1,6 +1,6 @@
-//! Writes that are cut short, writes that write nothing, closes that fail.
+//! Short writes, writes of zero bytes, and failing closes.
 //!
-//! A limit on file sizes is a real short write: what fits is written, the rest is not, and the next
+//! A limit on file sizes causes real short writes: the part that fits is written, and the next
 //! write fails.
 
 use std::path::Path;
@@ -11,12 +11,12 @@ use crate::lab::{Ended, has, run, sized};
 use crate::scene::Scene;
 use crate::strace::{Fault, calls, run_with};
 
-/// Checks the state after a command with a fault, whatever its exit code says.
+/// Checks the state after a command with a fault, for any exit code.
 fn check_after(scene: &Scene, ended: &Ended, right: Option<&str>, when: &str) {
     assert!(ended.code() != Some(101), "{when}: panicked\n{}", ended.stderr);
     if ended.code() == Some(0) {
-        scene.lab.manifest().assert_is(&scene.after, &format!("{when}, said to be done"));
-        assert_eq!(ended.hash().as_deref(), right, "{when}, said to be done");
+        scene.lab.manifest().assert_is(&scene.after, &format!("{when}, reported as success"));
+        assert_eq!(ended.hash().as_deref(), right, "{when}, reported as success");
     }
     scene.assert_atomic(when);
     let again = scene.run().is(&[0], &format!("{when}, and again"));
@@ -25,13 +25,13 @@ fn check_after(scene: &Scene, ended: &Ended, right: Option<&str>, when: &str) {
     scene.lab.assert_no_leftovers(when);
 }
 
-/// What the command prints when nothing is wrong.
+/// Returns the hash that the command prints without a fault.
 fn right(scene: &Scene) -> Option<String> {
     scene.reset();
     scene.run().ok().hash()
 }
 
-/// Lets no file grow beyond a limit that is raised until the command succeeds.
+/// Limits the size of files, and raises the limit until the command succeeds.
 fn check_short_writes(scene: &Scene) {
     let mut row = Row::of(3, format!("short writes of {}", scene.name()));
     if !has("prlimit") {
@@ -56,7 +56,7 @@ fn check_short_writes(scene: &Scene) {
     }
 }
 
-/// Lets each call of a kind fail or do nothing, in turn.
+/// Injects a fault into each call of a kind in turn.
 fn check_calls(scene: &Scene, kind: &str, fault: &str, stride: usize) {
     let mut row = Row::of(3, format!("calls of {} with {kind}:{fault}", scene.name()));
     if !has("strace") {
@@ -81,11 +81,11 @@ fn a_short_write_never_makes_a_wrong_snapshot() {
 }
 
 #[test]
-fn a_short_write_never_makes_a_wrong_snapshot_of_much() {
+fn a_short_write_never_makes_a_wrong_snapshot_with_chunked_packs() {
     check_short_writes(&Scene::first_track().in_pieces());
 }
 
-/// What a pack is hashed by is read back from the disk.
+/// The checksum of a chunked pack is computed from bytes that are read back from disk.
 #[test]
 fn a_failing_read_never_makes_a_wrong_pack() {
     let scene = Scene::first_track().in_pieces();
@@ -94,26 +94,26 @@ fn a_failing_read_never_makes_a_wrong_pack() {
 }
 
 #[test]
-fn a_short_write_never_makes_half_a_restore() {
+fn a_short_write_never_leaves_a_partial_restore() {
     check_short_writes(&Scene::restore());
 }
 
 #[test]
-fn a_write_that_writes_nothing_is_never_success() {
-    // The last write says what was done; it is not there to be believed.
+fn a_write_of_zero_bytes_is_never_reported_as_success() {
+    // The last write of `track` prints the hash. Losing it must not look like success.
     check_calls(&Scene::second_track(), "write,pwrite64", "retval=0", 1);
     check_calls(&Scene::first_track().in_pieces(), "write,pwrite64", "retval=0", 1);
     check_calls(&Scene::restore(), "write,pwrite64", "retval=0", sized(3, 1));
 }
 
-/// Panic of the standard library, which asserts that closing a directory succeeds. No file system
-/// reports an error there.
+/// Panic message of the standard library, which asserts that closing a directory succeeds. No file
+/// system reports an error there.
 const CLOSEDIR_PANIC: &str = "unexpected error during closedir";
 
-/// Fails each close of a file, which may report that an earlier write failed.
+/// Makes each close of a file fail. A close may report that an earlier write failed.
 ///
-/// The closes are numbered in a run without faults. A run with other processes on the machine may
-/// close more directories of `/proc`, so that a number can meet a directory; that run is skipped.
+/// The closes are numbered in a run without faults. With other processes on the machine, a run may
+/// close more directories of `/proc`, so a number can hit a directory; that run is skipped.
 fn check_closes(scene: &Scene, stride: usize) {
     let mut row = Row::of(3, format!("failing closes of {}", scene.name()));
     if !has("strace") {
@@ -150,7 +150,7 @@ fn closes_of_files(scene: &Scene) -> Vec<usize> {
 }
 
 #[test]
-fn a_failing_close_changes_nothing() {
+fn a_failing_close_never_makes_a_wrong_snapshot_or_a_partial_restore() {
     check_closes(&Scene::second_track(), sized(5, 1));
     check_closes(&Scene::restore(), sized(9, 1));
 }

@@ -1,10 +1,10 @@
-//! Disks of our own: file systems in image files, mounted, cut off from power, mounted again.
+//! File systems in image files that can be mounted, cut off from power, and mounted again.
 
 use std::path::{Path, PathBuf};
 
 use crate::lab::{command, has, is_root, must, run};
 
-/// Whether images can be made and mounted here; says so if not.
+/// Returns whether images can be made and mounted here. Prints a note if not.
 pub(crate) fn can_mount(kind: Kind) -> bool {
     let program = match kind {
         Kind::Xfs => "mkfs.xfs",
@@ -13,16 +13,16 @@ pub(crate) fn can_mount(kind: Kind) -> bool {
     is_root() && has(program) && has("mount") && has("python3")
 }
 
-/// The file systems that are tried.
+/// The file systems under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Ext4,
-    /// Timestamps of whole seconds.
+    /// ext4 with timestamps of whole seconds.
     Ext4Coarse,
     Xfs,
 }
 
-/// A mounted file system, unmounted when dropped, whatever happens.
+/// A mounted file system. Unmounted on drop.
 pub(crate) struct Mount {
     at: PathBuf,
 }
@@ -39,13 +39,14 @@ impl Drop for Mount {
     fn drop(&mut self) {
         let done = run(command("umount").arg(&self.at)).code() == Some(0);
         if !done {
-            // Still in use by a process that is dying; it goes away with the last one.
+            // A dying process still uses it. A lazy unmount detaches it now and frees it with its
+            // last user.
             run(command("umount").arg("-l").arg(&self.at));
         }
     }
 }
 
-/// A file system in a file.
+/// A file system in an image file.
 pub(crate) struct Disk {
     image: PathBuf,
     at: PathBuf,
@@ -54,7 +55,7 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// Makes a file system of `size`, as truncate understands it, and mounts it at `at`.
+    /// Makes a file system of `size`, in the syntax of truncate(1), and mounts it at `at`.
     pub(crate) fn new(kind: Kind, size: &str, at: &Path) -> Disk {
         let image = at.with_extension("image");
         must("truncate", &["-s", size, image.to_str().unwrap()]);
@@ -70,7 +71,7 @@ impl Disk {
     }
 
     pub(crate) fn mount(&mut self) {
-        // A copy of an image has the same identity, which xfs minds.
+        // A copied image has the same UUID, which xfs refuses to mount by default.
         let options = if self.kind == Kind::Xfs { "loop,nouuid" } else { "loop" };
         let image = self.image.to_str().unwrap().to_owned();
         self.mounted = Some(Mount::new(&["-o", options, &image], &self.at));
@@ -80,7 +81,7 @@ impl Disk {
         self.mounted = None;
     }
 
-    /// Lets everything behind the first `size` of it be unreadable.
+    /// Truncates the image, so that everything after the first `size` bytes is unreadable.
     pub(crate) fn shorten(&self, size: &str) {
         must("truncate", &["-s", size, self.image.to_str().unwrap()]);
     }
@@ -89,8 +90,8 @@ impl Disk {
         &self.at
     }
 
-    /// Cuts the power: what was not flushed is gone. Then mounts it again, which replays the
-    /// file system's journal.
+    /// Simulates a power cut: all unflushed data is lost. Then mounts the file system again, which
+    /// replays its journal.
     pub(crate) fn cut(&mut self) {
         const SHUTDOWN: &str = "import fcntl,os,struct,sys; \
             fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587d, struct.pack('I', 2))";
@@ -99,19 +100,19 @@ impl Disk {
         self.mount();
     }
 
-    /// Flushes one file that has nothing to do with anything, which commits the file system's
-    /// journal with every rename so far, but not the data of other files.
+    /// Flushes an unrelated file. This commits the file system's journal with all renames so far,
+    /// but not the data of other files.
     pub(crate) fn flush_something_else(&self) {
         let file = std::fs::File::create(self.at.join("unrelated")).unwrap();
         file.sync_all().unwrap();
     }
 
-    /// Makes everything durable.
+    /// Flushes the whole file system.
     pub(crate) fn sync(&self) {
         rustix::fs::syncfs(std::fs::File::open(&self.at).unwrap()).unwrap();
     }
 
-    /// Keeps the disk as it is now, for [`Disk::reset`].
+    /// Saves the current state of the disk for [`Disk::reset`].
     pub(crate) fn save(&mut self) {
         self.unmount();
         self.copy(&self.image, &self.saved());

@@ -1,4 +1,4 @@
-//! Nothing is executed: not by a plain project, not by one that asks for it in every way it can.
+//! `ctrlz` executes no other program, neither in a plain project nor in a hostile one.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -53,7 +53,8 @@ fn a_hostile_repository_executes_nothing() {
     assert!(!trap.exists(), "something of the repository's was executed");
 }
 
-/// Sets every trap that git has: filters, drivers, hooks, monitors, pagers.
+/// Configures programs in every place where git would run them: filters, drivers, hooks, monitors,
+/// pagers.
 fn make_hostile(lab: &Lab, trap: &str) {
     let run = format!("touch {trap}");
     let config = format!(

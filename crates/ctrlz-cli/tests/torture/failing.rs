@@ -1,4 +1,4 @@
-//! Every call that changes a file system fails once: disk full, I/O error, and the rest.
+//! Every call that changes a file system fails once, with ENOSPC, EIO and other errors.
 
 use crate::disk::Mount;
 use crate::lab::{Ended, Lab, find, has, is_root, run, sized};
@@ -6,7 +6,7 @@ use crate::scene::Scene;
 use crate::strace::{Call, Fault, MUTATING, calls, injecting, run_with};
 use xtask::Row;
 
-/// Lets each call fail in turn with each error.
+/// Makes each call fail in turn with each error.
 fn check_failing_everywhere(scene: &Scene) {
     let mut row = Row::of(3, format!("failing calls of {}", scene.name()));
     if !has("strace") {
@@ -24,8 +24,9 @@ fn check_failing_everywhere(scene: &Scene) {
         for (at, call) in calls.iter().enumerate() {
             let ended = check_failed_once(scene, error, call, right.as_deref(), at);
             row.done();
-            // Exit code 3 gives a hash, and says that it is incomplete. The record it leaves is
-            // the newest of its tree, and decides about permissions if a bare hash is asked for.
+            // With exit code 3 a hash is printed, but the snapshot is incomplete. Its record is the
+            // newest one for this tree and determines the permissions that a restore of the bare
+            // hash applies, so it is not checked here.
             if at.is_multiple_of(sized(12, 1)) && ended.code() != Some(3) {
                 let acked = ended.hash().map(|hash| (hash, scene.before.clone()));
                 scene.assert_acked(acked, &format!("{error} at {call:?}"));
@@ -47,8 +48,8 @@ fn check_failed_once(
     assert!(ended.code().is_some(), "{when}: {ended:?}");
     assert!(ended.code() != Some(101), "{when}: panicked\n{}", ended.stderr);
     if ended.code() == Some(0) {
-        scene.lab.manifest().assert_is(&scene.after, &format!("{when}, said to be done"));
-        assert_eq!(ended.hash().as_deref(), right, "{when}, said to be done");
+        scene.lab.manifest().assert_is(&scene.after, &format!("{when}, reported as success"));
+        assert_eq!(ended.hash().as_deref(), right, "{when}, reported as success");
     }
     scene.assert_atomic(&when);
     let again = scene.run().is(&[0], &format!("{when}, and again"));
@@ -62,9 +63,9 @@ fn check_failed_once(
     ended
 }
 
-/// Lets every flush fail; whatever is asked, the answer cannot be that it is done.
+/// Makes every flush fail. No command may report success.
 fn check_flushes_failing(scene: &Scene) {
-    let mut row = Row::of(3, "commands of which every flush fails");
+    let mut row = Row::of(3, "commands with every flush failing");
     if !has("strace") {
         return;
     }
@@ -72,7 +73,7 @@ fn check_flushes_failing(scene: &Scene) {
     let fault = Fault::always("fsync,fdatasync,syncfs", "error=EIO");
     let ended = run_with(&scene.lab, &fault, &scene.args());
     assert!(ended.code().is_some_and(|code| code != 0), "{ended:?}");
-    assert_eq!(ended.hash(), None, "a hash was given that may be lost");
+    assert_eq!(ended.hash(), None, "a hash was printed that may be lost");
     row.done();
     scene.assert_atomic("every flush failed");
     scene.run().ok();
@@ -86,7 +87,7 @@ fn a_failing_call_never_makes_a_wrong_first_snapshot() {
 }
 
 #[test]
-fn a_failing_call_never_makes_a_wrong_snapshot_of_much() {
+fn a_failing_call_never_makes_a_wrong_snapshot_with_chunked_packs() {
     check_failing_everywhere(&Scene::first_track().in_pieces());
 }
 
@@ -96,22 +97,22 @@ fn a_failing_call_never_makes_a_wrong_snapshot() {
 }
 
 #[test]
-fn a_failing_call_never_makes_half_a_restore() {
+fn a_failing_call_never_leaves_a_partial_restore() {
     check_failing_everywhere(&Scene::restore());
 }
 
 #[test]
-fn a_failing_flush_is_never_success() {
+fn a_failing_flush_is_never_reported_as_success() {
     check_flushes_failing(&Scene::first_track());
     check_flushes_failing(&Scene::first_track().in_pieces());
     check_flushes_failing(&Scene::second_track());
     check_flushes_failing(&Scene::restore());
 }
 
-/// A file that could not be opened is missing from the snapshot, so the answer cannot be that all
-/// is well; and no restore may take its absence for the truth.
+/// If a file cannot be opened, the snapshot must not be reported as complete, and a restore must
+/// not treat the file as absent.
 #[test]
-fn a_failing_open_is_never_silent() {
+fn a_failing_open_never_makes_a_wrong_snapshot_or_a_partial_restore() {
     let mut row = Row::of(3, "failing opens of track and restore");
     if !has("strace") {
         return;
@@ -131,10 +132,10 @@ fn a_failing_open_is_never_silent() {
     }
 }
 
-/// What could not be read once is reported once; the next snapshot has it, although the directory
-/// has not changed since.
+/// A directory that could not be read once is complete in the next snapshot, although it has not
+/// changed since.
 #[test]
-fn a_directory_that_could_not_be_opened_once_is_whole_in_the_next_snapshot() {
+fn a_directory_that_failed_to_open_is_complete_in_the_next_snapshot() {
     if !has("strace") {
         return;
     }
@@ -143,7 +144,7 @@ fn a_directory_that_could_not_be_opened_once_is_whole_in_the_next_snapshot() {
     lab.track();
     lab.write("made/file", "new");
     lab.write("also/file", "new");
-    // Old enough that the listing of the directories is trusted.
+    // Old enough that cached directory listings are trusted.
     std::thread::sleep(std::time::Duration::from_millis(300));
     let opens = 6;
     for number in 1..=opens {
@@ -156,9 +157,9 @@ fn a_directory_that_could_not_be_opened_once_is_whole_in_the_next_snapshot() {
     }
 }
 
-/// Where a user may have no more threads, commands do their work with those they have.
+/// If no threads can be created, commands use those that they have.
 #[test]
-fn a_machine_without_threads_to_give_only_makes_it_slower() {
+fn commands_succeed_if_no_threads_can_be_created() {
     let mut row = Row::of(3, "commands that get no threads, or one");
     if !has("strace") {
         return;
@@ -190,10 +191,10 @@ fn a_machine_without_threads_to_give_only_makes_it_slower() {
     }
 }
 
-/// Some network file systems have no locks. That is an error to report, not a reason to try for
-/// ever with one more file each time.
+/// Some network file systems have no locks. That has to be reported as an error. It must not lead
+/// to endless retries that create one more file each time.
 #[test]
-fn a_file_system_without_locks_is_reported_and_not_filled() {
+fn a_file_system_without_locks_is_reported_and_not_filled_with_files() {
     if !has("strace") || !is_root() {
         return;
     }

@@ -1,4 +1,4 @@
-//! An attacker who keeps swapping a directory for a symlink to somebody else's directory.
+//! An attacker keeps swapping a directory for a symlink to a directory of another user.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,20 +13,21 @@ use xtask::Row;
 
 pub(crate) const CANARY: &str = "canary-5b1f0c77-somebody-else's-secret";
 
-/// Swaps `dir`, in the work tree, with `other`: one is a directory, the other a link to `victim`.
+/// Keeps swapping `dir`, in the work tree, with `other` until the flag is cleared. One of them is a
+/// directory, the other a symlink to `victim`. Returns the number of swaps.
 pub(crate) fn flip(
     dir: &Path,
     other: &Path,
     victim: &Path,
     real: &Path,
-    go_on: &AtomicBool,
+    running: &AtomicBool,
 ) -> u64 {
     let mut flips = 0;
-    while go_on.load(Ordering::Relaxed) {
+    while running.load(Ordering::Relaxed) {
         if renameat_with(CWD, dir, CWD, other, RenameFlags::EXCHANGE).is_ok() {
             flips += 1;
         }
-        // Restores remove one or the other; the attacker starts again.
+        // Restores may remove one of them; it is created again.
         let is_link = |path: &Path| path.symlink_metadata().ok().map(|meta| meta.is_symlink());
         if is_link(dir) == is_link(other) || is_link(other).is_none() {
             remove(other);
@@ -49,7 +50,7 @@ pub(crate) fn fill(dir: &Path, text: &str) {
     }
 }
 
-/// A directory in the work tree that has two states, and the victim that it is swapped with.
+/// A directory in the work tree with two recorded states, and the victim that it is swapped with.
 struct Attack {
     victim: PathBuf,
     before: Manifest,
@@ -80,13 +81,14 @@ impl Attack {
         Attack { victim, before, early, late }
     }
 
-    /// Runs `commands` while the attacker flips; how often that was, and whether the victim noticed.
+    /// Runs `commands` while the attacker swaps. Returns the number of swaps, and whether the
+    /// victim is untouched.
     fn run(&self, lab: &Lab, time: Duration, commands: impl Fn(&Attack, u64)) -> (u64, Held) {
-        let go_on = AtomicBool::new(true);
+        let running = AtomicBool::new(true);
         let dir = lab.work.join("d");
         std::thread::scope(|scope| {
-            let stop = StopOnDrop(&go_on);
-            let attack = || flip(&dir, &other(lab), &self.victim, &real(lab), &go_on);
+            let stop = StopOnDrop(&running);
+            let attack = || flip(&dir, &other(lab), &self.victim, &real(lab), &running);
             let attacker = scope.spawn(attack);
             let begun = Instant::now();
             let (mut round, mut held) = (0, Ok(()));
@@ -101,17 +103,17 @@ impl Attack {
     }
 }
 
-/// What the attacker makes the directory of.
+/// Returns the template from which the attacker creates the directory.
 fn real(lab: &Lab) -> PathBuf {
     lab.dir().join("saved-real")
 }
 
-/// What the attacker swaps it with.
+/// Returns the path that the attacker swaps with the directory.
 fn other(lab: &Lab) -> PathBuf {
     lab.dir().join("saved-other")
 }
 
-/// Runs `commands` in a loop while the attacker flips, and looks whether the victim noticed.
+/// Runs `commands` in a loop while the attacker swaps, and asserts that the victim is untouched.
 fn check_flipping(what: &str, commands: impl Fn(&Lab, &Attack, u64)) {
     let mut row = Row::of(7, format!("swaps under {what}"));
     let lab = Lab::new();
@@ -119,21 +121,21 @@ fn check_flipping(what: &str, commands: impl Fn(&Lab, &Attack, u64)) {
     let time = Duration::from_secs(sized(4, 60));
     let (flips, held) = attack.run(&lab, time, |attack, round| commands(&lab, attack, round));
     held.holds("while the attacker flips");
-    assert!(flips > sized(100, 100_000), "the attacker slept: {flips} flips");
+    assert!(flips > sized(100, 100_000), "too few swaps: {flips}");
     row.add(flips);
     remove(&lab.work.join("d"));
     lab.restore(&attack.early);
     lab.assert_tidy("after the attack");
 }
 
-/// Any end is fine that is not a panic.
+/// Runs a command that may fail but must not panic.
 fn tolerate(lab: &Lab, args: &[&str]) {
     let ended = lab.ctrlz(args);
     assert!(ended.code().is_some_and(|code| code != 101), "{args:?}: {ended:?}");
 }
 
 #[test]
-fn a_flipping_directory_never_gets_a_victims_bytes_into_a_snapshot() {
+fn track_never_reads_through_a_directory_swapped_for_a_symlink() {
     check_flipping("scans", |lab, _, round| {
         lab.write("beside", format!("round {round}"));
         tolerate(lab, if round % 2 == 0 { &["track"] } else { &["track", "--rehash"] });
@@ -141,19 +143,20 @@ fn a_flipping_directory_never_gets_a_victims_bytes_into_a_snapshot() {
 }
 
 #[test]
-fn a_flipping_directory_never_makes_a_restore_write_or_remove_elsewhere() {
+fn restore_never_writes_through_a_directory_swapped_for_a_symlink() {
     check_flipping("restores", |lab, attack, round| {
         let hash = if round % 2 == 0 { &attack.early } else { &attack.late };
         tolerate(lab, &["restore", "--exact", "--yes", hash]);
     });
 }
 
-/// What the snapshot lacks is removed, in a directory that is somebody else's every other moment.
+/// A restore deletes files that the snapshot lacks, in a directory that is a symlink half of the
+/// time.
 #[test]
-fn a_flipping_directory_never_makes_a_restore_remove_elsewhere() {
+fn restore_never_deletes_through_a_directory_swapped_for_a_symlink() {
     check_flipping("deletes", |lab, attack, round| {
         for name in ["d/made-since", "d/sub/made-since", &format!("d/made-{}", round % 8)] {
-            // Only in our own directory: the attacker's link would lead this test astray too.
+            // Written into the template: the attacker's symlink would redirect this test as well.
             let dir = real(lab);
             drop(std::fs::copy(dir.join("x"), dir.join(name.trim_start_matches("d/"))));
         }

@@ -1,4 +1,4 @@
-//! Disks that are full, by bytes or by inodes.
+//! Disks without free space or free inodes.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -16,7 +16,8 @@ fn assert_refused(ended: &Ended) {
     assert_eq!(ended.hash(), None);
 }
 
-/// A disk for the store that is too small: refused, old snapshots valid, fine once there is room.
+/// Checks that a track fails if the disk of the store is too small, that earlier snapshots stay
+/// valid, and that tracking works again once there is space.
 fn check_small_store(lab: &Lab, make_large: impl Fn(), make_small: impl Fn()) {
     lab.write("small", "fits");
     let old = (lab.track(), lab.manifest());
@@ -35,7 +36,7 @@ fn check_small_store(lab: &Lab, make_large: impl Fn(), make_small: impl Fn()) {
 }
 
 #[test]
-fn a_full_disk_under_the_store_refuses_the_snapshot_and_keeps_the_others() {
+fn a_full_store_disk_fails_the_snapshot_and_keeps_earlier_ones() {
     if !can_mount(Kind::Ext4) {
         return;
     }
@@ -51,9 +52,10 @@ fn a_full_disk_under_the_store_refuses_the_snapshot_and_keeps_the_others() {
     check_small_store(&lab, make_large, || lab.remove("large"));
 }
 
-/// The estimate lets it pass, so the disk becomes full while the pack is written.
+/// The file passes the estimate of the required space, so the disk fills up while the pack is
+/// written.
 #[test]
-fn a_disk_that_becomes_full_while_a_pack_is_written_keeps_the_other_snapshots() {
+fn a_disk_that_fills_up_during_a_pack_write_keeps_earlier_snapshots() {
     if !can_mount(Kind::Ext4) {
         return;
     }
@@ -65,9 +67,9 @@ fn a_disk_that_becomes_full_while_a_pack_is_written_keeps_the_other_snapshots() 
     check_small_store(&lab, make_large, || lab.remove("large"));
 }
 
-/// The same while a pack grows, by one thread and by several.
+/// The same for a pack that is written in chunks, with one thread and with several.
 #[test]
-fn a_disk_that_becomes_full_while_a_pack_grows_keeps_the_other_snapshots() {
+fn a_disk_that_fills_up_during_a_chunked_pack_write_keeps_earlier_snapshots() {
     if !can_mount(Kind::Ext4) {
         return;
     }
@@ -87,7 +89,7 @@ fn a_disk_that_becomes_full_while_a_pack_grows_keeps_the_other_snapshots() {
 }
 
 #[test]
-fn a_store_without_inodes_refuses_the_snapshot_and_keeps_the_others() {
+fn a_store_disk_without_inodes_fails_the_snapshot_and_keeps_earlier_ones() {
     if !is_root() {
         return;
     }
@@ -115,9 +117,9 @@ fn a_store_without_inodes_refuses_the_snapshot_and_keeps_the_others() {
     check_small_store(&lab, make_large, make_small);
 }
 
-/// A tiny file system with room for inodes, where not even a first store fits.
+/// The file system has too few inodes for a new store.
 #[test]
-fn a_first_store_without_inodes_leaves_nothing_behind() {
+fn creating_a_store_without_free_inodes_leaves_no_files_behind() {
     if !is_root() {
         return;
     }
@@ -135,7 +137,7 @@ fn a_first_store_without_inodes_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_full_disk_under_the_work_tree_refuses_the_restore() {
+fn restore_to_a_full_work_tree_disk_fails_without_changes() {
     if !can_mount(Kind::Ext4) {
         return;
     }
@@ -154,7 +156,7 @@ fn a_full_disk_under_the_work_tree_refuses_the_restore() {
     lab.write("edited", "now");
     lab.track();
     let now = lab.manifest();
-    // Another program takes what is left, outside the work tree.
+    // Another program uses the remaining space, outside of the work tree.
     let filler = lab.disks[0].path().join("filler");
     let full = std::fs::write(&filler, noise(9, 16 * MB));
     assert!(full.is_err());
@@ -167,7 +169,7 @@ fn a_full_disk_under_the_work_tree_refuses_the_restore() {
 }
 
 #[test]
-fn a_work_tree_without_inodes_rolls_the_restore_back() {
+fn restore_rolls_back_if_the_work_tree_runs_out_of_inodes() {
     if !is_root() {
         return;
     }
@@ -201,7 +203,7 @@ fn a_work_tree_without_inodes_rolls_the_restore_back() {
 }
 
 #[test]
-fn garbage_is_collected_on_a_disk_without_any_room() {
+fn garbage_collection_works_on_a_completely_full_disk() {
     if !can_mount(Kind::Ext4) {
         return;
     }
@@ -211,7 +213,7 @@ fn garbage_is_collected_on_a_disk_without_any_room() {
     let lab = Lab::with(dir, work, data).on(vec![disk]);
     let config = lab.dir().join("ctrlz-config.toml");
     std::fs::write(&config, "keep_days = 0\n").unwrap();
-    // A segment has 256 operations, so the first ones can go.
+    // A log segment has 256 operations, so the first segment can be dropped.
     for at in 0..270 {
         lab.write("file", noise(at, 20_000));
         lab.track();
@@ -234,7 +236,7 @@ fn garbage_is_collected_on_a_disk_without_any_room() {
 }
 
 #[test]
-fn a_pack_that_the_disk_cannot_read_changes_no_file() {
+fn restore_from_an_unreadable_pack_changes_no_file() {
     if !can_mount(Kind::Ext4) {
         return;
     }
@@ -250,7 +252,7 @@ fn a_pack_that_the_disk_cannot_read_changes_no_file() {
     }
     lab.track();
     let now = lab.manifest();
-    // The end of the disk breaks away, and nothing of it is in memory any more.
+    // Makes the end of the disk unreadable. The remount drops it from the page cache.
     lab.disks[0].unmount();
     lab.disks[0].mount();
     lab.disks[0].shorten("16M");
@@ -260,20 +262,20 @@ fn a_pack_that_the_disk_cannot_read_changes_no_file() {
 }
 
 impl Lab {
-    /// Another program takes all that is left of the store's disk, to the last block.
+    /// Fills the disk of the store to the last block.
     fn fill_disk(&self) -> std::path::PathBuf {
         let filler = self.disks[0].path().join("filler");
         std::fs::create_dir(&filler).unwrap();
         for (at, bytes) in [16 * MB, MB, 64 << 10].into_iter().chain([4096; 400]).enumerate() {
             let file = std::fs::File::create(filler.join(at.to_string()));
             let Ok(mut file) = file else { break };
-            // The kernel decides about space it has promised only when it is flushed.
+            // With delayed allocation, the kernel reports ENOSPC only on flush.
             file.write_all(&noise(at as u64, bytes)).and_then(|()| file.sync_all()).ok();
         }
         filler
     }
 
-    /// Runs a hook as Claude Code does; returns what the user is shown.
+    /// Runs a hook like Claude Code does. Returns the message for the user.
     #[track_caller]
     fn hook(&self, turn: &str, name: &str, call: &str) -> Option<String> {
         let event = json!({
@@ -289,9 +291,9 @@ impl Lab {
     }
 }
 
-/// What an agent does while nothing can be recorded is said at once, and is a gap in the log.
+/// A turn that cannot be recorded is reported immediately, and appears as a gap in the log.
 #[test]
-fn a_turn_that_a_full_disk_kept_from_being_recorded_is_reported_and_shown_as_a_gap() {
+fn a_turn_that_a_full_disk_left_unrecorded_is_reported_and_shown_as_a_gap() {
     if !can_mount(Kind::Ext4) {
         return;
     }
@@ -309,7 +311,7 @@ fn a_turn_that_a_full_disk_kept_from_being_recorded_is_reported_and_shown_as_a_g
     assert!(said.contains("store disk full") && said.contains("cannot be undone"), "{said}");
     lab.write("b", "turn two\n");
     lab.hook("two", "PostToolUse", "c2");
-    assert_eq!(lab.hook("two", "PreToolUse", "c3"), None, "said once per turn");
+    assert_eq!(lab.hook("two", "PreToolUse", "c3"), None, "reported once per turn");
     let status = lab.ctrlz(&["status"]).ok().stdout;
     assert!(status.contains("PreToolUse"), "{status}");
     let doctor = lab.ctrlz(&["doctor"]);
@@ -331,12 +333,12 @@ fn a_turn_that_a_full_disk_kept_from_being_recorded_is_reported_and_shown_as_a_g
     assert_eq!((&gap["who"], &gap["session"]), (&json!("claude-code"), &json!("s")));
     let blame = lab.ctrlz(&["blame", "b"]).ok().stdout;
     assert!(blame.contains("not recorded") && !blame.contains("you"), "{blame}");
-    // The next edit is the user's own again.
+    // Edits after the gap are attributed to the user again.
     lab.write("b", "turn two\nuser\n");
     lab.track();
     let blame = lab.ctrlz(&["blame", "b"]).ok().stdout;
     assert!(blame.contains("not recorded") && blame.contains("you"), "{blame}");
-    // An undo takes back the last recorded turn, and says what stays.
+    // An undo reverses the last recorded turn, and reports the unrecorded changes that it leaves.
     let undone = lab.ctrlz(&["undo"]).is(&[3], "undo");
     let shown = format!("{}{}", undone.stdout, undone.stderr);
     assert!(shown.contains("newer work of claude-code, not recorded"), "{shown}");
@@ -347,9 +349,10 @@ fn a_turn_that_a_full_disk_kept_from_being_recorded_is_reported_and_shown_as_a_g
     assert!(none.stderr.contains("was not recorded"), "{none:?}");
 }
 
-/// Without a change in the meantime there is no gap to show, and later edits are the user's.
+/// If no file changed while the disk was full, there is no gap, and later edits are attributed to
+/// the user.
 #[test]
-fn a_full_disk_under_which_nothing_changed_leaves_no_gap() {
+fn a_full_disk_without_file_changes_leaves_no_gap() {
     if !can_mount(Kind::Ext4) {
         return;
     }

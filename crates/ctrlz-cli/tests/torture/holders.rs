@@ -1,4 +1,4 @@
-//! Whoever held a lock and is gone, or is somebody else by now.
+//! Lock holders that were killed, lock files with reused process ids, and stale lock files.
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use xtask::Row;
 
 use crate::lab::{Lab, ended, find, noise, sized, start};
 
-/// The work tree's lock.
+/// Returns the path of the work tree's lock.
 fn lock_of(lab: &Lab) -> PathBuf {
     let locks = find(&lab.store().join("ctrlz/wt"), &|path| path.ends_with("lock"));
     let of_work_tree = |path: &&PathBuf| !path.to_string_lossy().contains("watch");
@@ -19,7 +19,7 @@ fn is_held(lock: &Path) -> bool {
     matches!(File::open(lock).unwrap().try_lock(), Err(TryLockError::WouldBlock))
 }
 
-/// Starts a command and kills it as soon as it holds the lock; `false` if it was faster.
+/// Starts a command and kills it as soon as it holds the lock. Returns `false` if it ended first.
 fn kill_a_holder(lab: &Lab, lock: &Path) -> bool {
     let mut child = start(&mut lab.command(&["track"]));
     let mut held = false;
@@ -31,7 +31,7 @@ fn kill_a_holder(lab: &Lab, lock: &Path) -> bool {
 }
 
 #[test]
-fn a_killed_holder_lets_go_at_once() {
+fn the_lock_of_a_killed_process_is_free_at_once() {
     let mut row = Row::of(6, "killed lock holders");
     let lab = Lab::new();
     for at in 0..30 {
@@ -45,7 +45,7 @@ fn a_killed_holder_lets_go_at_once() {
         if kill_a_holder(&lab, &lock) {
             let freed = Instant::now();
             while is_held(&lock) {
-                assert!(freed.elapsed() < Duration::from_secs(5), "the dead hold on");
+                assert!(freed.elapsed() < Duration::from_secs(5), "the lock is still held");
             }
             slowest = slowest.max(freed.elapsed());
             killed += 1;
@@ -58,19 +58,20 @@ fn a_killed_holder_lets_go_at_once() {
         if killed == sized(25, 1000) {
             break;
         }
-        assert!(round < 40 * 1000, "only {killed} holders were met in {round} rounds");
+        assert!(round < 40 * 1000, "only {killed} lock holders were caught in {round} rounds");
     }
     lab.track();
     lab.assert_tidy("many holders were killed");
     row.note(format!("free after at most {:.1} ms", slowest.as_secs_f64() * 1000.0));
-    // Full sizes are measured on a machine of their own.
+    // Full-size runs have the machine to themselves, so their limit is stricter.
     row.violated(u64::from(slowest > sized(Duration::from_secs(2), Duration::from_millis(50))));
 }
 
-/// A lock names its holder for people; what it names decides nothing.
+/// The process id in a lock file is information for users. It does not decide whether the lock is
+/// held.
 #[test]
-fn the_number_of_a_process_that_is_somebody_else_by_now_holds_nobody_up() {
-    let mut row = Row::of(6, "locks that name a living stranger");
+fn a_reused_process_id_in_a_lock_file_blocks_no_command() {
+    let mut row = Row::of(6, "lock files with a reused process id");
     let lab = Lab::new();
     lab.write("file", "one");
     lab.track();
@@ -83,13 +84,13 @@ fn the_number_of_a_process_that_is_somebody_else_by_now_holds_nobody_up() {
         assert!(begun.elapsed() < Duration::from_secs(5), "it waited for process {pid}");
         row.done();
     }
-    lab.assert_tidy("strangers");
+    lab.assert_tidy("reused process ids");
 }
 
-/// Git's own lock files have no holder; an old one is nobody's.
+/// Git's ref lock files are not tied to a process. An old one is stale.
 #[test]
-fn an_old_lock_file_of_gits_is_in_nobodys_way() {
-    let mut row = Row::of(6, "left-over locks of refs");
+fn a_stale_git_ref_lock_file_blocks_no_command() {
+    let mut row = Row::of(6, "stale ref lock files");
     let lab = Lab::new();
     lab.write("file", "one");
     lab.track();
@@ -105,5 +106,5 @@ fn an_old_lock_file_of_gits_is_in_nobodys_way() {
         row.done();
         crate::lab::remove(&left);
     }
-    lab.assert_tidy("left-over locks");
+    lab.assert_tidy("stale ref lock files");
 }

@@ -1,4 +1,4 @@
-//! A file system that stops answering, as a network file system does when its server is gone.
+//! A file system that stops answering, like a network file system whose server is gone.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::lab::{Lab, command, has, is_root, run};
 
-/// Speaks the kernel's FUSE protocol: there is an empty directory, and listing it never ends.
+/// Python program that speaks the kernel's FUSE protocol. It serves an empty directory, and listing
+/// it never ends.
 const SERVER: &str = r#"
 import ctypes, os, struct, sys
 at = sys.argv[1]
@@ -59,7 +60,7 @@ impl Hung {
 
 impl Drop for Hung {
     fn drop(&mut self) {
-        // Whoever still waits for an answer gets an error when the server is gone.
+        // Processes that wait for an answer get an error when the server exits.
         self.server.kill().ok();
         self.server.wait().ok();
         run(command("umount").arg("-l").arg(&self.at));
@@ -67,7 +68,7 @@ impl Drop for Hung {
 }
 
 #[test]
-fn a_file_system_that_hangs_holds_up_nobody_elsewhere() {
+fn a_hung_file_system_does_not_block_other_work_trees() {
     if !is_root() || !has("python3") || !std::path::Path::new("/dev/fuse").exists() {
         eprintln!("needs FUSE: not run");
         return;
@@ -83,7 +84,7 @@ fn a_file_system_that_hangs_holds_up_nobody_elsewhere() {
     lab.write("a", "2");
     lab.restore(&hash);
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
-    // When the file system is gone for good, whoever waited for it ends, with an error.
+    // When the file system is gone, the process that waits for it exits with an error.
     drop(hung);
     let begun = Instant::now();
     assert!(!stuck.wait().unwrap().success());

@@ -8,12 +8,12 @@ use crate::scene::Scene;
 use crate::strace::{Fault, MUTATING, calls, run_with};
 use xtask::Row;
 
-/// Kills the command at each of its calls in turn, and checks each time.
+/// Kills the command at each of its mutating calls in turn, and checks the state each time.
 fn check_killed_everywhere(scene: &Scene) {
     check_killed(scene, 1);
 }
 
-/// The same at every `stride`th call.
+/// Like [`check_killed_everywhere`], at every `stride`th call.
 fn check_killed(scene: &Scene, stride: usize) {
     let mut row = Row::of(1, format!("kills at calls of {}", scene.name()));
     if !has("strace") {
@@ -27,7 +27,7 @@ fn check_killed(scene: &Scene, stride: usize) {
         let when = format!("{:?} killed at {call:?}, its call {at}", scene.args);
         let ended = run_with(&scene.lab, &Fault::kill(call), &scene.args());
         assert!(ended.is_killed(), "{when}: {ended:?}");
-        // Printed is acknowledged, even if the process died tidying up.
+        // A printed hash is acknowledged, even if the process was killed during its cleanup.
         let acked = ended.hash().map(|hash| (hash, scene.before.clone()));
         check_survived(scene, acked, at, &when);
         row.done();
@@ -42,7 +42,7 @@ fn check_survived(
     when: &str,
 ) {
     scene.assert_atomic(when);
-    // The next command is the same one, or another.
+    // The next command is either the same one or another one.
     if at.is_multiple_of(2) || scene.is_track() {
         let next = scene.run().is(&[0], &format!("{when}, and again"));
         scene.lab.manifest().assert_is(&scene.after, when);
@@ -54,14 +54,14 @@ fn check_survived(
         scene.assert_all_or_nothing(when);
     }
     scene.lab.assert_no_leftovers(when);
-    // The whole history is looked at now and then; it costs more than the rest together.
+    // Checking the whole history costs more than everything else, so it is done only now and then.
     if at.is_multiple_of(sized(6, 1)) || acked.is_some() {
         scene.assert_acked(acked, when);
     }
 }
 
-/// Kills a command of a session at its calls in turn, and checks that the log knows what the files
-/// are: what is done can be taken back, what is not done can be done.
+/// Kills a command of a session at its calls in turn, and checks that the log agrees with the
+/// files: a command that took effect can be reversed, and one that did not can be run again.
 fn check_killed_session(scene: &Scene, there: &[&str], back: &[&str]) {
     let mut row = Row::of(1, format!("kills at calls of {}", scene.name()));
     if !has("strace") {
@@ -71,7 +71,7 @@ fn check_killed_session(scene: &Scene, there: &[&str], back: &[&str]) {
     let calls = calls(&scene.lab, MUTATING, &scene.args());
     scene.lab.manifest().assert_is(&scene.after, "not killed");
     assert!(calls.len() > 20, "too few calls: {calls:?}");
-    // Every call in the long tier, a share of them otherwise.
+    // Every call in the long tier, every fourth one otherwise.
     for (at, call) in calls.iter().enumerate().filter(|(at, _)| at.is_multiple_of(sized(4, 1))) {
         scene.reset();
         let when = format!("{} killed at {call:?}, its call {at}", scene.name());
@@ -82,11 +82,11 @@ fn check_killed_session(scene: &Scene, there: &[&str], back: &[&str]) {
         scene.assert_all_or_nothing(&when);
         scene.assert_sessions_settled(&when);
         if scene.lab.manifest() == scene.before {
-            scene.lab.ctrlz(there).is(&[0], &format!("{when}, and there"));
-            scene.lab.manifest().assert_is(&scene.after, &format!("{when}, and there"));
+            scene.lab.ctrlz(there).is(&[0], &format!("{when}, then run again"));
+            scene.lab.manifest().assert_is(&scene.after, &format!("{when}, then run again"));
         }
-        scene.lab.ctrlz(back).is(&[0], &format!("{when}, and back"));
-        scene.lab.manifest().assert_is(&scene.before, &format!("{when}, and back"));
+        scene.lab.ctrlz(back).is(&[0], &format!("{when}, then reversed"));
+        scene.lab.manifest().assert_is(&scene.before, &format!("{when}, then reversed"));
         scene.lab.assert_no_leftovers(&when);
         if at.is_multiple_of(sized(20, 1)) {
             scene.lab.assert_tidy(&when);
@@ -96,20 +96,21 @@ fn check_killed_session(scene: &Scene, there: &[&str], back: &[&str]) {
 }
 
 #[test]
-fn a_killed_step_is_undone_like_any_other() {
+fn a_killed_step_can_be_undone_with_force() {
     let scene = Scene::run_step();
-    // Nothing shows whether the killed command or the user made the changes, so it has to be forced.
+    // No evidence shows whether the killed command or the user made the changes, so undo needs
+    // `--force`.
     check_killed_session(&scene, &scene.args(), &["undo", "--yes", "--force"]);
 }
 
 #[test]
-fn a_killed_undo_is_done_and_redone_wholly_or_not_at_all() {
+fn a_killed_undo_is_all_or_nothing_and_can_be_redone() {
     let scene = Scene::undo();
     check_killed_session(&scene, &scene.args(), &["redo", "--yes"]);
 }
 
-/// A store that came with a project is set aside and imported: killed anywhere, the next command
-/// finishes it, and the old directory stays as it was.
+/// A store that came with a project is set aside and imported. After a kill at any call, the next
+/// command finishes the import, and the old directory is unchanged.
 #[test]
 fn a_killed_adoption_is_finished_by_the_next_command() {
     let mut row = Row::of(1, "kills at calls of an adoption");
@@ -160,10 +161,10 @@ fn a_killed_adoption_is_finished_by_the_next_command() {
     }
 }
 
-/// A fork touches no file of its work tree, and what it has begun to make elsewhere is finished or
-/// taken back by the next command there.
+/// A fork changes no file of its work tree. If it is killed, the next command in the new directory
+/// completes it or removes it.
 #[test]
-fn a_killed_fork_loses_nothing_on_either_side() {
+fn a_killed_fork_keeps_the_work_tree_and_can_be_rerun() {
     let mut row = Row::of(1, "kills at calls of fork");
     if !has("strace") {
         return;
@@ -210,12 +211,12 @@ fn track_in(scene: &Scene, dir: &std::path::Path) -> crate::lab::Ended {
 }
 
 #[test]
-fn a_killed_first_track_leaves_nothing_in_the_way() {
+fn a_killed_first_track_does_not_block_the_next_command() {
     check_killed_everywhere(&Scene::first_track());
 }
 
 #[test]
-fn a_track_killed_while_a_pack_grows_leaves_nothing_in_the_way() {
+fn a_track_killed_during_a_chunked_pack_write_does_not_block_the_next_command() {
     check_killed_everywhere(&Scene::first_track().in_pieces());
 }
 
@@ -225,17 +226,17 @@ fn a_killed_track_loses_no_snapshot() {
 }
 
 #[test]
-fn a_killed_restore_is_done_wholly_or_not_at_all() {
+fn a_killed_restore_is_all_or_nothing() {
     check_killed_everywhere(&Scene::restore());
 }
 
 #[test]
-fn a_killed_revert_is_done_wholly_or_not_at_all() {
+fn a_killed_revert_is_all_or_nothing() {
     check_killed_everywhere(&Scene::revert());
 }
 
 #[test]
-fn a_killed_copy_of_what_was_borrowed_is_finished_by_the_next_one() {
+fn a_killed_absorb_is_finished_by_the_next_one() {
     check_killed_copy(&Scene::absorb());
     check_killed_copy(&Scene::absorb().in_pieces());
 }
@@ -250,7 +251,8 @@ fn check_killed_copy(scene: &Scene) {
         let when = format!("absorb killed at {call:?}, its call {at}");
         assert!(run_with(&scene.lab, &Fault::kill(call), &scene.args()).is_killed(), "{when}");
         scene.run().is(&[0], &format!("{when}, and again"));
-        // Without the lender, everything acknowledged has to be in the store itself.
+        // The user's repository is no longer an alternate, so all objects have to be in the store
+        // itself.
         let alternates = scene.lab.store().join("objects/info/alternates");
         assert_eq!(std::fs::read(alternates).unwrap(), b"", "{when}");
         scene.assert_acked(None, &when);
@@ -264,12 +266,12 @@ fn a_killed_gc_loses_no_snapshot() {
 }
 
 #[test]
-fn a_killed_gc_that_drops_old_operations_loses_none_that_is_kept() {
+fn a_killed_gc_that_drops_old_operations_loses_no_kept_snapshot() {
     check_killed(&Scene::gc_of_expired(), sized(7, 1));
 }
 
 #[test]
-fn a_killed_purge_is_finished_by_the_next_one_and_loses_nothing_else() {
+fn a_killed_purge_is_finished_by_the_next_one_and_loses_no_other_data() {
     let mut row = Row::of(1, "kills at calls of purge");
     let scene = Scene::purge();
     if !has("strace") {
@@ -280,7 +282,7 @@ fn a_killed_purge_is_finished_by_the_next_one_and_loses_nothing_else() {
         scene.reset();
         let when = format!("purge killed at {call:?}, its call {at}");
         assert!(run_with(&scene.lab, &Fault::kill(call), &scene.args()).is_killed(), "{when}");
-        // Once the refs are moved there is nothing left to purge, but there may be garbage.
+        // Once the refs are updated there is nothing left to purge, but there may be garbage.
         scene.run().is(&[0, 4], &when);
         scene.lab.ctrlz(&["gc", "--thorough"]).is(&[0], &when);
         let objects = scene.lab.all_objects();
@@ -308,7 +310,7 @@ fn a_killed_repair_is_finished_by_the_next_one() {
     }
 }
 
-/// Runs a command of [`Scene::exchange`] again after each kill, and checks what came of it.
+/// Runs a command of [`Scene::exchange`] again after each kill, and checks the result.
 fn check_killed_exchange(scene: &Scene, came: &(String, Manifest), stride: usize) {
     let mut row = Row::of(1, format!("kills at calls of {}", scene.name()));
     if !has("strace") {
@@ -319,14 +321,14 @@ fn check_killed_exchange(scene: &Scene, came: &(String, Manifest), stride: usize
     for (at, call) in calls.iter().enumerate().step_by(stride) {
         scene.reset();
         let when = format!("{} killed at {call:?}, its call {at}", scene.name());
-        // Git runs for some of them, and may be the one that is killed.
+        // Some of these commands run git, which may be the process that is killed.
         let ended = run_with(&scene.lab, &Fault::kill(call), &scene.args());
         scene.lab.manifest().assert_is(&scene.before, &when);
         if at.is_multiple_of(2) {
             scene.lab.ctrlz(&["track"]).is(&[0], &format!("{when}, then track"));
         }
         scene.run().is(&[0], &format!("{when}: {ended:?}, and again"));
-        // What is left in the directory of another log is swept then, or when that log grows.
+        // Leftovers in the directory of another log are removed by gc, or when that log grows.
         scene.lab.ctrlz(&["gc"]).is(&[0], &when);
         scene.assert_acked(None, &when);
         scene.lab.assert_restores(&came.0, &came.1, &when);
@@ -336,7 +338,7 @@ fn check_killed_exchange(scene: &Scene, came: &(String, Manifest), stride: usize
     }
 }
 
-/// What is made out of sight has a name that begins so.
+/// Part of the name of stores that are still being created.
 const UNFINISHED: &str = ".ctrlz-store-";
 
 #[test]

@@ -14,8 +14,8 @@ use crate::manifest::Manifest;
 
 pub(crate) use xtask::sized;
 
-/// Ends the threads that repeat something while a flag is set, also because a test fails: a scope
-/// waits for its threads.
+/// Clears a flag on drop, also when a test panics. The threads of a scope loop while the flag is
+/// set, and the scope waits for them.
 pub(crate) struct StopOnDrop<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {
@@ -24,7 +24,7 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// Whether the test runs as root; says so if it does not.
+/// Returns whether the test runs as root. Prints a note if it does not.
 pub(crate) fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -34,7 +34,7 @@ pub(crate) fn is_root() -> bool {
     root
 }
 
-/// Whether a program is installed; says so if it is not.
+/// Returns whether a program is installed. Prints a note if it is not.
 pub(crate) fn has(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|dir| dir.join(program).exists());
@@ -45,7 +45,7 @@ pub(crate) fn has(program: &str) -> bool {
     found
 }
 
-/// A command that sees nothing of this process's environment but where programs are.
+/// Returns a command with an environment that contains little more than `PATH`.
 #[expect(clippy::disallowed_methods, reason = "the one place where these tests start a process")]
 pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
@@ -55,7 +55,7 @@ pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
@@ -72,7 +72,7 @@ impl Ended {
         self.status.signal() == Some(9)
     }
 
-    /// The hash that was printed, if it was.
+    /// Returns the printed hash, if there is one.
     pub(crate) fn hash(&self) -> Option<String> {
         let line = self.stdout.lines().next()?;
         let is_hash = line.len() == 40 && line.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -92,14 +92,14 @@ impl Ended {
     }
 }
 
-/// Runs a command to its end.
+/// Runs a command and waits for it.
 pub(crate) fn run(command: &mut Command) -> Ended {
     let output = command.output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     Ended { status: output.status, stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-/// Starts a command whose output is kept.
+/// Starts a command whose output is captured.
 pub(crate) fn start(command: &mut Command) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
@@ -111,48 +111,49 @@ pub(crate) fn ended(child: Child) -> Ended {
     Ended { status: output.status, stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-/// Runs a program that has to succeed.
+/// Runs a program that has to succeed. Returns its standard output.
 #[track_caller]
 pub(crate) fn must(program: &str, args: &[&str]) -> String {
     run(command(program).args(args)).is(&[0], program).stdout
 }
 
-/// The Python interpreter itself: `python3` may be a script that looks for it every time.
+/// Returns the path of the Python interpreter. `python3` may be a script that searches for it on
+/// every start.
 pub(crate) fn python() -> &'static str {
     static FOUND: OnceLock<String> = OnceLock::new();
     FOUND
         .get_or_init(|| must("python3", &["-c", "import sys; print(sys.executable)"]).trim().into())
 }
 
-/// A fresh directory, in memory where possible: thousands of flushes are made in it.
+/// Creates a new directory, in memory where possible, because the tests flush thousands of times.
 pub(crate) fn fresh_dir() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     let made = tempfile::Builder::new().prefix("ctrlz-torture-").tempdir_in(memory);
     made.unwrap_or_else(|_| tempfile::tempdir().unwrap())
 }
 
-/// How many threads a command may use.
+/// The number of threads that a command may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Threads {
     One,
     All,
 }
 
-/// A work tree under protection.
+/// A work tree, its data directory, and the way in which `ctrlz` is run on them.
 pub(crate) struct Lab {
     pub(crate) work: PathBuf,
     pub(crate) data: PathBuf,
     pub(crate) home: PathBuf,
-    /// What stands before `ctrlz` on the command line.
+    /// Words before `ctrlz` on the command line.
     wrapper: Vec<String>,
-    /// The number of the invariant to break on purpose.
+    /// Number of the invariant that `ctrlz` violates deliberately.
     defect: Option<u8>,
-    /// One, so that every run makes the same calls; or as many as there are.
+    /// One thread makes the system calls of every run the same.
     threads: Threads,
-    /// What is kept in memory before it is written to a pack, if not as much as usual.
+    /// Number of bytes that are buffered before they are written to a pack, if not the default.
     buffer_bytes: Option<u64>,
     binary: PathBuf,
-    /// Before the directory they are mounted in, so that they are unmounted first.
+    /// Declared before `dir`, so that they are unmounted before it is removed.
     pub(crate) disks: Vec<Disk>,
     mounts: Vec<Mount>,
     dir: tempfile::TempDir,
@@ -165,7 +166,8 @@ impl Lab {
         Lab::with(dir, work, data)
     }
 
-    /// A lab whose work tree and data directory lie elsewhere, on other file systems perhaps.
+    /// Creates a lab whose work tree and data directory are elsewhere, for example on other file
+    /// systems.
     pub(crate) fn with(dir: tempfile::TempDir, work: PathBuf, data: PathBuf) -> Lab {
         let home = dir.path().join("home");
         for dir in [&work, &home, &dir.path().join("outside")] {
@@ -178,55 +180,55 @@ impl Lab {
         Lab { work, data, home, wrapper, defect, threads, buffer_bytes, binary, disks, mounts, dir }
     }
 
-    /// The lab, with disks that live as long as it does.
+    /// Adds disks that live as long as the lab.
     pub(crate) fn on(mut self, disks: Vec<Disk>) -> Lab {
         self.disks = disks;
         self
     }
 
-    /// The lab, with its data directory elsewhere.
+    /// Sets the data directory.
     pub(crate) fn storing_in(mut self, data: PathBuf) -> Lab {
         self.data = data;
         self
     }
 
-    /// The lab, with as many threads as the machine has cores.
+    /// Uses as many threads as the machine has cores.
     pub(crate) fn threaded(mut self) -> Lab {
         self.threads = Threads::All;
         self
     }
 
-    /// The lab, with a `ctrlz` that breaks an invariant on purpose.
+    /// Uses a `ctrlz` that violates an invariant deliberately.
     pub(crate) fn broken(mut self, invariant: u8) -> Lab {
         self.defect = Some(invariant);
         self
     }
 
-    /// The lab, with a `ctrlz` that keeps little in memory, so that packs grow while they are
-    /// written, as they do where much is new.
+    /// Uses a `ctrlz` with a small buffer, so that packs are written in chunks, as they are for
+    /// large amounts of new data.
     pub(crate) fn in_pieces(mut self, buffer_bytes: u64) -> Lab {
         self.buffer_bytes = Some(buffer_bytes);
         self
     }
 
-    /// The lab, with something mounted as long as it lives.
+    /// Adds a mount that lives as long as the lab.
     pub(crate) fn mounted(mut self, mount: Mount) -> Lab {
         self.mounts.push(mount);
         self
     }
 
-    /// Unmounts what was mounted.
+    /// Unmounts all mounts.
     pub(crate) fn unmount(&mut self) {
         self.mounts.clear();
     }
 
-    /// Lets every command run as somebody who is not root, in a place they can reach.
+    /// Runs every command as the user `nobody`, from a directory that this user can access.
     pub(crate) fn run_by_nobody(mut self) -> Lab {
         let everybody = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(self.dir.path(), everybody).unwrap();
         let binary = self.dir.path().join("ctrlz");
-        // By another program: a file that a child of ours may still have open for writing, because
-        // it was forked at this moment, cannot be executed.
+        // Copied by another program: if this process wrote the file, a child that is forked at that
+        // moment could keep it open for writing, and it could not be executed.
         must("cp", &[self.binary.to_str().unwrap(), binary.to_str().unwrap()]);
         self.binary = binary;
         std::fs::create_dir_all(&self.data).unwrap();
@@ -241,7 +243,7 @@ impl Lab {
         self.dir.path()
     }
 
-    /// The command line of `ctrlz` with `args`, for wrappers such as strace or a shell.
+    /// Returns the command line of `ctrlz` with `args`, for wrappers such as strace or a shell.
     pub(crate) fn line(&self, args: &[&str]) -> Vec<String> {
         self.line_in(&self.work, args)
     }
@@ -258,7 +260,7 @@ impl Lab {
         line
     }
 
-    /// `before`, followed by `ctrlz` with `args`.
+    /// Returns the command `before`, followed by `ctrlz` with `args`.
     pub(crate) fn wrapped(&self, before: &[String], args: &[&str]) -> Command {
         let line: Vec<String> = before.iter().cloned().chain(self.line(args)).collect();
         let mut command = command(&line[0]);
@@ -272,7 +274,7 @@ impl Lab {
         command
     }
 
-    /// `ctrlz` with `args` as the last words of a shell script, which says `"$@"` for them.
+    /// Runs a shell script with the command line of `ctrlz` as its arguments, `"$@"`.
     pub(crate) fn scripted(&self, script: &str, args: &[&str]) -> Ended {
         let shell = ["sh", "-c", script, "sh"].map(str::to_owned);
         run(&mut self.wrapped(&shell, args))
@@ -282,7 +284,7 @@ impl Lab {
         self.wrapped(&[], args)
     }
 
-    /// The same in another work tree.
+    /// Like [`Lab::command`], in another work tree.
     pub(crate) fn command_in(&self, tree: &Path, args: &[&str]) -> Command {
         let line = self.line_in(tree, args);
         let mut command = command(&line[0]);
@@ -294,13 +296,14 @@ impl Lab {
         run(&mut self.command(args))
     }
 
-    /// Records the work tree, completely.
+    /// Records the work tree completely. Returns the hash.
     #[track_caller]
     pub(crate) fn track(&self) -> String {
         self.ctrlz(&["track"]).ok().hash().unwrap()
     }
 
-    /// Records the work tree; gives the operation, which tells more apart than the hash.
+    /// Records the work tree. Returns the operation, which also distinguishes states with the same
+    /// hash.
     #[track_caller]
     pub(crate) fn track_operation(&self) -> String {
         let json = self.ctrlz(&["track", "--json"]).ok().stdout;
@@ -313,7 +316,7 @@ impl Lab {
         self.ctrlz(&["restore", "--exact", "--yes", hash]).ok();
     }
 
-    /// Restores an acknowledged hash and compares it with what it was a hash of.
+    /// Restores an acknowledged hash, and compares the work tree with the expected state.
     #[track_caller]
     pub(crate) fn assert_restores(&self, hash: &str, expected: &Manifest, when: &str) {
         checker::durable(self, hash, expected).holds(when);
@@ -323,7 +326,7 @@ impl Lab {
         Manifest::of(&self.work)
     }
 
-    /// Everything beside the work tree and the data directory.
+    /// Returns a manifest of everything except the work tree and the data directory.
     pub(crate) fn surroundings(&self) -> Manifest {
         let mut manifest = Manifest::of(self.dir.path());
         let ours = |path: &str| path.split('/').next().is_some_and(is_ours);
@@ -346,12 +349,12 @@ impl Lab {
         std::fs::set_permissions(self.work.join(path), mode).unwrap();
     }
 
-    /// Removes whatever is at `path`.
+    /// Removes the file or directory at `path`.
     pub(crate) fn remove(&self, path: &str) {
         remove(&self.work.join(path));
     }
 
-    /// The only store below the data directory.
+    /// Returns the only store below the data directory.
     pub(crate) fn store(&self) -> PathBuf {
         let found = find(&self.data, &|path| path.join("ctrlz/format").exists());
         assert_eq!(found.len(), 1, "{found:?}");
@@ -362,8 +365,8 @@ impl Lab {
         run(command("git").arg("--git-dir").arg(self.store()).args(args))
     }
 
-    /// Asserts what holds after every command that came to its end: no left-overs, a store that
-    /// plain git finds nothing wrong with.
+    /// Asserts the invariants that hold after every completed command: no leftovers, a store that
+    /// `git fsck` accepts, and private permissions.
     #[track_caller]
     pub(crate) fn assert_tidy(&self, when: &str) {
         self.assert_no_leftovers(when);
@@ -376,7 +379,7 @@ impl Lab {
         checker::swept(self).holds(when);
     }
 
-    /// Every byte of every object in the store, reachable or not.
+    /// Returns the content of every object in the store, reachable or not.
     pub(crate) fn all_objects(&self) -> Vec<u8> {
         let args = ["cat-file", "--batch-all-objects", "--batch", "--unordered"];
         let output = command("git").arg("--git-dir").arg(self.store()).args(args).output().unwrap();
@@ -385,7 +388,7 @@ impl Lab {
     }
 }
 
-/// What runs the command after it as somebody who is not root.
+/// Returns the words that run a command as the user `nobody`.
 pub(crate) fn as_nobody() -> Vec<String> {
     ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"].map(str::to_owned).into()
 }
@@ -394,12 +397,12 @@ fn is_ours(name: &str) -> bool {
     ["work", "data", "saved", "ctrlz", "disk"].iter().any(|ours| name.starts_with(ours))
 }
 
-/// Whether `needle` occurs in `bytes`.
+/// Returns whether `needle` occurs in `bytes`.
 pub(crate) fn contains(bytes: &[u8], needle: &[u8]) -> bool {
     bytes.windows(needle.len()).any(|window| window == needle)
 }
 
-/// All paths below `dir`, and itself, that `wanted` accepts.
+/// Returns all paths that `wanted` accepts, among `dir` and everything below it.
 pub(crate) fn find(dir: &Path, wanted: &dyn Fn(&Path) -> bool) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = wanted(dir).then(|| dir.to_owned()).into_iter().collect();
     if dir.symlink_metadata().is_ok_and(|meta| meta.is_dir()) {
@@ -410,7 +413,7 @@ pub(crate) fn find(dir: &Path, wanted: &dyn Fn(&Path) -> bool) -> Vec<PathBuf> {
     found
 }
 
-/// Removes a file or a directory with all it holds, if there is one.
+/// Removes a file, or a directory with its content, if it exists.
 pub(crate) fn remove(path: &Path) {
     match path.symlink_metadata() {
         Ok(meta) if meta.is_dir() => std::fs::remove_dir_all(path).unwrap(),
@@ -419,20 +422,20 @@ pub(crate) fn remove(path: &Path) {
     }
 }
 
-/// Removes what a directory holds; the directory itself stays the one it is.
+/// Removes the content of a directory, but not the directory itself.
 pub(crate) fn empty(dir: &Path) {
     for entry in std::fs::read_dir(dir).unwrap() {
         remove(&entry.unwrap().path());
     }
 }
 
-/// Copies a directory with permissions and links.
+/// Copies a directory with permissions and symlinks.
 pub(crate) fn copy_tree(from: &Path, to: &Path) {
     std::fs::create_dir(to).unwrap();
     copy_into(from, to);
 }
 
-/// Copies what a directory holds into one that is there.
+/// Copies the content of a directory into an existing one.
 pub(crate) fn copy_into(from: &Path, to: &Path) {
     for entry in std::fs::read_dir(from).unwrap() {
         let from = entry.unwrap().path();
@@ -449,7 +452,7 @@ pub(crate) fn copy_into(from: &Path, to: &Path) {
     std::fs::set_permissions(to, from.metadata().unwrap().permissions()).unwrap();
 }
 
-/// Bytes that do not compress, the same for the same seed.
+/// Returns incompressible bytes that depend only on the seed.
 pub(crate) fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut noise = Vec::with_capacity(bytes + 8);

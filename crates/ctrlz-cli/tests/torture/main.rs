@@ -1,13 +1,14 @@
-//! The `ctrlz` command under real faults: kill -9, failing calls, power cuts, full disks, crowds,
-//! attackers. Every test compares manifests and asks plain git about the store.
+//! The `ctrlz` command under real faults: kill -9, failing calls, power cuts, full disks,
+//! concurrent processes, attackers. Every test compares manifests and checks the store with plain
+//! git.
 //!
-//! `RUN_SLOW_TESTS` in the environment means full sizes; without it each test does a smoke part.
-//! What needs root, strace or loop mounts says so and does nothing where they are missing.
+//! With `RUN_SLOW_TESTS` in the environment tests run at full size, otherwise at a small one. Tests
+//! that need root, strace or loop mounts print a note and do nothing where these are missing.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![allow(clippy::print_stderr, reason = "a test that cannot run here has to say so")]
 
-// The harness: a lab to run in, manifests to compare, faults to inject, disks to lose.
+// The harness: labs, manifests, fault injection and disks.
 mod checker;
 mod disk;
 mod lab;
@@ -15,18 +16,18 @@ mod manifest;
 mod scene;
 mod strace;
 
-// One process that does not come to its end.
+// Processes that are killed or whose calls fail.
 mod cut_short;
 mod failing;
 mod killed;
 mod random_kills;
 mod rolled_back;
 mod sequences;
-// A machine that does not come to its end, and disks with an end.
+// Power cuts, damaged stores and full disks.
 mod corrupted;
 mod full;
 mod power;
-// Other processes: friends, writers, attackers.
+// Concurrent processes and attackers.
 mod attacks;
 mod crowd;
 mod flip;
@@ -35,7 +36,7 @@ mod hung;
 mod outside;
 mod shared_store;
 mod writers;
-// What may be executed, what clocks hide, who may do what.
+// Executed programs, resource limits, timestamps and permissions.
 mod bombs;
 mod execs;
 mod price;
@@ -43,11 +44,11 @@ mod purged;
 mod racy;
 mod soak;
 mod users;
-// Whoever watches, on file systems that come and go.
+// The watcher on mounts and unusual file systems.
 mod watched;
-// Random histories with an author for every line, and with a database that is in use.
+// Random histories with an author for every line, and with a database in use.
 mod authors;
 mod databases;
-// Whether the checker would notice, and what others do under the same faults.
+// Tests of the checker itself, and other tools under the same faults.
 mod checked;
 mod peers;

@@ -1,4 +1,4 @@
-//! Manifests: everything a directory holds, as a value to compare.
+//! Manifests: the content of a directory as a value that can be compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// One path's kind, permissions and content.
+/// The kind, permissions and content of one path.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Entry {
     File { mode: u32, bytes: Vec<u8> },
@@ -29,7 +29,7 @@ impl fmt::Debug for Entry {
     }
 }
 
-/// Everything below a directory, by its relative path.
+/// Everything below a directory, by relative path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Manifest(pub(crate) BTreeMap<String, Entry>);
 
@@ -40,14 +40,14 @@ impl Manifest {
         manifest
     }
 
-    /// Without what a restore in progress calls by a temporary name.
+    /// Returns the manifest of a directory without the temporary files of a restore in progress.
     pub(crate) fn of_user_files(dir: &Path) -> Manifest {
         let mut manifest = Manifest::of(dir);
         manifest.0.retain(|path, _| !is_temporary(path));
         manifest
     }
 
-    /// The bytes of the regular file at `path`.
+    /// Returns the bytes of the regular file at `path`.
     pub(crate) fn bytes(&self, path: &str) -> Option<&[u8]> {
         match self.0.get(path)? {
             Entry::File { bytes, .. } => Some(bytes),
@@ -55,7 +55,7 @@ impl Manifest {
         }
     }
 
-    /// What differs from `other`, for messages.
+    /// Returns the differences from `other`, for messages.
     pub(crate) fn difference(&self, other: &Manifest) -> String {
         let paths: BTreeSet<&String> = self.0.keys().chain(other.0.keys()).collect();
         let differing = paths.into_iter().filter(|path| self.0.get(*path) != other.0.get(*path));
@@ -64,20 +64,21 @@ impl Manifest {
         lines.collect::<Vec<_>>().join("\n")
     }
 
-    /// Asserts that this is exactly `expected`.
+    /// Asserts that this manifest equals `expected`.
     #[track_caller]
     pub(crate) fn assert_is(&self, expected: &Manifest, when: &str) {
         assert!(self == expected, "{when}: found / expected\n{}", self.difference(expected));
     }
 
-    /// Asserts that every path is exactly its version in `old` or in `new`.
+    /// Asserts that every path has exactly its version in `old` or in `new`.
     #[track_caller]
     pub(crate) fn assert_between(&self, old: &Manifest, new: &Manifest, when: &str) {
         let torn = self.neither(old, new);
         assert!(torn.is_empty(), "{when}: {}", torn.join("\n"));
     }
 
-    /// What is neither its version in `old` nor the one in `new`, for messages.
+    /// Returns descriptions of the paths that have neither their version in `old` nor the one in
+    /// `new`.
     pub(crate) fn neither(&self, old: &Manifest, new: &Manifest) -> Vec<String> {
         let paths: BTreeSet<&String> =
             self.0.keys().chain(old.0.keys()).chain(new.0.keys()).collect();
@@ -90,13 +91,13 @@ impl Manifest {
     }
 }
 
-/// Whether a part of `path` is a name that a restore in progress uses.
+/// Returns whether a component of `path` is a temporary name of a restore.
 pub(crate) fn is_temporary(path: &str) -> bool {
     path.split('/').any(|name| name.starts_with(".ctrlz-"))
 }
 
 fn add(top: &Path, dir: &Path, manifest: &mut Manifest) {
-    // A directory may go away while it is listed; then it holds nothing.
+    // A directory that disappears while it is listed counts as empty.
     let Ok(entries) = std::fs::read_dir(dir) else { return };
     for entry in entries.flatten() {
         let path = entry.path();

@@ -1,5 +1,5 @@
-//! `undo --outside` under the same faults as any other restore: kills, full disks, swapped symlinks,
-//! concurrent writers, other users.
+//! `undo --outside` under the same faults as other restores: kills, full disks, swapped symlinks,
+//! concurrent writers, and other users.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::lab::{
 use crate::manifest::Manifest;
 use crate::strace::{Fault, MUTATING, calls, run_with};
 
-/// Tells `ctrlz` that an agent's shell is about to run, or has run, a command.
+/// Sends a hook event before or after an agent's shell command.
 fn hook(lab: &Lab, event: &str, id: &str, script: &str) {
     let event = json!({
         "session_id": "s", "prompt_id": id, "cwd": lab.work, "hook_event_name": event,
@@ -35,7 +35,7 @@ fn hook(lab: &Lab, event: &str, id: &str, script: &str) {
     assert_eq!(ended.stderr, "", "{event}");
 }
 
-/// Runs a command as an agent does.
+/// Runs a shell command as an agent, with a hook event before and after it.
 fn agent(lab: &Lab, id: &str, script: &str) {
     agent_as(lab, id, script, &[]);
 }
@@ -47,7 +47,7 @@ fn agent_as(lab: &Lab, id: &str, script: &str, wrapper: &[String]) {
     hook(lab, "PostToolUse", id, script);
 }
 
-/// A directory beside the work tree. Its name tells the other checks that it is the test's own.
+/// Returns a directory beside the work tree. Its name excludes it from [`Lab::surroundings`].
 fn elsewhere(lab: &Lab) -> PathBuf {
     let dir = lab.dir().join("saved-elsewhere");
     std::fs::create_dir_all(&dir).unwrap();
@@ -68,7 +68,7 @@ fn assert_no_temporary_names(dir: &Path, when: &str) {
     assert!(left.is_empty(), "{when}: {left:?}");
 }
 
-/// The parts of a manifest that belong to one named path.
+/// Returns the part of a manifest at and below one path.
 fn part(manifest: &Manifest, name: &str) -> Manifest {
     let mut part = manifest.clone();
     part.0.retain(|path, _| path == name || path.starts_with(&format!("{name}/")));
@@ -76,7 +76,7 @@ fn part(manifest: &Manifest, name: &str) -> Manifest {
 }
 
 #[test]
-fn a_killed_undo_outside_leaves_every_named_path_whole_and_is_finished() {
+fn a_killed_undo_outside_leaves_each_path_old_or_new_and_can_be_rerun() {
     let mut row = Row::of(1, "kills at calls of undo --outside");
     if !has("strace") {
         return;
@@ -122,7 +122,7 @@ fn a_killed_undo_outside_leaves_every_named_path_whole_and_is_finished() {
             let whole = [part(&before, name), part(&after, name)].contains(&found);
             assert!(whole, "{when}: {name} is {found:?}");
         }
-        // What is missing is put back by the same command, and can be taken back again.
+        // Running the command again restores the remaining paths, and redo reverses all of it.
         if found != before {
             lab.ctrlz(&args).is(&[0], &format!("{when}, and again"));
         }
@@ -141,7 +141,7 @@ fn a_killed_undo_outside_leaves_every_named_path_whole_and_is_finished() {
 }
 
 #[test]
-fn a_full_disk_elsewhere_keeps_the_named_path_as_it_is() {
+fn undo_outside_leaves_paths_on_a_full_disk_unchanged() {
     let _row = Row::of(2, "full disks under undo --outside");
     if !is_root() {
         return;
@@ -172,7 +172,7 @@ fn a_full_disk_elsewhere_keeps_the_named_path_as_it_is() {
 }
 
 #[test]
-fn a_full_store_refuses_undo_outside_and_changes_nothing() {
+fn undo_outside_fails_without_changes_if_the_store_is_full() {
     let _row = Row::of(2, "full stores under undo --outside");
     if !is_root() {
         return;
@@ -185,7 +185,7 @@ fn a_full_store_refuses_undo_outside_and_changes_nothing() {
     lab.write("file", "then");
     let at = dir.to_str().unwrap();
     agent(&lab, "t1", &format!("echo now > {at}/file; echo now > file"));
-    // What would be overwritten has to be saved first, and does not fit.
+    // The version to be overwritten has to be saved first, and does not fit into the store.
     write(&dir.join("file"), noise(1, 4 << 20));
     let (now, work) = (Manifest::of(&dir), lab.manifest());
     let ended = lab.ctrlz(&["undo", "--outside", "--force"]);
@@ -195,7 +195,7 @@ fn a_full_store_refuses_undo_outside_and_changes_nothing() {
 }
 
 #[test]
-fn a_directory_elsewhere_that_is_swapped_for_a_link_never_leads_to_a_victim() {
+fn undo_outside_never_follows_a_directory_swapped_for_a_symlink() {
     let mut row = Row::of(7, "swaps under undo --outside");
     let lab = Lab::new();
     let dir = elsewhere(&lab);
@@ -210,10 +210,10 @@ fn a_directory_elsewhere_that_is_swapped_for_a_link_never_leads_to_a_victim() {
     copy_tree(&dir.join("d"), &real);
     std::os::unix::fs::symlink(&victim, &other).unwrap();
     let before = Manifest::of(&victim);
-    let go_on = AtomicBool::new(true);
+    let running = AtomicBool::new(true);
     let flips = std::thread::scope(|scope| {
-        let stop = StopOnDrop(&go_on);
-        let attack = || flip(&dir.join("d"), &other, &victim, &real, &go_on);
+        let stop = StopOnDrop(&running);
+        let attack = || flip(&dir.join("d"), &other, &victim, &real, &running);
         let attacker = scope.spawn(attack);
         let begun = Instant::now();
         let mut round = 0;
@@ -232,7 +232,7 @@ fn a_directory_elsewhere_that_is_swapped_for_a_link_never_leads_to_a_victim() {
         drop(stop);
         attacker.join().unwrap()
     });
-    assert!(flips > sized(100, 100_000), "the attacker slept: {flips} flips");
+    assert!(flips > sized(100, 100_000), "too few swaps: {flips}");
     row.add(flips);
 }
 
@@ -241,7 +241,7 @@ fn version(number: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_version_elsewhere_that_an_undo_overwrites_is_always_in_the_store() {
+fn undo_outside_stores_every_version_that_it_overwrites() {
     let mut row = Row::of(4, "versions overwritten by undo --outside under a writer");
     let lab = Lab::new();
     let dir = elsewhere(&lab);
@@ -250,13 +250,13 @@ fn a_version_elsewhere_that_an_undo_overwrites_is_always_in_the_store() {
     lab.write("file", "then");
     let at = dir.to_str().unwrap();
     agent(&lab, "t1", &format!("echo agent > {at}/file; echo now > file"));
-    let go_on = AtomicBool::new(true);
+    let running = AtomicBool::new(true);
     let taken = std::thread::scope(|scope| {
-        let stop = StopOnDrop(&go_on);
+        let stop = StopOnDrop(&running);
         let writer = scope.spawn(|| {
             let mut taken = Vec::new();
             for number in 1000.. {
-                if !go_on.load(Ordering::Relaxed) {
+                if !running.load(Ordering::Relaxed) {
                     break;
                 }
                 std::fs::write(&beside, version(number)).unwrap();
@@ -288,9 +288,9 @@ fn a_version_elsewhere_that_an_undo_overwrites_is_always_in_the_store() {
     }
 }
 
-/// A file that could not be read before the step is left alone and named.
+/// A file that could not be read before the step is left alone and reported.
 #[test]
-fn an_unreadable_directory_elsewhere_is_not_taken_for_an_empty_one() {
+fn undo_outside_leaves_and_reports_files_that_were_unreadable_before_the_step() {
     if !is_root() || !has("setpriv") {
         return;
     }
@@ -322,7 +322,7 @@ fn an_unreadable_directory_elsewhere_is_not_taken_for_an_empty_one() {
 }
 
 #[test]
-fn a_directory_elsewhere_that_cannot_be_written_is_left_whole() {
+fn undo_outside_leaves_an_unwritable_directory_unchanged() {
     if !is_root() || !has("setpriv") {
         return;
     }
@@ -345,7 +345,7 @@ fn a_directory_elsewhere_that_cannot_be_written_is_left_whole() {
         &format!("chmod -R u+w {at}/d; echo more >> {at}/d/a; echo more >> {at}/d/locked/b"),
         &as_nobody(),
     );
-    // One that only is read-only is made writable meanwhile.
+    // Owned by root. Undo would make a directory that is merely read-only writable meanwhile.
     must("chown", &["0:0", &format!("{at}/d/locked")]);
     let now = Manifest::of(&dir);
     lab.ctrlz(&["undo", "--outside"]).is(&[3], "a locked directory");
@@ -357,10 +357,10 @@ fn a_directory_elsewhere_that_cannot_be_written_is_left_whole() {
     assert_eq!(std::fs::read(dir.join("d/locked/b")).unwrap(), b"now\n");
 }
 
-/// A repository of 4,000 files that an agent replaced: nothing is written into the new one, and the
-/// old one can be had in another directory.
+/// An agent replaced the `.git` directory of a project with 4,000 files. Undo writes nothing into
+/// the new one, and the old one can be recovered into another directory.
 #[test]
-fn a_destroyed_repository_is_never_written_and_recovered_elsewhere() {
+fn undo_outside_leaves_a_replaced_git_directory_and_recover_extracts_the_old_one() {
     let lab = Lab::new();
     let git = |args: &[&str]| {
         run(command("git").args(["-C", lab.work.to_str().unwrap()]).args(args)).ok().stdout

@@ -1,5 +1,5 @@
-//! Plain git and gitoxide under the same faults: what the table compares with, and the proof that
-//! these harnesses see what they look for.
+//! Plain git and gitoxide under the same faults. These figures are compared with ours, and they
+//! prove that the harnesses detect the failures.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ fn git(dir: &Path, args: &[&str]) -> std::process::Command {
     git
 }
 
-/// A repository with two versions of a file, the second one checked out.
+/// Creates a repository with two versions of a file, and checks out the second one.
 fn two_versions(dir: &Path) -> [Vec<u8>; 2] {
     run(&mut git(dir, &["init", "-q", "-b", "main"])).ok();
     let versions = [1, 2].map(|seed| noise(seed, 40_000));
@@ -27,7 +27,7 @@ fn two_versions(dir: &Path) -> [Vec<u8>; 2] {
     versions
 }
 
-/// Runs something that dies at a call.
+/// Runs a command that is killed at a system call.
 fn run_and_die(call: &str, number: usize, words: &[&str]) -> Ended {
     let mut line = injecting(&[Fault::at(call, "signal=SIGKILL", number)]);
     line.extend(words.iter().map(|word| (*word).to_owned()));
@@ -57,11 +57,11 @@ fn git_tears_files_under_the_kills_that_we_survive() {
     }
     torn.violated(files);
     locked.violated(locks);
-    assert!(files > 0 && locks > 0, "git has learned it, or these kills do not hit");
+    assert!(files > 0 && locks > 0, "git no longer tears files, or these kills missed it");
 }
 
 #[test]
-fn git_adds_of_a_crowd_fail_where_our_tracks_wait() {
+fn git_adds_that_run_concurrently_fail_where_our_tracks_wait() {
     let mut row = Row::of_peer("git", 4, "concurrent adds fail, 8 processes × 8 rounds");
     if !has("git") {
         return;
@@ -81,7 +81,7 @@ fn git_adds_of_a_crowd_fail_where_our_tracks_wait() {
         }
     }
     row.violated(failed);
-    assert!(failed > 0, "git has learned to wait, or there was no crowd");
+    assert!(failed > 0, "git waits for its lock now, or the processes did not overlap");
 }
 
 #[test]
@@ -109,17 +109,17 @@ fn git_loses_objects_in_the_power_cuts_that_we_survive() {
         empty += lost;
     }
     row.violated(empty);
-    assert!(empty > 0, "git flushes them by now, or these cuts cut nothing");
+    assert!(empty > 0, "git flushes objects now, or the power cuts lost nothing");
 }
 
-/// How many files of objects a repository has, and how many of them are empty.
+/// Returns the number of object files in a repository, and how many of them are empty.
 fn count_empty(work: &Path) -> (u64, u64) {
     let objects = find(&work.join(".git/objects"), &|path| path.is_file());
     let is_empty = |path: &&std::path::PathBuf| path.metadata().is_ok_and(|meta| meta.len() == 0);
     (objects.len() as u64, objects.iter().filter(is_empty).count() as u64)
 }
 
-/// gitoxide as a program, which only `cargo xtask torture full` builds.
+/// Returns the path of a gitoxide program, which only `cargo xtask torture full` builds.
 fn gix() -> Option<String> {
     std::env::var(xtask::GIX).ok().filter(|path| Path::new(path).exists())
 }
@@ -161,7 +161,7 @@ fn gix_loses_objects_in_the_power_cuts_that_we_survive() {
         disk.flush_something_else();
         disk.cut();
         let (objects, empty) = count_empty(&work);
-        assert!(empty > 0, "gitoxide flushes them by now, or these cuts cut nothing");
+        assert!(empty > 0, "gitoxide flushes objects now, or the power cuts lost nothing");
         row.add(objects);
         row.violated(empty);
     }

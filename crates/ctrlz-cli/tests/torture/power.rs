@@ -1,6 +1,6 @@
-//! Power cuts: everything that was not flushed is gone, at any moment.
+//! Power cuts at any moment: all unflushed data is lost.
 //!
-//! A kill at the Nth call followed by a cut is a power cut at exactly that moment.
+//! A kill at the Nth call followed by a power cut simulates a power cut at that call.
 
 use crate::disk::{Disk, Kind, can_mount};
 use crate::lab::{Ended, Lab, fresh_dir, has, noise, sized};
@@ -42,7 +42,7 @@ impl Machine {
         self.lab.disks.iter_mut().for_each(Disk::reset);
     }
 
-    /// Cuts the power of all disks, after a foreign flush every other time.
+    /// Cuts the power of all disks, every other time after a flush of an unrelated file.
     fn cut(&mut self, at: usize) {
         for disk in &mut self.lab.disks {
             if at.is_multiple_of(2) {
@@ -69,7 +69,7 @@ fn second(lab: &Lab) {
     lab.write("made/since", "now");
 }
 
-/// Every `stride`th call, and twice the moment after the last.
+/// Returns every `stride`th call, and twice the moment after the last one.
 fn moments(calls: &[Call], stride: usize) -> Vec<(usize, Option<&Call>)> {
     let during = calls.iter().step_by(stride).map(Some);
     during.chain([None, None]).enumerate().collect()
@@ -83,7 +83,7 @@ fn run_until(lab: &Lab, call: Option<&Call>, args: &[&str]) -> Ended {
     }
 }
 
-/// Tracks and cuts at every `stride`th call, and after the last.
+/// Cuts the power at every `stride`th call of a track, and after the last one.
 fn check_track(kind: Kind, disks: Disks, stride: usize) {
     let mut row = Row::of(2, format!("power cuts in track on {kind:?}"));
     if !can_mount(kind) || !has("strace") {
@@ -106,7 +106,7 @@ fn check_track(kind: Kind, disks: Disks, stride: usize) {
         assert!(call.is_some() || ended.hash().is_some(), "{when}: {ended:?}");
         machine.lab.track();
         machine.lab.assert_tidy(&when);
-        // The user's own edits were never flushed, so only the store is asked for them.
+        // The user's own edits were never flushed, so only the store is checked for them.
         let acked = ended.hash().map(|hash| (hash, now.clone()));
         for (hash, manifest) in acked.into_iter().chain([then.clone()]) {
             machine.lab.assert_restores(&hash, &manifest, &when);
@@ -114,7 +114,7 @@ fn check_track(kind: Kind, disks: Disks, stride: usize) {
     }
 }
 
-/// The same for the first track, which makes the store.
+/// Like [`check_track`], for the first track, which creates the store.
 fn check_first_track(kind: Kind, stride: usize, prepared: fn(Lab) -> Lab) {
     let mut row = Row::of(2, format!("power cuts in track on {kind:?}"));
     if !can_mount(kind) || !has("strace") {
@@ -145,7 +145,7 @@ fn check_first_track(kind: Kind, stride: usize, prepared: fn(Lab) -> Lab) {
     }
 }
 
-/// Restores and cuts; all user files were on disk before.
+/// Cuts the power during a restore. All user files were flushed before it.
 fn check_restore(kind: Kind, disks: Disks, stride: usize) {
     let mut row = Row::of(2, format!("power cuts in restore on {kind:?}"));
     if !can_mount(kind) || !has("strace") {
@@ -190,22 +190,22 @@ fn a_power_cut_on_ext4_loses_no_snapshot() {
 }
 
 #[test]
-fn a_power_cut_on_ext4_while_the_store_is_made_leaves_nothing_in_the_way() {
+fn a_power_cut_on_ext4_during_store_creation_does_not_block_the_next_track() {
     check_first_track(Kind::Ext4, sized(6, 1), |lab| lab);
 }
 
 #[test]
-fn a_power_cut_on_ext4_while_a_pack_grows_leaves_nothing_in_the_way() {
+fn a_power_cut_on_ext4_during_a_chunked_pack_write_does_not_block_the_next_track() {
     check_first_track(Kind::Ext4, sized(6, 1), |lab| lab.in_pieces(2_000));
 }
 
 #[test]
-fn a_power_cut_on_ext4_leaves_a_restore_done_or_not_done() {
+fn a_restore_is_all_or_nothing_after_a_power_cut_on_ext4() {
     check_restore(Kind::Ext4, Disks::One, sized(5, 1));
 }
 
 #[test]
-fn a_power_cut_with_the_store_on_another_disk_leaves_a_restore_done_or_not_done() {
+fn a_restore_is_all_or_nothing_after_a_power_cut_with_the_store_on_another_disk() {
     check_restore(Kind::Ext4, Disks::Two, sized(9, 1));
 }
 
@@ -214,7 +214,8 @@ fn a_power_cut_with_the_store_on_another_disk_loses_no_snapshot() {
     check_track(Kind::Ext4, Disks::Two, sized(9, 1));
 }
 
-/// With threads a pack is flushed aside; who is given the hash must still find it after the cut.
+/// With threads, a pack is flushed in the background. A printed hash must still survive the power
+/// cut.
 #[test]
 fn a_power_cut_after_a_track_with_threads_loses_no_snapshot() {
     let mut row = Row::of(2, "power cuts after a track with threads on Ext4");
@@ -246,11 +247,12 @@ fn a_power_cut_on_xfs_loses_no_snapshot() {
 }
 
 #[test]
-fn a_power_cut_on_xfs_leaves_a_restore_done_or_not_done() {
+fn a_restore_is_all_or_nothing_after_a_power_cut_on_xfs() {
     check_restore(Kind::Xfs, Disks::One, sized(13, 1));
 }
 
-/// Prepares two states, runs a command and cuts; then `finish` runs what a user would.
+/// Prepares two states, and cuts the power during a command. Then `finish` runs the commands that a
+/// user would run.
 fn check_care(kind: Kind, stride: usize, prepare: fn(&Lab), args: &[&str], finish: fn(&Lab, &str)) {
     let mut row = Row::of(2, format!("power cuts in {} on {kind:?}", args[0]));
     if !can_mount(kind) || !has("strace") {
@@ -282,7 +284,7 @@ fn check_care(kind: Kind, stride: usize, prepare: fn(&Lab), args: &[&str], finis
     }
 }
 
-/// Collects garbage, of which there is some, and cuts.
+/// Cuts the power during a garbage collection that has garbage to collect.
 fn check_gc(kind: Kind, stride: usize) {
     let prepare = |lab: &Lab| {
         make_segment(lab);
@@ -304,7 +306,7 @@ fn a_power_cut_on_xfs_while_garbage_is_collected_loses_no_snapshot() {
 }
 
 #[test]
-fn a_power_cut_during_a_purge_loses_nothing_else_and_the_next_one_finishes_it() {
+fn a_power_cut_during_a_purge_loses_no_other_data_and_a_rerun_finishes_it() {
     let prepare = |lab: &Lab| {
         lab.write("secret", "in between");
         lab.track();
@@ -312,7 +314,7 @@ fn a_power_cut_during_a_purge_loses_nothing_else_and_the_next_one_finishes_it() 
         second(lab);
     };
     check_care(Kind::Ext4, sized(6, 1), prepare, &["purge", "--yes", "secret"], |lab, when| {
-        // Once the refs are moved there is nothing left to purge, but there may be garbage.
+        // Once the refs are updated there is nothing left to purge, but there may be garbage.
         lab.ctrlz(&["purge", "--yes", "secret"]).is(&[0, 4], when);
         lab.ctrlz(&["gc", "--thorough"]).is(&[0], when);
         let objects = lab.all_objects();
@@ -321,7 +323,7 @@ fn a_power_cut_during_a_purge_loses_nothing_else_and_the_next_one_finishes_it() 
 }
 
 #[test]
-fn a_power_cut_during_a_repair_loses_nothing_and_the_next_one_finishes_it() {
+fn a_power_cut_during_a_repair_loses_no_data_and_a_rerun_finishes_it() {
     let prepare = |lab: &Lab| {
         second(lab);
         let large =
@@ -341,7 +343,7 @@ fn a_power_cut_during_a_repair_loses_nothing_and_the_next_one_finishes_it() {
 }
 
 #[test]
-fn a_power_cut_during_an_import_loses_nothing_and_the_next_one_finishes_it() {
+fn a_power_cut_during_an_import_loses_no_data_and_a_rerun_finishes_it() {
     if !can_mount(Kind::Ext4) || !has("strace") {
         return;
     }
@@ -359,7 +361,7 @@ fn a_power_cut_during_an_import_loses_nothing_and_the_next_one_finishes_it() {
         machine.cut(at);
         let when = format!("power cut at {call:?} of import");
         machine.lab.ctrlz(&["import", file]).is(&[0], &when);
-        // What is left in the directory of another log is swept then, or when that log grows.
+        // Leftovers in the directory of another log are removed by gc, or when that log grows.
         machine.lab.ctrlz(&["gc"]).is(&[0], &when);
         machine.lab.assert_tidy(&when);
         for (hash, manifest) in [&came, &own] {

@@ -1,4 +1,4 @@
-//! What it costs that everything is flushed before it is acknowledged.
+//! The cost of flushing everything before it is acknowledged.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use xtask::Row;
 
 use crate::lab::{Lab, noise, sized};
 
-/// A lab on a real disk, with 200 files.
+/// Returns a lab on a real disk, with 200 files.
 fn lab() -> Lab {
     let dir = tempfile::tempdir().unwrap();
     let (work, data) = (dir.path().join("work"), dir.path().join("data"));
@@ -24,18 +24,18 @@ fn change(lab: &Lab, round: u64) {
 
 fn time(lab: &Lab, round: u64) -> Duration {
     change(lab, round);
-    // What the files themselves still have to write is not ours.
+    // Flushes the changed files first, so that their own writeback is not measured.
     rustix::fs::syncfs(std::fs::File::open(&lab.work).unwrap()).unwrap();
     let begun = Instant::now();
     lab.track();
     begun.elapsed()
 }
 
-/// The same program with and without flushing, in turns, on the same disk.
+/// Compares the same program with and without flushing, alternately and on the same disk.
 #[test]
-fn a_durable_track_of_200_files_costs_a_moment_more() {
+fn durability_adds_little_time_to_a_track_of_200_files() {
     let mut row = Row::of(17, "durable tracks of 200 files beside ones that flush nothing");
-    // What breaks the second invariant is that nothing is flushed.
+    // The build that violates invariant 2 flushes nothing.
     let (safe, careless) = (lab(), lab().broken(2));
     let (mut with, mut without) = (Vec::new(), Vec::new());
     for round in 1..=sized(5, 25) {

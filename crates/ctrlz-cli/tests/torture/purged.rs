@@ -1,4 +1,4 @@
-//! What is purged is nowhere, also not in what nobody reaches any more.
+//! Purged content is gone from the whole data directory, including unreachable objects.
 
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,7 @@ fn a_purged_secret_is_in_no_object_log_cache_or_file() {
 }
 
 #[test]
-fn without_labels_no_prompt_and_no_command_is_in_the_store() {
+fn with_labels_disabled_no_command_line_is_in_the_store() {
     let lab = Lab::new();
     lab.write("a", "1");
     let config = lab.dir().join("ctrlz-config.toml");

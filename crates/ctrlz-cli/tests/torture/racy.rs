@@ -1,4 +1,4 @@
-//! Changes that timestamps hide.
+//! Changes that timestamps do not show.
 
 use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use xtask::{Random, Row};
 use crate::disk::{Disk, Kind, can_mount};
 use crate::lab::{Lab, StopOnDrop, fresh_dir, must, sized};
 
-/// Asserts that a fresh snapshot holds exactly what the work tree holds.
+/// Asserts that a new snapshot holds the current content of a file.
 #[track_caller]
 fn assert_seen(lab: &Lab, path: &str, when: &str) {
     let hash = lab.track();
@@ -23,7 +23,7 @@ fn assert_seen(lab: &Lab, path: &str, when: &str) {
     assert_eq!(shown, now, "{when}: the snapshot has other bytes than the file");
 }
 
-/// Runs `check` on a disk whose timestamps count whole seconds, then on a usual one.
+/// Runs `check` on a disk with timestamps of whole seconds, then on a normal one.
 fn on_coarse_and_fine_clocks(check: impl Fn(&Lab)) {
     if can_mount(Kind::Ext4Coarse) {
         let dir = fresh_dir();
@@ -49,10 +49,10 @@ fn a_rewrite_of_the_same_size_within_a_tick_is_seen() {
     });
 }
 
-/// On a file system that copies by sharing blocks, a file is captured as it is at one moment. The
-/// writer changes its first and its last bytes together, a hundred times while it is read.
+/// On a file system with reflinks, a file is captured in one consistent state. The writer keeps
+/// changing the first and the last bytes together while the file is read.
 #[test]
-fn a_large_file_is_captured_while_it_is_written() {
+fn a_large_file_is_captured_consistently_while_it_is_written() {
     const BYTES: usize = 48 << 20;
     if !can_mount(Kind::Xfs) {
         return;
@@ -66,11 +66,11 @@ fn a_large_file_is_captured_while_it_is_written() {
     bytes.iter_mut().for_each(|byte| *byte = random.below(256) as u8);
     lab.write("big", &bytes);
     let file = std::fs::File::options().write(true).open(lab.work.join("big")).unwrap();
-    let (go_on, writes) = (AtomicBool::new(true), AtomicU64::new(0));
+    let (running, writes) = (AtomicBool::new(true), AtomicU64::new(0));
     let tracked = std::thread::scope(|scope| {
-        let stop = StopOnDrop(&go_on);
+        let stop = StopOnDrop(&running);
         scope.spawn(|| {
-            while go_on.load(Ordering::Relaxed) {
+            while running.load(Ordering::Relaxed) {
                 let number = writes.fetch_add(1, Ordering::Relaxed).to_le_bytes();
                 file.write_all_at(&number, 0).unwrap();
                 file.write_all_at(&number, BYTES as u64 - 8).unwrap();
@@ -102,7 +102,7 @@ fn a_large_file_is_captured_while_it_is_written() {
     let found = std::fs::read(copy).unwrap();
     let number = |at: &[u8]| u64::from_le_bytes(at.try_into().unwrap());
     let (first, last) = (number(&found[..8]), number(&found[BYTES - 8..]));
-    // The copy may be made between the two writes.
+    // The reflink copy may be made between the two writes.
     assert!(first == last || first == last + 1, "{first} at the start, {last} at the end");
 }
 
@@ -142,7 +142,7 @@ fn two_files_that_swap_names_are_seen() {
 }
 
 #[test]
-fn strange_times_hide_nothing() {
+fn odd_modification_times_hide_no_change() {
     on_coarse_and_fine_clocks(|lab| {
         let epoch = SystemTime::UNIX_EPOCH;
         let day = Duration::from_secs(86400);
@@ -150,7 +150,7 @@ fn strange_times_hide_nothing() {
         {
             for text in ["one", "two", "six"] {
                 lab.write("file", text);
-                // A file system that cannot hold the time takes the nearest.
+                // A file system that cannot represent the time uses the nearest one.
                 std::fs::File::open(lab.work.join("file")).unwrap().set_modified(time).unwrap();
                 assert_seen(lab, "file", &format!("{time:?}"));
             }

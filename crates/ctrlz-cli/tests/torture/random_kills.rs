@@ -1,4 +1,4 @@
-//! kill -9 at random moments, with as many threads as the machine has.
+//! kill -9 at random moments, with all threads of the machine.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use xtask::{Random, Row};
 use crate::lab::{Ended, Lab, ended, noise, sized, start};
 use crate::manifest::Manifest;
 
-/// A work tree to which anything may happen, and what is known of it.
+/// A work tree whose commands are killed, and its acknowledged states.
 struct Victim {
     lab: Lab,
     random: Random,
-    /// Operations that were acknowledged, and what they are snapshots of.
+    /// Acknowledged operations, and the states that they recorded.
     acked: Vec<(String, Manifest)>,
 }
 
@@ -32,7 +32,7 @@ impl Victim {
         self.acked.push((self.lab.track_operation(), self.lab.manifest()));
     }
 
-    /// Changes a few files, and makes and removes some.
+    /// Changes, creates and removes a few files.
     fn edit(&mut self) {
         for _ in 0..1 + self.random.below(5) {
             let (at, bytes) = (self.random.below(40), self.random.below(4000));
@@ -44,7 +44,7 @@ impl Victim {
         }
     }
 
-    /// Runs a command for a moment of its life.
+    /// Runs a command and kills it after a random time.
     fn run_and_kill(&mut self, args: &[&str]) -> Ended {
         let mut child = start(&mut self.lab.command(args));
         std::thread::sleep(Duration::from_micros(self.random.below(30_000) as u64));
@@ -52,23 +52,23 @@ impl Victim {
         ended(child)
     }
 
-    /// One command that is killed, and everything that has to hold then.
-    fn suffer(&mut self, round: usize) {
+    /// Kills one random command, and checks the state after it.
+    fn kill_random_command(&mut self, round: usize) {
         match self.random.below(8) {
-            0..3 => self.suffer_track(),
-            3 => self.suffer_quietly(&["gc"], round),
-            4 => self.suffer_undo(round),
-            _ => self.suffer_restore(round),
+            0..3 => self.kill_track(),
+            3 => self.kill_without_changes(&["gc"], round),
+            4 => self.kill_undo(round),
+            _ => self.kill_restore(round),
         }
         self.lab.assert_no_leftovers(&format!("round {round}"));
     }
 
-    fn suffer_track(&mut self) {
+    fn kill_track(&mut self) {
         self.edit();
         let now = self.lab.manifest();
         let ended = self.run_and_kill(&["track", "--json"]);
         self.lab.manifest().assert_is(&now, "a killed track");
-        // Printed is acknowledged, even if nobody lived to see the exit code.
+        // A printed operation is acknowledged, even if the exit code is that of the kill.
         let printed: Option<serde_json::Value> = serde_json::from_str(&ended.stdout).ok();
         match printed.as_ref().and_then(|json| json["operation"].as_str()) {
             Some(operation) => self.acked.push((operation.to_owned(), now)),
@@ -76,14 +76,14 @@ impl Victim {
         }
     }
 
-    fn suffer_restore(&mut self, round: usize) {
+    fn kill_restore(&mut self, round: usize) {
         let (operation, then) = self.random.pick(&self.acked).clone();
         let now = self.lab.manifest();
         self.run_and_kill(&["restore", "--exact", "--yes", &operation]);
         self.check_all_or_nothing(&now, &then, &format!("round {round}: a killed restore"));
     }
 
-    fn suffer_undo(&mut self, round: usize) {
+    fn kill_undo(&mut self, round: usize) {
         let before = self.lab.manifest();
         let script = format!("echo {round} > dir0/stepped; rm -f dir1/file1");
         let step = ["run", "--session", "s", "--", "sh", "-c", &script];
@@ -93,8 +93,8 @@ impl Victim {
         self.check_all_or_nothing(&now, &before, &format!("round {round}: a killed undo"));
     }
 
-    /// A command that changes no file.
-    fn suffer_quietly(&mut self, args: &[&str], round: usize) {
+    /// Kills a command that changes no file.
+    fn kill_without_changes(&mut self, args: &[&str], round: usize) {
         let now = self.lab.manifest();
         self.run_and_kill(args);
         self.lab.manifest().assert_is(&now, &format!("round {round}: a killed {args:?}"));
@@ -112,12 +112,12 @@ impl Victim {
         );
     }
 
-    /// Something that was acknowledged at any time is still there, whole.
+    /// Checks the store, and that a random acknowledged operation is still restored exactly.
     fn check_history(&mut self, when: &str) {
         self.lab.assert_tidy(when);
         let (operation, then) = self.random.pick(&self.acked).clone();
         self.lab.assert_restores(&operation, &then, when);
-        // Manifests are large; any sample of what was acknowledged will do.
+        // Manifests are large, so only a sample of the acknowledged states is kept.
         if self.acked.len() > 60 {
             let kept = self.random.below(self.acked.len());
             self.acked.swap_remove(kept);
@@ -130,7 +130,7 @@ fn check_random_kills(name: &str, lab: Lab) {
     let mut row = Row::of(1, "random kills with threads");
     let mut victim = Victim::new(name, lab);
     for round in 0..sized(60, 5_000) {
-        victim.suffer(round);
+        victim.kill_random_command(round);
         row.done();
         if round % 50 == 49 {
             victim.check_history(&format!("{name}, round {round}"));
@@ -140,12 +140,12 @@ fn check_random_kills(name: &str, lab: Lab) {
 }
 
 #[test]
-fn whatever_is_killed_at_any_moment_nothing_is_lost() {
+fn kills_at_random_moments_lose_no_snapshot() {
     check_random_kills("one", Lab::new().threaded());
 }
 
 #[test]
-fn whatever_else_is_killed_at_any_moment_nothing_is_lost() {
-    // With packs that grow while they are written.
+fn kills_at_random_moments_lose_no_snapshot_with_chunked_packs() {
+    // Packs are written in chunks.
     check_random_kills("other", Lab::new().threaded().in_pieces(500));
 }

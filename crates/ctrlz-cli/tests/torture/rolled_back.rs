@@ -1,4 +1,4 @@
-//! Restores that fail half-way and roll back, and what goes wrong while they do.
+//! Restores that fail and roll back, with further faults during the rollback.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use crate::scene::Scene;
 use crate::strace::{Fault, injecting};
 use xtask::Row;
 
-/// The third exchange fails, so two are taken back and all staged files are removed; the process
-/// dies at each of those removals.
+/// The third exchange fails, so two exchanges are reversed and all staged files are removed. The
+/// process is killed at each of those removals in turn.
 #[test]
-fn a_restore_killed_while_it_rolls_back_is_done_wholly_or_not_at_all() {
+fn a_restore_killed_at_a_removal_during_rollback_is_all_or_nothing() {
     let mut row = Row::of(1, "kills while a restore rolls back");
     if !has("strace") {
         return;
@@ -34,19 +34,19 @@ fn a_restore_killed_while_it_rolls_back_is_done_wholly_or_not_at_all() {
         scene.lab.assert_no_leftovers(&when);
         row.done();
     }
-    panic!("it never came to its end");
+    panic!("the restore never ran without being killed");
 }
 
-/// As above, but the process dies at one of the renames that take the swap back.
+/// Like the test above, but the process is killed at one of the renames that reverse the exchanges.
 #[test]
-fn a_restore_killed_while_it_swaps_back_is_done_wholly_or_not_at_all() {
+fn a_restore_killed_at_a_rename_during_rollback_is_all_or_nothing() {
     let mut row = Row::of(1, "kills while a restore rolls back");
     if !has("strace") {
         return;
     }
     let scene = Scene::restore();
     scene.reset();
-    // Permissions change last, so every swap is done when this fails.
+    // Permissions are changed last, so all exchanges are done when this fails.
     let modes = crate::strace::calls(&scene.lab, "fchmod", &scene.args()).len();
     for at in 1..200 {
         scene.reset();
@@ -63,10 +63,10 @@ fn a_restore_killed_while_it_swaps_back_is_done_wholly_or_not_at_all() {
         scene.lab.assert_no_leftovers(&when);
         row.done();
     }
-    panic!("it never came to its end");
+    panic!("the restore never ran without being killed");
 }
 
-/// Two files of ten are to be overwritten; gives the lab and the hash to restore.
+/// Prepares two files that a restore overwrites. Returns the lab and the hash to restore.
 fn two_files() -> (Lab, String) {
     let lab = Lab::new();
     lab.write("a", "a then");
@@ -86,7 +86,7 @@ fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
     }
 }
 
-/// Everything that can be found anywhere: in the work tree or in an object of the store.
+/// Asserts that `text` is in the work tree or in an object of the store.
 #[track_caller]
 fn assert_not_lost(lab: &Lab, text: &[u8], when: &str) {
     let manifest = Manifest::of(&lab.work);
@@ -95,14 +95,14 @@ fn assert_not_lost(lab: &Lab, text: &[u8], when: &str) {
     assert!(here || stored, "{when}: {} is lost", String::from_utf8_lossy(text));
 }
 
-/// Somebody saves `a` right after the restore swapped it, then `b` turns out to have changed, so
-/// everything is put back. What was saved meanwhile must be somewhere.
+/// The user saves `a` right after the restore has exchanged it. Then the restore finds that `b` has
+/// changed, and rolls back. The saved content of both must still exist.
 fn check_saved_before_rollback(save: fn(&Lab, &str)) {
     if !has("strace") {
         return;
     }
     let (lab, then) = two_files();
-    // The first exchange is over, and the restore sleeps.
+    // The restore sleeps after the first exchange.
     let pause = Fault::at("renameat2", "delay_exit=1500000", 1);
     let restore = start(&mut lab.wrapped(&injecting(&[pause]), &["restore", &then]));
     wait_until("a is swapped", || {
@@ -132,8 +132,8 @@ fn a_file_rewritten_between_swap_and_rollback_is_not_lost() {
     check_saved_before_rollback(|lab, text| lab.write("a", text));
 }
 
-/// Somebody replaces the file just before the exchange, and again just after it: the restore
-/// sees the first and swaps back, which must not throw the second away.
+/// The user replaces the file just before the exchange and again just after it. The restore detects
+/// the first change and reverses the exchange, which must not discard the second one.
 #[test]
 fn a_file_replaced_twice_around_the_exchange_is_not_lost() {
     if !has("strace") {
@@ -148,7 +148,7 @@ fn a_file_replaced_twice_around_the_exchange_is_not_lost() {
         std::fs::write(&beside, text).unwrap();
         std::fs::rename(&beside, lab.work.join("a")).unwrap();
     };
-    // Once the journal says that paths are being swapped, the restore sleeps before the first.
+    // Once the journal shows that the exchanges begin, the restore sleeps before the first one.
     wait_until("the swap begins", || {
         let journals = find(&lab.data, &|path| path.ends_with("restore.journal"));
         journals

@@ -1,24 +1,24 @@
-//! A scene: two recorded states of a work tree, and a command that is about to go wrong.
+//! A scene: recorded states of a work tree, and a command into which faults are injected.
 
 use crate::checker::{self, Holds as _};
 use crate::lab::{Ended, Lab, command, copy_into, copy_tree, empty, remove, run};
 use crate::manifest::Manifest;
 
-/// A work tree with a history, which can be set up again and again.
+/// A work tree with a history that can be set up repeatedly.
 pub(crate) struct Scene {
     pub(crate) lab: Lab,
     /// The command under test.
     pub(crate) args: Vec<String>,
-    /// What the work tree holds before the command, and after it has succeeded.
+    /// Content of the work tree before the command, and after its success.
     pub(crate) before: Manifest,
     pub(crate) after: Manifest,
-    /// Every hash that was printed, and what it is a hash of.
+    /// Every printed hash, with the state that it stands for.
     pub(crate) acked: Vec<(String, Manifest)>,
     surroundings: Manifest,
 }
 
 impl Scene {
-    /// The very first `track`.
+    /// The first `track`, which creates the store.
     pub(crate) fn first_track() -> Scene {
         let lab = Lab::new();
         first_state(&lab);
@@ -51,10 +51,10 @@ impl Scene {
         Scene { after, ..Scene::of(lab, &args, vec![first, second]) }
     }
 
-    /// A revert of everything that changed.
+    /// A revert of all changes.
     ///
-    /// It makes a state with the first one's hash but other permissions and empty directories, so
-    /// the states are known by their operations.
+    /// The resulting state has the hash of the first one but other permissions and empty
+    /// directories, so the states are identified by their operations.
     pub(crate) fn revert() -> Scene {
         let scene = Scene::restore_of(Lab::track_operation);
         let patches = scene.lab.dir().join("saved-patches");
@@ -64,12 +64,13 @@ impl Scene {
         std::fs::write(&patches, json).unwrap();
         let args = ["revert", "--yes", "--patches", patches.to_str().unwrap()].map(str::to_owned);
         let mut scene = Scene { args: args.into(), ..scene };
-        // A revert speaks of files only, so what it gives is not the first state.
+        // A revert only changes files, so its result is not exactly the first state.
         scene.find_after();
         scene
     }
 
-    /// A command as a step; it makes no call that these tests kill at.
+    /// A step by `ctrlz run`. Its command makes none of the mutating calls, so kills hit only
+    /// `ctrlz`.
     pub(crate) fn run_step() -> Scene {
         let lab = Lab::new();
         first_state(&lab);
@@ -112,19 +113,19 @@ impl Scene {
         Scene::of(lab, &args, vec![first])
     }
 
-    /// The scene, with packs that are written in pieces.
+    /// Returns the scene with packs that are written in chunks.
     pub(crate) fn in_pieces(self) -> Scene {
         Scene { lab: self.lab.in_pieces(64), ..self }
     }
 
-    /// What the command gives is found out by a run without faults.
+    /// Finds the expected result of the command by a run without faults.
     fn find_after(&mut self) {
         self.run().ok();
         self.after = self.lab.manifest();
         self.reset();
     }
 
-    /// Garbage collection with something to merge.
+    /// A garbage collection that has packs to merge.
     pub(crate) fn gc() -> Scene {
         let lab = Lab::new();
         first_state(&lab);
@@ -139,7 +140,7 @@ impl Scene {
         Scene::of(lab, &["gc", "--thorough"], vec![first, second])
     }
 
-    /// Garbage collection that drops a whole segment of the log, with its session.
+    /// A garbage collection that drops a whole segment of the log, with its session.
     pub(crate) fn gc_of_expired() -> Scene {
         let lab = Lab::new();
         let config = keep_nothing(&lab);
@@ -154,13 +155,13 @@ impl Scene {
         Scene::of(lab, &["--config", &config, "gc", "--thorough"], vec![first, second])
     }
 
-    /// A purge of what only snapshots in between have.
+    /// A purge of files that only intermediate snapshots have.
     pub(crate) fn purge() -> Scene {
         let args = ["purge", "--yes", "secret"].map(str::to_owned);
         Scene { args: args.into(), ..Scene::gc() }
     }
 
-    /// A repair of a pack in which one byte is wrong; the files are still there.
+    /// A repair of a pack with one wrong byte. The files still exist.
     pub(crate) fn repair() -> Scene {
         let lab = Lab::new();
         first_state(&lab);
@@ -175,7 +176,7 @@ impl Scene {
         Scene::of(lab, &["verify", "--repair"], vec![first])
     }
 
-    /// Copying what the first snapshot borrowed from the user's repository.
+    /// An absorb: copies the objects that the first snapshot borrowed from the user's repository.
     pub(crate) fn absorb() -> Scene {
         let lab = Lab::new();
         first_state(&lab);
@@ -184,12 +185,12 @@ impl Scene {
             run(command("git").args(who).args(args).current_dir(&lab.work)).ok();
         };
         git(&["init", "-q"]);
-        // The index proves only what is older than itself.
+        // The index is trusted only for files that are older than it.
         std::thread::sleep(std::time::Duration::from_millis(40));
         git(&["add", "-A"]);
         git(&["commit", "-q", "-m", "x"]);
         std::thread::sleep(std::time::Duration::from_millis(40));
-        // The command would copy so few files at once.
+        // `ctrlz track` would copy so few files immediately, so the library makes the snapshot.
         let workspace = ctrlz::Workspace::open(&lab.work, ctrlz::Options::new(&lab.data)).unwrap();
         let first = workspace.track(&Default::default(), &Default::default()).unwrap();
         assert!(first.borrowed > 5, "{first:?}");
@@ -197,7 +198,8 @@ impl Scene {
         Scene::of(lab, &["absorb"], vec![first])
     }
 
-    /// A machine with a history of its own, and the other machine's newest state.
+    /// Returns a scene in which a machine with its own history receives the history of another one,
+    /// and the newest state of the other machine.
     fn exchange(give: fn(&Lab) -> String, take: &str) -> (Scene, (String, Manifest)) {
         let other = Lab::new();
         first_state(&other);
@@ -214,7 +216,7 @@ impl Scene {
         (Scene::of(lab, &[take, arrived.to_str().unwrap()], acked), came)
     }
 
-    /// An import of what another machine exported.
+    /// An import of a bundle that another machine exported.
     pub(crate) fn import() -> (Scene, (String, Manifest)) {
         let export = |other: &Lab| {
             let file = other.dir().join("ctrlz-exported").to_str().unwrap().to_owned();
@@ -224,7 +226,7 @@ impl Scene {
         Scene::exchange(export, "import")
     }
 
-    /// A pull of what another machine pushed.
+    /// A pull of a history that another machine pushed.
     pub(crate) fn pull() -> (Scene, (String, Manifest)) {
         let push = |other: &Lab| {
             let server = other.dir().join("ctrlz-server").to_str().unwrap().to_owned();
@@ -256,9 +258,9 @@ impl Scene {
         Scene { args, after: before.clone(), before, acked, surroundings, lab }
     }
 
-    /// Sets everything up as it was before the command.
+    /// Restores the state before the command.
     pub(crate) fn reset(&self) {
-        // The work tree's root stays the directory it is: a copy would be another project.
+        // The root directory itself is kept: a new directory would be another project.
         empty(&self.lab.work);
         copy_into(&self.lab.dir().join("saved-work"), &self.lab.work);
         let saved = self.lab.dir().join("saved-data");
@@ -277,7 +279,7 @@ impl Scene {
         self.lab.ctrlz(&self.args())
     }
 
-    /// The command, without the options before it.
+    /// Returns the name of the command, without the options before it.
     pub(crate) fn name(&self) -> &str {
         let is_name = |word: &&String| word.bytes().all(|byte| byte.is_ascii_lowercase());
         self.args.iter().find(is_name).map_or("ctrlz", String::as_str)
@@ -287,15 +289,15 @@ impl Scene {
         self.args[0] == "track"
     }
 
-    /// Asserts what holds at any moment: every path is its old or its new version, and nothing
-    /// beside the work tree has changed.
+    /// Asserts the invariants that hold at any moment: every path has its old or its new version,
+    /// and nothing outside of the work tree has changed.
     #[track_caller]
     pub(crate) fn assert_atomic(&self, when: &str) {
         checker::atomic(&self.lab, &self.before, &self.after).holds(when);
         checker::contained(&self.lab, &self.surroundings).holds(when);
     }
 
-    /// Asserts that the work tree is wholly as before or wholly as after.
+    /// Asserts that the whole work tree has its old or its new state.
     #[track_caller]
     pub(crate) fn assert_all_or_nothing(&self, when: &str) {
         let now = self.lab.manifest();
@@ -307,7 +309,7 @@ impl Scene {
         );
     }
 
-    /// Asserts that each session's ref names its newest operation, as the log has it.
+    /// Asserts that each session's ref names the newest operation of the session in the log.
     #[track_caller]
     pub(crate) fn assert_sessions_settled(&self, when: &str) {
         let git = |args: &[&str]| self.lab.store_git(args).is(&[0], when).stdout;
@@ -318,13 +320,13 @@ impl Scene {
             assert_eq!(inside, "", "{when}");
             git(&["rev-list", "--count", &format!("{name}..{log}")])
         });
-        // One session: nothing of it is newer than its ref but what `track` may have recorded.
+        // There is one session. Only an operation of `track` may be newer than its ref.
         for behind in newest {
             assert!(behind.trim().parse::<usize>().unwrap() <= 1, "{when}: {behind} behind");
         }
     }
 
-    /// Asserts that everything acknowledged can be had back, and `more` besides.
+    /// Asserts that every acknowledged state can be restored, including `more`.
     #[track_caller]
     pub(crate) fn assert_acked(&self, more: Option<(String, Manifest)>, when: &str) {
         self.lab.assert_tidy(when);
@@ -396,14 +398,15 @@ fn second_state(lab: &Lab) {
     std::fs::create_dir(lab.work.join("empty_now")).unwrap();
 }
 
-/// A configuration by which everything but the newest segment of the log has expired.
+/// Returns the path of a configuration with which everything but the newest log segment has
+/// expired.
 pub(crate) fn keep_nothing(lab: &Lab) -> String {
     let config = lab.dir().join("ctrlz-config.toml");
     std::fs::write(&config, "keep_days = 0\n").unwrap();
     config.to_str().unwrap().to_owned()
 }
 
-/// Fills a segment of the log, which ends after 256 operations.
+/// Fills a log segment, which ends after 256 operations.
 pub(crate) fn make_segment(lab: &Lab) {
     for number in 0..258 {
         lab.write("old", number.to_string());

@@ -1,4 +1,4 @@
-//! Random sequences of edits, commands and crashes, compared with a model that only copies.
+//! Random sequences of edits, commands and crashes, compared with a model that keeps plain copies.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use xtask::{Random, Row};
 use crate::lab::{Ended, Lab, ended, run, sized, start};
 use crate::manifest::Manifest;
 
-/// Paths that get into each other's way.
+/// Paths that collide as files and directories.
 const PATHS: [&str; 8] = ["a", "a/b", "a/b/c", "a.b", "d/e", "d/f", "g", "日/本"];
 
-/// A work tree and what it should be.
+/// A work tree and its expected states.
 struct World {
     lab: Lab,
     random: Random,
-    /// Everything that was recorded and acknowledged.
+    /// All recorded and acknowledged states.
     recorded: Vec<(String, Manifest)>,
-    /// What an undo gives, and another one after it; only while nothing else has changed since.
+    /// Expected results of consecutive undos. Cleared when other changes are made.
     undos: Vec<Manifest>,
     redos: Vec<Manifest>,
     history: Vec<String>,
@@ -50,7 +50,7 @@ impl World {
         }
     }
 
-    /// An edit by hand, which may fail, as edits do; a failed one changes nothing.
+    /// Makes a random edit. It may fail, and then changes nothing.
     fn edit(&mut self) {
         let path = self.lab.work.join(self.random.pick(&PATHS));
         match self.random.below(5) {
@@ -70,7 +70,7 @@ impl World {
     fn track(&mut self) {
         let ended = self.lab.ctrlz(&["track", "--json"]).is(&[0], &self.when());
         self.note(&ended);
-        // What a scan of everything gives, in a store that knows nothing.
+        // Compares with the hash of a full scan with an empty store.
         let hash = self.lab.track();
         let cold = self.lab.dir().join("data-cold");
         let mut line = self.lab.line(&["track"]);
@@ -80,7 +80,7 @@ impl World {
             }
         }
         let cold_hash = run(crate::lab::command(&line[0]).args(&line[1..])).ok().hash();
-        assert_eq!(cold_hash, Some(hash), "{}: incremental is cold", self.when());
+        assert_eq!(cold_hash, Some(hash), "{}: not the cold hash", self.when());
         crate::lab::remove(&cold);
     }
 
@@ -101,14 +101,14 @@ impl World {
     fn restore(&mut self) {
         let (operation, then) = self.random.pick(&self.recorded).clone();
         let args = ["restore", "--exact", "--yes", &operation];
-        self.done_or_not(&args, &then);
+        self.run_or_kill(&args, &then);
         self.undos.clear();
         self.redos.clear();
     }
 
-    /// Runs a command that leads to `then`, half of the time only for a moment; whether it was
-    /// done. It is never half done.
-    fn done_or_not(&mut self, args: &[&str], then: &Manifest) -> bool {
+    /// Runs a command that leads to `then`, and kills it half of the time. Returns whether it took
+    /// effect. It must never take effect partially.
+    fn run_or_kill(&mut self, args: &[&str], then: &Manifest) -> bool {
         let now = self.lab.manifest();
         if self.random.below(2) == 0 {
             self.lab.ctrlz(args).is(&[0], &self.when());
@@ -130,7 +130,7 @@ impl World {
         ended(child)
     }
 
-    /// A step of an agent that changes something for sure.
+    /// Runs a step that always changes something.
     fn step(&mut self) {
         let before = self.lab.manifest();
         let number = self.history.len();
@@ -148,7 +148,7 @@ impl World {
         };
         let Some(then) = from.pop() else { return };
         let now = self.lab.manifest();
-        let done = self.done_or_not(&[command, "--yes"], &then);
+        let done = self.run_or_kill(&[command, "--yes"], &then);
         match (command, done) {
             ("undo", true) => self.redos.push(now),
             ("undo", false) => self.undos.push(then),
@@ -166,7 +166,7 @@ impl World {
         self.lab.manifest().assert_is(&now, &self.when());
     }
 
-    /// Everything that was ever acknowledged is still there.
+    /// Asserts that every acknowledged state can still be restored.
     fn check(&mut self) {
         self.lab.track();
         let when = self.when();
@@ -178,7 +178,7 @@ impl World {
 }
 
 #[test]
-fn any_sequence_with_crashes_equals_a_model() {
+fn random_sequences_with_crashes_match_the_model() {
     let mut row = Row::of(9, "sequences with crashes");
     for number in 0..sized(6, 400) {
         let seed = xtask::seed().wrapping_mul(1_000_003).wrapping_add(number);

@@ -1,4 +1,4 @@
-//! Eight work trees of one project, with one store, while garbage is collected all the time.
+//! Eight work trees of one project share a store while garbage is collected in a loop.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use xtask::Row;
 
 use crate::lab::{Lab, StopOnDrop, command, has, run, sized};
 
-/// Clones of one repository: they have its first commit, so they share a store.
+/// Clones a repository. The clones have the same first commit, so they share a store.
 fn clones(lab: &Lab, count: usize) -> Vec<PathBuf> {
     let git = |dir: &Path, args: &[&str]| run(command("git").arg("-C").arg(dir).args(args)).ok();
     git(&lab.work, &["init", "-q", "-b", "main"]);
@@ -25,10 +25,10 @@ fn clones(lab: &Lab, count: usize) -> Vec<PathBuf> {
     (0..count).map(clone).collect()
 }
 
-/// Edits and tracks; every hash, with what the file held then.
-fn work(lab: &Lab, dir: &Path, go_on: &AtomicBool) -> Vec<(String, String)> {
+/// Edits and tracks until the flag is cleared. Returns every hash with the content of the file.
+fn work(lab: &Lab, dir: &Path, running: &AtomicBool) -> Vec<(String, String)> {
     let mut tracked = Vec::new();
-    while go_on.load(Ordering::Relaxed) {
+    while running.load(Ordering::Relaxed) {
         let text = format!("{} round {}", dir.display(), tracked.len());
         std::fs::write(dir.join("file"), &text).unwrap();
         let ended = run(&mut lab.command_in(dir, &["track"])).is(&[0], "track beside gc");
@@ -37,10 +37,10 @@ fn work(lab: &Lab, dir: &Path, go_on: &AtomicBool) -> Vec<(String, String)> {
     tracked
 }
 
-/// Runs a command again and again; how often it came to its end.
-fn repeat(lab: &Lab, dir: &Path, args: &[&str], codes: &[i32], go_on: &AtomicBool) -> u64 {
+/// Runs a command until the flag is cleared. Returns the number of runs.
+fn repeat(lab: &Lab, dir: &Path, args: &[&str], codes: &[i32], running: &AtomicBool) -> u64 {
     let mut count = 0;
-    while go_on.load(Ordering::Relaxed) {
+    while running.load(Ordering::Relaxed) {
         run(&mut lab.command_in(dir, args)).is(codes, &args.join(" "));
         count += 1;
     }
@@ -55,22 +55,22 @@ fn eight_work_trees_on_one_store_survive_gc_in_a_loop() {
     }
     let lab = Lab::new();
     let trees = clones(&lab, sized(4, 8));
-    let go_on = AtomicBool::new(true);
+    let running = AtomicBool::new(true);
     let (tracked, others, collected) = std::thread::scope(|scope| {
-        let (lab, go_on) = (&lab, &go_on);
-        let stop = StopOnDrop(go_on);
+        let (lab, running) = (&lab, &running);
+        let stop = StopOnDrop(running);
         let workers: Vec<_> =
-            trees.iter().map(|dir| scope.spawn(move || work(lab, dir, go_on))).collect();
+            trees.iter().map(|dir| scope.spawn(move || work(lab, dir, running))).collect();
         let others = |args: &'static [&'static str]| {
             let others = trees
                 .iter()
-                .map(|dir| scope.spawn(move || repeat(lab, dir.as_path(), args, &[0], go_on)));
+                .map(|dir| scope.spawn(move || repeat(lab, dir.as_path(), args, &[0], running)));
             others.collect::<Vec<_>>()
         };
         let (status, rehash) = (others(&["status"]), others(&["track", "--rehash"]));
-        // Another gc may be running already: that one ends at once, and says so.
+        // If another gc is running, this one exits with code 5.
         let gc: &[&str] = &["gc", "--thorough"];
-        let gc = scope.spawn(move || repeat(lab, &trees_first(lab), gc, &[0, 5], go_on));
+        let gc = scope.spawn(move || repeat(lab, &first_tree(lab), gc, &[0, 5], running));
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(sized(5, 60)) {
             std::thread::sleep(Duration::from_millis(50));
@@ -80,7 +80,7 @@ fn eight_work_trees_on_one_store_survive_gc_in_a_loop() {
             workers.into_iter().map(|worker| worker.join().unwrap()).collect();
         let others: u64 = rehash.into_iter().map(|other| other.join().unwrap()).sum();
         let looked: u64 = status.into_iter().map(|other| other.join().unwrap()).sum();
-        assert!(looked > 0, "nobody looked");
+        assert!(looked > 0, "no status was run");
         (tracked, others, gc.join().unwrap())
     });
     check_all_readable(&lab, &trees, &tracked);
@@ -89,7 +89,7 @@ fn eight_work_trees_on_one_store_survive_gc_in_a_loop() {
     row.note(format!("{collected} times gc"));
 }
 
-fn trees_first(lab: &Lab) -> PathBuf {
+fn first_tree(lab: &Lab) -> PathBuf {
     lab.dir().join("work-0")
 }
 

@@ -1,5 +1,5 @@
-//! A long time of edits and snapshots, with a watcher that is killed now and then and a process
-//! that lives through all of it.
+//! A long run of edits and snapshots, with a watcher that is killed repeatedly and a server process
+//! that runs all the time.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
@@ -10,7 +10,7 @@ use xtask::{Random, Row};
 
 use crate::lab::{Ended, Lab, command, run};
 
-/// `ctrlz rpc`, asked one thing after the other.
+/// A running `ctrlz rpc`.
 struct Server {
     child: Child,
     input: ChildStdin,
@@ -34,8 +34,8 @@ impl Server {
         answer["result"]["hash"].as_str().unwrap_or_else(|| panic!("{line}")).to_owned()
     }
 
-    /// How many descriptors it keeps, and how many kilobytes. Care of the store, which follows a
-    /// snapshot, has a directory open for a moment; so the fewest of many looks count.
+    /// Returns the number of open descriptors and the resident memory in kilobytes. Maintenance
+    /// after a snapshot opens a directory briefly, so the minimum of many samples counts.
     fn size(&self) -> (usize, u64) {
         let proc = format!("/proc/{}", self.child.id());
         let look = |_| {
@@ -62,7 +62,7 @@ fn watched(lab: &Lab, args: &[&str]) -> Ended {
     lab.ctrlz(&[&["--config", config.to_str().unwrap()], args].concat())
 }
 
-/// Kills the watcher, if there is one.
+/// Kills the watcher, if it runs. Returns whether it was killed.
 fn kill_watcher(lab: &Lab) -> bool {
     let status = watched(lab, &["--json", "status"]).ok().stdout;
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();
@@ -71,7 +71,7 @@ fn kill_watcher(lab: &Lab) -> bool {
     kill_process(pid, Signal::KILL).is_ok()
 }
 
-/// The hash that a store which knows nothing gives, reading every file.
+/// Returns the hash of a full scan with an empty store.
 fn cold(lab: &Lab) -> String {
     let data = lab.dir().join("data-cold");
     let mut line = lab.line(&["track", "--rehash"]);
@@ -90,7 +90,7 @@ fn minutes() -> Option<u64> {
 }
 
 #[test]
-fn a_long_time_of_edits_misses_nothing_and_grows_nothing() {
+fn sustained_edits_miss_no_change_and_leak_no_descriptors_or_memory() {
     let mut row = Row::of(18, "edits, 50 a second, each seen");
     let time = minutes().map_or(Duration::from_secs(6), |count| Duration::from_secs(count * 60));
     let lab = Lab::new();
@@ -120,7 +120,7 @@ fn a_long_time_of_edits_misses_nothing_and_grows_nothing() {
             watched(&lab, &["watch", "--detach"]);
             last_kill = Instant::now();
         }
-        // What it needs for the first time it keeps; growth is what comes after.
+        // The first measurement is taken after the warm-up; later growth is a leak.
         if begun.elapsed() > time / 4 && young.is_none() {
             young = Some(server.size());
         }
@@ -134,7 +134,7 @@ fn a_long_time_of_edits_misses_nothing_and_grows_nothing() {
         old.0, kilobytes, old.1
     ));
     assert!(old.0 <= descriptors, "descriptors leak: {descriptors}, then {}", old.0);
-    // A short time says nothing about memory.
+    // Memory is compared only in long runs.
     let flat = minutes().is_none() || old.1 <= kilobytes + kilobytes / 20;
     row.violated(u64::from(!flat));
 }

@@ -1,30 +1,31 @@
-//! Faults at the Nth system call, through strace.
+//! Fault injection at the Nth system call, with strace.
 //!
-//! `when=N` counts per thread, so every command runs with one thread, and per kind of call even if
-//! several are named, so "every call" is every call of each kind. With `--seccomp-bpf` strace 6.1
-//! delivers no signal, so it is used for counting only.
+//! `when=N` counts per thread, so every command runs with one thread. It also counts per system
+//! call even if several are named, so "every call" means every call of each kind. With
+//! `--seccomp-bpf`, strace 6.1 does not inject signals, so that option is used only for counting.
 
 use std::collections::BTreeMap;
 
 use crate::lab::{Ended, Lab, run};
 
-/// Every call that changes a file system. A `?` lets strace accept names that a machine lacks.
+/// The system calls that change a file system. With a `?`, strace accepts names that the machine
+/// lacks.
 pub(crate) const MUTATING: &str = "write,pwrite64,?rename,?renameat,renameat2,?link,linkat,?unlink,\
 unlinkat,?mkdir,mkdirat,fsync,fdatasync,syncfs,ftruncate,?chmod,fchmod,?fchmodat,fchown,symlinkat,\
 flock";
 
-/// One call that a command makes: the `number`th of its kind.
+/// One system call of a command: the `number`th one of its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) name: String,
     pub(crate) number: usize,
 }
 
-/// What happens instead of a call, or around it.
+/// A fault that replaces or follows a system call.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     pub(crate) calls: String,
-    /// As strace wants it: `signal=SIGKILL`, `error=EIO`.
+    /// In the syntax of strace: `signal=SIGKILL`, `error=EIO`.
     pub(crate) what: String,
     pub(crate) when: String,
 }
@@ -38,18 +39,18 @@ impl Fault {
         Fault::at(&call.name, &format!("error={error}"), call.number)
     }
 
-    /// At the `number`th of each of `calls`.
+    /// A fault at the `number`th call of each of `calls`.
     pub(crate) fn at(calls: &str, what: &str, number: usize) -> Fault {
         Fault { calls: calls.into(), what: what.into(), when: number.to_string() }
     }
 
-    /// At every one of `calls`.
+    /// A fault at every call of `calls`.
     pub(crate) fn always(calls: &str, what: &str) -> Fault {
         Fault { calls: calls.into(), what: what.into(), when: "1+".into() }
     }
 }
 
-/// What stands before a command to inject `faults`.
+/// Returns the words that run a command with `faults` injected.
 pub(crate) fn injecting(faults: &[Fault]) -> Vec<String> {
     let mut line = ["strace", "-f", "-qq", "-o", "/dev/null"].map(str::to_owned).to_vec();
     let calls: Vec<&str> = faults.iter().map(|fault| fault.calls.as_str()).collect();
@@ -65,7 +66,7 @@ pub(crate) fn run_with(lab: &Lab, fault: &Fault, args: &[&str]) -> Ended {
     run(&mut lab.wrapped(&injecting(std::slice::from_ref(fault)), args))
 }
 
-/// Which of the calls in `set` a command makes when nothing goes wrong, in their order.
+/// Returns the calls in `set` that a command makes without faults, in order.
 pub(crate) fn calls(lab: &Lab, set: &str, args: &[&str]) -> Vec<Call> {
     let log = lab.dir().join("ctrlz-calls");
     let mut before = ["strace", "-f", "-qq", "--seccomp-bpf", "-o"].map(str::to_owned).to_vec();

@@ -1,4 +1,4 @@
-//! Other users, other permissions, fewer resources.
+//! Other users, restricted permissions, and limited resources.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::Duration;
@@ -11,7 +11,7 @@ fn nobodys_lab() -> Option<Lab> {
     (is_root() && has("setpriv")).then(|| Lab::new().run_by_nobody())
 }
 
-/// Writes a file in the work tree that belongs to nobody.
+/// Writes a file in the work tree that belongs to the user `nobody`.
 fn write_as_nobody(lab: &Lab, path: &str, text: impl AsRef<[u8]>) {
     lab.write(path, text);
     for part in
@@ -27,7 +27,7 @@ fn a_store_is_private_whatever_the_umask() {
         if !is_root() || !has("setpriv") {
             return;
         }
-        // Little room, so that a mistake does not fill the machine.
+        // A small file system, so that a defect does not fill the machine.
         let lab = Lab::new();
         let mount = Mount::new(&["-t", "tmpfs", "-o", "nr_inodes=900", "tmpfs"], &lab.data);
         let lab = lab.mounted(mount).run_by_nobody();
@@ -93,11 +93,11 @@ fn a_restore_leaves_and_reports_a_directory_that_cannot_be_written() {
 }
 
 #[test]
-fn an_immutable_file_rolls_the_restore_back() {
+fn restore_rolls_back_if_a_file_is_immutable() {
     if !is_root() || !has("chattr") {
         return;
     }
-    // Attributes need a real disk.
+    // File attributes need a real disk.
     let dir = tempfile::tempdir().unwrap();
     let (work, data) = (dir.path().join("work"), dir.path().join("data"));
     let lab = Lab::with(dir, work, data);
@@ -151,7 +151,7 @@ fn a_read_only_work_tree_is_recorded_and_left_alone() {
 }
 
 #[test]
-fn roots_restore_gives_files_to_the_owner_of_the_work_tree() {
+fn restore_by_root_gives_files_to_the_owner_of_the_work_tree() {
     if !is_root() {
         return;
     }
@@ -205,7 +205,8 @@ fn closed_standard_streams_never_damage_the_store() {
         for args in [&["track"][..], &["diff", &then.0], &["restore", "--exact", &then.0]] {
             lab.write("file", format!("round {at}"));
             lab.write("made", format!("round {at}"));
-            // To a file, because the shell's own streams are ours.
+            // The redirection applies only to `ctrlz`: the streams of the shell are pipes of this
+            // test.
             let ended = lab.scripted(&format!("exec \"$@\" {streams}"), args);
             assert!(ended.code().is_some_and(|code| code != 101), "{streams} {args:?}: {ended:?}");
             lab.track();
@@ -215,9 +216,9 @@ fn closed_standard_streams_never_damage_the_store() {
     lab.assert_restores(&then.0, &then.1, "closed streams");
 }
 
-/// Few descriptors: it works, or it says that it does not.
+/// With few descriptors, a command succeeds correctly or reports an error.
 #[test]
-fn few_file_descriptors_never_make_a_wrong_snapshot() {
+fn a_low_descriptor_limit_never_makes_a_wrong_snapshot() {
     let lab = Lab::new();
     for at in 0..60 {
         lab.write(&format!("a{}/b{}/c{at}", at % 4, at % 7), noise(at, 50));
@@ -237,7 +238,7 @@ fn few_file_descriptors_never_make_a_wrong_snapshot() {
         lab.track();
         let before = lab.manifest();
         let ended = lab.scripted(&script, &["restore", "--exact", &right.0]);
-        // Too few even to roll back: what was staged stays until the next command.
+        // With too few descriptors to roll back, staged files stay until the next command.
         let found = Manifest::of_user_files(&lab.work);
         match ended.code() {
             Some(0) => found.assert_is(&right.1, &format!("{limit} descriptors")),
@@ -248,7 +249,7 @@ fn few_file_descriptors_never_make_a_wrong_snapshot() {
     }
 }
 
-/// A limit on file sizes kills with a signal or fails the write; either way nothing is torn.
+/// A file size limit sends a signal or fails the write. In both cases no file is damaged.
 #[test]
 fn a_limit_on_file_sizes_never_damages_the_store() {
     let lab = Lab::new();
@@ -276,7 +277,7 @@ fn a_limit_on_file_sizes_never_damages_the_store() {
     lab.assert_restores(&then.0, &then.1, "no limit");
 }
 
-/// Somebody else's store is not used, and not touched.
+/// A store of another user is neither used nor changed.
 #[test]
 fn a_store_of_another_user_is_refused() {
     let Some(lab) = nobodys_lab() else { return };
@@ -292,7 +293,7 @@ fn a_store_of_another_user_is_refused() {
     Manifest::of(&lab.data).assert_is(&before, "a store of another user");
 }
 
-/// A directory of the user's that a step made read-only stops no undo, and is read-only again after
+/// A directory that a step made read-only does not prevent an undo, and is read-only again after
 /// redo.
 #[test]
 fn read_only_directories_are_undone_and_redone() {
@@ -321,7 +322,7 @@ fn read_only_directories_are_undone_and_redone() {
     }
 }
 
-/// A directory of another user's is left and reported, and the rest is undone.
+/// A directory of another user is left and reported, and the remaining paths are undone.
 #[test]
 fn read_only_directories_of_other_users_are_left_and_reported() {
     let Some(lab) = nobodys_lab() else { return };
@@ -338,9 +339,9 @@ fn read_only_directories_of_other_users_are_left_and_reported() {
     assert_eq!(std::fs::read_to_string(lab.work.join("dir/1")).unwrap(), "1\n");
 }
 
-/// Files under a mount are reported, and undone once they are visible again.
+/// Files hidden by a mount are reported, and undone once they are visible again.
 #[test]
-fn files_under_a_later_mount_are_reported_and_undone_when_it_is_gone() {
+fn files_hidden_by_a_later_mount_are_reported_and_undone_after_unmount() {
     if !is_root() {
         return;
     }
@@ -355,10 +356,10 @@ fn files_under_a_later_mount_are_reported_and_undone_when_it_is_gone() {
     assert!(!lab.work.join("m").exists());
 }
 
-/// A kill at any moment leaves no directory writable that was read-only, and the next command
-/// brings everything to the state before or after the undo.
+/// After a kill at any moment, the next command restores the complete state before or after the
+/// undo, including the modes of read-only directories.
 #[test]
-fn a_killed_undo_leaves_read_only_directories_as_they_were() {
+fn a_killed_undo_keeps_read_only_directories_read_only() {
     let Some(lab) = nobodys_lab() else { return };
     for path in ["file", "closed/1", "closed/2", "other/1"] {
         write_as_nobody(&lab, path, "1\n");
@@ -374,7 +375,7 @@ fn a_killed_undo_leaves_read_only_directories_as_they_were() {
     for round in 0..sized(40, 1_000) {
         let mut undo = start(&mut lab.command(&["undo"]));
         std::thread::sleep(Duration::from_micros(round * 977 % 40_000));
-        // It may have ended already.
+        // The process may have exited already.
         drop(undo.kill());
         was_killed += u64::from(ended(undo).is_killed());
         lab.ctrlz(&["track"]).ok();

@@ -1,25 +1,25 @@
-//! The watcher where file systems come, go, or cannot be trusted.
+//! The watcher with mounts, overlays and file systems that are not known to be local.
 
 use std::time::{Duration, Instant};
 
 use crate::disk::Mount;
 use crate::lab::{Lab, is_root};
 
-/// Runs `ctrlz` with a configuration that asks for a watcher.
+/// Runs `ctrlz` with a configuration that enables the watcher.
 fn ctrlz(lab: &Lab, words: &[&str]) -> crate::lab::Ended {
     let config = lab.work.with_file_name("watch.toml");
     std::fs::write(&config, "watch = true\n").unwrap();
     lab.ctrlz(&[&["--config", config.to_str().unwrap()], words].concat())
 }
 
-/// Tracks; whether the watcher helped.
+/// Tracks the work tree. Returns whether the watcher was used.
 fn is_watched(lab: &Lab) -> bool {
     let ended = ctrlz(lab, &["--json", "track"]).is(&[0, 3], "track");
     ended.stdout.contains("\"watched\":true")
 }
 
 #[test]
-fn a_mount_in_the_work_tree_is_noticed() {
+fn a_mount_or_unmount_in_the_work_tree_forces_a_full_scan() {
     if !is_root() {
         return;
     }
@@ -31,16 +31,16 @@ fn a_mount_in_the_work_tree_is_noticed() {
     lab.write("file", "2");
     assert!(is_watched(&lab));
     let mount = Mount::new(&["-t", "tmpfs", "-o", "size=1m", "tmpfs"], &lab.work.join("sub"));
-    assert!(!is_watched(&lab), "the mount hides a directory, and nobody told");
+    assert!(!is_watched(&lab), "the mount was missed");
     drop(mount);
-    assert!(!is_watched(&lab), "it is back");
+    assert!(!is_watched(&lab), "the unmount was missed");
     let hash = ctrlz(&lab, &["track"]).hash().unwrap();
     assert_eq!(ctrlz(&lab, &["track", "--rehash"]).hash(), Some(hash));
     ctrlz(&lab, &["watch", "--stop"]).ok();
 }
 
 #[test]
-fn a_file_system_that_nobody_vouches_for_is_not_watched() {
+fn a_file_system_not_known_to_be_local_is_not_watched() {
     if !is_root() {
         return;
     }
@@ -79,7 +79,7 @@ fn an_overlay_is_watched() {
     let lab = lab.mounted(mount);
     ctrlz(&lab, &["watch", "--detach"]).ok();
     is_watched(&lab);
-    // The first write copies the file up, and its directory with it; the next ones are plain.
+    // The first write copies the file and its directory to the upper layer. Later writes do not.
     for round in 0..4 {
         lab.write("sub/file", format!("{round}"));
         lab.write(&format!("sub/new{round}/file"), "new");

@@ -1,4 +1,4 @@
-//! Somebody keeps writing a file while restores run over it.
+//! A process keeps writing a file while restores overwrite it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -8,18 +8,18 @@ use xtask::Row;
 use crate::checker;
 use crate::lab::{Lab, StopOnDrop, sized};
 
-/// One version of the file: long enough that a torn one would show.
+/// Returns one version of the file, long enough to detect a torn one.
 fn version(number: u64) -> Vec<u8> {
     format!("version {number:08}\n").repeat(600).into_bytes()
 }
 
-/// Replaces the file again and again. Gives the versions that something other than the writer
-/// took away: those must be in the store.
-fn keep_writing(lab: &Lab, go_on: &AtomicBool) -> Vec<u64> {
+/// Replaces the file repeatedly. Returns the versions that another process overwrote. Those must be
+/// in the store.
+fn keep_writing(lab: &Lab, running: &AtomicBool) -> Vec<u64> {
     let (file, beside) = (lab.work.join("file"), lab.dir().join("saved-by-the-writer"));
     let mut taken = Vec::new();
     for number in 1000.. {
-        if !go_on.load(Ordering::Relaxed) {
+        if !running.load(Ordering::Relaxed) {
             break;
         }
         std::fs::write(&beside, version(number)).unwrap();
@@ -45,10 +45,10 @@ fn a_version_that_a_restore_overwrites_is_always_in_a_snapshot() {
     lab.write("calm", "now");
     let two = lab.track();
     let mut row = Row::of(4, "versions overwritten by restores under a writer");
-    let go_on = AtomicBool::new(true);
+    let running = AtomicBool::new(true);
     let (taken, done) = std::thread::scope(|scope| {
-        let stop = StopOnDrop(&go_on);
-        let writer = scope.spawn(|| keep_writing(&lab, &go_on));
+        let stop = StopOnDrop(&running);
+        let writer = scope.spawn(|| keep_writing(&lab, &running));
         let begun = Instant::now();
         let mut done = 0;
         while begun.elapsed() < Duration::from_secs(sized(6, 60)) {

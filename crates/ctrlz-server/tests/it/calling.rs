@@ -1,4 +1,4 @@
-//! The methods over HTTP: plans, paging, tags, streams, keys, and whoever holds the lock.
+//! Methods over HTTP: plans, paging, entity tags, streams, idempotency keys and locks.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::lab::{Lab, exchange, step};
 
 #[test]
-fn every_method_answers_where_the_router_says() {
+fn every_method_is_served_at_its_route() {
     let lab = Lab::new();
     for method in ctrlz_api::METHODS.iter() {
         let reply = lab.method(method.name, &json!({}));
@@ -39,7 +39,7 @@ fn an_undo_is_planned_then_done_then_redone() {
 }
 
 #[test]
-fn a_plan_that_is_overtaken_does_nothing() {
+fn a_stale_plan_changes_nothing() {
     let lab = Lab::new();
     let plan = lab.method("plan_undo", &json!({})).json();
     std::fs::write(lab.root().join("a.txt"), "somebody else\n").unwrap();
@@ -50,7 +50,7 @@ fn a_plan_that_is_overtaken_does_nothing() {
 }
 
 #[test]
-fn files_come_back_by_a_plan_of_their_own() {
+fn restore_executes_its_plan() {
     let lab = Lab::new();
     let first = lab.workspace().log(10).unwrap().last().unwrap().snapshot.to_string();
     let request = json!({ "hash": first, "exact": true });
@@ -63,7 +63,7 @@ fn files_come_back_by_a_plan_of_their_own() {
 }
 
 #[test]
-fn a_work_tree_that_somebody_holds_is_busy_and_says_whose_it_is() {
+fn a_locked_work_tree_is_busy_and_names_the_lock_holder() {
     let lab = Lab::new();
     let held = lab.workspace().signs().unwrap().unwrap().open_steps.with_file_name("lock");
     let lock = std::fs::File::options().read(true).write(true).open(held).unwrap();
@@ -78,7 +78,7 @@ fn a_work_tree_that_somebody_holds_is_busy_and_says_whose_it_is() {
 }
 
 #[test]
-fn long_lists_are_read_in_parts() {
+fn long_lists_are_paged() {
     let lab = Lab::new();
     for number in 0..25 {
         step(&lab.workspace(), "s2", &format!("n{number}"), || {
@@ -104,7 +104,7 @@ fn long_lists_are_read_in_parts() {
 }
 
 #[test]
-fn what_cannot_change_has_a_tag_for_ever() {
+fn immutable_responses_have_a_permanent_etag() {
     let lab = Lab::new();
     let log = lab.workspace().log(10).unwrap();
     let (to, from) = (log[0].snapshot, log.last().unwrap().snapshot);
@@ -129,7 +129,7 @@ fn what_cannot_change_has_a_tag_for_ever() {
 }
 
 #[test]
-fn a_tag_of_something_that_is_gone_is_no_longer_good() {
+fn the_etag_of_purged_content_is_no_longer_valid() {
     let lab = Lab::new();
     let hash = lab.workspace().log(1).unwrap()[0].snapshot;
     let query = lab.at(&format!("show?hash={hash}&path=a.txt"));
@@ -142,7 +142,7 @@ fn a_tag_of_something_that_is_gone_is_no_longer_good() {
 }
 
 #[test]
-fn what_can_change_has_the_tag_of_its_content() {
+fn mutable_responses_have_an_etag_of_their_content() {
     let lab = Lab::new();
     let first = lab.get(&lab.at("timeline"));
     let tag = first.header("etag").unwrap().to_owned();
@@ -155,7 +155,7 @@ fn what_can_change_has_the_tag_of_its_content() {
 }
 
 #[test]
-fn a_large_diff_comes_in_pieces_and_whole() {
+fn a_large_diff_is_streamed_completely() {
     let lab = Lab::new();
     let before = lab.workspace().log(1).unwrap()[0].snapshot;
     for number in 0..300 {
@@ -169,7 +169,7 @@ fn a_large_diff_comes_in_pieces_and_whole() {
     assert_eq!(patch.header("transfer-encoding"), Some("chunked"));
     let text = String::from_utf8_lossy(&patch.body).into_owned();
     assert_eq!(text.matches("diff --git ").count(), 301);
-    assert!(patch.body.windows(5).any(|bytes| bytes == b"caf\xe9\n"), "bytes as they are");
+    assert!(patch.body.windows(5).any(|bytes| bytes == b"caf\xe9\n"), "bytes are verbatim");
     let lines = lab.get(&lab.at(&format!("diff_full.ndjson?from={before}&to={after}")));
     let files: Vec<Value> = String::from_utf8(lines.body)
         .unwrap()
@@ -185,7 +185,7 @@ fn a_large_diff_comes_in_pieces_and_whole() {
 }
 
 #[test]
-fn the_same_request_twice_is_done_once() {
+fn a_repeated_request_with_an_idempotency_key_is_executed_once() {
     let lab = Lab::new();
     let plan = lab.method("plan_undo", &json!({})).json()["plan"].clone();
     let lines =
@@ -201,11 +201,11 @@ fn the_same_request_twice_is_done_once() {
     let other = lab.ask("POST", &lab.at("apply"), &lines, &json!({ "plan": "0" }).to_string());
     assert_eq!((other.status, other.kind().as_str()), (422, "key_reused"));
     let elsewhere = lab.ask("POST", &lab.at("track"), &lines, "{}");
-    assert_eq!(elsewhere.status, 200, "a key is for one address");
+    assert_eq!(elsewhere.status, 200, "a key applies to one route");
 }
 
 #[test]
-fn a_key_of_a_request_that_failed_may_be_used_again() {
+fn the_idempotency_key_of_a_failed_request_can_be_reused() {
     let lab = Lab::new();
     let lines = format!("{}Content-Type: application/json\r\nIdempotency-Key: k\r\n", lab.head());
     let hash = json!({ "step": "not-yet" }).to_string();
@@ -216,7 +216,7 @@ fn a_key_of_a_request_that_failed_may_be_used_again() {
 }
 
 #[test]
-fn requests_under_one_key_at_the_same_time_are_one() {
+fn concurrent_requests_with_one_idempotency_key_are_executed_once() {
     let lab = Lab::new();
     let plan = lab.method("plan_undo", &json!({})).json()["plan"].clone();
     let body = json!({ "plan": plan }).to_string();
@@ -238,7 +238,7 @@ fn requests_under_one_key_at_the_same_time_are_one() {
 }
 
 #[test]
-fn an_undo_whose_client_goes_away_is_finished() {
+fn an_undo_is_never_partial_when_its_client_disconnects() {
     let lab = Lab::new();
     let plan = lab.method("plan_undo", &json!({})).json()["plan"].clone();
     let body = json!({ "plan": plan }).to_string();
@@ -256,7 +256,7 @@ fn an_undo_whose_client_goes_away_is_finished() {
         let log = lab.get(&lab.at("timeline?limit=1")).json();
         log["operations"][0]["kind"] == "undo"
     };
-    // It may not even have been read before the client was gone; then nothing is done.
+    // The client may disconnect before the server has read the request; then nothing changes.
     while !is_recorded() && start.elapsed() < Duration::from_secs(5) {
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -295,7 +295,7 @@ fn many_clients_at_once_are_all_answered() {
 }
 
 #[test]
-fn a_step_over_http_is_a_step() {
+fn steps_can_be_recorded_over_http() {
     let lab = Lab::new();
     let begun = lab.method(
         "begin_step",
@@ -313,7 +313,7 @@ fn a_step_over_http_is_a_step() {
 }
 
 #[test]
-fn names_that_are_no_text_survive_an_address() {
+fn file_names_that_are_not_utf8_work_in_urls() {
     use std::os::unix::ffi::OsStrExt;
     let lab = Lab::new();
     let name = std::ffi::OsStr::from_bytes(b"n\xff.txt");
@@ -324,7 +324,7 @@ fn names_that_are_no_text_survive_an_address() {
 }
 
 #[test]
-fn a_work_tree_that_is_gone_is_said_to_be() {
+fn a_removed_work_tree_is_reported_as_missing() {
     let lab = Lab::new();
     std::fs::rename(lab.root(), lab.dir.path().join("moved")).unwrap();
     let reply = lab.get(&lab.at("timeline"));

@@ -1,4 +1,4 @@
-//! What is checked in says what the code does.
+//! Checks that the checked-in documents match the code.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,20 +11,20 @@ fn in_repository(path: &str) -> PathBuf {
 }
 
 #[test]
-fn the_document_that_is_checked_in_is_the_one_of_the_code() {
+fn the_checked_in_openapi_document_is_up_to_date() {
     let found = std::fs::read_to_string(in_repository("schema/openapi.json")).unwrap();
     assert!(found == openapi_text(), "stale; run: ctrlz serve --openapi > schema/openapi.json");
 }
 
 #[test]
-fn the_documentation_lists_every_address() {
+fn the_documentation_lists_every_route() {
     let text = std::fs::read_to_string(in_repository("docs/http.md")).unwrap();
     let command = "cargo run -p ctrlz-server --example openapi table";
     assert!(text.contains(&routes_table()), "the table of addresses is stale; run: {command}");
 }
 
 #[test]
-fn the_document_has_exactly_the_routes_of_the_router() {
+fn the_openapi_document_has_exactly_the_routes_of_the_router() {
     let document = openapi();
     let described: BTreeSet<(String, String)> = document["paths"]
         .as_object()
@@ -38,7 +38,7 @@ fn the_document_has_exactly_the_routes_of_the_router() {
     let served: BTreeSet<(String, String)> = routes()
         .into_iter()
         .map(|route| (route.verb.to_owned(), route.path))
-        // The page is for people.
+        // The web page is not part of the interface for programs.
         .filter(|(_, path)| {
             path.starts_with("/v1") || path.starts_with("/session") || path == "/healthz"
         })
@@ -47,7 +47,7 @@ fn the_document_has_exactly_the_routes_of_the_router() {
 }
 
 #[test]
-fn the_document_refers_to_nothing_it_lacks() {
+fn the_openapi_document_has_no_dangling_references() {
     let document = openapi();
     let schemas = &document["components"]["schemas"];
     let mut found = 0;

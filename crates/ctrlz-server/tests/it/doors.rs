@@ -1,12 +1,12 @@
-//! Every route × every attack, from the router's own list: a new route is attacked without anybody
-//! thinking of it.
+//! Every attack on every route. The routes come from the router's own list, so new routes are
+//! attacked automatically.
 
 use ctrlz_server::{Route, routes};
 use serde_json::json;
 
 use crate::lab::{Lab, Reply};
 
-/// A request that would do something if it were let in.
+/// A request that would have an effect if it were accepted.
 struct Target {
     verb: &'static str,
     path: String,
@@ -14,7 +14,7 @@ struct Target {
 }
 
 impl Lab {
-    /// Every route, with everything filled in.
+    /// Returns a request to every route, with all parameters filled in.
     fn targets(&self) -> Vec<Target> {
         let target = |Route { verb, path }: Route| {
             let body = match path.rsplit('/').next() {
@@ -46,7 +46,7 @@ impl Lab {
     }
 }
 
-/// What every answer has, whatever it says.
+/// Checks the security headers, which every response must have.
 fn check_headers(Target { verb, path, .. }: &Target, reply: &Reply) {
     let about = format!("{verb} {path}: {}", reply.head);
     assert_eq!(reply.header("x-content-type-options"), Some("nosniff"), "{about}");
@@ -60,7 +60,8 @@ fn check_headers(Target { verb, path, .. }: &Target, reply: &Reply) {
     assert!(!reply.head.to_ascii_lowercase().contains("access-control-"), "{about}");
 }
 
-/// Attacks every route with these header lines, and expects one status of each.
+/// Attacks every route with these header lines. All responses must have the expected status, and
+/// nothing may change.
 #[track_caller]
 fn check_refused(lab: &Lab, attacks: &[String], expected: u16, except: &[&str]) {
     let before = lab.state();
@@ -79,7 +80,7 @@ fn check_refused(lab: &Lab, attacks: &[String], expected: u16, except: &[&str]) 
 }
 
 #[test]
-fn without_a_token_every_route_is_closed() {
+fn every_route_requires_a_token() {
     let lab = Lab::new();
     let host = format!("Host: {}\r\n", lab.address);
     let upgrade = format!(
@@ -105,7 +106,7 @@ fn without_a_token_every_route_is_closed() {
 }
 
 #[test]
-fn every_verb_is_closed_too() {
+fn every_http_method_requires_a_token() {
     let lab = Lab::new();
     let host = format!("Host: {}\r\n", lab.address);
     for path in ["/", "/v1/projects", "/session/s1/revert", "/v1/nothing", "/nothing"] {
@@ -118,7 +119,7 @@ fn every_verb_is_closed_too() {
 }
 
 #[test]
-fn only_the_token_itself_opens() {
+fn only_the_exact_token_is_accepted() {
     let lab = Lab::new();
     let (host, token) = (format!("Host: {}\r\n", lab.address), lab.token.clone());
     let with = |value: &str| format!("{host}Authorization: {value}\r\n");
@@ -142,12 +143,12 @@ fn only_the_token_itself_opens() {
         assert_eq!(reply.kind(), "unauthorized");
     }
     let reply = lab.ask("GET", &format!("/v1/projects?token={token}"), &host, "");
-    assert_eq!(reply.status, 401, "not from the address");
+    assert_eq!(reply.status, 401, "a token in the URL is not accepted");
     assert_eq!(lab.ask("GET", "/v1/projects", &with(&format!("bearer {token}")), "").status, 200);
 }
 
 #[test]
-fn wrong_tokens_are_refused_alike_and_lock_nobody_out() {
+fn wrong_tokens_are_refused_without_locking_out_the_right_one() {
     let lab = Lab::new();
     let wrong = format!("Host: {}\r\nAuthorization: Bearer x\r\n", lab.address);
     for _ in 0..120 {
@@ -157,7 +158,7 @@ fn wrong_tokens_are_refused_alike_and_lock_nobody_out() {
 }
 
 #[test]
-fn another_host_is_refused_even_with_the_token() {
+fn a_foreign_host_header_is_refused_even_with_the_token() {
     let lab = Lab::new();
     let token = format!("Authorization: Bearer {}\r\n", lab.token);
     let port = lab.address.port();
@@ -193,7 +194,7 @@ fn another_host_is_refused_even_with_the_token() {
 }
 
 #[test]
-fn other_pages_are_refused_even_with_the_token() {
+fn cross_origin_requests_are_refused_even_with_the_token() {
     let lab = Lab::new();
     let head = lab.head();
     let with = |line: &str| format!("{head}{line}\r\n");
@@ -220,7 +221,7 @@ fn other_pages_are_refused_even_with_the_token() {
 }
 
 #[test]
-fn a_link_from_elsewhere_shows_only_the_way_in() {
+fn a_cross_site_link_shows_only_the_sign_in_page() {
     let lab = Lab::new();
     let from_elsewhere = format!(
         "Host: {}\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: ",
@@ -236,7 +237,7 @@ fn a_link_from_elsewhere_shows_only_the_way_in() {
 }
 
 #[test]
-fn a_browser_that_asks_first_is_told_nothing() {
+fn cors_preflight_requests_are_refused() {
     let lab = Lab::new();
     for lines in [
         format!(
@@ -254,7 +255,7 @@ fn a_browser_that_asks_first_is_told_nothing() {
 }
 
 #[test]
-fn forms_and_texts_are_no_requests() {
+fn only_json_content_types_are_accepted() {
     let lab = Lab::new();
     let before = lab.state();
     for target in lab.targets().iter().filter(|target| target.verb == "POST") {
@@ -279,7 +280,7 @@ fn forms_and_texts_are_no_requests() {
 }
 
 #[test]
-fn reading_changes_nothing() {
+fn get_requests_change_nothing() {
     let lab = Lab::new();
     std::fs::write(lab.root().join("unrecorded.txt"), "by nobody\n").unwrap();
     let before = lab.state();
@@ -293,7 +294,7 @@ fn reading_changes_nothing() {
             check_headers(target, &reply);
         }
     }
-    // Comparing with the present would record it.
+    // A comparison with the current state would record a snapshot.
     let hash = lab.workspace().log(1).unwrap()[0].snapshot;
     for method in ["diff", "diff_full", "changes", "patch"] {
         let key = if method == "patch" { "hash" } else { "from" };
@@ -304,7 +305,7 @@ fn reading_changes_nothing() {
 }
 
 #[test]
-fn nothing_climbs_out() {
+fn path_traversal_is_refused() {
     let lab = Lab::new();
     let before = lab.state();
     let hash = lab.workspace().log(1).unwrap()[0].snapshot;
@@ -382,7 +383,7 @@ fn a_request_cannot_name_another_directory() {
 }
 
 #[test]
-fn what_changes_files_needs_a_plan_and_what_removes_history_a_word() {
+fn changing_files_requires_a_plan_and_removing_history_a_confirmation() {
     let lab = Lab::new();
     let before = lab.state();
     let hash = lab.workspace().log(10).unwrap().last().unwrap().snapshot.to_string();
@@ -414,11 +415,11 @@ fn what_changes_files_needs_a_plan_and_what_removes_history_a_word() {
     assert_eq!(lab.state(), before, "nothing has changed");
 }
 
-/// A method that comes into the table is served at once, so somebody has to have looked at it: does
-/// any of its parameters name something outside the work tree, and does it remove anything?
+/// A new method in the table is served automatically, so it must be reviewed and added here: can a
+/// parameter name something outside the work tree, and does the method remove anything?
 #[test]
-fn every_method_was_looked_at_before_it_was_served() {
-    let looked_at = "\
+fn every_served_method_has_been_reviewed() {
+    let reviewed = "\
         apply begin_step blame changes checkpoint checkpoints commit_revert deeds deeds_diff \
         deeds_full diff diff_full du end_step file_exists_at fork gc get_file_at list_files log lost \
         note_failure open_steps operation patch plan_recover plan_redo plan_restore plan_revert plan_revert_to \
@@ -427,11 +428,11 @@ fn every_method_was_looked_at_before_it_was_served() {
         walk_back";
     let mut served: Vec<&str> = ctrlz_api::METHODS.iter().map(|method| method.name).collect();
     served.sort_unstable();
-    assert_eq!(served, looked_at.split_whitespace().collect::<Vec<_>>());
+    assert_eq!(served, reviewed.split_whitespace().collect::<Vec<_>>());
 }
 
 #[test]
-fn a_page_signs_in_once_and_its_cookie_opens_no_data() {
+fn a_sign_in_code_works_once_and_the_cookie_gives_no_access_to_data() {
     let lab = Lab::new();
     let code = lab.post("/v1/codes", &json!({})).json();
     let lines = format!(
@@ -444,8 +445,8 @@ fn a_page_signs_in_once_and_its_cookie_opens_no_data() {
     let token = reply.json()["token"].as_str().unwrap().to_owned();
     let cookie = reply.header("set-cookie").unwrap().to_owned();
     assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"), "{cookie}");
-    assert!(!cookie.contains(&token), "the cookie is no token");
-    assert_eq!(lab.ask("POST", "/v1/login", &lines, &body).status, 401, "used");
+    assert!(!cookie.contains(&token), "the cookie is not the token");
+    assert_eq!(lab.ask("POST", "/v1/login", &lines, &body).status, 401, "a code works once");
 
     let cookie = cookie.split(';').next().unwrap();
     let with_cookie = format!("Host: {}\r\nCookie: x=1; {cookie}\r\n", lab.address);
@@ -463,7 +464,7 @@ fn a_page_signs_in_once_and_its_cookie_opens_no_data() {
 }
 
 #[test]
-fn what_a_snapshot_holds_is_never_shown_as_a_page() {
+fn snapshot_content_is_never_served_as_a_page() {
     let lab = Lab::new();
     let evil = "<script>alert(1)</script>";
     std::fs::write(lab.root().join("evil.svg"), evil).unwrap();

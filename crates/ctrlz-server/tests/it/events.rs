@@ -1,4 +1,4 @@
-//! What listeners hear.
+//! The stream of events.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -8,27 +8,27 @@ use serde_json::{Value, json};
 
 use crate::lab::{Lab, step};
 
-/// Hears events.
-struct Ear {
+/// A client that reads the stream of events.
+struct Events {
     lines: BufReader<TcpStream>,
 }
 
-impl Ear {
-    fn new(lab: &Lab, lines: &str) -> Ear {
+impl Events {
+    fn new(lab: &Lab, lines: &str) -> Events {
         let mut stream = lab.connect();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let request = format!("GET {} HTTP/1.1\r\n{}{lines}\r\n", lab.at("events"), lab.head());
         stream.write_all(request.as_bytes()).unwrap();
-        let mut ear = Ear { lines: BufReader::new(stream) };
+        let mut events = Events { lines: BufReader::new(stream) };
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
-            ear.lines.read_line(&mut head).unwrap();
+            events.lines.read_line(&mut head).unwrap();
         }
         assert!(head.contains("text/event-stream"), "{head}");
-        ear
+        events
     }
 
-    /// The next event: its name, its id, its data.
+    /// Returns the next event: its name, its id and its data.
     fn next(&mut self) -> (String, Option<String>, Value) {
         let (mut name, mut id) = (String::new(), None);
         loop {
@@ -56,10 +56,10 @@ impl Ear {
 }
 
 #[test]
-fn an_operation_is_told_once_it_is_recorded() {
+fn an_event_is_sent_when_an_operation_is_recorded() {
     let lab = Lab::new();
-    let mut ear = Ear::new(&lab, "");
-    let (name, _, hello) = ear.next();
+    let mut events = Events::new(&lab, "");
+    let (name, _, hello) = events.next();
     assert_eq!(name, "hello");
     let newest = lab.get(&lab.at("timeline?limit=1")).json()["operations"][0].clone();
     assert_eq!(hello["newest"], newest["operation"]);
@@ -67,21 +67,21 @@ fn an_operation_is_told_once_it_is_recorded() {
         std::fs::write(lab.root().join("c.txt"), "three\n").unwrap();
     });
     let recorded = Instant::now();
-    let (id, data) = ear.next_operation();
+    let (id, data) = events.next_operation();
     assert!(recorded.elapsed() < Duration::from_secs(5), "{:?}", recorded.elapsed());
     let newest = lab.get(&lab.at("timeline?limit=1&files=20")).json()["operations"][0].clone();
-    assert_eq!(data, newest, "the same as the timeline has it");
+    assert_eq!(data, newest, "the event equals the entry in the timeline");
     assert_eq!(newest["operation"], id);
 }
 
 #[test]
-fn who_is_at_work_is_told() {
+fn events_report_when_steps_begin_and_end() {
     let lab = Lab::new();
-    let mut ear = Ear::new(&lab, "");
-    assert_eq!(ear.next().0, "hello");
+    let mut events = Events::new(&lab, "");
+    assert_eq!(events.next().0, "hello");
     let begun = lab.method("begin_step", &json!({ "session": "s5", "tool": "bash" })).json();
     let open = loop {
-        if let (name, _, data) = ear.next()
+        if let (name, _, data) = events.next()
             && name == "open_steps"
         {
             break data;
@@ -90,12 +90,12 @@ fn who_is_at_work_is_told() {
     assert_eq!(open["steps"][0]["tool"], "bash");
     assert_eq!(open["steps"][0]["step"], begun["step"]);
     assert_eq!(lab.method("end_step", &json!({ "step": begun["step"] })).status, 200);
-    let (name, _, closed) = ear.next();
+    let (name, _, closed) = events.next();
     assert_eq!((name.as_str(), &closed["steps"]), ("open_steps", &json!([])));
 }
 
 #[test]
-fn whoever_comes_back_hears_what_was_missed() {
+fn a_reconnecting_listener_receives_missed_operations() {
     let lab = Lab::new();
     let last = lab.get(&lab.at("timeline?limit=1")).json()["operations"][0]["operation"].clone();
     for number in 0..12 {
@@ -103,8 +103,8 @@ fn whoever_comes_back_hears_what_was_missed() {
             std::fs::write(lab.root().join("c.txt"), format!("{number}\n")).unwrap();
         });
     }
-    let mut ear = Ear::new(&lab, &format!("Last-Event-ID: {}\r\n", last.as_str().unwrap()));
-    let heard: Vec<String> = (0..12).map(|_| ear.next_operation().0).collect();
+    let mut events = Events::new(&lab, &format!("Last-Event-ID: {}\r\n", last.as_str().unwrap()));
+    let heard: Vec<String> = (0..12).map(|_| events.next_operation().0).collect();
     assert!(heard.is_sorted(), "oldest first: {heard:?}");
     let log = lab.get(&lab.at("timeline?limit=12")).json();
     let mut recorded: Vec<String> = log["operations"]
@@ -118,7 +118,7 @@ fn whoever_comes_back_hears_what_was_missed() {
 }
 
 #[test]
-fn a_work_tree_without_a_log_is_heard_when_it_has_one() {
+fn events_start_with_the_first_operation_of_a_work_tree() {
     let lab = Lab::new();
     let other = lab.dir.path().join("other");
     std::fs::create_dir(&other).unwrap();
@@ -126,32 +126,32 @@ fn a_work_tree_without_a_log_is_heard_when_it_has_one() {
     let mut stream = lab.connect();
     let request = format!("GET /v1/projects/{project}/events HTTP/1.1\r\n{}\r\n", lab.head());
     stream.write_all(request.as_bytes()).unwrap();
-    let mut ear = Ear { lines: BufReader::new(stream) };
-    assert_eq!(ear.next().2["newest"], Value::Null);
+    let mut events = Events { lines: BufReader::new(stream) };
+    assert_eq!(events.next().2["newest"], Value::Null);
     std::fs::write(other.join("x"), "1").unwrap();
     let track = lab.post(&format!("/v1/projects/{project}/track"), &json!({}));
     assert_eq!(track.status, 200, "{track:?}");
-    let (_, data) = ear.next_operation();
+    let (_, data) = events.next_operation();
     assert_eq!(data["kind"], "baseline");
 }
 
 #[test]
-fn a_listener_costs_nothing_while_nothing_happens() {
+fn idle_listeners_do_not_read_the_log() {
     let lab = Lab::new();
-    let mut ears: Vec<Ear> = (0..5).map(|_| Ear::new(&lab, "")).collect();
-    for ear in &mut ears {
-        assert_eq!(ear.next().0, "hello");
+    let mut streams: Vec<Events> = (0..5).map(|_| Events::new(&lab, "")).collect();
+    for events in &mut streams {
+        assert_eq!(events.next().0, "hello");
     }
     let looks = || lab.get("/v1/server").json()["looks"].as_u64().unwrap();
     std::thread::sleep(Duration::from_millis(300));
     let before = looks();
     std::thread::sleep(Duration::from_millis(1500));
-    assert_eq!(looks(), before, "nobody looked");
+    assert_eq!(looks(), before, "the log was not read");
     step(&lab.workspace(), "s2", "m2", || {
         std::fs::write(lab.root().join("c.txt"), "three\n").unwrap();
     });
-    for ear in &mut ears {
-        ear.next_operation();
+    for events in &mut streams {
+        events.next_operation();
     }
-    assert!(looks() <= before + 6, "one look for all, not one for each: {}", looks() - before);
+    assert!(looks() <= before + 6, "one read serves all listeners: {}", looks() - before);
 }

@@ -1,4 +1,4 @@
-//! A project, a server for it, and a client that says exactly what a test wants said.
+//! A project, a server for it, and a client that sends exactly the bytes that a test needs.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -50,7 +50,7 @@ impl Drop for Lab {
     }
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -76,7 +76,7 @@ impl Reply {
 }
 
 impl Lab {
-    /// A project with one step: `a.txt` gets a second line, `b.txt` is new.
+    /// Creates a project with one step: `a.txt` gets a second line, `b.txt` is new.
     pub(crate) fn new() -> Lab {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("project");
@@ -127,7 +127,7 @@ impl Lab {
         std::fs::read_to_string(self.root().join(name)).unwrap_or_else(|_| "(none)".into())
     }
 
-    /// What no request that is refused may change: the log and the files.
+    /// Returns the length of the log and the files, which a refused request must not change.
     pub(crate) fn state(&self) -> (usize, Vec<(PathBuf, Vec<u8>)>) {
         let log = self.workspace().log(10_000).unwrap().len();
         let mut files: Vec<(PathBuf, Vec<u8>)> = std::fs::read_dir(self.root())
@@ -146,17 +146,17 @@ impl Lab {
         stream
     }
 
-    /// Sends these bytes, and reads until the server closes.
+    /// Sends these bytes and reads until the server closes the connection.
     pub(crate) fn send(&self, bytes: &[u8]) -> Reply {
         exchange(self.connect(), bytes).unwrap_or_else(|| panic!("no answer"))
     }
 
-    /// The lines that every request of a program has.
+    /// Returns the header lines that every authenticated request has.
     pub(crate) fn head(&self) -> String {
         format!("Host: {}\r\nAuthorization: Bearer {}\r\n", self.address, self.token)
     }
 
-    /// A request with these header lines and no others.
+    /// Sends a request with these header lines. Adds only a content length and `Connection: close`.
     pub(crate) fn ask(&self, verb: &str, path: &str, lines: &str, body: &str) -> Reply {
         let length = match verb {
             "POST" | "PUT" | "PATCH" => format!("Content-Length: {}\r\n", body.len()),
@@ -175,7 +175,7 @@ impl Lab {
         self.ask("POST", path, &lines, &body.to_string())
     }
 
-    /// The address of a method.
+    /// Returns the path of a method.
     pub(crate) fn at(&self, method: &str) -> String {
         format!("/v1/projects/{}/{method}", self.project)
     }
@@ -185,7 +185,7 @@ impl Lab {
     }
 }
 
-/// A step of an agent.
+/// Records a step of an agent.
 pub(crate) fn step(workspace: &Workspace, session: &str, message: &str, work: impl FnOnce()) {
     let info = StepInfo {
         session: session.into(),
@@ -199,9 +199,9 @@ pub(crate) fn step(workspace: &Workspace, session: &str, message: &str, work: im
     workspace.end_step(&begun.step, &Progress::default()).unwrap();
 }
 
-/// Sends bytes and reads an answer; `None` if the server closes without one.
+/// Sends bytes and reads the response. Returns `None` if the server closes without one.
 pub(crate) fn exchange(mut stream: impl Read + Write, bytes: &[u8]) -> Option<Reply> {
-    // A server that refuses may close before it has read everything.
+    // Errors are ignored: a server may refuse a request before it has read everything.
     stream.write_all(bytes).ok();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).ok();

@@ -1,4 +1,4 @@
-//! Too much of everything, and requests that are not what they seem.
+//! Limits on size, time and connections, and ambiguous requests.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::lab::{Lab, exchange};
 
 #[test]
-fn too_large_is_refused_before_it_is_read() {
+fn oversized_requests_are_refused_before_they_are_read() {
     let lab = Lab::new();
     let head = format!("{}Content-Type: application/json\r\n", lab.head());
     let path = lab.at("track");
@@ -25,7 +25,7 @@ fn too_large_is_refused_before_it_is_read() {
         let request = format!("POST {path} HTTP/1.1\r\n{head}{lines}Connection: close\r\n\r\n");
         let reply = exchange(lab.connect(), request.as_bytes());
         let about = &lines[..lines.len().min(60)];
-        // A server that has seen enough may close while the client still writes.
+        // The server may refuse the request and close while the client still writes.
         if let Some(reply) = reply {
             assert!(statuses.contains(&reply.status), "{about:?}: {}", reply.head);
         }
@@ -42,7 +42,7 @@ fn too_large_is_refused_before_it_is_read() {
 }
 
 #[test]
-fn a_body_that_is_cut_off_does_nothing() {
+fn a_truncated_body_changes_nothing() {
     let lab = Lab::new();
     let before = lab.state();
     let mut stream = lab.connect();
@@ -56,7 +56,7 @@ fn a_body_that_is_cut_off_does_nothing() {
 }
 
 #[test]
-fn what_does_not_come_in_time_is_not_waited_for() {
+fn incomplete_requests_and_idle_connections_time_out() {
     let lab = Lab::new();
     let head = format!("{}Content-Type: application/json\r\nContent-Length: 100\r\n", lab.head());
     let start = Instant::now();
@@ -81,7 +81,7 @@ fn what_does_not_come_in_time_is_not_waited_for() {
 }
 
 #[test]
-fn slow_connections_are_in_nobodys_way() {
+fn slow_connections_do_not_block_other_clients() {
     let mut row = xtask::Row::of(13, "slow connections, in nobody's way");
     let count = xtask::sized(200, 1000);
     let lab = Lab::new();
@@ -99,9 +99,9 @@ fn slow_connections_are_in_nobodys_way() {
     drop(slow);
 }
 
-/// Requests in which two readers could see different ends.
+/// Requests whose end two parsers could see in different places (request smuggling).
 #[test]
-fn a_request_has_one_end() {
+fn requests_with_an_ambiguous_end_are_refused() {
     let lab = Lab::new();
     let before = lab.state();
     let head = format!("{}Content-Type: application/json\r\n", lab.head());
@@ -111,7 +111,7 @@ fn a_request_has_one_end() {
     std::fs::write(lab.root().join("new.txt"), "would be recorded\n").unwrap();
     let files = lab.state();
     for request in [
-        // Both lengths, in both orders: as chunks the body ends at once, by its length it does not.
+        // Both lengths, in both orders: the chunks end at once, the content length says otherwise.
         format!(
             "POST {path} HTTP/1.1\r\n{head}Content-Length: {}\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{hidden}",
             hidden.len() + 5
@@ -145,7 +145,7 @@ fn a_request_has_one_end() {
 }
 
 #[test]
-fn other_protocols_are_not_spoken() {
+fn http2_websocket_and_tls_are_refused() {
     let lab = Lab::new();
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
     let upgrade = format!(
@@ -176,7 +176,7 @@ fn closed_after(mut stream: std::net::TcpStream, start: Instant) -> Duration {
 }
 
 #[test]
-fn a_connection_has_to_authenticate_with_its_first_request_and_soon() {
+fn connections_must_authenticate_soon_and_with_their_first_request() {
     let lab = Lab::new();
     let start = Instant::now();
     let took = closed_after(lab.connect(), start);
@@ -188,7 +188,7 @@ fn a_connection_has_to_authenticate_with_its_first_request_and_soon() {
         write!(stream, "GET {path} HTTP/1.1\r\n{host}\r\n").unwrap();
         assert!(closed_after(stream, start) < Duration::from_secs(2), "{path}");
     }
-    // One that has authenticated stays open, longer than the others may.
+    // An authenticated connection may stay open for longer.
     let mut known = lab.connect();
     let ask = format!("GET /v1/projects HTTP/1.1\r\n{}\r\n", lab.head());
     for _ in 0..2 {
@@ -205,12 +205,12 @@ fn a_connection_has_to_authenticate_with_its_first_request_and_soon() {
 }
 
 #[test]
-fn strangers_take_no_place_from_those_with_a_token() {
+fn unauthenticated_connections_do_not_block_authenticated_ones() {
     let lab = Lab::new();
     let oldest = lab.connect();
     let strangers: Vec<_> = (0..300).map(|_| lab.connect()).collect();
     let took = closed_after(oldest, Instant::now());
-    assert!(took < Duration::from_secs(1), "a new one closes the oldest: {took:?}");
+    assert!(took < Duration::from_secs(1), "a new connection closes the oldest: {took:?}");
     let asked = Instant::now();
     for _ in 0..20 {
         assert_eq!(lab.get("/v1/projects").status, 200);
@@ -220,7 +220,7 @@ fn strangers_take_no_place_from_those_with_a_token() {
 }
 
 #[test]
-fn what_strangers_send_is_short() {
+fn unauthenticated_requests_have_small_size_limits() {
     let lab = Lab::new();
     let head = format!("Host: {}\r\nContent-Type: application/json\r\n", lab.address);
     let body = format!("{{\"code\":\"{}\"}}", "x".repeat(2_000));

@@ -1,4 +1,4 @@
-//! What lies on the disk, who may use it, and what is left when a server ends.
+//! Files of a server on disk: their permissions, their lock and their removal.
 
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -29,7 +29,7 @@ impl Lab {
 }
 
 #[test]
-fn everything_is_private() {
+fn server_files_are_private() {
     let lab = Lab::new();
     assert_eq!(mode(&lab.files()), 0o700);
     for name in ["socket", "token", "url", "lock"] {
@@ -38,7 +38,7 @@ fn everything_is_private() {
 }
 
 #[test]
-fn the_socket_needs_no_token_and_takes_no_other_host() {
+fn the_socket_needs_no_token_but_checks_the_host_header() {
     let lab = Lab::new();
     assert_eq!(lab.socket("GET", "/v1/projects", "").status, 200);
     assert_eq!(lab.socket("GET", &lab.at("timeline"), "").status, 200);
@@ -56,7 +56,7 @@ fn a_work_tree_is_added_through_the_socket() {
     let other = lab.dir.path().join("other");
     std::fs::create_dir(&other).unwrap();
     let project = lab.add_through_socket(&other);
-    assert_eq!(lab.add_through_socket(&other), project, "twice is once");
+    assert_eq!(lab.add_through_socket(&other), project, "idempotent");
     let projects = lab.get("/v1/projects").json();
     assert_eq!(projects["projects"].as_array().unwrap().len(), 2);
     assert_eq!(lab.get(&format!("/v1/projects/{project}/status")).status, 200);
@@ -67,7 +67,7 @@ fn a_work_tree_is_added_through_the_socket() {
 }
 
 #[test]
-fn only_loopback_is_listened_on() {
+fn the_server_listens_only_on_loopback() {
     let lab = Lab::new();
     assert_eq!(lab.address.ip().to_string(), "127.0.0.1");
     let tcp = std::fs::read_to_string("/proc/net/tcp").unwrap();
@@ -87,7 +87,7 @@ fn only_loopback_is_listened_on() {
         };
         let refused = Server::bind(&options, std::sync::Arc::new(NoHost));
         assert!(matches!(refused, Err(ServeError::NotLoopback { .. })), "{address}");
-        assert!(!options.files.exists(), "and nothing is left");
+        assert!(!options.files.exists(), "no files are left");
     }
 }
 
@@ -103,7 +103,7 @@ impl Host for NoHost {
     }
 }
 
-/// A server without work trees, to try its files.
+/// Binds a server without work trees, to test its files.
 fn bind(files: &Path) -> Result<Server, ServeError> {
     let tcp = Some("127.0.0.1:0".parse().unwrap());
     let options = ServerOptions { dirs: Vec::new(), files: files.to_owned(), tcp };
@@ -111,25 +111,25 @@ fn bind(files: &Path) -> Result<Server, ServeError> {
 }
 
 #[test]
-fn one_server_at_a_time_has_the_directory() {
+fn a_second_server_in_the_same_directory_is_refused() {
     let lab = Lab::new();
     match bind(&lab.files()) {
         Err(ServeError::AlreadyServed { dir }) => assert_eq!(dir, lab.files()),
         other => panic!("{:?}", other.map(|_| ())),
     }
-    assert_eq!(lab.get("/v1/projects").status, 200, "the first one is unharmed");
+    assert_eq!(lab.get("/v1/projects").status, 200, "the first server still works");
 }
 
 #[test]
-fn an_end_leaves_nothing_that_opens_anything() {
+fn a_stopped_server_leaves_only_its_lock_file() {
     let lab = Lab::new();
     let (files, token) = (lab.files(), lab.token.clone());
     let kept = tempfile::tempdir().unwrap();
     let server = bind(&kept.path().join("serve")).unwrap();
     let own = std::fs::read_to_string(server.token_file().unwrap()).unwrap();
-    assert_ne!(own.trim(), token, "every server has its own");
+    assert_ne!(own.trim(), token, "every server has its own token");
     let dir = lab.dir.path().to_owned();
-    // Dropping the lab stops its server and removes its directory; look in between.
+    // Dropping the lab stops its server and removes its directory, so a second server is checked.
     let names = |files: &Path| -> Vec<String> {
         let found = std::fs::read_dir(files).map(|entries| {
             entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
@@ -144,7 +144,7 @@ fn an_end_leaves_nothing_that_opens_anything() {
 }
 
 #[test]
-fn what_a_killed_server_or_somebody_else_left_is_not_used() {
+fn stale_files_and_symlinks_in_the_server_directory_are_not_used() {
     let dir = tempfile::tempdir().unwrap();
     let files = dir.path().join("serve");
     std::fs::create_dir(&files).unwrap();
@@ -153,12 +153,12 @@ fn what_a_killed_server_or_somebody_else_left_is_not_used() {
     std::fs::write(&victim, "not ours").unwrap();
     std::os::unix::fs::symlink(&victim, files.join("url")).unwrap();
     drop(UnixListener::bind(files.join("socket")).unwrap());
-    assert!(connect(&files).is_none(), "nobody answers there");
+    assert!(connect(&files).is_none(), "no server listens there");
     let server = bind(&files).unwrap();
     let token = std::fs::read_to_string(files.join("token")).unwrap();
     assert_eq!(token.trim().len(), 64);
-    assert_eq!(std::fs::read_to_string(&victim).unwrap(), "not ours", "no link is followed");
-    assert_eq!(mode(&files), 0o700, "and it is private from now on");
+    assert_eq!(std::fs::read_to_string(&victim).unwrap(), "not ours", "no symlink is followed");
+    assert_eq!(mode(&files), 0o700, "it was made private");
     assert!(connect(&files).is_some());
     drop(server);
     std::fs::remove_file(files.join("lock")).unwrap();
@@ -167,7 +167,7 @@ fn what_a_killed_server_or_somebody_else_left_is_not_used() {
 }
 
 #[test]
-fn a_long_path_is_no_obstacle() {
+fn socket_paths_longer_than_108_bytes_work() {
     let dir = tempfile::tempdir().unwrap();
     let files = dir.path().join("d".repeat(120)).join("serve");
     let server = bind(&files).unwrap();

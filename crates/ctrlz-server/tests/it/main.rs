@@ -1,4 +1,4 @@
-//! The server as its clients see it: real sockets, a real engine, real files.
+//! Tests of the server through its clients: real sockets, a real engine and real files.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 

@@ -1,4 +1,4 @@
-//! The three addresses that the Python agent has, with its JSON.
+//! The three endpoints of the Python agent, with its JSON format.
 
 use serde_json::json;
 
@@ -19,7 +19,7 @@ fn a_diff_has_the_five_fields_and_no_others() {
 }
 
 #[test]
-fn a_revert_is_done_at_once_and_can_be_taken_back() {
+fn revert_takes_effect_at_once_and_can_be_unreverted() {
     let lab = Lab::new();
     step(&lab.workspace(), "s1", "m2", || {
         std::fs::write(lab.root().join("a.txt"), "one\ntwo\nthree\n").unwrap();
@@ -36,7 +36,7 @@ fn a_revert_is_done_at_once_and_can_be_taken_back() {
     let moved = lab.post("/session/s1/revert", &json!({ "messageID": "m1", "partID": null }));
     assert_eq!(moved.status, 200, "{moved:?}");
     assert_eq!((lab.read("a.txt").as_str(), lab.read("b.txt").as_str()), ("one\n", "(none)"));
-    assert_eq!(lab.get("/session/s1/diff").json(), json!({ "diffs": [] }), "all is taken back");
+    assert_eq!(lab.get("/session/s1/diff").json(), json!({ "diffs": [] }), "all is reverted");
 
     let back = lab.post("/session/s1/unrevert", &json!({}));
     assert_eq!(back.status, 200, "{back:?}");
@@ -45,7 +45,7 @@ fn a_revert_is_done_at_once_and_can_be_taken_back() {
 }
 
 #[test]
-fn what_the_user_changed_stays_and_is_reported() {
+fn revert_keeps_user_edits_and_reports_them_as_conflicts() {
     let lab = Lab::new();
     std::fs::write(lab.root().join("a.txt"), "one\nmine\n").unwrap();
     let reply = lab.post("/session/s1/revert", &json!({ "messageID": "m1" })).json();
@@ -55,7 +55,7 @@ fn what_the_user_changed_stays_and_is_reported() {
 }
 
 #[test]
-fn what_is_not_there_is_not_found() {
+fn unknown_sessions_get_404_and_invalid_bodies_get_400() {
     let lab = Lab::new();
     assert_eq!(lab.get("/session/nobody/diff").status, 404);
     assert_eq!(lab.get("/session/nobody/diff").kind(), "no_such_session");
@@ -70,7 +70,7 @@ fn what_is_not_there_is_not_found() {
 }
 
 #[test]
-fn a_session_of_two_projects_needs_the_project_named() {
+fn a_session_id_in_two_projects_requires_the_project_parameter() {
     let lab = Lab::new();
     let other = lab.dir.path().join("other");
     std::fs::create_dir(&other).unwrap();
@@ -94,7 +94,7 @@ fn a_session_of_two_projects_needs_the_project_named() {
     let done = lab.post(&format!("/session/s1/revert?project={added}"), &revert);
     assert_eq!(done.status, 200, "{done:?}");
     assert!(!other.join("c.txt").exists());
-    assert_eq!(lab.read("a.txt"), "one\ntwo\n", "the other project is as it was");
+    assert_eq!(lab.read("a.txt"), "one\ntwo\n", "the other project is unchanged");
     let unknown = lab.get("/session/s1/diff?project=0123456789abcdef");
     assert_eq!((unknown.status, unknown.kind().as_str()), (404, "no_such_project"));
     assert_eq!(lab.get("/session/s1/diff?other=1").status, 400);

@@ -548,7 +548,7 @@ mod tests {
             ..ProptestConfig::default()
         })]
         #[test]
-        fn retention_drops_nothing_that_is_kept(
+        fn retention_drops_no_segment_that_must_stay(
             specs in prop::collection::vec(
                 prop::collection::vec(
                     (prop_oneof![0..50_i64, -100_000..100_000_i64], prop::bool::weighted(0.1), 0..5_u8),

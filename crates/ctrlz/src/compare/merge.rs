@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_apart_from_each_other_merge() {
+    fn separate_changes_merge() {
         check("a\nb\nc\nd\ne\n", "A\nb\nc\nd\ne\n", "a\nb\nc\nd\nE\n", Some("A\nb\nc\nd\nE\n"));
         check("a\nb\nc\n", "x\na\nb\nc\n", "a\nb\n", Some("x\na\nb\n"));
         check("a\nb\nc\nd\n", "a\nb\nc\nd\nnew\n", "b\nc\nd\n", Some("b\nc\nd\nnew\n"));
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_line_end_is_not_pasted_into_the_middle() {
+    fn a_missing_final_newline_does_not_join_lines() {
         check("a\nm\nb", "a\nm\nb\nc\n", "x\nm\nb", Some("x\nm\nb\nc\n"));
         check("a\nm\nb\n", "a\nm\nb\nlast", "a\nm\nb\nlast\n", None);
     }

@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_paths_as_a_snapshot_may_have_are_compared() {
+    fn comparisons_succeed_up_to_the_path_limit_and_fail_beyond_it() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("pack")).unwrap();
         let writer = PackWriter::new(dir.path());

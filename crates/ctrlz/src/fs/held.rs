@@ -73,10 +73,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_and_large_files_have_their_bytes() {
+    fn small_and_large_files_are_read_completely() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
-        assert!(Held::open(&path, 10).unwrap().is_none(), "there is none");
+        assert!(Held::open(&path, 10).unwrap().is_none(), "no such file");
         for bytes in [0, 10, MIN_MAPPED_BYTES - 1, MIN_MAPPED_BYTES, MIN_MAPPED_BYTES + 1] {
             let text: Vec<u8> = (0..bytes).map(|at| at as u8).collect();
             std::fs::write(&path, &text).unwrap();
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_replaces_a_file_leaves_its_mapping_alone() {
+    fn replacing_a_file_does_not_change_its_mapping() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         let old = vec![1; 2 * MIN_MAPPED_BYTES];

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_renamed_directory_is_itself_and_a_new_one_is_not() {
+    fn a_renamed_directory_is_recognized_and_a_new_one_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let (old, new) = (dir.path().join("old"), dir.path().join("new"));
         std::fs::create_dir(&old).unwrap();

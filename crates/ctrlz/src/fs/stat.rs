@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_local_file_systems_tell_of_every_change() {
+    fn only_local_file_systems_report_every_change() {
         const NFS: u64 = 0x6969;
         const SMB2: u64 = 0xfe53_4d42;
         const FUSE: u64 = 0x6573_5546;

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_hash_is_refused() {
+    fn invalid_hashes_are_refused() {
         for text in ["", "abc", &"g".repeat(40), &"a".repeat(41), "-", "../../x"] {
             assert!(text.parse::<ObjectId>().is_err(), "{text}");
         }

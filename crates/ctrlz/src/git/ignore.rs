@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_deepest_file_wins() {
+    fn the_deepest_ignore_file_wins() {
         let base = Rules::base(&[b"*.log"], &[], &[]);
         let root = base.child(b"", b"*.tmp\n!keep.log");
         let sub = root.child(b"sub", b"!x.tmp\n/only-here");
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_is_stronger_than_files() {
+    fn configured_patterns_override_ignore_files() {
         let include = ["dist/keep.js".to_owned()];
         let base = Rules::base(&[], &["secret".to_owned()], &include);
         let root = base.child(b"", b"dist/\n!secret");

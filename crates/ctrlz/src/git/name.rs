@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_names_are_not() {
+    fn ordinary_names_are_not_protected() {
         for name in
             [".gitignore", ".github", "git", "a\\b", "CON", "a:b", ".gitmodules", "x.git", "..."]
         {

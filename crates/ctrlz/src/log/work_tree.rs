@@ -523,7 +523,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_session_name_becomes_one_part_of_a_ref() {
+    fn any_session_name_becomes_one_ref_component() {
         for text in ["abc-1_2", "a/b..c.lock", "%41", "ä\u{1}\n~^:?*[\\", "@{", ""] {
             assert_eq!(unescape(&escaped(text)).as_deref(), Some(text));
             assert!(!escaped(text).contains(['/', '.', '~', '^', ':', ' ', '\\', '@']));

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delta_gives_the_target_back() {
+    fn applying_a_delta_yields_the_target() {
         let text: Vec<u8> = (0..5000).flat_map(|n| format!("line {n}\n").into_bytes()).collect();
         let mut edited = text.clone();
         edited.splice(100..107, *b"something else\n");

@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_beside_a_merge_shows_every_object() {
+    fn objects_opened_during_a_merge_include_every_object() {
         let dir = tempfile::tempdir().unwrap();
         let (objects, aside) = (dir.path().join("objects"), dir.path().join("aside"));
         let packs = objects.join("pack");
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_look_again_find_what_was_published_before() {
+    fn threads_that_refresh_find_previously_published_objects() {
         let dir = tempfile::tempdir().unwrap();
         let objects = dir.path().join("objects");
         std::fs::create_dir_all(objects.join("pack")).unwrap();

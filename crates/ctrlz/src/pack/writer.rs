@@ -701,7 +701,7 @@ mod tests {
 
     /// Adds blobs and deltas against them, on one thread and on several, and one large blob.
     #[test]
-    fn a_pack_that_grows_has_everything_in_its_place() {
+    fn a_growing_pack_contains_every_object() {
         for threads in [1, 4] {
             let dir = tempfile::tempdir().unwrap();
             pack_dir_of(dir.path());
@@ -748,7 +748,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_read_back_as_it_was_written_is_not_published() {
+    fn a_pack_that_reads_back_differently_is_not_published() {
         let dir = tempfile::tempdir().unwrap();
         let pack_dir = pack_dir_of(dir.path());
         let mut writer = PackWriter::new(dir.path());
@@ -766,7 +766,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pack_that_is_given_up_while_it_grows_leaves_nothing() {
+    fn an_abandoned_pack_leaves_no_files() {
         let dir = tempfile::tempdir().unwrap();
         let pack_dir = pack_dir_of(dir.path());
         let mut writer = PackWriter::new(dir.path());
@@ -797,7 +797,7 @@ mod tests {
 
     /// Computes the number of packs for a number of full buffers, with the default sizes.
     #[test]
-    fn packs_are_few_and_the_last_one_is_small_beside_the_others() {
+    fn packs_are_few_and_the_last_one_is_comparatively_small() {
         let packs_of = |threads: usize, buffers: u64| {
             let writer = PackWriter::new(Path::new("nowhere")).with_threads(threads);
             let buffer = writer.sizes.buffer_bytes;
@@ -845,7 +845,7 @@ mod tests {
 
     /// Bases are cached, but not across packs, and the requested object itself is not cached.
     #[test]
-    fn what_is_read_of_a_pack_lies_in_it() {
+    fn objects_are_read_from_their_own_pack() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("pack")).unwrap();
         let open =
@@ -867,6 +867,6 @@ mod tests {
         let at = bytes.windows(packed.len()).position(|part| part == packed).unwrap();
         bytes[at + packed.len() / 2] ^= 4;
         std::fs::write(&path, &bytes).unwrap();
-        assert_ne!(read(&pack, id).as_ref(), Some(text), "remembered instead of read");
+        assert_ne!(read(&pack, id).as_ref(), Some(text), "served from a cache instead of the pack");
     }
 }

@@ -707,7 +707,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_back() {
+    fn a_written_cache_is_read_back() {
         let cache = StatCache::decode(encode(&sample(), &["p1".into()], &basis()).into()).unwrap();
         assert_eq!((cache.packs(), cache.basis()), (&["p1".to_owned()][..], &basis()));
         let root = cache.dir(b"").unwrap();
@@ -720,7 +720,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_for_other_packs_says_the_same() {
+    fn a_cache_rewritten_for_other_packs_keeps_its_entries() {
         let cache = StatCache::decode(encode(&sample(), &["p1".into()], &basis()).into()).unwrap();
         let packs = ["a longer name".to_owned(), "another".to_owned()];
         assert_eq!(cache.relying_on(&packs), encode(&sample(), &packs, &basis()));
@@ -730,7 +730,7 @@ mod tests {
 
     /// Directories are added, changed and removed before, between and after those that stay.
     #[test]
-    fn a_cache_with_something_fresh_is_the_cache_of_the_whole() {
+    fn a_cache_updated_with_fresh_directories_equals_a_full_cache() {
         let paths = |names: &[&str]| -> Listing {
             let dir = |name: &&str| ListedDir {
                 path: name.as_bytes().to_vec(),
@@ -756,7 +756,7 @@ mod tests {
     }
 
     #[test]
-    fn any_damage_empties_the_cache() {
+    fn a_damaged_cache_is_rejected() {
         let good = encode(&sample(), &[], &basis());
         for at in 0..good.len() {
             let mut bad = good.clone();

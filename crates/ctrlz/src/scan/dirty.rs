@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_a_dirty_directory_is_not_named_again() {
+    fn paths_below_a_dirty_directory_are_not_listed_again() {
         let dirty = dirty(&["a/b/c", "a/b", "a.x", "a/bc"]);
         let paths: Vec<&[u8]> = dirty.paths().collect();
         assert_eq!(paths, [&b"a.x"[..], b"a/b", b"a/bc"]);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_makes_the_directory_dirty_that_it_is_in() {
+    fn a_dirty_dot_git_marks_its_parent_directory() {
         let dirty = dirty(&["a/b/.git", ".git"]);
         assert_eq!(dirty.paths().collect::<Vec<_>>(), [&b".git"[..], b"a/b"]);
     }

@@ -657,7 +657,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_filters_stop_a_loan() {
+    fn only_filter_attributes_prevent_borrowing() {
         let text = b"* text=auto\n*.bin filter=lfs -text\n# *.x filter=y\n*.c ident\n";
         assert_eq!(filter_patterns(text).unwrap(), b"*.bin\n*.c\n");
         assert_eq!(filter_patterns(b"[attr]crypt filter=crypt\n"), None);

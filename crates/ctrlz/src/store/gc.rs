@@ -533,7 +533,7 @@ mod tests {
     use crate::pack::{PackWriter, whole_entry};
 
     #[test]
-    fn what_merging_makes_is_not_worth_merging() {
+    fn merged_packs_are_too_large_to_be_merged_again() {
         for shift in 20..60 {
             assert!((SMALL_BYTES..PACK_BYTES / 2).contains(&small_bytes(1 << shift)));
         }
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_copied_as_it_is_is_not_copied_again() {
+    fn a_pack_ending_in_a_blob_too_large_for_deltas_is_not_rewritten() {
         let most = crate::pack::MAX_DELTA_BYTES;
         assert!(is_rewritten(1000) && is_rewritten(most) && !is_rewritten(most + 1));
     }

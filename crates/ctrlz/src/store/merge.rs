@@ -119,16 +119,16 @@ mod tests {
     use super::light;
 
     #[test]
-    fn what_was_merged_waits_for_as_much_again() {
+    fn a_merged_pack_waits_until_as_many_bytes_are_added() {
         assert_eq!(light(&[5, 5, 5, 5, 400]), 4);
         assert_eq!(light(&[5, 5, 5, 5, 30, 400]), 5);
         assert_eq!(light(&[5, 5, 5, 5]), 4);
-        assert_eq!(light(&[5, 400]), 2, "one alone is no merge");
+        assert_eq!(light(&[5, 400]), 2, "a merge has at least two packs");
         assert_eq!(light(&[]), 0);
     }
 
     #[test]
-    fn few_bytes_are_written_again_in_a_long_session() {
+    fn a_long_session_rewrites_few_bytes() {
         let (mut packs, mut written, mut most): (Vec<u64>, u64, usize) = (Vec::new(), 0, 0);
         for _ in 0..10_000 {
             packs.push(5);

@@ -1,4 +1,4 @@
-//! Whose change is it? Named paths, the time that a tool ran, refusals, interruptions, sub-agents.
+//! Attribution of changes: named paths, tool run times, refused calls, interruptions, sub-agents.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ fn an_edit_tool_owns_only_the_files_that_it_names() {
 }
 
 #[test]
-fn what_the_user_changes_while_two_edit_tools_run_is_nobodys() {
+fn user_edits_during_two_parallel_edit_tools_belong_to_neither() {
     let lab = Lab::new();
     for path in ["a", "b", "notes"] {
         lab.write(path, "one\n");
@@ -61,19 +61,19 @@ fn what_the_user_changes_while_two_edit_tools_run_is_nobodys() {
 }
 
 #[test]
-fn edits_made_while_a_permission_question_is_open_are_the_users() {
+fn edits_made_while_a_permission_prompt_is_open_belong_to_the_user() {
     let lab = Lab::new();
     lab.write("a", "one\n");
     lab.write("notes", "one\n");
     lab.write("gone", "one\n");
     lab.write("dir/keep", "one\n");
     lab.begin(start("s", "m1", "1"));
-    // The question stands: the user works on.
+    // The permission prompt is open and the user keeps working.
     lab.write("notes", "user\n");
     lab.write("new", "user\n");
     lab.remove("dir/keep");
     std::thread::sleep(Duration::from_millis(900));
-    // The user says yes, and the tool runs.
+    // The user allows the call and the tool runs.
     lab.write("a", "AGENT\n");
     lab.remove("gone");
     end_with(&lab, "1", StepEnd { duration: Some(Duration::from_millis(20)), refused: false });
@@ -102,14 +102,14 @@ fn a_refused_tool_call_owns_nothing() {
 }
 
 #[test]
-fn what_an_interrupted_command_deleted_comes_back_and_the_users_edits_stay() {
+fn undo_restores_files_deleted_by_an_interrupted_command_and_keeps_user_edits() {
     let lab = Lab::new();
     lab.write("docs/a", "one\n");
     lab.write("docs/deep/b", "one\n");
     lab.write("notes", "one\n");
     lab.begin(naming(start("s", "m1", "1"), "docs"));
     lab.remove("docs");
-    // Interrupted: no event says so. The user goes on working.
+    // The command is interrupted without an event. The user keeps working.
     std::thread::sleep(Duration::from_millis(30));
     lab.write("notes", "user\n");
     lab.write("new", "user\n");
@@ -125,7 +125,7 @@ fn what_an_interrupted_command_deleted_comes_back_and_the_users_edits_stay() {
         .collect();
     assert_eq!(unclear, ["new", "notes"], "{report:?}");
     assert!(!report.is_complete());
-    // Naming a path takes it back.
+    // An unclear path that is named explicitly is undone.
     let named =
         UndoOptions { paths: vec![tree_path("notes")], unclear: true, ..UndoOptions::default() };
     lab.undo_with(&UndoScope::Step { step: "1".into() }, &named).unwrap();
@@ -133,7 +133,7 @@ fn what_an_interrupted_command_deleted_comes_back_and_the_users_edits_stay() {
 }
 
 #[test]
-fn what_an_interrupted_command_changed_is_taken_back_when_asked() {
+fn unclear_changes_of_an_interrupted_command_are_undone_on_request() {
     let lab = Lab::new();
     lab.write("a", "one\n");
     lab.begin(start("s", "m1", "1"));
@@ -145,7 +145,7 @@ fn what_an_interrupted_command_changed_is_taken_back_when_asked() {
 }
 
 #[test]
-fn a_later_event_of_the_turn_is_a_sign_that_the_command_still_ran() {
+fn changes_before_a_later_event_of_the_turn_are_credited_to_the_open_command() {
     let lab = Lab::new();
     lab.write("a", "one\n");
     lab.write("b", "one\n");
@@ -160,7 +160,7 @@ fn a_later_event_of_the_turn_is_a_sign_that_the_command_still_ran() {
 }
 
 #[test]
-fn a_background_sub_agent_does_not_take_the_main_agents_work() {
+fn a_background_sub_agent_is_not_credited_with_the_main_agents_work() {
     let lab = Lab::new();
     lab.write("lib", "one\n");
     lab.step("main", "m1", "task", |_| ());
@@ -176,7 +176,7 @@ fn a_background_sub_agent_does_not_take_the_main_agents_work() {
 }
 
 #[test]
-fn a_path_that_a_call_named_is_its_own_while_a_sub_agent_works() {
+fn a_named_path_is_credited_to_the_naming_call_while_a_sub_agent_works() {
     let lab = Lab::new();
     lab.write("lib", "one\n");
     let task = StepStart { starts_agent: true, ..start("main", "m1", "task") };
@@ -192,11 +192,11 @@ fn a_path_that_a_call_named_is_its_own_while_a_sub_agent_works() {
     assert!(format!("{:?}", blame[0].origin).contains("write"), "{blame:?}");
     let steps = lab.workspace().steps().unwrap();
     let of = |id: &str| steps.iter().find(|s| s.info.step == id).and_then(|s| s.paths.clone());
-    assert_eq!(of("sub"), Some(vec![tree_path("lib")]), "the call that started it only waits");
+    assert_eq!(of("sub"), Some(vec![tree_path("lib")]), "the starting call is not credited");
 }
 
 #[test]
-fn an_edit_before_the_tool_ran_stays_the_users_if_the_tool_only_changes_permissions() {
+fn user_edits_before_the_tool_ran_survive_a_permission_only_change_by_the_tool() {
     let lab = Lab::new();
     lab.write("a", "one\n");
     lab.write("notes", "one\n");
@@ -205,7 +205,7 @@ fn an_edit_before_the_tool_ran_stays_the_users_if_the_tool_only_changes_permissi
     lab.write("notes", "one\nuser\n");
     std::thread::sleep(Duration::from_millis(900));
     lab.write("a", "AGENT\n");
-    // Moves the change time of `notes`, and writes nothing.
+    // Updates the ctime of `notes` without writing to it.
     lab.chmod("notes", 0o644);
     end_with(&lab, "1", StepEnd { duration: Some(Duration::from_millis(20)), refused: false });
     lab.undo();
@@ -213,7 +213,7 @@ fn an_edit_before_the_tool_ran_stays_the_users_if_the_tool_only_changes_permissi
 }
 
 #[test]
-fn a_file_that_a_refused_call_names_is_not_the_work_of_another_open_step() {
+fn a_file_named_by_a_refused_call_is_not_credited_to_another_open_step() {
     let lab = Lab::new();
     lab.write("notes", "one\n");
     lab.write("a", "one\n");

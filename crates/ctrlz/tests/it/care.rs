@@ -1,6 +1,6 @@
-//! Care of the store: what nothing reaches goes, what anything reaches stays.
+//! Store maintenance: unreachable objects are dropped, reachable ones are kept.
 
-#![expect(clippy::print_stderr, reason = "what was measured, for whoever runs it with --nocapture")]
+#![expect(clippy::print_stderr, reason = "measurements, visible with --nocapture")]
 
 use ctrlz::{
     CareReport, Error, LookupError, ObjectId, Progress, PurgeOptions, RestoreOptions, Retention,
@@ -14,7 +14,7 @@ impl Lab {
         self.workspace().care(retention, &Progress::default()).unwrap()
     }
 
-    /// The same while files come and go.
+    /// Like `store_bytes`, but ignores files that vanish concurrently.
     fn store_bytes_now(&self) -> u64 {
         let packs = std::fs::read_dir(self.store().join("objects/pack")).unwrap();
         packs.flatten().filter_map(|entry| entry.metadata().ok()).map(|meta| meta.len()).sum()
@@ -30,7 +30,7 @@ fn thorough() -> Retention {
     Retention { thorough: true, ..Retention::default() }
 }
 
-/// A text of some size that differs a little from one version to the next.
+/// Returns a text that differs in a few lines from one version to the next.
 fn version(number: usize) -> String {
     let line = |at: usize| match at == number % 400 {
         true => format!("line {at} changed by version {number}\n"),
@@ -52,7 +52,7 @@ fn versions(lab: &Lab, count: usize) -> Vec<ObjectId> {
 }
 
 #[test]
-fn consecutive_versions_take_little_room_and_every_one_is_there() {
+fn consecutive_versions_are_stored_compactly_and_stay_readable() {
     let lab = Lab::new();
     let hashes = versions(&lab, 150);
     lab.care(&thorough());
@@ -78,7 +78,7 @@ fn pack(lab: &Lab) -> String {
 }
 
 #[test]
-fn old_segments_go_with_what_only_they_reach() {
+fn expired_segments_are_dropped_with_the_objects_only_they_reach() {
     let lab = Lab::new();
     let hashes = versions(&lab, 560);
     let report = lab.care(&Retention { keep_days: 0, ..thorough() });
@@ -102,12 +102,12 @@ fn old_segments_go_with_what_only_they_reach() {
 }
 
 #[test]
-fn of_old_days_one_state_each_is_left() {
+fn thinning_keeps_one_state_per_old_day() {
     let lab = Lab::new();
     let hashes = versions(&lab, 560);
     let policy = Retention { keep_days: 0, thin_days: 30, ..thorough() };
     let report = lab.care(&policy);
-    // Two past segments, of which the two ends stay, and midnight may fall between them.
+    // Both ends of each of the two past segments stay, and midnight may fall between them.
     assert!((504..=508).contains(&report.dropped_operations), "{}", report.dropped_operations);
     let left = lab.workspace().log(1000).unwrap();
     assert_eq!(left.len() as u64, 560 - report.dropped_operations);
@@ -123,7 +123,7 @@ fn of_old_days_one_state_each_is_left() {
 }
 
 #[test]
-fn what_is_foreseen_is_what_happens() {
+fn a_gc_preview_matches_the_real_run_and_changes_nothing() {
     let lab = Lab::new();
     versions(&lab, 560);
     let policy = Retention { keep_days: 0, ..thorough() };
@@ -136,7 +136,7 @@ fn what_is_foreseen_is_what_happens() {
     };
     let before = files();
     let foreseen = lab.workspace().foresee_care(&policy, &Progress::default()).unwrap();
-    assert_eq!(files(), before, "nothing is changed by looking");
+    assert_eq!(files(), before, "a preview changes nothing");
     let done = lab.care(&policy);
     assert_eq!(foreseen.dropped_operations, done.dropped_operations);
     assert_eq!(foreseen.dropped_sessions, done.dropped_sessions);
@@ -151,7 +151,7 @@ fn what_is_foreseen_is_what_happens() {
 }
 
 #[test]
-fn what_dead_processes_left_for_other_work_trees_is_swept() {
+fn temporary_files_of_dead_processes_in_other_work_trees_are_removed() {
     let lab = Lab::new();
     versions(&lab, 2);
     let other = lab.store().join("ctrlz/wt/somebody-else");
@@ -165,12 +165,12 @@ fn what_dead_processes_left_for_other_work_trees_is_swept() {
     writer.lock().unwrap();
     lab.care(&Retention::default());
     assert!(left.iter().all(|path| !path.exists()));
-    assert!(alive.exists(), "whoever makes it is still alive");
+    assert!(alive.exists(), "its writer is still alive");
 }
 
-/// Half of a store is dropped while somebody takes snapshots.
+/// Drops half of a store while another thread takes snapshots.
 #[test]
-fn collecting_garbage_takes_little_room_and_holds_nobody_up() {
+fn gc_needs_little_extra_space_and_does_not_block_snapshots() {
     let slow = std::env::var_os("RUN_SLOW_TESTS").is_some();
     let bytes = if slow { 1_200_000 } else { 100_000 };
     let lab = Lab::new();
@@ -218,7 +218,7 @@ fn collecting_garbage_takes_little_room_and_holds_nobody_up() {
     // Small stores are collected in pieces of 16 MiB.
     assert!(extra <= (before / 10).max(16 << 20), "{extra} more than {before}");
     assert!(lab.store_bytes() < before / 2);
-    assert!(meanwhile.len() > 1, "nobody could take a snapshot meanwhile");
+    assert!(meanwhile.len() > 1, "no snapshot was taken during the collection");
 }
 
 fn timed_track(lab: &Lab, number: u64) -> std::time::Duration {
@@ -228,7 +228,8 @@ fn timed_track(lab: &Lab, number: u64) -> std::time::Duration {
     start.elapsed()
 }
 
-/// Whether any object of the store, or any other file of the data directory, holds `canary`.
+/// Returns whether any object of the store, or any other file of the data directory, contains
+/// `canary`.
 fn holds_canary(lab: &Lab, canary: &str) -> bool {
     let objects = lab.store_git(&["cat-file", "--batch-all-objects", "--batch-check"]);
     let in_objects = objects.lines().any(|line| {
@@ -236,7 +237,7 @@ fn holds_canary(lab: &Lab, canary: &str) -> bool {
         let kind = kind.split(' ').next().unwrap();
         lab.store_git(&["cat-file", kind, id]).contains(canary)
     });
-    // What was put aside is packed, and no object of the store: it has to be gone.
+    // Quarantined packs are compressed and not part of the store, so none may be left.
     let quarantine = lab.store().join("ctrlz/quarantine");
     let aside = std::fs::read_dir(quarantine).is_ok_and(|mut entries| entries.next().is_some());
     let mut dirs = vec![lab.options.data_dir.clone()];
@@ -266,10 +267,10 @@ fn damage_newest_pack(lab: &Lab) {
     std::fs::write(&newest, bytes).unwrap();
 }
 
-/// Snapshots are taken of what is being purged: whatever comes back is in the work tree, and says
-/// so; once it is gone from there, the next purge leaves nothing.
+/// Purges a file while a snapshot of it is taken. The report says that the file is still in the
+/// work tree. Once it is removed there, the next purge leaves nothing.
 #[test]
-fn a_purge_beside_snapshots_of_the_same_file_is_whole_or_says_that_it_is_there() {
+fn a_purge_concurrent_with_snapshots_is_complete_or_reports_the_remaining_file() {
     let lab = Lab::new();
     let canary = "CANARY-0e91";
     let path = crate::lab::tree_path("secret");
@@ -300,7 +301,7 @@ fn a_purge_beside_snapshots_of_the_same_file_is_whole_or_says_that_it_is_there()
 }
 
 #[test]
-fn a_purge_succeeds_beside_others_who_open_the_store() {
+fn a_purge_succeeds_while_other_threads_open_the_store() {
     let lab = Lab::new();
     lab.write("a", "1");
     lab.track();
@@ -327,7 +328,7 @@ fn a_purge_succeeds_beside_others_who_open_the_store() {
 }
 
 #[test]
-fn what_is_purged_is_nowhere_any_more() {
+fn a_purge_removes_the_content_from_the_whole_data_directory() {
     let lab = Lab::with_git(&[(".gitignore", ".env\n"), ("a.txt", "a\n")]);
     let canary = "CANARY-7c1f0e";
     lab.write("deep/secret.txt", format!("{canary}\n").repeat(30));
@@ -339,12 +340,12 @@ fn what_is_purged_is_nowhere_any_more() {
         lab.hash();
     }
     lab.store_git(&["gc", "-q"]);
-    // Safety snapshots, on the way there and back, and one of an edit that nobody tracked.
+    // Safety snapshots in both directions, and one of an edit that was not tracked before.
     lab.write("deep/secret.txt", format!("{canary} edited\n"));
     lab.restore(old);
     lab.write("deep/secret.txt", format!("{canary} edited again\n").repeat(40));
     lab.restore_exact(old);
-    // A damaged pack that was put aside.
+    // A damaged pack that was quarantined.
     lab.write("deep/secret.txt", format!("{canary} damaged\n"));
     lab.hash();
     damage_newest_pack(&lab);
@@ -358,10 +359,10 @@ fn what_is_purged_is_nowhere_any_more() {
         lab.workspace().purge(&path, ctrlz::PurgeOptions::default(), &Progress::default())
     };
     let report = purge("deep").unwrap();
-    // What the damage took for good is not among them.
+    // Contents that the damage destroyed are not counted.
     assert!(report.contents > 6, "{}", report.contents);
     assert!(!report.still_there && report.same_content.is_empty());
-    assert!(holds_canary(&lab, canary), "the ignored file is still kept");
+    assert!(holds_canary(&lab, canary), "the ignored file is still stored");
     purge(".env").unwrap();
     assert!(!holds_canary(&lab, canary));
     assert_fsck_clean(&lab.store());
@@ -411,7 +412,7 @@ fn purging_a_path_blanks_the_labels_of_steps_that_changed_named_or_mention_it() 
     let path = tree_path(".env");
     let options = PurgeOptions::default();
     let report = lab.workspace().purge(&path, options, &Progress::default()).unwrap();
-    // An ignored file is in no snapshot itself, and in what is kept beside them.
+    // An ignored file is not in a snapshot but in the private commits beside them.
     assert_eq!((report.contents, report.snapshots.len()), (1, 0));
     assert_eq!((report.operations, report.labels), (4, 2), "{report:?}");
     lab.end("5");
@@ -443,7 +444,7 @@ fn purging_a_text_removes_it_from_every_label_and_leaves_contents_alone() {
         ..Default::default()
     };
     let checkpoint = lab.workspace().checkpoint(&options, &Progress::default()).unwrap();
-    // Plain git leaves what nothing reaches as loose objects.
+    // Plain git leaves unreachable objects loose.
     lab.store_git(&["repack", "-q", "-A", "-d"]);
     let before = lab.hash();
     let report = lab.workspace().purge_text(canary, &Progress::default()).unwrap();
@@ -466,13 +467,13 @@ fn purging_a_text_removes_it_from_every_label_and_leaves_contents_alone() {
 }
 
 #[test]
-fn what_is_purged_and_still_there_is_captured_whole_again() {
+fn a_purged_file_that_still_exists_is_captured_again() {
     let lab = Lab::new();
     lab.write("deep/secret.txt", "CANARY-51 is still needed\n");
     lab.write("deep/other.txt", "other\n");
     lab.write("a.txt", "a\n");
     lab.hash();
-    // Old enough that the scan trusts what it remembers.
+    // Old enough for the scan to trust its cache.
     std::thread::sleep(std::time::Duration::from_millis(300));
     let before = lab.hash();
     let path = crate::lab::tree_path("deep/secret.txt");
@@ -487,7 +488,7 @@ fn what_is_purged_and_still_there_is_captured_whole_again() {
 }
 
 #[test]
-fn the_same_content_elsewhere_is_told_and_goes_when_asked() {
+fn a_purge_reports_copies_elsewhere_and_removes_them_on_request() {
     let lab = Lab::new();
     lab.write("secret", "CANARY-9d2 is long enough to be found\n");
     lab.write("copy/of/it", "CANARY-9d2 is long enough to be found\n");
@@ -510,7 +511,7 @@ fn the_same_content_elsewhere_is_told_and_goes_when_asked() {
 }
 
 #[test]
-fn nothing_is_garbage_when_a_ref_cannot_be_read() {
+fn gc_is_refused_when_a_ref_cannot_be_read() {
     let lab = Lab::new();
     versions(&lab, 10);
     let refs = lab.store().join("refs/ctrlz");
@@ -524,7 +525,7 @@ fn nothing_is_garbage_when_a_ref_cannot_be_read() {
 }
 
 #[test]
-fn gc_purge_repair_and_verify_take_turns_beside_snapshots_and_raise_no_false_alarm() {
+fn gc_purge_repair_and_verify_run_beside_snapshots_without_false_alarms() {
     let rounds = if std::env::var_os("RUN_SLOW_TESTS").is_some() { 100 } else { 8 };
     let lab = Lab::new();
     versions(&lab, 5);
@@ -535,8 +536,8 @@ fn gc_purge_repair_and_verify_take_turns_beside_snapshots_and_raise_no_false_ala
     for number in 0..rounds {
         lab.remove(&format!("secret{number}"));
     }
-    // Whoever has to wait too long says that it is busy, and nothing else goes wrong.
-    fn fine<T>(outcome: Result<T, Error>) -> Option<T> {
+    // An operation that waits too long for a lock fails with `Busy`. No other error is allowed.
+    fn done_unless_busy<T>(outcome: Result<T, Error>) -> Option<T> {
         match outcome {
             Ok(done) => Some(done),
             Err(Error::Busy { .. }) => None,
@@ -547,18 +548,18 @@ fn gc_purge_repair_and_verify_take_turns_beside_snapshots_and_raise_no_false_ala
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for _ in 0..rounds {
-                fine(lab.workspace().care(&thorough(), &progress()));
+                done_unless_busy(lab.workspace().care(&thorough(), &progress()));
             }
         });
         scope.spawn(|| {
             for number in 0..rounds {
                 let path = crate::lab::tree_path(&format!("secret{number}"));
-                fine(lab.workspace().purge(&path, Default::default(), &progress()));
+                done_unless_busy(lab.workspace().purge(&path, Default::default(), &progress()));
             }
         });
         scope.spawn(|| {
             for _ in 0..rounds {
-                let report = fine(lab.workspace().repair(&progress()));
+                let report = done_unless_busy(lab.workspace().repair(&progress()));
                 assert_eq!(report.map_or(vec![], |report| report.before.problems), []);
             }
         });
@@ -566,7 +567,7 @@ fn gc_purge_repair_and_verify_take_turns_beside_snapshots_and_raise_no_false_ala
             lab.write("a.txt", version(number));
             let hash = lab.hash();
             lab.workspace().check_snapshot(&hash).unwrap();
-            let found = fine(lab.workspace().verify(&progress()));
+            let found = done_unless_busy(lab.workspace().verify(&progress()));
             assert_eq!(found.map_or(vec![], |found| found.problems), [], "{number}");
         }
     });
@@ -574,7 +575,7 @@ fn gc_purge_repair_and_verify_take_turns_beside_snapshots_and_raise_no_false_ala
 }
 
 #[test]
-fn refs_that_come_while_garbage_is_collected_are_no_lost_ones() {
+fn refs_created_during_gc_are_not_reported_as_lost() {
     let lab = Lab::new();
     versions(&lab, 3);
     let newest = lab.store_git(&["for-each-ref", "--count=1", "--format=%(objectname)"]);
@@ -601,9 +602,9 @@ fn refs_that_come_while_garbage_is_collected_are_no_lost_ones() {
     });
 }
 
-/// One that is flushed has its index already, and not yet its name.
+/// A pack that is being flushed has its index but not yet its final name.
 #[test]
-fn a_pack_that_is_being_written_is_no_problem() {
+fn verify_accepts_a_pack_that_is_being_written() {
     let lab = Lab::new();
     versions(&lab, 2);
     let looking = lab.workspace();
@@ -617,7 +618,7 @@ fn a_pack_that_is_being_written_is_no_problem() {
 }
 
 #[test]
-fn collecting_garbage_beside_snapshots_breaks_none() {
+fn gc_concurrent_with_snapshots_deletes_nothing_they_need() {
     let mut row = xtask::Row::of(15, "tracks beside gc, nothing they need deleted");
     let count = xtask::many(300, 1_000);
     let lab = Lab::new();
@@ -636,7 +637,7 @@ fn collecting_garbage_beside_snapshots_breaks_none() {
         });
         let over = SetOnDrop(&done);
         for number in 0..count {
-            // The same contents come again after they were dropped, or are about to be.
+            // The same contents recur after they were dropped, or just before.
             lab.write("a.txt", version(number % 260));
             lab.write(&format!("dir/{}.txt", number % 9), format!("{}\n", number % 130));
             let hash = lab.hash();
@@ -661,10 +662,10 @@ fn collecting_garbage_beside_snapshots_breaks_none() {
     assert_fsck_clean(&lab.store());
 }
 
-/// A first snapshot names its commit and then says that there is a log; who collects garbage at that
-/// moment must not take the log for lost.
+/// A first snapshot writes its ref before it records that a log exists. A collection in between
+/// must not report the log as lost.
 #[test]
-fn a_collection_beside_a_first_snapshot_takes_nothing_for_lost() {
+fn gc_during_a_first_snapshot_does_not_report_a_lost_log() {
     for _ in 0..100 {
         let lab = Lab::new();
         lab.write("a", "1");
@@ -684,9 +685,9 @@ fn a_collection_beside_a_first_snapshot_takes_nothing_for_lost() {
     }
 }
 
-/// The worst case: every version of a file is wholly new, so that none is a delta of another.
+/// Worst case: every version of a file is entirely new, so deltas do not help.
 #[test]
-fn many_snapshots_of_one_changing_file_take_little_more_than_its_versions() {
+fn many_snapshots_take_little_more_space_than_the_changed_files() {
     let slow = std::env::var_os("RUN_SLOW_TESTS").is_some();
     let (tracks, files) = if slow { (1_000, 11_000) } else { (100, 300) };
     let text = |seed: usize| -> String {
@@ -724,6 +725,6 @@ fn many_snapshots_of_one_changing_file_take_little_more_than_its_versions() {
     row.add(tracks as u64);
     row.note(format!("{:.2} × the versions alone after gc", after as f64 / expected as f64));
     assert!(after * 10 <= expected * 12, "{found}");
-    // Of few snapshots, a large share is not merged yet.
+    // With few snapshots, a large share of the packs is not merged yet.
     assert!(!slow || grown * 10 <= expected * 12, "{found}");
 }

@@ -2,7 +2,7 @@
 
 use crate::lab::Lab;
 
-/// A directory with an ignored file, an empty directory and a file.
+/// Creates a directory with an ignored file, an empty directory and a file.
 fn service(lab: &Lab) {
     lab.write("srv/.env", "KEY=1\n");
     lab.write("srv/k", "1\n");

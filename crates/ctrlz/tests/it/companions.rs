@@ -5,7 +5,7 @@ use ctrlz::{Error, IgnoredFiles, Progress, SessionError, StepStart, UndoOptions,
 use crate::lab::{Lab, assert_fsck_clean, assert_same, run, tree_path};
 use crate::sessions::start;
 
-/// A lab with an ignored, private `.env`.
+/// Returns a lab with an ignored, private `.env`.
 fn with_env() -> Lab {
     let lab = Lab::new();
     lab.write(".gitignore", ".env*\n*.log\n/target/\nnode_modules\n");
@@ -35,7 +35,7 @@ impl Lab {
         self.undo_with(&UndoScope::LastTurn, &options).unwrap()
     }
 
-    /// The files that are kept beside the newest snapshot.
+    /// Returns the ignored files that are stored beside the newest snapshot.
     fn kept(&self) -> Vec<String> {
         let refs = self.store_git(&["for-each-ref", "--format=%(refname)", "refs/ctrlz-private"]);
         let Some(name) = refs.lines().find(|name| name.ends_with("/log")) else {
@@ -47,7 +47,7 @@ impl Lab {
 }
 
 #[test]
-fn an_ignored_file_that_a_tool_overwrites_comes_back_with_its_permissions() {
+fn undo_restores_an_overwritten_ignored_file_with_its_permissions() {
     let lab = with_env();
     let before = lab.manifest();
     lab.naming_step(".env", |lab| bash(lab, "rm .env; echo KEY=new > .env; chmod 644 .env"));
@@ -56,13 +56,13 @@ fn an_ignored_file_that_a_tool_overwrites_comes_back_with_its_permissions() {
     assert!(report.is_complete() && report.ignored.is_empty(), "{report:?}");
     assert_same(&lab.manifest(), &before, "content and 0600");
     lab.redo();
-    assert_same(&lab.manifest(), &after, "and forth");
+    assert_same(&lab.manifest(), &after, "redone");
     lab.undo();
-    assert_same(&lab.manifest(), &before, "and back");
+    assert_same(&lab.manifest(), &before, "undone again");
 }
 
 #[test]
-fn an_ignored_file_that_a_script_deletes_comes_back() {
+fn undo_restores_an_ignored_file_deleted_by_a_script() {
     let lab = with_env();
     lab.write("sub/.env.local", "deep\n");
     let before = lab.manifest();
@@ -75,7 +75,7 @@ fn an_ignored_file_that_a_script_deletes_comes_back() {
 }
 
 #[test]
-fn an_ignored_file_that_is_only_changed_is_listed_and_taken_back_when_asked() {
+fn a_changed_ignored_file_is_listed_and_undone_only_on_request() {
     let lab = with_env();
     let before = lab.manifest();
     lab.step("s", "m1", "1", |lab| {
@@ -84,38 +84,38 @@ fn an_ignored_file_that_is_only_changed_is_listed_and_taken_back_when_asked() {
     });
     let after = lab.manifest();
     let report = lab.undo();
-    let told: Vec<_> = report.ignored.iter().map(|left| &left.path).collect();
-    assert_eq!(told, [&tree_path(".env")]);
+    let listed: Vec<_> = report.ignored.iter().map(|left| &left.path).collect();
+    assert_eq!(listed, [&tree_path(".env")]);
     assert_eq!(
         (lab.read(".env"), lab.read("code")),
         ("KEY=changed by a script\n".into(), "1\n".into())
     );
     let report = lab.undo_ignored();
-    assert_eq!(report.steps, ["1"], "asking afterwards takes the rest of the same step");
-    assert_same(&lab.manifest(), &before, "when asked");
+    assert_eq!(report.steps, ["1"], "a later request undoes the rest of the same step");
+    assert_same(&lab.manifest(), &before, "undone on request");
     lab.redo();
     lab.redo();
-    assert_same(&lab.manifest(), &after, "both are taken back one by one");
+    assert_same(&lab.manifest(), &after, "both undos are redone one by one");
     assert!(lab.undo_ignored().is_complete());
-    assert_same(&lab.manifest(), &before, "at once, when asked at once");
+    assert_same(&lab.manifest(), &before, "everything is undone at once");
     lab.redo();
-    assert_same(&lab.manifest(), &after, "and forth");
+    assert_same(&lab.manifest(), &after, "redone");
 }
 
 #[test]
-fn a_step_that_only_touched_ignored_files_is_walked_past_and_can_be_asked_for() {
+fn a_step_that_only_changed_ignored_files_does_not_block_earlier_undos() {
     let lab = with_env();
     lab.step("s", "m1", "1", |lab| lab.write("code", "2\n"));
     lab.step("s", "m2", "2", |lab| lab.write(".env", "KEY=changed\n"));
     assert_eq!(lab.undo().steps, ["2"]);
     assert_eq!(lab.read(".env"), "KEY=changed\n");
-    assert_eq!(lab.undo().steps, ["1"], "it does not stand in the way");
+    assert_eq!(lab.undo().steps, ["1"], "step 2 does not block it");
     assert_eq!(lab.undo_ignored().steps, ["2"]);
     assert_eq!(lab.read(".env"), "KEY=old\n");
 }
 
 #[test]
-fn an_ignored_file_that_is_made_stays() {
+fn undo_keeps_a_new_ignored_file_unless_the_tool_named_it() {
     let lab = with_env();
     lab.step("s", "m1", "1", |lab| {
         lab.write("build.log", "made\n");
@@ -127,31 +127,31 @@ fn an_ignored_file_that_is_made_stays() {
     let lab = with_env();
     lab.naming_step("build.log", |lab| lab.write("build.log", "made\n"));
     lab.undo();
-    assert!(!lab.exists("build.log"), "a tool that names what it makes is taken back");
+    assert!(!lab.exists("build.log"), "a file that the tool named is removed");
     lab.redo();
     assert_eq!(lab.read("build.log"), "made\n");
 }
 
 #[test]
-fn bounds_hold_for_what_is_kept_and_named_files_come_first() {
+fn ignored_files_are_stored_within_limits_and_named_ones_first() {
     let mut lab = with_env();
     lab.options.max_ignored_bytes = 100;
     lab.write(".env.a", "x".repeat(60));
     lab.write(".env.b", "x".repeat(60));
     lab.write("huge.log", "x".repeat(300 << 10));
     lab.track();
-    assert_eq!(lab.kept(), [".env", ".env.a"], "as many bytes as fit");
+    assert_eq!(lab.kept(), [".env", ".env.a"], "as many as fit into the byte limit");
     lab.naming_step("huge.log", |lab| lab.write("huge.log", "gone\n"));
     assert!(lab.kept().contains(&"huge.log".into()));
     lab.undo();
-    assert_eq!(lab.read("huge.log").len(), 300 << 10, "named, so kept whatever its size");
+    assert_eq!(lab.read("huge.log").len(), 300 << 10, "named files are stored at any size");
     let lab = with_env();
     for number in 0..2_050 {
         lab.write(&format!("sub/{number}.log"), "");
     }
     lab.track();
-    assert_eq!(lab.kept().len(), 2_000, "and as many files");
-    assert!(lab.kept().contains(&".env".into()), "from the top down");
+    assert_eq!(lab.kept().len(), 2_000, "the number of files is limited too");
+    assert!(lab.kept().contains(&".env".into()), "files near the root come first");
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn ignored_directories_are_never_entered() {
         lab.write(&format!("node_modules/p{number}/index.js"), "x\n");
     }
     lab.write("target/canary", "t\n");
-    // Whoever lists it changes when it was last read.
+    // Listing a directory updates its access time.
     let root = |path: &str| {
         use std::os::unix::fs::MetadataExt;
         let meta = lab.path(path).metadata().unwrap();
@@ -177,7 +177,7 @@ fn ignored_directories_are_never_entered() {
 }
 
 #[test]
-fn the_public_hash_is_the_same_with_and_without() {
+fn the_snapshot_hash_does_not_depend_on_stored_ignored_files() {
     let hashes = [IgnoredFiles::Small, IgnoredFiles::Named, IgnoredFiles::None].map(|ignored| {
         let mut lab = with_env();
         lab.options.ignored = ignored;
@@ -192,7 +192,7 @@ fn the_public_hash_is_the_same_with_and_without() {
 }
 
 #[test]
-fn only_named_files_are_kept_where_that_is_asked_for() {
+fn the_ignored_option_limits_storage_to_named_files_or_none() {
     let mut lab = with_env();
     lab.options.ignored = IgnoredFiles::Named;
     lab.write(".env.other", "o\n");
@@ -200,9 +200,9 @@ fn only_named_files_are_kept_where_that_is_asked_for() {
     lab.naming_step(".env", |lab| bash(lab, "echo x > .env; rm .env.other"));
     lab.undo();
     assert_eq!((lab.read(".env"), lab.mode(".env")), ("KEY=old\n".into(), 0o600));
-    assert!(!lab.exists(".env.other"), "nobody kept it");
+    assert!(!lab.exists(".env.other"), "it was not stored");
     lab.write(".env.other", "o\n");
-    assert_same(&lab.manifest(), &before, "and all else is as it was");
+    assert_same(&lab.manifest(), &before, "everything else is restored");
     let mut lab = with_env();
     lab.options.ignored = IgnoredFiles::None;
     lab.naming_step(".env", |lab| lab.write(".env", "new\n"));
@@ -212,7 +212,7 @@ fn only_named_files_are_kept_where_that_is_asked_for() {
 }
 
 #[test]
-fn companions_are_private_and_plain_git_finds_nothing_wrong() {
+fn stored_ignored_files_stay_out_of_public_refs_and_pass_git_fsck() {
     let lab = with_env();
     let before = lab.manifest();
     for number in 0..3 {
@@ -240,11 +240,11 @@ fn companions_are_private_and_plain_git_finds_nothing_wrong() {
     assert_eq!(lab.read(".env"), "KEY=secret2\n", "gc lost nothing");
     let options = UndoOptions { ignored: true, ..UndoOptions::default() };
     lab.undo_with(&UndoScope::Session, &options).unwrap();
-    assert_same(&lab.manifest(), &before, "not even the oldest version");
+    assert_same(&lab.manifest(), &before, "even the oldest version is restored");
 }
 
 #[test]
-fn a_file_that_stops_being_ignored_in_the_step_is_taken_back() {
+fn undo_restores_a_file_that_the_step_stopped_ignoring() {
     let lab = with_env();
     let before = lab.manifest();
     lab.step("s", "m1", "1", |lab| {
@@ -256,11 +256,11 @@ fn a_file_that_stops_being_ignored_in_the_step_is_taken_back() {
     assert_eq!(lab.read(".env"), "KEY=old\n");
     assert_same(&lab.manifest(), &before, "with its permissions");
     lab.redo();
-    assert_same(&lab.manifest(), &after, "and forth");
+    assert_same(&lab.manifest(), &after, "redone");
 }
 
 #[test]
-fn a_file_that_becomes_ignored_and_is_deleted_in_the_step_comes_back() {
+fn undo_restores_a_file_that_the_step_ignored_and_deleted() {
     let lab = Lab::new();
     lab.write("config", "the user's\n");
     lab.chmod("config", 0o600);
@@ -271,13 +271,13 @@ fn a_file_that_becomes_ignored_and_is_deleted_in_the_step_comes_back() {
     });
     let after = lab.manifest();
     lab.undo();
-    assert_same(&lab.manifest(), &before, "back");
+    assert_same(&lab.manifest(), &before, "undone");
     lab.redo();
-    assert_same(&lab.manifest(), &after, "and forth");
+    assert_same(&lab.manifest(), &after, "redone");
 }
 
 #[test]
-fn a_file_that_becomes_ignored_and_is_rewritten_later_is_taken_back_over_both_steps() {
+fn undo_restores_a_file_ignored_in_one_step_and_rewritten_in_the_next() {
     let lab = Lab::new();
     lab.write("config", "one\n");
     let before = lab.manifest();
@@ -288,14 +288,14 @@ fn a_file_that_becomes_ignored_and_is_rewritten_later_is_taken_back_over_both_st
     lab.end("2");
     let after = lab.manifest();
     lab.undo();
-    assert_same(&lab.manifest(), &between, "the second step");
+    assert_same(&lab.manifest(), &between, "the second step is undone");
     lab.undo();
-    assert_same(&lab.manifest(), &before, "the first");
+    assert_same(&lab.manifest(), &before, "the first step is undone");
     lab.redo();
     lab.redo();
-    assert_same(&lab.manifest(), &after, "and forth");
+    assert_same(&lab.manifest(), &after, "redone");
     lab.undo_with(&UndoScope::Session, &UndoOptions::default()).unwrap();
-    assert_same(&lab.manifest(), &before, "both at once");
+    assert_same(&lab.manifest(), &before, "both steps are undone at once");
 }
 
 #[test]
@@ -314,17 +314,17 @@ fn the_users_later_edit_of_an_ignored_file_survives() {
     lab.write(".env.merges", text.replace("A=1", "A=agent").replace("G=7", "G=user"));
     let report = lab.undo();
     assert_eq!(lab.read(".env"), "KEY=user\n");
-    assert_eq!(report.conflicts[0].path, tree_path(".env"), "told");
+    assert_eq!(report.conflicts[0].path, tree_path(".env"), "reported");
     assert_eq!(lab.read(".env.merges"), text.replace("G=7", "G=user"), "merged");
     let force = UndoOptions { force: true, ..UndoOptions::default() };
     lab.undo_with(&UndoScope::LastTurn, &force).unwrap();
     assert_eq!(lab.read(".env"), "KEY=old\n", "when forced");
     lab.redo();
-    assert_eq!(lab.read(".env"), "KEY=user\n", "and a forced undo is taken back exactly");
+    assert_eq!(lab.read(".env"), "KEY=user\n", "redo reverses a forced undo exactly");
 }
 
 #[test]
-fn an_ignored_file_of_another_sessions_step_stays() {
+fn undo_keeps_an_ignored_file_changed_by_another_session() {
     let lab = with_env();
     lab.step("s", "m1", "1", |lab| lab.write("code", "2\n"));
     lab.begin(StepStart { paths: vec![tree_path(".env")], ..start("other", "x", "o") });
@@ -336,7 +336,7 @@ fn an_ignored_file_of_another_sessions_step_stays() {
 }
 
 #[test]
-fn permissions_alone_of_a_named_ignored_file_are_taken_back() {
+fn undo_restores_permissions_of_a_named_ignored_file() {
     let lab = with_env();
     let before = lab.manifest();
     lab.naming_step(".env", |lab| lab.chmod(".env", 0o644));
@@ -344,11 +344,11 @@ fn permissions_alone_of_a_named_ignored_file_are_taken_back() {
     lab.undo();
     assert_same(&lab.manifest(), &before, "0600 again");
     lab.redo();
-    assert_same(&lab.manifest(), &after, "and forth");
+    assert_same(&lab.manifest(), &after, "redone");
 }
 
 #[test]
-fn a_revert_takes_ignored_files_back_and_unrevert_brings_them_again() {
+fn revert_restores_ignored_files_and_unrevert_reverses_it() {
     let lab = with_env();
     let before = lab.manifest();
     lab.naming_step(".env", |lab| lab.write(".env", "KEY=new\n"));
@@ -359,11 +359,11 @@ fn a_revert_takes_ignored_files_back_and_unrevert_brings_them_again() {
     lab.workspace().revert_to("s", &boundary, &options, &progress).unwrap();
     assert_same(&lab.manifest(), &before, "reverted");
     lab.workspace().unrevert("s", &options, &progress).unwrap();
-    assert_same(&lab.manifest(), &after, "and forth");
+    assert_same(&lab.manifest(), &after, "unreverted");
 }
 
 #[test]
-fn a_file_that_is_created_while_somebody_scans_is_not_taken_for_an_ignored_one() {
+fn a_file_created_during_a_scan_is_not_mistaken_for_an_ignored_one() {
     let lab = Lab::new();
     for round in 0..xtask::many(25, 400) {
         for at in 0..60 {
@@ -431,7 +431,7 @@ fn a_conflict_in_a_file_that_the_step_started_to_ignore_can_be_forced() {
 }
 
 #[test]
-fn asking_for_ignored_files_also_removes_those_that_the_step_made() {
+fn undo_with_ignored_files_also_removes_those_that_the_step_created() {
     let lab = with_env();
     lab.track();
     let before = lab.manifest();
@@ -444,13 +444,13 @@ fn asking_for_ignored_files_also_removes_those_that_the_step_made() {
     assert!(lab.undo_with(&UndoScope::LastTurn, &options).unwrap().is_complete());
     assert_same(&lab.manifest(), &before, "removed");
     lab.redo();
-    assert_same(&lab.manifest(), &after, "made again");
+    assert_same(&lab.manifest(), &after, "created again");
 }
 
 #[test]
-fn an_ignored_file_that_may_have_been_there_before_the_step_is_not_removed() {
+fn an_ignored_file_that_may_predate_the_step_is_not_removed() {
     let lab = with_env();
-    // Too large to keep, so that only its name is known.
+    // Too large to be stored, so only its name is known.
     lab.write("old.log", "x".repeat(300 << 10));
     lab.track();
     lab.step("s", "m1", "1", |lab| {
@@ -463,7 +463,7 @@ fn an_ignored_file_that_may_have_been_there_before_the_step_is_not_removed() {
 }
 
 #[test]
-fn an_ignored_directory_that_was_empty_before_the_undo_is_there_after_the_redo() {
+fn redo_keeps_an_ignored_directory_that_was_empty_before_the_undo() {
     let lab = with_env();
     lab.write("target/x", "kept\n");
     lab.track();

@@ -1,4 +1,4 @@
-//! What a snapshot does not hold, and that it says so.
+//! Paths that snapshots leave out, and how they are reported.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -30,7 +30,7 @@ fn fifos_and_sockets_are_never_opened_and_never_removed() {
 }
 
 #[test]
-fn a_fifo_in_the_way_of_a_file_stays() {
+fn a_restore_keeps_a_fifo_at_the_path_of_a_file() {
     let lab = Lab::new();
     lab.write("a", "one");
     let hash = lab.hash();
@@ -43,7 +43,7 @@ fn a_fifo_in_the_way_of_a_file_stays() {
 }
 
 #[test]
-fn a_new_large_file_is_skipped_and_survives_everything() {
+fn a_new_large_file_is_skipped_and_survives_exact_restores() {
     let mut lab = Lab::new();
     lab.options.max_new_file_bytes = 1000;
     lab.write("a", "one");
@@ -89,11 +89,11 @@ fn a_large_file_is_saved_before_it_is_overwritten() {
     let report = lab.restore(hash);
     assert_eq!(lab.read("data"), "small");
     lab.restore_exact(report.safety);
-    assert_eq!(lab.read("data"), "x".repeat(5000), "in the safety snapshot whatever its size");
+    assert_eq!(lab.read("data"), "x".repeat(5000), "in the safety snapshot regardless of its size");
 }
 
 #[test]
-fn a_link_to_a_large_file_is_a_link() {
+fn a_symlink_to_a_large_file_is_captured_as_a_symlink() {
     let mut lab = Lab::new();
     lab.options.max_new_file_bytes = 10;
     std::fs::write(lab.dir().join("big"), "x".repeat(100)).unwrap();
@@ -103,7 +103,7 @@ fn a_link_to_a_large_file_is_a_link() {
 }
 
 #[test]
-fn names_that_could_be_a_repository_are_reported_and_left_alone() {
+fn names_that_alias_dot_git_are_reported_and_left_alone() {
     let lab = Lab::new();
     lab.write("a", "one");
     for name in ["git~1", ".GIT", ".g\u{200c}it", ".git ", "sub/.Git"] {
@@ -113,14 +113,14 @@ fn names_that_could_be_a_repository_are_reported_and_left_alone() {
     assert_eq!(snapshot.skipped.len(), 5);
     assert_eq!(snapshot.files, 1);
     let again = lab.track();
-    assert_eq!(again.skipped, snapshot.skipped, "remembered listings say the same");
+    assert_eq!(again.skipped, snapshot.skipped, "cached listings report the same");
     lab.restore_exact(snapshot.hash);
     assert!(lab.exists("git~1/hooks") && lab.exists("sub/.Git/hooks"));
     crate::lab::assert_fsck_clean(&lab.store());
 }
 
 #[test]
-fn nested_repositories_are_plain_files() {
+fn files_of_nested_repositories_are_captured() {
     let lab = Lab::with_git(&[("a", "one")]);
     lab.write("empty-repo/f", "inner");
     lab.write("repo/f", "inner");
@@ -161,7 +161,7 @@ fn nested_repositories_can_be_left_out() {
 }
 
 #[test]
-fn other_systems_metadata_is_never_entered() {
+fn metadata_of_other_version_control_systems_is_never_entered() {
     let lab = Lab::new();
     for dir in [".jj", ".hg", ".svn", ".sl"] {
         lab.write(&format!("{dir}/f"), "x");
@@ -211,7 +211,7 @@ fn a_store_inside_the_work_tree_does_not_track_itself() {
 }
 
 #[test]
-fn a_budget_stops_before_anything_is_stored() {
+fn an_exceeded_budget_fails_before_anything_is_stored() {
     let mut lab = Lab::new();
     for number in 0..20 {
         lab.write(&format!("lots/f{number}"), "x".repeat(1000));
@@ -235,7 +235,7 @@ fn a_budget_stops_before_anything_is_stored() {
 }
 
 #[test]
-fn disabled_is_an_answer_of_its_own() {
+fn tracking_while_disabled_fails_with_a_distinct_error() {
     let mut lab = Lab::new();
     lab.options.enabled = false;
     let result = lab.workspace().track(&TrackOptions::default(), &Progress::default());
@@ -244,7 +244,7 @@ fn disabled_is_an_answer_of_its_own() {
 }
 
 #[test]
-fn git_can_be_required() {
+fn a_git_repository_can_be_required() {
     let mut lab = Lab::new();
     lab.options.require_git = true;
     let result = Workspace::open(&lab.root(), lab.options.clone());
@@ -262,7 +262,8 @@ fn a_vanished_work_tree_is_an_error() {
     assert!(matches!(result, Err(Error::File(_))), "{result:?}");
 }
 
-/// Runs `test` without root's power to read everything, in a child process of its own.
+/// Runs `test` without root privileges, because root can read everything. If the tests run as root,
+/// a child process runs the test as the user `nobody`.
 fn as_nobody(name: &str, test: impl FnOnce(&Lab)) {
     if std::env::var_os("CTRLZ_TEST_AS_NOBODY").is_some() || !rustix_is_root() {
         let lab = Lab::new();
@@ -271,7 +272,7 @@ fn as_nobody(name: &str, test: impl FnOnce(&Lab)) {
     let executable = std::env::current_exe().unwrap();
     let dir = tempfile::tempdir().unwrap();
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
-    // The build directory may not be readable for others, so the child runs a copy.
+    // The build directory may be unreadable for other users, so the child runs a copy.
     let copy = dir.path().join("it");
     std::fs::copy(&executable, &copy).unwrap();
     std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -338,8 +339,8 @@ fn the_children_of_an_unreadable_directory_are_unknown() {
 }
 
 #[test]
-fn a_read_only_directory_of_the_users_stops_no_restore() {
-    as_nobody("coverage::a_read_only_directory_of_the_users_stops_no_restore", |lab| {
+fn a_restore_writes_into_a_read_only_directory_of_the_user() {
+    as_nobody("coverage::a_restore_writes_into_a_read_only_directory_of_the_user", |lab| {
         for mode in [0o755, 0o555] {
             lab.write("a", "one");
             lab.write("locked/b", format!("one {mode}"));
@@ -386,7 +387,7 @@ fn an_unreadable_root_is_an_error_not_an_empty_snapshot() {
 }
 
 #[test]
-fn an_exact_restore_of_an_operation_goes_by_what_that_operation_left_out() {
+fn an_exact_restore_uses_the_skipped_files_of_its_operation() {
     let mut lab = Lab::new();
     lab.options.max_new_file_bytes = 1000;
     lab.write("kept", "one\n");
@@ -405,5 +406,5 @@ fn an_exact_restore_of_an_operation_goes_by_what_that_operation_left_out() {
     assert!(report.is_complete() && !lab.exists("a"), "{report:?}");
     lab.write("a/e", "made since\n");
     lab.restore_exact(large.hash);
-    assert!(lab.exists("a/e"), "of a bare hash, every record counts");
+    assert!(lab.exists("a/e"), "for a bare hash, all operations with that tree count");
 }

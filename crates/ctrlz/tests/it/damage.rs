@@ -1,4 +1,4 @@
-//! A damaged store: detected, never restored wrong, healed where the content still exists.
+//! Damaged stores: damage is detected, never restored, and repaired if the content still exists.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use ctrlz::{Error, ObjectId, Progress, StoreError, TrackOptions};
 
 use crate::lab::{Lab, assert_fsck_clean, assert_same, exact};
 
-/// Every file of the store.
+/// Returns every file of the store.
 fn store_files(store: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut dirs = vec![store.to_owned()];
@@ -28,7 +28,7 @@ fn copy_dir(from: &Path, to: &Path) {
     crate::lab::run(from, "cp", &["-a".as_ref(), ".".as_ref(), to.as_os_str()]);
 }
 
-/// A lab with two snapshots, the second one being the present state.
+/// Returns a lab with two snapshots. The second one is the current state.
 fn sample() -> (Lab, ObjectId, ObjectId) {
     let lab = Lab::new();
     lab.write("a", "first\n");
@@ -42,10 +42,10 @@ fn sample() -> (Lab, ObjectId, ObjectId) {
     (lab, first, second)
 }
 
-/// Damages one file of the store and checks that nothing wrong comes out of it.
+/// Damages one file of the store and checks that no wrong content is restored.
 ///
-/// Restoring either works exactly or fails and changes nothing; the next snapshot works and can be
-/// restored, because everything it holds still exists.
+/// A restore either succeeds exactly or fails without changes. The next snapshot succeeds and can
+/// be restored, because its files still exist.
 fn check_damage(what: &str, damage: &dyn Fn(&Path)) {
     let (lab, first, second) = sample();
     let good = lab.manifest();
@@ -73,7 +73,7 @@ fn check_damage(what: &str, damage: &dyn Fn(&Path)) {
     assert_same(&lab.manifest(), &good, what);
 }
 
-/// Puts the work tree into the second state by hand.
+/// Writes the second state into the work tree without a restore.
 fn copy_back(lab: &Lab) {
     lab.write("a", "second\n");
     lab.write("dir/b", "same\n");
@@ -83,14 +83,14 @@ fn copy_back(lab: &Lab) {
 }
 
 #[test]
-fn any_store_file_may_be_truncated_or_lost() {
+fn snapshots_work_after_any_store_file_is_truncated_or_lost() {
     let (lab, _, _) = sample();
     let names: Vec<PathBuf> = store_files(&lab.store())
         .iter()
         .map(|path| path.strip_prefix(lab.store()).unwrap().to_owned())
         .collect();
     let mut row = xtask::Row::of(10, "files of the store cut or lost, all healed");
-    // Packs have other names each time, so files are found by their place in the list.
+    // Pack names differ between runs, so files are identified by their position in the list.
     for (at, name) in names.iter().enumerate() {
         for cut in 0..5 {
             row.done();
@@ -111,7 +111,7 @@ fn any_store_file_may_be_truncated_or_lost() {
 }
 
 #[test]
-fn a_flipped_bit_never_reaches_a_file() {
+fn a_flipped_bit_never_reaches_a_restored_file() {
     let mut row = xtask::Row::of(10, "flipped bits, none of them in a restored file");
     let mut seed = xtask::seed();
     for number in 0..xtask::sized(150, 1_000) {
@@ -137,13 +137,13 @@ fn a_flipped_bit_never_reaches_a_file() {
             Err(_) => assert_same(&lab.manifest(), &before, &format!("{path:?} at {at}")),
         }
         row.done();
-        // Whatever happened, the next snapshot is possible or fails loudly.
+        // The next snapshot succeeds or returns an error. It must not panic.
         drop(lab.workspace().track(&TrackOptions::default(), &Progress::default()));
     }
 }
 
 #[test]
-fn verifying_names_what_is_damaged() {
+fn verify_detects_damaged_packs() {
     let (lab, _, _) = sample();
     assert_eq!(lab.workspace().verify(&Progress::default()).unwrap().problems, []);
     for path in store_files(&lab.store()) {
@@ -160,11 +160,11 @@ fn verifying_names_what_is_damaged() {
 }
 
 #[test]
-fn an_empty_object_is_not_taken_for_the_real_one() {
+fn an_empty_object_file_is_not_used() {
     let lab = Lab::new();
     lab.write("a", "content\n");
     let hash = lab.hash();
-    // What a power cut leaves of an object that git wrote: a name without bytes.
+    // After a power cut, an object that git wrote may be an empty file.
     for path in store_files(&lab.store().join("objects/pack")) {
         std::fs::remove_file(path).unwrap();
     }
@@ -180,7 +180,7 @@ fn an_empty_object_is_not_taken_for_the_real_one() {
 }
 
 #[test]
-fn an_old_or_foreign_cache_changes_nothing() {
+fn a_stale_or_corrupt_cache_does_not_change_the_hash() {
     let (lab, _, second) = sample();
     let cache = store_files(&lab.store()).into_iter().find(|path| path.ends_with("stat")).unwrap();
     let old = std::fs::read(&cache).unwrap();
@@ -196,7 +196,7 @@ fn an_old_or_foreign_cache_changes_nothing() {
 }
 
 #[test]
-fn lost_refs_are_found_again() {
+fn lost_refs_are_recovered() {
     let (lab, first, _) = sample();
     std::fs::remove_dir_all(lab.store().join("refs")).unwrap();
     lab.write("a", "third\n");
@@ -219,7 +219,7 @@ fn a_newer_format_is_refused() {
 }
 
 #[test]
-fn a_store_that_is_not_ours_is_refused() {
+fn a_directory_that_is_not_a_store_is_refused() {
     let mut lab = Lab::new();
     lab.write("a", "x");
     let place = lab.dir().join("someone-elses");
@@ -232,7 +232,7 @@ fn a_store_that_is_not_ours_is_refused() {
 }
 
 #[test]
-fn a_store_with_open_permissions_is_closed() {
+fn open_permissions_of_a_store_are_tightened() {
     use std::os::unix::fs::PermissionsExt;
     let (lab, _, _) = sample();
     let store = lab.store();
@@ -242,7 +242,7 @@ fn a_store_with_open_permissions_is_closed() {
 }
 
 #[test]
-fn left_over_temporary_files_are_swept() {
+fn leftover_temporary_files_are_removed() {
     let (lab, _, _) = sample();
     let left = lab.store().join("objects/pack/tmp_ctrlz_0123456789abcdef");
     std::fs::write(&left, "half a pack").unwrap();

@@ -1,5 +1,5 @@
-//! Snapshots without a watcher that look only at what is not as it is remembered: the same as a
-//! scan of everything would give.
+//! Snapshots without a watcher that rescan only entries whose stat data differs from the cache.
+//! They must equal full scans.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,10 +9,10 @@ use ctrlz::{Progress, Snapshot, TrackOptions};
 use crate::lab::Lab;
 use crate::watching::{edit, project, random, times};
 
-/// Files that no test touches. A listing of everything counts them a second time.
+/// Number of files that no test touches. A full listing counts them a second time.
 const STILL: u64 = 300;
 
-/// Longer than the slack within which no timestamp is believed.
+/// Sleeps longer than the period in which timestamps are too recent to be trusted.
 fn settle() {
     std::thread::sleep(Duration::from_millis(40));
 }
@@ -23,24 +23,24 @@ fn add_still(lab: &Lab) {
     }
 }
 
-/// A snapshot, and whether it was made of what differs only.
+/// Takes a snapshot and returns whether only differing entries were rescanned.
 fn track(lab: &Lab) -> (Snapshot, bool) {
     let progress = Progress::default();
     let snapshot = lab.workspace().track(&TrackOptions::default(), &progress).unwrap();
     let looks = progress.files.load(Ordering::Relaxed);
-    assert!(looks >= STILL, "{looks} looks");
+    assert!(looks >= STILL, "{looks} entries");
     (snapshot, looks < 2 * STILL)
 }
 
 #[track_caller]
 fn track_differing(lab: &Lab) -> Snapshot {
     let (snapshot, differing) = track(lab);
-    assert!(differing, "everything was listed");
+    assert!(differing, "a full listing was made");
     snapshot
 }
 
-/// A work tree that was scanned and is remembered.
-fn remembered(lab: Lab) -> Lab {
+/// Returns a work tree whose entries are all in the cache.
+fn cached(lab: Lab) -> Lab {
     add_still(&lab);
     settle();
     lab.track();
@@ -50,8 +50,8 @@ fn remembered(lab: Lab) -> Lab {
 }
 
 #[test]
-fn one_changed_file_is_all_that_is_listed() {
-    let lab = remembered(Lab::new());
+fn without_a_watcher_only_the_changed_file_is_read() {
+    let lab = cached(Lab::new());
     lab.write("still/3/3", "changed");
     let snapshot = track_differing(&lab);
     assert!(snapshot.changed);
@@ -62,15 +62,15 @@ fn one_changed_file_is_all_that_is_listed() {
     assert!(!again.changed);
     assert_eq!(again.hash, snapshot.hash);
     let unread = track_differing(&lab);
-    assert_eq!((unread.changed, unread.files_read), (false, 0), "it is believed by now");
+    assert_eq!((unread.changed, unread.files_read), (false, 0), "its timestamp is trusted now");
 }
 
 #[test]
-fn whatever_differs_gives_what_a_scan_of_everything_gives() {
+fn scans_of_differing_entries_equal_full_scans() {
     let mut row = xtask::Row::of(12, "rounds of edits, looked at alone and scanned alike");
     let (seeds, mut fast) = (times(6, 60), 0);
     for seed in 0..seeds as u64 {
-        let lab = remembered(project(seed));
+        let lab = cached(project(seed));
         let mut state = seed.wrapping_mul(977);
         for round in 0..times(14, 40) {
             let mut done = Vec::new();
@@ -78,7 +78,7 @@ fn whatever_differs_gives_what_a_scan_of_everything_gives() {
                 done.push(edit(&lab, &mut state, round));
             }
             if random(&mut state).is_multiple_of(2) {
-                // Old enough to be believed next time.
+                // Old enough for the timestamps to be trusted next time.
                 settle();
             }
             let copy = lab.copy();
@@ -89,17 +89,17 @@ fn whatever_differs_gives_what_a_scan_of_everything_gives() {
             row.done();
         }
     }
-    // A repository that is not entered makes everything be listed as long as it is there.
+    // A nested repository that is not entered forces full listings while it exists.
     assert!(fast > 5 * seeds, "{fast} times");
 }
 
 #[test]
-fn what_is_left_out_every_time_costs_no_listing() {
+fn permanently_skipped_files_do_not_force_a_full_listing() {
     let mut lab = Lab::new();
     lab.options.max_new_file_bytes = 1000;
     lab.write("a/large", vec![b'l'; 2000]);
     crate::lab::run(&lab.root(), "mkfifo", &["a/fifo".as_ref()]);
-    let lab = remembered(lab);
+    let lab = cached(lab);
     for round in 0..3 {
         let snapshot = track_differing(&lab);
         assert_eq!((snapshot.changed, snapshot.skipped.len()), (false, 2), "round {round}");
@@ -107,15 +107,15 @@ fn what_is_left_out_every_time_costs_no_listing() {
     lab.write("a/large", "small by now");
     let snapshot = track_differing(&lab);
     assert_eq!(snapshot.skipped.len(), 1);
-    lab.assert_as_cold(&snapshot, "it fits");
+    lab.assert_as_cold(&snapshot, "below the size limit");
 }
 
 #[test]
-fn ignored_files_that_are_kept_are_looked_at() {
+fn changes_of_stored_ignored_files_are_noticed() {
     let lab = Lab::new();
     lab.write(".gitignore", "*.env\n");
     lab.write("conf/x.env", "one");
-    let lab = remembered(lab);
+    let lab = cached(lab);
     for (round, text) in ["two", "three"].into_iter().enumerate() {
         settle();
         lab.write("conf/x.env", text);
@@ -131,33 +131,33 @@ fn ignored_files_that_are_kept_are_looked_at() {
 }
 
 #[test]
-fn changed_rules_make_everything_be_listed() {
+fn changed_ignore_rules_force_a_full_listing() {
     let lab = Lab::new();
     lab.write(".gitignore", "*.log\n");
     lab.write("a/b.log", "ignored");
-    let lab = remembered(lab);
+    let lab = cached(lab);
     lab.write(".gitignore", "*.txt\n");
     let (snapshot, differing) = track(&lab);
     assert!(!differing);
-    assert_eq!(snapshot.hash, lab.cold().0.hash, "other rules");
+    assert_eq!(snapshot.hash, lab.cold().0.hash, "changed rules");
     lab.write("a/.gitignore", "*.log\n");
     let (snapshot, _) = track(&lab);
-    assert_eq!(snapshot.hash, lab.cold().0.hash, "rules came");
+    assert_eq!(snapshot.hash, lab.cold().0.hash, "added rules");
     lab.remove("a/.gitignore");
     let (snapshot, _) = track(&lab);
-    assert_eq!(snapshot.hash, lab.cold().0.hash, "rules went");
+    assert_eq!(snapshot.hash, lab.cold().0.hash, "removed rules");
 }
 
-/// A file is always in one of two directories, and in every snapshot.
+/// A file that is constantly renamed between directories must be in every complete snapshot.
 #[test]
-fn a_file_that_is_moved_about_is_in_every_snapshot() {
+fn a_file_renamed_during_scans_is_in_every_complete_snapshot() {
     let lab = Lab::new();
     let name = |at: usize| format!("d{at:02}/moved");
     for at in 0..40 {
         lab.write(&format!("d{at:02}/other"), "1");
     }
     lab.write(&name(0), "here");
-    let lab = remembered(lab);
+    let lab = cached(lab);
     let over = AtomicBool::new(false);
     let root = lab.root();
     let (missed, said) = std::thread::scope(|scope| {
@@ -182,17 +182,17 @@ fn a_file_that_is_moved_about_is_in_every_snapshot() {
         over.store(true, Ordering::Relaxed);
         (missed, said)
     });
-    assert_eq!(missed, 0, "{said} times it was said");
+    assert_eq!(missed, 0, "{said} snapshots were incomplete");
 }
 
-/// Rules that no snapshot holds are read every time, and said every time.
+/// Ignore files that are themselves ignored are read for every snapshot and recorded with it.
 #[test]
-fn rules_that_are_ignored_themselves_stay_known() {
+fn ignore_files_that_ignore_themselves_stay_in_effect() {
     let lab = Lab::new();
     lab.write("hidden/.gitignore", "*\n");
     lab.write("hidden/data", "1");
     lab.write("a", "1");
-    let lab = remembered(lab);
+    let lab = cached(lab);
     assert!(!lab.track().changed, "nothing happened");
     lab.write("a", "2");
     let copy = lab.copy();
@@ -202,27 +202,27 @@ fn rules_that_are_ignored_themselves_stay_known() {
 }
 
 #[test]
-fn a_link_in_the_place_of_an_ignore_file_is_none() {
+fn a_symlink_at_the_path_of_an_ignore_file_is_not_followed() {
     let lab = Lab::new();
     lab.write(".gitignore", "secret");
     lab.write("secret", "1");
-    let lab = remembered(lab);
+    let lab = cached(lab);
     lab.remove(".gitignore");
     lab.link("secret", ".gitignore");
     let (snapshot, _) = track(&lab);
     assert_eq!(snapshot.hash, lab.cold().0.hash);
 }
 
-/// What it held is in the remembered tree of its parent.
+/// Its files are still in the cached tree of its parent.
 #[test]
-fn a_directory_that_may_not_be_entered_any_more_is_left_out() {
+fn a_directory_that_became_a_nested_repository_is_left_out() {
     let mut lab = Lab::new();
     lab.options.nested_repos = false;
-    // As long as this is there, everything is listed.
+    // Forces a full listing as long as it exists.
     lab.write("other/.git/x", "1");
     lab.write("p/d/f", "1");
     lab.write("p/g", "1");
-    let lab = remembered(lab);
+    let lab = cached(lab);
     std::fs::create_dir(lab.path("p/d/.git")).unwrap();
     let snapshot = lab.track();
     assert_eq!(snapshot.hash, lab.cold().0.hash);
@@ -230,38 +230,38 @@ fn a_directory_that_may_not_be_entered_any_more_is_left_out() {
 }
 
 #[test]
-fn permissions_of_a_directory_mean_no_reading() {
+fn a_chmod_of_a_directory_causes_no_file_reads() {
     let mut lab = Lab::new();
     lab.options.max_snapshot_bytes = 10_000;
     lab.write("d/a", vec![b'a'; 6000]);
-    // Otherwise it would be read again beside the next one.
+    // Otherwise `d/a` would be read again together with `d/b`.
     settle();
     lab.track();
     lab.write("d/b", vec![b'b'; 6000]);
-    let lab = remembered(lab);
+    let lab = cached(lab);
     lab.chmod("d", 0o700);
     let snapshot = lab.track();
     assert_eq!((snapshot.changed, snapshot.files_read), (true, 0));
 }
 
 #[test]
-fn a_full_store_takes_a_snapshot_in_which_nothing_changed() {
+fn an_unchanged_snapshot_succeeds_in_a_full_store() {
     let lab = Lab::new();
     crate::lab::run(&lab.root(), "mkfifo", &["fifo".as_ref()]);
-    let mut lab = remembered(lab);
+    let mut lab = cached(lab);
     lab.options.max_store_bytes = 1;
     assert!(!lab.track().changed);
 }
 
-/// A rename brings another size under the same name, which decides whether it is kept.
+/// A rename can change the size of the file at a path, and the size decides whether it is stored.
 #[test]
-fn an_ignored_file_that_is_replaced_is_judged_by_its_new_size() {
+fn a_replaced_ignored_file_is_stored_according_to_its_new_size() {
     let lab = Lab::new();
     lab.write(".gitignore", "*.db\n");
     lab.write("data/a.db", vec![b'l'; 300 << 10]);
     lab.write("data/b.db", "small");
     lab.write("data/c", "1");
-    let lab = remembered(lab);
+    let lab = cached(lab);
     settle();
     for (name, text) in [("data/a.db", vec![b's'; 10]), ("data/b.db", vec![b'l'; 300 << 10])] {
         let away = lab.dir().join("away");

@@ -1,4 +1,4 @@
-//! Failures that users of other systems reported; each has a test that it is not ours.
+//! Regression tests for failures that users of other systems reported.
 
 use ctrlz::{
     Error, LookupError, PatchToRevert, Progress, RecordError, RestoreOptions, TrackOptions,
@@ -13,7 +13,7 @@ fn revert_all_since(lab: &Lab, hash: ctrlz::ObjectId) {
 }
 
 #[test]
-fn a_stale_lock_of_the_users_git_stops_nothing() {
+fn stale_locks_in_the_users_repository_do_not_block_snapshots() {
     let lab = Lab::with_git(&[("a", "one")]);
     lab.write(".git/index.lock", "");
     lab.write(".git/HEAD.lock", "");
@@ -25,7 +25,7 @@ fn a_stale_lock_of_the_users_git_stops_nothing() {
 }
 
 #[test]
-fn a_stale_lock_on_our_ref_is_cleared() {
+fn a_stale_lock_on_a_store_ref_is_removed() {
     let lab = Lab::new();
     lab.write("a", "one");
     lab.track();
@@ -40,7 +40,7 @@ fn a_stale_lock_on_our_ref_is_cleared() {
 }
 
 #[test]
-fn asking_before_the_first_snapshot_spoils_nothing() {
+fn queries_before_the_first_snapshot_fail_cleanly() {
     let lab = Lab::new();
     lab.write("a", "one");
     let some = "1234567890123456789012345678901234567890".parse().unwrap();
@@ -79,7 +79,7 @@ fn a_submodule_is_captured_as_files() {
 }
 
 #[test]
-fn a_file_that_becomes_ignored_during_the_turn_is_taken_back_with_it() {
+fn reverting_a_patch_restores_a_file_that_became_ignored() {
     let lab = Lab::new();
     lab.write("config", "the user's");
     let hash = lab.hash();
@@ -91,7 +91,7 @@ fn a_file_that_becomes_ignored_during_the_turn_is_taken_back_with_it() {
 }
 
 #[test]
-fn a_large_file_with_a_pattern_for_a_name_hides_no_other() {
+fn a_skipped_file_named_like_a_pattern_hides_no_other_file() {
     let mut lab = Lab::new();
     lab.options.max_new_file_bytes = 100;
     lab.write("[ab]", "x".repeat(200));
@@ -102,7 +102,7 @@ fn a_large_file_with_a_pattern_for_a_name_hides_no_other() {
 }
 
 #[test]
-fn a_huge_untracked_file_costs_nothing_and_survives() {
+fn a_huge_new_file_is_skipped_cheaply_and_survives() {
     let lab = Lab::new();
     lab.write("a", "one");
     let before = lab.hash();
@@ -128,7 +128,7 @@ fn a_failed_snapshot_never_returns_an_old_hash() {
 }
 
 #[test]
-fn a_second_instance_or_a_second_start_resets_nothing() {
+fn a_second_instance_does_not_reset_the_log() {
     let lab = Lab::new();
     lab.write("a", "one");
     let first = lab.workspace();
@@ -165,7 +165,7 @@ fn a_directory_swapped_for_a_link_and_back_changes_nothing_outside() {
 }
 
 #[test]
-fn a_directory_of_a_running_shell_keeps_its_inode() {
+fn a_restore_keeps_the_inodes_of_directories() {
     use std::os::unix::fs::MetadataExt;
     let lab = Lab::new();
     lab.write("src/a", "one");
@@ -179,7 +179,7 @@ fn a_directory_of_a_running_shell_keeps_its_inode() {
 }
 
 #[test]
-fn unusual_times_hide_no_change() {
+fn unusual_modification_times_do_not_hide_changes() {
     let lab = Lab::new();
     let set = |seconds: i64| {
         let base = std::time::UNIX_EPOCH;
@@ -207,7 +207,7 @@ fn unusual_times_hide_no_change() {
 }
 
 #[test]
-fn swapped_files_of_equal_size_and_time_are_told_apart() {
+fn swapping_files_of_equal_size_and_mtime_is_detected() {
     let lab = Lab::new();
     lab.write("a", "one");
     lab.write("b", "two");
@@ -232,7 +232,7 @@ fn swapped_files_of_equal_size_and_time_are_told_apart() {
 }
 
 #[test]
-fn a_link_with_a_new_target_of_the_same_length_is_seen() {
+fn a_symlink_with_a_new_target_of_equal_length_is_detected() {
     let lab = Lab::new();
     lab.link("one", "link");
     let first = lab.hash();

@@ -1,4 +1,4 @@
-//! Stores inside the work tree that belong to another user of ctrlz: no snapshot holds them, and
+//! Stores inside the work tree that belong to another client of ctrlz: snapshots skip them and
 //! nothing writes into them.
 
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::sessions::start;
 const STORE: &str = ".agent/snapshots";
 
 impl Lab {
-    /// The same work tree with a store of its own inside.
+    /// Opens the same work tree with a store inside it.
     fn inner(&self) -> Workspace {
         let store = Some(STORE.into());
         Workspace::open(&self.root(), ctrlz::Options { store, ..self.options.clone() }).unwrap()
@@ -24,7 +24,7 @@ impl Lab {
         self.inner().track(&TrackOptions::default(), &Progress::default()).unwrap().hash
     }
 
-    /// Takes away what makes the store's files ignored, as stores of 0.1.0 do without.
+    /// Removes the `.gitignore` that hides the store's files. Stores of 0.1.0 have none.
     fn unhide(&self) {
         self.remove(".agent/snapshots/.gitignore");
     }
@@ -39,7 +39,7 @@ impl Lab {
         files.iter().map(|file| file.path.to_string()).collect()
     }
 
-    /// Waits until timestamps of what was written so far prove something.
+    /// Waits until the timestamps of everything written so far can be trusted.
     fn settle(&self) {
         std::thread::sleep(Duration::from_millis(60));
         self.track();
@@ -84,7 +84,7 @@ fn a_store_is_reported_and_never_captured() {
     lab.track_inner();
     assert_eq!(lab.files(), ["a", "b"]);
     assert_eq!(lab.track().skipped, cold.skipped);
-    // Whoever names it.
+    // Naming the store does not capture it either.
     for path in [STORE, ".agent/snapshots/HEAD", ".agent/snapshots/ctrlz/new"] {
         let options = TrackOptions { paths: vec![tree_path(path)], ..TrackOptions::default() };
         let refused = lab.workspace().track(&options, &Progress::default());
@@ -96,7 +96,7 @@ fn a_store_is_reported_and_never_captured() {
 }
 
 #[test]
-fn a_store_that_a_tool_names_is_not_kept_with_the_ignored_files() {
+fn a_store_that_a_tool_names_is_not_captured_as_an_ignored_file() {
     let lab = Lab::new();
     lab.write(".gitignore", "/.agent\n");
     lab.track_inner();
@@ -109,7 +109,7 @@ fn a_store_that_a_tool_names_is_not_kept_with_the_ignored_files() {
     let head = lab.path(STORE).join("HEAD");
     std::fs::write(&head, "ref: refs/heads/other\n").unwrap();
     lab.end("p");
-    // There is nothing to undo, or nothing that touches the store.
+    // Either there is nothing to undo, or the undo does not touch the store.
     drop(lab.undo_with(&UndoScope::LastTurn, &UndoOptions::default()));
     assert_eq!(std::fs::read_to_string(&head).unwrap(), "ref: refs/heads/other\n");
     std::fs::write(&head, "ref: refs/heads/main\n").unwrap();
@@ -117,14 +117,14 @@ fn a_store_that_a_tool_names_is_not_kept_with_the_ignored_files() {
 }
 
 #[test]
-fn a_directory_counts_again_once_it_is_no_store_any_more() {
+fn a_directory_is_captured_again_once_it_stops_being_a_store() {
     let lab = Lab::new();
     lab.write("a", "1\n");
     lab.track_inner();
     lab.unhide();
     lab.settle();
     assert_eq!(lab.files(), ["a"]);
-    // The directory stays the same one.
+    // The directory itself is not replaced.
     lab.remove(".agent/snapshots/ctrlz/format");
     assert!(lab.files().contains(&".agent/snapshots/HEAD".to_owned()));
     lab.settle();
@@ -137,7 +137,7 @@ fn a_directory_counts_again_once_it_is_no_store_any_more() {
 }
 
 #[test]
-fn a_watcher_does_not_tell_of_another_store() {
+fn watched_snapshots_skip_another_store() {
     let mut lab = Lab::new();
     lab.options.watch = true;
     lab.write("a", "1\n");
@@ -157,7 +157,7 @@ fn a_watcher_does_not_tell_of_another_store() {
     assert_eq!(lab.files(), ["a", "b"]);
 }
 
-/// A snapshot that holds files of a store, as those of 0.1.0 do.
+/// Takes a snapshot that contains files of a store, like those of 0.1.0.
 fn old_snapshot(lab: &Lab) -> ObjectId {
     lab.write("a", "1\n");
     lab.track_inner();
@@ -181,7 +181,7 @@ fn snapshots_that_captured_a_store_are_restored_without_it() {
     let kept: Vec<String> = report.kept.iter().map(|kept| kept.path.to_string()).collect();
     assert_eq!(kept, [STORE]);
     assert!(!report.is_complete());
-    // File by file as well.
+    // The same for a revert of single files.
     let patch = ctrlz::PatchToRevert {
         hash: old,
         files: vec![tree_path(".agent/snapshots/ctrlz/format"), tree_path(".agent/snapshots/x")],
@@ -204,7 +204,7 @@ fn git_leaves_a_store_inside_the_work_tree_alone() {
     assert!(!lab.exists("untracked"));
     assert_eq!(lab.inner().files(&hash).unwrap().len(), 2);
     assert_fsck_clean(&lab.path(STORE));
-    // A store of 0.1.0 has none until something is written to it.
+    // A store of 0.1.0 gets its `.gitignore` with the next write.
     std::fs::remove_file(&gitignore).unwrap();
     lab.inner().files(&hash).unwrap();
     assert!(!gitignore.exists());

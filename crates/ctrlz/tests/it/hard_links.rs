@@ -1,4 +1,4 @@
-//! Several names of one file inside the work tree.
+//! Hard links inside the work tree.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -17,7 +17,7 @@ fn linked(lab: &Lab) {
 }
 
 #[test]
-fn a_write_through_one_name_is_undone_for_all_names_and_they_stay_linked() {
+fn a_write_through_one_hard_link_is_undone_for_all_links() {
     let lab = Lab::new();
     linked(&lab);
     lab.step("s", "m1", "1", |lab| lab.write("a", "AGENT\n"));
@@ -33,7 +33,7 @@ fn a_write_through_one_name_is_undone_for_all_names_and_they_stay_linked() {
 }
 
 #[test]
-fn names_that_cannot_be_linked_again_are_reported() {
+fn hard_links_that_undo_separates_are_reported() {
     let lab = Lab::new();
     lab.write("a", "1\n");
     lab.write("b", "2\n");
@@ -49,7 +49,7 @@ fn names_that_cannot_be_linked_again_are_reported() {
 }
 
 #[test]
-fn a_file_with_a_name_that_no_snapshot_looks_at_is_reported_as_separated() {
+fn a_file_with_an_uncaptured_hard_link_is_reported_as_separated() {
     let lab = Lab::new();
     lab.write(".gitignore", "ignored\n");
     lab.write("a", "1\n");
@@ -67,10 +67,10 @@ fn a_file_with_a_name_that_no_snapshot_looks_at_is_reported_as_separated() {
     assert!(report.kept.iter().all(|kept| kept.reason == KeptReason::Separated));
 }
 
-/// The permissions of a removed name change through the name that stays, which is no edit by
-/// another process.
+/// The permissions of the removed link change through the remaining link. That must not count as an
+/// edit by another process.
 #[test]
-fn permissions_of_a_removed_name_are_redone() {
+fn redo_restores_the_permissions_of_a_removed_hard_link() {
     use std::os::unix::fs::PermissionsExt;
     let lab = Lab::new();
     lab.write("a", "1\n");

@@ -1,4 +1,4 @@
-//! Trees made to do harm, and repositories made to run code.
+//! Malicious trees, and repositories that try to run code.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -8,7 +8,7 @@ use xtask::Row;
 
 use crate::lab::{Lab, assert_same, exact, git, git_command, manifest};
 
-/// Writes an object into the store as it is, without git's checks.
+/// Writes an object into the store verbatim, without git's checks.
 fn plant(lab: &Lab, kind: &str, bytes: &[u8]) -> ObjectId {
     let mut child =
         git_command(&lab.store(), &["hash-object", "-t", kind, "-w", "--literally", "--stdin"])
@@ -86,7 +86,7 @@ fn hostile_trees_are_refused_before_the_first_write() {
     after.0.retain(|path, _| !path.starts_with(b"data"));
     let mut guard = guard;
     guard.0.retain(|path, _| !path.starts_with(b"data"));
-    assert_same(&after, &guard, "not outside either");
+    assert_same(&after, &guard, "nothing was written outside either");
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn a_missing_object_stops_a_restore_before_the_first_write() {
 }
 
 #[test]
-fn a_tree_that_expands_without_end_is_refused() {
+fn a_tree_bomb_is_refused() {
     let lab = Lab::new();
     lab.write("a", "x");
     lab.track();
@@ -154,7 +154,7 @@ fn ten(make: &dyn Fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
 }
 
 #[test]
-fn a_compressed_bomb_is_refused_without_memory() {
+fn a_decompression_bomb_is_refused() {
     let lab = Lab::new();
     lab.write("a", "x");
     lab.track();
@@ -174,7 +174,7 @@ fn a_compressed_bomb_is_refused_without_memory() {
 }
 
 #[test]
-fn nothing_of_a_hostile_repository_is_run_or_read() {
+fn hooks_filters_and_config_of_a_hostile_repository_are_never_used() {
     let lab = Lab::with_git(&[("a.txt", "one\r\n"), ("b", "x")]);
     let pwned = lab.dir().join("pwned");
     let touch = format!("touch {}", pwned.display());
@@ -203,7 +203,7 @@ fn nothing_of_a_hostile_repository_is_run_or_read() {
 }
 
 #[test]
-fn odd_things_named_dot_git_are_survived() {
+fn malformed_dot_git_entries_do_not_break_snapshots() {
     let cases: [&dyn Fn(&Lab); 6] = [
         &|lab| lab.write(".git", "gitdir: /etc\n"),
         &|lab| lab.write(".git", "gitdir: ../../..\n"),
@@ -228,7 +228,7 @@ fn odd_things_named_dot_git_are_survived() {
 }
 
 #[test]
-fn a_link_in_the_place_of_a_directory_is_not_scanned() {
+fn symlinks_to_directories_are_not_followed() {
     let lab = Lab::new();
     let outside = lab.dir().join("outside");
     std::fs::create_dir(&outside).unwrap();
@@ -247,8 +247,8 @@ fn a_link_in_the_place_of_a_directory_is_not_scanned() {
 }
 
 #[test]
-fn the_collision_pair_of_sha1_is_not_mixed_up() {
-    // The first 320 bytes of the two published colliding files differ and hash alike.
+fn the_files_of_the_sha1_collision_pair_are_not_confused() {
+    // The first 320 bytes of the two published colliding files differ but have the same SHA-1.
     let (one, two) = crate::hostile::shattered();
     let lab = Lab::new();
     lab.write("good", "x");
@@ -259,7 +259,7 @@ fn the_collision_pair_of_sha1_is_not_mixed_up() {
     assert_eq!(snapshot.files + reasons.len() as u64, 3);
     let before = lab.manifest();
     lab.restore_exact(snapshot.hash);
-    assert_same(&lab.manifest(), &before, "neither became the other");
+    assert_same(&lab.manifest(), &before, "both keep their content");
 }
 
 /// Prefixes of the SHAttered files, which make any equal suffix collide as raw SHA-1.
@@ -320,7 +320,7 @@ fn ignore_rules_below_git_are_not_read_through_a_link() {
 }
 
 #[test]
-fn a_store_with_a_link_to_another_repository_is_refused_and_that_repository_stays() {
+fn a_store_that_links_to_another_repository_is_refused_without_changes() {
     let dirs = ["objects", "objects/pack", "objects/info", "refs", "ctrlz/wt", "info"];
     for dir in dirs {
         let mut lab = Lab::with_git(&[("f", "a\n")]);

@@ -1,4 +1,4 @@
-//! Ignore rules: what they leave out, and that what they leave out is safe.
+//! Ignore rules: which files they exclude, and that excluded files are never lost.
 
 use ctrlz::{KeptReason, Presence};
 
@@ -53,7 +53,7 @@ fn rules_of_every_level_are_honoured() {
 }
 
 #[test]
-fn git_agrees_on_what_is_ignored() {
+fn ignore_rules_agree_with_git() {
     let lab = Lab::with_git(&[]);
     lab.write(
         ".gitignore",
@@ -112,7 +112,7 @@ fn files_tracked_by_git_are_captured_although_ignored_or_large() {
 }
 
 #[test]
-fn ignored_data_survives_when_the_rules_change_between() {
+fn ignored_files_survive_a_restore_across_changed_rules() {
     for exact_restore in [false, true] {
         let lab = Lab::new();
         lab.write(".gitignore", "data/\n*.db\n");
@@ -136,7 +136,7 @@ fn ignored_data_survives_when_the_rules_change_between() {
 }
 
 #[test]
-fn ignored_data_survives_when_only_outer_rules_ignored_it() {
+fn files_ignored_by_former_rules_survive_an_exact_restore() {
     let mut lab = Lab::new();
     lab.options.exclude = vec!["scratch/".into()];
     lab.write("scratch/data", "one");
@@ -152,7 +152,7 @@ fn ignored_data_survives_when_only_outer_rules_ignored_it() {
 }
 
 #[test]
-fn the_reverse_too_a_file_that_is_ignored_now_is_saved_before_it_is_overwritten() {
+fn a_file_that_is_now_ignored_is_saved_before_a_restore_overwrites_it() {
     let lab = Lab::new();
     lab.write("conf", "one");
     let hash = lab.hash();
@@ -166,7 +166,7 @@ fn the_reverse_too_a_file_that_is_ignored_now_is_saved_before_it_is_overwritten(
 }
 
 #[test]
-fn an_ignored_directory_in_the_way_stays() {
+fn a_restore_keeps_an_ignored_directory_in_the_way() {
     let lab = Lab::new();
     lab.write("build", "a file once");
     let hash = lab.hash();
@@ -181,7 +181,7 @@ fn an_ignored_directory_in_the_way_stays() {
 }
 
 #[test]
-fn a_directory_with_one_ignored_file_in_the_way_stays() {
+fn a_restore_keeps_a_directory_in_the_way_with_an_ignored_file() {
     let lab = Lab::new();
     lab.write("x", "a file once");
     let hash = lab.hash();
@@ -198,7 +198,7 @@ fn a_directory_with_one_ignored_file_in_the_way_stays() {
 }
 
 #[test]
-fn changing_rules_changes_exactly_what_they_say() {
+fn changed_ignore_rules_apply_to_the_next_snapshot() {
     let lab = Lab::new();
     lab.write("a.log", "x");
     lab.write("sub/b.log", "x");
@@ -214,7 +214,7 @@ fn changing_rules_changes_exactly_what_they_say() {
 }
 
 #[test]
-fn odd_ignore_files_are_survived() {
+fn malformed_ignore_files_do_not_break_snapshots() {
     let lab = Lab::new();
     lab.write("a", "x");
     lab.link("/etc/passwd", ".gitignore");
@@ -228,13 +228,13 @@ fn odd_ignore_files_are_survived() {
     lab.remove(".gitignore");
     lab.write(".gitignore", "b\n".repeat(1_000_000));
     let snapshot = lab.track();
-    assert!(!snapshot.is_complete(), "its rules were not applied, and that is said");
+    assert!(!snapshot.is_complete(), "reports that its rules were not applied");
     lab.write(".gitignore", b"\xff\xfe\n\\\n!\n[\n**/**/**/**/x\na\\");
     assert_eq!(files(&lab), [".gitignore", "a"]);
 }
 
 #[test]
-fn presence_is_told_apart_from_ignorance() {
+fn presence_distinguishes_absent_from_unknown() {
     let lab = Lab::new();
     lab.write(".gitignore", "*.tmp\n");
     lab.write("a", "x");

@@ -1,4 +1,4 @@
-//! A scan that trusts the last one gives what a scan that trusts nothing gives.
+//! Incremental scans, which use the stat cache, must equal cold scans.
 
 use std::sync::Barrier;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use ctrlz::{
 
 use crate::lab::Lab;
 
-/// Numbers below a limit that look random and are the same in every run.
+/// Returns a deterministic generator of pseudorandom numbers below a limit.
 fn fixed_random(seed: u64) -> impl FnMut(usize) -> usize {
     let mut state = seed;
     move |limit| {
@@ -20,12 +20,12 @@ fn fixed_random(seed: u64) -> impl FnMut(usize) -> usize {
     }
 }
 
-/// Longer than the slack within which no timestamp is believed.
+/// Sleeps longer than the period in which timestamps are too recent to be trusted.
 fn settle() {
     std::thread::sleep(Duration::from_millis(40));
 }
 
-/// The file that remembers the last scan.
+/// Returns the path of the stat cache.
 fn cache(lab: &Lab) -> std::path::PathBuf {
     work_tree_dir(lab).join("stat")
 }
@@ -36,7 +36,7 @@ fn work_tree_dir(lab: &Lab) -> std::path::PathBuf {
     entries.next().unwrap().unwrap().path()
 }
 
-/// The hash that a scan without any memory gives, in a store of its own.
+/// Returns the hash of a cold scan into a separate store.
 fn cold(lab: &Lab) -> ObjectId {
     let data = lab.dir().join("cold");
     drop(std::fs::remove_dir_all(&data));
@@ -45,7 +45,7 @@ fn cold(lab: &Lab) -> ObjectId {
     workspace.track(&TrackOptions::default(), &Progress::default()).unwrap().hash
 }
 
-/// A snapshot, and how many entries were looked at.
+/// Takes a snapshot and returns how many entries were examined.
 fn track_counting(lab: &Lab) -> (Snapshot, u64) {
     let progress = Progress::default();
     let snapshot = lab.workspace().track(&TrackOptions::default(), &progress).unwrap();
@@ -53,23 +53,23 @@ fn track_counting(lab: &Lab) -> (Snapshot, u64) {
 }
 
 #[track_caller]
-fn assert_seen(lab: &Lab, what: &str) {
+fn assert_equals_cold_scan(lab: &Lab, what: &str) {
     assert_eq!(lab.hash(), cold(lab), "{what}");
 }
 
 #[test]
-fn after_any_edit_the_incremental_hash_is_the_cold_one() {
+fn incremental_and_cold_hashes_are_equal_after_any_edit() {
     let lab = Lab::with_git(&[("src/a.rs", "a"), ("src/b.rs", "b"), ("docs/x/y.md", "y")]);
     let mut row = xtask::Row::of(9, "edits after which the incremental hash is the cold one");
     let mut random = fixed_random(xtask::seed());
     for round in 0..xtask::many(120, 10_000) {
         random_edit(&lab, &mut random, round);
         if random(4) == 0 {
-            // Old enough to be believed, so that the fast ways are taken too.
+            // Old enough for timestamps to be trusted, so that the fast paths are exercised too.
             settle();
             lab.track();
         }
-        assert_seen(&lab, &format!("round {round}"));
+        assert_equals_cold_scan(&lab, &format!("round {round}"));
         row.done();
     }
 }
@@ -142,7 +142,7 @@ fn one_edited_file_means_one_file_read() {
 }
 
 #[test]
-fn what_decides_outside_the_work_tree_is_noticed_though_no_file_changed() {
+fn changed_excludes_index_and_options_are_noticed_without_file_changes() {
     let mut lab = Lab::with_git(&[("a.log", "a"), ("kept.txt", "k"), ("hidden/b.txt", "b")]);
     lab.git(&["rm", "-q", "--cached", "a.log", "hidden/b.txt"]);
     let calm = |lab: &Lab| {
@@ -152,27 +152,27 @@ fn what_decides_outside_the_work_tree_is_noticed_though_no_file_changed() {
     };
     calm(&lab);
     std::fs::write(lab.path(".git/info/exclude"), "*.log\nhidden/\n").unwrap();
-    assert_seen(&lab, "info/exclude");
+    assert_equals_cold_scan(&lab, "info/exclude");
     calm(&lab);
     lab.git(&["add", "-f", "a.log"]);
-    assert_seen(&lab, "an ignored file is tracked now");
+    assert_equals_cold_scan(&lab, "an ignored file is tracked now");
     calm(&lab);
     lab.git(&["add", "-f", "hidden/b.txt"]);
-    assert_seen(&lab, "a file in an ignored directory is tracked now");
+    assert_equals_cold_scan(&lab, "a file in an ignored directory is tracked now");
     calm(&lab);
     lab.git(&["rm", "-q", "--cached", "a.log", "hidden/b.txt"]);
-    assert_seen(&lab, "and no longer");
+    assert_equals_cold_scan(&lab, "the files are no longer tracked");
     calm(&lab);
     lab.options.exclude = vec!["kept.txt".into()];
-    assert_seen(&lab, "an exclude pattern of the configuration");
+    assert_equals_cold_scan(&lab, "an exclude pattern of the configuration");
     calm(&lab);
     lab.options.exclude.clear();
     lab.options.include_ignored = vec!["hidden/b.txt".into()];
-    assert_seen(&lab, "an include pattern of the configuration");
+    assert_equals_cold_scan(&lab, "an include pattern of the configuration");
 }
 
 #[test]
-fn rules_that_are_themselves_ignored_are_read_every_time() {
+fn ignored_ignore_files_are_read_for_every_snapshot() {
     let lab = Lab::new();
     lab.write(".gitignore", ".gitignore\n*.tmp\n");
     lab.write("sub/.gitignore", "*.bak\n");
@@ -182,15 +182,15 @@ fn rules_that_are_themselves_ignored_are_read_every_time() {
     lab.track();
     lab.track();
     lab.write("sub/.gitignore", "*.xyz\n");
-    assert_seen(&lab, "a hidden rule file of a directory");
+    assert_equals_cold_scan(&lab, "a hidden rule file of a directory");
     settle();
     lab.track();
     lab.write(".gitignore", ".gitignore\n*.log\n");
-    assert_seen(&lab, "the hidden rule file at the top");
+    assert_equals_cold_scan(&lab, "the hidden rule file at the top");
 }
 
 #[test]
-fn a_partial_snapshot_does_not_pass_for_the_state_of_the_whole() {
+fn a_partial_snapshot_is_not_mistaken_for_a_full_one() {
     let lab = Lab::new();
     lab.write("a", "1");
     lab.write("ignored", "secret");
@@ -207,7 +207,7 @@ fn a_partial_snapshot_does_not_pass_for_the_state_of_the_whole() {
 }
 
 #[test]
-fn a_cache_that_is_damaged_anywhere_means_a_full_scan_and_the_same_hash() {
+fn a_damaged_cache_causes_a_full_scan_with_the_same_hash() {
     let lab = Lab::new();
     for file in 0..20 {
         lab.write(&format!("d{}/f{file}", file % 3), format!("{file}"));
@@ -258,7 +258,7 @@ fn a_long_session_does_not_pile_up_packs() {
 }
 
 #[test]
-fn after_packs_were_merged_a_scan_is_as_quick_as_before() {
+fn the_cache_stays_valid_after_packs_are_merged() {
     let lab = Lab::new();
     let cache = |lab: &Lab| std::fs::read(work_tree_dir(lab).join("stat")).unwrap();
     let written =
@@ -268,7 +268,7 @@ fn after_packs_were_merged_a_scan_is_as_quick_as_before() {
         lab.write("f", format!("{round}"));
         let packs = if round == 0 { 0 } else { pack_count(&lab) };
         if packs > 45 {
-            // What was written a moment ago is looked at again, merged or not.
+            // Recently written files are examined again in any case.
             std::thread::sleep(Duration::from_millis(40));
         }
         lab.track();
@@ -276,7 +276,7 @@ fn after_packs_were_merged_a_scan_is_as_quick_as_before() {
             merges += 1;
             let (before, bytes) = (written(&lab), cache(&lab));
             assert!(!lab.track().changed);
-            assert_eq!(written(&lab), before, "the scan had to doubt everything");
+            assert_eq!(written(&lab), before, "the cache was rewritten");
             assert_eq!(cache(&lab), bytes);
         }
     }
@@ -284,7 +284,7 @@ fn after_packs_were_merged_a_scan_is_as_quick_as_before() {
 }
 
 #[test]
-fn those_who_wait_for_the_work_tree_share_one_scan() {
+fn threads_that_wait_for_the_work_tree_share_one_scan() {
     const WAITING: usize = 6;
     let lab = Lab::new();
     for file in 0..50 {
@@ -301,7 +301,7 @@ fn those_who_wait_for_the_work_tree_share_one_scan() {
         };
         let threads: Vec<_> = (0..WAITING).map(|_| scope.spawn(wait)).collect();
         ready.wait();
-        // Every request is made, and all of them wait for the lock.
+        // All requests have been made by now and wait for the lock.
         std::thread::sleep(Duration::from_millis(300));
         lab.write("f7", "changed while they waited");
         held.unlock().unwrap();
@@ -325,7 +325,7 @@ fn a_request_does_not_use_a_scan_that_began_before_it() {
 }
 
 #[test]
-fn what_a_restore_wrote_itself_is_not_read_again() {
+fn files_written_by_a_restore_are_not_read_again() {
     let lab = Lab::new();
     let file = |at: usize| format!("d{}/f{at}", at / 100);
     let write_all = |text: &str| (0..2_000).for_each(|at| lab.write(&file(at), text));
@@ -340,16 +340,16 @@ fn what_a_restore_wrote_itself_is_not_read_again() {
         lab.workspace().restore(first, &ctrlz::RestoreOptions::default(), &progress).unwrap();
     assert_eq!((report.done.len(), report.after), (2_000, first));
     let read = progress.files_read.load(Ordering::Relaxed);
-    // Those whose bytes were written within the last moment before they got their name are read;
-    // that may be many where a flush takes no time.
+    // Files whose bytes were written just before the rename are read again. That may be many where
+    // a flush takes no time.
     assert!(read < 1_900, "{read} of 2,000 files were read again");
     settle();
-    assert_seen(&lab, "after the restore");
+    assert_equals_cold_scan(&lab, "after the restore");
     lab.restore(second);
-    assert_seen(&lab, "and after another one");
+    assert_equals_cold_scan(&lab, "after the second restore");
 }
 
-/// A writer who keeps the times of the files it changes, as some formatters do.
+/// Rewrites a file but keeps its modification time, as some formatters do.
 fn rewrite_keeping_times(path: &std::path::Path, text: &[u8]) -> std::io::Result<()> {
     let times = std::fs::metadata(path)?.modified()?;
     let mut file = std::fs::OpenOptions::new().write(true).open(path)?;
@@ -358,7 +358,7 @@ fn rewrite_keeping_times(path: &std::path::Path, text: &[u8]) -> std::io::Result
 }
 
 #[test]
-fn who_writes_just_after_a_restore_is_seen_even_if_the_times_are_kept() {
+fn writes_just_after_a_restore_are_detected_even_with_kept_mtimes() {
     let lab = Lab::new();
     let file = |at: usize| format!("d{}/f{at}", at / 20);
     for at in 0..200 {
@@ -380,7 +380,7 @@ fn who_writes_just_after_a_restore_is_seen_even_if_the_times_are_kept() {
                 while !done.load(Ordering::Relaxed) {
                     for at in (round % 7..200).step_by(7) {
                         let path = lab.path(&file(at));
-                        // Only what the restore has put there already.
+                        // Only files that the restore has already written.
                         if std::fs::read(&path).is_ok_and(|text| text == b"one\n")
                             && rewrite_keeping_times(&path, b"six\n").is_ok()
                         {
@@ -395,9 +395,9 @@ fn who_writes_just_after_a_restore_is_seen_even_if_the_times_are_kept() {
             drop(over);
             written += writer.join().unwrap();
         });
-        assert_seen(&lab, &format!("round {round}"));
+        assert_equals_cold_scan(&lab, &format!("round {round}"));
         settle();
-        assert_seen(&lab, &format!("round {round}, later"));
+        assert_equals_cold_scan(&lab, &format!("round {round}, later"));
     }
-    assert!(written > 0, "nobody wrote anything");
+    assert!(written > 0, "the writer wrote nothing");
 }

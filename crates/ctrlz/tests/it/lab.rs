@@ -1,4 +1,4 @@
-//! A work tree, a store, and what tests do with them.
+//! Test harness: a work tree, a store, and helpers to use them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -25,7 +25,7 @@ impl Lab {
         Lab { dir, options }
     }
 
-    /// A lab whose work tree is a git repository with everything in `files` committed.
+    /// Returns a lab whose work tree is a git repository with everything in `files` committed.
     pub(crate) fn with_git(files: &[(&str, &str)]) -> Lab {
         let lab = Lab::new();
         lab.git(&["init", "-q", "-b", "main"]);
@@ -126,7 +126,8 @@ impl Lab {
         git(&self.store(), args)
     }
 
-    /// The tree git makes of the work tree's files, without filters or ignore rules of its own.
+    /// Returns the tree that git computes for the work tree, without filters and without ignore
+    /// rules of its own.
     pub(crate) fn git_tree(&self) -> String {
         let oracle = tempfile::tempdir().unwrap();
         let git_dir = oracle.path().join("g");
@@ -140,7 +141,8 @@ impl Lab {
         run(&["-c", "core.bare=false", "write-tree"]).trim().to_owned()
     }
 
-    /// Everything in the work tree: kind, permissions, content or target. Directories count.
+    /// Returns every path of the work tree with its kind, permissions, and content or target,
+    /// including directories.
     pub(crate) fn manifest(&self) -> Manifest {
         manifest(&self.root())
     }
@@ -154,7 +156,7 @@ pub(crate) fn tree_path(path: &str) -> TreePath {
     TreePath::parse(path.as_bytes()).unwrap()
 }
 
-/// Bytes that do not compress, the same for the same seed.
+/// Returns incompressible bytes, which depend only on the seed.
 pub(crate) fn noise(seed: u64, bytes: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut noise = Vec::new();
@@ -175,7 +177,7 @@ fn content_hash(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// A work tree's paths and what is there.
+/// The paths of a work tree, each with a description of its entry.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Manifest(pub(crate) BTreeMap<Vec<u8>, String>);
 
@@ -188,7 +190,7 @@ impl std::fmt::Debug for Manifest {
     }
 }
 
-/// Compares two manifests and shows only where they differ.
+/// Asserts that two manifests are equal. The message shows only the differences.
 #[track_caller]
 pub(crate) fn assert_same(now: &Manifest, wanted: &Manifest, what: &str) {
     let differs = |one: &Manifest, other: &Manifest| -> Vec<String> {
@@ -202,7 +204,7 @@ pub(crate) fn assert_same(now: &Manifest, wanted: &Manifest, what: &str) {
     );
 }
 
-/// Every path below `root` except repositories' own directories.
+/// Returns the manifest of everything below `root` except `.git`.
 pub(crate) fn manifest(root: &Path) -> Manifest {
     let mut found = BTreeMap::new();
     let mut dirs = vec![root.to_owned()];
@@ -241,7 +243,7 @@ fn command(program: &str) -> std::process::Command {
     command
 }
 
-/// Runs a program that must succeed and gives what it printed.
+/// Runs a program that must succeed and returns its standard output.
 pub(crate) fn run(dir: &Path, program: &str, args: &[&OsStr]) -> Vec<u8> {
     let output = command(program).args(args).current_dir(dir).output().unwrap();
     assert!(
@@ -282,7 +284,7 @@ pub(crate) fn git_command(dir: &Path, args: &[&str]) -> std::process::Command {
     command
 }
 
-/// Checks the store the way plain git does.
+/// Checks the store with `git fsck`.
 pub(crate) fn assert_fsck_clean(store: &Path) {
     let output = git(store, &["fsck", "--strict", "--full", "--no-dangling"]);
     let complaints: Vec<&str> =
@@ -290,7 +292,7 @@ pub(crate) fn assert_fsck_clean(store: &Path) {
     assert!(complaints.is_empty(), "{output}");
 }
 
-/// Runs cargo on this workspace, with the caller's own home: its registry is there.
+/// Runs cargo on this workspace, with the caller's home directory because the registry is there.
 pub(crate) fn cargo(args: &[&str]) -> Vec<u8> {
     let mut command = command(env!("CARGO"));
     for name in ["HOME", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN"] {
@@ -303,8 +305,8 @@ pub(crate) fn cargo(args: &[&str]) -> Vec<u8> {
     output.stdout
 }
 
-/// Sets a flag when it goes, also because a test fails: threads that wait for the flag would let it
-/// hang instead.
+/// Sets a flag when dropped, also during a panic. Otherwise a failed test would hang, because
+/// threads wait for the flag.
 pub(crate) struct SetOnDrop<'a>(pub(crate) &'a std::sync::atomic::AtomicBool);
 
 impl Drop for SetOnDrop<'_> {

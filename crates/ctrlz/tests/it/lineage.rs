@@ -1,5 +1,4 @@
-//! Where work comes from and where it went: forks, checkpoints, sub-agents, plans, blame, files
-//! that were lost or renamed.
+//! Forks, checkpoints, sub-agents, plans, blame, and lost or renamed files.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -19,7 +18,7 @@ impl Lab {
         self.workspace().fork(session, &options, &Progress::default()).unwrap()
     }
 
-    /// A step of a sub-agent that works for session `parent`.
+    /// Begins a step of a sub-agent that works for session `parent`.
     fn begin_child(&self, parent: &str, child: &str, message: &str, step: &str) {
         let mut begun: StepStart = start(child, message, step);
         begun.info.parent = Some(ParentTurn { session: parent.into(), message: None });
@@ -42,7 +41,7 @@ impl Lab {
 }
 
 #[test]
-fn a_fork_of_a_fork_at_a_shared_message_shares_what_came_before_it() {
+fn a_nested_fork_at_a_shared_message_shares_the_earlier_history() {
     let lab = Lab::new();
     for number in 1..=3 {
         lab.step("s", &format!("m{number}"), &format!("{number}"), |lab| {
@@ -58,7 +57,7 @@ fn a_fork_of_a_fork_at_a_shared_message_shares_what_came_before_it() {
 }
 
 #[test]
-fn undo_in_a_fork_goes_on_into_shared_history_and_not_into_the_originals_later_steps() {
+fn undo_in_a_fork_reaches_shared_history_but_not_later_steps_of_the_original() {
     let lab = Lab::new();
     for number in 1..=3 {
         lab.step("s", &format!("m{number}"), &format!("{number}"), |lab| {
@@ -84,7 +83,7 @@ fn undo_in_a_fork_goes_on_into_shared_history_and_not_into_the_originals_later_s
 }
 
 #[test]
-fn a_fork_of_a_fork_shares_what_both_share() {
+fn a_nested_fork_shares_the_history_of_both_ancestors() {
     let lab = Lab::new();
     lab.step("s", "m1", "1", |lab| lab.write("f1", "x\n"));
     lab.fork("s", None, "f");
@@ -116,7 +115,7 @@ fn check_fork_into(lab: &Lab, at: &str, wanted: &crate::lab::Manifest) -> Worksp
         ForkOptions { at: Some(at.into()), session: Some("f".into()), into: Some(into.clone()) };
     let fork = lab.workspace().fork("s", &options, &Progress::default()).unwrap();
     assert!(fork.report.unwrap().is_complete());
-    assert_same(&manifest(&into), wanted, "the files as they were");
+    assert_same(&manifest(&into), wanted, "the files at the fork point");
     let there = Workspace::open(&fork.into.unwrap(), lab.options.clone()).unwrap();
     assert_eq!(there.store_path().unwrap().unwrap(), lab.store(), "the same project");
     there
@@ -140,25 +139,26 @@ fn a_fork_into_a_directory_is_a_work_tree_of_the_same_project() {
     });
     let after = lab.manifest();
     let there = check_fork_into(&lab, "m2", &wanted);
-    assert_same(&lab.manifest(), &after, "here nothing changes");
+    assert_same(&lab.manifest(), &after, "the original work tree is unchanged");
     for file in ["dir/a", "tool"] {
         let meta = there.root().join(file).metadata().unwrap();
         assert_eq!(meta.nlink(), 1, "{file} is a copy of its own");
     }
-    // Work there is undone there, and nowhere else.
+    // Work in the fork is undone in the fork only.
     let progress = Progress::default();
     there.begin_step(start("f", "g1", "3"), &progress).unwrap();
     std::fs::write(there.root().join("dir/a"), "there\n").unwrap();
     there.end_step("3", &progress).unwrap();
     there.undo(&UndoScope::LastTurn, &UndoOptions::default(), &progress).unwrap();
-    assert_same(&manifest(there.root()), &wanted, "undone there");
-    assert_same(&lab.manifest(), &after, "and not here");
+    assert_same(&manifest(there.root()), &wanted, "undone in the fork");
+    assert_same(&lab.manifest(), &after, "not undone in the original");
     lab.undo();
-    assert_same(&lab.manifest(), &wanted, "the log here goes on");
+    assert_same(&lab.manifest(), &wanted, "the original log continues");
     assert_fsck_clean(&lab.store());
 }
 
-/// Three turns of `s` with one of `other` between them, forked before the last into a directory.
+/// Records three turns of `s` with one of `other` in between, and forks `s` before its last turn
+/// into a directory.
 fn forked_into(lab: &Lab) -> Workspace {
     lab.write("a", "0\n");
     lab.step("s", "m1", "1", |lab| lab.write("a", "0\n1\n"));
@@ -176,7 +176,7 @@ fn undo_there(there: &Workspace, options: &UndoOptions) -> Result<Vec<String>, E
 }
 
 #[test]
-fn undo_in_a_forked_directory_goes_on_into_shared_history() {
+fn undo_in_a_forked_directory_continues_into_shared_history() {
     for options in [of("f"), UndoOptions::default()] {
         let lab = Lab::new();
         let there = forked_into(&lab);
@@ -186,7 +186,7 @@ fn undo_in_a_forked_directory_goes_on_into_shared_history() {
         there.begin_step(start("f", "g1", "4"), &progress).unwrap();
         std::fs::write(there.root().join("c"), "4\n").unwrap();
         there.end_step("4", &progress).unwrap();
-        // A turn of the original after the fork, and an undo there, are none of the fork's.
+        // Later turns and undos in the original do not affect the fork.
         lab.step("s", "m4", "5", |lab| lab.write("d", "5\n"));
         lab.undo_with(&UndoScope::Step { step: "2".into() }, &UndoOptions::default()).unwrap();
         lab.redo();
@@ -205,7 +205,7 @@ fn undo_in_a_forked_directory_goes_on_into_shared_history() {
         let none = there.redo(&options, &progress);
         assert!(matches!(none, Err(Error::Session(SessionError::NothingToRedo))), "{none:?}");
         std::fs::remove_file(there.root().join("c")).unwrap();
-        assert_same(&manifest(there.root()), &state, "brought back");
+        assert_same(&manifest(there.root()), &state, "redone");
         // The original still has all of its turns to undo.
         assert_eq!(lab.undo_with(&UndoScope::LastTurn, &of("s")).unwrap().steps, ["3"]);
         assert_eq!(lab.undo_with(&UndoScope::LastTurn, &of("s")).unwrap().steps, ["2"]);
@@ -248,11 +248,11 @@ fn a_session_in_a_forked_directory_is_reverted_to_a_shared_message() {
     assert_eq!(report.steps, ["1", "2"]);
     assert!(!there.root().join("b").exists());
     there.unrevert("f", &options, &progress).unwrap();
-    assert_same(&manifest(there.root()), &state, "taken back");
+    assert_same(&manifest(there.root()), &state, "unreverted");
 }
 
 #[test]
-fn a_fork_never_goes_into_a_directory_that_holds_something() {
+fn a_fork_into_a_nonempty_directory_is_refused() {
     let lab = Lab::new();
     lab.step("s", "m1", "1", |lab| lab.write("a", "1\n"));
     let into = lab.dir().join("taken");
@@ -263,11 +263,11 @@ fn a_fork_never_goes_into_a_directory_that_holds_something() {
     let result = lab.workspace().fork("s", &options, &Progress::default());
     assert!(matches!(result, Err(Error::Restore(RestoreError::NotEmpty { .. }))), "{result:?}");
     assert_eq!(manifest(&into).0.len(), 1);
-    assert_eq!(lab.workspace().log(100).unwrap().len(), operations, "and no fork is recorded");
+    assert_eq!(lab.workspace().log(100).unwrap().len(), operations, "no fork is recorded");
 }
 
 #[test]
-fn a_fork_with_a_store_of_the_callers_choice_shares_it() {
+fn a_fork_shares_an_explicitly_configured_store() {
     let mut lab = Lab::new();
     lab.options = Options { store: Some(lab.dir().join("here")), ..lab.options.clone() };
     lab.write("a", "0\n");
@@ -277,7 +277,7 @@ fn a_fork_with_a_store_of_the_callers_choice_shares_it() {
 }
 
 #[test]
-fn the_way_back_finds_the_nearest_snapshot_that_is_still_there() {
+fn walk_back_finds_the_nearest_available_snapshot() {
     let lab = Lab::new();
     lab.write("a", "0\n");
     let base = lab.hash();
@@ -290,14 +290,14 @@ fn the_way_back_finds_the_nearest_snapshot_that_is_still_there() {
         WalkBack::Found { message, snapshot, .. } => (message, snapshot),
         other => panic!("{other:?}"),
     };
-    assert_eq!(found(lab.walk("s", &["m2"])), ("m2".into(), edited), "its own beginning");
-    assert_eq!(found(lab.walk("s", &["talk", "m1"])), ("m1".into(), first), "an earlier one's end");
+    assert_eq!(found(lab.walk("s", &["m2"])), ("m2".into(), edited), "the start of the message");
+    assert_eq!(found(lab.walk("s", &["talk", "m1"])), ("m1".into(), first), "an earlier message");
     assert_eq!(found(lab.walk("s", &["m1"])), ("m1".into(), base));
     assert_eq!(lab.walk("s", &["x", "y"]), WalkBack::Nothing);
     assert_eq!(lab.walk("other", &["m1"]), WalkBack::Nothing);
     lab.fork("s", Some("m2"), "f");
     assert_eq!(found(lab.walk("f", &["m1"])), ("m1".into(), base), "a fork shares it");
-    assert_eq!(lab.walk("f", &["m2"]), WalkBack::Nothing, "but not what came after");
+    assert_eq!(lab.walk("f", &["m2"]), WalkBack::Nothing, "but not later messages");
 }
 
 #[test]
@@ -335,7 +335,7 @@ fn checkpoints_are_named_labelled_pinned_and_pruned() {
 }
 
 #[test]
-fn plain_git_checks_a_checkpoint_out() {
+fn plain_git_can_check_out_a_checkpoint() {
     let lab = Lab::new();
     lab.write("dir/a", "0\n");
     lab.write("tool", "x\n");
@@ -354,7 +354,7 @@ fn plain_git_checks_a_checkpoint_out() {
     }
     assert_same(&manifest(&there), &wanted, "without ctrlz");
     lab.undo_checkpoint(&made.operation);
-    assert_same(&lab.manifest(), &wanted, "and with it");
+    assert_same(&lab.manifest(), &wanted, "with ctrlz");
 }
 
 impl Lab {
@@ -366,7 +366,7 @@ impl Lab {
 }
 
 #[test]
-fn a_sub_agents_work_is_its_own_and_part_of_its_parents_turn() {
+fn a_sub_agents_steps_belong_to_its_session_and_its_parents_turn() {
     let lab = Lab::new();
     lab.write("a", "0\n");
     let before = lab.manifest();
@@ -387,19 +387,19 @@ fn a_sub_agents_work_is_its_own_and_part_of_its_parents_turn() {
     assert_eq!(by, ["s", "child", "child"], "credited to the child, not to the waiting parent");
     let report = lab.undo();
     assert_eq!(report.steps, ["own", "c1", "c2"], "one plan for the parent's turn");
-    assert_same(&lab.manifest(), &before, "all of it");
+    assert_same(&lab.manifest(), &before, "the whole turn is undone");
     lab.redo();
-    assert_same(&lab.manifest(), &all, "and forth");
+    assert_same(&lab.manifest(), &all, "redone");
     let report = lab.undo_with(&UndoScope::LastTurn, &of("child")).unwrap();
     assert!(report.steps.iter().all(|step| step.starts_with('c')), "{report:?}");
-    assert!(lab.exists("own"), "the child alone");
+    assert!(lab.exists("own"), "only the child's work is undone");
     let session = lab.workspace().sessions().unwrap();
     let child = session.iter().find(|session| session.session == "child").unwrap();
     assert_eq!(child.parent.as_deref(), Some("s"));
 }
 
 #[test]
-fn two_sub_agents_at_once_are_told_apart_by_what_they_name() {
+fn parallel_sub_agents_are_distinguished_by_the_paths_they_name() {
     let lab = Lab::new();
     lab.begin(start("s", "m1", "task"));
     for (child, path) in [("c1", "one"), ("c2", "two")] {
@@ -420,7 +420,7 @@ fn two_sub_agents_at_once_are_told_apart_by_what_they_name() {
 }
 
 #[test]
-fn a_plan_is_applied_by_its_hash_and_refused_once_the_world_moved() {
+fn a_plan_is_applied_by_its_hash_and_refused_when_stale() {
     let lab = Lab::new();
     lab.write("a", "0\n");
     lab.write("elsewhere", "0\n");
@@ -436,7 +436,7 @@ fn a_plan_is_applied_by_its_hash_and_refused_once_the_world_moved() {
     lab.write("a", "1\n");
     lab.write("elsewhere", "1\n");
     let done = workspace.apply(&plan.plan, false, &progress).unwrap();
-    assert_eq!(done.done, plan.done, "what the plan does not speak of may move");
+    assert_eq!(done.done, plan.done, "paths outside the plan may change");
     lab.write("elsewhere", "0\n");
     assert_same(&lab.manifest(), &before, "applied");
     let unknown = workspace.apply(&lab.hash(), false, &progress);
@@ -444,7 +444,7 @@ fn a_plan_is_applied_by_its_hash_and_refused_once_the_world_moved() {
 }
 
 #[test]
-fn taking_nearly_everything_away_needs_an_explicit_yes() {
+fn applying_a_plan_that_removes_most_files_needs_confirmation() {
     let lab = Lab::new();
     lab.write("a", "0\n");
     lab.step("s", "m1", "1", |lab| {
@@ -463,7 +463,7 @@ fn taking_nearly_everything_away_needs_an_explicit_yes() {
 }
 
 #[test]
-fn every_line_is_blamed_on_who_wrote_it_also_through_a_rename() {
+fn blame_credits_every_line_to_its_author_across_a_rename() {
     let lab = Lab::new();
     lab.write("old", "base\nx\nx\nx\n");
     lab.track();
@@ -488,7 +488,7 @@ fn every_line_is_blamed_on_who_wrote_it_also_through_a_rename() {
     let expected = expected.map(|(text, who)| (text.to_owned(), who.to_owned()));
     assert_eq!(lab.blame("dir/new"), expected);
     let lines = lab.workspace().blame(&tree_path("dir/new")).unwrap();
-    assert_eq!(lines[2].origin.path, tree_path("old"), "the name it had then");
+    assert_eq!(lines[2].origin.path, tree_path("old"), "its path at that time");
     assert!(lab.workspace().blame(&tree_path("old")).is_err());
     lab.write("binary", b"\0\0\0");
     lab.track();
@@ -497,7 +497,7 @@ fn every_line_is_blamed_on_who_wrote_it_also_through_a_rename() {
 }
 
 #[test]
-fn lost_files_are_listed_and_recovered_as_they_were_last() {
+fn lost_files_are_listed_and_recovered_in_their_last_version() {
     let lab = Lab::new();
     lab.write("dir/a", "1\n");
     lab.write("dir/b", "1\n");
@@ -510,7 +510,7 @@ fn lost_files_are_listed_and_recovered_as_they_were_last() {
     lab.track();
     let lost = lab.workspace().lost().unwrap();
     let paths: Vec<String> = lost.iter().map(|lost| lost.path.to_string()).collect();
-    assert_eq!(paths, ["dir/a"], "what came back is not lost");
+    assert_eq!(paths, ["dir/a"], "a recreated file is not lost");
     assert_eq!(lost[0].step.as_ref().unwrap().step, "1");
     let (options, progress) = (RestoreOptions::default(), Progress::default());
     lab.workspace().recover(&tree_path("dir"), &options, &progress).unwrap();
@@ -521,14 +521,14 @@ fn lost_files_are_listed_and_recovered_as_they_were_last() {
     assert!(matches!(nothing, Err(Error::Lookup(LookupError::NothingLost { .. }))));
     lab.remove("keep");
     lab.workspace().recover(&tree_path("keep"), &options, &progress).unwrap();
-    assert!(lab.exists("keep"), "also what vanished a moment ago");
+    assert!(lab.exists("keep"), "a file deleted just now is recovered too");
     let versions = lab.workspace().versions(&tree_path("dir/a")).unwrap();
     let seen: Vec<_> = versions.iter().map(|version| version.content.is_some()).collect();
     assert_eq!(seen, [true, false, true, true], "newest first, the deletion among them");
 }
 
 #[test]
-fn edits_of_a_renamed_file_follow_it_back_where_they_merge() {
+fn undoing_a_rename_merges_later_edits_into_the_old_file() {
     let text = "1\n2\n3\n4\n5\n6\n7\n8\n9\n";
     let lab = Lab::new();
     lab.write("old", text);
@@ -542,11 +542,11 @@ fn edits_of_a_renamed_file_follow_it_back_where_they_merge() {
     assert_eq!(lab.read("old"), text.replace("9\n", "nine\n"), "the user's edit is in it");
     assert!(!lab.exists("new"));
     lab.redo();
-    assert_same(&lab.manifest(), &after, "and forth");
+    assert_same(&lab.manifest(), &after, "redone");
 }
 
 #[test]
-fn edits_of_a_renamed_file_that_do_not_merge_leave_both_files() {
+fn undoing_a_rename_keeps_both_files_if_later_edits_conflict() {
     let lab = Lab::new();
     let text = "1\n2\n3\n4\n5\n6\n";
     lab.write("old", text);
@@ -557,8 +557,8 @@ fn edits_of_a_renamed_file_that_do_not_merge_leave_both_files() {
     lab.write("new", text.replace("1\n", "user\n"));
     let report = lab.undo();
     assert_eq!(report.conflicts[0].path, tree_path("new"));
-    assert_eq!(lab.read("new"), text.replace("1\n", "user\n"), "the user's stays");
-    assert_eq!(lab.read("old"), text, "and the old one is back");
+    assert_eq!(lab.read("new"), text.replace("1\n", "user\n"), "the user's file stays");
+    assert_eq!(lab.read("old"), text, "the old file is restored");
     let kinds: Vec<_> = lab.workspace().log(1).unwrap().iter().map(|op| op.kind).collect();
     assert_eq!(kinds, [OperationKind::Undo]);
     lab.redo();

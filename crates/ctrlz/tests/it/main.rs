@@ -5,7 +5,7 @@
 // The harness: a work tree, a store, real git, and manifests to compare.
 mod lab;
 
-// What a snapshot holds: hashes equal git's, ignore rules, coverage, partial tracking.
+// Contents of snapshots: hashes equal to git's, ignore rules, coverage, partial tracking.
 mod changed_rules;
 mod coverage;
 mod ignored;
@@ -13,21 +13,21 @@ mod oracle;
 mod other_halves;
 mod outside;
 mod partial;
-// What a scan may take from the last one, and what several may share.
+// Incremental scans, and scans that several callers share.
 mod differing;
 mod foreign_stores;
 mod incremental;
-// What comes back: every transition, modes, empty directories, exactness, rolling back.
+// Restores: every type change, modes, empty directories, exactness, reverts.
 mod restore;
 mod revert;
 mod text;
-// Steps, undo and redo, several sessions and a user.
+// Steps, undo and redo with several sessions and a user.
 mod session_choices;
 mod sessions;
-// Garbage, retention, quota.
+// Garbage collection and retention.
 mod attribution;
 mod care;
-// A session taken back to a message; ignored files; a long log; forks and what came before.
+// Reverting a session to a message, ignored files, long logs, forks, quota, repair.
 mod companions;
 mod lineage;
 mod quota;
@@ -35,7 +35,7 @@ mod repair;
 mod retained;
 mod reverting;
 mod segments;
-// Directories that move, are copied or replaced.
+// Moved, copied and replaced directories; transfer; reports of undo.
 mod modes;
 mod moving;
 mod transfer;
@@ -44,20 +44,20 @@ mod uncaptured;
 mod undo_conflicts;
 // Random sequences against a naive copy.
 mod model;
-// What must not happen: hostile trees, names, environments, damage.
+// Hostile trees, names and environments; damaged stores.
 mod damage;
 mod hard_links;
 mod hostile;
 mod named_files;
 mod names;
-// Defects of the original and of its peers that must not come back.
+// Regression tests for defects of the original and of similar tools.
 mod field_failures;
-// Mistakes that a review of the engine found.
+// Regression tests for defects that reviews of the engine found.
 mod reviewed;
 // Several clones, several processes, the user's repository.
 mod seeding;
 mod sharing;
-// With a watcher: the same snapshots, of what it was told of.
+// Files that belong together, and snapshots with a watcher.
 mod units;
 mod watching;
 // Layering and forbidden calls.

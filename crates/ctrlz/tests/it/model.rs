@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::lab::{Lab, Manifest, assert_same, exact, tree_path};
 
-/// What can happen to a work tree.
+/// An event in a work tree.
 #[derive(Clone, Debug)]
 enum Step {
     Write(usize, u8),
@@ -24,7 +24,7 @@ enum Step {
     Revert(usize, Vec<usize>),
 }
 
-/// Paths that get into each other's way.
+/// Paths that conflict with each other as files and directories.
 const PATHS: [&str; 9] = ["a", "a/b", "a/b/c", "a.b", "d/e", "d/f", "g", "d", "日/本"];
 
 fn step() -> impl Strategy<Value = Step> {
@@ -47,7 +47,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Edits that may fail, as edits do; a failed one changes nothing.
+/// Applies an edit. Edits may fail; a failed one changes nothing.
 fn edit(lab: &Lab, step: &Step) {
     let path = |at: usize| lab.path(PATHS[at]);
     let make_parent = |at: usize| drop(std::fs::create_dir_all(path(at).parent().unwrap()));
@@ -79,7 +79,7 @@ fn edit(lab: &Lab, step: &Step) {
     }
 }
 
-/// Files and links of a manifest, without directories.
+/// Returns the files and symlinks of a manifest, without directories.
 fn leaves(manifest: &Manifest) -> BTreeMap<Vec<u8>, String> {
     let is_leaf = |thing: &String| !thing.starts_with("dir");
     manifest
@@ -90,7 +90,7 @@ fn leaves(manifest: &Manifest) -> BTreeMap<Vec<u8>, String> {
         .collect()
 }
 
-/// A snapshot's hash as a fresh store computes it, reading every file.
+/// Returns the snapshot hash that a fresh store computes by reading every file.
 fn cold_hash(lab: &Lab) -> ObjectId {
     let data = tempfile::tempdir().unwrap();
     let workspace = Workspace::open(&lab.root(), Options::new(data.path())).unwrap();
@@ -100,14 +100,14 @@ fn cold_hash(lab: &Lab) -> ObjectId {
 
 fn check_sequence(steps: &[Step]) {
     let lab = Lab::new();
-    // Operations and the copies taken with them. Hashes repeat, operations do not.
+    // Hash, operation and copy of every tracked state. Hashes may repeat, operations do not.
     let mut copies: Vec<(ObjectId, String, Manifest)> = Vec::new();
     for step in steps {
         let pick = |at: usize| (!copies.is_empty()).then(|| &copies[at % copies.len()]);
         match step {
             Step::Track => {
                 let snapshot = lab.track();
-                assert_eq!(snapshot.hash, cold_hash(&lab), "incremental is cold");
+                assert_eq!(snapshot.hash, cold_hash(&lab), "incremental equals cold");
                 copies.push((snapshot.hash, snapshot.operation, lab.manifest()));
             }
             Step::RestoreExact(at) => {
@@ -121,7 +121,7 @@ fn check_sequence(steps: &[Step]) {
                 assert_eq!(lab.hash(), *hash);
                 let undo = ctrlz::Point::Operation(report.safety_operation);
                 lab.workspace().restore(undo, &exact(), &Progress::default()).unwrap();
-                assert_same(&lab.manifest(), &before, "and undone");
+                assert_same(&lab.manifest(), &before, "restore undone");
                 let point = ctrlz::Point::Operation(operation.clone());
                 lab.workspace().restore(point, &exact(), &Progress::default()).unwrap();
             }
@@ -141,15 +141,16 @@ fn check_sequence(steps: &[Step]) {
                 for (path, thing) in wanted.iter().filter(|(path, _)| !in_the_way(path)) {
                     assert_eq!(after.get(path), Some(thing), "{}", ctrlz::escape(path));
                 }
-                // A file gives way to a directory of the snapshot, and a directory to a file of it.
-                let gives_way = |path: &[u8]| {
+                // Files are replaced by directories of the snapshot, and directories by files of
+                // it.
+                let is_replaced = |path: &[u8]| {
                     let path = ctrlz::TreePath::parse(path).unwrap();
                     wanted.keys().any(|wanted| {
                         let wanted = ctrlz::TreePath::parse(wanted).unwrap();
                         path.is_within(&wanted) || wanted.is_within(&path)
                     })
                 };
-                for (path, thing) in before.iter().filter(|(path, _)| !gives_way(path)) {
+                for (path, thing) in before.iter().filter(|(path, _)| !is_replaced(path)) {
                     assert_eq!(
                         after.get(path),
                         Some(thing),
@@ -168,7 +169,7 @@ fn check_sequence(steps: &[Step]) {
                     lab.workspace().revert(&patches, &options, &Progress::default()).unwrap();
                 let (after, wanted) = (leaves(&lab.manifest()), leaves(copy));
                 let content = |thing: Option<&String>| {
-                    // The hash does not decide about permissions, so only content is compared.
+                    // A tree hash does not determine permissions, so only content is compared.
                     thing.map(|thing| thing.splitn(3, ' ').last().unwrap_or_default().to_owned())
                 };
                 for at in paths {

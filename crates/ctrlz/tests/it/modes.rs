@@ -17,7 +17,7 @@ fn a_later_chmod_of_the_user_survives_undo_and_redo() {
 }
 
 #[test]
-fn a_removed_or_renamed_directory_comes_back_with_its_permissions() {
+fn undo_restores_a_removed_or_renamed_directory_with_its_permissions() {
     for rename in [false, true] {
         let lab = Lab::new();
         lab.write("d/secret/key", "k\n");
@@ -112,7 +112,7 @@ fn set_user_id_and_set_group_id_bits_are_kept() {
 }
 
 #[test]
-fn permissions_that_several_steps_changed_go_back_to_the_first_also_across_the_executable_bit() {
+fn undo_of_several_chmods_restores_the_first_mode_across_the_executable_bit() {
     let lab = Lab::new();
     lab.write("f", "1\n");
     lab.chmod("f", 0o644);
@@ -125,7 +125,7 @@ fn permissions_that_several_steps_changed_go_back_to_the_first_also_across_the_e
 }
 
 #[test]
-fn a_chmod_of_a_file_that_the_step_renamed_follows_it_back() {
+fn a_later_chmod_of_a_renamed_file_survives_undo_and_redo() {
     let lab = Lab::new();
     lab.write("a", "1\n2\n3\n");
     lab.step("s", "m1", "1", |lab| std::fs::rename(lab.path("a"), lab.path("b")).unwrap());
@@ -137,7 +137,7 @@ fn a_chmod_of_a_file_that_the_step_renamed_follows_it_back() {
 }
 
 #[test]
-fn a_directory_that_one_step_removed_and_another_made_again_gets_its_permissions_back() {
+fn undo_restores_permissions_of_a_directory_removed_and_recreated_by_two_steps() {
     let lab = Lab::new();
     lab.write("d/a", "1\n");
     lab.write("other/b", "1\n");

@@ -18,7 +18,7 @@ impl Lab {
         Workspace::open(root, self.options.clone()).unwrap()
     }
 
-    /// A step that writes `text` to `path`.
+    /// Records a step that writes `text` to `path`.
     pub(crate) fn step_at(&self, root: &Path, session: &str, path: &str, text: &str) -> ObjectId {
         step(&self.open_at(root), session, path, text)
     }
@@ -49,7 +49,7 @@ fn notice(root: &Path, options: &Options) -> Option<Notice> {
 }
 
 #[test]
-fn a_renamed_directory_keeps_its_history_and_says_so_once() {
+fn a_renamed_directory_keeps_its_history_and_is_reported_once() {
     let lab = Lab::new();
     lab.write("a.txt", "one\n");
     lab.write(".gitignore", "*.env\n");
@@ -59,11 +59,11 @@ fn a_renamed_directory_keeps_its_history_and_says_so_once() {
     std::fs::rename(&old, &new).unwrap();
     let moved = lab.open_at(&new);
     assert_eq!(moved.notice(), Some(&Notice::Moved { from: old.clone() }));
-    assert_eq!(notice(&new, &lab.options), None, "said once");
+    assert_eq!(notice(&new, &lab.options), None, "reported once");
     assert_eq!(moved.sessions().unwrap().len(), 1);
     undo(&moved);
     assert_eq!(std::fs::read_to_string(new.join("a.txt")).unwrap(), "one\n");
-    // What comes to the old path is something else.
+    // A new directory at the old path has its own history.
     std::fs::create_dir(&old).unwrap();
     std::fs::write(old.join("other"), "x").unwrap();
     track(&lab.open_at(&old));
@@ -74,7 +74,7 @@ fn a_renamed_directory_keeps_its_history_and_says_so_once() {
 }
 
 #[test]
-fn a_command_below_a_moved_directory_finds_it() {
+fn a_moved_work_tree_is_found_from_a_subdirectory() {
     let lab = Lab::new();
     lab.write("deep/er/a.txt", "one\n");
     track(&lab.workspace());
@@ -98,7 +98,7 @@ fn after_a_move_to_another_disk_relink_makes_undo_work() {
         "{refused:?}"
     );
     std::fs::remove_dir_all(&old).unwrap();
-    // Alike, but not certain: it is said, and nothing is adopted.
+    // A possible match is reported but not adopted.
     let notice = notice(&new, &lab.options);
     assert_eq!(notice, Some(Notice::MayBe { old: old.clone() }));
     assert!(lab.open_at(&new).log(10).unwrap().is_empty());
@@ -115,7 +115,7 @@ fn after_a_move_to_another_disk_relink_makes_undo_work() {
 }
 
 #[test]
-fn what_the_new_path_recorded_meanwhile_is_set_aside() {
+fn relink_sets_aside_history_recorded_at_the_new_path() {
     let lab = Lab::new();
     lab.write("a.txt", "one\n");
     lab.step_at(&lab.root(), "s", "a.txt", "two\n");
@@ -127,7 +127,7 @@ fn what_the_new_path_recorded_meanwhile_is_set_aside() {
     let relinked = relink(&old, &new, lab.options.clone()).unwrap();
     assert!(relinked.set_aside.is_some(), "{relinked:?}");
     assert_eq!(lab.open_at(&new).sessions().unwrap().len(), 1);
-    // Without git each path has a store of its own; that of the new path is still there.
+    // Without git each path has its own store. The store of the new path still exists.
     let stores = std::fs::read_dir(lab.options.data_dir.join("snapshot")).unwrap();
     let holds = |store: PathBuf| {
         let args = ["cat-file", "-e", &meanwhile.to_string()];
@@ -155,7 +155,7 @@ fn a_copy_does_not_get_the_history_of_the_original() {
 }
 
 #[test]
-fn another_project_at_the_same_path_gets_no_foreign_history() {
+fn another_project_at_the_same_path_starts_with_an_empty_history() {
     let lab = Lab::new();
     lab.write("a.txt", "one\n");
     lab.step_at(&lab.root(), "s", "a.txt", "two\n");
@@ -168,20 +168,20 @@ fn another_project_at_the_same_path_gets_no_foreign_history() {
     assert!(lab.workspace().log(10).unwrap().is_empty());
     track(&lab.workspace());
     assert_eq!(lab.workspace().log(10).unwrap().len(), 1);
-    assert_eq!(notice(&root, &lab.options), None, "said once");
+    assert_eq!(notice(&root, &lab.options), None, "reported once");
     assert!(lab.workspace().sessions().unwrap().is_empty());
-    // And back: the old history is not lost.
+    // The old history is not lost: relink brings it back.
     let relinked = relink(&root, &root, lab.options.clone()).unwrap();
     assert!(relinked.set_aside.is_some());
     lab.remove("b.txt");
     lab.restore(relinked.snapshot.unwrap());
-    assert_same(&lab.manifest(), &kept, "the project before");
+    assert_same(&lab.manifest(), &kept, "the previous project");
     undo(&lab.workspace());
     assert_eq!(lab.read("a.txt"), "one\n");
 }
 
 #[test]
-fn a_clone_in_place_of_a_clone_is_the_same_project() {
+fn a_fresh_clone_at_the_same_path_keeps_the_history() {
     let lab = Lab::with_git(&[("a.txt", "one\n")]);
     let root = lab.root().canonicalize().unwrap();
     lab.step_at(&root, "s", "a.txt", "two\n");
@@ -218,7 +218,7 @@ fn borrowed_objects_are_found_after_a_move() {
 }
 
 #[test]
-fn a_lost_registry_finds_the_history_of_a_path_again() {
+fn history_is_found_after_the_path_registry_is_lost() {
     let lab = Lab::new();
     lab.write("a.txt", "one\n");
     lab.step_at(&lab.root(), "s", "a.txt", "two\n");
@@ -228,7 +228,7 @@ fn a_lost_registry_finds_the_history_of_a_path_again() {
 }
 
 #[test]
-fn a_lost_or_damaged_record_hides_no_history_from_those_who_only_read() {
+fn history_is_readable_with_a_lost_or_damaged_path_record() {
     for damage in [None, Some(&b"}"[..])] {
         let lab = Lab::with_git(&[("a", "one")]);
         let first = lab.hash();
@@ -249,7 +249,7 @@ fn a_lost_or_damaged_record_hides_no_history_from_those_who_only_read() {
 }
 
 #[test]
-fn one_changed_letter_in_a_record_is_noticed() {
+fn a_corrupted_path_record_is_detected() {
     let lab = Lab::new();
     lab.write("a", "one");
     lab.track();
@@ -268,7 +268,7 @@ fn one_changed_letter_in_a_record_is_noticed() {
 }
 
 #[test]
-fn what_a_power_cut_left_beside_the_records_goes_with_the_next_snapshot() {
+fn leftover_temporary_path_records_are_removed_by_the_next_snapshot() {
     let lab = Lab::new();
     lab.write("a", "one");
     lab.track();

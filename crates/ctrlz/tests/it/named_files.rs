@@ -18,7 +18,7 @@ fn naming(paths: &[&str]) -> StepStart {
 }
 
 #[test]
-fn large_and_ignored_files_that_a_tool_names_come_back() {
+fn undo_restores_large_and_ignored_files_that_a_tool_named() {
     let lab = large();
     let (big, db) = (noise(1, 6 << 20), noise(2, 5 << 20));
     for delete in [true, false] {

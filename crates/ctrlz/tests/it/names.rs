@@ -1,4 +1,4 @@
-//! Names and paths of every shape.
+//! Unusual file names and paths.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -8,7 +8,7 @@ use xtask::{Random, Row, sized};
 
 use crate::lab::{Lab, assert_fsck_clean, assert_same};
 
-/// Tracks, damages every file, restores, compares.
+/// Takes a snapshot, removes everything, restores it and compares.
 fn check_round_trip(lab: &Lab) {
     let before = lab.manifest();
     let snapshot = lab.track();
@@ -28,7 +28,7 @@ fn check_round_trip(lab: &Lab) {
 }
 
 #[test]
-fn odd_names_survive() {
+fn unusual_file_names_survive_a_round_trip() {
     let lab = Lab::new();
     let names: [&[u8]; 30] = [
         b"new\nline",
@@ -70,7 +70,7 @@ fn odd_names_survive() {
 }
 
 #[test]
-fn random_names_survive() {
+fn random_file_names_survive_a_round_trip() {
     let lab = Lab::new();
     let mut random = Random::new("names");
     let mut row = Row::of(11, "names of random bytes");
@@ -90,7 +90,7 @@ fn random_names_survive() {
 }
 
 #[test]
-fn paths_longer_than_the_system_allows_in_one_call_survive() {
+fn paths_longer_than_path_max_survive_a_round_trip() {
     let mut row = Row::of(11, "bytes of one path");
     let lab = Lab::new();
     // 40 directories of 200 bytes each, made step by step.
@@ -111,18 +111,18 @@ fn paths_longer_than_the_system_allows_in_one_call_survive() {
     assert_eq!(text, b"deep\none\n");
     crate::lab::run(&lab.root(), "rm", &["-rf".as_ref(), format!("{:0200}", 1).as_ref()]);
     let report = lab.restore(first.hash);
-    assert!(report.is_complete(), "the whole chain of directories is made again");
+    assert!(report.is_complete(), "the whole chain of directories is recreated");
     assert_eq!(lab.hash(), first.hash);
     row.add(40 * 201);
     crate::lab::run(&lab.root(), "rm", &["-rf".as_ref(), format!("{:0200}", 1).as_ref()]);
 }
 
 #[test]
-fn thousands_of_levels_neither_overflow_nor_leak() {
+fn thousands_of_directory_levels_survive_a_round_trip() {
     let lab = Lab::new();
     let mut row = Row::of(11, "levels of directories");
     let levels = sized(1_500, 5_000);
-    // A shell looks at the whole path at every step.
+    // Not a shell script, because a shell resolves the whole path at every `cd`.
     let script = format!(
         "import os\nfor _ in range({levels}):\n os.mkdir('d'); os.chdir('d')\nopen('file', 'w').write('deep')"
     );
@@ -139,7 +139,7 @@ fn thousands_of_levels_neither_overflow_nor_leak() {
 }
 
 #[test]
-fn the_work_tree_itself_may_have_an_odd_name_and_be_reached_by_any_path() {
+fn a_work_tree_with_an_unusual_name_is_the_same_through_any_path() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join(OsStr::from_bytes(b"odd \n:\xff name"));
     std::fs::create_dir(&root).unwrap();

@@ -34,7 +34,7 @@ fn tree() -> impl Strategy<Value = Vec<(Vec<Vec<u8>>, Leaf)>> {
     proptest::collection::vec((proptest::collection::vec(name(), 1..4), leaf()), 0..12)
 }
 
-/// Writes what can be written: later entries lose against earlier ones in their way.
+/// Writes the entries of a tree. Entries that an earlier one blocks are skipped.
 fn materialise(root: &Path, tree: &[(Vec<Vec<u8>>, Leaf)]) {
     for (parts, leaf) in tree {
         let usable = |part: &Vec<u8>| {
@@ -48,7 +48,7 @@ fn materialise(root: &Path, tree: &[(Vec<Vec<u8>>, Leaf)]) {
         if path.symlink_metadata().is_ok() {
             continue;
         }
-        // A file or a link may stand where a directory is needed.
+        // A file or a symlink may exist where a directory is needed.
         let parent = path.parent().unwrap();
         let blocked = parent
             .ancestors()
@@ -85,7 +85,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
     #[test]
-    fn generated_trees_hash_as_git_hashes_them(tree in tree()) {
+    fn generated_trees_have_the_same_hash_as_in_git(tree in tree()) {
         let lab = Lab::new();
         materialise(&lab.root(), &tree);
         let snapshot = lab.track();
@@ -94,7 +94,7 @@ proptest! {
     }
 }
 
-/// Source trees that every machine which can run these tests has.
+/// Returns source trees that exist on every machine that can run these tests.
 fn installed_sources() -> Vec<PathBuf> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home =
@@ -123,7 +123,7 @@ fn installed_sources() -> Vec<PathBuf> {
 }
 
 #[test]
-fn real_source_trees_hash_as_git_hashes_them_and_come_back() {
+fn real_source_trees_have_the_same_hash_as_in_git_and_are_restored() {
     let sources = installed_sources();
     assert!(sources.len() >= 3, "{sources:?}");
     for source in sources {
@@ -137,7 +137,7 @@ fn real_source_trees_hash_as_git_hashes_them_and_come_back() {
         assert_eq!(snapshot.hash.to_string(), lab.git_tree(), "{source:?}");
         assert_eq!(lab.track().hash, snapshot.hash);
         let before = lab.manifest();
-        // Not what the source's own rules ignore: that is in no snapshot.
+        // Files that the source's own rules ignore are not in the snapshot and stay.
         for file in lab.workspace().files(&snapshot.hash).unwrap() {
             std::fs::remove_file(lab.root().join(file.path.as_path())).unwrap();
         }
@@ -172,7 +172,7 @@ fn plain_git_restores_a_snapshot() {
         .unwrap();
         assert!(status.success(), "{args:?}");
     }
-    assert_eq!(manifest(&out), lab.manifest(), "raw bytes, whatever the attributes say");
+    assert_eq!(manifest(&out), lab.manifest(), "raw bytes, regardless of attributes");
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn plain_git_reads_the_log_and_its_gc_loses_nothing() {
 }
 
 #[test]
-fn what_git_writes_into_the_store_is_private_too() {
+fn files_that_git_writes_into_the_store_are_private() {
     let lab = Lab::new();
     lab.write("a", "one");
     lab.track();
@@ -206,7 +206,7 @@ fn what_git_writes_into_the_store_is_private_too() {
     assert_private(&lab.options.data_dir);
 }
 
-/// Directories 0700, files 0600 or less.
+/// Asserts that group and others have no permissions on any file or directory.
 pub(crate) fn assert_private(root: &Path) {
     let mut dirs = vec![root.to_owned()];
     while let Some(dir) = dirs.pop() {
@@ -228,7 +228,7 @@ pub(crate) fn assert_private(root: &Path) {
 fn a_store_can_be_cloned() {
     let lab = Lab::new();
     for number in 0..300 {
-        // Enough unusual permissions to leave the commit header.
+        // Enough unusual permissions to move the metadata out of the commit header.
         lab.write(&format!("f{number}"), "x");
         if number % 2 == 0 {
             lab.chmod(&format!("f{number}"), 0o600);

@@ -1,4 +1,4 @@
-//! The two halves of a rename or a backup are not torn apart.
+//! Undo never removes the only remaining copy of a renamed or copied file.
 
 use ctrlz::{ConflictReason, Progress, UndoOptions, UndoReport, UndoScope};
 
@@ -26,7 +26,7 @@ fn a_renamed_file_stays_if_its_old_name_is_taken() {
 }
 
 #[test]
-fn a_file_from_an_ignored_directory_stays() {
+fn undo_keeps_a_file_moved_out_of_an_ignored_directory() {
     let lab = Lab::with_git(&[(".gitignore", "build/\n")]);
     lab.write("build/model.csv", noise(1, 1000));
     lab.track();
@@ -41,7 +41,7 @@ fn a_file_from_an_ignored_directory_stays() {
 }
 
 #[test]
-fn a_backup_of_an_ignored_file_stays_while_the_file_is_overwritten() {
+fn undo_keeps_a_backup_of_an_overwritten_ignored_file() {
     let lab = Lab::with_git(&[(".gitignore", ".env\n")]);
     lab.write(".env", "SECRET=1\n");
     lab.step("s", "m1", "1", |lab| {
@@ -55,7 +55,7 @@ fn a_backup_of_an_ignored_file_stays_while_the_file_is_overwritten() {
 }
 
 #[test]
-fn a_backup_goes_if_the_file_itself_comes_back() {
+fn undo_removes_a_backup_if_its_original_is_restored() {
     let lab = Lab::new();
     lab.write("a", "one\n");
     lab.step("s", "m1", "1", |lab| {
@@ -69,7 +69,7 @@ fn a_backup_goes_if_the_file_itself_comes_back() {
 }
 
 #[test]
-fn a_file_that_was_renamed_and_edited_goes_back() {
+fn undo_reverses_a_rename_with_an_edit() {
     let lab = Lab::new();
     lab.write("a", "one\ntwo\nthree\n");
     std::thread::sleep(std::time::Duration::from_millis(30));
@@ -84,7 +84,7 @@ fn a_file_that_was_renamed_and_edited_goes_back() {
 }
 
 #[test]
-fn what_is_not_recorded_in_a_renamed_directory_is_reported() {
+fn uncaptured_files_in_a_renamed_directory_are_reported() {
     let lab = Lab::with_git(&[(".gitignore", "node_modules/\n*.sqlite\n.env\n")]);
     lab.write("pkg/index.js", "x\n");
     lab.write("pkg/.env", "SECRET=1\n");
@@ -118,7 +118,7 @@ fn a_file_that_was_renamed_over_another_stays_if_its_old_name_is_taken() {
 }
 
 #[test]
-fn an_edit_of_a_file_that_was_renamed_twice_stays_if_it_cannot_follow() {
+fn edits_of_a_twice_renamed_file_stay_if_they_cannot_be_moved_back() {
     let lab = Lab::new();
     lab.write(".gitignore", "*.ign\n");
     lab.write("n.ign", "1\n2\n3\n4\n5\n");
@@ -138,7 +138,7 @@ fn an_edit_of_a_file_that_was_renamed_twice_stays_if_it_cannot_follow() {
 }
 
 #[test]
-fn a_file_that_an_undone_step_made_and_another_one_moved_is_removed() {
+fn undo_removes_a_file_that_one_step_created_and_another_moved() {
     let lab = Lab::new();
     lab.write("a", "1\n");
     lab.track();
@@ -153,7 +153,7 @@ fn a_file_that_an_undone_step_made_and_another_one_moved_is_removed() {
 }
 
 #[test]
-fn a_copy_goes_if_the_changes_of_its_source_cancel_out() {
+fn undo_removes_a_copy_if_the_changes_of_its_source_cancel_out() {
     let lab = Lab::new();
     lab.write("a", "one\ntwo\n");
     lab.step("s", "m1", "1", |lab| {
@@ -169,7 +169,7 @@ fn a_copy_goes_if_the_changes_of_its_source_cancel_out() {
 }
 
 #[test]
-fn a_copy_goes_if_an_earlier_undo_brought_its_source_back() {
+fn undo_removes_a_copy_if_an_earlier_undo_restored_its_source() {
     let lab = Lab::new();
     lab.write("a", "one\ntwo\n");
     lab.step("s", "m1", "1", |lab| {
@@ -188,7 +188,7 @@ fn a_copy_goes_if_an_earlier_undo_brought_its_source_back() {
 }
 
 #[test]
-fn a_copy_stays_if_the_user_dropped_lines_from_its_source() {
+fn undo_keeps_a_copy_if_the_user_removed_lines_from_its_source() {
     let lab = Lab::new();
     lab.write("a", "one\ntwo\n");
     lab.step("s", "m1", "1", |lab| {

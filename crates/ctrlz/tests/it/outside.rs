@@ -1,4 +1,4 @@
-//! Paths outside of the work tree: captured before a step, put back whole or not at all.
+//! Paths outside the work tree: captured before a step, restored completely or not at all.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -63,7 +63,7 @@ impl Scene {
         StepStart { outside, ..start("s", id, id) }
     }
 
-    /// A step that names paths, with what its tool does.
+    /// Records a step that names paths. `tool` makes its changes.
     fn step(&self, id: &str, named: &[&str], tool: impl FnOnce()) {
         let begun = self.workspace().begin_step(self.start(id, named), &Progress::default());
         assert_eq!(begun.unwrap().outside_failed, None);
@@ -88,7 +88,7 @@ impl Scene {
         self.workspace().redo(options, &Progress::default()).unwrap()
     }
 
-    /// Every path elsewhere with its kind, permissions and content.
+    /// Returns every path below the outside directory with its mode and content.
     fn listing(&self) -> Vec<(PathBuf, u32, Vec<u8>)> {
         let mut found = Vec::new();
         let mut dirs = vec![self.elsewhere.clone()];
@@ -117,7 +117,7 @@ fn kept<'a>(report: &'a UndoReport, path: &Path) -> Option<&'a OutsideKept> {
 }
 
 #[test]
-fn an_undo_puts_back_everything_below_a_named_path_and_redo_reverses_it() {
+fn undo_restores_everything_below_a_named_outside_path_and_redo_reverses_it() {
     let scene = scene();
     scene.write("photos/deep/1.jpg", "one");
     scene.write("photos/2.jpg", "two");
@@ -162,7 +162,7 @@ fn an_undo_puts_back_everything_below_a_named_path_and_redo_reverses_it() {
 }
 
 #[test]
-fn a_directory_and_a_file_that_changed_places_change_back() {
+fn undo_reverses_type_changes_between_files_and_directories_outside() {
     let scene = scene();
     scene.write("one/file", "x");
     scene.write("two", "y");
@@ -181,7 +181,7 @@ fn a_directory_and_a_file_that_changed_places_change_back() {
 }
 
 #[test]
-fn a_step_that_changed_only_paths_elsewhere_is_a_turn_to_undo() {
+fn a_step_that_changed_only_outside_paths_can_be_undone() {
     let scene = scene();
     scene.step("1", &[], || scene.lab.write("a", "two\n"));
     scene.write("notes", "mine");
@@ -192,7 +192,7 @@ fn a_step_that_changed_only_paths_elsewhere_is_a_turn_to_undo() {
     assert_eq!(scene.read("notes"), None);
     assert_eq!(scene.undo(&asked()).steps, ["2"]);
     assert_eq!(scene.read("notes").as_deref(), Some("mine"));
-    // First the part elsewhere, then the whole turn.
+    // First the outside part, then the whole turn.
     scene.redo(&UndoOptions::default());
     assert_eq!(scene.read("notes"), None);
     scene.undo(&asked());
@@ -201,7 +201,7 @@ fn a_step_that_changed_only_paths_elsewhere_is_a_turn_to_undo() {
 }
 
 #[test]
-fn one_changed_file_keeps_the_whole_named_path_unless_forced() {
+fn a_later_edit_blocks_undo_of_the_whole_named_path_unless_forced() {
     let scene = scene();
     scene.write("dir/1", "one");
     scene.write("dir/2", "two");
@@ -217,19 +217,19 @@ fn one_changed_file_keeps_the_whole_named_path_unless_forced() {
     assert!(!report.is_complete());
     assert_eq!(kept(&report, &scene.at("dir/1")), Some(&OutsideKept::ChangedSince));
     assert_eq!(scene.read("dir/1").as_deref(), Some("mine again"));
-    assert_eq!(scene.read("dir/2").as_deref(), Some("agent"), "not one of them without the other");
-    assert_eq!(scene.read("other").as_deref(), Some("mine"), "another path is not concerned");
+    assert_eq!(scene.read("dir/2").as_deref(), Some("agent"), "the whole path or nothing");
+    assert_eq!(scene.read("other").as_deref(), Some("mine"), "another named path is restored");
 
     assert!(scene.undo(&forced()).is_complete());
     assert_eq!(scene.read("dir/1").as_deref(), Some("one"));
     assert_eq!(scene.read("dir/2").as_deref(), Some("two"));
-    assert_eq!(scene.read("dir/mine").as_deref(), Some("new"), "it was never the step's");
+    assert_eq!(scene.read("dir/mine").as_deref(), Some("new"), "the step did not create it");
     scene.redo(&UndoOptions::default());
-    assert_eq!(scene.read("dir/1").as_deref(), Some("mine again"), "nothing is lost by force");
+    assert_eq!(scene.read("dir/1").as_deref(), Some("mine again"), "redo restores the user's edit");
 }
 
 #[test]
-fn two_steps_at_the_same_paths_are_taken_back_together() {
+fn steps_with_overlapping_outside_paths_are_undone_together() {
     let scene = scene();
     scene.write("dir/1", "one");
     scene.write("dir/2", "two");
@@ -252,7 +252,7 @@ fn two_steps_at_the_same_paths_are_taken_back_together() {
 }
 
 #[test]
-fn a_capture_that_is_too_large_is_not_put_back_in_part() {
+fn a_capture_that_is_too_large_is_not_partially_restored() {
     let scene = scene();
     for number in 0..10_001 {
         scene.write(&format!("many/{number}"), "x");
@@ -266,7 +266,7 @@ fn a_capture_that_is_too_large_is_not_put_back_in_part() {
 }
 
 #[test]
-fn removing_many_files_elsewhere_needs_permission() {
+fn undo_needs_permission_to_remove_many_outside_files() {
     let scene = scene();
     scene.step("1", &["many"], || {
         for number in 0..60 {
@@ -284,7 +284,7 @@ fn removing_many_files_elsewhere_needs_permission() {
 }
 
 #[test]
-fn nothing_is_written_through_a_symlink_that_came_since() {
+fn undo_does_not_write_through_a_symlink_created_since() {
     let scene = scene();
     scene.write("photos/1", "one");
     scene.write("victim/1", "victim");
@@ -298,7 +298,7 @@ fn nothing_is_written_through_a_symlink_that_came_since() {
 }
 
 #[test]
-fn a_repository_elsewhere_is_captured_and_never_written() {
+fn an_outside_repository_is_captured_but_never_written() {
     let scene = scene();
     for path in ["repo/.git/HEAD", "repo/.git/objects/aa/bb", "repo/file"] {
         scene.write(path, path);
@@ -364,7 +364,7 @@ fn a_capture_is_kept_only_if_something_changed_and_the_tool_ran() {
 }
 
 #[test]
-fn the_state_before_the_first_of_two_begins_counts() {
+fn beginning_a_step_twice_keeps_the_first_capture() {
     let scene = scene();
     scene.write("photos/1", "one");
     scene.step("1", &["photos"], || scene.remove("photos"));
@@ -375,7 +375,7 @@ fn the_state_before_the_first_of_two_begins_counts() {
 }
 
 #[test]
-fn captures_are_never_exported_and_survive_garbage_collection() {
+fn captures_survive_garbage_collection() {
     let scene = scene();
     scene.write("notes", "a private note elsewhere");
     scene.step("1", &["notes"], || scene.remove("notes"));
@@ -386,7 +386,7 @@ fn captures_are_never_exported_and_survive_garbage_collection() {
 }
 
 #[test]
-fn a_purged_content_is_in_no_capture_either() {
+fn a_purge_also_removes_the_content_from_captures() {
     let scene = scene();
     scene.lab.write("secret", "SECRET=1\n");
     scene.lab.track();
@@ -402,7 +402,7 @@ fn a_purged_content_is_in_no_capture_either() {
 }
 
 #[test]
-fn a_file_outside_that_a_process_has_open_for_writing_is_left_unless_forced() {
+fn an_outside_file_open_for_writing_is_left_alone_unless_forced() {
     let scene = scene();
     scene.write("server.log", "one\n");
     scene.step("1", &["server.log"], || scene.write("server.log", "AGENT\n"));
@@ -418,7 +418,7 @@ fn a_file_outside_that_a_process_has_open_for_writing_is_left_unless_forced() {
 }
 
 #[test]
-fn the_halves_of_a_rename_outside_are_not_torn_apart() {
+fn a_renamed_outside_file_stays_if_its_old_name_is_taken() {
     let scene = scene();
     scene.write("old", "only copy\n");
     scene.step("1", &["old", "new"], || {
@@ -432,7 +432,7 @@ fn the_halves_of_a_rename_outside_are_not_torn_apart() {
 }
 
 #[test]
-fn a_file_moved_out_of_the_work_tree_stays_if_it_cannot_come_back() {
+fn a_file_moved_out_of_the_work_tree_stays_if_its_old_path_is_taken() {
     let scene = scene();
     scene.lab.write("notes", "only copy\n");
     scene.step("1", &["notes"], || {
@@ -446,7 +446,7 @@ fn a_file_moved_out_of_the_work_tree_stays_if_it_cannot_come_back() {
 }
 
 #[test]
-fn a_database_outside_is_not_put_back_beside_a_log_that_was_not_captured() {
+fn an_outside_database_is_not_restored_beside_an_uncaptured_wal() {
     let scene = scene();
     let database = |last: u8| [&b"SQLite format 3\0"[..], &[last; 496]].concat();
     scene.write("app.db", database(1));
@@ -458,7 +458,7 @@ fn a_database_outside_is_not_put_back_beside_a_log_that_was_not_captured() {
 }
 
 #[test]
-fn no_command_writes_into_a_repository_that_is_named_as_a_place() {
+fn export_and_fork_refuse_a_destination_inside_a_repository() {
     let scene = scene();
     scene.lab.step("s", "m1", "1", |lab| lab.write("a", "two\n"));
     std::fs::create_dir(scene.at(".git")).unwrap();

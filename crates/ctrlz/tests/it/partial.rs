@@ -1,4 +1,4 @@
-//! Tracking some paths: the previous snapshot with those replaced.
+//! Partial snapshots: the previous snapshot with the named paths replaced.
 
 use ctrlz::{Progress, Snapshot, TrackOptions};
 
@@ -24,7 +24,7 @@ fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 #[test]
-fn only_the_named_paths_are_looked_at() {
+fn only_the_named_paths_are_scanned() {
     let lab = Lab::new();
     lab.write("a", "1");
     lab.write("b", "1");
@@ -46,12 +46,12 @@ fn only_the_named_paths_are_looked_at() {
     );
     lab.remove("b");
     let last = track_paths(&lab, &["b"]);
-    assert_eq!(last.hash, lab.hash(), "everything was named by now");
+    assert_eq!(last.hash, lab.hash(), "every change has been named");
     assert_fsck_clean(&lab.store());
 }
 
 #[test]
-fn the_same_paths_unchanged_record_nothing() {
+fn unchanged_paths_record_no_snapshot() {
     let lab = Lab::new();
     lab.write("a", "1");
     lab.write("d/b", "1");
@@ -76,7 +76,7 @@ fn a_named_file_is_captured_although_ignored_and_large() {
 }
 
 #[test]
-fn rules_above_a_named_directory_hold_in_it() {
+fn ignore_rules_of_parents_apply_in_a_named_directory() {
     let lab = Lab::new();
     lab.write(".gitignore", "*.log\n");
     lab.write("a/.gitignore", "*.tmp\n");
@@ -90,7 +90,7 @@ fn rules_above_a_named_directory_hold_in_it() {
 }
 
 #[test]
-fn without_a_previous_snapshot_everything_is_taken() {
+fn the_first_partial_snapshot_captures_everything() {
     let lab = Lab::new();
     lab.write("a", "1");
     lab.write("b", "1");
@@ -98,7 +98,7 @@ fn without_a_previous_snapshot_everything_is_taken() {
 }
 
 #[test]
-fn a_type_change_of_a_named_path_is_seen() {
+fn a_type_change_of_a_named_path_is_captured() {
     let lab = Lab::new();
     lab.write("x", "file");
     lab.track();

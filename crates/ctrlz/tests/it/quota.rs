@@ -1,4 +1,4 @@
-//! The quota: never exceeded, never silent, never in the way of a safety snapshot.
+//! The quota: it is never exceeded, skipped files are reported, and safety snapshots ignore it.
 
 use ctrlz::{Error, Progress, RecordError, SkipReason, TrackOptions};
 
@@ -11,7 +11,7 @@ fn used(lab: &Lab) -> u64 {
 }
 
 #[test]
-fn the_largest_files_are_left_out_first_and_said() {
+fn the_largest_files_are_skipped_first_and_reported() {
     let mut lab = Lab::new();
     lab.options.max_store_bytes = 600 * KB;
     lab.write("small.txt", "fits\n");
@@ -25,13 +25,13 @@ fn the_largest_files_are_left_out_first_and_said() {
     assert_eq!(snapshot.files, 2);
     assert!(used(&lab) <= 600 * KB, "{}", used(&lab));
     assert_eq!(lab.workspace().status().unwrap().skipped.len(), 1);
-    // More room, and it is captured.
+    // With a larger quota it is captured.
     lab.options.max_store_bytes = 3000 * KB;
     assert!(lab.track().is_complete());
 }
 
 #[test]
-fn the_cap_holds_whatever_is_tracked_and_what_is_known_costs_nothing() {
+fn the_quota_always_holds_and_known_content_is_free() {
     let mut lab = Lab::new();
     lab.options.max_store_bytes = 800 * KB;
     for at in 0..40 {
@@ -43,7 +43,7 @@ fn the_cap_holds_whatever_is_tracked_and_what_is_known_costs_nothing() {
         }
         assert!(used(&lab) <= 800 * KB, "{} after {at}", used(&lab));
     }
-    // A lost cache makes everything be read again, but nothing of it is new.
+    // After the cache is lost, everything is read again, but none of it is new.
     let mut lab = Lab::new();
     lab.options.max_store_bytes = 600 * KB;
     lab.write("kept.bin", noise(7, 400 * KB));
@@ -72,7 +72,7 @@ fn a_safety_snapshot_ignores_the_quota() {
 }
 
 #[test]
-fn all_stores_together_have_a_quota_too() {
+fn the_total_quota_limits_all_stores_together() {
     let mut lab = Lab::new();
     lab.write("a.bin", noise(4, 300 * KB));
     lab.track();
@@ -87,7 +87,7 @@ fn all_stores_together_have_a_quota_too() {
 }
 
 #[test]
-fn half_and_four_fifths_are_warned_of_once() {
+fn quota_warnings_at_50_and_80_percent_appear_once() {
     let mut lab = Lab::new();
     lab.options.max_store_bytes = 1000 * KB;
     let mut marks = Vec::new();

@@ -1,4 +1,4 @@
-//! Repair: what still exists somewhere is healed, what does not is named, all else works.
+//! Repair: lost content is recovered from existing files or reported, and the rest keeps working.
 
 use std::path::PathBuf;
 
@@ -29,7 +29,7 @@ impl Lab {
     }
 }
 
-/// Three snapshots; only the last one's files are still there.
+/// Returns a lab with three snapshots. Only the files of the last one still exist.
 fn sample() -> (Lab, Vec<ObjectId>) {
     let lab = Lab::new();
     let mut hashes = Vec::new();
@@ -45,7 +45,7 @@ fn sample() -> (Lab, Vec<ObjectId>) {
 }
 
 #[test]
-fn a_byte_anywhere_in_a_pack_is_found_named_and_healed_where_possible() {
+fn any_damaged_pack_byte_is_detected_and_repaired_where_possible() {
     let (lab, _) = sample();
     let lengths: Vec<u64> = lab.packs().iter().map(|path| path.metadata().unwrap().len()).collect();
     let mut row = xtask::Row::of(10, "damaged bytes of packs, found and healed");
@@ -62,9 +62,9 @@ fn a_byte_anywhere_in_a_pack_is_found_named_and_healed_where_possible() {
             std::fs::write(&path, bytes).unwrap();
             let when = format!("pack {pack}, byte {at}");
             let found = lab.verify();
-            assert!(!found.problems.is_empty(), "{when}: not found");
+            assert!(!found.problems.is_empty(), "{when}: not detected");
             let report = lab.repair();
-            // The newest state is all there, so it is healed whatever was hit.
+            // All files of the newest state exist, so it is repaired whichever byte is damaged.
             lab.workspace().check_snapshot(&hashes[2]).unwrap_or_else(|e| panic!("{when}: {e}"));
             let last = report.after.problems.iter().find(|p| p.snapshots.contains(&hashes[2]));
             assert!(last.is_none(), "{when}: {last:?}");
@@ -83,11 +83,11 @@ fn a_byte_anywhere_in_a_pack_is_found_named_and_healed_where_possible() {
 }
 
 #[test]
-fn damage_is_named_by_its_path_in_every_snapshot_and_healed_from_the_files() {
+fn damage_is_reported_by_path_and_repaired_from_existing_files() {
     let (lab, hashes) = sample();
     let blob = lab.store_git(&["rev-parse", &format!("{}:dir/only0.txt", hashes[0])]);
     let blob: ObjectId = blob.trim().parse().unwrap();
-    // What is stored loose by git can be hit exactly.
+    // In a single pack, the offset of the blob is known exactly.
     lab.store_git(&["-c", "gc.auto=0", "repack", "-adq"]);
     let pack = lab.packs().pop().unwrap();
     let listed =
@@ -105,7 +105,7 @@ fn damage_is_named_by_its_path_in_every_snapshot_and_healed_from_the_files() {
         .filter_map(|p| Some((p.path.clone()?, p.snapshots.clone())))
         .collect();
     assert_eq!(named, [("dir/only0.txt".to_owned(), vec![hashes[0]])]);
-    // Not there any more: it stays lost and is named, everything else works.
+    // The content no longer exists: it stays lost and is reported. Everything else works.
     let report = lab.repair();
     assert_eq!(report.healed, 0);
     assert_eq!(report.after.problems.len(), 1, "{:?}", report.after.problems);
@@ -113,7 +113,7 @@ fn damage_is_named_by_its_path_in_every_snapshot_and_healed_from_the_files() {
     assert!(report.quarantined[0].exists());
     lab.restore_exact(hashes[1]);
     assert!(lab.try_restore(hashes[0], &crate::lab::exact()).is_err());
-    // Under another name, but the same content.
+    // The same content under another name.
     lab.write("elsewhere/copy", "only in 0\n".repeat(30));
     let report = lab.repair();
     assert_eq!((report.healed, report.after.problems.as_slice()), (1, &[][..]));
@@ -123,7 +123,7 @@ fn damage_is_named_by_its_path_in_every_snapshot_and_healed_from_the_files() {
 }
 
 #[test]
-fn a_pack_without_its_index_is_read_again() {
+fn repair_rebuilds_a_corrupt_pack_index() {
     let (lab, hashes) = sample();
     for pack in lab.packs() {
         std::fs::write(pack.with_extension("idx"), "garbage").unwrap();
@@ -137,7 +137,7 @@ fn a_pack_without_its_index_is_read_again() {
 }
 
 #[test]
-fn lost_and_torn_refs_are_found_again() {
+fn repair_recovers_lost_and_torn_refs() {
     let lab = Lab::new();
     for number in 0..300 {
         lab.write("a", format!("{number}\n"));
@@ -158,14 +158,14 @@ fn lost_and_torn_refs_are_found_again() {
 }
 
 #[test]
-fn a_lost_operation_costs_only_itself() {
+fn a_lost_operation_does_not_affect_other_operations() {
     let lab = Lab::new();
     let mut hashes = Vec::new();
     for number in 0..8 {
         lab.write("a", format!("{number}\n"));
         hashes.push(lab.hash());
     }
-    // Every snapshot has a pack of its own; without one, its operation, tree and content are lost.
+    // Every snapshot has its own pack. Without it, its operation, tree and content are lost.
     let holds = |pack: &PathBuf| {
         let index = pack.with_extension("idx");
         lab.store_git(&["verify-pack", "-v", index.to_str().unwrap()])
@@ -185,8 +185,8 @@ fn a_lost_operation_costs_only_itself() {
     assert_fsck_clean(&lab.store());
 }
 
-/// The pack with deltas in it, and where the object lies that most of them need.
-fn needed_entry(lab: &Lab) -> (PathBuf, usize) {
+/// Returns a pack that contains deltas, and an offset inside the base of one of them.
+fn delta_base(lab: &Lab) -> (PathBuf, usize) {
     for pack in lab.packs() {
         let listing = lab.store_git(&["verify-pack", "-v", pack.to_str().unwrap()]);
         let rows: Vec<Vec<&str>> =
@@ -201,7 +201,7 @@ fn needed_entry(lab: &Lab) -> (PathBuf, usize) {
 }
 
 #[test]
-fn a_damaged_pack_stops_no_merging_and_is_told_of() {
+fn a_damaged_pack_does_not_stop_merging_and_is_reported() {
     let lab = Lab::new();
     let text = |number: usize| {
         let line =
@@ -215,7 +215,7 @@ fn a_damaged_pack_stops_no_merging_and_is_told_of() {
         }
     };
     track(0..55);
-    let (pack, at) = needed_entry(&lab);
+    let (pack, at) = delta_base(&lab);
     let mut bytes = std::fs::read(&pack).unwrap();
     bytes[at] ^= 0x41;
     std::fs::write(&pack, bytes).unwrap();
@@ -225,7 +225,7 @@ fn a_damaged_pack_stops_no_merging_and_is_told_of() {
     assert_eq!(status.damaged_packs.len(), 1, "{status:?}");
     assert_eq!(status.damaged_packs[0].0, pack);
     lab.workspace().care(&Retention::default(), &Progress::default()).unwrap();
-    assert!(pack.exists(), "nothing of a damaged pack is thrown away");
+    assert!(pack.exists(), "a damaged pack is not deleted");
     lab.repair();
     let status = lab.workspace().status().unwrap();
     assert_eq!((status.damaged_packs, status.gc_failed), (vec![], None));
@@ -234,12 +234,12 @@ fn a_damaged_pack_stops_no_merging_and_is_told_of() {
 }
 
 #[test]
-fn a_collection_that_failed_is_told_until_one_succeeds() {
+fn a_failed_gc_is_reported_until_one_succeeds() {
     let (lab, hashes) = sample();
     let care = || lab.workspace().care(&Retention::default(), &Progress::default());
     care().unwrap();
     let tree = hashes[0].to_string();
-    // The root of the first snapshot is in the first pack, and gone with it.
+    // Hides the pack that contains the root tree of the first snapshot.
     let with_tree = |pack: &&PathBuf| {
         lab.store_git(&["verify-pack", "-v", pack.to_str().unwrap()]).contains(&tree)
     };

@@ -1,4 +1,4 @@
-//! Bringing a snapshot back.
+//! Restoring snapshots.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -8,7 +8,7 @@ use ctrlz::{
 
 use crate::lab::{Lab, assert_fsck_clean, exact, tree_path};
 
-/// What can stand at a path.
+/// The kind of entry at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Thing {
     Missing,
@@ -36,7 +36,7 @@ fn make(lab: &Lab, thing: Thing, text: &str) {
 }
 
 #[test]
-fn every_change_of_type_is_taken_back_and_the_undo_too() {
+fn every_type_change_is_restored_and_can_be_undone() {
     for then in THINGS {
         for now in THINGS {
             let lab = Lab::new();
@@ -71,13 +71,13 @@ fn files_created_since_stay_unless_exact() {
     assert_eq!(report.kept[0].reason, KeptReason::CreatedSince);
     assert!(report.is_complete());
     let report = lab.restore_exact(hash);
-    assert!(!lab.exists("new"), "the directory it leaves empty goes too");
+    assert!(!lab.exists("new"), "the emptied directory is removed too");
     let dir = Action::RemoveDirectory { path: tree_path("new") };
     assert_eq!(report.done, [dir, Action::Remove { path: tree_path("new/b") }]);
 }
 
 #[test]
-fn restoring_the_present_state_writes_nothing() {
+fn restoring_the_current_state_writes_nothing() {
     let lab = Lab::new();
     lab.write("a", "one");
     let hash = lab.hash();
@@ -103,7 +103,7 @@ fn untouched_files_keep_their_inode_and_time() {
 }
 
 #[test]
-fn permissions_come_back_exactly() {
+fn permissions_are_restored_exactly() {
     let lab = Lab::new();
     for (path, mode) in
         [("secret", 0o600), ("shared", 0o664), ("run", 0o755), ("own", 0o700), ("ro", 0o444)]
@@ -126,7 +126,7 @@ fn permissions_come_back_exactly() {
 }
 
 #[test]
-fn a_common_change_of_permissions_is_taken_back() {
+fn a_permission_change_of_all_files_is_restored() {
     let lab = Lab::new();
     for name in ["a", "b", "c"] {
         lab.write(name, "x");
@@ -141,11 +141,11 @@ fn a_common_change_of_permissions_is_taken_back() {
     assert_eq!(report.done.len(), 3);
     let undo = Point::Operation(report.safety_operation);
     lab.workspace().restore(undo, &exact(), &Progress::default()).unwrap();
-    assert_eq!(lab.mode("b"), 0o666, "an operation remembers what a hash cannot");
+    assert_eq!(lab.mode("b"), 0o666, "an operation records permissions that a hash does not");
 }
 
 #[test]
-fn empty_directories_come_back() {
+fn empty_directories_are_restored() {
     let lab = Lab::new();
     std::fs::create_dir_all(lab.path("a/b/c")).unwrap();
     std::fs::create_dir(lab.path("d")).unwrap();
@@ -160,11 +160,11 @@ fn empty_directories_come_back() {
     assert_eq!(lab.manifest(), before);
     std::fs::create_dir_all(lab.path("new/empty")).unwrap();
     lab.restore_exact(hash);
-    assert_eq!(lab.manifest(), before, "empty directories made since go with exact");
+    assert_eq!(lab.manifest(), before, "an exact restore removes new empty directories");
 }
 
 #[test]
-fn only_the_asked_paths_are_touched() {
+fn only_the_requested_paths_are_restored() {
     let lab = Lab::new();
     lab.write("sub/a", "one");
     lab.write("subway", "one");
@@ -181,7 +181,7 @@ fn only_the_asked_paths_are_touched() {
 }
 
 #[test]
-fn a_plan_is_what_happens_and_a_stale_one_is_refused() {
+fn a_restore_matches_its_plan_and_a_stale_plan_is_refused() {
     let lab = Lab::new();
     lab.write("a", "one");
     lab.write("b", "one");
@@ -210,7 +210,7 @@ fn a_plan_is_what_happens_and_a_stale_one_is_refused() {
 }
 
 #[test]
-fn removing_most_files_needs_a_yes() {
+fn removing_most_files_needs_confirmation() {
     let lab = Lab::new();
     lab.write("only", "x");
     let hash = lab.hash();
@@ -228,7 +228,7 @@ fn removing_most_files_needs_a_yes() {
 }
 
 #[test]
-fn an_unknown_hash_touches_nothing() {
+fn restoring_an_unknown_hash_changes_nothing() {
     let lab = Lab::new();
     lab.write("a", "one");
     lab.track();
@@ -242,7 +242,7 @@ fn an_unknown_hash_touches_nothing() {
 }
 
 #[test]
-fn a_commit_or_a_blob_is_no_snapshot() {
+fn a_commit_or_a_blob_is_not_accepted_as_a_snapshot() {
     let lab = Lab::new();
     lab.write("a", "one");
     let hash = lab.hash();
@@ -259,7 +259,7 @@ fn a_commit_or_a_blob_is_no_snapshot() {
 }
 
 #[test]
-fn a_hard_link_elsewhere_keeps_its_content() {
+fn a_restore_does_not_write_through_hard_links() {
     let lab = Lab::new();
     lab.write("a", "one");
     let hash = lab.hash();
@@ -282,7 +282,7 @@ fn names_of_the_maximum_length_are_restored() {
 }
 
 #[test]
-fn the_log_records_what_happened_as_data() {
+fn the_log_records_restores_and_outside_changes() {
     let lab = Lab::new();
     lab.write("a", "one");
     let hash = lab.hash();
@@ -296,7 +296,7 @@ fn the_log_records_what_happened_as_data() {
 }
 
 #[test]
-fn large_files_come_back_in_pieces() {
+fn large_files_are_restored_intact() {
     let mut lab = Lab::new();
     let big: Vec<u8> =
         (0..12_000_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();

@@ -1,4 +1,4 @@
-//! What retention leaves can be used, and says what it does not reach.
+//! History that retention keeps stays usable, and expired parts are reported.
 
 use ctrlz::{
     CheckpointOptions, Error, OperationKind, Point, Progress, RestoreOptions, Retention,
@@ -7,7 +7,7 @@ use ctrlz::{
 
 use crate::lab::{Lab, assert_fsck_clean, exact, tree_path};
 
-/// As many operations as a segment of the log holds.
+/// Number of operations in a segment of the log.
 const SEGMENT: usize = 256;
 
 /// Keeps the newest segment only.
@@ -39,7 +39,7 @@ impl Lab {
 }
 
 #[test]
-fn a_pinned_checkpoint_is_restored_whole_after_its_segment_expired() {
+fn a_pinned_checkpoint_is_restored_completely_after_its_segment_expired() {
     let lab = Lab::new();
     lab.write("f", "release\n");
     lab.chmod("f", 0o640);
@@ -65,7 +65,7 @@ fn a_pinned_checkpoint_is_restored_whole_after_its_segment_expired() {
     assert!(lab.path("empty").is_dir());
     assert!(!lab.exists("created-since") && !lab.exists("counter"), "{report:?}");
     assert_fsck_clean(&lab.store());
-    // The bare hash has the same permissions and empty directories.
+    // Restoring by hash gives the same permissions and empty directories.
     lab.remove("empty");
     lab.chmod("f", 0o600);
     let options = RestoreOptions::default();
@@ -92,7 +92,7 @@ fn thinning_keeps_the_name_and_the_pin_of_a_checkpoint() {
     assert_fsck_clean(&lab.store());
 }
 
-/// Session `s` adds a line in the segment that expires, and in three steps afterwards.
+/// Returns a lab in which session `s` added a line in an expired segment, and in three later steps.
 fn half_expired() -> Lab {
     let lab = Lab::new();
     lab.write("f", "old\n");
@@ -106,7 +106,7 @@ fn half_expired() -> Lab {
 }
 
 #[test]
-fn the_log_and_the_sessions_offer_no_step_whose_state_before_has_expired() {
+fn log_and_sessions_omit_steps_whose_previous_state_has_expired() {
     let lab = half_expired();
     let timeline = lab.workspace().timeline(&TimelineQuery::default()).unwrap();
     let offered: Vec<&str> =
@@ -125,7 +125,7 @@ fn the_log_and_the_sessions_offer_no_step_whose_state_before_has_expired() {
 }
 
 #[test]
-fn undoing_a_session_names_the_steps_that_have_expired() {
+fn undoing_a_session_reports_its_expired_steps() {
     let lab = half_expired();
     let report = lab.undo_with(&UndoScope::Session, &UndoOptions::default()).unwrap();
     assert_eq!(report.steps, ["2", "3"]);
@@ -135,12 +135,12 @@ fn undoing_a_session_names_the_steps_that_have_expired() {
     assert_eq!(expired, [None, Some("1")]);
     assert!(!report.is_complete());
     assert!(lab.redo().is_complete());
-    // The last turn is all there.
+    // The last turn is retained completely.
     assert!(lab.undo().is_complete());
 }
 
 #[test]
-fn undoing_a_session_that_is_kept_whole_names_nothing() {
+fn undoing_a_fully_retained_session_reports_no_expired_steps() {
     let lab = Lab::new();
     lab.step("other", "m0", "0", |lab| lab.write("f", "0\n"));
     lab.fill_log_up_to(SEGMENT);
@@ -165,7 +165,7 @@ fn blame_credits_no_step_with_lines_that_are_older_than_the_log() {
     assert_eq!(origins, [older, older, older, (false, Some("2")), (false, Some("3"))]);
     let versions = lab.workspace().versions(&tree_path("f")).unwrap();
     assert_eq!(versions.last().unwrap().step, None);
-    // What was there when recording began keeps that origin.
+    // Lines that existed when recording began keep the baseline as their origin.
     let fresh = Lab::new();
     fresh.write("f", "first\n");
     fresh.track();
@@ -174,7 +174,7 @@ fn blame_credits_no_step_with_lines_that_are_older_than_the_log() {
 }
 
 #[test]
-fn blame_credits_nobody_with_lines_of_a_day_that_was_thinned() {
+fn blame_credits_no_step_with_lines_of_a_thinned_day() {
     let lab = Lab::new();
     lab.write("f", "base\n");
     lab.track();
@@ -188,7 +188,7 @@ fn blame_credits_nobody_with_lines_of_a_day_that_was_thinned() {
 }
 
 #[test]
-fn undo_in_a_forked_directory_says_that_shared_history_has_expired() {
+fn undo_in_a_forked_directory_reports_expired_shared_history() {
     let lab = Lab::new();
     lab.write("f", "0\n");
     lab.step("s", "m1", "1", |lab| lab.write("f", "1\n"));
@@ -209,7 +209,7 @@ fn undo_in_a_forked_directory_says_that_shared_history_has_expired() {
     there.begin_step(step, &progress).unwrap();
     std::fs::write(there.root().join("f"), "3\n").unwrap();
     there.end_step("3", &progress).unwrap();
-    // Its own turn is undone; all of the session is more than is kept.
+    // The fork's own turn can be undone. The whole session reaches beyond the retained history.
     let all = there.plan_undo(&UndoScope::Session, &crate::sessions::of("f"), &progress).unwrap();
     assert_eq!((all.steps.as_slice(), all.expired.len()), (&["3".to_owned()][..], 1));
     let report = there.undo(&UndoScope::LastTurn, &UndoOptions::default(), &progress).unwrap();

@@ -1,4 +1,4 @@
-//! Taking single files back.
+//! Reverting single files.
 
 use ctrlz::{
     Error, KeptReason, LookupError, ObjectId, PatchToRevert, Progress, RestoreOptions,
@@ -40,7 +40,7 @@ fn the_oldest_hash_of_a_file_wins() {
 }
 
 #[test]
-fn a_rename_is_taken_back_completely() {
+fn a_rename_is_reverted_completely() {
     let lab = Lab::new();
     lab.write("dir/old", "content");
     let hash = lab.hash();
@@ -52,7 +52,7 @@ fn a_rename_is_taken_back_completely() {
     let patch = lab.workspace().patch(&hash, &Progress::default()).unwrap();
     let patches = [PatchToRevert { hash, files: patch.files }];
     lab.workspace().revert(&patches, &RestoreOptions::default(), &Progress::default()).unwrap();
-    assert_same(&lab.manifest(), &before, "and no empty directory is left");
+    assert_same(&lab.manifest(), &before, "no empty directory is left");
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn an_unknown_hash_deletes_nothing() {
 }
 
 #[test]
-fn what_the_snapshot_cannot_speak_of_is_kept() {
+fn paths_unknown_to_the_snapshot_are_kept() {
     let mut lab = Lab::new();
     lab.options.max_new_file_bytes = 10;
     lab.write(".gitignore", "*.log\n");
@@ -92,7 +92,7 @@ fn what_the_snapshot_cannot_speak_of_is_kept() {
 }
 
 #[test]
-fn many_names_that_git_would_quote_are_taken_back_not_deleted() {
+fn names_that_git_would_quote_are_reverted_not_deleted() {
     let lab = Lab::new();
     let names = ["日本.md", "émile.md", "s*.md", "sx.md", ":(glob)x", "-rf", "[ab]", "a b "];
     for name in names {
@@ -113,7 +113,7 @@ fn many_names_that_git_would_quote_are_taken_back_not_deleted() {
 }
 
 #[test]
-fn a_file_that_became_a_directory_comes_back_when_all_its_paths_are_named() {
+fn a_type_change_is_reverted_when_all_its_paths_are_named() {
     let lab = Lab::new();
     lab.write("x", "file");
     let hash = lab.hash();
@@ -131,7 +131,7 @@ fn a_file_that_became_a_directory_comes_back_when_all_its_paths_are_named() {
 }
 
 #[test]
-fn a_file_in_the_way_that_nobody_named_stays() {
+fn an_unnamed_file_in_the_way_is_kept() {
     let lab = Lab::new();
     lab.write("x/inner", "file");
     let hash = lab.hash();
@@ -143,7 +143,7 @@ fn a_file_in_the_way_that_nobody_named_stays() {
 }
 
 #[test]
-fn a_parent_that_is_a_link_is_not_followed() {
+fn a_symlinked_parent_is_not_followed() {
     let lab = Lab::new();
     lab.write("d/x", "one");
     let hash = lab.hash();
@@ -157,13 +157,13 @@ fn a_parent_that_is_a_link_is_not_followed() {
     assert_eq!(std::fs::read(outside.join("x")).unwrap(), b"victim");
     assert_eq!(std::fs::read(outside.join("new")).unwrap(), b"victim");
     let report = lab.restore(hash);
-    assert!(report.is_complete(), "the link gives way to the directory: {report:?}");
+    assert!(report.is_complete(), "the directory replaces the symlink: {report:?}");
     assert_eq!(lab.read("d/x"), "one");
     assert_eq!(std::fs::read(outside.join("x")).unwrap(), b"victim");
 }
 
 #[test]
-fn nothing_asked_is_nothing_done() {
+fn an_empty_revert_changes_nothing() {
     let lab = Lab::new();
     lab.write("a", "x");
     lab.track();

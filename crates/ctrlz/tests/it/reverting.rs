@@ -1,5 +1,5 @@
-//! A session taken back to a message, and forth again: each way in which OpenCode's revert goes
-//! wrong, and that this one does not.
+//! Reverting a session to a message and unreverting it, with regression tests for every defect of
+//! OpenCode's revert.
 
 use ctrlz::{
     Boundary, ChangeStatus, Deeds, Error, ForkOptions, OperationKind, ParentTurn, Progress,
@@ -34,7 +34,8 @@ impl Lab {
         self.workspace().unrevert("s", &UndoOptions::default(), &Progress::default())
     }
 
-    /// Steps `m1`, `m2`, … of session `s`, each writing its number into `a` and a file of its own.
+    /// Records the turns `m1` to `m3` of session `s`, each of which writes its number into `a` and
+    /// creates a file. Returns the manifest before the first turn and after each one.
     fn three_turns(&self) -> Vec<crate::lab::Manifest> {
         self.write("a", "0\n");
         let mut states = vec![self.manifest()];
@@ -50,7 +51,7 @@ impl Lab {
 }
 
 #[test]
-fn unrevert_deletes_again_what_the_revert_brought_back() {
+fn unrevert_deletes_files_that_the_revert_restored() {
     let lab = Lab::new();
     lab.write("keep.txt", "k\n");
     lab.write("one", "1\n");
@@ -73,7 +74,7 @@ fn unrevert_deletes_again_what_the_revert_brought_back() {
 }
 
 #[test]
-fn unrevert_keeps_and_merges_what_the_user_edited_meanwhile() {
+fn unrevert_keeps_and_merges_user_edits_made_since_the_revert() {
     let lab = Lab::new();
     let text = "1\n2\n3\n4\n5\n6\n7\n8\n9\n";
     lab.write("merged", text);
@@ -90,9 +91,9 @@ fn unrevert_keeps_and_merges_what_the_user_edited_meanwhile() {
     lab.write("made", "by the user\n");
     let report = lab.unrevert();
     assert_eq!(lab.read("merged"), text.replace("1\n", "one\n").replace("9\n", "nine\n"));
-    assert_eq!(lab.read("torn"), "user\n", "what does not merge stays as the user has it");
-    let told: Vec<_> = report.conflicts.iter().map(|conflict| &conflict.path).collect();
-    assert_eq!(told, [&tree_path("torn")], "and is told");
+    assert_eq!(lab.read("torn"), "user\n", "conflicting edits of the user stay");
+    let reported: Vec<_> = report.conflicts.iter().map(|conflict| &conflict.path).collect();
+    assert_eq!(reported, [&tree_path("torn")], "and are reported");
     assert_eq!(lab.read("unrelated"), "edited\n");
     assert_eq!(lab.read("made"), "by the user\n");
 }
@@ -117,7 +118,7 @@ fn an_unknown_message_or_part_is_an_error_and_touches_nothing() {
         &UndoOptions::default(),
         &Progress::default(),
     );
-    assert!(result.is_err(), "a message of this session is none of another's");
+    assert!(result.is_err(), "messages of another session are unknown");
     assert!(matches!(
         lab.try_unrevert(),
         Err(Error::Session(SessionError::NothingReverted { .. }))
@@ -150,7 +151,7 @@ fn the_diff_of_a_message_and_of_a_session_is_not_empty() {
 }
 
 #[test]
-fn the_summary_follows_the_revert_and_the_unrevert() {
+fn the_session_diff_follows_revert_and_unrevert() {
     let lab = Lab::new();
     lab.three_turns();
     let of_session = || {
@@ -164,7 +165,7 @@ fn the_summary_follows_the_revert_and_the_unrevert() {
 }
 
 #[test]
-fn what_a_shell_did_outside_of_git_is_reverted() {
+fn shell_changes_are_reverted_without_a_git_repository() {
     let lab = Lab::new();
     lab.write("dir/moved", "m\n");
     lab.write("tool", "t\n");
@@ -176,9 +177,9 @@ fn what_a_shell_did_outside_of_git_is_reverted() {
     });
     let after = lab.manifest();
     lab.revert(&to("m1"));
-    assert_same(&lab.manifest(), &before, "no git anywhere, no tool named a path");
+    assert_same(&lab.manifest(), &before, "reverted without git and without named paths");
     lab.unrevert();
-    assert_same(&lab.manifest(), &after, "and forth");
+    assert_same(&lab.manifest(), &after, "unreverted");
 }
 
 #[test]
@@ -204,11 +205,11 @@ fn redo_still_works_after_a_prompt_committed_the_revert() {
     lab.redo();
     assert_eq!(lab.read("other"), "later work\n");
     lab.remove("other");
-    assert_same(&lab.manifest(), &states[3], "everything is back, beside the later work");
+    assert_same(&lab.manifest(), &states[3], "everything is redone beside the later work");
 }
 
 #[test]
-fn a_committed_revert_is_final_but_redo_brings_it_back() {
+fn a_committed_revert_cannot_be_unreverted_but_redo_reverses_it() {
     let lab = Lab::new();
     let states = lab.three_turns();
     assert_eq!(lab.workspace().commit_revert("s").unwrap(), None, "nothing to commit");
@@ -221,13 +222,13 @@ fn a_committed_revert_is_final_but_redo_brings_it_back() {
         lab.try_unrevert(),
         Err(Error::Session(SessionError::NothingReverted { .. }))
     ));
-    assert_eq!(lab.workspace().commit_revert("s").unwrap(), None, "once");
+    assert_eq!(lab.workspace().commit_revert("s").unwrap(), None, "committed only once");
     lab.redo();
     assert_same(&lab.manifest(), &states[3], "redo");
 }
 
 #[test]
-fn a_part_is_a_boundary_of_its_own_and_the_files_agree_with_it() {
+fn a_revert_can_stop_at_a_part_of_a_message() {
     let lab = Lab::new();
     lab.write("a", "0\n");
     let mut states = vec![lab.manifest()];
@@ -244,18 +245,18 @@ fn a_part_is_a_boundary_of_its_own_and_the_files_agree_with_it() {
     lab.revert(&to_part("m2", "p2"));
     assert_same(&lab.manifest(), &states[2], "m1 and the first part of m2 stay");
     let state = lab.workspace().revert_state("s").unwrap().unwrap();
-    assert_eq!(state.boundary, to_part("m2", "p2"), "W17: the boundary says the same as the files");
+    assert_eq!(state.boundary, to_part("m2", "p2"), "W17: boundary and files agree");
     assert_eq!(state.steps, ["m2p2", "m2p3", "m3p1"]);
     lab.revert(&to("m2"));
     assert_same(&lab.manifest(), &states[1], "then the whole message");
     lab.revert(&to_part("m2", "p3"));
-    assert_same(&lab.manifest(), &states[3], "then less of it");
+    assert_same(&lab.manifest(), &states[3], "then only a later part");
     lab.unrevert();
-    assert_same(&lab.manifest(), &states[5], "and all is back");
+    assert_same(&lab.manifest(), &states[5], "unreverted");
 }
 
 #[test]
-fn the_boundary_moves_both_ways_and_unrevert_returns_the_first_state() {
+fn the_boundary_moves_both_ways_and_unrevert_restores_the_initial_state() {
     let lab = Lab::new();
     let states = lab.three_turns();
     for boundary in [3, 1, 2, 3, 2, 1] {
@@ -273,11 +274,11 @@ fn the_boundary_moves_both_ways_and_unrevert_returns_the_first_state() {
     lab.unrevert();
     assert_same(&lab.manifest(), &states[3], "exactly as before the first revert");
     assert!(lab.workspace().steps().unwrap().iter().all(|step| !step.undone));
-    assert_eq!(lab.undo().steps, ["3"], "and undo goes on as if nothing had been");
+    assert_eq!(lab.undo().steps, ["3"], "undo continues with the last turn");
 }
 
 #[test]
-fn moving_the_boundary_keeps_what_the_user_edited_in_between() {
+fn moving_the_boundary_keeps_user_edits_made_in_between() {
     let lab = Lab::new();
     let states = lab.three_turns();
     lab.revert(&to("m2"));
@@ -289,11 +290,11 @@ fn moving_the_boundary_keeps_what_the_user_edited_in_between() {
     lab.unrevert();
     assert_eq!(lab.read("mine"), "2\n");
     lab.remove("mine");
-    assert_same(&lab.manifest(), &states[3], "and all else is as it was");
+    assert_same(&lab.manifest(), &states[3], "everything else is unreverted");
 }
 
 #[test]
-fn a_session_at_work_is_busy_by_name_until_it_is_interrupted() {
+fn reverting_a_busy_session_names_the_holder_until_it_is_interrupted() {
     let lab = Lab::new();
     lab.write("a", "0\n");
     lab.step("s", "m1", "1", |lab| lab.write("a", "1\n"));
@@ -312,14 +313,14 @@ fn a_session_at_work_is_busy_by_name_until_it_is_interrupted() {
     assert_eq!(lab.try_unrevert().unwrap_err().code(), "session_busy");
     let interrupt = UndoOptions { interrupt: true, ..UndoOptions::default() };
     lab.workspace().revert_to("s", &to("m1"), &interrupt, &Progress::default()).unwrap();
-    assert_eq!((lab.read("a"), lab.exists("b")), ("0\n".into(), false), "the half step goes too");
+    assert_eq!((lab.read("a"), lab.exists("b")), ("0\n".into(), false), "the open step is undone");
     let steps = lab.workspace().steps().unwrap();
     let half = steps.iter().find(|step| step.info.step == "2").unwrap();
     assert!(half.inferred && half.undone);
     let result = lab.workspace().end_step("2", &Progress::default());
     assert!(
         matches!(result, Err(Error::Session(SessionError::NoSuchStep { .. }))),
-        "interrupted is closed"
+        "an interrupted step is closed"
     );
 }
 
@@ -341,7 +342,7 @@ fn another_sessions_open_step_does_not_make_this_one_busy() {
 }
 
 #[test]
-fn what_another_session_or_the_user_wrote_during_the_turn_stays() {
+fn a_revert_keeps_changes_by_other_sessions_and_the_user() {
     let lab = Lab::new();
     lab.write("a", "0\n");
     lab.step("s", "m1", "1", |lab| lab.write("a", "1\n"));
@@ -370,19 +371,19 @@ fn a_revert_in_a_fork_leaves_the_originals_later_steps_alone() {
     };
     assert!(
         matches!(revert("m2"), Err(Error::Session(SessionError::NoSuchMessage { .. }))),
-        "m2 is not the fork's"
+        "m2 is not part of the fork"
     );
     revert("f1").unwrap();
     assert!(!lab.exists("three") && lab.exists("one") && lab.exists("two") && lab.exists("four"));
     revert("m1").unwrap();
-    assert!(!lab.exists("one") && !lab.exists("three"), "shared history is the fork's too");
-    assert!(lab.exists("two") && lab.exists("four"), "the original's own steps are not");
+    assert!(!lab.exists("one") && !lab.exists("three"), "shared history belongs to the fork too");
+    assert!(lab.exists("two") && lab.exists("four"), "later steps of the original stay");
     lab.workspace().unrevert("f", &UndoOptions::default(), &Progress::default()).unwrap();
     assert!(["one", "two", "three", "four"].iter().all(|file| lab.exists(file)));
 }
 
 #[test]
-fn a_message_without_changes_is_known_and_a_boundary() {
+fn a_message_without_changes_can_be_a_revert_boundary() {
     let lab = Lab::new();
     lab.write("a", "0\n");
     lab.step("s", "m1", "1", |lab| lab.write("a", "1\n"));
@@ -392,21 +393,21 @@ fn a_message_without_changes_is_known_and_a_boundary() {
     let all = lab.manifest();
     let report = lab.revert(&to("talk"));
     assert_eq!(report.steps, ["3"]);
-    assert_same(&lab.manifest(), &kept, "what came after it");
+    assert_same(&lab.manifest(), &kept, "later changes are reverted");
     lab.unrevert();
-    assert_same(&lab.manifest(), &all, "and back");
+    assert_same(&lab.manifest(), &all, "unreverted");
     lab.step("s", "last", "4", |_| ());
     let report = lab.revert(&to("last"));
     assert!(report.done.is_empty());
     let state = lab.workspace().revert_state("s").unwrap().unwrap();
-    assert_eq!(state.boundary, to("last"), "W19: a revert without files is still one");
+    assert_eq!(state.boundary, to("last"), "W19: a revert without file changes is recorded");
     lab.unrevert();
     assert_eq!(lab.workspace().revert_state("s").unwrap(), None);
-    assert_same(&lab.manifest(), &all, "nothing moved");
+    assert_same(&lab.manifest(), &all, "nothing changed");
 }
 
 #[test]
-fn a_file_that_became_ignored_in_the_turn_is_taken_back_with_it() {
+fn revert_restores_a_file_that_became_ignored_in_the_turn() {
     let lab = Lab::new();
     lab.write("config", "the user's\n");
     let before = lab.manifest();
@@ -418,11 +419,11 @@ fn a_file_that_became_ignored_in_the_turn_is_taken_back_with_it() {
     lab.revert(&to("m1"));
     assert_same(&lab.manifest(), &before, "W10");
     lab.unrevert();
-    assert_same(&lab.manifest(), &after, "and forth");
+    assert_same(&lab.manifest(), &after, "unreverted");
 }
 
 #[test]
-fn a_revert_from_a_sub_directory_touches_only_what_the_session_did() {
+fn a_revert_changes_only_paths_that_the_session_changed() {
     let lab = Lab::with_git(&[("backend/b", "b\n"), ("frontend/f", "f\n")]);
     lab.step("s", "m1", "1", |lab| lab.write("frontend/f", "agent\n"));
     lab.write("backend/b", "the user's, never committed\n");
@@ -435,7 +436,7 @@ fn a_revert_from_a_sub_directory_touches_only_what_the_session_did() {
 }
 
 #[test]
-fn a_revert_takes_the_sub_agents_of_the_turn_back_too() {
+fn a_revert_includes_the_sub_agents_of_the_turn() {
     let lab = Lab::new();
     lab.write("a", "0\n");
     lab.step("s", "m1", "1", |lab| lab.write("a", "1\n"));
@@ -455,12 +456,12 @@ fn a_revert_takes_the_sub_agents_of_the_turn_back_too() {
         assert_eq!(report.steps, ["c"], "{boundary:?}");
         assert_same(&lab.manifest(), &kept, "the child's work belongs to the turn");
         lab.unrevert();
-        assert_same(&lab.manifest(), &all, "and comes back with it");
+        assert_same(&lab.manifest(), &all, "unreverted with the turn");
     }
 }
 
 #[test]
-fn a_revert_is_planned_first_and_applied_by_its_hash() {
+fn a_revert_plan_changes_nothing_and_is_applied_by_its_hash() {
     let lab = Lab::new();
     let states = lab.three_turns();
     let workspace = lab.workspace();
@@ -480,7 +481,7 @@ fn a_revert_is_planned_first_and_applied_by_its_hash() {
 }
 
 #[test]
-fn what_a_revert_did_is_in_the_log_as_data() {
+fn the_log_records_revert_and_unrevert_operations() {
     let lab = Lab::new();
     lab.three_turns();
     lab.revert(&to("m3"));
@@ -497,7 +498,7 @@ fn what_a_revert_did_is_in_the_log_as_data() {
 }
 
 #[test]
-fn redo_asked_of_a_session_finds_its_undos_and_nobody_elses() {
+fn redo_for_a_session_ignores_undos_of_other_sessions() {
     let lab = Lab::new();
     lab.step("s", "m1", "1", |lab| lab.write("a", "1\n"));
     lab.step("other", "m1", "2", |lab| lab.write("b", "1\n"));

@@ -1,4 +1,4 @@
-//! Mistakes that reviews and fault injection found in the engine, each with its test.
+//! Regression tests for defects that reviews and fault injection found in the engine.
 
 use ctrlz::{
     Error, KeptReason, PatchToRevert, Presence, Progress, RecordError, RestoreError,
@@ -42,7 +42,7 @@ fn a_repository_under_another_name_is_not_touched() {
 }
 
 #[test]
-fn the_removal_of_many_files_in_a_directory_that_gives_way_is_guarded() {
+fn replacing_a_directory_of_many_files_needs_confirmation() {
     let lab = Lab::new();
     lab.write("d", "a file then");
     let hash = lab.hash();
@@ -83,7 +83,7 @@ fn a_store_inside_the_work_tree_is_never_part_of_a_revert() {
 }
 
 #[test]
-fn the_inside_of_a_repository_is_no_work_tree() {
+fn a_directory_inside_dot_git_is_refused_as_a_work_tree() {
     let lab = Lab::with_git(&[("a", "x")]);
     let mut options = lab.options.clone();
     options.allow_dangerous_root = true;
@@ -97,7 +97,7 @@ fn the_inside_of_a_repository_is_no_work_tree() {
 }
 
 #[test]
-fn a_loan_that_is_lost_in_the_background_is_read_from_disk() {
+fn a_borrowed_object_that_was_lost_is_read_from_the_work_tree() {
     let lab = Lab::new();
     lab.git(&["init", "-q"]);
     lab.write("a", "one");
@@ -116,7 +116,7 @@ fn a_loan_that_is_lost_in_the_background_is_read_from_disk() {
 }
 
 #[test]
-fn a_partial_snapshot_under_other_rules_proves_nothing_it_did_not_see() {
+fn a_partial_snapshot_does_not_prove_absence_under_changed_rules() {
     let lab = Lab::new();
     lab.write("src/x.gen", "x");
     lab.write("src/a", "x");
@@ -159,7 +159,7 @@ fn permissions_do_not_come_from_another_work_tree() {
 }
 
 #[test]
-fn what_is_included_does_not_prove_its_neighbours_absent() {
+fn an_included_directory_does_not_prove_its_ignored_files_absent() {
     let mut lab = Lab::new();
     lab.options.include_ignored = vec!["dist/".into()];
     lab.write(".gitignore", "dist/\n*.log\n");
@@ -172,7 +172,7 @@ fn what_is_included_does_not_prove_its_neighbours_absent() {
 }
 
 #[test]
-fn a_damaged_object_is_replaced_when_everything_is_read_again() {
+fn rehashing_everything_replaces_a_damaged_object() {
     let lab = Lab::new();
     lab.write("a", "x".repeat(5000));
     let hash = lab.hash();
@@ -193,7 +193,7 @@ fn a_damaged_object_is_replaced_when_everything_is_read_again() {
 }
 
 #[test]
-fn a_growing_log_that_is_too_large_is_not_a_new_snapshot_each_time() {
+fn a_growing_skipped_file_causes_no_new_snapshots() {
     let mut lab = Lab::new();
     lab.options.max_new_file_bytes = 10;
     lab.write("log", "x".repeat(20));
@@ -208,7 +208,7 @@ fn a_growing_log_that_is_too_large_is_not_a_new_snapshot_each_time() {
 }
 
 #[test]
-fn a_named_file_deep_in_an_ignored_directory_can_be_brought_back() {
+fn a_named_file_deep_in_an_ignored_directory_can_be_restored() {
     let lab = Lab::new();
     lab.write(".gitignore", "node_modules/\n");
     lab.write("node_modules/x/y.js", "one");
@@ -224,7 +224,7 @@ fn a_named_file_deep_in_an_ignored_directory_can_be_brought_back() {
 }
 
 #[test]
-fn looking_at_the_status_leaves_a_newer_journal_where_it_is() {
+fn status_leaves_a_journal_of_a_newer_version_alone() {
     let lab = Lab::new();
     lab.write("a", "x");
     lab.track();
@@ -238,7 +238,7 @@ fn looking_at_the_status_leaves_a_newer_journal_where_it_is() {
 }
 
 #[test]
-fn a_disposable_cache_that_cannot_be_written_fails_nothing() {
+fn an_unwritable_cache_does_not_fail_a_snapshot() {
     let lab = Lab::new();
     lab.write("a", "x");
     lab.track();
@@ -257,7 +257,7 @@ fn merging_again_after_a_crash_keeps_the_merged_pack() {
         lab.write("a", format!("{number}"));
         lab.track();
     }
-    // As a merge leaves it that was killed before it removed the first old pack.
+    // The state after a merge that was killed before it removed the first old pack.
     let packs = lab.store().join("objects/pack");
     let copy = lab.dir().join("copy");
     crate::lab::run(lab.dir(), "cp", &["-a".as_ref(), packs.as_os_str(), copy.as_os_str()]);
@@ -280,7 +280,7 @@ fn merging_again_after_a_crash_keeps_the_merged_pack() {
 }
 
 #[test]
-fn an_index_that_cannot_be_understood_is_reported() {
+fn a_malformed_git_index_is_reported() {
     let lab = Lab::with_git(&[("a", "x")]);
     lab.write(".git/index", "DIRC and then nonsense");
     let snapshot = lab.track();
@@ -289,7 +289,7 @@ fn an_index_that_cannot_be_understood_is_reported() {
 }
 
 #[test]
-fn taking_back_permissions_of_many_files_is_not_quadratic() {
+fn restoring_permissions_of_many_files_is_not_quadratic() {
     let lab = Lab::new();
     for number in 0..3000 {
         lab.write(&format!("f{number}"), "x");
@@ -332,7 +332,7 @@ fn a_file_that_moves_during_the_scan_is_captured_or_reported() {
                     lab.workspace().file_exists_at(&snapshot.hash, &tree_path(path)).unwrap()
                         != Presence::Absent
                 };
-                // Found in one place, or not proven absent in either.
+                // A snapshot misses the file if it proves both places absent.
                 !has("a000/mover") && !has("z/mover")
             })
             .count()

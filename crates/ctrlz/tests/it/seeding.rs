@@ -1,4 +1,4 @@
-//! Borrowing from the user's repository: fast, and never at the cost of the right bytes.
+//! Borrowing objects from the user's repository: fast, and never with wrong content.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use ctrlz::{ObjectId, Progress, TrackOptions};
 
 use crate::lab::{Lab, assert_fsck_clean, git};
 
-/// A repository whose index is old enough to prove something.
+/// Returns a repository whose index is old enough to be trusted.
 fn settled(files: &[(&str, &str)]) -> Lab {
     let lab = Lab::new();
     lab.git(&["init", "-q", "-b", "main"]);
@@ -17,7 +17,7 @@ fn settled(files: &[(&str, &str)]) -> Lab {
     lab
 }
 
-/// Adds everything, with pauses that make timestamps tell before from after.
+/// Commits everything, with pauses so that timestamps are unambiguous.
 fn settle(lab: &Lab) {
     std::thread::sleep(Duration::from_millis(40));
     lab.git(&["add", "-A", "-f"]);
@@ -25,8 +25,9 @@ fn settle(lab: &Lab) {
     std::thread::sleep(Duration::from_millis(40));
 }
 
-/// Waits until nobody has the lock of the loans: it lives on for a moment in a process that another
-/// test is about to start. Only looks, as a descriptor of ours could be inherited likewise.
+/// Waits until the lock on borrowed objects is free. A process that another test is about to start
+/// may hold an inherited descriptor for a moment. Reads `/proc/locks`, because a descriptor opened
+/// here could be inherited as well.
 fn wait_for_loans(lab: &Lab) {
     use std::os::unix::fs::MetadataExt;
     let work_tree = std::fs::read_dir(lab.store().join("ctrlz/wt")).unwrap().next().unwrap();
@@ -34,13 +35,13 @@ fn wait_for_loans(lab: &Lab) {
     let inode = format!(":{} ", lock.ino());
     let start = std::time::Instant::now();
     while std::fs::read_to_string("/proc/locks").unwrap().contains(&inode) {
-        assert!(start.elapsed() < Duration::from_secs(60), "who holds it?");
+        assert!(start.elapsed() < Duration::from_secs(60), "the lock is still held");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// The hash without borrowing, from a store of its own.
-fn honest_hash(lab: &Lab) -> ObjectId {
+/// Returns the hash of a snapshot without borrowing, in a separate store.
+fn hash_without_borrowing(lab: &Lab) -> ObjectId {
     let mut options = lab.options.clone();
     options.seed = false;
     options.data_dir = lab.dir().join("honest");
@@ -57,12 +58,12 @@ fn unchanged_files_are_borrowed_and_changed_ones_read() {
     lab.write("new", "x");
     let snapshot = lab.track();
     assert_eq!((snapshot.borrowed, snapshot.files_read), (3, 2));
-    assert_eq!(snapshot.hash, honest_hash(&lab));
+    assert_eq!(snapshot.hash, hash_without_borrowing(&lab));
     assert_fsck_clean(&lab.store());
 }
 
 #[test]
-fn a_loan_survives_the_users_history_rewrite_and_gc() {
+fn borrowed_objects_survive_a_history_rewrite_and_gc_of_the_user() {
     let lab = settled(&[("a", "only in this commit"), ("b", "x")]);
     let snapshot = lab.track();
     assert!(snapshot.borrowed > 0);
@@ -79,10 +80,10 @@ fn a_loan_survives_the_users_history_rewrite_and_gc() {
 }
 
 #[test]
-fn the_next_snapshot_ends_a_loan_that_was_cut_off() {
+fn the_next_snapshot_finishes_copying_borrowed_objects() {
     let lab = settled(&[("a", "one"), ("b", "two")]);
     assert_eq!(lab.track().borrowed, 2);
-    assert_eq!(lab.workspace().absorb(1).unwrap(), 1, "as much as it may");
+    assert_eq!(lab.workspace().absorb(1).unwrap(), 1, "stops at the byte limit");
     wait_for_loans(&lab);
     lab.track();
     assert_eq!(lab.workspace().status().unwrap().borrowed, 0);
@@ -93,7 +94,7 @@ fn the_next_snapshot_ends_a_loan_that_was_cut_off() {
 }
 
 #[test]
-fn a_lender_that_forgot_is_replaced_by_the_work_tree() {
+fn objects_that_the_user_repository_lost_are_read_from_the_work_tree() {
     let lab = settled(&[("a", "one"), ("b", "two")]);
     let first = lab.track();
     assert!(first.borrowed > 0);
@@ -103,12 +104,12 @@ fn a_lender_that_forgot_is_replaced_by_the_work_tree() {
     assert_eq!(again.hash, first.hash);
     lab.write("a", "broken");
     lab.restore(first.hash);
-    assert_eq!(lab.read("a"), "one", "read from disk when the loan could not be paid");
+    assert_eq!(lab.read("a"), "one", "read from the work tree because the repository lost it");
     assert_fsck_clean(&lab.store());
 }
 
 #[test]
-fn filters_and_attributes_never_reach_a_snapshot() {
+fn filters_and_attributes_never_affect_a_snapshot() {
     for attributes in [
         "* text=auto\n",
         "* eol=crlf\n",
@@ -132,12 +133,12 @@ fn filters_and_attributes_never_reach_a_snapshot() {
         let snapshot = lab.track();
         let bytes = lab.workspace().file_at(&snapshot.hash, &crate::lab::tree_path("a")).unwrap();
         assert_eq!(bytes, std::fs::read(lab.path("a")).unwrap(), "{attributes:?}");
-        assert_eq!(snapshot.hash, honest_hash(&lab), "{attributes:?}");
+        assert_eq!(snapshot.hash, hash_without_borrowing(&lab), "{attributes:?}");
     }
 }
 
 #[test]
-fn flags_that_hide_changes_from_git_do_not_hide_them_from_us() {
+fn index_flags_that_hide_changes_from_git_do_not_affect_snapshots() {
     let lab = settled(&[("assumed", "one"), ("skipped", "one"), ("intended", "one")]);
     lab.git(&["update-index", "--assume-unchanged", "assumed"]);
     lab.git(&["update-index", "--skip-worktree", "skipped"]);
@@ -153,11 +154,11 @@ fn flags_that_hide_changes_from_git_do_not_hide_them_from_us() {
         (read("assumed"), read("skipped"), read("intended")),
         (b"two".to_vec(), b"two".to_vec(), b"one".to_vec())
     );
-    assert_eq!(snapshot.hash, honest_hash(&lab));
+    assert_eq!(snapshot.hash, hash_without_borrowing(&lab));
 }
 
 #[test]
-fn unusual_indexes_are_understood_or_declined() {
+fn unusual_index_formats_are_read_or_ignored() {
     let variants: [(&str, &[&[&str]]); 5] = [
         ("split", &[&["update-index", "--split-index"]]),
         ("v4", &[&["update-index", "--index-version", "4"]]),
@@ -186,14 +187,14 @@ fn unusual_indexes_are_understood_or_declined() {
             lab.write("c", "conflict");
         }
         let snapshot = lab.track();
-        assert_eq!(snapshot.hash, honest_hash(&lab), "{name}");
+        assert_eq!(snapshot.hash, hash_without_borrowing(&lab), "{name}");
         let files = lab.workspace().files(&snapshot.hash).unwrap();
         assert!(files.iter().any(|file| file.path.to_string() == "ignored"), "{name}");
     }
 }
 
 #[test]
-fn a_sha256_repository_is_protected_too() {
+fn a_sha256_repository_is_captured_without_borrowing() {
     let lab = Lab::new();
     lab.git(&["init", "-q", "--object-format=sha256"]);
     lab.write(".gitignore", "ignored\n");
@@ -208,7 +209,7 @@ fn a_sha256_repository_is_protected_too() {
 }
 
 #[test]
-fn a_sparse_checkout_is_not_filled() {
+fn a_restore_does_not_fill_a_sparse_checkout() {
     let lab = settled(&[("in/a", "one"), ("out/b", "two")]);
     lab.git(&["sparse-checkout", "set", "in"]);
     assert!(!lab.exists("out"));
@@ -220,7 +221,7 @@ fn a_sparse_checkout_is_not_filled() {
 }
 
 #[test]
-fn packed_and_delta_compressed_repositories_lend_as_well() {
+fn objects_are_borrowed_from_packed_and_delta_compressed_repositories() {
     let lab =
         settled(&[("a", &"line\n".repeat(500)), ("b", &format!("{}end\n", "line\n".repeat(500)))]);
     lab.git(&["gc", "-q", "--aggressive"]);
@@ -235,7 +236,7 @@ fn packed_and_delta_compressed_repositories_lend_as_well() {
 }
 
 #[test]
-fn a_clone_that_borrows_itself_lends_as_well() {
+fn objects_are_borrowed_from_a_clone_with_alternates() {
     let lab = settled(&[("a", "one")]);
     let clone = lab.dir().join("clone");
     git(lab.dir(), &["clone", "-q", "--shared", "work", "clone"]);
@@ -247,7 +248,7 @@ fn a_clone_that_borrows_itself_lends_as_well() {
 }
 
 #[test]
-fn nobody_waits_while_a_loan_is_copied() {
+fn copying_borrowed_objects_does_not_need_the_work_tree_lock() {
     let lab = settled(&[("a", "one"), ("b", "two")]);
     assert_eq!(lab.track().borrowed, 2);
     let work_tree = std::fs::read_dir(lab.store().join("ctrlz/wt")).unwrap().next().unwrap();
@@ -271,7 +272,7 @@ fn nobody_waits_while_a_loan_is_copied() {
 }
 
 #[test]
-fn a_snapshot_leaves_a_loan_to_whoever_is_copying_it() {
+fn a_snapshot_leaves_borrowed_objects_that_another_process_is_copying() {
     let lab = settled(&[("a", "one"), ("b", "two")]);
     assert_eq!(lab.track().borrowed, 2);
     let work_tree = std::fs::read_dir(lab.store().join("ctrlz/wt")).unwrap().next().unwrap();
@@ -284,7 +285,7 @@ fn a_snapshot_leaves_a_loan_to_whoever_is_copying_it() {
     assert_eq!(lab.workspace().absorb(u64::MAX).unwrap(), 0);
 }
 
-/// Gives `path` the blob id of `other` in the index and leaves the stat data alone.
+/// Sets the blob id of `path` in the index to that of `other` and keeps the stat data.
 fn forge(lab: &Lab, path: &str, other: &str) {
     let id = |path: &str| {
         let text = lab.git(&["rev-parse", &format!(":{path}")]);
@@ -304,12 +305,12 @@ fn an_index_with_a_wrong_blob_id_is_noticed_at_the_first_snapshot() {
     let lab = settled(&[("dir/f", "AAAA"), ("g", "BBBB"), ("h", "other")]);
     forge(&lab, "dir/f", "g");
     let snapshot = lab.track();
-    assert_eq!(snapshot.hash, honest_hash(&lab));
+    assert_eq!(snapshot.hash, hash_without_borrowing(&lab));
     assert_eq!((snapshot.borrowed, snapshot.files_read), (0, 3));
     assert_eq!(snapshot.wrong_index.as_deref(), Some("dir/f"));
     assert_eq!(lab.store_git(&["show", &format!("{}:dir/f", snapshot.hash)]), "AAAA");
     assert_eq!(lab.workspace().status().unwrap().wrong_index.as_deref(), Some("dir/f"));
-    assert_eq!(lab.track().wrong_index, None, "it is said once");
+    assert_eq!(lab.track().wrong_index, None, "reported once");
     assert_fsck_clean(&lab.store());
 }
 
@@ -332,7 +333,7 @@ fn a_wrong_blob_id_that_the_sample_misses_is_noticed_when_blobs_are_copied() {
         while now.borrowed > 0 {
             now = lab.track();
         }
-        assert_eq!(now.hash, honest_hash(&lab));
+        assert_eq!(now.hash, hash_without_borrowing(&lab));
         assert_eq!(lab.workspace().status().unwrap().wrong_index.as_deref(), Some("d7/f7"));
         assert_eq!(lab.store_git(&["show", &format!("{}:d7/f7", now.hash)]), "00000007");
         assert_fsck_clean(&lab.store());
@@ -356,7 +357,7 @@ fn a_wrong_blob_id_of_a_blob_that_the_store_holds_is_noticed_too() {
     forge(&clone, "f7", "f8");
     clone.track();
     clone.workspace().absorb(u64::MAX).unwrap();
-    assert_eq!(clone.track().hash, honest_hash(&clone));
+    assert_eq!(clone.track().hash, hash_without_borrowing(&clone));
     assert_eq!(clone.workspace().status().unwrap().wrong_index.as_deref(), Some("f7"));
 }
 
@@ -368,16 +369,16 @@ fn a_step_is_not_credited_with_the_correction_of_a_wrong_index() {
         names.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
     let lab = settled(&files);
     forge(&lab, "f7", "f8");
-    // The end of the step copies what its beginning borrowed.
+    // Ending the step copies the objects that its beginning borrowed.
     lab.step("s", "m", "1", |lab| lab.write("f1", "by the step"));
     assert_eq!(lab.workspace().status().unwrap().wrong_index.as_deref(), Some("f7"));
     lab.undo();
     assert_eq!((lab.read("f1").as_str(), lab.read("f7").as_str()), ("00000001", "00000007"));
-    assert_eq!(lab.track().hash, honest_hash(&lab));
+    assert_eq!(lab.track().hash, hash_without_borrowing(&lab));
 }
 
 #[test]
-fn an_honest_index_is_not_called_wrong() {
+fn a_correct_index_is_not_reported_as_wrong() {
     let names: Vec<(String, String)> =
         (0..200).map(|at| (format!("f{at}"), format!("{at:08}"))).collect();
     let files: Vec<(&str, &str)> =
@@ -390,5 +391,5 @@ fn an_honest_index_is_not_called_wrong() {
     assert_eq!(lab.workspace().absorb(u64::MAX).unwrap(), 0);
     assert_eq!(lab.workspace().status().unwrap().wrong_index, None);
     let read = lab.track().files_read;
-    assert!(read <= 2, "only young files are read again, not {read}");
+    assert!(read <= 2, "only recently written files are read again, not {read}");
 }

@@ -1,4 +1,4 @@
-//! A long log: cut into segments, read through an index that may be lost, torn or stale.
+//! Long logs: split into segments, read through an index that may be lost, torn or stale.
 
 use std::path::PathBuf;
 
@@ -9,10 +9,11 @@ use ctrlz::{
 
 use crate::lab::{Lab, assert_fsck_clean, git_command, tree_path};
 
-/// More operations than a segment holds.
+/// Number of operations, more than fit into a segment.
 const MANY: usize = 270;
 
-/// A lab with [`MANY`] steps of one session, after a baseline; each writes its number into `a`.
+/// Returns a lab with [`MANY`] operations after a baseline. Each writes its number into `a`; every
+/// tenth is a step of session `s`.
 fn long() -> Lab {
     let lab = Lab::new();
     lab.write("a", "base\n");
@@ -26,7 +27,7 @@ fn long() -> Lab {
         if number % 90 == 0 {
             lab.write(".env", format!("KEY={number}\n"));
         }
-        // Most operations are made the short way; what counts here is their number.
+        // Most operations are plain snapshots, which are faster. Only their number matters.
         match number % 10 {
             0 => lab.step("s", &format!("m{number}"), &format!("{number}"), |lab| {
                 lab.write("b", format!("{number}\n"));
@@ -57,7 +58,7 @@ impl Lab {
         names.into_iter().find(|name| name.ends_with("/log")).unwrap()
     }
 
-    /// Everything that is answered from the log.
+    /// Returns the results of all queries that read the log.
     fn answers(&self) -> (Vec<StepRecord>, String, usize) {
         let workspace = self.workspace();
         let query = TimelineQuery { limit: 10_000, files: 0, ..TimelineQuery::default() };
@@ -68,30 +69,30 @@ impl Lab {
 }
 
 #[test]
-fn a_long_log_is_cut_into_segments_and_its_history_stays_complete() {
+fn a_long_log_is_split_into_segments_and_its_history_stays_complete() {
     let lab = long();
     let past: Vec<String> =
         lab.refs("refs/ctrlz").into_iter().filter(|name| name.contains("/past/")).collect();
     assert_eq!(past.len(), 1, "{past:?}");
     let log = lab.workspace().log(10_000).unwrap();
     assert!(log.len() > 256);
-    assert_eq!(log.last().unwrap().kind, OperationKind::Baseline, "across the border");
+    assert_eq!(log.last().unwrap().kind, OperationKind::Baseline, "across segments");
     assert!(log.windows(2).all(|pair| pair[0].id > pair[1].id), "ids ascend");
     assert_eq!(lab.workspace().steps().unwrap().len(), MANY / 10);
     let of_segment = lab.store_git(&["rev-list", "--count", "--first-parent", &lab.log_ref()]);
-    assert!(of_segment.trim().parse::<usize>().unwrap() < 256, "git sees the segment alone");
+    assert!(of_segment.trim().parse::<usize>().unwrap() < 256, "git sees only the segment");
     let text = lab.store_git(&["log", "-p", &lab.log_ref()]);
     assert!(text.contains("+269") && text.contains("agent"), "plain git reads it");
     assert_fsck_clean(&lab.store());
     let report = lab.undo_with(&UndoScope::Session, &UndoOptions::default()).unwrap();
-    assert_eq!(report.steps.len(), MANY / 10, "undo crosses the border");
+    assert_eq!(report.steps.len(), MANY / 10, "undo crosses segments");
     assert_eq!(lab.read("b"), "base\n");
     lab.redo();
     assert_eq!(lab.read("b"), format!("{}\n", MANY - 10));
 }
 
 #[test]
-fn where_an_old_segment_is_dropped_history_ends_and_nothing_fails() {
+fn history_ends_without_errors_where_an_old_segment_was_dropped() {
     let lab = long();
     let all = lab.workspace().steps().unwrap();
     for name in lab.refs("refs/ctrlz").into_iter().chain(lab.refs("refs/ctrlz-private")) {
@@ -101,8 +102,8 @@ fn where_an_old_segment_is_dropped_history_ends_and_nothing_fails() {
     }
     lab.store_git(&["gc", "-q", "--prune=now"]);
     assert_fsck_clean(&lab.store());
-    for index in ["as it was", "made anew"] {
-        if index == "made anew" {
+    for index in ["kept", "rebuilt"] {
+        if index == "rebuilt" {
             std::fs::remove_file(lab.log_index()).unwrap();
         }
         let left = lab.workspace().steps().unwrap();
@@ -117,7 +118,7 @@ fn where_an_old_segment_is_dropped_history_ends_and_nothing_fails() {
         let versions = lab.workspace().versions(&tree_path("a")).unwrap();
         assert!(!versions.is_empty(), "{index}");
         lab.workspace().blame(&tree_path("a")).unwrap();
-        // The step that begins the segment: what was before it is gone.
+        // The state before the first step of the segment has expired.
         let walk = lab.workspace().walk_back("s", &["m230".into()]).unwrap();
         assert_eq!(walk, WalkBack::Expired { message: "m230".into() }, "{index}");
         let walk = lab.workspace().walk_back("s", &["m0".into()]).unwrap();
@@ -138,7 +139,7 @@ fn where_an_old_segment_is_dropped_history_ends_and_nothing_fails() {
 }
 
 #[test]
-fn a_lost_torn_stale_or_foreign_index_changes_no_answer() {
+fn a_lost_torn_stale_or_corrupt_log_index_changes_no_result() {
     let lab = Lab::new();
     lab.write("a", "0\n");
     lab.track();
@@ -158,7 +159,7 @@ fn a_lost_torn_stale_or_foreign_index_changes_no_answer() {
             None => std::fs::remove_file(lab.log_index()).unwrap(),
         }
         assert_eq!(lab.answers(), right, "{what}");
-        assert_eq!(lab.answers(), right, "{what}, once more");
+        assert_eq!(lab.answers(), right, "{what}, second time");
     };
     check(None, "deleted");
     for end in (0..whole.len()).step_by(whole.len() / 40) {
@@ -167,7 +168,7 @@ fn a_lost_torn_stale_or_foreign_index_changes_no_answer() {
     check(Some(&whole[..whole.len() - 1]), "a torn last line");
     check(Some(b"\0\xff garbage\n\n\n"), "garbage");
     for (at, old) in stale.iter().enumerate() {
-        check(Some(old), &format!("as after step {at}"));
+        check(Some(old), &format!("stale, from after step {at}"));
     }
     let middle = whole.len() / 2;
     let mut flipped = whole.clone();
@@ -183,7 +184,7 @@ fn a_lost_torn_stale_or_foreign_index_changes_no_answer() {
 }
 
 #[test]
-fn work_goes_on_with_a_torn_index() {
+fn steps_and_undo_work_with_a_damaged_log_index() {
     for damage in ["torn", "gone", "stale"] {
         let lab = Lab::new();
         lab.step("s", "m0", "0", |lab| lab.write("a", "0\n"));
@@ -205,7 +206,7 @@ fn work_goes_on_with_a_torn_index() {
 }
 
 #[test]
-fn a_session_ref_left_behind_by_a_kill_is_set_right() {
+fn a_stale_session_ref_after_a_kill_is_repaired() {
     let lab = Lab::new();
     lab.step("s", "m1", "1", |lab| lab.write("a", "1\n"));
     let name =
@@ -213,7 +214,7 @@ fn a_session_ref_left_behind_by_a_kill_is_set_right() {
     let old = std::fs::read(lab.store().join(&name)).unwrap();
     lab.step("s", "m2", "2", |lab| lab.write("a", "2\n"));
     let newest = lab.store_git(&["rev-parse", &lab.log_ref()]);
-    // As if killed after the log's ref was moved, and before the session's.
+    // As if killed after the ref of the log was updated and before that of the session.
     std::fs::write(lab.store().join(&name), old).unwrap();
     lab.write("b", "outside\n");
     lab.track();
@@ -226,10 +227,10 @@ fn a_session_ref_left_behind_by_a_kill_is_set_right() {
 }
 
 #[test]
-fn ids_go_on_ascending_after_the_clock_was_set_back() {
+fn ids_keep_ascending_after_the_clock_was_set_back() {
     let lab = Lab::new();
     lab.step("s", "m1", "1", |lab| lab.write("a", "1\n"));
-    // The newest operation says that it was made in a far future, where the clock was before.
+    // The newest operation has an id from the far future, as if the clock had been set back.
     let commit = lab.store_git(&["cat-file", "commit", &lab.log_ref()]);
     let id = lab.workspace().log(1).unwrap()[0].id.clone();
     let future = format!("5{}", &id[1..]);

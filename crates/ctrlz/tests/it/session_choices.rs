@@ -1,4 +1,4 @@
-//! What a session's undo, redo, plan and fork may be asked for, and what is refused.
+//! Options of undo, redo, plans and forks of a session, and requests that are refused.
 
 use ctrlz::{
     Error, ForkOptions, OperationKind, Progress, RestoreError, SessionError, StepInfo, StepStart,
@@ -8,7 +8,7 @@ use ctrlz::{
 use crate::lab::{Lab, tree_path};
 
 impl Lab {
-    fn does(&self, session: &str, step: &str, paths: &[&str], work: impl FnOnce()) {
+    fn record_step(&self, session: &str, step: &str, paths: &[&str], work: impl FnOnce()) {
         let info = StepInfo {
             session: session.into(),
             message: Some(step.into()),
@@ -28,11 +28,11 @@ fn of(session: &str) -> UndoOptions {
 }
 
 #[test]
-fn the_undo_of_a_session_is_redone_by_its_name() {
+fn redo_by_session_name_reverses_the_undo_of_that_session() {
     let lab = Lab::new();
     let progress = Progress::default();
-    lab.does("s", "1", &[], || lab.write("a", "x"));
-    lab.does("t", "2", &[], || lab.write("b", "x"));
+    lab.record_step("s", "1", &[], || lab.write("a", "x"));
+    lab.record_step("t", "2", &[], || lab.write("b", "x"));
     lab.workspace().undo(&UndoScope::LastTurn, &of("s"), &progress).unwrap();
     lab.workspace().undo(&UndoScope::LastTurn, &of("t"), &progress).unwrap();
     let redone = lab.workspace().redo(&of("s"), &progress).unwrap();
@@ -47,11 +47,11 @@ fn the_undo_of_a_session_is_redone_by_its_name() {
 }
 
 #[test]
-fn a_plan_that_would_do_nothing_any_more_is_stale_too() {
+fn a_plan_with_nothing_left_to_do_is_stale() {
     let lab = Lab::new();
     let progress = Progress::default();
     lab.write("f", "one\n");
-    lab.does("s", "1", &[], || lab.write("f", "two\n"));
+    lab.record_step("s", "1", &[], || lab.write("f", "two\n"));
     let plan = lab.workspace().plan_undo(&UndoScope::LastTurn, &of("s"), &progress).unwrap().plan;
     lab.write("f", "mine\n");
     let applied = lab.workspace().apply(&plan, false, &progress);
@@ -60,11 +60,11 @@ fn a_plan_that_would_do_nothing_any_more_is_stale_too() {
 }
 
 #[test]
-fn a_named_file_in_an_ignored_directory_is_taken_back() {
+fn undo_restores_a_named_file_in_an_ignored_directory() {
     let lab = Lab::new();
     lab.write(".gitignore", "/out/\n");
     lab.write("out/f", "one\n");
-    lab.does("s", "1", &["out/f", "out/new"], || {
+    lab.record_step("s", "1", &["out/f", "out/new"], || {
         lab.write("out/f", "two\n");
         lab.write("out/new", "new\n");
     });
@@ -94,9 +94,9 @@ fn an_undo_that_interrupts_closes_the_open_step() {
 }
 
 #[test]
-fn a_fork_needs_an_id_and_a_place_of_its_own() {
+fn a_fork_needs_an_unused_id_and_a_directory_outside_the_work_tree() {
     let lab = Lab::new();
-    lab.does("s", "1", &[], || lab.write("a", "x"));
+    lab.record_step("s", "1", &[], || lab.write("a", "x"));
     let fork = |options| lab.workspace().fork("s", &options, &Progress::default());
     let named = |id: &str| ForkOptions { session: Some(id.into()), ..ForkOptions::default() };
     let into = |path| ForkOptions { into: Some(path), ..ForkOptions::default() };
@@ -123,7 +123,7 @@ fn a_damaged_snapshot_does_not_hide_the_timeline() {
     let lost = lab.track();
     lab.write("a", "four");
     lab.track();
-    // Only the blobs are missed: their packs' other objects are still needed.
+    // Damages only the blob, because other objects of its pack are still needed.
     let packs = lab.store().join("objects/pack");
     let damaged = std::fs::read_dir(&packs).unwrap().map(|entry| entry.unwrap().path());
     let blob = lab.store_git(&["rev-parse", &format!("{}:a", lost.hash)]);
@@ -138,7 +138,7 @@ fn a_damaged_snapshot_does_not_hide_the_timeline() {
         for byte in &mut bytes[offset + 2..offset + 6] {
             *byte ^= 0xff;
         }
-        lab.chmod_outside(&pack);
+        lab.make_writable(&pack);
         std::fs::write(&pack, bytes).unwrap();
     }
     let timeline = lab.workspace().timeline(&TimelineQuery::default()).unwrap();
@@ -147,8 +147,8 @@ fn a_damaged_snapshot_does_not_hide_the_timeline() {
 }
 
 impl Lab {
-    /// Makes a file of the store writable, as somebody has to who damages it.
-    fn chmod_outside(&self, path: &std::path::Path) {
+    /// Makes a read-only file of the store writable, so that the test can damage it.
+    fn make_writable(&self, path: &std::path::Path) {
         use std::os::unix::fs::PermissionsExt;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
     }

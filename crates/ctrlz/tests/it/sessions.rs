@@ -1,4 +1,4 @@
-//! Steps, undo and redo: what one session did goes, what anybody else did stays.
+//! Steps, undo and redo: undo reverses the changes of one session and keeps all others.
 
 use ctrlz::{
     Error, OperationKind, Progress, SessionError, StepInfo, StepStart, TreePath, UndoOptions,
@@ -31,7 +31,7 @@ impl Lab {
         self.workspace().end_step(step, &Progress::default()).unwrap().files
     }
 
-    /// One tool call from beginning to end.
+    /// Records one tool call from beginning to end.
     pub(crate) fn step(&self, session: &str, message: &str, step: &str, work: impl FnOnce(&Lab)) {
         self.begin(start(session, message, step));
         work(self);
@@ -60,7 +60,7 @@ pub(crate) fn of(session: &str) -> UndoOptions {
 }
 
 #[test]
-fn the_last_turn_is_taken_back_and_brought_back() {
+fn undo_and_redo_move_by_one_turn_at_a_time() {
     let lab = Lab::new();
     lab.write("a", "one\n");
     let states = [lab.manifest()];
@@ -72,7 +72,7 @@ fn the_last_turn_is_taken_back_and_brought_back() {
     let report = lab.undo();
     assert_eq!(report.steps, ["3"]);
     assert_same(&lab.manifest(), &after_first, "one turn back");
-    assert_eq!(lab.undo().steps, ["1", "2"], "again walks further back, a turn with all its steps");
+    assert_eq!(lab.undo().steps, ["1", "2"], "the next undo covers all steps of the turn before");
     assert_same(&lab.manifest(), &states[0], "two turns back");
     assert!(matches!(
         lab.undo_with(&UndoScope::LastTurn, &UndoOptions::default()),
@@ -84,7 +84,7 @@ fn the_last_turn_is_taken_back_and_brought_back() {
     assert_same(&lab.manifest(), &after_second, "two turns forward");
     let result = lab.workspace().redo(&UndoOptions::default(), &Progress::default());
     assert!(matches!(result, Err(Error::Session(SessionError::NothingToRedo))));
-    assert_eq!(lab.undo().steps, ["3"], "and back again");
+    assert_eq!(lab.undo().steps, ["3"], "undone again");
     assert_fsck_clean(&lab.store());
 }
 
@@ -108,7 +108,7 @@ fn undoing_one_session_keeps_the_others_work() {
 }
 
 #[test]
-fn the_users_edits_between_and_after_survive() {
+fn undo_keeps_user_edits_made_after_the_step() {
     let lab = Lab::new();
     lab.write("code", "one\ntwo\nthree\nfour\nfive\n");
     lab.write("notes", "mine\n");
@@ -126,7 +126,7 @@ fn the_users_edits_between_and_after_survive() {
 }
 
 #[test]
-fn a_turn_without_changes_takes_nothing_of_the_user_back() {
+fn undoing_a_turn_without_changes_keeps_user_edits() {
     let lab = Lab::new();
     lab.write("a", "one\n");
     lab.step("s", "plan", "1", |_| ());
@@ -148,7 +148,7 @@ fn a_file_the_user_creates_after_a_failed_read_stays() {
 }
 
 #[test]
-fn everything_a_shell_does_is_taken_back() {
+fn undo_reverses_every_change_of_a_shell_command() {
     let lab = Lab::new();
     lab.write("src/keep", "1\n");
     lab.write("src/moved", "2\n");
@@ -166,13 +166,13 @@ fn everything_a_shell_does_is_taken_back() {
     let after = lab.manifest();
     let report = lab.undo();
     assert!(report.is_complete(), "{report:?}");
-    assert_same(&lab.manifest(), &before, "everything back");
+    assert_same(&lab.manifest(), &before, "undone");
     lab.redo();
-    assert_same(&lab.manifest(), &after, "and forth");
+    assert_same(&lab.manifest(), &after, "redone");
 }
 
 #[test]
-fn a_conflict_keeps_the_users_bytes_and_force_takes_the_old() {
+fn a_conflict_keeps_the_users_content_unless_forced() {
     let lab = Lab::new();
     lab.write("f", "one\n");
     lab.write("g", "one\n");
@@ -192,11 +192,11 @@ fn a_conflict_keeps_the_users_bytes_and_force_takes_the_old() {
     lab.undo_with(&UndoScope::LastTurn, &options).unwrap();
     assert_eq!(lab.read("f"), "one\n");
     lab.redo();
-    assert_eq!(lab.read("f"), "user\n", "a forced undo is taken back exactly");
+    assert_eq!(lab.read("f"), "user\n", "redo reverses a forced undo exactly");
 }
 
 #[test]
-fn what_is_left_of_a_step_can_be_taken_back_later() {
+fn the_rest_of_a_partially_undone_step_can_be_undone_later() {
     let lab = Lab::new();
     lab.write("f", "one\n");
     lab.write("g", "one\n");
@@ -212,7 +212,10 @@ fn what_is_left_of_a_step_can_be_taken_back_later() {
     let report = lab.undo();
     assert_eq!((report.conflicts.len(), lab.read("g")), (1, "one\n".to_owned()));
     let result = lab.undo_with(&UndoScope::LastTurn, &UndoOptions::default());
-    assert!(matches!(result, Err(Error::Session(SessionError::NothingToUndo))), "it walks on");
+    assert!(
+        matches!(result, Err(Error::Session(SessionError::NothingToUndo))),
+        "the conflict is not tried again"
+    );
     let force = UndoOptions { force: true, ..UndoOptions::default() };
     lab.undo_with(&UndoScope::LastTurn, &force).unwrap();
     assert_eq!(lab.read("f"), "one\n", "the rest, when forced");
@@ -223,7 +226,7 @@ fn what_is_left_of_a_step_can_be_taken_back_later() {
 }
 
 #[test]
-fn a_conflict_below_an_asked_directory_can_be_forced_later() {
+fn a_conflict_below_a_selected_directory_can_be_forced_later() {
     let lab = Lab::new();
     lab.write("dir/f", "one\n");
     lab.write("dir/g", "one\n");
@@ -241,10 +244,10 @@ fn a_conflict_below_an_asked_directory_can_be_forced_later() {
 }
 
 #[test]
-fn a_step_of_a_dead_process_is_closed_and_holds_nobody_up() {
+fn a_step_of_a_dead_process_is_closed_and_blocks_no_other_step() {
     let lab = Lab::new();
     let mut dead = start("dead", "m", "d");
-    // Below, its start time is changed, as if the number now belonged to another process.
+    // Its start time is changed below, as if the pid now belonged to another process.
     dead.owner = Some(std::process::id());
     lab.begin(dead);
     let wt = std::fs::read_dir(lab.store().join("ctrlz/wt")).unwrap().next().unwrap().unwrap();
@@ -262,7 +265,7 @@ fn a_step_of_a_dead_process_is_closed_and_holds_nobody_up() {
 }
 
 #[test]
-fn permissions_that_all_files_share_are_taken_back_too() {
+fn undo_restores_permissions_that_all_files_share() {
     let lab = Lab::new();
     for name in ["a", "b", "c"] {
         lab.write(name, "x\n");
@@ -278,7 +281,7 @@ fn permissions_that_all_files_share_are_taken_back_too() {
 }
 
 #[test]
-fn only_conflicts_is_not_taken_back_and_says_so() {
+fn an_undo_with_only_conflicts_is_reported_as_incomplete() {
     let lab = Lab::new();
     lab.write("f", "one\n");
     lab.step("s", "m", "1", |lab| lab.write("f", "agent\n"));
@@ -286,11 +289,11 @@ fn only_conflicts_is_not_taken_back_and_says_so() {
     let report = lab.undo();
     assert!(!report.is_complete());
     assert_eq!(report.after, None);
-    assert_eq!(lab.undo().steps, ["1"], "it is still there to be taken back");
+    assert_eq!(lab.undo().steps, ["1"], "the step can still be undone");
 }
 
 #[test]
-fn a_step_in_the_middle_is_taken_out() {
+fn a_step_in_the_middle_can_be_undone() {
     let lab = Lab::new();
     lab.write("a", "0\n");
     lab.step("s", "m1", "1", |lab| lab.write("a", "1\n"));
@@ -300,11 +303,11 @@ fn a_step_in_the_middle_is_taken_out() {
     assert!(!lab.exists("b") && lab.exists("c"));
     assert_eq!(lab.read("a"), "1\n");
     assert_eq!(lab.undo().steps, ["3"]);
-    assert_eq!(lab.undo().steps, ["1"], "the one in the middle is not taken back twice");
+    assert_eq!(lab.undo().steps, ["1"], "the step in the middle is not undone twice");
 }
 
 #[test]
-fn a_message_and_everything_after_it_goes() {
+fn undo_from_a_message_includes_all_later_turns_of_the_session() {
     let lab = Lab::new();
     lab.write("a", "0\n");
     lab.step("s", "m1", "1", |lab| lab.write("a", "1\n"));
@@ -324,7 +327,7 @@ fn a_message_and_everything_after_it_goes() {
 }
 
 #[test]
-fn selected_paths_only() {
+fn undo_can_be_limited_to_selected_paths() {
     let lab = Lab::new();
     lab.step("s", "m", "1", |lab| {
         lab.write("dir/a", "x\n");
@@ -336,7 +339,7 @@ fn selected_paths_only() {
 }
 
 #[test]
-fn overlapping_steps_are_told_apart_by_what_they_name() {
+fn overlapping_steps_are_distinguished_by_the_paths_they_name() {
     let lab = Lab::new();
     lab.write("x", "0\n");
     lab.write("y", "0\n");
@@ -353,7 +356,7 @@ fn overlapping_steps_are_told_apart_by_what_they_name() {
     lab.end("a1");
     lab.end("b1");
     let report = lab.undo_with(&UndoScope::Session, &of("a")).unwrap();
-    assert_eq!(report.conflicts[0].path, tree_path("z"), "shared work is told");
+    assert_eq!(report.conflicts[0].path, tree_path("z"), "shared work is reported");
     let read = || (lab.read("x"), lab.read("y"), lab.read("z"));
     assert_eq!(read(), ("0\n".into(), "1\n".into(), "1\n".into()), "and stays");
     lab.undo_with(&UndoScope::Session, &of("b")).unwrap();
@@ -361,7 +364,7 @@ fn overlapping_steps_are_told_apart_by_what_they_name() {
 }
 
 #[test]
-fn what_parallel_steps_of_a_turn_share_is_taken_back_with_the_turn() {
+fn shared_changes_of_parallel_steps_are_undone_with_the_turn() {
     let lab = Lab::new();
     lab.write("x", "0\n");
     lab.write("y", "0\n");
@@ -372,13 +375,13 @@ fn what_parallel_steps_of_a_turn_share_is_taken_back_with_the_turn() {
     lab.write("y", "1\n");
     lab.end("a2");
     let one = lab.undo_with(&UndoScope::Step { step: "a1".into() }, &of("a")).unwrap();
-    assert_eq!(one.conflicts[0].path, tree_path("x"), "the other one may have done it");
+    assert_eq!(one.conflicts[0].path, tree_path("x"), "the other step may have made the change");
     assert!(lab.undo_with(&UndoScope::LastTurn, &of("a")).unwrap().is_complete());
     assert_eq!((lab.read("x"), lab.read("y")), ("0\n".into(), "0\n".into()));
 }
 
 #[test]
-fn a_late_write_is_outside_and_not_the_next_steps() {
+fn a_late_write_is_not_credited_to_the_next_step() {
     let lab = Lab::new();
     lab.step("s", "m", "1", |lab| lab.write("a", "1\n"));
     lab.write("late", "by a surviving child\n");
@@ -399,11 +402,11 @@ fn an_interrupted_step_is_closed_by_the_next_turn_and_marked() {
     lab.undo();
     let options = UndoOptions { unclear: true, ..UndoOptions::default() };
     lab.undo_with(&UndoScope::LastTurn, &options).unwrap();
-    assert!(!lab.exists("a") && !lab.exists("b"), "an inferred step can be taken back too");
+    assert!(!lab.exists("a") && !lab.exists("b"), "an inferred step can be undone too");
 }
 
 #[test]
-fn beginning_twice_is_once_and_ending_what_is_not_open_is_an_error() {
+fn beginning_twice_is_idempotent_and_ending_a_closed_step_fails() {
     let lab = Lab::new();
     lab.begin(start("s", "m", "1"));
     lab.write("a", "x\n");
@@ -426,7 +429,7 @@ fn redo_after_new_work_merges() {
 }
 
 #[test]
-fn an_edit_is_merged_with_several_steps_at_once() {
+fn a_user_edit_is_merged_with_the_undo_of_several_steps() {
     let lab = Lab::new();
     let text = "1\n2\n3\n4\n5\n6\n7\n8\n9\n";
     lab.write("f", text);
@@ -439,7 +442,7 @@ fn an_edit_is_merged_with_several_steps_at_once() {
 }
 
 #[test]
-fn a_moved_head_is_recorded_and_only_told() {
+fn a_moved_head_is_reported_but_not_reset() {
     let lab = Lab::with_git(&[("a", "one\n")]);
     lab.track();
     lab.write("a", "two\n");
@@ -455,12 +458,12 @@ fn a_moved_head_is_recorded_and_only_told() {
         report.git_hint.as_deref(),
         Some(format!("git reset --soft {}", head.trim()).as_str())
     );
-    assert_eq!(lab.git(&["rev-parse", "HEAD"]), moved, "never run by us");
+    assert_eq!(lab.git(&["rev-parse", "HEAD"]), moved, "the hint is never executed");
     assert_eq!(lab.read("a"), "two\n");
 }
 
 #[test]
-fn a_preview_is_what_happens() {
+fn an_undo_matches_its_preview() {
     let lab = Lab::new();
     lab.write("a", "0\n");
     lab.step("s", "m", "1", |lab| lab.write("a", "1\n"));
@@ -489,22 +492,22 @@ fn sessions_are_listed() {
     assert!(shown.contains("agent: bash"), "{shown}");
 }
 
-/// What can happen while two agents and a user work.
+/// An event while two agents and a user work.
 #[derive(Clone, Debug)]
 enum Event {
     /// An agent writes its own line of a file.
     Step(usize, usize, u8),
-    /// The user writes theirs.
+    /// The user writes the user's line of a file.
     User(usize, u8),
     /// An agent moves a file to its other name.
     Rename(usize),
     Undo(usize),
     ForcedUndo(usize),
     Redo,
-    /// Back to one of the messages of an agent's session, further or less far than before.
+    /// Reverts an agent's session to one of its messages, before or after the current boundary.
     RevertTo(usize, usize),
     Unrevert(usize),
-    /// An agent goes on in a fork of its session, perhaps from an earlier message.
+    /// An agent continues in a fork of its session, possibly from an earlier message.
     Fork(usize, usize),
 }
 
@@ -523,12 +526,13 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Three plain files, and one that is ignored.
+/// Three ordinary files and an ignored one.
 const FILES: [&str; 4] = ["f0", "f1", "f2", ".env"];
-/// The names between which a fifth one is moved.
+/// The two names between which a fifth file is moved.
 const NAMES: [&str; 2] = ["r", "moved/r"];
 
-/// Lines far apart belong to agent 0, agent 1 and the user, so that everything merges.
+/// Returns the text of a file. The lines of agent 0, agent 1 and the user are far apart, so that
+/// all changes merge.
 fn compose(lines: &[u8; 3]) -> String {
     let gap = "same\n".repeat(6);
     format!("{gap}s0 {}\n{gap}s1 {}\n{gap}user {}\n{gap}", lines[0], lines[1], lines[2])
@@ -541,19 +545,19 @@ fn lines_of(text: &str) -> [u8; 3] {
     [find("s0 "), find("s1 "), find("user ")]
 }
 
-/// Two agents and a user at one work tree.
-struct Office {
+/// Two agents and a user who share a work tree.
+struct Scenario {
     lab: Lab,
     /// Each agent's session, and the messages it knows.
     sessions: [String; 2],
     messages: [Vec<String>; 2],
-    /// An agent with a fork may meet its own earlier work as somebody else's.
+    /// Whether an agent has forked. Its earlier work may then belong to another session.
     forked: [bool; 2],
     events: usize,
 }
 
-impl Office {
-    fn open() -> Office {
+impl Scenario {
+    fn open() -> Scenario {
         let lab = Lab::new();
         lab.write(".gitignore", ".env\n");
         for file in FILES.iter().chain(&NAMES[..1]) {
@@ -561,7 +565,7 @@ impl Office {
         }
         lab.track();
         let sessions = ["s0".to_owned(), "s1".to_owned()];
-        Office { lab, sessions, messages: Default::default(), forked: [false; 2], events: 0 }
+        Scenario { lab, sessions, messages: Default::default(), forked: [false; 2], events: 0 }
     }
 
     fn read(&self) -> Vec<[u8; 3]> {
@@ -582,7 +586,7 @@ impl Office {
         self.messages[agent].push(message);
     }
 
-    fn happen(&mut self, event: &Event) {
+    fn apply(&mut self, event: &Event) {
         self.events += 1;
         let before = self.read();
         match *event {
@@ -616,7 +620,7 @@ impl Office {
                     "{result:?}"
                 );
                 for (was, is) in before.iter().zip(&self.read()) {
-                    assert_eq!(was[2], is[2], "never the user's line");
+                    assert_eq!(was[2], is[2], "the user's line never changes");
                 }
             }
             Event::RevertTo(agent, message) => self.revert(agent, message),
@@ -637,13 +641,13 @@ impl Office {
         }
     }
 
-    /// Asserts that nobody's lines but one agent's have moved.
+    /// Asserts that only the lines of one agent have changed.
     fn check_only(&self, agent: usize, before: &[[u8; 3]]) {
         for (was, is) in before.iter().zip(&self.read()) {
             let other = 1 - agent;
-            assert_eq!((was[other], was[2]), (is[other], is[2]), "only its own line moves");
+            assert_eq!((was[other], was[2]), (is[other], is[2]), "only its own line changes");
         }
-        assert!(!self.names().is_empty(), "the moved file is somewhere");
+        assert!(!self.names().is_empty(), "the moved file still exists");
     }
 
     fn undo(&self, agent: usize, options: &UndoOptions) {
@@ -673,7 +677,7 @@ impl Office {
         self.lab.workspace().redo(&asked, &Progress::default()).unwrap();
         assert_same(&self.lab.manifest(), &before.1, "redo returns the exact prior state");
         self.lab.undo_with(&UndoScope::LastTurn, &options).unwrap();
-        assert_same(&self.lab.manifest(), &after, "and undo again the same");
+        assert_same(&self.lab.manifest(), &after, "undo again gives the same state");
     }
 
     fn revert(&self, agent: usize, message: usize) {
@@ -696,7 +700,7 @@ impl Office {
             workspace.unrevert(session, &options, &progress).unwrap();
             assert_same(&self.lab.manifest(), &before.1, "unrevert returns the exact prior state");
             workspace.revert_to(session, &state.boundary, &options, &progress).unwrap();
-            assert_same(&self.lab.manifest(), &after, "and revert again the same");
+            assert_same(&self.lab.manifest(), &after, "revert again gives the same state");
         }
     }
 
@@ -714,7 +718,7 @@ impl Office {
         let before = self.lab.manifest();
         let session = &self.sessions[agent];
         let fork = self.lab.workspace().fork(session, &options, &Progress::default()).unwrap();
-        assert_same(&self.lab.manifest(), &before, "a fork moves nothing");
+        assert_same(&self.lab.manifest(), &before, "a fork changes no file");
         messages.truncate(at);
         self.sessions[agent] = fork.session;
         self.forked[agent] = true;
@@ -730,13 +734,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_only_the_undone_sessions_bytes_move(
+    fn undo_and_revert_change_only_lines_of_their_own_session(
         events in proptest::collection::vec(event(), 1..20)
     ) {
         let mut row = xtask::Row::of(9, "sequences of sessions, undo, redo, revert and fork");
-        let mut office = Office::open();
-        events.iter().for_each(|event| office.happen(event));
-        assert_fsck_clean(&office.lab.store());
+        let mut scenario = Scenario::open();
+        events.iter().for_each(|event| scenario.apply(event));
+        assert_fsck_clean(&scenario.lab.store());
         row.done();
     }
 }

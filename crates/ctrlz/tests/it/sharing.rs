@@ -47,7 +47,7 @@ fn a_project_keeps_its_store_when_its_history_changes() {
 }
 
 #[test]
-fn different_projects_never_share() {
+fn different_projects_have_separate_stores() {
     let one = Lab::new();
     one.write("a", "x");
     one.track();
@@ -59,7 +59,7 @@ fn different_projects_never_share() {
 }
 
 #[test]
-fn readers_beside_merges_find_every_object() {
+fn readers_find_every_object_during_pack_merges() {
     let lab = Lab::new();
     lab.write("a", "start");
     lab.track();
@@ -78,7 +78,7 @@ fn readers_beside_merges_find_every_object() {
         };
         let readers: Vec<_> = (0..3).map(|_| scope.spawn(read)).collect();
         let done = SetOnDrop(&over);
-        // Every fifty packs are merged.
+        // Packs are merged whenever there are fifty.
         for number in 0..160 {
             lab.write("a", format!("edit {number}"));
             lab.track();
@@ -121,7 +121,7 @@ fn many_writers_on_one_work_tree_all_succeed() {
 }
 
 #[test]
-fn a_busy_work_tree_says_who_holds_it() {
+fn the_error_for_a_busy_work_tree_names_the_holder() {
     let mut lab = Lab::new();
     lab.write("a", "x");
     lab.track();
@@ -135,13 +135,13 @@ fn a_busy_work_tree_says_who_holds_it() {
         Err(Error::Busy { holder, .. }) => assert!(holder.starts_with("process "), "{holder}"),
         other => panic!("{other:?}"),
     }
-    assert!(lab.workspace().status().is_ok(), "looking does not wait");
+    assert!(lab.workspace().status().is_ok(), "status does not wait for the lock");
     file.unlock().unwrap();
     lab.track();
 }
 
 #[test]
-fn a_file_rewritten_all_the_time_is_never_stored_mixed() {
+fn a_constantly_rewritten_file_is_never_captured_with_mixed_content() {
     let lab = Lab::new();
     let size = 300_000;
     lab.write("busy", vec![b'a'; size]);
@@ -156,7 +156,7 @@ fn a_file_rewritten_all_the_time_is_never_stored_mixed() {
                 fill = if fill == b'z' { b'a' } else { fill + 1 };
                 file.rewind().unwrap();
                 file.write_all(&vec![fill; size]).unwrap();
-                // Now and then there is a moment of peace in which it can be captured.
+                // Regular pauses allow the file to be captured.
                 let pause = if fill == b'z' { 150 } else { 0 };
                 std::thread::sleep(Duration::from_millis(pause));
             }
@@ -167,7 +167,7 @@ fn a_file_rewritten_all_the_time_is_never_stored_mixed() {
     let mut captured = 0;
     for snapshot in snapshots {
         let Ok(bytes) = lab.workspace().file_at(&snapshot.hash, &tree_path("busy")) else {
-            assert!(!snapshot.is_complete(), "left out, and it says so");
+            assert!(!snapshot.is_complete(), "a skipped file is reported");
             continue;
         };
         captured += 1;

@@ -1,4 +1,4 @@
-//! Differences as text: git accepts them, and counts as we do.
+//! Textual diffs: `git apply` accepts them, and `git diff` lists the same paths.
 
 use ctrlz::{ChangeStatus, FileDiff, ObjectId, Progress};
 use proptest::prelude::*;
@@ -15,7 +15,7 @@ fn full(lab: &Lab, from: ObjectId, to: ObjectId) -> Vec<FileDiff> {
     lab.workspace().diff_full(&from, &to, &[]).unwrap().map(Result::unwrap).collect()
 }
 
-/// Applies our diff to a copy of the earlier state and compares with the later one.
+/// Applies our diff to a copy of the earlier state and compares the result with the later state.
 fn check_applies(before: &dyn Fn(&Lab), after: &dyn Fn(&Lab)) {
     let lab = Lab::new();
     before(&lab);
@@ -107,7 +107,7 @@ fn git_applies_every_kind_of_change() {
 }
 
 #[test]
-fn git_applies_changes_of_type() {
+fn git_applies_type_changes() {
     check_applies(&|lab| lab.link("target", "x"), &|lab| {
         lab.remove("x");
         lab.write("x", "file\n");
@@ -153,7 +153,7 @@ fn binary_files_have_no_text_and_no_counts() {
 }
 
 #[test]
-fn text_that_is_not_utf8_is_shown_and_kept() {
+fn non_utf8_text_is_shown_lossily_and_kept_as_base64() {
     let lab = Lab::new();
     let from = lab.hash();
     lab.write("latin", b"caf\xe9\n");
@@ -165,7 +165,7 @@ fn text_that_is_not_utf8_is_shown_and_kept() {
 }
 
 #[test]
-fn a_change_of_mode_alone_is_a_change() {
+fn a_mode_change_alone_is_listed_as_a_change() {
     let lab = Lab::new();
     lab.write("run", "x\n");
     let from = lab.hash();
@@ -192,7 +192,7 @@ fn a_patch_lists_both_names_of_a_rename_as_raw_bytes() {
 }
 
 #[test]
-fn a_patch_tells_ignored_from_deleted() {
+fn a_patch_distinguishes_ignored_from_deleted_files() {
     let lab = Lab::new();
     lab.write("same", "x");
     lab.write("edited", "x");
@@ -206,7 +206,7 @@ fn a_patch_tells_ignored_from_deleted() {
 }
 
 #[test]
-fn paths_limit_a_diff() {
+fn a_diff_can_be_limited_to_paths() {
     let lab = Lab::new();
     let from = lab.hash();
     lab.write("a/x", "1\n");

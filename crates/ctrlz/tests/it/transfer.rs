@@ -1,4 +1,4 @@
-//! Export and import: what arrives is what was sent, whole and checked, or nothing.
+//! Export and import: an import is verified and complete, or it changes nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ fn export(lab: &Lab, options: &ExportOptions) -> (PathBuf, Exported) {
     (file, exported)
 }
 
-/// A lab with steps, permissions, an empty directory, a link and an ignored secret.
+/// Returns a lab with steps, permissions, an empty directory, a symlink and an ignored secret.
 fn busy_lab() -> Lab {
     let lab = Lab::new();
     lab.write("a.txt", "one\n");
@@ -56,7 +56,7 @@ fn refs_of(workspace: &Workspace) -> String {
 }
 
 #[test]
-fn what_is_imported_is_what_was_exported_and_can_be_undone() {
+fn an_import_equals_the_export_and_can_be_undone() {
     let lab = busy_lab();
     let (file, exported) = export(&lab, &ExportOptions::default());
     let there = elsewhere(&lab);
@@ -78,7 +78,7 @@ fn what_is_imported_is_what_was_exported_and_can_be_undone() {
     undo(&there);
     assert_eq!(std::fs::read_to_string(there.root().join("a.txt")).unwrap(), "one\n");
     assert_fsck_clean(&there.store_path().unwrap().unwrap());
-    // Once more changes nothing.
+    // A second import changes nothing.
     let refs = refs_of(&there);
     let again = there.import(&file, OnPurged::Refuse, &Progress::default()).unwrap();
     assert_eq!((again.operations, again.own), (0, true));
@@ -98,8 +98,8 @@ fn plain_git_reads_an_export() {
     git(&clone, &["fsck", "--strict"]);
 }
 
-/// Every object of a bundle, decompressed.
-fn everything_in(lab: &Lab, file: &Path) -> String {
+/// Returns every object of a bundle, decompressed.
+fn contents_of_bundle(lab: &Lab, file: &Path) -> String {
     let dir = lab.beside("looked-into");
     std::fs::create_dir_all(&dir).unwrap();
     git(&dir, &["init", "-q", "--bare"]);
@@ -115,25 +115,25 @@ fn everything_in(lab: &Lab, file: &Path) -> String {
 }
 
 #[test]
-fn no_path_of_this_machine_and_no_ignored_file_is_in_an_export() {
+fn an_export_contains_no_local_paths_and_no_ignored_files() {
     let lab = busy_lab();
     let (file, _) = export(&lab, &ExportOptions::default());
-    let all = everything_in(&lab, &file);
-    assert!(all.contains("CANARY-REDACTED"), "the test looks at contents");
+    let all = contents_of_bundle(&lab, &file);
+    assert!(all.contains("CANARY-REDACTED"), "the helper reads file contents");
     assert!(!all.contains("CANARY-IGNORED"));
     assert!(!all.contains(lab.dir().to_str().unwrap()));
     let (file, _) = export(&lab, &ExportOptions { ignored: true, ..Default::default() });
-    assert!(everything_in(&lab, &file).contains("CANARY-IGNORED"), "when it is asked for");
+    assert!(contents_of_bundle(&lab, &file).contains("CANARY-IGNORED"), "included on request");
     let there = elsewhere(&lab);
     assert!(there.import(&file, OnPurged::Refuse, &Progress::default()).unwrap().ignored);
 }
 
 #[test]
-fn a_redacted_path_is_unknown_on_the_other_side() {
+fn a_redacted_path_is_unknown_after_the_import() {
     let lab = busy_lab();
     let redact = vec![tree_path("private.txt"), tree_path("deep/er")];
     let (file, exported) = export(&lab, &ExportOptions { redact, ..Default::default() });
-    assert!(!everything_in(&lab, &file).contains("CANARY-REDACTED"));
+    assert!(!contents_of_bundle(&lab, &file).contains("CANARY-REDACTED"));
     let there = elsewhere(&lab);
     std::fs::write(there.root().join("private.txt"), "mine\n").unwrap();
     let imported = there.import(&file, OnPurged::Refuse, &Progress::default()).unwrap();
@@ -141,13 +141,13 @@ fn a_redacted_path_is_unknown_on_the_other_side() {
     let options = crate::lab::exact();
     there.restore(exported.snapshot, &options, &Progress::default()).unwrap();
     let mine = std::fs::read_to_string(there.root().join("private.txt")).unwrap();
-    assert_eq!(mine, "mine\n", "left out is not the same as absent");
+    assert_eq!(mine, "mine\n", "a redacted path is not treated as absent");
     assert!(there.root().join("b.txt").exists());
     assert_fsck_clean(&there.store_path().unwrap().unwrap());
 }
 
 #[test]
-fn a_damaged_file_is_refused_and_nothing_changes() {
+fn a_damaged_bundle_is_refused_and_nothing_changes() {
     let lab = busy_lab();
     let (file, _) = export(&lab, &ExportOptions::default());
     let good = std::fs::read(&file).unwrap();
@@ -173,15 +173,15 @@ fn a_damaged_file_is_refused_and_nothing_changes() {
         flipped[at] ^= 1 << (at % 8);
         refuse(&flipped, &format!("bit flipped at {at}"));
     }
-    refuse(&[&good[..], b"more"].concat(), "something behind its end");
-    refuse(b"PACK", "no bundle at all");
+    refuse(&[&good[..], b"more"].concat(), "trailing bytes");
+    refuse(b"PACK", "not a bundle");
     let left: Vec<_> = std::fs::read_dir(there.store_path().unwrap().unwrap().join("ctrlz"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .filter(|name| name.starts_with(".ctrlz-store-"))
         .collect();
     assert!(left.is_empty(), "{left:?}");
-    // The same file undamaged comes to stand beside what is here.
+    // The undamaged file is imported beside the existing log.
     let imported = there.import(&file, OnPurged::Refuse, &Progress::default()).unwrap();
     assert!(!imported.own && imported.operations > 0);
     assert_eq!(there.log(10).unwrap().len(), 1);
@@ -198,12 +198,12 @@ fn a_damaged_file_is_refused_and_nothing_changes() {
 }
 
 #[test]
-fn a_hostile_file_is_refused() {
+fn a_hostile_bundle_is_refused() {
     let lab = busy_lab();
     let repo = lab.beside("hostile");
     std::fs::create_dir_all(&repo).unwrap();
     git(&repo, &["init", "-q", "--bare"]);
-    // An ordinary commit, and refs that lead out of the directory of refs.
+    // An ordinary commit, and refs that point outside the refs directory.
     let tree = git(&repo, &["hash-object", "-t", "tree", "-w", "/dev/null"]);
     let commit = git(&repo, &["commit-tree", "-m", "x", tree.trim()]);
     for name in ["refs/ctrlz/abc/log", "refs/ctrlz/abc/manifest"] {
@@ -233,7 +233,7 @@ fn a_hostile_file_is_refused() {
 }
 
 #[test]
-fn segments_and_sessions_travel_and_the_log_goes_on() {
+fn segments_and_sessions_are_imported_and_the_log_continues() {
     let lab = Lab::new();
     lab.write("a.txt", "0\n");
     for number in 0..270 {
@@ -263,7 +263,7 @@ fn segments_and_sessions_travel_and_the_log_goes_on() {
 }
 
 #[test]
-fn a_file_that_brings_purged_content_back_is_refused() {
+fn an_import_with_purged_content_is_refused() {
     let lab = busy_lab();
     lab.write("deep/secret.txt", "CANARY-6e2 and a line\n");
     lab.track();
@@ -280,7 +280,7 @@ fn a_file_that_brings_purged_content_back_is_refused() {
     assert_eq!(mode & 0o777, 0o600);
     let text = std::fs::read_to_string(&tombstones).unwrap();
     let content = git(&lab.beside(""), &["hash-object", secret.to_str().unwrap()]);
-    assert!(!text.contains(content.trim()), "the plain id confirms a guess: {text}");
+    assert!(!text.contains(content.trim()), "the plain id would confirm a guess: {text}");
     let before = (refs_of(&lab.workspace()), objects_of(&lab));
     let refused = lab.workspace().import(&file, OnPurged::Refuse, &progress);
     match &refused {
@@ -290,12 +290,12 @@ fn a_file_that_brings_purged_content_back_is_refused() {
         other => panic!("{other:?}"),
     }
     assert_eq!((refs_of(&lab.workspace()), objects_of(&lab)), before, "nothing changed");
-    // A file that is written again is captured as ever, and what is here anyway may come.
+    // A recreated file is captured as usual, and content that the store has may be imported.
     lab.write("deep/secret.txt", "CANARY-6e2 and a line\n");
     lab.track();
     let again = lab.workspace().import(&file, OnPurged::Refuse, &progress).unwrap();
     assert_eq!(again.operations, exported.operations);
-    // Another store has no tombstones, and an export takes none along.
+    // An export contains no tombstones, so another store gets none.
     let there = elsewhere(&lab);
     let (clean, _) = export(&lab, &options);
     there.import(&clean, OnPurged::Refuse, &progress).unwrap();
@@ -303,7 +303,7 @@ fn a_file_that_brings_purged_content_back_is_refused() {
 }
 
 #[test]
-fn purged_content_is_imported_if_that_is_allowed() {
+fn purged_content_is_imported_if_allowed() {
     let lab = busy_lab();
     let (file, exported) = export(&lab, &ExportOptions::default());
     let (keep, progress) = (PurgeOptions::default(), Progress::default());
@@ -320,7 +320,7 @@ fn purged_content_is_imported_if_that_is_allowed() {
     assert_eq!(bytes, b"CANARY-REDACTED\n");
 }
 
-/// The names of all packs.
+/// Returns the names of all packs.
 fn objects_of(lab: &Lab) -> Vec<std::ffi::OsString> {
     let packs = std::fs::read_dir(lab.store().join("objects/pack")).unwrap();
     let mut names: Vec<_> = packs.map(|entry| entry.unwrap().file_name()).collect();
@@ -328,7 +328,8 @@ fn objects_of(lab: &Lab) -> Vec<std::ffi::OsString> {
     names
 }
 
-/// Exports a lab, lets `forge` rewrite its newest operation, a commit as text, and pulls the result.
+/// Exports a lab, rewrites its newest operation with `forge`, which gets the commit as text, and
+/// pulls the result. Returns the error.
 fn forged(lab: &Lab, name: &str, forge: impl Fn(&Path, &str) -> String) -> Error {
     let (file, _) = export(lab, &ExportOptions::default());
     let repo = lab.beside(name);
@@ -376,7 +377,7 @@ fn symlink_targets_that_no_file_system_accepts_are_refused() {
     }
 }
 
-/// A lab whose global excludes and `info/exclude` hold a word that must not leave the machine.
+/// Returns a lab whose global excludes and `info/exclude` contain a word that must not be exported.
 fn lab_with_private_rules() -> Lab {
     let mut lab = Lab::with_git(&[]);
     std::fs::write(lab.beside("global"), "canary-global*\n").unwrap();
@@ -389,14 +390,14 @@ fn lab_with_private_rules() -> Lab {
 }
 
 #[test]
-fn private_ignore_rules_stay_here_and_what_they_hid_survives_an_exact_restore_elsewhere() {
+fn private_ignore_rules_are_not_exported_and_files_they_hide_survive_a_restore() {
     let mut lab = lab_with_private_rules();
     lab.track();
     step(&lab.workspace(), "first", "b.txt", "new\n");
     for ignored in [false, true] {
         let (file, exported) = export(&lab, &ExportOptions { ignored, ..Default::default() });
-        let all = everything_in(&lab, &file);
-        assert!(all.contains("meta"), "the test looks at operations");
+        let all = contents_of_bundle(&lab, &file);
+        assert!(all.contains("meta"), "the helper reads operations");
         if !ignored {
             assert!(!all.contains("canary"), "{all}");
         }
@@ -416,7 +417,7 @@ fn private_ignore_rules_stay_here_and_what_they_hid_survives_an_exact_restore_el
         assert_eq!(unknown.unwrap().reason, ctrlz::KeptReason::RulesUnknown);
         assert_eq!(std::fs::read_to_string(there.root().join("b.txt")).unwrap(), "new\n");
     }
-    // Here the rules are known, also after they were changed.
+    // The exporting side knows the rules even after they changed.
     std::fs::write(lab.beside("global"), "").unwrap();
     lab.options.excludes_file = None;
     lab.write(".git/info/exclude", "");
@@ -427,7 +428,7 @@ fn private_ignore_rules_stay_here_and_what_they_hid_survives_an_exact_restore_el
 }
 
 #[test]
-fn the_template_of_info_exclude_hides_nothing() {
+fn the_default_info_exclude_file_hides_nothing() {
     let lab = Lab::with_git(&[]);
     git(&lab.root(), &["init", "-q"]);
     lab.write("a.txt", "one\n");
@@ -440,7 +441,8 @@ fn the_template_of_info_exclude_hides_nothing() {
     assert!(!there.root().join("b.txt").exists());
 }
 
-/// Turns the only operation of a log into one of version 0.1.0, with the texts of private lists.
+/// Rewrites the only operation of a log in the format of version 0.1.0, which contains the texts of
+/// private ignore lists.
 fn make_old(lab: &Lab) {
     let (store, commits) = (lab.store(), git(&lab.store(), &["for-each-ref", "refs/ctrlz"]));
     let name = commits.lines().find(|line| line.ends_with("/log")).unwrap();
@@ -467,14 +469,14 @@ fn make_old(lab: &Lab) {
 }
 
 #[test]
-fn operations_that_hold_private_rules_are_rewritten_before_they_leave() {
+fn operations_with_private_rules_are_rewritten_before_an_export() {
     let mut lab = lab_with_private_rules();
     let first = lab.hash();
     make_old(&lab);
     step(&lab.workspace(), "first", "b.txt", "new\n");
     let before: Vec<_> = lab.workspace().log(10).unwrap();
     let (file, _) = export(&lab, &ExportOptions::default());
-    let all = everything_in(&lab, &file);
+    let all = contents_of_bundle(&lab, &file);
     assert!(all.contains("meta") && !all.contains("canary"), "{all}");
     let after: Vec<_> = lab.workspace().log(10).unwrap();
     let ids = |log: &[ctrlz::Operation]| -> Vec<_> {
@@ -482,7 +484,7 @@ fn operations_that_hold_private_rules_are_rewritten_before_they_leave() {
     };
     assert_eq!(ids(&before), ids(&after));
     assert_fsck_clean(&lab.store());
-    // The rules of the first operation still hold.
+    // The rules of the first operation still apply.
     lab.options.excludes_file = None;
     lab.write(".git/info/exclude", "");
     lab.restore_exact(first);

@@ -1,4 +1,4 @@
-//! Reports are true: no action that did not happen, nothing dropped without a word.
+//! Reports list exactly the actions that happened, and every path that was left alone.
 
 use ctrlz::{KeptReason, PatchToRevert, Progress, RestoreOptions, UndoScope};
 
@@ -23,7 +23,7 @@ fn a_directory_that_one_step_made_and_another_removed_is_not_created() {
 }
 
 #[test]
-fn the_removal_of_an_empty_directory_is_an_action() {
+fn removing_an_empty_directory_is_reported_as_an_action() {
     let lab = Lab::new();
     lab.write("a", "1\n2\n");
     lab.step("s", "m1", "1", |lab| {
@@ -39,7 +39,7 @@ fn the_removal_of_an_empty_directory_is_an_action() {
 }
 
 #[test]
-fn a_directory_that_the_step_made_goes_after_the_user_removed_its_last_file() {
+fn undo_removes_a_created_directory_after_the_user_emptied_it() {
     let lab = Lab::new();
     lab.write("a", "1\n");
     lab.step("s", "m1", "1", |lab| {
@@ -69,7 +69,7 @@ fn an_ignored_file_in_a_directory_that_became_a_file_does_not_stop_undo() {
 }
 
 #[test]
-fn a_file_and_a_directory_wanted_at_one_path_are_both_reported() {
+fn contradictory_undo_targets_at_one_path_are_both_reported() {
     let lab = Lab::new();
     lab.write("a", "file\n");
     lab.write("keep", "k\n");
@@ -105,7 +105,7 @@ fn contradictory_patches_are_reported() {
 }
 
 #[test]
-fn a_restore_replaces_a_file_that_stands_where_a_directory_was() {
+fn a_restore_replaces_a_file_at_the_path_of_a_directory() {
     let lab = Lab::new();
     lab.write("foo/bar", "dir\n");
     let hash = lab.hash();

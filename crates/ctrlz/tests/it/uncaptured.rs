@@ -1,4 +1,4 @@
-//! Paths that no snapshot holds: never new once the log has held them, reported when a step loses them.
+//! Uncaptured paths: files in the log stay captured when they grow, and losses are reported.
 
 use ctrlz::{
     Error, LookupError, Progress, StepStart, TrackOptions, UncapturedChange, UndoOptions, UndoScope,
@@ -21,7 +21,7 @@ fn grown(lab: &Lab) {
 }
 
 #[test]
-fn a_large_file_that_the_log_has_held_is_never_new_again() {
+fn a_large_file_stays_captured_once_the_log_contains_it() {
     let lab = small_limit();
     grown(&lab);
     lab.step("s", "m1", "1", |lab| lab.remove("d.bin"));
@@ -34,7 +34,7 @@ fn a_large_file_that_the_log_has_held_is_never_new_again() {
 }
 
 #[test]
-fn an_undo_takes_a_large_file_back_through_its_versions() {
+fn undo_restores_every_version_of_a_grown_file() {
     let lab = small_limit();
     lab.write("d.bin", noise(1, 900));
     lab.track();
@@ -46,7 +46,7 @@ fn an_undo_takes_a_large_file_back_through_its_versions() {
 }
 
 #[test]
-fn a_named_file_is_captured_by_the_first_call() {
+fn a_named_large_file_is_captured_by_the_first_snapshot() {
     let lab = small_limit();
     lab.write("big.bin", noise(1, 5_000));
     let options = TrackOptions { paths: vec![tree_path("big.bin")], ..TrackOptions::default() };
@@ -57,7 +57,7 @@ fn a_named_file_is_captured_by_the_first_call() {
 }
 
 #[test]
-fn a_loss_of_what_was_not_captured_is_reported_everywhere() {
+fn the_loss_of_an_uncaptured_file_is_reported_everywhere() {
     let lab = small_limit();
     lab.write("a", "one\n");
     lab.write("big.bin", noise(1, 5_000));
@@ -83,7 +83,7 @@ fn a_loss_of_what_was_not_captured_is_reported_everywhere() {
         assert!(!report.is_complete());
         assert_eq!(report.uncaptured.len(), 1, "{report:?}");
     }
-    assert_eq!(lab.undo().steps, ["0"], "the next undo walks further back");
+    assert_eq!(lab.undo().steps, ["0"], "the next undo covers the turn before");
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn ignored_files_and_directories_that_a_step_removed_are_reported() {
 }
 
 #[test]
-fn changes_inside_an_ignored_directory_are_policy() {
+fn changes_inside_an_ignored_directory_are_not_a_loss() {
     let lab = Lab::with_git(&[(".gitignore", "node_modules/\n"), ("a", "one\n")]);
     lab.write("node_modules/x", "x");
     lab.begin(start("s", "m1", "1"));
@@ -155,7 +155,7 @@ fn the_loss_of_the_repository_itself_is_reported() {
 }
 
 #[test]
-fn what_the_users_own_undo_removed_is_not_lost() {
+fn files_removed_by_an_undo_are_not_lost() {
     let lab = Lab::new();
     lab.write("a", "one\n");
     lab.step("s", "m1", "1", |lab| lab.write("new", "AGENT\n"));
@@ -167,7 +167,7 @@ fn what_the_users_own_undo_removed_is_not_lost() {
 }
 
 #[test]
-fn large_files_and_repositories_that_a_step_makes_are_listed_and_stay() {
+fn large_files_and_repositories_that_a_step_creates_are_listed_and_stay() {
     let lab = small_limit();
     lab.write("a", "one\n");
     lab.begin(start("s", "m1", "1"));
@@ -181,7 +181,7 @@ fn large_files_and_repositories_that_a_step_makes_are_listed_and_stay() {
         let created = UncapturedChange::Created;
         assert_eq!(made, [(&b"big.bin"[..], created), (&b"sub/.git"[..], created)]);
     }
-    assert!(report.is_complete(), "policy, and no loss: {report:?}");
+    assert!(report.is_complete(), "skipped by policy, not lost: {report:?}");
     assert!(lab.exists("big.bin") && lab.exists("sub/.git/HEAD"));
     assert_eq!(lab.read("a"), "one\n");
 }
@@ -193,8 +193,8 @@ fn begin_naming(lab: &Lab, paths: &[&str]) {
 }
 
 #[test]
-fn a_named_ignored_directory_is_lost_unless_every_file_of_it_was_captured() {
-    // A file that the command did not name, and a repository, which is never captured with its files.
+fn a_removed_ignored_directory_is_lost_unless_all_its_files_were_captured() {
+    // Neither a file that the command did not name nor a nested repository is captured.
     for left_out in [None, Some("vendor/b"), Some("vendor/.git/HEAD")] {
         let lab = Lab::new();
         lab.write(".gitignore", "vendor\n");

@@ -41,7 +41,7 @@ fn a_redo_stopped_by_a_conflict_can_be_repeated() {
         let report = try_redo(&lab).unwrap();
         assert_eq!((report.conflicts.len(), report.done.len()), (1, 0), "{report:?}");
         assert_eq!(lab.read("a"), "user\n");
-        assert!(lab.workspace().steps().unwrap()[0].undone, "nothing was brought back");
+        assert!(lab.workspace().steps().unwrap()[0].undone, "nothing was redone");
     }
     lab.write("a", "one\n");
     assert!(lab.redo().is_complete());
@@ -71,7 +71,7 @@ fn a_redo_stopped_by_some_conflicts_does_the_rest_when_it_is_repeated() {
 }
 
 #[test]
-fn an_undo_after_a_partial_redo_takes_back_only_what_came_back() {
+fn an_undo_after_a_partial_redo_covers_only_the_redone_changes() {
     let lab = Lab::new();
     lab.write("a", "one\n");
     lab.write("b", "one\n");
@@ -122,7 +122,7 @@ fn a_revert_that_changes_nothing_marks_nothing_as_undone() {
 }
 
 #[test]
-fn an_undo_that_meets_only_conflicts_lets_the_next_one_walk_further_back() {
+fn after_an_undo_with_only_conflicts_the_next_one_reaches_further_back() {
     let lab = Lab::new();
     lab.write("a", "one\n");
     lab.write("b", "one\n");
@@ -188,7 +188,7 @@ fn a_file_that_became_ignored_after_the_step_is_undone_and_redone() {
     assert_eq!(lab.read("d/h.md"), "text\n");
 }
 
-/// Of a file that git tracks, the tree holds every version, also while the rules ignore it.
+/// Trees contain every version of a file that git tracks, even while rules ignore it.
 #[test]
 fn a_tracked_file_that_became_ignored_after_the_step_is_undone_and_redone() {
     let lab = Lab::new();
@@ -207,7 +207,7 @@ fn a_tracked_file_that_became_ignored_after_the_step_is_undone_and_redone() {
 }
 
 #[test]
-fn a_conflict_of_a_partial_undo_is_taken_back_once_it_is_resolved() {
+fn a_conflict_of_a_partial_undo_is_undone_once_it_is_resolved() {
     let lab = Lab::new();
     lab.write("a", "one\n");
     lab.step("s", "m0", "0", |lab| lab.write("earlier", "x\n"));
@@ -225,7 +225,7 @@ fn a_conflict_of_a_partial_undo_is_taken_back_once_it_is_resolved() {
 }
 
 #[test]
-fn a_file_that_is_opened_for_writing_during_an_undo_is_not_replaced_under_its_writer() {
+fn a_file_opened_for_writing_during_an_undo_is_not_replaced() {
     use std::io::Write;
     const FILES: usize = 300;
     let name = |at: usize| format!("f{at:03}");
@@ -249,21 +249,21 @@ fn a_file_that_is_opened_for_writing_during_an_undo_is_not_replaced_under_its_wr
                 drop(lab.workspace().undo(&UndoScope::LastTurn, &options, &progress));
                 begun.elapsed()
             });
-            // Opens the file somewhere in the middle, and writes when the undo has ended.
+            // Opens the file in the middle of the undo and writes to it after the undo has ended.
             std::thread::sleep(usual.mul_f64((round as f64 + 0.5) / rounds as f64));
             let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
             usual = (usual + undo.join().unwrap()) / 2;
             file.write_all(line.as_bytes()).unwrap();
         });
         let text = std::fs::read_to_string(&path).unwrap();
-        assert!(text.ends_with(&line), "round {round}: the line went to a file without a name");
+        assert!(text.ends_with(&line), "round {round}: the line went to an unlinked file");
         (0..FILES).for_each(|at| lab.write(&name(at), "one\n".repeat(30)));
         lab.track();
     }
 }
 
 #[test]
-fn a_file_in_an_ignored_directory_that_the_user_made_again_is_a_conflict() {
+fn a_file_in_an_ignored_directory_that_the_user_recreated_is_a_conflict() {
     let lab = Lab::new();
     lab.write(".gitignore", "build\n");
     lab.write("build/cfg", "old\n");
@@ -280,7 +280,7 @@ fn a_file_in_an_ignored_directory_that_the_user_made_again_is_a_conflict() {
 }
 
 #[test]
-fn an_unrelated_file_at_the_new_name_of_a_renamed_one_stays() {
+fn undo_keeps_an_unrelated_file_at_the_new_name_of_a_rename() {
     let lab = Lab::new();
     lab.write("z", "1\n2\n3\n4\n5\n");
     lab.write("o", "mine\n");
@@ -293,7 +293,7 @@ fn an_unrelated_file_at_the_new_name_of_a_renamed_one_stays() {
 }
 
 #[test]
-fn a_file_that_a_step_made_and_that_was_renamed_since_is_reported() {
+fn a_created_file_that_the_user_renamed_is_reported() {
     let lab = Lab::new();
     lab.write("k", "k\n");
     lab.step("s", "m1", "1", |lab| lab.write("n", "AGENT 1\nAGENT 2\n"));
@@ -304,7 +304,7 @@ fn a_file_that_a_step_made_and_that_was_renamed_since_is_reported() {
 }
 
 #[test]
-fn a_backup_from_an_earlier_step_of_the_turn_stays_if_its_original_does_not_come_back() {
+fn a_backup_from_an_earlier_step_stays_if_its_original_is_not_restored() {
     let lab = Lab::new();
     lab.write("a", "1\n2\n3\n");
     lab.step("s", "m1", "1", |lab| {
@@ -318,7 +318,7 @@ fn a_backup_from_an_earlier_step_of_the_turn_stays_if_its_original_does_not_come
 }
 
 #[test]
-fn a_file_that_a_turn_edits_and_then_renames_stays_with_the_users_edit() {
+fn a_file_that_a_turn_edits_and_renames_keeps_a_conflicting_user_edit() {
     let lab = Lab::new();
     let text = |line: &str| format!("1\n2\n3\n4\n{line}\n6\n7\n8\n9\n");
     lab.write("b", text("5"));
@@ -331,7 +331,7 @@ fn a_file_that_a_turn_edits_and_then_renames_stays_with_the_users_edit() {
 }
 
 #[test]
-fn empty_files_are_no_copies_of_each_other() {
+fn empty_files_are_not_treated_as_copies() {
     let lab = Lab::new();
     lab.write("old", "");
     lab.write("k", "k\n");
@@ -339,16 +339,16 @@ fn empty_files_are_no_copies_of_each_other() {
     lab.step("s", "m1", "2", |lab| lab.remove("old"));
     lab.write("old", "the user's\n");
     lab.undo();
-    assert!(!lab.exists("pkg"), "an empty file holds no copy of another one");
+    assert!(!lab.exists("pkg"), "an empty file is not a copy of another one");
     lab.step("s", "m2", "3", |lab| lab.write("made", ""));
     lab.remove("made");
     lab.write("mine", "");
-    assert!(lab.undo().is_complete(), "an empty file of the user's was not renamed");
+    assert!(lab.undo().is_complete(), "an empty file of the user is not a rename");
 }
 
-/// Where the old place is taken, a moved file stays at its new one, with and without later edits.
+/// If the old path is taken, a moved file stays at its new path, with and without later edits.
 #[test]
-fn a_moved_file_stays_if_a_file_is_in_the_way_of_its_old_place() {
+fn a_moved_file_stays_if_a_file_blocks_its_old_path() {
     for edit in ["", "mine\n"] {
         let lab = Lab::new();
         lab.write("d/e", "1\n2\n3\n4\n");
@@ -367,7 +367,7 @@ fn a_moved_file_stays_if_a_file_is_in_the_way_of_its_old_place() {
 }
 
 #[test]
-fn an_undo_is_completed_once_the_file_in_the_way_of_a_directory_is_gone() {
+fn an_undo_can_be_completed_once_a_blocking_file_is_removed() {
     let lab = Lab::new();
     lab.write("d/1", "1\n");
     lab.write("t", "1\n");

@@ -1,4 +1,4 @@
-//! Files that belong together and files in use.
+//! Files that must be restored together, and files in use.
 
 use std::fs::File;
 use std::io::Write;
@@ -7,7 +7,7 @@ use ctrlz::{KeptReason, OnUse, UndoOptions, UndoReport, UndoScope};
 
 use crate::lab::{Lab, noise};
 
-/// A file that begins like an SQLite database of some pages.
+/// Returns bytes that start with the header of an SQLite database.
 fn database(seed: u64, pages: u64) -> Vec<u8> {
     let mut bytes = b"SQLite format 3\0".to_vec();
     bytes.extend(noise(seed, pages * 512 - 16));
@@ -29,7 +29,7 @@ fn reasons(report: &UndoReport) -> Vec<(String, KeptReason)> {
 }
 
 #[test]
-fn an_old_log_is_never_put_beside_a_newer_database() {
+fn an_old_wal_is_never_restored_beside_a_newer_database() {
     for ignored in [false, true] {
         let lab = match ignored {
             true => Lab::with_git(&[(".gitignore", "*.sqlite3*\n")]),
@@ -40,14 +40,14 @@ fn an_old_log_is_never_put_beside_a_newer_database() {
         lab.write("dev.sqlite3-wal", wal(2));
         lab.write("dev.sqlite3-shm", "shm");
         lab.write("other", "one\n");
-        // The agent restarts the application, which folds the log into the database.
+        // The agent restarts the application, which moves the WAL into the database.
         lab.step("s", "m1", "1", |lab| {
             lab.write("dev.sqlite3", database(3, large));
             lab.remove("dev.sqlite3-wal");
             lab.remove("dev.sqlite3-shm");
             lab.write("other", "AGENT\n");
         });
-        // The user goes on using it.
+        // The user keeps using it.
         let newer = database(4, large);
         lab.write("dev.sqlite3", &newer);
         let report = lab.undo();
@@ -59,7 +59,7 @@ fn an_old_log_is_never_put_beside_a_newer_database() {
 }
 
 #[test]
-fn a_database_and_its_log_go_back_together() {
+fn a_database_and_its_wal_are_restored_together() {
     let lab = Lab::new();
     let (db, log) = (database(1, 4), wal(2));
     lab.write("app.db", &db);
@@ -73,14 +73,14 @@ fn a_database_and_its_log_go_back_together() {
     let report = lab.undo();
     assert!(report.is_complete(), "{report:?}");
     assert_eq!((bytes_of(&lab, "app.db"), bytes_of(&lab, "app.db-wal")), (db, log));
-    assert!(!lab.exists("app.db-shm"), "shared memory is never put back");
+    assert!(!lab.exists("app.db-shm"), "shared memory is never restored");
     lab.redo();
     assert_eq!(bytes_of(&lab, "app.db"), database(3, 5));
     assert!(!lab.exists("app.db-wal"));
 }
 
 #[test]
-fn a_file_whose_name_only_looks_like_a_log_is_an_ordinary_file() {
+fn a_file_named_like_a_wal_without_a_database_is_an_ordinary_file() {
     let lab = Lab::new();
     lab.write("notes", "mine\n");
     lab.write("notes-wal", "text\n");
@@ -91,7 +91,7 @@ fn a_file_whose_name_only_looks_like_a_log_is_an_ordinary_file() {
 }
 
 #[test]
-fn lock_files_of_package_managers_come_back() {
+fn lock_files_of_package_managers_are_restored() {
     let lab = Lab::new();
     let names = ["Cargo.lock", "yarn.lock", "poetry.lock", "flake.lock"];
     names.iter().for_each(|name| lab.write(name, "locked\n"));
@@ -101,7 +101,7 @@ fn lock_files_of_package_managers_come_back() {
 }
 
 #[test]
-fn the_number_of_a_dead_process_is_not_put_back_unless_git_tracks_it() {
+fn a_pid_file_is_not_restored_unless_git_tracks_it() {
     let lab = Lab::with_git(&[("tracked.pid", "42\n")]);
     lab.write("server.pid", "4711\n");
     lab.write("other.pid", "no number\n");
@@ -118,7 +118,7 @@ fn the_number_of_a_dead_process_is_not_put_back_unless_git_tracks_it() {
 }
 
 #[test]
-fn a_key_value_store_goes_back_whole_or_not_at_all() {
+fn a_key_value_store_is_restored_completely_or_not_at_all() {
     let fill = |lab: &Lab| {
         lab.write("kv/CURRENT", "MANIFEST-000001\n");
         lab.write("kv/MANIFEST-000001", "m1");
@@ -137,7 +137,7 @@ fn a_key_value_store_goes_back_whole_or_not_at_all() {
     assert!(lab.undo().is_complete());
     assert_eq!(lab.read("kv/CURRENT"), "MANIFEST-000001\n");
     assert!(lab.exists("kv/MANIFEST-000001") && !lab.exists("kv/MANIFEST-000002"));
-    assert!(!lab.exists("kv/LOCK"), "a lock is never put back");
+    assert!(!lab.exists("kv/LOCK"), "a lock file is never restored");
     let lab = Lab::new();
     fill(&lab);
     lab.step("s", "m1", "1", work);
@@ -149,7 +149,7 @@ fn a_key_value_store_goes_back_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_file_that_a_process_has_open_for_writing_is_left_and_named() {
+fn a_file_open_for_writing_is_left_alone_and_reported() {
     let lab = Lab::new();
     lab.write("server.log", "one\n");
     lab.write("code", "one\n");
@@ -180,7 +180,7 @@ fn a_file_that_a_process_has_open_for_writing_is_left_and_named() {
         "{report:?}"
     );
     assert!(!report.is_complete());
-    // Once it has ended, the rest can be undone.
+    // Once the process has ended, the rest can be undone.
     holder.stdin.take().unwrap().write_all(b"\n").unwrap();
     holder.wait().unwrap();
     assert_eq!(lab.read("server.log"), "one\nby the agent\nafter\n", "no line was lost");
@@ -190,7 +190,7 @@ fn a_file_that_a_process_has_open_for_writing_is_left_and_named() {
 }
 
 #[test]
-fn a_file_in_use_is_replaced_when_asked() {
+fn a_file_in_use_is_replaced_on_request() {
     let lab = Lab::new();
     lab.write("log", "one\n");
     lab.step("s", "m1", "1", |lab| lab.write("log", "AGENT\n"));
@@ -206,7 +206,7 @@ fn a_file_in_use_is_replaced_when_asked() {
 }
 
 #[test]
-fn a_database_that_took_in_the_log_of_a_step_is_reported_and_can_be_forced() {
+fn a_database_that_absorbed_the_wal_of_a_step_is_a_conflict_and_can_be_forced() {
     for ignored in [false, true] {
         let lab = match ignored {
             true => Lab::with_git(&[(".gitignore", "app.db*\n")]),
@@ -219,7 +219,7 @@ fn a_database_that_took_in_the_log_of_a_step_is_reported_and_can_be_forced() {
             lab.write("app.db-wal", wal(2));
             lab.write("other", "AGENT\n");
         });
-        // A reader closes the database, which moves the step's changes into it.
+        // A reader closes the database, which moves the step's changes from the WAL into it.
         let newer = database(3, 4);
         lab.write("app.db", &newer);
         lab.remove("app.db-wal");
@@ -236,7 +236,7 @@ fn a_database_that_took_in_the_log_of_a_step_is_reported_and_can_be_forced() {
 }
 
 #[test]
-fn a_restore_removes_the_log_that_a_database_got_since() {
+fn a_restore_removes_a_wal_created_since() {
     let lab = Lab::new();
     lab.write("app.db", database(1, 4));
     lab.write("notes", "one\n");
@@ -258,7 +258,7 @@ fn a_restore_removes_the_log_that_a_database_got_since() {
 }
 
 #[test]
-fn an_exact_restore_removes_a_log_that_is_too_large_to_be_captured() {
+fn an_exact_restore_removes_a_wal_that_is_too_large_to_be_captured() {
     let mut lab = Lab::new();
     lab.options.max_new_file_bytes = 4096;
     lab.write("app.db", database(1, 4));

@@ -1,4 +1,4 @@
-//! Snapshots with the help of a watcher: the same as a scan of everything would give.
+//! Snapshots with a watcher, which must equal full scans.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::lab::{Lab, run};
 
-/// How often something is tried: more where there is time.
+/// Returns the number of repetitions: `few` normally, `many` in slow runs.
 pub(crate) fn times(few: usize, many: usize) -> usize {
     xtask::many(few, many)
 }
@@ -26,29 +26,29 @@ impl Lab {
         self.workspace().watch_in_background(&WatchOptions::default()).unwrap()
     }
 
-    /// Tracks until the watcher is asked for changes and not for the present moment only.
+    /// Takes the first snapshot, after which the watcher can be asked for changes since then.
     fn arm(&self) -> Snapshot {
         let armed = self.track();
         self.workspace().absorb(u64::MAX).unwrap();
-        assert!(!armed.watched, "the first one has nothing to go by");
+        assert!(!armed.watched, "the first snapshot needs a full scan");
         armed
     }
 
     #[track_caller]
     fn track_watched(&self) -> Snapshot {
         let snapshot = self.track();
-        assert!(snapshot.watched, "everything was scanned");
+        assert!(snapshot.watched, "a full scan was made");
         snapshot
     }
 
     #[track_caller]
     fn track_scanned(&self) -> Snapshot {
         let snapshot = self.track();
-        assert!(!snapshot.watched, "nothing was scanned");
+        assert!(!snapshot.watched, "no full scan was made");
         snapshot
     }
 
-    /// What a store that knows nothing makes of the work tree.
+    /// Takes a snapshot of the work tree with an empty store.
     pub(crate) fn cold(&self) -> (Snapshot, Lab) {
         let mut cold = Lab::new();
         cold.options = self.options.clone();
@@ -58,7 +58,7 @@ impl Lab {
         (workspace.track(&TrackOptions::default(), &Progress::default()).unwrap(), cold)
     }
 
-    /// Everything the newest operation says beside its tree, with permissions spelled out.
+    /// Returns the metadata of the newest operation, with permissions listed for every path.
     pub(crate) fn meta(&self, root: &Lab) -> Value {
         let store = Workspace::open(&root.root(), self.options.clone()).unwrap();
         let store = store.store_path().unwrap().unwrap();
@@ -73,7 +73,7 @@ impl Lab {
             }
             None => header["meta"].clone(),
         };
-        // When the ignored files were kept, and after what, is another matter than which.
+        // Compares which ignored files were stored, but not when or after which commit.
         if let Some(companion) = meta["companion"].as_str() {
             let commit = git(&["cat-file", "commit", companion]);
             let said = commit
@@ -81,7 +81,7 @@ impl Lab {
                 .filter(|line| line.starts_with("tree ") || line.starts_with("ctrlz "));
             meta["companion"] = said.collect::<Vec<_>>().join("; ").into();
         }
-        // Which permissions are the usual ones is a matter of spelling.
+        // Which permissions are the common ones is only a matter of encoding.
         let common = meta["common"].take();
         let listed: Vec<(String, u64)> =
             serde_json::from_value(meta["modes"].take()).unwrap_or_default();
@@ -108,7 +108,7 @@ impl Lab {
         meta
     }
 
-    /// A copy of the store, to see what a scan of everything would have made of the same history.
+    /// Copies the store, to compare with a full scan after the same history.
     pub(crate) fn copy(&self) -> Lab {
         let mut copy = Lab::new();
         copy.options = self.options.clone();
@@ -119,7 +119,7 @@ impl Lab {
         copy
     }
 
-    /// The newest snapshot is what reading every file gives in a copy made before it.
+    /// Asserts that the newest snapshot equals a full rehash in a copy of the store made before it.
     #[track_caller]
     pub(crate) fn assert_as_scanned(&self, snapshot: &Snapshot, copy: &Lab, what: &str) {
         let workspace = Workspace::open(&self.root(), copy.options.clone()).unwrap();
@@ -132,7 +132,7 @@ impl Lab {
         assert_eq!(self.meta(self), copy.meta(self), "{what}");
     }
 
-    /// The newest snapshot is what a cold scan gives, to the last permission.
+    /// Asserts that the newest snapshot equals a cold scan, including all permissions.
     #[track_caller]
     pub(crate) fn assert_as_cold(&self, snapshot: &Snapshot, what: &str) {
         let (scanned, cold) = self.cold();
@@ -149,7 +149,7 @@ pub(crate) fn random(state: &mut u64) -> usize {
 }
 
 #[test]
-fn one_changed_file_is_all_that_is_looked_at() {
+fn with_a_watcher_only_the_changed_file_is_read() {
     let lab = Lab::new().watched();
     for dir in 0..20 {
         lab.write(&format!("d{dir}/a"), "1");
@@ -168,7 +168,7 @@ fn one_changed_file_is_all_that_is_looked_at() {
 }
 
 #[test]
-fn what_was_written_before_the_question_is_in_the_answer() {
+fn writes_before_a_watched_snapshot_are_in_the_snapshot() {
     let lab = Lab::new().watched();
     lab.write("a/b/c/file", "0");
     lab.write("other", "0");
@@ -192,7 +192,7 @@ fn what_was_written_before_the_question_is_in_the_answer() {
 }
 
 #[test]
-fn any_edits_give_what_a_scan_of_everything_gives() {
+fn watched_snapshots_equal_full_scans_after_any_edits() {
     let mut row = xtask::Row::of(12, "rounds of edits, watched and scanned alike");
     for seed in 0..times(6, 60) as u64 {
         let lab = project(seed).watched();
@@ -217,7 +217,7 @@ fn any_edits_give_what_a_scan_of_everything_gives() {
 }
 
 #[test]
-fn a_directory_that_is_no_repository_any_more_is_seen() {
+fn a_directory_that_stops_being_a_repository_is_captured() {
     let mut lab = Lab::new().watched();
     lab.options.nested_repos = false;
     lab.write("dir/sub/file", "1");
@@ -229,14 +229,14 @@ fn a_directory_that_is_no_repository_any_more_is_seen() {
     std::fs::remove_dir(lab.path("dir/sub/.git")).unwrap();
     let snapshot = lab.track();
     assert_eq!((snapshot.skipped.len(), snapshot.files), (0, 2));
-    lab.assert_as_cold(&snapshot, "it went");
+    lab.assert_as_cold(&snapshot, "the repository was removed");
     std::fs::create_dir(lab.path("dir/sub/.git")).unwrap();
     let snapshot = lab.track();
     assert_eq!((snapshot.skipped.len(), snapshot.files), (1, 1));
-    lab.assert_as_cold(&snapshot, "it came again");
+    lab.assert_as_cold(&snapshot, "the repository was recreated");
 }
 
-/// A work tree for [`edit`], with and without a repository of the user's.
+/// Returns a work tree for [`edit`]. The seed decides whether it has a repository.
 pub(crate) fn project(seed: u64) -> Lab {
     let mut lab = match seed % 2 {
         0 => Lab::with_git(&[("src/main", "m"), ("logs/keep.log", "tracked")]),
@@ -251,7 +251,7 @@ pub(crate) fn project(seed: u64) -> Lab {
     lab
 }
 
-/// Does something to the work tree, and says what.
+/// Applies a random edit to the work tree and returns its description.
 pub(crate) fn edit(lab: &Lab, state: &mut u64, round: usize) -> String {
     const DIRS: [&str; 8] =
         ["", "src/", "src/deep/", "src/deep/er/", "docs/", "out/", "new/", "n/m/"];
@@ -288,7 +288,7 @@ pub(crate) fn edit(lab: &Lab, state: &mut u64, round: usize) -> String {
         9 => std::fs::write(&full, vec![b'l'; 999 + random(state) % 3]).is_ok(),
         10 => match random(state) % 4 {
             0 => {
-                // The second one ignores itself.
+                // The second rule file ignores itself.
                 let rules = ["sub\n", "*\n"][random(state) % 2];
                 std::fs::write(full.parent().unwrap().join(".gitignore"), rules).is_ok()
             }
@@ -297,7 +297,7 @@ pub(crate) fn edit(lab: &Lab, state: &mut u64, round: usize) -> String {
             _ => std::fs::remove_dir_all(full.join(".git")).is_ok(),
         },
         _ if is_dir => {
-            // Comes from outside with content.
+            // Moves the directory out, adds a file and moves it back in.
             let away = lab.dir().join(format!("away{round}"));
             std::fs::rename(&full, &away)
                 .and_then(|()| std::fs::write(away.join("inside"), "i"))
@@ -313,7 +313,7 @@ pub(crate) fn edit(lab: &Lab, state: &mut u64, round: usize) -> String {
 }
 
 #[test]
-fn a_directory_that_is_filled_at_once_is_seen_whole() {
+fn a_directory_filled_right_after_its_creation_is_captured_completely() {
     let lab = Lab::new().watched();
     lab.write("a", "1");
     let _watcher = lab.watcher();
@@ -328,7 +328,7 @@ fn a_directory_that_is_filled_at_once_is_seen_whole() {
 }
 
 #[test]
-fn directories_come_and_go_with_their_content() {
+fn directories_moved_in_and_out_are_captured_with_their_content() {
     let lab = Lab::new().watched();
     lab.write("a/b/file", "1");
     lab.write("c", "1");
@@ -371,14 +371,14 @@ fn exchanged_directories_are_both_watched_afterwards() {
 }
 
 #[test]
-fn changed_rules_and_a_changed_index_make_everything_be_scanned() {
+fn changed_ignore_rules_index_and_options_force_a_full_scan() {
     let lab = Lab::with_git(&[("a", "1"), (".gitignore", "out/\n")]).watched();
     lab.write("out/made", "1");
     let _watcher = lab.watcher();
     lab.arm();
     lab.write("a", "2");
     lab.track_watched();
-    // What git tracks counts even if it is ignored, so the directory has to be watched from now on.
+    // Files that git tracks are captured even if ignored, so the directory must be watched now.
     lab.git(&["add", "-f", "out/made"]);
     lab.assert_as_cold(&lab.track_scanned(), "added");
     lab.write("out/made", "changed");
@@ -388,7 +388,7 @@ fn changed_rules_and_a_changed_index_make_everything_be_scanned() {
     lab.assert_as_cold(&lab.track_scanned(), "rules");
     lab.write("out/other", "watched now");
     lab.assert_as_cold(&lab.track_watched(), "after the rules");
-    // The same files with other stamps are the same index.
+    // An index with the same files and other stat data counts as unchanged.
     lab.write("a", "3");
     lab.git(&["add", "a"]);
     lab.assert_as_cold(&lab.track_watched(), "refreshed");
@@ -398,7 +398,7 @@ fn changed_rules_and_a_changed_index_make_everything_be_scanned() {
 }
 
 #[test]
-fn an_operation_by_somebody_else_makes_everything_be_scanned() {
+fn a_restore_forces_a_full_scan_in_the_next_snapshot() {
     let lab = Lab::new().watched();
     lab.write("a", "1");
     let _watcher = lab.watcher();
@@ -414,12 +414,13 @@ fn an_operation_by_somebody_else_makes_everything_be_scanned() {
 }
 
 #[test]
-fn what_no_watcher_sees_is_found_by_the_next_scan_of_everything() {
+fn changes_invisible_to_the_watcher_are_found_by_the_next_full_scan() {
     let mut lab = Lab::new().watched();
     lab.write("a", "aaaa");
     let _watcher = lab.watcher();
     lab.arm();
-    // Through another name outside the work tree, as through a mapping, nobody is told.
+    // No event reports a write through a hard link outside the work tree, or through a memory
+    // mapping.
     std::fs::hard_link(lab.path("a"), lab.dir().join("alias")).unwrap();
     lab.track_watched();
     std::fs::write(lab.dir().join("alias"), "bbbb").unwrap();
@@ -431,7 +432,7 @@ fn what_no_watcher_sees_is_found_by_the_next_scan_of_everything() {
 }
 
 #[test]
-fn a_write_through_another_name_of_a_file_is_seen() {
+fn a_write_through_another_hard_link_is_captured() {
     let lab = Lab::new().watched();
     lab.write("a", "1");
     lab.write("sub/c", "1");
@@ -446,7 +447,7 @@ fn a_write_through_another_name_of_a_file_is_seen() {
     lab.assert_as_cold(&lab.track_watched(), "inside, and gone");
     std::fs::write(lab.dir().join("alias"), "2").unwrap();
     lab.assert_as_cold(&lab.track_watched(), "outside");
-    // A scan that proves most of it unchanged still knows of the other name.
+    // A scan that proves most of the tree unchanged still knows of the other hard link.
     lab.write("more/file", "1");
     let trust = lab.options.watch_trust;
     let mut lab = lab;
@@ -460,7 +461,7 @@ fn a_write_through_another_name_of_a_file_is_seen() {
 }
 
 #[test]
-fn too_many_directories_are_refused_with_a_reason_and_scanned() {
+fn a_watcher_refuses_too_many_directories_with_a_reason() {
     let lab = Lab::new().watched();
     for dir in 0..20 {
         lab.write(&format!("d{dir}/a"), "1");
@@ -470,16 +471,16 @@ fn too_many_directories_are_refused_with_a_reason_and_scanned() {
     let end = lab.workspace().watch(&few, &mut |_| ()).unwrap();
     assert_eq!(end, WatchEnd::Refused(Refusal::TooManyDirectories));
     let why = Refusal::TooManyDirectories;
-    // Other tests start programs, and one that is not quite started holds all locks for a moment.
+    // A process that another test starts holds inherited locks for a moment, until its exec.
     let start = Instant::now();
     while lab.workspace().watcher().unwrap() == WatcherStatus::Silent {
-        assert!(start.elapsed() < Duration::from_secs(10), "who holds its lock?");
+        assert!(start.elapsed() < Duration::from_secs(10), "the lock of the watcher is still held");
     }
     assert_eq!(lab.workspace().watcher().unwrap(), WatcherStatus::Refused { why });
-    assert!(!lab.workspace().wants_watcher().unwrap(), "not again at once");
+    assert!(!lab.workspace().wants_watcher().unwrap(), "not retried immediately");
     lab.write("d3/a", "2");
     lab.assert_as_cold(&lab.track_scanned(), "scanned");
-    // One that gets too many later gives up too.
+    // A running watcher also gives up when there are too many directories.
     let some = WatchOptions { max_dirs: 25, ..WatchOptions::default() };
     let watcher = lab.workspace().watch_in_background(&some).unwrap();
     lab.arm();
@@ -490,9 +491,9 @@ fn too_many_directories_are_refused_with_a_reason_and_scanned() {
     assert_eq!(watcher.stop().unwrap(), WatchEnd::Refused(why));
 }
 
-/// Somebody who only looks, or a watcher that was killed and is not dead yet.
+/// The lock may be held by a status query, or by a killed watcher that has not exited yet.
 #[test]
-fn who_holds_the_lock_and_does_not_watch_is_waited_for() {
+fn a_new_watcher_waits_for_a_lock_that_is_held_without_watching() {
     let lab = Lab::new().watched();
     lab.write("a", "1");
     lab.watcher().stop().unwrap();
@@ -514,7 +515,7 @@ fn who_holds_the_lock_and_does_not_watch_is_waited_for() {
 }
 
 #[test]
-fn more_dirty_paths_than_are_worth_it_are_scanned() {
+fn too_many_dirty_paths_force_a_full_scan() {
     let lab = Lab::new().watched();
     lab.write("a", "1");
     let _watcher = lab.watcher();
@@ -524,7 +525,7 @@ fn more_dirty_paths_than_are_worth_it_are_scanned() {
     for file in 0..20_010 {
         std::fs::write(lab.path(&format!("many/{file}")), "").unwrap();
         if file % 4_000 == 0 {
-            // Time to take them in, so that the queue does not overflow instead.
+            // Gives the watcher time to read its events, so that the queue does not overflow.
             std::thread::sleep(Duration::from_millis(60));
         }
     }
@@ -534,7 +535,7 @@ fn more_dirty_paths_than_are_worth_it_are_scanned() {
 }
 
 #[test]
-fn there_is_one_watcher_and_it_ends_when_nobody_asks_or_the_work_tree_goes() {
+fn only_one_watcher_runs_and_it_ends_when_idle_or_the_work_tree_is_removed() {
     let lab = Lab::new().watched();
     lab.write("a", "1");
     assert_eq!(lab.workspace().watcher().unwrap(), WatcherStatus::None);
@@ -546,10 +547,10 @@ fn there_is_one_watcher_and_it_ends_when_nobody_asks_or_the_work_tree_goes() {
     assert!(!lab.workspace().wants_watcher().unwrap());
     assert!(lab.workspace().stop_watcher().unwrap());
     assert_eq!(watcher.stop().unwrap(), WatchEnd::Stopped);
-    // A child of another test may hold a copy of the lock until it becomes its program.
+    // A child process of another test may hold an inherited lock until its exec.
     let start = Instant::now();
     while !lab.workspace().wants_watcher().unwrap() {
-        assert!(start.elapsed() < Duration::from_secs(10), "nobody watches");
+        assert!(start.elapsed() < Duration::from_secs(10), "a watcher should be wanted");
     }
 
     let short = WatchOptions { idle: Duration::from_millis(50), ..WatchOptions::default() };
@@ -561,14 +562,14 @@ fn there_is_one_watcher_and_it_ends_when_nobody_asks_or_the_work_tree_goes() {
     std::fs::remove_dir_all(lab.root()).unwrap();
     let start = Instant::now();
     while !watcher.is_over() {
-        assert!(start.elapsed() < Duration::from_secs(10), "it watches what is gone");
+        assert!(start.elapsed() < Duration::from_secs(10), "the watcher outlives the work tree");
         std::thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(watcher.stop().unwrap(), WatchEnd::Gone);
 }
 
 #[test]
-fn another_directory_in_the_work_trees_place_is_scanned() {
+fn a_new_directory_at_the_path_of_the_work_tree_is_fully_scanned() {
     let lab = Lab::new().watched();
     lab.write("a", "1");
     let watcher = lab.watcher();
@@ -576,12 +577,12 @@ fn another_directory_in_the_work_trees_place_is_scanned() {
     std::fs::rename(lab.root(), lab.dir().join("elsewhere")).unwrap();
     std::fs::create_dir(lab.root()).unwrap();
     lab.write("b", "1");
-    lab.assert_as_cold(&lab.track_scanned(), "another one");
+    lab.assert_as_cold(&lab.track_scanned(), "another directory");
     assert_eq!(watcher.stop().unwrap(), WatchEnd::Gone);
 }
 
 #[test]
-fn a_lost_pack_is_noticed_and_its_content_put_back() {
+fn a_lost_pack_is_detected_and_its_content_restored() {
     let lab = Lab::new().watched();
     lab.write("a", "1");
     lab.write("b", "1");
@@ -592,7 +593,7 @@ fn a_lost_pack_is_noticed_and_its_content_put_back() {
     lab.write("b", "2");
     let newest = lab.track_watched();
     let packs = lab.store().join("objects/pack");
-    // The oldest pack has what nothing but a scan of everything would find missing.
+    // Only a full scan finds the content of an old pack missing.
     let mut found: Vec<_> =
         std::fs::read_dir(&packs).unwrap().map(|entry| entry.unwrap().path()).collect();
     found.retain(|path| path.extension().is_some_and(|extension| extension == "idx"));
@@ -606,7 +607,7 @@ fn a_lost_pack_is_noticed_and_its_content_put_back() {
 }
 
 #[test]
-fn merged_packs_are_not_taken_for_lost_ones() {
+fn merged_packs_are_not_mistaken_for_lost_ones() {
     let lab = Lab::new().watched();
     lab.write("a", "1");
     let _watcher = lab.watcher();
@@ -620,7 +621,7 @@ fn merged_packs_are_not_taken_for_lost_ones() {
 }
 
 #[test]
-fn steps_take_what_the_watcher_says() {
+fn steps_use_the_watcher() {
     let lab = Lab::new().watched();
     lab.write("a", "1");
     let _watcher = lab.watcher();
@@ -639,7 +640,7 @@ fn steps_take_what_the_watcher_says() {
 }
 
 #[test]
-fn a_directory_that_moves_into_a_new_one_is_still_watched() {
+fn a_directory_moved_into_a_new_one_is_still_watched() {
     let lab = Lab::new().watched();
     for round in 0..times(20, 200) {
         lab.write(&format!("d{round}/sub/file"), "one\n");
@@ -647,8 +648,8 @@ fn a_directory_that_moves_into_a_new_one_is_still_watched() {
     let _watcher = lab.watcher();
     lab.arm();
     for round in 0..times(20, 200) {
-        // The watcher finds the moved directory when it lists the new one, before it is told that the
-        // directory left its old place.
+        // The watcher finds the moved directory when it lists the new one, before it receives the
+        // event that the directory left its old place.
         let new = lab.path(&format!("new{round}"));
         std::fs::create_dir(&new).unwrap();
         std::fs::rename(lab.path(&format!("d{round}")), new.join("d")).unwrap();

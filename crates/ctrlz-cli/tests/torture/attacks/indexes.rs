@@ -1,4 +1,5 @@
-//! Forged indexes: git's index is a hint about what files hold, and never reaches a file.
+//! Forged git indexes: the index is only a hint about file content. It must never decide what is
+//! written into a file.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,15 +9,15 @@ use xtask::{Random, Row};
 use super::{GOAL, MAX_TIME, timely};
 use crate::lab::{Lab, must, sized};
 
-/// All files have this length, so that sizes give no forgery away.
+/// Length of every file, in bytes. Equal sizes mean that a forgery cannot be detected by size.
 const BYTES: usize = 24;
 
-/// The number of files that are compared before the first snapshot.
+/// Number of files that the engine compares with the index before the first snapshot.
 const SAMPLE: usize = 64;
 
 struct Project {
     lab: Lab,
-    /// Every file with its content.
+    /// The expected content of every file.
     files: BTreeMap<String, String>,
 }
 
@@ -65,26 +66,27 @@ impl Project {
         }
     }
 
-    /// Waits until no file is young, and dates the index after all of them. The engine reads files
-    /// that changed within the last 20 ms, or that are as young as the index, whatever it says.
+    /// Waits until no file is recent, and dates the index after all of them. The engine reads every
+    /// file that changed within the last 20 ms or is not older than the index, and ignores the
+    /// index for it.
     fn age_files(&self) {
         std::thread::sleep(Duration::from_millis(40));
         let index = self.lab.work.join(".git/index");
         must("touch", &["-d", "+3 seconds", index.to_str().unwrap()]);
     }
 
-    /// Makes one entry of the index wrong in a random way. Returns what was done.
+    /// Falsifies one index entry in a random way. Returns a description.
     fn forge(&mut self, random: &mut Random) -> String {
         let (one, other) = (self.any(random), self.any(random));
         self.forge_entry(random.below(5), &one, &other, random)
     }
 
-    /// Makes one entry of the index wrong in the way that `kind` numbers.
+    /// Falsifies one index entry in the way that `kind` selects. Returns a description.
     fn forge_entry(&mut self, kind: usize, one: &str, other: &str, random: &mut Random) -> String {
         let index = self.lab.work.join(".git/index");
         let replace = |old: &[u8], new: &[u8]| {
             let mut bytes = std::fs::read(&index).unwrap();
-            // Another forgery may have taken it out already.
+            // An earlier forgery may already have replaced it.
             if let Some(at) = bytes.windows(old.len()).position(|window| window == old) {
                 bytes[at..at + new.len()].copy_from_slice(new);
                 std::fs::write(&index, bytes).unwrap();
@@ -96,7 +98,7 @@ impl Project {
                 format!("{one} has the content of {other}")
             }
             1 => {
-                // The object exists, but no file had it.
+                // The object exists, but it was never the content of a file.
                 let file = self.lab.dir().join("foreign");
                 std::fs::write(&file, format!("{:>BYTES$}", "foreign")).unwrap();
                 let id = self.git(&["hash-object", "-w", file.to_str().unwrap()]);
@@ -105,7 +107,8 @@ impl Project {
                 format!("{one} has foreign content")
             }
             2 => {
-                // The file is another one with the same size and time; only the change time tells.
+                // Rewrites the file with the same size and modification time. Only the change time
+                // differs.
                 let path = self.lab.work.join(one);
                 let stamp = self.lab.dir().join("stamp");
                 let (path_text, stamp) =
@@ -122,7 +125,7 @@ impl Project {
                 let text = format!("{:>BYTES$}", random.below(1 << 30));
                 self.lab.write(one, &text);
                 self.files.insert(one.to_owned(), text);
-                // Refused if the index was damaged before.
+                // Git refuses this if the index is already damaged, so the exit code is ignored.
                 let dir = self.lab.work.to_str().unwrap();
                 crate::lab::run(crate::lab::command("git").args([
                     "-C",
@@ -146,10 +149,10 @@ impl Project {
     }
 }
 
-/// An agent changes and deletes files of a project whose index lies. Undo gives every file its own
-/// bytes back, or leaves it as the agent did and says so.
+/// An agent changes and deletes files of a project whose index is forged. Undo either restores the
+/// original bytes of a file, or leaves the file as the agent left it and exits with a nonzero code.
 #[test]
-fn a_forged_index_never_reaches_a_file() {
+fn undo_never_writes_content_from_a_forged_git_index() {
     let mut row = Row::of(GOAL, "forged indexes");
     let mut random = Random::new("forged indexes");
     let mut noticed = 0;
@@ -167,7 +170,8 @@ fn a_forged_index_never_reaches_a_file() {
             edited.join(" "),
             deleted.join(" ")
         );
-        // Of more files than the sample has, some are compared when they are copied, shortly after.
+        // If there are more files than the sample, some are compared only when their blobs are
+        // copied, shortly after the snapshot.
         if count > SAMPLE || random.below(2) == 0 {
             let tracked = timely(&project.lab, &["track"], &when);
             noticed += u64::from(tracked.stderr.contains("git's index is wrong about"));
@@ -194,8 +198,8 @@ fn a_forged_index_never_reaches_a_file() {
     row.note(format!("{noticed} were reported as wrong"));
 }
 
-/// The forgeries of the random cases reach the engine: in a project that is smaller than the sample,
-/// each of the two kinds that name another object is reported by the first snapshot.
+/// Checks that the forgeries of the random cases reach the engine: in a project smaller than the
+/// sample, the first snapshot reports both kinds that name another object.
 #[test]
 fn a_forged_index_of_a_small_project_is_reported() {
     let mut random = Random::new("reported indexes");

@@ -1,4 +1,4 @@
-//! Installations: links, pipes and foreign files wherever an installation writes.
+//! Symlinks, pipes and existing files at the paths that `ctrlz install` writes.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -22,12 +22,13 @@ const CLIENTS: [&str; 10] = [
     "marvin",
 ];
 
-/// Everything that an installation may touch, and what it must not.
+/// Returns the manifests of the home directory and the project, which an installation may change,
+/// and of a directory that it must not change.
 fn all_of(lab: &Lab) -> [Manifest; 3] {
     [Manifest::of(&lab.home), Manifest::of(&lab.work), Manifest::of(&lab.dir().join("outside"))]
 }
 
-/// Runs a command that finds none of the clients' programs.
+/// Runs a command with a `PATH` that contains none of the clients' programs.
 fn ctrlz(lab: &Lab, words: &[&str], when: &str) -> Ended {
     let began = std::time::Instant::now();
     let ended = run(lab.command(words).env("PATH", "/usr/bin:/bin"));
@@ -36,7 +37,7 @@ fn ctrlz(lab: &Lab, words: &[&str], when: &str) -> Ended {
     ended
 }
 
-/// Where an installation writes, below the directory of the lab.
+/// Returns the paths that an installation writes, relative to the directory of the lab.
 fn written_by(words: &[&str]) -> Vec<PathBuf> {
     let lab = Lab::new();
     ctrlz(&lab, words, "a plain installation");
@@ -46,7 +47,7 @@ fn written_by(words: &[&str]) -> Vec<PathBuf> {
     below(&lab.home).chain(below(&lab.work)).collect()
 }
 
-/// Puts something in the way. Returns what.
+/// Puts an obstacle at the path `victim`. Returns a description.
 fn obstruct(lab: &Lab, victim: &Path, random: &mut Random) -> String {
     let path = lab.dir().join(victim);
     let outside = lab.dir().join("outside");
@@ -90,10 +91,10 @@ fn obstruct(lab: &Lab, victim: &Path, random: &mut Random) -> String {
     format!("{what} at {}", victim.display())
 }
 
-/// A dry run changes nothing, and neither does an installation that is refused. Nothing outside of a
-/// project changes because of its links. Uninstalling brings everything back as it was.
+/// A dry run and a refused installation change nothing. A project's symlinks do not lead to changes
+/// outside of it. After a successful uninstall everything is in its original state.
 #[test]
-fn nothing_in_the_way_of_an_installation_is_lost() {
+fn install_and_uninstall_lose_no_existing_file_or_link() {
     let mut row = Row::of(GOAL, "obstacles in the way of an installation");
     let mut random = Random::new("installations");
     for case in 0..sized(20, 600) {

@@ -1,6 +1,6 @@
-//! Random attacks: stores that came with a project, broken repositories, names and contents that
-//! steer terminals; in files of their own forged indexes, private rules that leave the machine, and
-//! links in the way of an installation.
+//! Random attacks: hostile stores inside a project, broken repositories, and names and contents
+//! with terminal control characters. The submodules cover forged indexes, private ignore rules and
+//! obstacles to installations.
 //!
 //! `CTRLZ_TORTURE_SEED` changes the sequence; a failure names the number of its case.
 
@@ -17,9 +17,9 @@ use xtask::{Random, Row};
 use crate::lab::{Ended, Lab, find, has, must, run, sized};
 use crate::manifest::Manifest;
 
-/// The goal in `xtask` that the cases count for.
+/// Number of the goal in `xtask` that the cases count for.
 const GOAL: u8 = 21;
-/// No command may hang because of a file that it reads.
+/// Upper bound on the time of a command. No file may make a command hang.
 const MAX_TIME: Duration = Duration::from_secs(30);
 
 const STORE: [&str; 2] = ["--store", ".agent/snapshots"];
@@ -32,7 +32,7 @@ fn copy(from: &Path, to: &Path) {
     must("cp", &["-a", from.to_str().unwrap(), to.to_str().unwrap()]);
 }
 
-/// Runs a command that has to end in time.
+/// Runs a command, and asserts that it ends within [`MAX_TIME`] and does not panic.
 fn timely(lab: &Lab, args: &[&str], when: &str) -> Ended {
     let began = Instant::now();
     let ended = lab.ctrlz(args);
@@ -41,7 +41,7 @@ fn timely(lab: &Lab, args: &[&str], when: &str) -> Ended {
     ended
 }
 
-/// Everything below a directory that can be replaced.
+/// Returns all paths below a directory, sorted.
 fn all_below(dir: &Path) -> Vec<PathBuf> {
     let mut all = find(dir, &|_| true);
     all.retain(|path| path != dir);
@@ -49,7 +49,7 @@ fn all_below(dir: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// One way to make a store hostile. Returns what was done.
+/// Makes a store hostile in one random way. Returns a description.
 fn make_hostile(store: &Path, elsewhere: &Path, canary: &Path, random: &mut Random) -> String {
     let all = all_below(store);
     let victim = random.pick(&all).clone();
@@ -129,10 +129,10 @@ fn make_hostile(store: &Path, elsewhere: &Path, canary: &Path, random: &mut Rand
     }
 }
 
-/// A project comes with a store that was made hostile. Recording goes on, nothing runs, nothing
-/// outside of the project and the data directory changes, and the old directory is only read.
+/// A project contains a hostile store. Recording keeps working, no program runs, and nothing
+/// outside of the project and the data directory changes.
 #[test]
-fn received_stores_run_nothing_and_reach_nothing() {
+fn a_hostile_store_in_a_project_runs_no_program_and_changes_nothing_outside() {
     let mut row = Row::of(GOAL, "hostile stores inside a project");
     let mut random = Random::new("hostile stores");
     let maker = Lab::new();
@@ -176,9 +176,9 @@ fn received_stores_run_nothing_and_reach_nothing() {
     }
 }
 
-/// `.git` is anything at all. Undo, status and doctor still work.
+/// `.git` is broken in a random way. Undo and status succeed, and doctor ends without a panic.
 #[test]
-fn broken_repositories_stop_no_command() {
+fn a_broken_git_directory_breaks_no_command() {
     let mut row = Row::of(GOAL, "broken .git files and directories");
     let mut random = Random::new("broken repositories");
     let lab = Lab::new();
@@ -245,10 +245,10 @@ fn break_git(git: &Path, random: &mut Random) -> String {
     }
 }
 
-/// Names and contents hold control characters, bidi controls and invisible ones. On a terminal,
-/// every command shows them; none reaches it raw.
+/// Names, contents and labels hold control, bidi and invisible characters. None of them reaches the
+/// terminal unescaped.
 #[test]
-fn nothing_from_files_steers_a_terminal() {
+fn no_control_character_from_files_reaches_a_terminal() {
     let mut row = Row::of(GOAL, "names and contents on a terminal");
     if !has("script") {
         return;
@@ -284,7 +284,8 @@ fn nothing_from_files_steers_a_terminal() {
             let when = format!("case {case}: {args:?}");
             let shown = on_a_terminal(&lab, args);
             for spoof in &spoofs {
-                // The terminal itself ends lines with a carriage return, and colours are ours.
+                // The terminal ends lines with a carriage return, and `ctrlz` itself prints
+                // colours.
                 let is_ours = matches!(spoof, '\r' | '\u{1b}');
                 assert!(is_ours || !shown.contains(*spoof), "{when}: {spoof:?} in {shown:?}");
             }
@@ -299,7 +300,7 @@ fn nothing_from_files_steers_a_terminal() {
     }
 }
 
-/// Runs a command with a terminal as its output.
+/// Runs a command with a terminal as its standard output. Returns the output.
 fn on_a_terminal(lab: &Lab, args: &[&str]) -> String {
     let words: Vec<String> =
         lab.line(args).iter().map(|word| format!("'{}'", word.replace('\'', "'\\''"))).collect();

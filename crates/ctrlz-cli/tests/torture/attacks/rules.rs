@@ -1,20 +1,20 @@
-//! Private ignore rules: what a user's own configuration says stays on the machine.
+//! Private ignore rules: the rules in a user's own configuration never leave the machine.
 
 use xtask::{Random, Row};
 
 use super::GOAL;
 use crate::lab::{Lab, command, contains, must, run, sized};
 
-/// Words that occur nowhere else.
+/// Returns a random word that occurs nowhere else.
 fn secret(random: &mut Random) -> String {
     format!("canary{:x}{:x}", random.below(1 << 30), random.below(1 << 30))
 }
 
-/// Rules with secret words in every place that git reads, in other forms and lengths each time.
-/// Neither a pushed repository nor a file for others holds one of the words; what they hide is not
-/// recorded, and an exact restore leaves it.
+/// Puts rules with secret words into every file from which git reads private rules, in random
+/// forms. Neither a pushed repository nor an exported bundle contains one of the words. The files
+/// that the rules hide are not recorded, and survive an exact restore.
 #[test]
-fn private_rules_stay_on_the_machine() {
+fn private_ignore_rules_are_never_pushed_or_exported() {
     let mut row = Row::of(GOAL, "private ignore rules");
     let mut random = Random::new("private rules");
     for case in 0..sized(4, 200) {
@@ -65,7 +65,8 @@ fn private_rules_stay_on_the_machine() {
             ended
         };
         lab.write("a", "one\n");
-        // A named file of git's own place is used only while no other one is named.
+        // Git reads its default file of global rules only if `core.excludesFile` names no other
+        // one.
         let is_hidden = |word: &str| {
             let path = format!("{word}.txt");
             let mut git = command("git");
@@ -94,9 +95,9 @@ fn private_rules_stay_on_the_machine() {
             let all = ["cat-file", "--batch-all-objects", "--batch"];
             let output =
                 command("git").arg("--git-dir").arg(repository).args(all).output().unwrap();
-            assert!(contains(&output.stdout, b"one\n"), "{when}: the harness reads objects");
+            assert!(contains(&output.stdout, b"one\n"), "{when}: no object content was read");
             for word in &words {
-                assert!(!contains(&output.stdout, word.as_bytes()), "{when}: {word} left");
+                assert!(!contains(&output.stdout, word.as_bytes()), "{when}: {word} was leaked");
             }
         }
         let bytes = std::fs::read(&file).unwrap();

@@ -8,15 +8,15 @@ use xtask::Random;
 /// A generator profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Mode {
-    /// `ctrlz run`.
+    /// Steps by `ctrlz run`.
     Run,
-    /// Hook events of Claude Code.
+    /// Steps by hook events of Claude Code.
     Hooks,
-    /// Both.
+    /// Both kinds of steps.
     Mixed,
-    /// Both, with a watcher.
+    /// Both kinds of steps, with a watcher.
     Watcher,
-    /// The user's own git operations in between.
+    /// With git operations of the user between steps.
     Git,
     /// Chains of `revert`, ended by `unrevert`.
     Reverts,
@@ -68,7 +68,7 @@ impl Mode {
     }
 }
 
-/// How a step reaches ctrlz.
+/// The interface through which a step reaches ctrlz.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Via {
     Run,
@@ -77,27 +77,27 @@ pub(crate) enum Via {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tool {
-    /// May change anything.
+    /// A shell command that may change any file.
     Shell,
-    /// A shell command that names files.
+    /// A shell command that names the files it changes.
     Script,
-    /// Names its file and changes only that.
+    /// An edit tool, which names its file and changes only that one.
     Edit,
 }
 
-/// Which steps a call belongs to.
+/// A tool call and the session that it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) via: Via,
     pub(crate) session: usize,
-    /// A sub-agent of the session.
+    /// The sub-agent of the session that makes the call, if any.
     pub(crate) agent: Option<usize>,
     pub(crate) tool: Tool,
-    /// The call is the first of a new turn.
+    /// Whether the call is the first one of a new turn.
     pub(crate) is_new_turn: bool,
 }
 
-/// When the user edits during a step.
+/// The time at which the user edits during a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meanwhile {
     Nothing,
@@ -123,13 +123,13 @@ pub(crate) enum Scope {
     Message,
     Session,
     Path,
-    /// The last turn, also where it does not merge.
+    /// The last turn, with `--force` where it does not merge.
     Force,
-    /// The last turn, also ignored files.
+    /// The last turn, including ignored files.
     Ignored,
 }
 
-/// The command that follows an undo directly.
+/// The command that directly follows an undo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
     Nothing,
@@ -143,7 +143,7 @@ pub(crate) enum Victim {
     Redo,
     Track,
     Gc,
-    /// The hook or the `ctrlz run` that would end an open step.
+    /// The hook event or the `ctrlz run` that would end an open step.
     EndOfStep,
 }
 
@@ -151,7 +151,7 @@ pub(crate) enum Victim {
 pub(crate) enum Action {
     User,
     Git,
-    /// A whole step.
+    /// A step from begin to end.
     Step(Call, Meanwhile),
     /// A step that stays open in a slot.
     Begin(usize, Call),
@@ -159,8 +159,9 @@ pub(crate) enum Action {
     End(usize, Ending),
     Prompt(usize),
     Stop(usize),
-    /// The call that starts a sub-agent, and its end.
+    /// The call that starts a sub-agent.
     Delegate(usize),
+    /// The end of that call.
     Delegated(usize),
     Undo(Scope, Then),
     Redo,
@@ -169,8 +170,9 @@ pub(crate) enum Action {
     Kill(Victim),
     Gc,
     Track,
-    /// A process opens a file for writing, or closes all it has.
+    /// A process opens a file for writing.
     Hold,
+    /// The process closes all files that it has opened.
     Release,
 }
 
@@ -285,14 +287,14 @@ fn delegation(call: Call, random: &mut Random) -> Vec<Action> {
     let session = call.session;
     let agent = Call { agent: Some(random.below(2)), is_new_turn: false, ..call };
     match random.below(4) {
-        // In the foreground.
+        // A sub-agent in the foreground.
         0 | 1 => vec![
             Action::Delegate(session),
             Action::Step(agent, Meanwhile::Nothing),
             Action::Step(agent, Meanwhile::Nothing),
             Action::Delegated(session),
         ],
-        // In the background: its call stays open while the session goes on.
+        // A sub-agent in the background: its call stays open while the session continues.
         2 => vec![
             Action::Delegate(session),
             Action::Delegated(session),
@@ -301,7 +303,7 @@ fn delegation(call: Call, random: &mut Random) -> Vec<Action> {
             Action::Work(0),
             Action::End(0, Ending::Success),
         ],
-        // Beside another call of the same batch.
+        // A sub-agent beside another call of the same batch.
         _ => vec![
             Action::Delegate(session),
             Action::Begin(0, agent),

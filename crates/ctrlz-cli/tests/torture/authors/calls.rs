@@ -1,4 +1,4 @@
-//! Steps, by `ctrlz run` and by the hook events of Claude Code.
+//! Steps by `ctrlz run` and by the hook events of Claude Code.
 
 use std::io::Read as _;
 use std::process::{Child, Stdio};
@@ -14,28 +14,28 @@ use super::edits::Editor;
 use super::oracle::{Author, Checked, Script, Step, Violation, check};
 use super::world::World;
 
-/// How long the user waits with the answer to a permission prompt: longer than any hook takes, so
-/// that the reported duration of the tool separates their edits from its own.
+/// Time until the user answers a permission prompt. It is longer than any hook takes, so that the
+/// reported duration of the tool separates the user's edits from the tool's.
 const BEFORE_PERMISSION: Duration = Duration::from_millis(400);
 
-/// A step that has begun.
+/// A step that has begun and not ended.
 pub(crate) struct OpenCall {
     step: usize,
     how: How,
     started: Instant,
-    /// A process of the client runs while the tool does.
+    /// Whether a process of the client runs while the tool does.
     has_process: bool,
 }
 
 enum How {
-    /// `ctrlz run`, whose command waits for the end of its input.
+    /// The process of `ctrlz run`, whose command waits for the end of its input.
     Run(Child),
-    /// The event that began it.
+    /// The event that began the step.
     Hook(Value),
 }
 
 impl OpenCall {
-    /// Waits for `ctrlz run`, which would otherwise write to a data directory that is removed.
+    /// Waits for `ctrlz run`. Otherwise it would write to the data directory while that is removed.
     pub(super) fn abandon(self) {
         if let How::Run(child) = self.how {
             drop(ended(child));
@@ -46,7 +46,7 @@ impl OpenCall {
 const SESSIONS: [&str; 2] = ["A", "B"];
 
 impl World {
-    /// A whole step.
+    /// Runs a step from begin to end.
     pub(super) fn step(
         &mut self,
         call: Call,
@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    /// Records the step that a call is.
+    /// Adds the step of a call to the oracle. Returns its index.
     fn new_step(&mut self, call: Call, random: &mut Random) -> usize {
         let (session, turn) = (SESSIONS[call.session], self.turn_of(call));
         let script =
@@ -128,7 +128,7 @@ impl World {
     fn begin(&mut self, call: Call, random: &mut Random) -> Result<OpenCall, Violation> {
         let session = SESSIONS[call.session];
         let is_busy = self.oracle.steps.iter().any(|step| step.is_open && step.session == session);
-        // A new turn would end what the session has open.
+        // A new turn would close the open steps of the session.
         if call.is_new_turn && call.agent.is_none() && !is_busy {
             match call.via {
                 Via::Run => self.turns[call.session] += 1,
@@ -171,7 +171,7 @@ impl World {
     }
 
     fn begin_run(&mut self, session: &str, message: &str, part: &str) -> Result<Child, Violation> {
-        // The command says that it runs, and waits.
+        // The command prints a line when it runs, and then waits.
         let line = ["run", "--session", session, "--message", message, "--part", part];
         let script = ["--", "sh", "-c", "echo; read end"];
         let args: Vec<&str> = line.into_iter().chain(script).collect();
@@ -218,7 +218,7 @@ impl World {
         self.end_tool(step);
         self.cut();
         if !self.oracle.steps[step].is_open {
-            // A prompt has closed it; the client is silent about it from then on.
+            // A prompt has closed the step; the client sends no further event for it.
             if let How::Run(child) = how {
                 drop(ended(child));
             }
@@ -233,7 +233,7 @@ impl World {
                 check("a command failed", ended.code() == Some(1), || format!("run: {ended:?}"))
             }
             How::Hook(event) => {
-                // A refused call owns nothing.
+                // A refused call changed nothing.
                 self.oracle.steps[step].is_interrupted |= ending == Ending::Refused;
                 let event = ending_event(event, ending, started.elapsed());
                 self.say(format!("step {step}: {}", event["hook_event_name"]));
@@ -242,14 +242,14 @@ impl World {
         }
     }
 
-    /// Ends the process that stands for a step's tool.
+    /// Ends the process that represents the tool of a step.
     fn end_tool(&mut self, step: usize) {
         if std::mem::take(&mut self.oracle.steps[step].has_process) {
             self.client().end_tool(step);
         }
     }
 
-    /// Kills what would end the step in the first slot.
+    /// Kills the process that would end the step in the first slot.
     pub(super) fn kill_end_of_step(&mut self, random: &mut Random) -> Checked {
         let Some(open) = self.slots[0].take() else { return Ok(()) };
         if !self.oracle.steps[open.step].is_open {
@@ -263,7 +263,7 @@ impl World {
                 self.say(format!("step {step}: kill -9 of ctrlz run"));
                 drop(child.kill());
                 drop(ended(child));
-                // Its owner is gone, so the next snapshot closes it.
+                // Its process is gone, so the next snapshot closes the step.
                 self.oracle.steps[step].closes = true;
             }
             How::Hook(event) => {
@@ -278,7 +278,7 @@ impl World {
         Ok(())
     }
 
-    /// A new prompt, which closes what the session left open.
+    /// Submits a new prompt, which closes the open steps of the session.
     pub(super) fn prompt(&mut self, session: usize) -> Checked {
         self.turns[session] += 1;
         let message = format!("{}{}", SESSIONS[session], self.turns[session]);
@@ -297,7 +297,7 @@ impl World {
         self.hook(&event)
     }
 
-    /// The open steps of a session are closed with the snapshot that comes now.
+    /// Marks the open steps of a session as closed by the next snapshot.
     fn close(&mut self, session: usize) {
         let session = SESSIONS[session];
         let is_open = |step: &Step| step.is_open && step.session == session;
@@ -366,7 +366,7 @@ impl World {
     }
 }
 
-/// The event that ends what `event` began.
+/// Returns the event that ends the step begun by `event`.
 fn ending_event(mut event: Value, ending: Ending, took: Duration) -> Value {
     let name = match ending {
         Ending::Success => "PostToolUse",

@@ -1,4 +1,4 @@
-//! The process of a client, which starts hooks and tools as an agent does.
+//! The process of a client, which starts hooks and tools like an agent.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use crate::lab::{Ended, command, python};
 
-/// Reads a request per line and answers it with a line.
+/// Program of the client. Reads one request per line and answers each with one line.
 ///
-/// `run` starts a command and waits for it, or kills it after `kill_after` seconds. `tool` starts a
-/// process that stands for a running tool, and `end` kills it.
+/// `argv` runs a command and waits for it, or kills it after `kill_after` seconds. `tool` starts a
+/// process that represents a running tool, and `end` kills it.
 const PROGRAM: &str = r#"
 import json, subprocess, sys, time
 PIPE = subprocess.PIPE
@@ -50,7 +50,7 @@ for tool in tools.values():
     tool.kill()
 "#;
 
-/// A client with its own process. The engine looks for the descendants of that process to learn
+/// A client with its own process. The engine checks the descendants of that process to find out
 /// whether a tool still runs, so two work trees must not share one.
 pub(crate) struct Client {
     child: Child,
@@ -76,7 +76,7 @@ impl Client {
         serde_json::from_str(&line).unwrap()
     }
 
-    /// Runs a command with `input`, and kills it after some time if asked to.
+    /// Runs a command with `input`, and kills it after `kill_after` if that is given.
     pub(crate) fn run(
         &mut self,
         command: &Command,
@@ -95,13 +95,13 @@ impl Client {
             "kill_after": kill_after.map(|time| time.as_secs_f64()),
         }));
         let code = i32::try_from(answer["code"].as_i64().unwrap()).unwrap();
-        // Python reports a signal as a negative number.
+        // Python reports a signal as a negative exit code.
         let status = ExitStatus::from_raw(if code < 0 { -code } else { code << 8 });
         let text = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
         Ended { status, stdout: text("stdout"), stderr: text("stderr") }
     }
 
-    /// Starts a process that stands for the tool of a step.
+    /// Starts a process that represents the tool of a step.
     pub(crate) fn start_tool(&mut self, step: usize) {
         self.ask(&json!({ "tool": step.to_string() }));
     }

@@ -1,4 +1,4 @@
-//! Random changes of files. Each line that is written is a new token of its author.
+//! Random changes of files. Each written line is a new token of its author.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::manifest::{Entry, Manifest};
 use super::oracle::{Author, Script, Tokens};
 use super::world::MAX_NEW_FILE_BYTES;
 
-/// Names that get into each other's way: `d` and `k` are files at times and directories at others.
+/// Names that collide: `d` and `k` are sometimes files and sometimes directories.
 const NAMES: [&str; 14] = [
     "a",
     "b",
@@ -28,23 +28,23 @@ const NAMES: [&str; 14] = [
     "r/s",
 ];
 
-/// Which kinds of changes an author makes.
+/// The kinds of changes that an author makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Variety {
     /// Text files only: edits, new files, removed files.
     Lines,
-    /// Everything a file system has.
+    /// All kinds of files and operations.
     All,
 }
 
-/// Changes files below a directory on behalf of one author.
+/// Changes files below `top` on behalf of one author.
 pub(crate) struct Editor<'a> {
     pub(crate) top: &'a Path,
     pub(crate) tree: &'a Manifest,
     pub(crate) tokens: &'a mut Tokens,
     pub(crate) author: Author,
     pub(crate) random: Random,
-    /// Whether files are made that are too large to be captured.
+    /// Whether to create files that are too large to be captured.
     pub(crate) has_large: bool,
 }
 
@@ -71,7 +71,7 @@ impl Editor<'_> {
         }
     }
 
-    /// Writes one named file: a new one, or an edit of the one that is there.
+    /// Creates a named file, or edits it if it exists.
     pub(crate) fn change_file(&mut self, path: &str) -> Option<String> {
         match self.tree.0.get(path) {
             Some(Entry::File { .. }) => self.edit(path),
@@ -80,7 +80,7 @@ impl Editor<'_> {
         }
     }
 
-    /// Does what a shell command that names its files says.
+    /// Applies the effect of a shell command that names its files.
     pub(crate) fn follow(&mut self, script: &Script) -> Option<String> {
         match script {
             Script::Remove(path) => {
@@ -97,7 +97,7 @@ impl Editor<'_> {
         }
     }
 
-    /// A random shell command that names its files.
+    /// Returns a random shell command that names its files.
     pub(crate) fn pick_script(tree: &Manifest, random: &mut Random) -> Script {
         let path = Editor::pick_path(tree, random);
         let free: Vec<&&str> = NAMES.iter().filter(|name| !tree.0.contains_key(**name)).collect();
@@ -110,7 +110,7 @@ impl Editor<'_> {
         }
     }
 
-    /// A path for a tool that names its file.
+    /// Returns a path for a tool that names its file.
     pub(crate) fn pick_path(tree: &Manifest, random: &mut Random) -> String {
         let files: Vec<&String> = tree
             .0
@@ -176,7 +176,7 @@ impl Editor<'_> {
         Some(format!("edit {path}: line {at}, -{removed}, +{:?}", String::from_utf8_lossy(&shown)))
     }
 
-    /// A new token as a line.
+    /// Returns a new token as a line.
     fn line(&mut self, end: &[u8]) -> Vec<u8> {
         let mut line = self.tokens.make(self.author).into_bytes();
         line.extend(end);
@@ -208,7 +208,7 @@ impl Editor<'_> {
         Some(format!("create {path} ({} bytes): {shown:?}", bytes.len()))
     }
 
-    /// Writes in place, or beside and renamed, as editors do.
+    /// Writes in place, or to a temporary file that replaces the old one, like editors do.
     fn write(&mut self, path: &str, bytes: &[u8]) -> Option<()> {
         let path = self.at(path);
         if self.random.below(3) > 0 {
@@ -264,7 +264,7 @@ impl Editor<'_> {
         Some(format!("cp '{from}' '{to}'"))
     }
 
-    /// Copies a file before an edit of it.
+    /// Copies a file before editing it.
     fn backup(&mut self) -> Option<String> {
         let from = self.pick(&self.files())?;
         let to = (*self.random.pick(&NAMES)).to_owned();
@@ -312,7 +312,7 @@ impl Editor<'_> {
         Some(format!("rm -r {path}"))
     }
 
-    /// Puts a directory in the place of a file, or the other way round.
+    /// Replaces a file by a directory, or a directory by a file.
     fn swap_kind(&mut self) -> Option<String> {
         let path = *self.random.pick(&["d", "k", "a"]);
         let (is_dir, full) = (self.at(path).is_dir(), self.at(path));

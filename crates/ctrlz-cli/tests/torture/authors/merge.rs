@@ -30,7 +30,7 @@ pub(crate) struct Piece {
     pub(crate) after: Option<Content>,
 }
 
-/// Takes the pieces, newest first, out of `ours`. Returns `None` if one of them does not merge.
+/// Reverses the pieces, newest first, in `ours`. Returns `None` if one of them does not merge.
 pub(crate) fn take_out(ours: Option<Content>, pieces: &[Piece]) -> Option<Option<Content>> {
     let mut wanted = ours;
     for piece in pieces {
@@ -69,7 +69,7 @@ fn merge(
     Some(Some(Content::File { is_executable, bytes }))
 }
 
-/// Merges two texts. Returns `None` for binary files and if the changes overlap or touch.
+/// Merges two texts. Returns `None` for binary files and if changes overlap or are adjacent.
 fn merge_lines(base: &[u8], ours: &[u8], theirs: &[u8]) -> Option<Vec<u8>> {
     if [base, ours, theirs].iter().any(|bytes| bytes.contains(&0)) {
         return None;
@@ -101,7 +101,7 @@ fn merge_lines(base: &[u8], ours: &[u8], theirs: &[u8]) -> Option<Vec<u8>> {
     }
     merged.extend(&base[at..]);
     let is_open = |line: &&&[u8]| !line.ends_with(b"\n");
-    // Only the last line may lack its end.
+    // Only the last line may lack a line terminator.
     let has_open_line = merged.iter().rev().skip(1).any(|line| is_open(&line));
     (!has_open_line).then(|| merged.concat())
 }
@@ -115,7 +115,7 @@ fn lines(bytes: &[u8]) -> Vec<&[u8]> {
     bytes.split_inclusive(|byte| *byte == b'\n').collect()
 }
 
-/// The runs of lines that differ, by the longest common subsequence.
+/// Returns the ranges of differing lines, computed by the longest common subsequence.
 fn hunks(before: &[&[u8]], after: &[&[u8]]) -> Vec<Hunk> {
     let (rows, columns) = (before.len(), after.len());
     let mut common = vec![vec![0_u32; columns + 1]; rows + 1];

@@ -1,13 +1,14 @@
-//! Random histories in which every line has an author, and an oracle that knows them all.
+//! Random histories in which every line has an author, and an oracle that knows all of them.
 //!
-//! Each line ever written is unique and carries its author: the user or a step. After every undo,
-//! redo, revert and unrevert the harness compares the files with what the authors did: lines of
-//! others are kept, lines that only the undone steps wrote are gone or reported with a reason that
-//! the record confirms, and the report, the plan and the exit code agree with the difference.
+//! Each line ever written is unique and names its author: the user or a step. After every undo,
+//! redo, revert and unrevert the harness compares the files with the record of the oracle. Lines of
+//! other authors are kept. Lines that only the undone steps wrote are gone, or reported with a
+//! reason that the record confirms. The dry run, the report and the exit code agree with the
+//! changes of the files.
 //!
 //! `CTRLZ_AUTHORS=MODE` limits a run to a mode, `CTRLZ_AUTHORS=MODE:SEED` to one case.
 //! `CTRLZ_AUTHORS_CASES` sets the number of cases. `CTRLZ_AUTHORS_TOLERATE` lists rules, separated
-//! by commas, whose violations are passed over.
+//! by commas, whose violations are ignored.
 
 mod actions;
 mod calls;
@@ -32,16 +33,16 @@ use actions::{Mode, Planned, plan};
 use oracle::Violation;
 use world::{Counts, World};
 
-/// The goal in `xtask` that the cases count for.
+/// Number of the goal in `xtask` that the cases count for.
 const GOAL: u8 = 19;
-/// Cases run on this many threads.
+/// Number of threads that run cases.
 const THREADS: usize = 2;
-/// Further violations are counted but not shrunk, so that a run comes to its end.
+/// Number of violations that are shrunk. Later ones are only counted, to bound the time of a run.
 const MAX_SHRUNK: usize = 12;
-/// A case is run at most this often to find a shorter history.
+/// Upper bound on the runs of a case to find a shorter history.
 const MAX_RERUNS: usize = 120;
 
-/// How a case ended.
+/// The result of a case.
 struct Outcome {
     counts: Counts,
     history: Vec<String>,
@@ -56,7 +57,7 @@ fn run_case(mode: Mode, seed: u64, actions: &[Planned]) -> Outcome {
     Outcome { counts: world.counts, history, violation: done.err() }
 }
 
-/// Drops actions while the same rule is still broken.
+/// Removes actions from the case while the same rule is still violated.
 fn shrink(mode: Mode, seed: u64, rule: &str, first: Outcome) -> Outcome {
     let mut actions = plan(mode, seed);
     let mut best = first;
@@ -82,11 +83,11 @@ fn shrink(mode: Mode, seed: u64, rule: &str, first: Outcome) -> Outcome {
     }
 }
 
-/// Everything that a run has found so far.
+/// The results of a run so far.
 #[derive(Default)]
 struct Found {
     counts: BTreeMap<Mode, (u64, Counts)>,
-    /// Cases by the rule that they broke.
+    /// Seeds of the cases that violated a rule, by rule and mode.
     broken: BTreeMap<(&'static str, &'static str), Vec<u64>>,
     shrunk: usize,
 }
@@ -125,7 +126,7 @@ fn one(mode: Mode, seed: u64, found: &Mutex<Found>) {
     }
 }
 
-/// The cases that were asked for.
+/// Returns the requested cases.
 fn cases() -> Vec<(Mode, u64)> {
     let asked = std::env::var("CTRLZ_AUTHORS").unwrap_or_default();
     let (mode, seed) = match asked.split_once(':') {

@@ -1,4 +1,4 @@
-//! The record of who wrote which line where.
+//! The record of which author wrote which line into which path.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::manifest::{Entry, Manifest};
 use super::merge::{Content, Piece};
 use super::report::Report;
 
-/// Who changes files.
+/// An author of changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Author {
     User,
@@ -20,10 +20,10 @@ pub(crate) enum Author {
     Ctrlz,
 }
 
-/// A rule that was broken.
+/// A violation of a rule.
 #[derive(Clone, Debug)]
 pub(crate) struct Violation {
-    /// A short name of the rule, the same for every violation of it.
+    /// Short name of the rule, the same for all of its violations.
     pub(crate) rule: &'static str,
     pub(crate) what: String,
 }
@@ -34,21 +34,21 @@ pub(crate) fn check(rule: &'static str, holds: bool, what: impl FnOnce() -> Stri
     if holds || is_tolerated(rule) { Ok(()) } else { Err(Violation { rule, what: what() }) }
 }
 
-/// Whether `CTRLZ_AUTHORS_TOLERATE`, a comma-separated list, names a rule: known violations would
-/// otherwise hide those that come after them in a case.
+/// Returns whether `CTRLZ_AUTHORS_TOLERATE`, a comma-separated list, names a rule. Known violations
+/// would otherwise hide later ones in the same case.
 fn is_tolerated(rule: &str) -> bool {
     let rules = std::env::var("CTRLZ_AUTHORS_TOLERATE").unwrap_or_default();
     rules.split(',').any(|tolerated| tolerated.trim() == rule)
 }
 
-/// The unique lines, by number.
+/// The unique lines, identified by number.
 #[derive(Default)]
 pub(crate) struct Tokens {
     authors: Vec<Author>,
 }
 
 impl Tokens {
-    /// Returns a line that no file holds yet, without its end: `u.12` or `s3.12`.
+    /// Returns a line that no file holds yet, without a line terminator: `u.12` or `s3.12`.
     pub(crate) fn make(&mut self, author: Author) -> String {
         let number = self.authors.len();
         self.authors.push(author);
@@ -70,7 +70,7 @@ impl Tokens {
     }
 }
 
-/// The tokens that an entry holds.
+/// Returns the tokens in an entry.
 pub(super) fn tokens_in(entry: &Entry) -> BTreeSet<usize> {
     let bytes = match entry {
         Entry::File { bytes, .. } => bytes,
@@ -92,36 +92,37 @@ pub(super) fn all_tokens(tree: &Manifest) -> BTreeMap<usize, BTreeSet<String>> {
     all
 }
 
-/// A tool call, or a command that `ctrlz run` ran.
+/// A tool call, or a command that was run by `ctrlz run`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Step {
-    /// Unique in the case; the log has it as the step's part.
+    /// Identifier that is unique in the case; the log shows it as the step's part.
     pub(crate) part: String,
     pub(crate) id: Option<String>,
     pub(crate) session: String,
     pub(crate) message: String,
-    /// The turn that an undo takes back together: the parent's for a sub-agent.
+    /// The turn that an undo reverses as a unit. A sub-agent has the turn of its parent.
     pub(crate) turn: (String, String),
-    /// Files that the tool names.
+    /// Files that the tool call names.
     pub(crate) names: Vec<String>,
-    /// The effect of its shell command on the files that it names.
+    /// The effect of the shell command on the files that it names.
     pub(crate) script: Option<Script>,
-    /// The tool changes only the files that it names.
+    /// Whether the tool changes only the files that it names.
     pub(crate) only_named: bool,
-    /// The call only waits for a sub-agent.
+    /// Whether the call only waits for a sub-agent.
     pub(crate) only_waits: bool,
     pub(crate) is_open: bool,
-    /// The tool has started: before that, the client may wait for a permission.
+    /// Whether the tool has started. Before that, the client may wait for a permission.
     pub(crate) is_running: bool,
-    /// Hooks report it, not `ctrlz run`.
+    /// Whether hooks report the step. Otherwise `ctrlz run` does.
     pub(crate) is_hooked: bool,
-    /// A process of the client runs for it.
+    /// Whether a process of the client runs for the step.
     pub(crate) has_process: bool,
-    /// It never ended, was refused, or its end may not have been recorded.
+    /// Whether the step never ended, was refused, or may have an end that was not recorded.
     pub(crate) is_interrupted: bool,
-    /// The hook that would have ended it was killed: the engine may take it for running.
+    /// Whether the hook that would have ended the step was killed. The engine may consider the step
+    /// running.
     pub(crate) end_is_lost: bool,
-    /// The engine will close it with the next snapshot.
+    /// Whether the engine will close the step with the next snapshot.
     pub(crate) closes: bool,
 }
 
@@ -131,12 +132,12 @@ pub(crate) enum Script {
     Remove(String),
     Move(String, String),
     Edit(String),
-    /// Copies a file before it edits it.
+    /// Copies a file, then edits it.
     Backup(String, String),
 }
 
 impl Script {
-    /// The command as a client reports it.
+    /// Returns the command as a client reports it.
     pub(crate) fn text(&self) -> String {
         match self {
             Script::Remove(path) => format!("rm -rf '{path}'"),
@@ -157,34 +158,34 @@ impl Script {
 }
 
 impl Step {
-    /// Whether its tool names a path or a directory above it.
+    /// Returns whether the tool names a path or a directory above it.
     pub(super) fn names(&self, path: &str) -> bool {
         self.names.iter().any(|name| is_within(path, name))
     }
 }
 
-/// One author's change of one path.
+/// A change of one path by one author.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
     pub(super) actor: Author,
-    /// The steps that the change may belong to, by the evidence that an engine can have.
+    /// The steps that the change may belong to, according to the evidence available to the engine.
     pub(super) candidates: BTreeSet<usize>,
-    /// Those of them whose tool had not started.
+    /// The candidates whose tool had not started.
     pub(super) waiting: BTreeSet<usize>,
-    /// Every step that was open.
+    /// All steps that were open.
     pub(super) open: BTreeSet<usize>,
     pub(super) segment: usize,
 }
 
-/// Everything that happened between two snapshots.
+/// The changes between two snapshots.
 pub(super) struct Segment {
     pub(super) before: Arc<Manifest>,
     pub(super) after: Arc<Manifest>,
     pub(super) changes: BTreeMap<String, Vec<Change>>,
-    /// Steps that were open without a process when an undo recorded this, or that a prompt closed:
-    /// nothing shows whether the tool or the user made the changes.
+    /// Steps that were open without a process when an undo recorded this segment, or that a prompt
+    /// closed. No evidence shows whether the tool or the user made the changes.
     pub(super) idle: BTreeSet<usize>,
-    /// The same where it is not known whether an undo recorded this.
+    /// Like `idle`, for segments that an undo or another command may have recorded.
     may_be_idle: BTreeSet<usize>,
 }
 
@@ -193,25 +194,25 @@ pub(crate) struct Op {
     pub(crate) id: String,
     pub(crate) steps: BTreeSet<usize>,
     pub(crate) is_in_force: bool,
-    /// The revert that this one took the place of.
+    /// The revert that this one replaced.
     pub(crate) moved_from: Option<String>,
-    /// A restore, which only a plain undo takes back.
+    /// Whether this is a restore, which only a plain undo reverses.
     pub(crate) is_restore: bool,
-    /// Its segment.
+    /// Index of its segment.
     pub(super) segment: usize,
-    /// The paths that it did not take back.
+    /// The paths that it did not change back.
     left: BTreeSet<String>,
-    /// The paths that it was limited to; all if empty.
+    /// The paths that it was limited to; empty for all paths.
     limit: Vec<String>,
 }
 
 impl Op {
-    /// Whether it was asked to take back the changes of a path.
+    /// Returns whether the command was asked to reverse the changes of a path.
     pub(super) fn covers(&self, path: &str) -> bool {
         self.limit.is_empty() || self.limit.iter().any(|dir| is_within(path, dir))
     }
 
-    /// Whether it took back the changes of a path.
+    /// Returns whether the command reversed the changes of a path.
     fn took(&self, path: &str) -> bool {
         self.covers(path) && !self.left.contains(path)
     }
@@ -222,29 +223,31 @@ pub(crate) struct Oracle {
     pub(crate) tokens: Tokens,
     pub(crate) steps: Vec<Step>,
     pub(crate) ops: Vec<Op>,
-    /// Steps whose undo met nothing but conflicts, with the number of segments at that time: a
-    /// plain undo walks past them.
+    /// Steps whose undo met only conflicts, with the number of segments at that time. A plain undo
+    /// skips them.
     pub(crate) tried: Vec<(usize, usize)>,
     /// Files that a process has open for writing.
     pub(crate) held: BTreeSet<String>,
-    /// Names that were ignored at some time.
+    /// Names that were ignored at any time.
     pub(crate) ignored_names: BTreeSet<String>,
     pub(super) segments: Vec<Segment>,
     changes: BTreeMap<String, Vec<Change>>,
-    /// The tree at the last snapshot, and as it was seen last.
+    /// The tree at the last snapshot.
     recorded: Arc<Manifest>,
+    /// The tree as it was last read.
     pub(crate) seen: Arc<Manifest>,
-    /// Who put a token into a path last.
+    /// The last change that put a token into a path.
     pub(super) intros: HashMap<(String, usize), Change>,
 }
 
-/// The scope of a command that takes something back.
+/// The scope of an undo, redo, revert or unrevert.
 pub(crate) struct Taken {
     pub(crate) undone: BTreeSet<usize>,
     pub(crate) before: Arc<Manifest>,
-    /// The undos and reverts that it takes back, by their index, newest first.
+    /// Indexes of the undos and reverts that it reverses, newest first.
     pub(crate) redone: Vec<usize>,
-    /// The paths that were named: what an interrupted step may have changed is taken back there.
+    /// The paths that were named on the command line. There, changes that an interrupted step may
+    /// have made are reversed too.
     pub(crate) named: Vec<String>,
 }
 
@@ -266,7 +269,7 @@ impl Oracle {
         }
     }
 
-    /// Records what `actor` changed since the last look.
+    /// Records the changes of `actor` since the last call.
     pub(crate) fn note(&mut self, actor: Author, now: Manifest) {
         let now = Arc::new(now);
         let seen = std::mem::replace(&mut self.seen, Arc::clone(&now));
@@ -283,7 +286,7 @@ impl Oracle {
             let had = old.map(tokens_in).unwrap_or_default();
             for token in new.map(tokens_in).unwrap_or_default().difference(&had) {
                 let key = (path.clone(), *token);
-                // A redo brings back what a step put there.
+                // A redo restores the tokens of a step; the step stays their author.
                 if actor != Author::Ctrlz || !self.intros.contains_key(&key) {
                     self.intros.insert(key, change.clone());
                 }
@@ -292,7 +295,7 @@ impl Oracle {
         }
     }
 
-    /// A change of `path` with the steps it may belong to.
+    /// Returns a change of `path` with its candidate steps.
     fn change(&self, actor: Author, path: &str) -> Change {
         let is_open = |at: &usize| self.steps[*at].is_open && !self.steps[*at].only_waits;
         let open: Vec<usize> = (0..self.steps.len()).filter(is_open).collect();
@@ -300,7 +303,7 @@ impl Oracle {
         let namers: Vec<usize> = open.iter().copied().filter(names).collect();
         let candidates: BTreeSet<usize> = match (actor, namers.as_slice()) {
             (Author::Ctrlz, _) => BTreeSet::new(),
-            // The engine may have closed a step whose end was killed.
+            // The engine may have closed a step whose ending hook was killed.
             (_, [one]) if !self.steps[*one].end_is_lost => [*one].into(),
             (_, namers) => {
                 let any = open.iter().copied().filter(|at| !self.steps[*at].only_named);
@@ -312,7 +315,7 @@ impl Oracle {
         Change { actor, candidates, waiting, open, segment: self.segments.len() }
     }
 
-    /// A directory that a tool makes for a file that it names is its own.
+    /// Attributes a directory to the tool that creates it for a file that it names.
     fn made_for_named(&self, change: &mut Change, path: &str) {
         let Author::Step(step) = change.actor else { return };
         let info = &self.steps[step];
@@ -321,7 +324,7 @@ impl Oracle {
         }
     }
 
-    /// Ends a segment, because the engine records a snapshot here.
+    /// Ends a segment, because the engine records a snapshot at this point.
     pub(crate) fn cut(&mut self) {
         let before = std::mem::replace(&mut self.recorded, Arc::clone(&self.seen));
         let changes = std::mem::take(&mut self.changes);
@@ -342,7 +345,7 @@ impl Oracle {
         }
     }
 
-    /// The same where it is not known whether an undo or another command recorded the segment.
+    /// Like [`Oracle::mark_idle`], if another command than an undo may have recorded the segment.
     pub(crate) fn mark_perhaps_idle(&mut self) {
         let idle = self.idle_steps();
         if let Some(last) = self.segments.last_mut() {
@@ -358,8 +361,8 @@ impl Oracle {
         (0..self.steps.len()).filter(is_idle).collect()
     }
 
-    /// Whether nothing shows which of the step's tool and the user made a change of a path. What
-    /// the tool names is its own, and so is a deletion.
+    /// Returns whether no evidence shows whether the step's tool or the user changed a path.
+    /// Changes of files that the tool names, and deletions, belong to the tool.
     pub(super) fn is_unclear(&self, path: &str, change: &Change) -> bool {
         let Some(segment) = self.segments.get(change.segment) else { return false };
         let stays = Content::of(segment.after.0.get(path)).is_some();
@@ -371,7 +374,7 @@ impl Oracle {
             })
     }
 
-    /// Records an undo or revert, whose segment was cut last.
+    /// Records an undo or revert whose segment was cut last.
     pub(crate) fn add_op(
         &mut self,
         logged: &Value,
@@ -389,7 +392,7 @@ impl Oracle {
         self.ops.push(op);
     }
 
-    /// Notes that an undo or revert is still in force only for the paths that did not come back.
+    /// Limits an undo or revert to the paths that a redo could not change back.
     pub(crate) fn narrow(&mut self, op: usize, paths: &[(String, Option<String>)]) {
         let op = &mut self.ops[op];
         op.limit = paths.iter().map(|(path, _)| path.clone()).collect();
@@ -399,7 +402,7 @@ impl Oracle {
         path.split('/').any(|name| self.is_ignored_name(name))
     }
 
-    /// Whether a path is in a directory that is never entered.
+    /// Returns whether a path is inside an ignored directory, which the engine does not enter.
     pub(super) fn is_below_ignored(&self, path: &str) -> bool {
         path.rsplit_once('/').is_some_and(|(dir, _)| self.is_ignored(dir))
     }
@@ -408,7 +411,7 @@ impl Oracle {
         name.ends_with(".ign") || self.ignored_names.contains(name)
     }
 
-    /// Whether a step's change of a path in a segment is taken back already.
+    /// Returns whether a step's change of a path in a segment is already reversed.
     pub(super) fn is_done(
         &self,
         step: usize,
@@ -425,7 +428,7 @@ impl Oracle {
         })
     }
 
-    /// The segments in which the taken steps may have changed a path, newest first.
+    /// Returns the segments in which the undone steps may have changed a path, newest first.
     pub(super) fn segments_of<'a>(
         &'a self,
         path: &'a str,
@@ -440,12 +443,12 @@ impl Oracle {
         (0..self.segments.len()).rev().filter(move |at| is_taken(*at)).map(|at| &self.segments[at])
     }
 
-    /// The changes of a path that a command takes back, newest first.
+    /// Returns the changes of a path that a command reverses, newest first.
     pub(super) fn pieces(&self, path: &str, taken: &Taken) -> Vec<Piece> {
         self.pieces_where(path, taken, |_| true)
     }
 
-    /// The same without the changes that the user alone made before a tool ran.
+    /// Like [`Oracle::pieces`], without the changes that the user alone made before a tool ran.
     pub(super) fn sure_pieces(&self, path: &str, taken: &Taken) -> Vec<Piece> {
         let is_users = |change: &Change| {
             let started_later =
@@ -475,7 +478,7 @@ impl Oracle {
     }
 }
 
-/// Whether `path` is `dir` or below it.
+/// Returns whether `path` is `dir` or below it.
 pub(crate) fn is_within(path: &str, dir: &str) -> bool {
     path.strip_prefix(dir).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

@@ -1,4 +1,4 @@
-//! The report of an undo or redo, and its comparison with what happened.
+//! The report of an undo or redo, and its comparison with the changes of the files.
 
 use std::collections::BTreeSet;
 
@@ -14,25 +14,25 @@ pub(crate) struct Report {
     pub(crate) is_complete: bool,
     pub(crate) steps: Vec<String>,
     done: BTreeSet<(String, String)>,
-    /// Paths that stay, with the machine-readable reason if there is one.
+    /// Paths that were left unchanged, with the machine-readable reason if there is one.
     pub(crate) conflicts: Vec<(String, Option<String>)>,
     ignored: BTreeSet<String>,
     kept: BTreeSet<String>,
     left: BTreeSet<String>,
-    /// Paths that no snapshot holds and that the steps removed or changed.
+    /// Paths that the steps removed or changed and that are in no snapshot.
     pub(crate) uncaptured: BTreeSet<String>,
-    /// Paths that stay because a process has them open.
+    /// Paths that were left unchanged because a process has them open.
     pub(crate) in_use: BTreeSet<String>,
-    /// The restore or revert that a plain undo took back.
+    /// The restore or revert that a plain undo reversed.
     pub(crate) takes_back: Option<String>,
-    /// The paths that the command was limited to; all if empty.
+    /// The paths that the command was limited to; empty for all paths.
     pub(crate) limit: Vec<String>,
     pub(crate) safety: Option<String>,
     pub(crate) has_changed: bool,
 }
 
 impl Report {
-    /// Reads what `--json` printed. Returns `None` for an error.
+    /// Parses the output of `--json`. Returns `None` for an error.
     pub(crate) fn read(stdout: &str, limit: &[String]) -> Option<Report> {
         let json: Value = serde_json::from_str(stdout).ok()?;
         let text = |value: &Value| value.as_str().map(|text| text.trim_end_matches('/').to_owned());
@@ -66,35 +66,35 @@ impl Report {
         })
     }
 
-    /// Every path that the report says stays.
+    /// Returns every path that is reported as left unchanged.
     pub(crate) fn reported(&self) -> BTreeSet<String> {
         let conflicts = self.conflicts.iter().map(|(path, _)| path);
         let others = [&self.ignored, &self.kept, &self.left, &self.uncaptured];
         conflicts.chain(others.into_iter().flatten()).cloned().collect()
     }
 
-    /// The paths that the command changed.
+    /// Returns the paths that the command changed.
     pub(crate) fn done_paths(&self) -> impl Iterator<Item = &String> {
         self.done.iter().map(|(_, path)| path)
     }
 
-    /// Whether the command was asked to take a path back.
+    /// Returns whether the command was asked to reverse the changes of a path.
     pub(crate) fn covers(&self, path: &str) -> bool {
         self.limit.is_empty() || self.limit.iter().any(|limit| is_within(path, limit))
     }
 
-    /// The plan of a dry run and the report of the command after it agree.
+    /// Checks that the report equals the plan of the dry run before it.
     pub(crate) fn equals_plan(&self, plan: &Report) -> Checked {
         let comparable = |report: &Report| {
             let Report { is_complete, steps, done, conflicts, ignored, kept, .. } = report.clone();
             (is_complete, steps, done, conflicts, ignored, kept)
         };
-        check("the plan is not the action", comparable(self) == comparable(plan), || {
+        check("the dry run and the report differ", comparable(self) == comparable(plan), || {
             format!("planned {plan:?}\n  done {self:?}")
         })
     }
 
-    /// Every action happened, and nothing else did.
+    /// Checks that every reported action happened, and nothing else.
     pub(crate) fn equals_difference(&self, before: &Manifest, after: &Manifest) -> Checked {
         for (action, path) in &self.done {
             let (old, new) = (before.0.get(path), after.0.get(path));
@@ -118,8 +118,8 @@ impl Report {
             }
             let is_done = self.done.iter().any(|(_, done)| done == path);
             let above_done = self.done.iter().any(|(_, done)| is_within(done, path));
-            // Directories appear and disappear with what they hold. The report has no word for
-            // the removal of an empty one.
+            // Directories appear and disappear with their files. The report does not list the
+            // removal of an empty directory.
             let is_implied = match (old, new) {
                 (None, Some(Entry::Dir { .. })) => above_done,
                 (Some(Entry::Dir { .. }), None) => true,

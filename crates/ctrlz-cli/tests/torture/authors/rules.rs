@@ -1,4 +1,4 @@
-//! The rules that an undo, redo, revert and unrevert have to obey.
+//! The rules for undo, redo, revert and unrevert.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::report::Report;
 use super::world::MAX_NEW_FILE_BYTES;
 
 impl Oracle {
-    /// Checks a command that took something back against everything that is known.
+    /// Checks an undo, redo, revert or unrevert against the record.
     pub(crate) fn judge(
         &self,
         taken: &Taken,
@@ -34,7 +34,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// A path that a step removed although no snapshot holds it is reported.
+    /// Checks that a path that a step removed is reported if it is in no snapshot.
     fn losses_are_reported(&self, taken: &Taken, report: &Report) -> Checked {
         for (at, segment) in self.segments.iter().enumerate() {
             for (path, changes) in &segment.changes {
@@ -54,7 +54,7 @@ impl Oracle {
                 if !is_gone || !is_taken || self.was_captured(path, at) || !report.covers(path) {
                     continue;
                 }
-                // A file that the same steps had made is no loss.
+                // Losing a file that the same steps had created is not a loss.
                 let earlier = self.segments[..at].iter().rev();
                 let made = earlier.filter_map(|one| Some((one, one.changes.get(path)?))).next();
                 if made.is_some_and(|(one, changes)| {
@@ -62,7 +62,7 @@ impl Oracle {
                 }) {
                     continue;
                 }
-                // A tool may have named it, and then it comes back.
+                // If a tool named the file, it was captured and is restored.
                 let is_back = self.seen.0.contains_key(path);
                 let in_the_way = |known: &String| is_within(path, known) || is_within(known, path);
                 let reported = is_back
@@ -76,8 +76,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// Whether a path was small at some recorded time up to a segment: then it is captured whatever
-    /// its size.
+    /// Returns whether a path was small at any recorded time up to a segment. Such a path is
+    /// captured regardless of its later size.
     fn was_captured(&self, path: &str, segment: usize) -> bool {
         self.segments[..=segment].iter().any(|segment| {
             let small = |tree: &Manifest| tree.0.get(path).is_some_and(|entry| !is_large(entry));
@@ -85,13 +85,13 @@ impl Oracle {
         })
     }
 
-    /// Whether a version of a path may be in no snapshot because of its size.
+    /// Returns whether a version of a path may be in no snapshot because of its size.
     pub(super) fn was_large(&self, path: &str) -> bool {
         let is_large = |tree: &Manifest| tree.0.get(path).is_some_and(is_large);
         is_large(&self.seen) || self.segments.iter().any(|segment| is_large(&segment.before))
     }
 
-    /// Lines that others than the undone steps wrote are still there.
+    /// Checks that all lines of authors other than the undone steps still exist.
     pub(crate) fn nothing_lost(&self, taken: &Taken, after: &Manifest) -> Checked {
         let still = all_tokens(after);
         for (token, paths) in all_tokens(&taken.before) {
@@ -100,7 +100,7 @@ impl Oracle {
             if still.contains_key(&token) || is_undone {
                 continue;
             }
-            // A redo removes again what the undo brought back.
+            // A redo removes the lines that the undo restored.
             let was_there = |op: &usize, path: &str| {
                 let before = &self.segments[self.ops[*op].segment].before;
                 before.0.get(path).is_some_and(|entry| tokens_in(entry).contains(&token))
@@ -117,7 +117,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// Names the evidence that shows that a lost line is not the undone steps'.
+    /// Returns the rule that a lost line violates. The rule names the evidence that the line does
+    /// not belong to the undone steps.
     fn rule_of_lost(&self, paths: &BTreeSet<String>, token: usize, taken: &Taken) -> &'static str {
         let intros = paths.iter().filter_map(|path| self.intros.get(&(path.clone(), token)));
         let open = |intro: &Change| intro.open.intersection(&taken.undone).next().copied();
@@ -138,7 +139,7 @@ impl Oracle {
         }
     }
 
-    /// Whether no evidence separates the author of a line from the undone steps.
+    /// Returns whether no evidence distinguishes the author of a line from the undone steps.
     fn may_be_theirs(&self, path: &str, token: usize, taken: &Taken) -> bool {
         let Some(intro) = self.intros.get(&(path.to_owned(), token)) else { return false };
         let in_segment = self.segments.get(intro.segment).and_then(|s| s.changes.get(path));
@@ -147,7 +148,7 @@ impl Oracle {
         intro.candidates.iter().any(|step| {
             let info = &self.steps[*step];
             let names = info.names(path);
-            // Only the end of a call says when its tool started.
+            // The start time of a tool is known only from the end of its call.
             let started_later = intro.waiting.contains(step) && !info.is_open;
             let is_idle = self.segments.get(intro.segment).is_some_and(|s| s.idle.contains(step));
             let is_named = taken.named.iter().any(|named| named == path);
@@ -157,7 +158,8 @@ impl Oracle {
         })
     }
 
-    /// Lines that only the undone steps wrote are gone, or their path is reported.
+    /// Checks that the lines that only the undone steps wrote are gone, or that their path is
+    /// reported.
     fn nothing_left(&self, taken: &Taken, report: &Report, after: &Manifest) -> Checked {
         let reported = report.reported();
         for (token, paths) in all_tokens(after) {
@@ -167,17 +169,17 @@ impl Oracle {
             }
             for path in paths {
                 let Some(intro) = self.intros.get(&(path.clone(), token)) else { continue };
-                // A line in a file that another open step named counts as that step's.
+                // A line in a file that another open step names is attributed to that step.
                 let own = intro.actor == Author::Step(author) && intro.candidates.contains(&author);
                 let done = self.was_taken(author, intro.segment, &path);
                 let is_apart = self.is_below_ignored(&path) || self.was_large(&path);
-                // A step whose end was not recorded owns what it names.
+                // A step whose end was not recorded owns the files that it names.
                 let is_named = |step: &usize| {
                     let info = &self.steps[*step];
                     *step != author && info.end_is_lost && info.names(&path)
                 };
                 let is_apart = is_apart || intro.candidates.iter().any(is_named);
-                // Nothing shows whether an interrupted step changed an ignored file.
+                // No evidence shows whether an interrupted step changed an ignored file.
                 let idle = self.segments.get(intro.segment).map(|segment| &segment.idle);
                 let is_idle = idle.is_some_and(|idle| idle.contains(&author));
                 let has_no_end = self.steps[author].is_open || self.steps[author].is_interrupted;
@@ -194,7 +196,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Whether an earlier undo took back a step's change of a path, or reported that it stays.
+    /// Returns whether an earlier undo reversed a step's change of a path, or reported the path.
     fn was_taken(&self, step: usize, segment: usize, path: &str) -> bool {
         self.ops.iter().any(|op| {
             let is_later = op.segment > segment;
@@ -202,9 +204,11 @@ impl Oracle {
         })
     }
 
-    /// A path that only the undone steps changed, or whose changes merge, holds the merged text.
+    /// Checks that a path holds the merged text if only the undone steps changed it or its changes
+    /// merge.
     fn content_is_merged(&self, taken: &Taken, report: &Report, after: &Manifest) -> Checked {
-        // Whether a killed hook recorded the end of its step decides which edits follow a rename.
+        // Which edits follow a rename depends on whether the killed hook recorded the end of its
+        // step.
         if taken.undone.iter().any(|step| self.steps[*step].end_is_lost) {
             return Ok(());
         }
@@ -228,7 +232,7 @@ impl Oracle {
                 reported.iter().any(|known| is_within(path, known) || is_within(known, path));
             let ours = Content::of(taken.before.0.get(path));
             match take_out(ours, &self.pieces(path, taken)) {
-                // An edit of a renamed file may follow it to another path.
+                // An edit of a renamed file may follow the file to another path.
                 None => return Ok(()),
                 Some(_) if !all_sure || is_reported || self.is_ignored(path) => (),
                 Some(_) if self.was_large(path) => (),
@@ -245,7 +249,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// The permissions of a file or directory are what they would be without the undone steps.
+    /// Checks that the permissions of a file or directory are those without the undone steps.
     fn mode_is_merged(&self, path: &str, taken: &Taken, after: &Manifest) -> Checked {
         let mut wanted = mode_of(&taken.before, path);
         for segment in self.segments_of(path, taken) {
@@ -253,7 +257,7 @@ impl Oracle {
             if wanted == left {
                 wanted = then;
             } else if then.is_none() {
-                // Others changed the permissions of something that the step made.
+                // Another author changed the permissions of a path that the step created.
                 return Ok(());
             }
         }
@@ -265,7 +269,7 @@ impl Oracle {
                 let is_kept = !is_empty || self.was_users_dir(path, taken);
                 check("a directory is left", is_kept, || path.to_owned())
             }
-            // Permissions of a directory do not pass to a file.
+            // The permissions of a directory are not applied to a file.
             (Some((was_dir, _)), Some((is_dir, _))) if was_dir != is_dir => Ok(()),
             (Some((is_dir, wanted)), Some((_, found))) => {
                 let rule = match is_dir {
@@ -278,8 +282,8 @@ impl Oracle {
         }
     }
 
-    /// Whether a directory came to its place with a file that the user wrote during the same step:
-    /// then the user made it, and the tool may have moved it there.
+    /// Returns whether a directory appeared together with a file that the user wrote during the
+    /// same step. In that case the user created it, and the tool may have moved it.
     fn was_users_dir(&self, path: &str, taken: &Taken) -> bool {
         let first =
             |segment: &Segment| self.segments.iter().position(|one| std::ptr::eq(one, segment));
@@ -296,7 +300,7 @@ impl Oracle {
         })
     }
 
-    /// A conflict has a reason that the record confirms.
+    /// Checks that the record confirms the reason of a conflict.
     fn confirm(
         &self,
         path: &str,
@@ -320,12 +324,12 @@ impl Oracle {
                     in_the_way(entry)
                         && (!matches!(entry.1, Entry::Dir { .. }) || entry.0.len() > path.len())
                 });
-            // Changes of ignored files that no tool named stay, and may be in the way of others.
+            // Changes of ignored files that no tool named are left, and may obstruct other changes.
             let stays = |change: &&Change| !self.names(change.actor, path);
             let is_left = self.is_ignored(path) && changes.iter().any(stays);
-            // The same holds for a version that was too large to be captured.
+            // The same applies to a version that was too large to be captured.
             let is_left = is_left || self.was_large(path);
-            // A change after a killed hook may be outside of the step or part of it.
+            // A change after a killed hook may belong to the step or not.
             let is_lost = |step: &usize| self.steps[*step].end_is_lost;
             let is_left = is_left || changes.iter().any(|one| one.candidates.iter().any(is_lost));
             let sure = self.sure_pieces(path, taken);
@@ -342,7 +346,7 @@ impl Oracle {
         };
         let unclear = || changes.iter().any(|change| self.is_unclear(path, change));
         let in_use = || self.held.contains(path);
-        // Nothing records all ignored files of a directory that is renamed.
+        // The ignored files of a renamed directory are not all recorded.
         let other_half = || {
             self.is_ignored(path)
                 || self.is_only_copy(path, taken, after)
@@ -357,7 +361,7 @@ impl Oracle {
         let confirmed = match reason {
             Some("merge") => merge(),
             Some("shared") => shared(),
-            // Permissions of a directory say nothing about who changed them.
+            // The permissions of a directory do not show which author changed them.
             Some("unclear") => unclear() || self.was_dir(path),
             Some("in_use") => in_use(),
             Some("other_half") => other_half(),
@@ -376,14 +380,14 @@ impl Oracle {
         })
     }
 
-    /// Whether a path was a directory when a segment ended.
+    /// Returns whether a path was a directory at the end of any segment.
     fn was_dir(&self, path: &str) -> bool {
         let is_dir = |tree: &Manifest| matches!(tree.0.get(path), Some(Entry::Dir { .. }));
         self.segments.iter().any(|segment| is_dir(&segment.after))
     }
 
-    /// Whether a path has the content of another one that is not brought back. Empty files hold no
-    /// line that would show it.
+    /// Returns whether a path has the content of another path that is not restored. Content is
+    /// compared because empty files hold no token.
     fn is_copy_of_left(
         &self,
         path: &str,
@@ -396,7 +400,7 @@ impl Oracle {
             let mut segments = self.segments_of(other, taken);
             segments.any(|segment| Content::of(segment.before.0.get(other)) == here)
         };
-        // A path that was not asked for is not brought back either.
+        // A path outside of the requested paths is not restored either.
         let left_out = |other: &str| {
             !report.limit.is_empty()
                 && !report.limit.iter().any(|limit| is_within(other, limit))
@@ -407,7 +411,7 @@ impl Oracle {
             || changed.into_iter().any(|other| left_out(other) && held(other))
     }
 
-    /// Whether an undone step moved a file here from a place that no snapshot looks at.
+    /// Returns whether an undone step moved a file here from a path that snapshots do not include.
     fn came_from_unrecorded(&self, path: &str, taken: &Taken) -> bool {
         let is_unrecorded = |other: &str| self.is_below_ignored(other) || self.was_large(other);
         self.segments_of(path, taken).any(|segment| {
@@ -420,7 +424,7 @@ impl Oracle {
         })
     }
 
-    /// Whether a file was moved here, by whomever, while an undone step ran.
+    /// Returns whether any author moved a file here while an undone step ran.
     fn was_moved_here(&self, path: &str, taken: &Taken) -> bool {
         self.segments_of(path, taken).any(|segment| {
             let here = segment.after.0.get(path).map(tokens_in).unwrap_or_default();
@@ -431,7 +435,8 @@ impl Oracle {
         })
     }
 
-    /// Whether a path has the content that an undone step left at another path, which is gone.
+    /// Returns whether a path has the content that an undone step left at another path that no
+    /// longer exists.
     fn is_renamed(&self, path: &str, taken: &Taken) -> bool {
         let here = Content::of(taken.before.0.get(path));
         let changed: BTreeSet<&String> =
@@ -445,13 +450,14 @@ impl Oracle {
         })
     }
 
-    /// Whether an author is a step whose tool names a path.
+    /// Returns whether the author is a step whose tool names a path.
     fn names(&self, author: Author, path: &str) -> bool {
         let Author::Step(step) = author else { return false };
         self.steps[step].names(path)
     }
 
-    /// Whether a path holds, or held before the steps, lines of others that no other file has.
+    /// Returns whether a path holds, or held before the steps, lines of other authors that no other
+    /// file has.
     fn is_only_copy(&self, path: &str, taken: &Taken, after: &Manifest) -> bool {
         let all = all_tokens(after);
         let here = after.0.get(path).map(tokens_in).unwrap_or_default();
@@ -467,7 +473,8 @@ impl Oracle {
             })
     }
 
-    /// A plain undo takes back one turn, all of it, and no older one than the newest.
+    /// Checks that a plain undo reverses exactly one complete turn, and that this is the newest
+    /// one.
     pub(crate) fn is_newest_turn(&self, taken: &Taken) -> Checked {
         let turns: BTreeSet<&(String, String)> =
             taken.undone.iter().map(|step| &self.steps[*step].turn).collect();
@@ -486,7 +493,7 @@ impl Oracle {
         check("an undo passes over a newer turn", newer.is_none(), || format!("{newer:?}"))
     }
 
-    /// Finds a line that an undo would have to take back, of the steps and segments that are
+    /// Returns a line that an undo would have to remove, among the steps and segments accepted by
     /// `wanted`.
     pub(crate) fn live_line(
         &self,
@@ -518,12 +525,13 @@ impl Oracle {
     }
 }
 
-/// Whether a new file of this kind is too large to be captured.
+/// Returns whether a new file is too large to be captured.
 fn is_large(entry: &Entry) -> bool {
     matches!(entry, Entry::File { bytes, .. } if bytes.len() > MAX_NEW_FILE_BYTES)
 }
 
-/// Whether a path is a directory, and its permissions; `None` for links and where nothing is.
+/// Returns whether a path is a directory, and its permissions. Returns `None` for symlinks and
+/// missing paths.
 fn mode_of(tree: &Manifest, path: &str) -> Option<(bool, u32)> {
     match tree.0.get(path)? {
         Entry::File { mode, .. } => Some((false, *mode)),

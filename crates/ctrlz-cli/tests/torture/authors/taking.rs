@@ -1,4 +1,4 @@
-//! Undo, redo, revert and unrevert, each planned first and checked afterwards.
+//! Undo, redo, revert and unrevert, each with a dry run before and checks after it.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -58,7 +58,7 @@ impl World {
                 self.take_back("redo", &[], &[])?;
                 exact(self, "undo and redo are not the identity", "redo")
             }
-            // A snapshot of the safety operation has no ignored files, which only redo brings back.
+            // The snapshot of the safety operation has no ignored files. Only redo restores those.
             (Then::RestoreSafety, Some(safety))
                 if report.has_changed && !self.touches_ignored(&report, &before) =>
             {
@@ -79,11 +79,11 @@ impl World {
         }
     }
 
-    /// Whether an undo wrote or removed ignored files, or a path above or below one.
+    /// Returns whether an undo wrote or removed ignored files, or a path above or below one.
     fn touches_ignored(&self, report: &Report, before: &Manifest) -> bool {
         let all = before.0.keys().chain(self.oracle.seen.0.keys());
         let ignored: Vec<&String> = all.filter(|path| self.oracle.is_ignored(path)).collect();
-        // Large files that a tool named are kept beside the snapshot, too.
+        // Large files that a tool named are also kept outside of the snapshot.
         report.done_paths().any(|done| {
             if self.oracle.was_large(done) {
                 return true;
@@ -104,7 +104,8 @@ impl World {
         self.take_back("revert", &args, &[]).map(drop)
     }
 
-    /// Runs a command that takes something back, after a dry run of it, and checks both.
+    /// Runs an undo, redo, revert or unrevert after a dry run of it, and checks both. Returns
+    /// `None` if it was refused.
     pub(super) fn take_back(
         &mut self,
         name: &str,
@@ -141,7 +142,7 @@ impl World {
         self.counts.undos += 1;
         self.counts.conflicted += u64::from(!report.is_complete);
         let code = if report.is_complete { 0 } else { 3 };
-        check("the exit code is not the completeness", ended.code() == Some(code), || {
+        check("the exit code contradicts the report", ended.code() == Some(code), || {
             format!("{:?}: {}", ended.code(), ended.stdout)
         })?;
         if let Some(plan) = Report::read(&planned.stdout, limit) {
@@ -150,7 +151,7 @@ impl World {
         report.equals_difference(&before, &after)?;
         self.cut();
         let log = self.read_log();
-        // A plain undo takes back a restore or revert that was made last.
+        // A plain undo reverses a restore or revert if that was the last operation.
         let reverses = report.takes_back.is_some();
         let name = if reverses { "redo" } else { name };
         let taken = self.taken(name, before, &report, &log)?;
@@ -164,7 +165,7 @@ impl World {
             let segments = self.oracle.segments.len();
             self.oracle.tried.extend(taken.undone.iter().map(|step| (*step, segments)));
         }
-        // Taking back a person's revert is recorded as an unrevert, which a redo takes back.
+        // Undoing a revert of the user is recorded as an unrevert, which redo reverses.
         if matches!(name, "redo" | "unrevert") && report.has_changed && !report.conflicts.is_empty()
         {
             for op in taken.redone.clone() {
@@ -180,8 +181,8 @@ impl World {
         Ok(Some(report))
     }
 
-    /// A file that a process has open is neither replaced nor removed, and what stays for that
-    /// reason is such a file.
+    /// Checks that files opened by a process were neither replaced nor removed, and that every path
+    /// reported as in use is such a file.
     fn files_in_use_stay(&self, report: &Report, is_forced: bool) -> Checked {
         for path in &report.in_use {
             let meta = self.lab.work.join(path).metadata().ok();
@@ -200,18 +201,18 @@ impl World {
         Ok(())
     }
 
-    /// The files in use that have a name.
+    /// Records the inodes of the held files that still have a name.
     fn note_linked(&mut self) {
         let meta = self.held.iter().filter_map(|file| file.metadata().ok());
         self.linked = meta.filter(|meta| meta.nlink() > 0).map(|meta| meta.ino()).collect();
     }
 
-    /// A command that found nothing to do, or was refused.
+    /// Checks a command that found nothing to do or was refused.
     fn refused(&mut self, name: &str, args: &[String], limit: &[String], ended: &Ended) -> Checked {
         let is_open = self.oracle.steps.iter().any(|step| step.is_open);
         let expected = match ended.code() {
             Some(4) => true,
-            // A revert waits for the session's open steps.
+            // A revert is refused while the session has open steps.
             Some(5) => is_open && matches!(name, "revert" | "unrevert"),
             _ => false,
         };
@@ -229,7 +230,7 @@ impl World {
         }
     }
 
-    /// The steps and undos that a command took back, by its report and the log.
+    /// Returns the steps and undos that a command reversed, according to its report and the log.
     fn taken(
         &mut self,
         name: &str,
@@ -255,13 +256,13 @@ impl World {
         let mut redone: Vec<usize> = Vec::new();
         let mut next = match took {
             Some(id) => ops.iter().position(|op| op.id == id),
-            // A revert may take the place of another one.
+            // A revert may replace another one.
             None if name == "redo"
                 || name == "unrevert"
                 || (name == "revert" && !report.has_changed) =>
             {
-                // Nothing was brought back, so the log does not say which one it was: the newest
-                // that changed a path in conflict.
+                // Nothing was restored, so the log does not name the operation. Picks the newest
+                // one that changed a path in conflict.
                 let changes = &self.oracle.segments;
                 let is_about = |op: &&Op| {
                     let changed = &changes[op.segment].changes;
@@ -284,7 +285,7 @@ impl World {
         Ok(Taken { undone, before, redone, named: report.limit.clone() })
     }
 
-    /// Reads the log, newest first, and learns the ids of steps.
+    /// Returns the log, newest first, and updates the oracle with it.
     fn read_log(&mut self) -> Vec<Value> {
         let ended = self.ctrlz(&["log", "--json", "-n", "500"]);
         let json: Value = serde_json::from_str(&ended.stdout).unwrap_or_default();
@@ -305,7 +306,8 @@ impl World {
         log
     }
 
-    /// A dry run refuses where a killed command has to be finished first, and changes nothing.
+    /// Checks that a dry run after a kill changes nothing. It is refused if a killed command has to
+    /// be finished first.
     fn dry_run_changes_nothing(&mut self) -> Checked {
         let before = self.tree();
         let planned = self.ctrlz(&["undo", "--json", "--yes", "--dry-run"]);
@@ -318,8 +320,8 @@ impl World {
         })
     }
 
-    /// Notes the steps whose undo met nothing but conflicts before it could be killed. One that was
-    /// killed may have marked any.
+    /// Records the steps whose undo met only conflicts before it could be killed. An undo that was
+    /// killed may have marked any step.
     fn note_tried(&mut self, killed: &Ended) {
         let report = killed.code().and_then(|_| Report::read(&killed.stdout, &[]));
         let is_tried = |step: &Step| match (&report, &step.id) {
@@ -333,7 +335,7 @@ impl World {
         self.oracle.tried.extend(tried.collect::<Vec<_>>());
     }
 
-    /// Kills a command at a random moment, and lets the next one recover.
+    /// Kills a command at a random moment, and runs another one to recover.
     pub(super) fn kill(&mut self, victim: Victim, random: &mut Random) -> Checked {
         let args: &[&str] = match victim {
             Victim::Undo => &["undo", "--json", "--yes"],
@@ -344,7 +346,7 @@ impl World {
         };
         match victim {
             Victim::Undo | Victim::Redo => self.cut_for_undo(),
-            // If it is killed early, the dry run of an undo below records what changed.
+            // If the command is killed early, the dry run below records the changes.
             _ => {
                 self.cut();
                 self.oracle.mark_perhaps_idle();
@@ -353,7 +355,7 @@ impl World {
         let before = Arc::clone(&self.oracle.seen);
         let mut child = start(&mut self.lab.command(args));
         std::thread::sleep(Duration::from_micros(random.below(25_000) as u64));
-        // It may have ended already.
+        // The process may have exited already.
         drop(child.kill());
         let killed = ended(child);
         self.say(format!("ctrlz {} (kill -9) -> {}", args.join(" "), killed.status));
@@ -373,7 +375,7 @@ impl World {
             |entry: &&Value| ["undo", "redo", "unrevert"].iter().any(|kind| entry["kind"] == *kind);
         let newest =
             log.iter().find(is_kind).filter(|newest| !known(&newest["operation"])).cloned();
-        // It may have ended before it could be killed.
+        // The command may have ended before it could be killed.
         let report = killed.code().and_then(|_| Report::read(&killed.stdout, &[]));
         if newest.is_none() || report.as_ref().is_some_and(|report| !report.has_changed) {
             self.note_tried(&killed);
@@ -388,7 +390,7 @@ impl World {
         let is_subject =
             |at: &usize| self.oracle.steps[*at].id.as_deref().is_some_and(|id| ids.contains(&id));
         let undone: BTreeSet<usize> = (0..self.oracle.steps.len()).filter(is_subject).collect();
-        // A redo puts back a state that was checked before.
+        // A redo restores a state that was checked before.
         if newest["kind"] == "undo" {
             let took = newest["takes_back"].as_str();
             let restore = self.oracle.ops.iter().position(|op| Some(op.id.as_str()) == took);
@@ -401,7 +403,7 @@ impl World {
     }
 }
 
-/// The interesting part of what a command printed.
+/// Returns the relevant part of the output of a command, for the history.
 fn brief(ended: &Ended) -> String {
     let json: Value = serde_json::from_str(&ended.stdout).unwrap_or_default();
     let mut parts = Vec::new();

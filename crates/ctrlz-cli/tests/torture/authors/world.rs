@@ -1,4 +1,4 @@
-//! A work tree with its agents and its user, and the commands that act on it.
+//! A work tree with agents and a user, and the commands that act on it.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -15,7 +15,8 @@ use super::client::Client;
 use super::edits::{Editor, Variety};
 use super::oracle::{Author, Checked, Oracle, check};
 
-/// New files that are larger are not captured in [`Mode::Large`]. Files are smaller otherwise.
+/// Size above which new files are not captured in [`Mode::Large`], in bytes. In other modes files
+/// are smaller.
 pub(crate) const MAX_NEW_FILE_BYTES: usize = 4_096;
 
 /// Counters of a case.
@@ -23,7 +24,7 @@ pub(crate) const MAX_NEW_FILE_BYTES: usize = 4_096;
 pub(crate) struct Counts {
     pub(crate) commands: u64,
     pub(crate) undos: u64,
-    /// Undos that left something.
+    /// Undos that were incomplete.
     pub(crate) conflicted: u64,
 }
 
@@ -31,18 +32,18 @@ pub(crate) struct World {
     pub(super) lab: Lab,
     mode: Mode,
     pub(super) oracle: Oracle,
-    /// Calls that stay open, by slot.
+    /// Open calls, by slot.
     pub(super) slots: [Option<OpenCall>; 3],
     /// The call that waits for a sub-agent, by session.
     pub(super) delegating: [Option<OpenCall>; 2],
-    /// The number of the present turn, by session.
+    /// Number of the current turn, by session.
     pub(super) turns: [usize; 2],
-    /// The turn that a sub-agent works for, by session and agent.
+    /// The turn for which a sub-agent works, by session and agent.
     pub(super) agent_turns: [[usize; 2]; 2],
     pub(super) held: Vec<File>,
-    /// The inodes of those that had a name before the last command.
+    /// Inodes of the held files that had a name before the last command.
     pub(super) linked: BTreeSet<u64>,
-    /// Started with the first hook.
+    /// Process of the client, started by the first hook.
     client: Option<Client>,
     pub(crate) history: Vec<String>,
     pub(crate) counts: Counts,
@@ -90,7 +91,7 @@ impl World {
         world
     }
 
-    /// The work tree without the user's repository.
+    /// Returns the manifest of the work tree without the user's repository.
     pub(super) fn tree(&self) -> Manifest {
         let mut tree = Manifest::of(&self.lab.work);
         let is_git = |path: &str| path == ".git" || path.starts_with(".git/");
@@ -98,24 +99,25 @@ impl World {
         tree
     }
 
-    /// Records what an author changed.
+    /// Records the changes that an author made.
     pub(super) fn look(&mut self, author: Author) {
         let tree = self.tree();
         self.oracle.note(author, tree);
     }
 
-    /// The engine records a snapshot with the command that comes next.
+    /// Ends the segment: the next command records a snapshot.
     pub(super) fn cut(&mut self) {
         self.oracle.cut();
     }
 
-    /// The same, with a command that takes something back: it looks whether tools still run.
+    /// Ends the segment before an undo, redo, revert or unrevert. These check whether tools still
+    /// run.
     pub(super) fn cut_for_undo(&mut self) {
         self.oracle.cut();
         self.oracle.mark_idle();
     }
 
-    /// The process that starts hooks and tools.
+    /// Returns the process that starts hooks and tools.
     pub(super) fn client(&mut self) -> &mut Client {
         self.client.get_or_insert_with(Client::start)
     }
@@ -268,7 +270,7 @@ impl World {
         self.look(Author::User);
     }
 
-    /// Ends what is open and checks the store.
+    /// Ends all open calls and verifies the store.
     pub(crate) fn finish(&mut self) -> Checked {
         for slot in 0..self.slots.len() {
             self.end_in(slot, Ending::Success)?;
@@ -285,7 +287,7 @@ impl Drop for World {
         let open = self.slots.iter_mut().chain(&mut self.delegating);
         open.filter_map(Option::take).for_each(OpenCall::abandon);
         if self.mode == Mode::Watcher {
-            // A watcher that is not running cannot be stopped, which is fine here.
+            // Errors are ignored: the watcher may not be running.
             drop(self.lab.ctrlz(&["watch", "--stop"]));
         }
     }

@@ -1,4 +1,4 @@
-//! Single situations: a database in use, key-value stores, pid files and lock files.
+//! Specific situations: a database in use, key-value stores, pid files and lock files.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
@@ -11,7 +11,7 @@ use crate::manifest::Manifest;
 
 use super::programs::{Checker, End, Pace, User, program};
 
-/// A writer that leaves checkpoints to the end of its connection.
+/// A writer that checkpoints only when its connection closes.
 const PACE: Pace = Pace { pause: Duration::from_millis(1), is_heavy: false, checkpoint: 1_000_000 };
 
 fn json(ended: &Ended) -> Value {
@@ -24,7 +24,7 @@ fn step(lab: &Lab, script: &str) {
     lab.ctrlz(&["run", "--", "sh", "-c", script]).ok();
 }
 
-/// The reasons for which a report leaves paths below `dir`.
+/// Returns the reasons with which a report lists paths below `dir` as left.
 fn reasons(report: &Value, dir: &str) -> Vec<String> {
     let kept = report["kept"].as_array().into_iter().flatten();
     let conflicts = report["conflicts"].as_array().into_iter().flatten();
@@ -34,7 +34,7 @@ fn reasons(report: &Value, dir: &str) -> Vec<String> {
     below.filter_map(|entry| entry["reason"].as_str().map(str::to_owned)).collect()
 }
 
-/// A LevelDB directory as its library leaves it.
+/// Returns a lab with a LevelDB directory in the state that its library leaves.
 fn key_value_store() -> Lab {
     let lab = Lab::new();
     lab.write("notes", "0\n");
@@ -50,7 +50,7 @@ fn key_value_store() -> Lab {
 const COMPACTION: &str = "cd kv; echo version 4 > MANIFEST-000004; echo MANIFEST-000004 > CURRENT; \
                           echo records 5 > 000005.log; rm MANIFEST-000002 000003.log; echo 1 > ../notes";
 
-/// A process that holds the lock of a key-value store and has its log open.
+/// Starts a process that holds the lock of a key-value store and has its log open.
 fn holder(lab: &Lab) -> Child {
     let program = &mut program(
         "import fcntl, sys\n\
@@ -82,7 +82,7 @@ fn undo_puts_a_key_value_store_back_as_a_whole() {
 }
 
 #[test]
-fn undo_leaves_a_key_value_store_whole_that_was_changed_since() {
+fn undo_leaves_a_whole_key_value_store_that_was_changed_since() {
     let lab = key_value_store();
     step(&lab, COMPACTION);
     lab.write("kv/000005.log", "records 5, and the user's");
@@ -145,7 +145,7 @@ fn a_pid_file_of_a_restarted_server_is_not_put_back() {
     lab.write("server.pid", "4194303\n");
     lab.write("notes", "0\n");
     lab.track();
-    // The number of a process that is alive.
+    // Id of a running process.
     let alive = std::process::id();
     step(&lab, &format!("echo {alive} > server.pid; echo 1 > notes"));
     lab.ctrlz(&["undo", "--yes"]).is(&[0, 3], "undo");
@@ -172,7 +172,7 @@ fn lock_files_of_package_managers_are_put_back() {
     lab.manifest().assert_is(&before, "after undo");
 }
 
-/// Starts a writer and waits for commits of it.
+/// Starts a writer and waits for its first commits.
 fn writer(lab: &Lab, first: u64) -> User {
     let mut writer = User::writer(&lab.work.join("app.db"), first, PACE);
     writer.wait_until_ready().unwrap();
@@ -188,7 +188,7 @@ fn an_exact_restore_leaves_the_shared_memory_of_a_database_in_use() {
     let lab = Lab::new();
     let config = lab.dir().join("home/.config/ctrlz");
     std::fs::create_dir_all(&config).unwrap();
-    // Neither the database nor its log is captured, but its shared memory is small enough.
+    // The database and its log are too large to be captured, but its shared-memory file is not.
     std::fs::write(config.join("config.toml"), "max_new_file_bytes = 100000\n").unwrap();
     let database = lab.work.join("app.db");
     let mut checker = Checker::start();
@@ -217,7 +217,7 @@ fn an_old_log_is_not_put_beside_a_newer_database() {
     let lab = Lab::new();
     let database = lab.work.join("app.db");
     let mut checker = Checker::start();
-    // Too large for ignored files, while its log is small enough.
+    // The database is too large to be kept as an ignored file, but its log is not.
     checker.make(&database, "wal", 100);
     lab.write(".gitignore", "app.db*\n");
     lab.write("notes", "0\n");

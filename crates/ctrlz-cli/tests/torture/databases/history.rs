@@ -1,4 +1,5 @@
-//! A work tree with a database, the processes that use it, and the rules for every command.
+//! A work tree with a database, the processes that use it, and the rules that every command has to
+//! follow.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -14,7 +15,7 @@ use crate::lab::{Ended, Lab, command, ended, python, run, start};
 
 use super::programs::{AGENT, Checker, End, Pace, Rows, User};
 
-/// A rule that was broken, and how.
+/// A violation of a rule.
 #[derive(Debug)]
 pub(super) struct Violation {
     pub(super) rule: &'static str,
@@ -27,16 +28,16 @@ fn check(rule: &'static str, holds: bool, what: impl FnOnce() -> String) -> Chec
     if holds { Ok(()) } else { Err(Violation { rule, what: what() }) }
 }
 
-/// Where a database lies, as far as ctrlz is concerned.
+/// The way in which ctrlz treats the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Storage {
-    /// In the user's index, so that it is captured whatever its size.
+    /// In the user's index, so it is captured regardless of its size.
     Tracked,
     /// New and small.
     Plain,
     /// Larger than `max_new_file_bytes`.
     Large,
-    /// Ignored and small enough to be kept beside the snapshot.
+    /// Ignored, and small enough to be kept outside of the snapshot.
     Ignored,
     /// Ignored and too large for that.
     IgnoredLarge,
@@ -50,12 +51,12 @@ impl Storage {
         matches!(self, Storage::Ignored | Storage::IgnoredLarge)
     }
 
-    /// Whether snapshots hold it.
+    /// Returns whether snapshots hold the database.
     fn is_captured(self) -> bool {
         matches!(self, Storage::Tracked | Storage::Plain)
     }
 
-    /// A page of filler is about 4 KiB.
+    /// Returns a number of filler pages. A page is about 4 KiB.
     fn pages(self, random: &mut Random) -> usize {
         match self {
             Storage::Tracked => random.below(90),
@@ -65,7 +66,7 @@ impl Storage {
     }
 }
 
-/// The files of a database that are put back together.
+/// The files of a database that are restored together.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub(super) struct Unit(BTreeMap<&'static str, Vec<u8>>);
 
@@ -83,18 +84,18 @@ impl Unit {
         }
     }
 
-    /// Whether all of it is kept even where it is ignored.
+    /// Returns whether all files are small enough to be kept if they are ignored.
     fn is_small(&self) -> bool {
         self.0.values().all(|bytes| bytes.len() <= 256 << 10)
     }
 
-    /// Whether a log is too large to be captured as a new file.
+    /// Returns whether a log is too large to be captured as a new file.
     fn has_large_log(&self) -> bool {
         let is_large = |bytes: &Vec<u8>| bytes.len() as u64 > MAX_NEW_FILE_BYTES as u64;
         self.0.iter().any(|(end, bytes)| !end.is_empty() && is_large(bytes))
     }
 
-    /// A short description for messages.
+    /// Returns a short description for messages.
     fn show(&self) -> String {
         let sum = |bytes: &[u8]| {
             bytes.iter().fold(7_u32, |sum, byte| sum.rotate_left(5) ^ u32::from(*byte))
@@ -112,12 +113,12 @@ fn beside(database: &Path, end: &str) -> PathBuf {
     path.into()
 }
 
-/// The database as a command recorded it.
+/// The state of the database that a command recorded.
 #[derive(Clone)]
 enum Recorded {
-    /// No process wrote to it: exactly this.
+    /// No process was writing: exactly this state.
     Exact(Arc<Unit>),
-    /// A writer was at work: at least and at most these rows.
+    /// A writer was active: a lower and an upper bound of the rows.
     Between(Rows, Rows),
 }
 
@@ -142,7 +143,7 @@ struct Report {
 }
 
 impl Report {
-    /// Whether it names the database among what was not done.
+    /// Returns whether the report lists the database as left or skipped.
     fn mentions_database(&self) -> bool {
         ["conflicts", "ignored", "kept", "uncaptured", "left", "skipped"].iter().any(|name| {
             let entries = self.json[name].as_array().into_iter().flatten();
@@ -163,13 +164,14 @@ impl Report {
 const DATABASE: &str = "app.db";
 const MAX_NEW_FILE_BYTES: usize = 200 << 10;
 
-/// Commands at random moments, by whether a process had the database open.
+/// Number of commands, by whether a writer had the database open.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) live: u64,
     pub(super) quiet: u64,
-    /// Undos and the like that put the database back, and that left it and said so.
+    /// Commands that put the database back.
     pub(super) put_back: u64,
+    /// Commands that left the database unchanged and reported it.
     pub(super) left: u64,
 }
 
@@ -182,15 +184,15 @@ pub(super) struct History<'a> {
     writer: Option<User>,
     reader: Option<User>,
     is_calm: bool,
-    /// The rows that are in the database apart from those of the present writer.
+    /// The rows in the database, without those of the current writer.
     base: Rows,
-    /// Numbers given out so far.
+    /// Number of row numbers that were given out.
     numbers: u64,
     steps: Vec<Step>,
     moments: Vec<Moment>,
     /// Every exact state that a command recorded.
     units: Vec<Arc<Unit>>,
-    /// Every state that a command recorded while a writer was at work.
+    /// Bounds of every state that a command recorded while a writer was active.
     lives: Vec<(Rows, Rows)>,
     copies: usize,
     pub(super) counts: Counts,
@@ -238,12 +240,12 @@ impl<'a> History<'a> {
             counts: Counts::default(),
             said,
         };
-        // Others than the first snapshot: the database is in the record.
+        // Records the database first, so that no snapshot under test is the first one.
         history.lab.ctrlz(&["track"]);
         history
     }
 
-    /// Does `count` random things.
+    /// Performs `count` random actions.
     pub(super) fn go(&mut self, count: usize) -> Checked {
         for _ in 0..count {
             self.act()?;
@@ -256,7 +258,7 @@ impl<'a> History<'a> {
         if self.writer.is_some() {
             self.pass_time();
         }
-        // A writer is at work most of the time; in some histories, rarely.
+        // Usually a writer is active; in calm histories it rarely is.
         if self.is_calm && !self.is_quiet() && self.random.below(3) == 0 {
             let end = *self.random.pick(&[End::Clean, End::Killed]);
             return self.end_writer(end);
@@ -292,12 +294,13 @@ impl<'a> History<'a> {
         self.database.exists()
     }
 
-    /// Whether no process writes.
+    /// Returns whether no writer is running.
     fn is_quiet(&self) -> bool {
         self.writer.is_none()
     }
 
-    /// The rows of a database without a writer, read from a copy: a connection would change it.
+    /// Returns the rows of a database without a writer. Reads a copy, because a connection would
+    /// change the files.
     fn rows_of(&mut self, unit: &Unit) -> Result<Rows, String> {
         if !unit.0.contains_key("") {
             return Ok(Rows::default());
@@ -311,7 +314,7 @@ impl<'a> History<'a> {
         found
     }
 
-    /// The commits that a command which starts now records at least.
+    /// Returns the rows that a command started now records at least.
     fn rows_now(&self) -> Rows {
         let mut rows = self.base.clone();
         if let Some(writer) = &self.writer {
@@ -320,7 +323,7 @@ impl<'a> History<'a> {
         rows
     }
 
-    /// Runs something that records the database, and returns what it can have recorded.
+    /// Runs a command that records the database. Also returns the state that it may have recorded.
     fn recording<T>(&mut self, run: impl FnOnce(&mut Self) -> T) -> (T, Recorded) {
         if self.is_quiet() {
             let unit = Arc::new(Unit::of(&self.database));
@@ -349,7 +352,7 @@ impl<'a> History<'a> {
         self.numbers * 1_000_000
     }
 
-    /// Starts or ends a process.
+    /// Starts or ends a reader or writer.
     fn change_users(&mut self) -> Checked {
         let end = *self.random.pick(&[End::Clean, End::Killed]);
         if self.random.below(4) == 0 {
@@ -383,7 +386,7 @@ impl<'a> History<'a> {
         }
     }
 
-    /// The rows that a fresh connection would find, where nothing is written.
+    /// Returns the rows that a new connection would find while no writer is running.
     fn fresh_rows(&mut self) -> Result<Rows, Violation> {
         let unit = Unit::of(&self.database);
         self.rows_of(&unit).map_err(|what| Violation {
@@ -392,7 +395,7 @@ impl<'a> History<'a> {
         })
     }
 
-    /// Ends the writer. What it acknowledged has to be there.
+    /// Ends the writer, and checks that its acknowledged commits are in the database.
     fn end_writer(&mut self, end: End) -> Checked {
         let Some(writer) = self.writer.take() else { return Ok(()) };
         let (first, next) = (writer.first, writer.next());
@@ -427,8 +430,8 @@ impl<'a> History<'a> {
         }
     }
 
-    /// Checks what holds after every command while a writer lives.
-    fn writer_is_well(&mut self, rule: &'static str) -> Checked {
+    /// Checks the invariants that hold after every command while a writer runs.
+    fn check_writer(&mut self, rule: &'static str) -> Checked {
         let Some(writer) = &mut self.writer else { return Ok(()) };
         let unlinked = writer.unlinked_files(&self.lab.work);
         check("a file that a writer has open was replaced", unlinked.is_empty(), || {
@@ -458,7 +461,7 @@ impl<'a> History<'a> {
         if let Some(operation) = json["operation"].as_str() {
             self.moments.push(Moment { operation: operation.to_owned(), recorded });
         }
-        self.writer_is_well("after track")
+        self.check_writer("after track")
     }
 
     fn begin_step(&mut self) -> Result<(Child, String, Recorded), Violation> {
@@ -497,7 +500,7 @@ impl<'a> History<'a> {
         let id = found.and_then(|step| step["step"].as_str()).unwrap_or_default().to_owned();
         self.say(format!("  {part} ({id}): {} -> {}", before.show(), after.show()));
         self.steps.push(Step { id, before, after, commits, is_undone: false });
-        self.writer_is_well("after a step")
+        self.check_writer("after a step")
     }
 
     fn step_on_notes(&mut self) -> Checked {
@@ -508,7 +511,7 @@ impl<'a> History<'a> {
         self.end_step(begun, false)
     }
 
-    /// Commits a row in another process.
+    /// Commits a row of the agent in a separate process.
     fn agent_commits(&mut self) -> Checked {
         let number = self.new_number();
         let path = self.database.to_str().unwrap().to_owned();
@@ -544,7 +547,7 @@ impl<'a> History<'a> {
         self.end_step(begun, true)
     }
 
-    /// The agent restarts the application, which closes the database.
+    /// Runs a step that ends the writer, like an agent that restarts the application.
     fn step_that_ends_the_writer(&mut self) -> Checked {
         if self.is_quiet() {
             return Ok(());
@@ -567,7 +570,7 @@ impl<'a> History<'a> {
             crate::lab::remove(&beside(&self.database, end));
         }
         self.base = Rows::default();
-        // An undo has nothing to say if the database is there again.
+        // `commits` is false: an undo need not report anything if the database exists again.
         self.end_step(begun, false)
     }
 
@@ -654,7 +657,7 @@ impl<'a> History<'a> {
         let now = Unit::of(&self.database);
         let is_put_back = match &recorded {
             Recorded::Exact(unit) if now == **unit => true,
-            // A sidecar file that was created since may stay as long as it adds nothing.
+            // A sidecar file that was created since may stay if it does not change the rows.
             Recorded::Exact(unit) if !is_exact => {
                 self.rows_of(unit).ok() == self.rows_of(&now).ok()
             }
@@ -664,7 +667,8 @@ impl<'a> History<'a> {
         let is_said = report.code == Some(3) && report.mentions_database();
         // Only an exact restore removes files that were created since.
         let had_database = matches!(&recorded, Recorded::Exact(unit) if unit.0.contains_key(""));
-        // A log that was too large is in no snapshot, and so is the moment.
+        // A log that was too large to be captured is in no snapshot, so that state cannot be
+        // restored.
         let is_recorded = !matches!(&recorded, Recorded::Exact(unit) if unit.has_large_log());
         let is_taken = self.storage.is_captured() && is_recorded && (is_exact || had_database);
         check(
@@ -672,15 +676,15 @@ impl<'a> History<'a> {
             is_put_back || is_said || !is_taken,
             || format!("{}: {:?} {}", now.show(), report.code, report.json),
         )?;
-        // Nothing is in the way of an exact restore.
+        // Without a reader, nothing prevents an exact restore.
         let must = is_exact && is_taken && self.reader.is_none();
         check("an exact restore leaves a database", is_put_back || !must, || {
             format!("{}: {:?} {}", now.show(), report.code, report.json)
         })
     }
 
-    /// Runs a command that may change files, and checks what always holds. Returns `None` if it
-    /// was refused.
+    /// Runs a command that may change files, and checks the general rules. Returns `None` if there
+    /// was nothing to do.
     fn take_back(&mut self, args: &[&str]) -> Result<Option<Report>, Violation> {
         let unit = Unit::of(&self.database);
         let memory = std::fs::read(beside(&self.database, "-shm")).ok();
@@ -709,7 +713,7 @@ impl<'a> History<'a> {
         for id in report.steps() {
             let known = self.steps.iter_mut().find(|step| step.id == id);
             if let Some(step) = known.filter(|_| report.json["after"].is_string()) {
-                // A redo that leaves the database leaves the step's part of it undone.
+                // If a redo leaves the database, the step stays undone there.
                 let is_left = name == "redo" && report.mentions_database();
                 step.is_undone = name == "undo" || (is_left && step.is_undone);
             }
@@ -722,12 +726,12 @@ impl<'a> History<'a> {
             })?;
         }
         if self.writer.is_some() {
-            self.writer_is_well("after a command")?;
+            self.check_writer("after a command")?;
             self.counts.left += u64::from(report.mentions_database());
             return Ok((report.code != Some(4)).then_some(report));
         }
         let now = Unit::of(&self.database);
-        self.is_one_moment(unit, &now, &report)?;
+        self.check_same_state(unit, &now, &report)?;
         self.counts.put_back += u64::from(now != *unit);
         self.counts.left += u64::from(now == *unit && report.mentions_database());
         let memory_now = std::fs::read(beside(&self.database, "-shm")).ok();
@@ -737,8 +741,8 @@ impl<'a> History<'a> {
         Ok((report.code != Some(4)).then_some(report))
     }
 
-    /// The database and its sidecar files are all from one moment.
-    fn is_one_moment(&mut self, unit: &Unit, now: &Unit, report: &Report) -> Checked {
+    /// Checks that the database and its sidecar files belong to the same recorded state.
+    fn check_same_state(&mut self, unit: &Unit, now: &Unit, report: &Report) -> Checked {
         if now == unit || self.units.iter().any(|known| **known == *now) {
             return Ok(());
         }
@@ -757,7 +761,7 @@ impl<'a> History<'a> {
         })
     }
 
-    /// A writer opens the database while a command may be putting it back.
+    /// Starts a writer while an undo may be putting the database back.
     fn race(&mut self) -> Checked {
         if !self.is_quiet() || !self.is_there() || self.steps.is_empty() {
             return Ok(());
@@ -781,7 +785,7 @@ impl<'a> History<'a> {
             args.join(" "),
             ended.code()
         ));
-        // An undo may have removed the database.
+        // The undo may have removed the database.
         if is_ready.is_err() && !self.is_there() {
             return self.judge("undo", &unit, memory.as_deref(), &ended).map(drop);
         }
@@ -793,9 +797,9 @@ impl<'a> History<'a> {
         self.base = found;
         self.base.rows.retain(|row| *row < number);
         self.writer = Some(writer);
-        // The writer opened the database while it was exchanged.
+        // The writer opened the database while the undo was exchanging it.
         if ended.code() == Some(5) && ended.stdout.contains("rolled_back") {
-            return self.writer_is_well("after an undo that was rolled back");
+            return self.check_writer("after an undo that was rolled back");
         }
         self.judge("undo", &unit, memory.as_deref(), &ended).map(drop)
     }

@@ -1,9 +1,9 @@
 //! Databases with live writers: SQLite in both journal modes, key-value stores, pid and lock files.
 //!
 //! A writer commits rows and acknowledges each of them, while steps, undos, redos and restores run
-//! at random moments. No acknowledged commit is lost while the writer lives, a fresh connection
-//! always finds a sound database, and without a process the database and its sidecar files are put
-//! back byte by byte to one moment or left together and reported.
+//! at random moments. While the writer runs, no acknowledged commit is lost. A new connection
+//! always finds a sound database. If no process has the database open, it is restored with its
+//! sidecar files to one recorded state, byte for byte, or all of them are left and reported.
 //!
 //! `CTRLZ_DATABASES=SEED` runs one history.
 
@@ -22,13 +22,13 @@ use crate::lab::{has, sized};
 use history::{Counts, History, Violation};
 use programs::Checker;
 
-/// The goal in `xtask` that the commands count for.
+/// Number of the goal in `xtask` that the commands count for.
 const GOAL: u8 = 20;
-/// Histories run on this many threads.
+/// Number of threads that run histories.
 const THREADS: usize = 2;
-/// Actions of a history.
+/// Number of actions in a history.
 const ACTIONS: usize = 24;
-/// Histories whose violations are shown in full.
+/// Number of histories whose violations are printed in full.
 const MAX_SHOWN: usize = 12;
 
 #[derive(Default)]

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::lab::{command, python};
 
-/// Commits numbered rows and prints each number after its commit. Ends when its input does.
+/// Commits numbered rows, and prints each number after its commit. Exits at the end of its input.
 const WRITER: &str = r#"
 import select, sqlite3, sys
 path, number, pause, heavy, checkpoint = sys.argv[1:]
@@ -39,7 +39,7 @@ except sqlite3.Error as error:
     sys.exit(1)
 "#;
 
-/// Opens a database, reads from it, and keeps the connection until its input ends.
+/// Opens a database, reads from it, and keeps the connection open until the end of its input.
 const READER: &str = r#"
 import sqlite3, sys
 db = sqlite3.connect("file:" + sys.argv[1] + "?mode=rw", uri=True, timeout=60)
@@ -49,7 +49,7 @@ sys.stdin.read()
 db.close()
 "#;
 
-/// Commits a row of the agent: the command of a step.
+/// Commits a row of the agent. Used as the command of a step.
 pub(super) const AGENT: &str = r#"
 import sqlite3, sys
 db = sqlite3.connect("file:" + sys.argv[1] + "?mode=rw", uri=True, timeout=60, isolation_level=None)
@@ -60,7 +60,7 @@ db.execute("COMMIT")
 db.close()
 "#;
 
-/// Answers questions about databases. Each of them is a new connection.
+/// Answers requests about databases, each with a new connection.
 const CHECKER: &str = r#"
 import json, sqlite3, sys
 def connect(path, mode="rw"):
@@ -97,21 +97,21 @@ while True:
     print(json.dumps(answer), flush=True)
 "#;
 
-/// A Python program with arguments.
+/// Returns a command that runs a Python program.
 pub(super) fn program(text: &str, args: &[&str]) -> Command {
     let mut command = command(python());
     command.args(["-I", "-S", "-c", text]).args(args);
     command
 }
 
-/// The numbers in the tables of a database.
+/// The row numbers in the tables of a database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rows {
     pub(super) rows: BTreeSet<u64>,
     pub(super) agent: BTreeSet<u64>,
 }
 
-/// A process that opens databases anew for every question.
+/// A process that opens the database anew for every request.
 pub(super) struct Checker {
     child: Child,
     requests: Option<ChildStdin>,
@@ -140,7 +140,7 @@ impl Checker {
         assert!(answer["error"].is_null(), "{answer}");
     }
 
-    /// Reads all rows of a sound database. Otherwise returns what is wrong with it.
+    /// Returns all rows of a sound database, or a description of its damage.
     pub(super) fn check(&mut self, path: &Path) -> Result<Rows, String> {
         let answer = self.ask(&json!({ "check": path }));
         if answer["integrity"] != "ok" || !answer["error"].is_null() {
@@ -160,7 +160,7 @@ impl Drop for Checker {
     }
 }
 
-/// How a process ends.
+/// The way in which a process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// It closes its connection.
@@ -172,27 +172,27 @@ pub(super) enum End {
 /// A process that has a database open.
 pub(super) struct User {
     child: Child,
-    /// The first number that it writes; readers write none.
+    /// The first row number that it writes. Unused for readers.
     pub(super) first: u64,
-    /// The number after the last that was acknowledged.
+    /// One more than the last acknowledged row number.
     next: Arc<AtomicU64>,
     is_ready: Arc<AtomicBool>,
     has_failed: Arc<AtomicBool>,
     acknowledging: Option<JoinHandle<String>>,
 }
 
-/// How a writer works.
+/// The speed and the size of a writer's transactions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     pub(super) pause: Duration,
-    /// Each transaction changes a third of the pages and outgrows the cache.
+    /// Whether each transaction changes a third of the pages and exceeds the page cache.
     pub(super) is_heavy: bool,
-    /// The pages after which the write-ahead log is moved into the database.
+    /// Number of pages after which the write-ahead log is checkpointed.
     pub(super) checkpoint: usize,
 }
 
 impl User {
-    /// Starts a process that commits rows, and does not wait for it.
+    /// Starts a process that commits rows. Does not wait until it is ready.
     pub(super) fn writer(path: &Path, first: u64, pace: Pace) -> User {
         let Pace { pause, is_heavy, checkpoint } = pace;
         let (pause, checkpoint) = (pause.as_secs_f64().to_string(), checkpoint.to_string());
@@ -228,15 +228,16 @@ impl User {
         User { child, first, next, is_ready, has_failed, acknowledging: Some(acknowledging) }
     }
 
-    /// Waits until it has the database open. Returns what kept it from that.
+    /// Waits until the process has the database open. Returns its error message on failure.
     pub(super) fn wait_until_ready(&mut self) -> Result<(), String> {
         self.wait(|user| user.is_ready.load(Ordering::SeqCst))
     }
 
-    /// Waits for a commit that is acknowledged from now on. Returns what kept it from that.
+    /// Waits for the acknowledgement of a commit that begins from now on. Returns the error message
+    /// on failure.
     pub(super) fn wait_for_commit(&mut self) -> Result<(), String> {
         let now = self.next();
-        // The next one may have been made before.
+        // The next commit may have begun earlier.
         self.wait(|user| user.next() > now + 1)
     }
 
@@ -254,12 +255,13 @@ impl User {
         Ok(())
     }
 
-    /// The number after the last that was acknowledged.
+    /// Returns one more than the last acknowledged row number.
     pub(super) fn next(&self) -> u64 {
         self.next.load(Ordering::SeqCst)
     }
 
-    /// The files of a directory that it has open although they have no name any more.
+    /// Returns the files below a directory that the process has open and that were unlinked or
+    /// replaced.
     pub(super) fn unlinked_files(&self, dir: &Path) -> Vec<String> {
         let fds = std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).into_iter().flatten();
         let targets = fds.flatten().filter_map(|fd| std::fs::read_link(fd.path()).ok());
@@ -284,7 +286,7 @@ impl User {
 
 impl Drop for User {
     fn drop(&mut self) {
-        // It has ended already unless the case was given up.
+        // The process has exited already unless the case was aborted.
         drop(self.child.kill());
         drop(self.child.wait());
     }

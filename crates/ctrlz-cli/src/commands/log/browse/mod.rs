@@ -211,13 +211,13 @@ mod tests {
     }
 
     #[test]
-    fn the_timeline_is_beside_what_the_chosen_operation_changed() {
+    fn the_timeline_is_shown_beside_the_diff_of_the_selected_operation() {
         let lab = Lab::new();
         let mut browser = lab.browser();
         let screen = shown(&mut browser, 140, 30);
         assert!(screen.contains("bash: cargo fmt"), "{screen}");
         assert!(screen.contains("baseline"), "{screen}");
-        assert!(screen.contains("+\\u{1b}[2Jnew"), "nothing steers the terminal: {screen}");
+        assert!(screen.contains("+\\u{1b}[2Jnew"), "control characters are escaped: {screen}");
         assert!(!screen.contains('\x1b'), "{screen}");
         press(&mut browser, &[KeyCode::Down]);
         let screen = shown(&mut browser, 140, 30);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_terminal_shows_one_above_the_other() {
+    fn small_terminals_are_drawn_without_a_panic() {
         let lab = Lab::new();
         let mut browser = lab.browser();
         for (width, height) in [(80, 24), (40, 12), (20, 6), (5, 3), (1, 1)] {
@@ -238,14 +238,14 @@ mod tests {
     }
 
     #[test]
-    fn an_undo_is_shown_before_it_is_done_and_can_be_redone() {
+    fn undo_shows_its_plan_asks_for_confirmation_and_can_be_redone() {
         let lab = Lab::new();
         let mut browser = lab.browser();
         press(&mut browser, &[KeyCode::Down, KeyCode::Char('u')]);
         let screen = shown(&mut browser, 100, 30);
         assert!(screen.contains("~ overwrite  a.txt"), "{screen}");
         press(&mut browser, &[KeyCode::Char('n')]);
-        assert_eq!(lab.read("a.txt"), "one\ntwo\n", "nothing was agreed to");
+        assert_eq!(lab.read("a.txt"), "one\ntwo\n", "the undo was not confirmed");
         press(&mut browser, &[KeyCode::Char('u'), KeyCode::Char('y')]);
         assert_eq!(lab.read("a.txt"), "one\n");
         assert_eq!(lab.read("b.txt"), "\x1b[2Jnew\n", "the later step stays");
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_from_a_message_on_is_undone_and_a_state_restored() {
+    fn undo_from_a_message_and_restore_of_an_operation_work() {
         let lab = Lab::new();
         let mut browser = lab.browser();
         press(&mut browser, &[KeyCode::Down, KeyCode::Char('U'), KeyCode::Char('y')]);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moved_meanwhile_is_not_overwritten() {
+    fn files_changed_after_the_plan_are_not_overwritten() {
         let lab = Lab::new();
         let mut browser = lab.browser();
         press(&mut browser, &[KeyCode::Down, KeyCode::Char('u')]);
@@ -278,12 +278,12 @@ mod tests {
         press(&mut browser, &[KeyCode::Char('y')]);
         assert_eq!(lab.read("a.txt"), "mine\n");
         let notice = browser.notice().unwrap_or_default().to_owned();
-        assert!(notice.contains("plan"), "and it is said: {notice}");
+        assert!(notice.contains("plan"), "the notice explains it: {notice}");
         assert!(shown(&mut browser, 140, 30).contains(notice.trim()));
     }
 
     #[test]
-    fn what_cannot_be_done_is_said() {
+    fn impossible_actions_show_a_notice() {
         let lab = Lab::new();
         let mut browser = lab.browser();
         press(&mut browser, &[KeyCode::End, KeyCode::Char('u')]);
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_recorded_meanwhile_appears() {
+    fn new_operations_appear_and_the_selection_stays() {
         let lab = Lab::new();
         let mut browser = lab.browser();
         lab.step("m3", "make test", || lab.write("c.txt", "three\n"));
@@ -304,11 +304,11 @@ mod tests {
         let chosen = browser.chosen().unwrap().operation.clone();
         lab.step("m4", "make all", || lab.write("c.txt", "four\n"));
         browser.look_up();
-        assert_eq!(browser.chosen().unwrap().operation, chosen, "the choice stays where it was");
+        assert_eq!(browser.chosen().unwrap().operation, chosen, "the selection stays");
     }
 
     #[test]
-    fn an_empty_log_is_no_obstacle() {
+    fn an_empty_log_can_be_browsed() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("project");
         std::fs::create_dir(&root).unwrap();
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_log_is_read_as_far_as_it_is_looked_at() {
+    fn a_long_log_is_loaded_while_scrolling() {
         let lab = Lab::new();
         for number in 0..60 {
             let label = format!("number {number}");
