@@ -6,12 +6,18 @@ use serde_json::{Map, Value, json};
 
 use crate::care::Doctor;
 use crate::error::{Fault, KINDS, WireError, code};
+use crate::exchange::{Adopted, Exported, Imported, Installation, Pulled, Pushed, Relinked};
 use crate::method::{Access, METHODS, Method};
 use crate::place::Place;
 use crate::server::{
     CancelParams, InitializeParams, Initialized, PROTOCOL, ProgressParams, ShutDown, ShutdownParams,
 };
 use crate::snapshot::{Disabled, Watcher};
+
+/// A value that the schema describes. Interfaces print no other JSON.
+pub trait Described: serde::Serialize + JsonSchema {}
+
+impl<T: serde::Serialize + JsonSchema> Described for T {}
 
 /// Returns the whole schema: methods, notifications, results of commands that no method returns,
 /// errors, and shared types.
@@ -35,7 +41,15 @@ pub fn schema() -> Value {
         },
     });
     let commands = json!({
+        "adopt": results.subschema_for::<Adopted>(),
         "doctor": results.subschema_for::<Doctor>(),
+        "export": results.subschema_for::<Exported>(),
+        "import": results.subschema_for::<Imported>(),
+        "install": results.subschema_for::<Installation>(),
+        "pull": results.subschema_for::<Pulled>(),
+        "push": results.subschema_for::<Pushed>(),
+        "relink": results.subschema_for::<Relinked>(),
+        "uninstall": results.subschema_for::<Installation>(),
         "watch": results.subschema_for::<Watcher>(),
     });
     let error = results.subschema_for::<WireError>();
@@ -75,14 +89,14 @@ fn server_methods(
     results: &mut SchemaGenerator,
 ) -> Map<String, Value> {
     let initialize = json!({
-        "description": "Tells what the server is and can do. Optional.",
+        "description": "Returns the name, version and capabilities of the server. Optional.",
         "access": "server",
         "params": InitializeParams::json_schema(params),
         "result": results.subschema_for::<Initialized>(),
         "errors": [],
     });
     let shutdown = json!({
-        "description": "Finishes everything that was asked for, answers, and ends the process.",
+        "description": "Finishes all pending calls, answers, and ends the process.",
         "access": "server",
         "params": ShutdownParams::json_schema(params),
         "result": results.subschema_for::<ShutDown>(),

@@ -614,7 +614,7 @@ impl From<&ctrlz::WatcherStatus> for Watcher {
             ctrlz::WatcherStatus::Refused { why } => (None, None, Some(tag(why, "why"))),
             _ => (None, None, None),
         };
-        Watcher { state: tag(watcher, "state"), process, dirs, why }
+        Watcher { state: watcher.code().to_owned(), process, dirs, why }
     }
 }
 

@@ -7,7 +7,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ctrlz::{OperationKind, Skipped, StepInfo, escape};
 use ctrlz_api::WireError;
-use serde::Serialize;
 
 use crate::args::GlobalArgs;
 use crate::failure::Failure;
@@ -66,7 +65,7 @@ impl Output {
     }
 
     /// Writes a value as one line of JSON.
-    pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+    pub(crate) fn json(&mut self, value: &impl ctrlz_api::Described) -> Result<(), Failure> {
         match io::stdout().is_terminal() {
             // Unicode escapes are equivalent JSON and contain no control characters for a terminal.
             true => self.line(&escaped_json(&serde_json::to_string(value)?)),

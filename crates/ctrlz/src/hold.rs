@@ -3,8 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::Serialize;
-
 use crate::error::{Error, RecordError};
 use crate::fs::Dir;
 use crate::fs::private::read_small;
@@ -63,7 +61,7 @@ impl Context {
 }
 
 /// The outcome of a restore that a killed process left unfinished.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
     /// The number of its paths.
     pub files: u64,

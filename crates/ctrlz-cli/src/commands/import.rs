@@ -34,7 +34,7 @@ pub(crate) fn run(place: &Place, args: &ImportArgs, out: &mut Output) -> Result<
     let on_purged = if args.allow_purged { OnPurged::Allow } else { OnPurged::Refuse };
     let imported = watched(|progress| place.workspace.import(&file, on_purged, progress))?;
     if out.is_json() {
-        out.json(&imported)?;
+        out.json(&ctrlz_api::Imported::from(&imported))?;
         return Ok(Done::Complete);
     }
     let whose = match imported.own {

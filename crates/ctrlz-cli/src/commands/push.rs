@@ -49,10 +49,8 @@ pub(crate) fn run(place: &Place, args: &PushArgs, out: &mut Output) -> Result<Do
     }
     let (refs, operations) = (push.updates.len(), push.operations);
     if out.is_json() {
-        let shown = git::shown(&address.text);
-        out.json(&serde_json::json!({
-            "remote": shown, "log": log, "operations": operations, "refs": refs,
-        }))?;
+        let remote = git::shown(&address.text);
+        out.json(&ctrlz_api::Pushed { remote, log, operations, refs })?;
         return Ok(Done::Complete);
     }
     out.line(&match refs {

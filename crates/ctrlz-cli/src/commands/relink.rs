@@ -36,7 +36,7 @@ pub(crate) fn run(
     let relinked =
         relink(&settings.dir.join(&args.old), &settings.dir.join(&args.new), settings.options)?;
     if out.is_json() {
-        out.json(&relinked)?;
+        out.json(&ctrlz_api::Relinked::from(&relinked))?;
         return Ok(Done::Complete);
     }
     let Relinked { from, root, already, snapshot, set_aside } = relinked;

@@ -4,8 +4,6 @@
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
-use serde::Serialize;
-
 use crate::error::{Error, ExchangeError};
 use crate::fs::private::{self, Durable, read_small};
 use crate::git::ObjectId;
@@ -24,7 +22,7 @@ use super::import::note_from;
 const MAX_PUSHED: usize = 64;
 
 /// A ref to set on the server if it still has the expected value.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefUpdate {
     /// Name of the ref in the store.
     pub local: String,
@@ -65,7 +63,7 @@ impl Exchange {
 }
 
 /// A log that was pulled.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PulledLog {
     /// Name of the log.
     pub log: String,
@@ -76,7 +74,7 @@ pub struct PulledLog {
 }
 
 /// Result of a pull.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pulled {
     /// Logs with new operations.
     pub logs: Vec<PulledLog>,
@@ -85,7 +83,7 @@ pub struct Pulled {
 }
 
 /// A log in the store that was pulled or imported.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
     /// Name of the log.
     pub name: String,

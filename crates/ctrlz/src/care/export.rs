@@ -41,7 +41,7 @@ pub struct ExportOptions {
 }
 
 /// Result of an export.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exported {
     /// Path of the written file.
     pub file: PathBuf,

@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use serde::Serialize;
-
 use crate::error::{Error, ExchangeError, StoreError};
 use crate::git::ObjectId;
 use crate::hold::absolute;
@@ -19,7 +17,7 @@ use super::arrival::{
 use super::export::{MANIFEST_NAME, MANIFEST_REF, Manifest};
 
 /// Result of an import.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Imported {
     /// Name of the log in the file.
     pub log: String,

@@ -2,8 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use serde::Serialize;
-
 use crate::error::{Error, LookupError};
 use crate::git::{ObjectId, TreeEntry};
 use crate::log::{
@@ -26,7 +24,7 @@ pub struct PurgeOptions {
 }
 
 /// Report of a purge.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PurgeReport {
     /// Rewritten snapshots: map from old to new hashes.
     pub snapshots: BTreeMap<ObjectId, ObjectId>,

@@ -5,8 +5,6 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
-
 use crate::error::{Error, ExchangeError};
 use crate::hold::absolute;
 use crate::log::WorkTree;
@@ -15,7 +13,7 @@ use crate::store::Store;
 use crate::workspace::Workspace;
 
 /// Result of [`relink`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Relinked {
     /// Path at which the history was recorded.
     pub from: PathBuf,

@@ -7,8 +7,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::Serialize;
-
 use crate::error::Error;
 use crate::git::{ObjectId, PackFile};
 use crate::log::{Operation, WorkTree, read_operation, sessions_of};
@@ -22,7 +20,7 @@ use super::rewrite::bridge;
 use super::verify::{Findings, Verification, examine};
 
 /// Report of [`Workspace::repair`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepairReport {
     /// Problems found before the repair.
     pub before: Verification,

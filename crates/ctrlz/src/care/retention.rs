@@ -8,8 +8,6 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 use std::time::Duration;
 
-use serde::Serialize;
-
 use crate::error::{Error, SessionError};
 use crate::fs::private::{self, Durable, read_small};
 use crate::git::ObjectId;
@@ -43,7 +41,7 @@ impl Default for Retention {
 }
 
 /// A message whose files can no longer be restored.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LostMessage {
     /// Id of the session.
     pub session: String,
@@ -52,7 +50,7 @@ pub struct LostMessage {
 }
 
 /// Report of [`Workspace::care`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CareReport {
     /// Number of operations dropped from the log.
     pub dropped_operations: u64,

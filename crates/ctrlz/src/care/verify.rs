@@ -3,8 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 
-use serde::Serialize;
-
 use crate::error::{Error, StoreError};
 use crate::fs::Named;
 use crate::git::{Kind, ObjectId, parse_commit};
@@ -15,7 +13,7 @@ use crate::store::{Lock, Sharing, Store};
 use crate::workspace::Workspace;
 
 /// A problem found in a store.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
     /// Damaged or missing object, if the problem concerns an object.
     pub object: Option<ObjectId>,
@@ -34,7 +32,7 @@ impl Problem {
 }
 
 /// Result of verifying a store.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verification {
     /// Number of snapshots checked.
     pub snapshots: u64,

@@ -33,8 +33,6 @@ mod whole;
 
 use std::time::Instant;
 
-use serde::Serialize;
-
 use crate::error::Error;
 use crate::fs::Dir;
 use crate::git::ObjectId;
@@ -70,7 +68,7 @@ pub struct TrackOptions {
 }
 
 /// A recorded state of the work tree.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// The id of its git tree.
     pub hash: ObjectId,

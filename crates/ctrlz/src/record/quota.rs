@@ -4,8 +4,6 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use serde::Serialize;
-
 use crate::defect::Defect;
 use crate::error::{Error, RecordError};
 use crate::fs::disk_use;
@@ -29,7 +27,7 @@ pub(crate) enum Room {
 }
 
 /// The used part of the quota. Counts every file of the stores.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuotaUse {
     /// The size of this store.
     pub store_bytes: u64,

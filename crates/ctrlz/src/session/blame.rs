@@ -1,7 +1,5 @@
 //! Blame: the step and prompt that wrote each line of a file.
 
-use serde::Serialize;
-
 use crate::compare::{Entry, changes, find};
 use crate::error::{Error, LookupError};
 use crate::git::{ObjectId, diff_lines, split_lines};
@@ -13,7 +11,7 @@ use crate::workspace::{Workspace, is_binary};
 use super::history::History;
 
 /// A line and its origin.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlameLine {
     /// Text without its line end. Bytes that are not UTF-8 are replaced.
     pub text: String,
@@ -22,7 +20,7 @@ pub struct BlameLine {
 }
 
 /// Operation that added a line to a file, or the oldest kept one whose snapshot has it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// Operation id.
     pub operation: String,

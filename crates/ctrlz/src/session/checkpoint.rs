@@ -6,8 +6,6 @@
 //! <prefix>/<work tree>/checkpoint-<kind>-<time>-<operation>   newest and pinned checkpoints
 //! ```
 
-use serde::Serialize;
-
 use crate::error::{Error, LookupError};
 use crate::git::ObjectId;
 use crate::log::{Details, Operation, OperationKind, WorkTree, read_operation, ref_part};
@@ -46,7 +44,7 @@ impl Default for CheckpointOptions {
 }
 
 /// A named state.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     /// Name of its ref in the store.
     pub name: String,
@@ -63,7 +61,6 @@ pub struct Checkpoint {
     /// Time of the operation, in milliseconds since 1970.
     pub at_millis: u64,
     /// Paths that the snapshot does not hold. Empty in a listing.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<Skipped>,
 }
 

@@ -420,7 +420,7 @@ fn works_for(info: &StepInfo, message: &str) -> bool {
 }
 
 /// Work of an agent that cannot be undone because it was not recorded as steps.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unrecorded {
     /// Operation that recorded all of it later.
     pub operation: String,
@@ -464,7 +464,7 @@ pub(super) fn unrecorded(
 }
 
 /// Work in the scope of an undo that cannot be undone because the state before it has expired.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expired {
     /// Session id.
     pub session: String,

@@ -2,8 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
-
 use crate::error::{Error, LookupError, RestoreError, SessionError};
 use crate::fs::Named;
 use crate::git::ObjectId;
@@ -32,7 +30,7 @@ pub struct ForkOptions {
 }
 
 /// A session that shares history with another one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fork {
     /// Id of the new session.
     pub session: String,

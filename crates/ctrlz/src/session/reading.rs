@@ -3,8 +3,6 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Write;
 
-use serde::Serialize;
-
 use crate::compare::{Change, Entry, changes, write_unified};
 use crate::error::{Error, ExchangeError, LookupError, SessionError};
 use crate::git::ObjectId;
@@ -22,7 +20,7 @@ use super::history::{History, Piece};
 use super::revert::{RevertState, all_pending};
 
 /// A session in the log.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionInfo {
     /// Session id.
     pub session: String,
@@ -45,10 +43,9 @@ pub struct SessionInfo {
 }
 
 /// Changes of one step in one operation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepRecord {
     /// Step that made the changes.
-    #[serde(flatten)]
     pub info: StepInfo,
     /// Operation id.
     pub operation: String,
@@ -108,7 +105,7 @@ impl Deeds {
 }
 
 /// An operation of the log, prepared for display.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimelineEntry {
     /// Operation id.
     pub operation: String,
@@ -155,10 +152,9 @@ pub struct TimelineEntry {
 }
 
 /// A step in the timeline.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimelineStep {
     /// Step, as its agent described it.
-    #[serde(flatten)]
     pub info: StepInfo,
     /// Whether the step was not closed by its agent.
     pub inferred: bool,
@@ -169,7 +165,7 @@ pub struct TimelineStep {
 }
 
 /// A file in the timeline.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimelineFile {
     /// Path of the file.
     pub path: TreePath,
@@ -517,8 +513,7 @@ fn timeline_files(
 }
 
 /// Result of [`Workspace::walk_back`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case", tag = "walk")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WalkBack {
     /// A snapshot was found for the first of the given messages that is recorded.
     Found {

@@ -6,8 +6,6 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use serde::Serialize;
-
 use crate::error::{Error, SessionError};
 use crate::git::ObjectId;
 use crate::hold::Hold;
@@ -22,7 +20,7 @@ use super::plans::{Rewind, remember};
 use super::undo::{Chosen, UndoOptions, UndoReport, preview};
 
 /// A revert that can still be moved or reversed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RevertState {
     /// Session that was reverted.
     pub session: String,

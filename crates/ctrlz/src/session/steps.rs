@@ -3,8 +3,6 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
-
 use crate::compare::changes;
 use crate::error::{Error, SessionError};
 use crate::fs::Time;
@@ -62,7 +60,7 @@ pub struct StepEnd {
 }
 
 /// Result of beginning a step.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepBegun {
     /// Step id.
     pub step: String,
@@ -80,7 +78,7 @@ pub struct StepBegun {
 }
 
 /// Result of ending a step.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepEnded {
     /// Step id.
     pub step: String,

@@ -59,7 +59,7 @@ pub struct UndoOptions {
 }
 
 /// A file that stays unchanged because the change cannot be reversed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
     /// Path of the file.
     pub path: TreePath,
@@ -89,7 +89,7 @@ pub enum ConflictReason {
 }
 
 /// Result of an undo or redo, or of planning one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UndoReport {
     /// Affected steps, oldest first.
     pub steps: Vec<String>,
@@ -109,7 +109,6 @@ pub struct UndoReport {
     /// unchanged; [`Uncaptured::is_loss`] returns whether content is lost.
     pub uncaptured: Vec<Uncaptured>,
     /// Paths outside of the work tree that the steps changed.
-    #[serde(skip)]
     pub outside: Vec<OutsideChange>,
     /// Whether these paths were to be restored.
     pub outside_asked: bool,
@@ -120,7 +119,6 @@ pub struct UndoReport {
     /// Hash of the plan.
     pub plan: ObjectId,
     /// Number of files that a plan removes and number of files in total, if the share is unusual.
-    #[serde(skip)]
     pub mass_removal: Option<(u64, u64)>,
     /// Operation that recorded the state before. Restoring it reverses the whole undo.
     pub safety_operation: Option<String>,

@@ -12,8 +12,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
-
 use crate::error::{Error, StoreError};
 use crate::fs::{Named, free_bytes, private};
 use crate::git::{Kind, ObjectId, PackFile, parse_commit};
@@ -42,7 +40,7 @@ pub(crate) struct GcOptions {
 }
 
 /// Result of a collection.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GcReport {
     /// Size of all packs before, in bytes.
     pub bytes_before: u64,

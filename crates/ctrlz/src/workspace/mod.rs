@@ -11,8 +11,6 @@ mod watcher;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::Serialize;
-
 use crate::defect::Defect;
 use crate::error::{Error, LookupError, RecordError, RestoreError};
 use crate::fs::{Dir, Named, private};
@@ -62,8 +60,7 @@ pub struct Workspace {
 }
 
 /// A message about a directory's history that the user should see once.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case", tag = "notice")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// The directory was moved or renamed, and its history followed it.
     Moved {

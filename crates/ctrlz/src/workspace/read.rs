@@ -3,8 +3,6 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use serde::Serialize;
-
 use crate::compare::{
     Change, Entry, FileDiff, Status, changes, changes_by, file_diff, find, write_unified,
 };
@@ -43,8 +41,7 @@ impl Patch {
 }
 
 /// Whether a snapshot has a path.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Presence {
     /// The snapshot holds the file.
     Present,
@@ -55,7 +52,7 @@ pub enum Presence {
 }
 
 /// A file of a snapshot.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedFile {
     /// Path relative to the work tree.
     pub path: TreePath,

@@ -2,8 +2,6 @@
 
 use std::path::PathBuf;
 
-use serde::Serialize;
-
 use crate::error::Error;
 use crate::fs::disk_use;
 use crate::fs::private::read_small;
@@ -16,7 +14,7 @@ use crate::store::{Borrowed, Store, holders};
 use super::Workspace;
 
 /// State of a work tree, read without changing anything.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// Path of the work tree.
     pub root: PathBuf,
@@ -56,7 +54,7 @@ pub struct Status {
 }
 
 /// A lock that is held.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldLock {
     /// Name of the lock: `work tree`, `store` or `care`.
     pub what: &'static str,
