@@ -538,9 +538,10 @@ fn wildcards(base: &Path, word: &str) -> Vec<PathBuf> {
     let mut found = vec![base.to_owned()];
     for part in word.split('/').filter(|part| !part.is_empty()) {
         let is_pattern = !special_chars(part, "*?[").is_empty();
-        found = match is_pattern {
-            true => found.iter().flat_map(|dir| matching(dir, part)).take(MAX_PATHS).collect(),
-            false => found.into_iter().map(|dir| dir.join(unescaped(part))).collect(),
+        found = if is_pattern {
+            found.iter().flat_map(|dir| matching(dir, part)).take(MAX_PATHS).collect()
+        } else {
+            found.into_iter().map(|dir| dir.join(unescaped(part))).collect()
         };
     }
     found.retain(|path| path.symlink_metadata().is_ok());

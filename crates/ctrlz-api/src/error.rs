@@ -314,9 +314,10 @@ fn record_facts(error: &RecordError) -> Facts {
             (Some(path.as_path().into()), ErrorDetails { found, limit, ..none })
         }
         RecordError::OverQuota { path, used } => {
-            let (found, limit) = match used.store_bytes >= used.max_store_bytes {
-                true => (used.store_bytes, used.max_store_bytes),
-                false => (used.total_bytes, used.max_total_bytes),
+            let (found, limit) = if used.store_bytes >= used.max_store_bytes {
+                (used.store_bytes, used.max_store_bytes)
+            } else {
+                (used.total_bytes, used.max_total_bytes)
             };
             let details = ErrorDetails { found: Some(found), limit: Some(limit), ..none };
             (Some(path.as_path().into()), details)

@@ -387,10 +387,7 @@ impl From<&ctrlz::Origin> for Origin {
     fn from(origin: &ctrlz::Origin) -> Origin {
         Origin {
             operation: origin.operation.clone(),
-            kind: match origin.expired {
-                true => "expired".into(),
-                false => tag(&origin.kind, "kind"),
-            },
+            kind: if origin.expired { "expired".into() } else { tag(&origin.kind, "kind") },
             at_millis: origin.at_millis,
             step: origin.step.as_ref().map(StepInfo::from),
             path: (&origin.path).into(),

@@ -118,9 +118,10 @@ fn method_schema(
     let own = (method.params)(params);
     let result = (method.result)(results);
     // Methods that record may be disabled. An empty hash comes from a call that was.
-    let result = match method.access == Access::Records || takes_hash(&own, params) {
-        true => json!({ "anyOf": [result, results.subschema_for::<Disabled>()] }),
-        false => result.to_value(),
+    let result = if method.access == Access::Records || takes_hash(&own, params) {
+        json!({ "anyOf": [result, results.subschema_for::<Disabled>()] })
+    } else {
+        result.to_value()
     };
     json!({
         "description": method.about,

@@ -108,9 +108,10 @@ impl Environment {
 
     /// Returns whether to colour the output: only on a terminal, and unless NO_COLOR is set.
     pub(crate) fn palette(&self) -> Palette {
-        match std::io::stdout().is_terminal() && !self.no_color {
-            true => Palette::Coloured,
-            false => Palette::Plain,
+        if std::io::stdout().is_terminal() && !self.no_color {
+            Palette::Coloured
+        } else {
+            Palette::Plain
         }
     }
 

@@ -128,11 +128,10 @@ async fn stream_get(
 
 fn method_routes(state: &Shared, method: &'static Method) -> MethodRouter<Arc<Shared>> {
     let posted = post(move |state, project, request| call::post(method, state, project, request));
-    match call::is_readable(&state.queries, method) {
-        true => {
-            posted.get(move |state, project, request| call::get(method, state, project, request))
-        }
-        false => posted,
+    if call::is_readable(&state.queries, method) {
+        posted.get(move |state, project, request| call::get(method, state, project, request))
+    } else {
+        posted
     }
 }
 

@@ -24,9 +24,10 @@ pub(crate) struct Context {
 impl Context {
     /// Fails if snapshots are disabled. Recorded states can still be restored.
     pub(crate) fn check_enabled(&self) -> Result<(), Error> {
-        match self.options.enabled {
-            true => Ok(()),
-            false => Err(Error::Record(RecordError::Disabled { path: self.root.clone() })),
+        if self.options.enabled {
+            Ok(())
+        } else {
+            Err(Error::Record(RecordError::Disabled { path: self.root.clone() }))
         }
     }
 

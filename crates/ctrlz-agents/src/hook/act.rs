@@ -253,10 +253,7 @@ fn notice(event: &Event, memory: &mut Memory, scene: &Scene<'_>) -> Result<Notic
         None => Vec::new(),
     };
     learn(scene.workspace, memory)?;
-    let mut notice = match names.is_empty() {
-        true => Notice::default(),
-        false => Notice::taken_back(&names),
-    };
+    let mut notice = if names.is_empty() { Notice::default() } else { Notice::taken_back(&names) };
     let failed = scene.failures.recent();
     let new: Vec<_> =
         failed.iter().filter(|failure| failure.at_millis > memory.told_at_millis).collect();

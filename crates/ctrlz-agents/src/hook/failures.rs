@@ -102,9 +102,10 @@ impl Failures {
     /// Rewrites the note, dropping the oldest failures if they do not fit.
     fn write_note(&self, mut noted: Vec<Noted>) -> io::Result<()> {
         loop {
-            let mut bytes = match noted.is_empty() {
-                true => Vec::new(),
-                false => serde_json::to_vec(&noted).expect("plain data has a JSON form"),
+            let mut bytes = if noted.is_empty() {
+                Vec::new()
+            } else {
+                serde_json::to_vec(&noted).expect("plain data has a JSON form")
             };
             if bytes.len() <= NOTE_BYTES {
                 bytes.resize(NOTE_BYTES, 0);

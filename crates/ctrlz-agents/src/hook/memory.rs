@@ -120,9 +120,10 @@ impl Memory {
             (None, Some(dir)) => Memory::in_project(&first, dir, caller),
             (None, None) => Memory::load(&first),
         };
-        let steady = match found.process == caller.process {
-            true => caller.process.is_some() && !found.is_new(),
-            false => false,
+        let steady = if found.process == caller.process {
+            caller.process.is_some() && !found.is_new()
+        } else {
+            false
         };
         Memory { process: caller.process, steady, ..found }
     }
@@ -136,14 +137,13 @@ impl Memory {
             Some(known) => *known == dir || !known.is_dir() || (caller.root_of)(known) == root,
             None => true,
         };
-        let memory = match is_first {
-            true => memory,
-            false => {
-                let mut path = first.as_os_str().to_owned();
-                let project = fingerprint(&[root.as_os_str().as_encoded_bytes()]);
-                path.push(format!("-{project:016x}"));
-                Memory::load(Path::new(&path))
-            }
+        let memory = if is_first {
+            memory
+        } else {
+            let mut path = first.as_os_str().to_owned();
+            let project = fingerprint(&[root.as_os_str().as_encoded_bytes()]);
+            path.push(format!("-{project:016x}"));
+            Memory::load(Path::new(&path))
         };
         Memory { dir: Some(dir), ..memory }
     }

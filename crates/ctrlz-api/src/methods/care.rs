@@ -79,9 +79,10 @@ fn gc(call: &Call<'_>, params: &GcParams) -> Result<CareReport, WireError> {
         thin_days: params.thin_days.unwrap_or(call.retention.thin_days),
         thorough: params.thorough,
     };
-    let report = match params.dry_run {
-        true => call.workspace.foresee_care(&retention, call.progress)?,
-        false => call.workspace.care(&retention, call.progress)?,
+    let report = if params.dry_run {
+        call.workspace.foresee_care(&retention, call.progress)?
+    } else {
+        call.workspace.care(&retention, call.progress)?
     };
     Ok(CareReport::from(&report))
 }

@@ -102,9 +102,8 @@ struct PatchParams {
 fn patch(call: &Call<'_>, params: &PatchParams) -> Result<Patch, WireError> {
     let hash = call.snapshot(&params.hash)?;
     let root = call.workspace.root();
-    let path = |path: &ctrlz::TreePath| match params.relative {
-        true => path.into(),
-        false => root.join(path.as_path()).as_path().into(),
+    let path = |path: &ctrlz::TreePath| {
+        if params.relative { path.into() } else { root.join(path.as_path()).as_path().into() }
     };
     if params.to.is_none() && !call.hide_ignored {
         let found = call.workspace.patch(&hash, call.progress)?;

@@ -61,9 +61,10 @@ struct WhichArgs {
 fn check_any_worked(report: &Installation) -> Result<(), Failure> {
     let failed = |done: &Installed| Some(format!("{}: {}", done.client, done.failed.as_ref()?));
     let failed: Vec<String> = report.clients.iter().filter_map(failed).collect();
-    match failed.len() == report.clients.len() {
-        true => Err(Failure::Agent { why: failed.join("; ") }),
-        false => Ok(()),
+    if failed.len() == report.clients.len() {
+        Err(Failure::Agent { why: failed.join("; ") })
+    } else {
+        Ok(())
     }
 }
 
@@ -181,11 +182,12 @@ fn chosen(
     }
     let is_meant = |client: &Client| meant(install::state(*client, setup, &ThisMachine));
     let found: Vec<Client> = Client::ALL.into_iter().filter(is_meant).collect();
-    match found.is_empty() {
-        true => Err(Failure::Agent {
+    if found.is_empty() {
+        Err(Failure::Agent {
             why: "no coding agent was found; `ctrlz run -- AGENT` records any program".into(),
-        }),
-        false => Ok(found),
+        })
+    } else {
+        Ok(found)
     }
 }
 
@@ -198,11 +200,12 @@ fn setup(
     let dir = global.directory.clone().map_or_else(std::env::current_dir, Ok);
     let dir = dir.and_then(|dir| dir.canonicalize()).map_err(Failure::CurrentDirectory)?;
     let here = ctrlz::find_work_tree(&dir, &data_dir, environment.home());
-    let (project, here) = match args.project {
-        true => (Some(here?), None),
+    let (project, here) = if args.project {
+        (Some(here?), None)
+    } else {
         // Outside of a project, there is no project configuration to check for a second
         // installation.
-        false => (None, here.ok()),
+        (None, here.ok())
     };
     Ok(Setup {
         home: environment.home().ok_or(Failure::NoDataDir)?.to_owned(),
@@ -274,9 +277,10 @@ fn run_in_shell(command: &str, place: &Path, dir: &Path, input: &str) -> Result<
     let output = child.wait_with_output().map_err(|error| error.to_string())?;
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     // A hook always exits with 0 and reports errors on standard error.
-    match output.status.success() && said.is_empty() {
-        true => Ok(()),
-        false => Err(format!("`{command}`: {said}")),
+    if output.status.success() && said.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("`{command}`: {said}"))
     }
 }
 

@@ -62,9 +62,10 @@ pub(crate) fn run(
         let (charset, palette) = (environment.charset(), environment.palette());
         return browse::run(&place.workspace, args.session.as_deref(), charset, palette);
     }
-    match args.lost {
-        true => show_lost(place, args, out),
-        false => show_operations(place, args, environment, out),
+    if args.lost {
+        show_lost(place, args, out)
+    } else {
+        show_operations(place, args, environment, out)
     }
 }
 

@@ -184,9 +184,10 @@ pub(super) fn not_checked_line(paths: &[TreePath]) -> Option<String> {
 pub(super) fn recovered_line(recovered: Option<&Recovery>) -> Option<String> {
     let Recovery { files, finished, .. } = recovered?;
     let paths = render::paths(usize::try_from(*files).unwrap_or(usize::MAX));
-    Some(match finished {
-        true => format!("first, a restore of {paths} that was cut off was finished"),
-        false => format!("first, a restore of {paths} that was cut off was rolled back"),
+    Some(if *finished {
+        format!("first, a restore of {paths} that was cut off was finished")
+    } else {
+        format!("first, a restore of {paths} that was cut off was rolled back")
     })
 }
 

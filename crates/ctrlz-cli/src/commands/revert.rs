@@ -185,9 +185,10 @@ fn files(
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    let source: io::Result<Box<dyn Read>> = match path.as_os_str() == "-" {
-        true => Ok(Box::new(io::stdin().lock())),
-        false => File::open(path).map(|file| Box::new(file) as Box<dyn Read>),
+    let source: io::Result<Box<dyn Read>> = if path.as_os_str() == "-" {
+        Ok(Box::new(io::stdin().lock()))
+    } else {
+        File::open(path).map(|file| Box::new(file) as Box<dyn Read>)
     };
     let mut bytes = Vec::new();
     source
@@ -201,9 +202,10 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
 
 fn parse(bytes: &[u8]) -> Result<Vec<PatchJson>, Failure> {
     let is_array = bytes.trim_ascii_start().starts_with(b"[");
-    let parsed = match is_array {
-        true => serde_json::from_slice(bytes),
-        false => serde_json::from_slice(bytes).map(|patch| vec![patch]),
+    let parsed = if is_array {
+        serde_json::from_slice(bytes)
+    } else {
+        serde_json::from_slice(bytes).map(|patch| vec![patch])
     };
     parsed.map_err(|error| Failure::Patches { why: error.to_string() })
 }

@@ -212,9 +212,10 @@ fn warn_of(skipped: &[Skipped]) {
 fn tell_uncaptured(uncaptured: &[Uncaptured]) {
     for lost in uncaptured {
         let (path, what) = (ctrlz::escape(&lost.path), render::printable(&lost.describe()));
-        render::note(&match lost.is_loss() {
-            true => format!("ctrlz: {path} {what}; it cannot be undone"),
-            false => format!("ctrlz: {what}: {path}"),
+        render::note(&if lost.is_loss() {
+            format!("ctrlz: {path} {what}; it cannot be undone")
+        } else {
+            format!("ctrlz: {what}: {path}")
         });
     }
 }

@@ -266,9 +266,10 @@ fn outside_line(change: &OutsideChange) -> String {
         },
         (kept, _) => {
             let why = kept.as_ref().map(OutsideKept::describe).unwrap_or_default();
-            let whole = match change.root == change.path {
-                true => String::new(),
-                false => format!("; nothing in {} is put back", shown(&change.root)),
+            let whole = if change.root == change.path {
+                String::new()
+            } else {
+                format!("; nothing in {} is put back", shown(&change.root))
             };
             format!("! kept       {path}: {}", printable(&format!("{why}{whole}")))
         }
@@ -300,9 +301,10 @@ pub(super) fn kept_lines(report: &UndoReport) -> Vec<String> {
     });
     let lost = report.uncaptured.iter().map(|lost| {
         let (path, what) = (ctrlz::escape(&lost.path), printable(&lost.describe()));
-        match lost.is_loss() {
-            true => format!("! lost       {path}: it {what}"),
-            false => format!("= kept       {path}: {what}"),
+        if lost.is_loss() {
+            format!("! lost       {path}: it {what}")
+        } else {
+            format!("= kept       {path}: {what}")
         }
     });
     let left = report.left.iter().map(|name| format!("! left       {name}"));

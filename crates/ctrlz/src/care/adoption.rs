@@ -301,14 +301,13 @@ impl Adoption<'_> {
         };
         let (store, patience) = (&self.store, self.workspace.options().patience);
         let own_lock = if is_own { Some(self.work_tree.lock(store, patience)?) } else { None };
-        match own_lock.is_some() && self.work_tree.last(store)?.is_none() {
-            true => adopt(store, &self.work_tree, arrival, &checker)?,
-            false => {
-                drop(own_lock);
-                let label = self.adopted.from.file_name().unwrap_or_default().to_string_lossy();
-                let _lock = note_from(store, &beside, &label, self.work_tree.id(), patience)?;
-                adopt(store, &beside, arrival, &checker)?;
-            }
+        if own_lock.is_some() && self.work_tree.last(store)?.is_none() {
+            adopt(store, &self.work_tree, arrival, &checker)?;
+        } else {
+            drop(own_lock);
+            let label = self.adopted.from.file_name().unwrap_or_default().to_string_lossy();
+            let _lock = note_from(store, &beside, &label, self.work_tree.id(), patience)?;
+            adopt(store, &beside, arrival, &checker)?;
         }
         drop(checker);
         self.adopted.operations += operations;
@@ -503,10 +502,7 @@ fn bytes_in(dir: &Path, enough: u64) -> u64 {
         let Ok(entries) = std::fs::read_dir(&dir) else { continue };
         for entry in entries.flatten() {
             let Ok(meta) = entry.metadata() else { continue };
-            match meta.is_dir() {
-                true => dirs.push(entry.path()),
-                false => total += meta.len(),
-            }
+            if meta.is_dir() { dirs.push(entry.path()) } else { total += meta.len() }
         }
         if total >= enough {
             break;

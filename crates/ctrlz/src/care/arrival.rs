@@ -172,12 +172,11 @@ impl<'a> Checker<'a> {
         // Publishing the packs would also bring in objects that no log references.
         let packs = self.objects.open_packs();
         let mut ids = packs.iter().flat_map(|pack| pack.ids());
-        match self.purged.is_empty() && !ids.any(|id| self.is_purged(&id)) {
-            true => Ok(()),
-            false => {
-                let paths = self.purged.iter().cloned().collect();
-                Err(Error::Exchange(ExchangeError::BringsPurged { path: from.to_owned(), paths }))
-            }
+        if self.purged.is_empty() && !ids.any(|id| self.is_purged(&id)) {
+            Ok(())
+        } else {
+            let paths = self.purged.iter().cloned().collect();
+            Err(Error::Exchange(ExchangeError::BringsPurged { path: from.to_owned(), paths }))
         }
     }
 
@@ -366,9 +365,10 @@ impl<'a> Checker<'a> {
         };
         let is_possible =
             !head.is_empty() && head.len() as u64 <= MAX_TARGET_BYTES && !head.contains(&0);
-        Ok(match is_possible {
-            true => Ok(()),
-            false => Err(format!("symlink target {id} is empty, too long or holds a zero byte")),
+        Ok(if is_possible {
+            Ok(())
+        } else {
+            Err(format!("symlink target {id} is empty, too long or holds a zero byte"))
         })
     }
 
@@ -529,10 +529,7 @@ pub(super) fn publish(
     incoming: &Incoming,
     checked: &[Checked],
 ) -> Result<(), Error> {
-    match has_news(checked) {
-        true => incoming.publish(store).map(drop),
-        false => Ok(()),
-    }
+    if has_news(checked) { incoming.publish(store).map(drop) } else { Ok(()) }
 }
 
 /// Returns whether any log has operations that are new here.

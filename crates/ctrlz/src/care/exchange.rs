@@ -136,10 +136,8 @@ impl Workspace {
             let local = format!("{}/{log}/{rest}", store.ref_prefix());
             (local, format!("{SHARED}{log}/{rest}"), new)
         });
-        let private = match ignored {
-            true => store.refs.list(&format!("{PRIVATE}{log}/"))?,
-            false => Vec::new(),
-        };
+        let private =
+            if ignored { store.refs.list(&format!("{PRIVATE}{log}/"))? } else { Vec::new() };
         let private = private.into_iter().map(|(name, new)| (name.clone(), name, new));
         for (local, remote, new) in own.chain(private) {
             let expected = there.get(remote.as_str()).copied();
@@ -240,9 +238,10 @@ impl Workspace {
                 Fate::Diverged => pulled.diverged.push(log),
                 Fate::News(_) if is_own && here.last(store)?.is_some() => (),
                 Fate::News(operations) => {
-                    let _lock = match is_own {
-                        true => here.lock(store, patience)?,
-                        false => note_from(store, &here, from, into, patience)?,
+                    let _lock = if is_own {
+                        here.lock(store, patience)?
+                    } else {
+                        note_from(store, &here, from, into, patience)?
                     };
                     adopt(store, &here, &found.arrival, &checker)?;
                     let snapshot = found.newest.map(|newest| newest.snapshot);
@@ -281,9 +280,10 @@ impl Workspace {
             return Err(Error::Exchange(ExchangeError::NothingPulled));
         };
         if let Some(last) = work_tree.last(&store)? {
-            return match last.work_tree == work_tree.id() {
-                true => Err(Error::Exchange(ExchangeError::NothingPulled)),
-                false => Ok(Point::Operation(last.id)),
+            return if last.work_tree == work_tree.id() {
+                Err(Error::Exchange(ExchangeError::NothingPulled))
+            } else {
+                Ok(Point::Operation(last.id))
             };
         }
         let newest = self

@@ -168,8 +168,9 @@ fn manifest(
     let listed = refs.iter().filter(|(known, _)| *known != name && plain(known));
     let listed: std::collections::BTreeMap<String, ObjectId> = listed.cloned().collect();
     let stray = refs.iter().any(|(name, id)| !plain(name) && Some(*id) != arrival.log);
-    Ok(match manifest.refs == listed && manifest.log == arrival.name && !stray {
-        true => Ok(manifest),
-        false => Err("its manifest names other refs than it has".into()),
+    Ok(if manifest.refs == listed && manifest.log == arrival.name && !stray {
+        Ok(manifest)
+    } else {
+        Err("its manifest names other refs than it has".into())
     })
 }

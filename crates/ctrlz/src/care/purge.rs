@@ -506,13 +506,11 @@ fn contents_at(
         if !seen.insert(entry.id) {
             return Ok(());
         }
-        match entry.kind.is_tree() {
-            false => drop(contents.insert(entry.id)),
-            true => {
-                let all =
-                    crate::compare::changes(&store.objects, &ObjectId::EMPTY_TREE, &entry.id)?;
-                contents.extend(all.iter().filter_map(|change| Some(change.after?.id)));
-            }
+        if entry.kind.is_tree() {
+            let all = crate::compare::changes(&store.objects, &ObjectId::EMPTY_TREE, &entry.id)?;
+            contents.extend(all.iter().filter_map(|change| Some(change.after?.id)));
+        } else {
+            contents.insert(entry.id);
         }
         Ok(())
     })?;

@@ -29,9 +29,10 @@ impl Workspace {
             Some(replacement) => replacement.parse()?,
             None => return Err(unknown()),
         };
-        match is_recorded(&store, work_tree.id(), &replacement)? {
-            true => Err(Error::Lookup(LookupError::Purged { id: *hash, replacement })),
-            false => Err(unknown()),
+        if is_recorded(&store, work_tree.id(), &replacement)? {
+            Err(Error::Lookup(LookupError::Purged { id: *hash, replacement }))
+        } else {
+            Err(unknown())
         }
     }
 }

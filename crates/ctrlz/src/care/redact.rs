@@ -119,9 +119,10 @@ impl<'a> Redaction<'a> {
                     let why = |why| Error::Store(StoreError::HostileTree { id, why });
                     let tree = crate::git::parse_tree(bytes.clone()).map_err(why)?;
                     for entry in tree.iter() {
-                        match entry.kind.is_tree() {
-                            true => work.push(entry.id),
-                            false => live.insert(entry.id),
+                        if entry.kind.is_tree() {
+                            work.push(entry.id);
+                        } else {
+                            live.insert(entry.id);
                         }
                     }
                 }

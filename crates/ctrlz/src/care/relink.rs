@@ -71,8 +71,5 @@ fn lock(
         return Ok(None);
     };
     let work_tree = WorkTree::named(&store, &claim.work_tree);
-    match work_tree.has_dir() {
-        true => work_tree.lock(&store, options.patience).map(Some),
-        false => Ok(None),
-    }
+    if work_tree.has_dir() { work_tree.lock(&store, options.patience).map(Some) } else { Ok(None) }
 }

@@ -66,9 +66,10 @@ impl Workspace {
             quarantined.push(store.quarantine(cache)?);
         }
         self.heal(&store, &found, &mut quarantined, progress)?;
-        let refs = match found.torn_refs.is_empty() && found.lost_logs.is_empty() {
-            true => Vec::new(),
-            false => rebuild_refs(&store)?,
+        let refs = if found.torn_refs.is_empty() && found.lost_logs.is_empty() {
+            Vec::new()
+        } else {
+            rebuild_refs(&store)?
         };
         bridge(&store, &found.bad_commits)?;
         let after = examine(&store, progress)?;

@@ -483,10 +483,7 @@ mod tests {
             for (hours, puts_back, session) in spec {
                 at = (at + hours * 3_600_000).max(1);
                 number += 1;
-                let kind = match puts_back {
-                    true => OperationKind::Restore,
-                    false => OperationKind::Step,
-                };
+                let kind = if *puts_back { OperationKind::Restore } else { OperationKind::Step };
                 operations.push(operation(number, at as u64, kind, *session));
             }
             segments.push(operations);

@@ -285,16 +285,18 @@ impl Sound {
                 continue;
             };
             let subtrees = tree.iter().filter(|entry| entry.kind.is_tree());
-            let open: Vec<ObjectId> = match waited {
-                true => Vec::new(),
-                false => {
-                    subtrees.map(|entry| entry.id).filter(|id| !self.0.contains_key(id)).collect()
-                }
+            let open: Vec<ObjectId> = if waited {
+                Vec::new()
+            } else {
+                subtrees.map(|entry| entry.id).filter(|id| !self.0.contains_key(id)).collect()
             };
             if open.is_empty() {
-                let sound = tree.iter().all(|entry| match entry.kind.is_tree() {
-                    true => self.0.get(&entry.id).copied().unwrap_or(false),
-                    false => !bad.contains_key(&entry.id),
+                let sound = tree.iter().all(|entry| {
+                    if entry.kind.is_tree() {
+                        self.0.get(&entry.id).copied().unwrap_or(false)
+                    } else {
+                        !bad.contains_key(&entry.id)
+                    }
                 });
                 self.0.insert(id, sound);
             } else {

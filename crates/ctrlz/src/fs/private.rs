@@ -188,9 +188,10 @@ pub(crate) fn create_build_dir(parent: &Path) -> Result<(PathBuf, File), FileErr
 /// Removes a directory made by [`create_build_dir`]. Ignores other paths.
 pub(crate) fn remove_build_dir(path: &Path) -> Result<(), FileError> {
     let is_build = path.file_name().is_some_and(|name| is_ours(name, BUILDING));
-    match is_build {
-        true => absent_is_fine(std::fs::remove_dir_all(path)).named("remove", path),
-        false => Ok(()),
+    if is_build {
+        absent_is_fine(std::fs::remove_dir_all(path)).named("remove", path)
+    } else {
+        Ok(())
     }
 }
 

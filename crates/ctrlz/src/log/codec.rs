@@ -124,9 +124,10 @@ pub(crate) fn write(
         None => meta.companion,
     };
     let json = serde_json::to_string(&meta).expect("plain data has a JSON form");
-    let spilled = match json.len() > MAX_INLINE_BYTES {
-        true => Some(spill(pack, json.as_bytes(), exists)?),
-        false => None,
+    let spilled = if json.len() > MAX_INLINE_BYTES {
+        Some(spill(pack, json.as_bytes(), exists)?)
+    } else {
+        None
     };
     let segment = match last {
         Some(last) if !cut => Segment { place: last.segment.place + 1, began: last.segment.began },
@@ -280,13 +281,12 @@ pub(crate) fn redact(
         .filter_map(|(session, commit)| Some((session, renamed(&commit)?)))
         .collect();
     let json = serde_json::to_string(&new.meta).expect("plain data has a JSON form");
-    (header.meta, header.meta_in) = match json.len() > MAX_INLINE_BYTES {
-        false => (Some(new.meta), None),
-        true => {
-            let blob = put(Kind::Blob, json.into_bytes());
-            let tree = put(Kind::Tree, spilled_tree(blob));
-            (None, Some(put(Kind::Commit, encode_commit(&spilled_commit(tree)))))
-        }
+    (header.meta, header.meta_in) = if json.len() > MAX_INLINE_BYTES {
+        let blob = put(Kind::Blob, json.into_bytes());
+        let tree = put(Kind::Tree, spilled_tree(blob));
+        (None, Some(put(Kind::Commit, encode_commit(&spilled_commit(tree)))))
+    } else {
+        (Some(new.meta), None)
     };
     parents.extend(header.meta_in);
     commit.parents = parents;
@@ -381,9 +381,10 @@ impl Rewriting<'_> {
         let mut meta = new.meta.unwrap_or_else(|| operation.meta.clone());
         meta.companion = meta.companion.map(|companion| self.moved(companion));
         let json = serde_json::to_string(&meta).expect("plain data has a JSON form");
-        header.meta_in = match json.len() > MAX_INLINE_BYTES {
-            true => Some(spill(self.pack, json.as_bytes(), exists)?),
-            false => None,
+        header.meta_in = if json.len() > MAX_INLINE_BYTES {
+            Some(spill(self.pack, json.as_bytes(), exists)?)
+        } else {
+            None
         };
         header.meta = header.meta_in.is_none().then_some(meta);
         for commit in header.previous.values_mut() {

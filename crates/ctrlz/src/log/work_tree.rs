@@ -492,9 +492,10 @@ pub(crate) fn ref_part(text: &str) -> String {
 fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for byte in text.bytes() {
-        match byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-' {
-            true => escaped.push(char::from(byte)),
-            false => escaped.push_str(&format!("%{byte:02X}")),
+        if byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-' {
+            escaped.push(char::from(byte));
+        } else {
+            escaped.push_str(&format!("%{byte:02X}"));
         }
     }
     escaped

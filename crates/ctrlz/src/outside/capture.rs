@@ -188,9 +188,10 @@ impl Captures<'_> {
     /// Saves a capture if the state changed since, otherwise drops it. Returns whether it changed.
     pub(super) fn keep_if_changed(&self, capture: &Capture) -> Result<bool, Error> {
         let changed = capture.roots.iter().any(Root::is_changed);
-        match changed {
-            true => self.save(capture, None)?,
-            false => self.drop(&capture.of)?,
+        if changed {
+            self.save(capture, None)?;
+        } else {
+            self.drop(&capture.of)?;
         }
         Ok(changed)
     }

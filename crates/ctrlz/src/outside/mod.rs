@@ -251,8 +251,9 @@ pub(crate) fn check_place(path: &Path) -> Result<(), Error> {
     let full = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let real = |above: &Path| Some(above.canonicalize().ok()?.join(full.strip_prefix(above).ok()?));
     let real = full.ancestors().find_map(real).unwrap_or_else(|| full.clone());
-    match capture::is_in_repository(real.as_os_str().as_bytes()) {
-        true => Err(Error::Restore(RestoreError::InsideRepository { path: path.to_owned() })),
-        false => Ok(()),
+    if capture::is_in_repository(real.as_os_str().as_bytes()) {
+        Err(Error::Restore(RestoreError::InsideRepository { path: path.to_owned() }))
+    } else {
+        Ok(())
     }
 }

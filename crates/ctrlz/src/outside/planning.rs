@@ -76,9 +76,10 @@ pub(super) fn plan_captures(
     merge.read_present(taken, reader)?;
     let present = merge.now.clone();
     for root in taken.iter().rev().flat_map(|capture| &capture.roots) {
-        match root.repository {
-            true => merge.repository(root, captures)?,
-            false => merge.root(root, how.force),
+        if root.repository {
+            merge.repository(root, captures)?;
+        } else {
+            merge.root(root, how.force);
         }
     }
     let Merge { tops, now: wanted, mut changes, unrestored } = merge;
@@ -136,10 +137,7 @@ impl PlannedRoot {
         let mut kept = Vec::new();
         let dir = Dir::open(&path_of(&self.dir)).ok()?;
         for (path, full, id) in &replaced {
-            let used = match how.replace_used {
-                true => None,
-                false => use_of(&dir, path, Users::Writers),
-            };
+            let used = if how.replace_used { None } else { use_of(&dir, path, Users::Writers) };
             if unrestored.contains(id) {
                 kept.push(kept_at(&top, full, OutsideKept::OtherHalf));
             } else if let Some((InUse::Yes, process)) = used {

@@ -124,9 +124,10 @@ impl PendingTrees {
     fn add(&mut self, id: ObjectId, bytes: &[u8]) {
         self.bytes += bytes.len();
         self.incomplete |= self.bytes > Self::MAX_BYTES;
-        match self.incomplete {
-            true => self.trees.clear(),
-            false => drop(self.trees.insert(id, bytes.to_vec())),
+        if self.incomplete {
+            self.trees.clear();
+        } else {
+            drop(self.trees.insert(id, bytes.to_vec()));
         }
     }
 }
@@ -300,10 +301,7 @@ impl PackWriter {
     /// The command waits until the last pack is hashed and flushed, so that pack should be small
     /// compared with the previous ones. With a single thread, fewer packs are better.
     fn enough_bytes(&self, written: u64) -> u64 {
-        match self.aside {
-            true => (written / 4).min(self.sizes.pack_bytes),
-            false => self.sizes.pack_bytes,
-        }
+        if self.aside { (written / 4).min(self.sizes.pack_bytes) } else { self.sizes.pack_bytes }
     }
 
     /// Writes entries to the growing pack or to one of their own. Returns the pack if it is
@@ -461,9 +459,10 @@ fn flush_pack(path: &Path) -> Result<(), FileError> {
 
 /// Returns the bytes unchanged, except in tests that inject a defect.
 fn as_stored(kind: Kind, bytes: &[u8]) -> Cow<'_, [u8]> {
-    match Defect::Damaged.is_made() && kind == Kind::Blob {
-        true => bytes.iter().map(|byte| byte ^ 1).collect(),
-        false => Cow::Borrowed(bytes),
+    if Defect::Damaged.is_made() && kind == Kind::Blob {
+        bytes.iter().map(|byte| byte ^ 1).collect()
+    } else {
+        Cow::Borrowed(bytes)
     }
 }
 

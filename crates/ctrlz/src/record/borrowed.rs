@@ -63,9 +63,10 @@ impl Context {
         }
         let cache = StatCache::load(&work_tree.cache_path());
         let wrong = self.wrong_among(root, &loans_of(&cache, |id| copied.ids().contains(id)));
-        match wrong.is_empty() {
-            true => wrong,
-            false => self.wrong_among(root, &loans_of(&cache, |id| borrowed.contains(id))),
+        if wrong.is_empty() {
+            wrong
+        } else {
+            self.wrong_among(root, &loans_of(&cache, |id| borrowed.contains(id)))
         }
     }
 

@@ -169,9 +169,10 @@ impl Hold {
             Credit { apart, ..credit }
         };
         details.credits = credits.filter(counts).map(placed).collect();
-        let kind = match details.credits.is_empty() && details.shared.is_empty() {
-            true => OperationKind::Outside,
-            false => OperationKind::Step,
+        let kind = if details.credits.is_empty() && details.shared.is_empty() {
+            OperationKind::Outside
+        } else {
+            OperationKind::Step
         };
         Ok((kind, details, pack))
     }

@@ -57,9 +57,10 @@ impl Hold {
             ..self.context.list_input(store, &self.root, &cache)?
         };
         let mut basis = Basis { policy: input.policy(), operation: None, ..self.basis() };
-        let proof = match doubt || options.rehash || basis.policy != cache.basis().policy {
-            true => None,
-            false => Some(verify(&self.root, &input, &basis.index, progress)?),
+        let proof = if doubt || options.rehash || basis.policy != cache.basis().policy {
+            None
+        } else {
+            Some(verify(&self.root, &input, &basis.index, progress)?)
         };
         if let (Need::Snapshot, Some(proof), Some(last)) = (need, &proof, last) {
             let borrowed = loans.left;

@@ -179,7 +179,7 @@ pub(super) fn finish(
         match change_mode(root, change, change.from, change.to) {
             Ok(()) => (),
             Err(Error::Restore(RestoreError::Moved { .. })) => {
-                applied.kept.push(change.path.clone().into_bytes())
+                applied.kept.push(change.path.clone().into_bytes());
             }
             Err(error) if on_failure == OnFailure::Stop => return Err(error),
             Err(_) => applied.kept.push(change.path.clone().into_bytes()),

@@ -56,7 +56,7 @@ pub(super) fn undo_all(
         match undo_steadily(&mut near, unit, rescue) {
             Ok(true) => (),
             Ok(false) | Err(Error::Restore(RestoreError::Moved { .. })) => {
-                kept.push(unit.path.clone().into_bytes())
+                kept.push(unit.path.clone().into_bytes());
             }
             Err(error) => {
                 kept.push(unit.path.clone().into_bytes());

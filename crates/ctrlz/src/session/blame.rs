@@ -104,9 +104,10 @@ impl<'a> Blamer<'a> {
         let Some(before) = before else {
             let is_first = after.kind == OperationKind::Baseline;
             let origin = origin_of(after, &self.path);
-            self.give_rest(&match is_first {
-                true => origin,
-                false => Origin { step: None, expired: true, ..origin },
+            self.give_rest(&if is_first {
+                origin
+            } else {
+                Origin { step: None, expired: true, ..origin }
             });
             return Ok(());
         };
@@ -148,9 +149,10 @@ impl<'a> Blamer<'a> {
                 (added + hunk.after.len(), removed + hunk.before.len())
             });
             let is_new = hunks.iter().any(|hunk| hunk.after.contains(&at));
-            match is_new {
-                true => self.lines[line].1 = Some(origin.clone()),
-                false => still_open.push((at + removed - added, line)),
+            if is_new {
+                self.lines[line].1 = Some(origin.clone());
+            } else {
+                still_open.push((at + removed - added, line));
             }
         }
         self.open = still_open;

@@ -96,9 +96,10 @@ impl Workspace {
     fn check_outside(&self, into: &Path) -> Result<(), Error> {
         let absolute = std::path::absolute(into).named("tell the place of", into)?;
         let known = absolute.ancestors().find_map(|above| above.canonicalize().ok());
-        match known.is_some_and(|known| known.starts_with(self.root())) {
-            true => Err(Error::Restore(RestoreError::InsideWorkTree { path: into.to_owned() })),
-            false => Ok(()),
+        if known.is_some_and(|known| known.starts_with(self.root())) {
+            Err(Error::Restore(RestoreError::InsideWorkTree { path: into.to_owned() }))
+        } else {
+            Ok(())
         }
     }
 

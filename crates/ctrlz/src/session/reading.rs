@@ -263,9 +263,10 @@ impl Workspace {
     pub fn step(&self, step: &str) -> Result<Vec<StepRecord>, Error> {
         let steps: Vec<StepRecord> =
             self.steps()?.into_iter().filter(|record| record.info.step == step).collect();
-        match steps.is_empty() {
-            true => Err(Error::Session(SessionError::NoSuchStep { step: step.to_owned() })),
-            false => Ok(steps),
+        if steps.is_empty() {
+            Err(Error::Session(SessionError::NoSuchStep { step: step.to_owned() }))
+        } else {
+            Ok(steps)
         }
     }
 
@@ -449,9 +450,10 @@ fn timeline_entry(
     let (files, more_files) = counted.unwrap_or_default();
     // A step that cannot be undone is not shown as a step.
     let is_expired = entry.kind == OperationKind::Step && history.is_cut_off(at)?;
-    let (kind, label) = match is_expired {
-        true => (OperationKind::Baseline, Some(EXPIRED.to_owned())),
-        false => (entry.kind, entry.details.label.clone()),
+    let (kind, label) = if is_expired {
+        (OperationKind::Baseline, Some(EXPIRED.to_owned()))
+    } else {
+        (entry.kind, entry.details.label.clone())
     };
     // A checkpoint that outlived its segment is not among the entries of the log.
     let is_shown = !is_expired && at < history.entries.len();

@@ -244,9 +244,10 @@ fn find_pending(
             return Ok(None);
         }
         if own && entry.details.boundary.is_some() {
-            return match is_pending(history, &entry) {
-                true => state_of(history, at).map(|state| Some((at, state))),
-                false => Ok(None),
+            return if is_pending(history, &entry) {
+                state_of(history, at).map(|state| Some((at, state)))
+            } else {
+                Ok(None)
             };
         }
         at += 1;

@@ -133,9 +133,10 @@ impl Workspace {
         let few = NamedLimit { bytes: Some(QUICK_NAMED_BYTES), until: None };
         let quick = Cause { named: paths.clone(), named_limit: few, ..Cause::outside() };
         let Recorded { snapshot, operation, .. } = hold.record(&options, &quick, progress)?;
-        let operation = match unknown_of(&hold, &operation, &paths).is_empty() {
-            true => operation,
-            false => self.keep_named(&hold, operation, &paths, named_limit, progress),
+        let operation = if unknown_of(&hold, &operation, &paths).is_empty() {
+            operation
+        } else {
+            self.keep_named(&hold, operation, &paths, named_limit, progress)
         };
         let not_kept = unknown_of(&hold, &operation, &paths);
         let mut open: Vec<OpenStep> = open.into_iter().filter(|step| !step.abandoned).collect();
@@ -206,13 +207,12 @@ impl Workspace {
         let Some(at) = open.iter().position(|open| open.info.step == step) else {
             return Err(Error::Session(SessionError::NoSuchStep { step: step.to_owned() }));
         };
-        let mut uncaptured = match end.refused {
-            true => Vec::new(),
-            false => hold.uncaptured_changes(&open[at].uncaptured),
-        };
-        let outside = match end.refused {
-            true => self.outside_of(&hold).forget_step(step).map(|()| false),
-            false => self.outside_of(&hold).settle(step),
+        let mut uncaptured =
+            if end.refused { Vec::new() } else { hold.uncaptured_changes(&open[at].uncaptured) };
+        let outside = if end.refused {
+            self.outside_of(&hold).forget_step(step).map(|()| false)
+        } else {
+            self.outside_of(&hold).settle(step)
         };
         // On error the step counts as changed: undo compares the capture with the present state.
         let outside = outside.unwrap_or(true);
@@ -288,9 +288,10 @@ fn check_lengths(info: &StepInfo) -> Result<(), Error> {
 
 /// Refuses a text that is too long.
 pub(super) fn check_length(what: &'static str, text: Option<&str>) -> Result<(), Error> {
-    match text.is_some_and(|text| text.len() > MAX_ID_BYTES) {
-        true => Err(Error::Session(SessionError::TooLong { what, max: MAX_ID_BYTES })),
-        false => Ok(()),
+    if text.is_some_and(|text| text.len() > MAX_ID_BYTES) {
+        Err(Error::Session(SessionError::TooLong { what, max: MAX_ID_BYTES }))
+    } else {
+        Ok(())
     }
 }
 

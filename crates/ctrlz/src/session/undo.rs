@@ -210,9 +210,10 @@ impl Workspace {
         let (chosen, only_outside) = self.choose_undo(&hold, scope, options, progress)?;
         let restore = chosen.restore.as_ref();
         // Reversing a session's revert is an unrevert.
-        let kind = match restore.is_some_and(|restore| restore.details.boundary.is_some()) {
-            true => OperationKind::Unrevert,
-            false => OperationKind::Undo,
+        let kind = if restore.is_some_and(|restore| restore.details.boundary.is_some()) {
+            OperationKind::Unrevert
+        } else {
+            OperationKind::Undo
         };
         let whose = restore.and_then(|restore| restore.details.session.clone());
         let details = Details {
@@ -299,10 +300,7 @@ impl Workspace {
         left: &[TreePath],
         options: &UndoOptions,
     ) -> Result<Chosen, Error> {
-        let paths = match left.is_empty() {
-            true => options.paths.clone(),
-            false => left.to_vec(),
-        };
+        let paths = if left.is_empty() { options.paths.clone() } else { left.to_vec() };
         let options = UndoOptions { paths, ..options.clone() };
         self.plan_inverse(hold, tracked, None, spans, steps, &options)
     }
@@ -637,13 +635,12 @@ fn uncaptured_by(hold: &Hold, inversion: &Inversion<'_>) -> Result<Vec<Uncapture
     };
     let mut found: Vec<Uncaptured> = Vec::new();
     for span in inversion.spans.iter().filter(|span| span.info.is_some()) {
-        let created = match span.owns_unnamed() {
-            true => {
-                let known = left_out_paths(&hold.store.objects, &span.before);
-                let before = (&span.before.snapshot, &known);
-                created_uncaptured(&hold.store.objects, before, &span.after)?
-            }
-            false => Vec::new(),
+        let created = if span.owns_unnamed() {
+            let known = left_out_paths(&hold.store.objects, &span.before);
+            let before = (&span.before.snapshot, &known);
+            created_uncaptured(&hold.store.objects, before, &span.after)?
+        } else {
+            Vec::new()
         };
         for change in created.iter().chain(&span.uncaptured) {
             let known = found.iter().position(|known| known.path == change.path);
@@ -680,8 +677,9 @@ fn git_hint(hold: &Hold, spans: &[Span]) -> Option<String> {
 /// Quotes a word for the shell if necessary.
 fn shell_word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._/-".contains(c);
-    match text.chars().all(plain) && !text.starts_with('-') {
-        true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', "'\\''")),
+    if text.chars().all(plain) && !text.starts_with('-') {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
     }
 }

@@ -389,9 +389,10 @@ impl Taker {
     fn end(&mut self, total: u64) -> Result<ObjectId, Refusal> {
         let (hasher, _) = self.seen.take().ok_or("it was read twice")?;
         let sum = ObjectId::from_bytes(self.take_bytes()?);
-        match self.at == total && hasher.finish() == Some(sum) {
-            true => Ok(sum),
-            false => Err("its bytes do not have the checksum at its end".into()),
+        if self.at == total && hasher.finish() == Some(sum) {
+            Ok(sum)
+        } else {
+            Err("its bytes do not have the checksum at its end".into())
         }
     }
 
@@ -482,9 +483,10 @@ impl Taker {
             }
             take(&buffer[..count]);
         }
-        match total == size {
-            true => Ok(()),
-            false => Err("an object is shorter or longer than it says".into()),
+        if total == size {
+            Ok(())
+        } else {
+            Err("an object is shorter or longer than it says".into())
         }
     }
 }
@@ -660,8 +662,5 @@ fn patched(base: &[u8], delta: &[u8]) -> Result<Vec<u8>, Refusal> {
             return Err(malformed());
         }
     }
-    match out.len() as u64 == target_size {
-        true => Ok(out),
-        false => Err(malformed()),
-    }
+    if out.len() as u64 == target_size { Ok(out) } else { Err(malformed()) }
 }

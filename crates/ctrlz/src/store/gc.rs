@@ -342,9 +342,10 @@ impl Store {
                 other => other?,
             };
             for entry in tree.iter() {
-                match entry.kind.is_tree() {
-                    true => work.push(entry.id),
-                    false => drop(live.objects.insert(entry.id)),
+                if entry.kind.is_tree() {
+                    work.push(entry.id);
+                } else {
+                    live.objects.insert(entry.id);
                 }
             }
         }

@@ -297,10 +297,11 @@ impl Store {
             return Ok(());
         };
         for path in list()? {
-            match path.file_name().is_some_and(is_orphan) {
-                true => std::fs::remove_file(&path).named("remove", &path)?,
+            if path.file_name().is_some_and(is_orphan) {
+                std::fs::remove_file(&path).named("remove", &path)?;
+            } else {
                 // A killed writer did not publish the index, or the index was lost.
-                false => drop(self.quarantine(&path)?),
+                drop(self.quarantine(&path)?);
             }
         }
         Ok(())
@@ -358,11 +359,10 @@ fn check_links(git_dir: &Path) -> Result<(), Error> {
     if git_dir.join("commondir").symlink_metadata().is_ok() {
         return refuse("it names another repository as its own (commondir)");
     }
-    match lender::has_unknown_lender(git_dir)? {
-        true => {
-            refuse("it borrows objects from a repository that none of its projects is (alternates)")
-        }
-        false => Ok(()),
+    if lender::has_unknown_lender(git_dir)? {
+        refuse("it borrows objects from a repository that none of its projects is (alternates)")
+    } else {
+        Ok(())
     }
 }
 

@@ -168,10 +168,7 @@ impl Borrowed {
     ) -> Result<(), Error> {
         let Ok(inside) = self.lender.strip_prefix(from) else { return Ok(()) };
         self.lender = to.join(inside);
-        match self.is_empty() {
-            true => Ok(()),
-            false => self.save(store, path),
-        }
+        if self.is_empty() { Ok(()) } else { self.save(store, path) }
     }
 
     /// Copies borrowed objects into the store. [`Borrowed::settle`] updates the list.
@@ -222,9 +219,10 @@ impl Borrowed {
         store.objects.refresh()?;
         let is_here = |id: &ObjectId| copied.done.contains(id) && store.objects.holds(id);
         borrowed.ids.retain(|id| !is_here(id) && !copied.lost.contains(id));
-        match borrowed.is_empty() {
-            true => borrowed.end(store, path)?,
-            false => borrowed.save(store, path)?,
+        if borrowed.is_empty() {
+            borrowed.end(store, path)?;
+        } else {
+            borrowed.save(store, path)?;
         }
         store.objects.refresh()?;
         Ok(Absorbed { left: borrowed.len(), lost: copied.lost })

@@ -100,12 +100,11 @@ impl Refs {
     fn check_links(&self, parent: &Path) -> Result<(), Error> {
         let below = parent.ancestors().take_while(|dir| *dir != self.git_dir);
         let is_link = |dir: &Path| dir.symlink_metadata().is_ok_and(|meta| meta.is_symlink());
-        match below.into_iter().any(is_link) {
-            true => {
-                let why = "a directory of its refs is a link";
-                Err(Error::Store(StoreError::UntrustedStore { path: self.git_dir.clone(), why }))
-            }
-            false => Ok(()),
+        if below.into_iter().any(is_link) {
+            let why = "a directory of its refs is a link";
+            Err(Error::Store(StoreError::UntrustedStore { path: self.git_dir.clone(), why }))
+        } else {
+            Ok(())
         }
     }
 

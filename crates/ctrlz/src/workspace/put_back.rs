@@ -56,9 +56,10 @@ impl std::str::FromStr for Point {
 
     fn from_str(text: &str) -> Result<Point, Self::Err> {
         let is_operation = text.len() == 26 && text.bytes().all(|b| b.is_ascii_alphanumeric());
-        match is_operation {
-            true => Ok(Point::Operation(text.to_ascii_uppercase())),
-            false => text.parse().map(Point::Snapshot),
+        if is_operation {
+            Ok(Point::Operation(text.to_ascii_uppercase()))
+        } else {
+            text.parse().map(Point::Snapshot)
         }
     }
 }

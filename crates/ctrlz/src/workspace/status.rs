@@ -128,10 +128,7 @@ fn count_files(store: &Store, snapshot: ObjectId) -> u64 {
     while let Some(tree) = work.pop() {
         let Ok(entries) = store.objects.tree(&tree) else { continue };
         for entry in entries.iter() {
-            match entry.kind.is_tree() {
-                true => work.push(entry.id),
-                false => count += 1,
-            }
+            if entry.kind.is_tree() { work.push(entry.id) } else { count += 1 }
         }
         if count + work.len() as u64 > crate::compare::MAX_PATHS {
             break;

@@ -369,7 +369,7 @@ fn a_purge_removes_the_content_from_the_whole_data_directory() {
     let replacement = report.snapshots[&old];
     match lab.workspace().check_snapshot(&old) {
         Err(Error::Lookup(LookupError::Purged { replacement: named, .. })) => {
-            assert_eq!(named, replacement)
+            assert_eq!(named, replacement);
         }
         other => panic!("{other:?}"),
     }

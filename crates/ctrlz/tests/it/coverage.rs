@@ -220,7 +220,7 @@ fn an_exceeded_budget_fails_before_anything_is_stored() {
     let track = |lab: &Lab| lab.workspace().track(&TrackOptions::default(), &Progress::default());
     match track(&lab) {
         Err(Error::Record(RecordError::OverBudget { found: 20_000, largest, .. })) => {
-            assert_eq!(largest[0].0, b"lots")
+            assert_eq!(largest[0].0, b"lots");
         }
         other => panic!("{other:?}"),
     }

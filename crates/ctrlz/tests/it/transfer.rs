@@ -285,7 +285,7 @@ fn an_import_with_purged_content_is_refused() {
     let refused = lab.workspace().import(&file, OnPurged::Refuse, &progress);
     match &refused {
         Err(Error::Exchange(ExchangeError::BringsPurged { paths, .. })) => {
-            assert_eq!(paths, std::slice::from_ref(&path))
+            assert_eq!(paths, std::slice::from_ref(&path));
         }
         other => panic!("{other:?}"),
     }

@@ -244,22 +244,19 @@ impl Inverter<'_> {
         let (before, after) = (&span.before.meta, &span.after.meta);
         let (then, left) = (before.mode_map(), after.mode_map());
         let request = &mut self.out.request;
-        match is_newest {
-            true => {
-                request.common_dir_mode = before.common.dir;
-                request.dir_modes = then.iter().map(|(path, mode)| (path.clone(), *mode)).collect();
-            }
+        if is_newest {
+            request.common_dir_mode = before.common.dir;
+            request.dir_modes = then.iter().map(|(path, mode)| (path.clone(), *mode)).collect();
+        } else {
             // Only where the newer spans found the permissions that this span left.
-            false => {
-                for path in then.keys().chain(left.keys()) {
-                    let found = request.dir_modes.get(path).copied();
-                    let found = found.unwrap_or(request.common_dir_mode);
-                    let of = |modes: &HashMap<Vec<u8>, u32>, usual| {
-                        modes.get(path).copied().unwrap_or(usual)
-                    };
-                    if found == of(&left, after.common.dir) {
-                        request.dir_modes.insert(path.clone(), of(&then, before.common.dir));
-                    }
+            for path in then.keys().chain(left.keys()) {
+                let found = request.dir_modes.get(path).copied();
+                let found = found.unwrap_or(request.common_dir_mode);
+                let of = |modes: &HashMap<Vec<u8>, u32>, usual| {
+                    modes.get(path).copied().unwrap_or(usual)
+                };
+                if found == of(&left, after.common.dir) {
+                    request.dir_modes.insert(path.clone(), of(&then, before.common.dir));
                 }
             }
         }
@@ -275,12 +272,11 @@ impl Inverter<'_> {
             };
             mode(&then, before.common.dir) != mode(&left, after.common.dir)
         };
-        match before.common.dir == after.common.dir {
-            true => then.keys().chain(left.keys()).filter(differs).cloned().collect(),
-            false => {
-                let dirs = self.now.listing.dirs.iter().map(|dir| &dir.path);
-                dirs.filter(|path| !path.is_empty()).filter(differs).cloned().collect()
-            }
+        if before.common.dir == after.common.dir {
+            then.keys().chain(left.keys()).filter(differs).cloned().collect()
+        } else {
+            let dirs = self.now.listing.dirs.iter().map(|dir| &dir.path);
+            dirs.filter(|path| !path.is_empty()).filter(differs).cloned().collect()
         }
     }
 
