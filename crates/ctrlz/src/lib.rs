@@ -108,7 +108,7 @@ pub use fs::FileError;
 pub use git::{NotAHash, ObjectId, TreeProblem};
 pub use hold::Recovery;
 pub use log::{
-    Boundary, Credit, Details, Forked, Gap, Moved, Operation, OperationKind, OutsideUndo,
+    Boundary, Credit, Details, Disowned, Forked, Gap, Moved, Operation, OperationKind, OutsideUndo,
     ParentTurn, StepInfo, Uncaptured, UncapturedChange, UnrecordedTurn,
 };
 pub use options::{IgnoredFiles, Options};

@@ -1,7 +1,7 @@
 //! Companions: small ignored files that are kept beside the snapshots without being part of them.
 //!
-//! A companion is a commit in a separate chain under [`PREFIX`], which is never pushed or exported.
-//! The operation names it, so the public tree and its hash do not change.
+//! A companion is a commit in a separate chain under [`PREFIX`], which is pushed and exported only
+//! on request. The operation names it, so the public tree and its hash do not change.
 
 use serde::{Deserialize, Serialize};
 

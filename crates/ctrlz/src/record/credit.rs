@@ -66,9 +66,8 @@ fn is_interrupted(step: &OpenStep, cause: &Cause) -> bool {
     // The step is ended by its own agent. The process that began it does not matter.
     let is_ending = cause.ending.as_ref().is_some_and(|ending| ending.step == step.info.step);
     let is_ours = step.is_owner(std::process::id()) || is_ending;
-    // A hook is a process of the client too. An undo may run in the tool itself.
-    let own = std::process::id();
-    let apart = if cause.undoing { vec![own] } else { ProcessId::ancestors(own) };
+    // A hook is a process of the client too, and so is an undo that the user runs in its shell.
+    let apart = ProcessId::ancestors(std::process::id());
     is_left && !is_ours && !step.tool_is_running(&apart)
 }
 
@@ -321,7 +320,7 @@ impl Hold {
     }
 
     /// Returns the change time of a path, or of the nearest existing directory above it.
-    fn changed_at(&self, path: &TreePath) -> Option<Time> {
+    pub(crate) fn changed_at(&self, path: &TreePath) -> Option<Time> {
         let (mut dir, name) = split(path.as_bytes());
         if let Some(stat) = self.root.glimpse(dir).and_then(|dir| dir.stat(name)) {
             return Some(stat.ctime);

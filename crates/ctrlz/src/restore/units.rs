@@ -171,8 +171,16 @@ impl Hold {
             if main == path || !is_asked_for(&database, &options.paths) {
                 continue;
             }
-            let State::Entry(then) = source.state(self, &database)? else { continue };
-            let is_part = is_sqlite_log(&scene.head(&path)) && is_sqlite(&scene.head_of(&then)?);
+            let is_database = match source.state(self, &database)? {
+                State::Entry(then) => is_sqlite(&scene.head_of(&then)?),
+                // The database itself is removed.
+                State::Absent => {
+                    request.wanted.get(main) == Some(&Wanted::Absent)
+                        && is_sqlite(&scene.head(main))
+                }
+                State::Unknown => false,
+            };
+            let is_part = is_database && is_sqlite_log(&scene.head(&path));
             if is_part && source.state(self, &log)? == State::Absent {
                 request.kept.retain(|kept| kept.path != log);
                 request.wanted.insert(path, Wanted::Absent);

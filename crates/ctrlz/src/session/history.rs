@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use crate::compare::{Entry, find};
 use crate::error::Error;
 use crate::log::{
-    Credit, Forked, LogEntry, LogIndex, Operation, OperationKind, StepInfo, Uncaptured, WorkTree,
-    follows_work_of, read_operation, sessions_of,
+    Credit, Disowned, Forked, LogEntry, LogIndex, Operation, OperationKind, StepInfo, Uncaptured,
+    WorkTree, follows_work_of, read_operation, sessions_of,
 };
 use crate::path::{TreePath, dirs_above, is_within};
 use crate::store::Store;
@@ -31,6 +31,8 @@ pub(super) struct History<'a> {
     taken: HashMap<String, Vec<Taking>>,
     /// Attempts to undo a step that met only conflicts, newest first.
     tried: HashMap<String, Vec<Attempt>>,
+    /// Changes that steps turned out not to have made, by step.
+    disowned: HashMap<String, Vec<Disowned>>,
 }
 
 /// History that a fork shares with another log.
@@ -146,10 +148,22 @@ impl<'a> History<'a> {
             Some(head) => Some(LogIndex::open(store, work_tree, head)?),
             None => None,
         };
-        let (entries, redone, taken, tried) = Default::default();
+        let (entries, redone, taken, tried, disowned) = Default::default();
         let (forked, shared, expired) = Default::default();
         let follows = false;
-        Ok(History { store, log, entries, follows, forked, shared, expired, redone, taken, tried })
+        Ok(History {
+            store,
+            log,
+            entries,
+            follows,
+            forked,
+            shared,
+            expired,
+            redone,
+            taken,
+            tried,
+            disowned,
+        })
     }
 
     /// Opens the log of a work tree, followed by the history that a fork's directory shares.
@@ -175,7 +189,8 @@ impl<'a> History<'a> {
 
     /// Reads one more operation. Returns `false` at the beginning of the log.
     pub(super) fn pull(&mut self) -> Result<bool, Error> {
-        let Some(entry) = self.next()? else { return Ok(false) };
+        let Some(mut entry) = self.next()? else { return Ok(false) };
+        self.disown(&mut entry);
         if let Some((fork, forked)) = origin_of(&entry).filter(|_| self.follows) {
             self.forked = Some((fork.to_owned(), forked.clone()));
         }
@@ -238,6 +253,27 @@ impl<'a> History<'a> {
         self.expired.as_deref()
     }
 
+    /// Removes from the credits of an operation the changes that newer operations disown.
+    fn disown(&self, entry: &mut LogEntry) {
+        let details = &mut entry.details;
+        if !details.credits.iter().any(|credit| self.disowned.contains_key(&credit.step.step)) {
+            return;
+        }
+        details.credits.retain_mut(|credit| {
+            let disowned = self.disowned.get(&credit.step.step).into_iter().flatten();
+            for Disowned { paths, .. } in disowned {
+                let Some(paths) = paths else { return false };
+                let keep = |path: &TreePath| !paths.contains(path);
+                credit.named.retain(keep);
+                credit.paths.iter_mut().for_each(|own| own.retain(keep));
+            }
+            true
+        });
+        if details.credits.is_empty() && details.shared.is_empty() {
+            entry.kind = OperationKind::Outside;
+        }
+    }
+
     /// Records which steps and operations an operation reverses. The log is read newest first, so
     /// the newest operation about a step or an undo decides.
     fn note(&mut self, entry: &LogEntry) {
@@ -252,6 +288,9 @@ impl<'a> History<'a> {
                 _ => details.conflicts.clone(),
             };
             self.redone.entry(undo.clone()).or_insert(left);
+        }
+        for disowned in &details.disowned {
+            self.disowned.entry(disowned.step.clone()).or_default().push(disowned.clone());
         }
         for step in &details.tried {
             let attempt = Attempt { at, conflicts: details.conflicts.clone() };

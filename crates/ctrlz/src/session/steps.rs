@@ -9,8 +9,8 @@ use crate::fs::Time;
 use crate::git::ObjectId;
 use crate::hold::Hold;
 use crate::log::{
-    Credit, Details, NewOperation, OpenStep, Operation, OperationKind, ParentTurn, ProcessId,
-    StepInfo, Uncaptured, load_steps, new_id, read_companion,
+    Credit, Details, Disowned, LogIndex, NewOperation, OpenStep, Operation, OperationKind,
+    ParentTurn, ProcessId, StepInfo, Uncaptured, load_steps, new_id, read_companion,
 };
 use crate::pack::PackWriter;
 use crate::path::TreePath;
@@ -228,7 +228,11 @@ impl Workspace {
             outside,
         };
         let named_limit = NamedLimit { bytes: open[at].max_named_bytes, until: None };
-        let cause = Cause { ending: Some(ending), always, named_limit, ..Cause::outside() };
+        let disowned: Vec<Disowned> = disowned(&hold, &open[at], &ending)?.into_iter().collect();
+        let always = always || !disowned.is_empty();
+        let details = Details { disowned, ..Details::default() };
+        let cause =
+            Cause { ending: Some(ending), always, named_limit, details, ..Cause::outside() };
         let options = TrackOptions::default();
         let Recorded { snapshot, operation, .. } = hold.record(&options, &cause, progress)?;
         let ended = open.remove(at);
@@ -343,6 +347,37 @@ impl Workspace {
         hold.release();
         Ok(())
     }
+}
+
+/// Returns the changes that operations since the beginning of a step credit to it, because they were
+/// recorded while it was open, and that its end shows are not its own: the tool was refused, or
+/// started later.
+fn disowned(hold: &Hold, step: &OpenStep, ending: &Ending) -> Result<Option<Disowned>, Error> {
+    if !ending.refused && ending.ran_since.is_none() {
+        return Ok(None);
+    }
+    let Some(head) = hold.store.refs.read(hold.work_tree.ref_name())? else { return Ok(None) };
+    let mut log = LogIndex::open(&hold.store, &hold.work_tree, head)?;
+    let mut credited: Vec<Credit> = Vec::new();
+    while let Some(entry) = log.next(&hold.store)?.filter(|entry| entry.id > step.before_operation)
+    {
+        let credits = entry.details.credits.into_iter();
+        credited.extend(credits.filter(|credit| credit.step.step == step.info.step));
+    }
+    if ending.refused {
+        let all = Disowned { step: step.info.step.clone(), paths: None };
+        return Ok((!credited.is_empty()).then_some(all));
+    }
+    let is_earlier = |path: &TreePath| {
+        // An edit tool owns the files that it names, even if its end is reported late.
+        let is_named = step.only_named && step.paths.iter().any(|named| path.is_within(named));
+        let times = hold.changed_at(path).zip(ending.ran_since);
+        !is_named && times.is_some_and(|(changed, since)| changed < since)
+    };
+    let paths = credited.into_iter().flat_map(|credit| credit.paths.unwrap_or_default());
+    let paths: Vec<TreePath> = paths.filter(is_earlier).collect();
+    let some = Disowned { step: step.info.step.clone(), paths: Some(paths.clone()) };
+    Ok((!paths.is_empty()).then_some(some))
 }
 
 /// Returns the named files that exist but that the operation does not hold.

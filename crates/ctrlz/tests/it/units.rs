@@ -274,3 +274,17 @@ fn an_exact_restore_removes_a_wal_that_is_too_large_to_be_captured() {
     lab.workspace().restore(safety, &crate::lab::exact(), &ctrlz::Progress::default()).unwrap();
     assert_eq!((bytes_of(&lab, "app.db"), bytes_of(&lab, "app.db-wal")), (database(2, 4), large));
 }
+
+#[test]
+fn an_exact_restore_removes_a_new_database_with_a_log_that_is_too_large_to_be_captured() {
+    let mut lab = Lab::new();
+    lab.options.max_new_file_bytes = 4096;
+    lab.write("notes", "one\n");
+    let then = lab.track();
+    lab.write("app.db", database(2, 4));
+    lab.track();
+    lab.write("app.db-wal", [wal(1), noise(2, 8192)].concat());
+    let report = lab.restore_exact(then.hash);
+    assert!(report.is_complete(), "{report:?}");
+    assert!(!lab.exists("app.db") && !lab.exists("app.db-wal"));
+}

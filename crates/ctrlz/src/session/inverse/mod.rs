@@ -315,7 +315,7 @@ impl Inverter<'_> {
                     return Ok(());
                 }
             }
-            let forced = self.inversion.on_conflict == OnConflict::TakeTheirs;
+            let forced = self.is_forced();
             match self.merge(wanted, change)? {
                 Some(merged) if self.keeps_lines(merged, change)? => {
                     moved = true;
@@ -358,6 +358,10 @@ impl Inverter<'_> {
         let Some((_, span)) = track.changes.first().filter(|_| !forced) else { return Ok(true) };
         let (trees, meta) = (Trees::new(&self.store.objects), Some(&span.after.meta));
         is_dir_of(&trees, &span.after.snapshot, meta, path.as_bytes())
+    }
+
+    fn is_forced(&self) -> bool {
+        self.inversion.on_conflict == OnConflict::TakeTheirs
     }
 
     fn has_conflict(&self, path: &TreePath) -> bool {
