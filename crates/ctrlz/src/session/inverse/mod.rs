@@ -291,10 +291,17 @@ impl Inverter<'_> {
                     found => found,
                 },
             },
-            NowAt::Unsaved(why) => {
-                self.conflict(path, ConflictReason::NotProven, why);
-                return Ok(());
-            }
+            // A file that became ignored or too large since is captured before it is replaced.
+            NowAt::Unsaved(why) => match self.on_disk(path) {
+                Some(ours) if self.store.objects.holds(&ours.id) => {
+                    is_hidden = true;
+                    Some(ours)
+                }
+                _ => {
+                    self.conflict(path, ConflictReason::NotProven, why);
+                    return Ok(());
+                }
+            },
         };
         let mut wanted = merged.or(ours);
         if merged.is_none() && cancels_out(&track.changes) {
