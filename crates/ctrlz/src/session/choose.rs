@@ -6,9 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::compare::find;
 use crate::error::{Error, SessionError};
+use crate::fs::{InUse, Users, use_of};
+use crate::hold::Hold;
 use crate::log::{Boundary, Credit, Gap, OperationKind, StepInfo};
 use crate::path::TreePath;
-use crate::store::Store;
+use crate::restore::OnUse;
 
 use super::history::{History, Piece};
 use super::undo::UndoOptions;
@@ -46,25 +48,25 @@ pub enum UndoScope {
 
 /// Returns the pieces to undo, oldest first.
 pub(super) fn choose(
-    store: &Store,
+    hold: &Hold,
     history: &mut History<'_>,
     scope: &UndoScope,
     options: &UndoOptions,
 ) -> Result<Vec<Piece>, Error> {
     if let UndoScope::From { message, part } = scope {
         let boundary = Boundary { message: message.clone(), part: part.clone() };
-        let chosen = choose_from(store, history, &boundary, options)?;
+        let chosen = choose_from(hold, history, &boundary, options)?;
         return if chosen.is_empty() {
             Err(Error::Session(SessionError::NothingToUndo))
         } else {
             Ok(chosen)
         };
     }
-    let mut chooser = Chooser::new(store, scope, options);
+    let mut chooser = Chooser::new(hold, scope, options);
     chooser.walk(history)?;
     if chooser.chosen.is_empty() && chooser.passed_over {
         // Nothing older is left, so the conflicts are reported again.
-        chooser = Chooser { retries: true, ..Chooser::new(store, scope, options) };
+        chooser = Chooser { retries: true, ..Chooser::new(hold, scope, options) };
         chooser.walk(history)?;
     }
     let Chooser { mut chosen, known, .. } = chooser;
@@ -89,7 +91,7 @@ pub(super) fn choose(
 ///
 /// Returns an empty list if the boundary is known but nothing is left to undo.
 pub(super) fn choose_from(
-    store: &Store,
+    hold: &Hold,
     history: &mut History<'_>,
     boundary: &Boundary,
     options: &UndoOptions,
@@ -138,7 +140,7 @@ pub(super) fn choose_from(
         });
     };
     read.truncate(end);
-    let chooser = Chooser::new(store, &UndoScope::Session, options);
+    let chooser = Chooser::new(hold, &UndoScope::Session, options);
     let mut chosen = Vec::new();
     for piece in read.into_iter().rev() {
         let info = history.info(piece);
@@ -212,7 +214,7 @@ struct Target {
 }
 
 struct Chooser<'a> {
-    store: &'a Store,
+    hold: &'a Hold,
     scope: &'a UndoScope,
     options: &'a UndoOptions,
     lineage: Lineage,
@@ -230,9 +232,9 @@ struct Chooser<'a> {
 }
 
 impl<'a> Chooser<'a> {
-    fn new(store: &'a Store, scope: &'a UndoScope, options: &'a UndoOptions) -> Chooser<'a> {
+    fn new(hold: &'a Hold, scope: &'a UndoScope, options: &'a UndoOptions) -> Chooser<'a> {
         Chooser {
-            store,
+            hold,
             scope,
             options,
             lineage: Lineage::of(options.session.as_deref()),
@@ -352,7 +354,7 @@ impl<'a> Chooser<'a> {
         let is_named =
             !matches!(self.scope, UndoScope::LastTurn | UndoScope::LastStep | UndoScope::Session);
         let is_open = !history.is_undone(piece)
-            || history.has_in_use_left(piece)
+            || history.in_use_left(piece).iter().any(|path| !self.is_in_use(path))
             || (is_named && history.has_conflicts(piece))
             || ((self.options.force || self.options.unclear) && history.has_conflicts(piece))
             || (self.options.ignored && history.has_ignored_left(piece));
@@ -367,7 +369,11 @@ impl<'a> Chooser<'a> {
         else {
             return Ok(false);
         };
+        let used = history.in_use_left(piece);
         for path in conflicts {
+            if used.contains(path) && self.is_in_use(path) {
+                continue;
+            }
             if self.options.paths.contains(path) || history.differs(then, newest, path)? {
                 return Ok(true);
             }
@@ -383,12 +389,22 @@ impl<'a> Chooser<'a> {
             return Ok(false);
         };
         for path in attempt.conflicts.iter().filter(|_| !self.retries) {
+            if attempt.in_use.contains(path) && self.is_in_use(path) {
+                continue;
+            }
             if history.differs(&history.entries[attempt.at], newest, path)? {
                 return Ok(false);
             }
         }
         self.passed_over |= !self.retries;
         Ok(!self.retries)
+    }
+
+    /// Returns whether a process keeps a file open for writing and an undo would leave it.
+    fn is_in_use(&self, path: &TreePath) -> bool {
+        let leaves = !self.options.force && self.options.in_use == OnUse::Leave;
+        let used = || use_of(&self.hold.root, path.as_bytes(), Users::Writers);
+        leaves && matches!(used(), Some((InUse::Yes, _)))
     }
 
     /// Returns whether the operation changed a requested path; `true` if none is given.
@@ -400,8 +416,8 @@ impl<'a> Chooser<'a> {
         let own: Vec<&TreePath> =
             credit.named.iter().chain(credit.paths.iter().flatten()).collect();
         for path in paths {
-            let was = find(&self.store.objects, &before.snapshot, path)?;
-            let differs = was != find(&self.store.objects, &entry.snapshot, path)?;
+            let was = find(&self.hold.store.objects, &before.snapshot, path)?;
+            let differs = was != find(&self.hold.store.objects, &entry.snapshot, path)?;
             if differs || own.iter().any(|own| own.is_within(path)) {
                 return Ok(true);
             }

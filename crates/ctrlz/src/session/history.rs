@@ -79,6 +79,8 @@ pub(super) struct Attempt {
     pub(super) at: usize,
     /// Paths that did not merge.
     pub(super) conflicts: Vec<TreePath>,
+    /// Those of `conflicts` that another process had open.
+    pub(super) in_use: Vec<TreePath>,
 }
 
 /// One step's part of one operation, by its index in [`History::entries`].
@@ -293,7 +295,8 @@ impl<'a> History<'a> {
             self.disowned.entry(disowned.step.clone()).or_default().push(disowned.clone());
         }
         for step in &details.tried {
-            let attempt = Attempt { at, conflicts: details.conflicts.clone() };
+            let (conflicts, in_use) = (details.conflicts.clone(), details.in_use.clone());
+            let attempt = Attempt { at, conflicts, in_use };
             self.tried.entry(step.clone()).or_default().push(attempt);
         }
         let takes = matches!(entry.kind, OperationKind::Undo | OperationKind::Revert);
@@ -390,9 +393,9 @@ impl<'a> History<'a> {
         Ok(read(one)?.meta.other_modes(&read(other)?.meta))
     }
 
-    /// Returns whether the undo of a piece left files that another process had open.
-    pub(super) fn has_in_use_left(&self, piece: Piece) -> bool {
-        self.whole(piece).is_some_and(|left| !left.in_use.is_empty())
+    /// Returns the files that the undo of a piece left because another process had them open.
+    pub(super) fn in_use_left(&self, piece: Piece) -> &[TreePath] {
+        self.whole(piece).map(|left| left.in_use.as_slice()).unwrap_or_default()
     }
 
     /// Returns whether the undo of a piece left changes of ignored files.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::compare::find;
 use crate::error::{Error, RestoreError, SessionError};
+use crate::fs::{InUse, Users, use_of};
 use crate::git::ObjectId;
 use crate::hold::{Hold, Recovery};
 use crate::log::{Details, LogEntry, OperationKind, Uncaptured};
@@ -21,7 +22,7 @@ use crate::workspace::Workspace;
 
 use super::choose::{Expired, UndoScope, Unrecorded, choose, expired, unrecorded};
 use super::history::{History, Piece, Span};
-use super::inverse::{Inversion, OnConflict, invert};
+use super::inverse::{Inversion, Inverted, OnConflict, invert};
 use super::outside::OutsidePart;
 use super::plans::{Rewind, remember};
 use super::revert::check_idle;
@@ -334,7 +335,7 @@ impl Workspace {
             let chosen = self.plan_redo_of(hold, &tracked, &spans, steps, left, options)?;
             return Ok((Chosen { restore: Some(restore), ..chosen }, false));
         }
-        let pieces = match choose(&hold.store, &mut history, scope, options) {
+        let pieces = match choose(hold, &mut history, scope, options) {
             Err(Error::Session(SessionError::NothingToUndo)) => {
                 let newer = unrecorded(&mut history, scope, options, &[])?;
                 let shared = history.shared_is_expired().map(str::to_owned);
@@ -433,12 +434,15 @@ impl Workspace {
             root: &hold.root,
         };
         let now = crate::compare::Now::of(&tracked.listing);
-        let inverted = invert(&hold.store, &now, &inversion)?;
+        let mut inverted = invert(&hold.store, &now, &inversion)?;
+        let in_use = if options.force { OnUse::Replace } else { options.in_use };
+        if in_use == OnUse::Leave {
+            report_writers(hold, &mut inverted);
+        }
         let sources = spans.iter().map(|span| {
             let absence = Absence::of_operation(&hold.store, &span.before);
             Source::of(hold, span.before.snapshot, absence, Some(&span.before.meta))
         });
-        let in_use = if options.force { OnUse::Replace } else { options.in_use };
         let how = Planning { ignored: SaveIgnored::Beside, in_use };
         let prepared = hold.plan_from(tracked, inverted.request, sources.collect(), how)?;
         Ok(Chosen {
@@ -655,6 +659,20 @@ fn uncaptured_by(hold: &Hold, inversion: &Inversion<'_>) -> Result<Vec<Uncapture
         }
     }
     Ok(found)
+}
+
+/// Reports files that do not merge because a process keeps writing to them, such as a log of a
+/// server, as files in use instead of conflicts that the user has to resolve.
+fn report_writers(hold: &Hold, inverted: &mut Inverted) {
+    let kept = &mut inverted.request.kept;
+    inverted.conflicts.retain(|conflict| {
+        let is_merge = conflict.reason == ConflictReason::Merge;
+        let used = is_merge.then(|| use_of(&hold.root, conflict.path.as_bytes(), Users::Writers));
+        let Some((InUse::Yes, process)) = used.flatten() else { return true };
+        let reason = KeptReason::InUse { process };
+        kept.push(Kept { path: conflict.path.clone(), reason });
+        false
+    });
 }
 
 /// Returns the git command that moves the user's HEAD back, if the steps moved it.

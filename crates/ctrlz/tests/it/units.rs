@@ -288,3 +288,28 @@ fn an_exact_restore_removes_a_new_database_with_a_log_that_is_too_large_to_be_ca
     assert!(report.is_complete(), "{report:?}");
     assert!(!lab.exists("app.db") && !lab.exists("app.db-wal"));
 }
+
+#[test]
+fn a_log_that_a_process_appends_to_does_not_stop_undo_from_walking_back() {
+    let lab = Lab::new();
+    lab.write("s.log", "1\n");
+    lab.write("x", "one\n");
+    lab.write("y", "one\n");
+    lab.step("s", "m1", "1", |lab| lab.write("y", "AGENT\n"));
+    let mut log = File::options().append(true).open(lab.path("s.log")).unwrap();
+    lab.step("s", "m2", "2", |lab| {
+        lab.write("x", "AGENT\n");
+        log.write_all(b"2\n").unwrap();
+    });
+    log.write_all(b"3\n").unwrap();
+    let first = lab.undo();
+    assert_eq!(lab.read("x"), "one\n");
+    assert!(first.conflicts.is_empty(), "{first:?}");
+    assert!(
+        matches!(reasons(&first)[..], [(ref path, KeptReason::InUse { .. })] if path == "s.log")
+    );
+    log.write_all(b"4\n").unwrap();
+    let second = lab.undo();
+    assert_eq!((second.steps, lab.read("y")), (vec!["1".to_owned()], "one\n".to_owned()));
+    drop(log);
+}
