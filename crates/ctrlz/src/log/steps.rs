@@ -133,6 +133,11 @@ impl OpenStep {
         self.owner.is_some_and(|owner| owner.number == process)
     }
 
+    /// Returns whether the owner recorded the beginning itself, as `ctrlz run` does.
+    pub(crate) fn is_recorded_by_owner(&self) -> bool {
+        self.owner.is_some_and(|owner| Some(owner.started) == self.began_ticks)
+    }
+
     /// Returns the agent and the process that work on the step, as far as they are known.
     pub(crate) fn holder(&self) -> Option<String> {
         let process = self.owner.map(|owner| format!("process {}", owner.number));

@@ -66,8 +66,11 @@ fn is_interrupted(step: &OpenStep, cause: &Cause) -> bool {
     // The step is ended by its own agent. The process that began it does not matter.
     let is_ending = cause.ending.as_ref().is_some_and(|ending| ending.step == step.info.step);
     let is_ours = step.is_owner(std::process::id()) || is_ending;
-    // A hook is a process of the client too, and so is an undo that the user runs in its shell.
-    let apart = ProcessId::ancestors(std::process::id());
+    // Hooks are processes of the client too, and so is the shell in which a user runs an undo.
+    // `ctrlz run` starts nothing but the tool, so that an undo below it runs in the tool.
+    let own = std::process::id();
+    let is_in_tool = cause.undoing && step.is_recorded_by_owner();
+    let apart = if is_in_tool { vec![own] } else { ProcessId::ancestors(own) };
     is_left && !is_ours && !step.tool_is_running(&apart)
 }
 
