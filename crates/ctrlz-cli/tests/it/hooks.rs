@@ -707,6 +707,21 @@ fn the_same_session_id_in_two_projects_is_two_sessions() {
 }
 
 #[test]
+fn a_prompt_in_another_project_moves_the_session_of_the_same_client() {
+    let bench = Bench::new();
+    let other = bench.home.join("other");
+    std::fs::create_dir_all(&other).unwrap();
+    let mut client = ClientProgram::start(&bench);
+    for dir in [&bench.project, &other] {
+        client.hook(&bench, "codex", &codex(dir, "UserPromptSubmit", ""));
+        client.hook(&bench, "codex", &codex(dir, "PreToolUse", "1"));
+        std::fs::write(dir.join("made"), "x").unwrap();
+        client.hook(&bench, "codex", &codex(dir, "PostToolUse", "1"));
+    }
+    assert_eq!((steps_in(&bench, &bench.project), steps_in(&bench, &other)), (1, 1));
+}
+
+#[test]
 fn the_project_named_by_the_client_determines_the_session() {
     let bench = Bench::new();
     let other = bench.home.join("other");
