@@ -95,7 +95,8 @@ struct Unit {
     users: Users,
 }
 
-const SHARED_MEMORY: &[u8] = b"-shm";
+/// Suffix of the shared memory of an SQLite database.
+pub(crate) const SHARED_MEMORY: &[u8] = b"-shm";
 
 /// The present state, which requests and units are compared with.
 struct Scene<'a> {
@@ -436,20 +437,22 @@ impl Scene<'_> {
     }
 }
 
-const HEAD_BYTES: u64 = 32;
+/// Number of bytes that the functions below need to recognise a file.
+pub(crate) const HEAD_BYTES: u64 = 32;
 
 /// Returns the database that a path belongs to by its name: the path itself unless it is a sidecar.
-fn database_of(path: &[u8]) -> &[u8] {
+pub(crate) fn database_of(path: &[u8]) -> &[u8] {
     let ends = SIDECARS.iter().copied().chain([SHARED_MEMORY]);
     ends.filter_map(|end| path.strip_suffix(end)).find(|main| !main.is_empty()).unwrap_or(path)
 }
 
-fn is_sqlite(head: &[u8]) -> bool {
+/// Returns whether a file begins like an SQLite database.
+pub(crate) fn is_sqlite(head: &[u8]) -> bool {
     head.starts_with(b"SQLite format 3\0")
 }
 
 /// Returns whether a file begins like an SQLite write-ahead log, rollback journal or shared memory.
-fn is_sqlite_log(head: &[u8]) -> bool {
+pub(crate) fn is_sqlite_log(head: &[u8]) -> bool {
     const WAL_BIG: [u8; 4] = 0x377f_0682_u32.to_be_bytes();
     const WAL_LITTLE: [u8; 4] = 0x377f_0683_u32.to_be_bytes();
     const JOURNAL: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
@@ -472,6 +475,12 @@ pub(crate) fn is_shared_memory(
     path: &TreePath,
     content: &ObjectId,
 ) -> Result<bool, Error> {
+    let head = || objects.blob_head(content, HEAD_BYTES);
     let named = path.as_bytes().ends_with(SHARED_MEMORY);
-    Ok(named && objects.blob_head(content, HEAD_BYTES)?.starts_with(&SHARED_MEMORY_MAGIC))
+    Ok(named && is_shared_memory_head(path.as_bytes(), &head()?))
+}
+
+/// Returns whether a file is the shared memory of SQLite, by its name and its first bytes.
+pub(crate) fn is_shared_memory_head(path: &[u8], head: &[u8]) -> bool {
+    path.ends_with(SHARED_MEMORY) && head.starts_with(&SHARED_MEMORY_MAGIC)
 }
