@@ -98,15 +98,16 @@ const SHELLS: [&str; 6] = ["ash", "bash", "dash", "ksh", "sh", "zsh"];
 
 /// Returns the paths that a command names, as far as its text determines them.
 pub(crate) fn named_paths(command: &str, dir: &Path, home: Option<&Path>) -> Vec<Named> {
-    let mut reader = Reader {
-        dir: Some(dir.to_owned()),
-        home: home.map(Path::to_owned),
-        variables: HashMap::new(),
-        found: Vec::new(),
-        inner: 0,
-        visits: 0,
-    };
+    let mut reader = Reader::new(dir, home);
     reader.script(command, 0);
+    reader.found
+}
+
+/// Returns the paths that a program and its arguments name. The words are already expanded.
+pub(crate) fn named_by(words: &[String], dir: &Path, home: Option<&Path>) -> Vec<Named> {
+    let mut reader = Reader::new(dir, home);
+    let words: Vec<Option<String>> = words.iter().map(|word| Some(escaped(word))).collect();
+    reader.words(&words, 0);
     reader.found
 }
 
@@ -123,6 +124,17 @@ struct Reader {
 }
 
 impl Reader {
+    fn new(dir: &Path, home: Option<&Path>) -> Reader {
+        Reader {
+            dir: Some(dir.to_owned()),
+            home: home.map(Path::to_owned),
+            variables: HashMap::new(),
+            found: Vec::new(),
+            inner: 0,
+            visits: 0,
+        }
+    }
+
     fn script(&mut self, text: &str, depth: usize) {
         let end = (0..=MAX_BYTES.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
         let text = &text[..end.unwrap_or(0)];

@@ -91,7 +91,7 @@ pub enum OutsideKept {
     },
     /// It holds the only copy of content that the same undo does not restore elsewhere.
     OtherHalf,
-    /// It is a database whose log file exists beside it and was not captured with it.
+    /// It belongs to a database whose files would not all be in the same captured state.
     Unit,
     /// Restoring it failed, and nothing was changed.
     Failed {
@@ -114,7 +114,9 @@ impl OutsideKept {
             OutsideKept::OtherHalf => {
                 "it holds the only copy of something that does not come back".into()
             }
-            OutsideKept::Unit => "it is a database, and its log was not captured with it".into(),
+            OutsideKept::Unit => {
+                "it belongs to a database whose files cannot all be put back together".into()
+            }
             OutsideKept::Failed { why } => format!("it could not be put back: {why}"),
         }
     }

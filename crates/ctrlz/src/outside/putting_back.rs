@@ -242,7 +242,7 @@ impl Outside<'_> {
         let of = format!("recover:{}", crate::log::new_id());
         let (dir, name) = (into.as_os_str(), b".".to_vec());
         let dir = std::os::unix::ffi::OsStrExt::as_bytes(dir).to_vec();
-        let planned = PlannedRoot { dir, name, now: State::default(), plan };
+        let planned = PlannedRoot { dir, name, database: false, now: State::default(), plan };
         let mut journaled = capture::new(&of);
         journaled.roots = vec![root_of(&planned)];
         captures.save(&journaled, None)?;
@@ -275,6 +275,7 @@ fn root_of(planned: &PlannedRoot) -> Root {
         dir: planned.dir.clone(),
         name: planned.name.clone(),
         repository: false,
+        database: planned.database,
         before: planned.now.clone(),
         after: None,
     }

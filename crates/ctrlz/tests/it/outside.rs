@@ -497,3 +497,55 @@ fn a_step_that_begins_again_with_a_parent_of_a_named_path_removes_nothing() {
     assert_eq!(scene.read("dir/inner").as_deref(), Some("one"), "{:#?}", report.outside);
     assert_eq!(scene.read("dir/other").as_deref(), Some("one"));
 }
+
+const SHARED_MEMORY: [u8; 4] = 3_007_000_u32.to_ne_bytes();
+
+/// Writes a database with a write-ahead log and shared memory.
+fn write_database(scene: &Scene, path: &str) {
+    let log = [&0x377f_0682_u32.to_be_bytes()[..], b"log"].concat();
+    scene.write(path, [&b"SQLite format 3\0"[..], &[1; 496]].concat());
+    scene.write(&format!("{path}-wal"), log);
+    scene.write(&format!("{path}-shm"), SHARED_MEMORY);
+}
+
+#[test]
+fn an_outside_log_is_not_restored_beside_a_newer_database() {
+    for named in [&["app.db-wal"][..], &["app.db", "app.db-wal"], &["app.db-shm"], &["."]] {
+        let scene = scene();
+        write_database(&scene, "app.db");
+        scene.step("1", named, || scene.remove("app.db-wal"));
+        let newer = [&b"SQLite format 3\0"[..], &[2; 496]].concat();
+        scene.write("app.db", &newer);
+        for options in [asked(), forced()] {
+            let report = scene.undo(&options);
+            assert!(!scene.at("app.db-wal").exists(), "{named:?}: {:#?}", report.outside);
+            assert_eq!(std::fs::read(scene.at("app.db")).unwrap(), newer);
+            assert_eq!(kept(&report, &scene.at("app.db-wal")), Some(&OutsideKept::Unit));
+            assert!(!report.is_complete());
+        }
+    }
+}
+
+#[test]
+fn an_outside_database_and_its_log_are_restored_together_but_not_its_shared_memory() {
+    for (named, removed) in [
+        (&["app.db-wal"][..], &["app.db-wal"][..]),
+        (&["app.db"], &["app.db", "app.db-wal", "app.db-shm"]),
+        (&["."], &["app.db", "app.db-wal", "app.db-shm"]),
+    ] {
+        let scene = scene();
+        write_database(&scene, "app.db");
+        let before = scene.listing();
+        scene.step("1", named, || removed.iter().for_each(|path| scene.remove(path)));
+        let after = scene.listing();
+        let report = scene.undo(&asked());
+        assert!(report.is_complete(), "{named:?}: {:#?}", report.outside);
+        let came_back = |path: &PathBuf| {
+            !path.ends_with("app.db-shm") || after.iter().any(|(other, ..)| other == path)
+        };
+        let expected: Vec<_> = before.into_iter().filter(|(path, ..)| came_back(path)).collect();
+        assert_eq!(scene.listing(), expected, "{named:?}");
+        assert!(scene.redo(&asked()).is_complete());
+        assert_eq!(scene.listing(), after, "{named:?}");
+    }
+}

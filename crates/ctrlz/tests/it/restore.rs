@@ -6,7 +6,7 @@ use ctrlz::{
     Action, Error, KeptReason, LookupError, ObjectId, Point, Progress, RestoreError, RestoreOptions,
 };
 
-use crate::lab::{Lab, assert_fsck_clean, exact, tree_path};
+use crate::lab::{Lab, assert_fsck_clean, exact, noise, tree_path};
 
 /// The kind of entry at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -309,4 +309,22 @@ fn large_files_are_restored_intact() {
     assert!(report.is_complete());
     assert!(std::fs::read(lab.path("big")).unwrap() == big);
     assert_fsck_clean(&lab.store());
+}
+
+#[test]
+fn restore_replaces_a_large_or_ignored_file_where_the_snapshot_has_a_directory() {
+    for name in ["large", "ignored"] {
+        let mut lab = Lab::new();
+        lab.options.max_new_file_bytes = 1_000;
+        lab.write(&format!("{name}/inner"), "one\n");
+        let hash = lab.track().hash;
+        lab.remove(name);
+        lab.write(".gitignore", "ignored\n");
+        lab.write(name, noise(1, 5_000));
+        let report = lab.restore(hash);
+        assert!(report.is_complete(), "{name}: {report:?}");
+        assert_eq!(lab.read(&format!("{name}/inner")), "one\n");
+        let saved = lab.store_git(&["cat-file", "-s", &format!("{}:{name}", report.safety)]);
+        assert_eq!(saved.trim(), "5000", "{name}");
+    }
 }
