@@ -96,6 +96,58 @@ fn a_copy_of_an_own_store_is_imported() {
     assert!(ran.stderr.contains("untrusted-"), "{ran:?}");
 }
 
+/// Returns other paths of the store, and makes the links that they need.
+fn aliases(bench: &Bench) -> Vec<String> {
+    let project = bench.project.to_str().unwrap();
+    let (link, parent) = (bench.home.join("link"), bench.home.join("parent"));
+    symlink(&bench.project, &link).unwrap();
+    symlink(bench.project.parent().unwrap(), &parent).unwrap();
+    let name = bench.project.file_name().unwrap().to_str().unwrap();
+    vec![
+        ".agent/../.agent/snapshots".into(),
+        "missing/../.agent/snapshots".into(),
+        format!("../{name}/.agent/snapshots"),
+        format!("{project}/../{name}/.agent/snapshots"),
+        format!("{}/.agent/snapshots", link.display()),
+        format!("{}/{name}/.agent/snapshots", parent.display()),
+        "/proc/self/cwd/.agent/snapshots".into(),
+    ]
+}
+
+#[test]
+fn a_received_store_is_set_aside_whatever_its_path_looks_like() {
+    for at in 0..7 {
+        let bench = Bench::new();
+        received(&bench);
+        let alias = aliases(&bench).remove(at);
+        let mark = store(&bench).join("mark");
+        std::fs::write(&mark, "foreign").unwrap();
+        bench.ok(&["--store", &alias, "track"]);
+        assert!(!mark.exists(), "{alias}");
+        assert_eq!(set_aside(&bench).len(), 1, "{alias}");
+        // It is the same store by every path, and trusted.
+        for path in [alias.as_str(), ".agent/snapshots"] {
+            assert!(bench.ok(&["--store", path, "log"]).contains("echo two"), "{path}");
+        }
+        assert_eq!(set_aside(&bench).len(), 1, "{alias}");
+    }
+}
+
+#[test]
+fn a_store_that_came_with_an_outer_repository_is_set_aside() {
+    let bench = Bench::new();
+    received(&bench);
+    git(&bench.project, &["init", "-q", "."]);
+    git(&bench.project, &["init", "-q", "nested"]);
+    bench.write("nested/a.txt", "inner\n");
+    let nested = bench.project.join("nested");
+    let args = ["-C", nested.to_str().unwrap(), "--store", "../.agent/snapshots"];
+    bench.ok(&[&args[..], &["track"]].concat());
+    assert_eq!(set_aside(&bench).len(), 1);
+    bench.ok(&[&args[..], &["track"]].concat());
+    assert_eq!(set_aside(&bench).len(), 1);
+}
+
 #[test]
 fn hooks_configuration_and_alternates_of_a_received_store_are_not_read() {
     let bench = Bench::new();

@@ -34,6 +34,8 @@ pub(crate) use tombstones::Tombstones;
 pub(crate) use trees::{
     Change as TreeChange, build as build_tree, edit as edit_tree, write as write_tree,
 };
-pub(crate) use trust::{Trust, check_data_dir, note_pending, pending, set_aside};
+pub(crate) use trust::{
+    Trust, check_data_dir, is_in_project, note_pending, pending, resolve_store, set_aside,
+};
 pub(crate) use user_repo::UserRepo;
 pub use user_repo::{GitDirs, Head, git_dirs};
