@@ -296,6 +296,91 @@ fn an_own_store_with_a_link_in_it_is_refused() {
     }
 }
 
+/// Returns the directory of the only log of a store.
+fn log_dir(store: &Path) -> PathBuf {
+    std::fs::read_dir(store.join("ctrlz/wt")).unwrap().next().unwrap().unwrap().path()
+}
+
+/// A `git pull` can create links in a store inside the project.
+#[test]
+fn links_among_the_files_of_a_log_are_not_followed() {
+    let files = ["lock", "scanned", "gap", "log.index", "stat", "steps", "loans.lock"];
+    let dirs = ["plans", "outside", "watch"];
+    for is_inside in [true, false] {
+        for name in files.iter().chain(&dirs) {
+            let bench = Bench::new();
+            bench.write("a.txt", "one\n");
+            let args = |args: &[&'static str]| match is_inside {
+                true => with_store(args),
+                false => args.to_vec(),
+            };
+            bench.ok(&args(&["run", "--", "sh", "-c", "echo two > a.txt"]));
+            let store = match is_inside {
+                true => store(&bench),
+                false => {
+                    let stores = bench.data.join("snapshot");
+                    std::fs::read_dir(stores).unwrap().next().unwrap().unwrap().path()
+                }
+            };
+            let link = log_dir(&store).join(name);
+            let target = bench.home.join("target");
+            std::fs::remove_dir_all(&link).or_else(|_| std::fs::remove_file(&link)).ok();
+            let file = if dirs.contains(name) {
+                std::fs::create_dir(&target).unwrap();
+                target.join("0123.json")
+            } else {
+                target.clone()
+            };
+            std::fs::write(&file, "precious\n").unwrap();
+            let old = std::time::SystemTime::now() - std::time::Duration::from_secs(30 * 86_400);
+            std::fs::File::open(&file).unwrap().set_modified(old).unwrap();
+            symlink(&target, &link).unwrap();
+            let before = listing(&bench.home).len();
+            for command in [&["track"][..], &["run", "--", "true"], &["undo", "--dry-run"], &["gc"]]
+            {
+                let ran = bench.run(&args(command));
+                assert!(ran.stderr.contains("link"), "{name}: {command:?}: {ran:?}");
+            }
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious\n", "{name}");
+            assert_eq!(listing(&bench.home).len(), before, "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_link_deep_in_an_own_store_inside_the_project_is_named() {
+    for dir in ["ctrlz/wt", "ctrlz/deep/er", "refs/ctrlz", "refs/other/deep"] {
+        let bench = Bench::new();
+        bench.write("a.txt", "one\n");
+        bench.ok(&with_store(&["track"]));
+        let dir = store(&bench).join(dir);
+        std::fs::create_dir_all(&dir).unwrap();
+        symlink(&bench.home, dir.join("link")).unwrap();
+        bench.fails(&with_store(&["track"]), 1, "link");
+        assert_eq!(set_aside(&bench).len(), 0);
+    }
+}
+
+#[test]
+fn locks_of_the_data_directory_are_not_opened_through_links() {
+    for lock in ["paths/lock", "stores/lock"] {
+        let bench = Bench::new();
+        bench.write("a.txt", "one\n");
+        bench.ok(&with_store(&["track"]));
+        bench.track();
+        let (lock, target) = (bench.data.join(lock), bench.home.join("target"));
+        std::fs::write(&target, "precious\n").unwrap();
+        std::fs::remove_file(&lock).unwrap();
+        symlink(&target, &lock).unwrap();
+        let other = bench.project.with_file_name("other");
+        std::fs::create_dir(&other).unwrap();
+        let dir = ["-C", other.to_str().unwrap()];
+        bench.run(&[&dir[..], &["track"]].concat());
+        bench.run(&[&dir[..], &with_store(&["track"])].concat());
+        assert_eq!(std::fs::read_to_string(&target).unwrap(), "precious\n", "{lock:?}");
+    }
+}
+
 #[test]
 fn an_own_store_with_a_foreign_alternate_is_refused() {
     let bench = Bench::new();

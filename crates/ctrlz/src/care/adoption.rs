@@ -28,7 +28,8 @@ use crate::path::escape;
 use crate::scan::Progress;
 use crate::session::date_of;
 use crate::store::{
-    Lock, Refs, Sharing, Store, Trust, is_in_project, note_pending, path_hash, pending, set_aside,
+    Lock, Refs, Sharing, Store, Trust, check_nested_links, is_in_project, note_pending, path_hash,
+    pending, set_aside,
 };
 use crate::workspace::{Notice, Workspace};
 
@@ -67,9 +68,9 @@ impl Workspace {
         if !self.needs_trust(&path) {
             return Ok(None);
         }
-        if !self.is_own(&path)?
-            && let Some(why) = self.obstacle(&path)
-        {
+        if self.is_own(&path)? {
+            check_nested_links(&path)?;
+        } else if let Some(why) = self.obstacle(&path) {
             if absolute(&self.options().data_dir).starts_with(self.root()) {
                 return Err(Error::Store(StoreError::UntrustedStore { path, why }));
             }
