@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, RecordError};
 use crate::fs::Dir;
-use crate::fs::private::read_small;
+use crate::fs::private::read_small_linked;
 use crate::log::{Lists, OpenGap, OpenStep, OuterRules, WorkTree, load_steps, save_steps};
 use crate::options::Options;
 use crate::path::is_within;
@@ -52,7 +52,8 @@ impl Context {
         let mut private = Vec::new();
         if let Some(file) = &self.options.excludes_file {
             // Like git, ignores a file that cannot be read.
-            private.push(read_small(file, MAX_RULES_BYTES).ok().flatten().unwrap_or_default());
+            private
+                .push(read_small_linked(file, MAX_RULES_BYTES).ok().flatten().unwrap_or_default());
         }
         private.extend(self.repo.as_ref().map(|repo| repo.info("exclude")));
         let lists = Lists { private, store: store.exclude()? };

@@ -155,7 +155,8 @@ impl Memory {
     }
 
     fn load(path: &Path) -> Memory {
-        let stored = private::read(path, MAX_BYTES).ok().flatten();
+        let is_own = check_owner(path).is_ok();
+        let stored = is_own.then(|| private::read(path, MAX_BYTES).ok().flatten()).flatten();
         let stored = stored.and_then(|bytes| serde_json::from_slice::<Memory>(&bytes).ok());
         let known = stored.clone().unwrap_or_default();
         Memory { path: path.to_owned(), stored: stored.map(Box::new), ..known }
@@ -183,12 +184,18 @@ impl Memory {
         if self.stored.as_deref() == Some(&plain) {
             return Ok(());
         }
+        check_owner(&self.path)?;
         if self.is_new() {
             forget_old(self.path.parent().unwrap_or(Path::new(".")));
         }
         let bytes = serde_json::to_vec(&plain).expect("plain data has a JSON form");
         private::replace(&self.path, &bytes)
     }
+}
+
+/// Fails if another user controls the directory of a session's file, `agents/sessions/NAME`.
+fn check_owner(path: &Path) -> io::Result<()> {
+    path.ancestors().nth(2).map_or(Ok(()), private::check_owner)
 }
 
 /// Returns the session that the caller continues, whatever its agent's current directory: the

@@ -858,3 +858,20 @@ fn undo_keeps_user_edits_made_while_a_sub_agent_works() {
     assert_eq!(bench.read("notes").as_deref(), Some("n\nUSER\n"));
     assert_eq!(bench.read("sub"), None);
 }
+
+#[test]
+fn a_hook_writes_nothing_through_a_linked_agents_directory() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    let target = bench.home.join("target");
+    std::fs::create_dir(&target).unwrap();
+    std::fs::create_dir_all(&bench.data).unwrap();
+    std::os::unix::fs::symlink(&target, bench.data.join("agents")).unwrap();
+    for name in ["SessionStart", "PreToolUse"] {
+        let ran = bench.hook("claude-code", &bench.bash("t", name, "c", "rm a.txt"));
+        assert!(ran.stderr.contains("could not be kept"), "{ran:?}");
+        assert!(ran.stderr.contains("not a directory of this user's"), "{ran:?}");
+        let written = std::fs::read_dir(&target).unwrap().count();
+        assert_eq!(written, 0, "{name}");
+    }
+}

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use crate::error::{Error, StoreError};
 use crate::fs::Named;
 use crate::git::{Kind, ObjectId, parse_commit};
-use crate::log::read_operation;
+use crate::log::{WorkTree, read_operation};
 use crate::path::{escape, join};
+use crate::restore::Journal;
 use crate::scan::{Progress, StatCache};
 use crate::store::{Lock, Sharing, Store};
 use crate::workspace::Workspace;
@@ -56,7 +57,7 @@ pub(super) struct Findings {
     pub(super) torn_refs: Vec<PathBuf>,
     /// Ids of work trees whose log has lost its ref.
     pub(super) lost_logs: Vec<String>,
-    /// Stat caches that cannot be read.
+    /// Stat caches that cannot be read, and journals that were set aside.
     pub(super) torn_caches: Vec<PathBuf>,
 }
 
@@ -129,7 +130,13 @@ fn check_refs(store: &Store, findings: &mut Findings) -> Result<BTreeSet<ObjectI
         if dir.join("logged").exists() && !known.contains(log.as_str()) {
             let what = format!("the log of the work tree {id} has lost its ref");
             findings.verification.problems.push(Problem::plain(what));
-            findings.lost_logs.push(id);
+            findings.lost_logs.push(id.clone());
+        }
+        let journals = WorkTree::named(store, &id).journal_dirs();
+        for journal in journals.iter().flat_map(|dir| Journal::damaged(dir)) {
+            let what = format!("{}: {}", journal.display(), Journal::DAMAGED);
+            findings.verification.problems.push(Problem::plain(what));
+            findings.torn_caches.push(journal);
         }
         let cache = dir.join("stat");
         let is_there = cache.metadata().is_ok_and(|meta| meta.len() > 0);

@@ -215,11 +215,9 @@ pub(crate) fn read(objects: &Objects, id: &ObjectId) -> Result<Operation, Error>
     let commit = parse_commit(&bytes).ok_or_else(|| damaged("it is not a commit"))?;
     let header: Header = serde_json::from_str(&commit.data)
         .map_err(|error| damaged(&format!("its data cannot be read: {error}")))?;
-    if header.v > VERSION {
-        return Err(damaged(&format!(
-            "a later version of ctrlz wrote it (operation version {})",
-            header.v
-        )));
+    if header.v != VERSION {
+        let which = if header.v > VERSION { "a later version of ctrlz" } else { "no version" };
+        return Err(damaged(&format!("{which} wrote it (operation version {})", header.v)));
     }
     let (meta, parents) = match (header.meta, header.meta_in) {
         (Some(meta), _) => (meta, commit.parents.as_slice()),

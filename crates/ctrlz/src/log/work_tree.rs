@@ -144,6 +144,11 @@ impl WorkTree {
         self.dir.join("restore.journal")
     }
 
+    /// Returns the directories with journals of restores.
+    pub(crate) fn journal_dirs(&self) -> [PathBuf; 2] {
+        [self.dir.clone(), self.outside_dir()]
+    }
+
     /// Returns the path of the note about turns that were not recorded because the disk was full.
     pub(crate) fn gap_path(&self) -> PathBuf {
         self.dir.join("gap")

@@ -309,7 +309,7 @@ impl Captures<'_> {
     pub(super) fn expire(&self) -> Result<(), Error> {
         let mut kept: Vec<(SystemTime, u64, String)> = Vec::new();
         for (key, path) in self.keys()? {
-            let modified = path.metadata().and_then(|meta| meta.modified());
+            let modified = path.symlink_metadata().and_then(|meta| meta.modified());
             // A file without a timestamp counts as the oldest.
             kept.push((modified.unwrap_or(SystemTime::UNIX_EPOCH), size_in(&path), key));
         }

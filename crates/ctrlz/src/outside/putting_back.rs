@@ -7,7 +7,7 @@ use crate::compare::Now;
 use crate::error::{Error, RecordError, RestoreError, StoreError};
 use crate::fs::{Dir, FileKind, MODE_BITS, free_bytes};
 use crate::git::{ObjectId, is_protected_name};
-use crate::path::escape;
+use crate::path::{TreePath, escape, is_within};
 use crate::restore::{Journal, Phase, Plan, Request, apply, plan, recover};
 use crate::scan::{Listing, ReadOutcome, read_entry};
 
@@ -133,11 +133,8 @@ impl Outside<'_> {
         at: usize,
         (dir, name, path): (&Dir, &[u8], &[u8]),
     ) -> Result<(), Error> {
-        let moved = || {
-            Error::Restore(RestoreError::Moved {
-                path: crate::path::TreePath::from_scan(path.to_vec()),
-            })
-        };
+        let moved =
+            || Error::Restore(RestoreError::Moved { path: TreePath::from_scan(path.to_vec()) });
         let pack = captures.pack();
         let keep = Storing { store: self.store, pack: &pack };
         let kind = dir.stat(name)?.ok_or_else(moved)?.kind;
@@ -160,11 +157,15 @@ impl Outside<'_> {
         let mut recovered: Option<Recovered> = None;
         for path in captures.files()? {
             let Some((key, at)) = journal_key(&path) else { continue };
-            let (Some(journal), Some(capture)) = (Journal::load(&path)?, captures.load_key(&key)?)
+            let Some(journal) = Journal::load(&path)? else { continue };
+            let capture = captures.load_key(&key)?;
+            let root = capture.as_ref().and_then(|capture| capture.roots.get(at));
+            let (Some(capture), Some(root)) =
+                (&capture, root.filter(|root| covers(root, &journal)))
             else {
+                Journal::set_aside(&path)?;
                 continue;
             };
-            let Some(root) = capture.roots.get(at) else { continue };
             let dir = match Dir::open_real(&root.dir()) {
                 Ok(dir) => dir,
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -175,7 +176,7 @@ impl Outside<'_> {
                 Err(_) => continue,
             };
             let place = root.dir.clone();
-            let capture = RefCell::new(capture);
+            let capture = RefCell::new(capture.clone());
             let rescue = |dir: &Dir, name: &[u8], path: &[u8]| {
                 self.rescue(&captures, &mut capture.borrow_mut(), at, (dir, name, path))
             };
@@ -279,6 +280,12 @@ fn root_of(planned: &PlannedRoot) -> Root {
         before: planned.now.clone(),
         after: None,
     }
+}
+
+/// Returns whether a journal changes nothing but the captured path and what is below it.
+fn covers(root: &Root, journal: &Journal) -> bool {
+    let is_below = |path: TreePath| root.name == b"." || is_within(path.as_bytes(), &root.name);
+    !root.repository && journal.paths().into_iter().all(is_below)
 }
 
 /// Returns the capture key and the root index that a journal belongs to.

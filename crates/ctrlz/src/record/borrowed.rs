@@ -117,7 +117,7 @@ impl Hold {
     pub(super) fn seeding(&self) -> Result<Seeding, Error> {
         let none = Rules::base(&[], &[], &[]);
         let global = self.context.options.attributes_file.as_ref().map(|file| {
-            let text = crate::fs::private::read_small(file, 1 << 20).ok().flatten();
+            let text = crate::fs::private::read_small_linked(file, 1 << 20).ok().flatten();
             text.unwrap_or_default()
         });
         let own = self.context.repo.as_ref().map(|repo| repo.info("attributes"));

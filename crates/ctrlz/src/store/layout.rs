@@ -352,9 +352,15 @@ fn check_links(git_dir: &Path) -> Result<(), Error> {
     if DIRS.iter().any(|dir| is_link(git_dir.join(dir))) {
         return refuse("one of its directories is a link");
     }
-    let parts = ["ctrlz", "ctrlz/wt", "info", "objects", "objects/info", "objects/pack", "refs"];
-    if parts.iter().any(|part| holds_link(&git_dir.join(part))) {
-        return refuse("it holds a link");
+    for dir in DIRS {
+        for (path, kind) in entries(&git_dir.join(dir)) {
+            // The files of each work tree are written in place and collected, too.
+            let is_part = kind == FileKind::Dir && dir.starts_with("ctrlz");
+            let has_link = || entries(&path).any(|(_, kind)| kind == FileKind::Symlink);
+            if kind == FileKind::Symlink || (is_part && has_link()) {
+                return refuse("it holds a link");
+            }
+        }
     }
     if git_dir.join("commondir").symlink_metadata().is_ok() {
         return refuse("it names another repository as its own (commondir)");
@@ -366,11 +372,41 @@ fn check_links(git_dir: &Path) -> Result<(), Error> {
     }
 }
 
-/// Returns whether a directory contains a symlink. An unreadable directory counts as having none,
-/// because none could be followed.
-fn holds_link(dir: &Path) -> bool {
-    let listed = Dir::open(dir).and_then(|dir| dir.names_and_kinds());
-    listed.is_ok_and(|names| names.iter().any(|(_, kind)| *kind == Some(FileKind::Symlink)))
+/// Returns the entries of a directory with their kinds. An unreadable directory counts as empty,
+/// because nothing in it could be followed.
+fn entries(dir: &Path) -> impl Iterator<Item = (PathBuf, FileKind)> {
+    let opened = Dir::open(dir).ok();
+    let names = opened.as_ref().and_then(|dir| dir.names_and_kinds().ok()).unwrap_or_default();
+    names.into_iter().filter_map(move |(name, kind)| {
+        let dir = opened.as_ref()?;
+        // Some file systems do not report the kind in a listing.
+        let kind = kind.or_else(|| Some(dir.stat(&name).ok()??.kind))?;
+        Some((dir.path_of(&name), kind))
+    })
+}
+
+/// Refuses a store with a symlink at any depth of its refs and of ctrlz's own files. For stores
+/// inside a project, where a `git pull` can create one.
+pub(crate) fn check_nested_links(git_dir: &Path) -> Result<(), Error> {
+    /// Far more files than a store has; bounds the time of the check.
+    const MAX_ENTRIES: usize = 1_000_000;
+    let refuse = |path, why| Err(Error::Store(StoreError::UntrustedStore { path, why }));
+    let mut dirs = vec![git_dir.join("ctrlz"), git_dir.join("refs")];
+    let mut count = 0;
+    while let Some(dir) = dirs.pop() {
+        for (path, kind) in entries(&dir) {
+            count += 1;
+            match kind {
+                FileKind::Symlink => return refuse(path, "it is a link inside of a store"),
+                FileKind::Dir => dirs.push(path),
+                _ => (),
+            }
+        }
+        if count > MAX_ENTRIES {
+            return refuse(git_dir.to_owned(), "it holds too many files");
+        }
+    }
+    Ok(())
 }
 
 fn check_format(git_dir: &Path) -> Result<(), Error> {

@@ -24,7 +24,7 @@ use crate::restore::{Journal, Phase, Record, recover};
 use crate::scan::Progress;
 use crate::store::{
     Claim, Lock, Registry, Sharing, Standing, Store, UserRepo, check_data_dir, check_root,
-    path_hash,
+    path_hash, resolve_store,
 };
 
 pub use put_back::{PatchToRevert, Point};
@@ -128,6 +128,9 @@ impl Workspace {
             return Err(Error::Record(RecordError::NotGit { path: root }));
         }
         check_data_dir(&options.data_dir)?;
+        let home = options.home.as_deref();
+        let store = options.store.as_deref().map(|store| resolve_store(&root, store, home));
+        let options = Options { store, ..options };
         let context = Arc::new(Context { root, options, repo });
         let mut workspace = Workspace { context, notice: None };
         let settled = workspace.settle_store()?;

@@ -47,7 +47,7 @@ pub struct Status {
     pub interrupted_files: Option<u64>,
     /// Reason why the last garbage collection failed, if it did.
     pub gc_failed: Option<String>,
-    /// Damaged packs, with the reason.
+    /// Damaged packs and journals of restores, with the reason.
     pub damaged_packs: Vec<(PathBuf, String)>,
     /// Locks that are held at this moment.
     pub locks: Vec<HeldLock>,
@@ -89,6 +89,8 @@ impl Workspace {
         status.quota = Some(self.context.quota_use(store.path())?);
         status.packs = store.objects.open_packs().len() as u64;
         status.damaged_packs = store.damaged_packs();
+        let journals = work_tree.journal_dirs().into_iter().flat_map(|dir| Journal::damaged(&dir));
+        status.damaged_packs.extend(journals.map(|path| (path, Journal::DAMAGED.into())));
         status.gc_failed = gc_failure(&store);
         status.locks = held_locks(&store, &work_tree);
         status.borrowed = Borrowed::load(&work_tree.borrowed_path())?.len();

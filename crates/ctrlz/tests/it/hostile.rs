@@ -1,6 +1,7 @@
 //! Malicious trees, and repositories that try to run code.
 
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
 use ctrlz::{Error, ObjectId, Progress, StoreError, TrackOptions, Workspace};
@@ -346,4 +347,62 @@ fn a_store_that_links_to_another_repository_is_refused_without_changes() {
     lab.write(".agent/snapshots/commondir", "../../.git\n");
     let tracked = lab.workspace().track(&TrackOptions::default(), &Progress::default());
     assert!(matches!(tracked, Err(Error::Store(StoreError::UntrustedStore { .. }))), "{tracked:?}");
+}
+
+/// Returns the text of a journal with one unit.
+fn journal(phase: &str, unit: &str, modes: &str) -> String {
+    let id = "0".repeat(40);
+    format!(
+        r#"{{"version":1,"phase":"{phase}","target":null,"safety":"{id}","units":[{unit}],
+            "modes":[{modes}],"emptied":[],"record":null}}"#
+    )
+}
+
+/// A `git pull` can write to a store inside the project.
+#[test]
+fn a_forged_journal_is_set_aside_and_reported() {
+    let unit = |path: &str, temporary: &str| {
+        format!(
+            r#"{{"path":"{path}","temporary":"{temporary}","staged":null,"has_new":true,"old":null}}"#
+        )
+    };
+    let ours = ".ctrlz-0123456789abcdef-0";
+    let mode = |path: &str| format!(r#"{{"path":"{path}","from":420,"to":511,"is_dir":false}}"#);
+    let forged = [
+        journal("Staging", &unit("x", "../precious"), ""),
+        journal("Staging", &unit("x", "kept"), ""),
+        journal("Staging", &unit("x", ".ctrlz-0123456789abcdef-0/../kept"), ""),
+        journal("Staging", &unit("../x", ours), ""),
+        journal("Staging", &unit(".git/x", ours), ""),
+        journal("RollingBack", "", &mode(".git/config")),
+        journal("Swapping", "", &mode(".git/config")),
+        journal("Swapping", "", &mode("../precious")),
+        journal("Swapping", "", "").replace(r#""emptied":[]"#, r#""emptied":["../empty"]"#),
+    ];
+    for text in forged {
+        let lab = Lab::with_git(&[("kept", "1\n")]);
+        lab.track();
+        let (precious, empty) = (lab.dir().join("precious"), lab.dir().join("empty"));
+        std::fs::write(&precious, "precious\n").unwrap();
+        std::fs::create_dir(&empty).unwrap();
+        let config = lab.path(".git/config");
+        let modes = |path: &std::path::Path| path.metadata().unwrap().permissions().mode();
+        let before = (modes(&precious), modes(&config));
+        let wt = std::fs::read_dir(lab.store().join("ctrlz/wt")).unwrap().next().unwrap().unwrap();
+        for _ in 0..2 {
+            std::fs::write(wt.path().join("restore.journal"), &text).unwrap();
+            lab.write("kept", "2\n");
+            lab.track();
+            assert!(!wt.path().join("restore.journal").exists(), "{text}");
+        }
+        assert_eq!(lab.read("kept"), "2\n", "{text}");
+        assert_eq!(std::fs::read_to_string(&precious).unwrap(), "precious\n", "{text}");
+        assert!(empty.exists(), "{text}");
+        assert_eq!((modes(&precious), modes(&config)), before, "{text}");
+        assert_eq!(lab.workspace().status().unwrap().damaged_packs.len(), 2, "{text}");
+        let verified = lab.workspace().verify(&Progress::default()).unwrap();
+        assert_eq!(verified.problems.len(), 2, "{verified:?}");
+        lab.workspace().repair(&Progress::default()).unwrap();
+        assert!(lab.workspace().status().unwrap().damaged_packs.is_empty(), "{text}");
+    }
 }

@@ -351,8 +351,11 @@ fn forged(lab: &Lab, name: &str, forge: impl Fn(&Path, &str) -> String) -> Error
 #[test]
 fn an_operation_of_an_unknown_version_is_refused() {
     let lab = busy_lab();
-    let error = forged(&lab, "later", |_, commit| commit.replacen("\"v\":1", "\"v\":99", 1));
-    assert!(error.to_string().contains("later version"), "{error}");
+    for (version, why) in [("99", "later version"), ("2", "later version"), ("0", "no version")] {
+        let header = format!("\"v\":{version}");
+        let error = forged(&lab, version, |_, commit| commit.replacen("\"v\":1", &header, 1));
+        assert!(error.to_string().contains(why), "{error}");
+    }
 }
 
 #[test]
