@@ -315,7 +315,9 @@ fn a_log_that_a_process_appends_to_does_not_stop_undo_from_walking_back() {
     let second = lab.undo();
     assert_eq!((second.steps, lab.read("y")), (vec!["1".to_owned()], "one\n".to_owned()));
     drop(log);
+}
 
+#[test]
 fn text_files_beside_a_database_are_restored_whatever_their_names() {
     for name in ["store-shm", "store-wal", "store-journal"] {
         let lab = Lab::new();
