@@ -5,7 +5,7 @@
     clients/generate.py --check   fails if a checked-in file differs
 
 The page also uses types of `schema/openapi.json`. Both schemas are generated from the Rust types
-(`cargo run -p ctrlz-wire --example schema`), so the clients always match the server.
+(`cargo run -p ctrlz-api --example schema`), so the clients always match the server.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ pub(crate) fn build_ctrlz() -> Fallible<PathBuf> {
 #[expect(clippy::disallowed_methods, reason = "cargo needs the developer's environment")]
 fn cargo_command(cargo: &OsStr) -> Command {
     let mut build = Command::new(cargo);
-    build.args(["rustc", "--quiet", "-p", "ctrlz-cli", "--bin", "ctrlz"]);
+    build.args(["rustc", "--quiet", "-p", "ctrlz", "--bin", "ctrlz"]);
     build.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
     build
 }

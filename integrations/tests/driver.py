@@ -457,7 +457,7 @@ def find_ctrlz():
     given = os.environ.get("CTRLZ_BIN")
     path = Path(given) if given else ROOT / "target" / "debug" / "ctrlz"
     if not path.exists():
-        sys.exit(f"{path} does not exist: build it with `cargo build -p ctrlz-cli`, or set CTRLZ_BIN")
+        sys.exit(f"{path} does not exist: build it with `cargo build -p ctrlz`, or set CTRLZ_BIN")
     return path.resolve()
 
 

@@ -20,11 +20,11 @@ pub(crate) struct Goal {
 }
 
 const fn torture(filters: &'static [&'static str]) -> Harness {
-    Harness { package: "ctrlz-cli", target: "torture", filters }
+    Harness { package: "ctrlz", target: "torture", filters }
 }
 
 const fn engine(filters: &'static [&'static str]) -> Harness {
-    Harness { package: "ctrlz", target: "it", filters }
+    Harness { package: "ctrlz-engine", target: "it", filters }
 }
 
 const fn server(filters: &'static [&'static str]) -> Harness {
@@ -107,9 +107,9 @@ pub(crate) const GOALS: [Goal; 21] = [
         harnesses: &[
             torture(&["execs::"]),
             engine(&["hostile::"]),
-            Harness { package: "ctrlz", target: "ctrlz", filters: &["parsers::"] },
+            Harness { package: "ctrlz-engine", target: "ctrlz", filters: &["parsers::"] },
             Harness { package: "ctrlz-agents", target: "ctrlz_agents", filters: &["never_panics"] },
-            Harness { package: "ctrlz-cli", target: "ctrlz", filters: &["never_panics"] },
+            Harness { package: "ctrlz", target: "ctrlz", filters: &["never_panics"] },
         ],
     },
     Goal {

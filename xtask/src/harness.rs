@@ -31,7 +31,16 @@ impl Binaries {
     pub(crate) fn build(tier: Tier) -> Result<Binaries, String> {
         let mut cargo = program("cargo");
         cargo.args(["test", "--no-run", "--locked", "--quiet", "--message-format=json"]);
-        cargo.args(["-p", "ctrlz", "-p", "ctrlz-cli", "-p", "ctrlz-server", "-p", "ctrlz-agents"]);
+        cargo.args([
+            "-p",
+            "ctrlz-engine",
+            "-p",
+            "ctrlz",
+            "-p",
+            "ctrlz-server",
+            "-p",
+            "ctrlz-agents",
+        ]);
         if tier != Tier::Smoke {
             // Full sizes include time limits, which are meant for optimized code.
             cargo.args(["--profile", "torture"]);

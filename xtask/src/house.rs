@@ -81,9 +81,10 @@ struct Function {
     parameters: usize,
 }
 
-/// Measures `crates/` and prints the table. Fails only if a file cannot be read or parsed.
-pub(crate) fn run() -> Result<bool, String> {
-    let root = top();
+/// Measures `crates/` of this checkout, or of another one at `dir`, and prints the table. Fails
+/// only if a file cannot be read or parsed.
+pub(crate) fn run(dir: Option<&str>) -> Result<bool, String> {
+    let root = dir.map_or_else(top, PathBuf::from);
     let mut files = Vec::new();
     collect(&root.join("crates"), &mut files)?;
     files.sort();

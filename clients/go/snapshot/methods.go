@@ -8,92 +8,92 @@ import (
 	"example.com/ctrlz/clients/go/wire"
 )
 
-// Apply carries out what plan_undo, plan_redo, plan_revert_to or plan_unrevert planned.
+// Apply applies a plan of plan_undo, plan_redo, plan_revert_to or plan_unrevert.
 func (p Place) Apply(ctx context.Context, params wire.ApplyParams) (*wire.UndoReport, error) {
 	return call[wire.UndoReport](ctx, p, "apply", params)
 }
 
-// BeginStep records the state before a tool runs; from now on changes are the step's.
+// BeginStep records the state before a tool runs and opens a step.
 func (p Place) BeginStep(ctx context.Context, params wire.BeginParams) (*wire.StepBegun, error) {
 	return call[wire.StepBegun](ctx, p, "begin_step", params)
 }
 
-// Blame says of each line of a file, as the newest snapshot has it, who wrote it.
+// Blame returns the origin of each line of a file in the newest snapshot.
 func (p Place) Blame(ctx context.Context, params wire.HistoryParams) (*wire.Blame, error) {
 	return call[wire.Blame](ctx, p, "blame", params)
 }
 
-// Changes lists what differs between a snapshot and now or another one, relative and with status.
+// Changes lists the differences between a snapshot and now or another snapshot, with relative paths and a status.
 func (p Place) Changes(ctx context.Context, params wire.CompareParams) (*wire.Changes, error) {
 	return call[wire.Changes](ctx, p, "changes", params)
 }
 
-// Checkpoint records the present state under a name of its own.
+// Checkpoint records the present state as a checkpoint.
 func (p Place) Checkpoint(ctx context.Context, params wire.CheckpointParams) (*wire.CheckpointMade, error) {
 	return call[wire.CheckpointMade](ctx, p, "checkpoint", params)
 }
 
-// Checkpoints lists the named states, newest first.
+// Checkpoints lists the checkpoints, newest first.
 func (p Place) Checkpoints(ctx context.Context, params wire.NoParams) (*wire.Checkpoints, error) {
 	return call[wire.Checkpoints](ctx, p, "checkpoints", params)
 }
 
-// CommitRevert makes a session's revert final, and tells which messages are gone with it.
+// CommitRevert makes the revert of a session final. Returns the messages that are lost with it.
 func (p Place) CommitRevert(ctx context.Context, params wire.CommitParams) (*wire.RevertState, error) {
 	return call[wire.RevertState](ctx, p, "commit_revert", params)
 }
 
-// Deeds lists what a session, message or step changed in all, unless it is taken back.
+// Deeds lists the combined changes of a session, message or step, without those that are undone.
 func (p Place) Deeds(ctx context.Context, params wire.DeedsParams) (*wire.Deeds, error) {
 	return call[wire.Deeds](ctx, p, "deeds", params)
 }
 
-// DeedsDiff gives the same as text that `git apply` accepts.
+// DeedsDiff returns the same changes as text that `git apply` accepts.
 func (p Place) DeedsDiff(ctx context.Context, params wire.DeedsParams) (*wire.DeedsDiff, error) {
 	return call[wire.DeedsDiff](ctx, p, "deeds_diff", params)
 }
 
-// DeedsFull gives the same with both texts and the line counts of every file.
+// DeedsFull returns the same changes with both texts and the line counts of every file.
 func (p Place) DeedsFull(ctx context.Context, params wire.DeedsParams) (*wire.DeedsFull, error) {
 	return call[wire.DeedsFull](ctx, p, "deeds_full", params)
 }
 
-// Diff gives what differs as text that `git apply` accepts.
+// Diff returns the differences as text that `git apply` accepts.
 func (p Place) Diff(ctx context.Context, params wire.CompareParams) (*wire.Diff, error) {
 	return call[wire.Diff](ctx, p, "diff", params)
 }
 
-// DiffFull gives every file that differs with both its texts and its line counts.
+// DiffFull returns every file that differs, with both texts and line counts.
 func (p Place) DiffFull(ctx context.Context, params wire.CompareParams) (*wire.DiffFull, error) {
 	return call[wire.DiffFull](ctx, p, "diff_full", params)
 }
 
-// Du tells what the store takes, what takes the most, and how it grows.
+// Du returns the size of the store, the largest paths and the growth.
 func (p Place) Du(ctx context.Context, params wire.DuParams) (*wire.DiskUse, error) {
 	return call[wire.DiskUse](ctx, p, "du", params)
 }
 
-// EndStep records the state after a tool ran, also if it failed.
+// EndStep records the state after a tool ran or failed, and closes the step.
 func (p Place) EndStep(ctx context.Context, params wire.EndParams) (*wire.StepEnded, error) {
 	return call[wire.StepEnded](ctx, p, "end_step", params)
 }
 
-// FileExistsAt tells whether a snapshot has a file.
+// FileExistsAt returns whether a snapshot has a file.
 func (p Place) FileExistsAt(ctx context.Context, params wire.ExistsParams) (*wire.Exists, error) {
 	return call[wire.Exists](ctx, p, "file_exists_at", params)
 }
 
-// Fork makes a session that shares another's history, if asked with files of its own.
+// Fork creates a session that shares the history of another, optionally with its own files.
 func (p Place) Fork(ctx context.Context, params wire.ForkParams) (*wire.Fork, error) {
 	return call[wire.Fork](ctx, p, "fork", params)
 }
 
-// Gc drops what need not be kept any longer, and packs the rest.
+// Gc removes expired history and packs the rest.
 func (p Place) Gc(ctx context.Context, params wire.GcParams) (*wire.CareReport, error) {
 	return call[wire.CareReport](ctx, p, "gc", params)
 }
 
-// GetFileAt gives a file of a snapshot; one that is not there is no failure.
+// GetFileAt returns a file of a snapshot, or null if it does not exist.
 func (p Place) GetFileAt(ctx context.Context, params wire.FileParams) (*wire.FileAt, error) {
 	return call[wire.FileAt](ctx, p, "get_file_at", params)
 }
@@ -103,27 +103,27 @@ func (p Place) ListFiles(ctx context.Context, params wire.ListParams) (*wire.Fil
 	return call[wire.Files](ctx, p, "list_files", params)
 }
 
-// Log does the same as `timeline`, by the name of the command.
+// Log same as `timeline`.
 func (p Place) Log(ctx context.Context, params wire.TimelineParams) (*wire.Log, error) {
 	return call[wire.Log](ctx, p, "log", params)
 }
 
-// Lost lists files that disappeared and have not come back, the last lost first.
+// Lost lists files that disappeared and were not restored, most recent first.
 func (p Place) Lost(ctx context.Context, params wire.LostParams) (*wire.Lost, error) {
 	return call[wire.Lost](ctx, p, "lost", params)
 }
 
-// NoteFailure keeps why an agent could not be recorded, until `status` or `doctor` has shown it.
+// NoteFailure stores the reason why an agent could not be recorded, until `status` or `doctor` has shown it.
 func (p Place) NoteFailure(ctx context.Context, params wire.FailureParams) (*wire.Noted, error) {
 	return call[wire.Noted](ctx, p, "note_failure", params)
 }
 
-// OpenSteps lists the steps that have begun and not ended.
+// OpenSteps lists the open steps.
 func (p Place) OpenSteps(ctx context.Context, params wire.NoParams) (*wire.OpenSteps, error) {
 	return call[wire.OpenSteps](ctx, p, "open_steps", params)
 }
 
-// Operation gives one operation of the log.
+// Operation returns one operation of the log.
 func (p Place) Operation(ctx context.Context, params wire.OperationParams) (*wire.LogEntry, error) {
 	return call[wire.LogEntry](ctx, p, "operation", params)
 }
@@ -133,102 +133,102 @@ func (p Place) Patch(ctx context.Context, params wire.PatchParams) (*wire.Patch,
 	return call[wire.Patch](ctx, p, "patch", params)
 }
 
-// PlanRecover tells what `recover` would do now; records the present state and changes no file.
+// PlanRecover plans `recover`: records the present state and changes no file.
 func (p Place) PlanRecover(ctx context.Context, params wire.RecoverParams) (*wire.Plan, error) {
 	return call[wire.Plan](ctx, p, "plan_recover", params)
 }
 
-// PlanRedo tells what `redo` would do now; records the present state and changes no file.
+// PlanRedo plans `redo`: records the present state and changes no file.
 func (p Place) PlanRedo(ctx context.Context, params wire.RedoParams) (*wire.UndoReport, error) {
 	return call[wire.UndoReport](ctx, p, "plan_redo", params)
 }
 
-// PlanRestore tells what `restore` would do now; records the present state and changes no file.
+// PlanRestore plans `restore`: records the present state and changes no file.
 func (p Place) PlanRestore(ctx context.Context, params wire.RestoreParams) (*wire.Plan, error) {
 	return call[wire.Plan](ctx, p, "plan_restore", params)
 }
 
-// PlanRevert tells what `revert` would do now; records the present state and changes no file.
+// PlanRevert plans `revert`: records the present state and changes no file.
 func (p Place) PlanRevert(ctx context.Context, params wire.RevertParams) (*wire.Plan, error) {
 	return call[wire.Plan](ctx, p, "plan_revert", params)
 }
 
-// PlanRevertTo tells what `revert_to` would do now; records the present state and changes no file.
+// PlanRevertTo plans `revert_to`: records the present state and changes no file.
 func (p Place) PlanRevertTo(ctx context.Context, params wire.RevertToParams) (*wire.UndoReport, error) {
 	return call[wire.UndoReport](ctx, p, "plan_revert_to", params)
 }
 
-// PlanUndo tells what `undo` would do now; records the present state and changes no file.
+// PlanUndo plans `undo`: records the present state and changes no file.
 func (p Place) PlanUndo(ctx context.Context, params wire.UndoParams) (*wire.UndoReport, error) {
 	return call[wire.UndoReport](ctx, p, "plan_undo", params)
 }
 
-// PlanUnrevert tells what `unrevert` would do now; records the present state and changes no file.
+// PlanUnrevert plans `unrevert`: records the present state and changes no file.
 func (p Place) PlanUnrevert(ctx context.Context, params wire.UnrevertParams) (*wire.UndoReport, error) {
 	return call[wire.UndoReport](ctx, p, "plan_unrevert", params)
 }
 
-// Purge removes a path from every snapshot, or a text from every label; for good.
+// Purge permanently removes a path from every snapshot, or a text from every label.
 func (p Place) Purge(ctx context.Context, params wire.PurgeParams) (*wire.PurgeReport, error) {
 	return call[wire.PurgeReport](ctx, p, "purge", params)
 }
 
-// Recover brings back what was lost at a path or below it, each file as it was last.
+// Recover restores the last version of each lost file at a path or below it.
 func (p Place) Recover(ctx context.Context, params wire.RecoverParams) (*wire.RestoreReport, error) {
 	return call[wire.RestoreReport](ctx, p, "recover", params)
 }
 
-// Redo brings back what the last undo or revert took back.
+// Redo reverses the last undo or revert.
 func (p Place) Redo(ctx context.Context, params wire.RedoParams) (*wire.UndoReport, error) {
 	return call[wire.UndoReport](ctx, p, "redo", params)
 }
 
-// ReleaseSession lets go of a session: what only it did need not be kept any longer.
+// ReleaseSession releases a session: history that only it needs may be removed.
 func (p Place) ReleaseSession(ctx context.Context, params wire.ReleaseParams) (*wire.Released, error) {
 	return call[wire.Released](ctx, p, "release_session", params)
 }
 
-// Repair heals what is damaged, as far as the content still exists somewhere.
+// Repair repairs damaged objects whose content still exists somewhere.
 func (p Place) Repair(ctx context.Context, params wire.NoParams) (*wire.RepairReport, error) {
 	return call[wire.RepairReport](ctx, p, "repair", params)
 }
 
-// Restore brings the work tree, or some of its paths, back to a snapshot.
+// Restore restores the work tree, or some of its paths, to a snapshot.
 func (p Place) Restore(ctx context.Context, params wire.RestoreParams) (*wire.RestoreReport, error) {
 	return call[wire.RestoreReport](ctx, p, "restore", params)
 }
 
-// Revert takes single files back, each to its own snapshot; of several, the first one counts.
+// Revert restores single files, each to its own snapshot; of several for one file, the first counts.
 func (p Place) Revert(ctx context.Context, params wire.RevertParams) (*wire.RestoreReport, error) {
 	return call[wire.RestoreReport](ctx, p, "revert", params)
 }
 
-// RevertState gives a session's revert, as long as it can be moved or taken back.
+// RevertState returns the pending revert of a session, which can still be moved or reversed.
 func (p Place) RevertState(ctx context.Context, params wire.RevertStateParams) (*wire.Reverted, error) {
 	return call[wire.Reverted](ctx, p, "revert_state", params)
 }
 
-// RevertTo takes a session back to before a message or a part of it; not final yet.
+// RevertTo reverts a session to before a message or a part of it; can be moved or reversed until it is final.
 func (p Place) RevertTo(ctx context.Context, params wire.RevertToParams) (*wire.UndoReport, error) {
 	return call[wire.UndoReport](ctx, p, "revert_to", params)
 }
 
-// Sessions lists the sessions that changed something, the last active one first.
+// Sessions lists the sessions that changed something, most recently active first.
 func (p Place) Sessions(ctx context.Context, params wire.NoParams) (*wire.Sessions, error) {
 	return call[wire.Sessions](ctx, p, "sessions", params)
 }
 
-// Show gives a file of a snapshot, or without a path what the snapshot is.
+// Show returns a file of a snapshot or, without a path, information about the snapshot.
 func (p Place) Show(ctx context.Context, params wire.ShowParams) (*wire.Shown, error) {
 	return call[wire.Shown](ctx, p, "show", params)
 }
 
-// Status tells how the work tree and its store are doing; changes nothing.
+// Status returns the status of the work tree and its store; changes nothing.
 func (p Place) Status(ctx context.Context, params wire.NoParams) (*wire.Status, error) {
 	return call[wire.Status](ctx, p, "status", params)
 }
 
-// Step tells what is recorded of one step, and what it did.
+// Step returns the record of one step and its changes.
 func (p Place) Step(ctx context.Context, params wire.StepParams) (*wire.ShownStep, error) {
 	return call[wire.ShownStep](ctx, p, "step", params)
 }
@@ -238,22 +238,22 @@ func (p Place) Steps(ctx context.Context, params wire.StepsParams) (*wire.Steps,
 	return call[wire.Steps](ctx, p, "steps", params)
 }
 
-// Timeline lists what happened, newest first, with the files and lines that changed.
+// Timeline lists the operations, newest first, with changed files and lines.
 func (p Place) Timeline(ctx context.Context, params wire.TimelineParams) (*wire.Log, error) {
 	return call[wire.Log](ctx, p, "timeline", params)
 }
 
-// Track records the work tree, or only some of its paths, and gives the snapshot's hash.
+// Track records the work tree, or only some of its paths. Returns the hash of the snapshot.
 func (p Place) Track(ctx context.Context, params wire.TrackParams) (*wire.Snapshot, error) {
 	return call[wire.Snapshot](ctx, p, "track", params)
 }
 
-// Undo takes steps back and keeps what others did since.
+// Undo undoes steps and keeps all later changes by others.
 func (p Place) Undo(ctx context.Context, params wire.UndoParams) (*wire.UndoReport, error) {
 	return call[wire.UndoReport](ctx, p, "undo", params)
 }
 
-// Unrevert takes a session's revert back, and keeps what others did since.
+// Unrevert reverses the revert of a session and keeps all later changes by others.
 func (p Place) Unrevert(ctx context.Context, params wire.UnrevertParams) (*wire.UndoReport, error) {
 	return call[wire.UndoReport](ctx, p, "unrevert", params)
 }

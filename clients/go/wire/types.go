@@ -624,7 +624,7 @@ type Error struct {
 	// Category of the error.
 	Fault Fault `json:"fault"`
 
-	// Suggested next action, if there is one.
+	// Suggested next action, if there is one. The engine gives none: programs know their options.
 	Hint *string `json:"hint,omitempty"`
 
 	// Short, stable name. New kinds may be added; handle an unknown one by its `fault`.

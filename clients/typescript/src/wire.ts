@@ -493,7 +493,7 @@ export interface Error {
   details?: ErrorDetails;
   /** Category of the error. */
   fault: Fault;
-  /** Suggested next action, if there is one. */
+  /** Suggested next action, if there is one. The engine gives none: programs know their options. */
   hint?: string | null;
   /** Short, stable name. New kinds may be added; handle an unknown one by its `fault`. */
   kind: string;
@@ -2018,109 +2018,109 @@ export type WorkTree = "nearest" | "dir";
 
 /** All methods with the types of their parameters and results. */
 export interface Methods {
-  /** Carries out what plan_undo, plan_redo, plan_revert_to or plan_unrevert planned. */
+  /** Applies a plan of plan_undo, plan_redo, plan_revert_to or plan_unrevert. */
   apply: { params: Place & ApplyParams; result: UndoReport };
-  /** Records the state before a tool runs; from now on changes are the step's. */
+  /** Records the state before a tool runs and opens a step. */
   begin_step: { params: Place & BeginParams; result: StepBegun | Disabled };
-  /** Says of each line of a file, as the newest snapshot has it, who wrote it. */
+  /** Returns the origin of each line of a file in the newest snapshot. */
   blame: { params: Place & HistoryParams; result: Blame };
-  /** Lists what differs between a snapshot and now or another one, relative and with status. */
+  /** Lists the differences between a snapshot and now or another snapshot, with relative paths and a status. */
   changes: { params: Place & CompareParams; result: Changes | Disabled };
-  /** Records the present state under a name of its own. */
+  /** Records the present state as a checkpoint. */
   checkpoint: { params: Place & CheckpointParams; result: CheckpointMade | Disabled };
-  /** Lists the named states, newest first. */
+  /** Lists the checkpoints, newest first. */
   checkpoints: { params: Place & NoParams; result: Checkpoints };
-  /** Makes a session's revert final, and tells which messages are gone with it. */
+  /** Makes the revert of a session final. Returns the messages that are lost with it. */
   commit_revert: { params: Place & CommitParams; result: RevertState };
-  /** Lists what a session, message or step changed in all, unless it is taken back. */
+  /** Lists the combined changes of a session, message or step, without those that are undone. */
   deeds: { params: Place & DeedsParams; result: Deeds };
-  /** Gives the same as text that `git apply` accepts. */
+  /** Returns the same changes as text that `git apply` accepts. */
   deeds_diff: { params: Place & DeedsParams; result: DeedsDiff };
-  /** Gives the same with both texts and the line counts of every file. */
+  /** Returns the same changes with both texts and the line counts of every file. */
   deeds_full: { params: Place & DeedsParams; result: DeedsFull };
-  /** Gives what differs as text that `git apply` accepts. */
+  /** Returns the differences as text that `git apply` accepts. */
   diff: { params: Place & CompareParams; result: Diff | Disabled };
-  /** Gives every file that differs with both its texts and its line counts. */
+  /** Returns every file that differs, with both texts and line counts. */
   diff_full: { params: Place & CompareParams; result: DiffFull | Disabled };
-  /** Tells what the store takes, what takes the most, and how it grows. */
+  /** Returns the size of the store, the largest paths and the growth. */
   du: { params: Place & DuParams; result: DiskUse };
-  /** Records the state after a tool ran, also if it failed. */
+  /** Records the state after a tool ran or failed, and closes the step. */
   end_step: { params: Place & EndParams; result: StepEnded | Disabled };
-  /** Tells whether a snapshot has a file. */
+  /** Returns whether a snapshot has a file. */
   file_exists_at: { params: Place & ExistsParams; result: Exists | Disabled };
-  /** Makes a session that shares another's history, if asked with files of its own. */
+  /** Creates a session that shares the history of another, optionally with its own files. */
   fork: { params: Place & ForkParams; result: Fork };
-  /** Drops what need not be kept any longer, and packs the rest. */
+  /** Removes expired history and packs the rest. */
   gc: { params: Place & GcParams; result: CareReport };
-  /** Gives a file of a snapshot; one that is not there is no failure. */
+  /** Returns a file of a snapshot, or null if it does not exist. */
   get_file_at: { params: Place & FileParams; result: FileAt | Disabled };
-  /** Tells what the server is and can do. Optional. */
+  /** Returns the name, version and capabilities of the server. Optional. */
   initialize: { params: { client?: string | null }; result: Initialized };
   /** Lists the files of a snapshot. */
   list_files: { params: Place & ListParams; result: Files | Disabled };
-  /** The same as `timeline`, by the name of the command. */
+  /** Same as `timeline`. */
   log: { params: Place & TimelineParams; result: Log };
-  /** Lists files that disappeared and have not come back, the last lost first. */
+  /** Lists files that disappeared and were not restored, most recent first. */
   lost: { params: Place & LostParams; result: Lost };
-  /** Keeps why an agent could not be recorded, until `status` or `doctor` has shown it. */
+  /** Stores the reason why an agent could not be recorded, until `status` or `doctor` has shown it. */
   note_failure: { params: Place & FailureParams; result: Noted | Disabled };
-  /** Lists the steps that have begun and not ended. */
+  /** Lists the open steps. */
   open_steps: { params: Place & NoParams; result: OpenSteps };
-  /** Gives one operation of the log. */
+  /** Returns one operation of the log. */
   operation: { params: Place & OperationParams; result: LogEntry };
   /** Lists the files that changed since a snapshot, up to now or up to another one. */
   patch: { params: Place & PatchParams; result: Patch | Disabled };
-  /** Tells what `recover` would do now; records the present state and changes no file. */
+  /** Plans `recover`: records the present state and changes no file. */
   plan_recover: { params: Place & RecoverParams; result: Plan };
-  /** Tells what `redo` would do now; records the present state and changes no file. */
+  /** Plans `redo`: records the present state and changes no file. */
   plan_redo: { params: Place & RedoParams; result: UndoReport };
-  /** Tells what `restore` would do now; records the present state and changes no file. */
+  /** Plans `restore`: records the present state and changes no file. */
   plan_restore: { params: Place & RestoreParams; result: Plan | Disabled };
-  /** Tells what `revert` would do now; records the present state and changes no file. */
+  /** Plans `revert`: records the present state and changes no file. */
   plan_revert: { params: Place & RevertParams; result: Plan };
-  /** Tells what `revert_to` would do now; records the present state and changes no file. */
+  /** Plans `revert_to`: records the present state and changes no file. */
   plan_revert_to: { params: Place & RevertToParams; result: UndoReport };
-  /** Tells what `undo` would do now; records the present state and changes no file. */
+  /** Plans `undo`: records the present state and changes no file. */
   plan_undo: { params: Place & UndoParams; result: UndoReport };
-  /** Tells what `unrevert` would do now; records the present state and changes no file. */
+  /** Plans `unrevert`: records the present state and changes no file. */
   plan_unrevert: { params: Place & UnrevertParams; result: UndoReport };
-  /** Removes a path from every snapshot, or a text from every label; for good. */
+  /** Permanently removes a path from every snapshot, or a text from every label. */
   purge: { params: Place & PurgeParams; result: PurgeReport };
-  /** Brings back what was lost at a path or below it, each file as it was last. */
+  /** Restores the last version of each lost file at a path or below it. */
   recover: { params: Place & RecoverParams; result: RestoreReport };
-  /** Brings back what the last undo or revert took back. */
+  /** Reverses the last undo or revert. */
   redo: { params: Place & RedoParams; result: UndoReport };
-  /** Lets go of a session: what only it did need not be kept any longer. */
+  /** Releases a session: history that only it needs may be removed. */
   release_session: { params: Place & ReleaseParams; result: Released };
-  /** Heals what is damaged, as far as the content still exists somewhere. */
+  /** Repairs damaged objects whose content still exists somewhere. */
   repair: { params: Place & NoParams; result: RepairReport };
-  /** Brings the work tree, or some of its paths, back to a snapshot. */
+  /** Restores the work tree, or some of its paths, to a snapshot. */
   restore: { params: Place & RestoreParams; result: RestoreReport | Disabled };
-  /** Takes single files back, each to its own snapshot; of several, the first one counts. */
+  /** Restores single files, each to its own snapshot; of several for one file, the first counts. */
   revert: { params: Place & RevertParams; result: RestoreReport };
-  /** Gives a session's revert, as long as it can be moved or taken back. */
+  /** Returns the pending revert of a session, which can still be moved or reversed. */
   revert_state: { params: Place & RevertStateParams; result: Reverted };
-  /** Takes a session back to before a message or a part of it; not final yet. */
+  /** Reverts a session to before a message or a part of it; can be moved or reversed until it is final. */
   revert_to: { params: Place & RevertToParams; result: UndoReport };
-  /** Lists the sessions that changed something, the last active one first. */
+  /** Lists the sessions that changed something, most recently active first. */
   sessions: { params: Place & NoParams; result: Sessions };
-  /** Gives a file of a snapshot, or without a path what the snapshot is. */
+  /** Returns a file of a snapshot or, without a path, information about the snapshot. */
   show: { params: Place & ShowParams; result: Shown | Disabled };
-  /** Finishes everything that was asked for, answers, and ends the process. */
+  /** Finishes all pending calls, answers, and ends the process. */
   shutdown: { params: {}; result: ShutDown };
-  /** Tells how the work tree and its store are doing; changes nothing. */
+  /** Returns the status of the work tree and its store; changes nothing. */
   status: { params: Place & NoParams; result: Status };
-  /** Tells what is recorded of one step, and what it did. */
+  /** Returns the record of one step and its changes. */
   step: { params: Place & StepParams; result: ShownStep };
   /** Lists the steps, oldest first. */
   steps: { params: Place & StepsParams; result: Steps };
-  /** Lists what happened, newest first, with the files and lines that changed. */
+  /** Lists the operations, newest first, with changed files and lines. */
   timeline: { params: Place & TimelineParams; result: Log };
-  /** Records the work tree, or only some of its paths, and gives the snapshot's hash. */
+  /** Records the work tree, or only some of its paths. Returns the hash of the snapshot. */
   track: { params: Place & TrackParams; result: Snapshot | Disabled };
-  /** Takes steps back and keeps what others did since. */
+  /** Undoes steps and keeps all later changes by others. */
   undo: { params: Place & UndoParams; result: UndoReport };
-  /** Takes a session's revert back, and keeps what others did since. */
+  /** Reverses the revert of a session and keeps all later changes by others. */
   unrevert: { params: Place & UnrevertParams; result: UndoReport };
   /** Reads every object of every snapshot and checks its hash. */
   verify: { params: Place & NoParams; result: Verification };
@@ -2217,7 +2217,6 @@ export type Kind =
   | "being_imported"
   | "purged"
   | "nothing_to_purge"
-  | "not_confirmed"
   | "unknown_operation"
   | "no_such_step"
   | "no_such_message"
@@ -2241,9 +2240,7 @@ export type Kind =
   | "brings_purged"
   | "diverged"
   | "nothing_pulled"
-  | "no_git"
   | "store_in_use"
-  | "git"
   | "nothing_to_undo"
   | "not_recorded"
   | "shared_expired"
@@ -2270,6 +2267,9 @@ export type Kind =
   | "interrupted"
   | "stale_plan"
   | "recovery_pending"
+  | "not_confirmed"
+  | "no_git"
+  | "git"
   | "no_data_dir"
   | "current_directory"
   | "configuration"
@@ -2282,7 +2282,8 @@ export type Kind =
   | "not_served"
   | "signals"
   | "output"
-  | "json";
+  | "json"
+  | "agent";
 
 /** Version of the protocol that these types describe. */
 export const PROTOCOL = 1;

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ctrlz_wire::{AgentFailure, Agents, Reach, Tool};
+use ctrlz_api::{AgentFailure, Agents, Reach, Tool};
 
 use crate::hook::Failures;
 use crate::reach::reach;

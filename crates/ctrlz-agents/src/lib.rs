@@ -12,3 +12,4 @@ pub mod rpc;
 mod shell;
 
 pub use private::remove_old_captures;
+pub use reach::reach_of_words;

@@ -2,13 +2,27 @@
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
 /// Creates a directory and its missing parents with mode 0700.
 pub(crate) fn create_dirs(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+/// Fails if the directory `agents` of a data directory is a symlink or belongs to another user,
+/// who could read and replace everything that is kept there.
+pub(crate) fn check_owner(agents: &Path) -> io::Result<()> {
+    let me = rustix::process::geteuid().as_raw();
+    match agents.symlink_metadata() {
+        Ok(meta) if !meta.is_dir() || meta.uid() != me => {
+            let why = format!("{} is not a directory of this user's", agents.display());
+            Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+        }
+        // Missing directories are created with the first file.
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 /// Returns the content of a file, or `None` if it does not exist, is not a regular file or is

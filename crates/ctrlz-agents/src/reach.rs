@@ -4,9 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use ctrlz::TreePath;
-use ctrlz_wire::{Reach, Tool};
+use ctrlz_api::{Reach, Tool};
 
-use crate::shell::{Named, named_paths};
+use crate::shell::{Named, named_by, named_paths};
 
 /// Upper bound on the paths that are listed one by one below a directory that a tool changes.
 const MAX_FILES: usize = 2_000;
@@ -25,6 +25,15 @@ pub(crate) fn reach(tool: &Tool, root: &Path, home: Option<&Path>) -> Reach {
         for named in named_paths(command, &tool.dir, home) {
             search.add(&Named { path: real(&named.path), ..named });
         }
+    }
+    search.reach
+}
+
+/// Returns the paths that a program and its arguments name, inside and outside the work tree.
+pub fn reach_of_words(words: &[String], dir: &Path, root: &Path, home: Option<&Path>) -> Reach {
+    let mut search = Search { root, reach: Reach::default() };
+    for named in named_by(words, dir, home) {
+        search.add(&Named { path: real(&named.path), ..named });
     }
     search.reach
 }

@@ -98,15 +98,16 @@ const SHELLS: [&str; 6] = ["ash", "bash", "dash", "ksh", "sh", "zsh"];
 
 /// Returns the paths that a command names, as far as its text determines them.
 pub(crate) fn named_paths(command: &str, dir: &Path, home: Option<&Path>) -> Vec<Named> {
-    let mut reader = Reader {
-        dir: Some(dir.to_owned()),
-        home: home.map(Path::to_owned),
-        variables: HashMap::new(),
-        found: Vec::new(),
-        inner: 0,
-        visits: 0,
-    };
+    let mut reader = Reader::new(dir, home);
     reader.script(command, 0);
+    reader.found
+}
+
+/// Returns the paths that a program and its arguments name. The words are already expanded.
+pub(crate) fn named_by(words: &[String], dir: &Path, home: Option<&Path>) -> Vec<Named> {
+    let mut reader = Reader::new(dir, home);
+    let words: Vec<Option<String>> = words.iter().map(|word| Some(escaped(word))).collect();
+    reader.words(&words, 0);
     reader.found
 }
 
@@ -123,6 +124,17 @@ struct Reader {
 }
 
 impl Reader {
+    fn new(dir: &Path, home: Option<&Path>) -> Reader {
+        Reader {
+            dir: Some(dir.to_owned()),
+            home: home.map(Path::to_owned),
+            variables: HashMap::new(),
+            found: Vec::new(),
+            inner: 0,
+            visits: 0,
+        }
+    }
+
     fn script(&mut self, text: &str, depth: usize) {
         let end = (0..=MAX_BYTES.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
         let text = &text[..end.unwrap_or(0)];
@@ -538,9 +550,10 @@ fn wildcards(base: &Path, word: &str) -> Vec<PathBuf> {
     let mut found = vec![base.to_owned()];
     for part in word.split('/').filter(|part| !part.is_empty()) {
         let is_pattern = !special_chars(part, "*?[").is_empty();
-        found = match is_pattern {
-            true => found.iter().flat_map(|dir| matching(dir, part)).take(MAX_PATHS).collect(),
-            false => found.into_iter().map(|dir| dir.join(unescaped(part))).collect(),
+        found = if is_pattern {
+            found.iter().flat_map(|dir| matching(dir, part)).take(MAX_PATHS).collect()
+        } else {
+            found.into_iter().map(|dir| dir.join(unescaped(part))).collect()
         };
     }
     found.retain(|path| path.symlink_metadata().is_ok());

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use ctrlz::{Options, Workspace};
 use ctrlz_agents::rpc::Server;
-use ctrlz_wire::{Host, Opened, Place, WireError};
+use ctrlz_api::{Host, Opened, Place, WireError};
 use proptest::prelude::*;
 use serde_json::Value;
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ctrlz::{CheckpointOptions, Options, Retention, find_work_tree};
 use ctrlz_agents::hook::Client;
-use ctrlz_wire::{CallOptions, Place, WirePath, WorkTree};
+use ctrlz_api::{CallOptions, Place, WirePath, WorkTree};
 
 use crate::args::GlobalArgs;
 use crate::config_file::{ConfigFile, Keys, is_ref_prefix};
@@ -108,9 +108,10 @@ impl Environment {
 
     /// Returns whether to colour the output: only on a terminal, and unless NO_COLOR is set.
     pub(crate) fn palette(&self) -> Palette {
-        match std::io::stdout().is_terminal() && !self.no_color {
-            true => Palette::Coloured,
-            false => Palette::Plain,
+        if std::io::stdout().is_terminal() && !self.no_color {
+            Palette::Coloured
+        } else {
+            Palette::Plain
         }
     }
 

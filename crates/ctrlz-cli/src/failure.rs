@@ -5,8 +5,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use ctrlz::{Fault, FileError, NotATreePath, TreePath};
+use ctrlz_api::WireError;
 use ctrlz_server::ServeError;
-use ctrlz_wire::WireError;
+
+use crate::hints;
 
 /// Exit code for wrong usage, the same as clap's.
 pub(crate) const WRONG_USAGE: u8 = 2;
@@ -158,7 +160,7 @@ impl Failure {
     /// Returns a suggestion for the user, if there is one.
     pub(crate) fn hint(&self) -> Option<String> {
         let text = match self {
-            Failure::Engine(error) => return error.hint(),
+            Failure::Engine(error) => return hints::hint(error),
             Failure::NoDataDir => "pass --data-dir DIR, or set CTRLZ_DATA_DIR",
             Failure::CurrentDirectory(_) => "change to a directory that exists, or pass -C DIR",
             Failure::Patches { .. } => {
@@ -193,7 +195,10 @@ impl Failure {
 impl From<&Failure> for WireError {
     fn from(failure: &Failure) -> WireError {
         match failure {
-            Failure::Engine(error) => return error.into(),
+            Failure::Engine(error) => {
+                let hint = hints::hint(error);
+                return WireError { hint, ..error.into() };
+            }
             Failure::Serve(ServeError::Root(error)) => return error.clone(),
             _ => (),
         }

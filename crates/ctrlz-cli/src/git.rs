@@ -90,12 +90,11 @@ fn git_anywhere() -> Command {
 
 fn run(command: &mut Command, what: &'static str) -> Result<Output, Failure> {
     let output = command.output().map_err(Failure::NoGit)?;
-    match output.status.success() {
-        true => Ok(output),
-        false => {
-            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            Err(Failure::Git { what, said })
-        }
+    if output.status.success() {
+        Ok(output)
+    } else {
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(Failure::Git { what, said })
     }
 }
 
@@ -201,12 +200,11 @@ pub(crate) fn pack(git_dir: &Path, ids: &[ObjectId]) -> Result<(), Failure> {
     // Ignored: if git exits early, it reports the reason on standard error.
     drop(child.stdin.take().map(|mut stdin| stdin.write_all(list.as_bytes())));
     let output = child.wait_with_output().map_err(Failure::NoGit)?;
-    match output.status.success() {
-        true => Ok(()),
-        false => {
-            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            Err(Failure::Git { what: "pack the store", said })
-        }
+    if output.status.success() {
+        Ok(())
+    } else {
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(Failure::Git { what: "pack the store", said })
     }
 }
 

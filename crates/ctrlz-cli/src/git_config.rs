@@ -47,10 +47,11 @@ impl ConfigPlaces {
     pub(crate) fn pattern_files(&self, root: &Path) -> PatternFiles {
         let repo = ctrlz::git_dirs(root);
         let first = Pass::over(self, root, repo.as_ref(), Vec::new());
-        match first.needs_urls {
+        if first.needs_urls {
             // The URLs of remotes are complete only after the first pass, as in git.
-            true => Pass::over(self, root, repo.as_ref(), first.found_urls).files,
-            false => first.files,
+            Pass::over(self, root, repo.as_ref(), first.found_urls).files
+        } else {
+            first.files
         }
     }
 
@@ -268,17 +269,21 @@ impl<'a> Pass<'a> {
             let Some(dir) = dir.map(|dir| dir.join("").into_os_string().into_vec()) else {
                 return false;
             };
-            let is_same = |start: &[u8]| match mode.contains(Mode::IGNORE_CASE) {
-                true => start.eq_ignore_ascii_case(&dir),
-                false => start == dir,
+            let is_same = |start: &[u8]| {
+                if mode.contains(Mode::IGNORE_CASE) {
+                    start.eq_ignore_ascii_case(&dir)
+                } else {
+                    start == dir
+                }
             };
             return git_dir.split_at_checked(dir.len()).is_some_and(|(start, rest)| {
                 is_same(start) && matches(&with_all_below(inside.to_vec()), rest, mode)
             });
         }
-        let expanded = match pattern.starts_with(b"~") {
-            true => self.places.expand(pattern).map(|path| path.into_os_string().into_vec()),
-            false => None,
+        let expanded = if pattern.starts_with(b"~") {
+            self.places.expand(pattern).map(|path| path.into_os_string().into_vec())
+        } else {
+            None
         };
         let mut pattern = expanded.unwrap_or_else(|| pattern.to_vec());
         if !pattern.starts_with(b"/") {

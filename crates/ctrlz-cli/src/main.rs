@@ -12,6 +12,7 @@ mod detached;
 mod failure;
 mod git;
 mod git_config;
+mod hints;
 mod interrupts;
 mod machine;
 mod place;

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use ctrlz::{Error, Notice, ObjectId, Point, Retention, TreePath, Workspace};
+use ctrlz::{Error, LookupError, Notice, ObjectId, Point, Retention, TreePath, Workspace};
 
 use crate::config::Settings;
 use crate::failure::Failure;
@@ -85,7 +85,7 @@ impl Place {
         }
         match self.workspace.find_checkpoint(&text) {
             Ok(checkpoint) => Ok(Point::Operation(checkpoint.operation)),
-            Err(Error::NoSuchCheckpoint { .. }) => Ok(point?),
+            Err(Error::Lookup(LookupError::NoSuchCheckpoint { .. })) => Ok(point?),
             Err(error) => Err(error.into()),
         }
     }

@@ -6,8 +6,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ctrlz::{OperationKind, Skipped, StepInfo, escape};
-use ctrlz_wire::WireError;
-use serde::Serialize;
+use ctrlz_api::WireError;
 
 use crate::args::GlobalArgs;
 use crate::failure::Failure;
@@ -66,14 +65,13 @@ impl Output {
     }
 
     /// Writes a value as one line of JSON.
-    pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
-        match io::stdout().is_terminal() {
+    pub(crate) fn json(&mut self, value: &impl ctrlz_api::Described) -> Result<(), Failure> {
+        if io::stdout().is_terminal() {
             // Unicode escapes are equivalent JSON and contain no control characters for a terminal.
-            true => self.line(&escaped_json(&serde_json::to_string(value)?)),
-            false => {
-                serde_json::to_writer(&mut *self, value)?;
-                self.line("")
-            }
+            self.line(&escaped_json(&serde_json::to_string(value)?))
+        } else {
+            serde_json::to_writer(&mut *self, value)?;
+            self.line("")
         }
     }
 
@@ -430,12 +428,11 @@ pub(crate) fn printable(text: &str) -> String {
 fn escaped_json(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
-        match escape(c.encode_utf8(&mut [0; 4]).as_bytes()).starts_with("\\u") {
-            true => {
-                let units = c.encode_utf16(&mut [0; 2]).to_vec();
-                safe.extend(units.iter().map(|unit| format!("\\u{unit:04x}")));
-            }
-            false => safe.push(c),
+        if escape(c.encode_utf8(&mut [0; 4]).as_bytes()).starts_with("\\u") {
+            let units = c.encode_utf16(&mut [0; 2]).to_vec();
+            safe.extend(units.iter().map(|unit| format!("\\u{unit:04x}")));
+        } else {
+            safe.push(c);
         }
     }
     safe

@@ -9,7 +9,7 @@ use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ctrlz::{Progress, Workspace};
-use ctrlz_wire::{
+use ctrlz_api::{
     Access, Answer, Context, Hash, Host, Method, Place, UpTo, WireError, dispatch, schema_hash,
 };
 use serde::Deserialize;
@@ -91,10 +91,7 @@ pub(crate) async fn get(
     }
     let body = answer(&state, served, method, params.to_string()).await?.get().to_owned();
     let tag = content_tag(body.as_bytes());
-    match known == Some(tag.clone()) {
-        true => Ok(not_modified(&tag)),
-        false => Ok(tagged(body, &tag)),
-    }
+    if known == Some(tag.clone()) { Ok(not_modified(&tag)) } else { Ok(tagged(body, &tag)) }
 }
 
 /// Checks that the snapshots still exist: they may have been purged or dropped since.
@@ -238,12 +235,11 @@ fn check_ids(params: &Value) -> Result<(), Refusal> {
 /// Checks an id. Clients choose their ids, so any text without NUL of bounded length is allowed.
 pub(crate) fn check_id(what: &str, id: &str) -> Result<(), Refusal> {
     let is_plain = id.len() <= limits::ID_BYTES && !id.contains('\0');
-    match is_plain {
-        true => Ok(()),
-        false => {
-            let why = format!("{what:?} has at most {} bytes, and none is zero", limits::ID_BYTES);
-            Err(Refusal(WireError::invalid_params(why)))
-        }
+    if is_plain {
+        Ok(())
+    } else {
+        let why = format!("{what:?} has at most {} bytes, and none is zero", limits::ID_BYTES);
+        Err(Refusal(WireError::invalid_params(why)))
     }
 }
 
@@ -289,8 +285,11 @@ fn rest(host: Served, workspace: Workspace, borrowing: bool) {
 
 /// Parses a body.
 pub(crate) fn parsed<'a, T: Deserialize<'a>>(body: &'a str) -> Result<T, Refusal> {
-    serde_json::from_str(body).map_err(|error| match error.is_data() {
-        true => Refusal(WireError::invalid_params(error.to_string())),
-        false => Refusal::new("parse_error", error.to_string()),
+    serde_json::from_str(body).map_err(|error| {
+        if error.is_data() {
+            Refusal(WireError::invalid_params(error.to_string()))
+        } else {
+            Refusal::new("parse_error", error.to_string())
+        }
     })
 }

@@ -20,7 +20,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
 use ctrlz::{Progress, Signs, TimelineQuery, Workspace};
-use ctrlz_wire::{Access, Host, LogEntry, OpenSteps, Place, WireError};
+use ctrlz_api::{Access, Host, LogEntry, OpenSteps, Place, WireError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
@@ -154,9 +154,10 @@ impl Beginning {
             let mut events = vec![Event::new("hello", None, &hello)];
             if let Some(last) = last {
                 let missed = newer(&workspace, Some(&last), CATCH_UP, FILES)?;
-                match missed.len() == CATCH_UP {
-                    true => events.push(reset()),
-                    false => events.extend(missed.iter().map(Event::operation)),
+                if missed.len() == CATCH_UP {
+                    events.push(reset());
+                } else {
+                    events.extend(missed.iter().map(Event::operation));
                 }
             }
             let newest = events.last().and_then(|event| event.id.clone()).max(newest);
@@ -284,9 +285,10 @@ async fn look(state: &Shared, served: Served, seen: Option<Seen>) -> (Option<See
         let seen = seen.unwrap_or_default();
         let entries = newer(&workspace, seen.newest.as_deref(), limit, FILES)?;
         let open = OpenSteps::of(&workspace)?;
-        let mut events: Vec<Event> = match entries.len() == CATCH_UP {
-            true => vec![reset()],
-            false => entries.iter().map(Event::operation).collect(),
+        let mut events: Vec<Event> = if entries.len() == CATCH_UP {
+            vec![reset()]
+        } else {
+            entries.iter().map(Event::operation).collect()
         };
         if seen.open_steps.as_ref() != Some(&open) {
             events.push(Event::open_steps(&open));

@@ -95,9 +95,10 @@ fn check_head(request: &Request) -> Result<(), StatusCode> {
     let line = request.uri().to_string().len() + request.method().as_str().len() + 12;
     let headers = request.headers().iter();
     let headers: usize = headers.map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
-    match line + headers <= limits::HEAD_BYTES {
-        true => Ok(()),
-        false => Err(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
+    if line + headers <= limits::HEAD_BYTES {
+        Ok(())
+    } else {
+        Err(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)
     }
 }
 
@@ -121,9 +122,10 @@ fn check_target(request: &Request) -> Result<(), Refusal> {
     let is_forwarded = |name: &HeaderName| {
         name.as_str() == "forwarded" || name.as_str().starts_with("x-forwarded")
     };
-    match headers.keys().any(is_forwarded) {
-        true => Err(refuse("requests are not taken from others")),
-        false => Ok(()),
+    if headers.keys().any(is_forwarded) {
+        Err(refuse("requests are not taken from others"))
+    } else {
+        Ok(())
     }
 }
 
@@ -222,12 +224,13 @@ fn check_form(request: &Request) -> Result<(), Refusal> {
     if !is_plain(request.uri().path()) {
         return invalid("the address is not plain");
     }
-    let length = match headers.contains_key(header::CONTENT_LENGTH) {
-        false => 0,
-        true => match single(headers, &header::CONTENT_LENGTH).map(str::parse::<u64>) {
+    let length = if headers.contains_key(header::CONTENT_LENGTH) {
+        match single(headers, &header::CONTENT_LENGTH).map(str::parse::<u64>) {
             Some(Ok(length)) => length,
             _ => return invalid("the Content-Length is no number"),
-        },
+        }
+    } else {
+        0
     };
     let most = match Door::of(request.uri().path()) {
         Door::Open | Door::SignIn => limits::UNKNOWN_BODY_BYTES,
@@ -239,9 +242,10 @@ fn check_form(request: &Request) -> Result<(), Refusal> {
     if *request.method() != Method::POST {
         return if length > 0 { invalid("only POST has a body") } else { Ok(()) };
     }
-    match is_json(headers) {
-        true => Ok(()),
-        false => Err(Refusal::new("not_json", "a body is application/json, and not encoded")),
+    if is_json(headers) {
+        Ok(())
+    } else {
+        Err(Refusal::new("not_json", "a body is application/json, and not encoded"))
     }
 }
 

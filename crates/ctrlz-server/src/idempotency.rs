@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use ctrlz_wire::WireError;
+use ctrlz_api::WireError;
 use tokio::sync::OnceCell;
 
 use crate::limits;
@@ -64,12 +64,11 @@ impl Remembered {
         let mut entries = self.entries();
         entries.forget_old();
         if let Some(entry) = entries.by_key.get(key) {
-            return match entry.body == body {
-                true => Ok(Arc::clone(&entry.outcome)),
-                false => {
-                    let why = "this key was used for a request with another body";
-                    Err(Refusal::new("key_reused", why))
-                }
+            return if entry.body == body {
+                Ok(Arc::clone(&entry.outcome))
+            } else {
+                let why = "this key was used for a request with another body";
+                Err(Refusal::new("key_reused", why))
             };
         }
         let outcome: Arc<OnceCell<Outcome>> = Arc::default();

@@ -1,4 +1,4 @@
-//! Serves ctrlz over HTTP: every method of [`ctrlz_wire`] at its own address, server-sent events,
+//! Serves ctrlz over HTTP: every method of [`ctrlz_api`] at its own address, server-sent events,
 //! the three addresses that agents already use, and the web page.
 //!
 //! Programs of the same user connect through a socket in a private directory. Browsers connect over
@@ -38,7 +38,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ctrlz_wire::{Host, WireError};
+use ctrlz_api::{Host, WireError};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::{Builder, Runtime};

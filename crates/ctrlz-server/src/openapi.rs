@@ -1,6 +1,6 @@
 //! Generates the OpenAPI document and the table of routes from the schema and the router.
 
-use ctrlz_wire::{METHODS, Method, Stream, WireError, find, schema};
+use ctrlz_api::{METHODS, Method, Stream, WireError, find, schema};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
@@ -324,7 +324,7 @@ fn query_parameters(schema: &Value, method: &str, without: &[&str]) -> Vec<Value
     let required = definition["required"].as_array().cloned().unwrap_or_default();
     // Without `to` the current state is meant, which GET cannot record.
     let records = find(method)
-        .is_some_and(|method| method.access(ctrlz_wire::UpTo::Now) == ctrlz_wire::Access::Records);
+        .is_some_and(|method| method.access(ctrlz_api::UpTo::Now) == ctrlz_api::Access::Records);
     let parameter = |(name, parameter): (&String, &Value)| {
         let shape = shape(schema, parameter);
         let mut described = json!({

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ctrlz_wire::{METHODS, WireError, schema};
+use ctrlz_api::{METHODS, WireError, schema};
 use serde_json::{Map, Value, json};
 
 /// Form of a parameter in an address.

@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use ctrlz_wire::{Fault, WireError};
+use ctrlz_api::{Fault, WireError};
 use serde::Serialize;
 
 /// A request that is refused.

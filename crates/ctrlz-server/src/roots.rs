@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use ctrlz::{ObjectId, Workspace};
-use ctrlz_wire::{Host, Opened, Place, WireError, WirePath, WorkTree};
+use ctrlz_api::{Host, Opened, Place, WireError, WirePath, WorkTree};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -157,9 +157,10 @@ impl Host for Served {
         // Work trees that are gone or cannot be opened are skipped.
         let mut opened =
             others.filter_map(|root| self.open_root(&root.path, Place::default()).ok());
-        match opened.any(|other| other.workspace.check_own_snapshot(hash).is_ok()) {
-            true => Ok(()),
-            false => Err(unknown.into()),
+        if opened.any(|other| other.workspace.check_own_snapshot(hash).is_ok()) {
+            Ok(())
+        } else {
+            Err(unknown.into())
         }
     }
 
@@ -214,10 +215,11 @@ fn check(place: &Place) -> Result<(), WireError> {
     let unsafe_options = options.allow_dangerous_root.is_some()
         || options.ref_prefix.is_some()
         || options.threads.is_some();
-    match unsafe_options {
-        true => Err(WireError::invalid_params(
+    if unsafe_options {
+        Err(WireError::invalid_params(
             "over HTTP the options `allow_dangerous_root`, `ref_prefix` and `threads` are not taken",
-        )),
-        false => Ok(()),
+        ))
+    } else {
+        Ok(())
     }
 }

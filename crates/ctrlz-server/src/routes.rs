@@ -9,7 +9,7 @@ use axum::response::Response;
 use axum::routing::{MethodRouter, get, post};
 use axum::{Extension, Router};
 use ctrlz::Progress;
-use ctrlz_wire::{Access, METHODS, Method, PROTOCOL, schema_hash, schema_text};
+use ctrlz_api::{Access, METHODS, Method, PROTOCOL, schema_hash, schema_text};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -117,7 +117,7 @@ pub(crate) fn app(state: &Arc<Shared>) -> Router {
 }
 
 async fn stream_get(
-    stream: ctrlz_wire::Stream,
+    stream: ctrlz_api::Stream,
     kind: &'static str,
     state: State<Arc<Shared>>,
     project: Path<String>,
@@ -128,11 +128,10 @@ async fn stream_get(
 
 fn method_routes(state: &Shared, method: &'static Method) -> MethodRouter<Arc<Shared>> {
     let posted = post(move |state, project, request| call::post(method, state, project, request));
-    match call::is_readable(&state.queries, method) {
-        true => {
-            posted.get(move |state, project, request| call::get(method, state, project, request))
-        }
-        false => posted,
+    if call::is_readable(&state.queries, method) {
+        posted.get(move |state, project, request| call::get(method, state, project, request))
+    } else {
+        posted
     }
 }
 

@@ -10,7 +10,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Path, Request, State};
 use axum::http::Uri;
 use axum::response::Response;
-use ctrlz_wire::{Stream, WireError, find};
+use ctrlz_api::{Stream, WireError, find};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -188,7 +188,7 @@ pub(crate) struct SessionReverted {
     /// Changes made by the revert, as text that `git apply` accepts.
     diff: Value,
     /// Result for each path, including paths that stay because others changed them.
-    #[schemars(with = "ctrlz_wire::UndoReport")]
+    #[schemars(with = "ctrlz_api::UndoReport")]
     report: Value,
 }
 
@@ -196,7 +196,7 @@ pub(crate) struct SessionReverted {
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct SessionUnreverted {
     /// Result for each path, including paths that stay because others changed them.
-    #[schemars(with = "ctrlz_wire::UndoReport")]
+    #[schemars(with = "ctrlz_api::UndoReport")]
     report: Value,
 }
 

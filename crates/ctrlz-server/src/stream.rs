@@ -11,7 +11,7 @@ use axum::extract::{Path, Request, State};
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use ctrlz::Progress;
-use ctrlz_wire::{Context, Stream, Wanted, WireError};
+use ctrlz_api::{Context, Stream, Wanted, WireError};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;

@@ -1,6 +1,6 @@
 //! An agent loop: each tool call is a step, and the last turn is undone.
 //!
-//! `cargo run -p ctrlz --example agent -- PROJECT`
+//! `cargo run -p ctrlz-engine --example agent -- PROJECT`
 
 #![allow(clippy::print_stdout, reason = "an example shows what happens")]
 

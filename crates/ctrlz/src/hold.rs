@@ -3,11 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::Serialize;
-
-use crate::error::Error;
+use crate::error::{Error, RecordError};
 use crate::fs::Dir;
-use crate::fs::private::read_small;
+use crate::fs::private::read_small_linked;
 use crate::log::{Lists, OpenGap, OpenStep, OuterRules, WorkTree, load_steps, save_steps};
 use crate::options::Options;
 use crate::path::is_within;
@@ -26,9 +24,10 @@ pub(crate) struct Context {
 impl Context {
     /// Fails if snapshots are disabled. Recorded states can still be restored.
     pub(crate) fn check_enabled(&self) -> Result<(), Error> {
-        match self.options.enabled {
-            true => Ok(()),
-            false => Err(Error::Disabled { path: self.root.clone() }),
+        if self.options.enabled {
+            Ok(())
+        } else {
+            Err(Error::Record(RecordError::Disabled { path: self.root.clone() }))
         }
     }
 
@@ -53,7 +52,8 @@ impl Context {
         let mut private = Vec::new();
         if let Some(file) = &self.options.excludes_file {
             // Like git, ignores a file that cannot be read.
-            private.push(read_small(file, MAX_RULES_BYTES).ok().flatten().unwrap_or_default());
+            private
+                .push(read_small_linked(file, MAX_RULES_BYTES).ok().flatten().unwrap_or_default());
         }
         private.extend(self.repo.as_ref().map(|repo| repo.info("exclude")));
         let lists = Lists { private, store: store.exclude()? };
@@ -63,7 +63,7 @@ impl Context {
 }
 
 /// The outcome of a restore that a killed process left unfinished.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
     /// The number of its paths.
     pub files: u64,

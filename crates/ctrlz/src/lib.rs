@@ -100,12 +100,15 @@ pub use clock::now_millis;
 pub use compare::{Change, FileDiff, Status as ChangeStatus, base64};
 #[cfg(debug_assertions)]
 pub use defect::break_invariant;
-pub use error::{Error, Fault};
+pub use error::{
+    ERROR_KINDS, Error, ErrorKind, ExchangeError, Fault, LookupError, RecordError, RestoreError,
+    SessionError, StoreError,
+};
 pub use fs::FileError;
 pub use git::{NotAHash, ObjectId, TreeProblem};
 pub use hold::Recovery;
 pub use log::{
-    Boundary, Credit, Details, Forked, Gap, Moved, Operation, OperationKind, OutsideUndo,
+    Boundary, Credit, Details, Disowned, Forked, Gap, Moved, Operation, OperationKind, OutsideUndo,
     ParentTurn, StepInfo, Uncaptured, UncapturedChange, UnrecordedTurn,
 };
 pub use options::{IgnoredFiles, Options};

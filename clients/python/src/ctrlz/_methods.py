@@ -140,7 +140,7 @@ class Methods:
         plan: str,
         allow_mass_removal: Optional[bool] = None,
     ) -> wire.UndoReport:
-        """Carries out what plan_undo, plan_redo, plan_revert_to or plan_unrevert planned.
+        """Applies a plan of plan_undo, plan_redo, plan_revert_to or plan_unrevert.
 
         plan: Hash of the plan.
         allow_mass_removal: Whether an unusual share of the files may be removed.
@@ -165,7 +165,7 @@ class Methods:
         tool: Optional[str] = None,
         who: Optional[str] = None,
     ) -> Union[wire.StepBegun, wire.Disabled]:
-        """Records the state before a tool runs; from now on changes are the step's.
+        """Records the state before a tool runs and opens a step.
 
         session: Session of the step.
         commands: Shell commands that the tool will run. Paths that they name and a snapshot would not cover,
@@ -194,7 +194,7 @@ class Methods:
         limit: Optional[int] = None,
         offset: Optional[int] = None,
     ) -> wire.Blame:
-        """Says of each line of a file, as the newest snapshot has it, who wrote it.
+        """Returns the origin of each line of a file in the newest snapshot.
 
         path: The file.
         limit: Maximum number of items to return. Default: 100,000.
@@ -213,7 +213,7 @@ class Methods:
         paths: Optional[Sequence[AnyPath]] = None,
         to: Optional[str] = None,
     ) -> Union[wire.Changes, wire.Disabled]:
-        """Lists what differs between a snapshot and now or another one, relative and with status.
+        """Lists the differences between a snapshot and now or another snapshot, with relative paths and a status.
 
         from_: The earlier snapshot.
         limit: Maximum number of files to return. Default: 100,000.
@@ -235,7 +235,7 @@ class Methods:
         pinned: Optional[bool] = None,
         session: Optional[str] = None,
     ) -> Union[wire.CheckpointMade, wire.Disabled]:
-        """Records the present state under a name of its own.
+        """Records the present state as a checkpoint.
 
         keep: Number of checkpoints to keep, not counting pinned ones; older ones are pruned. Default: as
         configured.
@@ -249,7 +249,7 @@ class Methods:
         return cast(Union[wire.CheckpointMade, wire.Disabled], self.call("checkpoint", params))
 
     def checkpoints(self) -> wire.Checkpoints:
-        """Lists the named states, newest first."""
+        """Lists the checkpoints, newest first."""
         params: dict[str, Any] = {}
         return cast(wire.Checkpoints, self.call("checkpoints", params))
 
@@ -258,7 +258,7 @@ class Methods:
         *,
         session: Optional[str] = None,
     ) -> wire.RevertState:
-        """Makes a session's revert final, and tells which messages are gone with it.
+        """Makes the revert of a session final. Returns the messages that are lost with it.
 
         session: The session. Default: the one that was reverted last.
         """
@@ -273,7 +273,7 @@ class Methods:
         of: Optional[wire.Whose] = None,
         offset: Optional[int] = None,
     ) -> wire.Deeds:
-        """Lists what a session, message or step changed in all, unless it is taken back.
+        """Lists the combined changes of a session, message or step, without those that are undone.
 
         limit: Maximum number of files to return. Default: 100,000.
         max_bytes: Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
@@ -291,7 +291,7 @@ class Methods:
         of: Optional[wire.Whose] = None,
         offset: Optional[int] = None,
     ) -> wire.DeedsDiff:
-        """Gives the same as text that `git apply` accepts.
+        """Returns the same changes as text that `git apply` accepts.
 
         limit: Maximum number of files to return. Default: 100,000.
         max_bytes: Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
@@ -309,7 +309,7 @@ class Methods:
         of: Optional[wire.Whose] = None,
         offset: Optional[int] = None,
     ) -> wire.DeedsFull:
-        """Gives the same with both texts and the line counts of every file.
+        """Returns the same changes with both texts and the line counts of every file.
 
         limit: Maximum number of files to return. Default: 100,000.
         max_bytes: Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
@@ -329,7 +329,7 @@ class Methods:
         paths: Optional[Sequence[AnyPath]] = None,
         to: Optional[str] = None,
     ) -> Union[wire.Diff, wire.Disabled]:
-        """Gives what differs as text that `git apply` accepts.
+        """Returns the differences as text that `git apply` accepts.
 
         from_: The earlier snapshot.
         limit: Maximum number of files to return. Default: 100,000.
@@ -352,7 +352,7 @@ class Methods:
         paths: Optional[Sequence[AnyPath]] = None,
         to: Optional[str] = None,
     ) -> Union[wire.DiffFull, wire.Disabled]:
-        """Gives every file that differs with both its texts and its line counts.
+        """Returns every file that differs, with both texts and line counts.
 
         from_: The earlier snapshot.
         limit: Maximum number of files to return. Default: 100,000.
@@ -370,7 +370,7 @@ class Methods:
         *,
         top: Optional[int] = None,
     ) -> wire.DiskUse:
-        """Tells what the store takes, what takes the most, and how it grows.
+        """Returns the size of the store, the largest paths and the growth.
 
         top: Number of paths to list, largest first. Default: 10.
         """
@@ -384,7 +384,7 @@ class Methods:
         duration_ms: Optional[int] = None,
         refused: Optional[bool] = None,
     ) -> Union[wire.StepEnded, wire.Disabled]:
-        """Records the state after a tool ran, also if it failed.
+        """Records the state after a tool ran or failed, and closes the step.
 
         step: Id of the step.
         duration_ms: Duration of the tool call in milliseconds. Changes made earlier in the step, while a
@@ -400,7 +400,7 @@ class Methods:
         hash: str,
         path: AnyPath,
     ) -> Union[wire.Exists, wire.Disabled]:
-        """Tells whether a snapshot has a file.
+        """Returns whether a snapshot has a file.
 
         hash: The snapshot.
         path: The file.
@@ -416,7 +416,7 @@ class Methods:
         id: Optional[str] = None,
         into: Optional[AnyPath] = None,
     ) -> wire.Fork:
-        """Makes a session that shares another's history, if asked with files of its own.
+        """Creates a session that shares the history of another, optionally with its own files.
 
         session: The session to fork.
         at: The first message that the fork does not share. Default: the fork shares everything.
@@ -436,7 +436,7 @@ class Methods:
         thin_days: Optional[int] = None,
         thorough: Optional[bool] = None,
     ) -> wire.CareReport:
-        """Drops what need not be kept any longer, and packs the rest.
+        """Removes expired history and packs the rest.
 
         dry_run: Whether to change nothing and only report what would be done.
         keep_days: Age in days of work below which operations are kept, unless their sessions were released. A
@@ -458,7 +458,7 @@ class Methods:
         max_bytes: Optional[int] = None,
         offset: Optional[int] = None,
     ) -> Union[wire.FileAt, wire.Disabled]:
-        """Gives a file of a snapshot; one that is not there is no failure.
+        """Returns a file of a snapshot, or null if it does not exist.
 
         hash: The snapshot.
         path: The file.
@@ -494,7 +494,7 @@ class Methods:
         limit: Optional[int] = None,
         session: Optional[str] = None,
     ) -> wire.Log:
-        """The same as `timeline`, by the name of the command.
+        """Same as `timeline`.
 
         before: Id of an operation; only older operations are listed. Default: start at the newest one.
         files: Maximum number of files to name per operation. Default: 20. With 0, lines are not counted.
@@ -510,7 +510,7 @@ class Methods:
         limit: Optional[int] = None,
         offset: Optional[int] = None,
     ) -> wire.Lost:
-        """Lists files that disappeared and have not come back, the last lost first.
+        """Lists files that disappeared and were not restored, most recent first.
 
         limit: Maximum number of files to return. Default: 100,000.
         offset: Number of files to skip.
@@ -525,7 +525,7 @@ class Methods:
         event: str,
         why: str,
     ) -> Union[wire.Noted, wire.Disabled]:
-        """Keeps why an agent could not be recorded, until `status` or `doctor` has shown it.
+        """Stores the reason why an agent could not be recorded, until `status` or `doctor` has shown it.
 
         client: Name of the agent.
         event: The event that could not be recorded.
@@ -535,7 +535,7 @@ class Methods:
         return cast(Union[wire.Noted, wire.Disabled], self.call("note_failure", params))
 
     def open_steps(self) -> wire.OpenSteps:
-        """Lists the steps that have begun and not ended."""
+        """Lists the open steps."""
         params: dict[str, Any] = {}
         return cast(wire.OpenSteps, self.call("open_steps", params))
 
@@ -545,7 +545,7 @@ class Methods:
         operation: str,
         files: Optional[int] = None,
     ) -> wire.LogEntry:
-        """Gives one operation of the log.
+        """Returns one operation of the log.
 
         operation: Id of the operation.
         files: Maximum number of files to name. Default: 1,000.
@@ -577,7 +577,7 @@ class Methods:
         in_use: Optional[wire.InUse] = None,
         plan: Optional[str] = None,
     ) -> wire.Plan:
-        """Tells what `recover` would do now; records the present state and changes no file.
+        """Plans `recover`: records the present state and changes no file.
 
         path: The file or directory.
         by_person: Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
@@ -598,7 +598,7 @@ class Methods:
         plan: Optional[str] = None,
         session: Optional[str] = None,
     ) -> wire.UndoReport:
-        """Tells what `redo` would do now; records the present state and changes no file.
+        """Plans `redo`: records the present state and changes no file.
 
         allow_mass_removal: Whether an unusual share of the files may be removed.
         force: Whether to use the version from before the undo where changes do not merge.
@@ -621,7 +621,7 @@ class Methods:
         paths: Optional[Sequence[AnyPath]] = None,
         plan: Optional[str] = None,
     ) -> Union[wire.Plan, wire.Disabled]:
-        """Tells what `restore` would do now; records the present state and changes no file.
+        """Plans `restore`: records the present state and changes no file.
 
         hash: The snapshot, or the id of the operation that recorded it. The operation also covers
         permissions and empty directories.
@@ -645,7 +645,7 @@ class Methods:
         in_use: Optional[wire.InUse] = None,
         plan: Optional[str] = None,
     ) -> wire.Plan:
-        """Tells what `revert` would do now; records the present state and changes no file.
+        """Plans `revert`: records the present state and changes no file.
 
         patches: Patches as returned by `patch`, oldest first.
         allow_mass_removal: Whether an unusual share of the files may be removed.
@@ -671,7 +671,7 @@ class Methods:
         plan: Optional[str] = None,
         session: Optional[str] = None,
     ) -> wire.UndoReport:
-        """Tells what `revert_to` would do now; records the present state and changes no file.
+        """Plans `revert_to`: records the present state and changes no file.
 
         message: The first message to undo. Everything that the session did afterwards is undone too.
         allow_mass_removal: Whether an unusual share of the files may be removed.
@@ -704,7 +704,7 @@ class Methods:
         session: Optional[str] = None,
         unclear: Optional[bool] = None,
     ) -> wire.UndoReport:
-        """Tells what `undo` would do now; records the present state and changes no file.
+        """Plans `undo`: records the present state and changes no file.
 
         allow_mass_removal: Whether an unusual share of the files may be removed.
         force: Whether to use the earlier version of a file where changes do not merge.
@@ -736,7 +736,7 @@ class Methods:
         plan: Optional[str] = None,
         session: Optional[str] = None,
     ) -> wire.UndoReport:
-        """Tells what `unrevert` would do now; records the present state and changes no file.
+        """Plans `unrevert`: records the present state and changes no file.
 
         allow_mass_removal: Whether an unusual share of the files may be removed.
         force: Whether to use the version from before the revert where changes do not merge.
@@ -757,7 +757,7 @@ class Methods:
         path: Optional[AnyPath] = None,
         text: Optional[str] = None,
     ) -> wire.PurgeReport:
-        """Removes a path from every snapshot, or a text from every label; for good.
+        """Permanently removes a path from every snapshot, or a text from every label.
 
         confirm: Whether the purge is confirmed. Must be true, because a purge cannot be undone.
         everywhere: Whether to remove the same content under other paths too. Default: those are kept and
@@ -778,7 +778,7 @@ class Methods:
         in_use: Optional[wire.InUse] = None,
         plan: Optional[str] = None,
     ) -> wire.RestoreReport:
-        """Brings back what was lost at a path or below it, each file as it was last.
+        """Restores the last version of each lost file at a path or below it.
 
         path: The file or directory.
         by_person: Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
@@ -799,7 +799,7 @@ class Methods:
         plan: Optional[str] = None,
         session: Optional[str] = None,
     ) -> wire.UndoReport:
-        """Brings back what the last undo or revert took back.
+        """Reverses the last undo or revert.
 
         allow_mass_removal: Whether an unusual share of the files may be removed.
         force: Whether to use the version from before the undo where changes do not merge.
@@ -817,7 +817,7 @@ class Methods:
         session: str,
         remove_store: Optional[bool] = None,
     ) -> wire.Released:
-        """Lets go of a session: what only it did need not be kept any longer.
+        """Releases a session: history that only it needs may be removed.
 
         session: The session.
         remove_store: Whether to then remove the whole store permanently. This fails if another work tree or
@@ -827,7 +827,7 @@ class Methods:
         return cast(wire.Released, self.call("release_session", params))
 
     def repair(self) -> wire.RepairReport:
-        """Heals what is damaged, as far as the content still exists somewhere."""
+        """Repairs damaged objects whose content still exists somewhere."""
         params: dict[str, Any] = {}
         return cast(wire.RepairReport, self.call("repair", params))
 
@@ -842,7 +842,7 @@ class Methods:
         paths: Optional[Sequence[AnyPath]] = None,
         plan: Optional[str] = None,
     ) -> Union[wire.RestoreReport, wire.Disabled]:
-        """Brings the work tree, or some of its paths, back to a snapshot.
+        """Restores the work tree, or some of its paths, to a snapshot.
 
         hash: The snapshot, or the id of the operation that recorded it. The operation also covers
         permissions and empty directories.
@@ -866,7 +866,7 @@ class Methods:
         in_use: Optional[wire.InUse] = None,
         plan: Optional[str] = None,
     ) -> wire.RestoreReport:
-        """Takes single files back, each to its own snapshot; of several, the first one counts.
+        """Restores single files, each to its own snapshot; of several for one file, the first counts.
 
         patches: Patches as returned by `patch`, oldest first.
         allow_mass_removal: Whether an unusual share of the files may be removed.
@@ -883,7 +883,7 @@ class Methods:
         *,
         session: Optional[str] = None,
     ) -> wire.Reverted:
-        """Gives a session's revert, as long as it can be moved or taken back.
+        """Returns the pending revert of a session, which can still be moved or reversed.
 
         session: The session. Default: the one that was reverted last.
         """
@@ -904,7 +904,7 @@ class Methods:
         plan: Optional[str] = None,
         session: Optional[str] = None,
     ) -> wire.UndoReport:
-        """Takes a session back to before a message or a part of it; not final yet.
+        """Reverts a session to before a message or a part of it; can be moved or reversed until it is final.
 
         message: The first message to undo. Everything that the session did afterwards is undone too.
         allow_mass_removal: Whether an unusual share of the files may be removed.
@@ -922,7 +922,7 @@ class Methods:
         return cast(wire.UndoReport, self.call("revert_to", params))
 
     def sessions(self) -> wire.Sessions:
-        """Lists the sessions that changed something, the last active one first."""
+        """Lists the sessions that changed something, most recently active first."""
         params: dict[str, Any] = {}
         return cast(wire.Sessions, self.call("sessions", params))
 
@@ -934,7 +934,7 @@ class Methods:
         offset: Optional[int] = None,
         path: Optional[AnyPath] = None,
     ) -> Union[wire.Shown, wire.Disabled]:
-        """Gives a file of a snapshot, or without a path what the snapshot is.
+        """Returns a file of a snapshot or, without a path, information about the snapshot.
 
         hash: The snapshot.
         max_bytes: Maximum number of bytes to return. Default: 16 MiB.
@@ -945,7 +945,7 @@ class Methods:
         return cast(Union[wire.Shown, wire.Disabled], self.call("show", params))
 
     def status(self) -> wire.Status:
-        """Tells how the work tree and its store are doing; changes nothing."""
+        """Returns the status of the work tree and its store; changes nothing."""
         params: dict[str, Any] = {}
         return cast(wire.Status, self.call("status", params))
 
@@ -954,7 +954,7 @@ class Methods:
         *,
         step: str,
     ) -> wire.ShownStep:
-        """Tells what is recorded of one step, and what it did.
+        """Returns the record of one step and its changes.
 
         step: Id of the step.
         """
@@ -985,7 +985,7 @@ class Methods:
         limit: Optional[int] = None,
         session: Optional[str] = None,
     ) -> wire.Log:
-        """Lists what happened, newest first, with the files and lines that changed.
+        """Lists the operations, newest first, with changed files and lines.
 
         before: Id of an operation; only older operations are listed. Default: start at the newest one.
         files: Maximum number of files to name per operation. Default: 20. With 0, lines are not counted.
@@ -1001,7 +1001,7 @@ class Methods:
         paths: Optional[Sequence[AnyPath]] = None,
         rehash: Optional[bool] = None,
     ) -> Union[wire.Snapshot, wire.Disabled]:
-        """Records the work tree, or only some of its paths, and gives the snapshot's hash.
+        """Records the work tree, or only some of its paths. Returns the hash of the snapshot.
 
         paths: Paths to rescan; everything else is taken from the previous snapshot. A file named here is
         captured even if it is ignored or large. Default: everything.
@@ -1026,7 +1026,7 @@ class Methods:
         session: Optional[str] = None,
         unclear: Optional[bool] = None,
     ) -> wire.UndoReport:
-        """Takes steps back and keeps what others did since.
+        """Undoes steps and keeps all later changes by others.
 
         allow_mass_removal: Whether an unusual share of the files may be removed.
         force: Whether to use the earlier version of a file where changes do not merge.
@@ -1058,7 +1058,7 @@ class Methods:
         plan: Optional[str] = None,
         session: Optional[str] = None,
     ) -> wire.UndoReport:
-        """Takes a session's revert back, and keeps what others did since.
+        """Reverses the revert of a session and keeps all later changes by others.
 
         allow_mass_removal: Whether an unusual share of the files may be removed.
         force: Whether to use the version from before the revert where changes do not merge.
@@ -1121,7 +1121,7 @@ class AsyncMethods:
         plan: str,
         allow_mass_removal: Optional[bool] = None,
     ) -> wire.UndoReport:
-        """Carries out what plan_undo, plan_redo, plan_revert_to or plan_unrevert planned.
+        """Applies a plan of plan_undo, plan_redo, plan_revert_to or plan_unrevert.
 
         plan: Hash of the plan.
         allow_mass_removal: Whether an unusual share of the files may be removed.
@@ -1146,7 +1146,7 @@ class AsyncMethods:
         tool: Optional[str] = None,
         who: Optional[str] = None,
     ) -> Union[wire.StepBegun, wire.Disabled]:
-        """Records the state before a tool runs; from now on changes are the step's.
+        """Records the state before a tool runs and opens a step.
 
         session: Session of the step.
         commands: Shell commands that the tool will run. Paths that they name and a snapshot would not cover,
@@ -1175,7 +1175,7 @@ class AsyncMethods:
         limit: Optional[int] = None,
         offset: Optional[int] = None,
     ) -> wire.Blame:
-        """Says of each line of a file, as the newest snapshot has it, who wrote it.
+        """Returns the origin of each line of a file in the newest snapshot.
 
         path: The file.
         limit: Maximum number of items to return. Default: 100,000.
@@ -1194,7 +1194,7 @@ class AsyncMethods:
         paths: Optional[Sequence[AnyPath]] = None,
         to: Optional[str] = None,
     ) -> Union[wire.Changes, wire.Disabled]:
-        """Lists what differs between a snapshot and now or another one, relative and with status.
+        """Lists the differences between a snapshot and now or another snapshot, with relative paths and a status.
 
         from_: The earlier snapshot.
         limit: Maximum number of files to return. Default: 100,000.
@@ -1216,7 +1216,7 @@ class AsyncMethods:
         pinned: Optional[bool] = None,
         session: Optional[str] = None,
     ) -> Union[wire.CheckpointMade, wire.Disabled]:
-        """Records the present state under a name of its own.
+        """Records the present state as a checkpoint.
 
         keep: Number of checkpoints to keep, not counting pinned ones; older ones are pruned. Default: as
         configured.
@@ -1230,7 +1230,7 @@ class AsyncMethods:
         return cast(Union[wire.CheckpointMade, wire.Disabled], await self.call("checkpoint", params))
 
     async def checkpoints(self) -> wire.Checkpoints:
-        """Lists the named states, newest first."""
+        """Lists the checkpoints, newest first."""
         params: dict[str, Any] = {}
         return cast(wire.Checkpoints, await self.call("checkpoints", params))
 
@@ -1239,7 +1239,7 @@ class AsyncMethods:
         *,
         session: Optional[str] = None,
     ) -> wire.RevertState:
-        """Makes a session's revert final, and tells which messages are gone with it.
+        """Makes the revert of a session final. Returns the messages that are lost with it.
 
         session: The session. Default: the one that was reverted last.
         """
@@ -1254,7 +1254,7 @@ class AsyncMethods:
         of: Optional[wire.Whose] = None,
         offset: Optional[int] = None,
     ) -> wire.Deeds:
-        """Lists what a session, message or step changed in all, unless it is taken back.
+        """Lists the combined changes of a session, message or step, without those that are undone.
 
         limit: Maximum number of files to return. Default: 100,000.
         max_bytes: Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
@@ -1272,7 +1272,7 @@ class AsyncMethods:
         of: Optional[wire.Whose] = None,
         offset: Optional[int] = None,
     ) -> wire.DeedsDiff:
-        """Gives the same as text that `git apply` accepts.
+        """Returns the same changes as text that `git apply` accepts.
 
         limit: Maximum number of files to return. Default: 100,000.
         max_bytes: Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
@@ -1290,7 +1290,7 @@ class AsyncMethods:
         of: Optional[wire.Whose] = None,
         offset: Optional[int] = None,
     ) -> wire.DeedsFull:
-        """Gives the same with both texts and the line counts of every file.
+        """Returns the same changes with both texts and the line counts of every file.
 
         limit: Maximum number of files to return. Default: 100,000.
         max_bytes: Maximum size of the text to return in bytes, in whole files. Default: 16 MiB.
@@ -1310,7 +1310,7 @@ class AsyncMethods:
         paths: Optional[Sequence[AnyPath]] = None,
         to: Optional[str] = None,
     ) -> Union[wire.Diff, wire.Disabled]:
-        """Gives what differs as text that `git apply` accepts.
+        """Returns the differences as text that `git apply` accepts.
 
         from_: The earlier snapshot.
         limit: Maximum number of files to return. Default: 100,000.
@@ -1333,7 +1333,7 @@ class AsyncMethods:
         paths: Optional[Sequence[AnyPath]] = None,
         to: Optional[str] = None,
     ) -> Union[wire.DiffFull, wire.Disabled]:
-        """Gives every file that differs with both its texts and its line counts.
+        """Returns every file that differs, with both texts and line counts.
 
         from_: The earlier snapshot.
         limit: Maximum number of files to return. Default: 100,000.
@@ -1351,7 +1351,7 @@ class AsyncMethods:
         *,
         top: Optional[int] = None,
     ) -> wire.DiskUse:
-        """Tells what the store takes, what takes the most, and how it grows.
+        """Returns the size of the store, the largest paths and the growth.
 
         top: Number of paths to list, largest first. Default: 10.
         """
@@ -1365,7 +1365,7 @@ class AsyncMethods:
         duration_ms: Optional[int] = None,
         refused: Optional[bool] = None,
     ) -> Union[wire.StepEnded, wire.Disabled]:
-        """Records the state after a tool ran, also if it failed.
+        """Records the state after a tool ran or failed, and closes the step.
 
         step: Id of the step.
         duration_ms: Duration of the tool call in milliseconds. Changes made earlier in the step, while a
@@ -1381,7 +1381,7 @@ class AsyncMethods:
         hash: str,
         path: AnyPath,
     ) -> Union[wire.Exists, wire.Disabled]:
-        """Tells whether a snapshot has a file.
+        """Returns whether a snapshot has a file.
 
         hash: The snapshot.
         path: The file.
@@ -1397,7 +1397,7 @@ class AsyncMethods:
         id: Optional[str] = None,
         into: Optional[AnyPath] = None,
     ) -> wire.Fork:
-        """Makes a session that shares another's history, if asked with files of its own.
+        """Creates a session that shares the history of another, optionally with its own files.
 
         session: The session to fork.
         at: The first message that the fork does not share. Default: the fork shares everything.
@@ -1417,7 +1417,7 @@ class AsyncMethods:
         thin_days: Optional[int] = None,
         thorough: Optional[bool] = None,
     ) -> wire.CareReport:
-        """Drops what need not be kept any longer, and packs the rest.
+        """Removes expired history and packs the rest.
 
         dry_run: Whether to change nothing and only report what would be done.
         keep_days: Age in days of work below which operations are kept, unless their sessions were released. A
@@ -1439,7 +1439,7 @@ class AsyncMethods:
         max_bytes: Optional[int] = None,
         offset: Optional[int] = None,
     ) -> Union[wire.FileAt, wire.Disabled]:
-        """Gives a file of a snapshot; one that is not there is no failure.
+        """Returns a file of a snapshot, or null if it does not exist.
 
         hash: The snapshot.
         path: The file.
@@ -1475,7 +1475,7 @@ class AsyncMethods:
         limit: Optional[int] = None,
         session: Optional[str] = None,
     ) -> wire.Log:
-        """The same as `timeline`, by the name of the command.
+        """Same as `timeline`.
 
         before: Id of an operation; only older operations are listed. Default: start at the newest one.
         files: Maximum number of files to name per operation. Default: 20. With 0, lines are not counted.
@@ -1491,7 +1491,7 @@ class AsyncMethods:
         limit: Optional[int] = None,
         offset: Optional[int] = None,
     ) -> wire.Lost:
-        """Lists files that disappeared and have not come back, the last lost first.
+        """Lists files that disappeared and were not restored, most recent first.
 
         limit: Maximum number of files to return. Default: 100,000.
         offset: Number of files to skip.
@@ -1506,7 +1506,7 @@ class AsyncMethods:
         event: str,
         why: str,
     ) -> Union[wire.Noted, wire.Disabled]:
-        """Keeps why an agent could not be recorded, until `status` or `doctor` has shown it.
+        """Stores the reason why an agent could not be recorded, until `status` or `doctor` has shown it.
 
         client: Name of the agent.
         event: The event that could not be recorded.
@@ -1516,7 +1516,7 @@ class AsyncMethods:
         return cast(Union[wire.Noted, wire.Disabled], await self.call("note_failure", params))
 
     async def open_steps(self) -> wire.OpenSteps:
-        """Lists the steps that have begun and not ended."""
+        """Lists the open steps."""
         params: dict[str, Any] = {}
         return cast(wire.OpenSteps, await self.call("open_steps", params))
 
@@ -1526,7 +1526,7 @@ class AsyncMethods:
         operation: str,
         files: Optional[int] = None,
     ) -> wire.LogEntry:
-        """Gives one operation of the log.
+        """Returns one operation of the log.
 
         operation: Id of the operation.
         files: Maximum number of files to name. Default: 1,000.
@@ -1558,7 +1558,7 @@ class AsyncMethods:
         in_use: Optional[wire.InUse] = None,
         plan: Optional[str] = None,
     ) -> wire.Plan:
-        """Tells what `recover` would do now; records the present state and changes no file.
+        """Plans `recover`: records the present state and changes no file.
 
         path: The file or directory.
         by_person: Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
@@ -1579,7 +1579,7 @@ class AsyncMethods:
         plan: Optional[str] = None,
         session: Optional[str] = None,
     ) -> wire.UndoReport:
-        """Tells what `redo` would do now; records the present state and changes no file.
+        """Plans `redo`: records the present state and changes no file.
 
         allow_mass_removal: Whether an unusual share of the files may be removed.
         force: Whether to use the version from before the undo where changes do not merge.
@@ -1602,7 +1602,7 @@ class AsyncMethods:
         paths: Optional[Sequence[AnyPath]] = None,
         plan: Optional[str] = None,
     ) -> Union[wire.Plan, wire.Disabled]:
-        """Tells what `restore` would do now; records the present state and changes no file.
+        """Plans `restore`: records the present state and changes no file.
 
         hash: The snapshot, or the id of the operation that recorded it. The operation also covers
         permissions and empty directories.
@@ -1626,7 +1626,7 @@ class AsyncMethods:
         in_use: Optional[wire.InUse] = None,
         plan: Optional[str] = None,
     ) -> wire.Plan:
-        """Tells what `revert` would do now; records the present state and changes no file.
+        """Plans `revert`: records the present state and changes no file.
 
         patches: Patches as returned by `patch`, oldest first.
         allow_mass_removal: Whether an unusual share of the files may be removed.
@@ -1652,7 +1652,7 @@ class AsyncMethods:
         plan: Optional[str] = None,
         session: Optional[str] = None,
     ) -> wire.UndoReport:
-        """Tells what `revert_to` would do now; records the present state and changes no file.
+        """Plans `revert_to`: records the present state and changes no file.
 
         message: The first message to undo. Everything that the session did afterwards is undone too.
         allow_mass_removal: Whether an unusual share of the files may be removed.
@@ -1685,7 +1685,7 @@ class AsyncMethods:
         session: Optional[str] = None,
         unclear: Optional[bool] = None,
     ) -> wire.UndoReport:
-        """Tells what `undo` would do now; records the present state and changes no file.
+        """Plans `undo`: records the present state and changes no file.
 
         allow_mass_removal: Whether an unusual share of the files may be removed.
         force: Whether to use the earlier version of a file where changes do not merge.
@@ -1717,7 +1717,7 @@ class AsyncMethods:
         plan: Optional[str] = None,
         session: Optional[str] = None,
     ) -> wire.UndoReport:
-        """Tells what `unrevert` would do now; records the present state and changes no file.
+        """Plans `unrevert`: records the present state and changes no file.
 
         allow_mass_removal: Whether an unusual share of the files may be removed.
         force: Whether to use the version from before the revert where changes do not merge.
@@ -1738,7 +1738,7 @@ class AsyncMethods:
         path: Optional[AnyPath] = None,
         text: Optional[str] = None,
     ) -> wire.PurgeReport:
-        """Removes a path from every snapshot, or a text from every label; for good.
+        """Permanently removes a path from every snapshot, or a text from every label.
 
         confirm: Whether the purge is confirmed. Must be true, because a purge cannot be undone.
         everywhere: Whether to remove the same content under other paths too. Default: those are kept and
@@ -1759,7 +1759,7 @@ class AsyncMethods:
         in_use: Optional[wire.InUse] = None,
         plan: Optional[str] = None,
     ) -> wire.RestoreReport:
-        """Brings back what was lost at a path or below it, each file as it was last.
+        """Restores the last version of each lost file at a path or below it.
 
         path: The file or directory.
         by_person: Whether a person asked for it, as in the web UI, rather than a program. A plain undo may
@@ -1780,7 +1780,7 @@ class AsyncMethods:
         plan: Optional[str] = None,
         session: Optional[str] = None,
     ) -> wire.UndoReport:
-        """Brings back what the last undo or revert took back.
+        """Reverses the last undo or revert.
 
         allow_mass_removal: Whether an unusual share of the files may be removed.
         force: Whether to use the version from before the undo where changes do not merge.
@@ -1798,7 +1798,7 @@ class AsyncMethods:
         session: str,
         remove_store: Optional[bool] = None,
     ) -> wire.Released:
-        """Lets go of a session: what only it did need not be kept any longer.
+        """Releases a session: history that only it needs may be removed.
 
         session: The session.
         remove_store: Whether to then remove the whole store permanently. This fails if another work tree or
@@ -1808,7 +1808,7 @@ class AsyncMethods:
         return cast(wire.Released, await self.call("release_session", params))
 
     async def repair(self) -> wire.RepairReport:
-        """Heals what is damaged, as far as the content still exists somewhere."""
+        """Repairs damaged objects whose content still exists somewhere."""
         params: dict[str, Any] = {}
         return cast(wire.RepairReport, await self.call("repair", params))
 
@@ -1823,7 +1823,7 @@ class AsyncMethods:
         paths: Optional[Sequence[AnyPath]] = None,
         plan: Optional[str] = None,
     ) -> Union[wire.RestoreReport, wire.Disabled]:
-        """Brings the work tree, or some of its paths, back to a snapshot.
+        """Restores the work tree, or some of its paths, to a snapshot.
 
         hash: The snapshot, or the id of the operation that recorded it. The operation also covers
         permissions and empty directories.
@@ -1847,7 +1847,7 @@ class AsyncMethods:
         in_use: Optional[wire.InUse] = None,
         plan: Optional[str] = None,
     ) -> wire.RestoreReport:
-        """Takes single files back, each to its own snapshot; of several, the first one counts.
+        """Restores single files, each to its own snapshot; of several for one file, the first counts.
 
         patches: Patches as returned by `patch`, oldest first.
         allow_mass_removal: Whether an unusual share of the files may be removed.
@@ -1864,7 +1864,7 @@ class AsyncMethods:
         *,
         session: Optional[str] = None,
     ) -> wire.Reverted:
-        """Gives a session's revert, as long as it can be moved or taken back.
+        """Returns the pending revert of a session, which can still be moved or reversed.
 
         session: The session. Default: the one that was reverted last.
         """
@@ -1885,7 +1885,7 @@ class AsyncMethods:
         plan: Optional[str] = None,
         session: Optional[str] = None,
     ) -> wire.UndoReport:
-        """Takes a session back to before a message or a part of it; not final yet.
+        """Reverts a session to before a message or a part of it; can be moved or reversed until it is final.
 
         message: The first message to undo. Everything that the session did afterwards is undone too.
         allow_mass_removal: Whether an unusual share of the files may be removed.
@@ -1903,7 +1903,7 @@ class AsyncMethods:
         return cast(wire.UndoReport, await self.call("revert_to", params))
 
     async def sessions(self) -> wire.Sessions:
-        """Lists the sessions that changed something, the last active one first."""
+        """Lists the sessions that changed something, most recently active first."""
         params: dict[str, Any] = {}
         return cast(wire.Sessions, await self.call("sessions", params))
 
@@ -1915,7 +1915,7 @@ class AsyncMethods:
         offset: Optional[int] = None,
         path: Optional[AnyPath] = None,
     ) -> Union[wire.Shown, wire.Disabled]:
-        """Gives a file of a snapshot, or without a path what the snapshot is.
+        """Returns a file of a snapshot or, without a path, information about the snapshot.
 
         hash: The snapshot.
         max_bytes: Maximum number of bytes to return. Default: 16 MiB.
@@ -1926,7 +1926,7 @@ class AsyncMethods:
         return cast(Union[wire.Shown, wire.Disabled], await self.call("show", params))
 
     async def status(self) -> wire.Status:
-        """Tells how the work tree and its store are doing; changes nothing."""
+        """Returns the status of the work tree and its store; changes nothing."""
         params: dict[str, Any] = {}
         return cast(wire.Status, await self.call("status", params))
 
@@ -1935,7 +1935,7 @@ class AsyncMethods:
         *,
         step: str,
     ) -> wire.ShownStep:
-        """Tells what is recorded of one step, and what it did.
+        """Returns the record of one step and its changes.
 
         step: Id of the step.
         """
@@ -1966,7 +1966,7 @@ class AsyncMethods:
         limit: Optional[int] = None,
         session: Optional[str] = None,
     ) -> wire.Log:
-        """Lists what happened, newest first, with the files and lines that changed.
+        """Lists the operations, newest first, with changed files and lines.
 
         before: Id of an operation; only older operations are listed. Default: start at the newest one.
         files: Maximum number of files to name per operation. Default: 20. With 0, lines are not counted.
@@ -1982,7 +1982,7 @@ class AsyncMethods:
         paths: Optional[Sequence[AnyPath]] = None,
         rehash: Optional[bool] = None,
     ) -> Union[wire.Snapshot, wire.Disabled]:
-        """Records the work tree, or only some of its paths, and gives the snapshot's hash.
+        """Records the work tree, or only some of its paths. Returns the hash of the snapshot.
 
         paths: Paths to rescan; everything else is taken from the previous snapshot. A file named here is
         captured even if it is ignored or large. Default: everything.
@@ -2007,7 +2007,7 @@ class AsyncMethods:
         session: Optional[str] = None,
         unclear: Optional[bool] = None,
     ) -> wire.UndoReport:
-        """Takes steps back and keeps what others did since.
+        """Undoes steps and keeps all later changes by others.
 
         allow_mass_removal: Whether an unusual share of the files may be removed.
         force: Whether to use the earlier version of a file where changes do not merge.
@@ -2039,7 +2039,7 @@ class AsyncMethods:
         plan: Optional[str] = None,
         session: Optional[str] = None,
     ) -> wire.UndoReport:
-        """Takes a session's revert back, and keeps what others did since.
+        """Reverses the revert of a session and keeps all later changes by others.
 
         allow_mass_removal: Whether an unusual share of the files may be removed.
         force: Whether to use the version from before the revert where changes do not merge.

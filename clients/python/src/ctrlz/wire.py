@@ -674,7 +674,7 @@ class Error:
     details: Optional[ErrorDetails] = None
     """Further facts, depending on the kind."""
     hint: Optional[str] = None
-    """Suggested next action, if there is one."""
+    """Suggested next action, if there is one. The engine gives none: programs know their options."""
     path: Optional[str] = None
     """The path that the error is about."""
 

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ctrlz::{
-    Error, OperationKind, ParentTurn, Progress, StepEnd, StepInfo, StepStart, Workspace, escape,
-    now_millis,
+    Error, OperationKind, ParentTurn, Progress, SessionError, StepEnd, StepInfo, StepStart,
+    Workspace, escape, now_millis,
 };
-use ctrlz_wire::{Reach, Tool};
+use ctrlz_api::{Reach, Tool};
 
 use super::{Client, Event, Failures, Memory, Notice, ToolCall, What};
 use crate::private::fingerprint;
@@ -181,7 +181,7 @@ fn end(
                 }
             }
             // Another hook ended the step first.
-            Err(Error::NoSuchStep { .. }) => (),
+            Err(Error::Session(SessionError::NoSuchStep { .. })) => (),
             Err(error) => return Err(error),
         }
     }
@@ -253,10 +253,7 @@ fn notice(event: &Event, memory: &mut Memory, scene: &Scene<'_>) -> Result<Notic
         None => Vec::new(),
     };
     learn(scene.workspace, memory)?;
-    let mut notice = match names.is_empty() {
-        true => Notice::default(),
-        false => Notice::taken_back(&names),
-    };
+    let mut notice = if names.is_empty() { Notice::default() } else { Notice::taken_back(&names) };
     let failed = scene.failures.recent();
     let new: Vec<_> =
         failed.iter().filter(|failure| failure.at_millis > memory.told_at_millis).collect();

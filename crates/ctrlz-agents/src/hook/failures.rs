@@ -63,12 +63,18 @@ impl Failures {
     /// Allocates the note while there is room for it. Best effort: without the note, failures on a
     /// full disk are not kept.
     pub fn allocate(&self) {
-        private::allocate(&self.note, NOTE_BYTES).ok();
+        self.check().and_then(|()| private::allocate(&self.note, NOTE_BYTES)).ok();
+    }
+
+    /// Fails if another user controls the directory.
+    fn check(&self) -> io::Result<()> {
+        self.note.parent().map_or(Ok(()), private::check_owner)
     }
 
     /// Records a failure. If two hooks fail at once, one of the failures may be lost; the other one
     /// is still reported.
     pub fn add(&self, client: &str, event: &str, why: &str) -> io::Result<()> {
+        self.check()?;
         const MAX_CHARS: usize = 500;
         let short = |text: &str| text.chars().take(MAX_CHARS).collect();
         let (client, event, why) = (short(client), short(event), short(why));
@@ -102,9 +108,10 @@ impl Failures {
     /// Rewrites the note, dropping the oldest failures if they do not fit.
     fn write_note(&self, mut noted: Vec<Noted>) -> io::Result<()> {
         loop {
-            let mut bytes = match noted.is_empty() {
-                true => Vec::new(),
-                false => serde_json::to_vec(&noted).expect("plain data has a JSON form"),
+            let mut bytes = if noted.is_empty() {
+                Vec::new()
+            } else {
+                serde_json::to_vec(&noted).expect("plain data has a JSON form")
             };
             if bytes.len() <= NOTE_BYTES {
                 bytes.resize(NOTE_BYTES, 0);
@@ -116,6 +123,7 @@ impl Failures {
 
     /// Removes all failures of this directory.
     pub fn forget(&self) -> io::Result<()> {
+        self.check()?;
         let (own, others): (Vec<Noted>, Vec<Noted>) =
             self.noted().into_iter().partition(|noted| noted.of == self.name());
         if !own.is_empty() {
@@ -129,6 +137,9 @@ impl Failures {
 
     /// Returns the failures of the last seven days, oldest first.
     pub fn recent(&self) -> Vec<Failure> {
+        if self.check().is_err() {
+            return Vec::new();
+        }
         let bytes = private::read(&self.path, MAX_BYTES).ok().flatten().unwrap_or_default();
         let mut kept: Vec<Failure> = serde_json::from_slice(&bytes).unwrap_or_default();
         let noted = self.noted().into_iter().filter(|noted| noted.of == self.name());

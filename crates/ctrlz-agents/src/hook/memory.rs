@@ -89,6 +89,8 @@ pub struct Memory {
     pub steady: bool,
     /// Time of the last notice about failures, in milliseconds since 1970.
     pub told_at_millis: u64,
+    /// Time of the last prompt, in milliseconds since 1970.
+    pub prompted_millis: u64,
     #[serde(skip)]
     path: PathBuf,
     #[serde(skip)]
@@ -115,16 +117,21 @@ impl Memory {
             Some(_) => None,
         };
         let stays = stays.filter(|known| known.dir.as_ref().is_some_and(is_dir));
+        // No tool runs when a turn begins, so that its directory is where the agent works now.
+        let begins = is_start || event.what == What::Prompt;
+        let stays = stays.filter(|known| !begins || is_same_project(known, event, caller));
         let found = match (stays, project.or_else(|| event.dir.clone().filter(is_dir))) {
             (Some(memory), _) => memory,
             (None, Some(dir)) => Memory::in_project(&first, dir, caller),
             (None, None) => Memory::load(&first),
         };
-        let steady = match found.process == caller.process {
-            true => caller.process.is_some() && !found.is_new(),
-            false => false,
+        let steady = if found.process == caller.process {
+            caller.process.is_some() && !found.is_new()
+        } else {
+            false
         };
-        Memory { process: caller.process, steady, ..found }
+        let prompted_millis = if begins { ctrlz::now_millis() } else { found.prompted_millis };
+        Memory { process: caller.process, steady, prompted_millis, ..found }
     }
 
     /// Returns the session in the project of `dir`.
@@ -136,20 +143,20 @@ impl Memory {
             Some(known) => *known == dir || !known.is_dir() || (caller.root_of)(known) == root,
             None => true,
         };
-        let memory = match is_first {
-            true => memory,
-            false => {
-                let mut path = first.as_os_str().to_owned();
-                let project = fingerprint(&[root.as_os_str().as_encoded_bytes()]);
-                path.push(format!("-{project:016x}"));
-                Memory::load(Path::new(&path))
-            }
+        let memory = if is_first {
+            memory
+        } else {
+            let mut path = first.as_os_str().to_owned();
+            let project = fingerprint(&[root.as_os_str().as_encoded_bytes()]);
+            path.push(format!("-{project:016x}"));
+            Memory::load(Path::new(&path))
         };
         Memory { dir: Some(dir), ..memory }
     }
 
     fn load(path: &Path) -> Memory {
-        let stored = private::read(path, MAX_BYTES).ok().flatten();
+        let is_own = check_owner(path).is_ok();
+        let stored = is_own.then(|| private::read(path, MAX_BYTES).ok().flatten()).flatten();
         let stored = stored.and_then(|bytes| serde_json::from_slice::<Memory>(&bytes).ok());
         let known = stored.clone().unwrap_or_default();
         Memory { path: path.to_owned(), stored: stored.map(Box::new), ..known }
@@ -177,12 +184,18 @@ impl Memory {
         if self.stored.as_deref() == Some(&plain) {
             return Ok(());
         }
+        check_owner(&self.path)?;
         if self.is_new() {
             forget_old(self.path.parent().unwrap_or(Path::new(".")));
         }
         let bytes = serde_json::to_vec(&plain).expect("plain data has a JSON form");
         private::replace(&self.path, &bytes)
     }
+}
+
+/// Fails if another user controls the directory of a session's file, `agents/sessions/NAME`.
+fn check_owner(path: &Path) -> io::Result<()> {
+    path.ancestors().nth(2).map_or(Ok(()), private::check_owner)
 }
 
 /// Returns the session that the caller continues, whatever its agent's current directory: the
@@ -194,9 +207,6 @@ fn known(first: &Path, caller: &Caller<'_>, is_start: bool) -> Option<Memory> {
     if memory.is_new() {
         return None;
     }
-    if is_own(&memory) {
-        return Some(memory);
-    }
     let name = first.file_name().unwrap_or_default().as_encoded_bytes().to_vec();
     let entries = first.parent().and_then(|dir| std::fs::read_dir(dir).ok());
     let others = entries.into_iter().flatten().flatten().map(|entry| entry.path());
@@ -205,19 +215,28 @@ fn known(first: &Path, caller: &Caller<'_>, is_start: bool) -> Option<Memory> {
         found.starts_with(&name) && found.get(name.len()) == Some(&b'-')
     });
     let mut all: Vec<Memory> = others.map(|path| Memory::load(&path)).collect();
-    if let Some(own) = all.iter().position(is_own) {
-        return Some(all.swap_remove(own));
+    all.push(memory);
+    // A process may have moved to another project; the last prompt shows where it is.
+    let own = (0..all.len()).filter(|at| is_own(&all[*at]));
+    if let Some(newest) = own.max_by_key(|at| all[*at].prompted_millis) {
+        return Some(all.swap_remove(newest));
     }
     if is_start {
         return None;
     }
-    all.push(memory);
     all.retain(|memory| !memory.is_anothers(caller));
     match all.len() {
         1 => all.pop(),
         // Ambiguous: the event's directory decides.
         _ => None,
     }
+}
+
+/// Returns whether an event names no directory, or one in the project of a session.
+fn is_same_project(memory: &Memory, event: &Event, caller: &Caller<'_>) -> bool {
+    let named = event.dir.as_deref().filter(|dir| dir.is_absolute() && dir.is_dir());
+    let (Some(named), Some(known)) = (named, &memory.dir) else { return true };
+    named == known || (caller.root_of)(named) == (caller.root_of)(known)
 }
 
 /// Removes expired sessions. Errors are ignored: the next call tries again.

@@ -106,9 +106,10 @@ fn with_program(name: &str, text: &str, program: &Path) -> String {
 fn shell_word(path: &Path) -> String {
     let text = path.to_string_lossy();
     let plain = |c: char| c.is_ascii_alphanumeric() || "._/-+".contains(c);
-    match text.chars().all(plain) {
-        true => text.into_owned(),
-        false => format!("'{}'", text.replace('\'', "'\\''")),
+    if text.chars().all(plain) {
+        text.into_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
     }
 }
 

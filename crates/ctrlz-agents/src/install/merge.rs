@@ -41,17 +41,20 @@ pub(super) fn remove(text: &str) -> Result<String, String> {
     let mut removed = false;
     for event in events.properties() {
         let Some(list) = event.array_value() else { continue };
+        let mut has_own = false;
         for group in list.elements() {
             let hooks = hooks_of(&group);
             let own: Vec<CstNode> = hooks.iter().filter(|hook| is_ours(hook)).cloned().collect();
-            removed |= !own.is_empty();
+            has_own |= !own.is_empty();
             match own.len() {
                 0 => (),
                 some if some == hooks.len() => group.remove(),
                 _ => own.into_iter().for_each(CstNode::remove),
             }
         }
-        if removed && list.elements().is_empty() {
+        removed |= has_own;
+        // An empty list of the user's stays.
+        if has_own && list.elements().is_empty() {
             event.remove();
         }
     }
@@ -194,7 +197,7 @@ mod tests {
         check_round_trip("{\n  // mine\n  \"unknown\": [1, {\"a\": null}], /* and mine */\n}\n");
         check_round_trip("{\"hooks\": {\"BeforeTool\": [{\"hooks\": [{\"command\": \"mine\"}]}]}}");
         check_round_trip(
-            "{\n\t\"hooks\": {\n\t\t// mine\n\t\t\"Other\": [],\n\t},\n\t\"b\": 1.50\n}",
+            "{\n\t\"hooks\": {\n\t\t// mine\n\t\t\"Other\": [],\n\t\t\"Zzz\": [],\n\t},\n\t\"b\": 1.50\n}",
         );
     }
 

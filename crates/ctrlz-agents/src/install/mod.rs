@@ -259,9 +259,10 @@ pub fn plan_install(client: Client, setup: &Setup, machine: &dyn Machine) -> Res
                 // Removing the user's installation would end the recording of all other projects.
                 (Some(_), true) => {
                     let own = steps.checked(steps.uninstall()?)?;
-                    plan.notes.push(match changes(&own) {
-                        true => steps.removal_note(),
-                        false => second.covers_note(),
+                    plan.notes.push(if changes(&own) {
+                        steps.removal_note()
+                    } else {
+                        second.covers_note()
                     });
                     plan.actions = own;
                 }

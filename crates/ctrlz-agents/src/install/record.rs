@@ -167,9 +167,10 @@ impl MadeDirs {
     pub(super) fn remove(&mut self, dir: &Path) -> io::Result<()> {
         std::fs::remove_dir(dir)?;
         self.dirs.remove(dir);
-        match self.dirs.is_empty() {
-            true => remove(&self.path),
-            false => private::replace(&self.path, &to_bytes(&self.dirs)),
+        if self.dirs.is_empty() {
+            remove(&self.path)
+        } else {
+            private::replace(&self.path, &to_bytes(&self.dirs))
         }
     }
 

@@ -66,9 +66,10 @@ pub(super) fn commands(value: &Value) -> Vec<String> {
 
 /// Parses JSON with comments, or TOML. Returns `None` if the text is invalid.
 pub(super) fn meaning(path: &Path, text: &str) -> Option<Value> {
-    match is_toml(path) {
-        true => serde_json::to_value(text.parse::<toml::Table>().ok()?).ok(),
-        false => merge::value(text),
+    if is_toml(path) {
+        serde_json::to_value(text.parse::<toml::Table>().ok()?).ok()
+    } else {
+        merge::value(text)
     }
 }
 
@@ -106,9 +107,10 @@ fn strip_toml(text: &str) -> Result<String, String> {
         left.push_str(&pending);
     }
     let plugins = parse(text).and(parse(&left))?.remove("plugins");
-    match plugins.is_some_and(|plugins| plugins.get(PLUGIN).is_some()) {
-        true => Err("our plugin is not in a table of its own".into()),
-        false => Ok(left),
+    if plugins.is_some_and(|plugins| plugins.get(PLUGIN).is_some()) {
+        Err("our plugin is not in a table of its own".into())
+    } else {
+        Ok(left)
     }
 }
 

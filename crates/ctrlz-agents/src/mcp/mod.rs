@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ctrlz::Progress;
-use ctrlz_wire::{Context, Host, WireError, dispatch};
+use ctrlz_api::{Context, Host, WireError, dispatch};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
     ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,

@@ -314,7 +314,7 @@ mod tests {
         ];
         for (tool, arguments) in given {
             let (method, _) = request(tool, &arguments).unwrap();
-            assert!(ctrlz_wire::find(method).is_some(), "{method}");
+            assert!(ctrlz_api::find(method).is_some(), "{method}");
             assert!(!["purge", "gc", "release_session", "repair"].contains(&method));
         }
     }

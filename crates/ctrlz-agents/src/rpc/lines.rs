@@ -91,9 +91,8 @@ mod tests {
         if parts.last().is_some_and(|last| last.is_empty()) {
             parts.pop();
         }
-        let line = |part: &&[u8]| match part.len() > max_bytes {
-            true => Line::TooLong,
-            false => Line::Whole(part.to_vec()),
+        let line = |part: &&[u8]| {
+            if part.len() > max_bytes { Line::TooLong } else { Line::Whole(part.to_vec()) }
         };
         parts.iter().map(line).collect()
     }

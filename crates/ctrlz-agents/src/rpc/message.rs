@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ctrlz_wire::WireError;
+use ctrlz_api::WireError;
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;

@@ -3,7 +3,7 @@
 //! One thread only reads lines, and a fixed number of worker threads run the calls. Each response
 //! is written as a whole under one lock. Every request is answered, including malformed ones, and
 //! only messages are written to the output. The methods, their types and their errors are those of
-//! [`ctrlz_wire`].
+//! [`ctrlz_api`].
 
 mod lines;
 mod message;
@@ -19,7 +19,7 @@ use std::thread::Builder;
 use std::time::Duration;
 
 use ctrlz::{Progress, Workspace};
-use ctrlz_wire::{
+use ctrlz_api::{
     Access, Answer, CancelParams, Capabilities, Context, Host, InitializeParams, Initialized,
     METHODS, PROTOCOL, ProgressParams, ShutDown, ShutdownParams, UpTo, WireError, dispatch, find,
     schema_hash,

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use ctrlz::{Progress, Workspace};
-use ctrlz_wire::Access;
+use ctrlz_api::Access;
 use serde_json::Value;
 
 use super::message::Id;

@@ -49,8 +49,5 @@ pub(crate) fn begin(place: &Place) {
 
 /// Like [`begin`], but leaves everything to the detached process if there are too many blobs.
 pub(crate) fn begin_aside(place: &Place, borrowed: u64) {
-    match borrowed > AT_ONCE_BLOBS {
-        true => drop(detached::start(place, &["absorb"])),
-        false => begin(place),
-    }
+    if borrowed > AT_ONCE_BLOBS { drop(detached::start(place, &["absorb"])) } else { begin(place) }
 }

@@ -49,7 +49,7 @@ pub(crate) fn run(place: &Place, args: &AdoptArgs, out: &mut Output) -> Result<D
         return Ok(Done::Complete);
     };
     if out.is_json() {
-        out.json(&adopted)?;
+        out.json(&ctrlz_api::Adopted::from(&adopted))?;
     } else {
         let from = printable(&adopted.from.to_string_lossy());
         out.line(&format!(

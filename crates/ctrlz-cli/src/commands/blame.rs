@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use ctrlz::{BlameLine, OperationKind, Origin, TrackOptions};
-use ctrlz_wire::Blame;
+use ctrlz_api::Blame;
 
 use super::Done;
 use crate::failure::Failure;
@@ -41,7 +41,7 @@ pub(crate) fn run(
     let lines = place.workspace.blame(&path)?;
     if out.is_json() {
         let total = lines.len() as u64;
-        let lines = lines.iter().map(ctrlz_wire::BlameLine::from).collect();
+        let lines = lines.iter().map(ctrlz_api::BlameLine::from).collect();
         out.json(&Blame { path: path.into(), lines, total, next: None })?;
         return Ok(done);
     }

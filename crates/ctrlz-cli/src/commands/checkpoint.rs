@@ -1,7 +1,7 @@
 //! `ctrlz checkpoint`: records a named snapshot.
 
 use ctrlz::{Checkpoint, CheckpointOptions};
-use ctrlz_wire::{CheckpointMade, Checkpoints};
+use ctrlz_api::{CheckpointMade, Checkpoints};
 
 use super::Done;
 use crate::failure::Failure;
@@ -66,7 +66,7 @@ fn list(place: &Place, out: &mut Output) -> Result<Done, Failure> {
     let mut checkpoints = place.workspace.checkpoints()?;
     checkpoints.reverse();
     if out.is_json() {
-        let checkpoints = checkpoints.iter().map(ctrlz_wire::Checkpoint::from).collect();
+        let checkpoints = checkpoints.iter().map(ctrlz_api::Checkpoint::from).collect();
         out.json(&Checkpoints { checkpoints })?;
         return Ok(Done::Complete);
     }

@@ -147,9 +147,10 @@ impl Stage {
         if self.watched {
             std::thread::sleep(PAUSE);
         }
-        match self.stopped.load(Ordering::Relaxed) {
-            true => Err(ctrlz::Error::Cancelled.into()),
-            false => Ok(()),
+        if self.stopped.load(Ordering::Relaxed) {
+            Err(ctrlz::Error::Cancelled.into())
+        } else {
+            Ok(())
         }
     }
 

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use ctrlz::{Change, ChangeStatus, Deeds, Diffs, FileDiff, ObjectId, TrackOptions, TreePath};
-use ctrlz_wire::Changes;
+use ctrlz_api::Changes;
 
 use super::Done;
 use crate::failure::Failure;
@@ -114,7 +114,7 @@ fn show_deeds(place: &Place, deeds: &Deeds, form: Form, out: &mut Output) -> Res
         Form { full: false, json: true } => {
             let files = changed_paths(&workspace.deeds(deeds)?, &[]);
             let total = files.len() as u64;
-            out.json(&ctrlz_wire::Deeds { files, total, next: None })?;
+            out.json(&ctrlz_api::Deeds { files, total, next: None })?;
         }
         Form { full: true, json: false } => write_counts(workspace.deeds_full(deeds)?, out)?,
         Form { full: true, json: true } => write_texts(workspace.deeds_full(deeds)?, out)?,
@@ -136,10 +136,10 @@ fn now(place: &Place, from: &ObjectId) -> Result<(ObjectId, Done), Failure> {
 }
 
 /// Returns the changes at or below `paths`, or all if there are none.
-fn changed_paths(changes: &[Change], paths: &[TreePath]) -> Vec<ctrlz_wire::Change> {
+fn changed_paths(changes: &[Change], paths: &[TreePath]) -> Vec<ctrlz_api::Change> {
     let asked =
         |change: &&Change| paths.is_empty() || paths.iter().any(|path| change.path.is_within(path));
-    changes.iter().filter(asked).map(ctrlz_wire::Change::from).collect()
+    changes.iter().filter(asked).map(ctrlz_api::Change::from).collect()
 }
 
 fn write_counts(diffs: Diffs, out: &mut Output) -> Result<(), Failure> {
@@ -164,7 +164,7 @@ pub(super) fn status_word(status: ChangeStatus) -> &'static str {
 fn write_texts(diffs: Diffs, out: &mut Output) -> Result<(), Failure> {
     out.write_all(b"[")?;
     let mut between: &[u8] = b"\n";
-    let as_json = |file| serde_json::to_vec(&ctrlz_wire::FileDiff::from(file));
+    let as_json = |file| serde_json::to_vec(&ctrlz_api::FileDiff::from(file));
     diffs.make_each(as_json, |text| -> Result<(), Failure> {
         out.write_all(std::mem::replace(&mut between, b",\n"))?;
         Ok(out.write_all(&text?)?)

@@ -1,7 +1,7 @@
 //! `ctrlz doctor`: checks that snapshots work here.
 
 use ctrlz::{Snapshot, Status, TrackOptions, Verification, WatcherStatus, escape};
-use ctrlz_wire::{Check, Doctor};
+use ctrlz_api::{Check, Doctor};
 
 use super::status::shown;
 use super::{Done, hook, install, watch};
@@ -65,7 +65,8 @@ fn judge<T>(
     match outcome {
         Ok(outcome) => add(&outcome, checks),
         Err(error) => {
-            let hint = error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
+            let hint =
+                crate::hints::hint(&error).map(|hint| format!(" ({hint})")).unwrap_or_default();
             let message = render::message(&error);
             checks.push(Check { name, ok: false, detail: format!("{message}{hint}") });
         }

@@ -19,7 +19,7 @@ pub(crate) struct DuArgs {
 pub(crate) fn run(place: &Place, args: &DuArgs, out: &mut Output) -> Result<Done, Failure> {
     let used = watched(|progress| place.workspace.disk_use(args.top, progress))?;
     if out.is_json() {
-        out.json(&ctrlz_wire::DiskUse::from(&used))?;
+        out.json(&ctrlz_api::DiskUse::from(&used))?;
         return Ok(Done::Complete);
     }
     for line in lines(&used) {

@@ -43,7 +43,7 @@ pub(crate) fn run(place: &Place, args: &ExportArgs, out: &mut Output) -> Result<
     let file = place.dir().join(&args.file);
     let exported = watched(|progress| place.workspace.export(&file, &options, progress))?;
     if out.is_json() {
-        out.json(&exported)?;
+        out.json(&ctrlz_api::Exported::from(&exported))?;
         return Ok(Done::Complete);
     }
     let (operations, sessions) = (exported.operations, exported.sessions.len());

@@ -45,7 +45,7 @@ pub(crate) fn run(place: &Place, args: &ForkArgs, out: &mut Output) -> Result<Do
     let fork = watched(|progress| place.workspace.fork(&args.session, &options, progress))?;
     let complete = fork.report.as_ref().is_none_or(RestoreReport::is_complete);
     if out.is_json() {
-        out.json(&ctrlz_wire::Fork::from(&fork))?;
+        out.json(&ctrlz_api::Fork::from(&fork))?;
         return Ok(Done::of(complete));
     }
     let Fork { session, forked, into, report, .. } = &fork;

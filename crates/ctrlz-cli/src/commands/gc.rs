@@ -57,15 +57,18 @@ pub(crate) fn run(place: &Place, args: &GcArgs, out: &mut Output) -> Result<Done
     if !args.dry_run {
         ctrlz_agents::remove_old_captures(&place.agents_dir);
     }
-    let report = watched(|progress| match args.dry_run {
-        true => place.workspace.foresee_care(&retention, progress),
-        false => place.workspace.care(&retention, progress),
+    let report = watched(|progress| {
+        if args.dry_run {
+            place.workspace.foresee_care(&retention, progress)
+        } else {
+            place.workspace.care(&retention, progress)
+        }
     })?;
     if args.deep {
         repack_with_git(place)?;
     }
     if out.is_json() {
-        out.json(&ctrlz_wire::CareReport::from(&report))?;
+        out.json(&ctrlz_api::CareReport::from(&report))?;
     } else {
         for line in lines(&report) {
             out.line(&line)?;

@@ -1,6 +1,6 @@
 //! `ctrlz guard`: runs a command and undoes its changes if it fails.
 
-use ctrlz::{Error, UndoOptions, UndoReport, UndoScope};
+use ctrlz::{Error, SessionError, UndoOptions, UndoReport, UndoScope};
 
 use super::Done;
 use super::run::{Ran, StepArgs, exit_code, run_as_step};
@@ -47,7 +47,10 @@ fn take_back(place: &Place, step: &str, code: u8) {
     let failed = format!("ctrlz: the command failed with {code}");
     match watched(|progress| place.workspace.undo(&scope, &options, progress)) {
         Ok(report) => say(&failed, &report),
-        Err(Error::NothingToUndo | Error::NoSuchStep { .. }) => {
+        Err(
+            Error::Session(SessionError::NothingToUndo)
+            | Error::Session(SessionError::NoSuchStep { .. }),
+        ) => {
             render::note(&format!("{failed}; it changed nothing"));
         }
         Err(error) => {

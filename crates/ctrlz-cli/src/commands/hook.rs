@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use ctrlz::{Error, Progress, TrackOptions, UnrecordedTurn};
+use ctrlz::{Error, Progress, RecordError, TrackOptions, UnrecordedTurn};
 use ctrlz_agents::hook::{
     self, Caller, Client, ClientProcess, Event, Failures, Memory, Notice, Scene, What,
 };
@@ -279,8 +279,13 @@ impl Hook {
         failure: &Failure,
     ) -> Option<String> {
         let why = render::message(failure);
-        let never_here =
-            matches!(failure, Failure::Engine(Error::DangerousRoot { .. } | Error::NotGit { .. }));
+        let never_here = matches!(
+            failure,
+            Failure::Engine(
+                Error::Record(RecordError::DangerousRoot { .. })
+                    | Error::Record(RecordError::NotGit { .. })
+            )
+        );
         if !never_here {
             keep(failures, event.client, &event.name, &why);
             let Failure::Engine(error) = failure else { return None };

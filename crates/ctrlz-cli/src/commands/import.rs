@@ -34,12 +34,13 @@ pub(crate) fn run(place: &Place, args: &ImportArgs, out: &mut Output) -> Result<
     let on_purged = if args.allow_purged { OnPurged::Allow } else { OnPurged::Refuse };
     let imported = watched(|progress| place.workspace.import(&file, on_purged, progress))?;
     if out.is_json() {
-        out.json(&imported)?;
+        out.json(&ctrlz_api::Imported::from(&imported))?;
         return Ok(Done::Complete);
     }
-    let whose = match imported.own {
-        true => "the history of this directory".to_owned(),
-        false => format!("log {}, beside the one of this directory", imported.log),
+    let whose = if imported.own {
+        "the history of this directory".to_owned()
+    } else {
+        format!("log {}, beside the one of this directory", imported.log)
     };
     out.line(&format!("{} new operations in {whose}", imported.operations))?;
     out.line(&format!("newest snapshot {}", imported.snapshot))?;

@@ -8,8 +8,7 @@ use ctrlz_agents::hook::Client;
 use ctrlz_agents::install::{
     self, Plan, Refused, Setup, State, Trust, carry_out, hook_command, plan_install, plan_uninstall,
 };
-use ctrlz_wire::Check;
-use serde::Serialize;
+use ctrlz_api::{Check, Installation, Installed};
 use serde_json::json;
 
 use super::Done;
@@ -58,37 +57,14 @@ struct WhichArgs {
     project: bool,
 }
 
-/// Result for one client.
-#[derive(Serialize)]
-struct Installed {
-    client: &'static str,
-    /// The actions that were taken, or would be.
-    actions: Vec<String>,
-    /// Notes for the user about further steps.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    notes: Vec<String>,
-    /// Reason why nothing was done.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    failed: Option<String>,
-}
-
-#[derive(Serialize)]
-struct Report {
-    clients: Vec<Installed>,
-    /// Whether a test change was recorded and undone.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    proven: Option<bool>,
-}
-
-impl Report {
-    /// Fails if no client could be set up. A failure of one client does not affect the others.
-    fn check(&self) -> Result<(), Failure> {
-        let failed = |done: &Installed| Some(format!("{}: {}", done.client, done.failed.as_ref()?));
-        let failed: Vec<String> = self.clients.iter().filter_map(failed).collect();
-        match failed.len() == self.clients.len() {
-            true => Err(Failure::Agent { why: failed.join("; ") }),
-            false => Ok(()),
-        }
+/// Fails if no client could be set up. A failure of one client does not affect the others.
+fn check_any_worked(report: &Installation) -> Result<(), Failure> {
+    let failed = |done: &Installed| Some(format!("{}: {}", done.client, done.failed.as_ref()?));
+    let failed: Vec<String> = report.clients.iter().filter_map(failed).collect();
+    if failed.len() == report.clients.len() {
+        Err(Failure::Agent { why: failed.join("; ") })
+    } else {
+        Ok(())
     }
 }
 
@@ -99,7 +75,7 @@ pub(crate) fn install(
     out: &mut Output,
 ) -> Result<Done, Failure> {
     let setup = setup(&args.which, global, environment)?;
-    let mut report = Report { clients: Vec::new(), proven: None };
+    let mut report = Installation { clients: Vec::new(), proven: None };
     let found = |state| !matches!(state, State::Absent);
     for client in chosen(&args.which, &setup, found)? {
         let done = plan_install(client, &setup, &ThisMachine).and_then(|plan| {
@@ -107,9 +83,9 @@ pub(crate) fn install(
             done.notes.extend(note(client, &setup, &plan));
             Ok(done)
         });
-        report.clients.push(done.unwrap_or_else(|why| Installed::failed(client, &why)));
+        report.clients.push(done.unwrap_or_else(|why| refused(client, &why)));
     }
-    report.check()?;
+    check_any_worked(&report)?;
     if !args.which.dry_run {
         prove(&setup)?;
         report.proven = Some(true);
@@ -124,14 +100,14 @@ pub(crate) fn uninstall(
     out: &mut Output,
 ) -> Result<Done, Failure> {
     let setup = setup(&args.which, global, environment)?;
-    let mut report = Report { clients: Vec::new(), proven: None };
+    let mut report = Installation { clients: Vec::new(), proven: None };
     let installed = |state| matches!(state, State::Installed | State::Outdated);
     for client in chosen(&args.which, &setup, installed)? {
         let done = plan_uninstall(client, &setup, &ThisMachine)
             .and_then(|plan| perform(client, &plan, &args.which, &setup));
-        report.clients.push(done.unwrap_or_else(|why| Installed::failed(client, &why)));
+        report.clients.push(done.unwrap_or_else(|why| refused(client, &why)));
     }
-    report.check()?;
+    check_any_worked(&report)?;
     show(&report, "was not installed", out)
 }
 
@@ -149,14 +125,12 @@ fn perform(
     Ok(Installed { client: client.name(), actions, notes, failed: None })
 }
 
-impl Installed {
-    fn failed(client: Client, why: &Refused) -> Installed {
-        let failed = Some(printable(&why.to_string()));
-        Installed { client: client.name(), actions: Vec::new(), notes: Vec::new(), failed }
-    }
+fn refused(client: Client, why: &Refused) -> Installed {
+    let failed = Some(printable(&why.to_string()));
+    Installed { client: client.name(), actions: Vec::new(), notes: Vec::new(), failed }
 }
 
-fn show(report: &Report, nothing: &str, out: &mut Output) -> Result<Done, Failure> {
+fn show(report: &Installation, nothing: &str, out: &mut Output) -> Result<Done, Failure> {
     let failed =
         report.clients.iter().filter_map(|done| Some((done.client, done.failed.as_ref()?)));
     let done = if failed.clone().next().is_none() { Done::Complete } else { Done::Incomplete };
@@ -208,11 +182,12 @@ fn chosen(
     }
     let is_meant = |client: &Client| meant(install::state(*client, setup, &ThisMachine));
     let found: Vec<Client> = Client::ALL.into_iter().filter(is_meant).collect();
-    match found.is_empty() {
-        true => Err(Failure::Agent {
+    if found.is_empty() {
+        Err(Failure::Agent {
             why: "no coding agent was found; `ctrlz run -- AGENT` records any program".into(),
-        }),
-        false => Ok(found),
+        })
+    } else {
+        Ok(found)
     }
 }
 
@@ -225,11 +200,12 @@ fn setup(
     let dir = global.directory.clone().map_or_else(std::env::current_dir, Ok);
     let dir = dir.and_then(|dir| dir.canonicalize()).map_err(Failure::CurrentDirectory)?;
     let here = ctrlz::find_work_tree(&dir, &data_dir, environment.home());
-    let (project, here) = match args.project {
-        true => (Some(here?), None),
+    let (project, here) = if args.project {
+        (Some(here?), None)
+    } else {
         // Outside of a project, there is no project configuration to check for a second
         // installation.
-        false => (None, here.ok()),
+        (None, here.ok())
     };
     Ok(Setup {
         home: environment.home().ok_or(Failure::NoDataDir)?.to_owned(),
@@ -301,9 +277,10 @@ fn run_in_shell(command: &str, place: &Path, dir: &Path, input: &str) -> Result<
     let output = child.wait_with_output().map_err(|error| error.to_string())?;
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     // A hook always exits with 0 and reports errors on standard error.
-    match output.status.success() && said.is_empty() {
-        true => Ok(()),
-        false => Err(format!("`{command}`: {said}")),
+    if output.status.success() && said.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("`{command}`: {said}"))
     }
 }
 

@@ -10,7 +10,7 @@ use ctrlz::{
     Boundary, Forked, Gap, LostFile, OperationKind, StepInfo, TimelineEntry, TimelineFile,
     TimelineQuery, TimelineStep,
 };
-use ctrlz_wire::{Log, LogEntry, LogPage, Lost, counted_lines};
+use ctrlz_api::{Log, LogEntry, LogPage, Lost, counted_lines};
 
 use super::Done;
 use crate::config::Environment;
@@ -62,9 +62,10 @@ pub(crate) fn run(
         let (charset, palette) = (environment.charset(), environment.palette());
         return browse::run(&place.workspace, args.session.as_deref(), charset, palette);
     }
-    match args.lost {
-        true => show_lost(place, args, out),
-        false => show_operations(place, args, environment, out),
+    if args.lost {
+        show_lost(place, args, out)
+    } else {
+        show_operations(place, args, environment, out)
     }
 }
 
@@ -77,8 +78,8 @@ fn show_lost(place: &Place, args: &LogArgs, out: &mut Output) -> Result<Done, Fa
     let uncaptured = place.workspace.lost_uncaptured()?;
     // JSON output is never truncated.
     if out.is_json() {
-        let (lost, total) = (all.iter().map(ctrlz_wire::LostFile::from), all.len() as u64);
-        let uncaptured = uncaptured.iter().map(ctrlz_wire::LostUncaptured::from).collect();
+        let (lost, total) = (all.iter().map(ctrlz_api::LostFile::from), all.len() as u64);
+        let uncaptured = uncaptured.iter().map(ctrlz_api::LostUncaptured::from).collect();
         out.json(&Lost { lost: lost.collect(), total, next: None, uncaptured })?;
         return Ok(Done::Complete);
     }

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use ctrlz::ListedFile;
-use ctrlz_wire::Files;
+use ctrlz_api::Files;
 
 use super::Done;
 use crate::failure::Failure;
@@ -38,7 +38,7 @@ pub(crate) fn run(place: &Place, args: &LsArgs, out: &mut Output) -> Result<Done
     let mut files = place.workspace.files(&hash)?;
     files.retain(|file| paths.is_empty() || paths.iter().any(|path| file.path.is_within(path)));
     if out.is_json() {
-        let files: Vec<_> = files.iter().map(ctrlz_wire::ListedFile::from).collect();
+        let files: Vec<_> = files.iter().map(ctrlz_api::ListedFile::from).collect();
         let total = files.len() as u64;
         out.json(&Files { hash: hash.into(), files, total, next: None })?;
         return Ok(Done::Complete);

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use ctrlz_wire::{Patch, Skipped, WirePath};
+use ctrlz_api::{Patch, Skipped, WirePath};
 
 use super::Done;
 use crate::failure::Failure;

@@ -48,7 +48,7 @@ pub(crate) fn run(place: &Place, args: &PullArgs, out: &mut Output) -> Result<Do
         render::note(&format!("log {log} has parted from the one here and was left alone"));
     }
     if out.is_json() {
-        out.json(&pulled)?;
+        out.json(&ctrlz_api::Pulled::from(&pulled))?;
         return Ok(Done::of(complete));
     }
     for PulledLog { log, operations, snapshot } in &pulled.logs {

@@ -62,7 +62,7 @@ pub(crate) fn run(place: &Place, args: &PurgeArgs, out: &mut Output) -> Result<D
         }
     };
     if out.is_json() {
-        out.json(&ctrlz_wire::PurgeReport::from(&report))?;
+        out.json(&ctrlz_api::PurgeReport::from(&report))?;
         return Ok(Done::Complete);
     }
     let PurgeReport { snapshots, operations, contents, labels, same_content, .. } = &report;
@@ -70,13 +70,11 @@ pub(crate) fn run(place: &Place, args: &PurgeArgs, out: &mut Output) -> Result<D
         1 => format!("1 {what}"),
         count => format!("{count} {what}s"),
     };
-    match args.text {
-        true => out.line(&format!("text removed from {}", counted(*labels, "label")))?,
-        false => {
-            let (contents, from) =
-                (counted(*contents, "content"), counted(*operations, "snapshot"));
-            out.line(&format!("{contents} removed from {from}"))?;
-        }
+    if args.text {
+        out.line(&format!("text removed from {}", counted(*labels, "label")))?;
+    } else {
+        let (contents, from) = (counted(*contents, "content"), counted(*operations, "snapshot"));
+        out.line(&format!("{contents} removed from {from}"))?;
     }
     if *labels > 0 && !args.text {
         out.line(&format!("labels of {} blanked", counted(*labels, "step")))?;

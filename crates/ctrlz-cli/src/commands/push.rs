@@ -32,7 +32,9 @@ pub(crate) struct PushArgs {
 
 pub(crate) fn run(place: &Place, args: &PushArgs, out: &mut Output) -> Result<Done, Failure> {
     let workspace = &place.workspace;
-    let nothing = || ctrlz::Error::NoHistory { path: place.root().to_owned() };
+    let nothing = || {
+        ctrlz::Error::Exchange(ctrlz::ExchangeError::NoHistory { path: place.root().to_owned() })
+    };
     if args.as_new {
         workspace.go_on_as_new()?;
     }
@@ -47,10 +49,8 @@ pub(crate) fn run(place: &Place, args: &PushArgs, out: &mut Output) -> Result<Do
     }
     let (refs, operations) = (push.updates.len(), push.operations);
     if out.is_json() {
-        let shown = git::shown(&address.text);
-        out.json(&serde_json::json!({
-            "remote": shown, "log": log, "operations": operations, "refs": refs,
-        }))?;
+        let remote = git::shown(&address.text);
+        out.json(&ctrlz_api::Pushed { remote, log, operations, refs })?;
         return Ok(Done::Complete);
     }
     out.line(&match refs {

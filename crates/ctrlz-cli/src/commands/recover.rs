@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use ctrlz::{Action, OnUse, RestoreOptions, TreePath, Version};
-use ctrlz_wire::Versions;
+use ctrlz_api::Versions;
 
 use super::Done;
 use super::restore::{Detail, action_line, show_plan, show_report};
@@ -72,7 +72,7 @@ fn recover_repository(place: &Place, into: &Path, out: &mut Output) -> Result<Do
     let recovered = watched(|_| place.workspace.recover_repository(&into))?;
     let done = Done::of(recovered.missing.is_empty());
     if out.is_json() {
-        out.json(&ctrlz_wire::RecoveredRepository::from(&recovered))?;
+        out.json(&ctrlz_api::RecoveredRepository::from(&recovered))?;
         return Ok(done);
     }
     let shown = |path: &Path| ctrlz::escape(path.as_os_str().as_bytes());
@@ -92,7 +92,7 @@ fn list(place: &Place, path: &TreePath, out: &mut Output) -> Result<Done, Failur
     }
     if out.is_json() {
         let total = versions.len() as u64;
-        let versions = versions.iter().map(ctrlz_wire::Version::from).collect();
+        let versions = versions.iter().map(ctrlz_api::Version::from).collect();
         out.json(&Versions { path: path.into(), versions, total, next: None })?;
         return Ok(Done::Complete);
     }

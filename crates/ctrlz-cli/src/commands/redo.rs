@@ -71,8 +71,9 @@ fn way_back(steps: &[StepRecord], report: &UndoReport, forced: bool) -> String {
             && report.steps.iter().all(|step| left().filter(same).any(|info| info.step == *step))
     });
     let program = render::program();
-    match is_last_turn && !forced {
-        true => format!("undo: {program} undo"),
-        false => format!("undo: {program} restore --exact {safety}"),
+    if is_last_turn && !forced {
+        format!("undo: {program} undo")
+    } else {
+        format!("undo: {program} restore --exact {safety}")
     }
 }

@@ -36,14 +36,15 @@ pub(crate) fn run(
     let relinked =
         relink(&settings.dir.join(&args.old), &settings.dir.join(&args.new), settings.options)?;
     if out.is_json() {
-        out.json(&relinked)?;
+        out.json(&ctrlz_api::Relinked::from(&relinked))?;
         return Ok(Done::Complete);
     }
     let Relinked { from, root, already, snapshot, set_aside } = relinked;
     let (from, root) = (from.display(), root.display());
-    out.line(&render::printable(&match already {
-        true => format!("{root} has this history already"),
-        false => format!("{root} has the history of {from}"),
+    out.line(&render::printable(&if already {
+        format!("{root} has this history already")
+    } else {
+        format!("{root} has the history of {from}")
     }))?;
     if let Some(snapshot) = snapshot {
         out.line(&format!("newest snapshot {snapshot}"))?;

@@ -72,7 +72,7 @@ pub(crate) fn run(place: &Place, args: &RestoreArgs, out: &mut Output) -> Result
         place.workspace.check_finished()?;
         let plan = watched(|progress| place.workspace.plan_restore(to, &options, progress))?;
         if options.expected_plan.is_some_and(|expected| expected != plan.hash) {
-            return Err(ctrlz::Error::StalePlan.into());
+            return Err(ctrlz::Error::Restore(ctrlz::RestoreError::StalePlan).into());
         }
         let done = show_plan(&plan, detail, out)?;
         refuse_mass_removal(plan.mass_removal, args.yes, out)?;
@@ -116,7 +116,7 @@ impl Detail {
 /// Prints a plan.
 pub(super) fn show_plan(plan: &Plan, detail: Detail, out: &mut Output) -> Result<Done, Failure> {
     if out.is_json() {
-        out.json(&ctrlz_wire::Plan::from(plan))?;
+        out.json(&ctrlz_api::Plan::from(plan))?;
         return Ok(Done::of(plan.is_complete()));
     }
     // Sorted by path for the user; the plan itself is sorted by action.
@@ -151,7 +151,7 @@ pub(super) fn show_report(
 ) -> Result<Done, Failure> {
     let complete = report.is_complete();
     if out.is_json() {
-        out.json(&ctrlz_wire::RestoreReport::from(report))?;
+        out.json(&ctrlz_api::RestoreReport::from(report))?;
         return Ok(Done::of(complete));
     }
     recovered_line(report.recovered.as_ref()).into_iter().try_for_each(|line| out.line(&line))?;
@@ -184,9 +184,10 @@ pub(super) fn not_checked_line(paths: &[TreePath]) -> Option<String> {
 pub(super) fn recovered_line(recovered: Option<&Recovery>) -> Option<String> {
     let Recovery { files, finished, .. } = recovered?;
     let paths = render::paths(usize::try_from(*files).unwrap_or(usize::MAX));
-    Some(match finished {
-        true => format!("first, a restore of {paths} that was cut off was finished"),
-        false => format!("first, a restore of {paths} that was cut off was rolled back"),
+    Some(if *finished {
+        format!("first, a restore of {paths} that was cut off was finished")
+    } else {
+        format!("first, a restore of {paths} that was cut off was rolled back")
     })
 }
 

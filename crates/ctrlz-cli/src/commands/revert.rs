@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use clap::ArgGroup;
-use ctrlz::{Boundary, Error, PatchToRevert, PathText, RestoreOptions, UndoOptions};
+use ctrlz::{Boundary, Error, PatchToRevert, PathText, RestoreOptions, SessionError, UndoOptions};
 use serde::Deserialize;
 
 use super::Done;
@@ -86,7 +86,7 @@ fn to_message(
     let workspace = &place.workspace;
     let session = match &args.session {
         Some(session) => session.clone(),
-        None => ctrlz_wire::session_of(workspace, message)?,
+        None => ctrlz_api::session_of(workspace, message)?,
     };
     let boundary = Boundary { message: message.to_owned(), part: args.part.clone() };
     let options = UndoOptions {
@@ -126,10 +126,10 @@ pub(super) fn ways_on(session: &str) -> Vec<String> {
 
 fn commit(place: &Place, session: Option<&str>, out: &mut Output) -> Result<Done, Failure> {
     let session = pending(place, session)?.session;
-    let nothing = || Error::NothingReverted { session: session.clone() };
+    let nothing = || Error::Session(SessionError::NothingReverted { session: session.clone() });
     let state = place.workspace.commit_revert(&session)?.ok_or_else(nothing)?;
     if out.is_json() {
-        out.json(&ctrlz_wire::RevertState::from(&state))?;
+        out.json(&ctrlz_api::RevertState::from(&state))?;
         return Ok(Done::Complete);
     }
     let session = printable(&state.session);
@@ -185,9 +185,10 @@ fn files(
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    let source: io::Result<Box<dyn Read>> = match path.as_os_str() == "-" {
-        true => Ok(Box::new(io::stdin().lock())),
-        false => File::open(path).map(|file| Box::new(file) as Box<dyn Read>),
+    let source: io::Result<Box<dyn Read>> = if path.as_os_str() == "-" {
+        Ok(Box::new(io::stdin().lock()))
+    } else {
+        File::open(path).map(|file| Box::new(file) as Box<dyn Read>)
     };
     let mut bytes = Vec::new();
     source
@@ -201,9 +202,10 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
 
 fn parse(bytes: &[u8]) -> Result<Vec<PatchJson>, Failure> {
     let is_array = bytes.trim_ascii_start().starts_with(b"[");
-    let parsed = match is_array {
-        true => serde_json::from_slice(bytes),
-        false => serde_json::from_slice(bytes).map(|patch| vec![patch]),
+    let parsed = if is_array {
+        serde_json::from_slice(bytes)
+    } else {
+        serde_json::from_slice(bytes).map(|patch| vec![patch])
     };
     parsed.map_err(|error| Failure::Patches { why: error.to_string() })
 }

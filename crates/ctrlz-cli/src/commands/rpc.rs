@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ctrlz::Workspace;
 use ctrlz_agents::kept::Kept;
 use ctrlz_agents::rpc::{Server, Stopper};
-use ctrlz_wire::{Host, Opened, Place, WireError, schema_text};
+use ctrlz_api::{Host, Opened, Place, WireError, schema_text};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 

@@ -7,6 +7,8 @@ use std::process::{Command, ExitStatus};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ctrlz::{ParentTurn, Skipped, StepBegun, StepEnded, StepInfo, StepStart, Uncaptured};
+use ctrlz_agents::reach_of_words;
+use ctrlz_api::Reach;
 
 use super::{Done, absorb, gc, watch};
 use crate::failure::Failure;
@@ -49,7 +51,7 @@ pub(super) struct StepArgs {
     parent: Option<String>,
     /// Name a file that the command will change, so that it is captured even if it is ignored
     ///
-    /// Can be given several times. Changes of named files are attributed to this step even while
+    /// Needed only for files that the arguments do not name. Can be given several times. Changes of named files are attributed to this step even while
     /// others run.
     #[arg(long = "path", value_name = "PATH")]
     paths: Vec<PathBuf>,
@@ -153,12 +155,18 @@ fn begin(place: &Place, args: &StepArgs) -> Result<StepBegun, Failure> {
         parent: args.parent.clone().map(|session| ParentTurn { session, message: None }),
         ..StepInfo::default()
     };
-    let paths = place.paths(&args.paths)?;
+    let mut paths = place.paths(&args.paths)?;
+    let words: Vec<String> =
+        args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let home = place.workspace.options().home.as_deref();
+    let Reach { inside, outside, .. } = reach_of_words(&words, place.dir(), place.root(), home);
+    paths.extend(inside);
     let owner = Some(std::process::id());
     let max_named_bytes = place.workspace.options().max_named_bytes.max(MAX_NAMED_BYTES);
     let start = StepStart {
         info,
         paths,
+        outside,
         owner,
         max_named_bytes: Some(max_named_bytes),
         ..StepStart::default()
@@ -167,6 +175,9 @@ fn begin(place: &Place, args: &StepArgs) -> Result<StepBegun, Failure> {
     warn_of(&begun.skipped);
     for path in &begun.not_kept {
         render::note(&format!("ctrlz: {path} is too large to capture, so it cannot be undone"));
+    }
+    if let Some(why) = &begun.outside_failed {
+        render::note(&format!("ctrlz: files outside of the project were not captured: {why}"));
     }
     // Before the command runs, because it may remove the repository that was borrowed from.
     if begun.borrowed > 0 {
@@ -212,9 +223,10 @@ fn warn_of(skipped: &[Skipped]) {
 fn tell_uncaptured(uncaptured: &[Uncaptured]) {
     for lost in uncaptured {
         let (path, what) = (ctrlz::escape(&lost.path), render::printable(&lost.describe()));
-        render::note(&match lost.is_loss() {
-            true => format!("ctrlz: {path} {what}; it cannot be undone"),
-            false => format!("ctrlz: {what}: {path}"),
+        render::note(&if lost.is_loss() {
+            format!("ctrlz: {path} {what}; it cannot be undone")
+        } else {
+            format!("ctrlz: {what}: {path}")
         });
     }
 }

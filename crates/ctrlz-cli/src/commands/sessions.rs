@@ -1,7 +1,7 @@
 //! `ctrlz sessions`: lists the sessions of the work tree.
 
 use ctrlz::SessionInfo;
-use ctrlz_wire::{Released, Sessions};
+use ctrlz_api::{Released, Sessions};
 
 use super::Done;
 use crate::failure::Failure;

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use ctrlz::{Deeds, ObjectId, Point, StepInfo, StepRecord, TimelineEntry, escape};
-use ctrlz_wire::{FileContent, LogEntry, Record, ShownStep, Skipped, SnapshotInfo};
+use ctrlz_api::{FileContent, LogEntry, Record, ShownStep, Skipped, SnapshotInfo};
 
 use super::Done;
 use super::log::title;
@@ -151,7 +151,7 @@ fn show_file(place: &Place, hash: &ObjectId, path: &[u8], out: &mut Output) -> R
     let bytes = place.workspace.file_at(hash, &path)?;
     if out.is_json() {
         let content = FileContent::part((*hash).into(), path.into(), &bytes, 0, u64::MAX);
-        return out.json(&ctrlz_wire::Shown::File(content));
+        return out.json(&ctrlz_api::Shown::File(content));
     }
     out.contents(|out| out.write_all(&bytes))
 }
@@ -159,7 +159,7 @@ fn show_file(place: &Place, hash: &ObjectId, path: &[u8], out: &mut Output) -> R
 fn show_snapshot(place: &Place, hash: &ObjectId, out: &mut Output) -> Result<(), Failure> {
     let info = SnapshotInfo::of(&place.workspace, *hash)?;
     if out.is_json() {
-        return out.json(&ctrlz_wire::Shown::Snapshot(info));
+        return out.json(&ctrlz_api::Shown::Snapshot(info));
     }
     let files = usize::try_from(info.files).unwrap_or(usize::MAX);
     out.line(&format!("snapshot {hash}"))?;

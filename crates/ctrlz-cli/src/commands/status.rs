@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use ctrlz::{HeldLock, Status, escape};
-use ctrlz_wire::{Agents, Check};
+use ctrlz_api::{Agents, Check};
 
 use super::install::{self, Asked};
 use super::{Done, hook, watch};
@@ -28,7 +28,7 @@ pub(crate) fn run(
     let StatusArgs {} = args;
     if out.is_json() {
         let failures = hook::kept(place).failures();
-        out.json(&ctrlz_wire::Status { failures, ..ctrlz_wire::Status::of(&place.workspace)? })?;
+        out.json(&ctrlz_api::Status { failures, ..ctrlz_api::Status::of(&place.workspace)? })?;
         return Ok(Done::Complete);
     }
     let status = place.workspace.status()?;
@@ -48,7 +48,7 @@ pub(crate) fn run(
     if let Some(why) = place.workspace.care_due()? {
         out.line(&format!("gc         due, {why}; it runs after the next track"))?;
     }
-    if let Some(next) = ctrlz_wire::next_step(&status) {
+    if let Some(next) = ctrlz_api::next_step(&status) {
         out.line(&format!("next       {next}"))?;
     }
     Ok(Done::Complete)

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use ctrlz::TrackOptions;
-use ctrlz_wire::Snapshot;
+use ctrlz_api::Snapshot;
 
 use super::{Done, absorb, gc, watch};
 use crate::failure::Failure;

@@ -61,7 +61,7 @@ fn link(url: &str, code: &str) -> String {
 /// Returns a link to the running server, or `None` if there is none. Fails if it has no page.
 fn running(files: &Path, root: &Path) -> Result<Option<String>, Failure> {
     let ask = |path: &str, body: &Value| connect(files).and_then(|stream| post(stream, path, body));
-    let root = ctrlz_wire::WirePath::from(root);
+    let root = ctrlz_api::WirePath::from(root);
     if ask("/v1/projects", &json!({ "path": root })).is_none() {
         return Ok(None);
     }

@@ -96,7 +96,7 @@ pub(crate) fn run(place: &Place, args: &UndoArgs, out: &mut Output) -> Result<Do
         place.workspace.check_finished()?;
         let report = watched(|progress| place.workspace.plan_undo(&scope, &options, progress))?;
         if options.expected_plan.is_some_and(|expected| expected != report.plan) {
-            return Err(ctrlz::Error::StalePlan.into());
+            return Err(ctrlz::Error::Restore(ctrlz::RestoreError::StalePlan).into());
         }
         show_plan(place, "would undo", &report, out)?;
         refuse_mass_removal(report.mass_removal, args.yes, out)?;
@@ -148,7 +148,7 @@ pub(crate) fn refuse_mass_removal(
     match mass.filter(|_| !is_allowed && !out.is_json()) {
         Some((removed, files)) => {
             out.finish()?;
-            Err(ctrlz::Error::MassChange { removed, files }.into())
+            Err(ctrlz::Error::Restore(ctrlz::RestoreError::MassChange { removed, files }).into())
         }
         None => Ok(()),
     }
@@ -190,7 +190,7 @@ pub(super) fn show(
     out: &mut Output,
 ) -> Result<(), Failure> {
     if out.is_json() {
-        return out.json(&ctrlz_wire::UndoReport::from(report));
+        return out.json(&ctrlz_api::UndoReport::from(report));
     }
     if let Some(line) = recovered_line(report.recovered.as_ref()) {
         out.line(&line)?;
@@ -266,9 +266,10 @@ fn outside_line(change: &OutsideChange) -> String {
         },
         (kept, _) => {
             let why = kept.as_ref().map(OutsideKept::describe).unwrap_or_default();
-            let whole = match change.root == change.path {
-                true => String::new(),
-                false => format!("; nothing in {} is put back", shown(&change.root)),
+            let whole = if change.root == change.path {
+                String::new()
+            } else {
+                format!("; nothing in {} is put back", shown(&change.root))
             };
             format!("! kept       {path}: {}", printable(&format!("{why}{whole}")))
         }
@@ -300,9 +301,10 @@ pub(super) fn kept_lines(report: &UndoReport) -> Vec<String> {
     });
     let lost = report.uncaptured.iter().map(|lost| {
         let (path, what) = (ctrlz::escape(&lost.path), printable(&lost.describe()));
-        match lost.is_loss() {
-            true => format!("! lost       {path}: it {what}"),
-            false => format!("= kept       {path}: {what}"),
+        if lost.is_loss() {
+            format!("! lost       {path}: it {what}")
+        } else {
+            format!("= kept       {path}: {what}")
         }
     });
     let left = report.left.iter().map(|name| format!("! left       {name}"));

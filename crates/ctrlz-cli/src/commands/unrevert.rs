@@ -65,9 +65,12 @@ pub(crate) fn run(place: &Place, args: &UnrevertArgs, out: &mut Output) -> Resul
 
 /// Returns the pending revert of `session`, or the newest pending revert if `session` is `None`.
 pub(super) fn pending(place: &Place, session: Option<&str>) -> Result<RevertState, Failure> {
-    let found = ctrlz_wire::pending_revert(&place.workspace, session)?;
+    let found = ctrlz_api::pending_revert(&place.workspace, session)?;
     found.ok_or_else(|| match session {
-        Some(session) => ctrlz::Error::NothingReverted { session: session.to_owned() }.into(),
+        Some(session) => ctrlz::Error::Session(ctrlz::SessionError::NothingReverted {
+            session: session.to_owned(),
+        })
+        .into(),
         None => Failure::NothingReverted,
     })
 }

@@ -21,20 +21,18 @@ pub(crate) struct VerifyArgs {
 }
 
 pub(crate) fn run(place: &Place, args: &VerifyArgs, out: &mut Output) -> Result<Done, Failure> {
-    let left = match args.repair {
-        true => {
-            let report = watched(|progress| place.workspace.repair(progress))?;
-            show_repair(&report, out)?;
-            report.after
+    let left = if args.repair {
+        let report = watched(|progress| place.workspace.repair(progress))?;
+        show_repair(&report, out)?;
+        report.after
+    } else {
+        let found = watched(|progress| place.workspace.verify(progress))?;
+        if out.is_json() {
+            out.json(&ctrlz_api::Verification::from(&found))?;
+        } else {
+            show(&found, out)?;
         }
-        false => {
-            let found = watched(|progress| place.workspace.verify(progress))?;
-            match out.is_json() {
-                true => out.json(&ctrlz_wire::Verification::from(&found))?,
-                false => show(&found, out)?,
-            }
-            found
-        }
+        found
     };
     if left.problems.is_empty() {
         return Ok(Done::Complete);
@@ -47,7 +45,7 @@ pub(crate) fn run(place: &Place, args: &VerifyArgs, out: &mut Output) -> Result<
 
 fn show_repair(report: &RepairReport, out: &mut Output) -> Result<(), Failure> {
     if out.is_json() {
-        return out.json(&ctrlz_wire::RepairReport::from(report));
+        return out.json(&ctrlz_api::RepairReport::from(report));
     }
     let RepairReport { before, after, healed, refs, quarantined } = report;
     if before.problems.is_empty() {

@@ -81,7 +81,7 @@ pub(crate) fn run(place: &Place, args: &WatchArgs, out: &mut Output) -> Result<D
 fn show(place: &Place, out: &mut Output) -> Result<Done, Failure> {
     let watcher = place.workspace.watcher()?;
     if out.is_json() {
-        out.json(&ctrlz_wire::Watcher::from(&watcher))?;
+        out.json(&ctrlz_api::Watcher::from(&watcher))?;
     } else {
         out.line(&described(&watcher))?;
     }

@@ -338,7 +338,7 @@ fn undo_keeps_files_that_an_included_configuration_ignores() {
     bench.write_home(".gitconfig", "[include]\n\tpath = parts/part\n");
     bench.write_home("parts/part", "[core]\n\texcludesFile = ~/tilde\n");
     bench.track();
-    bench.run(&["run", "--", "sh", "-c", "echo 1 > new.tilde; echo 1 > new.txt"]);
+    bench.run(&["run", "--", "sh", "-c", "echo 1 > $(echo new).tilde; echo 1 > new.txt"]);
     bench.ok(&["undo"]);
     assert_eq!((bench.read("new.tilde").as_deref(), bench.read("new.txt")), (Some("1\n"), None));
 }

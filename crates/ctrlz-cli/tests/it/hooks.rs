@@ -707,6 +707,21 @@ fn the_same_session_id_in_two_projects_is_two_sessions() {
 }
 
 #[test]
+fn a_prompt_in_another_project_moves_the_session_of_the_same_client() {
+    let bench = Bench::new();
+    let other = bench.home.join("other");
+    std::fs::create_dir_all(&other).unwrap();
+    let mut client = ClientProgram::start(&bench);
+    for dir in [&bench.project, &other] {
+        client.hook(&bench, "codex", &codex(dir, "UserPromptSubmit", ""));
+        client.hook(&bench, "codex", &codex(dir, "PreToolUse", "1"));
+        std::fs::write(dir.join("made"), "x").unwrap();
+        client.hook(&bench, "codex", &codex(dir, "PostToolUse", "1"));
+    }
+    assert_eq!((steps_in(&bench, &bench.project), steps_in(&bench, &other)), (1, 1));
+}
+
+#[test]
 fn the_project_named_by_the_client_determines_the_session() {
     let bench = Bench::new();
     let other = bench.home.join("other");
@@ -842,4 +857,21 @@ fn undo_keeps_user_edits_made_while_a_sub_agent_works() {
     bench.ok(&["undo"]);
     assert_eq!(bench.read("notes").as_deref(), Some("n\nUSER\n"));
     assert_eq!(bench.read("sub"), None);
+}
+
+#[test]
+fn a_hook_writes_nothing_through_a_linked_agents_directory() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    let target = bench.home.join("target");
+    std::fs::create_dir(&target).unwrap();
+    std::fs::create_dir_all(&bench.data).unwrap();
+    std::os::unix::fs::symlink(&target, bench.data.join("agents")).unwrap();
+    for name in ["SessionStart", "PreToolUse"] {
+        let ran = bench.hook("claude-code", &bench.bash("t", name, "c", "rm a.txt"));
+        assert!(ran.stderr.contains("could not be kept"), "{ran:?}");
+        assert!(ran.stderr.contains("not a directory of this user's"), "{ran:?}");
+        let written = std::fs::read_dir(&target).unwrap().count();
+        assert_eq!(written, 0, "{name}");
+    }
 }

@@ -96,6 +96,58 @@ fn a_copy_of_an_own_store_is_imported() {
     assert!(ran.stderr.contains("untrusted-"), "{ran:?}");
 }
 
+/// Returns other paths of the store, and makes the links that they need.
+fn aliases(bench: &Bench) -> Vec<String> {
+    let project = bench.project.to_str().unwrap();
+    let (link, parent) = (bench.home.join("link"), bench.home.join("parent"));
+    symlink(&bench.project, &link).unwrap();
+    symlink(bench.project.parent().unwrap(), &parent).unwrap();
+    let name = bench.project.file_name().unwrap().to_str().unwrap();
+    vec![
+        ".agent/../.agent/snapshots".into(),
+        "missing/../.agent/snapshots".into(),
+        format!("../{name}/.agent/snapshots"),
+        format!("{project}/../{name}/.agent/snapshots"),
+        format!("{}/.agent/snapshots", link.display()),
+        format!("{}/{name}/.agent/snapshots", parent.display()),
+        "/proc/self/cwd/.agent/snapshots".into(),
+    ]
+}
+
+#[test]
+fn a_received_store_is_set_aside_whatever_its_path_looks_like() {
+    for at in 0..7 {
+        let bench = Bench::new();
+        received(&bench);
+        let alias = aliases(&bench).remove(at);
+        let mark = store(&bench).join("mark");
+        std::fs::write(&mark, "foreign").unwrap();
+        bench.ok(&["--store", &alias, "track"]);
+        assert!(!mark.exists(), "{alias}");
+        assert_eq!(set_aside(&bench).len(), 1, "{alias}");
+        // It is the same store by every path, and trusted.
+        for path in [alias.as_str(), ".agent/snapshots"] {
+            assert!(bench.ok(&["--store", path, "log"]).contains("echo two"), "{path}");
+        }
+        assert_eq!(set_aside(&bench).len(), 1, "{alias}");
+    }
+}
+
+#[test]
+fn a_store_that_came_with_an_outer_repository_is_set_aside() {
+    let bench = Bench::new();
+    received(&bench);
+    git(&bench.project, &["init", "-q", "."]);
+    git(&bench.project, &["init", "-q", "nested"]);
+    bench.write("nested/a.txt", "inner\n");
+    let nested = bench.project.join("nested");
+    let args = ["-C", nested.to_str().unwrap(), "--store", "../.agent/snapshots"];
+    bench.ok(&[&args[..], &["track"]].concat());
+    assert_eq!(set_aside(&bench).len(), 1);
+    bench.ok(&[&args[..], &["track"]].concat());
+    assert_eq!(set_aside(&bench).len(), 1);
+}
+
 #[test]
 fn hooks_configuration_and_alternates_of_a_received_store_are_not_read() {
     let bench = Bench::new();
@@ -241,6 +293,91 @@ fn an_own_store_with_a_link_in_it_is_refused() {
         // Without its id, the store is not recognized as this user's and is set aside.
         let is_set_aside = ran.code == 0 && !set_aside(&bench).is_empty();
         assert!(is_set_aside || ran.stderr.contains("link"), "{part}: {ran:?}");
+    }
+}
+
+/// Returns the directory of the only log of a store.
+fn log_dir(store: &Path) -> PathBuf {
+    std::fs::read_dir(store.join("ctrlz/wt")).unwrap().next().unwrap().unwrap().path()
+}
+
+/// A `git pull` can create links in a store inside the project.
+#[test]
+fn links_among_the_files_of_a_log_are_not_followed() {
+    let files = ["lock", "scanned", "gap", "log.index", "stat", "steps", "loans.lock"];
+    let dirs = ["plans", "outside", "watch"];
+    for is_inside in [true, false] {
+        for name in files.iter().chain(&dirs) {
+            let bench = Bench::new();
+            bench.write("a.txt", "one\n");
+            let args = |args: &[&'static str]| match is_inside {
+                true => with_store(args),
+                false => args.to_vec(),
+            };
+            bench.ok(&args(&["run", "--", "sh", "-c", "echo two > a.txt"]));
+            let store = match is_inside {
+                true => store(&bench),
+                false => {
+                    let stores = bench.data.join("snapshot");
+                    std::fs::read_dir(stores).unwrap().next().unwrap().unwrap().path()
+                }
+            };
+            let link = log_dir(&store).join(name);
+            let target = bench.home.join("target");
+            std::fs::remove_dir_all(&link).or_else(|_| std::fs::remove_file(&link)).ok();
+            let file = if dirs.contains(name) {
+                std::fs::create_dir(&target).unwrap();
+                target.join("0123.json")
+            } else {
+                target.clone()
+            };
+            std::fs::write(&file, "precious\n").unwrap();
+            let old = std::time::SystemTime::now() - std::time::Duration::from_secs(30 * 86_400);
+            std::fs::File::open(&file).unwrap().set_modified(old).unwrap();
+            symlink(&target, &link).unwrap();
+            let before = listing(&bench.home).len();
+            for command in [&["track"][..], &["run", "--", "true"], &["undo", "--dry-run"], &["gc"]]
+            {
+                let ran = bench.run(&args(command));
+                assert!(ran.stderr.contains("link"), "{name}: {command:?}: {ran:?}");
+            }
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious\n", "{name}");
+            assert_eq!(listing(&bench.home).len(), before, "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_link_deep_in_an_own_store_inside_the_project_is_named() {
+    for dir in ["ctrlz/wt", "ctrlz/deep/er", "refs/ctrlz", "refs/other/deep"] {
+        let bench = Bench::new();
+        bench.write("a.txt", "one\n");
+        bench.ok(&with_store(&["track"]));
+        let dir = store(&bench).join(dir);
+        std::fs::create_dir_all(&dir).unwrap();
+        symlink(&bench.home, dir.join("link")).unwrap();
+        bench.fails(&with_store(&["track"]), 1, "link");
+        assert_eq!(set_aside(&bench).len(), 0);
+    }
+}
+
+#[test]
+fn locks_of_the_data_directory_are_not_opened_through_links() {
+    for lock in ["paths/lock", "stores/lock"] {
+        let bench = Bench::new();
+        bench.write("a.txt", "one\n");
+        bench.ok(&with_store(&["track"]));
+        bench.track();
+        let (lock, target) = (bench.data.join(lock), bench.home.join("target"));
+        std::fs::write(&target, "precious\n").unwrap();
+        std::fs::remove_file(&lock).unwrap();
+        symlink(&target, &lock).unwrap();
+        let other = bench.project.with_file_name("other");
+        std::fs::create_dir(&other).unwrap();
+        let dir = ["-C", other.to_str().unwrap()];
+        bench.run(&[&dir[..], &["track"]].concat());
+        bench.run(&[&dir[..], &with_store(&["track"])].concat());
+        assert_eq!(std::fs::read_to_string(&target).unwrap(), "precious\n", "{lock:?}");
     }
 }
 

@@ -259,7 +259,8 @@ fn undo_lists_ignored_files_that_it_leaves_unchanged() {
     bench.git(&["init", "-q"]);
     bench.write(".gitignore", ".env\n");
     bench.write(".env", "KEY=1\n");
-    bench.agent("s", "m1", "echo KEY=2 > .env; echo x > a");
+    // A file that the script names literally would be undone without `--ignored`.
+    bench.agent("s", "m1", "echo KEY=2 > $(echo .env); echo x > a");
     let text = bench.ok(&["undo", "--dry-run"]);
     assert!(text.contains("stay; --ignored includes them:\n= ignored    .env: "), "{text}");
     assert_eq!(bench.json(&["undo", "--dry-run"])["ignored"][0]["path"], ".env");
@@ -643,4 +644,30 @@ fn run_reports_changes_of_permissions_alone() {
     );
     let ran = bench.run(&["run", "--", "true"]);
     assert!(ran.stderr.contains("no files changed"), "{ran:?}");
+}
+
+#[test]
+fn run_captures_large_and_ignored_files_that_its_command_names() {
+    for words in [&["rm", "big", "ignored"][..], &["/bin/sh", "-c", "rm 'big' ignored"]] {
+        let bench = Bench::new();
+        bench.write(".gitignore", "ignored\n");
+        let (big, ignored) = ("x".repeat(12_000_000), "y".repeat(900_000));
+        bench.write("big", &big);
+        bench.write("ignored", &ignored);
+        bench.ok(&[&["run", "--"], words].concat());
+        bench.ok(&["undo"]);
+        assert!(bench.read("big") == Some(big), "{words:?}");
+        assert!(bench.read("ignored") == Some(ignored), "{words:?}");
+    }
+}
+
+#[test]
+fn run_captures_a_repository_that_its_command_removes() {
+    let bench = Bench::new();
+    bench.write("a", "one\n");
+    bench.write(".git/HEAD", "ref: refs/heads/main\n");
+    bench.ok(&["run", "--", "rm", "-rf", ".git"]);
+    let into = bench.project.parent().unwrap().join("recovered");
+    bench.ok(&["recover", "--git", "--into", into.to_str().unwrap()]);
+    assert_eq!(std::fs::read_to_string(into.join("HEAD")).unwrap(), "ref: refs/heads/main\n");
 }

@@ -10,7 +10,7 @@ use crate::lab::{Lab, exchange, step};
 #[test]
 fn every_method_is_served_at_its_route() {
     let lab = Lab::new();
-    for method in ctrlz_wire::METHODS.iter() {
+    for method in ctrlz_api::METHODS.iter() {
         let reply = lab.method(method.name, &json!({}));
         assert!(reply.status < 500, "{} {}", method.name, reply.head);
         assert_ne!(reply.kind_or_none(), "no_such_route", "{}", method.name);

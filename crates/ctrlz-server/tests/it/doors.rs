@@ -426,7 +426,7 @@ fn every_served_method_has_been_reviewed() {
         plan_undo plan_unrevert purge recover redo release_session repair restore revert revert_state \
         revert_to sessions show status step steps timeline track undo unrevert verify versions \
         walk_back";
-    let mut served: Vec<&str> = ctrlz_wire::METHODS.iter().map(|method| method.name).collect();
+    let mut served: Vec<&str> = ctrlz_api::METHODS.iter().map(|method| method.name).collect();
     served.sort_unstable();
     assert_eq!(served, reviewed.split_whitespace().collect::<Vec<_>>());
 }

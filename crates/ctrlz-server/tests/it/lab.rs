@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ctrlz::{Options, Progress, StepInfo, StepStart, TrackOptions, Workspace};
+use ctrlz_api::{Host, Opened, Place, WireError};
 use ctrlz_server::{Server, ServerOptions, Stopper};
-use ctrlz_wire::{Host, Opened, Place, WireError};
 use serde_json::Value;
 use tempfile::TempDir;
 

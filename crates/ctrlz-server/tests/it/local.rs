@@ -3,8 +3,8 @@
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
+use ctrlz_api::{Host, Opened, Place, WireError};
 use ctrlz_server::{ServeError, Server, ServerOptions, connect};
-use ctrlz_wire::{Host, Opened, Place, WireError};
 use serde_json::json;
 
 use crate::lab::{Lab, exchange, mode};

@@ -12,12 +12,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use crate::clock::now_millis;
-use crate::error::Error;
+use crate::error::{Error, StoreError};
 use crate::fs::Named;
 use crate::fs::private::{self, Durable, read_small};
 use crate::git::{Commit, Kind, ObjectId, encode_commit, parse_commit, parse_tree};
@@ -28,7 +28,8 @@ use crate::path::escape;
 use crate::scan::Progress;
 use crate::session::date_of;
 use crate::store::{
-    Lock, Refs, Sharing, Store, Trust, note_pending, path_hash, pending, set_aside,
+    Lock, Refs, Sharing, Store, Trust, check_nested_links, is_in_project, note_pending, path_hash,
+    pending, set_aside,
 };
 use crate::workspace::{Notice, Workspace};
 
@@ -58,20 +59,20 @@ pub struct Adopted {
 }
 
 impl Workspace {
-    /// Ensures that a store inside the work tree belongs to this user. A foreign store is renamed,
-    /// and a new one takes its place. If the path itself cannot be used, this work tree is recorded
+    /// Ensures that a store inside a project belongs to this user. A foreign store is renamed, and
+    /// a new one takes its place. If the path itself cannot be used, this work tree is recorded
     /// in the data directory instead: no project may prevent recording.
     pub(crate) fn settle_store(&mut self) -> Result<Option<Notice>, Error> {
         let Some(path) = &self.options().store else { return Ok(None) };
         let path = self.root().join(path);
-        if !self.is_inside(&path) {
+        if !self.needs_trust(&path) {
             return Ok(None);
         }
-        if !self.is_own(&path)?
-            && let Some(why) = self.obstacle(&path)
-        {
+        if self.is_own(&path)? {
+            check_nested_links(&path)?;
+        } else if let Some(why) = self.obstacle(&path) {
             if absolute(&self.options().data_dir).starts_with(self.root()) {
-                return Err(Error::UntrustedStore { path, why });
+                return Err(Error::Store(StoreError::UntrustedStore { path, why }));
             }
             self.record_in_data_dir();
             return Ok(Some(Notice::StoreElsewhere { path, why }));
@@ -116,28 +117,27 @@ impl Workspace {
         Ok(())
     }
 
-    /// Returns whether a path is lexically inside the work tree. Symlinks are not followed because
-    /// they may have come with the project.
-    fn is_inside(&self, path: &Path) -> bool {
-        let is_plain = path.components().all(|part| part != Component::ParentDir);
-        is_plain && path.starts_with(self.root())
+    /// Returns whether a store at `path` may have come with a project: it is inside this work tree
+    /// or another git work tree. [`resolve_store`] has removed `..` and all other aliases.
+    fn needs_trust(&self, path: &Path) -> bool {
+        is_in_project(path, self.root(), self.options().home.as_deref())
     }
 
-    /// Returns whether a directory between the work tree and `path` is a symlink.
+    /// Returns whether a directory above `path` is a symlink. Only those inside a project are left,
+    /// the others are resolved.
     fn links_above(&self, path: &Path) -> bool {
-        let mut above = path.ancestors().skip(1).take_while(|dir| *dir != self.root());
-        above.any(is_link)
+        path.ancestors().skip(1).take_while(|dir| *dir != self.root()).any(is_link)
     }
 
     /// Returns whether the store at `path` belongs to this user. Inside a project it must be
     /// recorded as such; elsewhere only this user can have created it.
     fn is_own(&self, path: &Path) -> Result<bool, Error> {
-        if !self.is_inside(path) {
+        if !self.needs_trust(path) {
             return Ok(path.join("ctrlz").is_dir());
         }
         let data_dir = &self.options().data_dir;
-        // A record inside the project may have come with it. It can forge a path but no inode.
-        let by_path_alone = !absolute(data_dir).starts_with(self.root());
+        // A record inside a project may have come with it. It can forge a path but no inode.
+        let by_path_alone = !self.needs_trust(&absolute(data_dir));
         let through_link = is_link(path) || self.links_above(path);
         Trust::of(data_dir).knows(path, through_link, by_path_alone)
     }
@@ -157,7 +157,7 @@ impl Workspace {
         let old = aside_name(path);
         std::fs::rename(path, &old).named("rename", path)?;
         let store = self.make_store(path)?;
-        if !self.is_inside(path) {
+        if !self.needs_trust(path) {
             note_pending(store.path())?;
         }
         Ok(Some(old))
@@ -169,7 +169,7 @@ impl Workspace {
             if is_filled(path) {
                 self.replace_foreign_store(path)?;
                 self.finish_small_adoption(path)?;
-            } else if self.is_inside(path) {
+            } else if self.needs_trust(path) {
                 // Without the lock, another process could find the store before it is recorded.
                 let _lock = Trust::of(&self.options().data_dir).lock()?;
                 return self.make_store(path);
@@ -178,12 +178,12 @@ impl Workspace {
         Store::open_or_create(path, &self.options().ref_prefix, &self.store_exclude(path))
     }
 
-    /// Opens or creates a store. A new store inside the work tree is recorded as this user's own.
+    /// Opens or creates a store. A new store inside a project is recorded as this user's own.
     fn make_store(&self, path: &Path) -> Result<Store, Error> {
         let is_new = !is_filled(path);
         let (prefix, exclude) = (&self.options().ref_prefix, self.store_exclude(path));
         let store = Store::open_or_create(path, prefix, &exclude)?;
-        if is_new && self.is_inside(path) {
+        if is_new && self.needs_trust(path) {
             // Before the store is recorded as trusted, so that a trusted store always lists the
             // stores that were set aside for it.
             if !set_aside(path).is_empty() {
@@ -301,14 +301,13 @@ impl Adoption<'_> {
         };
         let (store, patience) = (&self.store, self.workspace.options().patience);
         let own_lock = if is_own { Some(self.work_tree.lock(store, patience)?) } else { None };
-        match own_lock.is_some() && self.work_tree.last(store)?.is_none() {
-            true => adopt(store, &self.work_tree, arrival, &checker)?,
-            false => {
-                drop(own_lock);
-                let label = self.adopted.from.file_name().unwrap_or_default().to_string_lossy();
-                let _lock = note_from(store, &beside, &label, self.work_tree.id(), patience)?;
-                adopt(store, &beside, arrival, &checker)?;
-            }
+        if own_lock.is_some() && self.work_tree.last(store)?.is_none() {
+            adopt(store, &self.work_tree, arrival, &checker)?;
+        } else {
+            drop(own_lock);
+            let label = self.adopted.from.file_name().unwrap_or_default().to_string_lossy();
+            let _lock = note_from(store, &beside, &label, self.work_tree.id(), patience)?;
+            adopt(store, &beside, arrival, &checker)?;
         }
         drop(checker);
         self.adopted.operations += operations;
@@ -395,7 +394,9 @@ impl Adoption<'_> {
             let (kind, content) = match self.objects.read_known(&id) {
                 Ok(Some(found)) => found,
                 Ok(None) => return Ok(Err(format!("object {id} is missing"))),
-                Err(Error::Damaged { why, .. }) => return Ok(Err(format!("object {id}: {why}"))),
+                Err(Error::Store(StoreError::Damaged { why, .. })) => {
+                    return Ok(Err(format!("object {id}: {why}")));
+                }
                 Err(error) => return Err(error),
             };
             bytes += content.len() as u64;
@@ -501,10 +502,7 @@ fn bytes_in(dir: &Path, enough: u64) -> u64 {
         let Ok(entries) = std::fs::read_dir(&dir) else { continue };
         for entry in entries.flatten() {
             let Ok(meta) = entry.metadata() else { continue };
-            match meta.is_dir() {
-                true => dirs.push(entry.path()),
-                false => total += meta.len(),
-            }
+            if meta.is_dir() { dirs.push(entry.path()) } else { total += meta.len() }
         }
         if total >= enough {
             break;

@@ -13,7 +13,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::compare::MAX_PATHS;
-use crate::error::Error;
+use crate::error::{Error, ExchangeError, StoreError};
 use crate::fs::private::{self, Durable, read_small};
 use crate::git::{EntryKind, Kind, ObjectId, Tree};
 use crate::log::{LogIndex, Operation, WorkTree, companion_before, read_companion, read_operation};
@@ -172,12 +172,11 @@ impl<'a> Checker<'a> {
         // Publishing the packs would also bring in objects that no log references.
         let packs = self.objects.open_packs();
         let mut ids = packs.iter().flat_map(|pack| pack.ids());
-        match self.purged.is_empty() && !ids.any(|id| self.is_purged(&id)) {
-            true => Ok(()),
-            false => {
-                let paths = self.purged.iter().cloned().collect();
-                Err(Error::BringsPurged { path: from.to_owned(), paths })
-            }
+        if self.purged.is_empty() && !ids.any(|id| self.is_purged(&id)) {
+            Ok(())
+        } else {
+            let paths = self.purged.iter().cloned().collect();
+            Err(Error::Exchange(ExchangeError::BringsPurged { path: from.to_owned(), paths }))
         }
     }
 
@@ -366,9 +365,10 @@ impl<'a> Checker<'a> {
         };
         let is_possible =
             !head.is_empty() && head.len() as u64 <= MAX_TARGET_BYTES && !head.contains(&0);
-        Ok(match is_possible {
-            true => Ok(()),
-            false => Err(format!("symlink target {id} is empty, too long or holds a zero byte")),
+        Ok(if is_possible {
+            Ok(())
+        } else {
+            Err(format!("symlink target {id} is empty, too long or holds a zero byte"))
         })
     }
 
@@ -419,9 +419,11 @@ fn before(operation: &Operation, past: &BTreeMap<String, ObjectId>) -> Option<Ob
 fn refused<T>(outcome: Result<T, Error>) -> Result<Result<T, Refusal>, Error> {
     match outcome {
         Ok(value) => Ok(Ok(value)),
-        Err(error @ (Error::Damaged { .. } | Error::HostileTree { .. } | Error::Bomb { .. })) => {
-            Ok(Err(error.to_string()))
-        }
+        Err(
+            error @ (Error::Store(StoreError::Damaged { .. })
+            | Error::Store(StoreError::HostileTree { .. })
+            | Error::Store(StoreError::Bomb { .. })),
+        ) => Ok(Err(error.to_string())),
         Err(error) => Err(error),
     }
 }
@@ -527,10 +529,7 @@ pub(super) fn publish(
     incoming: &Incoming,
     checked: &[Checked],
 ) -> Result<(), Error> {
-    match has_news(checked) {
-        true => incoming.publish(store).map(drop),
-        false => Ok(()),
-    }
+    if has_news(checked) { incoming.publish(store).map(drop) } else { Ok(()) }
 }
 
 /// Returns whether any log has operations that are new here.

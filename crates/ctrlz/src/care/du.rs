@@ -2,8 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use serde::Serialize;
-
 use crate::error::Error;
 use crate::fs::disk_use;
 use crate::git::ObjectId;
@@ -17,7 +15,7 @@ use crate::workspace::Workspace;
 const DAY_MILLIS: u64 = 24 * 3600 * 1000;
 
 /// A path, with the space that its versions use.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Consumer {
     /// Path at which the contents first occurred.
     pub path: TreePath,
@@ -28,7 +26,7 @@ pub struct Consumer {
 }
 
 /// Growth of the store on one day.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
     /// Day, in days since 1970 (UTC).
     pub day: u64,
@@ -37,7 +35,7 @@ pub struct Growth {
 }
 
 /// Disk use of a store.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiskUse {
     /// Total size of all its files in bytes.
     pub store_bytes: u64,

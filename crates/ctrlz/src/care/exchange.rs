@@ -4,9 +4,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
-use serde::Serialize;
-
-use crate::error::Error;
+use crate::error::{Error, ExchangeError};
 use crate::fs::private::{self, Durable, read_small};
 use crate::git::ObjectId;
 use crate::log::WorkTree;
@@ -24,7 +22,7 @@ use super::import::note_from;
 const MAX_PUSHED: usize = 64;
 
 /// A ref to set on the server if it still has the expected value.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefUpdate {
     /// Name of the ref in the store.
     pub local: String,
@@ -65,7 +63,7 @@ impl Exchange {
 }
 
 /// A log that was pulled.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PulledLog {
     /// Name of the log.
     pub log: String,
@@ -76,7 +74,7 @@ pub struct PulledLog {
 }
 
 /// Result of a pull.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pulled {
     /// Logs with new operations.
     pub logs: Vec<PulledLog>,
@@ -85,7 +83,7 @@ pub struct Pulled {
 }
 
 /// A log in the store that was pulled or imported.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
     /// Name of the log.
     pub name: String,
@@ -108,10 +106,10 @@ impl Workspace {
 
     /// Plans a push to a server that has the refs `there`.
     ///
-    /// Only this work tree's own refs are set. Fails with [`Error::Diverged`] if the server's log
+    /// Only this work tree's own refs are set. Fails with [`Error::Exchange(ExchangeError::Diverged)`] if the server's log
     /// is not an earlier state of the local one: another data directory uses the same name.
     pub fn plan_push(&self, there: &[(String, ObjectId)], ignored: bool) -> Result<Push, Error> {
-        let nothing = || Error::NoHistory { path: self.root().to_owned() };
+        let nothing = || Error::Exchange(ExchangeError::NoHistory { path: self.root().to_owned() });
         let (store, work_tree) = self.existing()?.ok_or_else(nothing)?;
         let patience = self.options().patience;
         let _lock = work_tree.lock(&store, patience)?;
@@ -130,7 +128,7 @@ impl Workspace {
             }
         };
         if !is_ours {
-            return Err(Error::Diverged { log });
+            return Err(Error::Exchange(ExchangeError::Diverged { log }));
         }
         let mut updates = Vec::new();
         let own = work_tree.own_refs(&store)?.into_iter();
@@ -138,10 +136,8 @@ impl Workspace {
             let local = format!("{}/{log}/{rest}", store.ref_prefix());
             (local, format!("{SHARED}{log}/{rest}"), new)
         });
-        let private = match ignored {
-            true => store.refs.list(&format!("{PRIVATE}{log}/"))?,
-            false => Vec::new(),
-        };
+        let private =
+            if ignored { store.refs.list(&format!("{PRIVATE}{log}/"))? } else { Vec::new() };
         let private = private.into_iter().map(|(name, new)| (name.clone(), name, new));
         for (local, remote, new) in own.chain(private) {
             let expected = there.get(remote.as_str()).copied();
@@ -176,7 +172,7 @@ impl Workspace {
     /// For a copied data directory: two copies must not push under the same name.
     pub fn go_on_as_new(&self) -> Result<String, Error> {
         let hold = self.begin()?;
-        let nothing = || Error::NoHistory { path: self.root().to_owned() };
+        let nothing = || Error::Exchange(ExchangeError::NoHistory { path: self.root().to_owned() });
         let claim = self.claimed()?.ok_or_else(nothing)?;
         let new_claim = self.registry().another(self.root(), &claim)?;
         let new = WorkTree::named(&hold.store, &new_claim.work_tree);
@@ -222,7 +218,8 @@ impl Workspace {
         let own = self.claimed()?.map(|claim| claim.work_tree);
         let objects = incoming.objects()?;
         let arrivals = arrivals(&incoming.refs()?);
-        let bad = |why: String| Error::BadImport { path: from.into(), why };
+        let bad =
+            |why: String| Error::Exchange(ExchangeError::BadImport { path: from.into(), why });
         let (checked, checker) = check_all(store, &objects, arrivals, progress)?.map_err(bad)?;
         if on_purged == OnPurged::Refuse && has_news(&checked) {
             checker.refuse_purged(Path::new(from))?;
@@ -241,9 +238,10 @@ impl Workspace {
                 Fate::Diverged => pulled.diverged.push(log),
                 Fate::News(_) if is_own && here.last(store)?.is_some() => (),
                 Fate::News(operations) => {
-                    let _lock = match is_own {
-                        true => here.lock(store, patience)?,
-                        false => note_from(store, &here, from, into, patience)?,
+                    let _lock = if is_own {
+                        here.lock(store, patience)?
+                    } else {
+                        note_from(store, &here, from, into, patience)?
                     };
                     adopt(store, &here, &found.arrival, &checker)?;
                     let snapshot = found.newest.map(|newest| newest.snapshot);
@@ -278,14 +276,20 @@ impl Workspace {
     /// Returns the state to restore in a work tree that has recorded nothing itself: the newest
     /// operation of an imported history, otherwise the newest of the pulled logs.
     pub fn newest_from_elsewhere(&self) -> Result<Point, Error> {
-        let Some((store, work_tree)) = self.existing()? else { return Err(Error::NothingPulled) };
+        let Some((store, work_tree)) = self.existing()? else {
+            return Err(Error::Exchange(ExchangeError::NothingPulled));
+        };
         if let Some(last) = work_tree.last(&store)? {
-            return match last.work_tree == work_tree.id() {
-                true => Err(Error::NothingPulled),
-                false => Ok(Point::Operation(last.id)),
+            return if last.work_tree == work_tree.id() {
+                Err(Error::Exchange(ExchangeError::NothingPulled))
+            } else {
+                Ok(Point::Operation(last.id))
             };
         }
-        let newest = self.logs_from_elsewhere()?.pop().ok_or(Error::NothingPulled)?;
+        let newest = self
+            .logs_from_elsewhere()?
+            .pop()
+            .ok_or(Error::Exchange(ExchangeError::NothingPulled))?;
         Ok(Point::OperationOf { log: newest.name, id: newest.operation })
     }
 }

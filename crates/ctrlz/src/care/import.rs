@@ -2,9 +2,7 @@
 
 use std::path::Path;
 
-use serde::Serialize;
-
-use crate::error::Error;
+use crate::error::{Error, ExchangeError, StoreError};
 use crate::git::ObjectId;
 use crate::hold::absolute;
 use crate::log::WorkTree;
@@ -19,7 +17,7 @@ use super::arrival::{
 use super::export::{MANIFEST_NAME, MANIFEST_REF, Manifest};
 
 /// Result of an import.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Imported {
     /// Name of the log in the file.
     pub log: String,
@@ -51,7 +49,8 @@ impl Workspace {
     ) -> Result<Imported, Error> {
         self.context().check_enabled()?;
         let file = absolute(file);
-        let bad = |why: String| Error::BadImport { path: file.clone(), why };
+        let bad =
+            |why: String| Error::Exchange(ExchangeError::BadImport { path: file.clone(), why });
         let bundle = Bundle::open(&file)?.map_err(bad)?;
         let refs = bundle.refs.clone();
         // Checked before a store is created for it.
@@ -85,7 +84,7 @@ impl Workspace {
         let operations = match fate {
             Fate::Known => 0,
             Fate::News(count) => count,
-            Fate::Diverged => return Err(Error::Diverged { log: name }),
+            Fate::Diverged => return Err(Error::Exchange(ExchangeError::Diverged { log: name })),
         };
         if operations > 0 {
             if on_purged == OnPurged::Refuse {
@@ -154,7 +153,7 @@ fn manifest(
     };
     let tree = match objects.read(commit) {
         Ok(Some((_, bytes))) => crate::git::parse_commit(&bytes).map(|commit| commit.tree),
-        Ok(None) | Err(Error::Damaged { .. }) => None,
+        Ok(None) | Err(Error::Store(StoreError::Damaged { .. })) => None,
         Err(error) => return Err(error),
     };
     let tree = tree.and_then(|tree| objects.tree(&tree).ok());
@@ -169,8 +168,9 @@ fn manifest(
     let listed = refs.iter().filter(|(known, _)| *known != name && plain(known));
     let listed: std::collections::BTreeMap<String, ObjectId> = listed.cloned().collect();
     let stray = refs.iter().any(|(name, id)| !plain(name) && Some(*id) != arrival.log);
-    Ok(match manifest.refs == listed && manifest.log == arrival.name && !stray {
-        true => Ok(manifest),
-        false => Err("its manifest names other refs than it has".into()),
+    Ok(if manifest.refs == listed && manifest.log == arrival.name && !stray {
+        Ok(manifest)
+    } else {
+        Err("its manifest names other refs than it has".into())
     })
 }

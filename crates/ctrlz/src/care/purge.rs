@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use serde::Serialize;
-
-use crate::error::Error;
+use crate::error::{Error, LookupError};
 use crate::git::{ObjectId, TreeEntry};
 use crate::log::{
     Companion, Credit, Details, OpenStep, Operation, Rewritten, StepInfo, WorkTree, load_steps,
@@ -26,7 +24,7 @@ pub struct PurgeOptions {
 }
 
 /// Report of a purge.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PurgeReport {
     /// Rewritten snapshots: map from old to new hashes.
     pub snapshots: BTreeMap<ObjectId, ObjectId>,
@@ -60,7 +58,7 @@ impl Workspace {
         options: PurgeOptions,
         progress: &Progress,
     ) -> Result<PurgeReport, Error> {
-        let nothing = || Error::NothingToPurge { path: path.clone() };
+        let nothing = || Error::Lookup(LookupError::NothingToPurge { path: path.clone() });
         let site = self.begin_rewrite()?.ok_or_else(nothing)?;
         let Site { store, roots, .. } = &site;
         let contents = contents_at(store, roots, path)?;
@@ -119,7 +117,10 @@ impl Workspace {
     /// all checkpoints, of all work trees that share the store. Contents, paths and ids are not
     /// searched.
     pub fn purge_text(&self, text: &str, progress: &Progress) -> Result<PurgeReport, Error> {
-        let site = self.begin_rewrite()?.filter(|_| !text.is_empty()).ok_or(Error::NoSuchText)?;
+        let site = self
+            .begin_rewrite()?
+            .filter(|_| !text.is_empty())
+            .ok_or(Error::Lookup(LookupError::NoSuchText))?;
         let store = &site.store;
         let mut eraser = Eraser { text, found: BTreeSet::new() };
         let History { commits, pack } = rewrite(store, site.roots.iter().copied(), &mut eraser)?;
@@ -132,7 +133,7 @@ impl Workspace {
             erased
         })?;
         if found.is_empty() {
-            return Err(Error::NoSuchText);
+            return Err(Error::Lookup(LookupError::NoSuchText));
         }
         let labels = found.len() as u64;
         pack.publish()?;
@@ -505,13 +506,11 @@ fn contents_at(
         if !seen.insert(entry.id) {
             return Ok(());
         }
-        match entry.kind.is_tree() {
-            false => drop(contents.insert(entry.id)),
-            true => {
-                let all =
-                    crate::compare::changes(&store.objects, &ObjectId::EMPTY_TREE, &entry.id)?;
-                contents.extend(all.iter().filter_map(|change| Some(change.after?.id)));
-            }
+        if entry.kind.is_tree() {
+            let all = crate::compare::changes(&store.objects, &ObjectId::EMPTY_TREE, &entry.id)?;
+            contents.extend(all.iter().filter_map(|change| Some(change.after?.id)));
+        } else {
+            contents.insert(entry.id);
         }
         Ok(())
     })?;

@@ -1,6 +1,6 @@
 //! Checks that a snapshot belongs to a work tree, when several work trees share one store.
 
-use crate::error::Error;
+use crate::error::{Error, LookupError};
 use crate::git::ObjectId;
 use crate::log::{LogEntry, LogIndex, WorkTree, read_operation};
 use crate::store::Store;
@@ -17,7 +17,7 @@ impl Workspace {
     /// ignored files. For a purged snapshot the error names the replacement, if it belongs to this
     /// work tree.
     pub fn check_own_snapshot(&self, hash: &ObjectId) -> Result<(), Error> {
-        let unknown = || Error::UnknownSnapshot { id: *hash };
+        let unknown = || Error::Lookup(LookupError::UnknownSnapshot { id: *hash });
         if *hash == ObjectId::EMPTY_TREE {
             return Ok(());
         }
@@ -29,9 +29,10 @@ impl Workspace {
             Some(replacement) => replacement.parse()?,
             None => return Err(unknown()),
         };
-        match is_recorded(&store, work_tree.id(), &replacement)? {
-            true => Err(Error::Purged { id: *hash, replacement }),
-            false => Err(unknown()),
+        if is_recorded(&store, work_tree.id(), &replacement)? {
+            Err(Error::Lookup(LookupError::Purged { id: *hash, replacement }))
+        } else {
+            Err(unknown())
         }
     }
 }

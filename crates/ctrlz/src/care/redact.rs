@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::error::Error;
+use crate::error::{Error, StoreError};
 use crate::git::{Kind, ObjectId, TreeEntry, encode_tree};
 use crate::log::{Operation, Redacted, redact};
 use crate::path::TreePath;
@@ -116,12 +116,13 @@ impl<'a> Redaction<'a> {
             match self.extra.get(&id) {
                 // A rewritten tree may still reference objects of the store.
                 Some((_, bytes)) => {
-                    let why = |why| Error::HostileTree { id, why };
+                    let why = |why| Error::Store(StoreError::HostileTree { id, why });
                     let tree = crate::git::parse_tree(bytes.clone()).map_err(why)?;
                     for entry in tree.iter() {
-                        match entry.kind.is_tree() {
-                            true => work.push(entry.id),
-                            false => live.insert(entry.id),
+                        if entry.kind.is_tree() {
+                            work.push(entry.id);
+                        } else {
+                            live.insert(entry.id);
                         }
                     }
                 }

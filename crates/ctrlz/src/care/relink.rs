@@ -5,9 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
-
-use crate::error::Error;
+use crate::error::{Error, ExchangeError};
 use crate::hold::absolute;
 use crate::log::WorkTree;
 use crate::options::Options;
@@ -15,7 +13,7 @@ use crate::store::Store;
 use crate::workspace::Workspace;
 
 /// Result of [`relink`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Relinked {
     /// Path at which the history was recorded.
     pub from: PathBuf,
@@ -38,12 +36,12 @@ pub fn relink(old: &Path, new: &Path, options: Options) -> Result<Relinked, Erro
     let workspace = Workspace::open(new, options)?;
     let old = absolute(old);
     let registry = workspace.registry();
-    let nothing = || Error::NoHistory { path: old.clone() };
+    let nothing = || Error::Exchange(ExchangeError::NoHistory { path: old.clone() });
     let (from, claim) = registry.history_of(&old)?.ok_or_else(nothing)?;
     let root = workspace.root().to_owned();
     let own = workspace.claimed()?;
     if from != root && registry.is_in_use(&from, &claim)? {
-        return Err(Error::StillThere { path: from });
+        return Err(Error::Exchange(ExchangeError::StillThere { path: from }));
     }
     let already = own.as_ref().is_some_and(|own| own.is_of(&claim));
     let mut set_aside = None;
@@ -73,8 +71,5 @@ fn lock(
         return Ok(None);
     };
     let work_tree = WorkTree::named(&store, &claim.work_tree);
-    match work_tree.has_dir() {
-        true => work_tree.lock(&store, options.patience).map(Some),
-        false => Ok(None),
-    }
+    if work_tree.has_dir() { work_tree.lock(&store, options.patience).map(Some) } else { Ok(None) }
 }

@@ -1,6 +1,6 @@
 //! Removal of a whole store, on request, when the only session that used it ends.
 
-use crate::error::Error;
+use crate::error::{Error, StoreError};
 use crate::fs::{disk_use, private};
 use crate::log::WorkTree;
 use crate::store::{Lock, Sharing, Store};
@@ -11,7 +11,7 @@ use super::retention::released;
 impl Workspace {
     /// Removes the store and all its snapshots permanently. Returns the number of bytes it used.
     ///
-    /// Fails with [`Error::StoreInUse`] if the store is still needed by another existing work tree
+    /// Fails with [`Error::Store(StoreError::StoreInUse)`] if the store is still needed by another existing work tree
     /// or by a session that was not released.
     pub fn remove_store(&self) -> Result<u64, Error> {
         let Some((store, work_tree)) = self.existing()? else { return Ok(0) };
@@ -23,7 +23,7 @@ impl Workspace {
         let _ours = work_tree.lock(&store, patience)?;
         let _alone = Lock::take(&store.lock_path(), Sharing::Exclusive, patience)?;
         if let Some(by) = self.other_user(&store, &work_tree)? {
-            return Err(Error::StoreInUse { path: store.path().to_owned(), by });
+            return Err(Error::Store(StoreError::StoreInUse { path: store.path().to_owned(), by }));
         }
         let bytes = disk_use(store.path())?;
         private::retire_dir(store.path())?;

@@ -7,8 +7,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::Serialize;
-
 use crate::error::Error;
 use crate::git::{ObjectId, PackFile};
 use crate::log::{Operation, WorkTree, read_operation, sessions_of};
@@ -22,7 +20,7 @@ use super::rewrite::bridge;
 use super::verify::{Findings, Verification, examine};
 
 /// Report of [`Workspace::repair`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepairReport {
     /// Problems found before the repair.
     pub before: Verification,
@@ -68,9 +66,10 @@ impl Workspace {
             quarantined.push(store.quarantine(cache)?);
         }
         self.heal(&store, &found, &mut quarantined, progress)?;
-        let refs = match found.torn_refs.is_empty() && found.lost_logs.is_empty() {
-            true => Vec::new(),
-            false => rebuild_refs(&store)?,
+        let refs = if found.torn_refs.is_empty() && found.lost_logs.is_empty() {
+            Vec::new()
+        } else {
+            rebuild_refs(&store)?
         };
         bridge(&store, &found.bad_commits)?;
         let after = examine(&store, progress)?;

@@ -8,9 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 use std::time::Duration;
 
-use serde::Serialize;
-
-use crate::error::Error;
+use crate::error::{Error, SessionError};
 use crate::fs::private::{self, Durable, read_small};
 use crate::git::ObjectId;
 use crate::log::{Operation, OperationKind, WorkTree, load_steps, read_operation};
@@ -43,7 +41,7 @@ impl Default for Retention {
 }
 
 /// A message whose files can no longer be restored.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LostMessage {
     /// Id of the session.
     pub session: String,
@@ -52,7 +50,7 @@ pub struct LostMessage {
 }
 
 /// Report of [`Workspace::care`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CareReport {
     /// Number of operations dropped from the log.
     pub dropped_operations: u64,
@@ -202,7 +200,9 @@ impl Workspace {
     pub fn release_session(&self, session: &str) -> Result<(), Error> {
         let hold = self.begin()?;
         let known = hold.work_tree.newest_of(&hold.store, session)?;
-        known.ok_or_else(|| Error::NoSuchSession { session: session.to_owned() })?;
+        known.ok_or_else(|| {
+            Error::Session(SessionError::NoSuchSession { session: session.to_owned() })
+        })?;
         let mut released = released(&hold.work_tree)?;
         released.insert(session.to_owned());
         let bytes = serde_json::to_vec(&released).expect("plain data has a JSON form");
@@ -483,10 +483,7 @@ mod tests {
             for (hours, puts_back, session) in spec {
                 at = (at + hours * 3_600_000).max(1);
                 number += 1;
-                let kind = match puts_back {
-                    true => OperationKind::Restore,
-                    false => OperationKind::Step,
-                };
+                let kind = if *puts_back { OperationKind::Restore } else { OperationKind::Step };
                 operations.push(operation(number, at as u64, kind, *session));
             }
             segments.push(operations);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use crate::error::Error;
+use crate::error::{Error, StoreError};
 use crate::fs::Named;
 use crate::git::{Kind, ObjectId, parse_commit};
 use crate::log::{
@@ -76,7 +76,8 @@ pub(super) fn rewrite(
 }
 
 fn dependencies(store: &Store, id: &ObjectId) -> Result<Vec<ObjectId>, Error> {
-    let damaged = || Error::Damaged { id: *id, why: "it is missing or no commit".into() };
+    let damaged =
+        || Error::Store(StoreError::Damaged { id: *id, why: "it is missing or no commit".into() });
     let (kind, bytes) = store.objects.read(id)?.ok_or_else(damaged)?;
     if kind != Kind::Commit {
         return Err(damaged());
@@ -141,7 +142,8 @@ impl History {
         editor: &mut dyn Editor,
     ) -> Result<(), Error> {
         let tree = editor.companion(&companion)?;
-        let damaged = || Error::Damaged { id, why: "it is missing or no commit".into() };
+        let damaged =
+            || Error::Store(StoreError::Damaged { id, why: "it is missing or no commit".into() });
         let (_, bytes) = store.objects.read(&id)?.ok_or_else(damaged)?;
         let commit = parse_commit(&bytes).ok_or_else(damaged)?;
         let parent = commit.parents.first().copied();

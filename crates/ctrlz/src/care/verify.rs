@@ -3,19 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 
-use serde::Serialize;
-
-use crate::error::Error;
+use crate::error::{Error, StoreError};
 use crate::fs::Named;
 use crate::git::{Kind, ObjectId, parse_commit};
-use crate::log::read_operation;
+use crate::log::{WorkTree, read_operation};
 use crate::path::{escape, join};
+use crate::restore::Journal;
 use crate::scan::{Progress, StatCache};
 use crate::store::{Lock, Sharing, Store};
 use crate::workspace::Workspace;
 
 /// A problem found in a store.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
     /// Damaged or missing object, if the problem concerns an object.
     pub object: Option<ObjectId>,
@@ -34,7 +33,7 @@ impl Problem {
 }
 
 /// Result of verifying a store.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verification {
     /// Number of snapshots checked.
     pub snapshots: u64,
@@ -58,7 +57,7 @@ pub(super) struct Findings {
     pub(super) torn_refs: Vec<PathBuf>,
     /// Ids of work trees whose log has lost its ref.
     pub(super) lost_logs: Vec<String>,
-    /// Stat caches that cannot be read.
+    /// Stat caches that cannot be read, and journals that were set aside.
     pub(super) torn_caches: Vec<PathBuf>,
 }
 
@@ -131,7 +130,13 @@ fn check_refs(store: &Store, findings: &mut Findings) -> Result<BTreeSet<ObjectI
         if dir.join("logged").exists() && !known.contains(log.as_str()) {
             let what = format!("the log of the work tree {id} has lost its ref");
             findings.verification.problems.push(Problem::plain(what));
-            findings.lost_logs.push(id);
+            findings.lost_logs.push(id.clone());
+        }
+        let journals = WorkTree::named(store, &id).journal_dirs();
+        for journal in journals.iter().flat_map(|dir| Journal::damaged(dir)) {
+            let what = format!("{}: {}", journal.display(), Journal::DAMAGED);
+            findings.verification.problems.push(Problem::plain(what));
+            findings.torn_caches.push(journal);
         }
         let cache = dir.join("stat");
         let is_there = cache.metadata().is_ok_and(|meta| meta.len() > 0);
@@ -163,7 +168,7 @@ impl Walk<'_> {
             let commit = match self.store.objects.read(&id) {
                 Ok(Some((Kind::Commit, bytes))) => parse_commit(&bytes),
                 Ok(_) => None,
-                Err(Error::Damaged { .. }) => None,
+                Err(Error::Store(StoreError::Damaged { .. })) => None,
                 Err(error) => return Err(error),
             };
             let Some(commit) = commit else {
@@ -191,7 +196,10 @@ impl Walk<'_> {
             self.progress.check()?;
             let tree = match self.store.objects.tree(&id) {
                 Ok(tree) => tree,
-                Err(error @ (Error::Damaged { .. } | Error::HostileTree { .. })) => {
+                Err(
+                    error @ (Error::Store(StoreError::Damaged { .. })
+                    | Error::Store(StoreError::HostileTree { .. })),
+                ) => {
                     findings.bad.insert(id, error.to_string());
                     continue;
                 }
@@ -205,7 +213,7 @@ impl Walk<'_> {
                     self.progress.check()?;
                     match self.store.objects.copy_blob(&entry.id, &mut std::io::sink()) {
                         Ok(_) => findings.verification.objects += 1,
-                        Err(error @ Error::Damaged { .. }) => {
+                        Err(error @ Error::Store(StoreError::Damaged { .. })) => {
                             findings.bad.insert(entry.id, error.to_string());
                         }
                         Err(error) => return Err(error),
@@ -284,16 +292,18 @@ impl Sound {
                 continue;
             };
             let subtrees = tree.iter().filter(|entry| entry.kind.is_tree());
-            let open: Vec<ObjectId> = match waited {
-                true => Vec::new(),
-                false => {
-                    subtrees.map(|entry| entry.id).filter(|id| !self.0.contains_key(id)).collect()
-                }
+            let open: Vec<ObjectId> = if waited {
+                Vec::new()
+            } else {
+                subtrees.map(|entry| entry.id).filter(|id| !self.0.contains_key(id)).collect()
             };
             if open.is_empty() {
-                let sound = tree.iter().all(|entry| match entry.kind.is_tree() {
-                    true => self.0.get(&entry.id).copied().unwrap_or(false),
-                    false => !bad.contains_key(&entry.id),
+                let sound = tree.iter().all(|entry| {
+                    if entry.kind.is_tree() {
+                        self.0.get(&entry.id).copied().unwrap_or(false)
+                    } else {
+                        !bad.contains_key(&entry.id)
+                    }
                 });
                 self.0.insert(id, sound);
             } else {

@@ -1,7 +1,5 @@
 //! Complete before and after texts of changed files, as in OpenCode's `diffFull`.
 
-use serde::Serialize;
-
 use crate::error::Error;
 use crate::git::diff_lines;
 use crate::pack::Objects;
@@ -10,7 +8,7 @@ use crate::path::TreePath;
 use super::{Change, Side, Status, side};
 
 /// A changed file with both of its texts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileDiff {
     /// The path, relative to the work tree.
     pub file: TreePath,
@@ -28,10 +26,8 @@ pub struct FileDiff {
     /// Whether either side is binary, or too large to be shown as text.
     pub binary: bool,
     /// Earlier bytes in base64, if they are not valid UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub before_base64: Option<String>,
     /// Later bytes in base64, if they are not valid UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub after_base64: Option<String>,
 }
 

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
+use crate::error::{Error, StoreError};
 use crate::git::{EntryKind, ObjectId, Tree, parse_tree, tree_order};
 use crate::jobs::run_jobs;
 use crate::pack::{Objects, PackWriter};
@@ -166,7 +166,11 @@ impl Comparison<'_> {
         if self.paths.fetch_add(more, Ordering::Relaxed) + more > self.limit {
             self.paths.store(u64::MAX / 2, Ordering::Relaxed);
             work.clear();
-            return Err(Error::Bomb { id: self.to, limit: self.limit, what: "paths" });
+            return Err(Error::Store(StoreError::Bomb {
+                id: self.to,
+                limit: self.limit,
+                what: "paths",
+            }));
         }
         Ok(found)
     }
@@ -215,7 +219,8 @@ impl Trees<'_> {
         }
         let pending = self.pack.and_then(|pack| pack.pending_tree(&id).flatten());
         let tree = match pending {
-            Some(bytes) => parse_tree(bytes).map_err(|why| Error::HostileTree { id, why })?,
+            Some(bytes) => parse_tree(bytes)
+                .map_err(|why| Error::Store(StoreError::HostileTree { id, why }))?,
             None => self.objects.tree(&id)?,
         };
         let tree = Arc::new(tree);
@@ -338,7 +343,10 @@ mod tests {
         for threads in [1, 4] {
             let within = |limit| changes_within(limit, threads, &objects, &one, &other);
             assert_eq!(within(300).unwrap().len(), 300, "{threads} threads");
-            assert!(matches!(within(299), Err(Error::Bomb { .. })), "{threads} threads");
+            assert!(
+                matches!(within(299), Err(Error::Store(StoreError::Bomb { .. }))),
+                "{threads} threads"
+            );
         }
     }
 }

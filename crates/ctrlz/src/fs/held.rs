@@ -24,7 +24,9 @@ impl Held {
     ///
     /// Only for files that are replaced by rename and never modified in place.
     pub(crate) fn open(path: &Path, limit: u64) -> Result<Option<Held>, FileError> {
-        let Some((file, bytes)) = open_small(path, limit)? else { return Ok(None) };
+        let Some((file, bytes)) = open_small(path, limit, rustix::fs::OFlags::NOFOLLOW)? else {
+            return Ok(None);
+        };
         // Accessing a mapped page can fail on a network file system, so only local ones are mapped.
         let is_local = rustix::fs::fstatfs(&file)
             .is_ok_and(|stat| FsTrust::of_magic(stat.f_type as u64).notices);

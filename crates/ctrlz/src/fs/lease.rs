@@ -36,10 +36,7 @@ fn in_use(file: &File, users: Users) -> InUse {
         InUse::No => {
             // Best effort: closing the file releases the lease too.
             fcntl(file, libc::F_SETLEASE, libc::F_UNLCK).ok();
-            match users == Users::All && has_sqlite_lock(file) {
-                true => InUse::Yes,
-                false => InUse::No,
-            }
+            if users == Users::All && has_sqlite_lock(file) { InUse::Yes } else { InUse::No }
         }
         answer => answer,
     }

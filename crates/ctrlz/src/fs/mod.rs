@@ -39,20 +39,6 @@ impl FileError {
     pub(crate) fn kind(&self) -> io::ErrorKind {
         self.source.kind()
     }
-
-    /// Returns advice for the user, for errors that have a usual cause.
-    pub fn hint(&self) -> Option<String> {
-        let text = match self.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                "free some space and run the command again"
-            }
-            io::ErrorKind::PermissionDenied => "check who owns it and its permissions",
-            io::ErrorKind::ReadOnlyFilesystem => "remount the file system for writing",
-            io::ErrorKind::NotFound => "check that the directory still exists",
-            _ => return None,
-        };
-        Some(text.to_owned())
-    }
 }
 
 /// Adds the action and the path to an I/O error.

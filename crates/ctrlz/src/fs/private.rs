@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
+
 use crate::defect::Defect;
 
 use super::{FileError, Named, random_name};
@@ -56,22 +58,32 @@ pub(crate) fn create(path: &Path) -> Result<File, FileError> {
 /// Creates an unnamed reflink copy of an open file in `dir`. Returns `None` if the file system does
 /// not support reflinks or `dir` is on another one.
 pub(crate) fn clone_into(dir: &Path, file: &File) -> Option<File> {
-    use rustix::fs::{Mode, OFlags};
+    use rustix::fs::Mode;
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let copy = rustix::fs::open(dir, flags, Mode::from(0o600)).ok()?;
     rustix::fs::ioctl_ficlone(&copy, file).ok()?;
     Some(File::from(copy))
 }
 
-/// Opens a file for locking and creates it if it is missing.
+/// Opens a file for locking or writing, and creates it if it is missing. Refuses a symlink.
 pub(crate) fn open_or_create(path: &Path) -> Result<File, FileError> {
     match create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            OpenOptions::new().read(true).write(true).open(path).named("open", path)
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).custom_flags(NO_LINK).open(path).named("open", path)
         }
         other => other,
     }
 }
+
+/// Opens an existing file for appending. Refuses a symlink.
+pub(crate) fn open_for_appending(path: &Path) -> Result<File, FileError> {
+    OpenOptions::new().append(true).custom_flags(NO_LINK).open(path).named("open", path)
+}
+
+/// Flag for opening a file: fails if the path names a symlink, which could direct a write to any
+/// other file of the user.
+const NO_LINK: i32 = OFlags::NOFOLLOW.bits() as i32;
 
 /// Whether a write has to survive a power failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,9 +200,10 @@ pub(crate) fn create_build_dir(parent: &Path) -> Result<(PathBuf, File), FileErr
 /// Removes a directory made by [`create_build_dir`]. Ignores other paths.
 pub(crate) fn remove_build_dir(path: &Path) -> Result<(), FileError> {
     let is_build = path.file_name().is_some_and(|name| is_ours(name, BUILDING));
-    match is_build {
-        true => absent_is_fine(std::fs::remove_dir_all(path)).named("remove", path),
-        false => Ok(()),
+    if is_build {
+        absent_is_fine(std::fs::remove_dir_all(path)).named("remove", path)
+    } else {
+        Ok(())
     }
 }
 
@@ -236,8 +249,12 @@ pub(crate) fn sweep_builds(parent: &Path) -> Result<(), FileError> {
     Ok(())
 }
 
-/// Removes temporary files of exited processes from a directory of the store.
+/// Removes temporary files of exited processes from a directory of the store. Leaves a symlink to
+/// a directory alone.
 pub(crate) fn sweep(dir: &Path) -> Result<(), FileError> {
+    if dir.symlink_metadata().is_ok_and(|meta| meta.is_symlink()) {
+        return Ok(());
+    }
     for (path, _) in orphans(dir, TEMPORARY, |kind| kind.is_file())? {
         absent_is_fine(std::fs::remove_file(&path)).named("remove", &path)?;
     }
@@ -323,11 +340,20 @@ pub(crate) fn sync_dir(path: &Path) -> Result<(), FileError> {
 }
 
 /// Reads a regular file of at most `limit` bytes. Returns `None` if it does not exist, is larger,
-/// or is not a regular file.
+/// or is not a regular file. A symlink is not followed.
 ///
 /// Safe for files that another program may have put there: never blocks, and the read is bounded.
 pub(crate) fn read_small(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, FileError> {
-    match open_small(path, limit)? {
+    read_with(path, limit, OFlags::NOFOLLOW)
+}
+
+/// Like [`read_small`], for files of the user that may be symlinks.
+pub(crate) fn read_small_linked(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, FileError> {
+    read_with(path, limit, OFlags::empty())
+}
+
+fn read_with(path: &Path, limit: u64, flags: OFlags) -> Result<Option<Vec<u8>>, FileError> {
+    match open_small(path, limit, flags)? {
         Some((file, bytes)) => read_open(file, bytes, path, limit),
         None => Ok(None),
     }
@@ -348,8 +374,12 @@ pub(super) fn read_open(
 }
 
 /// Opens a regular file of at most `limit` bytes and returns it with its size.
-pub(super) fn open_small(path: &Path, limit: u64) -> Result<Option<(File, usize)>, FileError> {
-    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
+pub(super) fn open_small(
+    path: &Path,
+    limit: u64,
+    flags: OFlags,
+) -> Result<Option<(File, usize)>, FileError> {
+    let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
     let opened = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path);
     let file = match opened {
         Ok(file) => file,
@@ -364,6 +394,6 @@ fn is_absence(error: &io::Error) -> bool {
     use io::ErrorKind::{IsADirectory, NotADirectory, NotFound};
     use rustix::io::Errno;
     matches!(error.kind(), NotFound | NotADirectory | IsADirectory)
-        // A socket cannot be opened (ENXIO), and a symlink loop has no target.
+        // A socket cannot be opened (ENXIO), and a symlink is not followed (ELOOP).
         || matches!(Errno::from_io_error(error), Some(Errno::NXIO | Errno::LOOP))
 }

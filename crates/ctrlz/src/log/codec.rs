@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::now_millis;
-use crate::error::Error;
+use crate::error::{Error, StoreError};
 use crate::git::{
     Commit, EntryKind, Kind, ObjectId, TreeEntry, encode_commit, encode_tree, parse_commit,
 };
@@ -124,9 +124,10 @@ pub(crate) fn write(
         None => meta.companion,
     };
     let json = serde_json::to_string(&meta).expect("plain data has a JSON form");
-    let spilled = match json.len() > MAX_INLINE_BYTES {
-        true => Some(spill(pack, json.as_bytes(), exists)?),
-        false => None,
+    let spilled = if json.len() > MAX_INLINE_BYTES {
+        Some(spill(pack, json.as_bytes(), exists)?)
+    } else {
+        None
     };
     let segment = match last {
         Some(last) if !cut => Segment { place: last.segment.place + 1, began: last.segment.began },
@@ -206,7 +207,7 @@ fn spill(
 
 /// Reads the operation whose commit is `id`.
 pub(crate) fn read(objects: &Objects, id: &ObjectId) -> Result<Operation, Error> {
-    let damaged = |why: &str| Error::Damaged { id: *id, why: why.into() };
+    let damaged = |why: &str| Error::Store(StoreError::Damaged { id: *id, why: why.into() });
     let (kind, bytes) = objects.read(id)?.ok_or_else(|| damaged("it is missing"))?;
     if kind != Kind::Commit {
         return Err(damaged("it is not a commit"));
@@ -214,11 +215,9 @@ pub(crate) fn read(objects: &Objects, id: &ObjectId) -> Result<Operation, Error>
     let commit = parse_commit(&bytes).ok_or_else(|| damaged("it is not a commit"))?;
     let header: Header = serde_json::from_str(&commit.data)
         .map_err(|error| damaged(&format!("its data cannot be read: {error}")))?;
-    if header.v > VERSION {
-        return Err(damaged(&format!(
-            "a later version of ctrlz wrote it (operation version {})",
-            header.v
-        )));
+    if header.v != VERSION {
+        let which = if header.v > VERSION { "a later version of ctrlz" } else { "no version" };
+        return Err(damaged(&format!("{which} wrote it (operation version {})", header.v)));
     }
     let (meta, parents) = match (header.meta, header.meta_in) {
         (Some(meta), _) => (meta, commit.parents.as_slice()),
@@ -259,7 +258,7 @@ pub(crate) fn redact(
     new: Redacted<'_>,
     mut put: impl FnMut(Kind, Vec<u8>) -> ObjectId,
 ) -> Result<ObjectId, Error> {
-    let damaged = |why: &str| Error::Damaged { id: *commit, why: why.into() };
+    let damaged = |why: &str| Error::Store(StoreError::Damaged { id: *commit, why: why.into() });
     let (_, bytes) = objects.read(commit)?.ok_or_else(|| damaged("it is missing"))?;
     let mut commit = parse_commit(&bytes).ok_or_else(|| damaged("it is not a commit"))?;
     let mut header: Header =
@@ -280,13 +279,12 @@ pub(crate) fn redact(
         .filter_map(|(session, commit)| Some((session, renamed(&commit)?)))
         .collect();
     let json = serde_json::to_string(&new.meta).expect("plain data has a JSON form");
-    (header.meta, header.meta_in) = match json.len() > MAX_INLINE_BYTES {
-        false => (Some(new.meta), None),
-        true => {
-            let blob = put(Kind::Blob, json.into_bytes());
-            let tree = put(Kind::Tree, spilled_tree(blob));
-            (None, Some(put(Kind::Commit, encode_commit(&spilled_commit(tree)))))
-        }
+    (header.meta, header.meta_in) = if json.len() > MAX_INLINE_BYTES {
+        let blob = put(Kind::Blob, json.into_bytes());
+        let tree = put(Kind::Tree, spilled_tree(blob));
+        (None, Some(put(Kind::Commit, encode_commit(&spilled_commit(tree)))))
+    } else {
+        (Some(new.meta), None)
     };
     parents.extend(header.meta_in);
     commit.parents = parents;
@@ -312,7 +310,7 @@ fn spilled_commit(tree: ObjectId) -> Commit {
 }
 
 fn read_spilled(objects: &Objects, id: &ObjectId) -> Result<Meta, Error> {
-    let damaged = |why: String| Error::Damaged { id: *id, why };
+    let damaged = |why: String| Error::Store(StoreError::Damaged { id: *id, why });
     let commit = objects
         .read(id)?
         .and_then(|(_, bytes)| parse_commit(&bytes))
@@ -368,7 +366,12 @@ impl Rewriting<'_> {
 
     /// Rewrites an operation's commit and replaces the ids it refers to by the new ones.
     pub(crate) fn write(&self, operation: &Operation, new: Rewritten) -> Result<ObjectId, Error> {
-        let damaged = || Error::Damaged { id: operation.commit, why: "it is no operation".into() };
+        let damaged = || {
+            Error::Store(StoreError::Damaged {
+                id: operation.commit,
+                why: "it is no operation".into(),
+            })
+        };
         let exists = &|id: &ObjectId| self.objects.holds(id);
         let (_, bytes) = self.objects.read(&operation.commit)?.ok_or_else(damaged)?;
         let old = parse_commit(&bytes).ok_or_else(damaged)?;
@@ -376,9 +379,10 @@ impl Rewriting<'_> {
         let mut meta = new.meta.unwrap_or_else(|| operation.meta.clone());
         meta.companion = meta.companion.map(|companion| self.moved(companion));
         let json = serde_json::to_string(&meta).expect("plain data has a JSON form");
-        header.meta_in = match json.len() > MAX_INLINE_BYTES {
-            true => Some(spill(self.pack, json.as_bytes(), exists)?),
-            false => None,
+        header.meta_in = if json.len() > MAX_INLINE_BYTES {
+            Some(spill(self.pack, json.as_bytes(), exists)?)
+        } else {
+            None
         };
         header.meta = header.meta_in.is_none().then_some(meta);
         for commit in header.previous.values_mut() {
@@ -435,7 +439,7 @@ pub(crate) fn glance(
         #[serde(default)]
         meta_in: Option<ObjectId>,
     }
-    let damaged = |why: &str| Error::Damaged { id: *id, why: why.into() };
+    let damaged = |why: &str| Error::Store(StoreError::Damaged { id: *id, why: why.into() });
     let (_, bytes) = objects.read(id)?.ok_or_else(|| damaged("it is missing"))?;
     let commit = parse_commit(&bytes).ok_or_else(|| damaged("it is not a commit"))?;
     let header: Glance =
@@ -455,7 +459,7 @@ pub(crate) fn follows_work_of(
         #[serde(default)]
         previous: BTreeMap<String, ObjectId>,
     }
-    let damaged = |why: &str| Error::Damaged { id: *id, why: why.into() };
+    let damaged = |why: &str| Error::Store(StoreError::Damaged { id: *id, why: why.into() });
     let (_, bytes) = objects.read(id)?.ok_or_else(|| damaged("it is missing"))?;
     let commit = parse_commit(&bytes).ok_or_else(|| damaged("it is not a commit"))?;
     let header: Previous =

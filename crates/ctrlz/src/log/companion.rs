@@ -1,11 +1,11 @@
 //! Companions: small ignored files that are kept beside the snapshots without being part of them.
 //!
-//! A companion is a commit in a separate chain under [`PREFIX`], which is never pushed or exported.
-//! The operation names it, so the public tree and its hash do not change.
+//! A companion is a commit in a separate chain under [`PREFIX`], which is pushed and exported only
+//! on request. The operation names it, so the public tree and its hash do not change.
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
+use crate::error::{Error, StoreError};
 use crate::git::{Commit, Kind, ObjectId, encode_commit, parse_commit};
 use crate::path::{PathText, is_within};
 
@@ -103,7 +103,7 @@ pub(crate) fn before(objects: &Objects, id: &ObjectId) -> Result<Option<ObjectId
 
 /// Reads the companion whose commit is `id`.
 pub(crate) fn read(objects: &Objects, id: &ObjectId) -> Result<Companion, Error> {
-    let damaged = |why: &str| Error::Damaged { id: *id, why: why.into() };
+    let damaged = |why: &str| Error::Store(StoreError::Damaged { id: *id, why: why.into() });
     let (_, bytes) = objects.read(id)?.ok_or_else(|| damaged("it is missing"))?;
     let commit = parse_commit(&bytes).ok_or_else(|| damaged("it is not a commit"))?;
     let data = serde_json::from_str(&commit.data).map_err(|_| damaged("unreadable data"))?;

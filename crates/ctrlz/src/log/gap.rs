@@ -59,9 +59,10 @@ impl OpenGap {
     /// Clears the note unless it is empty.
     pub(crate) fn forget(path: &Path) -> Result<(), Error> {
         let bytes = private::read_small(path, BYTES as u64)?;
-        match bytes.is_some_and(|bytes| bytes.first().is_some_and(|first| *first != 0)) {
-            true => rewrite(path, &[]),
-            false => Ok(()),
+        if bytes.is_some_and(|bytes| bytes.first().is_some_and(|first| *first != 0)) {
+            rewrite(path, &[])
+        } else {
+            Ok(())
         }
     }
 }

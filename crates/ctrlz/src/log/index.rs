@@ -57,7 +57,7 @@ pub(crate) fn append(path: &Path, operation: &Operation) {
     let line = line_of(&LogEntry::from(operation));
     if operation.parent.is_none() {
         drop(private::replace(path, &line, Durable::No));
-    } else if let Ok(mut file) = std::fs::OpenOptions::new().append(true).open(path) {
+    } else if let Ok(mut file) = private::open_for_appending(path) {
         drop(file.write_all(&line));
     }
 }

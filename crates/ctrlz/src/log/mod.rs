@@ -27,7 +27,7 @@ mod steps;
 mod work_tree;
 
 pub use operation::{
-    Boundary, Credit, Details, Forked, Gap, Moved, Operation, OperationKind, OutsideUndo,
+    Boundary, Credit, Details, Disowned, Forked, Gap, Moved, Operation, OperationKind, OutsideUndo,
     ParentTurn, StepInfo, Uncaptured, UncapturedChange, UnrecordedTurn,
 };
 

@@ -112,6 +112,9 @@ pub struct Details {
     /// Paths that changed while several steps were open and that none of them named.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub shared: Vec<TreePath>,
+    /// Changes that earlier operations credited to a step and that its end shows are not its own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub disowned: Vec<Disowned>,
     /// Files that were both moved and modified.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub moved: Vec<Moved>,
@@ -314,6 +317,16 @@ impl Credit {
             || !self.uncaptured.is_empty()
             || self.outside
     }
+}
+
+/// Changes that a step turned out not to have made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disowned {
+    /// Id of the step.
+    pub step: String,
+    /// The paths; `None` for all of them, because the tool was refused and never ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paths: Option<Vec<TreePath>>,
 }
 
 /// A file whose path and content both differ from the previous snapshot.

@@ -156,9 +156,10 @@ impl OuterRules {
 
     fn private_texts(&self, store: &Store) -> Option<Vec<PathText>> {
         let private = self.private.as_ref()?;
-        match private.texts.is_empty() {
-            false => Some(private.texts.clone()),
-            true => store.private_lists(&private.hash),
+        if private.texts.is_empty() {
+            store.private_lists(&private.hash)
+        } else {
+            Some(private.texts.clone())
         }
     }
 }

@@ -72,6 +72,31 @@ pub(crate) struct Stamp {
     pub(crate) inode: u64,
     pub(crate) bytes: u64,
     pub(crate) mtime: (i64, u32),
+    /// Permissions; absent in files of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) mode: Option<u32>,
+    /// Birth time, if the file system records it; absent in files of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) born: Option<(i64, u32)>,
+}
+
+impl Stamp {
+    /// Returns whether both can be the same file or directory. An inode number alone does not prove
+    /// it, because file systems reuse the number of a removed one.
+    pub(crate) fn is_same_inode(&self, other: &Stamp) -> bool {
+        self.inode == other.inode && is_same_if_known(self.born, other.born)
+    }
+
+    /// Returns whether the size, the modification time and the permissions are equal.
+    pub(crate) fn is_unmodified(&self, other: &Stamp) -> bool {
+        self.bytes == other.bytes
+            && self.mtime == other.mtime
+            && is_same_if_known(self.mode, other.mode)
+    }
+}
+
+fn is_same_if_known<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
+    one.is_none() || other.is_none() || one == other
 }
 
 /// A process. The start time distinguishes it from a later process with the same id.
@@ -131,6 +156,11 @@ impl OpenStep {
     /// Returns whether this process, which knows the state of its own steps, owns the step.
     pub(crate) fn is_owner(&self, process: u32) -> bool {
         self.owner.is_some_and(|owner| owner.number == process)
+    }
+
+    /// Returns whether the owner recorded the beginning itself, as `ctrlz run` does.
+    pub(crate) fn is_recorded_by_owner(&self) -> bool {
+        self.owner.is_some_and(|owner| Some(owner.started) == self.began_ticks)
     }
 
     /// Returns the agent and the process that work on the step, as far as they are known.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::error::Error;
+use crate::error::{Error, StoreError};
 use crate::fs::Named;
 use crate::fs::private::{self, Durable};
 use crate::git::ObjectId;
@@ -144,6 +144,11 @@ impl WorkTree {
         self.dir.join("restore.journal")
     }
 
+    /// Returns the directories with journals of restores.
+    pub(crate) fn journal_dirs(&self) -> [PathBuf; 2] {
+        [self.dir.clone(), self.outside_dir()]
+    }
+
     /// Returns the path of the note about turns that were not recorded because the disk was full.
     pub(crate) fn gap_path(&self) -> PathBuf {
         self.dir.join("gap")
@@ -202,7 +207,7 @@ impl WorkTree {
             let Some(at) = head else { return Ok(None) };
             let found = codec::read(&store.objects, &at);
             // Without a lock, a purge may replace the newest commit and remove the old one.
-            let missed = matches!(found, Err(Error::Damaged { .. }));
+            let missed = matches!(found, Err(Error::Store(StoreError::Damaged { .. })));
             head = if missed { store.refs.read(&self.ref_name)? } else { Some(at) };
             if head == Some(at) {
                 return found.map(Some);
@@ -219,7 +224,11 @@ impl WorkTree {
             Ok(Some(last)) => return Ok(Some(last)),
             // There never was a log.
             Ok(None) if !self.marker().exists() => return Ok(None),
-            Ok(None) | Err(Error::Damaged { .. } | Error::HostileTree { .. }) => (),
+            Ok(None)
+            | Err(
+                Error::Store(StoreError::Damaged { .. })
+                | Error::Store(StoreError::HostileTree { .. }),
+            ) => (),
             Err(error) => return Err(error),
         }
         if let Some(lost) = store.refs.read(&self.ref_name)? {
@@ -488,9 +497,10 @@ pub(crate) fn ref_part(text: &str) -> String {
 fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for byte in text.bytes() {
-        match byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-' {
-            true => escaped.push(char::from(byte)),
-            false => escaped.push_str(&format!("%{byte:02X}")),
+        if byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-' {
+            escaped.push(char::from(byte));
+        } else {
+            escaped.push_str(&format!("%{byte:02X}"));
         }
     }
     escaped

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
+use crate::error::{Error, StoreError};
 use crate::fs::private::{self, Durable, read_small};
 use crate::fs::{Dir, Named, Time};
 use crate::git::{Commit, EntryKind, Kind, ObjectId, TreeEntry, encode_commit, is_protected_name};
@@ -19,6 +19,8 @@ use crate::log::{WorkTree, ref_part};
 use crate::pack::PackWriter;
 use crate::path::is_within;
 use crate::record::HashOnly;
+use crate::restore::{HEAD_BYTES, database_of, is_sqlite, is_sqlite_log};
+use crate::scan::SIDECARS;
 use crate::store::{Store, write_tree};
 
 use super::state::{Budget, Inside, Reader, Same, Seen, State, Storing, Thing, compare};
@@ -50,6 +52,9 @@ pub(super) struct Root {
     /// Whether it is in (or is) the directory of a version control system, which is never written.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) repository: bool,
+    /// Whether it is an SQLite database, which is captured and restored with its log and journal.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) database: bool,
     pub(super) before: State,
     /// State after the step; absent while it runs.
     #[serde(default)]
@@ -66,6 +71,16 @@ impl Root {
         full_path(&self.dir, &self.name)
     }
 
+    /// Returns the names in `dir` that belong to it.
+    pub(super) fn names(&self) -> Vec<Vec<u8>> {
+        names_of(&self.name, self.database)
+    }
+
+    /// Returns whether an absolute path is part of it.
+    pub(super) fn covers(&self, full: &[u8]) -> bool {
+        self.names().iter().any(|name| is_within(full, &full_path(&self.dir, name)))
+    }
+
     pub(super) fn inside(&self) -> Inside {
         if self.repository { Inside::Repository } else { Inside::Files }
     }
@@ -79,6 +94,12 @@ impl Root {
             compare(before.as_ref(), after.as_ref()) == Same::No
         })
     }
+}
+
+/// Returns the names that a root consists of.
+pub(super) fn names_of(name: &[u8], database: bool) -> Vec<Vec<u8>> {
+    let sidecars = SIDECARS.iter().filter(|_| database).map(|end| [name, end].concat());
+    std::iter::once(name.to_vec()).chain(sidecars).collect()
 }
 
 /// Returns the absolute path of `path` in the absolute directory `dir`.
@@ -114,7 +135,7 @@ impl Captures<'_> {
         let mut omit = self.omit.to_vec();
         for root in &mut capture.roots {
             root.after = None;
-            omit.push(path_of(&root.path()));
+            omit.extend(root.names().iter().map(|name| path_of(&full_path(&root.dir, name))));
         }
         let pack = self.pack();
         let keep = Storing { store: self.store, pack: &pack };
@@ -122,11 +143,14 @@ impl Captures<'_> {
         let large = Budget::repository().within(time);
         for (dir, name) in self.roots(paths, &capture) {
             let repository = is_in_repository(&full_path(&dir, &name));
+            let database = !repository && is_database(&dir, &name);
             let budget = if repository { large } else { plain };
             let mut reader = Reader { keep: &keep, budget, omit: &omit };
             let inside = if repository { Inside::Repository } else { Inside::Files };
-            let seen = reader.read(&path_of(&dir), &name, inside, None)?;
-            let found = Root { dir, name, repository, before: State::default(), after: None };
+            let names = names_of(&name, database);
+            let seen = reader.read(&path_of(&dir), &names, inside, None)?;
+            let before = State::default();
+            let found = Root { dir, name, repository, database, before, after: None };
             let nested = nested(&mut reader, &found, &seen)?;
             if !repository {
                 plain = reader.budget;
@@ -149,12 +173,15 @@ impl Captures<'_> {
     fn roots(&self, paths: &[PathBuf], known: &Capture) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut found: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
         for path in paths {
-            let Some((dir, name)) = place(path) else { continue };
+            let Some((dir, mut name)) = place(path) else { continue };
+            if is_part_of_database(&dir, &name) {
+                name = database_of(&name).to_vec();
+            }
             let full = full_path(&dir, &name);
             let is_ours = self.omit.iter().any(|omit| path_of(&full) == *omit);
             // The project's own repository is captured although it is inside the work tree.
             let is_inside = self.omit.iter().any(|omit| path_of(&full).starts_with(omit));
-            let is_known = known.roots.iter().any(|root| is_within(&full, &root.path()));
+            let is_known = known.roots.iter().any(|root| root.covers(&full));
             if !is_ours && !is_known && (!is_inside || self.is_project_repository(&full)) {
                 found.push((dir, name));
             }
@@ -188,19 +215,26 @@ impl Captures<'_> {
     /// Saves a capture if the state changed since, otherwise drops it. Returns whether it changed.
     pub(super) fn keep_if_changed(&self, capture: &Capture) -> Result<bool, Error> {
         let changed = capture.roots.iter().any(Root::is_changed);
-        match changed {
-            true => self.save(capture, None)?,
-            false => self.drop(&capture.of)?,
+        if changed {
+            self.save(capture, None)?;
+        } else {
+            self.drop(&capture.of)?;
         }
         Ok(changed)
     }
 
     /// Records the present state of the roots as their state after the step.
     pub(super) fn note_after(&self, capture: &mut Capture, mut plain: Budget) -> Result<(), Error> {
+        let all: Vec<PathBuf> = capture.roots.iter().map(|root| path_of(&root.path())).collect();
         for root in capture.roots.iter_mut().filter(|root| root.after.is_none()) {
+            // Roots inside of this one are captured by themselves, before and after the step.
+            let own = path_of(&root.path());
+            let inner = all.iter().filter(|other| **other != own && other.starts_with(&own));
+            let omit: Vec<PathBuf> = self.omit.iter().chain(inner).cloned().collect();
             let budget = if root.repository { Budget::repository() } else { plain };
-            let mut reader = Reader { keep: &HashOnly, budget, omit: self.omit };
-            let seen = reader.read(&root.dir(), &root.name, root.inside(), Some(&root.before))?;
+            let mut reader = Reader { keep: &HashOnly, budget, omit: &omit };
+            let seen =
+                reader.read(&root.dir(), &root.names(), root.inside(), Some(&root.before))?;
             if !root.repository {
                 plain = reader.budget;
             }
@@ -275,7 +309,7 @@ impl Captures<'_> {
     pub(super) fn expire(&self) -> Result<(), Error> {
         let mut kept: Vec<(SystemTime, u64, String)> = Vec::new();
         for (key, path) in self.keys()? {
-            let modified = path.metadata().and_then(|meta| meta.modified());
+            let modified = path.symlink_metadata().and_then(|meta| meta.modified());
             // A file without a timestamp counts as the oldest.
             kept.push((modified.unwrap_or(SystemTime::UNIX_EPOCH), size_in(&path), key));
         }
@@ -344,11 +378,38 @@ fn nested(reader: &mut Reader<'_>, outer: &Root, seen: &Seen) -> Result<Vec<Root
         let full = full_path(&outer.dir, path);
         let (dir, name) = crate::path::split(&full);
         let inside = Inside::Repository;
-        let before = reader.read(&path_of(dir), name, inside, None)?.state;
+        let before = reader.read(&path_of(dir), &[name.to_vec()], inside, None)?.state;
         let (dir, name) = (dir.to_vec(), name.to_vec());
-        found.push(Root { dir, name, repository: true, before, after: None });
+        let (repository, database) = (true, false);
+        found.push(Root { dir, name, repository, database, before, after: None });
     }
     Ok(found)
+}
+
+/// Returns whether a name is that of an SQLite database or of its log, journal or shared memory.
+/// The database or the file itself must have the content of one.
+fn is_part_of_database(dir: &[u8], name: &[u8]) -> bool {
+    let main = database_of(name);
+    is_sqlite(&head_at(dir, main)) || (main != name && is_sqlite_log(&head_at(dir, name)))
+}
+
+/// Returns whether a name is that of an SQLite database. A log without its database counts.
+fn is_database(dir: &[u8], name: &[u8]) -> bool {
+    names_of(name, true).iter().any(|part| is_part_of_database(dir, part))
+}
+
+/// Returns the first bytes of a file, or nothing if it is unreadable.
+pub(super) fn head_at(dir: &[u8], path: &[u8]) -> Vec<u8> {
+    let (parent, name) = crate::path::split(path);
+    let file = Dir::open(&path_of(dir))
+        .and_then(|dir| dir.open_below(parent))
+        .and_then(|dir| dir.open_file(name));
+    let mut head = Vec::new();
+    if let Ok(file) = file {
+        // Errors are ignored: an unreadable file is not recognised as a database.
+        file.take(HEAD_BYTES).read_to_end(&mut head).ok();
+    }
+    head
 }
 
 /// Returns the directory in which a path is captured, and its name there. It is the nearest
@@ -414,7 +475,9 @@ fn write_commit(
         message: "files outside of the work tree".into(),
     };
     let added = pack.add(Kind::Commit, &encode_commit(&commit), exists)?;
-    added.ok_or_else(|| Error::Damaged { id: ObjectId::NULL, why: "a commit of ours".into() })
+    added.ok_or_else(|| {
+        Error::Store(StoreError::Damaged { id: ObjectId::NULL, why: "a commit of ours".into() })
+    })
 }
 
 /// Returns whether an object is a file or symlink, whose content a capture holds.

@@ -19,7 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::error::Error;
+use crate::error::{Error, RestoreError};
 use crate::git::ObjectId;
 use crate::log::WorkTree;
 use crate::pack::PackWriter;
@@ -91,7 +91,7 @@ pub enum OutsideKept {
     },
     /// It holds the only copy of content that the same undo does not restore elsewhere.
     OtherHalf,
-    /// It is a database whose log file exists beside it and was not captured with it.
+    /// It belongs to a database whose files would not all be in the same captured state.
     Unit,
     /// Restoring it failed, and nothing was changed.
     Failed {
@@ -114,7 +114,9 @@ impl OutsideKept {
             OutsideKept::OtherHalf => {
                 "it holds the only copy of something that does not come back".into()
             }
-            OutsideKept::Unit => "it is a database, and its log was not captured with it".into(),
+            OutsideKept::Unit => {
+                "it belongs to a database whose files cannot all be put back together".into()
+            }
             OutsideKept::Failed { why } => format!("it could not be put back: {why}"),
         }
     }
@@ -251,8 +253,9 @@ pub(crate) fn check_place(path: &Path) -> Result<(), Error> {
     let full = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let real = |above: &Path| Some(above.canonicalize().ok()?.join(full.strip_prefix(above).ok()?));
     let real = full.ancestors().find_map(real).unwrap_or_else(|| full.clone());
-    match capture::is_in_repository(real.as_os_str().as_bytes()) {
-        true => Err(Error::InsideRepository { path: path.to_owned() }),
-        false => Ok(()),
+    if capture::is_in_repository(real.as_os_str().as_bytes()) {
+        Err(Error::Restore(RestoreError::InsideRepository { path: path.to_owned() }))
+    } else {
+        Ok(())
     }
 }

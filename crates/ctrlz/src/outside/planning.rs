@@ -4,19 +4,20 @@
 //! the state before the step. A root with a conflicting path is left unchanged.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::io::Read;
 
 use crate::compare::{Entry, Now};
 use crate::error::Error;
 use crate::fs::{Dir, InUse, Users, use_of};
 use crate::git::{EntryKind, Hasher, ObjectId};
-use crate::path::{is_within, split};
+use crate::path::is_within;
 use crate::record::HashOnly;
-use crate::restore::{Action, ModeChange, Plan, Request, Wanted, plan};
-use crate::scan::SIDECARS;
+use crate::restore::{
+    Action, HEAD_BYTES, ModeChange, Plan, Request, SHARED_MEMORY, Wanted, database_of,
+    is_shared_memory_head, is_sqlite, is_sqlite_log, plan,
+};
 
-use super::capture::{Capture, Captures, Root, full_path, is_leaf, path_of};
-use super::state::{Budget, Inside, Reader, Same, Seen, State, Thing, compare};
+use super::capture::{Capture, Captures, Root, full_path, head_at, is_leaf, names_of, path_of};
+use super::state::{Budget, Inside, Reader, Same, Seen, State, Thing, compare, is_same_content};
 use super::{How, OutsideAction, OutsideChange, OutsideKept};
 
 /// Plan for restoring captured paths.
@@ -31,6 +32,8 @@ pub(crate) struct OutsidePlan {
 pub(super) struct PlannedRoot {
     pub(super) dir: Vec<u8>,
     pub(super) name: Vec<u8>,
+    /// Whether the plan covers the log and the journal of this database too.
+    pub(super) database: bool,
     /// Present state.
     pub(super) now: State,
     pub(super) plan: Plan,
@@ -76,18 +79,23 @@ pub(super) fn plan_captures(
     merge.read_present(taken, reader)?;
     let present = merge.now.clone();
     for root in taken.iter().rev().flat_map(|capture| &capture.roots) {
-        match root.repository {
-            true => merge.repository(root, captures)?,
-            false => merge.root(root, how.force),
+        if root.repository {
+            merge.repository(root, captures)?;
+        } else {
+            merge.root(root, captures, how.force)?;
         }
     }
     let Merge { tops, now: wanted, mut changes, unrestored } = merge;
     let mut roots = Vec::new();
-    for (_, (dir, name, seen)) in tops {
-        let planned = plan_root(dir, name, seen, &present, &wanted);
-        let Some((mut root, actions, kept)) = planned else { continue };
+    for (_, top) in tops {
+        let Some((mut root, actions, kept)) = plan_root(top, &present, &wanted) else { continue };
         root.plan.replaces_used = how.replace_used;
-        let kept = kept.or_else(|| root.must_stay(&wanted, &unrestored, how));
+        let torn = || root.torn_databases(captures, taken, &wanted);
+        let kept = match kept.or_else(|| root.must_stay(&wanted, &unrestored, how)) {
+            Some(kept) => kept,
+            None => torn()?,
+        };
+        let kept = (!kept.is_empty()).then_some(kept);
         match kept {
             Some(kept) => changes.extend(kept),
             None => {
@@ -101,7 +109,20 @@ pub(super) fn plan_captures(
     Ok(OutsidePlan { changes, roots })
 }
 
-type Top = (Vec<u8>, Vec<u8>, Seen);
+/// An outermost root and its present state.
+struct Top {
+    dir: Vec<u8>,
+    name: Vec<u8>,
+    database: bool,
+    seen: Seen,
+}
+
+impl Top {
+    fn covers(&self, full: &[u8]) -> bool {
+        let names = names_of(&self.name, self.database);
+        names.iter().any(|name| is_within(full, &full_path(&self.dir, name)))
+    }
+}
 
 #[derive(Default)]
 struct Merge {
@@ -136,66 +157,96 @@ impl PlannedRoot {
         let mut kept = Vec::new();
         let dir = Dir::open(&path_of(&self.dir)).ok()?;
         for (path, full, id) in &replaced {
-            let used = match how.replace_used {
-                true => None,
-                false => use_of(&dir, path, Users::Writers),
-            };
+            let used = if how.replace_used { None } else { use_of(&dir, path, Users::Writers) };
             if unrestored.contains(id) {
                 kept.push(kept_at(&top, full, OutsideKept::OtherHalf));
             } else if let Some((InUse::Yes, process)) = used {
                 kept.push(kept_at(&top, full, OutsideKept::InUse { process }));
             }
         }
-        let written = self.plan.actions.iter().map(|action| action.path().as_bytes());
-        for path in written {
-            let is_apart = |end: &[u8]| {
-                let log = [path, end].concat();
-                let (parent, name) = split(&log);
-                let found = dir.open_below(parent).and_then(|dir| dir.stat(name));
-                !self.now.0.contains_key(&log) && !matches!(found, Ok(None))
-            };
-            if is_sqlite_at(&dir, path) && SIDECARS.iter().any(|end| is_apart(end)) {
-                kept.push(kept_at(&top, &full_path(&self.dir, path), OutsideKept::Unit));
+        (!kept.is_empty()).then_some(kept)
+    }
+
+    /// Returns the files of databases that the plan would bring to different captured moments.
+    fn torn_databases(
+        &self,
+        captures: &Captures<'_>,
+        taken: &[Capture],
+        wanted: &State,
+    ) -> Result<Vec<OutsideChange>, Error> {
+        let top = full_path(&self.dir, &self.name);
+        let is_content = |action: &&Action| !matches!(action, Action::SetMode { .. });
+        let written = self.plan.actions.iter().filter(is_content).map(|action| action.path());
+        let mut torn = Vec::new();
+        for path in written.map(|path| full_path(&self.dir, path.as_bytes())) {
+            let main = database_of(&path);
+            let head = |path: &[u8]| head_of(captures, wanted, path);
+            let is_database = is_sqlite(&head_at(b"/", &main[1..])) || is_sqlite(&head(main)?);
+            let is_log = main != path && is_sqlite_log(&head(&path)?);
+            if (is_database || is_log) && !taken.iter().any(|taken| taken.holds(main, wanted)) {
+                torn.push(kept_at(&top, &path, OutsideKept::Unit));
             }
         }
-        (!kept.is_empty()).then_some(kept)
+        Ok(torn)
     }
 }
 
-/// Returns whether a file has the header of an SQLite database.
-fn is_sqlite_at(dir: &Dir, path: &[u8]) -> bool {
-    let (parent, name) = split(path);
-    let mut head = Vec::new();
-    let file = dir.open_below(parent).and_then(|dir| dir.open_file(name));
-    // An unreadable file is not replaced anyway.
-    file.is_ok_and(|file| file.take(16).read_to_end(&mut head).is_ok())
-        && head == b"SQLite format 3\0"
+/// Returns the first bytes that a file will have.
+fn head_of(captures: &Captures<'_>, wanted: &State, full: &[u8]) -> Result<Vec<u8>, Error> {
+    match wanted.0.get(full) {
+        // The present content is stored only if the plan is to be applied.
+        Some(Thing::File { id, .. }) if captures.store.objects.holds(id) => {
+            captures.store.objects.blob_head(id, HEAD_BYTES)
+        }
+        _ => Ok(head_at(b"/", full.get(1..).unwrap_or_default())),
+    }
+}
+
+impl Capture {
+    /// Returns whether a database, its log and its journal are all planned to be in the captured
+    /// state. A log that no root covers must not exist.
+    fn holds(&self, main: &[u8], wanted: &State) -> bool {
+        names_of(main, true).iter().all(|full| {
+            let root = self.roots.iter().find(|root| !root.repository && root.covers(full));
+            let Some(root) = root else {
+                return full != main && path_of(full).symlink_metadata().is_err_and(is_not_found);
+            };
+            let path = &full[full_path(&root.dir, b"").len()..];
+            is_same_content(root.before.at(path).as_ref(), wanted.at(full).as_ref())
+        })
+    }
+}
+
+fn is_not_found(error: std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::NotFound
 }
 
 impl Merge {
     fn read_present(&mut self, taken: &[Capture], reader: &mut Reader<'_>) -> Result<(), Error> {
         let roots = || taken.iter().flat_map(|capture| &capture.roots);
-        let paths: BTreeSet<Vec<u8>> =
-            roots().filter(|root| !root.repository).map(Root::path).collect();
-        for root in roots().filter(|root| !root.repository) {
+        let roots = || roots().filter(|root| !root.repository);
+        for root in roots() {
             let path = root.path();
-            let is_below = |other: &Vec<u8>| *other != path && is_within(&path, other);
-            if paths.iter().any(is_below) || self.tops.contains_key(&path) {
+            let is_part = |other: &Root| other.path() != path && other.covers(&path);
+            if roots().any(is_part) || self.tops.contains_key(&path) {
                 continue;
             }
+            let database = roots().any(|other| other.path() == path && other.database);
             let known = root.after.as_ref();
             reader.budget = Budget::present();
-            let seen = reader.read(&root.dir(), &root.name, Inside::Files, known)?;
+            let names = names_of(&root.name, database);
+            let seen = reader.read(&root.dir(), &names, Inside::Files, known)?;
             for (path, thing) in &seen.state.0 {
                 self.now.0.insert(full_path(&root.dir, path), thing.clone());
             }
-            self.tops.insert(path, (root.dir.clone(), root.name.clone(), seen));
+            let (dir, name) = (root.dir.clone(), root.name.clone());
+            self.tops.insert(path, Top { dir, name, database, seen });
         }
         Ok(())
     }
 
     /// Reverts the changes of one root in the planned state, all of them or none.
-    fn root(&mut self, root: &Root, force: bool) {
+    fn root(&mut self, root: &Root, captures: &Captures<'_>, force: bool) -> Result<(), Error> {
         let mut back: Vec<(Vec<u8>, Option<Thing>)> = Vec::new();
         let mut blocked: Vec<(Vec<u8>, OutsideKept)> = Vec::new();
         let mut unknown: Option<(Vec<u8>, OutsideKept)> = None;
@@ -210,6 +261,9 @@ impl Merge {
                 _ => None,
             };
             let left_out = before.as_ref().and_then(not_captured);
+            if is_shared_memory(captures, &path, before.as_ref())? {
+                continue;
+            }
             if [&before, &after].iter().any(|thing| **thing == Some(Thing::Repository)) {
                 self.created_repository(root, &full, before.as_ref(), now.as_ref());
                 continue;
@@ -249,11 +303,12 @@ impl Merge {
                     None => self.now.0.remove(&path),
                 };
             }
-            return;
+            return Ok(());
         }
         self.unrestored.extend(root.before.blobs());
         let top = root.path();
         self.changes.extend(blocked.into_iter().map(|(path, kept)| kept_at(&top, &path, kept)));
+        Ok(())
     }
 
     /// Returns every path in one of the root's states, relative to the root's directory.
@@ -265,7 +320,7 @@ impl Merge {
                 let top = root.path();
                 let here = self.now.0.range(top.clone()..);
                 let here = here.map(|(path, _)| path).take_while(|path| path.starts_with(&top));
-                let here = here.filter(|path| is_within(path, &top));
+                let here = here.filter(|path| root.covers(path));
                 let cut = full_path(&root.dir, b"").len();
                 paths.extend(here.map(|path| path[cut..].to_vec()));
             }
@@ -291,7 +346,7 @@ impl Merge {
         let budget = Budget::repository();
         let mut reader = Reader { keep: &HashOnly, budget, omit: captures.omit };
         let known = Some(&root.before);
-        let now = reader.read(&root.dir(), &root.name, Inside::Repository, known)?.state;
+        let now = reader.read(&root.dir(), &root.names(), Inside::Repository, known)?.state;
         let mut paths = root.before.0.keys().chain(now.0.keys());
         let differs = |path: &Vec<u8>| {
             compare(root.before.at(path).as_ref(), now.at(path).as_ref()) == Same::No
@@ -304,6 +359,21 @@ impl Merge {
     }
 }
 
+/// Returns whether a captured file is the shared memory of a database, which is never restored.
+fn is_shared_memory(
+    captures: &Captures<'_>,
+    path: &[u8],
+    before: Option<&Thing>,
+) -> Result<bool, Error> {
+    match before {
+        Some(Thing::File { id, .. }) if path.ends_with(SHARED_MEMORY) => {
+            let head = captures.store.objects.blob_head(id, HEAD_BYTES)?;
+            Ok(is_shared_memory_head(path, &head))
+        }
+        _ => Ok(false),
+    }
+}
+
 fn kept_at(root: &[u8], path: &[u8], kept: OutsideKept) -> OutsideChange {
     OutsideChange { root: path_of(root), path: path_of(path), action: None, kept: Some(kept) }
 }
@@ -312,21 +382,15 @@ type PlannedChanges = (PlannedRoot, Vec<OutsideChange>, Option<Vec<OutsideChange
 
 /// Plans to turn the `present` state below an outermost root into the `wanted` one. Returns `None`
 /// if they are equal. The third value is set if the root must be left unchanged.
-fn plan_root(
-    dir: Vec<u8>,
-    name: Vec<u8>,
-    seen: Seen,
-    present: &State,
-    wanted: &State,
-) -> Option<PlannedChanges> {
-    let top = full_path(&dir, &name);
+fn plan_root(root: Top, present: &State, wanted: &State) -> Option<PlannedChanges> {
+    let top = full_path(&root.dir, &root.name);
     let mut request = Request { common_dir_mode: 0o755, ..Request::default() };
     let below = |state: &State| -> BTreeSet<Vec<u8>> {
         let from = state.0.range(top.clone()..).map(|(path, _)| path);
         let from = from.take_while(|path| path.starts_with(&top));
-        from.filter(|path| is_within(path, &top)).cloned().collect()
+        from.filter(|path| root.covers(path)).cloned().collect()
     };
-    let cut = full_path(&dir, b"").len();
+    let cut = full_path(&root.dir, b"").len();
     for full in below(present).union(&below(wanted)) {
         let path = full[cut..].to_vec();
         want(&mut request, path, present.0.get(full), wanted.0.get(full));
@@ -341,6 +405,7 @@ fn plan_root(
     {
         return None;
     }
+    let Top { dir, name, database, seen } = root;
     let plan = plan(&Now::of(&seen.listing), &request);
     let change = |path: &[u8], action| OutsideChange {
         root: path_of(&top),
@@ -361,7 +426,7 @@ fn plan_root(
         let why = "the directory that held it is gone".into();
         Some(vec![kept_at(&top, &top, OutsideKept::Failed { why })])
     };
-    Some((PlannedRoot { dir, name, now: seen.state, plan }, changes, kept))
+    Some((PlannedRoot { dir, name, database, now: seen.state, plan }, changes, kept))
 }
 
 fn of(action: &Action) -> OutsideAction {

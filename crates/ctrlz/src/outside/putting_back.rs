@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::path::Path;
 
 use crate::compare::Now;
-use crate::error::Error;
+use crate::error::{Error, RecordError, RestoreError, StoreError};
 use crate::fs::{Dir, FileKind, MODE_BITS, free_bytes};
 use crate::git::{ObjectId, is_protected_name};
-use crate::path::escape;
+use crate::path::{TreePath, escape, is_within};
 use crate::restore::{Journal, Phase, Plan, Request, apply, plan, recover};
 use crate::scan::{Listing, ReadOutcome, read_entry};
 
@@ -106,12 +106,21 @@ impl Outside<'_> {
         for id in plan.blobs() {
             match self.store.objects.header(&id)? {
                 Some((_, bytes)) => needed_bytes += bytes,
-                None => return Err(Error::Damaged { id, why: "it is missing".into() }),
+                None => {
+                    return Err(Error::Store(StoreError::Damaged {
+                        id,
+                        why: "it is missing".into(),
+                    }));
+                }
             }
         }
         let free_bytes = free_bytes(dir)?;
         if needed_bytes > free_bytes {
-            return Err(Error::NoSpace { path: dir.to_owned(), needed_bytes, free_bytes });
+            return Err(Error::Record(RecordError::NoSpace {
+                path: dir.to_owned(),
+                needed_bytes,
+                free_bytes,
+            }));
         }
         Ok(())
     }
@@ -124,7 +133,8 @@ impl Outside<'_> {
         at: usize,
         (dir, name, path): (&Dir, &[u8], &[u8]),
     ) -> Result<(), Error> {
-        let moved = || Error::Moved { path: crate::path::TreePath::from_scan(path.to_vec()) };
+        let moved =
+            || Error::Restore(RestoreError::Moved { path: TreePath::from_scan(path.to_vec()) });
         let pack = captures.pack();
         let keep = Storing { store: self.store, pack: &pack };
         let kind = dir.stat(name)?.ok_or_else(moved)?.kind;
@@ -147,11 +157,15 @@ impl Outside<'_> {
         let mut recovered: Option<Recovered> = None;
         for path in captures.files()? {
             let Some((key, at)) = journal_key(&path) else { continue };
-            let (Some(journal), Some(capture)) = (Journal::load(&path)?, captures.load_key(&key)?)
+            let Some(journal) = Journal::load(&path)? else { continue };
+            let capture = captures.load_key(&key)?;
+            let root = capture.as_ref().and_then(|capture| capture.roots.get(at));
+            let (Some(capture), Some(root)) =
+                (&capture, root.filter(|root| covers(root, &journal)))
             else {
+                Journal::set_aside(&path)?;
                 continue;
             };
-            let Some(root) = capture.roots.get(at) else { continue };
             let dir = match Dir::open_real(&root.dir()) {
                 Ok(dir) => dir,
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -162,7 +176,7 @@ impl Outside<'_> {
                 Err(_) => continue,
             };
             let place = root.dir.clone();
-            let capture = RefCell::new(capture);
+            let capture = RefCell::new(capture.clone());
             let rescue = |dir: &Dir, name: &[u8], path: &[u8]| {
                 self.rescue(&captures, &mut capture.borrow_mut(), at, (dir, name, path))
             };
@@ -229,13 +243,13 @@ impl Outside<'_> {
         let of = format!("recover:{}", crate::log::new_id());
         let (dir, name) = (into.as_os_str(), b".".to_vec());
         let dir = std::os::unix::ffi::OsStrExt::as_bytes(dir).to_vec();
-        let planned = PlannedRoot { dir, name, now: State::default(), plan };
+        let planned = PlannedRoot { dir, name, database: false, now: State::default(), plan };
         let mut journaled = capture::new(&of);
         journaled.roots = vec![root_of(&planned)];
         captures.save(&journaled, None)?;
         let capture = RefCell::new(journaled);
         let written = self.put_root_back(&captures, &capture, 0, &planned);
-        if !matches!(written, Err(Error::Interrupted { .. })) {
+        if !matches!(written, Err(Error::Restore(RestoreError::Interrupted { .. }))) {
             captures.drop(&of)?;
         }
         written?;
@@ -262,9 +276,16 @@ fn root_of(planned: &PlannedRoot) -> Root {
         dir: planned.dir.clone(),
         name: planned.name.clone(),
         repository: false,
+        database: planned.database,
         before: planned.now.clone(),
         after: None,
     }
+}
+
+/// Returns whether a journal changes nothing but the captured path and what is below it.
+fn covers(root: &Root, journal: &Journal) -> bool {
+    let is_below = |path: TreePath| root.name == b"." || is_within(path.as_bytes(), &root.name);
+    !root.repository && journal.paths().into_iter().all(is_below)
 }
 
 /// Returns the capture key and the root index that a journal belongs to.
@@ -277,7 +298,7 @@ fn journal_key(path: &Path) -> Option<(String, usize)> {
 /// Returns the description of the innermost cause of an error.
 fn reason(error: &Error) -> String {
     match error {
-        Error::RolledBack { cause } => reason(cause),
+        Error::Restore(RestoreError::RolledBack { cause }) => reason(cause),
         Error::File(error) => format!("{error}: {}", error.source),
         other => other.to_string(),
     }

@@ -84,7 +84,19 @@ pub(super) fn compare(one: Option<&Thing>, other: Option<&Thing>) -> Same {
     if same { Same::Yes } else { Same::No }
 }
 
-/// Objects by path. All paths of a state begin with the name of its root.
+/// Returns whether two states of a path have the same content. Permissions are not compared.
+pub(super) fn is_same_content(one: Option<&Thing>, other: Option<&Thing>) -> bool {
+    match (one, other) {
+        (Some(Thing::File { id, .. }), Some(Thing::File { id: other, .. })) => id == other,
+        // Unchanged metadata proves the content of a file that was too large to be captured.
+        (Some(Thing::LeftOut { stamp, .. }), Some(Thing::File { stamp: other, .. })) => {
+            stamp.is_some() && stamp == other
+        }
+        _ => compare(one, other) == Same::Yes,
+    }
+}
+
+/// Objects by path. All paths of a state begin with a name of its root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct State(pub(super) BTreeMap<Vec<u8>, Thing>);
 
@@ -212,12 +224,12 @@ pub(super) enum Inside {
 }
 
 impl Reader<'_> {
-    /// Reads `name` in the directory `dir`, and everything below it. A file whose metadata equals
-    /// that in `known` is not read again.
+    /// Reads `names` in the directory `dir`, and everything below them. A file whose metadata
+    /// equals that in `known` is not read again.
     pub(super) fn read(
         &mut self,
         dir: &Path,
-        name: &[u8],
+        names: &[Vec<u8>],
         inside: Inside,
         known: Option<&State>,
     ) -> Result<Seen, Error> {
@@ -229,14 +241,18 @@ impl Reader<'_> {
             // Without its directory, the path certainly does not exist.
             Err(error) if is_absence(&error) => return Ok(reading.seen),
             Err(error) => {
-                reading.leave_out(name, error.source.to_string(), None);
+                for name in names {
+                    reading.leave_out(name, error.source.to_string(), None);
+                }
                 return Ok(reading.seen);
             }
         };
         reading.seen.has_dir = true;
         reading.trusted = root.trust().is_ok_and(|trust| trust.stat);
         reading.dirs.insert(Vec::new(), (EntryStat::from(&root.stat_self()?), Vec::new()));
-        reading.entry(self, &root, b"", name)?;
+        for name in names {
+            reading.entry(self, &root, b"", name)?;
+        }
         // Breadth first, so that a limit cuts off the deepest directories.
         while let Some(path) = reading.waiting.pop_front() {
             reading.directory(self, &root, &path)?;

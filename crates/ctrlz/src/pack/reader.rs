@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use crate::error::Error;
+use crate::error::{Error, StoreError};
 use crate::fs::private::read_small;
 use crate::fs::{FileError, Named};
 use crate::git::{
@@ -248,9 +248,8 @@ impl Objects {
             return Ok(Tree::empty());
         }
         match self.read(id)? {
-            Some((Kind::Tree, bytes)) => {
-                parse_tree(bytes).map_err(|why| Error::HostileTree { id: *id, why })
-            }
+            Some((Kind::Tree, bytes)) => parse_tree(bytes)
+                .map_err(|why| Error::Store(StoreError::HostileTree { id: *id, why })),
             Some((kind, _)) => Err(damaged(id, format!("it is a {}, not a tree", kind.name()))),
             None => Err(damaged(id, "it is missing")),
         }
@@ -336,7 +335,7 @@ fn copy_checked(
 }
 
 fn damaged(id: &ObjectId, why: impl std::fmt::Display) -> Error {
-    Error::Damaged { id: *id, why: why.to_string() }
+    Error::Store(StoreError::Damaged { id: *id, why: why.to_string() })
 }
 
 /// Opens all packs of a directory.

@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use flate2::{Compress, FlushCompress, Status};
 
 use crate::defect::Defect;
-use crate::error::Error;
+use crate::error::{Error, RecordError, StoreError};
 use crate::fs::{FileError, Named, private, random_name};
 use crate::git::{Hasher, Kind, ObjectId, hash_object};
 use crate::scan::LargeProblem;
@@ -124,9 +124,10 @@ impl PendingTrees {
     fn add(&mut self, id: ObjectId, bytes: &[u8]) {
         self.bytes += bytes.len();
         self.incomplete |= self.bytes > Self::MAX_BYTES;
-        match self.incomplete {
-            true => self.trees.clear(),
-            false => drop(self.trees.insert(id, bytes.to_vec())),
+        if self.incomplete {
+            self.trees.clear();
+        } else {
+            drop(self.trees.insert(id, bytes.to_vec()));
         }
     }
 }
@@ -197,7 +198,7 @@ impl PackWriter {
         let needed_bytes = needed_bytes.saturating_add(reserve);
         if needed_bytes > free_bytes {
             let path = self.pack_dir.clone();
-            return Err(Error::NoSpace { path, needed_bytes, free_bytes });
+            return Err(Error::Record(RecordError::NoSpace { path, needed_bytes, free_bytes }));
         }
         Ok(())
     }
@@ -300,10 +301,7 @@ impl PackWriter {
     /// The command waits until the last pack is hashed and flushed, so that pack should be small
     /// compared with the previous ones. With a single thread, fewer packs are better.
     fn enough_bytes(&self, written: u64) -> u64 {
-        match self.aside {
-            true => (written / 4).min(self.sizes.pack_bytes),
-            false => self.sizes.pack_bytes,
-        }
+        if self.aside { (written / 4).min(self.sizes.pack_bytes) } else { self.sizes.pack_bytes }
     }
 
     /// Writes entries to the growing pack or to one of their own. Returns the pack if it is
@@ -461,9 +459,10 @@ fn flush_pack(path: &Path) -> Result<(), FileError> {
 
 /// Returns the bytes unchanged, except in tests that inject a defect.
 fn as_stored(kind: Kind, bytes: &[u8]) -> Cow<'_, [u8]> {
-    match Defect::Damaged.is_made() && kind == Kind::Blob {
-        true => bytes.iter().map(|byte| byte ^ 1).collect(),
-        false => Cow::Borrowed(bytes),
+    if Defect::Damaged.is_made() && kind == Kind::Blob {
+        bytes.iter().map(|byte| byte ^ 1).collect()
+    } else {
+        Cow::Borrowed(bytes)
     }
 }
 
@@ -640,7 +639,7 @@ pub(crate) fn add(
 /// Returns the error for a SHA-1 collision in such an object, which needs crafted file names.
 pub(crate) fn attack(kind: Kind) -> Error {
     let why = format!("a {} of ours attacks the hash", kind.name());
-    Error::Damaged { id: ObjectId::NULL, why }
+    Error::Store(StoreError::Damaged { id: ObjectId::NULL, why })
 }
 
 #[cfg(test)]

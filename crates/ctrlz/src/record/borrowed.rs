@@ -63,9 +63,10 @@ impl Context {
         }
         let cache = StatCache::load(&work_tree.cache_path());
         let wrong = self.wrong_among(root, &loans_of(&cache, |id| copied.ids().contains(id)));
-        match wrong.is_empty() {
-            true => wrong,
-            false => self.wrong_among(root, &loans_of(&cache, |id| borrowed.contains(id))),
+        if wrong.is_empty() {
+            wrong
+        } else {
+            self.wrong_among(root, &loans_of(&cache, |id| borrowed.contains(id)))
         }
     }
 
@@ -116,7 +117,7 @@ impl Hold {
     pub(super) fn seeding(&self) -> Result<Seeding, Error> {
         let none = Rules::base(&[], &[], &[]);
         let global = self.context.options.attributes_file.as_ref().map(|file| {
-            let text = crate::fs::private::read_small(file, 1 << 20).ok().flatten();
+            let text = crate::fs::private::read_small_linked(file, 1 << 20).ok().flatten();
             text.unwrap_or_default()
         });
         let own = self.context.repo.as_ref().map(|repo| repo.info("attributes"));

@@ -66,9 +66,11 @@ fn is_interrupted(step: &OpenStep, cause: &Cause) -> bool {
     // The step is ended by its own agent. The process that began it does not matter.
     let is_ending = cause.ending.as_ref().is_some_and(|ending| ending.step == step.info.step);
     let is_ours = step.is_owner(std::process::id()) || is_ending;
-    // A hook is a process of the client too. An undo may run in the tool itself.
+    // Hooks are processes of the client too, and so is the shell in which a user runs an undo.
+    // `ctrlz run` starts nothing but the tool, so that an undo below it runs in the tool.
     let own = std::process::id();
-    let apart = if cause.undoing { vec![own] } else { ProcessId::ancestors(own) };
+    let is_in_tool = cause.undoing && step.is_recorded_by_owner();
+    let apart = if is_in_tool { vec![own] } else { ProcessId::ancestors(own) };
     is_left && !is_ours && !step.tool_is_running(&apart)
 }
 
@@ -169,9 +171,10 @@ impl Hold {
             Credit { apart, ..credit }
         };
         details.credits = credits.filter(counts).map(placed).collect();
-        let kind = match details.credits.is_empty() && details.shared.is_empty() {
-            true => OperationKind::Outside,
-            false => OperationKind::Step,
+        let kind = if details.credits.is_empty() && details.shared.is_empty() {
+            OperationKind::Outside
+        } else {
+            OperationKind::Step
         };
         Ok((kind, details, pack))
     }
@@ -320,7 +323,7 @@ impl Hold {
     }
 
     /// Returns the change time of a path, or of the nearest existing directory above it.
-    fn changed_at(&self, path: &TreePath) -> Option<Time> {
+    pub(crate) fn changed_at(&self, path: &TreePath) -> Option<Time> {
         let (mut dir, name) = split(path.as_bytes());
         if let Some(stat) = self.root.glimpse(dir).and_then(|dir| dir.stat(name)) {
             return Some(stat.ctime);

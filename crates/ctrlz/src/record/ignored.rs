@@ -360,9 +360,10 @@ impl Hold {
             only_one.chain(has.iter().filter(|mode| !had.clone().any(|had| had == *mode)));
         let other_modes = only_one.map(|(path, _)| path.clone()).collect();
         let kept = Kept { new: None, same: None, paths, before, other_modes };
-        Ok(match last.as_ref() == Some(&companion) {
-            true => Kept { same: last_id, ..kept },
-            false => Kept { new: Some(companion.into_new()), ..kept },
+        Ok(if last.as_ref() == Some(&companion) {
+            Kept { same: last_id, ..kept }
+        } else {
+            Kept { new: Some(companion.into_new()), ..kept }
         })
     }
 
@@ -445,9 +446,12 @@ impl Hold {
         const BYTES_PER_SECOND: u64 = 40 << 20;
         let mut order: Vec<(Vec<u8>, Candidate)> = candidates.into_iter().collect();
         let depth = |path: &[u8]| path.iter().filter(|byte| **byte == b'/').count();
-        order.sort_by_cached_key(|(path, candidate)| match candidate.named {
-            true => (false, candidate.bytes, path.clone()),
-            false => (true, depth(path) as u64, path.clone()),
+        order.sort_by_cached_key(|(path, candidate)| {
+            if candidate.named {
+                (false, candidate.bytes, path.clone())
+            } else {
+                (true, depth(path) as u64, path.clone())
+            }
         });
         let max_named = limit.bytes.unwrap_or(self.context.options.max_named_bytes);
         let in_time = |bytes: u64| {
@@ -457,16 +461,12 @@ impl Hold {
         let Fitting { mut chosen, mut unknown, mut left_out } = Fitting::default();
         let (mut total, mut total_named) = (0, 0);
         for (path, Candidate { named, bytes }) in order {
-            let fits = match named {
+            let fits = if named {
                 // An unchanged file that was kept before costs nothing.
-                true => {
-                    let is_kept = known.get(&path).is_some_and(|known| known.bytes == bytes);
-                    is_kept || (total_named + bytes <= max_named && in_time(total_named + bytes))
-                }
-                false => {
-                    total + bytes <= self.context.options.max_ignored_bytes
-                        && chosen.len() < MAX_FILES
-                }
+                let is_kept = known.get(&path).is_some_and(|known| known.bytes == bytes);
+                is_kept || (total_named + bytes <= max_named && in_time(total_named + bytes))
+            } else {
+                total + bytes <= self.context.options.max_ignored_bytes && chosen.len() < MAX_FILES
             };
             let cost = super::quota::cost(bytes);
             match (fits && cost <= room, named) {

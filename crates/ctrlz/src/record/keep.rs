@@ -51,10 +51,13 @@ impl<'a> StoreKeep<'a> {
 
 impl Keep for StoreKeep<'_> {
     fn blob(&self, bytes: &[u8]) -> Result<Option<ObjectId>, Error> {
-        self.pack.add(Kind::Blob, bytes, |id| match self.rehash {
-            // A rehash also replaces damaged objects.
-            true => self.store.objects.holds_intact(id),
-            false => self.store.objects.holds(id),
+        self.pack.add(Kind::Blob, bytes, |id| {
+            if self.rehash {
+                // A rehash also replaces damaged objects.
+                self.store.objects.holds_intact(id)
+            } else {
+                self.store.objects.holds(id)
+            }
         })
     }
 

@@ -33,8 +33,6 @@ mod whole;
 
 use std::time::Instant;
 
-use serde::Serialize;
-
 use crate::error::Error;
 use crate::fs::Dir;
 use crate::git::ObjectId;
@@ -70,7 +68,7 @@ pub struct TrackOptions {
 }
 
 /// A recorded state of the work tree.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// The id of its git tree.
     pub hash: ObjectId,
@@ -210,9 +208,10 @@ impl Hold {
         progress: &Progress,
     ) -> Result<Recorded, Error> {
         let is_whole = options.paths.is_empty() && !options.rehash;
-        match self.context.options.watch && is_whole {
-            true => self.record_watched(options, cause, progress),
-            false => self.record_by_scan(Need::Snapshot, options, cause, progress),
+        if self.context.options.watch && is_whole {
+            self.record_watched(options, cause, progress)
+        } else {
+            self.record_by_scan(Need::Snapshot, options, cause, progress)
         }
     }
 
@@ -243,15 +242,13 @@ impl Hold {
             last => {
                 let whole = self.record_whole(need, options, cause, last.as_ref(), progress)?;
                 self.note_scan(began, &whole.operation, &whole.snapshot);
-                match options.paths.is_empty() {
-                    true => whole,
+                if options.paths.is_empty() {
+                    whole
+                } else {
                     // Named files are captured even if they are ignored or large.
-                    false => {
-                        let files = whole.snapshot.files;
-                        let named =
-                            self.record_named(options, cause, &whole.operation, progress)?;
-                        Recorded { snapshot: Snapshot { files, ..named.snapshot }, ..named }
-                    }
+                    let files = whole.snapshot.files;
+                    let named = self.record_named(options, cause, &whole.operation, progress)?;
+                    Recorded { snapshot: Snapshot { files, ..named.snapshot }, ..named }
                 }
             }
         };

@@ -73,9 +73,10 @@ impl Hold {
         let probe = Probe { keep, new: Default::default() };
         let outcome = capture(&self.root, path, kind, &probe)?;
         let new = probe.new.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        Ok(match new.is_empty() {
-            true => outcome,
-            false => ReadOutcome::Skip(SkipReason::OverQuota { bytes }),
+        Ok(if new.is_empty() {
+            outcome
+        } else {
+            ReadOutcome::Skip(SkipReason::OverQuota { bytes })
         })
     }
 

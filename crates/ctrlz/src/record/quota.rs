@@ -4,10 +4,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use serde::Serialize;
-
 use crate::defect::Defect;
-use crate::error::Error;
+use crate::error::{Error, RecordError};
 use crate::fs::disk_use;
 use crate::git::{Hasher, Kind, ObjectId, hash_object};
 use crate::hold::Context;
@@ -29,7 +27,7 @@ pub(crate) enum Room {
 }
 
 /// The used part of the quota. Counts every file of the stores.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuotaUse {
     /// The size of this store.
     pub store_bytes: u64,
@@ -120,10 +118,10 @@ impl Hold {
         let used = self.context.quota_use(self.store.path())?;
         let (left, needed) = (used.left(), overhead(listing));
         if needed > left {
-            return Err(Error::OverQuota {
+            return Err(Error::Record(RecordError::OverQuota {
                 path: self.store.path().to_owned(),
                 used: Box::new(used),
-            });
+            }));
         }
         Ok(Some(Allowance { used, content_bytes: left - needed }))
     }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use crate::compare::find;
 use crate::error::Error;
-use crate::fs::{FileKind, Stat};
+use crate::fs::FileKind;
 use crate::git::ObjectId;
 use crate::log::{Operation, Stamp, Uncaptured, UncapturedChange, Watched, read_companion};
 use crate::pack::Objects;
@@ -25,10 +25,8 @@ impl Hold {
             self.context.repo.is_some().then(|| (b".git".to_vec(), "a repository".to_owned()));
         let paths = own.into_iter().chain(left_out(&self.store.objects, operation));
         for (path, why) in paths.take(MAX_WATCHED) {
-            if let Some(stat) = stat(self, &path) {
-                let watched =
-                    Watched { path: PathText::from_bytes(&path), why, stamp: stamp(&stat) };
-                found.push(watched);
+            if let Some(stamp) = stamp(self, &path) {
+                found.push(Watched { path: PathText::from_bytes(&path), why, stamp });
             }
         }
         Ok(found)
@@ -157,7 +155,7 @@ impl Hold {
     pub(crate) fn uncaptured_changes(&self, watched: &[Watched]) -> Vec<Uncaptured> {
         let change = |watched: &Watched| {
             let path = watched.path.clone().into_bytes();
-            let change = change_of(watched, stat(self, &path).as_ref())?;
+            let change = change_of(watched, stamp(self, &path))?;
             Some(Uncaptured { path, why: watched.why.clone(), change })
         };
         watched.iter().filter_map(change).collect()
@@ -166,8 +164,8 @@ impl Hold {
     /// Returns whether a change is still visible. A removed path must not exist, a new one must.
     pub(crate) fn still_shows(&self, change: &Uncaptured) -> bool {
         match change.change {
-            UncapturedChange::Gone => stat(self, &change.path).is_none(),
-            UncapturedChange::Created => stat(self, &change.path).is_some(),
+            UncapturedChange::Gone => stamp(self, &change.path).is_none(),
+            UncapturedChange::Created => stamp(self, &change.path).is_some(),
             UncapturedChange::Replaced
             | UncapturedChange::Modified
             | UncapturedChange::ChangedInside => true,
@@ -176,30 +174,32 @@ impl Hold {
 }
 
 /// Returns the change of a path, or `None` if it did not change.
-fn change_of(watched: &Watched, now: Option<&Stat>) -> Option<UncapturedChange> {
+fn change_of(watched: &Watched, now: Option<Stamp>) -> Option<UncapturedChange> {
     let then = watched.stamp;
-    let Some(now) = now.map(stamp) else { return Some(UncapturedChange::Gone) };
+    let Some(now) = now else { return Some(UncapturedChange::Gone) };
+    let is_same = then.is_same_inode(&now) && then.is_unmodified(&now);
     let is_ignored = watched.why == "ignored";
     match (then.is_dir, now.is_dir) {
-        (true, true) if then.inode != now.inode => Some(UncapturedChange::Replaced),
+        (true, true) if !then.is_same_inode(&now) => Some(UncapturedChange::Replaced),
         (true, true) => (then.mtime != now.mtime).then_some(UncapturedChange::ChangedInside),
         (true, false) | (false, true) => Some(UncapturedChange::Replaced),
         // Changes of ignored files are left alone by policy.
-        (false, false) if is_ignored => (then != now).then_some(UncapturedChange::ChangedInside),
-        (false, false) => (then != now).then_some(UncapturedChange::Modified),
+        (false, false) if is_ignored => (!is_same).then_some(UncapturedChange::ChangedInside),
+        (false, false) => (!is_same).then_some(UncapturedChange::Modified),
     }
 }
 
-fn stat(hold: &Hold, path: &[u8]) -> Option<Stat> {
+/// Returns the metadata of a path, or `None` if nothing exists there.
+fn stamp(hold: &Hold, path: &[u8]) -> Option<Stamp> {
     let (parent, name) = split(path);
-    hold.root.glimpse(parent)?.stat(name)
-}
-
-fn stamp(stat: &Stat) -> Stamp {
-    Stamp {
+    let parent = hold.root.glimpse(parent)?;
+    let stat = parent.stat(name)?;
+    Some(Stamp {
         is_dir: stat.kind == FileKind::Dir,
         inode: stat.inode,
         bytes: stat.bytes,
         mtime: (stat.mtime.seconds, stat.mtime.nanos),
-    }
+        mode: Some(stat.mode),
+        born: parent.birth(name).map(|born| (born.seconds, born.nanos)),
+    })
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::defect::Defect;
-use crate::error::Error;
+use crate::error::{Error, RecordError, StoreError};
 use crate::fs::free_bytes;
 use crate::git::ObjectId;
 use crate::jobs::run_jobs;
@@ -57,9 +57,10 @@ impl Hold {
             ..self.context.list_input(store, &self.root, &cache)?
         };
         let mut basis = Basis { policy: input.policy(), operation: None, ..self.basis() };
-        let proof = match doubt || options.rehash || basis.policy != cache.basis().policy {
-            true => None,
-            false => Some(verify(&self.root, &input, &basis.index, progress)?),
+        let proof = if doubt || options.rehash || basis.policy != cache.basis().policy {
+            None
+        } else {
+            Some(verify(&self.root, &input, &basis.index, progress)?)
         };
         if let (Need::Snapshot, Some(proof), Some(last)) = (need, &proof, last) {
             let borrowed = loans.left;
@@ -255,11 +256,13 @@ impl Hold {
             }
         }
         progress.files_to_read.store(to_read, std::sync::atomic::Ordering::Relaxed);
-        let over = |what, found, limit, measure: fn(u64) -> u64| Error::OverBudget {
-            what,
-            found,
-            limit,
-            largest: largest(listing, measure),
+        let over = |what, found, limit, measure: fn(u64) -> u64| {
+            Error::Record(RecordError::OverBudget {
+                what,
+                found,
+                limit,
+                largest: largest(listing, measure),
+            })
         };
         if files > self.context.options.max_files {
             return Err(over("files", files, self.context.options.max_files, |_| 1));
@@ -278,7 +281,11 @@ impl Hold {
             let needed = bytes / 4 + self.context.options.min_free_bytes.min(free / 10);
             if needed > free {
                 let path = self.store.path().to_owned();
-                return Err(Error::NoSpace { path, needed_bytes: needed, free_bytes: free });
+                return Err(Error::Record(RecordError::NoSpace {
+                    path,
+                    needed_bytes: needed,
+                    free_bytes: free,
+                }));
             }
         }
         Ok(to_read)
@@ -289,11 +296,11 @@ impl Hold {
 pub(super) fn is_for_a_scan(error: &Error) -> bool {
     matches!(
         error,
-        Error::Damaged { .. }
-            | Error::HostileTree { .. }
-            | Error::OverBudget { .. }
-            | Error::OverQuota { .. }
-            | Error::NoSpace { .. }
+        Error::Store(StoreError::Damaged { .. })
+            | Error::Store(StoreError::HostileTree { .. })
+            | Error::Record(RecordError::OverBudget { .. })
+            | Error::Record(RecordError::OverQuota { .. })
+            | Error::Record(RecordError::NoSpace { .. })
     )
 }
 

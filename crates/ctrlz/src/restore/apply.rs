@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::compare::Entry;
-use crate::error::Error;
+use crate::error::{Error, RestoreError};
 use crate::fs::{Dir, Guard, Stat, Time, random_name};
 use crate::git::ObjectId;
 use crate::jobs::run_jobs;
@@ -14,7 +14,9 @@ use crate::path::{PathText, join, split};
 use crate::scan::{EntryStat, Placed, is_racy};
 
 use super::clean::{OnFailure, finish};
-use super::journal::{Journal, ModeRecord, Phase, Record, Renamed, StatRecord, Thing, UnitRecord};
+use super::journal::{
+    Journal, ModeRecord, Phase, Record, Renamed, StatRecord, Thing, UnitRecord, temporary_name,
+};
 use super::modes::{change_mode, check_dir_modes, open_dirs, read_only_dirs};
 use super::place::{Near, Place, for_each_unit, is_as_recorded, moved, place, units_per_job};
 use super::plan::{NewThing, OldThing, Plan, Unit};
@@ -88,7 +90,9 @@ pub(crate) fn apply(
     };
     // The new state is complete. After an error, the next command cleans up by the journal.
     let applied = finish(root, &journal, journal_path, (flush, OnFailure::Stop), threads, rescue)
-        .map_err(|cause| Error::Interrupted { cause: Box::new(cause) })?;
+        .map_err(|cause| {
+        Error::Restore(RestoreError::Interrupted { cause: Box::new(cause) })
+    })?;
     let without_special_bits = without_special_bits(root, plan);
     Ok(Applied { placed: placed(plan, stats, before_swap), without_special_bits, ..applied })
 }
@@ -152,7 +156,7 @@ fn journal_of(plan: &Plan, target: Option<ObjectId>, safety: ObjectId) -> Journa
     let token = random_name();
     let record = |(at, unit): (usize, &Unit)| UnitRecord {
         path: PathText::from_bytes(&unit.path),
-        temporary: format!(".ctrlz-{token}-{at}"),
+        temporary: temporary_name(&token, at),
         staged: None,
         has_new: unit.new.is_some(),
         old: unit.old.as_ref().map(old_record),

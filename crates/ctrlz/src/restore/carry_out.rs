@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::compare::entry_kind;
 use crate::defect::Defect;
-use crate::error::Error;
+use crate::error::{Error, RecordError, RestoreError, StoreError};
 use crate::fs::free_bytes;
 use crate::git::ObjectId;
 use crate::hold::Hold;
@@ -34,7 +34,7 @@ impl Hold {
         let Prepared { plan, safety, files } = prepared;
         let safety_snapshot = safety.snapshot;
         if options.expected_plan.is_some_and(|expected| expected != plan.hash) {
-            return Err(Error::StalePlan);
+            return Err(Error::Restore(RestoreError::StalePlan));
         }
         check_mass_removal(&plan, files, options)?;
         let mut report = RestoreReport {
@@ -104,7 +104,8 @@ impl Hold {
         name: &[u8],
         path: &[u8],
     ) -> Result<(), Error> {
-        let moved = || Error::Moved { path: TreePath::from_scan(path.to_vec()) };
+        let moved =
+            || Error::Restore(RestoreError::Moved { path: TreePath::from_scan(path.to_vec()) });
         let last = self.work_tree.last(&self.store)?.ok_or_else(moved)?;
         let pack = PackWriter::new(&self.store.objects_dir());
         let keep = StoreKeep::new(&self.store, &pack);
@@ -132,13 +133,22 @@ impl Hold {
         for id in plan.blobs() {
             match self.store.objects.header(&id)? {
                 Some((_, bytes)) => needed += bytes,
-                None => return Err(Error::Damaged { id, why: "it is missing".into() }),
+                None => {
+                    return Err(Error::Store(StoreError::Damaged {
+                        id,
+                        why: "it is missing".into(),
+                    }));
+                }
             }
         }
         let free = free_bytes(&self.context.root)?;
         if needed > free {
             let path = self.context.root.clone();
-            return Err(Error::NoSpace { path, needed_bytes: needed, free_bytes: free });
+            return Err(Error::Record(RecordError::NoSpace {
+                path,
+                needed_bytes: needed,
+                free_bytes: free,
+            }));
         }
         Ok(())
     }
@@ -159,7 +169,7 @@ pub(crate) fn check_mass_removal(
     options: &RestoreOptions,
 ) -> Result<(), Error> {
     match mass_removal(plan, files).filter(|_| !options.allow_mass_removal) {
-        Some((removed, files)) => Err(Error::MassChange { removed, files }),
+        Some((removed, files)) => Err(Error::Restore(RestoreError::MassChange { removed, files })),
         None => Ok(()),
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::error::Error;
+use crate::error::{Error, RestoreError};
 use crate::fs::{Dir, FileError, FileKind};
 use crate::path::{PathText, join, split};
 
@@ -178,7 +178,9 @@ pub(super) fn finish(
     for change in journal.modes.iter().filter(|change| change.is_dir) {
         match change_mode(root, change, change.from, change.to) {
             Ok(()) => (),
-            Err(Error::Moved { .. }) => applied.kept.push(change.path.clone().into_bytes()),
+            Err(Error::Restore(RestoreError::Moved { .. })) => {
+                applied.kept.push(change.path.clone().into_bytes());
+            }
             Err(error) if on_failure == OnFailure::Stop => return Err(error),
             Err(_) => applied.kept.push(change.path.clone().into_bytes()),
         }
@@ -235,7 +237,7 @@ pub(super) fn remove_old(
     match discard(dir, &path, unit, rescue) {
         Ok(()) => (),
         // It keeps changing, or is a special file.
-        Err(Error::Moved { .. }) => (),
+        Err(Error::Restore(RestoreError::Moved { .. })) => (),
         Err(error) => return Err(error),
     }
     let left = dir.stat(unit.temporary.as_bytes())?.is_some();

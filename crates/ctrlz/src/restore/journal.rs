@@ -1,13 +1,13 @@
 //! The journal of a restore, from which the next command can finish it or roll it back.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
+use crate::error::{Error, StoreError};
 use crate::fs::private::{self, Durable, read_small};
-use crate::fs::{FileKind, Named, Stat, Time};
+use crate::fs::{FileKind, MODE_BITS, Named, Stat, Time, random_name};
 use crate::git::ObjectId;
 use crate::log::{Details, OperationKind};
 use crate::path::{PathText, TreePath};
@@ -117,6 +117,16 @@ pub(crate) struct StatRecord {
 }
 
 impl Thing {
+    /// Returns the paths of its contents, relative to it.
+    fn paths(&self) -> Vec<&PathText> {
+        match self {
+            Thing::Leaf(_) => Vec::new(),
+            Thing::Dir { files, dirs, .. } => {
+                files.iter().map(|(path, _)| path).chain(dirs).collect()
+            }
+        }
+    }
+
     fn records_mut(&mut self) -> Vec<&mut StatRecord> {
         match self {
             Thing::Leaf(record) => vec![record],
@@ -190,14 +200,85 @@ pub(crate) enum Renamed {
 
 const VERSION: u32 = 1;
 const MAX_JOURNAL_BYTES: u64 = 2 << 30;
+/// Extension of journals that were set aside.
+const SET_ASIDE: &str = "damaged";
+/// Prefix of the names of temporary files.
+const TEMPORARY: &str = ".ctrlz-";
+
+/// Returns the name of the temporary file of the unit at this position. `token` is a random name.
+pub(super) fn temporary_name(token: &str, at: usize) -> String {
+    format!("{TEMPORARY}{token}-{at}")
+}
+
+/// Returns whether a name is one that [`temporary_name`] returns.
+fn is_temporary(name: &str) -> bool {
+    let rest = name.strip_prefix(TEMPORARY).and_then(|rest| rest.split_once('-'));
+    let is_hex = |text: &str| text.len() == 16 && text.bytes().all(|b| b.is_ascii_hexdigit());
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    rest.is_some_and(|(token, at)| is_hex(token) && is_number(at))
+}
+
+fn is_path(path: &PathText) -> bool {
+    TreePath::parse(&path.clone().into_bytes()).is_ok()
+}
 
 impl Journal {
     pub(crate) const VERSION: u32 = VERSION;
+    /// Reason for which a journal was set aside.
+    pub(crate) const DAMAGED: &str = "not a journal that ctrlz wrote; it was not carried out";
 
     /// Reads the journal at `path` and changes nothing. Returns `None` if missing or damaged.
     pub(crate) fn peek(path: &Path) -> Result<Option<Journal>, Error> {
         let Some(bytes) = read_small(path, MAX_JOURNAL_BYTES)? else { return Ok(None) };
-        Ok(serde_json::from_slice::<Journal>(&bytes).ok())
+        Ok(Journal::parse(&bytes))
+    }
+
+    /// Returns the journal, or `None` if it cannot be one that ctrlz wrote.
+    fn parse(bytes: &[u8]) -> Option<Journal> {
+        serde_json::from_slice::<Journal>(bytes).ok().filter(Journal::is_sound)
+    }
+
+    /// Returns whether everything that it names is inside the work tree and not in a repository,
+    /// and every temporary name is one of ours. A store inside a project can be overwritten by a
+    /// `git pull`, so a journal there may have come with the project.
+    fn is_sound(&self) -> bool {
+        let is_mode = |change: &ModeRecord| (change.from | change.to) & !MODE_BITS == 0;
+        let is_unit = |unit: &UnitRecord| {
+            let things = [&unit.staged, &unit.old].into_iter().flatten();
+            is_path(&unit.path)
+                && is_temporary(&unit.temporary)
+                && things.flat_map(Thing::paths).all(is_path)
+        };
+        // The work tree itself may be read-only.
+        let is_dir = |path: &PathText| path.clone().into_bytes().is_empty() || is_path(path);
+        self.units.iter().all(is_unit)
+            && self.modes.iter().all(|change| is_path(&change.path) && is_mode(change))
+            && self.opened.iter().all(|change| is_dir(&change.path) && is_mode(change))
+            && self.emptied.iter().all(is_path)
+    }
+
+    /// Returns the path at which a damaged journal is kept.
+    fn aside_path(path: &Path) -> PathBuf {
+        let free = |path: &PathBuf| path.symlink_metadata().is_err();
+        let usual = path.with_extension(SET_ASIDE);
+        Some(usual)
+            .filter(free)
+            .unwrap_or_else(|| path.with_extension(format!("{}.{SET_ASIDE}", random_name())))
+    }
+
+    /// Renames a journal that is damaged or that ctrlz did not write, so that it is kept for
+    /// inspection and never carried out.
+    pub(crate) fn set_aside(path: &Path) -> Result<(), Error> {
+        Ok(std::fs::rename(path, Journal::aside_path(path)).named("set aside", path)?)
+    }
+
+    /// Returns the journals in `dir` that were set aside.
+    pub(crate) fn damaged(dir: &Path) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        found.retain(|path| path.extension().is_some_and(|end| end == SET_ASIDE));
+        found.sort();
+        found
     }
 
     /// Reads the journal at `path`, to finish the restore. The caller holds the work tree's lock. A
@@ -212,17 +293,18 @@ impl Journal {
         if let Ok(found) = version
             && found > VERSION
         {
-            return Err(Error::NewerFormat { path: path.to_owned(), found, known: VERSION });
+            return Err(Error::Store(StoreError::NewerFormat {
+                path: path.to_owned(),
+                found,
+                known: VERSION,
+            }));
         }
-        match serde_json::from_slice::<Journal>(&bytes) {
-            Ok(journal) => Ok(Some(journal)),
-            // Journals are replaced atomically, so no crash caused this. It is kept for inspection.
-            Err(_) => {
-                let aside = path.with_extension("damaged");
-                std::fs::rename(path, &aside).named("set aside", path)?;
-                Ok(None)
-            }
+        let journal = Journal::parse(&bytes);
+        if journal.is_none() {
+            // Journals are replaced atomically, so no crash caused this.
+            Journal::set_aside(path)?;
         }
+        Ok(journal)
     }
 
     pub(crate) fn save(&self, path: &Path) -> Result<(), Error> {

@@ -38,4 +38,7 @@ pub(crate) use plan::{ModeChange, Request, Wanted, plan};
 pub(crate) use request::{Modes, Target};
 pub(crate) use roll_back::recover;
 pub(crate) use safety::{Planning, Prepared, SaveIgnored};
-pub(crate) use units::{Source, is_database_log, is_shared_memory};
+pub(crate) use units::{
+    HEAD_BYTES, SHARED_MEMORY, Source, database_of, is_database_log, is_shared_memory,
+    is_shared_memory_head, is_sqlite, is_sqlite_log,
+};

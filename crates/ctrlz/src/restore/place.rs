@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::error::Error;
+use crate::error::{Error, RestoreError};
 use crate::fs::{Dir, FileError, FileKind, Named, Stat};
 use crate::git::{Hasher, Kind};
 use crate::jobs::run_jobs;
@@ -75,7 +75,7 @@ pub(super) fn place<'a>(near: &'a mut Near<'_>, path: &PathText) -> Result<Place
 }
 
 pub(super) fn moved(path: &[u8]) -> Error {
-    Error::Moved { path: TreePath::from_scan(path.to_vec()) }
+    Error::Restore(RestoreError::Moved { path: TreePath::from_scan(path.to_vec()) })
 }
 
 /// Returns whether `name` is exactly the recorded file, or directory with the same contents.

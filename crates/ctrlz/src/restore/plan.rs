@@ -2,8 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Serialize;
-
 use crate::compare::{Entry, Now, NowAt, entry_kind};
 use crate::fs::MODE_BITS;
 use crate::git::{Hasher, ObjectId};
@@ -50,8 +48,7 @@ pub(crate) struct ModeChange {
 }
 
 /// Reason why a path is left alone or not restored exactly.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case", tag = "reason")]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum KeptReason {
     /// The snapshot does not have it. Only `exact` removes such files.
@@ -99,6 +96,27 @@ pub enum KeptReason {
 }
 
 impl KeptReason {
+    /// Returns a short, stable name for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            KeptReason::CreatedSince => "created_since",
+            KeptReason::IgnoredThen => "ignored_then",
+            KeptReason::SkippedThen { .. } => "skipped_then",
+            KeptReason::NoRecord => "no_record",
+            KeptReason::RulesUnknown => "rules_unknown",
+            KeptReason::CannotBeSaved { .. } => "cannot_be_saved",
+            KeptReason::DirectoryInTheWay => "directory_in_the_way",
+            KeptReason::FileInTheWay => "file_in_the_way",
+            KeptReason::ReadOnlyDirectory => "read_only_directory",
+            KeptReason::InUse { .. } => "in_use",
+            KeptReason::Unit { .. } => "unit",
+            KeptReason::ProcessFile => "process_file",
+            KeptReason::Separated => "separated",
+            KeptReason::Contradiction => "contradiction",
+            KeptReason::SpecialBitsDropped => "special_bits_dropped",
+        }
+    }
+
     /// Returns whether the request is not fully met because of it.
     pub fn is_failure(&self) -> bool {
         match self {
@@ -163,18 +181,16 @@ impl KeptReason {
 }
 
 /// A path that is left alone.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Kept {
     /// The path.
     pub path: TreePath,
     /// The reason.
-    #[serde(flatten)]
     pub reason: KeptReason,
 }
 
 /// An action of a plan on one path.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case", tag = "action")]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Action {
     /// Creates a file or link.
     Create {
@@ -225,7 +241,7 @@ impl Action {
 }
 
 /// The exact actions of a restore.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// One entry per path, sorted.
     pub actions: Vec<Action>,
@@ -236,19 +252,13 @@ pub struct Plan {
     /// Hash of the paths with their present and new states, which identifies the plan.
     pub hash: ObjectId,
     /// The number of files that it removes and the number of all files, if the share is unusual.
-    #[serde(skip)]
     pub mass_removal: Option<(u64, u64)>,
-    #[serde(skip)]
     pub(crate) units: Vec<Unit>,
-    #[serde(skip)]
     pub(crate) modes: Vec<PlannedMode>,
-    #[serde(skip)]
     pub(crate) emptied: Vec<Vec<u8>>,
     /// Groups of units, by index, that become hard links to one file again.
-    #[serde(skip)]
     pub(crate) links: Vec<Vec<usize>>,
     /// Whether files that another process has open for writing are replaced too.
-    #[serde(skip)]
     pub(crate) replaces_used: bool,
 }
 

@@ -38,7 +38,7 @@ pub enum OnUse {
 }
 
 /// The report of a restore.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestoreReport {
     /// The snapshot taken before anything changed.
     pub safety: ObjectId,

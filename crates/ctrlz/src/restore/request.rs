@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use crate::compare::{Change, Entry, Now, NowAt, Trees, changes, changes_by};
 use crate::error::Error;
-use crate::fs::MODE_BITS;
+use crate::fs::{FileKind, MODE_BITS};
 use crate::git::{EntryKind, ObjectId};
 use crate::hold::Hold;
 use crate::log::{Meta, Operation};
 use crate::path::{TreePath, dirs_above, is_asked_for};
-use crate::record::{Cause, Recorded};
+use crate::record::{Cause, Recorded, look};
 use crate::scan::Progress;
 use crate::store::Store;
 
@@ -87,6 +87,7 @@ impl Hold {
             want_dirs(&mut request, meta, options);
             want_modes(&mut request, self, &tracked, meta, hash, options)?;
         }
+        remove_unlisted_in_the_way(&mut request, self, &tracked, options)?;
         if options.exact {
             empty_out(&mut request, self, &tracked, hash, meta.as_deref(), options)?;
             // A scan does not enter ignored directories, so nothing proves their absence.
@@ -227,6 +228,32 @@ fn gives_way(trees: &Trees<'_>, hash: &ObjectId, path: &TreePath) -> Result<bool
         }
     }
     Ok(false)
+}
+
+/// Requests the removal of files that a scan leaves out and that stand where the snapshot has a
+/// directory. They are saved in the safety snapshot first.
+fn remove_unlisted_in_the_way(
+    request: &mut Request,
+    hold: &Hold,
+    tracked: &Recorded,
+    options: &RestoreOptions,
+) -> Result<(), Error> {
+    let now = Now::of(&tracked.listing);
+    let above = request.wanted.keys().flat_map(|path| dirs_above(path));
+    let above = above.chain(request.dirs.keys().flat_map(|dir| dirs_above(dir)));
+    let dirs: BTreeSet<&[u8]> = above.chain(request.dirs.keys().map(Vec::as_slice)).collect();
+    let mut in_the_way = Vec::new();
+    for dir in
+        dirs.into_iter().filter(|dir| !matches!(now.at(dir), NowAt::File { .. } | NowAt::Dir))
+    {
+        let is_asked_for = is_asked_for(&TreePath::from_scan(dir.to_vec()), &options.paths);
+        let is_file = matches!(look(&hold.root, dir)?, Some(FileKind::File | FileKind::Symlink));
+        if is_asked_for && is_file {
+            in_the_way.push(dir.to_vec());
+        }
+    }
+    request.wanted.extend(in_the_way.into_iter().map(|path| (path, Wanted::Absent)));
+    Ok(())
 }
 
 /// Requests the empty directories of the snapshot.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::error::Error;
+use crate::error::{Error, RestoreError};
 use crate::fs::Dir;
 
 use super::apply::{Applied, Rescue};
@@ -29,8 +29,8 @@ pub(super) fn roll_back(
         undo_all(root, journal, path, OnFailure::Stop, rescue).map(drop)
     };
     match undone() {
-        Ok(()) => Error::RolledBack { cause: Box::new(cause) },
-        Err(_) => Error::Interrupted { cause: Box::new(cause) },
+        Ok(()) => Error::Restore(RestoreError::RolledBack { cause: Box::new(cause) }),
+        Err(_) => Error::Restore(RestoreError::Interrupted { cause: Box::new(cause) }),
     }
 }
 
@@ -55,7 +55,9 @@ pub(super) fn undo_all(
     for unit in journal.units.iter().rev() {
         match undo_steadily(&mut near, unit, rescue) {
             Ok(true) => (),
-            Ok(false) | Err(Error::Moved { .. }) => kept.push(unit.path.clone().into_bytes()),
+            Ok(false) | Err(Error::Restore(RestoreError::Moved { .. })) => {
+                kept.push(unit.path.clone().into_bytes());
+            }
             Err(error) => {
                 kept.push(unit.path.clone().into_bytes());
                 failure.get_or_insert(error);

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 
 use crate::compare::Entry;
 use crate::defect::Defect;
-use crate::error::Error;
+use crate::error::{Error, RestoreError, StoreError};
 use crate::fs::{Dir, FileKind, Named, Stat, set_mode, set_owner, stat_file};
 use crate::git::{EntryKind, Hasher, Kind, ObjectId};
 use crate::pack::Objects;
@@ -76,7 +76,7 @@ pub(crate) fn stage(
 }
 
 fn gone(name: &[u8]) -> Error {
-    Error::Moved { path: crate::path::TreePath::from_scan(name.to_vec()) }
+    Error::Restore(RestoreError::Moved { path: crate::path::TreePath::from_scan(name.to_vec()) })
 }
 
 /// Returns the metadata of the directory at `name` and of everything in it.
@@ -168,7 +168,7 @@ fn check_written(
     if hasher.finish() == Some(*id) {
         return Ok(());
     }
-    Err(Error::Damaged { id: *id, why: "it was not written correctly".into() })
+    Err(Error::Store(StoreError::Damaged { id: *id, why: "it was not written correctly".into() }))
 }
 
 type DirParts<'a> = (u32, &'a [(Vec<u8>, u32)], &'a [(Vec<u8>, Entry, u32)]);

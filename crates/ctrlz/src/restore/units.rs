@@ -95,7 +95,18 @@ struct Unit {
     users: Users,
 }
 
-const SHARED_MEMORY: &[u8] = b"-shm";
+impl Unit {
+    /// Returns whether a member is an empty log of an SQLite database, which has no effect.
+    fn is_empty_log(&self, path: &[u8], entry: &Entry) -> bool {
+        self.transient.ends_with(SHARED_MEMORY)
+            && path != self.name
+            && entry.kind.is_file()
+            && entry.id == ObjectId::EMPTY_BLOB
+    }
+}
+
+/// Suffix of the shared memory of an SQLite database.
+pub(crate) const SHARED_MEMORY: &[u8] = b"-shm";
 
 /// The present state, which requests and units are compared with.
 struct Scene<'a> {
@@ -119,24 +130,39 @@ impl Hold {
         let mut done: BTreeSet<Vec<u8>> = BTreeSet::new();
         for unit in scene.units(request, sources)? {
             done.extend(unit.members.iter().cloned());
-            done.insert(unit.transient.clone());
-            // It is neither restored nor removed: a process may have it mapped.
-            request.wanted.remove(&unit.transient);
+            if scene.is_transient(&unit, request)? {
+                done.insert(unit.transient.clone());
+                // It is neither restored nor removed: a process may have it mapped.
+                request.wanted.remove(&unit.transient);
+            }
             let touched: Vec<&Vec<u8>> =
                 unit.members.iter().filter(|path| scene.changes(request, path)).collect();
             if touched.is_empty() {
                 continue;
             }
-            let reason = match scene.goes_together(&unit, request, sources)? {
-                false => Some(KeptReason::Unit { of: escape(&unit.name) }),
-                true if on_use == OnUse::Replace => None,
-                true => scene.use_of_unit(&unit, request),
+            let empty = scene.goes_together(&unit, request, sources)?;
+            let reason = match (&empty, on_use) {
+                (Some(_), OnUse::Replace) => None,
+                (None, OnUse::Replace) => Some(KeptReason::Unit { of: escape(&unit.name) }),
+                (Some(_), OnUse::Leave) => scene.use_of_unit(&unit, request),
+                (None, OnUse::Leave) => {
+                    let unchecked = request.not_checked.len();
+                    let used = scene.use_of_unit(&unit, request);
+                    request.not_checked.truncate(unchecked);
+                    used.or_else(|| Some(KeptReason::Unit { of: escape(&unit.name) }))
+                }
             };
             if let Some(reason) = reason {
                 let touched: Vec<Vec<u8>> = touched.into_iter().cloned().collect();
                 for path in touched {
                     leave(request, &path, &reason);
                 }
+                continue;
+            }
+            // A process that has the replaced database open must not share a log with the next one.
+            for log in empty.into_iter().flatten().filter(|_| on_use == OnUse::Replace) {
+                request.kept.retain(|kept| kept.path.as_bytes() != log);
+                request.wanted.insert(log, Wanted::Absent);
             }
         }
         self.drop_process_files(&scene, request)?;
@@ -171,8 +197,16 @@ impl Hold {
             if main == path || !is_asked_for(&database, &options.paths) {
                 continue;
             }
-            let State::Entry(then) = source.state(self, &database)? else { continue };
-            let is_part = is_sqlite_log(&scene.head(&path)) && is_sqlite(&scene.head_of(&then)?);
+            let is_database = match source.state(self, &database)? {
+                State::Entry(then) => is_sqlite(&scene.head_of(&then)?),
+                // The database itself is removed.
+                State::Absent => {
+                    request.wanted.get(main) == Some(&Wanted::Absent)
+                        && is_sqlite(&scene.head(main))
+                }
+                State::Unknown => false,
+            };
+            let is_part = is_database && is_sqlite_log(&scene.head(&path));
             if is_part && source.state(self, &log)? == State::Absent {
                 request.kept.retain(|kept| kept.path != log);
                 request.wanted.insert(path, Wanted::Absent);
@@ -257,15 +291,16 @@ impl Scene<'_> {
         kept.map_or(State::Unknown, State::Entry)
     }
 
-    /// Returns whether all members end up in the state of the same source.
+    /// Checks that all members end up in the state of the same source. Returns the empty logs that
+    /// the source does not have, which have no effect, or `None` if the members differ.
     fn goes_together(
         &self,
         unit: &Unit,
         request: &Request,
         sources: &mut [Source<'_>],
-    ) -> Result<bool, Error> {
+    ) -> Result<Option<Vec<Vec<u8>>>, Error> {
         for source in sources {
-            let mut same = true;
+            let (mut same, mut empty) = (true, Vec::new());
             for path in &unit.members {
                 let after = match request.wanted.get(path) {
                     Some(Wanted::Entry { entry, .. }) => State::Entry(*entry),
@@ -277,14 +312,42 @@ impl Scene<'_> {
                 same &= match (after, then) {
                     (State::Entry(after), State::Entry(then)) => after.id == then.id,
                     (State::Absent, State::Absent) => true,
+                    (State::Entry(after), State::Absent) if unit.is_empty_log(path, &after) => {
+                        empty.push(path.clone());
+                        true
+                    }
                     _ => false,
                 };
             }
             if same {
-                return Ok(true);
+                return Ok(Some(empty));
             }
         }
-        Ok(false)
+        Ok(None)
+    }
+
+    /// Returns whether the file that is never restored belongs to the unit by its content. The
+    /// shared memory of a database may still be empty.
+    fn is_transient(&self, unit: &Unit, request: &Request) -> Result<bool, Error> {
+        let is_memory = |head: &[u8]| is_blank(head) || is_shared_memory_head(SHARED_MEMORY, head);
+        Ok(!unit.transient.ends_with(SHARED_MEMORY)
+            || self.has_content(request, &unit.transient, is_memory)?)
+    }
+
+    /// Returns whether the first bytes of a file, present or requested, satisfy a condition.
+    fn has_content(
+        &self,
+        request: &Request,
+        path: &[u8],
+        is_such: impl Fn(&[u8]) -> bool,
+    ) -> Result<bool, Error> {
+        let is_present = self.size_of(path).is_some();
+        Ok(match request.wanted.get(path) {
+            Some(Wanted::Entry { entry, .. }) => {
+                is_such(&self.head_of(entry)?) || (is_present && is_such(&self.head(path)))
+            }
+            Some(Wanted::Absent) | None => is_such(&self.head(path)),
+        })
     }
 
     /// Returns the units that the request touches.
@@ -294,8 +357,12 @@ impl Scene<'_> {
         for (path, wanted) in &request.wanted {
             let main = database_of(path);
             if !units.contains_key(main) && self.is_database(request, main, path, wanted)? {
-                let members = SIDECARS.iter().map(|end| [main, end].concat());
-                let members = members.chain([main.to_vec()]).collect();
+                let mut members = BTreeSet::from([main.to_vec()]);
+                for log in SIDECARS.iter().map(|end| [main, end].concat()) {
+                    if self.has_content(request, &log, may_be_log)? {
+                        members.insert(log);
+                    }
+                }
                 let transient = [main, SHARED_MEMORY].concat();
                 let (name, users) = (main.to_vec(), Users::All);
                 units.insert(main.to_vec(), Unit { name, members, transient, users });
@@ -436,20 +503,22 @@ impl Scene<'_> {
     }
 }
 
-const HEAD_BYTES: u64 = 32;
+/// Number of bytes that the functions below need to recognise a file.
+pub(crate) const HEAD_BYTES: u64 = 32;
 
 /// Returns the database that a path belongs to by its name: the path itself unless it is a sidecar.
-fn database_of(path: &[u8]) -> &[u8] {
+pub(crate) fn database_of(path: &[u8]) -> &[u8] {
     let ends = SIDECARS.iter().copied().chain([SHARED_MEMORY]);
     ends.filter_map(|end| path.strip_suffix(end)).find(|main| !main.is_empty()).unwrap_or(path)
 }
 
-fn is_sqlite(head: &[u8]) -> bool {
+/// Returns whether a file begins like an SQLite database.
+pub(crate) fn is_sqlite(head: &[u8]) -> bool {
     head.starts_with(b"SQLite format 3\0")
 }
 
 /// Returns whether a file begins like an SQLite write-ahead log, rollback journal or shared memory.
-fn is_sqlite_log(head: &[u8]) -> bool {
+pub(crate) fn is_sqlite_log(head: &[u8]) -> bool {
     const WAL_BIG: [u8; 4] = 0x377f_0682_u32.to_be_bytes();
     const WAL_LITTLE: [u8; 4] = 0x377f_0683_u32.to_be_bytes();
     const JOURNAL: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
@@ -457,6 +526,15 @@ fn is_sqlite_log(head: &[u8]) -> bool {
         || head.starts_with(&WAL_LITTLE)
         || head.starts_with(&JOURNAL)
         || head.starts_with(&SHARED_MEMORY_MAGIC)
+}
+
+/// Returns whether a file can be a log. SQLite erases the header of a log that it keeps for reuse.
+fn may_be_log(head: &[u8]) -> bool {
+    is_blank(head) || is_sqlite_log(head)
+}
+
+fn is_blank(head: &[u8]) -> bool {
+    head.iter().all(|byte| *byte == 0)
 }
 
 const SHARED_MEMORY_MAGIC: [u8; 4] = 3_007_000_u32.to_ne_bytes();
@@ -472,6 +550,12 @@ pub(crate) fn is_shared_memory(
     path: &TreePath,
     content: &ObjectId,
 ) -> Result<bool, Error> {
+    let head = || objects.blob_head(content, HEAD_BYTES);
     let named = path.as_bytes().ends_with(SHARED_MEMORY);
-    Ok(named && objects.blob_head(content, HEAD_BYTES)?.starts_with(&SHARED_MEMORY_MAGIC))
+    Ok(named && is_shared_memory_head(path.as_bytes(), &head()?))
+}
+
+/// Returns whether a file is the shared memory of SQLite, by its name and its first bytes.
+pub(crate) fn is_shared_memory_head(path: &[u8], head: &[u8]) -> bool {
+    path.ends_with(SHARED_MEMORY) && head.starts_with(&SHARED_MEMORY_MAGIC)
 }

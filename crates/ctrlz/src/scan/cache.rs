@@ -530,10 +530,7 @@ impl Copying<'_> {
         self.end_run(out)?;
         self.note_place(out);
         put_dir(&mut self.piece, dir);
-        match self.piece.len() >= PIECE_BYTES {
-            true => out.put(&mut self.piece),
-            false => Ok(()),
-        }
+        if self.piece.len() >= PIECE_BYTES { out.put(&mut self.piece) } else { Ok(()) }
     }
 
     /// Writes a long run directly from the old cache, and adds a short one to the piece.

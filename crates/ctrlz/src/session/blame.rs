@@ -1,9 +1,7 @@
 //! Blame: the step and prompt that wrote each line of a file.
 
-use serde::Serialize;
-
 use crate::compare::{Entry, changes, find};
-use crate::error::Error;
+use crate::error::{Error, LookupError};
 use crate::git::{ObjectId, diff_lines, split_lines};
 use crate::log::{Gap, LogEntry, OperationKind, StepInfo, WorkTree};
 use crate::path::TreePath;
@@ -13,7 +11,7 @@ use crate::workspace::{Workspace, is_binary};
 use super::history::History;
 
 /// A line and its origin.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlameLine {
     /// Text without its line end. Bytes that are not UTF-8 are replaced.
     pub text: String,
@@ -22,7 +20,7 @@ pub struct BlameLine {
 }
 
 /// Operation that added a line to a file, or the oldest kept one whose snapshot has it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// Operation id.
     pub operation: String,
@@ -45,25 +43,29 @@ impl Workspace {
     ///
     /// Follows files that were renamed without a change. Fails if the file is binary.
     pub fn blame(&self, path: &TreePath) -> Result<Vec<BlameLine>, Error> {
-        let none = || Error::NoSuchFile { id: ObjectId::EMPTY_TREE, path: path.clone() };
+        let none = || {
+            Error::Lookup(LookupError::NoSuchFile { id: ObjectId::EMPTY_TREE, path: path.clone() })
+        };
         let (_, work_tree) = self.existing()?.ok_or_else(none)?;
         self.blame_in(work_tree.id(), path)
     }
 
     /// Like [`Workspace::blame`], in another log of the store; see [`Log::name`](crate::Log::name).
     pub fn blame_in(&self, log: &str, path: &TreePath) -> Result<Vec<BlameLine>, Error> {
-        let none = || Error::NoSuchFile { id: ObjectId::EMPTY_TREE, path: path.clone() };
+        let none = || {
+            Error::Lookup(LookupError::NoSuchFile { id: ObjectId::EMPTY_TREE, path: path.clone() })
+        };
         let (store, _) = self.existing()?.ok_or_else(none)?;
         let mut history = History::open(&store, &WorkTree::named(&store, log))?;
         history.before(0)?;
         let newest = history.entries.first().ok_or_else(none)?.snapshot;
-        let missing = || Error::NoSuchFile { id: newest, path: path.clone() };
+        let missing = || Error::Lookup(LookupError::NoSuchFile { id: newest, path: path.clone() });
         let entry = find(&store.objects, &newest, path)?
             .filter(|entry| entry.kind.is_file())
             .ok_or_else(missing)?;
         let text = store.objects.blob(&entry.id)?;
         if is_binary(&text) {
-            return Err(Error::Binary { path: path.clone() });
+            return Err(Error::Lookup(LookupError::Binary { path: path.clone() }));
         }
         let mut blamer = Blamer::of(&store, path, entry, text);
         let mut at = 0;
@@ -102,9 +104,10 @@ impl<'a> Blamer<'a> {
         let Some(before) = before else {
             let is_first = after.kind == OperationKind::Baseline;
             let origin = origin_of(after, &self.path);
-            self.give_rest(&match is_first {
-                true => origin,
-                false => Origin { step: None, expired: true, ..origin },
+            self.give_rest(&if is_first {
+                origin
+            } else {
+                Origin { step: None, expired: true, ..origin }
             });
             return Ok(());
         };
@@ -146,9 +149,10 @@ impl<'a> Blamer<'a> {
                 (added + hunk.after.len(), removed + hunk.before.len())
             });
             let is_new = hunks.iter().any(|hunk| hunk.after.contains(&at));
-            match is_new {
-                true => self.lines[line].1 = Some(origin.clone()),
-                false => still_open.push((at + removed - added, line)),
+            if is_new {
+                self.lines[line].1 = Some(origin.clone());
+            } else {
+                still_open.push((at + removed - added, line));
             }
         }
         self.open = still_open;

@@ -6,9 +6,7 @@
 //! <prefix>/<work tree>/checkpoint-<kind>-<time>-<operation>   newest and pinned checkpoints
 //! ```
 
-use serde::Serialize;
-
-use crate::error::Error;
+use crate::error::{Error, LookupError};
 use crate::git::ObjectId;
 use crate::log::{Details, Operation, OperationKind, WorkTree, read_operation, ref_part};
 use crate::record::Cause;
@@ -46,7 +44,7 @@ impl Default for CheckpointOptions {
 }
 
 /// A named state.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     /// Name of its ref in the store.
     pub name: String,
@@ -63,7 +61,6 @@ pub struct Checkpoint {
     /// Time of the operation, in milliseconds since 1970.
     pub at_millis: u64,
     /// Paths that the snapshot does not hold. Empty in a listing.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<Skipped>,
 }
 
@@ -121,7 +118,7 @@ impl Workspace {
     /// Returns the checkpoint with a name: its ref or the end of that, `latest`, `resume`, its
     /// operation id, or its label. If several match, the newest is returned.
     pub fn find_checkpoint(&self, name: &str) -> Result<Checkpoint, Error> {
-        let unknown = || Error::NoSuchCheckpoint { name: name.to_owned() };
+        let unknown = || Error::Lookup(LookupError::NoSuchCheckpoint { name: name.to_owned() });
         let (store, work_tree) = self.existing()?.ok_or_else(unknown)?;
         let dir = checkpoint_dir(&store, &work_tree);
         if ["latest", "resume"].contains(&name)

@@ -5,10 +5,12 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::compare::find;
-use crate::error::Error;
+use crate::error::{Error, SessionError};
+use crate::fs::{InUse, Users, use_of};
+use crate::hold::Hold;
 use crate::log::{Boundary, Credit, Gap, OperationKind, StepInfo};
 use crate::path::TreePath;
-use crate::store::Store;
+use crate::restore::OnUse;
 
 use super::history::{History, Piece};
 use super::undo::UndoOptions;
@@ -46,21 +48,25 @@ pub enum UndoScope {
 
 /// Returns the pieces to undo, oldest first.
 pub(super) fn choose(
-    store: &Store,
+    hold: &Hold,
     history: &mut History<'_>,
     scope: &UndoScope,
     options: &UndoOptions,
 ) -> Result<Vec<Piece>, Error> {
     if let UndoScope::From { message, part } = scope {
         let boundary = Boundary { message: message.clone(), part: part.clone() };
-        let chosen = choose_from(store, history, &boundary, options)?;
-        return if chosen.is_empty() { Err(Error::NothingToUndo) } else { Ok(chosen) };
+        let chosen = choose_from(hold, history, &boundary, options)?;
+        return if chosen.is_empty() {
+            Err(Error::Session(SessionError::NothingToUndo))
+        } else {
+            Ok(chosen)
+        };
     }
-    let mut chooser = Chooser::new(store, scope, options);
+    let mut chooser = Chooser::new(hold, scope, options);
     chooser.walk(history)?;
     if chooser.chosen.is_empty() && chooser.passed_over {
         // Nothing older is left, so the conflicts are reported again.
-        chooser = Chooser { retries: true, ..Chooser::new(store, scope, options) };
+        chooser = Chooser { retries: true, ..Chooser::new(hold, scope, options) };
         chooser.walk(history)?;
     }
     let Chooser { mut chosen, known, .. } = chooser;
@@ -68,13 +74,15 @@ pub(super) fn choose(
     match (chosen.is_empty(), scope) {
         (false, _) => Ok(chosen),
         // The step or message is recorded, but nothing of it is left to undo.
-        (true, _) if known => Err(Error::NothingToUndo),
-        (true, UndoScope::Step { step }) => Err(Error::NoSuchStep { step: step.clone() }),
+        (true, _) if known => Err(Error::Session(SessionError::NothingToUndo)),
+        (true, UndoScope::Step { step }) => {
+            Err(Error::Session(SessionError::NoSuchStep { step: step.clone() }))
+        }
         (true, UndoScope::Message { message } | UndoScope::From { message, .. }) => {
-            Err(Error::NoSuchMessage { message: message.clone() })
+            Err(Error::Session(SessionError::NoSuchMessage { message: message.clone() }))
         }
         (true, UndoScope::LastTurn | UndoScope::LastStep | UndoScope::Session) => {
-            Err(Error::NothingToUndo)
+            Err(Error::Session(SessionError::NothingToUndo))
         }
     }
 }
@@ -83,7 +91,7 @@ pub(super) fn choose(
 ///
 /// Returns an empty list if the boundary is known but nothing is left to undo.
 pub(super) fn choose_from(
-    store: &Store,
+    hold: &Hold,
     history: &mut History<'_>,
     boundary: &Boundary,
     options: &UndoOptions,
@@ -124,14 +132,15 @@ pub(super) fn choose_from(
     }
     let Some((session, _)) = found else {
         return Err(match part {
-            Some(part) if is_known => {
-                Error::NoSuchPart { message: message.clone(), part: part.clone() }
-            }
-            _ => Error::NoSuchMessage { message: message.clone() },
+            Some(part) if is_known => Error::Session(SessionError::NoSuchPart {
+                message: message.clone(),
+                part: part.clone(),
+            }),
+            _ => Error::Session(SessionError::NoSuchMessage { message: message.clone() }),
         });
     };
     read.truncate(end);
-    let chooser = Chooser::new(store, &UndoScope::Session, options);
+    let chooser = Chooser::new(hold, &UndoScope::Session, options);
     let mut chosen = Vec::new();
     for piece in read.into_iter().rev() {
         let info = history.info(piece);
@@ -205,7 +214,7 @@ struct Target {
 }
 
 struct Chooser<'a> {
-    store: &'a Store,
+    hold: &'a Hold,
     scope: &'a UndoScope,
     options: &'a UndoOptions,
     lineage: Lineage,
@@ -223,9 +232,9 @@ struct Chooser<'a> {
 }
 
 impl<'a> Chooser<'a> {
-    fn new(store: &'a Store, scope: &'a UndoScope, options: &'a UndoOptions) -> Chooser<'a> {
+    fn new(hold: &'a Hold, scope: &'a UndoScope, options: &'a UndoOptions) -> Chooser<'a> {
         Chooser {
-            store,
+            hold,
             scope,
             options,
             lineage: Lineage::of(options.session.as_deref()),
@@ -345,7 +354,7 @@ impl<'a> Chooser<'a> {
         let is_named =
             !matches!(self.scope, UndoScope::LastTurn | UndoScope::LastStep | UndoScope::Session);
         let is_open = !history.is_undone(piece)
-            || history.has_in_use_left(piece)
+            || history.in_use_left(piece).iter().any(|path| !self.is_in_use(path))
             || (is_named && history.has_conflicts(piece))
             || ((self.options.force || self.options.unclear) && history.has_conflicts(piece))
             || (self.options.ignored && history.has_ignored_left(piece));
@@ -360,7 +369,11 @@ impl<'a> Chooser<'a> {
         else {
             return Ok(false);
         };
+        let used = history.in_use_left(piece);
         for path in conflicts {
+            if used.contains(path) && self.is_in_use(path) {
+                continue;
+            }
             if self.options.paths.contains(path) || history.differs(then, newest, path)? {
                 return Ok(true);
             }
@@ -376,6 +389,9 @@ impl<'a> Chooser<'a> {
             return Ok(false);
         };
         for path in attempt.conflicts.iter().filter(|_| !self.retries) {
+            if attempt.in_use.contains(path) && self.is_in_use(path) {
+                continue;
+            }
             if history.differs(&history.entries[attempt.at], newest, path)? {
                 return Ok(false);
             }
@@ -384,17 +400,32 @@ impl<'a> Chooser<'a> {
         Ok(!self.retries)
     }
 
+    /// Returns whether a process keeps a file open for writing and an undo would leave it.
+    fn is_in_use(&self, path: &TreePath) -> bool {
+        let leaves = !self.options.force && self.options.in_use == OnUse::Leave;
+        let used = || use_of(&self.hold.root, path.as_bytes(), Users::Writers);
+        leaves && matches!(used(), Some((InUse::Yes, _)))
+    }
+
     /// Returns whether the operation changed a requested path; `true` if none is given.
     fn touches(&self, history: &History<'_>, piece: Piece) -> Result<bool, Error> {
         let paths: &[TreePath] = &self.options.paths;
         let entry = &history.entries[piece.entry];
         let Some(before) = history.entries.get(piece.entry + 1) else { return Ok(false) };
-        let named = &history.credit(piece).named;
+        let credit = history.credit(piece);
+        let own: Vec<&TreePath> =
+            credit.named.iter().chain(credit.paths.iter().flatten()).collect();
         for path in paths {
-            let was = find(&self.store.objects, &before.snapshot, path)?;
-            if was != find(&self.store.objects, &entry.snapshot, path)? || named.contains(path) {
+            let was = find(&self.hold.store.objects, &before.snapshot, path)?;
+            let differs = was != find(&self.hold.store.objects, &entry.snapshot, path)?;
+            if differs || own.iter().any(|own| own.is_within(path)) {
                 return Ok(true);
             }
+        }
+        if !paths.is_empty() && credit.paths.is_none() {
+            // Permissions are in no tree.
+            let changed = history.other_modes(before, entry)?;
+            return Ok(changed.iter().any(|own| paths.iter().any(|path| own.is_within(path))));
         }
         Ok(paths.is_empty())
     }
@@ -405,7 +436,7 @@ fn works_for(info: &StepInfo, message: &str) -> bool {
 }
 
 /// Work of an agent that cannot be undone because it was not recorded as steps.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unrecorded {
     /// Operation that recorded all of it later.
     pub operation: String,
@@ -449,7 +480,7 @@ pub(super) fn unrecorded(
 }
 
 /// Work in the scope of an undo that cannot be undone because the state before it has expired.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expired {
     /// Session id.
     pub session: String,

@@ -2,9 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
-
-use crate::error::Error;
+use crate::error::{Error, LookupError, RestoreError, SessionError};
 use crate::fs::Named;
 use crate::git::ObjectId;
 use crate::hold::Hold;
@@ -32,7 +30,7 @@ pub struct ForkOptions {
 }
 
 /// A session that shares history with another one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fork {
     /// Id of the new session.
     pub session: String,
@@ -76,7 +74,7 @@ impl Workspace {
         let forked = Forked { session: session.to_owned(), log: None, ..from_there.clone() };
         let new_session = options.session.clone().unwrap_or_else(new_id);
         if hold.work_tree.newest_of(&hold.store, &new_session)?.is_some() {
-            return Err(Error::SessionExists { session: new_session });
+            return Err(Error::Session(SessionError::SessionExists { session: new_session }));
         }
         if let Some(into) = &options.into {
             check_free(into)?;
@@ -98,9 +96,10 @@ impl Workspace {
     fn check_outside(&self, into: &Path) -> Result<(), Error> {
         let absolute = std::path::absolute(into).named("tell the place of", into)?;
         let known = absolute.ancestors().find_map(|above| above.canonicalize().ok());
-        match known.is_some_and(|known| known.starts_with(self.root())) {
-            true => Err(Error::InsideWorkTree { path: into.to_owned() }),
-            false => Ok(()),
+        if known.is_some_and(|known| known.starts_with(self.root())) {
+            Err(Error::Restore(RestoreError::InsideWorkTree { path: into.to_owned() }))
+        } else {
+            Ok(())
         }
     }
 
@@ -189,12 +188,13 @@ fn fork_point(
         place += 1;
     }
     if !known {
-        return Err(Error::NoSuchSession { session: session.to_owned() });
+        return Err(Error::Session(SessionError::NoSuchSession { session: session.to_owned() }));
     }
     let operation = match at {
         None => history.entries.first().map(|entry| entry.id.clone()),
         Some(message) => {
-            let unknown = || Error::NoSuchMessage { message: message.to_owned() };
+            let unknown =
+                || Error::Session(SessionError::NoSuchMessage { message: message.to_owned() });
             Some(found.ok_or_else(unknown)?)
         }
     };
@@ -207,7 +207,7 @@ fn fork_point(
         }
         place += 1;
     }
-    Err(Error::UnknownOperation { id: operation.unwrap_or_default() })
+    Err(Error::Lookup(LookupError::UnknownOperation { id: operation.unwrap_or_default() }))
 }
 
 /// Creates a directory and its ancestors. Returns its path without symlinks.
@@ -221,7 +221,7 @@ pub(super) fn check_free(into: &Path) -> Result<(), Error> {
     check_place(into)?;
     match std::fs::read_dir(into) {
         Ok(mut entries) => match entries.next() {
-            Some(_) => Err(Error::NotEmpty { path: into.to_owned() }),
+            Some(_) => Err(Error::Restore(RestoreError::NotEmpty { path: into.to_owned() })),
             None => Ok(()),
         },
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),

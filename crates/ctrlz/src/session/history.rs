@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use crate::compare::{Entry, find};
 use crate::error::Error;
 use crate::log::{
-    Credit, Forked, LogEntry, LogIndex, Operation, OperationKind, StepInfo, Uncaptured, WorkTree,
-    follows_work_of, read_operation, sessions_of,
+    Credit, Disowned, Forked, LogEntry, LogIndex, Operation, OperationKind, StepInfo, Uncaptured,
+    WorkTree, follows_work_of, read_operation, sessions_of,
 };
 use crate::path::{TreePath, dirs_above, is_within};
 use crate::store::Store;
@@ -31,6 +31,8 @@ pub(super) struct History<'a> {
     taken: HashMap<String, Vec<Taking>>,
     /// Attempts to undo a step that met only conflicts, newest first.
     tried: HashMap<String, Vec<Attempt>>,
+    /// Changes that steps turned out not to have made, by step.
+    disowned: HashMap<String, Vec<Disowned>>,
 }
 
 /// History that a fork shares with another log.
@@ -77,6 +79,8 @@ pub(super) struct Attempt {
     pub(super) at: usize,
     /// Paths that did not merge.
     pub(super) conflicts: Vec<TreePath>,
+    /// Those of `conflicts` that another process had open.
+    pub(super) in_use: Vec<TreePath>,
 }
 
 /// One step's part of one operation, by its index in [`History::entries`].
@@ -146,10 +150,22 @@ impl<'a> History<'a> {
             Some(head) => Some(LogIndex::open(store, work_tree, head)?),
             None => None,
         };
-        let (entries, redone, taken, tried) = Default::default();
+        let (entries, redone, taken, tried, disowned) = Default::default();
         let (forked, shared, expired) = Default::default();
         let follows = false;
-        Ok(History { store, log, entries, follows, forked, shared, expired, redone, taken, tried })
+        Ok(History {
+            store,
+            log,
+            entries,
+            follows,
+            forked,
+            shared,
+            expired,
+            redone,
+            taken,
+            tried,
+            disowned,
+        })
     }
 
     /// Opens the log of a work tree, followed by the history that a fork's directory shares.
@@ -175,7 +191,8 @@ impl<'a> History<'a> {
 
     /// Reads one more operation. Returns `false` at the beginning of the log.
     pub(super) fn pull(&mut self) -> Result<bool, Error> {
-        let Some(entry) = self.next()? else { return Ok(false) };
+        let Some(mut entry) = self.next()? else { return Ok(false) };
+        self.disown(&mut entry);
         if let Some((fork, forked)) = origin_of(&entry).filter(|_| self.follows) {
             self.forked = Some((fork.to_owned(), forked.clone()));
         }
@@ -238,6 +255,27 @@ impl<'a> History<'a> {
         self.expired.as_deref()
     }
 
+    /// Removes from the credits of an operation the changes that newer operations disown.
+    fn disown(&self, entry: &mut LogEntry) {
+        let details = &mut entry.details;
+        if !details.credits.iter().any(|credit| self.disowned.contains_key(&credit.step.step)) {
+            return;
+        }
+        details.credits.retain_mut(|credit| {
+            let disowned = self.disowned.get(&credit.step.step).into_iter().flatten();
+            for Disowned { paths, .. } in disowned {
+                let Some(paths) = paths else { return false };
+                let keep = |path: &TreePath| !paths.contains(path);
+                credit.named.retain(keep);
+                credit.paths.iter_mut().for_each(|own| own.retain(keep));
+            }
+            true
+        });
+        if details.credits.is_empty() && details.shared.is_empty() {
+            entry.kind = OperationKind::Outside;
+        }
+    }
+
     /// Records which steps and operations an operation reverses. The log is read newest first, so
     /// the newest operation about a step or an undo decides.
     fn note(&mut self, entry: &LogEntry) {
@@ -253,8 +291,12 @@ impl<'a> History<'a> {
             };
             self.redone.entry(undo.clone()).or_insert(left);
         }
+        for disowned in &details.disowned {
+            self.disowned.entry(disowned.step.clone()).or_default().push(disowned.clone());
+        }
         for step in &details.tried {
-            let attempt = Attempt { at, conflicts: details.conflicts.clone() };
+            let (conflicts, in_use) = (details.conflicts.clone(), details.in_use.clone());
+            let attempt = Attempt { at, conflicts, in_use };
             self.tried.entry(step.clone()).or_default().push(attempt);
         }
         let takes = matches!(entry.kind, OperationKind::Undo | OperationKind::Revert);
@@ -341,9 +383,19 @@ impl<'a> History<'a> {
         Ok(is_skipped(then)? != is_skipped(now)?)
     }
 
-    /// Returns whether the undo of a piece left files that another process had open.
-    pub(super) fn has_in_use_left(&self, piece: Piece) -> bool {
-        self.whole(piece).is_some_and(|left| !left.in_use.is_empty())
+    /// Returns the paths whose recorded permissions differ between two operations.
+    pub(super) fn other_modes(
+        &self,
+        one: &LogEntry,
+        other: &LogEntry,
+    ) -> Result<Vec<TreePath>, Error> {
+        let read = |entry: &LogEntry| read_operation(&self.store.objects, &entry.commit);
+        Ok(read(one)?.meta.other_modes(&read(other)?.meta))
+    }
+
+    /// Returns the files that the undo of a piece left because another process had them open.
+    pub(super) fn in_use_left(&self, piece: Piece) -> &[TreePath] {
+        self.whole(piece).map(|left| left.in_use.as_slice()).unwrap_or_default()
     }
 
     /// Returns whether the undo of a piece left changes of ignored files.

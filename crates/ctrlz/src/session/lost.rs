@@ -2,10 +2,8 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use serde::Serialize;
-
 use crate::compare::{Trees, find};
-use crate::error::Error;
+use crate::error::{Error, LookupError};
 use crate::git::ObjectId;
 use crate::log::{Credit, OperationKind, StepInfo, Uncaptured};
 use crate::path::TreePath;
@@ -18,7 +16,7 @@ use super::history::History;
 use super::reading::real_changes;
 
 /// A file that an earlier snapshot holds and the newest one does not.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostFile {
     /// Path of the file.
     pub path: TreePath,
@@ -35,10 +33,9 @@ pub struct LostFile {
 }
 
 /// A path that no snapshot holds and that a step removed or changed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostUncaptured {
     /// Path, reason why it was not captured, and kind of change.
-    #[serde(flatten)]
     pub uncaptured: Uncaptured,
     /// Operation that recorded the loss.
     pub operation: String,
@@ -49,7 +46,7 @@ pub struct LostUncaptured {
 }
 
 /// A version of a file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
     /// Content id, or `None` if the file was deleted.
     pub content: Option<ObjectId>,
@@ -160,7 +157,7 @@ impl Workspace {
             patches.entry(lost.snapshot).or_default().push(lost.path);
         }
         if patches.is_empty() {
-            return Err(Error::NothingLost { path: path.clone() });
+            return Err(Error::Lookup(LookupError::NothingLost { path: path.clone() }));
         }
         let patch = |(hash, files)| PatchToRevert { hash, files };
         Ok(patches.into_iter().map(patch).collect())

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use crate::error::Error;
+use crate::error::{Error, SessionError};
 use crate::git::ObjectId;
 use crate::hold::Hold;
 use crate::log::{LogEntry, OperationKind, OutsideUndo, new_id};
@@ -189,7 +189,9 @@ impl Workspace {
         check_free(into)?;
         let hold = self.begin()?;
         let outside = self.outside_of(&hold);
-        let captured = outside.captured_repository()?.ok_or(Error::NoCapturedRepository)?;
+        let captured = outside
+            .captured_repository()?
+            .ok_or(Error::Session(SessionError::NoCapturedRepository))?;
         outside.write_repository(captured, &create(into)?)
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
+use crate::error::{Error, LookupError};
 use crate::fs::private::{self, Durable, read_small};
 use crate::git::ObjectId;
 use crate::hold::Hold;
@@ -82,7 +82,7 @@ impl Workspace {
         allow_mass_removal: bool,
         progress: &Progress,
     ) -> Result<UndoReport, Error> {
-        let unknown = || Error::UnknownPlan { id: *plan };
+        let unknown = || Error::Lookup(LookupError::UnknownPlan { id: *plan });
         let (_, work_tree) = self.existing()?.ok_or_else(unknown)?;
         let path = work_tree.plans_dir().join(plan.to_string());
         let bytes = read_small(&path, 16 << 20)?.ok_or_else(unknown)?;

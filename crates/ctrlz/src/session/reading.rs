@@ -3,10 +3,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Write;
 
-use serde::Serialize;
-
 use crate::compare::{Change, Entry, changes, write_unified};
-use crate::error::Error;
+use crate::error::{Error, ExchangeError, LookupError, SessionError};
 use crate::git::ObjectId;
 use crate::log::{
     Boundary, Forked, Gap, LogEntry, OpenStep, OperationKind, StepInfo, Uncaptured, WorkTree,
@@ -22,7 +20,7 @@ use super::history::{History, Piece};
 use super::revert::{RevertState, all_pending};
 
 /// A session in the log.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionInfo {
     /// Session id.
     pub session: String,
@@ -45,10 +43,9 @@ pub struct SessionInfo {
 }
 
 /// Changes of one step in one operation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepRecord {
     /// Step that made the changes.
-    #[serde(flatten)]
     pub info: StepInfo,
     /// Operation id.
     pub operation: String,
@@ -95,16 +92,20 @@ impl Deeds {
 
     fn unknown(&self) -> Error {
         match self {
-            Deeds::All => Error::NothingToUndo,
-            Deeds::Session(session) => Error::NoSuchSession { session: session.clone() },
-            Deeds::Message(message) => Error::NoSuchMessage { message: message.clone() },
-            Deeds::Step(step) => Error::NoSuchStep { step: step.clone() },
+            Deeds::All => Error::Session(SessionError::NothingToUndo),
+            Deeds::Session(session) => {
+                Error::Session(SessionError::NoSuchSession { session: session.clone() })
+            }
+            Deeds::Message(message) => {
+                Error::Session(SessionError::NoSuchMessage { message: message.clone() })
+            }
+            Deeds::Step(step) => Error::Session(SessionError::NoSuchStep { step: step.clone() }),
         }
     }
 }
 
 /// An operation of the log, prepared for display.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimelineEntry {
     /// Operation id.
     pub operation: String,
@@ -151,10 +152,9 @@ pub struct TimelineEntry {
 }
 
 /// A step in the timeline.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimelineStep {
     /// Step, as its agent described it.
-    #[serde(flatten)]
     pub info: StepInfo,
     /// Whether the step was not closed by its agent.
     pub inferred: bool,
@@ -165,7 +165,7 @@ pub struct TimelineStep {
 }
 
 /// A file in the timeline.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimelineFile {
     /// Path of the file.
     pub path: TreePath,
@@ -225,7 +225,7 @@ impl Workspace {
 
     /// Returns one operation of the log for display, with at most `files` files.
     pub fn find_operation(&self, id: &str, files: usize) -> Result<TimelineEntry, Error> {
-        let unknown = || Error::UnknownOperation { id: id.to_owned() };
+        let unknown = || Error::Lookup(LookupError::UnknownOperation { id: id.to_owned() });
         let (store, work_tree) = self.existing()?.ok_or_else(unknown)?;
         let mut history = History::open(&store, &work_tree)?;
         let mut at = 0;
@@ -263,9 +263,10 @@ impl Workspace {
     pub fn step(&self, step: &str) -> Result<Vec<StepRecord>, Error> {
         let steps: Vec<StepRecord> =
             self.steps()?.into_iter().filter(|record| record.info.step == step).collect();
-        match steps.is_empty() {
-            true => Err(Error::NoSuchStep { step: step.to_owned() }),
-            false => Ok(steps),
+        if steps.is_empty() {
+            Err(Error::Session(SessionError::NoSuchStep { step: step.to_owned() }))
+        } else {
+            Ok(steps)
         }
     }
 
@@ -330,7 +331,7 @@ fn existing_log(store: &Store, log: &str) -> Result<WorkTree, Error> {
     let work_tree = WorkTree::named(store, log);
     match store.refs.read(work_tree.ref_name())? {
         Some(_) => Ok(work_tree),
-        None => Err(Error::NoSuchLog { log: log.to_owned() }),
+        None => Err(Error::Exchange(ExchangeError::NoSuchLog { log: log.to_owned() })),
     }
 }
 
@@ -449,9 +450,10 @@ fn timeline_entry(
     let (files, more_files) = counted.unwrap_or_default();
     // A step that cannot be undone is not shown as a step.
     let is_expired = entry.kind == OperationKind::Step && history.is_cut_off(at)?;
-    let (kind, label) = match is_expired {
-        true => (OperationKind::Baseline, Some(EXPIRED.to_owned())),
-        false => (entry.kind, entry.details.label.clone()),
+    let (kind, label) = if is_expired {
+        (OperationKind::Baseline, Some(EXPIRED.to_owned()))
+    } else {
+        (entry.kind, entry.details.label.clone())
     };
     // A checkpoint that outlived its segment is not among the entries of the log.
     let is_shown = !is_expired && at < history.entries.len();
@@ -513,8 +515,7 @@ fn timeline_files(
 }
 
 /// Result of [`Workspace::walk_back`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case", tag = "walk")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WalkBack {
     /// A snapshot was found for the first of the given messages that is recorded.
     Found {

@@ -6,9 +6,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use serde::Serialize;
-
-use crate::error::Error;
+use crate::error::{Error, SessionError};
 use crate::git::ObjectId;
 use crate::hold::Hold;
 use crate::log::{Boundary, Details, LogEntry, NewOperation, OperationKind};
@@ -22,7 +20,7 @@ use super::plans::{Rewind, remember};
 use super::undo::{Chosen, UndoOptions, UndoReport, preview};
 
 /// A revert that can still be moved or reversed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RevertState {
     /// Session that was reverted.
     pub session: String,
@@ -104,7 +102,7 @@ impl Workspace {
             first = history.chain(*at)?;
             history = History::with_shared(&hold.store, &hold.work_tree)?.without(&state.operation);
         }
-        let pieces = choose_from(&hold.store, &mut history, boundary, options)?;
+        let pieces = choose_from(hold, &mut history, boundary, options)?;
         let Boundary { message, part } = boundary.clone();
         let scope = UndoScope::From { message, part };
         let expired = expired(&mut history, &scope, options, &pieces)?;
@@ -154,7 +152,8 @@ impl Workspace {
         progress: &Progress,
     ) -> Result<(Chosen, RevertState), Error> {
         let tracked = self.track_present(hold, None, progress)?;
-        let nothing = || Error::NothingReverted { session: session.to_owned() };
+        let nothing =
+            || Error::Session(SessionError::NothingReverted { session: session.to_owned() });
         let (at, state) = pending(hold, session)?.ok_or_else(nothing)?;
         let mut history = History::open(&hold.store, &hold.work_tree)?;
         let spans = history.chain(at)?;
@@ -215,7 +214,11 @@ pub(super) fn check_idle(hold: &Hold, session: &str, options: &UndoOptions) -> R
     }
     if let Some((step, tool, holder)) = busy {
         let holder = holder.or(tool).unwrap_or_else(|| "an open step".into());
-        return Err(Error::SessionBusy { session: session.to_owned(), step, holder });
+        return Err(Error::Session(SessionError::SessionBusy {
+            session: session.to_owned(),
+            step,
+            holder,
+        }));
     }
     if options.interrupt {
         hold.save_steps(&open)?;
@@ -241,9 +244,10 @@ fn find_pending(
             return Ok(None);
         }
         if own && entry.details.boundary.is_some() {
-            return match is_pending(history, &entry) {
-                true => state_of(history, at).map(|state| Some((at, state))),
-                false => Ok(None),
+            return if is_pending(history, &entry) {
+                state_of(history, at).map(|state| Some((at, state)))
+            } else {
+                Ok(None)
             };
         }
         at += 1;

@@ -3,16 +3,14 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
-
 use crate::compare::changes;
-use crate::error::Error;
+use crate::error::{Error, SessionError};
 use crate::fs::Time;
 use crate::git::ObjectId;
 use crate::hold::Hold;
 use crate::log::{
-    Credit, Details, NewOperation, OpenStep, Operation, OperationKind, ParentTurn, ProcessId,
-    StepInfo, Uncaptured, load_steps, new_id, read_companion,
+    Credit, Details, Disowned, LogIndex, NewOperation, OpenStep, Operation, OperationKind,
+    ParentTurn, ProcessId, StepInfo, Uncaptured, load_steps, new_id, read_companion,
 };
 use crate::pack::PackWriter;
 use crate::path::TreePath;
@@ -62,7 +60,7 @@ pub struct StepEnd {
 }
 
 /// Result of beginning a step.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepBegun {
     /// Step id.
     pub step: String,
@@ -80,7 +78,7 @@ pub struct StepBegun {
 }
 
 /// Result of ending a step.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepEnded {
     /// Step id.
     pub step: String,
@@ -135,9 +133,10 @@ impl Workspace {
         let few = NamedLimit { bytes: Some(QUICK_NAMED_BYTES), until: None };
         let quick = Cause { named: paths.clone(), named_limit: few, ..Cause::outside() };
         let Recorded { snapshot, operation, .. } = hold.record(&options, &quick, progress)?;
-        let operation = match unknown_of(&hold, &operation, &paths).is_empty() {
-            true => operation,
-            false => self.keep_named(&hold, operation, &paths, named_limit, progress),
+        let operation = if unknown_of(&hold, &operation, &paths).is_empty() {
+            operation
+        } else {
+            self.keep_named(&hold, operation, &paths, named_limit, progress)
         };
         let not_kept = unknown_of(&hold, &operation, &paths);
         let mut open: Vec<OpenStep> = open.into_iter().filter(|step| !step.abandoned).collect();
@@ -206,15 +205,14 @@ impl Workspace {
         let hold = self.begin()?;
         let mut open = hold.open_steps()?;
         let Some(at) = open.iter().position(|open| open.info.step == step) else {
-            return Err(Error::NoSuchStep { step: step.to_owned() });
+            return Err(Error::Session(SessionError::NoSuchStep { step: step.to_owned() }));
         };
-        let mut uncaptured = match end.refused {
-            true => Vec::new(),
-            false => hold.uncaptured_changes(&open[at].uncaptured),
-        };
-        let outside = match end.refused {
-            true => self.outside_of(&hold).forget_step(step).map(|()| false),
-            false => self.outside_of(&hold).settle(step),
+        let mut uncaptured =
+            if end.refused { Vec::new() } else { hold.uncaptured_changes(&open[at].uncaptured) };
+        let outside = if end.refused {
+            self.outside_of(&hold).forget_step(step).map(|()| false)
+        } else {
+            self.outside_of(&hold).settle(step)
         };
         // On error the step counts as changed: undo compares the capture with the present state.
         let outside = outside.unwrap_or(true);
@@ -230,7 +228,11 @@ impl Workspace {
             outside,
         };
         let named_limit = NamedLimit { bytes: open[at].max_named_bytes, until: None };
-        let cause = Cause { ending: Some(ending), always, named_limit, ..Cause::outside() };
+        let disowned: Vec<Disowned> = disowned(&hold, &open[at], &ending)?.into_iter().collect();
+        let always = always || !disowned.is_empty();
+        let details = Details { disowned, ..Details::default() };
+        let cause =
+            Cause { ending: Some(ending), always, named_limit, details, ..Cause::outside() };
         let options = TrackOptions::default();
         let Recorded { snapshot, operation, .. } = hold.record(&options, &cause, progress)?;
         let ended = open.remove(at);
@@ -290,9 +292,10 @@ fn check_lengths(info: &StepInfo) -> Result<(), Error> {
 
 /// Refuses a text that is too long.
 pub(super) fn check_length(what: &'static str, text: Option<&str>) -> Result<(), Error> {
-    match text.is_some_and(|text| text.len() > MAX_ID_BYTES) {
-        true => Err(Error::TooLong { what, max: MAX_ID_BYTES }),
-        false => Ok(()),
+    if text.is_some_and(|text| text.len() > MAX_ID_BYTES) {
+        Err(Error::Session(SessionError::TooLong { what, max: MAX_ID_BYTES }))
+    } else {
+        Ok(())
     }
 }
 
@@ -344,6 +347,37 @@ impl Workspace {
         hold.release();
         Ok(())
     }
+}
+
+/// Returns the changes that operations since the beginning of a step credit to it, because they were
+/// recorded while it was open, and that its end shows are not its own: the tool was refused, or
+/// started later.
+fn disowned(hold: &Hold, step: &OpenStep, ending: &Ending) -> Result<Option<Disowned>, Error> {
+    if !ending.refused && ending.ran_since.is_none() {
+        return Ok(None);
+    }
+    let Some(head) = hold.store.refs.read(hold.work_tree.ref_name())? else { return Ok(None) };
+    let mut log = LogIndex::open(&hold.store, &hold.work_tree, head)?;
+    let mut credited: Vec<Credit> = Vec::new();
+    while let Some(entry) = log.next(&hold.store)?.filter(|entry| entry.id > step.before_operation)
+    {
+        let credits = entry.details.credits.into_iter();
+        credited.extend(credits.filter(|credit| credit.step.step == step.info.step));
+    }
+    if ending.refused {
+        let all = Disowned { step: step.info.step.clone(), paths: None };
+        return Ok((!credited.is_empty()).then_some(all));
+    }
+    let is_earlier = |path: &TreePath| {
+        // An edit tool owns the files that it names, even if its end is reported late.
+        let is_named = step.only_named && step.paths.iter().any(|named| path.is_within(named));
+        let times = hold.changed_at(path).zip(ending.ran_since);
+        !is_named && times.is_some_and(|(changed, since)| changed < since)
+    };
+    let paths = credited.into_iter().flat_map(|credit| credit.paths.unwrap_or_default());
+    let paths: Vec<TreePath> = paths.filter(is_earlier).collect();
+    let some = Disowned { step: step.info.step.clone(), paths: Some(paths.clone()) };
+    Ok((!paths.is_empty()).then_some(some))
 }
 
 /// Returns the named files that exist but that the operation does not hold.

@@ -5,7 +5,8 @@ use std::collections::{BTreeSet, HashSet};
 use serde::{Deserialize, Serialize};
 
 use crate::compare::find;
-use crate::error::Error;
+use crate::error::{Error, RestoreError, SessionError};
+use crate::fs::{InUse, Users, use_of};
 use crate::git::ObjectId;
 use crate::hold::{Hold, Recovery};
 use crate::log::{Details, LogEntry, OperationKind, Uncaptured};
@@ -21,7 +22,7 @@ use crate::workspace::Workspace;
 
 use super::choose::{Expired, UndoScope, Unrecorded, choose, expired, unrecorded};
 use super::history::{History, Piece, Span};
-use super::inverse::{Inversion, OnConflict, invert};
+use super::inverse::{Inversion, Inverted, OnConflict, invert};
 use super::outside::OutsidePart;
 use super::plans::{Rewind, remember};
 use super::revert::check_idle;
@@ -59,7 +60,7 @@ pub struct UndoOptions {
 }
 
 /// A file that stays unchanged because the change cannot be reversed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
     /// Path of the file.
     pub path: TreePath,
@@ -89,7 +90,7 @@ pub enum ConflictReason {
 }
 
 /// Result of an undo or redo, or of planning one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UndoReport {
     /// Affected steps, oldest first.
     pub steps: Vec<String>,
@@ -109,7 +110,6 @@ pub struct UndoReport {
     /// unchanged; [`Uncaptured::is_loss`] returns whether content is lost.
     pub uncaptured: Vec<Uncaptured>,
     /// Paths outside of the work tree that the steps changed.
-    #[serde(skip)]
     pub outside: Vec<OutsideChange>,
     /// Whether these paths were to be restored.
     pub outside_asked: bool,
@@ -120,7 +120,6 @@ pub struct UndoReport {
     /// Hash of the plan.
     pub plan: ObjectId,
     /// Number of files that a plan removes and number of files in total, if the share is unusual.
-    #[serde(skip)]
     pub mass_removal: Option<(u64, u64)>,
     /// Operation that recorded the state before. Restoring it reverses the whole undo.
     pub safety_operation: Option<String>,
@@ -212,9 +211,10 @@ impl Workspace {
         let (chosen, only_outside) = self.choose_undo(&hold, scope, options, progress)?;
         let restore = chosen.restore.as_ref();
         // Reversing a session's revert is an unrevert.
-        let kind = match restore.is_some_and(|restore| restore.details.boundary.is_some()) {
-            true => OperationKind::Unrevert,
-            false => OperationKind::Undo,
+        let kind = if restore.is_some_and(|restore| restore.details.boundary.is_some()) {
+            OperationKind::Unrevert
+        } else {
+            OperationKind::Undo
         };
         let whose = restore.and_then(|restore| restore.details.session.clone());
         let details = Details {
@@ -288,7 +288,7 @@ impl Workspace {
         if let Some(chosen) = only_conflicts {
             return Ok(chosen);
         }
-        Err(Error::NothingToRedo)
+        Err(Error::Session(SessionError::NothingToRedo))
     }
 
     /// Plans to reverse an undo or revert, limited to the paths that an earlier attempt left.
@@ -301,10 +301,7 @@ impl Workspace {
         left: &[TreePath],
         options: &UndoOptions,
     ) -> Result<Chosen, Error> {
-        let paths = match left.is_empty() {
-            true => options.paths.clone(),
-            false => left.to_vec(),
-        };
+        let paths = if left.is_empty() { options.paths.clone() } else { left.to_vec() };
         let options = UndoOptions { paths, ..options.clone() };
         self.plan_inverse(hold, tracked, None, spans, steps, &options)
     }
@@ -338,16 +335,19 @@ impl Workspace {
             let chosen = self.plan_redo_of(hold, &tracked, &spans, steps, left, options)?;
             return Ok((Chosen { restore: Some(restore), ..chosen }, false));
         }
-        let pieces = match choose(&hold.store, &mut history, scope, options) {
-            Err(Error::NothingToUndo) => {
+        let pieces = match choose(hold, &mut history, scope, options) {
+            Err(Error::Session(SessionError::NothingToUndo)) => {
                 let newer = unrecorded(&mut history, scope, options, &[])?;
                 let shared = history.shared_is_expired().map(str::to_owned);
                 return Err(match (newer.into_iter().next(), shared) {
-                    (Some(newer), _) => {
-                        Error::NotRecorded { before: newer.before, why: newer.gap.why }
+                    (Some(newer), _) => Error::Session(SessionError::NotRecorded {
+                        before: newer.before,
+                        why: newer.gap.why,
+                    }),
+                    (None, Some(session)) => {
+                        Error::Session(SessionError::SharedExpired { session })
                     }
-                    (None, Some(session)) => Error::SharedExpired { session },
-                    (None, None) => Error::NothingToUndo,
+                    (None, None) => Error::Session(SessionError::NothingToUndo),
                 });
             }
             chosen => chosen?,
@@ -434,12 +434,15 @@ impl Workspace {
             root: &hold.root,
         };
         let now = crate::compare::Now::of(&tracked.listing);
-        let inverted = invert(&hold.store, &now, &inversion)?;
+        let mut inverted = invert(&hold.store, &now, &inversion)?;
+        let in_use = if options.force { OnUse::Replace } else { options.in_use };
+        if in_use == OnUse::Leave {
+            report_writers(hold, &mut inverted);
+        }
         let sources = spans.iter().map(|span| {
             let absence = Absence::of_operation(&hold.store, &span.before);
             Source::of(hold, span.before.snapshot, absence, Some(&span.before.meta))
         });
-        let in_use = if options.force { OnUse::Replace } else { options.in_use };
         let how = Planning { ignored: SaveIgnored::Beside, in_use };
         let prepared = hold.plan_from(tracked, inverted.request, sources.collect(), how)?;
         Ok(Chosen {
@@ -471,7 +474,7 @@ impl Workspace {
     ) -> Result<UndoReport, Error> {
         let hash = chosen.outside.hash_with(chosen.prepared.plan.hash);
         if options.expected_plan.is_some_and(|expected| expected != hash) {
-            return Err(Error::StalePlan);
+            return Err(Error::Restore(RestoreError::StalePlan));
         }
         let restore = RestoreOptions {
             allow_mass_removal: options.allow_mass_removal,
@@ -636,13 +639,12 @@ fn uncaptured_by(hold: &Hold, inversion: &Inversion<'_>) -> Result<Vec<Uncapture
     };
     let mut found: Vec<Uncaptured> = Vec::new();
     for span in inversion.spans.iter().filter(|span| span.info.is_some()) {
-        let created = match span.owns_unnamed() {
-            true => {
-                let known = left_out_paths(&hold.store.objects, &span.before);
-                let before = (&span.before.snapshot, &known);
-                created_uncaptured(&hold.store.objects, before, &span.after)?
-            }
-            false => Vec::new(),
+        let created = if span.owns_unnamed() {
+            let known = left_out_paths(&hold.store.objects, &span.before);
+            let before = (&span.before.snapshot, &known);
+            created_uncaptured(&hold.store.objects, before, &span.after)?
+        } else {
+            Vec::new()
         };
         for change in created.iter().chain(&span.uncaptured) {
             let known = found.iter().position(|known| known.path == change.path);
@@ -657,6 +659,20 @@ fn uncaptured_by(hold: &Hold, inversion: &Inversion<'_>) -> Result<Vec<Uncapture
         }
     }
     Ok(found)
+}
+
+/// Reports files that do not merge because a process keeps writing to them, such as a log of a
+/// server, as files in use instead of conflicts that the user has to resolve.
+fn report_writers(hold: &Hold, inverted: &mut Inverted) {
+    let kept = &mut inverted.request.kept;
+    inverted.conflicts.retain(|conflict| {
+        let is_merge = conflict.reason == ConflictReason::Merge;
+        let used = is_merge.then(|| use_of(&hold.root, conflict.path.as_bytes(), Users::Writers));
+        let Some((InUse::Yes, process)) = used.flatten() else { return true };
+        let reason = KeptReason::InUse { process };
+        kept.push(Kept { path: conflict.path.clone(), reason });
+        false
+    });
 }
 
 /// Returns the git command that moves the user's HEAD back, if the steps moved it.
@@ -679,8 +695,9 @@ fn git_hint(hold: &Hold, spans: &[Span]) -> Option<String> {
 /// Quotes a word for the shell if necessary.
 fn shell_word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._/-".contains(c);
-    match text.chars().all(plain) && !text.starts_with('-') {
-        true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', "'\\''")),
+    if text.chars().all(plain) && !text.starts_with('-') {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
     }
 }

@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use crate::error::Error;
+use crate::error::{Error, RecordError, StoreError};
 use crate::fs::{Named, private};
 use crate::git::{Hasher, Kind, ObjectId, RawEntry, hash_object};
 use crate::scan::Progress;
@@ -83,10 +83,12 @@ fn write_to(
     header.push(b'\n');
     file.write_all(&header).named("write", path)?;
     let count = contents.objects.len() + contents.extra.len();
-    let count = u32::try_from(count).map_err(|_| Error::Bomb {
-        id: ObjectId::NULL,
-        limit: u64::from(u32::MAX),
-        what: "objects",
+    let count = u32::try_from(count).map_err(|_| {
+        Error::Store(StoreError::Bomb {
+            id: ObjectId::NULL,
+            limit: u64::from(u32::MAX),
+            what: "objects",
+        })
     })?;
     let packs = store.objects.open_packs();
     let stored: HashMap<ObjectId, RawEntry<'_>> =
@@ -139,7 +141,8 @@ impl EntryWriter<'_> {
             }
             Some(RawEntry::Delta { .. }) | None => {
                 let found = self.store.objects.read(&id)?;
-                let missing = || Error::Damaged { id, why: "it is missing".into() };
+                let missing =
+                    || Error::Store(StoreError::Damaged { id, why: "it is missing".into() });
                 let (kind, bytes) = found.ok_or_else(missing)?;
                 self.put_whole(id, kind, &bytes)
             }
@@ -244,7 +247,7 @@ impl Bundle {
         let free_bytes = crate::fs::free_bytes(pack_dir)?;
         if self.pack_bytes > free_bytes {
             let (path, needed_bytes) = (pack_dir.to_owned(), self.pack_bytes);
-            return Err(Error::NoSpace { path, needed_bytes, free_bytes });
+            return Err(Error::Record(RecordError::NoSpace { path, needed_bytes, free_bytes }));
         }
         let path = pack_dir.join("pack-incoming.pack");
         let mut copy = private::create(&path)?;
@@ -386,9 +389,10 @@ impl Taker {
     fn end(&mut self, total: u64) -> Result<ObjectId, Refusal> {
         let (hasher, _) = self.seen.take().ok_or("it was read twice")?;
         let sum = ObjectId::from_bytes(self.take_bytes()?);
-        match self.at == total && hasher.finish() == Some(sum) {
-            true => Ok(sum),
-            false => Err("its bytes do not have the checksum at its end".into()),
+        if self.at == total && hasher.finish() == Some(sum) {
+            Ok(sum)
+        } else {
+            Err("its bytes do not have the checksum at its end".into())
         }
     }
 
@@ -479,9 +483,10 @@ impl Taker {
             }
             take(&buffer[..count]);
         }
-        match total == size {
-            true => Ok(()),
-            false => Err("an object is shorter or longer than it says".into()),
+        if total == size {
+            Ok(())
+        } else {
+            Err("an object is shorter or longer than it says".into())
         }
     }
 }
@@ -657,8 +662,5 @@ fn patched(base: &[u8], delta: &[u8]) -> Result<Vec<u8>, Refusal> {
             return Err(malformed());
         }
     }
-    match out.len() as u64 == target_size {
-        true => Ok(out),
-        false => Err(malformed()),
-    }
+    if out.len() as u64 == target_size { Ok(out) } else { Err(malformed()) }
 }

@@ -12,9 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
-
-use crate::error::Error;
+use crate::error::{Error, StoreError};
 use crate::fs::{Named, free_bytes, private};
 use crate::git::{Kind, ObjectId, PackFile, parse_commit};
 use crate::scan::Progress;
@@ -42,7 +40,7 @@ pub(crate) struct GcOptions {
 }
 
 /// Result of a collection.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GcReport {
     /// Size of all packs before, in bytes.
     pub bytes_before: u64,
@@ -265,7 +263,7 @@ impl Store {
         for id in logged {
             let log = format!("{}/{id}/log", self.ref_prefix());
             if !roots.contains_key(&log) {
-                return Err(Error::LostRef { path: self.path().join(log) });
+                return Err(Error::Store(StoreError::LostRef { path: self.path().join(log) }));
             }
         }
         Ok(roots)
@@ -303,10 +301,14 @@ impl Store {
                     continue;
                 }
                 progress.check()?;
-                let damaged = |why: &str| Error::Damaged { id, why: why.into() };
+                let damaged = |why: &str| Error::Store(StoreError::Damaged { id, why: why.into() });
                 let (kind, bytes) = match self.objects.read(&id) {
                     Ok(Some(found)) => found,
-                    Ok(None) | Err(Error::Damaged { .. }) if lost.contains(&id) => continue,
+                    Ok(None) | Err(Error::Store(StoreError::Damaged { .. }))
+                        if lost.contains(&id) =>
+                    {
+                        continue;
+                    }
                     Ok(None) => return Err(damaged("it is missing")),
                     Err(error) => return Err(error),
                 };
@@ -336,13 +338,14 @@ impl Store {
                 continue;
             }
             let tree = match self.objects.tree(&id) {
-                Err(Error::Damaged { .. }) if lost.contains(&id) => continue,
+                Err(Error::Store(StoreError::Damaged { .. })) if lost.contains(&id) => continue,
                 other => other?,
             };
             for entry in tree.iter() {
-                match entry.kind.is_tree() {
-                    true => work.push(entry.id),
-                    false => drop(live.objects.insert(entry.id)),
+                if entry.kind.is_tree() {
+                    work.push(entry.id);
+                } else {
+                    live.objects.insert(entry.id);
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::error::Error;
+use crate::error::{Error, LookupError, StoreError};
 use crate::fs::private::{self, Durable, read_small};
 use crate::fs::{Dir, FileKind, Named, random_name};
 use crate::git::{Kind, ObjectId, Tree};
@@ -110,7 +110,7 @@ impl Store {
                 return Ok(store);
             }
             let why = "the directory is not empty and holds no store";
-            return Err(Error::UntrustedStore { path: git_dir.to_owned(), why });
+            return Err(Error::Store(StoreError::UntrustedStore { path: git_dir.to_owned(), why }));
         }
         // The handle locks the directory until it is renamed, so that no other process sweeps it.
         let (fresh, _building) = private::create_build_dir(parent)?;
@@ -129,9 +129,11 @@ impl Store {
             return Ok(Err(error).named("create the store", git_dir)?);
         }
         private::sync_dir(parent)?;
-        Store::open(git_dir, ref_prefix)?.ok_or_else(|| Error::UntrustedStore {
-            path: git_dir.to_owned(),
-            why: "it vanished while it was made",
+        Store::open(git_dir, ref_prefix)?.ok_or_else(|| {
+            Error::Store(StoreError::UntrustedStore {
+                path: git_dir.to_owned(),
+                why: "it vanished while it was made",
+            })
         })
     }
 
@@ -199,15 +201,18 @@ impl Store {
         }
         match self.objects.read(id)? {
             Some((Kind::Tree, _)) => self.objects.tree(id),
-            Some((kind, _)) => Err(Error::NotASnapshot { id: *id, kind: kind.name() }),
+            Some((kind, _)) => {
+                Err(Error::Lookup(LookupError::NotASnapshot { id: *id, kind: kind.name() }))
+            }
             None => match self.purged()?.get(&id.to_string()) {
-                Some(replacement) => {
-                    Err(Error::Purged { id: *id, replacement: replacement.parse()? })
-                }
+                Some(replacement) => Err(Error::Lookup(LookupError::Purged {
+                    id: *id,
+                    replacement: replacement.parse()?,
+                })),
                 None if !pending(&self.git_dir)?.is_empty() => {
-                    Err(Error::BeingImported { id: *id })
+                    Err(Error::Lookup(LookupError::BeingImported { id: *id }))
                 }
-                None => Err(Error::UnknownSnapshot { id: *id }),
+                None => Err(Error::Lookup(LookupError::UnknownSnapshot { id: *id })),
             },
         }
     }
@@ -250,7 +255,9 @@ impl Store {
 
     /// Returns the parents of a commit.
     pub(crate) fn parents_of(&self, id: &ObjectId) -> Result<Vec<ObjectId>, Error> {
-        let damaged = || Error::Damaged { id: *id, why: "it is missing or no commit".into() };
+        let damaged = || {
+            Error::Store(StoreError::Damaged { id: *id, why: "it is missing or no commit".into() })
+        };
         let (_, bytes) = self.objects.read(id)?.ok_or_else(damaged)?;
         Ok(crate::git::parse_commit(&bytes).ok_or_else(damaged)?.parents)
     }
@@ -290,10 +297,11 @@ impl Store {
             return Ok(());
         };
         for path in list()? {
-            match path.file_name().is_some_and(is_orphan) {
-                true => std::fs::remove_file(&path).named("remove", &path)?,
+            if path.file_name().is_some_and(is_orphan) {
+                std::fs::remove_file(&path).named("remove", &path)?;
+            } else {
                 // A killed writer did not publish the index, or the index was lost.
-                false => drop(self.quarantine(&path)?),
+                drop(self.quarantine(&path)?);
             }
         }
         Ok(())
@@ -313,7 +321,8 @@ fn is_old(path: &Path) -> bool {
 }
 
 fn check_owner(git_dir: &Path) -> Result<(), Error> {
-    let refuse = |why| Err(Error::UntrustedStore { path: git_dir.to_owned(), why });
+    let refuse =
+        |why| Err(Error::Store(StoreError::UntrustedStore { path: git_dir.to_owned(), why }));
     let meta = git_dir.symlink_metadata().named("look at", git_dir)?;
     let me = rustix::process::geteuid().as_raw();
     if meta.is_symlink() && meta.uid() != me {
@@ -338,39 +347,77 @@ const DIRS: [&str; 7] =
 /// collecting there could affect another repository. Stores made by ctrlz have none of these.
 fn check_links(git_dir: &Path) -> Result<(), Error> {
     let is_link = |path: PathBuf| path.symlink_metadata().is_ok_and(|meta| meta.is_symlink());
-    let refuse = |why| Err(Error::UntrustedStore { path: git_dir.to_owned(), why });
+    let refuse =
+        |why| Err(Error::Store(StoreError::UntrustedStore { path: git_dir.to_owned(), why }));
     if DIRS.iter().any(|dir| is_link(git_dir.join(dir))) {
         return refuse("one of its directories is a link");
     }
-    let parts = ["ctrlz", "ctrlz/wt", "info", "objects", "objects/info", "objects/pack", "refs"];
-    if parts.iter().any(|part| holds_link(&git_dir.join(part))) {
-        return refuse("it holds a link");
+    for dir in DIRS {
+        for (path, kind) in entries(&git_dir.join(dir)) {
+            // The files of each work tree are written in place and collected, too.
+            let is_part = kind == FileKind::Dir && dir.starts_with("ctrlz");
+            let has_link = || entries(&path).any(|(_, kind)| kind == FileKind::Symlink);
+            if kind == FileKind::Symlink || (is_part && has_link()) {
+                return refuse("it holds a link");
+            }
+        }
     }
     if git_dir.join("commondir").symlink_metadata().is_ok() {
         return refuse("it names another repository as its own (commondir)");
     }
-    match lender::has_unknown_lender(git_dir)? {
-        true => {
-            refuse("it borrows objects from a repository that none of its projects is (alternates)")
-        }
-        false => Ok(()),
+    if lender::has_unknown_lender(git_dir)? {
+        refuse("it borrows objects from a repository that none of its projects is (alternates)")
+    } else {
+        Ok(())
     }
 }
 
-/// Returns whether a directory contains a symlink. An unreadable directory counts as having none,
-/// because none could be followed.
-fn holds_link(dir: &Path) -> bool {
-    let listed = Dir::open(dir).and_then(|dir| dir.names_and_kinds());
-    listed.is_ok_and(|names| names.iter().any(|(_, kind)| *kind == Some(FileKind::Symlink)))
+/// Returns the entries of a directory with their kinds. An unreadable directory counts as empty,
+/// because nothing in it could be followed.
+fn entries(dir: &Path) -> impl Iterator<Item = (PathBuf, FileKind)> {
+    let opened = Dir::open(dir).ok();
+    let names = opened.as_ref().and_then(|dir| dir.names_and_kinds().ok()).unwrap_or_default();
+    names.into_iter().filter_map(move |(name, kind)| {
+        let dir = opened.as_ref()?;
+        // Some file systems do not report the kind in a listing.
+        let kind = kind.or_else(|| Some(dir.stat(&name).ok()??.kind))?;
+        Some((dir.path_of(&name), kind))
+    })
+}
+
+/// Refuses a store with a symlink at any depth of its refs and of ctrlz's own files. For stores
+/// inside a project, where a `git pull` can create one.
+pub(crate) fn check_nested_links(git_dir: &Path) -> Result<(), Error> {
+    /// Far more files than a store has; bounds the time of the check.
+    const MAX_ENTRIES: usize = 1_000_000;
+    let refuse = |path, why| Err(Error::Store(StoreError::UntrustedStore { path, why }));
+    let mut dirs = vec![git_dir.join("ctrlz"), git_dir.join("refs")];
+    let mut count = 0;
+    while let Some(dir) = dirs.pop() {
+        for (path, kind) in entries(&dir) {
+            count += 1;
+            match kind {
+                FileKind::Symlink => return refuse(path, "it is a link inside of a store"),
+                FileKind::Dir => dirs.push(path),
+                _ => (),
+            }
+        }
+        if count > MAX_ENTRIES {
+            return refuse(git_dir.to_owned(), "it holds too many files");
+        }
+    }
+    Ok(())
 }
 
 fn check_format(git_dir: &Path) -> Result<(), Error> {
     let path = git_dir.join("ctrlz").join("format");
     let text = read_small(&path, 64)?.unwrap_or_default();
     match String::from_utf8_lossy(&text).trim().parse::<u32>() {
-        Ok(found) if found > FORMAT => {
-            Err(Error::NewerFormat { path: git_dir.to_owned(), found, known: FORMAT })
-        }
+        Ok(found) if found > FORMAT => Err(Error::Store(StoreError::NewerFormat {
+            path: git_dir.to_owned(),
+            found,
+            known: FORMAT,
+        })),
         Ok(_) => Ok(()),
         // Damaged by another program or a crash. Format 1 is the only one so far.
         Err(_) => Ok(private::replace(&path, format!("{FORMAT}\n").as_bytes(), Durable::Yes)?),

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::error::Error;
+use crate::error::{Error, StoreError};
 use crate::fs::private::{self, Durable, read_small};
 use crate::fs::{FileError, Named};
 use crate::git::{Kind, ObjectId};
@@ -168,10 +168,7 @@ impl Borrowed {
     ) -> Result<(), Error> {
         let Ok(inside) = self.lender.strip_prefix(from) else { return Ok(()) };
         self.lender = to.join(inside);
-        match self.is_empty() {
-            true => Ok(()),
-            false => self.save(store, path),
-        }
+        if self.is_empty() { Ok(()) } else { self.save(store, path) }
     }
 
     /// Copies borrowed objects into the store. [`Borrowed::settle`] updates the list.
@@ -203,7 +200,9 @@ impl Borrowed {
                     copied.objects += 1;
                     copied.done.insert(*id);
                 }
-                Ok(None) | Err(Error::Damaged { .. }) => drop(copied.lost.insert(*id)),
+                Ok(None) | Err(Error::Store(StoreError::Damaged { .. })) => {
+                    copied.lost.insert(*id);
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -220,9 +219,10 @@ impl Borrowed {
         store.objects.refresh()?;
         let is_here = |id: &ObjectId| copied.done.contains(id) && store.objects.holds(id);
         borrowed.ids.retain(|id| !is_here(id) && !copied.lost.contains(id));
-        match borrowed.is_empty() {
-            true => borrowed.end(store, path)?,
-            false => borrowed.save(store, path)?,
+        if borrowed.is_empty() {
+            borrowed.end(store, path)?;
+        } else {
+            borrowed.save(store, path)?;
         }
         store.objects.refresh()?;
         Ok(Absorbed { left: borrowed.len(), lost: copied.lost })

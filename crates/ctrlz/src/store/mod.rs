@@ -24,7 +24,7 @@ pub use gc::GcReport;
 pub(crate) use bundle::{Bundle, Contents as BundleContents, Extra, write_bundle};
 pub(crate) use gc::{GcOptions, Live};
 pub(crate) use incoming::Incoming;
-pub(crate) use layout::{Store, work_tree_dir};
+pub(crate) use layout::{Store, check_nested_links, work_tree_dir};
 pub(crate) use lender::{Absorbed, Borrowed, Copied, Lender, Limits};
 pub(crate) use lock::{Lock, Sharing, holders};
 pub(crate) use project::{check_root, path_hash};
@@ -34,6 +34,8 @@ pub(crate) use tombstones::Tombstones;
 pub(crate) use trees::{
     Change as TreeChange, build as build_tree, edit as edit_tree, write as write_tree,
 };
-pub(crate) use trust::{Trust, check_data_dir, note_pending, pending, set_aside};
+pub(crate) use trust::{
+    Trust, check_data_dir, is_in_project, note_pending, pending, resolve_store, set_aside,
+};
 pub(crate) use user_repo::UserRepo;
 pub use user_repo::{GitDirs, Head, git_dirs};

@@ -176,9 +176,10 @@ impl Store {
     pub(crate) fn note_lost(&self, ids: impl Iterator<Item = ObjectId>) -> Result<(), Error> {
         let text: String = ids.map(|id| format!("{id}\n")).collect();
         let path = self.path().join("ctrlz/lost");
-        match text.is_empty() && !path.exists() {
-            true => Ok(()),
-            false => Ok(private::replace(&path, text.as_bytes(), private::Durable::Yes)?),
+        if text.is_empty() && !path.exists() {
+            Ok(())
+        } else {
+            Ok(private::replace(&path, text.as_bytes(), private::Durable::Yes)?)
         }
     }
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::error::Error;
+use crate::error::{Error, StoreError};
 use crate::fs::private::{self, read_small};
 use crate::fs::{FileError, Named};
 use crate::git::ObjectId;
@@ -100,12 +100,11 @@ impl Refs {
     fn check_links(&self, parent: &Path) -> Result<(), Error> {
         let below = parent.ancestors().take_while(|dir| *dir != self.git_dir);
         let is_link = |dir: &Path| dir.symlink_metadata().is_ok_and(|meta| meta.is_symlink());
-        match below.into_iter().any(is_link) {
-            true => {
-                let why = "a directory of its refs is a link";
-                Err(Error::UntrustedStore { path: self.git_dir.clone(), why })
-            }
-            false => Ok(()),
+        if below.into_iter().any(is_link) {
+            let why = "a directory of its refs is a link";
+            Err(Error::Store(StoreError::UntrustedStore { path: self.git_dir.clone(), why }))
+        } else {
+            Ok(())
         }
     }
 
@@ -180,7 +179,7 @@ impl Refs {
                 // It was created after `list` ran, or it is unreadable.
                 match read_small(&path, 4096)?.map(|bytes| parse_hex(&bytes)) {
                     Some(Some(id)) => drop(found.insert(name, id)),
-                    Some(None) => return Err(Error::LostRef { path }),
+                    Some(None) => return Err(Error::Store(StoreError::LostRef { path })),
                     None => (),
                 }
             }

@@ -115,10 +115,13 @@ impl Registry {
     pub(crate) fn standing(&self, root: &Path, repo: Option<&UserRepo>) -> Result<Standing, Error> {
         let here = Landmark::of(root);
         match self.read(root)? {
-            Some(record) if record.moved_to.is_none() => match record.claim.fits(here, repo)? {
-                true => Ok(Standing::Known(record.claim)),
-                false => Ok(self.moved(here)?.unwrap_or(Standing::Replaced)),
-            },
+            Some(record) if record.moved_to.is_none() => {
+                if record.claim.fits(here, repo)? {
+                    Ok(Standing::Known(record.claim))
+                } else {
+                    Ok(self.moved(here)?.unwrap_or(Standing::Replaced))
+                }
+            }
             _ => match self.moved(here)? {
                 Some(moved) => Ok(moved),
                 None => self.perhaps(root, repo),
@@ -232,9 +235,10 @@ impl Registry {
     ) -> Result<Option<Claim>, Error> {
         let Some(origin) = read_origin(&self.dir.join("origin"))? else { return Ok(None) };
         // Checked first, because naming the project may walk all of its commits.
-        match self.has_work_tree(&work_tree_id(&origin, root, "")) {
-            true => self.new_claim(root, repo, store, false).map(Some),
-            false => Ok(None),
+        if self.has_work_tree(&work_tree_id(&origin, root, "")) {
+            self.new_claim(root, repo, store, false).map(Some)
+        } else {
+            Ok(None)
         }
     }
 

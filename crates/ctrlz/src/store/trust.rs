@@ -7,7 +7,7 @@
 //!
 //! A store that was cloned, unpacked or copied has no record, or one of another directory.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
@@ -15,12 +15,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
+use crate::error::{Error, StoreError};
 use crate::fs::private::{self, Durable, read_small};
 use crate::fs::{Landmark, Named, random_name};
 use crate::path::PathText;
 
 use super::lock::{Lock, Sharing};
+use super::project::check_root;
 
 /// Record of a store that this user made.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -83,6 +84,56 @@ impl Trust {
     }
 }
 
+/// Upper bound on the symlinks in the path of a store, as in the kernel.
+const MAX_LINKS: usize = 40;
+
+/// Returns the absolute path of a store that the caller named relative to `root`.
+///
+/// The result has no `..`, and no symlink except those inside a project. These are kept, so that
+/// the caller can refuse them: they may have come with the project. A path that leads into `root`
+/// in any other way, such as through a bind mount, begins with `root`.
+pub(crate) fn resolve_store(root: &Path, store: &Path, home: Option<&Path>) -> PathBuf {
+    let parts = |path: &Path| -> Vec<OsString> {
+        path.components().rev().map(|part| part.as_os_str().to_owned()).collect()
+    };
+    let mut waiting = parts(&root.join(store));
+    let (mut at, mut links) = (PathBuf::from("/"), 0);
+    while let Some(part) = waiting.pop() {
+        if part == ".." {
+            at.pop();
+            continue;
+        }
+        // Begins again at the top for a symlink with an absolute target.
+        let next = at.join(&part);
+        match next.read_link() {
+            Ok(target) if links < MAX_LINKS && !is_in_project(&at, root, home) => {
+                links += 1;
+                waiting.extend(parts(&target));
+            }
+            _ => at = next,
+        }
+    }
+    below_root(root, &at).unwrap_or(at)
+}
+
+/// Returns `path` as a path below `root` if one of the directories above it is the same directory.
+fn below_root(root: &Path, path: &Path) -> Option<PathBuf> {
+    let id = |dir: &Path| dir.metadata().map(|meta| (meta.dev(), meta.ino())).ok();
+    let top = id(root)?;
+    let above = path.ancestors().find(|dir| id(dir) == Some(top))?;
+    let rest = path.strip_prefix(above).ok()?;
+    // `join` of an empty path would add a slash.
+    Some(if rest.as_os_str().is_empty() { root.to_owned() } else { root.join(rest) })
+}
+
+/// Returns whether `path` is inside `root` or any other git work tree, whose files may have come
+/// from somewhere else. A repository around a home directory does not count.
+pub(crate) fn is_in_project(path: &Path, root: &Path, home: Option<&Path>) -> bool {
+    let is_work_tree =
+        |dir: &Path| dir.join(".git").symlink_metadata().is_ok() && check_root(dir, home).is_ok();
+    path.ancestors().any(|dir| dir == root || is_work_tree(dir))
+}
+
 fn id_path(git_dir: &Path) -> PathBuf {
     git_dir.join("ctrlz").join("id")
 }
@@ -136,17 +187,17 @@ pub(crate) fn check_data_dir(data_dir: &Path) -> Result<(), Error> {
             |meta: &std::fs::Metadata| meta.is_symlink() && meta.uid() != me && meta.uid() != 0;
         if path.symlink_metadata().is_ok_and(|meta| is_foreign(&meta)) {
             let (path, why) = (path.to_owned(), "it is a link that another user made");
-            return Err(Error::UntrustedStore { path, why });
+            return Err(Error::Store(StoreError::UntrustedStore { path, why }));
         }
     }
     for part in ["snapshot", "paths", "stores", "agents"] {
         let path = data_dir.join(part);
         let Ok(meta) = path.symlink_metadata() else { continue };
         if !meta.is_dir() || meta.uid() != me {
-            return Err(Error::UntrustedStore {
+            return Err(Error::Store(StoreError::UntrustedStore {
                 path,
                 why: "it is not a directory of this user's",
-            });
+            }));
         }
         if meta.mode() & 0o077 != 0 {
             let private = std::fs::Permissions::from_mode(0o700);

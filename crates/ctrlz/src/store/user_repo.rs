@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::fs::private::read_small;
+use crate::fs::private::read_small_linked;
 use crate::fs::{Dir, Time};
 use crate::git::{IndexFile, Kind, ObjectId, parse_commit};
 use crate::scan::{EntryStat, IndexStamp, is_racy};
@@ -63,11 +63,11 @@ impl UserRepo {
         let git_dir = if dot_git.is_dir() {
             dot_git
         } else {
-            let text = read_small(&dot_git, 8192).ok()??;
+            let text = read_small_linked(&dot_git, 8192).ok()??;
             let target = text.trim_ascii_end().strip_prefix(b"gitdir: ")?;
             root.join(Path::new(std::ffi::OsStr::from_bytes(target)))
         };
-        let common_dir = match read_small(&git_dir.join("commondir"), 8192).ok()? {
+        let common_dir = match read_small_linked(&git_dir.join("commondir"), 8192).ok()? {
             Some(text) => {
                 git_dir.join(Path::new(std::ffi::OsStr::from_bytes(text.trim_ascii_end())))
             }
@@ -166,12 +166,12 @@ impl UserRepo {
         }
         for dir in [&self.git_dir, &self.common_dir] {
             // An invalid file name and an unreadable file count as a missing ref.
-            if let Ok(Some(bytes)) = read_small(&dir.join(name), 4096) {
+            if let Ok(Some(bytes)) = read_small_linked(&dir.join(name), 4096) {
                 return Ok(Some(String::from_utf8_lossy(bytes.trim_ascii_end()).into_owned()));
             }
         }
         let packed =
-            read_small(&self.common_dir.join("packed-refs"), 64 << 20)?.unwrap_or_default();
+            read_small_linked(&self.common_dir.join("packed-refs"), 64 << 20)?.unwrap_or_default();
         let packed = String::from_utf8_lossy(&packed);
         let wanted = name.to_string_lossy();
         let found = packed.lines().find_map(|line| {
@@ -189,7 +189,8 @@ impl UserRepo {
         let Some(Ok(mut id)) = self.head()?.map(|hex| hex.parse::<ObjectId>()) else {
             return Ok(None);
         };
-        let shallow = read_small(&self.common_dir.join("shallow"), 64 << 20)?.unwrap_or_default();
+        let shallow =
+            read_small_linked(&self.common_dir.join("shallow"), 64 << 20)?.unwrap_or_default();
         let shallow: HashSet<ObjectId> = String::from_utf8_lossy(&shallow)
             .lines()
             .filter_map(|line| line.parse().ok())

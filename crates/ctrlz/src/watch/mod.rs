@@ -91,8 +91,7 @@ impl Refusal {
 }
 
 /// The state of a work tree's watcher.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case", tag = "state")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WatcherStatus {
     /// There is no watcher.
@@ -111,6 +110,18 @@ pub enum WatcherStatus {
         /// The reason.
         why: Refusal,
     },
+}
+
+impl WatcherStatus {
+    /// Returns a short, stable name for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            WatcherStatus::None => "none",
+            WatcherStatus::Silent => "silent",
+            WatcherStatus::Watching { .. } => "watching",
+            WatcherStatus::Refused { .. } => "refused",
+        }
+    }
 }
 
 /// A watcher on a thread of this process. It ends when this value is dropped.

@@ -238,9 +238,10 @@ impl<'a> Server<'a> {
         }
         if wanted != self.key {
             protocol::respond(stream, &Response::Elsewhere);
-            return match self.last_use.elapsed() >= UNWANTED {
-                true => Err(Stop::End(WatchEnd::Stopped)),
-                false => Ok(()),
+            return if self.last_use.elapsed() >= UNWANTED {
+                Err(Stop::End(WatchEnd::Stopped))
+            } else {
+                Ok(())
             };
         }
         self.last_use = Instant::now();

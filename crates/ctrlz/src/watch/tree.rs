@@ -123,10 +123,7 @@ impl WatchTree {
         };
         let rules = Arc::clone(&tree.scope.rules);
         tree.watch_below(b"", &rules, false)?;
-        match tree.dirs.contains_key(&b""[..]) {
-            true => Ok(tree),
-            false => Err(Lost::Root.into()),
-        }
+        if tree.dirs.contains_key(&b""[..]) { Ok(tree) } else { Err(Lost::Root.into()) }
     }
 
     /// Returns the event queue, for polling.

@@ -11,10 +11,8 @@ mod watcher;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::Serialize;
-
 use crate::defect::Defect;
-use crate::error::Error;
+use crate::error::{Error, LookupError, RecordError, RestoreError};
 use crate::fs::{Dir, Named, private};
 use crate::git::{ObjectId, is_protected_name};
 use crate::hold::{Context, Hold, Recovery, absolute, open_gap};
@@ -26,7 +24,7 @@ use crate::restore::{Journal, Phase, Record, recover};
 use crate::scan::Progress;
 use crate::store::{
     Claim, Lock, Registry, Sharing, Standing, Store, UserRepo, check_data_dir, check_root,
-    path_hash,
+    path_hash, resolve_store,
 };
 
 pub use put_back::{PatchToRevert, Point};
@@ -62,8 +60,7 @@ pub struct Workspace {
 }
 
 /// A message about a directory's history that the user should see once.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case", tag = "notice")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// The directory was moved or renamed, and its history followed it.
     Moved {
@@ -111,26 +108,29 @@ impl Workspace {
         if in_repository {
             // No option allows this: a repository's own directory is never changed.
             let why = "it lies inside a repository's own directory";
-            return Err(Error::DangerousRoot { path: root, why });
+            return Err(Error::Record(RecordError::DangerousRoot { path: root, why }));
         }
         if !options.allow_dangerous_root {
             check_root(&root, options.home.as_deref())?;
             if root.starts_with(absolute(&options.data_dir)) {
                 let why = "it lies where snapshots are stored";
-                return Err(Error::DangerousRoot { path: root, why });
+                return Err(Error::Record(RecordError::DangerousRoot { path: root, why }));
             }
             let holds_stores =
                 options.store.is_none() && absolute(&options.data_dir).starts_with(&root);
             if holds_stores {
                 let why = "it holds the directory where snapshots are stored";
-                return Err(Error::DangerousRoot { path: root, why });
+                return Err(Error::Record(RecordError::DangerousRoot { path: root, why }));
             }
         }
         let repo = UserRepo::at(&root);
         if options.require_git && repo.is_none() {
-            return Err(Error::NotGit { path: root });
+            return Err(Error::Record(RecordError::NotGit { path: root }));
         }
         check_data_dir(&options.data_dir)?;
+        let home = options.home.as_deref();
+        let store = options.store.as_deref().map(|store| resolve_store(&root, store, home));
+        let options = Options { store, ..options };
         let context = Arc::new(Context { root, options, repo });
         let mut workspace = Workspace { context, notice: None };
         let settled = workspace.settle_store()?;
@@ -268,7 +268,7 @@ impl Workspace {
 
     /// Opens the store for reading the snapshot `id`, which is unknown if there is no store.
     fn for_reading(&self, id: &ObjectId) -> Result<Store, Error> {
-        self.readable()?.ok_or(Error::UnknownSnapshot { id: *id })
+        self.readable()?.ok_or(Error::Lookup(LookupError::UnknownSnapshot { id: *id }))
     }
 
     /// Opens the store, even if it has no record of this work tree yet but the caller named it.
@@ -364,10 +364,12 @@ impl Workspace {
     pub fn check_finished(&self) -> Result<(), Error> {
         let Some((store, work_tree)) = self.existing()? else { return Ok(()) };
         if self.outside(&store, &work_tree).is_interrupted()? {
-            return Err(Error::RecoveryPending);
+            return Err(Error::Restore(RestoreError::RecoveryPending));
         }
         match Journal::load(&work_tree.journal_path())? {
-            Some(journal) if journal.phase != Phase::Recording => Err(Error::RecoveryPending),
+            Some(journal) if journal.phase != Phase::Recording => {
+                Err(Error::Restore(RestoreError::RecoveryPending))
+            }
             Some(_) | None => Ok(()),
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::compare::Now;
-use crate::error::Error;
+use crate::error::{Error, LookupError};
 use crate::git::ObjectId;
 use crate::log::{Details, LogIndex, OperationKind, WorkTree, read_operation};
 use crate::path::TreePath;
@@ -56,9 +56,10 @@ impl std::str::FromStr for Point {
 
     fn from_str(text: &str) -> Result<Point, Self::Err> {
         let is_operation = text.len() == 26 && text.bytes().all(|b| b.is_ascii_alphanumeric());
-        match is_operation {
-            true => Ok(Point::Operation(text.to_ascii_uppercase())),
-            false => text.parse().map(Point::Snapshot),
+        if is_operation {
+            Ok(Point::Operation(text.to_ascii_uppercase()))
+        } else {
+            text.parse().map(Point::Snapshot)
         }
     }
 }
@@ -93,7 +94,7 @@ impl Workspace {
                 Ok(Target { hash: *hash, meta, operation: None })
             }
             Point::Operation(id) | Point::OperationOf { id, .. } => {
-                let unknown = || Error::UnknownOperation { id: id.clone() };
+                let unknown = || Error::Lookup(LookupError::UnknownOperation { id: id.clone() });
                 let (store, work_tree) = match point {
                     Point::OperationOf { log, .. } => {
                         let store = self.readable()?.ok_or_else(unknown)?;

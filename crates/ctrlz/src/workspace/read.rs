@@ -3,12 +3,10 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use serde::Serialize;
-
 use crate::compare::{
     Change, Entry, FileDiff, Status, changes, changes_by, file_diff, find, write_unified,
 };
-use crate::error::Error;
+use crate::error::{Error, ExchangeError, LookupError};
 use crate::fs::FileKind;
 use crate::git::{EntryKind, Hasher, Kind, ObjectId};
 use crate::jobs::{in_order, run_jobs};
@@ -43,8 +41,7 @@ impl Patch {
 }
 
 /// Whether a snapshot has a path.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Presence {
     /// The snapshot holds the file.
     Present,
@@ -55,7 +52,7 @@ pub enum Presence {
 }
 
 /// A file of a snapshot.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedFile {
     /// Path relative to the work tree.
     pub path: TreePath,
@@ -162,7 +159,7 @@ impl Workspace {
         store.snapshot(hash)?;
         match find(&store.objects, hash, path)? {
             Some(entry) if !entry.kind.is_tree() => store.objects.blob(&entry.id),
-            _ => Err(Error::NoSuchFile { id: *hash, path: path.clone() }),
+            _ => Err(Error::Lookup(LookupError::NoSuchFile { id: *hash, path: path.clone() })),
         }
     }
 
@@ -204,7 +201,7 @@ impl Workspace {
         let Some((store, _)) = self.existing()? else { return Ok(Vec::new()) };
         match store.refs.read(WorkTree::named(&store, log).ref_name())? {
             Some(head) => store.history(log, head).take(limit).collect(),
-            None => Err(Error::NoSuchLog { log: log.to_owned() }),
+            None => Err(Error::Exchange(ExchangeError::NoSuchLog { log: log.to_owned() })),
         }
     }
 }

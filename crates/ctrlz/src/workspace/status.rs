@@ -2,8 +2,6 @@
 
 use std::path::PathBuf;
 
-use serde::Serialize;
-
 use crate::error::Error;
 use crate::fs::disk_use;
 use crate::fs::private::read_small;
@@ -16,7 +14,7 @@ use crate::store::{Borrowed, Store, holders};
 use super::Workspace;
 
 /// State of a work tree, read without changing anything.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// Path of the work tree.
     pub root: PathBuf,
@@ -49,14 +47,14 @@ pub struct Status {
     pub interrupted_files: Option<u64>,
     /// Reason why the last garbage collection failed, if it did.
     pub gc_failed: Option<String>,
-    /// Damaged packs, with the reason.
+    /// Damaged packs and journals of restores, with the reason.
     pub damaged_packs: Vec<(PathBuf, String)>,
     /// Locks that are held at this moment.
     pub locks: Vec<HeldLock>,
 }
 
 /// A lock that is held.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldLock {
     /// Name of the lock: `work tree`, `store` or `care`.
     pub what: &'static str,
@@ -91,6 +89,8 @@ impl Workspace {
         status.quota = Some(self.context.quota_use(store.path())?);
         status.packs = store.objects.open_packs().len() as u64;
         status.damaged_packs = store.damaged_packs();
+        let journals = work_tree.journal_dirs().into_iter().flat_map(|dir| Journal::damaged(&dir));
+        status.damaged_packs.extend(journals.map(|path| (path, Journal::DAMAGED.into())));
         status.gc_failed = gc_failure(&store);
         status.locks = held_locks(&store, &work_tree);
         status.borrowed = Borrowed::load(&work_tree.borrowed_path())?.len();
@@ -130,10 +130,7 @@ fn count_files(store: &Store, snapshot: ObjectId) -> u64 {
     while let Some(tree) = work.pop() {
         let Ok(entries) = store.objects.tree(&tree) else { continue };
         for entry in entries.iter() {
-            match entry.kind.is_tree() {
-                true => work.push(entry.id),
-                false => count += 1,
-            }
+            if entry.kind.is_tree() { work.push(entry.id) } else { count += 1 }
         }
         if count + work.len() as u64 > crate::compare::MAX_PATHS {
             break;

@@ -238,3 +238,40 @@ fn a_named_directory_with_ignored_files_is_not_a_change() {
     let report = lab.undo();
     assert_eq!(report.steps, ["1"], "the step that named the directory changed nothing");
 }
+
+#[test]
+fn a_refused_call_in_a_parallel_batch_disowns_what_another_calls_end_recorded_for_it() {
+    let lab = Lab::new();
+    lab.write("a", "one\n");
+    lab.write("notes", "one\n");
+    lab.begin(start("s", "m1", "1"));
+    lab.begin(edit_of(start("s", "m1", "2"), "a"));
+    lab.write("notes", "one\nuser\n");
+    lab.write("a", "AGENT\n");
+    lab.end("2");
+    end_with(&lab, "1", StepEnd { duration: None, refused: true });
+    let report = lab.undo();
+    assert_eq!(report.steps, ["2"], "{report:?}");
+    assert_eq!((lab.read("a"), lab.read("notes")), ("one\n".into(), "one\nuser\n".into()));
+    let sessions = lab.workspace().sessions().unwrap();
+    assert_eq!(sessions.len(), 1);
+}
+
+#[test]
+fn a_call_disowns_edits_that_were_recorded_while_its_permission_question_was_open() {
+    let lab = Lab::new();
+    for path in ["a", "b", "notes"] {
+        lab.write(path, "one\n");
+    }
+    lab.begin(start("s", "m1", "1"));
+    lab.begin(edit_of(start("s", "m1", "2"), "a"));
+    lab.write("notes", "one\nuser\n");
+    lab.write("a", "AGENT\n");
+    lab.end("2");
+    std::thread::sleep(Duration::from_millis(900));
+    lab.write("b", "AGENT\n");
+    end_with(&lab, "1", StepEnd { duration: Some(Duration::from_millis(20)), refused: false });
+    lab.undo();
+    assert_eq!((lab.read("a"), lab.read("b")), ("one\n".into(), "one\n".into()));
+    assert_eq!(lab.read("notes"), "one\nuser\n");
+}

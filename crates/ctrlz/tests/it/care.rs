@@ -2,7 +2,10 @@
 
 #![expect(clippy::print_stderr, reason = "measurements, visible with --nocapture")]
 
-use ctrlz::{CareReport, Error, ObjectId, Progress, PurgeOptions, RestoreOptions, Retention};
+use ctrlz::{
+    CareReport, Error, LookupError, ObjectId, Progress, PurgeOptions, RestoreOptions, Retention,
+    StoreError,
+};
 
 use crate::lab::{Lab, SetOnDrop, assert_fsck_clean, tree_path};
 
@@ -82,7 +85,7 @@ fn expired_segments_are_dropped_with_the_objects_only_they_reach() {
     assert_eq!(report.dropped_operations, 512);
     assert!(report.gc.dropped_objects > 512, "{report:?}");
     let old = lab.try_restore(hashes[100], &RestoreOptions::default());
-    assert!(matches!(old, Err(Error::UnknownSnapshot { .. })), "{old:?}");
+    assert!(matches!(old, Err(Error::Lookup(LookupError::UnknownSnapshot { .. }))), "{old:?}");
     for hash in &hashes[512..] {
         lab.workspace().check_snapshot(hash).unwrap();
     }
@@ -288,7 +291,7 @@ fn a_purge_concurrent_with_snapshots_is_complete_or_reports_the_remaining_file()
         lab.remove("secret");
         match purge() {
             Ok(report) => assert!(!report.still_there),
-            Err(Error::NothingToPurge { .. }) => (),
+            Err(Error::Lookup(LookupError::NothingToPurge { .. })) => (),
             Err(error) => panic!("{error}"),
         }
         assert!(!holds_canary(&lab, canary), "round {round}");
@@ -365,13 +368,15 @@ fn a_purge_removes_the_content_from_the_whole_data_directory() {
     assert_fsck_clean(&lab.store());
     let replacement = report.snapshots[&old];
     match lab.workspace().check_snapshot(&old) {
-        Err(Error::Purged { replacement: named, .. }) => assert_eq!(named, replacement),
+        Err(Error::Lookup(LookupError::Purged { replacement: named, .. })) => {
+            assert_eq!(named, replacement);
+        }
         other => panic!("{other:?}"),
     }
     lab.workspace().check_snapshot(&last).unwrap();
     lab.restore_exact(replacement);
     assert_eq!(lab.read("a.txt"), "a\n");
-    assert!(matches!(purge("deep"), Err(Error::NothingToPurge { .. })));
+    assert!(matches!(purge("deep"), Err(Error::Lookup(LookupError::NothingToPurge { .. }))));
 }
 
 impl Lab {
@@ -420,7 +425,7 @@ fn purging_a_path_blanks_the_labels_of_steps_that_changed_named_or_mention_it() 
         .unwrap();
     assert_eq!(lab.read("a.txt"), "a\n");
     let again = lab.workspace().purge(&path, options, &Progress::default());
-    assert!(matches!(again, Err(Error::NothingToPurge { .. })), "{again:?}");
+    assert!(matches!(again, Err(Error::Lookup(LookupError::NothingToPurge { .. }))), "{again:?}");
 }
 
 #[test]
@@ -454,8 +459,11 @@ fn purging_a_text_removes_it_from_every_label_and_leaves_contents_alone() {
     assert_eq!(lab.hash(), before, "no snapshot changes");
     assert_fsck_clean(&lab.store());
     let again = lab.workspace().purge_text(canary, &Progress::default());
-    assert!(matches!(again, Err(Error::NoSuchText)), "{again:?}");
-    assert!(matches!(lab.workspace().purge_text("", &Progress::default()), Err(Error::NoSuchText)));
+    assert!(matches!(again, Err(Error::Lookup(LookupError::NoSuchText))), "{again:?}");
+    assert!(matches!(
+        lab.workspace().purge_text("", &Progress::default()),
+        Err(Error::Lookup(LookupError::NoSuchText))
+    ));
 }
 
 #[test]
@@ -512,7 +520,7 @@ fn gc_is_refused_when_a_ref_cannot_be_read() {
     for bad in [&b""[..], b"garbage\n", &good[..20]] {
         std::fs::write(work_tree.join("other"), bad).unwrap();
         let refused = lab.workspace().care(&thorough(), &Progress::default());
-        assert!(matches!(refused, Err(Error::LostRef { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Store(StoreError::LostRef { .. }))), "{refused:?}");
     }
 }
 

@@ -84,3 +84,20 @@ fn a_file_that_became_ignored_with_its_directory_and_was_edited_is_a_conflict() 
     assert!(!report.is_complete(), "{report:?}");
     assert_eq!(lab.read("build/x"), "mine\n");
 }
+
+#[test]
+fn a_file_that_became_ignored_after_the_step_is_undone_and_redone() {
+    let lab = Lab::with_git(&[("kept", "1\n")]);
+    lab.write("h.md", "one\n");
+    lab.step("s", "m1", "1", |lab| lab.write("h.md", "AGENT\n"));
+    lab.write(".gitignore", "*.md\n");
+    let report = lab.undo();
+    assert!(report.is_complete(), "{report:?}");
+    assert_eq!(lab.read("h.md"), "one\n");
+    lab.redo();
+    assert_eq!(lab.read("h.md"), "AGENT\n");
+    lab.undo();
+    lab.write("h.md", "user\n");
+    lab.redo();
+    assert_eq!(lab.read("h.md"), "user\n", "an edit that no snapshot holds stays");
+}

@@ -1,6 +1,6 @@
 //! Ignored files: small ones and those that a tool names are kept beside the snapshots.
 
-use ctrlz::{Error, IgnoredFiles, Progress, StepStart, UndoOptions, UndoScope};
+use ctrlz::{Error, IgnoredFiles, Progress, SessionError, StepStart, UndoOptions, UndoScope};
 
 use crate::lab::{Lab, assert_fsck_clean, assert_same, run, tree_path};
 use crate::sessions::start;
@@ -207,7 +207,7 @@ fn the_ignored_option_limits_storage_to_named_files_or_none() {
     lab.options.ignored = IgnoredFiles::None;
     lab.naming_step(".env", |lab| lab.write(".env", "new\n"));
     let result = lab.undo_with(&UndoScope::LastTurn, &UndoOptions::default());
-    assert!(matches!(result, Err(Error::NothingToUndo)), "{result:?}");
+    assert!(matches!(result, Err(Error::Session(SessionError::NothingToUndo))), "{result:?}");
     assert_eq!(lab.read(".env"), "new\n");
 }
 
@@ -475,4 +475,18 @@ fn redo_keeps_an_ignored_directory_that_was_empty_before_the_undo() {
     assert_eq!(lab.read("target/x"), "kept\n");
     lab.redo();
     assert_same(&lab.manifest(), &after, "the empty directory stays");
+}
+
+#[test]
+fn permissions_of_an_ignored_file_that_several_steps_changed_go_back_to_the_first() {
+    let lab = Lab::with_git(&[(".gitignore", ".env\n"), ("a", "1\n")]);
+    lab.write(".env", "SECRET=1\n");
+    lab.chmod(".env", 0o644);
+    lab.track();
+    lab.step("s", "m1", "1", |lab| lab.chmod(".env", 0o600));
+    lab.step("s", "m1", "2", |lab| lab.chmod(".env", 0o640));
+    let options = UndoOptions { ignored: true, ..UndoOptions::default() };
+    let report =
+        lab.workspace().undo(&UndoScope::LastTurn, &options, &Progress::default()).unwrap();
+    assert_eq!(lab.mode(".env") & 0o777, 0o644, "{report:?}");
 }

@@ -2,7 +2,9 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use ctrlz::{Error, Options, Point, Presence, Progress, SkipReason, TrackOptions, Workspace};
+use ctrlz::{
+    Error, Options, Point, Presence, Progress, RecordError, SkipReason, TrackOptions, Workspace,
+};
 
 use crate::lab::{Lab, exact, tree_path};
 
@@ -172,8 +174,9 @@ fn metadata_of_other_version_control_systems_is_never_entered() {
 fn dangerous_roots_are_refused() {
     let lab = Lab::new();
     let open = |path: &std::path::Path, options: &Options| Workspace::open(path, options.clone());
-    let refused =
-        |result: Result<Workspace, Error>| matches!(result, Err(Error::DangerousRoot { .. }));
+    let refused = |result: Result<Workspace, Error>| {
+        matches!(result, Err(Error::Record(RecordError::DangerousRoot { .. })))
+    };
     for path in ["/", "/etc", "/usr", "/tmp", "/home"] {
         assert!(refused(open(path.as_ref(), &lab.options)), "{path}");
     }
@@ -216,12 +219,17 @@ fn an_exceeded_budget_fails_before_anything_is_stored() {
     lab.options.max_snapshot_bytes = 10_000;
     let track = |lab: &Lab| lab.workspace().track(&TrackOptions::default(), &Progress::default());
     match track(&lab) {
-        Err(Error::OverBudget { found: 20_000, largest, .. }) => assert_eq!(largest[0].0, b"lots"),
+        Err(Error::Record(RecordError::OverBudget { found: 20_000, largest, .. })) => {
+            assert_eq!(largest[0].0, b"lots");
+        }
         other => panic!("{other:?}"),
     }
     lab.options.max_snapshot_bytes = 1 << 30;
     lab.options.max_files = 19;
-    assert!(matches!(track(&lab), Err(Error::OverBudget { what: "files", .. })));
+    assert!(matches!(
+        track(&lab),
+        Err(Error::Record(RecordError::OverBudget { what: "files", .. }))
+    ));
     let packs = std::fs::read_dir(lab.store().join("objects/pack")).unwrap().count();
     assert_eq!(packs, 0);
 }
@@ -231,7 +239,7 @@ fn tracking_while_disabled_fails_with_a_distinct_error() {
     let mut lab = Lab::new();
     lab.options.enabled = false;
     let result = lab.workspace().track(&TrackOptions::default(), &Progress::default());
-    assert!(matches!(result, Err(Error::Disabled { .. })));
+    assert!(matches!(result, Err(Error::Record(RecordError::Disabled { .. }))));
     assert!(!lab.options.data_dir.exists());
 }
 
@@ -240,7 +248,7 @@ fn a_git_repository_can_be_required() {
     let mut lab = Lab::new();
     lab.options.require_git = true;
     let result = Workspace::open(&lab.root(), lab.options.clone());
-    assert!(matches!(result, Err(Error::NotGit { .. })));
+    assert!(matches!(result, Err(Error::Record(RecordError::NotGit { .. }))));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ctrlz::{Error, ObjectId, Progress, TrackOptions};
+use ctrlz::{Error, ObjectId, Progress, StoreError, TrackOptions};
 
 use crate::lab::{Lab, assert_fsck_clean, assert_same, exact};
 
@@ -212,7 +212,10 @@ fn a_newer_format_is_refused() {
     let (lab, first, _) = sample();
     std::fs::write(lab.store().join("ctrlz/format"), "99\n").unwrap();
     let result = lab.try_restore(first, &exact());
-    assert!(matches!(result, Err(Error::NewerFormat { found: 99, .. })), "{result:?}");
+    assert!(
+        matches!(result, Err(Error::Store(StoreError::NewerFormat { found: 99, .. }))),
+        "{result:?}"
+    );
 }
 
 #[test]
@@ -224,7 +227,7 @@ fn a_directory_that_is_not_a_store_is_refused() {
     std::fs::write(place.join("file"), "x").unwrap();
     lab.options.store = Some(place.clone());
     let result = lab.workspace().track(&TrackOptions::default(), &Progress::default());
-    assert!(matches!(result, Err(Error::UntrustedStore { .. })), "{result:?}");
+    assert!(matches!(result, Err(Error::Store(StoreError::UntrustedStore { .. }))), "{result:?}");
     assert_eq!(std::fs::read_dir(&place).unwrap().count(), 1);
 }
 

@@ -1,6 +1,8 @@
 //! Regression tests for failures that users of other systems reported.
 
-use ctrlz::{Error, PatchToRevert, Progress, RestoreOptions, TrackOptions};
+use ctrlz::{
+    Error, LookupError, PatchToRevert, Progress, RecordError, RestoreOptions, TrackOptions,
+};
 
 use crate::lab::{Lab, assert_fsck_clean, assert_same, git, tree_path};
 
@@ -45,10 +47,16 @@ fn queries_before_the_first_snapshot_fail_cleanly() {
     let workspace = lab.workspace();
     assert!(matches!(
         workspace.patch(&some, &Progress::default()),
-        Err(Error::UnknownSnapshot { .. })
+        Err(Error::Lookup(LookupError::UnknownSnapshot { .. }))
     ));
-    assert!(matches!(workspace.changes(&some, &some), Err(Error::UnknownSnapshot { .. })));
-    assert!(matches!(workspace.files(&some), Err(Error::UnknownSnapshot { .. })));
+    assert!(matches!(
+        workspace.changes(&some, &some),
+        Err(Error::Lookup(LookupError::UnknownSnapshot { .. }))
+    ));
+    assert!(matches!(
+        workspace.files(&some),
+        Err(Error::Lookup(LookupError::UnknownSnapshot { .. }))
+    ));
     assert_eq!(workspace.log(5).unwrap(), []);
     assert!(workspace.status().unwrap().last.is_none());
     assert_eq!(lab.track().files, 1);
@@ -116,7 +124,7 @@ fn a_failed_snapshot_never_returns_an_old_hash() {
     lab.write("a", "two, and much longer than before");
     lab.options.max_snapshot_bytes = 5;
     let result = lab.workspace().track(&TrackOptions::default(), &Progress::default());
-    assert!(matches!(result, Err(Error::OverBudget { .. })), "{result:?}");
+    assert!(matches!(result, Err(Error::Record(RecordError::OverBudget { .. }))), "{result:?}");
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Malicious trees, and repositories that try to run code.
 
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
-use ctrlz::{Error, ObjectId, Progress, TrackOptions, Workspace};
+use ctrlz::{Error, ObjectId, Progress, StoreError, TrackOptions, Workspace};
 use xtask::Row;
 
 use crate::lab::{Lab, assert_same, exact, git, git_command, manifest};
@@ -73,7 +74,7 @@ fn hostile_trees_are_refused_before_the_first_write() {
             for hash in [leaf, below] {
                 let result = lab.try_restore(hash, &exact());
                 assert!(
-                    matches!(result, Err(Error::HostileTree { .. })),
+                    matches!(result, Err(Error::Store(StoreError::HostileTree { .. }))),
                     "{mode} {:?}: {result:?}",
                     String::from_utf8_lossy(name)
                 );
@@ -109,7 +110,7 @@ fn contradictory_trees_are_refused() {
     for case in cases {
         let hash = plant(&lab, "tree", &case);
         let result = lab.try_restore(hash, &exact());
-        assert!(matches!(result, Err(Error::HostileTree { .. })), "{result:?}");
+        assert!(matches!(result, Err(Error::Store(StoreError::HostileTree { .. }))), "{result:?}");
         row.done();
     }
     assert_eq!(lab.read("a"), "x");
@@ -129,7 +130,7 @@ fn a_missing_object_stops_a_restore_before_the_first_write() {
         &[entry("100644", b"a", blob), entry("100644", b"z", missing)].concat(),
     );
     let result = lab.try_restore(hash, &exact());
-    assert!(matches!(result, Err(Error::Damaged { .. })), "{result:?}");
+    assert!(matches!(result, Err(Error::Store(StoreError::Damaged { .. }))), "{result:?}");
     assert_eq!(lab.read("a"), "x");
 }
 
@@ -145,7 +146,7 @@ fn a_tree_bomb_is_refused() {
         tree = plant(&lab, "tree", &ten(&|name| entry("40000", name, inner)));
     }
     let result = lab.try_restore(tree, &exact());
-    assert!(matches!(result, Err(Error::Bomb { .. })), "{result:?}");
+    assert!(matches!(result, Err(Error::Store(StoreError::Bomb { .. }))), "{result:?}");
     assert_eq!(lab.manifest().0.len(), 1);
 }
 
@@ -169,7 +170,7 @@ fn a_decompression_bomb_is_refused() {
         .unwrap();
     let hash = plant(&lab, "tree", &entry("100644", b"bomb", id));
     let result = lab.try_restore(hash, &exact());
-    assert!(matches!(result, Err(Error::Damaged { .. })), "{result:?}");
+    assert!(matches!(result, Err(Error::Store(StoreError::Damaged { .. }))), "{result:?}");
     assert!(!lab.exists("bomb"));
 }
 
@@ -334,7 +335,10 @@ fn a_store_that_links_to_another_repository_is_refused_without_changes() {
         let before = manifest(&lab.path(".git"));
         let workspace = Workspace::open(&lab.root(), lab.options.clone()).unwrap();
         let tracked = workspace.track(&TrackOptions::default(), &Progress::default());
-        assert!(matches!(tracked, Err(Error::UntrustedStore { .. })), "{dir}: {tracked:?}");
+        assert!(
+            matches!(tracked, Err(Error::Store(StoreError::UntrustedStore { .. }))),
+            "{dir}: {tracked:?}"
+        );
         assert_same(&manifest(&lab.path(".git")), &before, dir);
     }
     let mut lab = Lab::with_git(&[("f", "a\n")]);
@@ -342,5 +346,63 @@ fn a_store_that_links_to_another_repository_is_refused_without_changes() {
     lab.track();
     lab.write(".agent/snapshots/commondir", "../../.git\n");
     let tracked = lab.workspace().track(&TrackOptions::default(), &Progress::default());
-    assert!(matches!(tracked, Err(Error::UntrustedStore { .. })), "{tracked:?}");
+    assert!(matches!(tracked, Err(Error::Store(StoreError::UntrustedStore { .. }))), "{tracked:?}");
+}
+
+/// Returns the text of a journal with one unit.
+fn journal(phase: &str, unit: &str, modes: &str) -> String {
+    let id = "0".repeat(40);
+    format!(
+        r#"{{"version":1,"phase":"{phase}","target":null,"safety":"{id}","units":[{unit}],
+            "modes":[{modes}],"emptied":[],"record":null}}"#
+    )
+}
+
+/// A `git pull` can write to a store inside the project.
+#[test]
+fn a_forged_journal_is_set_aside_and_reported() {
+    let unit = |path: &str, temporary: &str| {
+        format!(
+            r#"{{"path":"{path}","temporary":"{temporary}","staged":null,"has_new":true,"old":null}}"#
+        )
+    };
+    let ours = ".ctrlz-0123456789abcdef-0";
+    let mode = |path: &str| format!(r#"{{"path":"{path}","from":420,"to":511,"is_dir":false}}"#);
+    let forged = [
+        journal("Staging", &unit("x", "../precious"), ""),
+        journal("Staging", &unit("x", "kept"), ""),
+        journal("Staging", &unit("x", ".ctrlz-0123456789abcdef-0/../kept"), ""),
+        journal("Staging", &unit("../x", ours), ""),
+        journal("Staging", &unit(".git/x", ours), ""),
+        journal("RollingBack", "", &mode(".git/config")),
+        journal("Swapping", "", &mode(".git/config")),
+        journal("Swapping", "", &mode("../precious")),
+        journal("Swapping", "", "").replace(r#""emptied":[]"#, r#""emptied":["../empty"]"#),
+    ];
+    for text in forged {
+        let lab = Lab::with_git(&[("kept", "1\n")]);
+        lab.track();
+        let (precious, empty) = (lab.dir().join("precious"), lab.dir().join("empty"));
+        std::fs::write(&precious, "precious\n").unwrap();
+        std::fs::create_dir(&empty).unwrap();
+        let config = lab.path(".git/config");
+        let modes = |path: &std::path::Path| path.metadata().unwrap().permissions().mode();
+        let before = (modes(&precious), modes(&config));
+        let wt = std::fs::read_dir(lab.store().join("ctrlz/wt")).unwrap().next().unwrap().unwrap();
+        for _ in 0..2 {
+            std::fs::write(wt.path().join("restore.journal"), &text).unwrap();
+            lab.write("kept", "2\n");
+            lab.track();
+            assert!(!wt.path().join("restore.journal").exists(), "{text}");
+        }
+        assert_eq!(lab.read("kept"), "2\n", "{text}");
+        assert_eq!(std::fs::read_to_string(&precious).unwrap(), "precious\n", "{text}");
+        assert!(empty.exists(), "{text}");
+        assert_eq!((modes(&precious), modes(&config)), before, "{text}");
+        assert_eq!(lab.workspace().status().unwrap().damaged_packs.len(), 2, "{text}");
+        let verified = lab.workspace().verify(&Progress::default()).unwrap();
+        assert_eq!(verified.problems.len(), 2, "{verified:?}");
+        lab.workspace().repair(&Progress::default()).unwrap();
+        assert!(lab.workspace().status().unwrap().damaged_packs.is_empty(), "{text}");
+    }
 }

@@ -3,8 +3,9 @@
 use std::os::unix::fs::MetadataExt;
 
 use ctrlz::{
-    BlameLine, CheckpointOptions, Error, Fork, ForkOptions, OperationKind, Options, ParentTurn,
-    Progress, RestoreOptions, Rewind, StepStart, UndoOptions, UndoScope, WalkBack, Workspace,
+    BlameLine, CheckpointOptions, Error, Fork, ForkOptions, LookupError, OperationKind, Options,
+    ParentTurn, Progress, RestoreError, RestoreOptions, Rewind, SessionError, StepStart,
+    UndoOptions, UndoScope, WalkBack, Workspace,
 };
 
 use crate::lab::{Lab, assert_fsck_clean, assert_same, git, manifest, tree_path};
@@ -51,7 +52,7 @@ fn a_nested_fork_at_a_shared_message_shares_the_earlier_history() {
     lab.fork("f", Some("m2"), "g");
     assert_eq!(lab.undo_with(&UndoScope::LastTurn, &of("g")).unwrap().steps, ["1"]);
     let result = lab.undo_with(&UndoScope::LastTurn, &of("g"));
-    assert!(matches!(result, Err(Error::NothingToUndo)), "{result:?}");
+    assert!(matches!(result, Err(Error::Session(SessionError::NothingToUndo))), "{result:?}");
     assert_eq!(lab.undo_with(&UndoScope::LastTurn, &of("f")).unwrap().steps, ["3"]);
 }
 
@@ -73,7 +74,7 @@ fn undo_in_a_fork_reaches_shared_history_but_not_later_steps_of_the_original() {
         .collect();
     assert_eq!(undone, ["4", "2", "1"]);
     let result = lab.undo_with(&UndoScope::LastTurn, &of("f"));
-    assert!(matches!(result, Err(Error::NothingToUndo)), "{result:?}");
+    assert!(matches!(result, Err(Error::Session(SessionError::NothingToUndo))), "{result:?}");
     assert!(lab.exists("f3") && lab.exists("f5"), "the original's own work stays");
     assert_eq!(lab.undo_with(&UndoScope::LastTurn, &of("s")).unwrap().steps, ["5"]);
     let sessions = lab.workspace().sessions().unwrap();
@@ -97,12 +98,15 @@ fn a_nested_fork_shares_the_history_of_both_ancestors() {
     assert!(lab.exists("f2") && lab.exists("f4"));
     lab.fork("g", Some("m1"), "h");
     let result = lab.undo_with(&UndoScope::LastTurn, &of("h"));
-    assert!(matches!(result, Err(Error::NothingToUndo)), "it shares nothing: {result:?}");
+    assert!(
+        matches!(result, Err(Error::Session(SessionError::NothingToUndo))),
+        "it shares nothing: {result:?}"
+    );
     let unknown = lab.workspace().fork("nobody", &ForkOptions::default(), &Progress::default());
-    assert!(matches!(unknown, Err(Error::NoSuchSession { .. })));
+    assert!(matches!(unknown, Err(Error::Session(SessionError::NoSuchSession { .. }))));
     let at = ForkOptions { at: Some("nope".into()), ..ForkOptions::default() };
     let unknown = lab.workspace().fork("s", &at, &Progress::default());
-    assert!(matches!(unknown, Err(Error::NoSuchMessage { .. })));
+    assert!(matches!(unknown, Err(Error::Session(SessionError::NoSuchMessage { .. }))));
 }
 
 fn check_fork_into(lab: &Lab, at: &str, wanted: &crate::lab::Manifest) -> Workspace {
@@ -192,14 +196,14 @@ fn undo_in_a_forked_directory_continues_into_shared_history() {
         assert_eq!(std::fs::read_to_string(there.root().join("a")).unwrap(), "0\n");
         assert!(!there.root().join("b").exists() && there.root().join("o").exists());
         let none = undo_there(&there, &options);
-        assert!(matches!(none, Err(Error::NothingToUndo)), "{none:?}");
+        assert!(matches!(none, Err(Error::Session(SessionError::NothingToUndo))), "{none:?}");
         assert_same(&lab.manifest(), &here, "the original's files");
         for step in ["1", "2", "4"] {
             let redone = there.redo(&options, &progress).unwrap();
             assert_eq!(redone.steps, [step]);
         }
         let none = there.redo(&options, &progress);
-        assert!(matches!(none, Err(Error::NothingToRedo)), "{none:?}");
+        assert!(matches!(none, Err(Error::Session(SessionError::NothingToRedo))), "{none:?}");
         std::fs::remove_file(there.root().join("c")).unwrap();
         assert_same(&manifest(there.root()), &state, "redone");
         // The original still has all of its turns to undo.
@@ -227,7 +231,7 @@ fn a_fork_of_a_forked_directory_shares_the_same_history() {
             assert_eq!(undo_there(&further, &of(name)).unwrap(), [step]);
         }
         let none = undo_there(&further, &of(name));
-        assert!(matches!(none, Err(Error::NothingToUndo)), "{none:?}");
+        assert!(matches!(none, Err(Error::Session(SessionError::NothingToUndo))), "{none:?}");
         assert_eq!(std::fs::read_to_string(further.root().join("a")).unwrap(), "0\n");
     }
 }
@@ -257,7 +261,7 @@ fn a_fork_into_a_nonempty_directory_is_refused() {
     let operations = lab.workspace().log(100).unwrap().len();
     let options = ForkOptions { into: Some(into.clone()), ..ForkOptions::default() };
     let result = lab.workspace().fork("s", &options, &Progress::default());
-    assert!(matches!(result, Err(Error::NotEmpty { .. })), "{result:?}");
+    assert!(matches!(result, Err(Error::Restore(RestoreError::NotEmpty { .. }))), "{result:?}");
     assert_eq!(manifest(&into).0.len(), 1);
     assert_eq!(lab.workspace().log(100).unwrap().len(), operations, "no fork is recorded");
 }
@@ -317,7 +321,7 @@ fn checkpoints_are_named_labelled_pinned_and_pruned() {
     assert_eq!(checkpoint("resume").unwrap().operation, resume.operation);
     assert_eq!(checkpoint("before the big change").unwrap().snapshot, pinned.snapshot);
     assert_eq!(checkpoint(&last.name.clone()).unwrap().operation, last.operation);
-    assert!(matches!(checkpoint("nope"), Err(Error::NoSuchCheckpoint { .. })));
+    assert!(matches!(checkpoint("nope"), Err(Error::Lookup(LookupError::NoSuchCheckpoint { .. }))));
     for number in 0..4 {
         lab.write("a", format!("more {number}\n"));
         last = make("turn", None, false, 3);
@@ -427,7 +431,7 @@ fn a_plan_is_applied_by_its_hash_and_refused_when_stale() {
     let plan = workspace.plan(&undo, &progress).unwrap();
     lab.write("a", "1\nmoved\n");
     let stale = workspace.apply(&plan.plan, false, &progress);
-    assert!(matches!(stale, Err(Error::StalePlan)), "{stale:?}");
+    assert!(matches!(stale, Err(Error::Restore(RestoreError::StalePlan))), "{stale:?}");
     assert_eq!(lab.read("a"), "1\nmoved\n");
     lab.write("a", "1\n");
     lab.write("elsewhere", "1\n");
@@ -436,7 +440,7 @@ fn a_plan_is_applied_by_its_hash_and_refused_when_stale() {
     lab.write("elsewhere", "0\n");
     assert_same(&lab.manifest(), &before, "applied");
     let unknown = workspace.apply(&lab.hash(), false, &progress);
-    assert!(matches!(unknown, Err(Error::UnknownPlan { .. })));
+    assert!(matches!(unknown, Err(Error::Lookup(LookupError::UnknownPlan { .. }))));
 }
 
 #[test]
@@ -452,7 +456,7 @@ fn applying_a_plan_that_removes_most_files_needs_confirmation() {
     let undo = Rewind::Undo { scope: UndoScope::LastTurn, options: UndoOptions::default() };
     let plan = workspace.plan(&undo, &progress).unwrap();
     let refused = workspace.apply(&plan.plan, false, &progress);
-    assert!(matches!(refused, Err(Error::MassChange { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Restore(RestoreError::MassChange { .. }))), "{refused:?}");
     assert!(lab.exists("made/199"));
     workspace.apply(&plan.plan, true, &progress).unwrap();
     assert!(!lab.exists("made"));
@@ -489,7 +493,7 @@ fn blame_credits_every_line_to_its_author_across_a_rename() {
     lab.write("binary", b"\0\0\0");
     lab.track();
     let result = lab.workspace().blame(&tree_path("binary"));
-    assert!(matches!(result, Err(Error::Binary { .. })));
+    assert!(matches!(result, Err(Error::Lookup(LookupError::Binary { .. }))));
 }
 
 #[test]
@@ -514,7 +518,7 @@ fn lost_files_are_listed_and_recovered_in_their_last_version() {
     assert_eq!(lab.read("dir/b"), "made again\n");
     assert!(lab.workspace().lost().unwrap().is_empty());
     let nothing = lab.workspace().recover(&tree_path("keep"), &options, &progress);
-    assert!(matches!(nothing, Err(Error::NothingLost { .. })));
+    assert!(matches!(nothing, Err(Error::Lookup(LookupError::NothingLost { .. }))));
     lab.remove("keep");
     lab.workspace().recover(&tree_path("keep"), &options, &progress).unwrap();
     assert!(lab.exists("keep"), "a file deleted just now is recovered too");

@@ -1,6 +1,6 @@
 //! Permissions merge three ways, like content.
 
-use ctrlz::{Progress, UndoOptions};
+use ctrlz::{Progress, UndoOptions, UndoScope};
 
 use crate::lab::{Lab, assert_same};
 
@@ -151,4 +151,30 @@ fn undo_restores_permissions_of_a_directory_removed_and_recreated_by_two_steps()
     assert_eq!(lab.mode("d") & 0o777, 0o750);
     lab.redo();
     assert!(lab.exists("d/new") && !lab.exists("d/a"));
+}
+
+#[test]
+fn permissions_that_were_changed_since_are_a_conflict_and_can_be_forced() {
+    let lab = Lab::new();
+    lab.write("f", "1\n");
+    lab.write("d/a", "1\n");
+    lab.write("other/b", "1\n");
+    lab.chmod("f", 0o644);
+    lab.chmod("d", 0o755);
+    lab.track();
+    lab.step("s", "m1", "1", |lab| {
+        lab.chmod("f", 0o640);
+        lab.chmod("d", 0o750);
+    });
+    lab.chmod("f", 0o600);
+    lab.chmod("d", 0o700);
+    let report = lab.undo();
+    let conflicts: Vec<String> = report.conflicts.iter().map(|one| one.path.to_string()).collect();
+    assert_eq!(conflicts, ["d", "f"], "{report:?}");
+    assert!(!report.is_complete());
+    assert_eq!((lab.mode("f") & 0o777, lab.mode("d") & 0o777), (0o600, 0o700));
+    let forced = UndoOptions { force: true, ..UndoOptions::default() };
+    let report = lab.workspace().undo(&UndoScope::LastTurn, &forced, &Progress::default()).unwrap();
+    assert!(report.is_complete(), "{report:?}");
+    assert_eq!((lab.mode("f") & 0o777, lab.mode("d") & 0o777), (0o644, 0o755));
 }

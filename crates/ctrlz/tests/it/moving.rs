@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use ctrlz::{
-    Error, Notice, ObjectId, Options, Progress, StepInfo, StepStart, TrackOptions, UndoOptions,
-    UndoScope, Workspace, relink,
+    Error, ExchangeError, Notice, ObjectId, Options, Progress, StepInfo, StepStart, TrackOptions,
+    UndoOptions, UndoScope, Workspace, relink,
 };
 
 use crate::lab::{Lab, assert_fsck_clean, assert_same, git, manifest};
@@ -93,7 +93,10 @@ fn after_a_move_to_another_disk_relink_makes_undo_work() {
     std::fs::create_dir_all(new.parent().unwrap()).unwrap();
     copy(&old, &new);
     let refused = relink(&old, &new, lab.options.clone());
-    assert!(matches!(refused, Err(Error::StillThere { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Error::Exchange(ExchangeError::StillThere { .. }))),
+        "{refused:?}"
+    );
     std::fs::remove_dir_all(&old).unwrap();
     // A possible match is reported but not adopted.
     let notice = notice(&new, &lab.options);
@@ -105,7 +108,10 @@ fn after_a_move_to_another_disk_relink_makes_undo_work() {
     undo(&lab.open_at(&new));
     assert_eq!(std::fs::read_to_string(new.join("a.txt")).unwrap(), "one\n");
     let unknown = relink(&lab.beside("never"), &new, lab.options.clone());
-    assert!(matches!(unknown, Err(Error::NoHistory { .. })), "{unknown:?}");
+    assert!(
+        matches!(unknown, Err(Error::Exchange(ExchangeError::NoHistory { .. }))),
+        "{unknown:?}"
+    );
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use ctrlz::{
-    Error, OutsideAction, OutsideKept, Progress, StepEnd, StepStart, UndoOptions, UndoReport,
-    UndoScope, Workspace,
+    Error, OutsideAction, OutsideKept, Progress, RestoreError, StepEnd, StepStart, UndoOptions,
+    UndoReport, UndoScope, Workspace,
 };
 
 use crate::lab::Lab;
@@ -274,7 +274,10 @@ fn undo_needs_permission_to_remove_many_outside_files() {
         }
     });
     let refused = scene.try_undo(&asked());
-    assert!(matches!(refused, Err(Error::MassChange { removed: 60, .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Error::Restore(RestoreError::MassChange { removed: 60, .. }))),
+        "{refused:?}"
+    );
     assert_eq!(scene.listing().len(), 61);
     scene.undo(&UndoOptions { allow_mass_removal: true, ..asked() });
     assert!(scene.listing().is_empty());
@@ -308,13 +311,16 @@ fn an_outside_repository_is_captured_but_never_written() {
     assert!(!scene.at("repo/.git").exists());
 
     let inside = scene.workspace().recover_repository(&scene.at("x/.git"));
-    assert!(matches!(inside, Err(Error::InsideRepository { .. })), "{inside:?}");
+    assert!(
+        matches!(inside, Err(Error::Restore(RestoreError::InsideRepository { .. }))),
+        "{inside:?}"
+    );
     let recovered = scene.workspace().recover_repository(&scene.at("saved")).unwrap();
     assert_eq!((recovered.from, recovered.files), (scene.at("repo/.git"), 2));
     assert_eq!(scene.read("saved/HEAD").as_deref(), Some("repo/.git/HEAD"));
     assert_eq!(scene.read("saved/objects/aa/bb").as_deref(), Some("repo/.git/objects/aa/bb"));
     let again = scene.workspace().recover_repository(&scene.at("saved"));
-    assert!(matches!(again, Err(Error::NotEmpty { .. })), "{again:?}");
+    assert!(matches!(again, Err(Error::Restore(RestoreError::NotEmpty { .. }))), "{again:?}");
 }
 
 #[test]
@@ -461,10 +467,85 @@ fn export_and_fork_refuse_a_destination_inside_a_repository() {
         let place = scene.at(place);
         let (options, progress) = (ctrlz::ExportOptions::default(), Progress::default());
         let exported = scene.workspace().export(&place, &options, &progress);
-        assert!(matches!(exported, Err(Error::InsideRepository { .. })), "{exported:?}");
+        assert!(
+            matches!(exported, Err(Error::Restore(RestoreError::InsideRepository { .. }))),
+            "{exported:?}"
+        );
         let options = ctrlz::ForkOptions { into: Some(place.clone()), ..Default::default() };
         let forked = scene.workspace().fork("s", &options, &progress);
-        assert!(matches!(forked, Err(Error::InsideRepository { .. })), "{forked:?}");
+        assert!(
+            matches!(forked, Err(Error::Restore(RestoreError::InsideRepository { .. }))),
+            "{forked:?}"
+        );
         assert!(!place.exists());
+    }
+}
+
+#[test]
+fn a_step_that_begins_again_with_a_parent_of_a_named_path_removes_nothing() {
+    let scene = scene();
+    scene.write("dir/inner", "one");
+    scene.write("dir/other", "one");
+    let begin = |named: &[&str]| {
+        scene.workspace().begin_step(scene.start("1", named), &Progress::default()).unwrap()
+    };
+    begin(&["dir/inner"]);
+    begin(&["dir"]);
+    scene.write("dir/other", "AGENT");
+    scene.workspace().end_step("1", &Progress::default()).unwrap();
+    let report = scene.undo(&asked());
+    assert_eq!(scene.read("dir/inner").as_deref(), Some("one"), "{:#?}", report.outside);
+    assert_eq!(scene.read("dir/other").as_deref(), Some("one"));
+}
+
+const SHARED_MEMORY: [u8; 4] = 3_007_000_u32.to_ne_bytes();
+
+/// Writes a database with a write-ahead log and shared memory.
+fn write_database(scene: &Scene, path: &str) {
+    let log = [&0x377f_0682_u32.to_be_bytes()[..], b"log"].concat();
+    scene.write(path, [&b"SQLite format 3\0"[..], &[1; 496]].concat());
+    scene.write(&format!("{path}-wal"), log);
+    scene.write(&format!("{path}-shm"), SHARED_MEMORY);
+}
+
+#[test]
+fn an_outside_log_is_not_restored_beside_a_newer_database() {
+    for named in [&["app.db-wal"][..], &["app.db", "app.db-wal"], &["app.db-shm"], &["."]] {
+        let scene = scene();
+        write_database(&scene, "app.db");
+        scene.step("1", named, || scene.remove("app.db-wal"));
+        let newer = [&b"SQLite format 3\0"[..], &[2; 496]].concat();
+        scene.write("app.db", &newer);
+        for options in [asked(), forced()] {
+            let report = scene.undo(&options);
+            assert!(!scene.at("app.db-wal").exists(), "{named:?}: {:#?}", report.outside);
+            assert_eq!(std::fs::read(scene.at("app.db")).unwrap(), newer);
+            assert_eq!(kept(&report, &scene.at("app.db-wal")), Some(&OutsideKept::Unit));
+            assert!(!report.is_complete());
+        }
+    }
+}
+
+#[test]
+fn an_outside_database_and_its_log_are_restored_together_but_not_its_shared_memory() {
+    for (named, removed) in [
+        (&["app.db-wal"][..], &["app.db-wal"][..]),
+        (&["app.db"], &["app.db", "app.db-wal", "app.db-shm"]),
+        (&["."], &["app.db", "app.db-wal", "app.db-shm"]),
+    ] {
+        let scene = scene();
+        write_database(&scene, "app.db");
+        let before = scene.listing();
+        scene.step("1", named, || removed.iter().for_each(|path| scene.remove(path)));
+        let after = scene.listing();
+        let report = scene.undo(&asked());
+        assert!(report.is_complete(), "{named:?}: {:#?}", report.outside);
+        let came_back = |path: &PathBuf| {
+            !path.ends_with("app.db-shm") || after.iter().any(|(other, ..)| other == path)
+        };
+        let expected: Vec<_> = before.into_iter().filter(|(path, ..)| came_back(path)).collect();
+        assert_eq!(scene.listing(), expected, "{named:?}");
+        assert!(scene.redo(&asked()).is_complete());
+        assert_eq!(scene.listing(), after, "{named:?}");
     }
 }

@@ -1,6 +1,6 @@
 //! The quota: it is never exceeded, skipped files are reported, and safety snapshots ignore it.
 
-use ctrlz::{Error, Progress, SkipReason, TrackOptions};
+use ctrlz::{Error, Progress, RecordError, SkipReason, TrackOptions};
 
 use crate::lab::{Lab, noise};
 
@@ -38,7 +38,7 @@ fn the_quota_always_holds_and_known_content_is_free() {
         lab.write("changing.bin", noise(at, 30 * KB + at));
         lab.write(&format!("dir{}/file{at}", at % 5), noise(at + 1000, 5 * KB));
         match lab.workspace().track(&TrackOptions::default(), &Progress::default()) {
-            Ok(_) | Err(Error::OverQuota { .. }) => (),
+            Ok(_) | Err(Error::Record(RecordError::OverQuota { .. })) => (),
             Err(error) => panic!("{error}"),
         }
         assert!(used(&lab) <= 800 * KB, "{} after {at}", used(&lab));

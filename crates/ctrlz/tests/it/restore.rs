@@ -2,9 +2,11 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use ctrlz::{Action, Error, KeptReason, ObjectId, Point, Progress, RestoreOptions};
+use ctrlz::{
+    Action, Error, KeptReason, LookupError, ObjectId, Point, Progress, RestoreError, RestoreOptions,
+};
 
-use crate::lab::{Lab, assert_fsck_clean, exact, tree_path};
+use crate::lab::{Lab, assert_fsck_clean, exact, noise, tree_path};
 
 /// The kind of entry at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,7 +197,10 @@ fn a_restore_matches_its_plan_and_a_stale_plan_is_refused() {
     assert_eq!(lab.manifest(), manifest, "planning changes nothing");
     lab.write("a", "three");
     let options = RestoreOptions { expected_plan: Some(plan.hash), ..exact() };
-    assert!(matches!(lab.try_restore(hash, &options), Err(Error::StalePlan)));
+    assert!(matches!(
+        lab.try_restore(hash, &options),
+        Err(Error::Restore(RestoreError::StalePlan))
+    ));
     assert_eq!(lab.read("a"), "three");
     lab.write("unrelated", "new");
     let plan = lab.workspace().plan_restore(hash, &exact(), &Progress::default()).unwrap();
@@ -213,7 +218,10 @@ fn removing_most_files_needs_confirmation() {
         lab.write(&format!("new{number}"), "x");
     }
     let options = RestoreOptions { exact: true, ..RestoreOptions::default() };
-    assert!(matches!(lab.try_restore(hash, &options), Err(Error::MassChange { removed: 60, .. })));
+    assert!(matches!(
+        lab.try_restore(hash, &options),
+        Err(Error::Restore(RestoreError::MassChange { removed: 60, .. }))
+    ));
     assert!(lab.exists("new59"));
     lab.restore_exact(hash);
     assert!(!lab.exists("new59"));
@@ -226,7 +234,10 @@ fn restoring_an_unknown_hash_changes_nothing() {
     lab.track();
     let before = lab.manifest();
     let unknown: ObjectId = "00112233445566778899aabbccddeeff00112233".parse().unwrap();
-    assert!(matches!(lab.try_restore(unknown, &exact()), Err(Error::UnknownSnapshot { .. })));
+    assert!(matches!(
+        lab.try_restore(unknown, &exact()),
+        Err(Error::Lookup(LookupError::UnknownSnapshot { .. }))
+    ));
     assert_eq!(lab.manifest(), before);
 }
 
@@ -239,7 +250,10 @@ fn a_commit_or_a_blob_is_not_accepted_as_a_snapshot() {
     let commit: ObjectId = log.trim().parse().unwrap();
     let blob: ObjectId = lab.workspace().files(&hash).unwrap()[0].id;
     for id in [commit, blob] {
-        assert!(matches!(lab.try_restore(id, &exact()), Err(Error::NotASnapshot { .. })));
+        assert!(matches!(
+            lab.try_restore(id, &exact()),
+            Err(Error::Lookup(LookupError::NotASnapshot { .. }))
+        ));
     }
     assert_eq!(lab.read("a"), "one");
 }
@@ -295,4 +309,22 @@ fn large_files_are_restored_intact() {
     assert!(report.is_complete());
     assert!(std::fs::read(lab.path("big")).unwrap() == big);
     assert_fsck_clean(&lab.store());
+}
+
+#[test]
+fn restore_replaces_a_large_or_ignored_file_where_the_snapshot_has_a_directory() {
+    for name in ["large", "ignored"] {
+        let mut lab = Lab::new();
+        lab.options.max_new_file_bytes = 1_000;
+        lab.write(&format!("{name}/inner"), "one\n");
+        let hash = lab.track().hash;
+        lab.remove(name);
+        lab.write(".gitignore", "ignored\n");
+        lab.write(name, noise(1, 5_000));
+        let report = lab.restore(hash);
+        assert!(report.is_complete(), "{name}: {report:?}");
+        assert_eq!(lab.read(&format!("{name}/inner")), "one\n");
+        let saved = lab.store_git(&["cat-file", "-s", &format!("{}:{name}", report.safety)]);
+        assert_eq!(saved.trim(), "5000", "{name}");
+    }
 }

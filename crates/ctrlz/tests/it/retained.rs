@@ -2,7 +2,7 @@
 
 use ctrlz::{
     CheckpointOptions, Error, OperationKind, Point, Progress, RestoreOptions, Retention,
-    TimelineQuery, UndoOptions, UndoScope,
+    SessionError, TimelineQuery, UndoOptions, UndoScope,
 };
 
 use crate::lab::{Lab, assert_fsck_clean, exact, tree_path};
@@ -121,7 +121,7 @@ fn log_and_sessions_omit_steps_whose_previous_state_has_expired() {
     }
     assert_eq!(lab.read("f"), "old\n0\n1\n");
     let gone = lab.undo_with(&UndoScope::Step { step: "1".into() }, &UndoOptions::default());
-    assert!(matches!(gone, Err(Error::NoSuchStep { .. })), "{gone:?}");
+    assert!(matches!(gone, Err(Error::Session(SessionError::NoSuchStep { .. }))), "{gone:?}");
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn undo_in_a_forked_directory_reports_expired_shared_history() {
     let progress = Progress::default();
     let undone = there.undo(&UndoScope::LastTurn, &UndoOptions::default(), &progress);
     assert!(
-        matches!(&undone, Err(Error::SharedExpired { session }) if session == "s"),
+        matches!(&undone, Err(Error::Session(SessionError::SharedExpired { session })) if session == "s"),
         "{undone:?}"
     );
     let step = crate::sessions::start("f", "g1", "3");

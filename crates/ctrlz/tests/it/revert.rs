@@ -1,6 +1,9 @@
 //! Reverting single files.
 
-use ctrlz::{Error, KeptReason, ObjectId, PatchToRevert, Progress, RestoreOptions, RestoreReport};
+use ctrlz::{
+    Error, KeptReason, LookupError, ObjectId, PatchToRevert, Progress, RestoreOptions,
+    RestoreReport,
+};
 
 use crate::lab::{Lab, assert_same, tree_path};
 
@@ -61,7 +64,10 @@ fn an_unknown_hash_deletes_nothing() {
     let unknown: ObjectId = "1234567890123456789012345678901234567890".parse().unwrap();
     for patches in [vec![(unknown, &["f"][..])], vec![(known, &["f"][..]), (unknown, &["g"][..])]] {
         let result = try_revert(&lab, &patches);
-        assert!(matches!(result, Err(Error::UnknownSnapshot { .. })), "{result:?}");
+        assert!(
+            matches!(result, Err(Error::Lookup(LookupError::UnknownSnapshot { .. }))),
+            "{result:?}"
+        );
         assert_eq!(lab.read("f"), "two");
     }
 }

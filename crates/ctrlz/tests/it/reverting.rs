@@ -3,7 +3,7 @@
 
 use ctrlz::{
     Boundary, ChangeStatus, Deeds, Error, ForkOptions, OperationKind, ParentTurn, Progress,
-    StepInfo, StepStart, UndoOptions, UndoReport, UndoScope,
+    RestoreError, SessionError, StepInfo, StepStart, UndoOptions, UndoReport, UndoScope,
 };
 
 use crate::lab::{Lab, assert_fsck_clean, assert_same, run, tree_path};
@@ -104,9 +104,14 @@ fn an_unknown_message_or_part_is_an_error_and_touches_nothing() {
     let states = lab.three_turns();
     let operations = lab.workspace().log(100).unwrap().len();
     let result = lab.try_revert(&to("nope"));
-    assert!(matches!(&result, Err(Error::NoSuchMessage { message }) if message == "nope"));
+    assert!(
+        matches!(&result, Err(Error::Session(SessionError::NoSuchMessage { message })) if message == "nope")
+    );
     let result = lab.try_revert(&to_part("m2", "nope"));
-    assert!(matches!(&result, Err(Error::NoSuchPart { part, .. }) if part == "nope"), "{result:?}");
+    assert!(
+        matches!(&result, Err(Error::Session(SessionError::NoSuchPart { part, .. })) if part == "nope"),
+        "{result:?}"
+    );
     let result = lab.workspace().revert_to(
         "another session",
         &to("m2"),
@@ -114,7 +119,10 @@ fn an_unknown_message_or_part_is_an_error_and_touches_nothing() {
         &Progress::default(),
     );
     assert!(result.is_err(), "messages of another session are unknown");
-    assert!(matches!(lab.try_unrevert(), Err(Error::NothingReverted { .. })));
+    assert!(matches!(
+        lab.try_unrevert(),
+        Err(Error::Session(SessionError::NothingReverted { .. }))
+    ));
     assert_same(&lab.manifest(), &states[3], "nothing is touched");
     assert_eq!(lab.workspace().log(100).unwrap().len(), operations, "nothing is recorded");
     assert_eq!(lab.workspace().revert_state("s").unwrap(), None);
@@ -139,7 +147,7 @@ fn the_diff_of_a_message_and_of_a_session_is_not_empty() {
         workspace.deeds_full(&Deeds::Message("m3".into())).unwrap().map(Result::unwrap).collect();
     assert_eq!((full.len(), full[0].before.as_str(), full[0].after.as_str()), (2, "2\n", "3\n"));
     let unknown = workspace.deeds(&Deeds::Message("nope".into()));
-    assert!(matches!(unknown, Err(Error::NoSuchMessage { .. })));
+    assert!(matches!(unknown, Err(Error::Session(SessionError::NoSuchMessage { .. }))));
 }
 
 #[test]
@@ -186,7 +194,10 @@ fn redo_still_works_after_a_prompt_committed_the_revert() {
     );
     lab.step("s", "m4", "4", |lab| lab.write("other", "later work\n"));
     assert_eq!(lab.workspace().revert_state("s").unwrap(), None, "the next prompt commits it");
-    assert!(matches!(lab.try_unrevert(), Err(Error::NothingReverted { .. })));
+    assert!(matches!(
+        lab.try_unrevert(),
+        Err(Error::Session(SessionError::NothingReverted { .. }))
+    ));
     for options in [of("s"), UndoOptions::default()] {
         let preview = lab.workspace().plan_redo(&options, &Progress::default()).unwrap();
         assert_eq!(preview.steps, ["2", "3"]);
@@ -207,7 +218,10 @@ fn a_committed_revert_cannot_be_unreverted_but_redo_reverses_it() {
     assert_eq!(committed.messages, ["m2", "m3"]);
     assert_eq!(committed.boundary, to("m2"));
     assert_same(&lab.manifest(), &states[1], "the files stay reverted");
-    assert!(matches!(lab.try_unrevert(), Err(Error::NothingReverted { .. })));
+    assert!(matches!(
+        lab.try_unrevert(),
+        Err(Error::Session(SessionError::NothingReverted { .. }))
+    ));
     assert_eq!(lab.workspace().commit_revert("s").unwrap(), None, "committed only once");
     lab.redo();
     assert_same(&lab.manifest(), &states[3], "redo");
@@ -292,7 +306,7 @@ fn reverting_a_busy_session_names_the_holder_until_it_is_interrupted() {
     assert_eq!(error.code(), "session_busy");
     let process = format!("agent, process {}", std::process::id());
     assert!(
-        matches!(&error, Error::SessionBusy { holder, step, .. } if *holder == process && step == "2"),
+        matches!(&error, Error::Session(SessionError::SessionBusy { holder, step, .. }) if *holder == process && step == "2"),
         "{error}"
     );
     assert_eq!(lab.read("a"), "1\n");
@@ -304,7 +318,10 @@ fn reverting_a_busy_session_names_the_holder_until_it_is_interrupted() {
     let half = steps.iter().find(|step| step.info.step == "2").unwrap();
     assert!(half.inferred && half.undone);
     let result = lab.workspace().end_step("2", &Progress::default());
-    assert!(matches!(result, Err(Error::NoSuchStep { .. })), "an interrupted step is closed");
+    assert!(
+        matches!(result, Err(Error::Session(SessionError::NoSuchStep { .. }))),
+        "an interrupted step is closed"
+    );
 }
 
 #[test]
@@ -352,7 +369,10 @@ fn a_revert_in_a_fork_leaves_the_originals_later_steps_alone() {
         let options = UndoOptions::default();
         lab.workspace().revert_to("f", &boundary, &options, &Progress::default())
     };
-    assert!(matches!(revert("m2"), Err(Error::NoSuchMessage { .. })), "m2 is not part of the fork");
+    assert!(
+        matches!(revert("m2"), Err(Error::Session(SessionError::NoSuchMessage { .. }))),
+        "m2 is not part of the fork"
+    );
     revert("f1").unwrap();
     assert!(!lab.exists("three") && lab.exists("one") && lab.exists("two") && lab.exists("four"));
     revert("m1").unwrap();
@@ -456,7 +476,7 @@ fn a_revert_plan_changes_nothing_and_is_applied_by_its_hash() {
     let plan = workspace.plan_unrevert("s", &UndoOptions::default(), &progress).unwrap();
     lab.write("a", "moved\n");
     let stale = workspace.apply(&plan.plan, false, &progress);
-    assert!(matches!(stale, Err(Error::StalePlan)), "{stale:?}");
+    assert!(matches!(stale, Err(Error::Restore(RestoreError::StalePlan))), "{stale:?}");
     assert_eq!(lab.read("a"), "moved\n");
 }
 
@@ -488,5 +508,5 @@ fn redo_for_a_session_ignores_undos_of_other_sessions() {
     assert_eq!(report.steps, ["1"], "the older undo, because it is this session's");
     assert!(lab.exists("a") && !lab.exists("b"));
     let result = lab.workspace().redo(&of("s"), &Progress::default());
-    assert!(matches!(result, Err(Error::NothingToRedo)), "{result:?}");
+    assert!(matches!(result, Err(Error::Session(SessionError::NothingToRedo))), "{result:?}");
 }

@@ -1,7 +1,8 @@
 //! Regression tests for defects that reviews and fault injection found in the engine.
 
 use ctrlz::{
-    Error, KeptReason, PatchToRevert, Presence, Progress, RestoreOptions, TrackOptions, Workspace,
+    Error, KeptReason, PatchToRevert, Presence, Progress, RecordError, RestoreError,
+    RestoreOptions, StoreError, TrackOptions, Workspace,
 };
 
 use crate::lab::{Lab, SetOnDrop, assert_fsck_clean, exact, git, tree_path};
@@ -52,7 +53,10 @@ fn replacing_a_directory_of_many_files_needs_confirmation() {
     for exact in [false, true] {
         let guarded = RestoreOptions { exact, ..RestoreOptions::default() };
         let result = lab.try_restore(hash, &guarded);
-        assert!(matches!(result, Err(Error::MassChange { removed: 60, .. })), "{result:?}");
+        assert!(
+            matches!(result, Err(Error::Restore(RestoreError::MassChange { removed: 60, .. }))),
+            "{result:?}"
+        );
         assert!(lab.exists("d/new59"));
     }
     let report = lab.restore_exact(hash);
@@ -85,7 +89,10 @@ fn a_directory_inside_dot_git_is_refused_as_a_work_tree() {
     options.allow_dangerous_root = true;
     for inside in [".git", ".git/refs"] {
         let result = Workspace::open(&lab.path(inside), options.clone());
-        assert!(matches!(result, Err(Error::DangerousRoot { .. })), "{inside}");
+        assert!(
+            matches!(result, Err(Error::Record(RecordError::DangerousRoot { .. }))),
+            "{inside}"
+        );
     }
 }
 
@@ -227,7 +234,7 @@ fn status_leaves_a_journal_of_a_newer_version_alone() {
     lab.workspace().status().unwrap();
     assert!(journal.exists());
     let result = lab.workspace().track(&TrackOptions::default(), &Progress::default());
-    assert!(matches!(result, Err(Error::NewerFormat { .. })), "{result:?}");
+    assert!(matches!(result, Err(Error::Store(StoreError::NewerFormat { .. }))), "{result:?}");
 }
 
 #[test]

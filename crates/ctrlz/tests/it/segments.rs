@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use ctrlz::{
-    Deeds, Error, OperationKind, Progress, StepRecord, TimelineQuery, UndoOptions, UndoScope,
-    WalkBack,
+    Deeds, Error, OperationKind, Progress, SessionError, StepRecord, TimelineQuery, UndoOptions,
+    UndoScope, WalkBack,
 };
 
 use crate::lab::{Lab, assert_fsck_clean, git_command, tree_path};
@@ -125,7 +125,10 @@ fn history_ends_without_errors_where_an_old_segment_was_dropped() {
         assert_eq!(walk, WalkBack::Nothing, "{index}");
         let gone = UndoScope::Message { message: "m0".into() };
         let result = lab.undo_with(&gone, &UndoOptions::default());
-        assert!(matches!(result, Err(Error::NoSuchMessage { .. })), "{index}: {result:?}");
+        assert!(
+            matches!(result, Err(Error::Session(SessionError::NoSuchMessage { .. }))),
+            "{index}: {result:?}"
+        );
     }
     let report = lab.undo_with(&UndoScope::Session, &UndoOptions::default()).unwrap();
     assert!(report.steps.len() < all.len());

@@ -1,8 +1,8 @@
 //! Options of undo, redo, plans and forks of a session, and requests that are refused.
 
 use ctrlz::{
-    Error, ForkOptions, OperationKind, Progress, StepInfo, StepStart, TimelineQuery, UndoOptions,
-    UndoScope,
+    Error, ForkOptions, OperationKind, Progress, RestoreError, SessionError, StepInfo, StepStart,
+    TimelineQuery, UndoOptions, UndoScope,
 };
 
 use crate::lab::{Lab, tree_path};
@@ -39,7 +39,7 @@ fn redo_by_session_name_reverses_the_undo_of_that_session() {
     assert_eq!(redone.steps, ["1"]);
     assert!(lab.exists("a") && !lab.exists("b"));
     let again = lab.workspace().redo(&of("s"), &progress);
-    assert!(matches!(again, Err(Error::NothingToRedo)), "{again:?}");
+    assert!(matches!(again, Err(Error::Session(SessionError::NothingToRedo))), "{again:?}");
     let query = TimelineQuery { session: Some("t".into()), ..TimelineQuery::default() };
     let kinds: Vec<_> =
         lab.workspace().timeline(&query).unwrap().iter().map(|entry| entry.kind).collect();
@@ -55,7 +55,7 @@ fn a_plan_with_nothing_left_to_do_is_stale() {
     let plan = lab.workspace().plan_undo(&UndoScope::LastTurn, &of("s"), &progress).unwrap().plan;
     lab.write("f", "mine\n");
     let applied = lab.workspace().apply(&plan, false, &progress);
-    assert!(matches!(applied, Err(Error::StalePlan)), "{applied:?}");
+    assert!(matches!(applied, Err(Error::Restore(RestoreError::StalePlan))), "{applied:?}");
     assert_eq!(lab.read("f"), "mine\n");
 }
 
@@ -90,7 +90,7 @@ fn an_undo_that_interrupts_closes_the_open_step() {
     assert!(!lab.exists("a"));
     assert!(lab.workspace().step("1").unwrap().iter().all(|record| record.inferred));
     let ended = lab.workspace().end_step("1", &progress);
-    assert!(matches!(ended, Err(Error::NoSuchStep { .. })), "{ended:?}");
+    assert!(matches!(ended, Err(Error::Session(SessionError::NoSuchStep { .. }))), "{ended:?}");
 }
 
 #[test]
@@ -100,11 +100,14 @@ fn a_fork_needs_an_unused_id_and_a_directory_outside_the_work_tree() {
     let fork = |options| lab.workspace().fork("s", &options, &Progress::default());
     let named = |id: &str| ForkOptions { session: Some(id.into()), ..ForkOptions::default() };
     let into = |path| ForkOptions { into: Some(path), ..ForkOptions::default() };
-    assert!(matches!(fork(named("s")), Err(Error::SessionExists { .. })));
+    assert!(matches!(fork(named("s")), Err(Error::Session(SessionError::SessionExists { .. }))));
     fork(named("t")).unwrap();
-    assert!(matches!(fork(named("t")), Err(Error::SessionExists { .. })));
+    assert!(matches!(fork(named("t")), Err(Error::Session(SessionError::SessionExists { .. }))));
     for path in [lab.path("sub"), lab.path("sub/../other/deep")] {
-        assert!(matches!(fork(into(path)), Err(Error::InsideWorkTree { .. })));
+        assert!(matches!(
+            fork(into(path)),
+            Err(Error::Restore(RestoreError::InsideWorkTree { .. }))
+        ));
     }
     assert!(!lab.exists("sub"));
 }
@@ -180,11 +183,14 @@ fn ids_that_are_too_long_are_refused_and_labels_are_clipped() {
         let mut start = crate::sessions::start("s", "m", "1");
         *text(&mut start.info) = Some(long.clone());
         let refused = lab.workspace().begin_step(start, &Progress::default());
-        assert!(matches!(refused, Err(Error::TooLong { .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(Error::Session(SessionError::TooLong { .. }))),
+            "{refused:?}"
+        );
     }
     let session = crate::sessions::start(&long, "m", "1");
     let refused = lab.workspace().begin_step(session, &Progress::default());
-    assert!(matches!(refused, Err(Error::TooLong { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Session(SessionError::TooLong { .. }))), "{refused:?}");
     let mut start = crate::sessions::start("s", "m", "1");
     start.info.label = Some("\u{e4}".repeat(10_000_000));
     lab.begin(start);
@@ -192,4 +198,21 @@ fn ids_that_are_too_long_are_refused_and_labels_are_clipped() {
     lab.end("1");
     let label = lab.workspace().steps().unwrap()[0].info.label.clone().unwrap();
     assert_eq!(label.len(), ctrlz::MAX_ID_BYTES);
+}
+
+#[test]
+fn undo_of_a_named_path_finds_the_step_that_changed_only_its_permissions() {
+    let lab = Lab::new();
+    lab.write("d/a", "1\n");
+    lab.write("b", "1\n");
+    lab.chmod("d/a", 0o644);
+    lab.track();
+    lab.step("s", "m1", "1", |lab| lab.chmod("d/a", 0o600));
+    lab.step("s", "m2", "2", |lab| lab.write("b", "AGENT\n"));
+    let paths = vec![crate::lab::tree_path("d")];
+    let options = UndoOptions { paths, ..UndoOptions::default() };
+    let report =
+        lab.workspace().undo(&UndoScope::LastTurn, &options, &Progress::default()).unwrap();
+    assert_eq!(report.steps, ["1"]);
+    assert_eq!((lab.mode("d/a") & 0o777, lab.read("b").as_str()), (0o644, "AGENT\n"));
 }

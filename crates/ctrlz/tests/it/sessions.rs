@@ -1,8 +1,8 @@
 //! Steps, undo and redo: undo reverses the changes of one session and keeps all others.
 
 use ctrlz::{
-    Error, OperationKind, Progress, StepInfo, StepStart, TreePath, UndoOptions, UndoReport,
-    UndoScope,
+    Error, OperationKind, Progress, SessionError, StepInfo, StepStart, TreePath, UndoOptions,
+    UndoReport, UndoScope,
 };
 use proptest::prelude::*;
 
@@ -76,14 +76,14 @@ fn undo_and_redo_move_by_one_turn_at_a_time() {
     assert_same(&lab.manifest(), &states[0], "two turns back");
     assert!(matches!(
         lab.undo_with(&UndoScope::LastTurn, &UndoOptions::default()),
-        Err(Error::NothingToUndo)
+        Err(Error::Session(SessionError::NothingToUndo))
     ));
     lab.redo();
     assert_same(&lab.manifest(), &after_first, "one turn forward");
     lab.redo();
     assert_same(&lab.manifest(), &after_second, "two turns forward");
     let result = lab.workspace().redo(&UndoOptions::default(), &Progress::default());
-    assert!(matches!(result, Err(Error::NothingToRedo)));
+    assert!(matches!(result, Err(Error::Session(SessionError::NothingToRedo))));
     assert_eq!(lab.undo().steps, ["3"], "undone again");
     assert_fsck_clean(&lab.store());
 }
@@ -132,7 +132,7 @@ fn undoing_a_turn_without_changes_keeps_user_edits() {
     lab.step("s", "plan", "1", |_| ());
     lab.write("a", "the user's\n");
     let result = lab.undo_with(&UndoScope::LastTurn, &UndoOptions::default());
-    assert!(matches!(result, Err(Error::NothingToUndo)), "{result:?}");
+    assert!(matches!(result, Err(Error::Session(SessionError::NothingToUndo))), "{result:?}");
     assert_eq!(lab.read("a"), "the user's\n");
 }
 
@@ -212,11 +212,17 @@ fn the_rest_of_a_partially_undone_step_can_be_undone_later() {
     let report = lab.undo();
     assert_eq!((report.conflicts.len(), lab.read("g")), (1, "one\n".to_owned()));
     let result = lab.undo_with(&UndoScope::LastTurn, &UndoOptions::default());
-    assert!(matches!(result, Err(Error::NothingToUndo)), "the conflict is not tried again");
+    assert!(
+        matches!(result, Err(Error::Session(SessionError::NothingToUndo))),
+        "the conflict is not tried again"
+    );
     let force = UndoOptions { force: true, ..UndoOptions::default() };
     lab.undo_with(&UndoScope::LastTurn, &force).unwrap();
     assert_eq!(lab.read("f"), "one\n", "the rest, when forced");
-    assert!(matches!(lab.undo_with(&UndoScope::LastTurn, &force), Err(Error::NothingToUndo)));
+    assert!(matches!(
+        lab.undo_with(&UndoScope::LastTurn, &force),
+        Err(Error::Session(SessionError::NothingToUndo))
+    ));
 }
 
 #[test]
@@ -317,7 +323,7 @@ fn undo_from_a_message_includes_all_later_turns_of_the_session() {
         &UndoScope::From { message: "nope".into(), part: None },
         &UndoOptions::default(),
     );
-    assert!(matches!(result, Err(Error::NoSuchMessage { .. })));
+    assert!(matches!(result, Err(Error::Session(SessionError::NoSuchMessage { .. }))));
 }
 
 #[test]
@@ -407,7 +413,7 @@ fn beginning_twice_is_idempotent_and_ending_a_closed_step_fails() {
     lab.begin(start("s", "m", "1"));
     assert_eq!(lab.end("1"), [tree_path("a")]);
     let result = lab.workspace().end_step("1", &Progress::default());
-    assert!(matches!(result, Err(Error::NoSuchStep { .. })));
+    assert!(matches!(result, Err(Error::Session(SessionError::NoSuchStep { .. }))));
 }
 
 #[test]
@@ -609,7 +615,10 @@ impl Scenario {
             Event::Redo => {
                 let result =
                     self.lab.workspace().redo(&UndoOptions::default(), &Progress::default());
-                assert!(matches!(result, Ok(_) | Err(Error::NothingToRedo)), "{result:?}");
+                assert!(
+                    matches!(result, Ok(_) | Err(Error::Session(SessionError::NothingToRedo))),
+                    "{result:?}"
+                );
                 for (was, is) in before.iter().zip(&self.read()) {
                     assert_eq!(was[2], is[2], "the user's line never changes");
                 }
@@ -620,7 +629,13 @@ impl Scenario {
                 let (options, progress) = (UndoOptions::default(), Progress::default());
                 let result = self.lab.workspace().unrevert(session, &options, &progress);
                 self.check_only(agent, &before);
-                assert!(matches!(result, Ok(_) | Err(Error::NothingReverted { .. })), "{result:?}");
+                assert!(
+                    matches!(
+                        result,
+                        Ok(_) | Err(Error::Session(SessionError::NothingReverted { .. }))
+                    ),
+                    "{result:?}"
+                );
             }
             Event::Fork(agent, message) => self.fork(agent, message),
         }
@@ -645,7 +660,7 @@ impl Scenario {
         }
         let report = match result {
             Ok(report) => report,
-            Err(Error::NothingToUndo) => {
+            Err(Error::Session(SessionError::NothingToUndo)) => {
                 assert_same(&self.lab.manifest(), &before.1, "nothing to undo");
                 return;
             }

@@ -301,7 +301,7 @@ const WRITERS: [(&str, &str); 22] = [
 fn only_restore_writes_the_files_of_users() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut used = vec![false; WRITERS.len()];
-    for name in ["ctrlz", "ctrlz-agents", "ctrlz-cli", "ctrlz-server", "ctrlz-wire"] {
+    for name in ["ctrlz", "ctrlz-agents", "ctrlz-cli", "ctrlz-server", "ctrlz-api"] {
         for (path, text) in sources_below(&crates.join(name).join("src")) {
             let path = format!("{name}/src/{}", path.display());
             let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();

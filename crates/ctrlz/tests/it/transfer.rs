@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use ctrlz::{
-    Error, ExportOptions, Exported, OnPurged, Progress, PurgeOptions, RestoreOptions, Workspace,
+    Error, ExchangeError, ExportOptions, Exported, OnPurged, Progress, PurgeOptions,
+    RestoreOptions, SessionError, Workspace,
 };
 
 use crate::lab::{Lab, assert_fsck_clean, assert_same, git, git_command, manifest, tree_path};
@@ -158,7 +159,10 @@ fn a_damaged_bundle_is_refused_and_nothing_changes() {
     let refuse = |bytes: &[u8], what: &str| {
         std::fs::write(&bad, bytes).unwrap();
         let refused = there.import(&bad, OnPurged::Refuse, &Progress::default());
-        assert!(matches!(refused, Err(Error::BadImport { .. })), "{what}: {refused:?}");
+        assert!(
+            matches!(refused, Err(Error::Exchange(ExchangeError::BadImport { .. }))),
+            "{what}: {refused:?}"
+        );
         assert_eq!(refs_of(&there), refs, "{what}");
     };
     for length in (0..good.len()).step_by(good.len() / 40) {
@@ -186,7 +190,10 @@ fn a_damaged_bundle_is_refused_and_nothing_changes() {
     there.blame_in(&imported.log, &tree_path("a.txt")).unwrap();
     assert_eq!(there.import(&file, OnPurged::Refuse, &Progress::default()).unwrap().operations, 0);
     assert_eq!(there.logs_from_elsewhere().unwrap().len(), 1);
-    assert!(matches!(there.newest_from_elsewhere(), Err(Error::NothingPulled)));
+    assert!(matches!(
+        there.newest_from_elsewhere(),
+        Err(Error::Exchange(ExchangeError::NothingPulled))
+    ));
     assert_fsck_clean(&there.store_path().unwrap().unwrap());
 }
 
@@ -206,7 +213,10 @@ fn a_hostile_bundle_is_refused() {
     git(&repo, &["bundle", "create", "-q", file.to_str().unwrap(), "--all"]);
     let there = elsewhere(&lab);
     let refused = there.import(&file, OnPurged::Refuse, &Progress::default());
-    assert!(matches!(refused, Err(Error::BadImport { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Error::Exchange(ExchangeError::BadImport { .. }))),
+        "{refused:?}"
+    );
     let text = String::from_utf8_lossy(&std::fs::read(&file).unwrap()).into_owned();
     assert!(text.contains("refs/ctrlz/abc/log"));
     let bytes = std::fs::read(&file).unwrap();
@@ -215,7 +225,10 @@ fn a_hostile_bundle_is_refused() {
     climbing[at..at + 18].copy_from_slice(b"refs/ctrlz/../logx");
     std::fs::write(&file, climbing).unwrap();
     let refused = there.import(&file, OnPurged::Refuse, &Progress::default());
-    assert!(matches!(refused, Err(Error::BadImport { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Error::Exchange(ExchangeError::BadImport { .. }))),
+        "{refused:?}"
+    );
     assert_eq!(refs_of(&there), "");
 }
 
@@ -245,7 +258,7 @@ fn segments_and_sessions_are_imported_and_the_log_continues() {
     assert!(limited.operations < exported.operations, "{limited:?}");
     let unknown = ExportOptions { session: Some("never".into()), ..Default::default() };
     let refused = lab.workspace().export(&lab.beside("x.bundle"), &unknown, &Progress::default());
-    assert!(matches!(refused, Err(Error::NoSuchSession { .. })));
+    assert!(matches!(refused, Err(Error::Session(SessionError::NoSuchSession { .. }))));
     assert!(!lab.beside("x.bundle").exists());
 }
 
@@ -271,7 +284,9 @@ fn an_import_with_purged_content_is_refused() {
     let before = (refs_of(&lab.workspace()), objects_of(&lab));
     let refused = lab.workspace().import(&file, OnPurged::Refuse, &progress);
     match &refused {
-        Err(Error::BringsPurged { paths, .. }) => assert_eq!(paths, std::slice::from_ref(&path)),
+        Err(Error::Exchange(ExchangeError::BringsPurged { paths, .. })) => {
+            assert_eq!(paths, std::slice::from_ref(&path));
+        }
         other => panic!("{other:?}"),
     }
     assert_eq!((refs_of(&lab.workspace()), objects_of(&lab)), before, "nothing changed");
@@ -295,7 +310,10 @@ fn purged_content_is_imported_if_allowed() {
     lab.remove("private.txt");
     lab.workspace().purge(&tree_path("private.txt"), keep, &progress).unwrap();
     let refused = lab.workspace().import(&file, OnPurged::Refuse, &progress);
-    assert!(matches!(refused, Err(Error::BringsPurged { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Error::Exchange(ExchangeError::BringsPurged { .. }))),
+        "{refused:?}"
+    );
     let imported = lab.workspace().import(&file, OnPurged::Allow, &progress).unwrap();
     assert_eq!(imported.operations, exported.operations);
     let bytes = lab.workspace().file_at(&exported.snapshot, &tree_path("private.txt")).unwrap();
@@ -333,8 +351,11 @@ fn forged(lab: &Lab, name: &str, forge: impl Fn(&Path, &str) -> String) -> Error
 #[test]
 fn an_operation_of_an_unknown_version_is_refused() {
     let lab = busy_lab();
-    let error = forged(&lab, "later", |_, commit| commit.replacen("\"v\":1", "\"v\":99", 1));
-    assert!(error.to_string().contains("later version"), "{error}");
+    for (version, why) in [("99", "later version"), ("2", "later version"), ("0", "no version")] {
+        let header = format!("\"v\":{version}");
+        let error = forged(&lab, version, |_, commit| commit.replacen("\"v\":1", &header, 1));
+        assert!(error.to_string().contains(why), "{error}");
+    }
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Uncaptured paths: files in the log stay captured when they grow, and losses are reported.
 
-use ctrlz::{Error, Progress, StepStart, TrackOptions, UncapturedChange, UndoOptions, UndoScope};
+use ctrlz::{
+    Error, LookupError, Progress, StepStart, TrackOptions, UncapturedChange, UndoOptions, UndoScope,
+};
 
 use crate::lab::{Lab, noise, tree_path};
 use crate::sessions::start;
@@ -161,7 +163,7 @@ fn files_removed_by_an_undo_are_not_lost() {
     assert_eq!(lab.workspace().lost().unwrap(), []);
     let result =
         lab.workspace().recover(&tree_path("new"), &Default::default(), &Progress::default());
-    assert!(matches!(result, Err(Error::NothingLost { .. })));
+    assert!(matches!(result, Err(Error::Lookup(LookupError::NothingLost { .. }))));
 }
 
 #[test]
@@ -206,4 +208,33 @@ fn a_removed_ignored_directory_is_lost_unless_all_its_files_were_captured() {
         let is_lost = ended.uncaptured.iter().any(|lost| lost.path == b"vendor" && lost.is_loss());
         assert_eq!(is_lost, left_out.is_some(), "{left_out:?}: {:?}", ended.uncaptured);
     }
+}
+
+#[test]
+fn a_directory_that_a_step_removed_and_created_again_is_reported_as_replaced() {
+    let lab = Lab::with_git(&[(".gitignore", "out/\n")]);
+    for path in [".git", "out"] {
+        std::fs::create_dir_all(lab.path(path)).unwrap();
+        lab.write(&format!("{path}/file"), noise(1, 2_000_000));
+        lab.begin(start("s", path, path));
+        // Some file systems assign the inode number of the removed directory again.
+        std::fs::remove_dir_all(lab.path(path)).unwrap();
+        std::fs::create_dir(lab.path(path)).unwrap();
+        let ended = lab.workspace().end_step(path, &Progress::default()).unwrap();
+        let change = ended.uncaptured.iter().find(|change| change.path == path.as_bytes());
+        assert_eq!(change.map(|change| change.change), Some(UncapturedChange::Replaced), "{path}");
+    }
+}
+
+#[test]
+fn a_mode_change_of_an_uncaptured_large_file_is_reported() {
+    let lab = small_limit();
+    lab.write("big.bin", noise(1, 5_000));
+    lab.begin(start("s", "m1", "1"));
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(lab.path("big.bin"), mode).unwrap();
+    let ended = lab.workspace().end_step("1", &Progress::default()).unwrap();
+    assert_eq!(ended.uncaptured.len(), 1);
+    assert_eq!(ended.uncaptured[0].change, UncapturedChange::Modified);
+    assert!(!lab.undo().is_complete());
 }

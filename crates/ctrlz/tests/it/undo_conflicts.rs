@@ -1,6 +1,6 @@
 //! Conflicts stay retryable, and an undo covers only what happened before it.
 
-use ctrlz::{Error, Progress, StepStart, UndoOptions, UndoScope};
+use ctrlz::{Error, Progress, SessionError, StepStart, UndoOptions, UndoScope};
 
 use crate::lab::{Lab, tree_path};
 use crate::sessions::{of, start};
@@ -46,7 +46,7 @@ fn a_redo_stopped_by_a_conflict_can_be_repeated() {
     lab.write("a", "one\n");
     assert!(lab.redo().is_complete());
     assert_eq!(lab.read("a"), "AGENT\n");
-    assert!(matches!(try_redo(&lab), Err(Error::NothingToRedo)));
+    assert!(matches!(try_redo(&lab), Err(Error::Session(SessionError::NothingToRedo))));
 }
 
 #[test]

@@ -20,6 +20,9 @@ fn wal(seed: u64) -> Vec<u8> {
     bytes
 }
 
+/// First bytes of the shared memory of an SQLite database.
+const SHARED_MEMORY: [u8; 4] = 3_007_000_u32.to_ne_bytes();
+
 fn bytes_of(lab: &Lab, path: &str) -> Vec<u8> {
     std::fs::read(lab.path(path)).unwrap()
 }
@@ -38,7 +41,7 @@ fn an_old_wal_is_never_restored_beside_a_newer_database() {
         let large = if ignored { 600 } else { 4 };
         lab.write("dev.sqlite3", database(1, large));
         lab.write("dev.sqlite3-wal", wal(2));
-        lab.write("dev.sqlite3-shm", "shm");
+        lab.write("dev.sqlite3-shm", SHARED_MEMORY);
         lab.write("other", "one\n");
         // The agent restarts the application, which moves the WAL into the database.
         lab.step("s", "m1", "1", |lab| {
@@ -64,7 +67,7 @@ fn a_database_and_its_wal_are_restored_together() {
     let (db, log) = (database(1, 4), wal(2));
     lab.write("app.db", &db);
     lab.write("app.db-wal", &log);
-    lab.write("app.db-shm", "shm");
+    lab.write("app.db-shm", SHARED_MEMORY);
     lab.step("s", "m1", "1", |lab| {
         lab.write("app.db", database(3, 5));
         lab.remove("app.db-wal");
@@ -273,4 +276,98 @@ fn an_exact_restore_removes_a_wal_that_is_too_large_to_be_captured() {
     let safety = ctrlz::Point::Operation(report.safety_operation.clone());
     lab.workspace().restore(safety, &crate::lab::exact(), &ctrlz::Progress::default()).unwrap();
     assert_eq!((bytes_of(&lab, "app.db"), bytes_of(&lab, "app.db-wal")), (database(2, 4), large));
+}
+
+#[test]
+fn an_exact_restore_removes_a_new_database_with_a_log_that_is_too_large_to_be_captured() {
+    let mut lab = Lab::new();
+    lab.options.max_new_file_bytes = 4096;
+    lab.write("notes", "one\n");
+    let then = lab.track();
+    lab.write("app.db", database(2, 4));
+    lab.track();
+    lab.write("app.db-wal", [wal(1), noise(2, 8192)].concat());
+    let report = lab.restore_exact(then.hash);
+    assert!(report.is_complete(), "{report:?}");
+    assert!(!lab.exists("app.db") && !lab.exists("app.db-wal"));
+}
+
+#[test]
+fn a_log_that_a_process_appends_to_does_not_stop_undo_from_walking_back() {
+    let lab = Lab::new();
+    lab.write("s.log", "1\n");
+    lab.write("x", "one\n");
+    lab.write("y", "one\n");
+    lab.step("s", "m1", "1", |lab| lab.write("y", "AGENT\n"));
+    let mut log = File::options().append(true).open(lab.path("s.log")).unwrap();
+    lab.step("s", "m2", "2", |lab| {
+        lab.write("x", "AGENT\n");
+        log.write_all(b"2\n").unwrap();
+    });
+    log.write_all(b"3\n").unwrap();
+    let first = lab.undo();
+    assert_eq!(lab.read("x"), "one\n");
+    assert!(first.conflicts.is_empty(), "{first:?}");
+    assert!(
+        matches!(reasons(&first)[..], [(ref path, KeptReason::InUse { .. })] if path == "s.log")
+    );
+    log.write_all(b"4\n").unwrap();
+    let second = lab.undo();
+    assert_eq!((second.steps, lab.read("y")), (vec!["1".to_owned()], "one\n".to_owned()));
+    drop(log);
+}
+
+#[test]
+fn text_files_beside_a_database_are_restored_whatever_their_names() {
+    for name in ["store-shm", "store-wal", "store-journal"] {
+        let lab = Lab::new();
+        lab.write("store", database(1, 4));
+        lab.write(name, "text\n");
+        lab.step("s", "m1", "1", |lab| lab.remove(name));
+        lab.write("store", database(2, 4));
+        let report = lab.undo();
+        assert!(report.is_complete(), "{name}: {report:?}");
+        assert_eq!((lab.read(name), bytes_of(&lab, "store")), ("text\n".into(), database(2, 4)));
+        lab.redo();
+        assert!(!lab.exists(name));
+    }
+}
+
+#[test]
+fn a_database_that_a_reader_opened_since_is_reported_with_the_process_and_can_be_forced() {
+    for log in [Vec::new(), wal(3)] {
+        let lab = Lab::new();
+        lab.write("app.db", database(1, 4));
+        lab.step("s", "m1", "1", |lab| lab.write("app.db", database(2, 4)));
+        lab.write("app.db-wal", &log);
+        lab.write("app.db-shm", SHARED_MEMORY);
+        let mut reader = std::process::Command::new("sleep");
+        // The reader has the log open until it is killed.
+        let mut reader =
+            reader.arg("60").stdin(File::open(lab.path("app.db-wal")).unwrap()).spawn().unwrap();
+        let report = lab.undo();
+        let options = UndoOptions { in_use: OnUse::Replace, ..UndoOptions::default() };
+        let forced = lab
+            .workspace()
+            .undo(&UndoScope::LastTurn, &options, &ctrlz::Progress::default())
+            .unwrap();
+        reader.kill().unwrap();
+        reader.wait().unwrap();
+        let KeptReason::InUse { process } = &reasons(&report)[0].1 else {
+            panic!("{report:?}");
+        };
+        assert!(
+            process.as_ref().is_some_and(|process| process.starts_with("sleep")),
+            "{process:?}"
+        );
+        if log.is_empty() {
+            assert!(forced.is_complete(), "{forced:?}");
+            assert_eq!(bytes_of(&lab, "app.db"), database(1, 4));
+            assert!(!lab.exists("app.db-wal"));
+        } else {
+            assert!(matches!(reasons(&forced)[0].1, KeptReason::Unit { .. }), "{forced:?}");
+            assert_eq!(bytes_of(&lab, "app.db"), database(2, 4));
+            assert_eq!(bytes_of(&lab, "app.db-wal"), log);
+        }
+    }
 }

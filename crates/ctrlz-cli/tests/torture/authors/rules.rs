@@ -359,7 +359,7 @@ impl Oracle {
             self.is_ignored(path) || above.chain([path]).any(|path| self.was_large(path))
         };
         let confirmed = match reason {
-            Some("merge") => merge(),
+            Some("merge") => merge() || self.has_other_mode(path, taken),
             Some("shared") => shared(),
             // The permissions of a directory do not show which author changed them.
             Some("unclear") => unclear() || self.was_dir(path),
@@ -377,6 +377,16 @@ impl Oracle {
                 changes.iter().map(|change| change.actor).collect::<Vec<_>>(),
                 taken.before.0.get(path)
             )
+        })
+    }
+
+    /// Returns whether the permissions of a path are neither those before nor those after an undone
+    /// change of them.
+    fn has_other_mode(&self, path: &str, taken: &Taken) -> bool {
+        let now = mode_of(&taken.before, path);
+        self.segments_of(path, taken).any(|segment| {
+            let (then, left) = (mode_of(&segment.before, path), mode_of(&segment.after, path));
+            then != left && now.is_some() && now != then && now != left
         })
     }
 

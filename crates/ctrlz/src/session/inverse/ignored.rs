@@ -179,13 +179,21 @@ impl Inverter<'_> {
             let mode = |companion: &Companion| companion.mode_of(&bytes, usual);
             let (to, from) = (mode(was), mode(is));
             let own = self.inversion.is_asked_for(&path) && !self.inversion.is_done(span, &path);
-            if to == from || mode(now) != from || !kept || !own {
+            // Several steps compose: the newest was taken back first.
+            let planned = self.out.request.modes.iter().position(|change| change.path == bytes);
+            let present = planned.map_or(mode(now), |at| self.out.request.modes[at].to);
+            if to == from || present != from || !kept || !own {
                 continue;
             }
             if span.named.contains(&path) || self.inversion.ignored {
-                self.out.ignored.push(path);
-                let change = ModeChange { path: bytes, from, to, is_dir: false };
-                self.out.request.modes.push(change);
+                match planned {
+                    Some(at) => self.out.request.modes[at].to = to,
+                    None => {
+                        self.out.ignored.push(path);
+                        let change = ModeChange { path: bytes, from, to, is_dir: false };
+                        self.out.request.modes.push(change);
+                    }
+                }
             } else {
                 let why = "an ignored file's permissions were changed".into();
                 let reason = ConflictReason::Ignored;

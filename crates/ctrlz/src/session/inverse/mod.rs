@@ -291,10 +291,17 @@ impl Inverter<'_> {
                     found => found,
                 },
             },
-            NowAt::Unsaved(why) => {
-                self.conflict(path, ConflictReason::NotProven, why);
-                return Ok(());
-            }
+            // A file that became ignored or too large since is captured before it is replaced.
+            NowAt::Unsaved(why) => match self.on_disk(path) {
+                Some(ours) if self.store.objects.holds(&ours.id) => {
+                    is_hidden = true;
+                    Some(ours)
+                }
+                _ => {
+                    self.conflict(path, ConflictReason::NotProven, why);
+                    return Ok(());
+                }
+            },
         };
         let mut wanted = merged.or(ours);
         if merged.is_none() && cancels_out(&track.changes) {
@@ -315,7 +322,7 @@ impl Inverter<'_> {
                     return Ok(());
                 }
             }
-            let forced = self.inversion.on_conflict == OnConflict::TakeTheirs;
+            let forced = self.is_forced();
             match self.merge(wanted, change)? {
                 Some(merged) if self.keeps_lines(merged, change)? => {
                     moved = true;
@@ -358,6 +365,10 @@ impl Inverter<'_> {
         let Some((_, span)) = track.changes.first().filter(|_| !forced) else { return Ok(true) };
         let (trees, meta) = (Trees::new(&self.store.objects), Some(&span.after.meta));
         is_dir_of(&trees, &span.after.snapshot, meta, path.as_bytes())
+    }
+
+    fn is_forced(&self) -> bool {
+        self.inversion.on_conflict == OnConflict::TakeTheirs
     }
 
     fn has_conflict(&self, path: &TreePath) -> bool {

@@ -10,6 +10,7 @@ use crate::log::{Operation, read_companion};
 use crate::path::{TreePath, dirs_above};
 use crate::restore::{ModeChange, Modes, is_dir_of};
 use crate::session::history::Span;
+use crate::session::undo::ConflictReason;
 
 use super::{Inverter, Track};
 
@@ -20,16 +21,38 @@ pub(super) struct ModeStep {
     after: Option<u32>,
 }
 
-/// Returns the permissions with `changes` reversed, newest first. Later modifications are kept.
-fn merge_modes(present: Option<u32>, changes: &[ModeStep]) -> Option<u32> {
-    let mode = changes.iter().fold(present, |mode, change| match mode {
-        None => change.before,
-        Some(_) if mode == change.after => change.before,
-        Some(_) => mode,
-    });
-    // A file that the changes created and that stays keeps its permissions.
-    mode.or(present)
+impl ModeStep {
+    /// Returns whether permissions that are neither those before nor those after the change were
+    /// set since.
+    fn conflicts_with(self, mode: Option<u32>) -> bool {
+        let sides = [self.before, self.after];
+        mode.is_some() && sides.iter().all(Option::is_some) && !sides.contains(&mode)
+    }
 }
+
+/// Permissions without the changes of the spans.
+struct MergedMode {
+    mode: Option<u32>,
+    /// Whether a later modification is kept instead.
+    has_conflict: bool,
+}
+
+/// Returns the permissions with `changes` reversed, newest first. Later modifications are kept
+/// unless `forced`.
+fn merge_modes(present: Option<u32>, changes: &[ModeStep], forced: bool) -> MergedMode {
+    let mut merged = MergedMode { mode: present, has_conflict: false };
+    for change in changes {
+        let is_conflict = change.conflicts_with(merged.mode);
+        merged.has_conflict |= is_conflict && !forced;
+        if merged.mode.is_none() || merged.mode == change.after || (is_conflict && forced) {
+            merged.mode = change.before;
+        }
+    }
+    // A file that the changes created and that stays keeps its permissions.
+    MergedMode { mode: merged.mode.or(present), ..merged }
+}
+
+const OTHER_MODE: &str = "its permissions were changed since";
 
 /// Returns the entry with the kind that matches its permissions.
 pub(super) fn with_mode(entry: Entry, mode: u32) -> Entry {
@@ -68,7 +91,8 @@ impl Inverter<'_> {
             NowAt::File { .. } | NowAt::Nothing | NowAt::Dir | NowAt::Unsaved(_) => None,
         };
         let changes = self.modes.get(path.as_bytes()).map(Vec::as_slice).unwrap_or_default();
-        merge_modes(present, changes).unwrap_or_else(|| usual_mode(kind))
+        let merged = merge_modes(present, changes, self.is_forced());
+        merged.mode.unwrap_or_else(|| usual_mode(kind))
     }
 
     /// Collects the permission changes of the spans: of files whose content they changed, and of
@@ -227,16 +251,30 @@ impl Inverter<'_> {
             self.dir_modes(span, at == 0);
         }
         self.merge_dir_modes(&trees)?;
+        self.merge_file_modes();
+        Ok(())
+    }
+
+    fn merge_file_modes(&mut self) {
+        let mut conflicts = Vec::new();
         for (path, changes) in &self.modes {
             let NowAt::File { stat, entry, .. } = self.now.at(path) else { continue };
+            if !entry.kind.is_file() {
+                continue;
+            }
             let from = stat.mode & MODE_BITS;
-            let to = merge_modes(Some(from), changes).unwrap_or(from);
-            if from != to && entry.kind.is_file() {
+            let merged = merge_modes(Some(from), changes, self.is_forced());
+            if merged.has_conflict {
+                conflicts.push(TreePath::from_scan(path.clone()));
+            }
+            if let Some(to) = merged.mode.filter(|to| *to != from) {
                 let path = path.clone();
                 self.out.request.modes.push(ModeChange { path, from, to, is_dir: false });
             }
         }
-        Ok(())
+        for path in conflicts {
+            self.conflict(&path, ConflictReason::Merge, OTHER_MODE.into());
+        }
     }
 
     /// Requests the permissions from before a span for directories that have to be recreated.
@@ -244,22 +282,19 @@ impl Inverter<'_> {
         let (before, after) = (&span.before.meta, &span.after.meta);
         let (then, left) = (before.mode_map(), after.mode_map());
         let request = &mut self.out.request;
-        match is_newest {
-            true => {
-                request.common_dir_mode = before.common.dir;
-                request.dir_modes = then.iter().map(|(path, mode)| (path.clone(), *mode)).collect();
-            }
+        if is_newest {
+            request.common_dir_mode = before.common.dir;
+            request.dir_modes = then.iter().map(|(path, mode)| (path.clone(), *mode)).collect();
+        } else {
             // Only where the newer spans found the permissions that this span left.
-            false => {
-                for path in then.keys().chain(left.keys()) {
-                    let found = request.dir_modes.get(path).copied();
-                    let found = found.unwrap_or(request.common_dir_mode);
-                    let of = |modes: &HashMap<Vec<u8>, u32>, usual| {
-                        modes.get(path).copied().unwrap_or(usual)
-                    };
-                    if found == of(&left, after.common.dir) {
-                        request.dir_modes.insert(path.clone(), of(&then, before.common.dir));
-                    }
+            for path in then.keys().chain(left.keys()) {
+                let found = request.dir_modes.get(path).copied();
+                let found = found.unwrap_or(request.common_dir_mode);
+                let of = |modes: &HashMap<Vec<u8>, u32>, usual| {
+                    modes.get(path).copied().unwrap_or(usual)
+                };
+                if found == of(&left, after.common.dir) {
+                    request.dir_modes.insert(path.clone(), of(&then, before.common.dir));
                 }
             }
         }
@@ -275,12 +310,11 @@ impl Inverter<'_> {
             };
             mode(&then, before.common.dir) != mode(&left, after.common.dir)
         };
-        match before.common.dir == after.common.dir {
-            true => then.keys().chain(left.keys()).filter(differs).cloned().collect(),
-            false => {
-                let dirs = self.now.listing.dirs.iter().map(|dir| &dir.path);
-                dirs.filter(|path| !path.is_empty()).filter(differs).cloned().collect()
-            }
+        if before.common.dir == after.common.dir {
+            then.keys().chain(left.keys()).filter(differs).cloned().collect()
+        } else {
+            let dirs = self.now.listing.dirs.iter().map(|dir| &dir.path);
+            dirs.filter(|path| !path.is_empty()).filter(differs).cloned().collect()
         }
     }
 
@@ -302,8 +336,14 @@ impl Inverter<'_> {
                 };
                 let (before, after) = (of(&span.before, then)?, of(&span.after, left)?);
                 let change = ModeStep { before, after };
-                if mode == change.after && self.takes_dir_mode(span, &dir, change) {
+                if before == after || !self.takes_dir_mode(span, &dir, change) {
+                    continue;
+                }
+                let is_conflict = change.conflicts_with(mode);
+                if mode == change.after || (is_conflict && self.is_forced()) {
                     mode = change.before;
+                } else if is_conflict {
+                    self.conflict(&dir, ConflictReason::Merge, OTHER_MODE.into());
                 }
             }
             if let Some(to) = mode.filter(|to| *to != present) {

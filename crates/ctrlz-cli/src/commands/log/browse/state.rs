@@ -6,7 +6,7 @@ use ctrlz::{
     Error, ObjectId, OperationKind, Point, Progress, RestoreOptions, TimelineEntry, TimelineQuery,
     UndoOptions, UndoReport, UndoScope, Workspace,
 };
-use ctrlz_wire::LogPage;
+use ctrlz_api::LogPage;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::super::{rest, sign, title};

@@ -13,6 +13,7 @@
 mod agents;
 mod care;
 mod error;
+mod exchange;
 mod log;
 mod method;
 mod methods;
@@ -30,6 +31,9 @@ pub use care::{
     PurgedSnapshot, QuotaUse, Released, RepairReport,
 };
 pub use error::{ErrorDetails, Fault, KINDS, Kind, WireError};
+pub use exchange::{
+    Adopted, Exported, Imported, Installation, Installed, Pulled, PulledLog, Pushed, Relinked,
+};
 pub use log::{
     Blame, BlameLine, Checkpoint, CheckpointMade, Checkpoints, Head, Log, LogEntry, LogPage,
     LoggedFile, LoggedStep, Lost, LostFile, LostUncaptured, Origin, Version, Versions,
@@ -43,7 +47,7 @@ pub use put_back::{
     Action, ActionKind, Conflict, Expired, Kept, Missing, OutsideChange, Plan, RecoveredRepository,
     RestoreReport, UndoReport,
 };
-pub use schema::{errors_table, methods_table, schema, schema_hash, schema_text};
+pub use schema::{Described, errors_table, methods_table, schema, schema_hash, schema_text};
 pub use server::{
     CancelParams, Capabilities, InitializeParams, Initialized, PROTOCOL, ProgressParams, ShutDown,
     ShutdownParams,

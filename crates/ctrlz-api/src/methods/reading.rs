@@ -26,7 +26,7 @@ pub(super) fn table() -> Vec<Method> {
     vec![
         Method::new(
             "show",
-            "Gives a file of a snapshot, or without a path what the snapshot is.",
+            "Returns a file of a snapshot or, without a path, information about the snapshot.",
             reads,
             &[
                 "not_a_hash",
@@ -41,14 +41,14 @@ pub(super) fn table() -> Vec<Method> {
         ),
         Method::new(
             "get_file_at",
-            "Gives a file of a snapshot; one that is not there is no failure.",
+            "Returns a file of a snapshot, or null if it does not exist.",
             reads,
             UNKNOWN_OR_OUTSIDE,
             get_file_at,
         ),
         Method::new(
             "file_exists_at",
-            "Tells whether a snapshot has a file.",
+            "Returns whether a snapshot has a file.",
             reads,
             UNKNOWN_OR_OUTSIDE,
             file_exists_at,
@@ -62,7 +62,7 @@ pub(super) fn table() -> Vec<Method> {
         ),
         Method::new(
             "status",
-            "Tells how the work tree and its store are doing; changes nothing.",
+            "Returns the status of the work tree and its store; changes nothing.",
             reads,
             &[],
             status,

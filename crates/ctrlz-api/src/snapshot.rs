@@ -498,10 +498,7 @@ impl SnapshotInfo {
         let files = workspace.files(&hash)?.len() as u64;
         let log = workspace.log(usize::MAX)?;
         let newest = log.first().is_some_and(|record| record.snapshot == hash);
-        let skipped = match newest {
-            true => Some(all_skipped(&workspace.status()?.skipped)),
-            false => None,
-        };
+        let skipped = if newest { Some(all_skipped(&workspace.status()?.skipped)) } else { None };
         let records = log.iter().filter(|record| record.snapshot == hash).map(|record| Record {
             operation: record.id.clone(),
             kind: tag(&record.kind, "kind"),
@@ -614,7 +611,7 @@ impl From<&ctrlz::WatcherStatus> for Watcher {
             ctrlz::WatcherStatus::Refused { why } => (None, None, Some(tag(why, "why"))),
             _ => (None, None, None),
         };
-        Watcher { state: tag(watcher, "state"), process, dirs, why }
+        Watcher { state: watcher.code().to_owned(), process, dirs, why }
     }
 }
 

@@ -34,32 +34,20 @@ fn of_operations() -> Vec<Method> {
     vec![
         Method::new(
             "timeline",
-            "Lists what happened, newest first, with the files and lines that changed.",
+            "Lists the operations, newest first, with changed files and lines.",
             reads,
             OF_LOGS,
             timeline,
         ),
-        Method::new(
-            "log",
-            "The same as `timeline`, by the name of the command.",
-            reads,
-            OF_LOGS,
-            timeline,
-        ),
+        Method::new("log", "Same as `timeline`.", reads, OF_LOGS, timeline),
         Method::new(
             "operation",
-            "Gives one operation of the log.",
+            "Returns one operation of the log.",
             reads,
             &["unknown_operation"],
             operation,
         ),
-        Method::new(
-            "checkpoints",
-            "Lists the named states, newest first.",
-            reads,
-            &[],
-            checkpoints,
-        ),
+        Method::new("checkpoints", "Lists the checkpoints, newest first.", reads, &[], checkpoints),
     ]
 }
 
@@ -67,30 +55,24 @@ fn of_sessions() -> Vec<Method> {
     let reads = Access::Reads;
     vec![
         Method::new("steps", "Lists the steps, oldest first.", reads, &[], steps),
-        Method::new(
-            "open_steps",
-            "Lists the steps that have begun and not ended.",
-            reads,
-            &[],
-            open_steps,
-        ),
+        Method::new("open_steps", "Lists the open steps.", reads, &[], open_steps),
         Method::new(
             "step",
-            "Tells what is recorded of one step, and what it did.",
+            "Returns the record of one step and its changes.",
             reads,
             &["no_such_step"],
             step,
         ),
         Method::new(
             "sessions",
-            "Lists the sessions that changed something, the last active one first.",
+            "Lists the sessions that changed something, most recently active first.",
             reads,
             &[],
             sessions,
         ),
         Method::new(
             "revert_state",
-            "Gives a session's revert, as long as it can be moved or taken back.",
+            "Returns the pending revert of a session, which can still be moved or reversed.",
             reads,
             &[],
             revert_state,
@@ -104,21 +86,21 @@ fn of_sessions() -> Vec<Method> {
         ),
         Method::new(
             "deeds",
-            "Lists what a session, message or step changed in all, unless it is taken back.",
+            "Lists the combined changes of a session, message or step, without those that are undone.",
             reads,
             OF_DEEDS,
             deeds,
         ),
         Method::new(
             "deeds_diff",
-            "Gives the same as text that `git apply` accepts.",
+            "Returns the same changes as text that `git apply` accepts.",
             reads,
             OF_DEEDS,
             deeds_diff,
         ),
         Method::new(
             "deeds_full",
-            "Gives the same with both texts and the line counts of every file.",
+            "Returns the same changes with both texts and the line counts of every file.",
             reads,
             OF_DEEDS,
             deeds_full,
@@ -131,14 +113,14 @@ fn of_files() -> Vec<Method> {
     vec![
         Method::new(
             "blame",
-            "Says of each line of a file, as the newest snapshot has it, who wrote it.",
+            "Returns the origin of each line of a file in the newest snapshot.",
             reads,
             &["not_a_tree_path", "no_such_file", "binary"],
             blame,
         ),
         Method::new(
             "lost",
-            "Lists files that disappeared and have not come back, the last lost first.",
+            "Lists files that disappeared and were not restored, most recent first.",
             reads,
             &[],
             lost,

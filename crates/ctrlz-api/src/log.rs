@@ -1,6 +1,6 @@
 //! The log and the history of files, as JSON.
 
-use ctrlz::{Error, TimelineQuery, Workspace};
+use ctrlz::{Error, SessionError, TimelineQuery, Workspace};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -55,7 +55,9 @@ fn check_query(workspace: &Workspace, query: &TimelineQuery) -> Result<(), Error
         return workspace.find_operation(before, 0).map(drop);
     }
     match &query.session {
-        Some(session) => Err(Error::NoSuchSession { session: session.clone() }),
+        Some(session) => {
+            Err(Error::Session(SessionError::NoSuchSession { session: session.clone() }))
+        }
         None => Ok(()),
     }
 }
@@ -385,10 +387,7 @@ impl From<&ctrlz::Origin> for Origin {
     fn from(origin: &ctrlz::Origin) -> Origin {
         Origin {
             operation: origin.operation.clone(),
-            kind: match origin.expired {
-                true => "expired".into(),
-                false => tag(&origin.kind, "kind"),
-            },
+            kind: if origin.expired { "expired".into() } else { tag(&origin.kind, "kind") },
             at_millis: origin.at_millis,
             step: origin.step.as_ref().map(StepInfo::from),
             path: (&origin.path).into(),

@@ -68,9 +68,10 @@ impl<'de> Deserialize<'de> for WirePath {
             }
 
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<WirePath, E> {
-                match text.len() > MAX_PATH_BYTES {
-                    true => Err(E::custom(format!("a path has at most {MAX_PATH_BYTES} bytes"))),
-                    false => Ok(WirePath(text.as_bytes().to_vec())),
+                if text.len() > MAX_PATH_BYTES {
+                    Err(E::custom(format!("a path has at most {MAX_PATH_BYTES} bytes")))
+                } else {
+                    Ok(WirePath(text.as_bytes().to_vec()))
                 }
             }
 

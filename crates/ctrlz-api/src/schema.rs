@@ -6,12 +6,18 @@ use serde_json::{Map, Value, json};
 
 use crate::care::Doctor;
 use crate::error::{Fault, KINDS, WireError, code};
+use crate::exchange::{Adopted, Exported, Imported, Installation, Pulled, Pushed, Relinked};
 use crate::method::{Access, METHODS, Method};
 use crate::place::Place;
 use crate::server::{
     CancelParams, InitializeParams, Initialized, PROTOCOL, ProgressParams, ShutDown, ShutdownParams,
 };
 use crate::snapshot::{Disabled, Watcher};
+
+/// A value that the schema describes. Interfaces print no other JSON.
+pub trait Described: serde::Serialize + JsonSchema {}
+
+impl<T: serde::Serialize + JsonSchema> Described for T {}
 
 /// Returns the whole schema: methods, notifications, results of commands that no method returns,
 /// errors, and shared types.
@@ -35,7 +41,15 @@ pub fn schema() -> Value {
         },
     });
     let commands = json!({
+        "adopt": results.subschema_for::<Adopted>(),
         "doctor": results.subschema_for::<Doctor>(),
+        "export": results.subschema_for::<Exported>(),
+        "import": results.subschema_for::<Imported>(),
+        "install": results.subschema_for::<Installation>(),
+        "pull": results.subschema_for::<Pulled>(),
+        "push": results.subschema_for::<Pushed>(),
+        "relink": results.subschema_for::<Relinked>(),
+        "uninstall": results.subschema_for::<Installation>(),
         "watch": results.subschema_for::<Watcher>(),
     });
     let error = results.subschema_for::<WireError>();
@@ -45,7 +59,7 @@ pub fn schema() -> Value {
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "ctrlz",
-        "description": "What `ctrlz rpc` takes and gives. The same types are printed by the command line with --json. Generated: cargo run -p ctrlz-wire --example schema",
+        "description": "What `ctrlz rpc` takes and gives. The same types are printed by the command line with --json. Generated: cargo run -p ctrlz-api --example schema",
         "protocol": PROTOCOL,
         "methods": methods,
         "notifications": notifications,
@@ -75,14 +89,14 @@ fn server_methods(
     results: &mut SchemaGenerator,
 ) -> Map<String, Value> {
     let initialize = json!({
-        "description": "Tells what the server is and can do. Optional.",
+        "description": "Returns the name, version and capabilities of the server. Optional.",
         "access": "server",
         "params": InitializeParams::json_schema(params),
         "result": results.subschema_for::<Initialized>(),
         "errors": [],
     });
     let shutdown = json!({
-        "description": "Finishes everything that was asked for, answers, and ends the process.",
+        "description": "Finishes all pending calls, answers, and ends the process.",
         "access": "server",
         "params": ShutdownParams::json_schema(params),
         "result": results.subschema_for::<ShutDown>(),
@@ -104,9 +118,10 @@ fn method_schema(
     let own = (method.params)(params);
     let result = (method.result)(results);
     // Methods that record may be disabled. An empty hash comes from a call that was.
-    let result = match method.access == Access::Records || takes_hash(&own, params) {
-        true => json!({ "anyOf": [result, results.subschema_for::<Disabled>()] }),
-        false => result.to_value(),
+    let result = if method.access == Access::Records || takes_hash(&own, params) {
+        json!({ "anyOf": [result, results.subschema_for::<Disabled>()] })
+    } else {
+        result.to_value()
     };
     json!({
         "description": method.about,
@@ -167,7 +182,7 @@ pub fn methods_table() -> String {
 /// Returns the table of errors for the documentation.
 pub fn errors_table() -> String {
     let mut table = String::from("| kind | fault | code | meaning |\n|---|---|---|---|\n");
-    for kind in KINDS {
+    for kind in KINDS.iter() {
         let fault = match kind.fault {
             Fault::Protocol => "protocol",
             Fault::Caller => "caller",

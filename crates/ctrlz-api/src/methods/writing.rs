@@ -41,42 +41,42 @@ pub(super) fn table() -> Vec<Method> {
     vec![
         Method::new(
             "plan_restore",
-            "Tells what `restore` would do now; records the present state and changes no file.",
+            "Plans `restore`: records the present state and changes no file.",
             writes,
             OF_PLANS,
             plan_restore,
         ),
         Method::new(
             "restore",
-            "Brings the work tree, or some of its paths, back to a snapshot.",
+            "Restores the work tree, or some of its paths, to a snapshot.",
             writes,
             OF_RESTORES,
             restore,
         ),
         Method::new(
             "plan_revert",
-            "Tells what `revert` would do now; records the present state and changes no file.",
+            "Plans `revert`: records the present state and changes no file.",
             writes,
             OF_PLANS,
             plan_revert,
         ),
         Method::new(
             "revert",
-            "Takes single files back, each to its own snapshot; of several, the first one counts.",
+            "Restores single files, each to its own snapshot; of several for one file, the first counts.",
             writes,
             OF_RESTORES,
             revert,
         ),
         Method::new(
             "plan_recover",
-            "Tells what `recover` would do now; records the present state and changes no file.",
+            "Plans `recover`: records the present state and changes no file.",
             writes,
             &["not_a_tree_path", "nothing_lost", "damaged", "stale_plan"],
             plan_recover,
         ),
         Method::new(
             "recover",
-            "Brings back what was lost at a path or below it, each file as it was last.",
+            "Restores the last version of each lost file at a path or below it.",
             writes,
             &[
                 "not_a_tree_path",
@@ -166,7 +166,9 @@ impl InUse {
 /// Returns an error if the plan is not the expected one.
 pub(super) fn check_plan(expected: Option<ObjectId>, found: ObjectId) -> Result<(), WireError> {
     match expected {
-        Some(expected) if expected != found => Err(ctrlz::Error::StalePlan.into()),
+        Some(expected) if expected != found => {
+            Err(ctrlz::Error::Restore(ctrlz::RestoreError::StalePlan).into())
+        }
         Some(_) | None => Ok(()),
     }
 }

@@ -200,9 +200,10 @@ impl<'a> Call<'a> {
 
     /// Returns an error if the call was cancelled. Called between two units of work.
     pub(crate) fn check(&self) -> Result<(), WireError> {
-        match self.progress.cancelled.load(std::sync::atomic::Ordering::Relaxed) {
-            true => Err(ctrlz::Error::Cancelled.into()),
-            false => Ok(()),
+        if self.progress.cancelled.load(std::sync::atomic::Ordering::Relaxed) {
+            Err(ctrlz::Error::Cancelled.into())
+        } else {
+            Ok(())
         }
     }
 }

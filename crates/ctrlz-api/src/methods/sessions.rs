@@ -68,21 +68,21 @@ fn of_steps() -> Vec<Method> {
     vec![
         Method::new(
             "begin_step",
-            "Records the state before a tool runs; from now on changes are the step's.",
+            "Records the state before a tool runs and opens a step.",
             Access::Records,
             &["not_a_tree_path", "too_long", "over_budget", "over_quota", "no_space"],
             begin_step,
         ),
         Method::new(
             "end_step",
-            "Records the state after a tool ran, also if it failed.",
+            "Records the state after a tool ran or failed, and closes the step.",
             Access::Records,
             &["no_such_step", "over_budget", "over_quota", "no_space"],
             end_step,
         ),
         Method::new(
             "note_failure",
-            "Keeps why an agent could not be recorded, until `status` or `doctor` has shown it.",
+            "Stores the reason why an agent could not be recorded, until `status` or `doctor` has shown it.",
             Access::Records,
             &[],
             note_failure,
@@ -95,28 +95,28 @@ fn of_undos() -> Vec<Method> {
     vec![
         Method::new(
             "plan_undo",
-            "Tells what `undo` would do now; records the present state and changes no file.",
+            "Plans `undo`: records the present state and changes no file.",
             writes,
             OF_UNDO_PLANS,
             plan_undo,
         ),
         Method::new(
             "undo",
-            "Takes steps back and keeps what others did since.",
+            "Undoes steps and keeps all later changes by others.",
             writes,
             OF_UNDOS,
             undo,
         ),
         Method::new(
             "plan_redo",
-            "Tells what `redo` would do now; records the present state and changes no file.",
+            "Plans `redo`: records the present state and changes no file.",
             writes,
             &["nothing_to_redo", "stale_plan"],
             plan_redo,
         ),
         Method::new(
             "redo",
-            "Brings back what the last undo or revert took back.",
+            "Reverses the last undo or revert.",
             writes,
             &[
                 "nothing_to_redo",
@@ -130,7 +130,7 @@ fn of_undos() -> Vec<Method> {
         ),
         Method::new(
             "apply",
-            "Carries out what plan_undo, plan_redo, plan_revert_to or plan_unrevert planned.",
+            "Applies a plan of plan_undo, plan_redo, plan_revert_to or plan_unrevert.",
             writes,
             &["not_a_hash", "unknown_plan", "stale_plan", "mass_change", "moved", "session_busy"],
             apply,
@@ -143,28 +143,28 @@ fn of_reverts() -> Vec<Method> {
     vec![
         Method::new(
             "plan_revert_to",
-            "Tells what `revert_to` would do now; records the present state and changes no file.",
+            "Plans `revert_to`: records the present state and changes no file.",
             writes,
             OF_REVERT_PLANS,
             plan_revert_to,
         ),
         Method::new(
             "revert_to",
-            "Takes a session back to before a message or a part of it; not final yet.",
+            "Reverts a session to before a message or a part of it; can be moved or reversed until it is final.",
             writes,
             OF_REVERTS,
             revert_to,
         ),
         Method::new(
             "plan_unrevert",
-            "Tells what `unrevert` would do now; records the present state and changes no file.",
+            "Plans `unrevert`: records the present state and changes no file.",
             writes,
             &["nothing_reverted", "session_busy", "stale_plan"],
             plan_unrevert,
         ),
         Method::new(
             "unrevert",
-            "Takes a session's revert back, and keeps what others did since.",
+            "Reverses the revert of a session and keeps all later changes by others.",
             writes,
             &[
                 "nothing_reverted",
@@ -179,7 +179,7 @@ fn of_reverts() -> Vec<Method> {
         ),
         Method::new(
             "commit_revert",
-            "Makes a session's revert final, and tells which messages are gone with it.",
+            "Makes the revert of a session final. Returns the messages that are lost with it.",
             writes,
             &["nothing_reverted"],
             commit_revert,
@@ -191,14 +191,14 @@ fn of_names() -> Vec<Method> {
     vec![
         Method::new(
             "checkpoint",
-            "Records the present state under a name of its own.",
+            "Records the present state as a checkpoint.",
             Access::Records,
             &["too_long", "over_budget", "over_quota", "no_space"],
             checkpoint,
         ),
         Method::new(
             "fork",
-            "Makes a session that shares another's history, if asked with files of its own.",
+            "Creates a session that shares the history of another, optionally with its own files.",
             Access::Writes,
             &[
                 "no_such_session",
@@ -671,7 +671,10 @@ fn revert_to(call: &Call<'_>, params: &RevertToParams) -> Result<UndoReport, Wir
 fn reverted(call: &Call<'_>, session: Option<&str>) -> Result<String, WireError> {
     let state = pending_revert(call.workspace, session)?;
     let nothing = || match session {
-        Some(session) => ctrlz::Error::NothingReverted { session: session.to_owned() }.into(),
+        Some(session) => ctrlz::Error::Session(ctrlz::SessionError::NothingReverted {
+            session: session.to_owned(),
+        })
+        .into(),
         None => WireError::new("nothing_reverted", "no session is reverted"),
     };
     Ok(state.ok_or_else(nothing)?.session)
@@ -703,7 +706,8 @@ fn commit_revert(call: &Call<'_>, params: &CommitParams) -> Result<RevertState, 
     let session = reverted(call, params.session.as_deref())?;
     let state = call.workspace.commit_revert(&session)?;
     // Another process may have committed it in the meantime.
-    let state = state.ok_or(ctrlz::Error::NothingReverted { session })?;
+    let state =
+        state.ok_or(ctrlz::Error::Session(ctrlz::SessionError::NothingReverted { session }))?;
     Ok(RevertState::from(&state))
 }
 

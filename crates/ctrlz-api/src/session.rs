@@ -1,6 +1,6 @@
 //! Steps and sessions, as JSON.
 
-use ctrlz::{Error, Workspace};
+use ctrlz::{Error, SessionError, Workspace};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -461,7 +461,7 @@ pub fn session_of(workspace: &Workspace, message: &str) -> Result<String, Error>
         return Ok(step.info.session);
     }
     let last = workspace.sessions()?.pop();
-    let unknown = || Error::NoSuchMessage { message: message.to_owned() };
+    let unknown = || Error::Session(SessionError::NoSuchMessage { message: message.to_owned() });
     Ok(last.ok_or_else(unknown)?.session)
 }
 

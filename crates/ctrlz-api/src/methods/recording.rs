@@ -29,7 +29,7 @@ pub(super) fn table() -> Vec<Method> {
     vec![
         Method::new(
             "track",
-            "Records the work tree, or only some of its paths, and gives the snapshot's hash.",
+            "Records the work tree, or only some of its paths. Returns the hash of the snapshot.",
             Access::Records,
             &["not_a_tree_path", "over_budget", "over_quota", "no_space"],
             track,
@@ -43,21 +43,21 @@ pub(super) fn table() -> Vec<Method> {
         ),
         Method::new(
             "changes",
-            "Lists what differs between a snapshot and now or another one, relative and with status.",
+            "Lists the differences between a snapshot and now or another snapshot, with relative paths and a status.",
             Access::Records,
             UNKNOWN_OR_OUTSIDE,
             changes,
         ),
         Method::new(
             "diff",
-            "Gives what differs as text that `git apply` accepts.",
+            "Returns the differences as text that `git apply` accepts.",
             Access::Records,
             UNKNOWN_OR_OUTSIDE,
             diff,
         ),
         Method::new(
             "diff_full",
-            "Gives every file that differs with both its texts and its line counts.",
+            "Returns every file that differs, with both texts and line counts.",
             Access::Records,
             UNKNOWN_OR_OUTSIDE,
             diff_full,
@@ -102,9 +102,8 @@ struct PatchParams {
 fn patch(call: &Call<'_>, params: &PatchParams) -> Result<Patch, WireError> {
     let hash = call.snapshot(&params.hash)?;
     let root = call.workspace.root();
-    let path = |path: &ctrlz::TreePath| match params.relative {
-        true => path.into(),
-        false => root.join(path.as_path()).as_path().into(),
+    let path = |path: &ctrlz::TreePath| {
+        if params.relative { path.into() } else { root.join(path.as_path()).as_path().into() }
     };
     if params.to.is_none() && !call.hide_ignored {
         let found = call.workspace.patch(&hash, call.progress)?;

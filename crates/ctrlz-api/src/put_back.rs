@@ -71,7 +71,7 @@ impl From<&ctrlz::Kept> for Kept {
     fn from(kept: &ctrlz::Kept) -> Kept {
         Kept {
             path: (&kept.path).into(),
-            reason: tag(&kept.reason, "reason"),
+            reason: kept.reason.code().to_owned(),
             failure: kept.reason.is_failure(),
             text: kept.reason.describe(),
         }

@@ -14,35 +14,35 @@ pub(super) fn table() -> Vec<Method> {
     vec![
         Method::new(
             "gc",
-            "Drops what need not be kept any longer, and packs the rest.",
+            "Removes expired history and packs the rest.",
             Access::Writes,
             &["lost_ref", "damaged", "no_space"],
             gc,
         ),
         Method::new(
             "du",
-            "Tells what the store takes, what takes the most, and how it grows.",
+            "Returns the size of the store, the largest paths and the growth.",
             Access::Reads,
             &["damaged"],
             du,
         ),
         Method::new(
             "repair",
-            "Heals what is damaged, as far as the content still exists somewhere.",
+            "Repairs damaged objects whose content still exists somewhere.",
             Access::Writes,
             &["no_space"],
             repair,
         ),
         Method::new(
             "release_session",
-            "Lets go of a session: what only it did need not be kept any longer.",
+            "Releases a session: history that only it needs may be removed.",
             Access::Writes,
             &["no_such_session", "store_in_use"],
             release_session,
         ),
         Method::new(
             "purge",
-            "Removes a path from every snapshot, or a text from every label; for good.",
+            "Permanently removes a path from every snapshot, or a text from every label.",
             Access::Writes,
             &["not_confirmed", "not_a_tree_path", "nothing_to_purge", "damaged", "no_space"],
             purge,
@@ -79,9 +79,10 @@ fn gc(call: &Call<'_>, params: &GcParams) -> Result<CareReport, WireError> {
         thin_days: params.thin_days.unwrap_or(call.retention.thin_days),
         thorough: params.thorough,
     };
-    let report = match params.dry_run {
-        true => call.workspace.foresee_care(&retention, call.progress)?,
-        false => call.workspace.care(&retention, call.progress)?,
+    let report = if params.dry_run {
+        call.workspace.foresee_care(&retention, call.progress)?
+    } else {
+        call.workspace.care(&retention, call.progress)?
     };
     Ok(CareReport::from(&report))
 }
