@@ -67,11 +67,20 @@ impl Output {
     /// Writes a value as one line of JSON.
     pub(crate) fn json(&mut self, value: &impl ctrlz_api::Described) -> Result<(), Failure> {
         if io::stdout().is_terminal() {
-            // Unicode escapes are equivalent JSON and contain no control characters for a terminal.
-            self.line(&escaped_json(&serde_json::to_string(value)?))
+            self.json_part(&serde_json::to_string(value)?)?;
         } else {
             serde_json::to_writer(&mut *self, value)?;
-            self.line("")
+        }
+        self.line("")
+    }
+
+    /// Writes a part of a JSON text. On a terminal, characters that could control it become Unicode
+    /// escapes, which are equivalent JSON.
+    pub(crate) fn json_part(&mut self, text: &str) -> Result<(), Failure> {
+        if io::stdout().is_terminal() {
+            Ok(self.write_all(escaped_json(text).as_bytes())?)
+        } else {
+            Ok(self.write_all(text.as_bytes())?)
         }
     }
 

@@ -169,14 +169,17 @@ pub fn escape(path: &[u8]) -> String {
     text
 }
 
-/// Returns whether a character reorders or hides the text around it: bidirectional controls,
-/// zero-width characters, blank fillers, annotations and tags.
+/// Returns whether a character reorders or hides the text around it: every format character
+/// (category Cf), blank fillers, variation selectors and tags.
 fn is_invisible(c: char) -> bool {
     matches!(c,
-        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+        '\u{ad}' | '\u{34f}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}'
+        | '\u{890}' | '\u{891}' | '\u{8e2}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
         | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
-        | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+        | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
+        | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{110bd}' | '\u{110cd}'
+        | '\u{13430}'..='\u{1343f}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
+        | '\u{e0000}'..='\u{e0fff}')
 }
 
 impl fmt::Display for TreePath {
@@ -313,5 +316,16 @@ mod tests {
     #[test]
     fn escaping_removes_terminal_control_characters() {
         assert_eq!(escape(b"a\x1b[31m\n\xff\xe2\x80\xae"), "a\\u{1b}[31m\\n\\xff\\u{202e}");
+    }
+
+    #[test]
+    fn format_characters_and_blanks_are_escaped() {
+        for c in
+            "\u{600}\u{6dd}\u{70f}\u{891}\u{8e2}\u{2800}\u{fe00}\u{fe0f}\u{110cd}\u{13430}".chars()
+        {
+            let shown = format!("\\u{{{:x}}}", u32::from(c));
+            assert_eq!(escape(c.to_string().as_bytes()), shown);
+        }
+        assert_eq!(escape("ä漢字👍".as_bytes()), "ä漢字👍");
     }
 }

@@ -164,10 +164,10 @@ pub(super) fn status_word(status: ChangeStatus) -> &'static str {
 fn write_texts(diffs: Diffs, out: &mut Output) -> Result<(), Failure> {
     out.write_all(b"[")?;
     let mut between: &[u8] = b"\n";
-    let as_json = |file| serde_json::to_vec(&ctrlz_api::FileDiff::from(file));
+    let as_json = |file| serde_json::to_string(&ctrlz_api::FileDiff::from(file));
     diffs.make_each(as_json, |text| -> Result<(), Failure> {
         out.write_all(std::mem::replace(&mut between, b",\n"))?;
-        Ok(out.write_all(&text?)?)
+        out.json_part(&text?)
     })?;
     out.line("]")
 }

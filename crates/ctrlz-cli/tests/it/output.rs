@@ -264,3 +264,30 @@ fn names_in_diff_headers_are_quoted_as_git_quotes_them() {
     };
     assert_eq!(headers(&ours), headers(&theirs));
 }
+
+#[test]
+fn json_of_whole_texts_is_escaped_on_a_terminal() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    let hash = bench.track();
+    bench.ok(&[
+        "run",
+        "--session",
+        "s",
+        "--",
+        "sh",
+        "-c",
+        "printf '\\302\\233\\342\\200\\256' > a.txt",
+    ]);
+    if bench.shell("command -v script").code != 0 {
+        return;
+    }
+    for which in [hash.as_str(), "--session s"] {
+        let args = format!("diff --full --json {which}");
+        let log = bench.home.join("typescript");
+        let ran = bench.shell(&format!("script -q -c \"$CTRLZ {args}\" {}", log.display()));
+        let text = ran.text();
+        assert!(!text.contains(['\u{9b}', '\u{202e}']), "{args}: {text:?}");
+        assert!(text.contains("\\u009b\\u202e"), "{args}: {text:?}");
+    }
+}

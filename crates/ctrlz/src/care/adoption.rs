@@ -119,7 +119,7 @@ impl Workspace {
 
     /// Returns whether a store at `path` may have come with a project: it is inside this work tree
     /// or another git work tree. [`resolve_store`] has removed `..` and all other aliases.
-    fn needs_trust(&self, path: &Path) -> bool {
+    pub(crate) fn needs_trust(&self, path: &Path) -> bool {
         is_in_project(path, self.root(), self.options().home.as_deref())
     }
 

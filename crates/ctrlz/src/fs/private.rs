@@ -9,7 +9,7 @@ use rustix::fs::OFlags;
 
 use crate::defect::Defect;
 
-use super::{FileError, Named, random_name};
+use super::{FileError, Landmark, Named, random_name};
 
 /// Creates a directory and its missing parents, each with mode 0700 regardless of the umask.
 pub(crate) fn create_dirs(path: &Path) -> Result<(), FileError> {
@@ -317,6 +317,31 @@ pub(crate) fn replace_with(
         drop(std::fs::remove_file(&temporary.path));
     }
     written
+}
+
+/// Atomically replaces `path` with a JSON object, and adds the new file's [`Landmark`] to it as its
+/// member `file`, so that a copy of the file can be recognized.
+///
+/// `start` is written before the object.
+pub(crate) fn replace_marked(
+    path: &Path,
+    start: &str,
+    object: &impl serde::Serialize,
+    durable: Durable,
+) -> Result<(), FileError> {
+    let mut text = start.as_bytes().to_vec();
+    serde_json::to_writer(&mut text, object).expect("plain data has a JSON form");
+    let write = |file: &mut File| {
+        if let Some(landmark) = Landmark::of_file(file) {
+            // The object has other members, and ends with a brace.
+            text.pop();
+            text.extend_from_slice(b",\"file\":");
+            serde_json::to_writer(&mut text, &landmark)?;
+            text.push(b'}');
+        }
+        file.write_all(&text)
+    };
+    replace_with(path, write, durable)
 }
 
 /// Overwrites a file in place. For expendable notes that are only read under a lock.

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, StoreError};
 use crate::fs::private::{self, Durable, read_small};
-use crate::fs::{Dir, Named, Time};
+use crate::fs::{Dir, Landmark, Named, Time};
 use crate::git::{Commit, EntryKind, Kind, ObjectId, TreeEntry, encode_commit, is_protected_name};
 use crate::log::{WorkTree, ref_part};
 use crate::pack::PackWriter;
@@ -39,6 +39,9 @@ pub(super) struct Capture {
     pub(super) of: String,
     pub(super) at_millis: u64,
     pub(super) roots: Vec<Root>,
+    /// Identity of the file that it was read from.
+    #[serde(default, skip_serializing)]
+    pub(super) file: Option<Landmark>,
 }
 
 /// A path that is restored completely or not at all.
@@ -119,6 +122,8 @@ pub(super) struct Captures<'a> {
     pub(super) omit: &'a [PathBuf],
     /// Free space to leave on the store's disk.
     pub(super) min_free_bytes: u64,
+    /// Whether to ignore captures that ctrlz did not write to their files.
+    pub(super) only_originals: bool,
 }
 
 impl Captures<'_> {
@@ -258,9 +263,12 @@ impl Captures<'_> {
     }
 
     pub(super) fn load_key(&self, key: &str) -> Result<Option<Capture>, Error> {
-        let bytes = read_small(&self.path(key), MAX_CAPTURE_BYTES)?.unwrap_or_default();
+        let path = self.path(key);
+        let bytes = read_small(&path, MAX_CAPTURE_BYTES)?.unwrap_or_default();
         let json = bytes.splitn(2, |byte| *byte == b'\n').nth(1).unwrap_or_default();
-        Ok(serde_json::from_slice(json).ok())
+        let capture: Option<Capture> = serde_json::from_slice(json).ok();
+        let is_original = |file: &Option<Landmark>| Landmark::is_noted(file.as_ref(), &path);
+        Ok(capture.filter(|capture| !self.only_originals || is_original(&capture.file)))
     }
 
     /// Writes a capture, after making the contents in `pack` durable.
@@ -282,11 +290,10 @@ impl Captures<'_> {
             bytes += self.store.objects.header(id)?.map_or(0, |(_, bytes)| bytes);
         }
         // The size comes first, so that expiry need not parse the rest.
-        let mut text = format!("{bytes}\n").into_bytes();
-        serde_json::to_writer(&mut text, capture).expect("plain data has a JSON form");
+        let start = format!("{bytes}\n");
         // A capture without contents is not worth waiting for an fsync.
         let durable = if ids.is_empty() { Durable::No } else { Durable::Yes };
-        Ok(private::replace(&self.path(&key), &text, durable)?)
+        Ok(private::replace_marked(&self.path(&key), &start, capture, durable)?)
     }
 
     /// Removes a capture. Its contents become garbage.
@@ -368,7 +375,7 @@ impl Captures<'_> {
 
 /// Returns an empty capture.
 pub(super) fn new(of: &str) -> Capture {
-    Capture { of: of.to_owned(), at_millis: Time::now().millis(), roots: Vec::new() }
+    Capture { of: of.to_owned(), at_millis: Time::now().millis(), roots: Vec::new(), file: None }
 }
 
 /// Reads the repositories below a path, as separate roots.

@@ -146,6 +146,9 @@ pub(crate) struct Outside<'a> {
     /// Free space to leave on the store's disk.
     pub(crate) min_free_bytes: u64,
     pub(crate) threads: usize,
+    /// Whether to ignore captures and journals that ctrlz did not write to their files. They name
+    /// directories outside the work tree, and a `git pull` can create files in a store inside it.
+    pub(crate) only_originals: bool,
 }
 
 /// A plan, with the contents that it would replace.
@@ -182,6 +185,7 @@ impl Outside<'_> {
             work_tree: self.work_tree,
             omit: &self.omit,
             min_free_bytes: self.min_free_bytes,
+            only_originals: self.only_originals,
         }
     }
 

@@ -159,10 +159,10 @@ impl Outside<'_> {
             let Some((key, at)) = journal_key(&path) else { continue };
             let Some(journal) = Journal::load(&path)? else { continue };
             let capture = captures.load_key(&key)?;
+            let is_ours = !self.only_originals || journal.is_original(&path);
             let root = capture.as_ref().and_then(|capture| capture.roots.get(at));
-            let (Some(capture), Some(root)) =
-                (&capture, root.filter(|root| covers(root, &journal)))
-            else {
+            let root = root.filter(|root| is_ours && covers(root, &journal));
+            let (Some(capture), Some(root)) = (&capture, root) else {
                 Journal::set_aside(&path)?;
                 continue;
             };

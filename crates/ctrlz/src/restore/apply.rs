@@ -180,6 +180,7 @@ fn journal_of(plan: &Plan, target: Option<ObjectId>, safety: ObjectId) -> Journa
         emptied: plan.emptied.iter().map(|path| PathText::from_bytes(path)).collect(),
         opened: Vec::new(),
         record: None,
+        file: None,
     }
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, StoreError};
 use crate::fs::private::{self, Durable, read_small};
-use crate::fs::{FileKind, MODE_BITS, Named, Stat, Time, random_name};
+use crate::fs::{FileKind, Landmark, MODE_BITS, Named, Stat, Time, random_name};
 use crate::git::ObjectId;
 use crate::log::{Details, OperationKind};
 use crate::path::{PathText, TreePath};
@@ -46,6 +46,9 @@ pub(crate) struct Journal {
     /// Log entry of an undo or redo. `None` for a plain restore.
     #[serde(default)]
     pub(crate) record: Option<Record>,
+    /// Identity of the file that it was read from.
+    #[serde(default, skip_serializing)]
+    pub(super) file: Option<Landmark>,
 }
 
 /// Log entry that is appended once a plan is carried out.
@@ -308,8 +311,12 @@ impl Journal {
     }
 
     pub(crate) fn save(&self, path: &Path) -> Result<(), Error> {
-        let bytes = serde_json::to_vec(self).expect("plain data has a JSON form");
-        Ok(private::replace(path, &bytes, Durable::Yes)?)
+        Ok(private::replace_marked(path, "", self, Durable::Yes)?)
+    }
+
+    /// Returns whether ctrlz wrote it to the file at `path`, and not for instance git.
+    pub(crate) fn is_original(&self, path: &Path) -> bool {
+        Landmark::is_noted(self.file.as_ref(), path)
     }
 
     pub(crate) fn remove(path: &Path) -> Result<(), Error> {

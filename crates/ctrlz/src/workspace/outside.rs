@@ -19,6 +19,7 @@ impl Workspace {
             omit: std::iter::once(self.context.root.clone()).chain(own).collect(),
             min_free_bytes: self.context.options.min_free_bytes,
             threads: self.context.options.threads,
+            only_originals: self.needs_trust(store.path()),
         }
     }
 

@@ -333,8 +333,8 @@ fn a_store_that_links_to_another_repository_is_refused_without_changes() {
         std::fs::remove_dir_all(store.join(dir)).unwrap();
         std::os::unix::fs::symlink(&target, store.join(dir)).unwrap();
         let before = manifest(&lab.path(".git"));
-        let workspace = Workspace::open(&lab.root(), lab.options.clone()).unwrap();
-        let tracked = workspace.track(&TrackOptions::default(), &Progress::default());
+        let tracked = Workspace::open(&lab.root(), lab.options.clone())
+            .and_then(|open| open.track(&TrackOptions::default(), &Progress::default()));
         assert!(
             matches!(tracked, Err(Error::Store(StoreError::UntrustedStore { .. }))),
             "{dir}: {tracked:?}"

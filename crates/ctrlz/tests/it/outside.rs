@@ -549,3 +549,42 @@ fn an_outside_database_and_its_log_are_restored_together_but_not_its_shared_memo
         assert_eq!(scene.listing(), after, "{named:?}");
     }
 }
+
+/// A `git pull` can create files in a store inside the project. They must not direct a change to
+/// any path of the user.
+#[test]
+fn captures_and_journals_that_another_program_wrote_are_ignored() {
+    for forged in ["", "capture", "journal"] {
+        let mut scene = scene();
+        scene.lab.options.store = Some(".agent/snapshots".into());
+        scene.write("f", "1");
+        std::fs::set_permissions(scene.at("f"), PermissionsExt::from_mode(0o644)).unwrap();
+        scene.step("p", &["f"], || scene.write("f", "2"));
+        let logs = scene.lab.path(".agent/snapshots/ctrlz/wt");
+        let log = std::fs::read_dir(logs).unwrap().next().unwrap().unwrap().path();
+        let capture = log.join("outside/p.json");
+        match forged {
+            "capture" => {
+                let text = std::fs::read(&capture).unwrap();
+                std::fs::write(log.join("copy"), text).unwrap();
+                std::fs::rename(log.join("copy"), &capture).unwrap();
+            }
+            "journal" => {
+                let mode = r#"{"path":"f","from":420,"to":511,"is_dir":false}"#;
+                let text = format!(
+                    r#"{{"version":1,"phase":"Swapping","target":null,"safety":"{}","units":[],
+                        "modes":[{mode}],"emptied":[],"record":null}}"#,
+                    "0".repeat(40)
+                );
+                std::fs::write(log.join("outside/p.0.journal"), text).unwrap();
+            }
+            _ => (),
+        }
+        drop(scene.try_undo(&asked()));
+        let wanted = if forged == "capture" { "2" } else { "1" };
+        assert_eq!(scene.read("f").as_deref(), Some(wanted), "{forged}");
+        let mode = scene.at("f").metadata().unwrap().mode() & 0o777;
+        assert_eq!(mode, 0o644, "{forged}");
+        assert!(!log.join("outside/p.0.journal").exists());
+    }
+}

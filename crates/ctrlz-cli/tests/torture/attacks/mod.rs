@@ -256,7 +256,9 @@ fn no_control_character_from_files_reaches_a_terminal() {
     let mut random = Random::new("terminals");
     let spoofs: Vec<char> = (1..32)
         .chain(0x7f..0xa0)
-        .chain([0x200b, 0x200e, 0x202e, 0x2066, 0x2069, 0x3164, 0xfeff, 0xe0041])
+        .chain([
+            0x200b, 0x200e, 0x202e, 0x2066, 0x2069, 0x3164, 0xfe0f, 0xfeff, 0x600, 0x2800, 0xe0041,
+        ])
         .filter(|code| !b"\n\t".iter().any(|plain| u32::from(*plain) == *code))
         .filter_map(char::from_u32)
         .collect();
@@ -267,7 +269,7 @@ fn no_control_character_from_files_reaches_a_terminal() {
         };
         let name = text(&mut random).replace('/', "_");
         lab.write("plain", "one\n");
-        lab.track();
+        let first = lab.track();
         lab.write(&name, format!("{}\n{}\n", text(&mut random), text(&mut random)));
         let label = text(&mut random);
         lab.ctrlz(&[
@@ -279,8 +281,14 @@ fn no_control_character_from_files_reaches_a_terminal() {
             "-c",
             "echo x >> plain",
         ]);
-        for args in [&["diff"][..], &["log"], &["ls"], &["log", "--files"], &["undo", "--dry-run"]]
-        {
+        for args in [
+            &["diff", &first][..],
+            &["log"],
+            &["ls"],
+            &["log", "--files"],
+            &["undo", "--dry-run"],
+            &["diff", "--full", "--json", &first],
+        ] {
             let when = format!("case {case}: {args:?}");
             let shown = on_a_terminal(&lab, args);
             for spoof in &spoofs {
