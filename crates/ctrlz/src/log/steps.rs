@@ -95,7 +95,7 @@ impl Stamp {
     }
 }
 
-fn is_same_if_known<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
+fn is_same_if_known<T: PartialEq + Copy>(one: Option<T>, other: Option<T>) -> bool {
     one.is_none() || other.is_none() || one == other
 }
 

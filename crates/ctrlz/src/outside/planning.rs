@@ -209,16 +209,14 @@ impl Capture {
         names_of(main, true).iter().all(|full| {
             let root = self.roots.iter().find(|root| !root.repository && root.covers(full));
             let Some(root) = root else {
-                return full != main && path_of(full).symlink_metadata().is_err_and(is_not_found);
+                let found = path_of(full).symlink_metadata();
+                let is_gone = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+                return full != main && found.as_ref().err().is_some_and(is_gone);
             };
             let path = &full[full_path(&root.dir, b"").len()..];
             is_same_content(root.before.at(path).as_ref(), wanted.at(full).as_ref())
         })
     }
-}
-
-fn is_not_found(error: std::io::Error) -> bool {
-    error.kind() == std::io::ErrorKind::NotFound
 }
 
 impl Merge {

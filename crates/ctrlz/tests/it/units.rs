@@ -334,6 +334,7 @@ fn text_files_beside_a_database_are_restored_whatever_their_names() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "another process has to have the log open")]
 fn a_database_that_a_reader_opened_since_is_reported_with_the_process_and_can_be_forced() {
     for log in [Vec::new(), wal(3)] {
         let lab = Lab::new();
