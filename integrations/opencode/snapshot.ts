@@ -710,7 +710,7 @@ declare namespace wire {
   interface GcReport {}
   type Hash = string
   interface Kept { failure: boolean; path: Path; text: string }
-  type Kind = "not_a_hash" | "unknown_snapshot" | "purged" | "git" | "not_a_snapshot"
+  type Kind = "not_a_hash" | "unknown_snapshot" | "purged" | "not_a_snapshot" | "git"
   interface ListParams { hash: Hash; offset?: number; paths?: Path[] }
   interface ListedFile { id: Hash; mode: string; path: Path }
   interface Methods { changes: { params: Place & CompareParams; result: Changes | Disabled };

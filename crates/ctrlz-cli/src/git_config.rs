@@ -320,6 +320,10 @@ fn without_links(pattern: &[u8]) -> Vec<u8> {
     let literal = &pattern[..wildcard.unwrap_or(pattern.len())];
     let end = literal.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
     let (dir, rest) = pattern.split_at(end);
+    // Git compares `..` literally, so that such a pattern matches nothing.
+    if dir.split(|byte| *byte == b'/').any(|part| part == b"..") {
+        return pattern.to_vec();
+    }
     match Path::new(OsStr::from_bytes(dir)).canonicalize() {
         Ok(real) => [real.as_os_str().as_bytes(), rest].concat(),
         Err(_) => pattern.to_vec(),

@@ -470,6 +470,10 @@ impl Steps<'_> {
                 Action::Write { .. } => path.canonicalize().unwrap_or_else(|_| path.to_owned()),
                 _ => path.to_owned(),
             };
+            let nearest = real.ancestors().skip(1).find(|dir| dir.symlink_metadata().is_ok());
+            if let Some(link) = nearest.filter(|dir| dir.metadata().is_err()) {
+                return refuse(&format!("{} is a link to nothing", link.display()));
+            }
             let dir = real.ancestors().skip(1).find_map(|dir| dir.canonicalize().ok());
             let Some(dir) = dir else { return refuse("it has no directory") };
             if let (Some(project), Some(root)) = (project, &root)

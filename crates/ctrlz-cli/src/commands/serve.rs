@@ -61,21 +61,39 @@ pub(crate) fn run(
     answer(server, signals)
 }
 
-/// Binds a server for the work trees of `dirs`, or for the current one if there are none.
+/// Binds a server for the work trees at `named`, or for the current one if none is named.
 pub(super) fn bind(
-    dirs: &[PathBuf],
+    named: &[PathBuf],
     tcp: Option<SocketAddr>,
     global: &GlobalArgs,
     environment: Environment,
 ) -> Result<Server, Failure> {
-    let dirs = config::acting_directories(global, dirs)?;
+    let dirs = config::acting_directories(global, named)?;
     // The first one determines the data directory, because the current directory may not be a
     // project.
     let first = GlobalArgs { directory: dirs.first().cloned(), ..global.clone() };
     let settings = config::decide(&first, &environment)?;
+    check_work_trees(named, &dirs, global, &environment)?;
     let options = ServerOptions { dirs, files: files_in(&settings.options.data_dir), tcp };
     let host = Arc::new(Configured { args: global.clone(), environment });
     Ok(Server::bind(&options, host)?)
+}
+
+/// Refuses named directories that are inside of a work tree: more than the directory would be served.
+fn check_work_trees(
+    named: &[PathBuf],
+    dirs: &[PathBuf],
+    global: &GlobalArgs,
+    environment: &Environment,
+) -> Result<(), Failure> {
+    for dir in dirs.iter().filter(|_| !named.is_empty()) {
+        let args = GlobalArgs { directory: Some(dir.clone()), ..global.clone() };
+        if config::decide(&args, environment)?.root != *dir {
+            let why = "is inside a work tree; name the work tree itself to serve all of it";
+            return Err(Failure::path(dir.as_os_str().as_encoded_bytes(), why));
+        }
+    }
+    Ok(())
 }
 
 /// Starts to catch termination signals, so that early ones are not lost.

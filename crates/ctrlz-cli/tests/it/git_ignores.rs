@@ -65,6 +65,8 @@ fn setups() -> Vec<Setup> {
         include(".gitconfig", "include", "parts/missing"),
         include(".config/git/config", "include", "../../parts/part"),
         include(OWN_CONFIG, "include", "../../parts/part"),
+        include(".gitconfig", "includeIf \"gitdir:~/project/\"", "~/parts/part"),
+        include(".gitconfig", "includeIf \"gitdir:~/parts/../project/\"", "~/parts/part"),
         include(OWN_CONFIG, "includeIf \"onbranch:main\"", "~/parts/part"),
         include(OWN_CONFIG, "includeIf \"onbranch:other\"", "~/parts/part"),
         files(&[

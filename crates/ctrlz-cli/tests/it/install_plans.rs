@@ -533,3 +533,16 @@ fn an_unwritable_directory_is_refused_before_anything_changes() {
         }
     }
 }
+
+#[test]
+fn a_dangling_link_in_the_place_of_a_directory_is_refused_by_the_dry_run_too() {
+    for client in CLIENTS.iter().filter(|client| client.project.is_some()) {
+        let bench = Bench::new();
+        let dir = client.dir(&bench, Scope::Project);
+        std::fs::create_dir_all(dir.parent().unwrap()).unwrap();
+        symlink(bench.project.join("nowhere"), &dir).unwrap();
+        let words = client.words("install", Scope::Project);
+        let refused = dry_and_real(&bench, &words, &|words| with_clients(&bench, words));
+        assert_eq!(refused.code, 4, "{}: {refused:?}", client.name);
+    }
+}

@@ -135,6 +135,17 @@ fn serve_with_a_directory_serves_only_that_directory() {
 }
 
 #[test]
+fn serve_refuses_a_directory_inside_a_work_tree() {
+    let bench = Bench::new();
+    bench.git(&["init", "-q"]);
+    bench.write("sub/a.txt", "one\n");
+    bench.track();
+    let inner = bench.project.join("sub");
+    let ran = bench.run(&["serve", "--port", "0", inner.to_str().unwrap()]);
+    assert!(ran.code == 4 && ran.stderr.contains("is inside a work tree"), "{ran:?}");
+}
+
+#[test]
 fn serve_takes_a_relative_directory() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
