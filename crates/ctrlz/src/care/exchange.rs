@@ -106,8 +106,8 @@ impl Workspace {
 
     /// Plans a push to a server that has the refs `there`.
     ///
-    /// Only this work tree's own refs are set. Fails with [`Error::Exchange(ExchangeError::Diverged)`] if the server's log
-    /// is not an earlier state of the local one: another data directory uses the same name.
+    /// Only this work tree's own refs are set. Fails with [`ExchangeError::Diverged`] if the server's
+    /// log is not an earlier state of the local one: another data directory uses the same name.
     pub fn plan_push(&self, there: &[(String, ObjectId)], ignored: bool) -> Result<Push, Error> {
         let nothing = || Error::Exchange(ExchangeError::NoHistory { path: self.root().to_owned() });
         let (store, work_tree) = self.existing()?.ok_or_else(nothing)?;

@@ -11,8 +11,8 @@ use super::retention::released;
 impl Workspace {
     /// Removes the store and all its snapshots permanently. Returns the number of bytes it used.
     ///
-    /// Fails with [`Error::Store(StoreError::StoreInUse)`] if the store is still needed by another existing work tree
-    /// or by a session that was not released.
+    /// Fails with [`StoreError::StoreInUse`] if the store is still needed by another existing work
+    /// tree or by a session that was not released.
     pub fn remove_store(&self) -> Result<u64, Error> {
         let Some((store, work_tree)) = self.existing()? else { return Ok(0) };
         // Recovers from a killed command first, while the content it needs still exists.
