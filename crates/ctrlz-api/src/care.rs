@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::path::{Hash, WirePath};
-use crate::snapshot::Verification;
+use crate::status::Verification;
 
 /// Result of retention and garbage collection.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]

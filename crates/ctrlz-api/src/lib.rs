@@ -24,6 +24,7 @@ mod schema;
 mod server;
 mod session;
 mod snapshot;
+mod status;
 
 pub use agents::{AgentFailure, Agents, Reach, Tool};
 pub use care::{
@@ -58,8 +59,8 @@ pub use session::{
     WalkBackOutcome, pending_revert, session_of,
 };
 pub use snapshot::{
-    Change, ChangeStatus, Changes, DamagedPack, Deeds, DeedsDiff, DeedsFull, Diff, DiffFull,
-    Disabled, Encoding, Exists, FileAt, FileContent, FileDiff, Files, HeldLock, ListedFile, Patch,
-    Presence, Problem, Record, Recovery, Shown, Skipped, Snapshot, SnapshotInfo, Status,
-    Verification, Watcher, next_step,
+    Change, ChangeStatus, Changes, Deeds, DeedsDiff, DeedsFull, Diff, DiffFull, Disabled, Encoding,
+    Exists, FileAt, FileContent, FileDiff, Files, ListedFile, Patch, Presence, Record, Recovery,
+    Shown, Skipped, Snapshot, SnapshotInfo,
 };
+pub use status::{DamagedPack, HeldLock, Problem, Status, Verification, Watcher, next_step};

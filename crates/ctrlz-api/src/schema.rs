@@ -12,7 +12,8 @@ use crate::place::Place;
 use crate::server::{
     CancelParams, InitializeParams, Initialized, PROTOCOL, ProgressParams, ShutDown, ShutdownParams,
 };
-use crate::snapshot::{Disabled, Watcher};
+use crate::snapshot::Disabled;
+use crate::status::Watcher;
 
 /// A value that the schema describes. Interfaces print no other JSON.
 pub trait Described: serde::Serialize + JsonSchema {}

@@ -7,6 +7,7 @@ mod part;
 mod reading;
 mod recording;
 mod sessions;
+mod steps;
 mod stream;
 mod writing;
 

@@ -3,14 +3,14 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{DEFAULT_MAX_BYTES, NoParams, page};
 use crate::agents::Agents;
 use crate::error::WireError;
 use crate::method::{Access, Call, Method};
 use crate::path::{Hash, WirePath, bounded};
-use crate::snapshot::{
-    Exists, FileAt, FileContent, Files, ListedFile, Shown, SnapshotInfo, Status, Verification,
-};
+use crate::snapshot::{Exists, FileAt, FileContent, Files, ListedFile, Shown, SnapshotInfo};
+use crate::status::{Status, Verification};
+
+use super::{DEFAULT_MAX_BYTES, NoParams, page};
 
 const UNKNOWN_OR_OUTSIDE: &[&str] = &[
     "not_a_hash",

@@ -7,12 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use serde::{Deserialize, Serialize};
-
 use crate::compare::{Extent, Trees, changes, find};
 use crate::error::Error;
-use crate::fs::private::{self, Durable, read_small};
-use crate::fs::{FileKind, FsTrust, MODE_BITS, Time};
+use crate::fs::private::{self, Durable};
+use crate::fs::{FileKind, MODE_BITS, Time};
 use crate::git::{ObjectId, Verdict};
 use crate::log::{Companion, CompanionData, NewCompanion, OpenStep, Operation, read_companion};
 use crate::options::IgnoredFiles;
@@ -27,6 +25,7 @@ use crate::store::{TreeChange, edit_tree};
 use super::keep::StoreKeep;
 use super::named::{capture, look};
 use super::quota::Allowance;
+use super::remembered::{Remembered, recall};
 use super::{Cause, Hold, NamedLimit};
 
 /// Upper bound on the size of ignored files that are kept although no tool names them.
@@ -47,20 +46,6 @@ pub(super) struct Kept {
     before: Option<ObjectId>,
     /// Files whose permissions changed.
     other_modes: Vec<PathText>,
-}
-
-/// A kept file. It is not read again while its metadata is the same.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Remembered {
-    path: PathText,
-    named: bool,
-    mode: u32,
-    bytes: u64,
-    mtime: (i64, u32),
-    ctime: (i64, u32),
-    inode: u64,
-    /// `None` if the metadata was too recent to prove anything.
-    id: Option<ObjectId>,
 }
 
 /// A file to keep.
@@ -542,48 +527,6 @@ impl Gathered {
     fn remembered(&self) -> Vec<u8> {
         serde_json::to_vec(&self.seen).expect("plain data has a JSON form")
     }
-}
-
-impl Remembered {
-    fn of(path: &[u8], named: bool, stat: &EntryStat, id: Option<ObjectId>) -> Remembered {
-        Remembered {
-            path: PathText::from_bytes(path),
-            named,
-            mode: stat.mode,
-            bytes: stat.bytes,
-            mtime: (stat.mtime.seconds, stat.mtime.nanos),
-            ctime: (stat.ctime.seconds, stat.ctime.nanos),
-            inode: stat.inode,
-            id,
-        }
-    }
-
-    /// Returns whether the metadata except the inode is the same.
-    fn is_same(&self, now: &EntryStat) -> bool {
-        let now = Remembered::of(b"", self.named, now, self.id);
-        self.mode == now.mode
-            && self.bytes == now.bytes
-            && self.mtime == now.mtime
-            && self.ctime == now.ctime
-    }
-
-    /// Returns the id of the content if the metadata proves that it is unchanged.
-    fn holds(&self, now: &EntryStat, trust: FsTrust) -> Option<ObjectId> {
-        let same = self.is_same(now) && (!trust.inode || self.inode == now.inode);
-        self.id.filter(|_| trust.stat && same)
-    }
-}
-
-/// Returns the inodes of the ignored files that were kept beside the last snapshot.
-pub(super) fn kept_inodes(hold: &Hold) -> Vec<(Vec<u8>, u64)> {
-    recall(hold).into_iter().map(|(path, known)| (path, known.inode)).collect()
-}
-
-fn recall(hold: &Hold) -> BTreeMap<Vec<u8>, Remembered> {
-    let bytes = read_small(&hold.work_tree.aside_path(), 16 << 20).ok().flatten();
-    let known: Vec<Remembered> =
-        serde_json::from_slice(&bytes.unwrap_or_default()).unwrap_or_default();
-    known.into_iter().map(|known| (known.path.clone().into_bytes(), known)).collect()
 }
 
 /// Returns the paths of a listing that no tree holds: ignored files and directories, and nested

@@ -26,6 +26,7 @@ mod moved;
 mod named;
 mod part;
 mod quota;
+mod remembered;
 mod shared;
 mod uncaptured;
 mod watched;

@@ -13,7 +13,7 @@ use crate::path::{TreePath, join};
 use crate::scan::{Content, ListedDir, StatCache};
 
 use super::Hold;
-use super::ignored::kept_inodes;
+use super::remembered::kept_inodes;
 
 /// The maximum number of recorded moves. An undo leaves and reports the other files.
 const MAX_MOVED: usize = 1_000;

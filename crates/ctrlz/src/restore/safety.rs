@@ -15,7 +15,8 @@ use crate::scan::{EntryStat, ReadOutcome, is_store_at};
 use crate::store::{TreeChange, edit_tree};
 
 use super::carry_out::mass_removal;
-use super::plan::{Action, Kept, KeptReason, Plan, Request, Wanted, plan};
+use super::plan::{Action, Kept, KeptReason, Plan, Request, Wanted};
+use super::planner::plan;
 use super::report::OnUse;
 use super::units::Source;
 

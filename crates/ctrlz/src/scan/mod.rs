@@ -10,6 +10,7 @@
 mod cache;
 mod differ;
 mod dirty;
+mod filters;
 mod foreign;
 mod read;
 mod verify;
@@ -30,10 +31,11 @@ use crate::path::escape;
 pub(crate) use cache::{Basis, IndexStamp, StatCache};
 pub(crate) use differ::differences;
 pub(crate) use dirty::Dirty;
+pub(crate) use filters::filter_patterns;
 pub(crate) use foreign::{is_store, is_store_at, store_around};
 pub(crate) use read::{Outcome as ReadOutcome, SIDECARS, read_entry, read_listing};
 pub(crate) use verify::{Proof, verify};
-pub(crate) use walk::{filter_patterns, list, list_from, rule_text, rule_text_in, rules_above};
+pub(crate) use walk::{list, list_from, rule_text, rule_text_in, rules_above};
 
 /// Files larger than this are streamed instead of read into memory.
 pub(crate) const LARGE_FILE_BYTES: u64 = 8 << 20;

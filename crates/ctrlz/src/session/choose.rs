@@ -13,7 +13,7 @@ use crate::path::TreePath;
 use crate::restore::OnUse;
 
 use super::history::{History, Piece};
-use super::undo::UndoOptions;
+use super::report::UndoOptions;
 
 /// Range of steps to undo.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

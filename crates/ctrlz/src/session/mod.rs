@@ -18,6 +18,7 @@ mod lost;
 mod outside;
 mod plans;
 mod reading;
+mod report;
 mod revert;
 mod steps;
 mod undo;
@@ -33,6 +34,6 @@ pub use reading::{
     Deeds, SessionInfo, StepRecord, TimelineEntry, TimelineFile, TimelineQuery, TimelineStep,
     WalkBack,
 };
+pub use report::{Conflict, ConflictReason, UndoOptions, UndoReport};
 pub use revert::RevertState;
 pub use steps::{MAX_ID_BYTES, StepBegun, StepEnd, StepEnded, StepStart};
-pub use undo::{Conflict, ConflictReason, UndoOptions, UndoReport};

@@ -16,7 +16,7 @@ use crate::workspace::Workspace;
 use super::choose::UndoScope;
 use super::fork::{check_free, create};
 use super::history::History;
-use super::undo::UndoOptions;
+use super::report::UndoOptions;
 
 /// Part of an undo or redo that affects paths outside of the work tree.
 #[derive(Default)]

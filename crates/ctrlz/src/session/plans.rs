@@ -11,7 +11,7 @@ use crate::scan::Progress;
 use crate::workspace::Workspace;
 
 use super::choose::UndoScope;
-use super::undo::{UndoOptions, UndoReport};
+use super::report::{UndoOptions, UndoReport};
 
 /// Number of plans to remember. Older ones are removed.
 const MAX_PLANS: usize = 200;

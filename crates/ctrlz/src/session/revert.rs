@@ -17,7 +17,8 @@ use crate::workspace::Workspace;
 use super::choose::{UndoScope, choose_from, expired};
 use super::history::History;
 use super::plans::{Rewind, remember};
-use super::undo::{Chosen, UndoOptions, UndoReport, preview};
+use super::report::{UndoOptions, UndoReport};
+use super::undo::{Chosen, preview};
 
 /// A revert that can still be moved or reversed.
 #[derive(Clone, Debug, PartialEq, Eq)]

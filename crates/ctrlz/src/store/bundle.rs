@@ -3,21 +3,19 @@
 //! When writing, compressed entries are copied verbatim. When reading, the file is untrusted: sizes
 //! are checked before memory is reserved, and every object id is computed from the content.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use crate::error::{Error, RecordError, StoreError};
+use crate::error::{Error, RecordError};
 use crate::fs::{Named, private};
-use crate::git::{Hasher, Kind, ObjectId, RawEntry, hash_object};
+use crate::git::{Hasher, Kind, ObjectId, hash_object};
+use crate::pack::{Entry, TemporaryPack};
 use crate::scan::Progress;
 
-use super::layout::Store;
-use crate::pack::{Effort, Entry, HashedFile, TemporaryPack, deflated, put_header, put_offset};
-
-const SIGNATURE: &[u8] = b"# v2 git bundle\n";
+pub(super) const SIGNATURE: &[u8] = b"# v2 git bundle\n";
 /// Upper bound on the size of a bundle's ref list.
 const MAX_HEADER_BYTES: usize = 16 << 20;
 /// Upper bound on the size of deltas, of their bases and of their results.
@@ -28,163 +26,9 @@ const MAX_MEMORY_BYTES: u64 = 256 << 20;
 const MAX_DEPTH: usize = 300;
 /// Upper bound on cached contents. The next delta often needs the same base.
 const CACHE_BYTES: usize = 64 << 20;
-const OFFSET_DELTA: u8 = 6;
+pub(super) const OFFSET_DELTA: u8 = 6;
 const REF_DELTA: u8 = 7;
-const PACK_HEADER_BYTES: u64 = 12;
-
-/// Objects that no store holds yet.
-pub(crate) type Extra = BTreeMap<ObjectId, (Kind, Vec<u8>)>;
-
-/// Refs and objects to write into a bundle.
-pub(crate) struct Contents<'a> {
-    pub(crate) refs: &'a [(String, ObjectId)],
-    /// Objects of the store.
-    pub(crate) objects: &'a [ObjectId],
-    pub(crate) extra: &'a Extra,
-}
-
-/// Writes a bundle atomically and returns its size in bytes.
-pub(crate) fn write_bundle(
-    store: &Store,
-    path: &Path,
-    contents: &Contents<'_>,
-    progress: &Progress,
-) -> Result<u64, Error> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let parent = parent.unwrap_or(Path::new("."));
-    private::sweep_exports(parent)?;
-    let (temporary, file) = private::create_export(parent)?;
-    // `file` stays open and locked until the rename, so that no other process sweeps it.
-    let copied = file.try_clone().named("open", &temporary).map_err(Error::from);
-    let written = copied.and_then(|copy| write_to(store, &temporary, copy, contents, progress));
-    let written = written.and_then(|bytes| {
-        std::fs::rename(&temporary, path).named("create", path)?;
-        private::sync_dir(parent)?;
-        Ok(bytes)
-    });
-    if written.is_err() {
-        // Best effort: the first error is the one to report.
-        drop(std::fs::remove_file(&temporary));
-    }
-    written
-}
-
-fn write_to(
-    store: &Store,
-    path: &Path,
-    mut file: File,
-    contents: &Contents<'_>,
-    progress: &Progress,
-) -> Result<u64, Error> {
-    let mut header = SIGNATURE.to_vec();
-    for (name, id) in contents.refs {
-        header.extend(format!("{id} {name}\n").into_bytes());
-    }
-    header.push(b'\n');
-    file.write_all(&header).named("write", path)?;
-    let count = contents.objects.len() + contents.extra.len();
-    let count = u32::try_from(count).map_err(|_| {
-        Error::Store(StoreError::Bomb {
-            id: ObjectId::NULL,
-            limit: u64::from(u32::MAX),
-            what: "objects",
-        })
-    })?;
-    let packs = store.objects.open_packs();
-    let stored: HashMap<ObjectId, RawEntry<'_>> =
-        packs.iter().flat_map(|pack| pack.raw_entries()).collect();
-    let mut writer = EntryWriter {
-        store,
-        stored: &stored,
-        wanted: contents.objects.iter().collect(),
-        out: HashedFile::start(file, path, count)?,
-        buffer: Vec::new(),
-        at: PACK_HEADER_BYTES,
-        places: HashMap::new(),
-    };
-    for id in contents.objects {
-        progress.check()?;
-        writer.put(*id)?;
-    }
-    for (id, (kind, bytes)) in contents.extra {
-        writer.put_whole(*id, *kind, bytes)?;
-    }
-    let pack_bytes = writer.finish()?;
-    File::open(path).and_then(|file| file.sync_all()).named("flush", path)?;
-    Ok(header.len() as u64 + pack_bytes)
-}
-
-struct EntryWriter<'a> {
-    store: &'a Store,
-    stored: &'a HashMap<ObjectId, RawEntry<'a>>,
-    wanted: HashSet<&'a ObjectId>,
-    out: HashedFile<'a>,
-    buffer: Vec<u8>,
-    at: u64,
-    places: HashMap<ObjectId, u64>,
-}
-
-impl EntryWriter<'_> {
-    fn put(&mut self, id: ObjectId) -> Result<(), Error> {
-        if self.places.contains_key(&id) {
-            return Ok(());
-        }
-        match self.stored.get(&id) {
-            Some(RawEntry::Whole { packed }) => self.append(id, &[packed]),
-            Some(RawEntry::Delta { base, size, packed }) if self.wanted.contains(base) => {
-                // A base precedes its delta. The recursion is shallow: delta chains are short.
-                self.put(*base)?;
-                let mut header = Vec::new();
-                put_header(&mut header, OFFSET_DELTA, *size);
-                put_offset(&mut header, self.at - self.places[base]);
-                self.append(id, &[&header, packed])
-            }
-            Some(RawEntry::Delta { .. }) | None => {
-                let found = self.store.objects.read(&id)?;
-                let missing =
-                    || Error::Store(StoreError::Damaged { id, why: "it is missing".into() });
-                let (kind, bytes) = found.ok_or_else(missing)?;
-                self.put_whole(id, kind, &bytes)
-            }
-        }
-    }
-
-    fn put_whole(&mut self, id: ObjectId, kind: Kind, bytes: &[u8]) -> Result<(), Error> {
-        let mut header = Vec::new();
-        put_header(&mut header, kind.pack_number(), bytes.len() as u64);
-        self.append(id, &[&header, &deflated(bytes, Effort::Quick)])
-    }
-
-    fn append(&mut self, id: ObjectId, parts: &[&[u8]]) -> Result<(), Error> {
-        const MANY_BYTES: usize = 1 << 20;
-        self.places.insert(id, self.at);
-        for part in parts {
-            self.at += part.len() as u64;
-            if part.len() > MANY_BYTES {
-                self.flush()?;
-                self.out.write(part)?;
-            } else {
-                self.buffer.extend_from_slice(part);
-            }
-        }
-        if self.buffer.len() > MANY_BYTES {
-            self.flush()?;
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<(), Error> {
-        self.out.write(&self.buffer)?;
-        self.buffer.clear();
-        Ok(())
-    }
-
-    fn finish(mut self) -> Result<u64, Error> {
-        self.flush()?;
-        self.out.finish()?;
-        Ok(self.at + 20)
-    }
-}
+pub(super) const PACK_HEADER_BYTES: u64 = 12;
 
 /// Reason why a bundle is refused.
 pub(crate) type Refusal = String;

@@ -3,6 +3,7 @@
 //! `docs/format.md` lists every file and ref.
 
 mod bundle;
+mod bundle_writer;
 mod gc;
 mod incoming;
 mod layout;
@@ -21,7 +22,8 @@ mod user_repo;
 
 pub use gc::GcReport;
 
-pub(crate) use bundle::{Bundle, Contents as BundleContents, Extra, write_bundle};
+pub(crate) use bundle::Bundle;
+pub(crate) use bundle_writer::{Contents as BundleContents, Extra, write_bundle};
 pub(crate) use gc::{GcOptions, Live};
 pub(crate) use incoming::Incoming;
 pub(crate) use layout::{Store, check_nested_links, work_tree_dir};

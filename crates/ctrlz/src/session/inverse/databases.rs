@@ -8,7 +8,7 @@ use crate::path::TreePath;
 use crate::restore::{Wanted, is_database_log, is_shared_memory};
 use crate::scan::SIDECARS;
 use crate::session::history::Span;
-use crate::session::undo::ConflictReason;
+use crate::session::report::ConflictReason;
 use crate::store::Store;
 
 use super::ignored::companion_tree;

@@ -11,7 +11,7 @@ use crate::path::{TreePath, dirs_above};
 use crate::record::look;
 use crate::restore::Wanted;
 use crate::session::history::Span;
-use crate::session::undo::ConflictReason;
+use crate::session::report::ConflictReason;
 use crate::workspace::is_binary;
 
 use super::ignored::companion_tree;

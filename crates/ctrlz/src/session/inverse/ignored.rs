@@ -10,7 +10,7 @@ use crate::path::{PathText, TreePath, dirs_above, is_within};
 use crate::record::look;
 use crate::restore::{ModeChange, Modes, Wanted, is_dir_of};
 use crate::session::history::Span;
-use crate::session::undo::{Conflict, ConflictReason};
+use crate::session::report::{Conflict, ConflictReason};
 use crate::store::Store;
 
 use super::databases::is_transient;

@@ -53,7 +53,7 @@ use crate::path::{TreePath, dirs_above};
 use crate::restore::{Absence, KeptReason, Request, Wanted, is_dir_of};
 use crate::scan::EntryStat;
 use crate::session::history::{History, Span};
-use crate::session::undo::{Conflict, ConflictReason};
+use crate::session::report::{Conflict, ConflictReason};
 use crate::store::Store;
 
 use databases::{database_of_log, is_transient};

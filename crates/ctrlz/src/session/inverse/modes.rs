@@ -10,7 +10,7 @@ use crate::log::{Operation, read_companion};
 use crate::path::{TreePath, dirs_above};
 use crate::restore::{ModeChange, Modes, is_dir_of};
 use crate::session::history::Span;
-use crate::session::undo::ConflictReason;
+use crate::session::report::ConflictReason;
 
 use super::{Inverter, Track};
 

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::git::{ObjectId, diff_lines};
 use crate::path::TreePath;
 use crate::restore::Wanted;
-use crate::session::undo::ConflictReason;
+use crate::session::report::ConflictReason;
 use crate::workspace::is_binary;
 
 use super::modes::with_mode;
