@@ -200,11 +200,24 @@ pub(crate) fn create_build_dir(parent: &Path) -> Result<(PathBuf, File), FileErr
 /// Removes a directory made by [`create_build_dir`]. Ignores other paths.
 pub(crate) fn remove_build_dir(path: &Path) -> Result<(), FileError> {
     let is_build = path.file_name().is_some_and(|name| is_ours(name, BUILDING));
-    if is_build {
-        absent_is_fine(std::fs::remove_dir_all(path)).named("remove", path)
-    } else {
-        Ok(())
+    if is_build { absent_is_fine(remove_build(path)).named("remove", path) } else { Ok(()) }
+}
+
+/// Removes an unfinished store. Its directory `ctrlz` goes last, so that [`sweep_builds`] recognises
+/// the remains if the process is killed meanwhile.
+fn remove_build(path: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(path)? {
+        let entry = entry?;
+        if entry.file_name() == "ctrlz" {
+            continue;
+        }
+        absent_is_fine(if entry.file_type()?.is_dir() {
+            std::fs::remove_dir_all(entry.path())
+        } else {
+            std::fs::remove_file(entry.path())
+        })?;
     }
+    std::fs::remove_dir_all(path)
 }
 
 /// Removes a whole store. It is renamed first, so that its removal is atomic; the remains after a
@@ -243,7 +256,7 @@ pub(crate) fn sweep_builds(parent: &Path) -> Result<(), FileError> {
     for (path, _) in orphans(parent, BUILDING, |kind| kind.is_dir())? {
         let is_empty = std::fs::read_dir(&path).is_ok_and(|mut inside| inside.next().is_none());
         if is_empty || path.join("ctrlz").is_dir() {
-            absent_is_fine(std::fs::remove_dir_all(&path)).named("remove", &path)?;
+            absent_is_fine(remove_build(&path)).named("remove", &path)?;
         }
     }
     Ok(())
