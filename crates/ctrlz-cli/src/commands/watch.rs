@@ -71,7 +71,7 @@ pub(crate) fn run(place: &Place, args: &WatchArgs, out: &mut Output) -> Result<D
     match place.workspace.watch(&WatchOptions::default(), &mut ready)? {
         WatchEnd::Refused(why) => Err(Failure::NotWatched { why }),
         WatchEnd::AlreadyThere => {
-            render::note("ctrlz: somebody else watches already");
+            render::note("ctrlz: another process already watches this work tree");
             Ok(Done::Complete)
         }
         _ => Ok(Done::Complete),

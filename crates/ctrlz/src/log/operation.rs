@@ -46,7 +46,7 @@ impl OperationKind {
         match self {
             OperationKind::Baseline => "baseline",
             OperationKind::Step => "a step",
-            OperationKind::Outside => "changes by nobody we know",
+            OperationKind::Outside => "changes outside any step",
             OperationKind::Restore => "restore",
             OperationKind::Revert => "revert",
             OperationKind::Unrevert => "unrevert",

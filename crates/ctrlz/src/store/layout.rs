@@ -326,7 +326,7 @@ fn check_owner(git_dir: &Path) -> Result<(), Error> {
     let meta = git_dir.symlink_metadata().named("look at", git_dir)?;
     let me = rustix::process::geteuid().as_raw();
     if meta.is_symlink() && meta.uid() != me {
-        return refuse("it is a link that somebody else made");
+        return refuse("it is a link of another user");
     }
     let meta = git_dir.metadata().named("look at", git_dir)?;
     if meta.uid() != me {

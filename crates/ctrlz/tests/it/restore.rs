@@ -292,7 +292,7 @@ fn the_log_records_restores_and_outside_changes() {
     use ctrlz::OperationKind::{Baseline, Outside, Restore};
     assert_eq!(kinds, [Restore, Outside, Baseline]);
     let shown = lab.store_git(&["log", "--format=%s", "--all"]);
-    assert_eq!(shown, "restore\nchanges by nobody we know\nbaseline\n");
+    assert_eq!(shown, "restore\nchanges outside any step\nbaseline\n");
 }
 
 #[test]
