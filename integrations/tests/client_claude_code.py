@@ -8,8 +8,16 @@ NAME, VERSION = "claude-code", "2.1.325"
 TOOLS = ["Bash", "Write", "Edit", "Read"]
 
 
+def installed():
+    """Returns the native program. `.bin/claude` only works after the package's install script."""
+    stub = driver.npm_install("@anthropic-ai/claude-code", VERSION, "claude")
+    package = f"claude-code-{driver.npm_platform()}"
+    native = stub.parents[1] / "@anthropic-ai" / package / "claude"
+    return native if native.exists() else stub
+
+
 def prepare():
-    driver.npm_install("@anthropic-ai/claude-code", VERSION, "claude")
+    installed()
     driver.node()
 
 
@@ -22,7 +30,7 @@ class Claude:
     volatile = (".claude.json", "backups", ".last-cleanup", "projects", "session-env", "statsig")
 
     def configure(self, lab):
-        claude = driver.npm_install("@anthropic-ai/claude-code", VERSION, "claude")
+        claude = installed()
         lab.path += [claude.parent, driver.node()]
         lab.variables |= {
             "ANTHROPIC_BASE_URL": lab.model.url, "ANTHROPIC_API_KEY": "sk-fake",

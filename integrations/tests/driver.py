@@ -20,6 +20,7 @@ import fcntl
 import importlib
 import json
 import os
+import platform
 import re
 import resource
 import shutil
@@ -87,7 +88,14 @@ def node(least=22):
         told = subprocess.run([present, "--version"], capture_output=True, text=True).stdout
         if int(re.match(r"v(\d+)", told).group(1)) >= least:
             return Path(present).parent
-    return npm_install("node", "24.9.0", "node").parent
+    # Unlike the package `node`, this one contains the program and needs no install script.
+    return npm_install(f"node-{npm_platform()}", "24.9.0", "node").parent
+
+
+def npm_platform():
+    """Returns the name that packages with native programs use for this machine."""
+    machine = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    return f"{sys.platform}-{machine}"
 
 
 # ------------------------------------------------------------------------------------ the model
