@@ -11,6 +11,8 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
+pub mod graph;
+
 /// Environment variable: file that rows are appended to. Without it, none are written.
 pub const ROWS: &str = "CTRLZ_TORTURE_ROWS";
 /// Environment variable: seed of all random choices.

@@ -101,8 +101,8 @@ pub use compare::{Change, FileDiff, Status as ChangeStatus, base64};
 #[cfg(debug_assertions)]
 pub use defect::break_invariant;
 pub use error::{
-    ERROR_KINDS, Error, ErrorKind, ExchangeError, Fault, LookupError, RecordError, RestoreError,
-    SessionError, StoreError,
+    ERROR_KINDS, Error, ErrorKind, ExchangeError, Fault, LookupError, QuotaUse, RecordError,
+    RestoreError, SessionError, StoreError,
 };
 pub use fs::FileError;
 pub use git::{NotAHash, ObjectId, TreeProblem};
@@ -116,7 +116,7 @@ pub use outside::{OutsideAction, OutsideChange, OutsideKept, RecoveredRepository
 #[cfg(debug_assertions)]
 pub use pack::write_small_packs;
 pub use path::{NotATreePath, PathText, TreePath, escape};
-pub use record::{QuotaUse, Snapshot, TrackOptions};
+pub use record::{Snapshot, TrackOptions};
 pub use restore::{Action, Kept, KeptReason, OnUse, Plan, RestoreOptions, RestoreReport};
 pub use scan::{Progress, SkipReason, Skipped};
 pub use session::{

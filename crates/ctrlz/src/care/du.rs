@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::error::Error;
+use crate::error::QuotaUse;
 use crate::fs::disk_use;
 use crate::git::ObjectId;
 use crate::log::{Operation, read_operation};
 use crate::path::{TreePath, join};
-use crate::record::QuotaUse;
 use crate::scan::Progress;
 use crate::store::{Lock, Sharing, Store};
 use crate::workspace::Workspace;

@@ -1,6 +1,19 @@
 //! The table of error codes.
 
-use super::Fault;
+/// Classification of an error by who can resolve it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The request names something that does not exist or makes no sense.
+    Caller,
+    /// A temporary conflict: another process holds the lock, or files changed after planning.
+    Conflict,
+    /// A safeguard refused the request; an explicit option overrides it.
+    Refused,
+    /// Snapshots are switched off here.
+    Disabled,
+    /// The machine, the disk or the store failed.
+    Machine,
+}
 
 /// One kind of error.
 #[derive(Clone, Copy, Debug)]

@@ -17,27 +17,12 @@ use crate::git::NotAHash;
 use crate::path::{NotATreePath, TreePath, escape};
 
 pub use exchange::ExchangeError;
-pub use kinds::{ERROR_KINDS, ErrorKind};
+pub use kinds::{ERROR_KINDS, ErrorKind, Fault};
 pub use lookup::LookupError;
-pub use record::RecordError;
+pub use record::{QuotaUse, RecordError};
 pub use restore::RestoreError;
 pub use session::SessionError;
 pub use store::StoreError;
-
-/// Classification of an error by who can resolve it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// The request names something that does not exist or makes no sense.
-    Caller,
-    /// A temporary conflict: another process holds the lock, or files changed after planning.
-    Conflict,
-    /// A safeguard refused the request; an explicit option overrides it.
-    Refused,
-    /// Snapshots are switched off here.
-    Disabled,
-    /// The machine, the disk or the store failed.
-    Machine,
-}
 
 /// Any failure of the engine. Nothing was changed unless the variant says so.
 #[derive(Debug, thiserror::Error)]

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::defect::Defect;
+
 use super::{largest_text, shown};
 
 /// A snapshot cannot be recorded.
@@ -46,7 +48,7 @@ pub enum RecordError {
         /// The store.
         path: PathBuf,
         /// Current use of the quota.
-        used: Box<crate::QuotaUse>,
+        used: Box<QuotaUse>,
     },
     /// The disk does not have enough free space.
     #[error("{} has {free_bytes} bytes free, and {needed_bytes} are needed", shown(path))]
@@ -71,5 +73,48 @@ impl RecordError {
             RecordError::OverQuota { .. } => "over_quota",
             RecordError::NoSpace { .. } => "no_space",
         }
+    }
+}
+
+/// The used part of the quota. Counts every file of the stores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QuotaUse {
+    /// The size of this store.
+    pub store_bytes: u64,
+    /// The limit for this store.
+    pub max_store_bytes: u64,
+    /// The size of all stores in the data directory.
+    pub total_bytes: u64,
+    /// The limit for all stores.
+    pub max_total_bytes: u64,
+}
+
+impl QuotaUse {
+    /// Returns the higher of the two shares, in percent.
+    pub fn percent(&self) -> u64 {
+        let of = |used: u64, max: u64| match u128::from(max) {
+            0 => 100,
+            max => u64::try_from(u128::from(used) * 100 / max).unwrap_or(u64::MAX),
+        };
+        of(self.store_bytes, self.max_store_bytes).max(of(self.total_bytes, self.max_total_bytes))
+    }
+
+    /// Returns the highest warning threshold that is reached: 50 or 80 percent.
+    pub fn warning(&self) -> Option<u64> {
+        [80, 50].into_iter().find(|mark| self.percent() >= *mark)
+    }
+
+    /// Returns the quota use after adding `bytes`.
+    pub(crate) fn and(self, bytes: u64) -> QuotaUse {
+        let (store_bytes, total_bytes) = (self.store_bytes + bytes, self.total_bytes + bytes);
+        QuotaUse { store_bytes, total_bytes, ..self }
+    }
+
+    pub(crate) fn left(&self) -> u64 {
+        if Defect::Unbounded.is_made() {
+            return u64::MAX;
+        }
+        let store = self.max_store_bytes.saturating_sub(self.store_bytes);
+        store.min(self.max_total_bytes.saturating_sub(self.total_bytes))
     }
 }

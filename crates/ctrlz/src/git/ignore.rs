@@ -9,7 +9,7 @@ use std::sync::Arc;
 use gix_glob::pattern::Case;
 use gix_ignore::{Search, search::Ignore};
 
-use super::id::Hasher;
+use super::hash::Hasher;
 
 /// Result of matching a path against the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

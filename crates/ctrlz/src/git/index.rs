@@ -4,7 +4,8 @@ use std::path::Path;
 
 use gix_index::entry::{Flags, Mode, Stage};
 
-use super::id::{Hasher, ObjectId};
+use super::hash::Hasher;
+use super::id::ObjectId;
 
 /// File metadata to compare with an index entry.
 #[derive(Clone, Copy, Debug)]

@@ -3,6 +3,7 @@
 //! Everything here reads or encodes bytes. Nothing here writes a file, starts a process or reads
 //! a git configuration.
 
+mod hash;
 mod id;
 mod ignore;
 mod index;
@@ -12,7 +13,7 @@ mod object;
 mod pack;
 mod salvage;
 
-pub(crate) use id::{Hasher, hash_object};
+pub(crate) use hash::{Hasher, hash_object};
 pub use id::{NotAHash, ObjectId};
 pub(crate) use ignore::{Rules, Verdict};
 pub(crate) use index::{IndexFile, Seed, TrackedBelow, TrackedDirs};

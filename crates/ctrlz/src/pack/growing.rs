@@ -14,7 +14,7 @@ use crate::fs::{FileError, Named};
 use crate::git::{Hasher, ObjectId};
 
 use super::entry::{PACK_HEADER_BYTES, attacked, header};
-use super::writer::{Buffer, Entry, RemoveOnDrop, TemporaryPack};
+use super::temporary::{Buffer, Entry, RemoveOnDrop, TemporaryPack};
 
 /// A growing pack. Its file is removed if it is dropped before it is closed.
 pub(super) struct GrowingPack {

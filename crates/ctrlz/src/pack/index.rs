@@ -7,7 +7,7 @@ use crate::fs::{Named, private};
 use crate::git::{Hasher, ObjectId};
 
 use super::entry::PACK_HEADER_BYTES;
-use super::writer::{Entry, TemporaryPack, temporary_file};
+use super::temporary::{Entry, TemporaryPack, temporary_file};
 
 /// Writes and flushes the version 2 index beside a temporary pack.
 pub(crate) fn write_index(pack: &TemporaryPack) -> Result<(), Error> {

@@ -14,7 +14,7 @@ use crate::git::{
     Hasher, Kind, ObjectId, PackFile, Packed, Tree, hash_object, inflate_loose, parse_tree,
 };
 
-use super::writer::TEMPORARY;
+use super::temporary::TEMPORARY;
 
 /// Upper bound on the size of an object in memory.
 const MAX_OBJECT_BYTES: u64 = 1 << 30;

@@ -49,8 +49,6 @@ use crate::store::Store;
 use ignored::Kept;
 use quota::Allowance;
 
-pub use quota::QuotaUse;
-
 pub(crate) use credit::Ending;
 pub(crate) use keep::{HashOnly, StoreKeep};
 pub(crate) use named::{capture, look};

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use crate::defect::Defect;
-use crate::error::{Error, RecordError};
+use crate::error::{Error, QuotaUse, RecordError};
 use crate::fs::disk_use;
 use crate::git::{Hasher, Kind, ObjectId, hash_object};
 use crate::hold::Context;
@@ -24,49 +23,6 @@ pub(crate) enum Room {
     Quota,
     /// Limited by the disk only, for files that are about to be overwritten.
     Disk,
-}
-
-/// The used part of the quota. Counts every file of the stores.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QuotaUse {
-    /// The size of this store.
-    pub store_bytes: u64,
-    /// The limit for this store.
-    pub max_store_bytes: u64,
-    /// The size of all stores in the data directory.
-    pub total_bytes: u64,
-    /// The limit for all stores.
-    pub max_total_bytes: u64,
-}
-
-impl QuotaUse {
-    /// Returns the higher of the two shares, in percent.
-    pub fn percent(&self) -> u64 {
-        let of = |used: u64, max: u64| match u128::from(max) {
-            0 => 100,
-            max => u64::try_from(u128::from(used) * 100 / max).unwrap_or(u64::MAX),
-        };
-        of(self.store_bytes, self.max_store_bytes).max(of(self.total_bytes, self.max_total_bytes))
-    }
-
-    /// Returns the highest warning threshold that is reached: 50 or 80 percent.
-    pub fn warning(&self) -> Option<u64> {
-        [80, 50].into_iter().find(|mark| self.percent() >= *mark)
-    }
-
-    /// Returns the quota use after adding `bytes`.
-    pub(crate) fn and(self, bytes: u64) -> QuotaUse {
-        let (store_bytes, total_bytes) = (self.store_bytes + bytes, self.total_bytes + bytes);
-        QuotaUse { store_bytes, total_bytes, ..self }
-    }
-
-    pub(crate) fn left(&self) -> u64 {
-        if Defect::Unbounded.is_made() {
-            return u64::MAX;
-        }
-        let store = self.max_store_bytes.saturating_sub(self.store_bytes);
-        store.min(self.max_total_bytes.saturating_sub(self.total_bytes))
-    }
 }
 
 /// Returns an upper bound for the stored size of a file. Fast compression adds up to an eighth to

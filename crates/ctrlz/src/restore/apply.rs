@@ -13,6 +13,7 @@ use crate::pack::Objects;
 use crate::path::{PathText, join, split};
 use crate::scan::{EntryStat, Placed, is_racy};
 
+use super::applied::{Applied, Rescue};
 use super::clean::{OnFailure, finish};
 use super::journal::{
     Journal, ModeRecord, Phase, Record, Renamed, StatRecord, Thing, UnitRecord, temporary_name,
@@ -25,24 +26,6 @@ use super::stage::{Flush, stage};
 
 /// Above this number of files, one flush of the file system is cheaper than one per file.
 const MAX_SINGLE_FLUSHES: usize = 32;
-
-/// Results of applying a plan, beyond the planned actions.
-#[derive(Debug, Default)]
-pub(crate) struct Applied {
-    /// Replaced files, by temporary name, and directories that could not be removed.
-    pub(crate) left: Vec<Vec<u8>>,
-    /// Paths that are left alone, because another process changed them between a crash and its
-    /// recovery or because of an error.
-    pub(crate) kept: Vec<Vec<u8>>,
-    /// Files whose content is known without reading them.
-    pub(crate) placed: Placed,
-    /// Files whose set-user-id or set-group-id bit could not be set.
-    pub(crate) without_special_bits: Vec<Vec<u8>>,
-}
-
-/// Saves a file that is in no snapshot yet. The arguments are a directory, the name in it, and the
-/// path that the file belongs to.
-pub(crate) type Rescue<'a> = &'a dyn Fn(&Dir, &[u8], &[u8]) -> Result<(), Error>;
 
 /// Carries out `plan`. An error up to the end of the swap rolls everything back. A later one leaves
 /// the journal for the next command.

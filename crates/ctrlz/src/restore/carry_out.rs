@@ -154,21 +154,13 @@ impl Hold {
     }
 }
 
-/// Returns the number of files that a plan removes and the number of all files, if the share is
-/// unusual: 50 files or more, or at least 10 and more than a fifth.
-pub(super) fn mass_removal(plan: &Plan, files: u64) -> Option<(u64, u64)> {
-    let removed = plan.removed_files() as u64;
-    let is_unusual = removed >= 50 || (removed >= 10 && removed * 5 > files);
-    is_unusual.then_some((removed, files))
-}
-
 /// Fails if a plan removes so many files that it is probably a mistake, unless that is allowed.
 pub(crate) fn check_mass_removal(
     plan: &Plan,
     files: u64,
     options: &RestoreOptions,
 ) -> Result<(), Error> {
-    match mass_removal(plan, files).filter(|_| !options.allow_mass_removal) {
+    match plan.mass_removal_of(files).filter(|_| !options.allow_mass_removal) {
         Some((removed, files)) => Err(Error::Restore(RestoreError::MassChange { removed, files })),
         None => Ok(()),
     }

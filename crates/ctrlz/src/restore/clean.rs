@@ -7,7 +7,7 @@ use crate::error::{Error, RestoreError};
 use crate::fs::{Dir, FileError, FileKind};
 use crate::path::{PathText, join, split};
 
-use super::apply::{Applied, Rescue};
+use super::applied::{Applied, Rescue};
 use super::journal::{Journal, Phase, Renamed, Thing, UnitRecord};
 use super::modes::{change_mode, close_dirs};
 use super::place::{Near, Place, for_each_unit, is_as_recorded, leaf_is, place};

@@ -13,6 +13,7 @@
 //! an undo or redo is kept until the operation is in the log.
 
 mod absence;
+mod applied;
 mod apply;
 mod carry_out;
 mod clean;

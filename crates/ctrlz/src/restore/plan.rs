@@ -287,6 +287,14 @@ impl Plan {
     pub fn removed_files(&self) -> usize {
         self.actions.iter().filter(|action| matches!(action, Action::Remove { .. })).count()
     }
+
+    /// Returns the number of files that it removes and the number of all files, if the share is
+    /// unusual: 50 files or more, or at least 10 and more than a fifth.
+    pub(super) fn mass_removal_of(&self, files: u64) -> Option<(u64, u64)> {
+        let removed = self.removed_files() as u64;
+        let is_unusual = removed >= 50 || (removed >= 10 && removed * 5 > files);
+        is_unusual.then_some((removed, files))
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::error::{Error, RestoreError};
 use crate::fs::Dir;
 
-use super::apply::{Applied, Rescue};
+use super::applied::{Applied, Rescue};
 use super::clean::{OnFailure, discard, finish, sync_places};
 use super::journal::{Journal, Phase, Renamed, Thing, UnitRecord};
 use super::modes::{change_mode, close_dirs, open_dirs};

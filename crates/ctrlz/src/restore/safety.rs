@@ -14,7 +14,6 @@ use crate::record::{Recorded, StoreKeep, capture, look};
 use crate::scan::{EntryStat, ReadOutcome, is_store_at};
 use crate::store::{TreeChange, edit_tree};
 
-use super::carry_out::mass_removal;
 use super::plan::{Action, Kept, KeptReason, Plan, Request, Wanted};
 use super::planner::plan;
 use super::report::OnUse;
@@ -78,7 +77,7 @@ impl Hold {
         let mut plan = plan(&now, &request);
         note_other_names(self, &now, &mut plan);
         plan.replaces_used = in_use == OnUse::Replace;
-        plan.mass_removal = mass_removal(&plan, files);
+        plan.mass_removal = plan.mass_removal_of(files);
         Ok(Prepared { plan, safety, files })
     }
 

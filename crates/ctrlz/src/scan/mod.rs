@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::fs::{FsTrust, Stat, Time};
+use crate::fs::{FileError, FsTrust, Stat, Time};
 use crate::git::{IndexFile, ObjectId, Rules, Verdict};
 use crate::path::escape;
 
@@ -152,6 +152,12 @@ pub struct Skipped {
     /// Reason why it is missing.
     #[serde(flatten)]
     pub reason: SkipReason,
+}
+
+impl Skipped {
+    fn unreadable(path: Vec<u8>, error: &FileError) -> Skipped {
+        Skipped { path, reason: SkipReason::Unreadable { error: error.source.to_string() } }
+    }
 }
 
 impl std::fmt::Display for Skipped {

@@ -10,7 +10,6 @@ use crate::git::ObjectId;
 use crate::jobs::run_jobs;
 use crate::path::join;
 
-use super::walk::unreadable;
 use super::{
     Content, EntryStat, Keep, LARGE_FILE_BYTES, LargeProblem, ListedDir, ListedEntry, Listing,
     Progress, SkipReason, Skipped, is_racy,
@@ -183,7 +182,7 @@ fn read_dir_entries(
         Err(error) => {
             // The directory was removed or replaced since it was listed.
             for entry in entries.iter_mut().filter(|entry| entry.content == Content::ToRead) {
-                let skip = unreadable(join(path, &entry.name), &error);
+                let skip = Skipped::unreadable(join(path, &entry.name), &error);
                 entry.content = Content::Skipped(skip.reason.clone());
                 skipped.push(skip);
             }
@@ -243,7 +242,7 @@ pub(crate) fn read_entry(
         kind = match dir.stat(name) {
             Ok(Some(stat)) => stat.kind,
             Ok(None) => return Ok(Outcome::Gone),
-            Err(error) => return Ok(Outcome::Skip(unreadable(Vec::new(), &error).reason)),
+            Err(error) => return Ok(Outcome::Skip(Skipped::unreadable(Vec::new(), &error).reason)),
         };
     }
     Ok(Outcome::Skip(SkipReason::Unstable))
@@ -257,7 +256,7 @@ enum Once {
 fn unreadable_now(error: &crate::fs::FileError) -> Once {
     Once::Stable(match error.kind() {
         std::io::ErrorKind::NotFound => Outcome::Gone,
-        _ => Outcome::Skip(unreadable(Vec::new(), error).reason),
+        _ => Outcome::Skip(Skipped::unreadable(Vec::new(), error).reason),
     })
 }
 

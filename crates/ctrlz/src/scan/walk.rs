@@ -403,7 +403,7 @@ impl Visit<'_, '_> {
                 Some(self.settle(&name, path, EntryStat::from(&stat), Some(stat), verdict, cached))
             }
             Err(error) => {
-                let skipped = unreadable(path, &error);
+                let skipped = Skipped::unreadable(path, &error);
                 self.found.skipped.push(skipped.clone());
                 Some(unseen_entry(name, skipped.reason))
             }
@@ -606,10 +606,6 @@ fn is_repository_dir(name: &[u8]) -> bool {
 
 fn skip(path: Vec<u8>, reason: SkipReason) -> Skipped {
     Skipped { path, reason }
-}
-
-pub(super) fn unreadable(path: Vec<u8>, error: &FileError) -> Skipped {
-    skip(path, SkipReason::Unreadable { error: error.source.to_string() })
 }
 
 fn unreadable_dir(path: &[u8], error: &FileError) -> Skipped {

@@ -8,7 +8,7 @@
 //! kill at any point leaves at most duplicate copies.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,9 +20,8 @@ use crate::scan::Progress;
 use super::incoming::Incoming;
 use super::layout::Store;
 use super::lock::{Lock, Sharing};
-use super::merge::{SMALL_BYTES, is_ours};
 use super::quarantine::is_among;
-use super::repack::{Versions, repack};
+use super::repack::{SMALL_BYTES, Versions, is_ours, remove_packs, repack};
 use crate::pack::{Effort, PACK_BYTES, Published, effort_of, size_of};
 
 /// Share of dead objects from which a pack is rewritten, in percent.
@@ -434,69 +433,6 @@ fn is_quick(pack: &Arc<PackFile>) -> bool {
         effort_of(packed) == Effort::Quick && size_of(packed) <= crate::pack::MAX_DELTA_BYTES as u64
     };
     pack.object_count() > 1 && pack.last_entry().is_some_and(gets_smaller)
-}
-
-/// Removes packs whose wanted objects are all in other, durable packs. Returns the packs that stay
-/// because one of their objects is damaged.
-///
-/// The caller holds the store's lock exclusively.
-pub(super) fn remove_packs(
-    store: &Store,
-    packs: &[Arc<PackFile>],
-    made: &Published,
-    wanted: &dyn Fn(&ObjectId) -> bool,
-) -> Result<Vec<PathBuf>, Error> {
-    store.objects.refresh()?;
-    let going: HashSet<PathBuf> = packs
-        .iter()
-        .map(|pack| pack.path().to_owned())
-        .filter(|path| !made.packs.contains(path))
-        .collect();
-    let staying: Vec<Arc<PackFile>> = store
-        .objects
-        .open_packs()
-        .into_iter()
-        .filter(|pack| !going.contains(pack.path()))
-        .collect();
-    forget_summaries(store)?;
-    let is_safe = |id: ObjectId| !wanted(&id) || staying.iter().any(|pack| pack.contains(&id));
-    let mut left = Vec::new();
-    for pack in packs.iter().filter(|pack| going.contains(pack.path())) {
-        if !pack.ids().all(is_safe) {
-            // An object is damaged and could not be copied, so the pack is kept unchanged.
-            left.push(pack.path().to_owned());
-            continue;
-        }
-        // The index is removed first: without it the pack is not used. The other files are git's.
-        for extension in ["idx", "bitmap", "rev", "mtimes", "pack"] {
-            remove_if_there(&pack.path().with_extension(extension))?;
-        }
-    }
-    private::sync_dir(&store.objects_dir().join("pack"))?;
-    store.objects.refresh()?;
-    Ok(left)
-}
-
-/// Removes git's optional commit graphs and multi-pack index, which may name removed objects.
-fn forget_summaries(store: &Store) -> Result<(), Error> {
-    let objects = store.objects_dir();
-    remove_if_there(&objects.join("info/commit-graph"))?;
-    remove_if_there(&objects.join("pack/multi-pack-index"))?;
-    let graphs = objects.join("info/commit-graphs");
-    let Ok(entries) = std::fs::read_dir(&graphs) else { return Ok(()) };
-    for entry in entries {
-        remove_if_there(&entry.named("list", &graphs)?.path())?;
-    }
-    Ok(())
-}
-
-fn remove_if_there(path: &std::path::Path) -> Result<(), Error> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Ok(Err(error).named("remove", path)?)
-        }
-        _ => Ok(()),
-    }
 }
 
 fn total_bytes(packs: &[Arc<PackFile>]) -> u64 {

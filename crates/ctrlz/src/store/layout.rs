@@ -9,7 +9,7 @@ use crate::fs::private::{self, Durable, read_small};
 use crate::fs::{Dir, FileKind, Named, random_name};
 use crate::git::{Kind, ObjectId, Tree};
 
-use super::lender;
+use super::alternates::has_unknown_lender;
 use super::lock::{Lock, Sharing};
 use super::refs::Refs;
 use super::trust::pending;
@@ -365,7 +365,7 @@ fn check_links(git_dir: &Path) -> Result<(), Error> {
     if git_dir.join("commondir").symlink_metadata().is_ok() {
         return refuse("it names another repository as its own (commondir)");
     }
-    if lender::has_unknown_lender(git_dir)? {
+    if has_unknown_lender(git_dir)? {
         refuse("it borrows objects from a repository that none of its projects is (alternates)")
     } else {
         Ok(())

@@ -5,17 +5,17 @@
 //! is linked or changed.
 
 use std::collections::{BTreeSet, HashSet};
-use std::ffi::OsStr;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, StoreError};
-use crate::fs::private::{self, Durable, read_small};
+use crate::fs::private::{self, Durable};
 use crate::fs::{FileError, Named};
 use crate::git::{Kind, ObjectId};
 
+use super::alternates::{Borrowed, alternates, lenders_in};
 use super::layout::Store;
 use super::lock::{Lock, Sharing};
 use crate::pack::{Objects, PackWriter};
@@ -61,13 +61,6 @@ impl Lender {
     }
 }
 
-/// Objects that snapshots refer to and the store does not hold yet.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Borrowed {
-    lender: PathBuf,
-    ids: BTreeSet<ObjectId>,
-}
-
 /// Upper bounds on one round of copying.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -106,29 +99,6 @@ pub(crate) struct Absorbed {
 }
 
 impl Borrowed {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.ids.is_empty()
-    }
-
-    pub(crate) fn contains(&self, id: &ObjectId) -> bool {
-        self.ids.contains(id)
-    }
-
-    pub(crate) fn len(&self) -> u64 {
-        self.ids.len() as u64
-    }
-
-    /// Reads the list at `path`. A missing or malformed list counts as empty.
-    pub(crate) fn load(path: &Path) -> Result<Borrowed, Error> {
-        let Some(bytes) = read_small(path, 1 << 30)? else { return Ok(Borrowed::default()) };
-        let Some(end) = bytes.iter().position(|byte| *byte == 0) else {
-            return Ok(Borrowed::default());
-        };
-        let lender = PathBuf::from(std::ffi::OsString::from_vec(bytes[..end].to_vec()));
-        let ids = bytes[end + 1..].chunks_exact(20).filter_map(ObjectId::from_slice).collect();
-        Ok(Borrowed { lender, ids })
-    }
-
     /// Removes objects from the list at `path`. `alternates` is not changed.
     pub(crate) fn forget(path: &Path, ids: &BTreeSet<ObjectId>) -> Result<(), Error> {
         let mut borrowed = Borrowed::load(path)?;
@@ -261,31 +231,6 @@ fn others_borrow_from(store: &Store, lender: &Path, own: &Path) -> Result<bool, 
     Ok(false)
 }
 
-/// Returns whether a store borrows from an existing directory that no list names.
-///
-/// Another process that stops borrowing removes the line first and the list afterwards. So an
-/// unknown line counts only if it is still there after the lists were read.
-pub(super) fn has_unknown_lender(git_dir: &Path) -> Result<bool, Error> {
-    let unknown = unknown_lenders(git_dir)?;
-    Ok(!unknown.is_empty() && lenders_in(git_dir)?.iter().any(|lender| unknown.contains(lender)))
-}
-
-/// Returns the lines of `alternates` that name an existing directory and are in no list.
-fn unknown_lenders(git_dir: &Path) -> Result<BTreeSet<Vec<u8>>, Error> {
-    let mut lenders = lenders_in(git_dir)?;
-    // Lines of projects that were moved name no existing directory and are harmless.
-    lenders.retain(|lender| git_dir.join("objects").join(OsStr::from_bytes(lender)).is_dir());
-    if lenders.is_empty() {
-        return Ok(lenders);
-    }
-    let lists = std::fs::read_dir(git_dir.join("ctrlz").join("wt")).into_iter().flatten().flatten();
-    for list in lists {
-        let known = Borrowed::load(&list.path().join("borrowed"))?.lender;
-        lenders.remove(known.as_os_str().as_bytes());
-    }
-    Ok(lenders)
-}
-
 /// Locks `alternates`, which several work trees may change at once.
 fn lock_lenders(store: &Store) -> Result<Lock, Error> {
     let path = store.path().join("ctrlz").join("lenders.lock");
@@ -294,17 +239,6 @@ fn lock_lenders(store: &Store) -> Result<Lock, Error> {
 
 fn lenders(store: &Store) -> Result<BTreeSet<Vec<u8>>, Error> {
     lenders_in(store.path())
-}
-
-/// Returns the lines of `alternates`.
-fn lenders_in(git_dir: &Path) -> Result<BTreeSet<Vec<u8>>, Error> {
-    let text = read_small(&alternates(git_dir), 1 << 20)?.unwrap_or_default();
-    let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-    Ok(lines.map(<[u8]>::to_vec).collect())
-}
-
-fn alternates(git_dir: &Path) -> PathBuf {
-    git_dir.join("objects").join("info").join("alternates")
 }
 
 fn write_lenders(store: &Store, lenders: &BTreeSet<Vec<u8>>) -> Result<(), Error> {

@@ -5,16 +5,13 @@ use std::sync::Arc;
 use crate::error::Error;
 use crate::git::{ObjectId, PackFile};
 
-use super::gc::remove_packs;
 use super::layout::Store;
 use super::lock::{Lock, Sharing};
 use super::quarantine::is_among;
-use super::repack::{Versions, repack};
+use super::repack::{SMALL_BYTES, Versions, is_ours, remove_packs, repack};
 
 /// Number of small packs that triggers a merge. Every snapshot opens all packs.
 const MANY: usize = 50;
-/// Size from which packs are not merged, in bytes.
-pub(super) const SMALL_BYTES: u64 = 8 << 20;
 
 /// Upper bound on the bytes recompressed by a merge, because a command waits for it.
 const EFFORT_BYTES: u64 = 1 << 20;
@@ -107,11 +104,6 @@ fn light(sizes: &[u64]) -> usize {
 
 pub(super) fn is_small(pack: &Arc<PackFile>) -> bool {
     is_ours(pack) && pack.path().metadata().is_ok_and(|meta| meta.len() < SMALL_BYTES)
-}
-
-/// Returns whether a pack may be replaced: it has no `.keep` file, which tells git to keep it.
-pub(super) fn is_ours(pack: &Arc<PackFile>) -> bool {
-    pack.path().with_extension("keep").symlink_metadata().is_err()
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //!
 //! `docs/format.md` lists every file and ref.
 
+mod alternates;
 mod bundle;
 mod bundle_writer;
 mod gc;
@@ -22,12 +23,13 @@ mod user_repo;
 
 pub use gc::GcReport;
 
+pub(crate) use alternates::Borrowed;
 pub(crate) use bundle::Bundle;
 pub(crate) use bundle_writer::{Contents as BundleContents, Extra, write_bundle};
 pub(crate) use gc::{GcOptions, Live};
 pub(crate) use incoming::Incoming;
 pub(crate) use layout::{Store, check_nested_links, work_tree_dir};
-pub(crate) use lender::{Absorbed, Borrowed, Copied, Lender, Limits};
+pub(crate) use lender::{Absorbed, Copied, Lender, Limits};
 pub(crate) use lock::{Lock, Sharing, holders};
 pub(crate) use project::{check_root, path_hash};
 pub(crate) use refs::Refs;

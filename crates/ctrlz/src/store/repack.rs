@@ -5,9 +5,11 @@
 //! and dropping old versions does not affect new ones.
 
 use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::Error;
+use crate::fs::{Named, private};
 use crate::git::{Kind, ObjectId, PackFile, RawEntry, hash_object};
 
 use super::layout::Store;
@@ -15,6 +17,9 @@ use crate::pack::{
     Effort, MAX_DELTA_BYTES as MAX_BYTES, PackWriter, Published, deflated, delta, effort_of,
     whole_entry,
 };
+
+/// Size from which packs are not merged, in bytes.
+pub(super) const SMALL_BYTES: u64 = 8 << 20;
 
 /// Upper bound on the length of delta chains.
 const MAX_DEPTH: usize = 40;
@@ -228,5 +233,73 @@ impl Repacker<'_> {
             self.writer.add_raw(id, &whole_entry(kind, &bytes, Effort::Well))?;
         }
         Ok(())
+    }
+}
+
+/// Returns whether a pack may be replaced: it has no `.keep` file, which tells git to keep it.
+pub(super) fn is_ours(pack: &Arc<PackFile>) -> bool {
+    pack.path().with_extension("keep").symlink_metadata().is_err()
+}
+
+/// Removes packs whose wanted objects are all in other, durable packs. Returns the packs that stay
+/// because one of their objects is damaged.
+///
+/// The caller holds the store's lock exclusively.
+pub(super) fn remove_packs(
+    store: &Store,
+    packs: &[Arc<PackFile>],
+    made: &Published,
+    wanted: &dyn Fn(&ObjectId) -> bool,
+) -> Result<Vec<PathBuf>, Error> {
+    store.objects.refresh()?;
+    let going: HashSet<PathBuf> = packs
+        .iter()
+        .map(|pack| pack.path().to_owned())
+        .filter(|path| !made.packs.contains(path))
+        .collect();
+    let staying: Vec<Arc<PackFile>> = store
+        .objects
+        .open_packs()
+        .into_iter()
+        .filter(|pack| !going.contains(pack.path()))
+        .collect();
+    forget_summaries(store)?;
+    let is_safe = |id: ObjectId| !wanted(&id) || staying.iter().any(|pack| pack.contains(&id));
+    let mut left = Vec::new();
+    for pack in packs.iter().filter(|pack| going.contains(pack.path())) {
+        if !pack.ids().all(is_safe) {
+            // An object is damaged and could not be copied, so the pack is kept unchanged.
+            left.push(pack.path().to_owned());
+            continue;
+        }
+        // The index is removed first: without it the pack is not used. The other files are git's.
+        for extension in ["idx", "bitmap", "rev", "mtimes", "pack"] {
+            remove_if_there(&pack.path().with_extension(extension))?;
+        }
+    }
+    private::sync_dir(&store.objects_dir().join("pack"))?;
+    store.objects.refresh()?;
+    Ok(left)
+}
+
+/// Removes git's optional commit graphs and multi-pack index, which may name removed objects.
+fn forget_summaries(store: &Store) -> Result<(), Error> {
+    let objects = store.objects_dir();
+    remove_if_there(&objects.join("info/commit-graph"))?;
+    remove_if_there(&objects.join("pack/multi-pack-index"))?;
+    let graphs = objects.join("info/commit-graphs");
+    let Ok(entries) = std::fs::read_dir(&graphs) else { return Ok(()) };
+    for entry in entries {
+        remove_if_there(&entry.named("list", &graphs)?.path())?;
+    }
+    Ok(())
+}
+
+fn remove_if_there(path: &Path) -> Result<(), Error> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Ok(Err(error).named("remove", path)?)
+        }
+        _ => Ok(()),
     }
 }

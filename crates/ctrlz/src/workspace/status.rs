@@ -27,7 +27,7 @@ pub struct Status {
     /// Size of the store in bytes.
     pub store_bytes: u64,
     /// Used part of the quota.
-    pub quota: Option<crate::record::QuotaUse>,
+    pub quota: Option<crate::error::QuotaUse>,
     /// Number of files in the newest snapshot.
     pub files: u64,
     /// Number of packs in the store.

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use xtask::graph::{Graph, Module};
+
 /// The flow of data, first to last. A module may use those before it, never those after.
 const FLOW: [&str; 18] = [
     "clock",
@@ -47,20 +49,42 @@ fn sources_below(root: &Path) -> Vec<(PathBuf, String)> {
     found
 }
 
-fn stage_of(path: &Path) -> Option<usize> {
-    let first = path.components().next()?.as_os_str().to_str()?;
-    FLOW.iter().position(|stage| *stage == first.trim_end_matches(".rs"))
+fn graph() -> Graph {
+    xtask::graph::read_graph(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")).unwrap()
+}
+
+/// Returns the position of a module's room in `FLOW`.
+fn room(module: &Module) -> Option<usize> {
+    FLOW.iter().position(|room| module.first().is_some_and(|first| first == room))
 }
 
 #[test]
-fn no_module_reaches_forward() {
-    for (path, text) in sources() {
-        let Some(stage) = stage_of(&path) else { continue };
-        for later in &FLOW[stage + 1..] {
-            let used = text.contains(&format!("crate::{later}::"));
-            assert!(!used, "{path:?} uses {later}, which comes later");
+fn no_room_uses_a_later_one() {
+    let graph = graph();
+    let mut wrong = Vec::new();
+    for (module, targets) in graph.paths.iter().chain(&graph.calls) {
+        for (target, names) in targets {
+            if room(module).is_some() && room(module) < room(target) {
+                wrong.push(format!("{}: {names:?}", module.join("::")));
+            }
         }
     }
+    assert!(wrong.is_empty(), "uses of later rooms: {wrong:#?}");
+}
+
+#[test]
+fn modules_do_not_use_each_other_in_a_cycle() {
+    let uses = graph().paths;
+    let mut found = Vec::new();
+    for group in xtask::graph::cycles(&uses) {
+        for module in &group {
+            for (target, names) in uses[module].iter().filter(|(target, _)| group.contains(target))
+            {
+                found.push(format!("{} -> {}: {names:?}", module.join("::"), target.join("::")));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
 }
 
 #[test]
