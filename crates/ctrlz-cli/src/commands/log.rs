@@ -179,7 +179,8 @@ impl Table {
         let graph = self.lanes.row_below(at, self.charset);
         let line = |file: &TimelineFile| {
             let TimelineFile { path, additions, deletions, .. } = file;
-            format!("{graph}     {:<12} {path}", format!("+{additions} -{deletions}"))
+            let outside = if entry.outside.contains(path) { "  [outside]" } else { "" };
+            format!("{graph}     {:<12} {path}{outside}", format!("+{additions} -{deletions}"))
         };
         let more = (entry.more_files > 0)
             .then(|| format!("{graph}     and {} more", render::files(entry.more_files)));
@@ -276,6 +277,9 @@ fn rest(entry: &TimelineEntry) -> String {
     }
     if !entry.shared.is_empty() {
         parts.push(format!("[{} shared]", render::paths(entry.shared.len())));
+    }
+    if !entry.outside.is_empty() {
+        parts.push(format!("[{} outside]", render::paths(entry.outside.len())));
     }
     if entry.steps.is_empty() {
         parts.push(format!("operation {}", entry.operation));

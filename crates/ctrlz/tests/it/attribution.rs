@@ -310,3 +310,33 @@ fn an_edit_of_another_call_is_not_the_users_when_a_call_reports_the_text_that_it
     assert!(lab.undo().is_complete());
     assert_eq!(lab.read("a"), "one\n");
 }
+
+#[test]
+fn log_and_blame_show_user_edits_during_a_permission_prompt_as_the_users() {
+    let lab = Lab::new();
+    for path in ["a", "gone", "notes"] {
+        lab.write(path, "one\n");
+    }
+    lab.begin(start("s", "m1", "1"));
+    lab.write("notes", "user\n");
+    lab.remove("gone");
+    std::thread::sleep(Duration::from_millis(900));
+    lab.write("a", "AGENT\n");
+    end_with(
+        &lab,
+        "1",
+        StepEnd { duration: Some(Duration::from_millis(20)), ..StepEnd::default() },
+    );
+    let workspace = lab.workspace();
+    let newest = workspace.timeline(&ctrlz::TimelineQuery::default()).unwrap().remove(0);
+    assert_eq!(newest.kind, OperationKind::Step);
+    assert_eq!(newest.outside, [tree_path("gone"), tree_path("notes")]);
+    let origin = |path: &str| workspace.blame(&tree_path(path)).unwrap().remove(0).origin;
+    assert_eq!((origin("a").kind, origin("a").step.is_some()), (OperationKind::Step, true));
+    assert_eq!(origin("notes").kind, OperationKind::Outside);
+    assert_eq!(workspace.lost().unwrap()[0].kind, OperationKind::Outside);
+    assert_eq!(workspace.versions(&tree_path("notes")).unwrap()[0].kind, OperationKind::Outside);
+    let report = lab.undo();
+    assert_eq!(report.done.len(), 1, "undo tells the same: {report:?}");
+    assert_eq!((lab.read("a"), lab.read("notes")), ("one\n".into(), "user\n".into()));
+}
