@@ -17,6 +17,9 @@ use crate::reach::{inside, reach};
 /// Number of newest operations that are searched for changes made under an agent.
 const MAX_OPERATIONS: usize = 200;
 
+/// Maximum number of lost paths in a notice.
+const MAX_LOST: usize = 10;
+
 /// Context in which an event is handled.
 pub struct Scene<'a> {
     /// The work tree.
@@ -182,9 +185,14 @@ fn end(
         let end = StepEnd { duration: duration.map(since), refused, edits };
         match workspace.end_step_with(step, &end, progress) {
             Ok(ended) => {
-                for lost in ended.uncaptured.iter().filter(|lost| lost.is_loss()) {
+                let mut losses = ended.uncaptured.iter().filter(|lost| lost.is_loss());
+                for lost in losses.by_ref().take(MAX_LOST) {
                     let path = escape(&lost.path);
                     notice.say(&format!("ctrlz: {path} {}; it cannot be undone", lost.describe()));
+                }
+                let more = losses.count();
+                if more > 0 {
+                    notice.say(&format!("ctrlz: {more} more were lost; see `ctrlz log --lost`"));
                 }
             }
             // Another hook ended the step first.

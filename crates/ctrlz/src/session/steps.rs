@@ -146,8 +146,8 @@ impl Workspace {
         let owner = owner.and_then(ProcessId::of);
         let step = info.step.clone();
         let before = operation.snapshot;
-        let mut uncaptured = hold.watch_uncaptured(&operation)?;
-        // A named directory is captured file by file.
+        let mut uncaptured = hold.watch_uncaptured(&operation, &not_kept)?;
+        // A named directory is captured file by file, and what was not captured is watched.
         uncaptured.retain(|watched| {
             let path = watched.path.clone().into_bytes();
             let is_named = paths.iter().any(|named| named.as_bytes() == path);
