@@ -72,6 +72,11 @@ fn starts_agent(name: &str) -> bool {
     AGENTS.contains(&plain(name).as_str())
 }
 
+/// Returns a path relative to the work tree `root`, as a call that names it announces it.
+pub(crate) fn inside(root: &Path, path: &Path) -> Option<TreePath> {
+    TreePath::locate(root, root, &real(path)).ok().flatten()
+}
+
 struct Search<'a> {
     root: &'a Path,
     reach: Reach,

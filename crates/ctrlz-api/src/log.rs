@@ -84,6 +84,9 @@ pub struct LogEntry {
     pub steps: Vec<LoggedStep>,
     /// Paths that are attributed to several steps.
     pub shared: Vec<WirePath>,
+    /// Paths that changed while a step was open and that belong to no step. An undo leaves them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outside: Vec<WirePath>,
     /// Steps that the operation undid or, for a redo, restored.
     pub subjects: Vec<String>,
     /// The undo or revert that the operation reversed.
@@ -204,6 +207,7 @@ impl From<&ctrlz::TimelineEntry> for LogEntry {
             session: entry.session.clone(),
             steps: entry.steps.iter().map(LoggedStep::from).collect(),
             shared: entry.shared.iter().map(WirePath::from).collect(),
+            outside: entry.outside.iter().map(WirePath::from).collect(),
             subjects: entry.undone.clone(),
             takes_back: entry.takes_back.clone(),
             taken_back: entry.taken_back,

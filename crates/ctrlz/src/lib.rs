@@ -116,7 +116,7 @@ pub use outside::{OutsideAction, OutsideChange, OutsideKept, RecoveredRepository
 #[cfg(debug_assertions)]
 pub use pack::write_small_packs;
 pub use path::{NotATreePath, PathText, TreePath, escape};
-pub use record::{Snapshot, TrackOptions};
+pub use record::{FileEdit, Snapshot, TrackOptions};
 pub use restore::{Action, Kept, KeptReason, OnUse, Plan, RestoreOptions, RestoreReport};
 pub use scan::{Progress, SkipReason, Skipped};
 pub use session::{

@@ -5,17 +5,20 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ctrlz::{
-    Error, OperationKind, ParentTurn, Progress, SessionError, StepEnd, StepInfo, StepStart,
-    Workspace, escape, now_millis,
+    Error, FileEdit, OperationKind, ParentTurn, Progress, SessionError, StepEnd, StepInfo,
+    StepStart, Workspace, escape, now_millis,
 };
 use ctrlz_api::{Reach, Tool};
 
 use super::{Client, Event, Failures, Memory, Notice, ToolCall, What};
 use crate::private::fingerprint;
-use crate::reach::reach;
+use crate::reach::{inside, reach};
 
 /// Number of newest operations that are searched for changes made under an agent.
 const MAX_OPERATIONS: usize = 200;
+
+/// Maximum number of lost paths in a notice.
+const MAX_LOST: usize = 10;
 
 /// Context in which an event is handled.
 pub struct Scene<'a> {
@@ -115,8 +118,9 @@ pub fn act(
             let ended = |step: &String| ran.iter().any(|(ran, _)| ran == step);
             outcome.cut_off = memory.beginning.iter().any(|step| ended(step) && !is_open(step));
             memory.beginning.retain(|step| !ended(step));
-            outcome.notice = end(&ran, StepEnd::default(), scene, progress)?;
-            memory.ran.retain(|known| !ran.contains(known));
+            let ran: Vec<_> = ran.into_iter().zip(calls.iter().map(Some)).collect();
+            outcome.notice = end(event, &ran, false, scene, progress)?;
+            memory.ran.retain(|known| !ran.iter().any(|(ran, _)| ran == known));
         }
         What::BatchEnd(calls) => {
             let steps = calls.iter().map(|call| step_id(event, &turn, call));
@@ -126,11 +130,12 @@ pub fn act(
                     ran.ok_or((step, None))
                 })
                 .partition(Result::is_ok);
-            let late: Vec<_> = late.into_iter().flatten().collect();
-            let refused: Vec<_> = refused.into_iter().filter_map(Result::err).collect();
-            outcome.notice = end(&late, StepEnd::default(), scene, progress)?;
-            end(&refused, StepEnd { refused: true, duration: None }, scene, progress)?;
-            memory.ran.retain(|known| !late.contains(known));
+            let late: Vec<_> = late.into_iter().flatten().map(|step| (step, None)).collect();
+            let refused = refused.into_iter().filter_map(Result::err);
+            let refused: Vec<_> = refused.map(|step| (step, None)).collect();
+            outcome.notice = end(event, &late, false, scene, progress)?;
+            end(event, &refused, true, scene, progress)?;
+            memory.ran.retain(|known| !late.iter().any(|(late, _)| late == known));
         }
         What::TurnEnd => {
             close(workspace, progress, |step| step.session == event.session)?;
@@ -158,11 +163,15 @@ fn close(
     if steps.is_empty() { Ok(()) } else { workspace.close_steps(&steps, progress) }
 }
 
-/// Ends those of the steps that are open, each with the duration of its tool call. Idempotent: a
-/// client may report the same end twice. Returns warnings for the user.
+/// A step that ends, with the duration of its tool call, and the call if this event reports it.
+type Ended<'a> = ((String, Option<u64>), Option<&'a ToolCall>);
+
+/// Ends those of the steps that are open. Idempotent: a client may report the same end twice.
+/// Returns warnings for the user.
 fn end(
-    steps: &[(String, Option<u64>)],
-    how: StepEnd,
+    event: &Event,
+    steps: &[Ended<'_>],
+    refused: bool,
     scene: &Scene<'_>,
     progress: &Progress,
 ) -> Result<Notice, Error> {
@@ -170,14 +179,20 @@ fn end(
     let mut notice = Notice::default();
     let open: BTreeSet<String> =
         workspace.open_steps()?.into_iter().map(|step| step.step).collect();
-    for (step, duration) in steps.iter().filter(|(step, _)| open.contains(step)) {
+    for ((step, duration), call) in steps.iter().filter(|((step, _), _)| open.contains(step)) {
         let since = |millis| Duration::from_millis(millis) + scene.begun.elapsed();
-        let end = StepEnd { duration: duration.map(since), ..how };
+        let edits = call.map(|call| edits(event, call, workspace.root())).unwrap_or_default();
+        let end = StepEnd { duration: duration.map(since), refused, edits };
         match workspace.end_step_with(step, &end, progress) {
             Ok(ended) => {
-                for lost in ended.uncaptured.iter().filter(|lost| lost.is_loss()) {
+                let mut losses = ended.uncaptured.iter().filter(|lost| lost.is_loss());
+                for lost in losses.by_ref().take(MAX_LOST) {
                     let path = escape(&lost.path);
                     notice.say(&format!("ctrlz: {path} {}; it cannot be undone", lost.describe()));
+                }
+                let more = losses.count();
+                if more > 0 {
+                    notice.say(&format!("ctrlz: {more} more were lost; see `ctrlz log --lost`"));
                 }
             }
             // Another hook ended the step first.
@@ -186,6 +201,16 @@ fn end(
         }
     }
     Ok(notice)
+}
+
+/// Returns the edits that a call reports, inside the work tree.
+fn edits(event: &Event, call: &ToolCall, root: &Path) -> Vec<FileEdit> {
+    let dir = working_dir(event, root);
+    let located = call.edits.iter().filter_map(|edit| {
+        let path = inside(root, &dir.join(&edit.file))?;
+        Some(FileEdit { path, found: edit.found.clone(), replaced: edit.replaced.clone() })
+    });
+    located.collect()
 }
 
 /// Returns the step id of a tool call, which is the same before and after the call.

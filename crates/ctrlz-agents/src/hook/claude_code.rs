@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::event::{Event, ToolCall, What};
+use super::event::{Event, ToolCall, ToolEdit, What};
 use super::{Client, id};
 
 /// An event in the format of Claude Code and Codex.
@@ -34,6 +34,7 @@ pub(super) struct Call {
     /// Id of the call in a batch of Qwen Code, where `tool_use_id` differs.
     pub(super) tool_call_id: String,
     pub(super) tool_input: Value,
+    pub(super) tool_response: Value,
     pub(super) duration_ms: Option<f64>,
 }
 
@@ -78,6 +79,7 @@ fn tool_call(call: &Call, agent: Option<String>) -> ToolCall {
         agent,
         duration_ms: millis(call.duration_ms),
         files: files(&call.tool_input),
+        edits: edits(&call.tool_input, &call.tool_response),
         commands: command(&call.tool_input).into_iter().collect(),
         only_reads: matches!(
             call.tool_name.as_str(),
@@ -105,6 +107,21 @@ pub(super) fn files(input: &Value) -> Vec<PathBuf> {
     const FIELDS: [&str; 4] = ["file_path", "notebook_path", "absolute_path", "path"];
     let named = FIELDS.iter().filter_map(|field| input.get(field)?.as_str());
     named.filter(|path| !path.is_empty()).map(PathBuf::from).collect()
+}
+
+/// Returns the edit of a call, given its input and its response, under the usual field names.
+pub(super) fn edits(input: &Value, response: &Value) -> Vec<ToolEdit> {
+    let text = |of: &Value, names: [&str; 2]| {
+        names.iter().find_map(|name| of.get(name)?.as_str()).map(str::to_owned)
+    };
+    let pair =
+        |of: &Value| text(of, ["old_string", "old_str"]).zip(text(of, ["new_string", "new_str"]));
+    let several = input.get("edits").and_then(Value::as_array).into_iter().flatten();
+    let replaced: Vec<_> = several.chain([input]).filter_map(pair).collect();
+    let shown = response.get("returnDisplay").unwrap_or(response);
+    let found = text(shown, ["originalFile", "originalContent"]);
+    let edit = |file| ToolEdit { file, found: found.clone(), replaced: replaced.clone() };
+    files(input).into_iter().take(1).map(edit).collect()
 }
 
 pub(super) fn command(input: &Value) -> Option<String> {

@@ -85,6 +85,7 @@ fn tool_call(call: &Call, agent: Option<String>) -> ToolCall {
         agent,
         duration_ms: millis(call.duration_ms),
         files: named,
+        edits: apply_patch::edits(patch),
         commands: commands(&call.input),
         only_reads: matches!(
             call.name.as_str(),

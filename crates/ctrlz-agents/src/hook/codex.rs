@@ -45,6 +45,8 @@ pub(super) fn read(input: &[u8]) -> Result<Event, serde_json::Error> {
 fn tool_call(call: &Call, agent: Option<String>) -> ToolCall {
     let text = command(&call.tool_input);
     let is_patch = call.tool_name == "apply_patch";
+    let patch = text.as_deref().filter(|_| is_patch).unwrap_or_default();
+    let edits = apply_patch::edits(patch);
     let (files, commands) = match text {
         Some(text) if is_patch => (apply_patch::files(&text), Vec::new()),
         Some(text) => (Vec::new(), vec![text]),
@@ -55,6 +57,7 @@ fn tool_call(call: &Call, agent: Option<String>) -> ToolCall {
         tool: id(&call.tool_name),
         agent,
         files,
+        edits,
         commands,
         duration_ms: None,
         only_reads: matches!(call.tool_name.as_str(), "view_image" | "update_plan" | "web_search"),

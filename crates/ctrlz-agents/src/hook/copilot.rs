@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::claude_code::{command, files};
+use super::claude_code::{command, edits, files};
 use super::event::{Event, ToolCall, What};
 use super::{Client, id};
 use crate::private::fingerprint;
@@ -54,6 +54,7 @@ fn tool_call(payload: &Payload) -> ToolCall {
         agent: None,
         duration_ms: None,
         files: files(&payload.tool_input),
+        edits: edits(&payload.tool_input, &Value::Null),
         commands: command(&payload.tool_input).into_iter().collect(),
         only_reads: matches!(
             payload.tool_name.to_ascii_lowercase().as_str(),

@@ -64,6 +64,19 @@ pub struct ToolCall {
     pub only_reads: bool,
     /// The duration of the call in milliseconds, if the client reports it afterwards.
     pub duration_ms: Option<u64>,
+    /// Edits that the call made, if the client reports them afterwards.
+    pub edits: Vec<ToolEdit>,
+}
+
+/// An edit of a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ToolEdit {
+    /// The file.
+    pub file: PathBuf,
+    /// Its text before the edit.
+    pub found: Option<String>,
+    /// The texts that were replaced, each with its replacement.
+    pub replaced: Vec<(String, String)>,
 }
 
 impl ToolCall {

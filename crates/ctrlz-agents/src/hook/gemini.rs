@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::claude_code::{command, files};
+use super::claude_code::{command, edits, files};
 use super::event::{Event, ToolCall, What};
 use super::{Client, id};
 use crate::private::fingerprint;
@@ -20,6 +20,7 @@ struct Payload {
     timestamp: Option<String>,
     tool_name: String,
     tool_input: Value,
+    tool_response: Value,
 }
 
 pub(super) fn read(input: &[u8]) -> Result<Event, serde_json::Error> {
@@ -52,6 +53,7 @@ fn tool_call(payload: &Payload) -> ToolCall {
         agent: None,
         duration_ms: None,
         files: files(&payload.tool_input),
+        edits: edits(&payload.tool_input, &payload.tool_response),
         commands: command(&payload.tool_input).into_iter().collect(),
         only_reads: only_reads(&payload.tool_name),
     }

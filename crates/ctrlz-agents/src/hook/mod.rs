@@ -26,7 +26,7 @@ use std::fmt;
 use std::str::FromStr;
 
 pub use act::{Outcome, Scene, act};
-pub use event::{Event, ToolCall, What};
+pub use event::{Event, ToolCall, ToolEdit, What};
 pub use failures::{Failure, Failures};
 pub use memory::{Caller, ClientProcess, Memory};
 pub use notice::Notice;

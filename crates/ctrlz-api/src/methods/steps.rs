@@ -175,6 +175,7 @@ fn end_step(call: &Call<'_>, params: &EndParams) -> Result<StepEnded, WireError>
     let end = StepEnd {
         duration: params.duration_ms.map(Duration::from_millis),
         refused: params.refused,
+        ..StepEnd::default()
     };
     Ok(StepEnded::from(&call.workspace.end_step_with(&params.step, &end, call.progress)?))
 }

@@ -98,9 +98,10 @@ fn show_lost(place: &Place, args: &LogArgs, out: &mut Output) -> Result<Done, Fa
         let what = printable(&lost.uncaptured.describe());
         out.line(&format!("{age:<14}  {path}  by {by}  {what}; it cannot be recovered"))?;
     }
-    if all.len() > limit(args) {
-        let more = render::files(all.len() - limit(args));
-        render::note(&format!("and {more} more; -n N shows more"));
+    let over = |count: usize| count.saturating_sub(limit(args));
+    let more = over(all.len()) + over(uncaptured.len());
+    if more > 0 {
+        render::note(&format!("and {} more; -n N shows more", render::files(more)));
     }
     Ok(Done::Complete)
 }
@@ -136,6 +137,9 @@ fn show_operations(
     }
     Ok(Done::Complete)
 }
+
+/// Maximum number of lost paths in the line of a step.
+const MAX_LOST: usize = 3;
 
 /// Layout shared by all lines.
 struct Table {
@@ -179,7 +183,8 @@ impl Table {
         let graph = self.lanes.row_below(at, self.charset);
         let line = |file: &TimelineFile| {
             let TimelineFile { path, additions, deletions, .. } = file;
-            format!("{graph}     {:<12} {path}", format!("+{additions} -{deletions}"))
+            let outside = if entry.outside.contains(path) { "  [outside]" } else { "" };
+            format!("{graph}     {:<12} {path}{outside}", format!("+{additions} -{deletions}"))
         };
         let more = (entry.more_files > 0)
             .then(|| format!("{graph}     and {} more", render::files(entry.more_files)));
@@ -265,8 +270,13 @@ fn rest(entry: &TimelineEntry) -> String {
         if *inferred {
             parts.push("[inferred]".into());
         }
-        for lost in uncaptured.iter().filter(|lost| lost.is_loss()) {
+        let mut losses = uncaptured.iter().filter(|lost| lost.is_loss());
+        for lost in losses.by_ref().take(MAX_LOST) {
             parts.push(printable(&format!("[{} {}]", ctrlz::escape(&lost.path), lost.describe())));
+        }
+        let more = losses.count();
+        if more > 0 {
+            parts.push(format!("[{} more lost; see log --lost]", render::paths(more)));
         }
         let message = info.message.as_ref().map(|id| format!("/{id}")).unwrap_or_default();
         parts.push(printable(&format!("{}{message} step {}", info.session, info.step)));
@@ -276,6 +286,9 @@ fn rest(entry: &TimelineEntry) -> String {
     }
     if !entry.shared.is_empty() {
         parts.push(format!("[{} shared]", render::paths(entry.shared.len())));
+    }
+    if !entry.outside.is_empty() {
+        parts.push(format!("[{} outside]", render::paths(entry.outside.len())));
     }
     if entry.steps.is_empty() {
         parts.push(format!("operation {}", entry.operation));

@@ -1,9 +1,9 @@
 //! `ctrlz redo`: reverses the last undo.
 
-use ctrlz::{StepRecord, UndoOptions, UndoReport};
+use ctrlz::{Details, StepRecord, UndoOptions, UndoReport};
 
 use super::Done;
-use super::undo::{refuse_mass_removal, show, show_plan};
+use super::undo::{is_forceable, refuse_mass_removal, show, show_plan};
 use crate::failure::Failure;
 use crate::place::Place;
 use crate::progress::watched;
@@ -51,17 +51,34 @@ pub(crate) fn run(place: &Place, args: &RedoArgs, out: &mut Output) -> Result<Do
     let report = watched(|progress| place.workspace.redo(&options, progress))?;
     show(place, "redo", &report, out)?;
     if !out.is_json() {
-        out.line(&way_back(&place.workspace.steps()?, &report, args.force))?;
+        let newest = place.workspace.log(1)?.into_iter().next().map(|redo| redo.details);
+        let steps = place.workspace.steps()?;
+        for line in ways_back(&steps, &report, args.force, &newest.unwrap_or_default()) {
+            out.line(&line)?;
+        }
     }
     Ok(Done::of(report.is_complete()))
 }
 
-/// Returns the command that reverses exactly this redo. Undoing the steps would not restore the
-/// versions that a forced redo replaced.
-fn way_back(steps: &[StepRecord], report: &UndoReport, forced: bool) -> String {
+/// Returns the commands that reverse exactly this redo, which recorded `redone`. Undoing the steps
+/// would not restore the versions that a forced redo replaced. A restore reaches neither ignored
+/// files nor files outside of the project.
+fn ways_back(
+    steps: &[StepRecord],
+    report: &UndoReport,
+    forced: bool,
+    redone: &Details,
+) -> Vec<String> {
     let Some(safety) = report.safety_operation.as_ref().filter(|_| report.after.is_some()) else {
-        return "nothing was redone; --force takes the versions of before the undo".into();
+        let is_forceable = !forced && is_forceable(report);
+        let hint =
+            if is_forceable { "; --force takes the versions of before the undo" } else { "" };
+        return vec![format!("nothing was redone{hint}")];
     };
+    let ignored = if redone.ignored.is_empty() { "" } else { " --ignored" };
+    let wrote_outside = report.outside_asked && report.outside.iter().any(|one| one.kept.is_none());
+    let outside = if wrote_outside { " --outside" } else { "" };
+    let reach = format!("{ignored}{outside}");
     let left = || steps.iter().filter(|step| !step.undone).map(|step| &step.info);
     let is_last_turn = left().next_back().is_some_and(|newest| {
         let same = |info: &&ctrlz::StepInfo| {
@@ -71,9 +88,17 @@ fn way_back(steps: &[StepRecord], report: &UndoReport, forced: bool) -> String {
             && report.steps.iter().all(|step| left().filter(same).any(|info| info.step == *step))
     });
     let program = render::program();
-    if is_last_turn && !forced {
-        format!("undo: {program} undo")
-    } else {
-        format!("undo: {program} restore --exact {safety}")
+    let restore = format!("undo: {program} restore --exact {safety}");
+    match (is_last_turn && !forced, reach.is_empty()) {
+        (true, _) => vec![format!("undo: {program} undo{reach}")],
+        (false, true) => vec![restore],
+        (false, false) if forced => {
+            let rest = "this reaches neither ignored files nor files outside of the project";
+            vec![restore, rest.into()]
+        }
+        (false, false) => {
+            let step = |step: &String| format!("undo: {program} undo --step {step}{reach}");
+            report.steps.iter().rev().map(step).collect()
+        }
     }
 }

@@ -221,13 +221,19 @@ fn warn_of(skipped: &[Skipped]) {
 
 /// Prints the changes of the command to paths that no snapshot holds.
 fn tell_uncaptured(uncaptured: &[Uncaptured]) {
-    for lost in uncaptured {
+    const MAX_SHOWN: usize = 20;
+    for lost in uncaptured.iter().take(MAX_SHOWN) {
         let (path, what) = (ctrlz::escape(&lost.path), render::printable(&lost.describe()));
         render::note(&if lost.is_loss() {
             format!("ctrlz: {path} {what}; it cannot be undone")
         } else {
             format!("ctrlz: {what}: {path}")
         });
+    }
+    let more = uncaptured.len().saturating_sub(MAX_SHOWN);
+    if more > 0 {
+        let program = render::program();
+        render::note(&format!("ctrlz: and {} more; {program} log --lost", render::paths(more)));
     }
 }
 

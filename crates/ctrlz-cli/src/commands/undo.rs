@@ -76,6 +76,11 @@ pub(crate) struct UndoArgs {
     paths: Vec<PathBuf>,
 }
 
+/// Maximum number of lost paths that a report lists.
+const MAX_LOST: usize = 20;
+/// Number of paths in the command that lists the others.
+const MAX_LISTED: usize = 10_000;
+
 pub(crate) fn run(place: &Place, args: &UndoArgs, out: &mut Output) -> Result<Done, Failure> {
     let scope = scope(args);
     let options = UndoOptions {
@@ -109,13 +114,23 @@ pub(crate) fn run(place: &Place, args: &UndoArgs, out: &mut Output) -> Result<Do
     if !out.is_json() {
         out.line(&match report.after {
             Some(_) => format!("redo: {} redo", render::program()),
-            None if args.force => "nothing was undone".into(),
-            None => "nothing was undone; --force takes the earlier versions".into(),
+            None if !args.force && is_forceable(&report) => {
+                "nothing was undone; --force takes the earlier versions".into()
+            }
+            None => "nothing was undone".into(),
         })?;
     }
     out.finish()?;
     gc::begin_if_due(place);
     Ok(Done::of(report.is_complete()))
+}
+
+/// Returns whether `--force` would change a path that a report lists as unchanged.
+pub(super) fn is_forceable(report: &UndoReport) -> bool {
+    use ConflictReason::{Merge, Shared, Unclear};
+    let in_use = |kept: &ctrlz::Kept| matches!(kept.reason, ctrlz::KeptReason::InUse { .. });
+    let is_open = |kept: &Conflict| matches!(kept.reason, Merge | Shared | Unclear);
+    report.conflicts.iter().any(is_open) || report.kept.iter().any(in_use)
 }
 
 /// Asks whether to undo changes made while an interrupted command may have been running.
@@ -299,13 +314,18 @@ pub(super) fn kept_lines(report: &UndoReport) -> Vec<String> {
         let sign = if kept.reason.is_failure() { '!' } else { '=' };
         format!("{sign} kept       {}: {}", kept.path, printable(&kept.reason.describe()))
     });
-    let lost = report.uncaptured.iter().map(|lost| {
+    let lost = report.uncaptured.iter().take(MAX_LOST).map(|lost| {
         let (path, what) = (ctrlz::escape(&lost.path), printable(&lost.describe()));
         if lost.is_loss() {
             format!("! lost       {path}: it {what}")
         } else {
             format!("= kept       {path}: {what}")
         }
+    });
+    let more = report.uncaptured.iter().skip(MAX_LOST).filter(|lost| lost.is_loss()).count();
+    let more = (more > 0).then(|| {
+        let (paths, program) = (render::paths(more), render::program());
+        format!("! lost       {paths} more; `{program} log --lost -n {MAX_LISTED}` lists them")
     });
     let left = report.left.iter().map(|name| format!("! left       {name}"));
     let expired = report.expired.iter().map(|expired| match &expired.step {
@@ -326,6 +346,6 @@ pub(super) fn kept_lines(report: &UndoReport) -> Vec<String> {
     let unrecorded = report.not_recorded.iter().map(|why| {
         format!("! the files are as listed, but that could not be recorded: {}", printable(why))
     });
-    let kept = conflicts.chain(kept).chain(lost).chain(left);
+    let kept = conflicts.chain(kept).chain(lost).chain(more).chain(left);
     kept.chain(expired).chain(gaps).chain(unrecorded).collect()
 }

@@ -875,3 +875,58 @@ fn a_hook_writes_nothing_through_a_linked_agents_directory() {
         assert_eq!(written, 0, "{name}");
     }
 }
+
+/// Runs an edit tool of a client while the user edits the same file during the permission question.
+/// Returns the file after an undo.
+fn edited_while_asked(client: &str, call: &Value, response: &Value) -> String {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\ntwo\nthree\nfour\n");
+    let event = |before: &str, more: Value| {
+        let mut event = bench.claude("p", before, call);
+        if client == "codex" {
+            event["turn_id"] = event["prompt_id"].take();
+        }
+        event.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        event
+    };
+    let [before, after] = match client {
+        "gemini-cli" => ["BeforeTool", "AfterTool"],
+        _ => ["PreToolUse", "PostToolUse"],
+    };
+    bench.silent_hook(client, &event(before, json!({})));
+    bench.write("a.txt", "one\nUSER\ntwo\nthree\nfour\n");
+    bench.write("a.txt", "one\nUSER\ntwo\nthree\nAGENT\n");
+    bench.silent_hook(client, &event(after, json!({ "tool_response": response })));
+    let blame = bench.json(&["blame", "a.txt"]);
+    let origin = |line: usize| blame["lines"][line]["origin"]["kind"].as_str().unwrap().to_owned();
+    assert_eq!([origin(1), origin(4)], ["outside", "step"], "{client} {blame}");
+    assert_eq!(bench.run(&["undo"]).code, 0, "{client}");
+    let undone = bench.read("a.txt").unwrap();
+    assert_eq!(bench.run(&["redo"]).code, 0, "{client}");
+    assert_eq!(bench.read("a.txt").unwrap(), "one\nUSER\ntwo\nthree\nAGENT\n", "{client}");
+    undone
+}
+
+#[test]
+fn undo_keeps_user_edits_made_to_the_edited_file_while_permission_was_asked() {
+    let found = "one\nUSER\ntwo\nthree\nfour\n";
+    let written = "one\nUSER\ntwo\nthree\nAGENT\n";
+    let id = |tool: &str, input: Value| json!({ "tool_name": tool, "tool_use_id": "1", "tool_call_id": "1", "tool_input": input });
+    let write = json!({ "file_path": "a.txt", "content": written });
+    let edit = json!({ "file_path": "a.txt", "old_string": "four", "new_string": "AGENT" });
+    let short = json!({ "path": "a.txt", "old_str": "four", "new_str": "AGENT" });
+    let patch = "*** Begin Patch\n*** Update File: a.txt\n@@\n three\n-four\n+AGENT\n*** End Patch";
+    let patch = json!({ "command": patch });
+    let shown = json!({ "returnDisplay": { "originalContent": found } });
+    let calls = [
+        ("claude-code", id("Write", write.clone()), json!({ "originalFile": found })),
+        ("claude-code", id("Edit", edit.clone()), json!({ "originalFile": found })),
+        ("gemini-cli", id("write_file", write), shown),
+        ("qwen-code", id("edit", edit), json!("ok")),
+        ("copilot", id("Edit", short), json!("ok")),
+        ("codex", id("apply_patch", patch), json!("ok")),
+    ];
+    for (client, call, response) in calls {
+        assert_eq!(edited_while_asked(client, &call, &response), found, "{client} {call}");
+    }
+}

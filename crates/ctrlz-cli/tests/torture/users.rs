@@ -332,11 +332,31 @@ fn read_only_directories_of_other_users_are_left_and_reported() {
     std::os::unix::fs::chown(lab.work.join("dir"), Some(0), Some(0)).unwrap();
     lab.ctrlz(&["undo", "--dry-run"]).is(&[3], "dry run");
     let undone = lab.ctrlz(&["undo"]).is(&[3], "undo");
-    assert!(undone.stdout.contains("dir/1: its directory cannot be written"), "{undone:?}");
+    assert!(undone.stdout.contains("dir/1: its directory belongs to another user"), "{undone:?}");
     assert_eq!(std::fs::read_to_string(lab.work.join("file")).unwrap(), "1\n");
     std::os::unix::fs::chown(lab.work.join("dir"), Some(65534), Some(65534)).unwrap();
     lab.ctrlz(&["undo", "--", "dir/1"]).is(&[0], "again");
     assert_eq!(std::fs::read_to_string(lab.work.join("dir/1")).unwrap(), "1\n");
+}
+
+/// In a sticky directory, only the owner of a file may replace it. Later undos go further back.
+#[test]
+fn files_of_other_users_in_sticky_directories_are_left_and_reported() {
+    let Some(lab) = nobodys_lab() else { return };
+    write_as_nobody(&lab, "file", "1\n");
+    write_as_nobody(&lab, "dir/1", "1\n");
+    lab.ctrlz(&["run", "--", "sh", "-c", "echo 2 > file"]).ok();
+    lab.ctrlz(&["run", "--", "sh", "-c", "echo 2 > dir/1"]).ok();
+    for path in ["dir", "dir/1"] {
+        std::os::unix::fs::chown(lab.work.join(path), Some(0), Some(0)).unwrap();
+    }
+    lab.chmod("dir", 0o1777);
+    lab.chmod("dir/1", 0o666);
+    let undone = lab.ctrlz(&["undo"]).is(&[3], "undo");
+    assert!(undone.stdout.contains("dir/1: its directory belongs to another user"), "{undone:?}");
+    assert!(!undone.stdout.contains("--force"), "{undone:?}");
+    lab.ctrlz(&["undo"]).is(&[0], "further back");
+    assert_eq!(std::fs::read_to_string(lab.work.join("file")).unwrap(), "1\n");
 }
 
 /// Files hidden by a mount are reported, and undone once they are visible again.

@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::fs::private::{self, Durable, read_small};
 use crate::git::ObjectId;
+use crate::path::TreePath;
 
-use super::operation::{Details, Operation, OperationKind};
+use super::operation::{Details, Operation, OperationKind, StepInfo};
 use super::work_tree::WorkTree;
 use crate::store::Store;
 
@@ -35,6 +36,24 @@ pub(crate) struct LogEntry {
     /// Whether it begins a segment, so that earlier operations may have been dropped.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     begins: bool,
+}
+
+impl LogEntry {
+    /// Returns the kind and the step to show for the operation's change of a path. Changes in a
+    /// step's operation that belong to no step are from outside, and its undo leaves them.
+    pub(crate) fn author(&self, path: &TreePath) -> (OperationKind, Option<&StepInfo>) {
+        let credits = &self.details.credits;
+        let owner = credits
+            .iter()
+            .find(|credit| credit.paths.as_ref().is_none_or(|paths| paths.contains(path)));
+        let is_unclear = || credits.iter().any(|credit| credit.unclear.contains(path));
+        let is_steps = owner.is_some() || self.details.shared.contains(path) || is_unclear();
+        let kind = match self.kind {
+            OperationKind::Step if !is_steps => OperationKind::Outside,
+            kind => kind,
+        };
+        (kind, owner.map(|credit| &credit.step))
+    }
 }
 
 impl From<&Operation> for LogEntry {

@@ -8,6 +8,7 @@
 //! named        paths that a caller names
 //! shared       the result of a scan by another process
 //! ignored      ignored files that are kept beside the snapshot
+//! found        edits by the user that the report about a tool proves
 //! borrowed     blobs from the user's repository
 //! credit       the steps that changes belong to
 //! quota        limits on size
@@ -20,6 +21,7 @@ mod borrowed;
 mod credit;
 mod differences;
 mod edit;
+mod found;
 mod ignored;
 mod keep;
 mod moved;
@@ -48,6 +50,8 @@ use crate::store::Store;
 
 use ignored::Kept;
 use quota::Allowance;
+
+pub use found::FileEdit;
 
 pub(crate) use credit::Ending;
 pub(crate) use keep::{HashOnly, StoreKeep};

@@ -14,16 +14,28 @@ use crate::scan::SkipReason;
 
 use super::Hold;
 
+/// Reason for a named file in an ignored directory, or a large one, that was not captured.
+const TOO_LARGE_TO_KEEP: &str = "ignored or large, and over the limit for named files";
 /// The maximum number of paths that are watched during a step.
 const MAX_WATCHED: usize = 1_000;
 
 impl Hold {
-    /// Returns the metadata of all paths that a snapshot leaves out.
-    pub(crate) fn watch_uncaptured(&self, operation: &Operation) -> Result<Vec<Watched>, Error> {
+    /// Returns the metadata of all paths that a snapshot leaves out, and of the files `not_kept`,
+    /// which a tool names and which could not be captured.
+    pub(crate) fn watch_uncaptured(
+        &self,
+        operation: &Operation,
+        not_kept: &[TreePath],
+    ) -> Result<Vec<Watched>, Error> {
         let mut found = Vec::new();
         let own =
             self.context.repo.is_some().then(|| (b".git".to_vec(), "a repository".to_owned()));
-        let paths = own.into_iter().chain(left_out(&self.store.objects, operation));
+        let left_out = left_out(&self.store.objects, operation);
+        let known: HashSet<&[u8]> = left_out.iter().map(|(path, _)| path.as_slice()).collect();
+        let named = not_kept.iter().filter(|path| !known.contains(path.as_bytes()));
+        let named = named.map(|path| (path.as_bytes().to_vec(), TOO_LARGE_TO_KEEP.to_owned()));
+        let named: Vec<_> = named.collect();
+        let paths = own.into_iter().chain(left_out).chain(named);
         for (path, why) in paths.take(MAX_WATCHED) {
             if let Some(stamp) = stamp(self, &path) {
                 found.push(Watched { path: PathText::from_bytes(&path), why, stamp });
@@ -102,8 +114,8 @@ fn describe(reason: &SkipReason) -> String {
 }
 
 impl Hold {
-    /// Returns whether the companion of an operation holds all files of a directory on disk.
-    /// Returns `false` for a `.git` directory and for one with more than 4,000 entries.
+    /// Returns whether the companion of an operation holds or lists all files of a directory on
+    /// disk. Returns `false` for a `.git` directory and for one with more than 4,000 entries.
     pub(crate) fn keeps_all_of(&self, operation: &Operation, dir: &[u8]) -> bool {
         const MAX_ENTRIES: usize = 4_000;
         let objects = &self.store.objects;
@@ -123,7 +135,9 @@ impl Hold {
                 };
                 if stat.kind == FileKind::Dir {
                     dirs.push(path);
-                } else if matches!(find(objects, &companion.tree, &tree_path), Ok(Some(_))) {
+                } else if matches!(find(objects, &companion.tree, &tree_path), Ok(Some(_)))
+                    || companion.is_unknown(&path)
+                {
                     files += 1;
                 } else {
                     return false;

@@ -154,7 +154,8 @@ impl KeptReason {
             }
             KeptReason::FileInTheWay => "a file stands where its directory was".into(),
             KeptReason::ReadOnlyDirectory => {
-                "its directory cannot be written and belongs to another user".into()
+                "its directory belongs to another user, and you may not change the file there"
+                    .into()
             }
             KeptReason::InUse { process: Some(process) } => {
                 format!("{process} has it open; stop it, or pass --force")

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::compare::{Entry, Now, NowAt, find};
 use crate::defect::Defect;
 use crate::error::Error;
-use crate::fs::{FileKind, MODE_BITS};
+use crate::fs::{FileKind, Glimpse, MODE_BITS, Stat};
 use crate::hold::Hold;
 use crate::log::{Details, NewOperation, Operation, OperationKind, read_companion};
 use crate::pack::PackWriter;
@@ -300,10 +300,20 @@ fn leave_unreadable_alone(tracked: &Recorded, request: &mut Request) {
     }
 }
 
-/// Leaves paths alone whose directory this user can neither write to nor make writable.
+/// Leaves paths alone whose directory this user can neither write to nor make writable, and files
+/// of other users in a sticky directory of another user.
 fn leave_read_only_alone(hold: &Hold, request: &mut Request) {
     use rustix::fs::{Access, AtFlags};
+    const STICKY: u32 = 0o1000;
     let me = rustix::process::geteuid();
+    let is_foreign = |stat: &Stat| !me.is_root() && stat.uid != me.as_raw();
+    let is_held = |path: &[u8]| {
+        let (dir, name) = crate::path::split(path);
+        let dir = hold.root.glimpse(dir);
+        let sticky = dir.as_ref().and_then(Glimpse::stat_self).filter(|dir| dir.mode & STICKY != 0);
+        let file = dir.as_ref().and_then(|dir| dir.stat(name));
+        sticky.is_some_and(|dir| is_foreign(&dir)) && file.is_some_and(|file| is_foreign(&file))
+    };
     let mut known: BTreeMap<Vec<u8>, bool> = BTreeMap::new();
     let mut is_read_only = |dir: &[u8]| {
         *known.entry(dir.to_vec()).or_insert_with(|| {
@@ -318,11 +328,11 @@ fn leave_read_only_alone(hold: &Hold, request: &mut Request) {
     for path in request.wanted.keys() {
         let above = dirs_above(path).chain([&b""[..]]);
         let nearest = above.into_iter().find(|dir| hold.root.glimpse(dir).is_some());
-        if nearest.is_some_and(&mut is_read_only) {
+        if nearest.is_some_and(&mut is_read_only) || is_held(path) {
             unclear.insert(path.clone(), KeptReason::ReadOnlyDirectory);
         }
     }
-    request.emptied.retain(|dir| !is_read_only(crate::path::split(dir).0));
+    request.emptied.retain(|dir| !is_read_only(crate::path::split(dir).0) && !is_held(dir));
     leave_alone(request, unclear);
 }
 

@@ -174,15 +174,12 @@ impl<'a> Blamer<'a> {
 }
 
 fn origin_of(entry: &LogEntry, path: &TreePath) -> Origin {
-    let credits = &entry.details.credits;
-    let owner = credits
-        .iter()
-        .find(|credit| credit.paths.as_ref().is_none_or(|paths| paths.contains(path)));
+    let (kind, step) = entry.author(path);
     Origin {
         operation: entry.id.clone(),
-        kind: entry.kind,
+        kind,
         at_millis: entry.at_millis,
-        step: owner.map(|credit| credit.step.clone()),
+        step: step.cloned(),
         path: path.clone(),
         expired: entry.details.stands_for > 0,
         gap: entry.details.gap.clone(),

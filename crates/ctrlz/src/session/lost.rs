@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use crate::compare::{Trees, find};
 use crate::error::{Error, LookupError};
 use crate::git::ObjectId;
-use crate::log::{Credit, OperationKind, StepInfo, Uncaptured};
+use crate::log::{OperationKind, StepInfo, Uncaptured};
 use crate::path::TreePath;
 use crate::record::TrackOptions;
 use crate::restore::{OnUse, Plan, RestoreOptions, RestoreReport};
@@ -84,16 +84,14 @@ impl Workspace {
                     OperationKind::Undo | OperationKind::Revert | OperationKind::Restore
                 );
                 if change.after.is_none() && is_first && !is_there && !is_meant {
-                    let by = after.details.credits.iter().find(|credit| {
-                        credit.paths.as_ref().is_none_or(|paths| paths.contains(&change.path))
-                    });
+                    let (kind, step) = after.author(&change.path);
                     lost.push(LostFile {
+                        kind,
+                        step: step.cloned(),
                         path: change.path,
                         snapshot: before.snapshot,
                         operation: after.id.clone(),
-                        kind: after.kind,
                         at_millis: after.at_millis,
-                        step: by.map(|credit| credit.step.clone()),
                     });
                 }
             }
@@ -179,18 +177,17 @@ impl Workspace {
             };
             if now != was {
                 // The state before the oldest operation is not kept, so its changes are unknown.
-                let credits = before.as_ref().map_or(&[][..], |_| &after.details.credits);
-                let owns = |credit: &&Credit| {
-                    credit.paths.as_ref().is_none_or(|paths| paths.contains(path))
+                let (kind, step) = match before {
+                    Some(_) => after.author(path),
+                    None => (after.kind, None),
                 };
-                let by = credits.iter().find(owns);
                 versions.push(Version {
                     content: now.map(|entry| entry.id),
                     snapshot: after.snapshot,
                     operation: after.id.clone(),
-                    kind: after.kind,
+                    kind,
                     at_millis: after.at_millis,
-                    step: by.map(|credit| credit.step.clone()),
+                    step: step.cloned(),
                 });
             }
             at += 1;

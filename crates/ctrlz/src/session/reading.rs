@@ -137,6 +137,8 @@ pub struct TimelineEntry {
     pub damaged: bool,
     /// Paths that changed while several steps were open and that none of them named.
     pub shared: Vec<TreePath>,
+    /// Paths that changed while a step was open and that belong to no step.
+    pub outside: Vec<TreePath>,
     /// Undo, revert or restore that the operation reversed.
     pub takes_back: Option<String>,
     /// Message that a session was reverted to.
@@ -447,7 +449,7 @@ fn timeline_entry(
     // A damaged snapshot must not hide the log, which may be needed for recovery.
     let counted = timeline_files(store, before.as_ref(), entry, max_files);
     let damaged = counted.is_err();
-    let (files, more_files) = counted.unwrap_or_default();
+    let Counted { files, more_files, outside } = counted.unwrap_or_default();
     // A step that cannot be undone is not shown as a step.
     let is_expired = entry.kind == OperationKind::Step && history.is_cut_off(at)?;
     let (kind, label) = if is_expired {
@@ -480,6 +482,7 @@ fn timeline_entry(
         before: before.map(|before| before.snapshot),
         damaged,
         shared: entry.details.shared.clone(),
+        outside,
         takes_back: entry.details.takes_back.clone(),
         boundary: entry.details.boundary.clone(),
         commits: entry.details.commits.clone(),
@@ -489,13 +492,21 @@ fn timeline_entry(
     })
 }
 
+/// Files that an operation changed.
+#[derive(Default)]
+struct Counted {
+    files: Vec<TimelineFile>,
+    more_files: usize,
+    outside: Vec<TreePath>,
+}
+
 /// Returns the first files that an operation changed, and the number of further files.
 fn timeline_files(
     store: &Store,
     before: Option<&LogEntry>,
     after: &LogEntry,
     max: usize,
-) -> Result<(Vec<TimelineFile>, usize), Error> {
+) -> Result<Counted, Error> {
     let changed = match before {
         Some(before) => real_changes(store, before, after)?,
         None => Vec::new(),
@@ -510,8 +521,12 @@ fn timeline_files(
             deletions: diff.deletions,
         });
     }
-    let more = changed.len() - files.len();
-    Ok((files, more))
+    let more_files = changed.len() - files.len();
+    let mut outside: Vec<TreePath> = changed.into_iter().map(|change| change.path).collect();
+    outside.retain(|path| {
+        after.kind == OperationKind::Step && after.author(path).0 == OperationKind::Outside
+    });
+    Ok(Counted { files, more_files, outside })
 }
 
 /// Result of [`Workspace::walk_back`].

@@ -14,7 +14,7 @@ use crate::log::{
 };
 use crate::pack::PackWriter;
 use crate::path::TreePath;
-use crate::record::{Cause, Ending, NamedLimit, Recorded, Snapshot, TrackOptions};
+use crate::record::{Cause, Ending, FileEdit, NamedLimit, Recorded, Snapshot, TrackOptions};
 use crate::scan::{Progress, Skipped};
 use crate::workspace::Workspace;
 
@@ -50,13 +50,16 @@ pub struct StepStart {
 }
 
 /// End of a step, as its client reports it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StepEnd {
     /// Duration of the tool call, if the client reports it. Earlier changes, made while a
     /// permission prompt was open, are the user's.
     pub duration: Option<Duration>,
     /// Whether the tool was refused and never ran, so that the step owns nothing. Default: no.
     pub refused: bool,
+    /// Edits that the tool made to the files that it names, if the client reports them. They show
+    /// which changes of these files are the user's. Default: none.
+    pub edits: Vec<FileEdit>,
 }
 
 /// Result of beginning a step.
@@ -143,8 +146,8 @@ impl Workspace {
         let owner = owner.and_then(ProcessId::of);
         let step = info.step.clone();
         let before = operation.snapshot;
-        let mut uncaptured = hold.watch_uncaptured(&operation)?;
-        // A named directory is captured file by file.
+        let mut uncaptured = hold.watch_uncaptured(&operation, &not_kept)?;
+        // A named directory is captured file by file, and what was not captured is watched.
         uncaptured.retain(|watched| {
             let path = watched.path.clone().into_bytes();
             let is_named = paths.iter().any(|named| named.as_bytes() == path);
@@ -228,7 +231,12 @@ impl Workspace {
             outside,
         };
         let named_limit = NamedLimit { bytes: open[at].max_named_bytes, until: None };
-        let disowned: Vec<Disowned> = disowned(&hold, &open[at], &ending)?.into_iter().collect();
+        let mut disowned: Vec<Disowned> =
+            disowned(&hold, &open[at], &ending)?.into_iter().collect();
+        let users = hold.record_found(&open[at], &end.edits)?;
+        if !users.is_empty() {
+            disowned.push(Disowned { step: step.to_owned(), paths: Some(users) });
+        }
         let always = always || !disowned.is_empty();
         let details = Details { disowned, ..Details::default() };
         let cause =

@@ -10,9 +10,10 @@ use crate::log::{Details, LogEntry, OperationKind, Uncaptured};
 use crate::path::TreePath;
 use crate::record::{Cause, Recorded, TrackOptions, created_uncaptured, left_out_paths};
 use crate::restore::{
-    Absence, Kept, KeptReason, OnUse, Planning, Prepared, RestoreOptions, SaveIgnored, Source,
+    Absence, Kept, KeptReason, OnUse, Planning, Prepared, Request, RestoreOptions, SaveIgnored,
+    Source,
 };
-use crate::scan::Progress;
+use crate::scan::{Progress, SkipReason};
 use crate::workspace::Workspace;
 
 use super::choose::{Expired, UndoScope, Unrecorded, choose, expired, unrecorded};
@@ -309,6 +310,7 @@ impl Workspace {
         };
         let now = crate::compare::Now::of(&tracked.listing);
         let mut inverted = invert(&hold.store, &now, &inversion)?;
+        report_purged(&inversion, &mut inverted);
         let in_use = if options.force { OnUse::Replace } else { options.in_use };
         if in_use == OnUse::Leave {
             report_writers(hold, &mut inverted);
@@ -533,6 +535,29 @@ fn uncaptured_by(hold: &Hold, inversion: &Inversion<'_>) -> Result<Vec<Uncapture
         }
     }
     Ok(found)
+}
+
+/// Reports files whose content was purged from the history of the spans. If a span owns everything
+/// that changed, nothing shows any more whether it changed such a file, so this is only reported if
+/// there is nothing else to reverse.
+fn report_purged(inversion: &Inversion<'_>, inverted: &mut Inverted) {
+    let Request { wanted, dirs, modes, emptied, .. } = &inverted.request;
+    let changes_nothing =
+        wanted.is_empty() && dirs.is_empty() && modes.is_empty() && emptied.is_empty();
+    let is_empty =
+        changes_nothing && inverted.conflicts.is_empty() && inverted.ignored_left.is_empty();
+    for span in inversion.spans.iter().filter(|span| span.info.is_some()) {
+        let skipped = span.before.meta.skipped.iter().chain(&span.after.meta.skipped);
+        for purged in skipped.filter(|skipped| skipped.reason == SkipReason::Purged) {
+            let Ok(path) = TreePath::parse(&purged.path) else { continue };
+            let is_own = span.owns(&path) && (is_empty || span.paths.is_some());
+            let is_new = !inverted.conflicts.iter().any(|known| known.path == path);
+            if is_own && is_new && inversion.is_asked_for(&path) {
+                let why = "its content was purged from the history".into();
+                inverted.conflicts.push(Conflict { path, reason: ConflictReason::NotProven, why });
+            }
+        }
+    }
 }
 
 /// Reports files that do not merge because a process keeps writing to them, such as a log of a

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ctrlz::{
-    ConflictReason, OperationKind, ParentTurn, Progress, StepEnd, StepInfo, StepStart, UndoOptions,
-    UndoScope,
+    ConflictReason, FileEdit, OperationKind, ParentTurn, Progress, StepEnd, StepInfo, StepStart,
+    UndoOptions, UndoScope,
 };
 
 use crate::lab::{Lab, tree_path};
@@ -76,7 +76,11 @@ fn edits_made_while_a_permission_prompt_is_open_belong_to_the_user() {
     // The user allows the call and the tool runs.
     lab.write("a", "AGENT\n");
     lab.remove("gone");
-    end_with(&lab, "1", StepEnd { duration: Some(Duration::from_millis(20)), refused: false });
+    end_with(
+        &lab,
+        "1",
+        StepEnd { duration: Some(Duration::from_millis(20)), ..StepEnd::default() },
+    );
     let report = lab.undo();
     assert!(report.is_complete(), "{report:?}");
     assert_eq!((lab.read("a"), lab.read("gone")), ("one\n".into(), "one\n".into()));
@@ -91,7 +95,7 @@ fn a_refused_tool_call_owns_nothing() {
     lab.step("s", "m0", "0", |lab| lab.write("a", "AGENT\n"));
     lab.begin(naming(start("s", "m1", "1"), "notes"));
     lab.write("notes", "user\n");
-    end_with(&lab, "1", StepEnd { duration: None, refused: true });
+    end_with(&lab, "1", StepEnd { refused: true, ..StepEnd::default() });
     let newest = lab.workspace().log(1).unwrap().remove(0);
     assert!(
         newest.kind != OperationKind::Step
@@ -207,7 +211,11 @@ fn user_edits_before_the_tool_ran_survive_a_permission_only_change_by_the_tool()
     lab.write("a", "AGENT\n");
     // Updates the ctime of `notes` without writing to it.
     lab.chmod("notes", 0o644);
-    end_with(&lab, "1", StepEnd { duration: Some(Duration::from_millis(20)), refused: false });
+    end_with(
+        &lab,
+        "1",
+        StepEnd { duration: Some(Duration::from_millis(20)), ..StepEnd::default() },
+    );
     lab.undo();
     assert_eq!((lab.read("a"), lab.read("notes")), ("one\n".into(), "one\nuser\n".into()));
 }
@@ -221,7 +229,7 @@ fn a_file_named_by_a_refused_call_is_not_credited_to_another_open_step() {
     lab.write("a", "AGENT\n");
     lab.begin(edit_of(start("s", "m1", "2"), "notes"));
     lab.write("notes", "user\n");
-    end_with(&lab, "2", StepEnd { duration: None, refused: true });
+    end_with(&lab, "2", StepEnd { refused: true, ..StepEnd::default() });
     lab.end("1");
     lab.undo();
     assert_eq!((lab.read("a"), lab.read("notes")), ("one\n".into(), "user\n".into()));
@@ -249,7 +257,7 @@ fn a_refused_call_in_a_parallel_batch_disowns_what_another_calls_end_recorded_fo
     lab.write("notes", "one\nuser\n");
     lab.write("a", "AGENT\n");
     lab.end("2");
-    end_with(&lab, "1", StepEnd { duration: None, refused: true });
+    end_with(&lab, "1", StepEnd { refused: true, ..StepEnd::default() });
     let report = lab.undo();
     assert_eq!(report.steps, ["2"], "{report:?}");
     assert_eq!((lab.read("a"), lab.read("notes")), ("one\n".into(), "one\nuser\n".into()));
@@ -270,8 +278,77 @@ fn a_call_disowns_edits_that_were_recorded_while_its_permission_question_was_ope
     lab.end("2");
     std::thread::sleep(Duration::from_millis(900));
     lab.write("b", "AGENT\n");
-    end_with(&lab, "1", StepEnd { duration: Some(Duration::from_millis(20)), refused: false });
+    end_with(
+        &lab,
+        "1",
+        StepEnd { duration: Some(Duration::from_millis(20)), ..StepEnd::default() },
+    );
     lab.undo();
     assert_eq!((lab.read("a"), lab.read("b")), ("one\n".into(), "one\n".into()));
     assert_eq!(lab.read("notes"), "one\nuser\n");
+}
+
+#[test]
+fn user_edits_of_an_edited_file_are_found_although_a_snapshot_recorded_them() {
+    let lab = Lab::new();
+    lab.write("a", "one\n");
+    lab.begin(edit_of(start("s", "m1", "1"), "a"));
+    lab.write("a", "one\nuser\n");
+    // Another process records the edit while the permission prompt is open.
+    lab.track();
+    lab.write("a", "AGENT\nuser\n");
+    let replaced = vec![("one\n".to_owned(), "AGENT\n".to_owned())];
+    let edit = FileEdit { path: tree_path("a"), found: None, replaced };
+    end_with(&lab, "1", StepEnd { edits: vec![edit], ..StepEnd::default() });
+    let blame = lab.workspace().blame(&tree_path("a")).unwrap();
+    let kinds: Vec<OperationKind> = blame.iter().map(|line| line.origin.kind).collect();
+    assert_eq!(kinds, [OperationKind::Step, OperationKind::Outside]);
+    assert!(lab.undo().is_complete());
+    assert_eq!(lab.read("a"), "one\nuser\n");
+}
+
+#[test]
+fn an_edit_of_another_call_is_not_the_users_when_a_call_reports_the_text_that_it_found() {
+    let lab = Lab::new();
+    lab.write("a", "one\n");
+    lab.begin(edit_of(start("s", "m1", "1"), "a"));
+    lab.begin(edit_of(start("s", "m1", "2"), "a"));
+    lab.write("a", "one\nFIRST\n");
+    lab.write("a", "one\nFIRST\nSECOND\n");
+    let found = Some("one\nFIRST\n".to_owned());
+    let edit = FileEdit { path: tree_path("a"), found, replaced: Vec::new() };
+    end_with(&lab, "2", StepEnd { edits: vec![edit], ..StepEnd::default() });
+    lab.end("1");
+    assert!(lab.undo().is_complete());
+    assert_eq!(lab.read("a"), "one\n");
+}
+
+#[test]
+fn log_and_blame_show_user_edits_during_a_permission_prompt_as_the_users() {
+    let lab = Lab::new();
+    for path in ["a", "gone", "notes"] {
+        lab.write(path, "one\n");
+    }
+    lab.begin(start("s", "m1", "1"));
+    lab.write("notes", "user\n");
+    lab.remove("gone");
+    std::thread::sleep(Duration::from_millis(900));
+    lab.write("a", "AGENT\n");
+    end_with(
+        &lab,
+        "1",
+        StepEnd { duration: Some(Duration::from_millis(20)), ..StepEnd::default() },
+    );
+    let workspace = lab.workspace();
+    let newest = workspace.timeline(&ctrlz::TimelineQuery::default()).unwrap().remove(0);
+    assert_eq!(newest.kind, OperationKind::Step);
+    assert_eq!(newest.outside, [tree_path("gone"), tree_path("notes")]);
+    let origin = |path: &str| workspace.blame(&tree_path(path)).unwrap().remove(0).origin;
+    assert_eq!((origin("a").kind, origin("a").step.is_some()), (OperationKind::Step, true));
+    assert_eq!(origin("notes").kind, OperationKind::Outside);
+    assert_eq!(workspace.lost().unwrap()[0].kind, OperationKind::Outside);
+    assert_eq!(workspace.versions(&tree_path("notes")).unwrap()[0].kind, OperationKind::Outside);
+    let report = lab.undo();
+    assert_eq!(report.done.len(), 1, "undo tells the same: {report:?}");
+    assert_eq!((lab.read("a"), lab.read("notes")), ("one\n".into(), "user\n".into()));
 }

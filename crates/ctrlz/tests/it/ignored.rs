@@ -1,8 +1,9 @@
 //! Ignore rules: which files they exclude, and that excluded files are never lost.
 
-use ctrlz::{KeptReason, Presence};
+use ctrlz::{KeptReason, Presence, StepStart};
 
 use crate::lab::{Lab, exact, tree_path};
+use crate::sessions::start;
 
 fn files(lab: &Lab) -> Vec<String> {
     let hash = lab.hash();
@@ -244,4 +245,37 @@ fn presence_distinguishes_absent_from_unknown() {
     assert_eq!(presence("b"), Presence::Absent);
     assert_eq!(presence("b.tmp"), Presence::Unknown);
     assert_eq!(presence("a/b"), Presence::Absent);
+}
+
+#[test]
+fn undo_and_redo_never_leave_half_of_an_ignored_directory_and_a_file_that_traded_places() {
+    let lab = Lab::with_git(&[(".gitignore", "out\nbuild/\n")]);
+    lab.write("out", "file\n");
+    lab.write("build/a", "one\n");
+    let named = |step: &str| StepStart {
+        paths: ["out", "out/b", "build", "build/a"].map(tree_path).to_vec(),
+        ..start("s", step, step)
+    };
+    lab.begin(named("1"));
+    for (path, inner) in [("out", Some("out/b")), ("build", None)] {
+        lab.remove(path);
+        lab.write(inner.unwrap_or(path), "AGENT\n");
+    }
+    lab.end("1");
+    let state = |lab: &Lab| ["out", "out/b", "build", "build/a"].map(|path| lab.exists(path));
+    let (before, after) = ([true, false, true, true], [true, true, true, false]);
+    assert_eq!(state(&lab), after);
+    for round in ["undo", "redo"] {
+        let report = if round == "undo" { lab.undo() } else { lab.redo() };
+        let paths = state(&lab);
+        for at in [0, 2] {
+            let pair = &paths[at..at + 2];
+            assert!(
+                pair == &before[at..at + 2] || pair == &after[at..at + 2],
+                "{round} {report:?}"
+            );
+        }
+        let expected = if round == "undo" { before } else { after };
+        assert_eq!(paths == expected, report.is_complete(), "{round} {paths:?} {report:?}");
+    }
 }

@@ -59,3 +59,25 @@ fn named_files_beyond_the_limit_are_reported_and_the_step_is_recorded() {
     assert_eq!(lab.read("a"), "one\n");
     assert!(lab.exists("small.db") && !lab.exists("huge.db"));
 }
+
+#[test]
+fn lost_files_below_a_named_directory_are_listed_one_by_one() {
+    let lab = large();
+    lab.write(".gitignore", "data/\n");
+    for name in ["1", "2", "3"] {
+        lab.write(&format!("data/big{name}"), noise(1, 8 << 20));
+    }
+    lab.write("data/small", "kept\n");
+    let named = ["data", "data/big1", "data/big2", "data/big3", "data/small"];
+    let begun = lab.workspace().begin_step(naming(&named), &Progress::default()).unwrap();
+    assert_eq!(begun.not_kept, [tree_path("data/big3")]);
+    lab.remove("data");
+    let ended = lab.workspace().end_step("1", &Progress::default()).unwrap();
+    let lost = |paths: &[ctrlz::Uncaptured]| -> Vec<String> {
+        paths.iter().map(|lost| String::from_utf8(lost.path.clone()).unwrap()).collect()
+    };
+    assert_eq!(lost(&ended.uncaptured), ["data/big3"]);
+    let report = lab.undo();
+    assert_eq!(lost(&report.uncaptured), ["data/big3"], "{report:?}");
+    assert!(!report.is_complete() && lab.exists("data/small") && lab.exists("data/big2"));
+}

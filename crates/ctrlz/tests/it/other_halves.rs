@@ -201,3 +201,24 @@ fn undo_keeps_a_copy_if_the_user_removed_lines_from_its_source() {
     assert_eq!(halves(&report), ["a.bak"], "{report:?}");
     assert_eq!(lab.read("a.bak"), "one\ntwo\n");
 }
+
+#[test]
+fn an_uncaptured_file_that_was_moved_over_a_captured_one_stays() {
+    let mut lab = Lab::new();
+    lab.options.max_new_file_bytes = 100_000;
+    lab.write("big", noise(1, 200_000));
+    lab.write("t", "captured\n");
+    lab.write("edited", "captured\n");
+    lab.track();
+    std::thread::sleep(std::time::Duration::from_millis(30));
+    lab.step("s", "m1", "1", |lab| {
+        rename(lab, "big", "t");
+        lab.write("edited", noise(2, 300));
+    });
+    let report = lab.undo();
+    assert_eq!(halves(&report), ["t"], "{report:?}");
+    assert!(report.conflicts[0].why.contains("big"), "{report:?}");
+    assert!(!report.is_complete());
+    assert_eq!(std::fs::read(lab.path("t")).unwrap(), noise(1, 200_000));
+    assert_eq!(lab.read("edited"), "captured\n", "a file that was written in place is undone");
+}

@@ -357,7 +357,7 @@ fn a_capture_is_kept_only_if_something_changed_and_the_tool_ran() {
     scene.workspace().begin_step(scene.start("2", &["notes"]), &Progress::default()).unwrap();
     assert_ne!(refs(), "");
     scene.lab.store_git(&["fsck", "--strict"]);
-    let refused = StepEnd { refused: true, duration: None };
+    let refused = StepEnd { refused: true, ..StepEnd::default() };
     scene.write("notes", "mine, while the question was open");
     scene.workspace().end_step_with("2", &refused, &Progress::default()).unwrap();
     assert_eq!(refs(), "");

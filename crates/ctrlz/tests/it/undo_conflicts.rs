@@ -382,3 +382,22 @@ fn an_undo_can_be_completed_once_a_blocking_file_is_removed() {
     assert!(lab.undo().is_complete());
     assert_eq!(lab.read("d/1"), "1\n");
 }
+
+#[test]
+fn undo_of_a_purged_file_reports_that_its_content_was_purged() {
+    let lab = Lab::new();
+    lab.write("other", "one\n");
+    lab.step("s", "m0", "0", |lab| lab.write("other", "AGENT\n"));
+    lab.write("secret", "one\n");
+    lab.step("s", "m1", "1", |lab| lab.write("secret", "two\n"));
+    let path = crate::lab::tree_path("secret");
+    lab.workspace().purge(&path, ctrlz::PurgeOptions::default(), &Progress::default()).unwrap();
+    let report = lab.undo();
+    assert_eq!((report.steps.as_slice(), report.is_complete()), (&["1".to_owned()][..], false));
+    let reported: Vec<_> = report.conflicts.iter().map(|kept| kept.path.to_string()).collect();
+    assert_eq!(reported, ["secret"], "{report:?}");
+    assert!(report.conflicts[0].why.contains("purged"), "{report:?}");
+    assert_eq!(lab.read("secret"), "two\n");
+    assert!(lab.undo().is_complete(), "the step before it is undone");
+    assert_eq!(lab.read("other"), "one\n");
+}

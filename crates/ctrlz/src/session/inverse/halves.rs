@@ -6,8 +6,8 @@ use crate::compare::{Change, Entry, NowAt, changes, find};
 use crate::error::Error;
 use crate::fs::FileKind;
 use crate::git::ObjectId;
-use crate::log::read_companion;
-use crate::path::{TreePath, dirs_above};
+use crate::log::{Uncaptured, UncapturedChange, read_companion};
+use crate::path::{TreePath, dirs_above, escape};
 use crate::record::look;
 use crate::restore::Wanted;
 use crate::session::history::Span;
@@ -71,7 +71,9 @@ impl Inverter<'_> {
                     }
                     format!("it holds the only copy of what was {}", taken[0])
                 }
-                None if self.out.request.wanted.get(path.as_bytes()) != Some(&Wanted::Absent) => {
+                None if self.out.request.wanted.get(path.as_bytes()) != Some(&Wanted::Absent)
+                    && !self.is_moved_over(&path, span) =>
+                {
                     continue;
                 }
                 None => match self.came_from_elsewhere(&path, &entry, span, tracks, &first)? {
@@ -92,6 +94,14 @@ impl Inverter<'_> {
         }
         self.keep_moved_dirs(tracks);
         Ok(())
+    }
+
+    /// Returns whether a file that replaced another one was moved there by a span: its last write
+    /// is older than the span, but the change of the path is not.
+    fn is_moved_over(&self, path: &TreePath, span: &Span) -> bool {
+        let NowAt::File { stat, .. } = self.now.at(path.as_bytes()) else { return false };
+        let began = span.began_millis;
+        began > 0 && stat.mtime.millis() < began && stat.ctime.millis() >= began
     }
 
     /// Returns whether a file that stays occupies the place of an ancestor directory of `path`.
@@ -201,7 +211,11 @@ impl Inverter<'_> {
             return Ok(None);
         }
         let sources = self.sources(path, tracks)?;
-        let mut why = "it was moved here from a place that is not recorded".to_owned();
+        let gone = |lost: &&Uncaptured| lost.change == UncapturedChange::Gone;
+        let mut why = match span.uncaptured.iter().filter(gone).collect::<Vec<_>>().as_slice() {
+            [lost] => format!("it may hold the only copy of what was {}", escape(&lost.path)),
+            _ => "it was moved here from a place that is not recorded".to_owned(),
+        };
         for from in sources.iter().filter(|from| *from != path) {
             // Checked on disk because it may be ignored.
             let is_there = matches!(look(self.inversion.root, from.as_bytes()), Ok(Some(_)));

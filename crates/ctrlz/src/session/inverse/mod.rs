@@ -32,6 +32,7 @@
 //! 8. `keep_other_halves` drops actions that would destroy the only copy of some content. It needs
 //!    the complete request, ignored files included, to know which paths come back.
 //! 9. `databases_written_since` and `renamed_since` only consider paths that are still undecided.
+//! 10. `keep_traded_places` leaves what lies below a path in conflict.
 
 mod databases;
 mod halves;
@@ -40,7 +41,7 @@ mod modes;
 mod renames;
 mod text;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Read;
 
 use crate::compare::{Change, Entry, Now, NowAt, Trees, changes, find};
@@ -166,6 +167,7 @@ pub(super) fn invert(
     inverter.keep_other_halves(&tracks, &oldest)?;
     inverter.databases_written_since(logs)?;
     inverter.renamed_since(&tracks)?;
+    inverter.keep_traded_places();
     let Inverter { out, pack, .. } = inverter;
     // Merged texts are new objects, and the plan has to read them.
     pack.publish()?;
@@ -365,6 +367,21 @@ impl Inverter<'_> {
         let Some((_, span)) = track.changes.first().filter(|_| !forced) else { return Ok(true) };
         let (trees, meta) = (Trees::new(&self.store.objects), Some(&span.after.meta));
         is_dir_of(&trees, &span.after.snapshot, meta, path.as_bytes())
+    }
+
+    /// Leaves everything below a path in conflict: if a file and a directory traded places, either
+    /// both change or neither.
+    fn keep_traded_places(&mut self) {
+        let Inverted { request, conflicts, ignored, .. } = &mut self.out;
+        let left: BTreeSet<&TreePath> = conflicts.iter().map(|conflict| &conflict.path).collect();
+        let below = |path: &[u8]| {
+            dirs_above(path).any(|dir| left.contains(&TreePath::from_scan(dir.to_vec())))
+        };
+        request.wanted.retain(|path, _| !below(path));
+        request.dirs.retain(|path, _| !below(path));
+        let stays = |dir: &[u8]| left.contains(&TreePath::from_scan(dir.to_vec())) || below(dir);
+        request.emptied.retain(|dir| !stays(dir));
+        ignored.retain(|path| !below(path.as_bytes()));
     }
 
     fn is_forced(&self) -> bool {
