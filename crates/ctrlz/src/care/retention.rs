@@ -302,43 +302,56 @@ fn expired(
     retention: &Retention,
     needs: &Needs,
 ) -> usize {
-    let ages = ages(segments, current);
     let kept_sessions = kept_sessions(segments, current, retention, &needs.released);
     let kept_days = retention.keep_days.saturating_add(retention.thin_days);
     let horizon = kept_days.saturating_mul(DAY_MILLIS);
     let needed = before_last_change(segments, current);
-    let is_expired = |(segment, age): &(&PastSegment, u64)| {
-        let sessions = segment.sessions();
+    let is_needed = |operation: &Operation| {
+        needs.begun.contains(&operation.id) || needed == Some(operation.id.as_str())
+    };
+    let may_go = |sessions: BTreeSet<&str>, age: u64| {
         let is_wanted = sessions.iter().any(|session| kept_sessions.contains(*session));
         let is_released = !sessions.is_empty()
             && sessions.iter().all(|session| needs.released.contains(*session));
-        let is_needed = |operation: &Operation| {
-            needs.begun.contains(&operation.id) || needed == Some(operation.id.as_str())
-        };
-        let keeps_sessions = retention.keep_sessions.is_some();
-        (is_released || (*age > horizon && !(keeps_sessions && is_wanted)))
-            && !segment.operations.iter().any(is_needed)
+        is_released || (age > horizon && !(retention.keep_sessions.is_some() && is_wanted))
     };
-    segments.iter().zip(ages).take_while(is_expired).count()
+    let ages = ages(segments, current);
+    let is_expired = |(segment, age): &(&PastSegment, &Ages)| {
+        may_go(segment.sessions(), age.last) && !segment.operations.iter().any(is_needed)
+    };
+    let mut count = segments.iter().zip(&ages).take_while(is_expired).count();
+    // Undoing the first kept operation requires the state before it, which ends the segment before.
+    let loses_base = |count: usize| {
+        let kept = segments.get(count).map_or(current, |segment| &segment.operations);
+        let first = kept.first();
+        first.is_some_and(|first| !may_go(sessions_of(first).collect(), ages[count].first))
+    };
+    while count > 0 && loses_base(count) {
+        count -= 1;
+    }
+    count
 }
 
-/// Returns the age of each segment's last operation, in milliseconds of work.
-fn ages(segments: &[PastSegment], current: &[Operation]) -> Vec<u64> {
+/// Ages of the first and the last operation of a segment, in milliseconds of work.
+struct Ages {
+    first: u64,
+    last: u64,
+}
+
+/// Returns the ages of every segment, oldest first, and of the current one.
+fn ages(segments: &[PastSegment], current: &[Operation]) -> Vec<Ages> {
     let mut ages = Vec::new();
     let (mut age, mut later) = (0_u64, None);
-    let mut pass = |operations: &[Operation]| {
-        let mut end = None;
+    let past = segments.iter().map(|segment| segment.operations.as_slice());
+    for operations in past.chain([current]).rev() {
+        let mut last = None;
         for operation in operations.iter().rev() {
             let gap = later.map_or(0, |later: u64| later.saturating_sub(operation.at_millis));
             age = age.saturating_add(gap.min(DAY_MILLIS));
             later = Some(operation.at_millis);
-            end.get_or_insert(age);
+            last.get_or_insert(age);
         }
-        end.unwrap_or(age)
-    };
-    pass(current);
-    for segment in segments.iter().rev() {
-        ages.push(pass(&segment.operations));
+        ages.push(Ages { first: age, last: last.unwrap_or(age) });
     }
     ages.reverse();
     ages
@@ -372,7 +385,7 @@ fn thin_out(
     let segments = past_segments(store, work_tree)?;
     let current = operations_of(store, newest.commit)?;
     let ages = ages(&segments, &current);
-    let old = segments.iter().zip(&ages).filter(|(_, age)| **age > horizon);
+    let old = segments.iter().zip(&ages).filter(|(_, age)| age.last > horizon);
     let gone = thin(store, old.map(|(segment, _)| segment.operations.as_slice()))?;
     let lost: HashSet<&str> = gone.iter().map(|operation| operation.id.as_str()).collect();
     let all = segments.iter().flat_map(|segment| &segment.operations).chain(&current);
@@ -496,31 +509,22 @@ mod tests {
         (past.collect(), current)
     }
 
-    /// Returns whether a segment must be kept, by the simplest possible implementation.
-    fn must_stay(
-        at: usize,
-        segments: &[PastSegment],
-        current: &[Operation],
+    /// Returns whether the work of some sessions must be kept if `end` is the last operation that
+    /// it includes, by the simplest possible implementation.
+    fn work_must_stay(
+        end: &Operation,
+        sessions: &BTreeSet<&str>,
+        all: &[&Operation],
         retention: &Retention,
         needs: &Needs,
     ) -> bool {
-        let all: Vec<&Operation> =
-            segments.iter().flat_map(|s| &s.operations).chain(current).collect();
-        let own = &segments[at].operations;
-        let end = all.iter().position(|o| o.id == own[own.len() - 1].id).unwrap();
+        if !sessions.is_empty() && sessions.iter().all(|s| needs.released.contains(*s)) {
+            return false;
+        }
+        let end = all.iter().position(|o| o.id == end.id).unwrap();
         let mut age = 0;
         for pair in all[end..].windows(2) {
             age += pair[1].at_millis.saturating_sub(pair[0].at_millis).min(DAY_MILLIS);
-        }
-        let last_change = all.iter().rposition(|o| o.kind == OperationKind::Restore);
-        let safety = last_change.and_then(|at| at.checked_sub(1)).map(|at| &all[at].id);
-        let needed = |o: &Operation| needs.begun.contains(&o.id) || Some(&o.id) == safety;
-        if own.iter().any(needed) {
-            return true;
-        }
-        let sessions: BTreeSet<&str> = own.iter().flat_map(sessions_of).collect();
-        if !sessions.is_empty() && sessions.iter().all(|s| needs.released.contains(*s)) {
-            return false;
         }
         let young = age <= (retention.keep_days + retention.thin_days) * DAY_MILLIS;
         let mut order: Vec<(u64, &str)> = Vec::new();
@@ -533,6 +537,36 @@ mod tests {
         order.retain(|(_, session)| !needs.released.contains(*session));
         order.truncate(retention.keep_sessions.unwrap_or(0));
         young || order.iter().any(|(_, session)| sessions.contains(session))
+    }
+
+    /// Returns whether a segment must be kept for its own operations.
+    fn must_stay(
+        at: usize,
+        segments: &[PastSegment],
+        all: &[&Operation],
+        retention: &Retention,
+        needs: &Needs,
+    ) -> bool {
+        let own = &segments[at].operations;
+        let last_change = all.iter().rposition(|o| o.kind == OperationKind::Restore);
+        let safety = last_change.and_then(|at| at.checked_sub(1)).map(|at| &all[at].id);
+        let needed = |o: &Operation| needs.begun.contains(&o.id) || Some(&o.id) == safety;
+        let sessions: BTreeSet<&str> = own.iter().flat_map(sessions_of).collect();
+        let end = own.last().unwrap();
+        own.iter().any(needed) || work_must_stay(end, &sessions, all, retention, needs)
+    }
+
+    /// Returns whether the operation after a segment must stay, and so the state before it.
+    fn next_must_stay(
+        at: usize,
+        segments: &[PastSegment],
+        all: &[&Operation],
+        retention: &Retention,
+        needs: &Needs,
+    ) -> bool {
+        let end = all.iter().position(|o| o.id == segments[at].id).unwrap();
+        let Some(next) = all.get(end + 1) else { return false };
+        work_must_stay(next, &sessions_of(next).collect(), all, retention, needs)
     }
 
     proptest! {
@@ -564,11 +598,20 @@ mod tests {
                 begun: begun.into_iter().map(|number| format!("{number:026}")).collect(),
             };
             let count = expired(&segments, &current, &retention, &needs);
-            let kept = |at| must_stay(at, &segments, &current, &retention, &needs);
+            let all: Vec<&Operation> =
+                segments.iter().flat_map(|s| &s.operations).chain(&current).collect();
+            let kept = |at| must_stay(at, &segments, &all, &retention, &needs);
+            let holds = |at| next_must_stay(at, &segments, &all, &retention, &needs);
             for at in 0..count {
                 prop_assert!(!kept(at), "segment {at} had to stay");
             }
-            prop_assert!(count == segments.len() || kept(count), "segment {count} could have gone");
+            if let Some(last) = count.checked_sub(1) {
+                prop_assert!(!holds(last), "segment {last} precedes an operation that stays");
+            }
+            prop_assert!(
+                count == segments.len() || kept(count) || holds(count),
+                "segment {count} could have gone",
+            );
         }
     }
 }
