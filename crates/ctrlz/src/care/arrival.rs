@@ -16,7 +16,7 @@ use crate::compare::MAX_PATHS;
 use crate::error::{Error, ExchangeError, StoreError};
 use crate::fs::private::{self, Durable, read_small};
 use crate::git::{EntryKind, Kind, ObjectId, Tree};
-use crate::log::{LogIndex, Operation, WorkTree, companion_before, read_companion, read_operation};
+use crate::log::{Operation, WorkTree, companion_before, read_companion, read_operation};
 use crate::pack::Objects;
 use crate::path::{TreePath, join};
 use crate::scan::Progress;
@@ -117,7 +117,7 @@ pub(super) fn known_commits(
 ) -> Result<HashSet<ObjectId>, Error> {
     let mut known = HashSet::new();
     if let Some(head) = store.refs.read(work_tree.ref_name())? {
-        let mut log = LogIndex::open(store, work_tree, head)?;
+        let mut log = work_tree.index(store, head)?;
         while let Some(entry) = log.next(store)? {
             known.insert(entry.commit);
         }

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, LookupError};
 use crate::git::ObjectId;
-use crate::log::{LogEntry, LogIndex, WorkTree, read_operation};
+use crate::log::{LogEntry, WorkTree, read_operation};
 use crate::store::Store;
 use crate::workspace::Workspace;
 
@@ -84,7 +84,7 @@ fn is_fork(store: &Store, log: &str, parent: &str) -> bool {
 fn any_entry(store: &Store, log: &str, test: impl Fn(&LogEntry) -> bool) -> bool {
     let work_tree = WorkTree::named(store, log);
     let Ok(Some(head)) = store.refs.read(work_tree.ref_name()) else { return false };
-    match LogIndex::open(store, &work_tree, head) {
+    match work_tree.index(store, head) {
         Ok(mut index) => {
             let mut entries = std::iter::from_fn(|| index.next(store).ok().flatten());
             entries.any(|entry| test(&entry))

@@ -7,7 +7,6 @@ use crate::git::ObjectId;
 use crate::store::Store;
 
 use super::codec::{glance, read as read_operation};
-use super::index::LogIndex;
 use super::operation::Operation;
 use super::work_tree::WorkTree;
 
@@ -21,7 +20,7 @@ impl Store {
             let work_tree = WorkTree::named(self, work_tree);
             let checkpoints = work_tree.checkpoint_refs(self)?.into_iter();
             let mut apart: HashSet<ObjectId> = checkpoints.map(|(_, commit)| commit).collect();
-            let Ok(mut log) = LogIndex::open(self, &work_tree, head) else {
+            let Ok(mut log) = work_tree.index(self, head) else {
                 self.records_in(head, id, &mut records);
                 continue;
             };

@@ -14,7 +14,6 @@ use crate::git::ObjectId;
 use crate::path::TreePath;
 
 use super::operation::{Details, Operation, OperationKind, StepInfo};
-use super::work_tree::WorkTree;
 use crate::store::Store;
 
 /// Upper bound on the size of a usable index. Reading the commits is as fast beyond it.
@@ -98,13 +97,14 @@ pub(crate) struct LogIndex {
 }
 
 impl LogIndex {
-    /// Opens the index of the log whose newest commit is `head`. Rebuilds it if it does not match.
-    pub(crate) fn open(
+    /// Opens the index at `path` of the log whose newest commit is `head`. Rebuilds it if it does
+    /// not match.
+    pub(super) fn open(
         store: &Store,
-        work_tree: &WorkTree,
+        log: String,
+        path: PathBuf,
         head: ObjectId,
     ) -> Result<LogIndex, Error> {
-        let (log, path) = (work_tree.id().to_owned(), work_tree.index_path());
         let bytes = read_small(&path, MAX_BYTES)?.unwrap_or_default();
         let end = bytes.len();
         let mut index = LogIndex { log, path, bytes, end, next: Some(head) };

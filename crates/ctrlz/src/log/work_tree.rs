@@ -13,7 +13,7 @@ use super::codec::{self, NewOperation, Place};
 use super::companion;
 use super::gap::OpenGap;
 use super::id::new_id;
-use super::index;
+use super::index::{self, LogIndex};
 use super::operation::Operation;
 use crate::pack::{PackWriter, Published};
 use crate::store::{Absorbed, Borrowed, Copied, Lock, Sharing, Store, path_hash, work_tree_dir};
@@ -359,6 +359,11 @@ impl WorkTree {
             self.forget_cache()?;
         }
         Borrowed::settle(store, &self.borrowed_path(), copied)
+    }
+
+    /// Opens the index of the log, whose newest commit is `head`.
+    pub(crate) fn index(&self, store: &Store, head: ObjectId) -> Result<LogIndex, Error> {
+        LogIndex::open(store, self.id().to_owned(), self.index_path(), head)
     }
 
     /// Removes the index of the log. The next reader rebuilds it.

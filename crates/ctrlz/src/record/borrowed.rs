@@ -7,7 +7,7 @@
 use crate::error::Error;
 use crate::fs::{Dir, fill_random};
 use crate::git::{ObjectId, Rules};
-use crate::hold::Context;
+use crate::hold::{Context, Hold};
 use crate::jobs::run_jobs;
 use crate::log::{Operation, WorkTree};
 use crate::path::{TreePath, escape, join, split};
@@ -18,7 +18,7 @@ use crate::scan::{
 use crate::store::{Absorbed, Borrowed, Copied, Lender, Limits};
 
 use super::keep::HashOnly;
-use super::{Cause, Hold, TrackOptions};
+use super::request::{Cause, TrackOptions};
 
 /// The minimum number of files that are compared at the first snapshot.
 const MIN_SAMPLE: usize = 64;

@@ -19,7 +19,8 @@ use crate::path::{TreePath, split};
 use crate::scan::StatCache;
 
 use super::ignored::Kept;
-use super::{Cause, Hold};
+use super::request::Cause;
+use crate::hold::Hold;
 
 /// Tolerance for the start of a tool: clients measure its duration a little before they report it.
 /// A user takes longer than this to switch from an editor to a permission question.

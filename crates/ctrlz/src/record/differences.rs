@@ -8,9 +8,11 @@ use crate::error::Error;
 use crate::log::Operation;
 use crate::scan::{Basis, Dirty, ListInput, Listing, Progress, Proof, differences};
 
+use super::draft::Recorded;
 use super::keep::StoreKeep;
 use super::part::to_try_again;
-use super::{Cause, Hold, Recorded};
+use super::request::Cause;
+use crate::hold::Hold;
 
 /// The result of the last scan, with the proof of which parts are unchanged.
 pub(super) struct Ground<'a> {

@@ -14,8 +14,11 @@ use crate::log::OpenStep;
 use crate::path::{TreePath, split};
 use crate::store::edit_tree;
 
+use super::Ending;
+use super::draft::Draft;
 use super::ignored::Kept;
-use super::{Cause, Draft, Ending, Hold};
+use super::request::Cause;
+use crate::hold::Hold;
 
 /// Maximum size in bytes of a file for which a reported edit is used.
 const MAX_BYTES: u64 = 16 << 20;

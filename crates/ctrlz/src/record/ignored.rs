@@ -26,7 +26,8 @@ use super::keep::StoreKeep;
 use super::named::{capture, look};
 use super::quota::Allowance;
 use super::remembered::{Remembered, recall};
-use super::{Cause, Hold, NamedLimit};
+use super::request::{Cause, NamedLimit};
+use crate::hold::Hold;
 
 /// Upper bound on the size of ignored files that are kept although no tool names them.
 const MAX_SMALL_BYTES: u64 = 256 << 10;

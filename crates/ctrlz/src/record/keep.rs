@@ -5,7 +5,7 @@ use std::io::Read;
 use crate::compare::Trees;
 use crate::error::Error;
 use crate::git::{Hasher, Kind, ObjectId, hash_object};
-use crate::log::{LogIndex, WorkTree};
+use crate::log::WorkTree;
 use crate::pack::PackWriter;
 use crate::path::TreePath;
 use crate::scan::{Keep, LargeProblem};
@@ -33,7 +33,7 @@ impl<'a> StoreKeep<'a> {
     /// Returns whether a snapshot in the log has a file at `path`.
     fn is_in_log(&self, log: &WorkTree, path: &TreePath) -> Result<bool, Error> {
         let Some(head) = self.store.refs.read(log.ref_name())? else { return Ok(false) };
-        let mut entries = LogIndex::open(self.store, log, head)?;
+        let mut entries = log.index(self.store, head)?;
         let trees = Trees::new(&self.store.objects);
         let mut last = None;
         while let Some(entry) = entries.next(self.store)? {

@@ -20,6 +20,7 @@
 mod borrowed;
 mod credit;
 mod differences;
+mod draft;
 mod edit;
 mod found;
 mod ignored;
@@ -29,178 +30,35 @@ mod named;
 mod part;
 mod quota;
 mod remembered;
+mod request;
 mod shared;
 mod uncaptured;
 mod watched;
 mod whole;
 
-use std::time::Instant;
-
 use crate::error::Error;
 use crate::fs::Dir;
 use crate::git::ObjectId;
-use crate::hold::{Context, Hold, Recovery};
-use crate::log::{
-    Details, Meta, Moved, NewOperation, OpenGap, Operation, OperationKind, read_operation,
-};
-use crate::pack::{PackWriter, Published};
-use crate::path::TreePath;
-use crate::scan::{Content, ListInput, Listing, Placed, Progress, Seeding, Skipped, StatCache};
+use crate::hold::{Context, Hold};
+use crate::log::{Details, NewOperation, OpenGap, Operation, read_operation};
+use crate::pack::PackWriter;
+use crate::scan::{ListInput, Progress, Seeding, StatCache};
 use crate::store::Store;
 
-use ignored::Kept;
-use quota::Allowance;
+use draft::{Concluded, Draft};
+use request::Need;
 
+pub use draft::Snapshot;
 pub use found::FileEdit;
+pub use request::TrackOptions;
 
 pub(crate) use credit::Ending;
+pub(crate) use draft::Recorded;
 pub(crate) use keep::{HashOnly, StoreKeep};
 pub(crate) use named::{capture, look};
-pub(crate) use quota::Room;
+pub(crate) use request::{Cause, NamedLimit};
 pub(crate) use shared::Moment;
 pub(crate) use uncaptured::{created_uncaptured, left_out_paths};
-
-/// Options of a snapshot.
-#[derive(Clone, Debug, Default)]
-pub struct TrackOptions {
-    /// Rescans only these paths, and takes everything else from the previous snapshot. A file named
-    /// here is captured even if it is ignored or large. Default: everything.
-    pub paths: Vec<TreePath>,
-    /// Reads every file instead of trusting timestamps. Default: no.
-    pub rehash: bool,
-}
-
-/// A recorded state of the work tree.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Snapshot {
-    /// The id of its git tree.
-    pub hash: ObjectId,
-    /// The operation that recorded it.
-    pub operation: String,
-    /// Whether anything differs from the previous snapshot.
-    pub changed: bool,
-    /// The number of its files, or of the rescanned files of a partial snapshot.
-    pub files: u64,
-    /// The number of files that were read.
-    pub files_read: u64,
-    /// The number of new objects.
-    pub objects_written: u64,
-    /// The number of bytes that were added to the store.
-    pub bytes_written: u64,
-    /// The number of blobs that are still borrowed from the user's repository.
-    pub borrowed: u64,
-    /// The paths that it does not hold, with the reasons.
-    pub skipped: Vec<Skipped>,
-    /// The quota warning threshold that it crossed: 50 or 80 percent.
-    pub quota_mark: Option<u64>,
-    /// An interrupted restore that was finished first.
-    pub recovered: Option<Recovery>,
-    /// Whether only the paths that a watcher reported were scanned.
-    pub watched: bool,
-    /// An escaped path for which the user's index has a wrong blob id. Nothing is borrowed then.
-    pub wrong_index: Option<String>,
-}
-
-impl Snapshot {
-    /// Returns whether no path is missing because of a failure.
-    pub fn is_complete(&self) -> bool {
-        !self.skipped.iter().any(|skipped| skipped.reason.is_failure())
-    }
-}
-
-/// Limits for ignored or large files that tools name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct NamedLimit {
-    /// Replaces [`Options::max_named_bytes`](crate::Options::max_named_bytes).
-    pub(crate) bytes: Option<u64>,
-    /// Deadline. Files that cannot be read by then are left out.
-    pub(crate) until: Option<Instant>,
-}
-
-/// The reason for a snapshot.
-#[derive(Clone, Debug)]
-pub(crate) struct Cause {
-    pub(crate) kind: OperationKind,
-    pub(crate) details: Details,
-    /// Whether it is recorded even if nothing changed.
-    pub(crate) always: bool,
-    /// Paths that a tool is about to change. They are kept even if they are ignored.
-    pub(crate) named: Vec<TreePath>,
-    /// The limit for files that tools name.
-    pub(crate) named_limit: NamedLimit,
-    /// The files that a restore has just written.
-    pub(crate) placed: Placed,
-    pub(crate) room: Room,
-    /// The step that ends with it.
-    pub(crate) ending: Option<Ending>,
-    /// Whether an undo follows, which may find interrupted steps.
-    pub(crate) undoing: bool,
-    /// The session of the undo, if it is limited to one.
-    pub(crate) undone_session: Option<String>,
-    /// Whether it corrects a wrong snapshot, so that no step is credited.
-    pub(crate) correction: bool,
-}
-
-impl Cause {
-    pub(crate) fn of(kind: OperationKind) -> Cause {
-        let (always, named, placed, room) = (false, Vec::new(), Placed::new(), Room::Disk);
-        Cause {
-            kind,
-            details: Details::default(),
-            always,
-            named,
-            named_limit: NamedLimit::default(),
-            placed,
-            room,
-            ending: None,
-            undoing: false,
-            undone_session: None,
-            correction: false,
-        }
-    }
-
-    /// Returns the cause of a snapshot whose changes belong to open steps or to the user.
-    pub(crate) fn outside() -> Cause {
-        Cause { room: Room::Quota, ..Cause::before_change() }
-    }
-
-    /// Returns the cause of a safety snapshot, to which the quota does not apply.
-    pub(crate) fn before_change() -> Cause {
-        Cause::of(OperationKind::Outside)
-    }
-}
-
-/// A snapshot with its operation.
-pub(crate) struct Recorded {
-    pub(crate) snapshot: Snapshot,
-    pub(crate) operation: Operation,
-    /// The metadata of every file, if the caller needs it.
-    pub(crate) listing: Listing,
-}
-
-/// The result that the caller of a scan needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Need {
-    Snapshot,
-    /// Also the metadata of every file, for a restore.
-    Listing,
-}
-
-/// A state of the work tree that is not recorded yet.
-struct Draft {
-    tree: ObjectId,
-    meta: Meta,
-    moved: Vec<Moved>,
-    kept: Kept,
-}
-
-/// The operation of a recorded state.
-struct Concluded {
-    operation: Operation,
-    /// Whether it was appended, and is not the last operation.
-    is_new: bool,
-    published: Published,
-}
 
 impl Hold {
     /// Records the work tree, using a watcher if there is one.
@@ -344,35 +202,5 @@ impl Context {
             only: None,
             threads: self.options.threads.max(1),
         })
-    }
-}
-
-impl Concluded {
-    /// Returns the report of a snapshot whose scan made `listing`.
-    fn snapshot(&self, listing: &Listing, files_read: u64, borrowed: u64) -> Snapshot {
-        let is_known = |content: &Content| matches!(content, Content::Known(_));
-        let entries = listing.dirs.iter().flat_map(|dir| &dir.entries);
-        Snapshot {
-            hash: self.operation.snapshot,
-            operation: self.operation.id.clone(),
-            changed: self.is_new,
-            files: entries.filter(|entry| is_known(&entry.content)).count() as u64,
-            files_read,
-            objects_written: self.published.objects,
-            bytes_written: self.published.bytes,
-            borrowed,
-            skipped: self.operation.meta.skipped.clone(),
-            quota_mark: None,
-            recovered: None,
-            watched: false,
-            wrong_index: None,
-        }
-    }
-
-    /// Returns the quota warning threshold that this operation crossed.
-    fn quota_mark(&self, room: Option<&Allowance>) -> Option<u64> {
-        let used = room.filter(|_| self.is_new)?.used;
-        let (before, after) = (used.warning(), used.and(self.published.bytes).warning());
-        after.filter(|_| after > before)
     }
 }

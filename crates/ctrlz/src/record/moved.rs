@@ -12,8 +12,8 @@ use crate::log::{Moved, Operation};
 use crate::path::{TreePath, join};
 use crate::scan::{Content, ListedDir, StatCache};
 
-use super::Hold;
 use super::remembered::kept_inodes;
+use crate::hold::Hold;
 
 /// The maximum number of recorded moves. An undo leaves and reports the other files.
 const MAX_MOVED: usize = 1_000;

@@ -14,11 +14,13 @@ use crate::scan::{
 };
 use crate::store::edit_tree;
 
+use super::draft::{Draft, Recorded};
 use super::edit::Edit;
 use super::ignored::Kept;
 use super::keep::StoreKeep;
 use super::quota::Probe;
-use super::{Cause, Draft, Hold, Recorded, TrackOptions};
+use super::request::{Cause, TrackOptions};
+use crate::hold::Hold;
 
 impl Hold {
     /// Returns whether the ignore rules above the named directories are those of the last snapshot.

@@ -18,11 +18,13 @@ use crate::scan::{
 };
 use crate::store::edit_tree;
 
+use super::draft::{Concluded, Draft};
 use super::edit::Edit;
 use super::ignored::Kept;
 use super::keep::StoreKeep;
 use super::quota::Allowance;
-use super::{Cause, Concluded, Draft, Hold};
+use super::request::Cause;
+use crate::hold::Hold;
 
 /// The minimum number of files that are read on several threads.
 const MANY_FILES: u64 = 32;

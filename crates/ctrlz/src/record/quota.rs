@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::error::{Error, QuotaUse, RecordError};
 use crate::fs::disk_use;
 use crate::git::{Hasher, Kind, ObjectId, hash_object};
-use crate::hold::Context;
+use crate::hold::{Context, Hold};
 use crate::path::join;
 use crate::scan::{
     Content, Keep, LargeProblem, ListInput, Listing, Progress, SkipReason, Skipped, read_listing,
@@ -15,7 +15,7 @@ use crate::scan::{
 use crate::store::Store;
 
 use super::keep::StoreKeep;
-use super::{Cause, Hold};
+use super::request::Cause;
 
 /// The limit on the size of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

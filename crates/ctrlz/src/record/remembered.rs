@@ -10,7 +10,7 @@ use crate::git::ObjectId;
 use crate::path::PathText;
 use crate::scan::EntryStat;
 
-use super::Hold;
+use crate::hold::Hold;
 
 /// A kept file. It is not read again while its metadata is the same.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -16,7 +16,9 @@ use crate::options::Options;
 use crate::pack::Published;
 use crate::scan::Listing;
 
-use super::{Concluded, Hold, Snapshot, TrackOptions};
+use super::draft::{Concluded, Snapshot};
+use super::request::TrackOptions;
+use crate::hold::Hold;
 
 /// A time of the boot clock, which all processes share and which cannot be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -12,7 +12,7 @@ use crate::pack::Objects;
 use crate::path::{PathText, TreePath, join, split};
 use crate::scan::SkipReason;
 
-use super::Hold;
+use crate::hold::Hold;
 
 /// Reason for a named file in an ignored directory, or a large one, that was not captured.
 const TOO_LARGE_TO_KEEP: &str = "ignored or large, and over the limit for named files";

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::fs::Dir;
 use crate::fs::private::{self, Durable, read_small};
 use crate::git::{Hasher, ObjectId, TrackedDirs};
-use crate::hold::Context;
+use crate::hold::{Context, Hold};
 use crate::log::{Operation, WorkTree};
 use crate::options::Options;
 use crate::path::PathText;
@@ -23,10 +23,11 @@ use crate::scan::{Dirty, Listing, Progress};
 use crate::store::{Borrowed, Store};
 use crate::watch::{Cursor, Scope, changes_since};
 
+use super::draft::Recorded;
 use super::keep::StoreKeep;
 use super::part::{Looked, to_try_again};
+use super::request::{Cause, Need, TrackOptions};
 use super::whole::is_for_a_scan;
-use super::{Cause, Hold, Need, Recorded, TrackOptions};
 
 /// The maximum number of scans if names keep changing.
 const ROUNDS: usize = 3;

@@ -17,10 +17,12 @@ use crate::scan::{
 use crate::store::{Borrowed, UserRepo, build_tree};
 
 use super::differences::Ground;
+use super::draft::{Concluded, Draft, Recorded, Snapshot};
 use super::ignored::Kept;
 use super::keep::StoreKeep;
 use super::quota::Allowance;
-use super::{Cause, Concluded, Draft, Hold, Need, Recorded, Snapshot, TrackOptions};
+use super::request::{Cause, Need, TrackOptions};
+use crate::hold::Hold;
 
 impl Hold {
     /// Scans everything and records it.

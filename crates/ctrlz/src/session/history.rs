@@ -147,7 +147,7 @@ impl<'a> History<'a> {
     /// Opens the log of a work tree without reading any operation.
     pub(super) fn open(store: &'a Store, work_tree: &WorkTree) -> Result<History<'a>, Error> {
         let log = match store.refs.read(work_tree.ref_name())? {
-            Some(head) => Some(LogIndex::open(store, work_tree, head)?),
+            Some(head) => Some(work_tree.index(store, head)?),
             None => None,
         };
         let (entries, redone, taken, tried, disowned) = Default::default();
@@ -218,7 +218,7 @@ impl<'a> History<'a> {
         let Forked { session, operation, log: Some(log), .. } = forked else { return Ok(None) };
         let work_tree = WorkTree::named(self.store, &log);
         self.log = match self.store.refs.read(work_tree.ref_name())? {
-            Some(head) => Some(LogIndex::open(self.store, &work_tree, head)?),
+            Some(head) => Some(work_tree.index(self.store, head)?),
             None => None,
         };
         while let Some(index) = &mut self.log {

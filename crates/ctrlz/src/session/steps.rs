@@ -9,8 +9,8 @@ use crate::fs::Time;
 use crate::git::ObjectId;
 use crate::hold::Hold;
 use crate::log::{
-    Credit, Details, Disowned, LogIndex, NewOperation, OpenStep, Operation, OperationKind,
-    ParentTurn, ProcessId, StepInfo, Uncaptured, load_steps, new_id, read_companion,
+    Credit, Details, Disowned, NewOperation, OpenStep, Operation, OperationKind, ParentTurn,
+    ProcessId, StepInfo, Uncaptured, load_steps, new_id, read_companion,
 };
 use crate::pack::PackWriter;
 use crate::path::TreePath;
@@ -365,7 +365,7 @@ fn disowned(hold: &Hold, step: &OpenStep, ending: &Ending) -> Result<Option<Diso
         return Ok(None);
     }
     let Some(head) = hold.store.refs.read(hold.work_tree.ref_name())? else { return Ok(None) };
-    let mut log = LogIndex::open(&hold.store, &hold.work_tree, head)?;
+    let mut log = hold.work_tree.index(&hold.store, head)?;
     let mut credited: Vec<Credit> = Vec::new();
     while let Some(entry) = log.next(&hold.store)?.filter(|entry| entry.id > step.before_operation)
     {

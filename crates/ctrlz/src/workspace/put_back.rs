@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::compare::Now;
 use crate::error::{Error, LookupError};
 use crate::git::ObjectId;
-use crate::log::{Details, LogIndex, OperationKind, WorkTree, read_operation};
+use crate::log::{Details, OperationKind, WorkTree, read_operation};
 use crate::path::TreePath;
 use crate::record::Cause;
 use crate::restore::{Absence, OnUse, Plan, Request, RestoreOptions, RestoreReport, Target, plan};
@@ -104,7 +104,7 @@ impl Workspace {
                     _ => self.existing()?.ok_or_else(unknown)?,
                 };
                 let head = store.refs.read(work_tree.ref_name())?.ok_or_else(unknown)?;
-                let mut log = LogIndex::open(&store, &work_tree, head)?;
+                let mut log = work_tree.index(&store, head)?;
                 while let Some(entry) = log.next(&store)? {
                     if entry.id == *id {
                         store.snapshot(&entry.snapshot)?;

@@ -1,0 +1,102 @@
+//! A snapshot: not recorded yet, with its operation, and as it is reported.
+
+use crate::git::ObjectId;
+use crate::hold::Recovery;
+use crate::log::{Meta, Moved, Operation};
+use crate::pack::Published;
+use crate::scan::{Content, Listing, Skipped};
+
+use super::ignored::Kept;
+use super::quota::Allowance;
+
+/// A recorded state of the work tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The id of its git tree.
+    pub hash: ObjectId,
+    /// The operation that recorded it.
+    pub operation: String,
+    /// Whether anything differs from the previous snapshot.
+    pub changed: bool,
+    /// The number of its files, or of the rescanned files of a partial snapshot.
+    pub files: u64,
+    /// The number of files that were read.
+    pub files_read: u64,
+    /// The number of new objects.
+    pub objects_written: u64,
+    /// The number of bytes that were added to the store.
+    pub bytes_written: u64,
+    /// The number of blobs that are still borrowed from the user's repository.
+    pub borrowed: u64,
+    /// The paths that it does not hold, with the reasons.
+    pub skipped: Vec<Skipped>,
+    /// The quota warning threshold that it crossed: 50 or 80 percent.
+    pub quota_mark: Option<u64>,
+    /// An interrupted restore that was finished first.
+    pub recovered: Option<Recovery>,
+    /// Whether only the paths that a watcher reported were scanned.
+    pub watched: bool,
+    /// An escaped path for which the user's index has a wrong blob id. Nothing is borrowed then.
+    pub wrong_index: Option<String>,
+}
+
+impl Snapshot {
+    /// Returns whether no path is missing because of a failure.
+    pub fn is_complete(&self) -> bool {
+        !self.skipped.iter().any(|skipped| skipped.reason.is_failure())
+    }
+}
+
+/// A snapshot with its operation.
+pub(crate) struct Recorded {
+    pub(crate) snapshot: Snapshot,
+    pub(crate) operation: Operation,
+    /// The metadata of every file, if the caller needs it.
+    pub(crate) listing: Listing,
+}
+
+/// A state of the work tree that is not recorded yet.
+pub(super) struct Draft {
+    pub(super) tree: ObjectId,
+    pub(super) meta: Meta,
+    pub(super) moved: Vec<Moved>,
+    pub(super) kept: Kept,
+}
+
+/// The operation of a recorded state.
+pub(super) struct Concluded {
+    pub(super) operation: Operation,
+    /// Whether it was appended, and is not the last operation.
+    pub(super) is_new: bool,
+    pub(super) published: Published,
+}
+
+impl Concluded {
+    /// Returns the report of a snapshot whose scan made `listing`.
+    pub(super) fn snapshot(&self, listing: &Listing, files_read: u64, borrowed: u64) -> Snapshot {
+        let is_known = |content: &Content| matches!(content, Content::Known(_));
+        let entries = listing.dirs.iter().flat_map(|dir| &dir.entries);
+        Snapshot {
+            hash: self.operation.snapshot,
+            operation: self.operation.id.clone(),
+            changed: self.is_new,
+            files: entries.filter(|entry| is_known(&entry.content)).count() as u64,
+            files_read,
+            objects_written: self.published.objects,
+            bytes_written: self.published.bytes,
+            borrowed,
+            skipped: self.operation.meta.skipped.clone(),
+            quota_mark: None,
+            recovered: None,
+            watched: false,
+            wrong_index: None,
+        }
+    }
+
+    /// Returns the quota warning threshold that this operation crossed.
+    pub(super) fn quota_mark(&self, room: Option<&Allowance>) -> Option<u64> {
+        let used = room.filter(|_| self.is_new)?.used;
+        let (before, after) = (used.warning(), used.and(self.published.bytes).warning());
+        after.filter(|_| after > before)
+    }
+}
