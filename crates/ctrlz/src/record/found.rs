@@ -15,6 +15,7 @@ use crate::path::{TreePath, split};
 use crate::store::edit_tree;
 
 use super::ignored::Kept;
+use super::moved::Renames;
 use super::{Cause, Draft, Ending, Hold};
 
 /// Maximum size in bytes of a file for which a reported edit is used.
@@ -51,7 +52,8 @@ impl FileEdit {
         let mut before = begun.to_owned();
         for (old, new) in &self.replaced {
             let is_new = || !before.replacen(old, "\0", 1).contains(new.as_str());
-            before = (occurs_once(&before, old) && is_new()).then(|| before.replacen(old, new, 1))?;
+            before =
+                (occurs_once(&before, old) && is_new()).then(|| before.replacen(old, new, 1))?;
         }
         let mut text = present.to_owned();
         for (old, new) in self.replaced.iter().rev() {
@@ -116,11 +118,10 @@ impl Hold {
         }
         let tree = edit_tree(objects, &pack, last.snapshot, &changes)?;
         // The edit cannot be the step's, like every change during a call that was refused.
-        let ending =
-            Ending { step: step.info.step.clone(), refused: true, ..Ending::default() };
+        let ending = Ending { step: step.info.step.clone(), refused: true, ..Ending::default() };
         let cause = Cause { ending: Some(ending), ..Cause::outside() };
         let (meta, kept) = (last.meta.clone(), Kept::default());
-        let draft = Draft { tree, meta, moved: Vec::new(), kept };
+        let draft = Draft { tree, meta, renames: Renames::default(), kept };
         self.conclude(&cause, Some(&last), draft, pack)?;
         Ok(users)
     }

@@ -40,15 +40,14 @@ use crate::error::Error;
 use crate::fs::Dir;
 use crate::git::ObjectId;
 use crate::hold::{Context, Hold, Recovery};
-use crate::log::{
-    Details, Meta, Moved, NewOperation, OpenGap, Operation, OperationKind, read_operation,
-};
+use crate::log::{Details, Meta, NewOperation, OpenGap, Operation, OperationKind, read_operation};
 use crate::pack::{PackWriter, Published};
 use crate::path::TreePath;
 use crate::scan::{Content, ListInput, Listing, Placed, Progress, Seeding, Skipped, StatCache};
 use crate::store::Store;
 
 use ignored::Kept;
+use moved::Renames;
 use quota::Allowance;
 
 pub use found::FileEdit;
@@ -191,7 +190,7 @@ pub(crate) enum Need {
 struct Draft {
     tree: ObjectId,
     meta: Meta,
-    moved: Vec<Moved>,
+    renames: Renames,
     kept: Kept,
 }
 
@@ -276,7 +275,7 @@ impl Hold {
         draft: Draft,
         pack: PackWriter,
     ) -> Result<Concluded, Error> {
-        let Draft { tree, meta, moved, kept } = draft;
+        let Draft { tree, meta, renames: Renames { moved, unlinked }, kept } = draft;
         let is_same = |last: &&Operation| {
             kept.new.is_none() && last.snapshot == tree && last.meta.says_the_same_as(&meta)
         };
@@ -289,7 +288,7 @@ impl Hold {
             return Ok(Concluded { operation: last.clone(), is_new: false, published });
         }
         let (kind, details, pack) = self.credited(cause, pack, last, (&tree, &meta), &kept)?;
-        let details = Details { moved, ..details };
+        let details = Details { moved, unlinked, ..details };
         let new = NewOperation { kind, snapshot: tree, meta, details, companion: kept.new };
         let (operation, published) = self.work_tree.append(&self.store, pack, last, new)?;
         Ok(Concluded { operation, is_new: true, published })
