@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ctrlz::{
-    Error, FileEdit, OperationKind, ParentTurn, Progress, SessionError, StepEnd, StepInfo, StepStart,
-    Workspace, escape, now_millis,
+    Error, FileEdit, OperationKind, ParentTurn, Progress, SessionError, StepEnd, StepInfo,
+    StepStart, Workspace, escape, now_millis,
 };
 use ctrlz_api::{Reach, Tool};
 

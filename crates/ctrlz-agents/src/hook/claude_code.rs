@@ -114,9 +114,8 @@ pub(super) fn edits(input: &Value, response: &Value) -> Vec<ToolEdit> {
     let text = |of: &Value, names: [&str; 2]| {
         names.iter().find_map(|name| of.get(name)?.as_str()).map(str::to_owned)
     };
-    let pair = |of: &Value| {
-        text(of, ["old_string", "old_str"]).zip(text(of, ["new_string", "new_str"]))
-    };
+    let pair =
+        |of: &Value| text(of, ["old_string", "old_str"]).zip(text(of, ["new_string", "new_str"]));
     let several = input.get("edits").and_then(Value::as_array).into_iter().flatten();
     let replaced: Vec<_> = several.chain([input]).filter_map(pair).collect();
     let shown = response.get("returnDisplay").unwrap_or(response);

@@ -71,7 +71,8 @@ fn ways_back(
 ) -> Vec<String> {
     let Some(safety) = report.safety_operation.as_ref().filter(|_| report.after.is_some()) else {
         let is_forceable = !forced && is_forceable(report);
-        let hint = if is_forceable { "; --force takes the versions of before the undo" } else { "" };
+        let hint =
+            if is_forceable { "; --force takes the versions of before the undo" } else { "" };
         return vec![format!("nothing was redone{hint}")];
     };
     let ignored = if redone.ignored.is_empty() { "" } else { " --ignored" };

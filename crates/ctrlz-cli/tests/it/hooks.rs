@@ -911,9 +911,7 @@ fn edited_while_asked(client: &str, call: &Value, response: &Value) -> String {
 fn undo_keeps_user_edits_made_to_the_edited_file_while_permission_was_asked() {
     let found = "one\nUSER\ntwo\nthree\nfour\n";
     let written = "one\nUSER\ntwo\nthree\nAGENT\n";
-    let id = |tool: &str, input: Value| {
-        json!({ "tool_name": tool, "tool_use_id": "1", "tool_call_id": "1", "tool_input": input })
-    };
+    let id = |tool: &str, input: Value| json!({ "tool_name": tool, "tool_use_id": "1", "tool_call_id": "1", "tool_input": input });
     let write = json!({ "file_path": "a.txt", "content": written });
     let edit = json!({ "file_path": "a.txt", "old_string": "four", "new_string": "AGENT" });
     let short = json!({ "path": "a.txt", "old_str": "four", "new_str": "AGENT" });

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ctrlz::{
-    ConflictReason, FileEdit, OperationKind, ParentTurn, Progress, StepEnd, StepInfo, StepStart, UndoOptions,
-    UndoScope,
+    ConflictReason, FileEdit, OperationKind, ParentTurn, Progress, StepEnd, StepInfo, StepStart,
+    UndoOptions, UndoScope,
 };
 
 use crate::lab::{Lab, tree_path};
@@ -76,7 +76,11 @@ fn edits_made_while_a_permission_prompt_is_open_belong_to_the_user() {
     // The user allows the call and the tool runs.
     lab.write("a", "AGENT\n");
     lab.remove("gone");
-    end_with(&lab, "1", StepEnd { duration: Some(Duration::from_millis(20)), ..StepEnd::default() });
+    end_with(
+        &lab,
+        "1",
+        StepEnd { duration: Some(Duration::from_millis(20)), ..StepEnd::default() },
+    );
     let report = lab.undo();
     assert!(report.is_complete(), "{report:?}");
     assert_eq!((lab.read("a"), lab.read("gone")), ("one\n".into(), "one\n".into()));
@@ -207,7 +211,11 @@ fn user_edits_before_the_tool_ran_survive_a_permission_only_change_by_the_tool()
     lab.write("a", "AGENT\n");
     // Updates the ctime of `notes` without writing to it.
     lab.chmod("notes", 0o644);
-    end_with(&lab, "1", StepEnd { duration: Some(Duration::from_millis(20)), ..StepEnd::default() });
+    end_with(
+        &lab,
+        "1",
+        StepEnd { duration: Some(Duration::from_millis(20)), ..StepEnd::default() },
+    );
     lab.undo();
     assert_eq!((lab.read("a"), lab.read("notes")), ("one\n".into(), "one\nuser\n".into()));
 }
@@ -270,7 +278,11 @@ fn a_call_disowns_edits_that_were_recorded_while_its_permission_question_was_ope
     lab.end("2");
     std::thread::sleep(Duration::from_millis(900));
     lab.write("b", "AGENT\n");
-    end_with(&lab, "1", StepEnd { duration: Some(Duration::from_millis(20)), ..StepEnd::default() });
+    end_with(
+        &lab,
+        "1",
+        StepEnd { duration: Some(Duration::from_millis(20)), ..StepEnd::default() },
+    );
     lab.undo();
     assert_eq!((lab.read("a"), lab.read("b")), ("one\n".into(), "one\n".into()));
     assert_eq!(lab.read("notes"), "one\nuser\n");

@@ -270,7 +270,10 @@ fn undo_and_redo_never_leave_half_of_an_ignored_directory_and_a_file_that_traded
         let paths = state(&lab);
         for at in [0, 2] {
             let pair = &paths[at..at + 2];
-            assert!(pair == &before[at..at + 2] || pair == &after[at..at + 2], "{round} {report:?}");
+            assert!(
+                pair == &before[at..at + 2] || pair == &after[at..at + 2],
+                "{round} {report:?}"
+            );
         }
         let expected = if round == "undo" { before } else { after };
         assert_eq!(paths == expected, report.is_complete(), "{round} {paths:?} {report:?}");
