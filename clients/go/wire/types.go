@@ -1136,6 +1136,9 @@ type LogEntry struct {
 	// Id of the operation.
 	Operation string `json:"operation"`
 
+	// Paths that changed while a step was open and that belong to no step. An undo leaves them.
+	Outside []Path `json:"outside,omitempty"`
+
 	// Whether retention never removes the operation.
 	Pinned bool `json:"pinned"`
 

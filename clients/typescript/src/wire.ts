@@ -891,6 +891,8 @@ export interface LogEntry {
   label: string | null;
   /** Id of the operation. */
   operation: string;
+  /** Paths that changed while a step was open and that belong to no step. An undo leaves them. */
+  outside?: Path[];
   /** Whether retention never removes the operation. */
   pinned: boolean;
   /** Session of the operation, if no step names it. */

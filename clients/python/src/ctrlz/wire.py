@@ -991,6 +991,8 @@ class LogEntry:
     """The gap, if the changes were not recorded when they happened because agents worked while the
     disk was full.
     """
+    outside: Optional[list[str]] = None
+    """Paths that changed while a step was open and that belong to no step. An undo leaves them."""
 
 
 @dataclass(frozen=True)

@@ -671,3 +671,34 @@ fn run_captures_a_repository_that_its_command_removes() {
     bench.ok(&["recover", "--git", "--into", into.to_str().unwrap()]);
     assert_eq!(std::fs::read_to_string(into.join("HEAD")).unwrap(), "ref: refs/heads/main\n");
 }
+
+#[test]
+fn redo_suggests_a_command_that_reaches_ignored_files_and_files_outside_the_project() {
+    let bench = Bench::new();
+    bench.shell("git init -q .");
+    bench.write(".gitignore", "*.log\n");
+    bench.write_home("outside.txt", "one\n");
+    bench.write("a.txt", "one\n");
+    bench.write("x.log", "one\n");
+    bench.track();
+    let outside = bench.home.join("outside.txt");
+    let script = format!("echo two > a.txt; echo two > x.*; echo two > {}", outside.display());
+    bench.ok(&["run", "--", "/bin/sh", "-c", &script]);
+    bench.ok(&["run", "--", "/bin/sh", "-c", "echo later > later.txt"]);
+    let log = bench.json(&["log"]);
+    let step = log["operations"][1]["steps"][0]["step"].as_str().unwrap().to_owned();
+    let state = || {
+        let text = std::fs::read_to_string(&outside).unwrap();
+        [bench.read("a.txt").unwrap(), bench.read("x.log").unwrap(), text]
+    };
+    let reach = ["undo", "--step", &step, "--ignored", "--outside"];
+    bench.ok(&reach);
+    assert_eq!(state(), ["one\n"; 3]);
+    let redone = bench.ok(&["redo"]);
+    assert_eq!(state(), ["two\n"; 3]);
+    let suggested = redone.lines().find_map(|line| line.strip_prefix("undo: ")).unwrap();
+    let words: Vec<&str> = suggested.split(' ').skip_while(|word| *word != "undo").collect();
+    bench.ok(&words);
+    assert_eq!(state(), ["one\n"; 3], "{suggested}");
+    assert_eq!(bench.read("later.txt").unwrap(), "later\n");
+}

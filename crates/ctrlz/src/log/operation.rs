@@ -118,6 +118,9 @@ pub struct Details {
     /// Files that were both moved and modified.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub moved: Vec<Moved>,
+    /// Removed names (`from`) of files that keep another name (`to`).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unlinked: Vec<Moved>,
     /// Steps that this undo reversed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub undone: Vec<String>,

@@ -2,11 +2,12 @@
 
 use crate::git::ObjectId;
 use crate::hold::Recovery;
-use crate::log::{Meta, Moved, Operation};
+use crate::log::{Meta, Operation};
 use crate::pack::Published;
 use crate::scan::{Content, Listing, Skipped};
 
 use super::ignored::Kept;
+use super::moved::Renames;
 use super::quota::Allowance;
 
 /// A recorded state of the work tree.
@@ -59,7 +60,7 @@ pub(crate) struct Recorded {
 pub(super) struct Draft {
     pub(super) tree: ObjectId,
     pub(super) meta: Meta,
-    pub(super) moved: Vec<Moved>,
+    pub(super) renames: Renames,
     pub(super) kept: Kept,
 }
 

@@ -10,15 +10,16 @@ use std::io::Read;
 use crate::compare::find;
 use crate::error::Error;
 use crate::git::Kind;
+use crate::hold::Hold;
 use crate::log::OpenStep;
 use crate::path::{TreePath, split};
 use crate::store::edit_tree;
 
-use super::Ending;
+use super::credit::Ending;
 use super::draft::Draft;
 use super::ignored::Kept;
+use super::moved::Renames;
 use super::request::Cause;
-use crate::hold::Hold;
 
 /// Maximum size in bytes of a file for which a reported edit is used.
 const MAX_BYTES: u64 = 16 << 20;
@@ -123,7 +124,7 @@ impl Hold {
         let ending = Ending { step: step.info.step.clone(), refused: true, ..Ending::default() };
         let cause = Cause { ending: Some(ending), ..Cause::outside() };
         let (meta, kept) = (last.meta.clone(), Kept::default());
-        let draft = Draft { tree, meta, moved: Vec::new(), kept };
+        let draft = Draft { tree, meta, renames: Renames::default(), kept };
         self.conclude(&cause, Some(&last), draft, pack)?;
         Ok(users)
     }

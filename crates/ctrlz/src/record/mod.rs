@@ -46,6 +46,7 @@ use crate::scan::{ListInput, Progress, Seeding, StatCache};
 use crate::store::Store;
 
 use draft::{Concluded, Draft};
+use moved::Renames;
 use request::Need;
 
 pub use draft::Snapshot;
@@ -133,7 +134,7 @@ impl Hold {
         draft: Draft,
         pack: PackWriter,
     ) -> Result<Concluded, Error> {
-        let Draft { tree, meta, moved, kept } = draft;
+        let Draft { tree, meta, renames: Renames { moved, unlinked }, kept } = draft;
         let is_same = |last: &&Operation| {
             kept.new.is_none() && last.snapshot == tree && last.meta.says_the_same_as(&meta)
         };
@@ -146,7 +147,7 @@ impl Hold {
             return Ok(Concluded { operation: last.clone(), is_new: false, published });
         }
         let (kind, details, pack) = self.credited(cause, pack, last, (&tree, &meta), &kept)?;
-        let details = Details { moved, ..details };
+        let details = Details { moved, unlinked, ..details };
         let new = NewOperation { kind, snapshot: tree, meta, details, companion: kept.new };
         let (operation, published) = self.work_tree.append(&self.store, pack, last, new)?;
         Ok(Concluded { operation, is_new: true, published })

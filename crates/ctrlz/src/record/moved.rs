@@ -1,4 +1,4 @@
-//! Files that were moved and changed between two snapshots.
+//! Files that were moved and changed between two snapshots, and hard links that were removed.
 //!
 //! A file that was only moved is recognised by its content, one that was changed too by its inode.
 //! No snapshot holds inodes, so the operation records the move.
@@ -9,7 +9,7 @@ use crate::compare::{Trees, changes, find};
 use crate::fs::FileKind;
 use crate::git::ObjectId;
 use crate::log::{Moved, Operation};
-use crate::path::{TreePath, join};
+use crate::path::{TreePath, join, split};
 use crate::scan::{Content, ListedDir, StatCache};
 
 use super::remembered::kept_inodes;
@@ -17,6 +17,15 @@ use crate::hold::Hold;
 
 /// The maximum number of recorded moves. An undo leaves and reports the other files.
 const MAX_MOVED: usize = 1_000;
+
+/// Changes of names that the inodes show.
+#[derive(Default)]
+pub(super) struct Renames {
+    /// Files that were both moved and modified.
+    pub(super) moved: Vec<Moved>,
+    /// Removed names of files that keep another name.
+    pub(super) unlinked: Vec<Moved>,
+}
 
 impl Hold {
     /// Returns the files in `dirs` that had other names in the last scan. Loads its cache if it is
@@ -26,9 +35,11 @@ impl Hold {
         cache: Option<&StatCache>,
         last: &Operation,
         dirs: &[ListedDir],
-    ) -> Vec<Moved> {
+    ) -> Renames {
         let trees = Trees::new(&self.store.objects);
         let mut older: HashMap<u64, (TreePath, &Content)> = HashMap::new();
+        // Files of which only the metadata changed, such as the number of hard links.
+        let mut touched: HashMap<u64, TreePath> = HashMap::new();
         for dir in dirs {
             let Some(handle) = self.root.glimpse(&dir.path) else { continue };
             let is_file = |content: &Content| matches!(content, Content::Known(_));
@@ -43,18 +54,29 @@ impl Hold {
                 }
                 let path = TreePath::from_scan(join(&dir.path, &entry.name));
                 // A damaged tree says nothing about the last snapshot.
-                if matches!(trees.find(&last.snapshot, &path), Ok(None)) {
-                    older.insert(stat.inode, (path, &entry.content));
+                match trees.find(&last.snapshot, &path) {
+                    Ok(None) => drop(older.insert(stat.inode, (path, &entry.content))),
+                    Ok(Some(then)) if is_new && entry.content == Content::Known(then.id) => {
+                        touched.insert(stat.inode, path);
+                    }
+                    Ok(Some(_)) | Err(_) => (),
                 }
             }
         }
-        if older.is_empty() {
-            return Vec::new();
+        if older.is_empty() && touched.is_empty() {
+            return Renames::default();
         }
         let loaded = cache.is_none().then(|| StatCache::load(&self.work_tree.cache_path()));
-        let Some(cache) = cache.or(loaded.as_ref()) else { return Vec::new() };
-        let mut moved = Vec::new();
+        let Some(cache) = cache.or(loaded.as_ref()) else { return Renames::default() };
+        let Renames { mut moved, mut unlinked } = Renames::default();
         let mut note = |from: TreePath, id: Option<ObjectId>, inode: u64| {
+            if let Some(to) = touched.get(&inode)
+                && from != *to
+                && unlinked.len() < MAX_MOVED
+                && self.is_gone(&from)
+            {
+                unlinked.push(Moved { from: self.path_in(last, from.clone(), id), to: to.clone() });
+            }
             let Some((to, content)) = older.get(&inode) else { return };
             let is_same = id.is_some_and(|id| **content == Content::Known(id));
             if from != *to && !is_same && moved.len() < MAX_MOVED {
@@ -73,7 +95,12 @@ impl Hold {
         for (path, inode) in kept_inodes(self) {
             note(TreePath::from_scan(path), None, inode);
         }
-        moved
+        Renames { moved, unlinked }
+    }
+
+    fn is_gone(&self, path: &TreePath) -> bool {
+        let (dir, name) = split(path.as_bytes());
+        self.root.glimpse(dir).is_none_or(|dir| dir.stat(name).is_none())
     }
 
     /// Returns the path that a file had in the last snapshot. With a watcher the cache may be older

@@ -18,6 +18,7 @@ use super::draft::{Draft, Recorded};
 use super::edit::Edit;
 use super::ignored::Kept;
 use super::keep::StoreKeep;
+use super::moved::Renames;
 use super::quota::Probe;
 use super::request::{Cause, TrackOptions};
 use crate::hold::Hold;
@@ -131,8 +132,8 @@ impl Hold {
         }
         let tree = edit_tree(&store.objects, &pack, last.snapshot, &edit.changes)?;
         edit.meta.sort();
-        let (moved, kept) = (Vec::new(), Kept::default());
-        let draft = Draft { tree, meta: edit.meta, moved, kept };
+        let (renames, kept) = (Renames::default(), Kept::default());
+        let draft = Draft { tree, meta: edit.meta, renames, kept };
         let concluded = self.conclude(cause, Some(last), draft, pack)?;
         let snapshot = concluded.snapshot(&listing, edit.read, 0);
         Ok(Recorded { snapshot, operation: concluded.operation, listing })

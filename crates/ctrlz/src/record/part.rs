@@ -102,8 +102,8 @@ impl Hold {
         }
         let edit = edit(&trees, last, dirty, listing, *read)?;
         let tree = edit_tree(objects, pack, last.snapshot, &edit.changes)?;
-        let moved = self.moved(cache, last, &listing.dirs);
-        Ok(Some(Draft { tree, meta: edit.meta, moved, kept: Kept::default() }))
+        let renames = self.moved(cache, last, &listing.dirs);
+        Ok(Some(Draft { tree, meta: edit.meta, renames, kept: Kept::default() }))
     }
 
     /// Records a draft with the ignored files that are kept. Also returns the number of files in

@@ -103,8 +103,8 @@ impl Hold {
         }
         let known = |id: &ObjectId| store.objects.holds(id);
         let tree = build_tree(&mut listing, &pack, &known, input.threads)?;
-        let moved = last.map(|last| self.moved(Some(&cache), last, &listing.dirs));
-        let moved = moved.unwrap_or_default();
+        let renames = last.map(|last| self.moved(Some(&cache), last, &listing.dirs));
+        let renames = renames.unwrap_or_default();
         let kept = self.keep_ignored(&listing, cause, last, &keep, room.as_ref())?;
         let borrowed = match lender {
             Some(lender) if wrong.is_none() => lender.into_borrowed(),
@@ -114,7 +114,7 @@ impl Hold {
             borrowed.save(store, &self.work_tree.borrowed_path())?;
         }
         let meta = self.meta_of(&listing, &rules, tree, &kept, last);
-        let concluded = self.conclude(cause, last, Draft { tree, meta, moved, kept }, pack)?;
+        let concluded = self.conclude(cause, last, Draft { tree, meta, renames, kept }, pack)?;
         basis.operation = Some(concluded.operation.commit);
         let is_stale = files_read > 0 || doubt || listing.changed || basis != *cache.basis();
         if concluded.is_new || is_stale {

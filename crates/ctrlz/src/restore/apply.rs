@@ -218,8 +218,18 @@ fn stage_all(
     Ok(())
 }
 
-/// Replaces staged files by hard links to one file, where the present files are hard links too.
+/// Replaces staged files by hard links to one file, where the present files are hard links too or
+/// a removed name was one.
 fn link_staged(root: &Dir, plan: &Plan, journal: &mut Journal) -> Result<(), Error> {
+    for (at, other, inode) in &plan.relinked {
+        let (dir, name) = staged_place(root, &journal.units[*at])?;
+        let (other_dir, other_name) = split(other);
+        dir.remove_file(&name)?;
+        dir.link_from(&root.open_below(other_dir)?, other_name, &name)?;
+        let stat = dir.stat(&name)?.filter(|stat| stat.inode == *inode);
+        let stat = stat.ok_or_else(|| moved(other))?;
+        journal.units[*at].staged = Some(Thing::Leaf(StatRecord::from(&EntryStat::from(&stat))));
+    }
     for group in &plan.links {
         let Some((first, others)) = group.split_first() else { continue };
         let (first_dir, first_name) = staged_place(root, &journal.units[*first])?;

@@ -31,6 +31,8 @@ pub(crate) struct Request {
     /// Permissions of directories that have to be created.
     pub(crate) dir_modes: BTreeMap<Vec<u8>, u32>,
     pub(crate) common_dir_mode: u32,
+    /// Files that were hard links to another file, which may still exist.
+    pub(crate) relinked: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Paths that are already known to be left alone.
     pub(crate) kept: Vec<Kept>,
     /// Files for which the kernel could not determine whether other processes have them open.
@@ -258,6 +260,8 @@ pub struct Plan {
     pub(crate) emptied: Vec<Vec<u8>>,
     /// Groups of units, by index, that become hard links to one file again.
     pub(crate) links: Vec<Vec<usize>>,
+    /// Units, by index, that become hard links to an existing file, with its path and inode.
+    pub(crate) relinked: Vec<(usize, Vec<u8>, u64)>,
     /// Whether files that another process has open for writing are replaced too.
     pub(crate) replaces_used: bool,
 }

@@ -108,6 +108,7 @@ pub(crate) fn plan(now: &Now<'_>, request: &Request) -> Plan {
         modes,
         emptied,
         links,
+        relinked: Vec::new(),
         replaces_used,
     }
 }

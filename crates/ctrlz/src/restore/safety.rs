@@ -75,6 +75,7 @@ impl Hold {
             request.unlisted.extend(names.ok().map(|names| (dir.clone(), names)));
         }
         let mut plan = plan(&now, &request);
+        link_again(self, &now, &request, &mut plan);
         note_other_names(self, &now, &mut plan);
         plan.replaces_used = in_use == OnUse::Replace;
         plan.mass_removal = plan.mass_removal_of(files);
@@ -262,6 +263,35 @@ fn stores_named_by(hold: &Hold, tracked: &Recorded, request: &Request) -> BTreeS
         }
     }
     stores
+}
+
+/// Plans hard links for removed names of files that still exist unchanged under another name.
+/// Reports the others as separated. The kernel may refuse links to files of other users.
+fn link_again(hold: &Hold, now: &Now<'_>, request: &Request, plan: &mut Plan) {
+    let me = rustix::process::geteuid();
+    for (path, other) in &request.relinked {
+        let Some(Wanted::Entry { entry, mode }) = request.wanted.get(path) else { continue };
+        let unit = plan.units.iter().position(|unit| unit.path == *path && unit.old.is_none());
+        let is_left = !plan.units.iter().any(|unit| is_within(other, &unit.path))
+            && !plan.modes.iter().any(|planned| planned.path == *other);
+        let (dir, name) = crate::path::split(other);
+        let there = hold.root.glimpse(dir).and_then(|dir| dir.stat(name));
+        let is_own = there.is_some_and(|stat| me.is_root() || stat.uid == me.as_raw());
+        let same = match now.at(other) {
+            NowAt::File { entry: now, stat, .. } if now.is_same_content(entry) => {
+                (stat.mode & MODE_BITS == *mode).then_some(stat.inode)
+            }
+            _ => None,
+        };
+        match (unit, same.filter(|_| is_left && is_own)) {
+            (Some(unit), Some(inode)) => plan.relinked.push((unit, other.clone(), inode)),
+            _ if plan.actions.iter().any(|action| action.path().as_bytes() == path) => {
+                let path = TreePath::from_scan(path.clone());
+                plan.kept.push(Kept { path, reason: KeptReason::Separated });
+            }
+            _ => (),
+        }
+    }
 }
 
 /// Reports replaced files that have hard links outside the work tree or in ignored directories.

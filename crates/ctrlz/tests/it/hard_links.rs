@@ -89,3 +89,28 @@ fn redo_restores_the_permissions_of_a_removed_hard_link() {
         assert_eq!(mode, 0o755, "{path}");
     }
 }
+
+#[test]
+fn a_removed_name_of_a_hard_link_is_linked_again_or_reported_as_separated() {
+    for edited in [false, true] {
+        let lab = Lab::new();
+        lab.write("a", "1\n");
+        lab.write("dir/keep", "1\n");
+        std::fs::hard_link(lab.path("a"), lab.path("dir/b")).unwrap();
+        lab.track();
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        lab.step("s", "m1", "1", |lab| lab.remove("dir/b"));
+        if edited {
+            lab.write("a", "the user's\n");
+        }
+        let report = lab.undo();
+        assert!(report.is_complete(), "{report:?}");
+        assert_eq!(lab.read("dir/b"), "1\n");
+        assert_eq!(inode(&lab, "a") == inode(&lab, "dir/b"), !edited, "{report:?}");
+        let separated: Vec<_> = report.kept.iter().map(|kept| kept.path.to_string()).collect();
+        assert_eq!(separated, if edited { vec!["dir/b"] } else { Vec::new() }, "{report:?}");
+        assert!(lab.redo().is_complete());
+        assert!(!lab.exists("dir/b"));
+        assert_eq!(lab.read("a"), if edited { "the user's\n" } else { "1\n" });
+    }
+}

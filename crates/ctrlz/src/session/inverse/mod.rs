@@ -351,7 +351,15 @@ impl Inverter<'_> {
         }
         let mode = self.merged_mode(path, wanted.map_or(EntryKind::File, |entry| entry.kind));
         let wanted = match wanted {
-            Some(entry) => Wanted::Entry { entry: with_mode(entry, mode), mode },
+            Some(entry) => {
+                let unlinked = track.changes.iter().flat_map(|(_, span)| {
+                    span.after.details.unlinked.iter().filter(|name| name.from == *path)
+                });
+                let others = unlinked.map(|name| (name.from.as_bytes(), name.to.as_bytes()));
+                let others = others.map(|(name, other)| (name.to_vec(), other.to_vec()));
+                self.out.request.relinked.extend(others.filter(|_| ours.is_none()));
+                Wanted::Entry { entry: with_mode(entry, mode), mode }
+            }
             None => {
                 self.empty_out(path, track)?;
                 Wanted::Absent
