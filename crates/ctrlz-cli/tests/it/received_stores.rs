@@ -509,7 +509,7 @@ fn locks_of_the_data_directory_are_not_opened_through_links() {
 
 /// The commands that a message quotes act on the same store.
 #[test]
-fn an_own_store_with_a_foreign_alternate_is_refused() {
+fn suggested_commands_name_the_same_store_and_directory() {
     let bench = Bench::new();
     bench.write("a.txt", "one\n");
     let ran = bench.run(&with_store(&["show", &"0".repeat(40)]));
