@@ -187,7 +187,7 @@ impl Failure {
             | Failure::Output(_)
             | Failure::Json(_) => return None,
         };
-        Some(text.to_owned())
+        Some(crate::render::with_program(text))
     }
 }
 

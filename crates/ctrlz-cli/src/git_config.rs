@@ -15,7 +15,7 @@ use std::path::{Component, Path, PathBuf};
 use ctrlz::GitDirs;
 use gix_glob::wildmatch::Mode;
 
-use crate::small_file;
+use crate::{reftable, small_file};
 
 /// The depth at which git refuses to follow further includes.
 const MAX_DEPTH: usize = 10;
@@ -297,12 +297,19 @@ impl<'a> Pass<'a> {
 
     /// Returns the branch that HEAD names.
     fn branch(&self) -> Option<Vec<u8>> {
-        let head = self.repo?.git_dir.join("HEAD");
-        if self.is_linked_repository_file(&head) {
+        /// Content of the file in repositories that keep their refs in reftables.
+        const ELSEWHERE: &[u8] = b"ref: refs/heads/.invalid";
+        let git_dir = &self.repo?.git_dir;
+        let is_linked = |name| self.is_linked_repository_file(&git_dir.join(name));
+        if is_linked("HEAD") || is_linked("reftable") || is_linked("reftable/tables.list") {
             return None;
         }
-        let text = small_file::read(&head).ok()??;
-        text.trim_ascii_end().strip_prefix(b"ref: refs/heads/").map(<[u8]>::to_vec)
+        let text = small_file::read(&git_dir.join("HEAD")).ok()??;
+        let target = match text.trim_ascii_end() {
+            ELSEWHERE => reftable::head(git_dir)?,
+            text => text.strip_prefix(b"ref: ")?.to_vec(),
+        };
+        target.strip_prefix(b"refs/heads/").map(<[u8]>::to_vec)
     }
 }
 

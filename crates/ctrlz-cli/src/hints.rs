@@ -6,8 +6,14 @@ use ctrlz::{
     Error, ExchangeError, LookupError, RecordError, RestoreError, SessionError, StoreError,
 };
 
+use crate::render::with_program;
+
 /// Returns advice on what the user can do next, if there is any.
 pub(crate) fn hint(error: &Error) -> Option<String> {
+    advice(error).map(|text| with_program(&text))
+}
+
+fn advice(error: &Error) -> Option<String> {
     let text = match error {
         Error::Lookup(LookupError::UnknownSnapshot { .. })
         | Error::Lookup(LookupError::UnknownOperation { .. }) => {
@@ -139,8 +145,10 @@ pub(crate) fn hint(error: &Error) -> Option<String> {
             "name a snapshot; `ctrlz log` and `ctrlz sessions` list them"
         }
         Error::Record(RecordError::Disabled { .. }) => "set enabled = true in the configuration",
-        Error::Store(StoreError::UntrustedStore { .. }) => "choose another place with --data-dir",
-        Error::Restore(RestoreError::RolledBack { cause }) => return hint(cause),
+        Error::Store(StoreError::UntrustedStore { .. }) => {
+            "remove what is named above, or record in another place with --data-dir or --store"
+        }
+        Error::Restore(RestoreError::RolledBack { cause }) => return advice(cause),
         Error::File(error) => return file_hint(error.source.kind()),
         // Nothing helps here, or the error is newer than this table.
         _ => return None,

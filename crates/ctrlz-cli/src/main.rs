@@ -17,6 +17,7 @@ mod interrupts;
 mod machine;
 mod place;
 mod progress;
+mod reftable;
 mod render;
 mod small_file;
 

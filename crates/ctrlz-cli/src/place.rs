@@ -130,29 +130,34 @@ impl Place {
 
 /// Returns the message about a directory that was moved or replaced, which is shown once.
 fn told(notice: &Notice, root: &Path) -> String {
-    let here = root.display();
+    let program = render::program();
+    let shown = |path: &Path| render::printable(&path.to_string_lossy());
+    let word = |path: &Path| shell_word(path.as_os_str().as_bytes());
     match notice {
         Notice::Moved { from } => {
-            format!("ctrlz: moved from {}; its history has followed it", from.display())
+            format!("ctrlz: moved from {}; its history has followed it", shown(from))
         }
-        Notice::SetAside { old } => format!(
-            "ctrlz: the store in this project was not made by this user on this machine; a new one \
-             records from now on, and the old one is kept as {}",
-            old.display()
+        Notice::SetAside { old, why } => format!(
+            "ctrlz: the store in this project is not trusted: {why}. A new one records from now on; \
+             the old one is kept as {}, and its history is imported",
+            shown(old)
         ),
         Notice::StoreElsewhere { path, why } => format!(
-            "ctrlz: {} is not used: {why}. Snapshots are kept in the data directory; to keep them \
-             in the project, make room for the store",
-            path.display()
+            "ctrlz: {} is not used: {why}. Until that changes, snapshots are kept in the data \
+             directory",
+            shown(path)
         ),
         Notice::Replaced => format!(
-            "ctrlz: another directory was at {here} before; this one starts a history of its own \
-             (`ctrlz relink {here} {here}` takes the old one over)"
+            "ctrlz: another directory was at {} before; this one starts a history of its own \
+             (`{program} relink {here} {here}` takes the old one over)",
+            shown(root),
+            here = word(root),
         ),
         Notice::MayBe { old } => format!(
-            "ctrlz: if this is what was at {}, `ctrlz relink {} {here}` brings its history",
-            old.display(),
-            old.display()
+            "ctrlz: if this is what was at {}, `{program} relink {} {}` brings its history",
+            shown(old),
+            word(old),
+            word(root),
         ),
     }
 }

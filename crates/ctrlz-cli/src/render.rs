@@ -19,6 +19,11 @@ pub(crate) fn program() -> &'static str {
     PROGRAM.get().map_or("ctrlz", String::as_str)
 }
 
+/// Gives the commands that a text quotes the options that select the work tree; see [`program`].
+pub(crate) fn with_program(text: &str) -> String {
+    text.replace("`ctrlz ", &format!("`{} ", program()))
+}
+
 /// Stores the options that select the work tree, for [`program`].
 pub(crate) fn remember_program(args: &GlobalArgs) {
     let options = [

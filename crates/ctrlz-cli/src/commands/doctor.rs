@@ -138,7 +138,8 @@ fn check_objects(found: &Verification, checks: &mut Vec<Check>) {
     let detail = format!("{objects} in {snapshots} snapshots have the right hash");
     checks.push(Check { name: "objects", ok: problems.is_empty(), detail });
     for problem in problems {
-        let detail = format!("{} (`ctrlz verify --repair`)", super::verify::line(problem));
+        let detail =
+            format!("{} (`{} verify --repair`)", super::verify::line(problem), render::program());
         checks.push(Check { name: "damage", ok: false, detail });
     }
 }

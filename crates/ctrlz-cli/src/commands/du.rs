@@ -42,7 +42,11 @@ fn lines(used: &DiskUse) -> Vec<String> {
         ),
     ];
     if used.unused_bytes > 0 {
-        lines.push(format!("unused     {}; `ctrlz gc` frees it", render::size(used.unused_bytes)));
+        lines.push(format!(
+            "unused     {}; `{} gc` frees it",
+            render::size(used.unused_bytes),
+            render::program()
+        ));
     }
     if used.quarantine_bytes > 0 {
         let bytes = render::size(used.quarantine_bytes);

@@ -125,7 +125,8 @@ fn show_operations(
         return Ok(Done::Complete);
     }
     if entries.is_empty() {
-        render::note("nothing is recorded here yet; `ctrlz run -- CMD` or `ctrlz track` starts it");
+        let start = "nothing is recorded here yet; `ctrlz run -- CMD` or `ctrlz track` starts it";
+        render::note(&render::with_program(start));
     }
     let charset = environment.charset();
     let table = Table::of(&entries, charset, environment.palette());
@@ -214,9 +215,10 @@ pub(super) fn title(entry: &TimelineEntry, known: &HashMap<&str, &StepInfo>) -> 
     };
     match entry.kind {
         OperationKind::Step => entry.steps.iter().map(step_title).collect::<Vec<_>>().join(" + "),
-        OperationKind::Outside => match &entry.gap {
-            Some(gap) => gap_title(gap),
-            None => "outside (you or a late process)".into(),
+        OperationKind::Outside => match (&entry.gap, &entry.label) {
+            (Some(gap), _) => gap_title(gap),
+            (None, Some(label)) => printable(label),
+            (None, None) => "outside (you or a late process)".into(),
         },
         OperationKind::Revert => match (&entry.boundary, &entry.commits) {
             (Some(Boundary { message, part }), _) => {

@@ -40,7 +40,10 @@ pub(crate) fn run(place: &Place, args: &SessionsArgs, out: &mut Output) -> Resul
         match out.is_json() {
             true => out.json(&Released { session: id.clone(), store_removed })?,
             false if store_removed => out.line("released, and the store is removed")?,
-            false => out.line("released; it can be undone until `ctrlz gc` drops it")?,
+            false => out.line(&format!(
+                "released; it can be undone until `{} gc` drops it",
+                render::program()
+            ))?,
         }
         return Ok(Done::Complete);
     }

@@ -125,7 +125,7 @@ fn show_step(
         out.line(&format!("recorded  {age} ({operation}){guess}"))?;
     }
     if *undone {
-        out.line("undone    at present; ctrlz redo brings it back")?;
+        out.line(&format!("undone    at present; `{} redo` brings it back", render::program()))?;
         out.line("")?;
         return records.iter().try_for_each(|record| show_record(place, record, out));
     }

@@ -71,7 +71,7 @@ fn lines(status: &Status) -> Vec<String> {
     lines.push(match (&status.last, status.last_at_millis) {
         (Some(last), Some(at)) => format!("snapshot   {last}, {}", render::age(at)),
         (Some(last), None) => format!("snapshot   {last}"),
-        (None, _) => "snapshot   none yet; `ctrlz track` takes one".into(),
+        (None, _) => render::with_program("snapshot   none yet; `ctrlz track` takes one"),
     });
     if let Some(quota) = &status.quota {
         let (percent, max) = (quota.percent(), render::size(quota.max_store_bytes));

@@ -38,7 +38,8 @@ pub(crate) fn run(place: &Place, args: &VerifyArgs, out: &mut Output) -> Result<
         return Ok(Done::Complete);
     }
     if !args.repair {
-        render::note("`ctrlz verify --repair` heals what still exists somewhere");
+        let repair = "`ctrlz verify --repair` heals what still exists somewhere";
+        render::note(&render::with_program(repair));
     }
     Ok(Done::Unhealthy)
 }

@@ -286,6 +286,52 @@ fn a_linked_work_tree_has_the_configuration_of_its_repository_and_its_own() {
     compare(3);
 }
 
+/// Runs git in a directory. Returns `false` if git fails.
+fn git(dir: &Path, words: &[&str]) -> bool {
+    let mut git = program("git");
+    git.current_dir(dir).args(["-c", "user.name=a", "-c", "user.email=a@b"]).args(words);
+    git.env("HOME", "/nonexistent").env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    finish(&mut git).code == 0
+}
+
+#[test]
+fn the_branch_of_a_repository_with_reftables_is_known() {
+    let bench = prepare();
+    std::fs::remove_dir_all(bench.project.join(".git")).unwrap();
+    if !git(&bench.project, &["init", "-q", "-b", "main", "--ref-format=reftable"]) {
+        // Git before version 2.45.
+        return;
+    }
+    let setup = |branch: &str| Setup {
+        files: vec![
+            (".gitconfig", format!("[includeIf \"onbranch:{branch}\"]\n\tpath = parts/part\n")),
+            ("parts/part", CORE.to_owned()),
+        ],
+        env: Vec::new(),
+    };
+    let compare = || {
+        ["main", "other", "feature/", "**"].map(|branch| {
+            let setup = setup(branch);
+            !check(&bench, &[(&setup, "~/tilde")]).contains("a.tilde")
+        })
+    };
+    assert_eq!(compare(), [true, false, false, true]);
+    bench.git(&["add", "a.txt"]);
+    bench.git(&["commit", "-q", "-m", "one"]);
+    assert_eq!(compare(), [true, false, false, true]);
+    bench.git(&["checkout", "-q", "-b", "feature/x"]);
+    for at in 0..40 {
+        bench.git(&["branch", &format!("branch{at}")]);
+    }
+    assert_eq!(compare(), [false, false, true, true]);
+    bench.git(&["checkout", "-q", "-b", "other"]);
+    bench.git(&["pack-refs"]);
+    assert_eq!(compare(), [false, true, false, true]);
+    bench.git(&["checkout", "-q", "--detach"]);
+    assert_eq!(compare(), [false; 4]);
+    assert_eq!(bench.json(&["log"])[0]["branch"], serde_json::Value::Null);
+}
+
 /// The text of an ignore file is part of a snapshot's record and can be pushed.
 #[test]
 fn a_repository_cannot_choose_private_files_or_links_as_ignore_files() {

@@ -204,6 +204,59 @@ fn a_wrong_index_is_reported_by_track_status_and_doctor() {
 }
 
 #[test]
+fn a_restore_never_writes_content_that_only_a_wrong_index_has() {
+    let bench = Bench::new();
+    bench.git(&["init", "-q"]);
+    // More files than the check of the index samples.
+    for at in 0..1_000 {
+        bench.write(&format!("f{at}"), &format!("{at:08}"));
+    }
+    bench.git(&["add", "."]);
+    bench.git(&["commit", "-q", "-m", "one"]);
+    for at in 0..100 {
+        // The sample may detect the wrong index at once. Then there is no wrong snapshot.
+        std::fs::remove_dir_all(&bench.data).ok();
+        let (one, other) = (format!("f{}", 2 * at), format!("f{}", 2 * at + 1));
+        bench.git(&["checkout", "-q", "HEAD", "--", "."]);
+        bench.git(&["reset", "-q", "--hard"]);
+        forge_index(&bench, &one, &other);
+        let ran = bench.run(&["track"]);
+        if ran.stderr.contains("git's index is wrong about") {
+            continue;
+        }
+        let wrong = ran.text().trim().to_owned();
+        let own = format!("{:08}", 2 * at);
+        // Absorbing is over when the correction is in the log.
+        let is_corrected = || bench.ok(&["log"]).contains("correction: git's index was wrong");
+        for _ in 0..200 {
+            if is_corrected() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        assert!(is_corrected());
+        bench.write(&one, "later\n");
+        let restored = bench.run(&["restore", &wrong]);
+        assert_eq!(restored.code, 3, "{restored:?}");
+        assert!(
+            restored.text().contains("git's index was wrong")
+                || restored.stderr.contains("git's index was wrong"),
+            "{restored:?}"
+        );
+        assert_eq!(bench.read(&one).as_deref(), Some("later\n"));
+        // The file has this content later on, when it is read.
+        bench.write(&one, &format!("{:08}", 2 * at + 1));
+        let genuine = bench.track();
+        bench.write(&one, "last\n");
+        bench.ok(&["restore", &genuine]);
+        assert_eq!(bench.read(&one), Some(format!("{:08}", 2 * at + 1)));
+        assert_ne!(bench.read(&one), Some(own));
+        return;
+    }
+    panic!("the sample found every wrong index");
+}
+
+#[test]
 fn undo_never_writes_content_that_only_a_wrong_index_has() {
     let bench = Bench::new();
     bench.git(&["init", "-q"]);

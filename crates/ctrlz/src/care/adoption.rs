@@ -28,8 +28,8 @@ use crate::path::escape;
 use crate::scan::Progress;
 use crate::session::date_of;
 use crate::store::{
-    Lock, Refs, Sharing, Store, Trust, check_nested_links, is_in_project, note_pending, path_hash,
-    pending, set_aside,
+    Lock, Refs, Sharing, Store, Trust, check_root, foreign_part, is_in_project, is_newer,
+    note_pending, path_hash, pending, set_aside,
 };
 use crate::workspace::{Notice, Workspace};
 
@@ -59,18 +59,16 @@ pub struct Adopted {
 }
 
 impl Workspace {
-    /// Ensures that a store inside a project belongs to this user. A foreign store is renamed, and
-    /// a new one takes its place. If the path itself cannot be used, this work tree is recorded
-    /// in the data directory instead: no project may prevent recording.
+    /// Ensures that a store inside a project belongs to this user and is as ctrlz made it. Any
+    /// other one is renamed, and a new one takes its place. If the path itself cannot be used, this
+    /// work tree is recorded in the data directory instead: no project may prevent recording.
     pub(crate) fn settle_store(&mut self) -> Result<Option<Notice>, Error> {
         let Some(path) = &self.options().store else { return Ok(None) };
         let path = self.root().join(path);
         if !self.needs_trust(&path) {
             return Ok(None);
         }
-        if self.is_own(&path)? {
-            check_nested_links(&path)?;
-        } else if let Some(why) = self.obstacle(&path) {
+        if let Some(why) = self.obstacle(&path)? {
             if absolute(&self.options().data_dir).starts_with(self.root()) {
                 return Err(Error::Store(StoreError::UntrustedStore { path, why }));
             }
@@ -80,29 +78,36 @@ impl Workspace {
         if !is_filled(&path) {
             return Ok(None);
         }
-        let old = self.replace_foreign_store(&path)?;
+        let replaced = self.replace_foreign_store(&path)?;
         self.finish_small_adoption(&path)?;
-        Ok(old.map(|old| Notice::SetAside { old }))
+        Ok(replaced.map(|(old, why)| Notice::SetAside { old, why }))
     }
 
-    /// Returns why no store can be created at `path`, which holds none of this user's.
-    fn obstacle(&self, path: &Path) -> Option<&'static str> {
+    /// Returns why `path` holds no store of this user and none can be created there.
+    fn obstacle(&self, path: &Path) -> Result<Option<&'static str>, Error> {
+        if !is_link(path) && is_newer(path)? {
+            // Renaming it would take it from the newer version.
+            return Ok(Some("a newer version of ctrlz made it, or a file in it says so"));
+        }
+        if self.foreign(path)?.is_none() {
+            return Ok(None);
+        }
         if self.links_above(path) {
-            return Some("a directory on the way to it is a link that came with the project");
+            return Ok(Some("a directory on the way to it is a link that came with the project"));
         }
         let mut existing = path.ancestors().filter(|place| place.symlink_metadata().is_ok());
         let nearest = existing.next().unwrap_or(path);
         let is_there = nearest == path;
         if !is_link(nearest) && !nearest.is_dir() {
-            return Some("a file is in its place");
+            return Ok(Some("a file is in its place"));
         }
         if is_there && is_filled(path) && !is_repository(path) {
-            return Some("a directory with other files is in its place");
+            return Ok(Some("a directory with other files is in its place"));
         }
         let written = if is_there { path.parent().unwrap_or(path) } else { nearest };
         let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
         let is_writable = rustix::fs::access(written, access).is_ok();
-        (!is_writable).then_some("the directory above it cannot be written")
+        Ok((!is_writable).then_some("the directory above it cannot be written"))
     }
 
     /// Imports the stores that were set aside if they are small. Others wait for a background
@@ -118,9 +123,14 @@ impl Workspace {
     }
 
     /// Returns whether a store at `path` may have come with a project: it is inside this work tree
-    /// or another git work tree. [`resolve_store`] has removed `..` and all other aliases.
+    /// or another git work tree, or the caller named it in a directory that also contains this work
+    /// tree. [`resolve_store`] has removed `..` and all other aliases.
     pub(crate) fn needs_trust(&self, path: &Path) -> bool {
-        is_in_project(path, self.root(), self.options().home.as_deref())
+        let (root, home) = (self.root(), self.options().home.as_deref());
+        let mut shared = path.ancestors().filter(|dir| root.starts_with(dir));
+        let mut came_together =
+            || shared.next().is_some_and(|dir| dir != path && check_root(dir, home).is_ok());
+        is_in_project(path, root, home) || (self.options().store.is_some() && came_together())
     }
 
     /// Returns whether a directory above `path` is a symlink. Only those inside a project are left,
@@ -129,38 +139,66 @@ impl Workspace {
         path.ancestors().skip(1).take_while(|dir| *dir != self.root()).any(is_link)
     }
 
-    /// Returns whether the store at `path` belongs to this user. Inside a project it must be
-    /// recorded as such; elsewhere only this user can have created it.
-    fn is_own(&self, path: &Path) -> Result<bool, Error> {
-        if !self.needs_trust(path) {
-            return Ok(path.join("ctrlz").is_dir());
+    /// Returns why the store at `path` is not this user's own. Inside a project it must be recorded
+    /// as such and have no foreign parts; elsewhere only this user can have created it.
+    fn foreign(&self, path: &Path) -> Result<Option<&'static str>, Error> {
+        let is_own = match self.needs_trust(path) {
+            true => self.is_recorded(path)?,
+            false => path.join("ctrlz").is_dir(),
+        };
+        match is_own {
+            true if self.needs_trust(path) => foreign_part(path),
+            true => Ok(None),
+            false => Ok(Some("it was not made by this user on this machine")),
         }
+    }
+
+    /// Returns whether the data directory records that this user made the store at `path`.
+    fn is_recorded(&self, path: &Path) -> Result<bool, Error> {
         let data_dir = &self.options().data_dir;
         // A record inside a project may have come with it. It can forge a path but no inode.
-        let by_path_alone = !self.needs_trust(&absolute(data_dir));
+        let (place, home) = (absolute(data_dir), self.options().home.as_deref());
+        let by_path_alone = !is_in_project(&place, self.root(), home);
         let through_link = is_link(path) || self.links_above(path);
         Trust::of(data_dir).knows(path, through_link, by_path_alone)
     }
 
     /// Renames a foreign store or repository at `path` and creates a new store in its place.
-    /// Returns the new path of the old directory, or `None` if nothing was replaced.
-    fn replace_foreign_store(&self, path: &Path) -> Result<Option<PathBuf>, Error> {
-        if self.is_own(path)? {
+    /// Returns the new path of the old directory and the reason, or `None` if nothing was replaced.
+    fn replace_foreign_store(&self, path: &Path) -> Result<Option<(PathBuf, &'static str)>, Error> {
+        if self.foreign(path)?.is_none() {
             return Ok(None);
         }
         let _lock = Trust::of(&self.options().data_dir).lock()?;
         // Another process may have replaced it meanwhile. The order matters: between two checks our
         // store may appear at an empty path, but never in place of a foreign store.
-        if !is_filled(path) || !is_repository(path) || self.is_own(path)? {
+        if !is_filled(path) || !is_repository(path) {
             return Ok(None);
         }
+        let Some(why) = self.foreign(path)? else { return Ok(None) };
+        // Processes that began before the foreign parts arrived may still write to it.
+        let _unused = match self.is_recorded(path)? {
+            true => self.lock_recorded(path)?,
+            false => None,
+        };
         let old = aside_name(path);
         std::fs::rename(path, &old).named("rename", path)?;
         let store = self.make_store(path)?;
         if !self.needs_trust(path) {
             note_pending(store.path())?;
         }
-        Ok(Some(old))
+        Ok(Some((old, why)))
+    }
+
+    /// Locks a store with foreign parts against all processes that use it. Returns `None` if the
+    /// lock itself is one of those parts.
+    fn lock_recorded(&self, path: &Path) -> Result<Option<Lock>, Error> {
+        let lock = path.join("ctrlz").join("store.lock");
+        let is_plain = |path: &Path| path.symlink_metadata().is_ok_and(|meta| meta.is_file());
+        if is_link(&path.join("ctrlz")) || !is_plain(&lock) {
+            return Ok(None);
+        }
+        Lock::take(&lock, Sharing::Exclusive, self.options().patience).map(Some)
     }
 
     /// Opens or creates the store at `path`. A repository of another program there is set aside.

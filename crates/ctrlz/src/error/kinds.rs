@@ -96,7 +96,11 @@ pub const ERROR_KINDS: &[ErrorKind] = &[
     kind("not_git", Fault::Refused, "require_git is set and there is no repository"),
     kind("disabled", Fault::Disabled, "snapshots are disabled by configuration"),
     kind("newer_format", Fault::Machine, "the store was written by a newer version"),
-    kind("untrusted_store", Fault::Machine, "the store belongs to another user"),
+    kind(
+        "untrusted_store",
+        Fault::Machine,
+        "the store belongs to another user, or holds links or files that ctrlz did not make",
+    ),
     kind("over_budget", Fault::Refused, "the snapshot would be too large"),
     kind("over_quota", Fault::Refused, "stores have reached their quota"),
     kind("no_space", Fault::Machine, "a disk has too little free space"),

@@ -53,7 +53,7 @@ pub enum StoreError {
         known: u32,
     },
     /// The path of the store belongs to another user, is not a directory, or cannot be used safely.
-    #[error("the store at {} cannot be trusted: {why}", shown(path))]
+    #[error("{} is not used: {why}; nothing was changed", shown(path))]
     UntrustedStore {
         /// The store.
         path: PathBuf,

@@ -47,4 +47,4 @@ pub(crate) use rules::{Lists, OuterRules};
 pub(crate) use steps::{
     OpenStep, ProcessId, Stamp, Watched, load as load_steps, save as save_steps,
 };
-pub(crate) use work_tree::{WorkTree, ref_part};
+pub(crate) use work_tree::{WorkTree, WrongFile, WrongIndex, ref_part};

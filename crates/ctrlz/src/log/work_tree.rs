@@ -9,6 +9,8 @@ use crate::fs::Named;
 use crate::fs::private::{self, Durable};
 use crate::git::ObjectId;
 
+use serde::{Deserialize, Serialize};
+
 use super::codec::{self, NewOperation, Place};
 use super::companion;
 use super::gap::OpenGap;
@@ -16,6 +18,7 @@ use super::id::new_id;
 use super::index::{self, LogIndex};
 use super::operation::Operation;
 use crate::pack::{PackWriter, Published};
+use crate::path::PathText;
 use crate::store::{Absorbed, Borrowed, Copied, Lock, Sharing, Store, path_hash, work_tree_dir};
 
 /// Prefix of the names of scratch files that become refs.
@@ -27,6 +30,26 @@ pub(crate) struct WorkTree {
     id: String,
     dir: PathBuf,
     ref_name: String,
+}
+
+/// A user's index that was wrong about the content of files.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct WrongIndex {
+    /// Path, escaped, of the first such file.
+    pub(crate) path: String,
+    /// Files that snapshots hold with another content than they had.
+    #[serde(default)]
+    pub(crate) files: Vec<WrongFile>,
+    /// The last operation with such a snapshot.
+    #[serde(default)]
+    pub(crate) until: String,
+}
+
+/// A file with the blob id that the index had for it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct WrongFile {
+    pub(crate) path: PathText,
+    pub(crate) id: ObjectId,
 }
 
 const WATCH: &str = "watch";
@@ -162,15 +185,19 @@ impl WorkTree {
         self.dir.join("borrowed")
     }
 
-    /// Returns the path, escaped, of the file that the user's index was found to be wrong about.
-    pub(crate) fn wrong_index(&self) -> Option<String> {
-        let text = private::read_small(&self.wrong_index_path(), 64 << 10).ok().flatten()?;
-        Some(String::from_utf8_lossy(&text).into_owned())
+    /// Returns the note that the user's index was found to be wrong, if it was.
+    pub(crate) fn wrong_index(&self) -> Option<WrongIndex> {
+        let text = private::read_small(&self.wrong_index_path(), 64 << 20).ok().flatten()?;
+        // Earlier versions wrote only the path.
+        let path_alone = || String::from_utf8_lossy(&text).into_owned();
+        let note = serde_json::from_slice(&text);
+        Some(note.unwrap_or_else(|_| WrongIndex { path: path_alone(), ..WrongIndex::default() }))
     }
 
-    /// Records that the user's index is wrong about a file, so that nothing is borrowed again.
-    pub(crate) fn note_wrong_index(&self, path: &str) -> Result<(), Error> {
-        Ok(private::replace(&self.wrong_index_path(), path.as_bytes(), Durable::Yes)?)
+    /// Records that the user's index is wrong, so that nothing is borrowed again.
+    pub(crate) fn note_wrong_index(&self, wrong: &WrongIndex) -> Result<(), Error> {
+        let json = serde_json::to_vec(wrong).expect("plain data has a JSON form");
+        Ok(private::replace(&self.wrong_index_path(), &json, Durable::Yes)?)
     }
 
     fn wrong_index_path(&self) -> PathBuf {

@@ -4,13 +4,16 @@
 //! sample of the files is compared before the first snapshot, and the rest when the blobs are
 //! copied. After a mismatch the index is never used again for this work tree.
 
+use std::collections::HashSet;
+
+use crate::compare::Trees;
 use crate::error::Error;
 use crate::fs::{Dir, fill_random};
 use crate::git::{ObjectId, Rules};
 use crate::hold::{Context, Hold};
 use crate::jobs::run_jobs;
-use crate::log::{Operation, WorkTree};
-use crate::path::{TreePath, escape, join, split};
+use crate::log::{Details, Operation, WorkTree, WrongFile, WrongIndex, read_operation};
+use crate::path::{PathText, TreePath, escape, join, split};
 use crate::scan::{
     Content, EntryStat, Listing, Progress, ReadOutcome, Seeding, StatCache, filter_patterns,
     read_entry,
@@ -28,7 +31,8 @@ const ONE_OF: usize = 100;
 const FILES_PER_JOB: usize = 64;
 
 /// A file with the blob id that the user's index has for it.
-struct Loan {
+#[derive(Clone, Debug)]
+pub(crate) struct Loan {
     path: Vec<u8>,
     stat: EntryStat,
     id: ObjectId,
@@ -49,14 +53,14 @@ impl Loan {
 
 impl Context {
     /// Compares the files of copied blobs with the index. After a mismatch, the files of all
-    /// borrowed blobs are compared. Returns the paths with wrong ids.
+    /// borrowed blobs are compared. Returns those with wrong ids.
     pub(crate) fn check_copied(
         &self,
         root: &Dir,
         work_tree: &WorkTree,
         borrowed: &Borrowed,
         copied: &Copied,
-    ) -> Vec<Vec<u8>> {
+    ) -> Vec<Loan> {
         // After a mismatch all files were read, because the cache was dropped.
         if copied.ids().is_empty() || work_tree.wrong_index().is_some() {
             return Vec::new();
@@ -70,14 +74,13 @@ impl Context {
         }
     }
 
-    fn wrong_among(&self, root: &Dir, loans: &[Loan]) -> Vec<Vec<u8>> {
+    fn wrong_among(&self, root: &Dir, loans: &[Loan]) -> Vec<Loan> {
         let jobs: Vec<&[Loan]> = loans.chunks(FILES_PER_JOB).collect();
         let wrong = run_jobs(self.options.threads.max(1), jobs, |loans, _| {
-            let wrong = loans.iter().filter(|loan| loan.is_wrong(root));
-            wrong.map(|loan| loan.path.clone()).collect::<Vec<_>>()
+            loans.iter().filter(|loan| loan.is_wrong(root)).cloned().collect::<Vec<_>>()
         });
-        let mut wrong: Vec<Vec<u8>> = wrong.into_iter().flatten().collect();
-        wrong.sort_unstable();
+        let mut wrong: Vec<Loan> = wrong.into_iter().flatten().collect();
+        wrong.sort_unstable_by(|one, other| one.path.cmp(&other.path));
         wrong
     }
 }
@@ -146,29 +149,66 @@ impl Hold {
             Some(Loan { path: join(&dir.path, &entry.name), stat: entry.stat, id })
         };
         let sample: Vec<Loan> = loans[..count].iter().filter_map(loan).collect();
-        self.context.wrong_among(root, &sample).into_iter().next()
+        self.context.wrong_among(root, &sample).into_iter().map(|loan| loan.path).next()
     }
 
     /// Stops using the index and records the right content of `wrong` in an operation of its own.
     /// Otherwise the difference would be attributed to the open step, and an undo would write the
     /// wrong content. Returns that operation.
-    pub(crate) fn correct_loans(&self, wrong: Vec<Vec<u8>>) -> Result<Option<Operation>, Error> {
+    pub(crate) fn correct_loans(&self, wrong: Vec<Loan>) -> Result<Option<Operation>, Error> {
         let Some(first) = wrong.first() else { return Ok(None) };
-        self.distrust_index(first)?;
-        let Some(last) = self.work_tree.last_or_salvaged(&self.store)? else { return Ok(None) };
-        let paths = wrong.into_iter().map(TreePath::from_scan).collect();
+        let path = escape(&first.path);
+        let last = self.work_tree.last_or_salvaged(&self.store)?;
+        let until = last.as_ref().map(|last| last.id.clone()).unwrap_or_default();
+        let file = |loan: &Loan| WrongFile { path: PathText::from_bytes(&loan.path), id: loan.id };
+        let files = wrong.iter().map(file).collect();
+        self.distrust_index(&WrongIndex { path: path.clone(), files, until })?;
+        let Some(last) = last else { return Ok(None) };
+        let paths = wrong.into_iter().map(|loan| TreePath::from_scan(loan.path)).collect();
         let options = TrackOptions { paths, rehash: true };
-        let cause = Cause { correction: true, ..Cause::outside() };
+        let label = Some(format!(
+            "correction: git's index was wrong about {path}, and so are the snapshots before this"
+        ));
+        let details = Details { label, ..Details::default() };
+        let cause = Cause { correction: true, details, ..Cause::outside() };
         let tracked = self.record_named(&options, &cause, &last, &Progress::default())?;
         Ok(Some(tracked.operation))
     }
-}
 
-impl Hold {
     /// Stops using the user's index for this work tree and makes the next scan read every file.
-    pub(super) fn distrust_index(&self, path: &[u8]) -> Result<(), Error> {
-        self.work_tree.note_wrong_index(&escape(path))?;
+    pub(super) fn distrust_index(&self, wrong: &WrongIndex) -> Result<(), Error> {
+        self.work_tree.note_wrong_index(wrong)?;
         self.work_tree.forget_cache()
+    }
+
+    /// Returns the files of which `wanted` is content that only a wrong index had. Content that the
+    /// file had later, when it was read, is not among them.
+    pub(crate) fn misled(
+        &self,
+        wanted: impl Fn(&[u8]) -> Option<ObjectId>,
+    ) -> Result<Vec<Vec<u8>>, Error> {
+        let Some(WrongIndex { files, until, .. }) = self.work_tree.wrong_index() else {
+            return Ok(Vec::new());
+        };
+        let files = files.into_iter().map(|file| (file.path.into_bytes(), file.id));
+        let mut misled: Vec<(TreePath, ObjectId)> = files
+            .filter(|(path, id)| wanted(path) == Some(*id))
+            .filter_map(|(path, id)| Some((TreePath::parse(&path).ok()?, id)))
+            .collect();
+        let mut next = self.work_tree.last(&self.store)?;
+        let trees = Trees::new(&self.store.objects);
+        while let Some(operation) = next.filter(|next| next.id > until && !misled.is_empty()) {
+            let mut genuine = HashSet::new();
+            for (path, id) in &misled {
+                if trees.find(&operation.snapshot, path)?.is_some_and(|entry| entry.id == *id) {
+                    genuine.insert(path.clone());
+                }
+            }
+            misled.retain(|(path, _)| !genuine.contains(path));
+            // Expired operations prove nothing.
+            next = operation.parent.and_then(|id| read_operation(&self.store.objects, &id).ok());
+        }
+        Ok(misled.into_iter().map(|(path, _)| path.as_bytes().to_vec()).collect())
     }
 }
 

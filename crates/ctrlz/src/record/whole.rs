@@ -7,7 +7,7 @@ use crate::error::{Error, RecordError, StoreError};
 use crate::fs::free_bytes;
 use crate::git::ObjectId;
 use crate::jobs::run_jobs;
-use crate::log::{Meta, Operation, OuterRules};
+use crate::log::{Meta, Operation, OuterRules, WrongIndex};
 use crate::pack::Published;
 use crate::path::{escape, join};
 use crate::scan::{
@@ -81,7 +81,7 @@ impl Hold {
         let mut listing = list(&self.root, &input, &keep, progress)?;
         let wrong = lender.as_ref().and_then(|_| self.sample_loans(&self.root, &listing));
         if let Some(path) = &wrong {
-            self.distrust_index(path)?;
+            self.distrust_index(&WrongIndex { path: escape(path), ..WrongIndex::default() })?;
             input.seed = Seeding::Off;
             listing = list(&self.root, &input, &keep, progress)?;
         }

@@ -290,11 +290,13 @@ impl Journal {
         #[derive(Deserialize)]
         struct Version {
             version: u32,
+            file: Option<Landmark>,
         }
         let Some(bytes) = read_small(path, MAX_JOURNAL_BYTES)? else { return Ok(None) };
-        let version = serde_json::from_slice::<Version>(&bytes).map(|found| found.version);
-        if let Ok(found) = version
+        // A file that no version of ctrlz wrote here, such as one from a `git pull`, is damaged.
+        if let Ok(Version { version: found, file }) = serde_json::from_slice(&bytes)
             && found > VERSION
+            && Landmark::is_noted(file.as_ref(), path)
         {
             return Err(Error::Store(StoreError::NewerFormat {
                 path: path.to_owned(),

@@ -58,6 +58,7 @@ impl Hold {
         self.leave_stores_alone(tracked, &mut request);
         leave_unreadable_alone(tracked, &mut request);
         leave_read_only_alone(self, &mut request);
+        leave_misled_alone(self, tracked, &mut request)?;
         self.keep_together(tracked, &mut request, &mut sources, in_use)?;
         let (forced, dirs) = self.save_unsaved(tracked, &mut request)?;
         let safety = match ignored {
@@ -328,6 +329,25 @@ fn leave_unreadable_alone(tracked: &Recorded, request: &mut Request) {
         let why = skipped.reason.describe();
         request.kept.push(Kept { path, reason: KeptReason::CannotBeSaved { why } });
     }
+}
+
+/// Leaves files alone whose recorded content came from a wrong index of the user.
+fn leave_misled_alone(hold: &Hold, tracked: &Recorded, request: &mut Request) -> Result<(), Error> {
+    let now = Now::of(&tracked.listing);
+    let wanted = |path: &[u8]| match request.wanted.get(path) {
+        Some(Wanted::Entry { entry, .. }) => Some(entry.id),
+        _ => None,
+    };
+    let is_there = |path: &[u8]| matches!(now.at(path), NowAt::File { entry, .. } if wanted(path) == Some(entry.id));
+    let mut misled = hold.misled(wanted)?;
+    misled.retain(|path| !is_there(path));
+    for path in misled {
+        request.wanted.remove(&path);
+        let why = "git's index was wrong about its content".into();
+        let reason = KeptReason::SkippedThen { why };
+        request.kept.push(Kept { path: TreePath::from_scan(path), reason });
+    }
+    Ok(())
 }
 
 /// Leaves paths alone whose directory this user can neither write to nor make writable, and files

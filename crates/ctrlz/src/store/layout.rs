@@ -385,42 +385,120 @@ fn entries(dir: &Path) -> impl Iterator<Item = (PathBuf, FileKind)> {
     })
 }
 
-/// Refuses a store with a symlink at any depth of its refs and of ctrlz's own files. For stores
-/// inside a project, where a `git pull` can create one.
-pub(crate) fn check_nested_links(git_dir: &Path) -> Result<(), Error> {
+/// Names of files in `ctrlz/` and in the directories of its work trees. A directory of such a name
+/// would make every command fail.
+const FILES: [&str; 33] = [
+    "adopted",
+    "adopting",
+    "adopting.lock",
+    "aside",
+    "borrowed",
+    "care.lock",
+    "cared",
+    "flawed",
+    "format",
+    "from",
+    "gap",
+    "id",
+    "lenders.lock",
+    "loans.lock",
+    "lock",
+    "log.index",
+    "logged",
+    "lost",
+    "origin",
+    "path",
+    "purged",
+    "pushed",
+    "refused",
+    "released",
+    "restore.journal",
+    "rules_salt",
+    "scanned",
+    "stat",
+    "steps",
+    "store.lock",
+    "tombstones",
+    "watched",
+    "wrong-index",
+];
+
+/// Returns why a store inside a project is not as ctrlz made it. A `git pull` can write links and
+/// other files into it, although it belongs to this user.
+pub(crate) fn foreign_part(git_dir: &Path) -> Result<Option<&'static str>, Error> {
+    let found = check_links(git_dir).and_then(|()| check_kinds(git_dir));
+    match found {
+        Ok(()) => Ok(None),
+        Err(Error::Store(StoreError::UntrustedStore { why, .. })) => Ok(Some(why)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Refuses a store with a symlink at any depth of its refs and of ctrlz's own files, with a
+/// directory in place of a file, or with a file in place of a directory.
+fn check_kinds(git_dir: &Path) -> Result<(), Error> {
     /// Far more files than a store has; bounds the time of the check.
     const MAX_ENTRIES: usize = 1_000_000;
-    let refuse = |path, why| Err(Error::Store(StoreError::UntrustedStore { path, why }));
-    let mut dirs = vec![git_dir.join("ctrlz"), git_dir.join("refs")];
+    let refuse =
+        |why| Err(Error::Store(StoreError::UntrustedStore { path: git_dir.to_owned(), why }));
+    let is_dir = |path: &Path| path.symlink_metadata().map(|meta| meta.is_dir()).ok();
+    if DIRS.iter().any(|dir| is_dir(&git_dir.join(dir)) == Some(false)) {
+        return refuse("a file is in place of one of its directories");
+    }
+    let files = ["HEAD", "config", "packed-refs", "info/attributes", "objects/info/alternates"];
+    if files.iter().any(|file| is_dir(&git_dir.join(file)) == Some(true)) {
+        return refuse("a directory is in place of one of its files");
+    }
+    let own = git_dir.join("ctrlz");
+    let mut dirs = vec![own.clone(), git_dir.join("refs")];
     let mut count = 0;
     while let Some(dir) = dirs.pop() {
+        let (is_own, holds_dirs) = (dir.starts_with(&own), dir == own.join("wt"));
         for (path, kind) in entries(&dir) {
             count += 1;
+            let has_file_name =
+                || path.file_name().is_some_and(|name| FILES.iter().any(|file| name == *file));
             match kind {
-                FileKind::Symlink => return refuse(path, "it is a link inside of a store"),
+                FileKind::Symlink => return refuse("it holds a link"),
+                FileKind::Dir if is_own && has_file_name() => {
+                    return refuse("a directory is in place of one of its files");
+                }
                 FileKind::Dir => dirs.push(path),
+                _ if holds_dirs => return refuse("a file is in place of one of its directories"),
                 _ => (),
             }
         }
         if count > MAX_ENTRIES {
-            return refuse(git_dir.to_owned(), "it holds too many files");
+            return refuse("it holds too many files");
         }
     }
     Ok(())
 }
 
+/// Returns whether a newer version of ctrlz wrote the store.
+pub(crate) fn is_newer(git_dir: &Path) -> Result<bool, Error> {
+    Ok(format_of(git_dir)?.is_some_and(|found| found > FORMAT))
+}
+
+/// Returns the format of a store, or `None` if it is missing or damaged.
+fn format_of(git_dir: &Path) -> Result<Option<u32>, Error> {
+    let text = read_small(&git_dir.join("ctrlz").join("format"), 64)?.unwrap_or_default();
+    Ok(String::from_utf8_lossy(&text).trim().parse().ok())
+}
+
 fn check_format(git_dir: &Path) -> Result<(), Error> {
-    let path = git_dir.join("ctrlz").join("format");
-    let text = read_small(&path, 64)?.unwrap_or_default();
-    match String::from_utf8_lossy(&text).trim().parse::<u32>() {
-        Ok(found) if found > FORMAT => Err(Error::Store(StoreError::NewerFormat {
+    match format_of(git_dir)? {
+        Some(found) if found > FORMAT => Err(Error::Store(StoreError::NewerFormat {
             path: git_dir.to_owned(),
             found,
             known: FORMAT,
         })),
-        Ok(_) => Ok(()),
+        Some(_) => Ok(()),
         // Damaged by another program or a crash. Format 1 is the only one so far.
-        Err(_) => Ok(private::replace(&path, format!("{FORMAT}\n").as_bytes(), Durable::Yes)?),
+        None => {
+            let path = git_dir.join("ctrlz").join("format");
+            Ok(private::replace(&path, format!("{FORMAT}\n").as_bytes(), Durable::Yes)?)
+        }
     }
 }
 

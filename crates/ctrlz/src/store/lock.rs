@@ -29,7 +29,15 @@ impl Lock {
         let mut file = private::open_or_create(path)?;
         let start = Instant::now();
         let mut pause = Duration::from_micros(200);
-        while !try_lock(&file, sharing, path)? {
+        loop {
+            if try_lock(&file, sharing, path)? {
+                if is_at(&file, path) {
+                    break;
+                }
+                // Its directory was renamed while this process waited.
+                file = private::open_or_create(path)?;
+                continue;
+            }
             let waited = start.elapsed();
             if waited >= patience {
                 return Err(Error::Busy {
@@ -53,6 +61,15 @@ impl Lock {
     pub(crate) fn try_take(path: &Path, sharing: Sharing) -> Result<Option<Lock>, Error> {
         let file = private::open_or_create(path)?;
         Ok(try_lock(&file, sharing, path)?.then_some(Lock { _file: file }))
+    }
+}
+
+/// Returns whether `path` still names the open file.
+fn is_at(file: &File, path: &Path) -> bool {
+    let id = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
+    match (file.metadata(), path.symlink_metadata()) {
+        (Ok(open), Ok(named)) => id(open) == id(named),
+        _ => false,
     }
 }
 

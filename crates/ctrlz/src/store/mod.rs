@@ -28,7 +28,7 @@ pub(crate) use bundle::Bundle;
 pub(crate) use bundle_writer::{Contents as BundleContents, Extra, write_bundle};
 pub(crate) use gc::{GcOptions, Live};
 pub(crate) use incoming::Incoming;
-pub(crate) use layout::{Store, check_nested_links, work_tree_dir};
+pub(crate) use layout::{Store, foreign_part, is_newer, work_tree_dir};
 pub(crate) use lender::{Absorbed, Copied, Lender, Limits};
 pub(crate) use lock::{Lock, Sharing, holders};
 pub(crate) use project::{check_root, path_hash};

@@ -138,7 +138,9 @@ impl UserRepo {
     /// Returns the branch and commit of HEAD, for the record.
     pub(crate) fn standing(&self) -> Result<Head, Error> {
         let text = self.read_ref(Path::new("HEAD"))?.unwrap_or_default();
-        let branch = text.strip_prefix("ref: refs/heads/").map(str::to_owned);
+        // Repositories with reftables have a placeholder in the file.
+        let branch = text.strip_prefix("ref: refs/heads/").filter(|name| *name != ".invalid");
+        let branch = branch.map(str::to_owned);
         Ok(Head { branch, commit: self.head()? })
     }
 

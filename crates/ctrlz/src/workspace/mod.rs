@@ -67,11 +67,13 @@ pub enum Notice {
         /// Previous path.
         from: PathBuf,
     },
-    /// The store inside the project was not made by this user on this machine. It was set aside,
-    /// and its history is imported into a new one.
+    /// The store inside the project was not made by this user on this machine, or has foreign
+    /// parts. It was set aside, and its history is imported into a new one.
     SetAside {
         /// New path of the old store.
         old: PathBuf,
+        /// Reason for distrusting it.
+        why: &'static str,
     },
     /// The store inside the project cannot be used because something else is in its way. The
     /// history is kept in the data directory instead.

@@ -94,7 +94,7 @@ impl Workspace {
         status.gc_failed = gc_failure(&store);
         status.locks = held_locks(&store, &work_tree);
         status.borrowed = Borrowed::load(&work_tree.borrowed_path())?.len();
-        status.wrong_index = work_tree.wrong_index();
+        status.wrong_index = work_tree.wrong_index().map(|wrong| wrong.path);
         let journal = Journal::peek(&work_tree.journal_path())?;
         status.interrupted_files = journal.map(|journal| journal.units.len() as u64);
         if let Some(last) = work_tree.last(&store)? {

@@ -223,6 +223,17 @@ fn a_named_file_deep_in_an_ignored_directory_can_be_restored() {
     assert_eq!(lab.read("node_modules/x/z.js"), "other");
 }
 
+/// Returns the identity of a file in the form in which a journal holds it.
+fn identity(path: &std::path::Path) -> String {
+    use std::os::unix::fs::MetadataExt;
+    let meta = path.metadata().unwrap();
+    let born = meta.created().ok().map(|born| {
+        let since = born.duration_since(std::time::UNIX_EPOCH).unwrap();
+        format!(",\"born\":[{},{}]", since.as_secs(), since.subsec_nanos())
+    });
+    format!("{{\"device\":[0,0],\"inode\":{}{}}}", meta.ino(), born.unwrap_or_default())
+}
+
 #[test]
 fn status_leaves_a_journal_of_a_newer_version_alone() {
     let lab = Lab::new();
@@ -230,7 +241,9 @@ fn status_leaves_a_journal_of_a_newer_version_alone() {
     lab.track();
     let wt = std::fs::read_dir(lab.store().join("ctrlz/wt")).unwrap().next().unwrap().unwrap();
     let journal = wt.path().join("restore.journal");
-    std::fs::write(&journal, r#"{"version":99}"#).unwrap();
+    std::fs::write(&journal, "").unwrap();
+    std::fs::write(&journal, format!("{{\"version\":99,\"file\":{}}}", identity(&journal)))
+        .unwrap();
     lab.workspace().status().unwrap();
     assert!(journal.exists());
     let result = lab.workspace().track(&TrackOptions::default(), &Progress::default());
