@@ -702,3 +702,13 @@ fn redo_suggests_a_command_that_reaches_ignored_files_and_files_outside_the_proj
     assert_eq!(state(), ["one\n"; 3], "{suggested}");
     assert_eq!(bench.read("later.txt").unwrap(), "later\n");
 }
+
+#[test]
+fn hints_name_the_work_tree_that_the_command_was_given() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    bench.track();
+    let project = bench.project.to_str().unwrap();
+    let ran = bench.fails(&["-C", project, "undo", "--step", "nope"], 4, "nope");
+    assert!(ran.stderr.contains(&format!("`ctrlz -C {project} log` lists the steps")), "{ran:?}");
+}
