@@ -43,7 +43,9 @@ pub(crate) fn run(place: &Place, args: &ApplyArgs, out: &mut Output) -> Result<D
 /// Returns the commands that can follow, depending on the kind of the plan.
 fn way_back(place: &Place, report: &UndoReport) -> Result<Vec<String>, Failure> {
     let Some(safety) = report.safety_operation.as_ref().filter(|_| report.after.is_some()) else {
-        return Ok(vec!["nothing was changed; make a plan with --force to take all of it".into()]);
+        let is_forceable = super::undo::is_forceable(report);
+        let hint = if is_forceable { "; make a plan with --force to take all of it" } else { "" };
+        return Ok(vec![format!("nothing was changed{hint}")]);
     };
     let query = TimelineQuery { limit: 1, files: 0, ..TimelineQuery::default() };
     let newest = place.workspace.timeline(&query)?.into_iter().next();

@@ -129,7 +129,7 @@ pub(crate) fn run(place: &Place, args: &UndoArgs, out: &mut Output) -> Result<Do
 pub(super) fn is_forceable(report: &UndoReport) -> bool {
     use ConflictReason::{Merge, Shared, Unclear};
     let in_use = |kept: &ctrlz::Kept| matches!(kept.reason, ctrlz::KeptReason::InUse { .. });
-    let is_open = |kept: &Conflict| matches!(kept.reason, Merge | Shared | Unclear);
+    let is_open = |kept: &ctrlz::Conflict| matches!(kept.reason, Merge | Shared | Unclear);
     report.conflicts.iter().any(is_open) || report.kept.iter().any(in_use)
 }
 

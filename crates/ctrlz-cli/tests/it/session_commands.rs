@@ -682,7 +682,8 @@ fn redo_suggests_a_command_that_reaches_ignored_files_and_files_outside_the_proj
     bench.write("x.log", "one\n");
     bench.track();
     let outside = bench.home.join("outside.txt");
-    let script = format!("echo two > a.txt; echo two > x.*; echo two > {}", outside.display());
+    let script =
+        format!("echo two > a.txt; f=x; echo two > $f.log; echo two > {}", outside.display());
     bench.ok(&["run", "--", "/bin/sh", "-c", &script]);
     bench.ok(&["run", "--", "/bin/sh", "-c", "echo later > later.txt"]);
     let log = bench.json(&["log"]);
@@ -701,4 +702,14 @@ fn redo_suggests_a_command_that_reaches_ignored_files_and_files_outside_the_proj
     bench.ok(&words);
     assert_eq!(state(), ["one\n"; 3], "{suggested}");
     assert_eq!(bench.read("later.txt").unwrap(), "later\n");
+}
+
+#[test]
+fn hints_name_the_work_tree_that_the_command_was_given() {
+    let bench = Bench::new();
+    bench.write("a.txt", "one\n");
+    bench.track();
+    let project = bench.project.to_str().unwrap();
+    let ran = bench.fails(&["-C", project, "undo", "--step", "nope"], 4, "nope");
+    assert!(ran.stderr.contains(&format!("`ctrlz -C {project} log` lists the steps")), "{ran:?}");
 }
