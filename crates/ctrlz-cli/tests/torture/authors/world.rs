@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use xtask::Random;
 
 use crate::lab::{Ended, Lab, command, run};
@@ -20,12 +21,20 @@ use super::oracle::{Author, Checked, Oracle, check};
 pub(crate) const MAX_NEW_FILE_BYTES: usize = 4_096;
 
 /// Counters of a case.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Counts {
     pub(crate) commands: u64,
     pub(crate) undos: u64,
     /// Undos that were incomplete.
     pub(crate) conflicted: u64,
+}
+
+impl Counts {
+    pub(super) fn add(&mut self, more: Counts) {
+        self.commands += more.commands;
+        self.undos += more.undos;
+        self.conflicted += more.conflicted;
+    }
 }
 
 pub(crate) struct World {
