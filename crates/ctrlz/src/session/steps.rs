@@ -9,8 +9,8 @@ use crate::fs::Time;
 use crate::git::ObjectId;
 use crate::hold::Hold;
 use crate::log::{
-    Credit, Details, Disowned, LogIndex, NewOperation, OpenStep, Operation, OperationKind,
-    ParentTurn, ProcessId, StepInfo, Uncaptured, load_steps, new_id, read_companion,
+    Credit, Details, Disowned, NewOperation, OpenStep, Operation, OperationKind, ParentTurn,
+    ProcessId, StepInfo, Uncaptured, load_steps, new_id, read_companion,
 };
 use crate::pack::PackWriter;
 use crate::path::TreePath;
@@ -356,16 +356,9 @@ fn disowned(hold: &Hold, step: &OpenStep, ending: &Ending) -> Result<Option<Diso
     if !ending.refused && ending.ran_since.is_none() {
         return Ok(None);
     }
-    let Some(head) = hold.store.refs.read(hold.work_tree.ref_name())? else { return Ok(None) };
-    let mut log = LogIndex::open(&hold.store, &hold.work_tree, head)?;
-    let mut credited: Vec<Credit> = Vec::new();
-    while let Some(entry) = log.next(&hold.store)?.filter(|entry| entry.id > step.before_operation)
-    {
-        let credits = entry.details.credits.into_iter();
-        credited.extend(credits.filter(|credit| credit.step.step == step.info.step));
-    }
+    let credited = hold.credits_since(step)?;
     if ending.refused {
-        let all = Disowned { step: step.info.step.clone(), paths: None };
+        let all = Disowned { step: step.info.step.clone(), paths: None, unclear: false };
         return Ok((!credited.is_empty()).then_some(all));
     }
     let is_earlier = |path: &TreePath| {
@@ -376,8 +369,9 @@ fn disowned(hold: &Hold, step: &OpenStep, ending: &Ending) -> Result<Option<Diso
     };
     let paths = credited.into_iter().flat_map(|credit| credit.paths.unwrap_or_default());
     let paths: Vec<TreePath> = paths.filter(is_earlier).collect();
-    let some = Disowned { step: step.info.step.clone(), paths: Some(paths.clone()) };
-    Ok((!paths.is_empty()).then_some(some))
+    let is_some = !paths.is_empty();
+    let step = step.info.step.clone();
+    Ok(is_some.then_some(Disowned { step, paths: Some(paths), unclear: false }))
 }
 
 /// Returns the named files that exist but that the operation does not hold.
