@@ -209,10 +209,7 @@ impl World {
             Action::Unrevert => self.take_back("unrevert", &[], &[]).map(drop),
             Action::Kill(victim) => self.kill(victim, &mut random),
             Action::Gc => self.quiet(&["gc"]),
-            Action::Track => {
-                self.cut();
-                self.quiet(&["track"])
-            }
+            Action::Track => self.track(),
             Action::Hold => {
                 self.hold(&mut random);
                 Ok(())
@@ -223,6 +220,11 @@ impl World {
                 Ok(())
             }
         }
+    }
+
+    pub(super) fn track(&mut self) -> Checked {
+        self.cut();
+        self.quiet(&["track"])
     }
 
     /// Runs a command that succeeds and changes no file.
