@@ -8,13 +8,14 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![allow(clippy::print_stderr, reason = "a test that cannot run here has to say so")]
 
-// The harness: labs, manifests, fault injection and disks.
+// The harness: labs, manifests, fault injection, disks and worker processes.
 mod checker;
 mod disk;
 mod lab;
 mod manifest;
 mod scene;
 mod strace;
+mod workers;
 
 // Processes that are killed or whose calls fail.
 mod cut_short;

@@ -322,7 +322,7 @@ impl Credit {
     }
 }
 
-/// Changes that a step turned out not to have made.
+/// Changes that a step turned out not to have made, or that the user may have made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Disowned {
     /// Id of the step.
@@ -330,6 +330,27 @@ pub struct Disowned {
     /// The paths; `None` for all of them, because the tool was refused and never ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paths: Option<Vec<TreePath>>,
+    /// Whether the step may have made them, because it was interrupted and nothing shows when.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unclear: bool,
+}
+
+impl Disowned {
+    /// Removes the changes from an earlier credit of the step. Returns whether the step still has a
+    /// part in the operation.
+    pub(crate) fn take_from(&self, credit: &mut Credit) -> bool {
+        let Some(paths) = &self.paths else { return false };
+        let is_other = |path: &TreePath| !paths.contains(path);
+        credit.named.retain(is_other);
+        let own = credit.paths.iter_mut().flatten();
+        let taken: Vec<TreePath> =
+            own.filter(|path| !is_other(path)).map(|path| path.clone()).collect();
+        credit.paths.iter_mut().for_each(|own| own.retain(is_other));
+        if self.unclear {
+            credit.unclear.extend(taken);
+        }
+        true
+    }
 }
 
 /// A file whose path and content both differ from the previous snapshot.

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::fs::Time;
 use crate::git::{EntryKind, ObjectId};
 use crate::log::{
-    Credit, Details, Meta, OpenStep, Operation, OperationKind, ProcessId, Uncaptured,
+    Credit, Details, Disowned, Meta, OpenStep, Operation, OperationKind, ProcessId, Uncaptured,
 };
 use crate::pack::PackWriter;
 use crate::path::{TreePath, split};
@@ -142,7 +142,15 @@ impl Hold {
                 details.gap = self.open_gap()?.map(|open| open.gap);
                 return Ok((OperationKind::Outside, details, pack));
             }
-            [only] if !only.only_named && !interrupted[0] && !has_window && refused.is_empty() => {
+            // Only its end settles that all changes are the step's: earlier snapshots list them,
+            // so that the end can disown some.
+            [only]
+                if ending.is_some()
+                    && !only.only_named
+                    && !interrupted[0]
+                    && !has_window
+                    && refused.is_empty() =>
+            {
                 credits[0].paths = None;
             }
             _ => {
@@ -178,6 +186,61 @@ impl Hold {
             OperationKind::Step
         };
         Ok((kind, details, pack))
+    }
+
+    /// Returns the credits of an open step in the operations since its beginning, without the
+    /// changes that newer operations disown.
+    pub(crate) fn credits_since(&self, step: &OpenStep) -> Result<Vec<Credit>, Error> {
+        let mut credited = Vec::new();
+        let mut disowned: Vec<Disowned> = Vec::new();
+        let Some(head) = self.store.refs.read(self.work_tree.ref_name())? else {
+            return Ok(credited);
+        };
+        let mut log = self.work_tree.index(&self.store, head)?;
+        while let Some(entry) =
+            log.next(&self.store)?.filter(|entry| entry.id > step.before_operation)
+        {
+            let credits = entry.details.credits.into_iter();
+            for mut credit in credits.filter(|credit| credit.step.step == step.info.step) {
+                let is_left = disowned.iter().all(|disowned| disowned.take_from(&mut credit));
+                if is_left {
+                    credited.push(credit);
+                }
+            }
+            let more = entry.details.disowned.into_iter();
+            disowned.extend(more.filter(|disowned| disowned.step == step.info.step));
+        }
+        Ok(credited)
+    }
+
+    /// Adds the changes that earlier operations credit to interrupted steps, although they are newer
+    /// than the last sign of the tool: the user may have made them.
+    pub(super) fn with_doubts(&self, cause: &Cause) -> Result<Cause, Error> {
+        let mut cause = cause.clone();
+        if cause.kind != OperationKind::Outside || cause.correction {
+            return Ok(cause);
+        }
+        for step in self.open_steps()? {
+            let credited = self.credits_since(&step)?;
+            if credited.is_empty() || !is_interrupted(&step, &cause) {
+                continue;
+            }
+            let is_doubtful = |path: &TreePath| {
+                let (dir, name) = split(path.as_bytes());
+                let stat = self.root.glimpse(dir).and_then(|dir| dir.stat(name));
+                let is_named = step.paths.iter().any(|named| path.is_within(named));
+                // Users rarely delete files after an interruption.
+                !is_named && stat.is_some_and(|stat| stat.ctime.millis() >= step.last_sign_millis)
+            };
+            let paths = credited.into_iter().flat_map(|credit| credit.paths.unwrap_or_default());
+            let paths: Vec<TreePath> = paths.filter(is_doubtful).collect();
+            if !paths.is_empty() {
+                let (step, paths, unclear) = (step.info.step.clone(), Some(paths), true);
+                cause.details.disowned.push(Disowned { step, paths, unclear });
+                cause.always = true;
+            }
+        }
+        Ok(cause)
     }
 
     /// Returns all changes, reading the new trees from `pack`.

@@ -69,6 +69,7 @@ impl Hold {
         cause: &Cause,
         progress: &Progress,
     ) -> Result<Recorded, Error> {
+        let cause = &self.with_doubts(cause)?;
         let is_whole = options.paths.is_empty() && !options.rehash;
         if self.context.options.watch && is_whole {
             self.record_watched(options, cause, progress)
@@ -83,7 +84,8 @@ impl Hold {
         cause: &Cause,
         progress: &Progress,
     ) -> Result<Recorded, Error> {
-        self.record_by_scan(Need::Listing, &TrackOptions::default(), cause, progress)
+        let cause = self.with_doubts(cause)?;
+        self.record_by_scan(Need::Listing, &TrackOptions::default(), &cause, progress)
     }
 
     fn record_by_scan(

@@ -262,14 +262,8 @@ impl<'a> History<'a> {
             return;
         }
         details.credits.retain_mut(|credit| {
-            let disowned = self.disowned.get(&credit.step.step).into_iter().flatten();
-            for Disowned { paths, .. } in disowned {
-                let Some(paths) = paths else { return false };
-                let keep = |path: &TreePath| !paths.contains(path);
-                credit.named.retain(keep);
-                credit.paths.iter_mut().for_each(|own| own.retain(keep));
-            }
-            true
+            let mut disowned = self.disowned.get(&credit.step.step).into_iter().flatten();
+            disowned.all(|disowned| disowned.take_from(credit))
         });
         if details.credits.is_empty() && details.shared.is_empty() {
             entry.kind = OperationKind::Outside;

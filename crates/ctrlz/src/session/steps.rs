@@ -235,7 +235,7 @@ impl Workspace {
             disowned(&hold, &open[at], &ending)?.into_iter().collect();
         let users = hold.record_found(&open[at], &end.edits)?;
         if !users.is_empty() {
-            disowned.push(Disowned { step: step.to_owned(), paths: Some(users) });
+            disowned.push(Disowned { step: step.to_owned(), paths: Some(users), unclear: false });
         }
         let always = always || !disowned.is_empty();
         let details = Details { disowned, ..Details::default() };
@@ -364,16 +364,9 @@ fn disowned(hold: &Hold, step: &OpenStep, ending: &Ending) -> Result<Option<Diso
     if !ending.refused && ending.ran_since.is_none() {
         return Ok(None);
     }
-    let Some(head) = hold.store.refs.read(hold.work_tree.ref_name())? else { return Ok(None) };
-    let mut log = hold.work_tree.index(&hold.store, head)?;
-    let mut credited: Vec<Credit> = Vec::new();
-    while let Some(entry) = log.next(&hold.store)?.filter(|entry| entry.id > step.before_operation)
-    {
-        let credits = entry.details.credits.into_iter();
-        credited.extend(credits.filter(|credit| credit.step.step == step.info.step));
-    }
+    let credited = hold.credits_since(step)?;
     if ending.refused {
-        let all = Disowned { step: step.info.step.clone(), paths: None };
+        let all = Disowned { step: step.info.step.clone(), paths: None, unclear: false };
         return Ok((!credited.is_empty()).then_some(all));
     }
     let is_earlier = |path: &TreePath| {
@@ -384,8 +377,9 @@ fn disowned(hold: &Hold, step: &OpenStep, ending: &Ending) -> Result<Option<Diso
     };
     let paths = credited.into_iter().flat_map(|credit| credit.paths.unwrap_or_default());
     let paths: Vec<TreePath> = paths.filter(is_earlier).collect();
-    let some = Disowned { step: step.info.step.clone(), paths: Some(paths.clone()) };
-    Ok((!paths.is_empty()).then_some(some))
+    let is_some = !paths.is_empty();
+    let step = step.info.step.clone();
+    Ok(is_some.then_some(Disowned { step, paths: Some(paths), unclear: false }))
 }
 
 /// Returns the named files that exist but that the operation does not hold.

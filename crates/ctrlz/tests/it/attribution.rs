@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ctrlz::{
-    ConflictReason, FileEdit, OperationKind, ParentTurn, Progress, StepEnd, StepInfo, StepStart,
-    UndoOptions, UndoScope,
+    Conflict, ConflictReason, FileEdit, OperationKind, ParentTurn, Progress, StepEnd, StepInfo,
+    StepStart, UndoOptions, UndoReport, UndoScope,
 };
 
 use crate::lab::{Lab, tree_path};
@@ -218,6 +218,77 @@ fn user_edits_before_the_tool_ran_survive_a_permission_only_change_by_the_tool()
     );
     lab.undo();
     assert_eq!((lab.read("a"), lab.read("notes")), ("one\n".into(), "one\nuser\n".into()));
+}
+
+#[test]
+fn a_call_disowns_edits_that_a_snapshot_recorded_while_its_permission_question_was_open() {
+    let lab = Lab::new();
+    for path in ["a", "notes"] {
+        lab.write(path, "one\n");
+    }
+    lab.begin(start("s", "m1", "1"));
+    lab.write("notes", "one\nuser\n");
+    lab.track();
+    std::thread::sleep(Duration::from_millis(900));
+    lab.write("a", "AGENT\n");
+    let end = StepEnd { duration: Some(Duration::from_millis(20)), ..StepEnd::default() };
+    end_with(&lab, "1", end);
+    assert!(lab.undo().is_complete());
+    assert_eq!((lab.read("a"), lab.read("notes")), ("one\n".into(), "one\nuser\n".into()));
+}
+
+#[test]
+fn undo_keeps_user_edits_that_a_snapshot_recorded_before_the_interruption_was_known() {
+    let lab = Lab::new();
+    for path in ["a", "gone", "named", "notes"] {
+        lab.write(path, "one\n");
+    }
+    lab.begin(naming(start("s", "m1", "1"), "named"));
+    lab.remove("gone");
+    lab.write("named", "AGENT\n");
+    // The command is interrupted without an event. The user keeps working, and something else takes
+    // a snapshot.
+    std::thread::sleep(Duration::from_millis(30));
+    lab.write("notes", "user\n");
+    lab.track();
+    lab.write("a", "user\n");
+    let unclear = |report: &UndoReport| -> Vec<String> {
+        let of_reason = |conflict: &&Conflict| conflict.reason == ConflictReason::Unclear;
+        let found = report.conflicts.iter().filter(of_reason);
+        found.map(|conflict| conflict.path.to_string()).collect()
+    };
+    let is_kept = |lab: &Lab| {
+        assert_eq!((lab.read("gone"), lab.read("named")), ("one\n".into(), "one\n".into()));
+        assert_eq!((lab.read("a"), lab.read("notes")), ("user\n".into(), "user\n".into()));
+    };
+    // An undo finds the interrupted step open.
+    let report = lab.undo();
+    assert_eq!(unclear(&report), ["a", "notes"], "{report:?}");
+    is_kept(&lab);
+    lab.redo();
+    lab.workspace().close_steps(&["1".into()], &Progress::default()).unwrap();
+    let report = lab.undo();
+    assert_eq!(unclear(&report), ["a", "notes"], "{report:?}");
+    is_kept(&lab);
+    let named =
+        UndoOptions { paths: vec![tree_path("notes")], unclear: true, ..UndoOptions::default() };
+    lab.undo_with(&UndoScope::Step { step: "1".into() }, &named).unwrap();
+    assert_eq!((lab.read("a"), lab.read("notes")), ("user\n".into(), "one\n".into()));
+}
+
+#[test]
+fn closing_an_interrupted_step_keeps_edits_that_a_snapshot_recorded_while_it_was_open() {
+    let lab = Lab::new();
+    lab.write("notes", "one\n");
+    lab.begin(start("s", "m1", "1"));
+    std::thread::sleep(Duration::from_millis(30));
+    lab.write("notes", "user\n");
+    lab.track();
+    lab.workspace().close_steps(&["1".into()], &Progress::default()).unwrap();
+    let report = lab.undo();
+    assert_eq!(report.conflicts.len(), 1, "{report:?}");
+    assert_eq!(report.conflicts[0].reason, ConflictReason::Unclear);
+    assert_eq!(lab.read("notes"), "user\n");
 }
 
 #[test]

@@ -319,7 +319,9 @@ fn delegation(call: Call, random: &mut Random) -> Vec<Action> {
 
 fn interruption(call: Call, random: &mut Random) -> Vec<Action> {
     let hooked = Call { via: Via::Hook, ..call };
-    match random.below(7) {
+    // Something else may take a snapshot before the interruption is known.
+    let tracks = random.below(3) == 0;
+    let mut actions = match random.below(7) {
         // The user presses Escape, edits, and asks for something else.
         0 => vec![
             Action::Begin(0, hooked),
@@ -337,5 +339,9 @@ fn interruption(call: Call, random: &mut Random) -> Vec<Action> {
             let victims = [Victim::Undo, Victim::Undo, Victim::Redo, Victim::Track, Victim::Gc];
             vec![Action::Kill(*random.pick(&victims))]
         }
+    };
+    if tracks {
+        actions.insert(actions.len() - 1, Action::Track);
     }
+    actions
 }

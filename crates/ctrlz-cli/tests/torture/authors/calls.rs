@@ -56,6 +56,9 @@ impl World {
         let mut open = self.begin(call, random)?;
         if meanwhile == Meanwhile::Waiting && call.via == Via::Hook {
             self.edits(Author::User, random);
+            if random.below(3) == 0 {
+                self.track()?;
+            }
             std::thread::sleep(BEFORE_PERMISSION);
         }
         self.start_tool(&mut open);
@@ -165,6 +168,7 @@ impl World {
             }
         };
         self.oracle.steps[step].is_open = true;
+        self.oracle.note_sign(step);
         let is_hooked_shell = call.via == Via::Hook && call.tool != Tool::Edit;
         let has_process = is_hooked_shell && random.clone().below(2) == 0;
         Ok(OpenCall { step, how, started: Instant::now(), has_process })
@@ -225,6 +229,7 @@ impl World {
             return Ok(());
         }
         self.oracle.steps[step].is_open = false;
+        self.oracle.note_sign(step);
         match how {
             How::Run(mut child) => {
                 drop(child.stdin.take());
@@ -286,7 +291,20 @@ impl World {
         self.close(session);
         let mut event = self.event(SESSIONS[session], &message, "UserPromptSubmit");
         event["prompt"] = "go on".into();
-        self.hook(&event)
+        self.hook(&event)?;
+        if self.oracle.segments.is_empty() { self.await_baseline() } else { Ok(()) }
+    }
+
+    /// Waits for the first snapshot, which a process in the background takes after the first prompt.
+    fn await_baseline(&mut self) -> Checked {
+        let end = Instant::now() + Duration::from_secs(60);
+        while !self.ctrlz(&["log", "--json", "-n", "1"]).stdout.contains("\"operation\"") {
+            let is_late = Instant::now() > end;
+            check("no first snapshot after a prompt", !is_late, || "after 60 s".to_owned())?;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.cut();
+        Ok(())
     }
 
     pub(super) fn stop(&mut self, session: usize) -> Checked {
@@ -331,6 +349,7 @@ impl World {
         self.cut();
         self.hook(&event)?;
         self.oracle.steps[step].is_open = true;
+        self.oracle.note_sign(step);
         let started = Instant::now();
         self.delegating[session] =
             Some(OpenCall { step, how: How::Hook(event), started, has_process: false });

@@ -22,12 +22,12 @@ mod taking;
 mod world;
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
+use serde::{Deserialize, Serialize};
 use xtask::Row;
 
 use crate::lab::sized;
+use crate::workers::{Share, in_workers};
 
 use actions::{Mode, Planned, plan};
 use oracle::Violation;
@@ -35,10 +35,9 @@ use world::{Counts, World};
 
 /// Number of the goal in `xtask` that the cases count for.
 const GOAL: u8 = 19;
-/// Number of threads that run cases.
-const THREADS: usize = 2;
-/// Number of violations that are shrunk. Later ones are only counted, to bound the time of a run.
-const MAX_SHRUNK: usize = 12;
+/// Number of violations that a worker shrinks. Later ones are only counted, to bound the time of a
+/// run.
+const MAX_SHRUNK: usize = 6;
 /// Upper bound on the runs of a case to find a shorter history.
 const MAX_RERUNS: usize = 120;
 
@@ -83,13 +82,30 @@ fn shrink(mode: Mode, seed: u64, rule: &str, first: Outcome) -> Outcome {
     }
 }
 
-/// The results of a run so far.
-#[derive(Default)]
+/// The results of the cases of a worker.
+#[derive(Default, Serialize, Deserialize)]
 struct Found {
-    counts: BTreeMap<Mode, (u64, Counts)>,
-    /// Seeds of the cases that violated a rule, by rule and mode.
-    broken: BTreeMap<(&'static str, &'static str), Vec<u64>>,
+    /// Number of cases and counters, by mode.
+    counts: BTreeMap<String, (u64, Counts)>,
+    /// Seeds of the cases that violated a rule, by mode and rule.
+    broken: BTreeMap<String, BTreeMap<String, Vec<u64>>>,
     shrunk: usize,
+}
+
+impl Found {
+    fn add(&mut self, more: Found) {
+        for (mode, (cases, counts)) in more.counts {
+            let (sum, known) = self.counts.entry(mode).or_default();
+            *sum += cases;
+            known.add(counts);
+        }
+        for (mode, rules) in more.broken {
+            let known = self.broken.entry(mode).or_default();
+            for (rule, seeds) in rules {
+                known.entry(rule).or_default().extend(seeds);
+            }
+        }
+    }
 }
 
 fn describe(mode: Mode, seed: u64, outcome: &Outcome) -> String {
@@ -103,24 +119,19 @@ fn describe(mode: Mode, seed: u64, outcome: &Outcome) -> String {
     )
 }
 
-fn one(mode: Mode, seed: u64, found: &Mutex<Found>) {
+fn one(mode: Mode, seed: u64, found: &mut Found) {
     let outcome = run_case(mode, seed, &plan(mode, seed));
-    let rule = outcome.violation.as_ref().map(|violation| violation.rule);
-    let shrinks = {
-        let mut found = found.lock().unwrap();
-        let (cases, counts) = found.counts.entry(mode).or_default();
-        *cases += 1;
-        counts.commands += outcome.counts.commands;
-        counts.undos += outcome.counts.undos;
-        counts.conflicted += outcome.counts.conflicted;
-        let Some(rule) = rule else { return };
-        let seeds = found.broken.entry((rule, mode.name())).or_default();
-        seeds.push(seed);
-        let is_new = seeds.len() == 1 && found.shrunk < MAX_SHRUNK;
-        found.shrunk += usize::from(is_new);
-        is_new
-    };
-    if shrinks && let Some(rule) = rule {
+    let (cases, counts) = found.counts.entry(mode.name().to_owned()).or_default();
+    *cases += 1;
+    counts.add(outcome.counts);
+    let Some(Violation { rule, .. }) = outcome.violation else { return };
+    let rules = found.broken.entry(mode.name().to_owned()).or_default();
+    let seeds = rules.entry(rule.to_owned()).or_default();
+    seeds.push(seed);
+    if seeds.len() == 1 && found.shrunk < MAX_SHRUNK {
+        found.shrunk += 1;
+        // A violation that depends on the timing may not occur again.
+        eprintln!("{}", describe(mode, seed, &outcome));
         let shortest = shrink(mode, seed, rule, outcome);
         eprintln!("{}", describe(mode, seed, &shortest));
     }
@@ -145,37 +156,33 @@ fn cases() -> Vec<(Mode, u64)> {
 
 #[test]
 fn undo_takes_back_the_lines_of_a_step_and_no_others() {
-    let cases = cases();
-    let next = AtomicUsize::new(0);
-    let found = Mutex::new(Found::default());
-    std::thread::scope(|scope| {
-        for _ in 0..THREADS {
-            scope.spawn(|| {
-                while let Some((mode, seed)) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    one(*mode, *seed, &found);
-                }
-            });
+    let test = "authors::undo_takes_back_the_lines_of_a_step_and_no_others";
+    let results = in_workers(test, |Share { number, count }| {
+        let mut found = Found::default();
+        for (mode, seed) in cases().into_iter().skip(number).step_by(count) {
+            one(mode, seed, &mut found);
         }
+        found
     });
-    let found = found.into_inner().unwrap();
+    let Some(results) = results else { return };
+    let mut found = Found::default();
+    results.into_iter().for_each(|result| found.add(result));
     let mut broken = 0;
     for (mode, (cases, counts)) in &found.counts {
-        let mut row = Row::of(GOAL, format!("histories with authors, {}", mode.name()));
+        let mut row = Row::of(GOAL, format!("histories with authors, {mode}"));
         row.add(*cases);
         let Counts { commands, undos, conflicted } = counts;
         let share = 100.0 * *conflicted as f64 / (*undos).max(1) as f64;
         let note = format!(
             "{commands} commands, {conflicted} of {undos} undos with conflicts ({share:.0} %)"
         );
-        eprintln!("{}: {cases} cases, {note}", mode.name());
+        eprintln!("{mode}: {cases} cases, {note}");
         row.note(note);
-        let of_mode = found.broken.iter().filter(|((_, name), _)| *name == mode.name());
-        let violations: usize = of_mode.map(|(_, seeds)| seeds.len()).sum();
-        row.violated(violations as u64);
-        broken += violations;
-    }
-    for ((rule, mode), seeds) in &found.broken {
-        eprintln!("{} x {rule} ({mode}): {:?}", seeds.len(), &seeds[..seeds.len().min(8)]);
+        for (rule, seeds) in found.broken.get(mode).into_iter().flatten() {
+            eprintln!("{} x {rule} ({mode}): {:?}", seeds.len(), &seeds[..seeds.len().min(8)]);
+            row.violated(seeds.len() as u64);
+            broken += seeds.len();
+        }
     }
     assert_eq!(broken, 0, "cases that broke a rule");
 }

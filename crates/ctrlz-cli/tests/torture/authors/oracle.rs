@@ -124,6 +124,9 @@ pub(crate) struct Step {
     pub(crate) end_is_lost: bool,
     /// Whether the engine will close the step with the next snapshot.
     pub(crate) closes: bool,
+    /// Number of segments at the last event of its turn. Earlier changes are the tool's even if it
+    /// was interrupted later.
+    pub(crate) sign: usize,
 }
 
 /// A shell command that names files.
@@ -337,19 +340,29 @@ impl Oracle {
         self.segments.push(Segment { before, after, changes, idle, may_be_idle });
     }
 
-    /// Marks the steps that an undo finds open without a process.
+    /// Records an event of a turn, which shows that its tools were at work until now.
+    pub(crate) fn note_sign(&mut self, step: usize) {
+        let (session, message) =
+            (self.steps[step].session.clone(), self.steps[step].message.clone());
+        let sign = self.segments.len();
+        let of_turn = |step: &&mut Step| step.session == session && step.message == message;
+        self.steps.iter_mut().filter(of_turn).for_each(|step| step.sign = sign);
+    }
+
+    /// Marks the steps that an undo finds open without a process, in the segments since the last
+    /// event of their turn.
     pub(crate) fn mark_idle(&mut self) {
-        let idle = self.idle_steps();
-        if let Some(last) = self.segments.last_mut() {
-            last.idle.extend(idle);
+        for step in self.idle_steps() {
+            let since = self.segments.iter_mut().skip(self.steps[step].sign);
+            since.for_each(|segment| drop(segment.idle.insert(step)));
         }
     }
 
     /// Like [`Oracle::mark_idle`], if another command than an undo may have recorded the segment.
     pub(crate) fn mark_perhaps_idle(&mut self) {
-        let idle = self.idle_steps();
-        if let Some(last) = self.segments.last_mut() {
-            last.may_be_idle.extend(idle);
+        for step in self.idle_steps() {
+            let since = self.segments.iter_mut().skip(self.steps[step].sign);
+            since.for_each(|segment| drop(segment.may_be_idle.insert(step)));
         }
     }
 

@@ -1,6 +1,8 @@
 //! The report of an undo or redo, and its comparison with the changes of the files.
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -94,8 +96,14 @@ impl Report {
         })
     }
 
-    /// Checks that every reported action happened, and nothing else.
-    pub(crate) fn equals_difference(&self, before: &Manifest, after: &Manifest) -> Checked {
+    /// Checks that every reported action happened, and nothing else. `top` is the work tree, which
+    /// shows hard links.
+    pub(crate) fn equals_difference(
+        &self,
+        before: &Manifest,
+        after: &Manifest,
+        top: &Path,
+    ) -> Checked {
         for (action, path) in &self.done {
             let (old, new) = (before.0.get(path), after.0.get(path));
             let is_dir = |entry: Option<&Entry>| matches!(entry, Some(Entry::Dir { .. }));
@@ -123,6 +131,10 @@ impl Report {
             let is_implied = match (old, new) {
                 (None, Some(Entry::Dir { .. })) => above_done,
                 (Some(Entry::Dir { .. }), None) => true,
+                // The names of a file share its permissions. Ignored names are not in the report.
+                (Some(Entry::File { bytes: old, .. }), Some(Entry::File { bytes: new, .. })) => {
+                    old == new && self.set_mode_of_link(path, top)
+                }
                 _ => false,
             };
             check("a change is not in the report", is_done || is_implied, || {
@@ -130,5 +142,12 @@ impl Report {
             })?;
         }
         Ok(())
+    }
+
+    /// Returns whether the command set the permissions of a file by another of its names.
+    fn set_mode_of_link(&self, path: &str, top: &Path) -> bool {
+        let inode = |path: &str| top.join(path).symlink_metadata().ok().map(|meta| meta.ino());
+        let mut set = self.done.iter().filter(|(action, _)| action == "set_mode");
+        set.any(|(_, other)| inode(path).is_some() && inode(other) == inode(path))
     }
 }

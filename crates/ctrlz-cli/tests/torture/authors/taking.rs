@@ -148,7 +148,7 @@ impl World {
         if let Some(plan) = Report::read(&planned.stdout, limit) {
             report.equals_plan(&plan)?;
         }
-        report.equals_difference(&before, &after)?;
+        report.equals_difference(&before, &after, &self.lab.work)?;
         self.cut();
         let log = self.read_log();
         // A plain undo reverses a restore or revert if that was the last operation.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use xtask::Random;
 
 use crate::lab::{Ended, Lab, command, run};
@@ -20,12 +21,20 @@ use super::oracle::{Author, Checked, Oracle, check};
 pub(crate) const MAX_NEW_FILE_BYTES: usize = 4_096;
 
 /// Counters of a case.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Counts {
     pub(crate) commands: u64,
     pub(crate) undos: u64,
     /// Undos that were incomplete.
     pub(crate) conflicted: u64,
+}
+
+impl Counts {
+    pub(super) fn add(&mut self, more: Counts) {
+        self.commands += more.commands;
+        self.undos += more.undos;
+        self.conflicted += more.conflicted;
+    }
 }
 
 pub(crate) struct World {
@@ -200,10 +209,7 @@ impl World {
             Action::Unrevert => self.take_back("unrevert", &[], &[]).map(drop),
             Action::Kill(victim) => self.kill(victim, &mut random),
             Action::Gc => self.quiet(&["gc"]),
-            Action::Track => {
-                self.cut();
-                self.quiet(&["track"])
-            }
+            Action::Track => self.track(),
             Action::Hold => {
                 self.hold(&mut random);
                 Ok(())
@@ -214,6 +220,11 @@ impl World {
                 Ok(())
             }
         }
+    }
+
+    pub(super) fn track(&mut self) -> Checked {
+        self.cut();
+        self.quiet(&["track"])
     }
 
     /// Runs a command that succeeds and changes no file.

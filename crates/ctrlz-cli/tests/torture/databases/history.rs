@@ -8,6 +8,7 @@ use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use xtask::Random;
 
@@ -165,7 +166,7 @@ const DATABASE: &str = "app.db";
 const MAX_NEW_FILE_BYTES: usize = 200 << 10;
 
 /// Number of commands, by whether a writer had the database open.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Counts {
     pub(super) live: u64,
     pub(super) quiet: u64,
@@ -173,6 +174,15 @@ pub(super) struct Counts {
     pub(super) put_back: u64,
     /// Commands that left the database unchanged and reported it.
     pub(super) left: u64,
+}
+
+impl Counts {
+    pub(super) fn add(&mut self, more: Counts) {
+        self.live += more.live;
+        self.quiet += more.quiet;
+        self.put_back += more.put_back;
+        self.left += more.left;
+    }
 }
 
 pub(super) struct History<'a> {

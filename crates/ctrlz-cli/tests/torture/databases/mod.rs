@@ -12,47 +12,64 @@ mod history;
 mod programs;
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use serde::{Deserialize, Serialize};
 use xtask::Row;
 
 use crate::lab::{has, sized};
+use crate::workers::{Share, in_workers};
 
 use history::{Counts, History, Violation};
 use programs::Checker;
 
 /// Number of the goal in `xtask` that the commands count for.
 const GOAL: u8 = 20;
-/// Number of threads that run histories.
-const THREADS: usize = 2;
 /// Number of actions in a history.
 const ACTIONS: usize = 24;
-/// Number of histories whose violations are printed in full.
-const MAX_SHOWN: usize = 12;
+/// Number of histories whose violations a worker prints in full.
+const MAX_SHOWN: usize = 6;
 
-#[derive(Default)]
+/// The results of the histories of a worker.
+#[derive(Default, Serialize, Deserialize)]
 struct Found {
     counts: Counts,
-    broken: BTreeMap<&'static str, Vec<u64>>,
+    broken: BTreeMap<String, Vec<u64>>,
 }
 
-fn one(checker: &mut Checker, seed: u64, found: &Mutex<Found>) {
+fn one(checker: &mut Checker, seed: u64, found: &mut Found) {
     let mut history = History::new(checker, seed);
     let done = history.go(ACTIONS);
-    let mut found = found.lock().unwrap();
-    found.counts.live += history.counts.live;
-    found.counts.quiet += history.counts.quiet;
-    found.counts.put_back += history.counts.put_back;
-    found.counts.left += history.counts.left;
+    found.counts.add(history.counts);
     if let Err(Violation { rule, what }) = done {
         let shown = found.broken.values().map(Vec::len).sum::<usize>() < MAX_SHOWN;
         if shown {
             let said = history.said.join("\n");
             eprintln!("\nCTRLZ_DATABASES={seed}\n{said}\n=> {rule}: {what}\n");
         }
-        found.broken.entry(rule).or_default().push(seed);
+        found.broken.entry(rule.to_owned()).or_default().push(seed);
     }
+}
+
+/// Runs the histories of a worker: the requested one, or new ones until there are enough commands.
+fn run_share(share: Share) -> Found {
+    let asked = std::env::var("CTRLZ_DATABASES").ok().and_then(|text| text.parse().ok());
+    let count = share.count as u64;
+    let wanted_live = (sized(200, 10_000) as u64).div_ceil(count);
+    let wanted_quiet = (sized(100, 2_000) as u64).div_ceil(count);
+    let mut checker = Checker::start();
+    let mut found = Found::default();
+    if let Some(seed) = asked {
+        if share.number == 0 {
+            one(&mut checker, seed, &mut found);
+        }
+        return found;
+    }
+    let mut seed = xtask::seed().wrapping_mul(1_000_003).wrapping_add(share.number as u64);
+    while found.counts.live < wanted_live || found.counts.quiet < wanted_quiet {
+        one(&mut checker, seed, &mut found);
+        seed = seed.wrapping_add(count);
+    }
+    found
 }
 
 #[test]
@@ -60,31 +77,16 @@ fn a_database_is_put_back_whole_or_left_and_no_commit_is_lost() {
     if !has("python3") {
         return;
     }
-    let asked = std::env::var("CTRLZ_DATABASES").ok().and_then(|text| text.parse().ok());
-    let wanted_live = sized(200, 10_000) as u64;
-    let wanted_quiet = sized(100, 2_000) as u64;
-    let first = xtask::seed().wrapping_mul(1_000_003);
-    let next = AtomicU64::new(0);
-    let found = Mutex::new(Found::default());
-    std::thread::scope(|scope| {
-        for _ in 0..THREADS {
-            scope.spawn(|| {
-                let mut checker = Checker::start();
-                loop {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    let Counts { live, quiet, .. } = found.lock().unwrap().counts;
-                    match asked {
-                        Some(seed) if at == 0 => one(&mut checker, seed, &found),
-                        None if live < wanted_live || quiet < wanted_quiet => {
-                            one(&mut checker, first.wrapping_add(at), &found);
-                        }
-                        _ => break,
-                    }
-                }
-            });
+    let test = "databases::a_database_is_put_back_whole_or_left_and_no_commit_is_lost";
+    let Some(results) = in_workers(test, run_share) else { return };
+    let mut counts = Counts::default();
+    let mut broken: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    for found in results {
+        counts.add(found.counts);
+        for (rule, seeds) in found.broken {
+            broken.entry(rule).or_default().extend(seeds);
         }
-    });
-    let Found { counts, broken } = found.into_inner().unwrap();
+    }
     let Counts { live, quiet, put_back, left } = counts;
     let note = format!("{put_back} put back, {left} left and reported");
     eprintln!("{live} commands beside a live writer, {quiet} without: {note}");
