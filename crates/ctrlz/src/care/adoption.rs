@@ -124,13 +124,15 @@ impl Workspace {
 
     /// Returns whether a store at `path` may have come with a project: it is inside this work tree
     /// or another git work tree, or the caller named it in a directory that also contains this work
-    /// tree. [`resolve_store`] has removed `..` and all other aliases.
+    /// tree, and not in the data directory. [`resolve_store`] has removed `..` and all other aliases.
     pub(crate) fn needs_trust(&self, path: &Path) -> bool {
-        let (root, home) = (self.root(), self.options().home.as_deref());
+        let (root, options) = (self.root(), self.options());
+        let home = options.home.as_deref();
+        let is_named = options.store.is_some() && !path.starts_with(absolute(&options.data_dir));
         let mut shared = path.ancestors().filter(|dir| root.starts_with(dir));
         let mut came_together =
             || shared.next().is_some_and(|dir| dir != path && check_root(dir, home).is_ok());
-        is_in_project(path, root, home) || (self.options().store.is_some() && came_together())
+        is_in_project(path, root, home) || (is_named && came_together())
     }
 
     /// Returns whether a directory above `path` is a symlink. Only those inside a project are left,
