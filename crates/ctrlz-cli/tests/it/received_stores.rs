@@ -358,6 +358,18 @@ fn an_own_store_with_a_file_of_the_wrong_kind_is_set_aside_and_imported() {
             std::fs::write(path.join("x"), "x").unwrap();
         });
     }
+    for (part, is_file) in [("", true), ("log", false), ("session", true)] {
+        set_aside_once(part, "of its refs", |_, store| {
+            let id = log_dir(store).file_name().unwrap().to_owned();
+            let path = store.join("refs/ctrlz").join(id).join(part);
+            std::fs::remove_dir_all(&path).or_else(|_| std::fs::remove_file(&path)).ok();
+            let path = path.components().collect::<PathBuf>();
+            match is_file {
+                true => std::fs::write(path, "x").unwrap(),
+                false => std::fs::create_dir_all(path.join("x")).unwrap(),
+            }
+        });
+    }
     set_aside_once("wt", "in place of one of its directories", |_, store| {
         std::fs::write(store.join("ctrlz/wt/0123456789abcdef"), "x").unwrap();
     });

@@ -28,6 +28,7 @@ pub struct StepStart {
     /// Session, message and tool of the step. An empty [`StepInfo::step`] is replaced by a new id.
     pub info: StepInfo,
     /// Paths that the tool announces to change. The strongest evidence when several steps overlap.
+    /// Those beyond 1 MiB in total are ignored.
     pub paths: Vec<TreePath>,
     /// Whether the tool changes only the files in `paths`, as an edit tool does. Default: no.
     pub only_named: bool,
@@ -112,6 +113,14 @@ impl Workspace {
             start;
         // The kernel rejects longer paths, so the tool cannot change them.
         paths.retain(|path| path.as_bytes().len() <= MAX_PATH_BYTES);
+        let all = paths.len();
+        let mut bytes = 0;
+        paths.retain(|path| {
+            bytes += path.as_bytes().len();
+            bytes <= MAX_PATHS_BYTES
+        });
+        // The tool may also change the paths that are left out.
+        let only_named = only_named && paths.len() == all;
         let until = start.named_time.map(|time| Instant::now() + time);
         let named_limit = NamedLimit { bytes: start.max_named_bytes, until };
         let open = hold.open_steps()?;
@@ -278,6 +287,10 @@ pub const MAX_ID_BYTES: usize = 1024;
 
 /// Maximum size in bytes of a path that a step names (PATH_MAX on Linux). Longer ones are ignored.
 const MAX_PATH_BYTES: usize = 4096;
+
+/// Maximum total size in bytes of the paths that a step names. More are ignored: each command reads
+/// the paths of all open steps.
+const MAX_PATHS_BYTES: usize = 1 << 20;
 
 /// Refuses ids and names that are too long. Labels are truncated instead.
 fn check_lengths(info: &StepInfo) -> Result<(), Error> {

@@ -456,12 +456,20 @@ fn check_kinds(git_dir: &Path) -> Result<(), Error> {
         let (is_own, holds_dirs) = (dir.starts_with(&own), dir == own.join("wt"));
         for (path, kind) in entries(&dir) {
             count += 1;
-            let has_file_name =
-                || path.file_name().is_some_and(|name| FILES.iter().any(|file| name == *file));
+            let is_file = || {
+                let is_listed =
+                    path.file_name().is_some_and(|name| FILES.iter().any(|file| name == *file));
+                // The directories of a work tree, such as `plans`, hold only files.
+                let above = path.ancestors().nth(3);
+                is_listed || dir == own.join("paths") || above == Some(&own.join("wt"))
+            };
             match kind {
                 FileKind::Symlink => return refuse("it holds a link"),
-                FileKind::Dir if is_own && has_file_name() => {
+                FileKind::Dir if is_own && is_file() => {
                     return refuse("a directory is in place of one of its files");
+                }
+                kind if is_ref_of_wrong_kind(git_dir, &path, kind) => {
+                    return refuse("a file and a directory of its refs are confused");
                 }
                 FileKind::Dir => dirs.push(path),
                 _ if holds_dirs => return refuse("a file is in place of one of its directories"),
@@ -473,6 +481,21 @@ fn check_kinds(git_dir: &Path) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Returns whether one of ctrlz's refs is a directory, or one of their directories is a file:
+/// `refs/ctrlz*/<id>/log`, `refs/ctrlz*/<id>/session/<name>`.
+fn is_ref_of_wrong_kind(git_dir: &Path, path: &Path, kind: FileKind) -> bool {
+    let Ok(rest) = path.strip_prefix(git_dir.join("refs")) else { return false };
+    let parts: Vec<_> = rest.iter().map(std::ffi::OsStr::to_string_lossy).collect();
+    let is_ours = parts[0].starts_with("ctrlz") && parts[0] != "ctrlz-adopted";
+    is_ours
+        && match (&parts[1..], kind) {
+            ([] | [_], kind) => kind != FileKind::Dir,
+            ([_, name], FileKind::Dir) => name != "session" && name != "past",
+            ([_, name], _) => name == "session" || name == "past",
+            (_, kind) => kind == FileKind::Dir,
+        }
 }
 
 /// Returns whether a newer version of ctrlz wrote the store.

@@ -222,7 +222,9 @@ fn a_newer_format_is_refused() {
 fn a_directory_that_is_not_a_store_is_refused() {
     let mut lab = Lab::new();
     lab.write("a", "x");
-    let place = lab.dir().join("someone-elses");
+    // A directory of its own: one beside the work tree falls back to the data directory.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let place = elsewhere.path().join("someone-elses");
     std::fs::create_dir(&place).unwrap();
     std::fs::write(place.join("file"), "x").unwrap();
     lab.options.store = Some(place.clone());

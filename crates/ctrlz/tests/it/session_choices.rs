@@ -154,6 +154,27 @@ impl Lab {
     }
 }
 
+/// Each command reads the paths of all open steps.
+#[test]
+fn the_paths_of_a_step_are_limited_in_total() {
+    let lab = Lab::new();
+    lab.write("a", "one");
+    lab.write("late", "one");
+    let dir = ["d".repeat(99).as_str(); 40].join("/");
+    let many = (0..2_000).map(|at| tree_path(&format!("{dir}/{at}")));
+    let paths = [tree_path("a")].into_iter().chain(many).chain([tree_path("late")]).collect();
+    lab.begin(StepStart { paths, only_named: true, ..crate::sessions::start("s", "m", "1") });
+    let wt = std::fs::read_dir(lab.store().join("ctrlz/wt")).unwrap().next().unwrap().unwrap();
+    let bytes = wt.path().join("steps").metadata().unwrap().len();
+    assert!(bytes < 2 << 20, "{bytes}");
+    // Paths that were left out are not taken for the user's.
+    lab.write("a", "two");
+    lab.write("late", "two");
+    lab.end("1");
+    lab.undo();
+    assert_eq!((lab.read("a"), lab.read("late")), ("one".into(), "one".into()));
+}
+
 #[test]
 fn named_paths_that_are_too_long_are_ignored() {
     let lab = Lab::new();
