@@ -66,13 +66,15 @@ fn is_interrupted(step: &OpenStep, cause: &Cause) -> bool {
     let is_left = step.abandoned || (cause.undoing && is_meant && step.is_owned());
     // The step is ended by its own agent. The process that began it does not matter.
     let is_ending = cause.ending.as_ref().is_some_and(|ending| ending.step == step.info.step);
-    let is_ours = step.is_owner(std::process::id()) || is_ending;
+    let own = std::process::id();
+    if !is_left || is_ending || step.is_owner(own) {
+        return false;
+    }
     // Hooks are processes of the client too, and so is the shell in which a user runs an undo.
     // `ctrlz run` starts nothing but the tool, so that an undo below it runs in the tool.
-    let own = std::process::id();
     let is_in_tool = cause.undoing && step.is_recorded_by_owner();
     let apart = if is_in_tool { vec![own] } else { ProcessId::ancestors(own) };
-    is_left && !is_ours && !step.tool_is_running(&apart)
+    !step.tool_is_running(&apart)
 }
 
 /// The owner of a change.
@@ -221,10 +223,10 @@ impl Hold {
             return Ok(cause);
         }
         for step in self.open_steps()? {
-            let credited = self.credits_since(&step)?;
-            if credited.is_empty() || !is_interrupted(&step, &cause) {
+            if !is_interrupted(&step, &cause) {
                 continue;
             }
+            let credited = self.credits_since(&step)?;
             let is_doubtful = |path: &TreePath| {
                 let (dir, name) = split(path.as_bytes());
                 let stat = self.root.glimpse(dir).and_then(|dir| dir.stat(name));

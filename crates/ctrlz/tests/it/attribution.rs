@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ctrlz::{
-    Conflict, ConflictReason, FileEdit, OperationKind, ParentTurn, Progress, StepEnd, StepInfo,
-    StepStart, UndoOptions, UndoReport, UndoScope,
+    ConflictReason, FileEdit, OperationKind, ParentTurn, Progress, StepEnd, StepInfo, StepStart,
+    UndoOptions, UndoScope,
 };
 
 use crate::lab::{Lab, tree_path};
@@ -252,24 +252,17 @@ fn undo_keeps_user_edits_that_a_snapshot_recorded_before_the_interruption_was_kn
     lab.write("notes", "user\n");
     lab.track();
     lab.write("a", "user\n");
-    let unclear = |report: &UndoReport| -> Vec<String> {
-        let of_reason = |conflict: &&Conflict| conflict.reason == ConflictReason::Unclear;
-        let found = report.conflicts.iter().filter(of_reason);
-        found.map(|conflict| conflict.path.to_string()).collect()
-    };
-    let is_kept = |lab: &Lab| {
-        assert_eq!((lab.read("gone"), lab.read("named")), ("one\n".into(), "one\n".into()));
-        assert_eq!((lab.read("a"), lab.read("notes")), ("user\n".into(), "user\n".into()));
-    };
-    // An undo finds the interrupted step open.
-    let report = lab.undo();
-    assert_eq!(unclear(&report), ["a", "notes"], "{report:?}");
-    is_kept(&lab);
-    lab.redo();
-    lab.workspace().close_steps(&["1".into()], &Progress::default()).unwrap();
-    let report = lab.undo();
-    assert_eq!(unclear(&report), ["a", "notes"], "{report:?}");
-    is_kept(&lab);
+    let options = UndoOptions { interrupt: true, ..UndoOptions::default() };
+    let report = lab.undo_with(&UndoScope::LastTurn, &options).unwrap();
+    assert_eq!((lab.read("gone"), lab.read("named")), ("one\n".into(), "one\n".into()));
+    assert_eq!((lab.read("a"), lab.read("notes")), ("user\n".into(), "user\n".into()));
+    let unclear: Vec<(String, ConflictReason)> = report
+        .conflicts
+        .iter()
+        .map(|conflict| (conflict.path.to_string(), conflict.reason))
+        .collect();
+    let expected = ["a", "notes"].map(|path| (path.to_owned(), ConflictReason::Unclear));
+    assert_eq!(unclear, expected, "{report:?}");
     let named =
         UndoOptions { paths: vec![tree_path("notes")], unclear: true, ..UndoOptions::default() };
     lab.undo_with(&UndoScope::Step { step: "1".into() }, &named).unwrap();
