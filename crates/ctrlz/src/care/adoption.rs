@@ -72,7 +72,7 @@ impl Workspace {
             check_nested_links(&path)?;
         } else if let Some(why) = self.obstacle(&path) {
             if absolute(&self.options().data_dir).starts_with(self.root()) {
-                return Err(Error::Store(StoreError::UntrustedStore { path, why }));
+                return Err(Error::untrusted(path, why));
             }
             self.record_in_data_dir();
             return Ok(Some(Notice::StoreElsewhere { path, why }));

@@ -419,11 +419,11 @@ fn before(operation: &Operation, past: &BTreeMap<String, ObjectId>) -> Option<Ob
 fn refused<T>(outcome: Result<T, Error>) -> Result<Result<T, Refusal>, Error> {
     match outcome {
         Ok(value) => Ok(Ok(value)),
-        Err(
-            error @ (Error::Store(StoreError::Damaged { .. })
-            | Error::Store(StoreError::HostileTree { .. })
-            | Error::Store(StoreError::Bomb { .. })),
-        ) => Ok(Err(error.to_string())),
+        Err(error)
+            if error.is_damage() || matches!(error, Error::Store(StoreError::Bomb { .. })) =>
+        {
+            Ok(Err(error.to_string()))
+        }
         Err(error) => Err(error),
     }
 }

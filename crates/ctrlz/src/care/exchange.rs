@@ -109,7 +109,7 @@ impl Workspace {
     /// Only this work tree's own refs are set. Fails with [`ExchangeError::Diverged`] if the server's
     /// log is not an earlier state of the local one: another data directory uses the same name.
     pub fn plan_push(&self, there: &[(String, ObjectId)], ignored: bool) -> Result<Push, Error> {
-        let nothing = || Error::Exchange(ExchangeError::NoHistory { path: self.root().to_owned() });
+        let nothing = || Error::no_history(self.root());
         let (store, work_tree) = self.existing()?.ok_or_else(nothing)?;
         let patience = self.options().patience;
         let _lock = work_tree.lock(&store, patience)?;
@@ -172,7 +172,7 @@ impl Workspace {
     /// For a copied data directory: two copies must not push under the same name.
     pub fn go_on_as_new(&self) -> Result<String, Error> {
         let hold = self.begin()?;
-        let nothing = || Error::Exchange(ExchangeError::NoHistory { path: self.root().to_owned() });
+        let nothing = || Error::no_history(self.root());
         let claim = self.claimed()?.ok_or_else(nothing)?;
         let new_claim = self.registry().another(self.root(), &claim)?;
         let new = WorkTree::named(&hold.store, &new_claim.work_tree);

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 use std::time::Duration;
 
-use crate::error::{Error, SessionError};
+use crate::error::Error;
 use crate::fs::private::{self, Durable, read_small};
 use crate::git::ObjectId;
 use crate::log::{Operation, OperationKind, WorkTree, load_steps, read_operation};
@@ -200,9 +200,7 @@ impl Workspace {
     pub fn release_session(&self, session: &str) -> Result<(), Error> {
         let hold = self.begin()?;
         let known = hold.work_tree.newest_of(&hold.store, session)?;
-        known.ok_or_else(|| {
-            Error::Session(SessionError::NoSuchSession { session: session.to_owned() })
-        })?;
+        known.ok_or_else(|| Error::no_such_session(session))?;
         let mut released = released(&hold.work_tree)?;
         released.insert(session.to_owned());
         let bytes = serde_json::to_vec(&released).expect("plain data has a JSON form");

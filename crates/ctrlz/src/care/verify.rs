@@ -196,10 +196,7 @@ impl Walk<'_> {
             self.progress.check()?;
             let tree = match self.store.objects.tree(&id) {
                 Ok(tree) => tree,
-                Err(
-                    error @ (Error::Store(StoreError::Damaged { .. })
-                    | Error::Store(StoreError::HostileTree { .. })),
-                ) => {
+                Err(error) if error.is_damage() => {
                     findings.bad.insert(id, error.to_string());
                     continue;
                 }

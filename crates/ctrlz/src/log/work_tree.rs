@@ -224,11 +224,8 @@ impl WorkTree {
             Ok(Some(last)) => return Ok(Some(last)),
             // There never was a log.
             Ok(None) if !self.marker().exists() => return Ok(None),
-            Ok(None)
-            | Err(
-                Error::Store(StoreError::Damaged { .. })
-                | Error::Store(StoreError::HostileTree { .. }),
-            ) => (),
+            Ok(None) => (),
+            Err(error) if error.is_damage() => (),
             Err(error) => return Err(error),
         }
         if let Some(lost) = store.refs.read(&self.ref_name)? {

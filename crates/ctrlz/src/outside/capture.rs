@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, StoreError};
+use crate::error::Error;
 use crate::fs::private::{self, Durable, read_small};
 use crate::fs::{Dir, Landmark, Named, Time};
 use crate::git::{Commit, EntryKind, Kind, ObjectId, TreeEntry, encode_commit, is_protected_name};
@@ -482,9 +482,7 @@ fn write_commit(
         message: "files outside of the work tree".into(),
     };
     let added = pack.add(Kind::Commit, &encode_commit(&commit), exists)?;
-    added.ok_or_else(|| {
-        Error::Store(StoreError::Damaged { id: ObjectId::NULL, why: "a commit of ours".into() })
-    })
+    added.ok_or_else(|| Error::damaged(&ObjectId::NULL, "a commit of ours"))
 }
 
 /// Returns whether an object is a file or symlink, whose content a capture holds.

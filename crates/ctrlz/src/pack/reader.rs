@@ -152,7 +152,7 @@ impl Objects {
         let hex = id.to_string();
         let path = self.dir.join(&hex[..2]).join(&hex[2..]);
         let Some(file) = read_small(&path, MAX_OBJECT_BYTES)? else { return Ok(None) };
-        inflate_loose(&file, MAX_OBJECT_BYTES).map(Some).map_err(|why| damaged(id, why))
+        inflate_loose(&file, MAX_OBJECT_BYTES).map(Some).map_err(|why| Error::damaged(id, why))
     }
 
     fn find(&self, id: &ObjectId) -> Result<Option<(Kind, Vec<u8>)>, Error> {
@@ -162,9 +162,11 @@ impl Objects {
                 Ok(Some((kind, bytes))) if hash_object(kind, &bytes) == Some(*id) => {
                     return Ok(Some((kind, bytes)));
                 }
-                Ok(Some(_)) => problem = Some(damaged(id, "its bytes do not have this hash")),
+                Ok(Some(_)) => {
+                    problem = Some(Error::damaged(id, "its bytes do not have this hash"))
+                }
                 Ok(None) => (),
-                Err(why) => problem = Some(damaged(id, why)),
+                Err(why) => problem = Some(Error::damaged(id, why)),
             }
         }
         // A damaged copy does not matter as long as there is an intact one.
@@ -172,7 +174,7 @@ impl Objects {
             Ok(Some((kind, bytes))) if hash_object(kind, &bytes) == Some(*id) => {
                 return Ok(Some((kind, bytes)));
             }
-            Ok(Some(_)) => problem = Some(damaged(id, "its bytes do not have this hash")),
+            Ok(Some(_)) => problem = Some(Error::damaged(id, "its bytes do not have this hash")),
             Ok(None) => (),
             Err(error) => problem = Some(error),
         }
@@ -237,8 +239,10 @@ impl Objects {
     pub(crate) fn blob(&self, id: &ObjectId) -> Result<Vec<u8>, Error> {
         match self.read(id)? {
             Some((Kind::Blob, bytes)) => Ok(bytes),
-            Some((kind, _)) => Err(damaged(id, format!("it is a {}, not a blob", kind.name()))),
-            None => Err(damaged(id, "it is missing")),
+            Some((kind, _)) => {
+                Err(Error::damaged(id, format!("it is a {}, not a blob", kind.name())))
+            }
+            None => Err(Error::missing(id)),
         }
     }
 
@@ -250,8 +254,10 @@ impl Objects {
         match self.read(id)? {
             Some((Kind::Tree, bytes)) => parse_tree(bytes)
                 .map_err(|why| Error::Store(StoreError::HostileTree { id: *id, why })),
-            Some((kind, _)) => Err(damaged(id, format!("it is a {}, not a tree", kind.name()))),
-            None => Err(damaged(id, "it is missing")),
+            Some((kind, _)) => {
+                Err(Error::damaged(id, format!("it is a {}, not a tree", kind.name())))
+            }
+            None => Err(Error::missing(id)),
         }
     }
 
@@ -265,7 +271,7 @@ impl Objects {
                     source
                         .take(max_bytes)
                         .read_to_end(&mut head)
-                        .map_err(|why| damaged(id, why))?;
+                        .map_err(|why| Error::damaged(id, why))?;
                     return Ok(head);
                 }
             }
@@ -279,7 +285,7 @@ impl Objects {
     pub(crate) fn copy_blob(&self, id: &ObjectId, out: &mut dyn Write) -> Result<u64, Error> {
         let size = match self.header(id)? {
             Some((Kind::Blob, size)) => size,
-            Some((kind, _)) => return Err(damaged(id, format!("it is a {}", kind.name()))),
+            Some((kind, _)) => return Err(Error::damaged(id, format!("it is a {}", kind.name()))),
             None => self.blob(id)?.len() as u64,
         };
         if size > crate::scan::LARGE_FILE_BYTES {
@@ -320,7 +326,7 @@ fn copy_checked(
     let mut buffer = vec![0; 256 * 1024];
     let mut copied = 0;
     loop {
-        let count = source.read(&mut buffer).map_err(|why| damaged(id, why))?;
+        let count = source.read(&mut buffer).map_err(|why| Error::damaged(id, why))?;
         if count == 0 {
             break;
         }
@@ -329,13 +335,9 @@ fn copy_checked(
         copied += count as u64;
     }
     if copied != size || hasher.finish() != Some(*id) {
-        return Err(damaged(id, "its bytes do not have this hash"));
+        return Err(Error::damaged(id, "its bytes do not have this hash"));
     }
     Ok(copied)
-}
-
-fn damaged(id: &ObjectId, why: impl std::fmt::Display) -> Error {
-    Error::Store(StoreError::Damaged { id: *id, why: why.to_string() })
 }
 
 /// Opens all packs of a directory.

@@ -110,7 +110,7 @@ impl Store {
                 return Ok(store);
             }
             let why = "the directory is not empty and holds no store";
-            return Err(Error::Store(StoreError::UntrustedStore { path: git_dir.to_owned(), why }));
+            return Err(Error::untrusted(git_dir, why));
         }
         // The handle locks the directory until it is renamed, so that no other process sweeps it.
         let (fresh, _building) = private::create_build_dir(parent)?;
@@ -129,12 +129,8 @@ impl Store {
             return Ok(Err(error).named("create the store", git_dir)?);
         }
         private::sync_dir(parent)?;
-        Store::open(git_dir, ref_prefix)?.ok_or_else(|| {
-            Error::Store(StoreError::UntrustedStore {
-                path: git_dir.to_owned(),
-                why: "it vanished while it was made",
-            })
-        })
+        Store::open(git_dir, ref_prefix)?
+            .ok_or_else(|| Error::untrusted(git_dir, "it vanished while it was made"))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -321,8 +317,7 @@ fn is_old(path: &Path) -> bool {
 }
 
 fn check_owner(git_dir: &Path) -> Result<(), Error> {
-    let refuse =
-        |why| Err(Error::Store(StoreError::UntrustedStore { path: git_dir.to_owned(), why }));
+    let refuse = |why| Err(Error::untrusted(git_dir, why));
     let meta = git_dir.symlink_metadata().named("look at", git_dir)?;
     let me = rustix::process::geteuid().as_raw();
     if meta.is_symlink() && meta.uid() != me {
@@ -347,8 +342,7 @@ const DIRS: [&str; 7] =
 /// collecting there could affect another repository. Stores made by ctrlz have none of these.
 fn check_links(git_dir: &Path) -> Result<(), Error> {
     let is_link = |path: PathBuf| path.symlink_metadata().is_ok_and(|meta| meta.is_symlink());
-    let refuse =
-        |why| Err(Error::Store(StoreError::UntrustedStore { path: git_dir.to_owned(), why }));
+    let refuse = |why| Err(Error::untrusted(git_dir, why));
     if DIRS.iter().any(|dir| is_link(git_dir.join(dir))) {
         return refuse("one of its directories is a link");
     }
@@ -390,20 +384,21 @@ fn entries(dir: &Path) -> impl Iterator<Item = (PathBuf, FileKind)> {
 pub(crate) fn check_nested_links(git_dir: &Path) -> Result<(), Error> {
     /// Far more files than a store has; bounds the time of the check.
     const MAX_ENTRIES: usize = 1_000_000;
-    let refuse = |path, why| Err(Error::Store(StoreError::UntrustedStore { path, why }));
     let mut dirs = vec![git_dir.join("ctrlz"), git_dir.join("refs")];
     let mut count = 0;
     while let Some(dir) = dirs.pop() {
         for (path, kind) in entries(&dir) {
             count += 1;
             match kind {
-                FileKind::Symlink => return refuse(path, "it is a link inside of a store"),
+                FileKind::Symlink => {
+                    return Err(Error::untrusted(path, "it is a link inside of a store"));
+                }
                 FileKind::Dir => dirs.push(path),
                 _ => (),
             }
         }
         if count > MAX_ENTRIES {
-            return refuse(git_dir.to_owned(), "it holds too many files");
+            return Err(Error::untrusted(git_dir, "it holds too many files"));
         }
     }
     Ok(())

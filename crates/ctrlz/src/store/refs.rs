@@ -101,8 +101,7 @@ impl Refs {
         let below = parent.ancestors().take_while(|dir| *dir != self.git_dir);
         let is_link = |dir: &Path| dir.symlink_metadata().is_ok_and(|meta| meta.is_symlink());
         if below.into_iter().any(is_link) {
-            let why = "a directory of its refs is a link";
-            Err(Error::Store(StoreError::UntrustedStore { path: self.git_dir.clone(), why }))
+            Err(Error::untrusted(&self.git_dir, "a directory of its refs is a link"))
         } else {
             Ok(())
         }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, StoreError};
+use crate::error::Error;
 use crate::fs::private::{self, Durable, read_small};
 use crate::fs::{Landmark, Named, random_name};
 use crate::path::PathText;
@@ -186,18 +186,14 @@ pub(crate) fn check_data_dir(data_dir: &Path) -> Result<(), Error> {
         let is_foreign =
             |meta: &std::fs::Metadata| meta.is_symlink() && meta.uid() != me && meta.uid() != 0;
         if path.symlink_metadata().is_ok_and(|meta| is_foreign(&meta)) {
-            let (path, why) = (path.to_owned(), "it is a link that another user made");
-            return Err(Error::Store(StoreError::UntrustedStore { path, why }));
+            return Err(Error::untrusted(path, "it is a link that another user made"));
         }
     }
     for part in ["snapshot", "paths", "stores", "agents"] {
         let path = data_dir.join(part);
         let Ok(meta) = path.symlink_metadata() else { continue };
         if !meta.is_dir() || meta.uid() != me {
-            return Err(Error::Store(StoreError::UntrustedStore {
-                path,
-                why: "it is not a directory of this user's",
-            }));
+            return Err(Error::untrusted(path, "it is not a directory of this user's"));
         }
         if meta.mode() & 0o077 != 0 {
             let private = std::fs::Permissions::from_mode(0o700);
