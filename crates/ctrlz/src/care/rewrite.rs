@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::error::{Error, StoreError};
-use crate::fs::Named;
+use crate::fs::private;
 use crate::git::{Kind, ObjectId, parse_commit};
 use crate::log::{
     Companion, Operation, Rewriting, Rewritten, Start, read_companion, read_operation,
@@ -172,13 +172,7 @@ pub(super) fn move_refs(
     }
     // Log indexes name commits. The next reader rebuilds them.
     for dir in store.work_tree_dirs()? {
-        let index = dir.join("log.index");
-        match std::fs::remove_file(&index) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(error).named("remove", &index)?;
-            }
-            _ => (),
-        }
+        private::remove(&dir.join("log.index"))?;
     }
     Ok(())
 }

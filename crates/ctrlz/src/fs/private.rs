@@ -145,7 +145,7 @@ pub(crate) fn create_held(path: &Path) -> Result<File, FileError> {
             return Ok(file);
         }
         // A sweeper locked it first and is about to remove it.
-        absent_is_fine(std::fs::remove_file(path)).named("remove", path)?;
+        remove(path)?;
     }
 }
 
@@ -243,7 +243,7 @@ pub(crate) fn create_export(dir: &Path) -> Result<(PathBuf, File), FileError> {
 /// Removes files made by [`create_export`] in processes that have exited.
 pub(crate) fn sweep_exports(dir: &Path) -> Result<(), FileError> {
     for (path, _) in orphans(dir, EXPORTING, |kind| kind.is_file())? {
-        absent_is_fine(std::fs::remove_file(&path)).named("remove", &path)?;
+        remove(&path)?;
     }
     Ok(())
 }
@@ -269,12 +269,18 @@ pub(crate) fn sweep(dir: &Path) -> Result<(), FileError> {
         return Ok(());
     }
     for (path, _) in orphans(dir, TEMPORARY, |kind| kind.is_file())? {
-        absent_is_fine(std::fs::remove_file(&path)).named("remove", &path)?;
+        remove(&path)?;
     }
     Ok(())
 }
 
-fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
+/// Removes a file. Does nothing if it is missing.
+pub(crate) fn remove(path: &Path) -> Result<(), FileError> {
+    absent_is_fine(std::fs::remove_file(path)).named("remove", path)
+}
+
+/// Turns the error about a missing file into success.
+pub(crate) fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,

@@ -125,12 +125,7 @@ impl WorkTree {
     /// Makes the next scan read every file, even if a watcher reports no change.
     pub(crate) fn forget_cache(&self) -> Result<(), Error> {
         for path in [self.watch_state_path(), self.cache_path()] {
-            match std::fs::remove_file(&path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    Err(error).named("remove", &path)?;
-                }
-                _ => (),
-            }
+            private::remove(&path)?;
         }
         Ok(())
     }
@@ -365,12 +360,7 @@ impl WorkTree {
 
     /// Removes the index of the log. The next reader rebuilds it.
     pub(crate) fn forget_index(&self) -> Result<(), Error> {
-        match std::fs::remove_file(self.index_path()) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Ok(Err(error).named("remove", &self.index_path())?)
-            }
-            _ => Ok(()),
-        }
+        Ok(private::remove(&self.index_path())?)
     }
 
     /// Returns the path of the list of sessions that retention need not keep any more.

@@ -303,13 +303,7 @@ impl Captures<'_> {
 
     fn drop_key(&self, key: &str) -> Result<(), Error> {
         self.store.refs.delete(&self.work_tree.outside_ref(key))?;
-        let path = self.path(key);
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Ok(Err(error).named("remove", &path)?)
-            }
-            _ => Ok(()),
-        }
+        Ok(private::remove(&self.path(key))?)
     }
 
     /// Removes captures that are too old, and the oldest ones while the total size is too large.

@@ -260,13 +260,7 @@ impl Store {
 
     /// Removes a loose object. Does nothing if it is missing.
     pub(crate) fn remove_loose(&self, id: &ObjectId) -> Result<(), Error> {
-        let path = self.loose_path(id);
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Ok(Err(error).named("remove", &path)?)
-            }
-            _ => Ok(()),
-        }
+        Ok(private::remove(&self.loose_path(id))?)
     }
 
     /// Removes leftovers of killed writers. Writers hold the store's lock shared, so every

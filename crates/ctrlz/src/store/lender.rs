@@ -209,12 +209,7 @@ impl Borrowed {
         {
             write_lenders(store, &lenders)?;
         }
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Ok(Err(error).named("remove", path)?)
-            }
-            _ => Ok(()),
-        }
+        Ok(private::remove(path)?)
     }
 }
 

@@ -111,12 +111,7 @@ impl Store {
         if to.symlink_metadata().is_ok() {
             to = dir.join(format!("{}-{}", random_name(), name.to_string_lossy()));
         }
-        match std::fs::rename(path, &to) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(error).named("move aside", path)?;
-            }
-            _ => (),
-        }
+        private::absent_is_fine(std::fs::rename(path, &to)).named("move aside", path)?;
         private::sync_dir(&dir)?;
         path.parent().map_or(Ok(()), private::sync_dir)?;
         Ok(to)

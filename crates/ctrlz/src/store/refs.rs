@@ -88,10 +88,10 @@ impl Refs {
         self.take_git_lock(&lock, scratch)?;
         let moved = std::fs::rename(&lock, &path).named("update", &path);
         if moved.is_err() {
-            remove_if_there(&lock)?;
+            private::remove(&lock)?;
         }
         moved?;
-        remove_if_there(scratch)?;
+        private::remove(scratch)?;
         private::sync_dir(parent)?;
         Ok(())
     }
@@ -113,7 +113,7 @@ impl Refs {
         if self.packed()?.iter().any(|(packed, _)| packed == name) {
             self.unpack(name)?;
         }
-        Ok(remove_if_there(&self.git_dir.join(name))?)
+        Ok(private::remove(&self.git_dir.join(name))?)
     }
 
     /// Rewrites `packed-refs` without `name`, under git's own lock.
@@ -124,7 +124,7 @@ impl Refs {
         let held = private::create_held(&scratch)?;
         let taken = self.take_git_lock(&lock, &scratch);
         drop(held);
-        remove_if_there(&scratch)?;
+        private::remove(&scratch)?;
         taken?;
         let written = self.packed_without(name).and_then(|text| {
             std::fs::write(&lock, text).named("write", &lock)?;
@@ -132,7 +132,7 @@ impl Refs {
             std::fs::rename(&lock, &path).named("update", &path)
         });
         if written.is_err() {
-            remove_if_there(&lock)?;
+            private::remove(&lock)?;
         }
         Ok(written?)
     }
@@ -199,7 +199,7 @@ impl Refs {
                 Err(error) => return Ok(Err(error).named("lock", lock)?),
             }
             if is_stale(lock) {
-                remove_if_there(lock)?;
+                private::remove(lock)?;
             } else if start.elapsed() > STALE {
                 return Err(Error::Busy {
                     path: lock.to_owned(),
@@ -222,9 +222,9 @@ impl Refs {
             .symlink_metadata()
             .is_ok_and(|meta| meta.ino() == own.ino() && meta.dev() == own.dev());
         if is_own {
-            remove_if_there(&lock)?;
+            private::remove(&lock)?;
         }
-        remove_if_there(scratch)
+        private::remove(scratch)
     }
 }
 
@@ -235,15 +235,6 @@ fn is_stale(lock: &Path) -> bool {
         .ok()
         .and_then(|time| SystemTime::now().duration_since(time).ok());
     age.is_some_and(|age| age > STALE)
-}
-
-fn remove_if_there(path: &Path) -> Result<(), FileError> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).named("remove", path)
-        }
-        _ => Ok(()),
-    }
 }
 
 fn parse_hex(bytes: &[u8]) -> Option<ObjectId> {
