@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::error::{Error, StoreError};
-use crate::fs::private;
 use crate::git::{Kind, ObjectId, parse_commit};
 use crate::log::{
     Companion, Operation, Rewriting, Rewritten, Start, read_companion, read_operation,
@@ -171,8 +170,8 @@ pub(super) fn move_refs(
         }
     }
     // Log indexes name commits. The next reader rebuilds them.
-    for dir in store.work_tree_dirs()? {
-        private::remove(&dir.join("log.index"))?;
+    for work_tree in store.work_trees()? {
+        work_tree.forget_index()?;
     }
     Ok(())
 }

@@ -279,6 +279,23 @@ pub(crate) fn remove(path: &Path) -> Result<(), FileError> {
     absent_is_fine(std::fs::remove_file(path)).named("remove", path)
 }
 
+/// Returns the paths in a directory, sorted.
+pub(crate) fn list(dir: &Path) -> Result<Vec<PathBuf>, FileError> {
+    let entries = std::fs::read_dir(dir).named("list", dir)?;
+    let paths = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<PathBuf>>>();
+    let mut paths = paths.named("list", dir)?;
+    paths.sort();
+    Ok(paths)
+}
+
+/// Like [`list`]. A missing directory counts as empty.
+pub(crate) fn list_if_there(dir: &Path) -> Result<Vec<PathBuf>, FileError> {
+    match list(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        listed => listed,
+    }
+}
+
 /// Turns the error about a missing file into success.
 pub(crate) fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
     match result {
@@ -293,22 +310,16 @@ fn orphans(
     prefix: &str,
     is_kind: fn(&std::fs::FileType) -> bool,
 ) -> Result<Vec<(PathBuf, File)>, FileError> {
-    let entries = match std::fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error).named("list", dir),
-    };
     let mut found = Vec::new();
-    for entry in entries {
-        let entry = entry.named("list", dir)?;
-        let right_kind = entry.file_type().is_ok_and(|kind| is_kind(&kind));
-        if !is_ours(&entry.file_name(), prefix) || !right_kind {
+    for path in list_if_there(dir)? {
+        let right_kind = || path.symlink_metadata().is_ok_and(|meta| is_kind(&meta.file_type()));
+        if !path.file_name().is_some_and(|name| is_ours(name, prefix)) || !right_kind() {
             continue;
         }
         // It may have been renamed since, or belong to a process that is still writing it.
-        let Ok(orphan) = File::open(entry.path()) else { continue };
+        let Ok(orphan) = File::open(&path) else { continue };
         if orphan.try_lock().is_ok() {
-            found.push((entry.path(), orphan));
+            found.push((path, orphan));
         }
     }
     Ok(found)

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::{Error, StoreError};
-use crate::fs::Named;
 use crate::fs::private::{self, Durable};
 use crate::git::ObjectId;
 
@@ -50,10 +49,10 @@ impl WorkTree {
         Ok(private::create_dirs(&self.dir)?)
     }
 
-    /// Returns the path of the work tree that is recorded in its directory `dir`.
-    pub(crate) fn root_of(dir: &Path) -> Result<Option<PathBuf>, Error> {
+    /// Returns the recorded path of the work tree.
+    pub(crate) fn root(&self) -> Result<Option<PathBuf>, Error> {
         use std::os::unix::ffi::OsStringExt;
-        let bytes = private::read_small(&dir.join("path"), 1 << 20)?;
+        let bytes = private::read_small(&self.dir.join("path"), 1 << 20)?;
         Ok(bytes.map(|bytes| PathBuf::from(std::ffi::OsString::from_vec(bytes))))
     }
 
@@ -99,11 +98,10 @@ impl WorkTree {
 
     /// Removes the ref locks of a killed process. The scratch file of each one names its ref.
     fn clear_ref_locks(&self, store: &Store) -> Result<(), Error> {
-        for entry in std::fs::read_dir(&self.dir).named("list", &self.dir)? {
-            let entry = entry.named("list", &self.dir)?;
-            let name = entry.file_name().to_string_lossy().into_owned();
+        for path in private::list(&self.dir)? {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
             if let Some(name) = name.strip_prefix(SCRATCH).and_then(unescape) {
-                store.refs.clear_own_lock(&name, &entry.path())?;
+                store.refs.clear_own_lock(&name, &path)?;
             }
         }
         Ok(())
@@ -218,7 +216,7 @@ impl WorkTree {
         match self.last(store) {
             Ok(Some(last)) => return Ok(Some(last)),
             // There never was a log.
-            Ok(None) if !self.marker().exists() => return Ok(None),
+            Ok(None) if !self.is_logged() => return Ok(None),
             Ok(None) => (),
             Err(error) if error.is_damage() => (),
             Err(error) => return Err(error),
@@ -236,6 +234,11 @@ impl WorkTree {
     /// Returns a path that exists once there is a log, so that a lost ref is recognised as lost.
     fn marker(&self) -> PathBuf {
         self.dir.join("logged")
+    }
+
+    /// Returns whether an operation was ever recorded.
+    pub(crate) fn is_logged(&self) -> bool {
+        self.marker().exists()
     }
 
     /// Appends an operation after `last`. Its objects become durable and visible first, then the

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::fs::private::{self, Durable, read_small};
-use crate::fs::{Dir, Landmark, Named, Time};
+use crate::fs::{Dir, Landmark, Time};
 use crate::git::{Commit, EntryKind, Kind, ObjectId, TreeEntry, encode_commit, is_protected_name};
 use crate::log::{WorkTree, ref_part};
 use crate::pack::PackWriter;
@@ -352,18 +352,7 @@ impl Captures<'_> {
 
     /// Returns the paths of all capture and journal files.
     pub(super) fn files(&self) -> Result<Vec<PathBuf>, Error> {
-        let dir = self.work_tree.outside_dir();
-        let entries = match std::fs::read_dir(&dir) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Ok(Err(error).named("list", &dir)?),
-        };
-        let mut found = Vec::new();
-        for entry in entries {
-            found.push(entry.named("list", &dir)?.path());
-        }
-        found.sort();
-        Ok(found)
+        Ok(private::list_if_there(&self.work_tree.outside_dir())?)
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use crate::error::{Error, StoreError};
-use crate::fs::private::read_small;
+use crate::fs::private::{list_if_there, read_small};
 use crate::fs::{FileError, Named};
 use crate::git::{
     Hasher, Kind, ObjectId, PackFile, Packed, Tree, hash_object, inflate_loose, parse_tree,
@@ -368,28 +368,18 @@ fn open_packs(dir: &Path, known: &[Arc<PackFile>]) -> Result<Packs, FileError> {
 }
 
 /// Returns the indexes of all published packs, sorted by path.
-fn list_indexes(pack_dir: &Path) -> Result<BTreeSet<PathBuf>, FileError> {
-    let entries = match std::fs::read_dir(pack_dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
-        Err(error) => return Err(error).named("list", pack_dir),
-    };
-    let mut indexes = BTreeSet::new();
-    for entry in entries {
-        let path = entry.named("list", pack_dir)?.path();
-        let is_index = path.extension().is_some_and(|extension| extension == "idx");
-        if is_index && !is_temporary(&path) {
-            indexes.insert(path);
-        }
-    }
-    Ok(indexes)
+fn list_indexes(pack_dir: &Path) -> Result<Vec<PathBuf>, FileError> {
+    let mut paths = list_if_there(pack_dir)?;
+    let is_index = |path: &Path| path.extension().is_some_and(|extension| extension == "idx");
+    paths.retain(|path| is_index(path) && !is_temporary(path));
+    Ok(paths)
 }
 
 fn is_temporary(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(TEMPORARY.as_bytes()))
 }
 
-fn open_listed(indexes: &BTreeSet<PathBuf>, known: &[Arc<PackFile>]) -> Result<Packs, FileError> {
+fn open_listed(indexes: &[PathBuf], known: &[Arc<PackFile>]) -> Result<Packs, FileError> {
     let known: HashMap<&Path, &Arc<PackFile>> =
         known.iter().map(|pack| (pack.path(), pack)).collect();
     let (mut open, mut damaged) = (Vec::new(), Vec::new());

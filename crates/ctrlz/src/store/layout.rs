@@ -240,13 +240,7 @@ impl Store {
 
     /// Returns the directories of the work trees that use the store, sorted.
     pub(crate) fn work_tree_dirs(&self) -> Result<Vec<PathBuf>, Error> {
-        let dir = self.git_dir.join("ctrlz").join("wt");
-        let mut dirs = Vec::new();
-        for entry in std::fs::read_dir(&dir).named("list", &dir)? {
-            dirs.push(entry.named("list", &dir)?.path());
-        }
-        dirs.sort();
-        Ok(dirs)
+        Ok(private::list(&self.git_dir.join("ctrlz").join("wt"))?)
     }
 
     /// Returns the parents of a commit.

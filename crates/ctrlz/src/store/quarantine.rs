@@ -32,15 +32,13 @@ impl Store {
             self.objects.open_packs().iter().map(|pack| pack.path().to_owned()).collect();
         let dir = self.objects_dir().join("pack");
         let mut found = Vec::new();
-        for entry in std::fs::read_dir(&dir).named("list", &dir)? {
-            let path = entry.named("list", &dir)?.path();
+        for path in private::list(&dir)? {
             let is_pack = path.extension().is_some_and(|part| part == "pack" || part == "idx");
             let pack = path.with_extension("pack");
             if is_pack && !usable.contains(&pack) && !found.contains(&pack) {
                 found.push(pack);
             }
         }
-        found.sort();
         Ok(found)
     }
 

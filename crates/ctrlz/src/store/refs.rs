@@ -1,6 +1,6 @@
 //! Refs: read as git reads them, written under ctrlz's lock and git's own `<ref>.lock`.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -37,29 +37,38 @@ impl Refs {
     pub(crate) fn list(&self, prefix: &str) -> Result<Vec<(String, ObjectId)>, FileError> {
         let mut found: std::collections::BTreeMap<String, ObjectId> =
             self.packed()?.into_iter().filter(|(name, _)| name.starts_with(prefix)).collect();
-        let mut dirs = vec![PathBuf::from(prefix.trim_end_matches('/'))];
-        while let Some(dir) = dirs.pop() {
-            let full = self.git_dir.join(&dir);
-            let entries = match std::fs::read_dir(&full) {
-                Ok(entries) => entries,
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(error).named("list", &full),
-            };
-            for entry in entries {
-                let entry = entry.named("list", &full)?;
-                let relative = dir.join(entry.file_name());
-                if entry.file_type().named("look at", &entry.path())?.is_dir() {
-                    dirs.push(relative);
-                } else if let Some(name) = relative.to_str()
-                    && !name.ends_with(".lock")
-                    && let Some(bytes) = read_small(&entry.path(), 4096)?
-                    && let Some(id) = parse_hex(&bytes)
-                {
-                    found.insert(name.to_owned(), id);
-                }
+        for path in self.files(prefix.trim_end_matches('/'), false)? {
+            if let Some(name) = path.strip_prefix(&self.git_dir).unwrap_or(&path).to_str()
+                && let Some(bytes) = read_small(&path, 4096)?
+                && let Some(id) = parse_hex(&bytes)
+            {
+                found.insert(name.to_owned(), id);
             }
         }
         Ok(found.into_iter().collect())
+    }
+
+    /// Returns all files below a directory of refs, except lock files. A missing directory is an
+    /// error if `strict`.
+    pub(crate) fn files(&self, dir: &str, strict: bool) -> Result<Vec<PathBuf>, FileError> {
+        let mut found = Vec::new();
+        let mut dirs = vec![self.git_dir.join(dir)];
+        while let Some(dir) = dirs.pop() {
+            let entries = match std::fs::read_dir(&dir) {
+                Err(error) if !strict && error.kind() == ErrorKind::NotFound => continue,
+                entries => entries.named("list", &dir)?,
+            };
+            for entry in entries {
+                let entry = entry.named("list", &dir)?;
+                let path = entry.path();
+                if entry.file_type().named("look at", &path)?.is_dir() {
+                    dirs.push(path);
+                } else if !entry.file_name().as_encoded_bytes().ends_with(b".lock") {
+                    found.push(path);
+                }
+            }
+        }
+        Ok(found)
     }
 
     fn packed(&self) -> Result<Vec<(String, ObjectId)>, FileError> {
@@ -161,26 +170,17 @@ impl Refs {
     pub(crate) fn all(&self) -> Result<Vec<(String, ObjectId)>, Error> {
         let mut found: std::collections::BTreeMap<String, ObjectId> =
             self.list("refs")?.into_iter().collect();
-        let mut dirs = vec![self.git_dir.join("refs")];
-        while let Some(dir) = dirs.pop() {
-            for entry in std::fs::read_dir(&dir).named("list", &dir)? {
-                let entry = entry.named("list", &dir)?;
-                let path = entry.path();
-                if entry.file_type().named("look at", &path)?.is_dir() {
-                    dirs.push(path);
-                    continue;
-                }
-                let relative = path.strip_prefix(&self.git_dir).unwrap_or(&path);
-                let name = relative.to_string_lossy().into_owned();
-                if name.ends_with(".lock") || found.contains_key(&name) {
-                    continue;
-                }
-                // It was created after `list` ran, or it is unreadable.
-                match read_small(&path, 4096)?.map(|bytes| parse_hex(&bytes)) {
-                    Some(Some(id)) => drop(found.insert(name, id)),
-                    Some(None) => return Err(Error::Store(StoreError::LostRef { path })),
-                    None => (),
-                }
+        for path in self.files("refs", true)? {
+            let relative = path.strip_prefix(&self.git_dir).unwrap_or(&path);
+            let name = relative.to_string_lossy().into_owned();
+            if found.contains_key(&name) {
+                continue;
+            }
+            // It was created after `list` ran, or it is unreadable.
+            match read_small(&path, 4096)?.map(|bytes| parse_hex(&bytes)) {
+                Some(Some(id)) => drop(found.insert(name, id)),
+                Some(None) => return Err(Error::Store(StoreError::LostRef { path })),
+                None => (),
             }
         }
         for (name, id) in self.packed()? {

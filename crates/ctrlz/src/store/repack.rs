@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::error::Error;
-use crate::fs::{Named, private};
+use crate::fs::private;
 use crate::git::{Kind, ObjectId, PackFile, RawEntry, hash_object};
 
 use super::layout::Store;
@@ -288,9 +288,8 @@ fn forget_summaries(store: &Store) -> Result<(), Error> {
     private::remove(&objects.join("info/commit-graph"))?;
     private::remove(&objects.join("pack/multi-pack-index"))?;
     let graphs = objects.join("info/commit-graphs");
-    let Ok(entries) = std::fs::read_dir(&graphs) else { return Ok(()) };
-    for entry in entries {
-        private::remove(&entry.named("list", &graphs)?.path())?;
+    for path in private::list(&graphs).unwrap_or_default() {
+        private::remove(&path)?;
     }
     Ok(())
 }
