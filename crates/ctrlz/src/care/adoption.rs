@@ -214,8 +214,7 @@ impl Workspace {
             adopted.objects += one.objects;
             adopted.left_out.extend(one.left_out);
         }
-        let note = serde_json::to_vec(&adopted).expect("plain data has a JSON form");
-        private::replace(&path.join("ctrlz").join("adopted"), &note, Durable::Yes)?;
+        private::save_json(&path.join("ctrlz").join("adopted"), &adopted, Durable::Yes)?;
         let marker = path.join("ctrlz").join("adopting");
         std::fs::remove_file(&marker).named("remove", &marker)?;
         Ok(Some(adopted))

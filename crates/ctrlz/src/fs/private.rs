@@ -330,6 +330,24 @@ pub(crate) fn replace(path: &Path, bytes: &[u8], durable: Durable) -> Result<(),
     replace_with(path, |file| file.write_all(bytes), durable)
 }
 
+/// Atomically replaces `path` with a value as JSON.
+pub(crate) fn save_json(
+    path: &Path,
+    value: &(impl serde::Serialize + ?Sized),
+    durable: Durable,
+) -> Result<(), FileError> {
+    replace(path, &serde_json::to_vec(value).expect("plain data has a JSON form"), durable)
+}
+
+/// Reads a file that [`save_json`] wrote. Returns `None` if it is missing, malformed, or larger than
+/// `limit` bytes.
+pub(crate) fn load_json<T: serde::de::DeserializeOwned>(
+    path: &Path,
+    limit: u64,
+) -> Result<Option<T>, FileError> {
+    Ok(read_small(path, limit)?.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+}
+
 /// Atomically replaces `path` with the output of `write`.
 pub(crate) fn replace_with(
     path: &Path,

@@ -216,8 +216,7 @@ impl Store {
     /// Returns the purged snapshots, each with the snapshot that replaces it.
     pub(crate) fn purged(&self) -> Result<std::collections::BTreeMap<String, String>, Error> {
         let path = self.git_dir.join("ctrlz").join("purged");
-        let bytes = read_small(&path, 1 << 30)?.unwrap_or_default();
-        Ok(serde_json::from_slice(&bytes).unwrap_or_default())
+        Ok(private::load_json(&path, 1 << 30)?.unwrap_or_default())
     }
 
     /// Records the replacements of purged snapshots. Called before the old snapshots are removed.
@@ -227,9 +226,8 @@ impl Store {
     ) -> Result<(), Error> {
         let mut purged = self.purged()?;
         purged.extend(trees.map(|(old, new)| (old.to_string(), new.to_string())));
-        let bytes = serde_json::to_vec(&purged).expect("plain data has a JSON form");
         let path = self.git_dir.join("ctrlz").join("purged");
-        Ok(private::replace(&path, &bytes, Durable::Yes)?)
+        Ok(private::save_json(&path, &purged, Durable::Yes)?)
     }
 
     /// Sets any ref. The caller holds the store's lock exclusively.

@@ -55,8 +55,8 @@ impl Trust {
         by_path_alone: bool,
     ) -> Result<bool, Error> {
         let Some(id) = read_id(git_dir)? else { return Ok(false) };
-        let Some(bytes) = read_small(&self.dir.join(&id), 1 << 16)? else { return Ok(false) };
-        let Ok(made) = serde_json::from_slice::<Made>(&bytes) else { return Ok(false) };
+        let made: Option<Made> = private::load_json(&self.dir.join(&id), 1 << 16)?;
+        let Some(made) = made else { return Ok(false) };
         let is_path = made.path == PathText::from_bytes(git_dir.as_os_str().as_bytes());
         Ok(match (made.landmark, Landmark::of(git_dir)) {
             (Some(made), Some(here)) => made.may_be(&here) && (is_path || !through_link),
@@ -71,9 +71,8 @@ impl Trust {
             path: PathText::from_bytes(git_dir.as_os_str().as_bytes()),
             landmark: Landmark::of(git_dir),
         };
-        let json = serde_json::to_vec(&made).expect("plain data has a JSON form");
         private::create_dirs(&self.dir)?;
-        private::replace(&self.dir.join(&id), &json, Durable::Yes)?;
+        private::save_json(&self.dir.join(&id), &made, Durable::Yes)?;
         Ok(private::replace(&id_path(git_dir), id.as_bytes(), Durable::Yes)?)
     }
 
