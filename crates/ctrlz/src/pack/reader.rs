@@ -11,7 +11,8 @@ use crate::error::{Error, StoreError};
 use crate::fs::private::{list_if_there, read_small};
 use crate::fs::{FileError, Named};
 use crate::git::{
-    Hasher, Kind, ObjectId, PackFile, Packed, Tree, hash_object, inflate_loose, parse_tree,
+    Commit, Hasher, Kind, ObjectId, PackFile, Packed, Tree, hash_object, inflate_loose,
+    parse_commit, parse_tree,
 };
 
 use super::temporary::TEMPORARY;
@@ -244,6 +245,16 @@ impl Objects {
             }
             None => Err(Error::missing(id)),
         }
+    }
+
+    /// Reads a commit. Fails if it is missing.
+    pub(crate) fn commit(&self, id: &ObjectId) -> Result<Commit, Error> {
+        let commit = match self.read(id)? {
+            Some((Kind::Commit, bytes)) => parse_commit(&bytes),
+            Some(_) => None,
+            None => return Err(Error::missing(id)),
+        };
+        commit.ok_or_else(|| Error::damaged(id, "it is not a commit"))
     }
 
     /// Reads a tree. Fails if it is missing.

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::error::{Error, StoreError};
 use crate::fs::{free_bytes, private};
-use crate::git::{Kind, ObjectId, PackFile, parse_commit};
+use crate::git::{ObjectId, PackFile};
 use crate::scan::Progress;
 
 use super::incoming::Incoming;
@@ -289,21 +289,10 @@ impl Store {
                     continue;
                 }
                 progress.check()?;
-                let damaged = |why: &str| Error::Store(StoreError::Damaged { id, why: why.into() });
-                let (kind, bytes) = match self.objects.read(&id) {
-                    Ok(Some(found)) => found,
-                    Ok(None) | Err(Error::Store(StoreError::Damaged { .. }))
-                        if lost.contains(&id) =>
-                    {
-                        continue;
-                    }
-                    Ok(None) => return Err(damaged("it is missing")),
-                    Err(error) => return Err(error),
+                let commit = match self.objects.commit(&id) {
+                    Err(Error::Store(StoreError::Damaged { .. })) if lost.contains(&id) => continue,
+                    found => found?,
                 };
-                if kind != Kind::Commit {
-                    return Err(damaged("it is not a commit"));
-                }
-                let commit = parse_commit(&bytes).ok_or_else(|| damaged("it is not a commit"))?;
                 chain.push((id, commit.tree));
                 self.mark_tree(commit.tree, live, &lost)?;
                 commits.extend(commit.parents.iter().rev());

@@ -243,9 +243,7 @@ impl Store {
 
     /// Returns the parents of a commit.
     pub(crate) fn parents_of(&self, id: &ObjectId) -> Result<Vec<ObjectId>, Error> {
-        let damaged = || {
-            Error::Store(StoreError::Damaged { id: *id, why: "it is missing or no commit".into() })
-        };
+        let damaged = || Error::damaged(id, "it is missing or no commit");
         let (_, bytes) = self.objects.read(id)?.ok_or_else(damaged)?;
         Ok(crate::git::parse_commit(&bytes).ok_or_else(damaged)?.parents)
     }
